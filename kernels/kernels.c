@@ -4,9 +4,8 @@
 #include "base/text.h"
 #include "kernels/stream.h"
 
-/* One function per kernel, so that `args` can name its struct while the operand list is expanded
- * (the one typedef of a struct in the house: offsetof needs a name that is the same in every row).
- */
+/* One function per kernel, in which `args` names the kernel's struct: offsetof in the operand list
+ * needs the same name in all rows. (The only typedef of a struct in Heddle.) */
 #define OPERAND(member, access) {#member, offsetof(args, member), access},
 #define READ(member)            OPERAND(member, HD_READ)
 #define WRITE(member)           OPERAND(member, HD_WRITE)
@@ -60,13 +59,13 @@ enum hd_status hd_backend_check(const struct hd_backend_table *table)
     if (table->abi != HD_KERNEL_ABI || table->table_bytes != sizeof *table)
         return hd_err(
             HD_UNSUPPORTED,
-            "the backend '%s' has ABI %u with a table of %u bytes, this build has %u with "
-            "%zu; build both from one source",
+            "the backend '%s' has kernel ABI %u and a table of %u bytes, this build has %u and "
+            "%zu bytes; build both from one source",
             table->name, table->abi, table->table_bytes, HD_KERNEL_ABI, sizeof *table);
     if (table->kernel_list_hash != hd_kernel_list_hash())
         return hd_err(HD_UNSUPPORTED,
-                      "the backend '%s' was built from another list of kernels (%016llx, here "
-                      "%016llx); build both from one source",
+                      "the backend '%s' was built from another list of kernels (hash %016llx, this "
+                      "build has %016llx); build both from one source",
                       table->name, (unsigned long long)table->kernel_list_hash,
                       (unsigned long long)hd_kernel_list_hash());
     return HD_OK;

@@ -1,14 +1,14 @@
-/* kernels: the table of device operations. One row per kernel, the same in every backend; what each
- * computes say ops.h and ops_moe.h.
+/* kernels: the list of device operations (one row per kernel) and the table of functions that each
+ * backend (cpu, cuda) implements. ops.h and ops_moe.h define what each kernel computes.
  *
  * A kernel is a pure function of its arguments: tensors by address, sizes and switches by value. It
- * allocates nothing, keeps no state between launches and is deterministic for given thread count,
- * instruction set and library versions. What it needs besides (scratch) is sized here, in plain C,
- * as a function of its arguments and the traits of the target device (kernels/costs), so that a
- * machine without the device can plan it to the byte.
+ * allocates nothing, keeps no state between launches and is deterministic for a given thread count,
+ * instruction set and library versions. The caller provides its scratch memory. The scratch size is
+ * a plain C function of the arguments and of the traits of the target device (kernels/costs), so a
+ * machine without the device can plan the memory to the byte.
  *
  * Used by: program (records and runs), the backends (implement), plan (prices).   Uses: base.
- * Threads: pure declarations; a backend's launch belongs to the thread that owns the stream.
+ * Threads: pure declarations; only the thread that owns a stream launches on it.
  */
 #ifndef HD_KERNELS_H
 #define HD_KERNELS_H
@@ -18,19 +18,18 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 6 /* raised when an argument struct or a function of the table changes its
-                         meaning */
+    HD_KERNEL_ABI = 6 /* raise it when the meaning of an argument struct or of a function of the
+                         table changes */
 };
 
 /* ---- The table ----
  *
  * One row per kernel: its name (argument struct hd_NAME_args) and its tensors: R read, W written,
- * RW both, S scratch. What is needed per operand is generated from this list: hd_kernel_info
- * here, and the structs that emitters fill in by name in program/operands.h. The order of rows and
- * operands is part of the ABI hash.
+ * RW both, S scratch. This list generates hd_kernel_info below and the structs of named operands in
+ * program/operands.h. The order of rows and operands is part of the ABI hash.
  *
- * HD_KERNEL_LIST(K) gives K(name, operands) per row, with operands that K leaves out;
- * HD_KERNEL_OPERAND_LIST gives them through the macros R, W, RW and S of the caller. */
+ * HD_KERNEL_LIST(K) expands to K(name, operands) per row, for a K that ignores the operands;
+ * HD_KERNEL_OPERAND_LIST expands the operands with the caller's macros R, W, RW and S. */
 #define HD_KERNEL_LIST(K) HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)
 #define HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)                                                    \
     K(gemm, W(c) W(pre) W(dbias) R(a) R(b) R(bias) R(gelu_inp) S(scratch))                        \
@@ -96,7 +95,7 @@ enum hd_kernel {
 
 enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3, HD_SCRATCH = 4 };
 
-/* What the passes know of a kernel without knowing its mathematics. */
+/* What the passes of program/ need to know about a kernel: its operands. Static memory. */
 struct hd_kernel_operand {
     const char *name;
     size_t offset; /* of the pointer in the argument struct */
@@ -110,41 +109,40 @@ struct hd_kernel_info {
 };
 const struct hd_kernel_info *hd_kernel_info(enum hd_kernel kernel);
 
-/* Hash of names, argument sizes and operands of the whole list: two builds that agree on it agree
- * on the table. */
+/* Hash of HD_KERNEL_ABI and of the names, argument sizes and operands of the whole list. Two builds
+ * with equal hashes have the same table. */
 uint64_t hd_kernel_list_hash(void);
 
-/* ---- Traits and costs: what planning needs of a device
- * ---------------------------------------------- */
+/* ---- Traits and costs: for planning ---- */
 
-/* How own code multiplies bf16 factors. */
+/* How Heddle's own CPU code multiplies bf16 factors. */
 enum hd_bf16_products {
-    HD_BF16_WIDENED, /* as fp32 */
-    HD_BF16_PAIRS,   /* vdpbf16ps: sums of products of pairs along the depth */
+    HD_BF16_WIDENED, /* widened to fp32 */
+    HD_BF16_PAIRS,   /* vdpbf16ps: sums of products of pairs along K */
     HD_BF16_TILES    /* AMX, or its software model */
 };
 
 struct hd_traits {
-    char backend[16]; /* "cpu" */
-    char isa[32];     /* "avx512_bf16", "avx2", ...: part of the determinism facts */
-    char library[32]; /* that multiplies: "oneDNN-2.6.0", or "own"; part of them too */
-    int threads;      /* that share a launch */
-    int vector_bytes;
-    bool bf16_fast; /* bf16 GEMMs are faster than fp32: what precision `auto` asks */
+    char backend[16]; /* "cpu" or "cuda" */
+    char isa[32];     /* "avx512_bf16", "avx2", ...: results depend on it bit for bit */
+    char library[32]; /* GEMM library: "oneDNN-2.6.0", or "own"; results depend on it, too */
+    int threads;      /* CPU threads per launch; 1 on a GPU */
+    int vector_bytes; /* width of a vector register, or of a GPU thread's largest load */
+    bool bf16_fast;   /* bf16 GEMMs are faster than fp32; precision `auto` then chooses bf16 */
     enum hd_bf16_products bf16_products;
-    bool own_bf16;              /* own code multiplies bf16 factors although there is a library */
-    int64_t page_bytes;         /* granule of a reservation */
-    int64_t gemm_scratch_bytes; /* what a GEMM library may ask for per launch; 0: there is none */
-    /* of a GPU; 0 on the CPU */
+    bool own_bf16;              /* own code multiplies bf16 even where a library exists */
+    int64_t page_bytes;         /* reservations are multiples of it */
+    int64_t gemm_scratch_bytes; /* scratch limit of the GEMM library per launch; 0: no library */
+    /* GPU only; 0 on the CPU */
     int multiprocessors;
-    int capability;       /* 80, 90, 100: major * 10 + minor */
-    int64_t memory_bytes; /* of the device */
-    /* of it, beside all that is reserved: by a process (context, kernels, libraries), and by each
-     * communicator of NCCL. Assumed (HD_GPU_PROCESS_BYTES ..) unless somebody has measured them. */
+    int capability;       /* compute capability, major * 10 + minor: 80, 90, 100 */
+    int64_t memory_bytes; /* total memory of the device */
+    /* Device memory used on top of all reservations: per process (context, kernels, libraries) and
+     * per NCCL communicator. Assumed (HD_GPU_PROCESS_BYTES ..) unless process_measured. */
     int64_t process_bytes, communicator_bytes;
-    bool process_measured;
-    /* GELU behind a product of its library, and the gradient of a bias beside one, are passes of
-     * their own (hd_gemm_takes_epilogue says no). */
+    bool process_measured; /* process_bytes is measured; communicator_bytes is always assumed */
+    /* The library's GEMM is not fused with GELU, or with the gradient of a bias: each is a pass of
+     * its own (hd_gemm_takes_epilogue returns false). */
     bool gelu_apart, dbias_apart;
 };
 
@@ -153,121 +151,122 @@ static inline bool hd_traits_is_cuda(const struct hd_traits *traits)
     return traits->multiprocessors > 0;
 }
 
-/* The stated constants: what the device's memory is used for that no plan knows to the byte.
- * Assumptions, not measured with Heddle on a GPU: half a GiB per context is what others report, and
- * as much again is left for kernels that are loaded late and for stacks; a communicator has buffers
- * of NCCL_BUFFSIZE (4 MiB) and two smaller ones per channel and peer, for some tens of these. */
+/* Assumed sizes of the device memory that a plan cannot count exactly; not measured with Heddle.
+ * Others report half a GiB per context; the process gets as much again for kernels that are loaded
+ * late and for stacks. A communicator has buffers of NCCL_BUFFSIZE (4 MiB) and two smaller ones per
+ * channel and peer, with some tens of channels and peers. */
 enum {
     HD_GPU_PROCESS_BYTES = 1 << 30,
-    HD_GPU_LATE_BYTES = 512 << 20, /* of a process's: what is loaded when it is first launched */
+    HD_GPU_LATE_BYTES = 512 << 20, /* part of the former: kernels loaded at their first launch */
     HD_GPU_COMMUNICATOR_BYTES = 512 << 20
 };
 
-/* The traits of a GPU follow from these three; the backend that opens one adds versions to isa and
- * library. library: whether a library multiplies. */
+/* The traits that follow from three properties of a GPU; the backend that opens the GPU adds
+ * versions to isa and library. library: true if a GEMM library is used. */
 void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes, bool library,
                       struct hd_traits *ret_traits);
 
-/* A GPU as its maker's data sheet has it: to plan where there is none, and for the rate that MFU is
- * quoted against. Its memory is what boards report (nvidia-smi, ECC on), for the GB of their names
- * are neither 10^9 nor 2^30 bytes; plans have HD_GPU_KEPT_BYTES less: what programs are offered is
- * 0.5 (H100) to 1.1 GiB (GH200) less than that. */
+/* A GPU model by its data sheet: for planning without the GPU, and for the peak rate that MFU is
+ * relative to. Its memory is what nvidia-smi reports with ECC on, because the GB of product names
+ * are neither 10^9 nor 2^30 bytes. Plans subtract HD_GPU_KEPT_BYTES: programs get 0.5 (H100) to 1.1
+ * GiB (GH200) less than nvidia-smi reports. */
 enum { HD_GPU_KEPT_BYTES = 1280 << 20 };
 struct hd_gpu_kind {
     const char *word; /* on the command line: "h100-pcie" */
-    const char *name; /* words of the name that the runtime has for it; of several kinds with the
-                         same ones the rates are equal, and else the first kind counts whose words
-                         a name contains */
+    const char *name; /* words of the device name that the CUDA runtime reports. The first kind
+                         whose words occur in it is taken; kinds of equal `name` have equal rates */
     const char *text; /* for people: "H100 PCIe 80 GB" */
     int multiprocessors, capability, memory_mib; /* 2^20 bytes */
-    bool memory_guessed; /* no report was at hand: the least that boards of such a name have */
+    bool memory_guessed; /* no nvidia-smi report was found: the smallest board of this name */
     double memory_gb_per_s;
-    double half, tf32, single; /* 10^12 operations per second: bf16 and f16, and TF32, dense, on
-                                  tensor cores; fp32 without them */
+    double half, tf32, single; /* 10^12 operations per second: dense bf16 and f16, and dense TF32,
+                                  on tensor cores; fp32 without tensor cores */
 };
-const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);
+const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);    /* static array */
 const struct hd_gpu_kind *hd_gpu_kind_find(const char *word); /* NULL: unknown */
-/* What it is sold with for products of this encoding, in operations per second. */
+/* Peak rate by the data sheet for GEMMs with factors of this type, in operations per second. */
 double hd_gpu_kind_rate(const struct hd_gpu_kind *kind, enum hd_dtype dtype, bool tf32);
 void hd_gpu_kind_traits(const struct hd_gpu_kind *kind, struct hd_traits *ret_traits);
 
-/* Traits as one word, for the program that plans and cannot look at the device itself. Both sides
- * are one build: HD_INVALID for the word of another. */
+/* Traits as one word of text, for a planning program that cannot open the device itself. Writer and
+ * reader must be the same build: HD_INVALID if the word is from another build or damaged. */
 enum { HD_TRAITS_TEXT_MAX = 1024 };
 void hd_traits_write(const struct hd_traits *traits, char ret_text[HD_TRAITS_TEXT_MAX]);
 enum hd_status hd_traits_read(const char *text, struct hd_traits *ret_traits);
 
-/* Scratch that a launch with these arguments needs on such a device; 0 for most. Pointers in args
- * are not looked at, except for being NULL or not. */
+/* Scratch bytes that a launch with these arguments needs on such a device; 0 for most kernels.
+ * Pointers in args are not dereferenced, only compared with NULL. */
 int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
                                 const struct hd_traits *traits);
 
-/* Whether such a device does the epilogue of this product, or dbias, in the product's own pass over
- * memory: what the fuse pass asks before it joins the two. Elsewhere the launch is as right, and no
- * faster than two. */
+/* True if such a device computes the epilogue (or dbias) of this GEMM in the GEMM's own pass over
+ * memory; the fuse pass then fuses the two. If false, a fused launch is still correct, but not
+ * faster than two launches. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
-/* Floating point operations and bytes that must cross memory at least once. */
+/* Floating point operations; bytes that must be read from and written to memory at least once. */
 struct hd_costs {
     double flops;
     int64_t read_bytes, write_bytes;
 };
+/* Adds the costs of one launch to *costs. */
 void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const void *args);
-/* The same with `rows` rows of the buffers that have a bound T in use: what mixtures of experts
- * work with. Other kernels cost what they cost. */
+/* The same, but kernels whose number of rows is only bounded by the arguments (rows of experts)
+ * are counted with at most `rows` rows. Other kernels: as hd_kernel_cost_add. */
 void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, const void *args,
                              int64_t rows);
 
-/* ---- Backends
- * ------------------------------------------------------------------------------------- */
+/* ---- Backends ---- */
 
 struct hd_backend; /* one per rank */
-struct hd_stream;  /* belongs to a backend instance */
+struct hd_stream;  /* belongs to one backend; kernels on one stream run in order */
 
-/* Tests and measurements: who multiplies. */
+/* Which code computes GEMMs; other values than BEST are for tests and measurements. */
 enum hd_gemm_by {
-    HD_GEMM_BY_BEST,      /* own code or the library, by what was measured to be faster */
-    HD_GEMM_BY_OWN,       /* own code alone */
-    HD_GEMM_BY_LIBRARY,   /* the library wherever it takes the shape */
-    HD_GEMM_BY_WIDENED,   /* own code, bf16 factors widened to fp32 also where there is better */
-    HD_GEMM_BY_TILE_MODEL /* own code, bf16 by the software model of a tile unit: slow and exact */
+    HD_GEMM_BY_BEST,      /* own code or the library, whichever was measured to be faster */
+    HD_GEMM_BY_OWN,       /* own code only */
+    HD_GEMM_BY_LIBRARY,   /* the library wherever it supports the shape */
+    HD_GEMM_BY_WIDENED,   /* own code, bf16 factors always widened to fp32 */
+    HD_GEMM_BY_TILE_MODEL /* own code, bf16 by the software model of AMX tiles: slow and exact */
 };
 
 struct hd_backend_options {
-    int threads;      /* >= 1; of the CPU */
-    bool force_plain; /* tests: no library, no wide vectors; the portable paths */
+    int threads;      /* CPU threads, >= 1 */
+    bool force_plain; /* tests: no library, no wide vectors; the portable code */
     enum hd_gemm_by gemm_by;
-    int device;         /* of the GPUs that this process sees */
-    bool tf32;          /* fp32 products may round their factors to TF32 */
-    bool deterministic; /* equal launches give equal bits, also where that is slower */
-    /* Measurements: what traits call gelu_apart and dbias_apart, in launches too. */
+    int device;         /* CUDA device index among the GPUs that this process sees */
+    bool tf32;          /* fp32 GEMMs may round their factors to TF32 */
+    bool deterministic; /* equal launches give equal bits, even where that is slower */
+    /* For measurements: do not fuse epilogues (sets gelu_apart and dbias_apart of the traits). */
     bool epilogues_apart;
 };
 
-/* What collectives between ranks on one device are made of (lib/comm); the arguments are copied. */
+/* The two operations from which lib/comm builds collectives between ranks that share a device. Both
+ * copy the argument struct before they return. */
 enum { HD_COMBINE_MAX = 64 };
 
-/* out[o][i] = in[0][i] + in[1][i] + ... on every out: added from left to right, in fp32 for f32,
- * bf16 and f16, in f64 for f64, modulo 2^n for integers, and rounded once; or the maximum, NaN when
- * any of them is. An out may be one of the ins, else all are disjoint. */
+/* out[o][i] = in[0][i] + in[1][i] + ... for every output o. The inputs are added from left to
+ * right, in fp32 for f32, bf16 and f16, in f64 for f64, modulo 2^n for integers; the sum is rounded
+ * once. With `max`, the maximum instead, NaN if any input is NaN. An output may be the same buffer
+ * as an input; otherwise all buffers are disjoint. */
 struct hd_combine_args {
     void *out[HD_COMBINE_MAX];      /* [outs] of [count] */
     const void *in[HD_COMBINE_MAX]; /* [ins] of [count] */
     int outs, ins;                  /* >= 1 */
-    int64_t count;                  /* elements, 0 is fine; nothing is known of their alignment */
+    int64_t count;                  /* elements; may be 0. Buffers may have any alignment */
     enum hd_dtype dtype;
     bool max;
 };
 
-/* What member `index` of `members` receives of an all_to_all_v: from each member the rows that it
- * counts for this one, in the order of members; they stand there behind what it counts for the
- * members before this one. When any member counts a negative number, more than its send_rows_max in
- * all, or members count more than recv_rows_max for any member, no row moves, recv_counts become 0
- * and *overflow becomes 1 (it is never set to 0). */
+/* The receiving side of an all_to_all_v, for member `index` of `members`. out gets the rows that
+ * each member m sends to it, in the order of members: send_counts[m][index] rows, which follow the
+ * rows for members 0 .. index-1 in send[m]. If a count is negative, or a member sends more than its
+ * send_rows_max in total, or any member would receive more than its recv_rows_max, then no row is
+ * copied, recv_counts become 0 and *overflow becomes 1 (*overflow is never set to 0). */
 struct hd_exchange_rows_args {
-    void *out;            /* [recv_rows_max[index]] rows */
-    int32_t *recv_counts; /* [members] or NULL */
-    int32_t *overflow;
+    void *out;                                  /* [recv_rows_max[index]] rows */
+    int32_t *recv_counts;                       /* [members] or NULL */
+    int32_t *overflow;                          /* 0 or 1 */
     const void *send[HD_COMBINE_MAX];           /* [members] of rows */
     const int32_t *send_counts[HD_COMBINE_MAX]; /* [members] of [members] */
     int64_t send_rows_max[HD_COMBINE_MAX], recv_rows_max[HD_COMBINE_MAX];
@@ -275,41 +274,42 @@ struct hd_exchange_rows_args {
     int64_t row_bytes;
 };
 
-/* What a backend has whose tensors are not host memory and whose launches return before they have
- * run. Addresses of tensors mean nothing to the host then: bytes go in and out by write and read.
- * All functions but those of events and streams of different ranks belong to the thread of the
- * rank. Backends on several devices may be in one process: a function minds which device its
- * backend, stream or event is of, whichever thread calls it and whatever it used before; those of
- * `nccl` go to the calling thread's device, of a rank's process the only one that it sees. */
+/* Functions of a backend whose tensors are in device memory and whose launches are asynchronous.
+ * The host cannot dereference addresses of tensors: write and read copy bytes in and out. Only the
+ * rank's thread calls these functions, except that events may be used by the threads of several
+ * ranks. One process may have backends on several devices: each function selects the device of its
+ * backend, stream or event itself, on any thread. The functions of `nccl` do not: they use the
+ * calling thread's current device (the process of a rank sees only one). */
 struct hd_event; /* a point in the order of a stream */
 struct hd_device_memory {
-    int64_t total_bytes, free_bytes; /* of the device, which other processes may use, too */
-    int64_t reserved_bytes; /* by `reserve` of this backend and not released: whole pages */
+    int64_t total_bytes, free_bytes; /* of the device; other processes may use it, too */
+    int64_t reserved_bytes; /* by `reserve` of this backend, not yet released: whole pages */
 };
 struct hd_nccl_table; /* kernels/nccl.h */
 struct hd_device_table {
-    /* Device memory of zeros, whole pages of traits.page_bytes at a bound of 256 bytes at least. A
-     * rank reserves its plan once.
-     * host_reachable: the host may use the addresses too while nothing runs (tests, debugging).
-     * HD_NO_MEMORY says how much the device has and how much of it is free. release waits until
-     * nothing runs on the device any more. */
+    /* reserve: zeroed device memory, rounded up to whole pages of traits.page_bytes, aligned to at
+     * least 256 bytes; it belongs to the caller until release. A rank reserves its plan once.
+     * host_reachable: the host may use the addresses, too, while no launch runs (tests, debugging).
+     * HD_NO_MEMORY reports how much memory the device has and how much is free. release waits until
+     * all work on the device has finished; NULL is fine. */
     enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, bool host_reachable,
                               void **ret_base);
     void (*release)(struct hd_backend *backend, void *base);
-    /* As it is now; not within a step. */
+    /* Current memory use. Do not call it within a step. */
     enum hd_status (*memory)(struct hd_backend *backend, struct hd_device_memory *ret_memory);
-    /* In the stream's order. `host` may change when write returns; after read it holds the bytes as
-     * they were behind everything launched so far. copy stays on the device. */
+    /* These run in the stream's order. write may return before the device has the bytes, but the
+     * caller may change `host` at once. read blocks until `host` holds the bytes as all earlier
+     * launches of the stream left them. copy copies within the device, asynchronously. */
     enum hd_status (*write)(struct hd_stream *stream, void *device, const void *host,
                             int64_t size_bytes);
     enum hd_status (*read)(struct hd_stream *stream, void *host, const void *device,
                            int64_t size_bytes);
     enum hd_status (*copy)(struct hd_stream *stream, void *out, const void *inp,
                            int64_t size_bytes);
-    /* Events order streams, also of several ranks of one process on one device. An event that was
-     * never recorded is done. wait: what is launched on `stream` from now on runs behind the event
-     * as it was last recorded. done never blocks; finish blocks the host. elapsed: between two
-     * recorded and done ones that were made with `timed`. */
+    /* Events order streams, also those of several ranks of one process on one device. An event that
+     * was never recorded counts as done. wait: later launches on `stream` run after the latest
+     * record of the event. done never blocks; finish blocks the host until the event is done.
+     * elapsed: seconds between two done events that were created with `timed`. */
     enum hd_status (*event_new)(struct hd_backend *backend, bool timed,
                                 struct hd_event **ret_event);
     void (*event_free)(struct hd_event *event);
@@ -322,22 +322,22 @@ struct hd_device_table {
     enum hd_status (*combine)(struct hd_stream *stream, const struct hd_combine_args *args);
     enum hd_status (*exchange_rows)(struct hd_stream *stream,
                                     const struct hd_exchange_rows_args *args);
-    /* The calls of NCCL (kernels/nccl.h), whose library is loaded when this is first asked.
-     * HD_UNSUPPORTED says what is missing. NULL: this backend was built without. */
+    /* The functions of NCCL (kernels/nccl.h); the first call loads the NCCL library. HD_UNSUPPORTED
+     * says what is missing. NULL: this backend was built without NCCL. */
     enum hd_status (*nccl)(const struct hd_nccl_table **ret_table);
 };
 
-/* What a stream is for. Where a device knows priorities, blocks of a stream that moves bytes for
- * others go first: they are few, and peers wait for them, while a layer's are many. */
+/* Selects a stream's priority, where the device has priorities. Communication comes first: it has
+ * few thread blocks and peers wait for it. */
 enum hd_stream_purpose { HD_STREAM_FOR_COMPUTE, HD_STREAM_FOR_COMM };
 
 struct hd_backend_table {
     uint32_t abi, table_bytes;
     uint64_t kernel_list_hash;
     const char *name;
-    const struct hd_device_table *device; /* NULL: tensors are host memory, and a launch has run
-                                             when it returns */
-    /* Traits without opening anything: how a machine of this kind would run with these options. */
+    const struct hd_device_table *device; /* NULL: tensors are host memory and launches run
+                                             synchronously */
+    /* The traits that open would give with these options, without opening a backend. */
     void (*describe)(const struct hd_backend_options *options, struct hd_traits *ret_traits);
     enum hd_status (*open)(const struct hd_backend_options *options,
                            struct hd_backend **ret_backend);
@@ -345,29 +345,30 @@ struct hd_backend_table {
     enum hd_status (*stream_open)(struct hd_backend *backend, enum hd_stream_purpose purpose,
                                   struct hd_stream **ret_stream);
     void (*stream_close)(struct hd_stream *stream);
-    /* Enqueues; on the CPU the compute stream runs at once. */
+    /* Enqueues a kernel; the CPU backend runs it before it returns. */
     enum hd_status (*launch)(struct hd_stream *stream, enum hd_kernel kernel, const void *args);
+    /* Blocks until all launches on the stream have finished; reports a launch that failed. */
     enum hd_status (*synchronize)(struct hd_stream *stream);
-    /* Prepares library objects for these arguments, so that later launches of the same shape
+    /* Creates the library objects for these arguments, so that later launches of the same shape
      * allocate nothing. Called once per op of a program before the first step. */
     enum hd_status (*prepare)(struct hd_backend *backend, enum hd_kernel kernel, const void *args);
-    /* Achievable multiply-add rate in operations per second, measured in about 50 ms on this
-     * backend's threads, or what a GPU is sold with: the peak that MFU is quoted against. */
+    /* The peak that MFU is relative to, in operations per second; 0: unknown. A CPU's is measured,
+     * in about 50 ms on this backend's threads; a GPU's comes from its data sheet. */
     double (*measure_peak)(struct hd_backend *backend, enum hd_dtype dtype);
-    /* Who computes such a launch: traits.library (all of it) or "own", for tests and measurements:
-     * own code that serves where a library refuses is right, and slow. Chooses as prepare does.
-     * NULL: this backend cannot tell. */
+    /* For tests and measurements: traits.library if the library computes all of such a launch, else
+     * "own" (correct, but slow on a GPU). Chooses an algorithm as prepare does. NULL: not
+     * supported by this backend. */
     enum hd_status (*computed_by)(struct hd_backend *backend, enum hd_kernel kernel,
                                   const void *args, const char **ret_by);
 };
 
-/* The embedded default. */
+/* The CPU backend: always linked in, and the default. */
 const struct hd_backend_table *hd_backend_cpu(void);
 
-/* HD_UNSUPPORTED, naming both sides, when a table was built from another list. */
+/* HD_UNSUPPORTED if the table has another ABI or kernel list; the message has both values. */
 enum hd_status hd_backend_check(const struct hd_backend_table *table);
 
-/* hd_launch(stream, op, &args): through the table the stream belongs to. */
+/* Calls launch of the backend that the stream belongs to. */
 enum hd_status hd_launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args);
 
 #endif

@@ -1,10 +1,11 @@
-/* nccl: the calls of NCCL that lib/comm makes, as the plug-in for GPUs exports them.
+/* nccl: the NCCL functions that lib/comm uses, exported by the GPU plug-in as a table.
  *
- * Communicators never block: a call that starts something returns, and `poll` says when it is
- * through. Bytes move in the order of their stream of the device. Every function but poll and abort
- * belongs to one thread of a rank, or to threads that take turns.
+ * Communicators are non-blocking (ncclConfig_t.blocking = 0): a call that starts work returns at
+ * once, and `poll` tells when the call has finished. Data moves in the order of the CUDA stream.
+ * Calls are asynchronous, so a buffer must stay valid until the stream has passed the call. One
+ * thread of a rank at a time may call these functions; any thread may call poll and abort.
  *
- * Used by: lib/comm (nccl*.c).   Implemented by: kernels/cuda/nccl.c, the one owner of nccl.h.
+ * Used by: lib/comm (nccl*.c).   Implemented by: kernels/cuda/nccl.c.
  */
 #ifndef HD_KERNELS_NCCL_H
 #define HD_KERNELS_NCCL_H
@@ -17,38 +18,40 @@ struct hd_nccl_id {
     char bytes[HD_NCCL_ID_BYTES];
 };
 
-struct hd_nccl_comm; /* of one rank; NCCL's own */
+struct hd_nccl_comm; /* ncclComm, one per rank */
 
 struct hd_nccl_table {
-    int version; /* 22809: 2.28.9 */
+    int version; /* of the NCCL library; 22809 is 2.28.9 */
     enum hd_status (*unique_id)(struct hd_nccl_id *ret_id);
-    /* Start a communicator; it is of use when poll says that it is no longer busy, of a split the
-     * poll of the parent. Until then *ret_comm is NCCL's to write. */
+    /* init and split start a communicator. It is usable when poll reports not busy: after init poll
+     * the new communicator, after split the parent. Until then NCCL may write to *ret_comm. */
     enum hd_status (*init)(const struct hd_nccl_id *id, int world, int rank,
                            struct hd_nccl_comm **ret_comm);
-    /* All ranks of the parent call it in the same order. color: ranks with the same one stay
-     * together, ordered by key; -1: in none, *ret_comm is NULL then. */
+    /* All ranks of the parent must call it, in the same order. Ranks with the same color form one
+     * new communicator, ordered by key; with color -1 a rank joins none and *ret_comm is NULL. */
     enum hd_status (*split)(struct hd_nccl_comm *parent, int color, int key,
                             struct hd_nccl_comm **ret_comm);
-    /* The failure that a communicator has met, its story NCCL's; else whether a call on it is still
-     * under way. */
+    /* Returns a failure of the communicator, with NCCL's message; else HD_OK, and *ret_busy is true
+     * while a call on it is in progress. */
     enum hd_status (*poll)(struct hd_nccl_comm *comm, bool *ret_busy);
-    /* Ends what is under way on the device, and the communicator with it. */
+    /* Both free the communicator. abort stops its work on the device. Before destroy, all calls on
+     * all ranks must have finished; it waits for the peers, for about 5 s at most. */
     void (*abort)(struct hd_nccl_comm *comm);
-    void (*destroy)(struct hd_nccl_comm *comm); /* nothing is under way on any rank */
-    /* Calls between the two are one: none waits for another. */
+    void (*destroy)(struct hd_nccl_comm *comm);
+    /* Calls between group_begin and group_end are submitted together (ncclGroupStart). */
     enum hd_status (*group_begin)(void);
     enum hd_status (*group_end)(void);
     enum hd_status (*send)(struct hd_nccl_comm *comm, struct hd_stream *stream, const void *buf,
                            int64_t bytes, int peer);
     enum hd_status (*recv)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
                            int64_t bytes, int peer);
-    /* out: [ranks, bytes]; `own` may be its place in out */
+    /* out: [ranks, bytes]; `own` may be this rank's part of out (in place) */
     enum hd_status (*all_gather)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                  const void *own, int64_t bytes);
     enum hd_status (*broadcast)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
                                 int64_t bytes, int root);
-    /* In NCCL's order and rounding. As hd_comm_all_reduce and hd_comm_reduce_scatter. */
+    /* Arguments as of hd_comm_all_reduce and hd_comm_reduce_scatter; NCCL chooses the order of the
+     * additions and the rounding. */
     enum hd_status (*all_reduce)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                  const void *inp, int64_t count, enum hd_dtype dtype, bool max);
     enum hd_status (*reduce_scatter)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,

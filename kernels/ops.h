@@ -1,15 +1,16 @@
-/* ops: what the device operations compute, but those of a mixture of experts (ops_moe.h): one
- * struct of arguments per kernel, which is its contract in every backend.
+/* ops: the contract of each device operation, except those of mixtures of experts (ops_moe.h): one
+ * argument struct per kernel, the same for every backend.
  *
  * Shapes: R rows (tokens) held by this rank, C channels, H query heads, G key/value heads, D head
  * width, F feed-forward width, V vocabulary rows, B sequences. Matrices are row-major; `ld*` is the
- * distance between rows in elements. Outputs stand first, sizes last. Pointers marked "or NULL" may
- * be absent. Unless said otherwise outputs may not overlap inputs.
+ * distance between rows in elements. In a struct, outputs come first and sizes last. The caller
+ * owns all memory. Only pointers marked "or NULL" may be NULL. Outputs may not overlap inputs
+ * unless the comment allows it.
  *
- * Gradients of parameters are fp32 and follow one contract: `accumulate` 0 stores, 1 adds.
- * Gradients of activations are stored.
+ * (+)= stores (`accumulate` false) or adds (true). Gradients of parameters are fp32 and have this
+ * switch. Gradients of activations are stored.
  *
- * Used by: kernels.h, which everybody includes.   Uses: base.   Threads: pure declarations.
+ * Used by: kernels.h; do not include it directly.   Uses: base.   Threads: pure declarations.
  */
 #ifndef HD_KERNELS_OPS_H
 #define HD_KERNELS_OPS_H
@@ -21,36 +22,34 @@
 #include "base/dtype.h"
 
 enum {
-    HD_TENSOR_ALIGN = 64,      /* every tensor starts on such a bound */
-    HD_GRAD_CHUNK = 64 * 1024, /* elements per term of the gradient norm (DESIGN: fixed chunks) */
+    HD_TENSOR_ALIGN = 64,      /* bytes: alignment of every tensor */
+    HD_GRAD_CHUNK = 64 * 1024, /* elements per partial sum of the gradient norm */
     HD_EXCHANGE_WORDS = 5      /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
 
-/* ---- The step block: what the host decides per step and what kernels find out, in device memory
- * ----
+/* ---- The step block: inputs and results of one training step, in device memory ----
  *
- * Ops take pointers to it; neither model nor train branch on tensor contents. The host writes the
- * first part before a step and reads the second part once, after it. */
+ * Kernels read and write it through pointers, so the host never branches on tensor contents within
+ * a step. The host writes the first part before a step and reads the rest once, after the step. */
 struct hd_step_block {
     /* written by the host before the step */
-    int64_t step;        /* 1-based: number of this update, t in Adam's corrections */
+    int64_t step;        /* 1-based: number of this update, t in Adam's bias correction */
     float lr;            /* learning rate of this step */
-    float max_grad_norm; /* clip bound; 0: no clipping */
+    float max_grad_norm; /* clipping threshold; 0: no clipping */
     float beta1, beta2, adam_eps, weight_decay;
     float loss_scale; /* factor on dlogits; 1 for fp32 and bf16 */
-    int64_t request;  /* what this rank's host wants all ranks to know after the step: one number */
+    int64_t request;  /* a number that this rank sends to all ranks with its record of the step */
     /* accumulated by the programs of this rank; zeroed by step_begin */
-    double loss_sum;      /* sum of -log p over this rank's targets */
-    int64_t target_count; /* targets that were not masked */
-    int64_t overflow;     /* != 0: a gradient was not finite or a bound was exceeded; no update */
-    int32_t
-        too_many_rows; /* != 0: more rows were sent to experts than there is room for; no update */
+    double loss_sum;       /* sum of -log p over this rank's targets */
+    int64_t target_count;  /* targets that were not masked */
+    int64_t overflow;      /* != 0: a gradient was not finite or a limit was exceeded; no update */
+    int32_t too_many_rows; /* != 0: more rows for experts than their buffer holds; no update */
     /* results, set by step_finish, equal on all ranks */
     double mean_loss;     /* loss_sum / target_count over all ranks */
     double total_targets; /* over all ranks */
     double grad_norm;     /* L2 norm of the mean gradient, before clipping */
-    float grad_factor; /* what adamw multiplies the summed gradient by: mean and clipping at once */
-    int32_t skip_update; /* 1: overflow somewhere, adamw leaves everything as it is */
+    float grad_factor;    /* adamw multiplies the summed gradient by it: mean and clipping */
+    int32_t skip_update;  /* 1: adamw changes nothing in this step (see step_finish) */
 };
 
 enum { HD_EXCHANGE_TOO_MANY_ROWS = 2 };
@@ -64,23 +63,22 @@ enum hd_exchange_word {
     HD_EXCHANGE_SQUARES
 };
 
-/* ---- Argument structs
- * ---------------------------------------------------------------------------- */
+/* ---- Argument structs ---- */
 
-/* What is done to the sums of a product, in fp32, before they are stored. */
+/* Applied to the fp32 result s of a GEMM (s includes the bias) before it is stored. */
 enum hd_gemm_epilogue {
     HD_EPILOGUE_NONE,
-    HD_EPILOGUE_GELU,         /* c = gelu(s), s what would be stored without; pre = s, if given */
+    HD_EPILOGUE_GELU,         /* c = gelu(s), as gelu_forward below; pre = s, unless pre is NULL */
     HD_EPILOGUE_GELU_BACKWARD /* c = s * gelu'(gelu_inp) */
 };
 
-/* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row), products summed in fp32.
+/* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row), summed in fp32.
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
- * trans_b. c may be fp32 with bf16 factors (weight gradients). bias only without accumulate.
- * An epilogue (gelu: that of gelu_forward below) only without accumulate; the gradient's without
- * bias. The rows of pre and gelu_inp are as far apart as those of c.
- * dbias[m] (+)= sum_k op(a)[m,k], by the same switch as c: what bias_backward makes of the a of a
- * weight's gradient; only with trans_a, c in fp32, and neither bias nor epilogue. */
+ * trans_b. c may be fp32 with bf16 factors (weight gradients). pre and gelu_inp have ldc, too.
+ * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
+ * with the weight gradient of the same layer.
+ * HD_INVALID: bias or an epilogue with accumulate; GELU_BACKWARD with bias; dbias without trans_a,
+ * with c not in fp32, with bias or with an epilogue. */
 struct hd_gemm_args {
     void *c;              /* [M, N]   c_dtype  */
     void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
@@ -96,8 +94,8 @@ struct hd_gemm_args {
     enum hd_dtype ab_dtype, c_dtype;
 };
 
-/* out[r, n] = inp[r, n] + bias[n]; out may alias inp. For biases that a sum over ranks stands
- * before; elsewhere gemm adds them. */
+/* out[r, n] = inp[r, n] + bias[n]; out may alias inp. For a bias that is added after a sum over
+ * ranks; other biases are added by gemm. */
 struct hd_bias_forward_args {
     void *out;        /* [R, N]  dtype */
     const void *inp;  /* [R, N]  dtype */
@@ -117,8 +115,8 @@ struct hd_bias_backward_args {
 };
 
 /* out[r,:] = weight[index[r] - first,:] (+ weight2[index2[r],:], the learned positions of GPT-2).
- * An index outside its table counts as a row of zeros: it is another rank's, whose table begins at
- * another `first`; the data room makes none that is nobody's. */
+ * An index outside the table gives a row of zeros: it is in another rank's shard of the vocabulary,
+ * which begins at another `first`. (data/ never emits a token id outside every shard.) */
 struct hd_embedding_forward_args {
     void *out;             /* [R, C]   dtype */
     const int32_t *index;  /* [R]            */
@@ -129,9 +127,8 @@ struct hd_embedding_forward_args {
     enum hd_dtype dtype;
 };
 
-/* dweight[v,:] (+)= sum over r with index[r] - first == v of dout[r,:], in ascending r
- * (deterministic).
- * Without accumulate the whole table is stored: rows that no index names become zero. */
+/* dweight[v,:] (+)= sum over r with index[r] - first == v of dout[r,:], in a fixed order. Without
+ * accumulate the whole table is stored: table rows to which no index points become zero. */
 struct hd_embedding_backward_args {
     float *dweight;       /* [V, C]        */
     const int32_t *index; /* [R]           */
@@ -142,7 +139,7 @@ struct hd_embedding_backward_args {
     enum hd_dtype dtype;
 };
 
-/* sum[r,:] = inp[r,:] + add[r,:]   (only if add is given; else sum stands for inp)
+/* sum[r,:] = inp[r,:] + add[r,:]   (if add is NULL, read `sum` below as inp)
  * out[r,:] = sum[r,:] * rstd[r] * weight[:],   rstd[r] = 1 / sqrt(mean_c sum[r,c]^2 + eps)
  * (Zhang & Sennrich 2019, "Root Mean Square Layer Normalization".) sum may alias inp or add. */
 struct hd_rmsnorm_forward_args {
@@ -165,7 +162,7 @@ struct hd_rmsnorm_backward_args {
     const void *inp;    /* [R, C]  dtype          */
     const float *rstd;  /* [R]                    */
     const void *weight; /* [C]     dtype          */
-    const void *add;    /* [R, C]  dtype, or NULL: the gradient that reaches inp by another way */
+    const void *add;    /* [R, C]  dtype, or NULL: gradient of inp from the residual path */
     int64_t R, C;
     enum hd_dtype dtype;
 };
@@ -228,9 +225,10 @@ struct hd_layernorm_backward_weight_args {
 };
 
 /* RMSNorm over the D channels of each head of q and k in rows [q: H*D | k: G*D | v: G*D]:
- *   out[r,h,:] = inp[r,h,:] * rstd[r,h] * weight[:],  rstd[r,h] = 1 / sqrt(mean_d inp[r,h,d]^2 +
- * eps) with q_weight for the first H heads and k_weight for the next G; v is copied. (Henry et al.
- * 2020, "Query-Key Normalization for Transformers", with the norm of Qwen3.) */
+ *   out[r,h,:] = inp[r,h,:] * rstd[r,h] * weight[:],
+ *   rstd[r,h] = 1 / sqrt(mean_d inp[r,h,d]^2 + eps),
+ * with q_weight for the first H heads and k_weight for the next G; v is copied. (Henry et al. 2020,
+ * "Query-Key Normalization for Transformers", with the norm of Qwen3.) */
 struct hd_head_norm_forward_args {
     void *out;            /* [R, H+2G, D]  dtype */
     float *rstd;          /* [R, H+G]            */
@@ -242,7 +240,7 @@ struct hd_head_norm_forward_args {
     enum hd_dtype dtype;
 };
 
-/* Per head as rmsnorm_backward; the gradient of v is that of its copy. dinp may alias dout. */
+/* Per head as rmsnorm_backward; the gradient of v is copied. dinp may alias dout. */
 struct hd_head_norm_backward_args {
     void *dinp;           /* [R, H+2G, D]  dtype */
     const void *dout;     /* [R, H+2G, D]  dtype */
@@ -269,10 +267,10 @@ struct hd_head_norm_backward_weight_args {
 
 /* Rotates, in place, each pair (x[r,h,i], x[r,h,i+D/2]), i < D/2, by the angle of its position:
  *   (a, b) -> (a cos - b sin, a sin + b cos),  angle = position[r] * frequency[i];
- * `inverse` turns back, which is the gradient. table[p, i] = {cos, sin} for position p, both times
- * the factor of a scaling that has one.
+ * `inverse` rotates by the negative angle, which is the gradient. table[p, i] = {cos, sin} for
+ * position p, both multiplied by the attention factor if the RoPE scaling has one.
  * (Su et al. 2021, "RoFormer"; halves paired as in the Llama checkpoints of Hugging Face.)
- * H heads stand side by side in a row from x on, so q and k of a fused row go in one launch. */
+ * The H heads of a row are contiguous, so one launch can rotate q and k of a fused row. */
 struct hd_rope_args {
     void *x;                 /* [R, H, D] with row distance ldx, dtype, in place */
     const int32_t *position; /* [R], each in [0, P)                              */
@@ -282,19 +280,19 @@ struct hd_rope_args {
     enum hd_dtype dtype;
 };
 
-/* ---- Dropout: what is dropped depends on where a value stands in the job, not on the layout ----
+/* ---- Dropout: the mask depends on a value's position in the batch and model, not on sharding ----
  *
- * Of the 128 bits of Philox4x32-10 (base/random.h) at counter {number / 4, index, head, sample}, 32
- * bits each from the lowest on, a value takes word number % 4 and is dropped when it is less than
- * p * 2^32. The key is hd_random_key(key, block->step), where `key` is hd_dropout_key of the job's
- * seed, the layer and the site in it. sample: number of the sample in the step's global batch;
- * index: of the row in its sample; head: in the whole model, 0 where there is none; number: the
- * channel in the whole row, or, for attention's weights, the key's index in the sample. What stays
- * is multiplied by 1 / (1 - p). Numbers and indices are not negative; 0 <= p < 1. */
+ * Philox4x32-10 (base/random.h) with the counter {number / 4, index, head, sample}, 32 bits each,
+ * lowest first, gives four 32-bit words. A value is dropped if word (number % 4) is less than
+ * p * 2^32; kept values are multiplied by 1 / (1 - p). HD_INVALID unless 0 <= p < 1. The key is
+ * hd_random_key(key, block->step), where `key` is hd_dropout_key of the job's seed, the layer and
+ * the dropout site in the layer. sample: number of the sample in the step's global batch; index: of
+ * the row in its sample; head: in the whole model, 0 if not attention; number: the channel in the
+ * whole row, or, for attention weights, the key's index in the sample. All are >= 0. */
 uint64_t hd_dropout_key(uint64_t seed, int64_t layer, int64_t site);
 
-/* out[r,c] = dropped(channel first_channel + c of row r) ? 0 : inp[r,c] / (1 - p). Of a gradient it
- * is the gradient. */
+/* out[r,c] = dropped(channel first_channel + c of row r) ? 0 : inp[r,c] / (1 - p). Backward is the
+ * same kernel on the gradient. */
 struct hd_dropout_args {
     void *out;             /* [R, C]  dtype; may alias inp */
     const void *inp;       /* [R, C]  dtype */
@@ -313,14 +311,14 @@ struct hd_dropout_args {
  * Key j is visible to query i when all of these hold:
  *   causal:  kv_index[j] <= q_index[i]
  *   window:  q_index[i] - kv_index[j] < window           (window > 0)
- *   bounds:  kv_index[j] >= q_bound[i]                   (q_bound given: start of i's document)
- *   filled:  j < *kv_filled                              (kv_filled given: rows valid in a cache)
+ *   bounds:  kv_index[j] >= q_bound[i]                   (q_bound not NULL: start of i's document)
+ *   filled:  j < *kv_filled                              (kv_filled not NULL: valid cache rows)
  * Row of query (b, i) is b*q_len + i; row of key (b, j) is b*kv_stride + j (kv_stride >= kv_len:
  * rows of a cache per sequence). Head h of row r starts at q + r*ldq + h*D; out, k and v alike.
- * lse[h, b*q_len + i] = log sum exp over visible keys, natural log: two results over disjoint keys
- * merge by it. No visible key: out = 0, lse = -inf.
- * Dropout (p > 0) takes weights away after the softmax, of which lse knows nothing, by the place of
- * (sample[b*q_len + i], first_head + h, q_index[i], kv_index[j]): see above.
+ * lse[h, b*q_len + i] = log sum exp over visible keys, natural log; attention_merge uses it to
+ * merge results over disjoint keys. No visible key: out = 0, lse = -inf.
+ * Dropout (p > 0) drops weights after the softmax; lse is that of all weights. Counter of a weight
+ * (see above): sample[b*q_len + i], head first_head + h, index q_index[i], number kv_index[j].
  * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
 struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */
@@ -338,21 +336,21 @@ struct hd_attention_forward_args {
     void *scratch;
     uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo;
-    int64_t first_head; /* of the model's; matters to dropout alone */
-    int64_t window;     /* 0: none */
-    int64_t pairs; /* for costs: visible pairs of a head and sequence; 0: as in a whole sequence */
+    int64_t first_head;   /* number of head 0 in the whole model; used by dropout only */
+    int64_t window;       /* 0: none */
+    int64_t pairs;        /* for costs only: visible (query, key) pairs per head and sequence;
+                             0: the queries are the last q_len positions of a whole sequence */
     float scale, dropout; /* dropout: p */
     bool causal;
     enum hd_dtype dtype;
 };
 
-/* The gradient of the above. out and lse are those of the *merged* result (attention_merge), so
- * that blocks of keys are differentiated one by one, each launch forming delta anew:
+/* The gradient of attention_forward over one block of keys. out and lse are those of the *merged*
+ * result (attention_merge) over all blocks; each launch recomputes delta:
  *   p = exp(score - lse),  delta = rowsum(dout * out),  dv += p^T dout,
  *   ds = p * (dout v^T - delta),  dq += scale * ds k,  dk += scale * ds^T q
- * With dropout the p of dv, and dout v^T, are 0 where forward dropped and divided by 1 - dropout
- * elsewhere. grad_dtype is dtype (stored, accumulate 0) or fp32 (accumulate 0 or 1: added into dq,
- * dk, dv). */
+ * With dropout, dout v^T and the p in the formula of dv are 0 where forward dropped the weight, and
+ * divided by 1 - dropout elsewhere. grad_dtype is dtype (only without accumulate) or fp32. */
 struct hd_attention_backward_args {
     void *dq;         /* [B*q_len, H, D]      lddq, grad_dtype */
     void *dk;         /* [B*kv_stride, G, D]  lddk, grad_dtype */
@@ -376,15 +374,16 @@ struct hd_attention_backward_args {
     enum hd_dtype dtype, grad_dtype;
 };
 
-/* Adds attention over one more block of keys to what is there, over disjoint ones:
+/* Merges attention over one more block of keys (block_out, block_lse) into the result over earlier,
+ * disjoint blocks (acc, lse):
  *   new[h,r] = log(exp lse[h,r] + exp block_lse[h,r])
  *   acc[r,h,:] = exp(lse - new) acc[r,h,:] + exp(block_lse - new) block_out[r,h,:],  lse = new
- * A row that neither sees (-inf both) stays 0 and -inf. `first`: acc and lse are stored as the
- * block's, whatever was there. With `out`, for the last block, the result is rounded into it in the
- * same pass, and acc is not written: it is of no use any more. */
+ * A row with no visible key (both lse are -inf) stays 0 and -inf. `first`: acc and lse are set to
+ * the block's and their old values are ignored. With `out` (for the last block) the result is
+ * rounded into out, and acc is not written. */
 struct hd_attention_merge_args {
     void *out;              /* [R, H, D]  dtype, or NULL          */
-    float *acc;             /* [R, H, D]; not looked at with `first` and `out` */
+    float *acc;             /* [R, H, D]; not used with both `first` and `out` */
     float *lse;             /* [H, R]                             */
     const void *block_out;  /* [R, H, D]  dtype                   */
     const float *block_lse; /* [H, R]                             */
@@ -394,8 +393,8 @@ struct hd_attention_merge_args {
 };
 
 /* cache[b*rows + *filled + i, :] = inp[b*new_rows + i, :] for i < new_rows, N channels from rows of
- * distance ldi into rows of distance ldc. Rows past the end of the cache are dropped and *overflow
- * set. */
+ * distance ldi into rows of distance ldc. Rows that do not fit into the cache are dropped, and
+ * *overflow is set to 1. */
 struct hd_cache_append_args {
     void *cache;           /* [B*rows, N]      dtype */
     int64_t *overflow;     /* one value              */
@@ -405,10 +404,10 @@ struct hd_cache_append_args {
     enum hd_dtype dtype;
 };
 
-/* out[r,f] = silu(inp[r,f]) * inp[r,F+f],  silu(x) = x / (1 + exp(-x)): gate left, up right.
- * (Shazeer 2020, "GLU Variants Improve Transformer".)
- * With counts only the first counts[0] + .. + counts[groups-1] rows are computed, R at most; the
- * rest is neither read nor written: what experts' rows need. So it is in the three that follow. */
+/* out[r,f] = silu(inp[r,f]) * inp[r,F+f],  silu(x) = x / (1 + exp(-x)): columns [0, F) are the
+ * gate, [F, 2F) the up projection. (Shazeer 2020, "GLU Variants Improve Transformer".) With counts
+ * (rows per expert) only the first counts[0] + .. + counts[groups-1] rows are computed, R at most;
+ * other rows are neither read nor written. The next three kernels do the same. */
 struct hd_swiglu_forward_args {
     void *out;             /* [R, F]   dtype */
     const void *inp;       /* [R, 2F]  dtype */
@@ -432,7 +431,7 @@ struct hd_gelu_forward_args {
     void *out;             /* [N]  dtype */
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups] of rows of N / R elements, or NULL: all N */
-    int64_t N, R, groups;  /* R is looked at only with counts */
+    int64_t N, R, groups;  /* R is used only with counts */
     enum hd_dtype dtype;
 };
 
@@ -453,7 +452,7 @@ struct hd_add_args {
     enum hd_dtype dtype;
 };
 
-/* out = inp in another encoding, to nearest even */
+/* out = inp converted to out_dtype, rounded to nearest even */
 struct hd_cast_args {
     void *out;       /* [N]  out_dtype */
     const void *inp; /* [N]  inp_dtype */
@@ -461,8 +460,7 @@ struct hd_cast_args {
     enum hd_dtype out_dtype, inp_dtype;
 };
 
-/* out[r, n] = inp[r, n] for N columns of rows that are ldo and ldi elements apart, in another
- * encoding if that is asked, to nearest even. */
+/* out[r, n] = inp[r, n] for N columns, converted to out_dtype, rounded to nearest even. */
 struct hd_copy_columns_args {
     void *out;       /* [R, N]  ldo, out_dtype */
     const void *inp; /* [R, N]  ldi, inp_dtype */
@@ -477,11 +475,11 @@ struct hd_zero_args {
 };
 
 /* Softmax cross-entropy over V of Vp columns (columns from V on are padding, never predicted):
- *   loss_sum += sum_r -log softmax(logits[r,:])[target[r]],  target_count += number of targets >=
- * 0; with dlogits: dlogits[r,v] = loss_scale * (softmax(logits[r,:])[v] - [v == target[r]]), 0 in
- * padding and in rows whose target is negative (masked: no loss, no gradient). dlogits may alias
- * logits. Rows are added in ascending order in double. A target from V on is nobody's: no loss, no
- * gradient, and overflow is set. */
+ *   loss_sum += sum_r -log softmax(logits[r,:])[target[r]],  target_count += targets in [0, V),
+ *   dlogits[r,v] = loss_scale * (softmax(logits[r,:])[v] - [v == target[r]]), 0 in padding.
+ * A row with a negative target is masked: no loss, zero gradient. A target >= V is invalid: no
+ * loss, zero gradient, and block->overflow is set. dlogits may alias logits. Losses are added in
+ * double, in a fixed order. */
 struct hd_cross_entropy_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL */
     struct hd_step_block *block;
@@ -492,9 +490,9 @@ struct hd_cross_entropy_args {
     enum hd_dtype dtype;
 };
 
-/* Cross-entropy of a vocabulary that several ranks share (Shoeybi et al. 2020, section 3): each
- * holds the logits of V of all tokens, from token `first` on, and none ever sees all of them. A row
- * needs three numbers of each rank: with m = max_v logits[r,v] over its V columns
+/* Vocabulary-parallel cross-entropy (Shoeybi et al. 2020, section 3): each rank holds the logits of
+ * V tokens of the vocabulary, from token `first` on. No rank gathers all logits; per row, the ranks
+ * exchange these numbers: with m = max_v logits[r,v] over the rank's V columns
  *   stats[r,:] = {m, sum_v exp(logits[r,v] - m), logits[r, target[r] - first] or 0, 1 if the target
  *                 is among the V, else 0} */
 struct hd_cross_entropy_stats_args {
@@ -506,9 +504,9 @@ struct hd_cross_entropy_stats_args {
 };
 enum { HD_CROSS_ENTROPY_STATS = 4 };
 
-/* The same as cross_entropy for this rank's V columns, with the stats of all P ranks, in rank
- * order: M = max_p m_p,  Z = sum_p sum_p exp(m_p - M),  loss = log Z + M - sum of the target's
- * logits Every rank adds the same losses to its block. A target that is nobody's sets overflow. */
+/* cross_entropy for this rank's V columns, from the stats of all P ranks in rank order:
+ *   M = max_p m_p,  Z = sum_p (sum of rank p) * exp(m_p - M),  loss = log Z + M - target's logit.
+ * Every rank adds the same losses to its block. A target in no rank's V sets overflow. */
 struct hd_cross_entropy_shared_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL; may alias logits */
     struct hd_step_block *block;
@@ -520,7 +518,7 @@ struct hd_cross_entropy_shared_args {
     enum hd_dtype dtype;
 };
 
-/* Zeroes what a step accumulates: loss_sum, target_count, overflow, too_many_rows. */
+/* Zeroes loss_sum, target_count, overflow and too_many_rows. */
 struct hd_step_begin_args {
     struct hd_step_block *block;
 };
@@ -534,9 +532,9 @@ struct hd_square_sums_args {
     int64_t N;
 };
 
-/* Writes this rank's record for the exchange: {loss_sum, target_count, overflow, request, sum of
- * chunk sums in ascending order}. Several ranks may hold one loss (tp): one of them counts it, in
- * the records of the others it is 0. */
+/* Writes this rank's record for the exchange (enum hd_exchange_word); the sum of squares adds
+ * `sums` in a fixed order. If several ranks compute the same loss (tensor parallelism),
+ * counts_loss is true on one of them; the others write 0 for loss and targets. */
 struct hd_step_record_args {
     double *record; /* [HD_EXCHANGE_WORDS] */
     const struct hd_step_block *block;
@@ -547,27 +545,28 @@ struct hd_step_record_args {
 
 /* Adds the records of all ranks in rank order and sets the results in the block:
  *   n = total targets,  grad_norm = sqrt(sum of squares) / (n * loss_scale),
- *   grad_factor = min(1, max_grad_norm / grad_norm) / (n * loss_scale)   (no clipping: 1 / (n *
- * scale)). Overflow anywhere, n == 0 or a norm that is not finite: skip_update. */
+ *   grad_factor = min(1, max_grad_norm / grad_norm) / (n * loss_scale)   (no clipping: min is 1).
+ * skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite. */
 struct hd_step_finish_args {
     struct hd_step_block *block;
     const double *records; /* [ranks, HD_EXCHANGE_WORDS] */
     int64_t ranks;
 };
 
-/* Elements [begin, end) of a flat part share these factors. */
+/* Elements [begin, end) of an optimizer shard that have the same factors. */
 struct hd_update_range {
     int64_t begin, end;
     float decay, lr_scale; /* multiply weight_decay and lr */
 };
 
-/* AdamW over a flat part, with t = block->step and g = grad * block->grad_factor:
+/* AdamW over a flat shard of N parameters, with t = block->step and g = grad * block->grad_factor:
  *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  mh = m / (1-b1^t),  vh = v / (1-b2^t),
  *   w = w - lr * (mh / (sqrt(vh) + eps) + weight_decay * w)
- * (Loshchilov & Hutter 2019.) copy, if given, gets w in copy_dtype in the same pass. Ranges are
- * ascending, disjoint and cover [0, N). block->skip_update: nothing changes. */
+ * where lr and weight_decay are multiplied by lr_scale and decay of the element's range.
+ * (Loshchilov & Hutter 2019.) copy, if not NULL, gets w in copy_dtype. Ranges are ascending,
+ * disjoint and cover [0, N). If block->skip_update is set, nothing changes. */
 struct hd_adamw_args {
-    float *weight;     /* [N] master */
+    float *weight;     /* [N] master weights */
     float *m, *v;      /* [N] */
     void *copy;        /* [N] copy_dtype, or NULL */
     const float *grad; /* [N] sum over the step's targets */

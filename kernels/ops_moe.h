@@ -1,29 +1,29 @@
-/* ops_moe: what the device operations of a mixture of experts compute; shapes and rules as in
- * ops.h.
+/* ops_moe: the contracts of the device operations of mixtures of experts; see also ops.h.
  *
- * E experts, K of them chosen per row. The R rows are Q runs of R/Q rows; a run holds consecutive
- * places of one sequence. Without context parallelism a run is a sequence; with the zig-zag cut
- * each rank holds `runs` = 2 runs of every one of its B = Q / runs sequences, which stand next to
- * each other. S is the length of a whole sequence, over all ranks.
+ * E experts; the router chooses K of them per row (K "choices" per row). The R rows are Q runs of
+ * R/Q rows; a run is a stretch of consecutive positions of one sequence. Without context
+ * parallelism a run is a whole sequence. With zig-zag context parallelism each rank holds `runs` =
+ * 2 runs of each of its B = Q / runs sequences; the runs of a sequence are adjacent. S is the
+ * length of a whole sequence, over all ranks.
  *
- * A buffer in expert order has room for T rows, a bound fixed at recording: first the counts[0]
- * rows of expert 0, then those of expert 1, ... Rows behind the last expert's are nobody's: no
- * kernel reads or writes them. Counts that would not fit set overflow and are cut to what fits.
- * Costs are those of T rows in use: who expects n rows prices the same arguments with T = n.
+ * A buffer in expert order has a capacity of T rows, fixed when the program is recorded: first the
+ * counts[0] rows of expert 0, then those of expert 1, ... Kernels neither read nor write the unused
+ * rows at the end. Counts that sum to more than T set overflow and are reduced to what fits.
+ * Costs count all T rows; for an expected number of rows n, pass the same arguments with T = n.
  *
- * Everything about routing is fp32, whatever the rows are.
+ * Routing is computed in fp32, whatever the dtype of the rows.
  *
- * Used by: kernels.h, which everybody includes.   Uses: base.   Threads: pure declarations.
+ * Used by: kernels.h; do not include it directly.   Uses: base.   Threads: pure declarations.
  */
 #ifndef HD_KERNELS_OPS_MOE_H
 #define HD_KERNELS_OPS_MOE_H
 
 #include "kernels/ops.h"
 
-/* noise[r,e] = standard normal numbers that depend on a row's place in the job, as what dropout
- * drops does: e = 2i and 2i + 1 are the two of hd_random_normals (base/random.h) with the key
- * hd_random_key(key, block->step) and the counter {i, index[r], 0, sample[r]}; `key` is
- * hd_dropout_key of the job's seed, the layer and the router's site in it. */
+/* noise[r,e] = standard normal numbers that depend on a row's position in the batch, not on
+ * sharding (as dropout in ops.h): e = 2i and 2i + 1 are the pair of hd_random_normals
+ * (base/random.h) with key hd_random_key(key, block->step), counter {i, index[r], 0, sample[r]};
+ * `key` is hd_dropout_key of the job's seed, the layer and the router's site in the layer. */
 struct hd_route_noise_args {
     float *noise;          /* [R, E] */
     const int32_t *sample; /* [R] */
@@ -37,11 +37,11 @@ struct hd_route_noise_args {
  *   h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]),  softplus(x) = log(1 + exp(x))
  * (Shazeer et al. 2017, "Outrageously Large Neural Networks": H(x)):
  *   probs[r,:] = softmax(h[r,:]),  lse[r] = log sum_e exp(h[r,e]),
- *   chosen[r,:] = the K largest of h[r,:], largest first; of equal ones the lower index first,
- *   gate[r,k] = probs[r,chosen[r,k]], or, to `renormalize`, that divided by the sum over the K,
- * which is softmax(KeepTopK(h)) of Shazeer and what Mixtral does (Jiang et al. 2024). The same h
- * chooses, weighs and enters the losses. With K = 1 a renormalized gate is 1 and passes no gradient
- * to the router. */
+ *   chosen[r,:] = the experts of the K largest h[r,:], largest first, on a tie the lower index,
+ *   gate[r,k] = probs[r,chosen[r,k]]; with `renormalize`, divided by the sum of these K probs,
+ * which is softmax(KeepTopK(h)) of Shazeer and what Mixtral does (Jiang et al. 2024). The losses
+ * use the same h. With K = 1 a renormalized gate is 1 and passes no gradient to the router.
+ * HD_INVALID unless 1 <= K <= E. */
 struct hd_route_forward_args {
     float *probs;              /* [R, E] */
     float *lse;                /* [R]    */
@@ -54,21 +54,20 @@ struct hd_route_forward_args {
     bool renormalize;
 };
 
-/* counts[q,e] = number of choices of e in run q, prob_sums[q,e] = sum over its rows of probs[r,e].
- */
+/* counts[q,e] = choices of expert e in run q, prob_sums[q,e] = sum of probs[r,e] over run q. */
 struct hd_route_sums_args {
-    int32_t *counts;  /* [Q, E] */
-    float *prob_sums; /* [Q, E] */
-    const int32_t *chosen;
-    const float *probs;
+    int32_t *counts;       /* [Q, E] */
+    float *prob_sums;      /* [Q, E] */
+    const int32_t *chosen; /* [R, K] */
+    const float *probs;    /* [R, E] */
     int64_t R, E, K, Q;
 };
 
-/* Of the sums of P ranks, in rank order, that share every sequence: over whole sequences
- *   counts[b,e], prob_sums[b,e] = sums over the ranks and over the runs of b,
- * and before this rank's runs: taken[q,e] = sum of the counts of all runs of the sequence that
- * stand before run q in it. With runs = 2, rank p holds the pieces p and 2P-1-p of a sequence; with
- * runs = 1 piece p. */
+/* Combines the route_sums of the P ranks (all_*, in rank order) that share every sequence:
+ *   counts[b,e], prob_sums[b,e] = sums over all ranks and runs of sequence b,
+ *   taken[q,e] = sum of the counts of all runs that precede this rank's run q in its sequence.
+ * A sequence has P * runs pieces. With runs = 2, rank p holds pieces p and 2P-1-p; with runs = 1,
+ * piece p. */
 struct hd_route_totals_args {
     int32_t *counts;            /* [B, E] */
     float *prob_sums;           /* [B, E] */
@@ -78,7 +77,7 @@ struct hd_route_totals_args {
     int64_t E, Q, runs, P, rank;
 };
 
-/* Words of a router's record; behind them stands the load: the choices of each expert. */
+/* Words of a router's record. The load follows them: E words, the number of choices per expert. */
 enum hd_route_word {
     HD_ROUTE_ROWS,
     HD_ROUTE_BALANCE,
@@ -87,15 +86,15 @@ enum hd_route_word {
     HD_ROUTE_WORDS
 };
 
-/* Adds to record what this rank's rows contribute, so that the records of all ranks that hold
- * different rows add up to that of the batch, under every layout:
- *   balance += sum_r E sum_e f[b,e] P[b,e],  b the sequence of row r,  f[b,e] = counts[b,e] / (K
- * S), P[b,e] = prob_sums[b,e] / S:  the balancing loss of each sequence, once for each of its rows
- *   here (Lepikhin et al. 2020, "GShard"; Fedus et al. 2021, "Switch Transformers"); 1 per row at
- *   balance. f is a share of the choices: implementations that divide by S alone have K times that;
- *   z += sum_r lse[r]^2 (Zoph et al. 2022, "ST-MoE");
- *   dropped += the choices that assign drops with this capacity;  load[e] += sum_q run_counts[q,e].
- * Divided by the rows they are means over the batch. Coefficients are whoever reports' business. */
+/* Adds the sums over this rank's rows to record. The sum of the records of ranks with different
+ * rows is the record of the whole batch, for every parallel layout:
+ *   rows += R,  z += sum_r lse[r]^2 (Zoph et al. 2022, "ST-MoE"),
+ *   balance += sum_r E sum_e f[b,e] P[b,e],  b the sequence of row r,
+ *   dropped += the choices that assign drops,  load[e] += sum_q run_counts[q,e],
+ * where f[b,e] = counts[b,e] / (K S) and P[b,e] = prob_sums[b,e] / S. balance is the load-balancing
+ * loss of Lepikhin et al. 2020 ("GShard") and Fedus et al. 2021 ("Switch Transformers"), 1 per row
+ * if the load is even; with an f that divides by S alone it would be K times as large. Divide by
+ * the rows for means over the batch. The caller applies the coefficients of the losses. */
 struct hd_route_record_args {
     double *record;            /* [HD_ROUTE_WORDS + E] */
     const int32_t *counts;     /* [B, E], of whole sequences */
@@ -106,17 +105,19 @@ struct hd_route_record_args {
     int64_t R, E, K, Q, runs, S, capacity;
 };
 
-/* Gradients of L = (what gate leads to) + share * loss_scale * (balance * record's balance + z *
- * record's z), f constant:
- *   dh[r,e] = probs[r,e] (t[e] - sum_j probs[r,j] t[j] + 2 c_z lse[r]) + the gates' part,
- *   t[e] = c_b E f[b,e], c = coefficient * share * loss_scale; gates' part:
- *   plain: probs as above for t = dgate at the chosen; renormalized: at the chosen
+/* Gradients of L = (loss as a function of gate) + share * loss_scale * (balance * B + z * Z), where
+ * B and Z are the sums of route_record and f in B is a constant. With c = coefficient * share *
+ * loss_scale and t[e] = c_balance E f[b,e]:
+ *   dh[r,e] = probs[r,e] (t[e] - sum_j probs[r,j] t[j] + 2 c_z lse[r]) + gate part of e.
+ * Gate part without renormalize, with u = dgate at the chosen experts and 0 elsewhere:
+ *   probs[r,e] (u[e] - sum_j probs[r,j] u[j]);
+ * with renormalize, at the chosen experts, else 0:
  *   gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j]).
  * dlogits = dh,  dnoise_logits = dh * noise * sigmoid(noise_logits).
  *
- * The losses weigh one per row, as a target does in cross_entropy: the step's factor, one over all
- * targets, makes means of all of them, whatever the layout. `share`: where n ranks compute the same
- * rows and their gradients are added (tensor parallelism), each gives 1/n. */
+ * Each row has weight 1 in these losses, as a target in cross_entropy; grad_factor of the step
+ * makes means of both, for every layout. `share`: if n ranks compute the same rows and their
+ * gradients are summed (tensor parallelism), share is 1/n on each. */
 struct hd_route_backward_args {
     float *dlogits;            /* [R, E] */
     float *dnoise_logits;      /* [R, E], or NULL exactly when noise_logits is */
@@ -134,12 +135,13 @@ struct hd_route_backward_args {
     bool renormalize;
 };
 
-/* Gives every choice its place in a buffer in expert order: slot[r,k], ascending in (expert, r, k).
- * With a capacity > 0 a sequence sends an expert at most so many rows, the first in the order of
- * the sequence (row, then k; so what comes later changes nothing): those beyond get slot -1. taken
- * says how many choices stand before a run in its sequence. Without capacity nothing is dropped.
- * counts[e] = rows of e in the buffer; sent[p] = rows for rank p of P, which holds experts
- * [p E/P, (p+1) E/P). More than T rows: overflow is set, those from T on get slot -1. */
+/* Assigns each choice a row of a buffer in expert order: slot[r,k], ascending in (expert, r, k).
+ * With capacity > 0 an expert takes at most `capacity` choices of a sequence, the first ones in the
+ * order (row, k), so later positions never influence earlier ones; other choices are dropped: slot
+ * -1. taken (of route_totals) counts the choices that precede a run in its sequence. capacity 0
+ * drops nothing. counts[e] = rows of expert e in the buffer; sent[p] = rows for rank p of P, which
+ * holds experts [p E/P, (p+1) E/P). If more than T rows are needed, overflow is set and the rows
+ * from T on get slot -1. HD_INVALID unless P divides E. */
 struct hd_assign_args {
     int32_t *slot;   /* [R, K] */
     int32_t *counts; /* [E]    */
@@ -161,8 +163,7 @@ struct hd_permute_forward_args {
     enum hd_dtype dtype;
 };
 
-/* dinp[r,:] = sum_k dout[slot[r,k],:] over the choices that have a slot, in fp32 and ascending k.
- */
+/* dinp[r,:] = sum_k dout[slot[r,k],:] over the choices with a slot, in fp32, in ascending k. */
 struct hd_permute_backward_args {
     void *dinp;          /* [R, C]  dtype */
     const void *dout;    /* [T, C]  dtype */
@@ -195,25 +196,25 @@ struct hd_combine_backward_args {
     enum hd_dtype dtype;
 };
 
-/* Rows from P ranks for this rank's E experts stand in (rank, expert) order as they arrive, in
- * (expert, rank) order for the experts: out = inp in the second order, or, `inverse`, out in the
- * first order from inp in the second. counts[e] = sum_p all_counts[p,e]. */
+/* Reorders the rows that P ranks sent to this rank's E experts, from (rank, expert) order, in which
+ * they arrive, to (expert, rank) order; `inverse` reorders them back.
+ * counts[e] = sum_p all_counts[p,e]. */
 struct hd_regroup_args {
     void *out;                   /* [T, C]  dtype */
     int32_t *counts;             /* [E], or NULL  */
-    struct hd_step_block *block; /* gets overflow; or NULL on ways that others went before */
+    struct hd_step_block *block; /* overflow is set in it; NULL: an earlier regroup has checked */
     const void *inp;             /* [T, C]  dtype */
-    const int32_t *all_counts;   /* [P, E]        */
+    const int32_t *all_counts;   /* [P, E] rows from each rank for each expert */
     void *scratch;
     int64_t P, E, T, C;
     bool inverse;
     enum hd_dtype dtype;
 };
 
-/* For every expert e and its rows i: c[i,:] (+)= a[i,:] op(b[e]); b[e] is [K, N], or with trans_b
- * the transpose of an [N, K], as weights of linear layers are kept: trans_b is their forward pass,
- * without it their gradient for inputs. Sums are fp32. A row's result depends on nothing but the
- * row, its expert and, by way of T, the shapes: not on how many rows an expert has. */
+/* For every expert e and each of its rows i: c[i,:] (+)= a[i,:] op(b[e]), summed in fp32; b[e] is
+ * [K, N], or [N, K] with trans_b. Weights of linear layers are stored [N, K]: forward uses trans_b,
+ * the gradient of the inputs does not. A row's result depends only on the row, its expert and the
+ * sizes in the arguments, not on how many rows each expert has. */
 struct hd_grouped_gemm_args {
     void *c;               /* [T, N]  c_dtype  */
     const void *a;         /* [T, K]  ab_dtype */
@@ -226,8 +227,8 @@ struct hd_grouped_gemm_args {
 };
 
 /* For every expert e, over its rows i: c[e] (+)= sum_i a[i,:]^T b[i,:]: the gradient of weights
- * [M, N] with a the gradient of the outputs and b the inputs. An expert without rows has a gradient
- * of zeros. */
+ * [M, N], where a is the gradient of the outputs and b the inputs. An expert without rows gets a
+ * gradient of zeros. */
 struct hd_grouped_gemm_weight_args {
     float *c;              /* E matrices [M, N], stride_c elements from one to the next */
     const void *a;         /* [T, M]  ab_dtype */

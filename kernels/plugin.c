@@ -9,20 +9,20 @@
 
 #include "base/file.h"
 
-/* PROGRAM/../lib/libheddle_cuda.so: so it lies in a build tree and where it is installed. */
-static enum hd_status beside_program(char ret_path[PATH_MAX])
+/* FOLDER_OF_PROGRAM/../lib/libheddle_cuda.so, which is right in a build tree and when installed. */
+static enum hd_status default_path(char ret_path[PATH_MAX])
 {
     char self[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     char *slash;
 
     if (n < 0)
-        return hd_err(HD_IO, "cannot find this program's own file");
+        return hd_err(HD_IO, "cannot read the link /proc/self/exe to find the CUDA plug-in");
     self[n] = '\0';
     slash = strrchr(self, '/');
     if (snprintf(ret_path, PATH_MAX, "%.*s/../lib/" HD_PLUGIN_FILE, (int)(slash - self), self) >=
         PATH_MAX)
-        return hd_err(HD_LIMIT, "the path of this program is too long");
+        return hd_err(HD_LIMIT, "the path of this program is too long: \"%.200s..\"", self);
     return HD_OK;
 }
 
@@ -35,26 +35,25 @@ static enum hd_status find(char ret_path[PATH_MAX])
         return hd_err(HD_UNSUPPORTED, "GPUs are switched off: " HD_PLUGIN_ENV " is \"none\"");
     if (given && *given) {
         if (strlen(given) >= PATH_MAX || !strchr(given, '/')) /* no search by the loader's rules */
-            return hd_err(HD_UNSUPPORTED, HD_PLUGIN_ENV ": \"%.200s\" is not the path of a file",
+            return hd_err(HD_UNSUPPORTED, HD_PLUGIN_ENV ": \"%.200s\" is not a path with a '/'",
                           given);
         (void)snprintf(ret_path, PATH_MAX, "%s", given);
         return hd_file_exists(given)
                    ? HD_OK
-                   : hd_err(HD_UNSUPPORTED, HD_PLUGIN_ENV ": there is no file %s", given);
+                   : hd_err(HD_UNSUPPORTED, HD_PLUGIN_ENV ": no such file: %s", given);
     }
-    st = beside_program(ret_path);
+    st = default_path(ret_path);
     if (!st && !hd_file_exists(ret_path))
         st = hd_err(HD_UNSUPPORTED,
-                    "there is no %s; it is built where nvcc is found, and " HD_PLUGIN_ENV
-                    " may name one elsewhere",
+                    "no CUDA plug-in: no such file: %s; build Heddle where nvcc is found, or "
+                    "set " HD_PLUGIN_ENV " to the plug-in's path",
                     ret_path);
-    /* without a driver there is no need to load it, and what it needs: hundreds of megabytes */
+    /* without a driver do not load the plug-in and its libraries: hundreds of megabytes */
     if (!st && !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
-        st = hd_err(HD_UNSUPPORTED, "no NVIDIA driver: libcuda.so.1 is not there");
+        st = hd_err(HD_UNSUPPORTED, "no NVIDIA driver: cannot load libcuda.so.1");
     return st;
 }
 
-/* dlerror() tells of the file by itself, mostly. */
 static enum hd_status refuse(const char *path, const char *what)
 {
     const char *why = dlerror();
@@ -85,11 +84,11 @@ enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table)
         return st;
     *(void **)&get = dlsym(library, "hd_cuda_plugin");
     if (!get)
-        return refuse(path, "it is no plug-in of heddle");
+        return refuse(path, "not a Heddle plug-in: it has no function hd_cuda_plugin");
+    /* the message in case of a plug-in of another ABI, which cannot write to this program's */
     (void)hd_err(HD_UNSUPPORTED,
-                 "it refuses this program's plug-in ABI %d; build both from one "
-                 "source",
-                 HD_PLUGIN_ABI); /* one that cannot say so itself, being another */
+                 "it refuses this program's plug-in ABI %d; build both from one source",
+                 HD_PLUGIN_ABI);
     st = get(&host, &table);
     if (!st)
         st = hd_backend_check(table);
@@ -105,13 +104,13 @@ enum hd_status hd_plugin_cuda_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_
     hd_cuda_plugin_gpus_fn *list;
     char path[PATH_MAX];
     void *library;
-    enum hd_status st = load(&library, path); /* again: it is loaded once */
+    enum hd_status st = load(&library, path); /* dlopen returns the library loaded before */
 
     if (st)
         return st;
     *(void **)&list = dlsym(library, "hd_cuda_plugin_gpus");
     if (!list)
-        return refuse(path, "it does not list GPUs");
+        return refuse(path, "it has no function hd_cuda_plugin_gpus");
     st = list(ret_gpus, ret_count);
     return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }

@@ -1,16 +1,17 @@
-/* plugin: the backend `cuda`, a shared library that is loaded where it is found and works.
+/* plugin: loads the backend `cuda`, a shared library that is optional at run time.
  *
- * libheddle_cuda.so is built wherever nvcc is, and looked for when a program runs: at
- * $HEDDLE_CUDA_PLUGIN ("none": there shall be no GPU), else in ../lib of the program's folder. No
- * program is linked against it, CUDA or a driver. What stands in the way (no file, another build,
- * no driver, no device) is one line for a person; the CPU is used then.
+ * libheddle_cuda.so is built where nvcc is found. A program looks for it at run time: the path in
+ * $HEDDLE_CUDA_PLUGIN ("none": use no GPU), else ../lib relative to the program's folder. No
+ * program is linked against the plug-in, CUDA or the driver. If the plug-in cannot be used (no
+ * file, another build, no driver, no device), a one-line message says why and the caller may use
+ * the CPU.
  *
- * The plug-in and the program are one build: both carry the kernel table's ABI, its size and the
- * hash of its list, and a plug-in of another build is refused by name. A plug-in stays loaded until
- * the program ends: its threads and the driver's do not survive an unloading.
+ * The plug-in and the program must be one build: both contain the ABI number and size of the
+ * backend table and the hash of the kernel list; a plug-in of another build is refused. It stays
+ * loaded until the program ends, because its threads and the driver's would crash if unloaded.
  *
  * Used by: the worker (hd_plugin_*), the plug-in (implements hd_cuda_plugin_*).
- * Uses: base, kernels.h.   Threads: load before others run; then immutable.
+ * Uses: base, kernels.h.   Threads: load before other threads start; then immutable.
  */
 #ifndef HD_KERNELS_PLUGIN_H
 #define HD_KERNELS_PLUGIN_H
@@ -27,13 +28,13 @@ enum {
     HD_PLUGIN_GPUS_MAX = 64
 };
 
-/* What the program lends to the plug-in. */
+/* What the program passes to the plug-in. */
 struct hd_plugin_host {
-    uint32_t abi;                 /* HD_PLUGIN_ABI; the plug-in refuses another */
-    hd_err_place_fn *error_place; /* for hd_err_share, first of all */
+    uint32_t abi;                 /* HD_PLUGIN_ABI; the plug-in refuses any other value */
+    hd_err_place_fn *error_place; /* the plug-in calls hd_err_share with it before anything else */
 };
 
-/* A GPU as the CUDA runtime tells it. */
+/* A GPU as the CUDA runtime reports it. */
 struct hd_plugin_gpu {
     char name[96];
     char uuid[48]; /* "GPU-8c1f..", as NVML and CUDA_VISIBLE_DEVICES spell it */
@@ -44,11 +45,12 @@ struct hd_plugin_gpu {
 
 /* ---- what a plug-in exports ---- */
 
-/* The backend. HD_UNSUPPORTED with one line why when nothing can run here: no driver, one that is
- * too old, no device. */
+/* Returns the backend's table (static memory). HD_UNSUPPORTED, and a message, if no GPU can be
+ * used: no driver, a driver that is too old, no device. */
 typedef enum hd_status hd_cuda_plugin_fn(const struct hd_plugin_host *host,
                                          const struct hd_backend_table **ret_table);
-/* The GPUs of this process that answer; called after the other. A failure: none does. */
+/* Lists the GPUs visible to this process, except those that do not work; call it after
+ * hd_cuda_plugin. Fails if there is no working GPU, or more than HD_PLUGIN_GPUS_MAX in all. */
 typedef enum hd_status hd_cuda_plugin_gpus_fn(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_MAX],
                                               int *ret_count);
 
@@ -58,11 +60,11 @@ HD_PLUGIN_EXPORT hd_cuda_plugin_gpus_fn hd_cuda_plugin_gpus;
 
 /* ---- what a program calls ---- */
 
-/* The table of the plug-in, checked. HD_UNSUPPORTED: there is none that works here, and one line
- * says why. */
+/* Loads the plug-in, checks that its build matches, returns its table. HD_UNSUPPORTED if it cannot
+ * be used here; the message says why. */
 enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table);
 
-/* The GPUs that the plug-in sees; after hd_plugin_cuda. */
+/* The GPUs that the plug-in lists; call it after hd_plugin_cuda. */
 enum hd_status hd_plugin_cuda_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_MAX],
                                    int *ret_count);
 

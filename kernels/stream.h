@@ -1,6 +1,5 @@
-/* stream: what every backend's stream begins with, so that hd_launch finds its table.
- *
- * Used by: kernels.c and the backends only.
+/* stream: the first member of every backend's stream struct; hd_launch finds the backend's table
+ * in it. Used by: kernels.c and the backends only.
  */
 #ifndef HD_KERNELS_STREAM_H
 #define HD_KERNELS_STREAM_H

@@ -2,8 +2,8 @@
 
 HD_COSTS_NO_SCRATCH(adamw)
 
-/* Per weight: the factor (1), m (3), v (4), the two corrections (2), square root, add and division
- * (3), decay and step (4). */
+/* Per weight: grad_factor (1), m (3), v (4), both bias corrections (2), square root, add and
+ * division (3), decay and step (4). */
 void hd_cost_adamw(struct hd_costs *costs, const struct hd_adamw_args *a)
 {
     costs->flops += 17.0 * (double)a->N;

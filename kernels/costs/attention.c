@@ -13,7 +13,7 @@ static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
     return offset;
 }
 
-/* What both directions keep for the rows of a block. */
+/* The parts that forward and backward both need. */
 static struct hd_costs_attention_layout rows_layout(int64_t rows, int64_t D)
 {
     struct hd_costs_attention_layout layout = {.width = round_up(D, 16)};
@@ -169,17 +169,17 @@ bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D)
     return (dtype == HD_BF16 || dtype == HD_F16) && (D == 64 || D == 96 || D == 128);
 }
 
-/* Blocks that dk and dv ask for: twice the multiprocessors of an H100, times the blocks that one of
- * them has at a time (attention_backward_tiled.cuh). Under a causal order the longest block takes
- * twice the mean, and with so many no block takes longer than all of them together should. */
+/* Wanted thread blocks for dk and dv: twice the multiprocessors of an H100, times the blocks that
+ * run on one at a time (attention_backward_tiled.cuh). With a causal mask the longest block takes
+ * twice the mean time; with that many blocks it does not determine the total time. */
 static int64_t key_blocks_min(int64_t D)
 {
     return D == 64 ? 512 : 256;
 }
 
-/* As few parts as give enough blocks: each costs fp32 sums that are written and read once more. */
-static void cut_heads(struct hd_costs_attention_sights *s,
-                      const struct hd_attention_backward_args *a)
+/* The fewest parts that give enough blocks: each part costs a write and a read of its fp32 sums. */
+static void split_heads(struct hd_costs_attention_sights *s,
+                        const struct hd_attention_backward_args *a)
 {
     const int64_t tiles = round_up(a->kv_len, HD_COSTS_ATTENTION_KEYS) / HD_COSTS_ATTENTION_KEYS;
     const int64_t shared = a->G > 0 ? a->H / a->G : 1, blocks = tiles * a->B * a->G;
@@ -189,7 +189,7 @@ static void cut_heads(struct hd_costs_attention_sights *s,
         while (heads > 1 && blocks * ((shared + heads - 1) / heads) < key_blocks_min(a->D))
             heads--;
     s->parts = heads > 0 ? (shared + heads - 1) / heads : 1;
-    s->part_heads = (shared + s->parts - 1) / s->parts; /* parts alike */
+    s->part_heads = (shared + s->parts - 1) / s->parts; /* parts of about equal size */
 }
 
 struct hd_costs_attention_sights
@@ -199,7 +199,7 @@ hd_costs_attention_backward_sights(const struct hd_attention_backward_args *a)
     int64_t part_bytes;
 
     s.stats = take_sights(&s, a->B * a->H * s.q_pad * 2 * (int64_t)sizeof(float));
-    cut_heads(&s, a);
+    split_heads(&s, a);
     part_bytes = s.parts > 1 ? a->B * a->G * a->kv_len * a->D * (int64_t)sizeof(float) : 0;
     s.parts_dk = take_sights(&s, s.parts * part_bytes);
     s.parts_dv = take_sights(&s, s.parts * part_bytes);
@@ -235,15 +235,16 @@ int64_t hd_scratch_attention_backward(const struct hd_attention_backward_args *a
            (int64_t)sizeof(float);
 }
 
-/* Pairs of a query and a key that it sees, for one head of one sequence. Indices are data, so
- * without a word (`given`) the usual case is assumed: the queries are the last q_len of kv_len
- * positions in order. Bounds of documents and the filled length of a cache only make it less. */
-static double visible_pairs(int64_t given, int64_t q_len, int64_t kv_len, int64_t window,
+/* Visible (query, key) pairs of one head and sequence. Indices are data, which is not known here:
+ * if the caller does not pass the number (known_pairs 0), the queries are assumed to be the last
+ * q_len of kv_len positions. Document bounds and a partly filled cache would only make it smaller.
+ */
+static double visible_pairs(int64_t known_pairs, int64_t q_len, int64_t kv_len, int64_t window,
                             bool causal)
 {
-    double pairs = (double)given;
+    double pairs = (double)known_pairs;
 
-    if (given > 0)
+    if (known_pairs > 0)
         return pairs;
 
     for (int64_t i = 0; i < q_len; i++) {
@@ -256,7 +257,7 @@ static double visible_pairs(int64_t given, int64_t q_len, int64_t kv_len, int64_
     return pairs;
 }
 
-/* Two products of D multiply-adds per pair; softmax's few operations per pair are left out. */
+/* Two products of D multiply-adds per pair; the few operations of softmax are not counted. */
 void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
@@ -271,7 +272,7 @@ void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention
     costs->write_bytes += q * e + a->H * a->B * a->q_len * 4;
 }
 
-/* Five products per pair: the scores again, dout v^T, and those that give dq, dk and dv. */
+/* Five products per pair: the recomputed scores, dout v^T, dq, dk and dv. */
 void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attention_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
@@ -289,7 +290,7 @@ void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attentio
 
 HD_COSTS_NO_SCRATCH(attention_merge)
 
-/* Two multiplies and an add per element; what is done once per row and head is left out. */
+/* Two multiplies and an add per element; operations once per row and head are not counted. */
 void hd_cost_attention_merge(struct hd_costs *costs, const struct hd_attention_merge_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);

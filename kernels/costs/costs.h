@@ -1,12 +1,12 @@
-/* costs: what each kernel needs and costs, as plain C over its arguments and the traits of a
+/* costs: scratch bytes and costs of each kernel, as functions of its arguments and the traits of a
  * device.
  *
- * One pair of functions per kernel, in the file with the stem of its implementations. Where scratch
- * has parts, the layout is a function here and the CPU backend takes its offsets from it, so that
- * what is planned and what is used cannot drift apart.
+ * hd_scratch_NAME and hd_cost_NAME of a kernel are in the file with the same name as its
+ * implementations. If scratch has several parts, a function here returns their layout; the backends
+ * take the offsets from it, so the planned size and the used size always agree.
  *
  * Costs count floating point operations by shape (a multiply and an add are two, an exponential is
- * one) and every tensor once: what a perfect cache would still have to move.
+ * one) and the bytes of each tensor once, as if caches were perfect.
  *
  * Used by: kernels/costs, kernels/cpu, kernels/cuda.   Uses: base, kernels.h.
  * Threads: pure functions.
@@ -23,7 +23,7 @@
 HD_KERNEL_LIST(K)
 #undef K
 
-/* For kernels that need none. */
+/* Defines hd_scratch_NAME of a kernel that needs no scratch. */
 #define HD_COSTS_NO_SCRATCH(name)                                                                  \
     int64_t hd_scratch_##name(const struct hd_##name##_args *args, const struct hd_traits *traits) \
     {                                                                                              \
@@ -32,104 +32,103 @@ HD_KERNEL_LIST(K)
         return 0;                                                                                  \
     }
 
-/* Sums over rows are cut into `count` chunks of `rows` rows (the last may be shorter), which depend
- * on R alone; the chunks' partial sums are added in order. */
+/* Sums over rows are computed as partial sums of `count` chunks of `rows` rows (the last may have
+ * fewer), which are then added in order. The chunks depend on R only, so the result does not depend
+ * on the number of threads. */
 struct hd_costs_chunks {
     int64_t rows, count;
 };
 struct hd_costs_chunks hd_costs_row_chunks(int64_t R);
-/* The same for a GPU, which needs more chunks to keep busy. */
+/* The same for a GPU, which needs more chunks to use all multiprocessors. */
 struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
-/* Either, by the device. */
+/* One of the two, depending on the device. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
 
-/* The gradient of an embedding on a GPU: the rows are sorted by the index they name; an index that
- * more than PIECE rows name is summed piece by piece. Offsets in bytes. */
+/* embedding_backward on a GPU: the rows of dout are sorted by index. An index with more than PIECE
+ * rows is summed in pieces of PIECE rows. Offsets in bytes. */
 enum { HD_COSTS_EMBEDDING_PIECE = 64 };
 struct hd_costs_embedding_layout {
-    int64_t begin;  /* [V + 1] int32: where the rows of an index begin */
-    int64_t rows;   /* [R] int32, sorted */
-    int64_t pieces; /* [2 * ceil(R / PIECE), C] fp32 */
+    int64_t begin;  /* [V + 1] int32: position in `rows` at which each index begins */
+    int64_t rows;   /* [R] int32: row numbers, sorted by index */
+    int64_t pieces; /* [2 * ceil(R / PIECE), C] fp32: partial sums */
     int64_t scratch_bytes;
 };
 struct hd_costs_embedding_layout
 hd_costs_embedding_layout(const struct hd_embedding_backward_args *args);
 
-int64_t hd_costs_align(int64_t size_bytes); /* up to the next multiple of HD_TENSOR_ALIGN */
+int64_t hd_costs_align(int64_t size_bytes); /* rounds up to a multiple of HD_TENSOR_ALIGN */
 
-/* Own GEMM. A slab of c at a time: for each slice of the depth the threads pack the slab's rows of
- * a and columns of b into panels that they all share, then compute the slab tile by tile. Panels
- * hold 32-bit words: an fp32 value, or a pair of bf16 values that follow each other along the
- * depth. */
+/* Heddle's own GEMM on the CPU computes one slab (rectangle) of c at a time. For each slice of the
+ * depth K, the threads pack the slab's rows of a and columns of b into shared panels, then compute
+ * the slab tile by tile. A panel consists of 32-bit words: one fp32 value, or two bf16 values that
+ * are neighbours along K. */
 enum {
     HD_COSTS_GEMM_ROWS = 1344,    /* of a slab: a multiple of every panel's rows (6, 14, 32) */
     HD_COSTS_GEMM_COLUMNS = 1024, /* of a slab: a multiple of every panel's columns (8, 16, 32) */
-    HD_COSTS_GEMM_WORDS = 512,    /* depth of a slice, in words */
-    HD_COSTS_GEMM_PANEL = 32,     /* most rows, or columns, of a panel */
+    HD_COSTS_GEMM_WORDS = 512,    /* depth of a slice, in words, at most */
+    HD_COSTS_GEMM_PANEL = 32,     /* rows, or columns, of a panel at most */
     HD_COSTS_GEMM_WORDS_ALIGN = 16
 };
 struct hd_costs_gemm_layout {
-    bool pairs;               /* words are pairs */
+    bool pairs;               /* a word is a pair of bf16 values */
     int64_t rows, columns;    /* of a slab */
     int64_t depth, words;     /* of a slice: elements, words */
-    int64_t a_words, b_words; /* the slab's panels */
-    int64_t sums_floats;      /* [rows, columns] where c cannot hold the sums; else 0 */
-    int64_t scratch_bytes;    /* all of them */
+    int64_t a_words, b_words; /* size of the slab's panels */
+    int64_t sums_floats;      /* fp32 sums [rows, columns] if c cannot hold them, else 0 */
+    int64_t scratch_bytes;    /* total */
 };
 struct hd_costs_gemm_layout hd_costs_gemm_layout(const struct hd_gemm_args *args,
                                                  const struct hd_traits *traits);
-/* HD_INVALID where what stands behind a product means nothing. */
+/* HD_INVALID for a combination of bias, dbias, epilogue and accumulate that ops.h forbids. */
 enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args);
-/* True for one contiguous row times a transposed matrix, as decoding has it: own code reads b once,
- * in order, and needs no scratch. */
+/* True for one contiguous row times a transposed matrix (decoding): own code reads b once, in
+ * order, and needs no scratch. */
 bool hd_costs_gemm_is_row(const struct hd_gemm_args *args);
-/* True if own code computes this product although there is a library. */
+/* True if own code computes this GEMM, because there is no library or in spite of it. */
 bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
-/* The gradient of the bias beside a product, as a launch of its own; its scratch stands behind the
- * product's. */
+/* The bias_backward that computes this GEMM's dbias; its scratch follows the GEMM's. */
 struct hd_bias_backward_args hd_costs_gemm_dbias(const struct hd_gemm_args *args,
                                                  const struct hd_traits *traits);
 
-/* Operations per element of GELU, x * sigmoid(2u): u (4), twice (1), the sigmoid (3), the product
- * (1); of its backward: the sigmoid of 2u (8), its derivative (2), du/dx (3), and five to combine.
- */
+/* Operations per element of GELU, x * sigmoid(2u): u (4), doubling (1), sigmoid (3), product (1);
+ * of its backward: sigmoid(2u) (8), its derivative (2), du/dx (3), combining them (5). */
 enum { HD_COSTS_GELU_FLOPS = 9, HD_COSTS_GELU_BACKWARD_FLOPS = 18 };
 
-/* Grouped products: own code, expert by expert. All threads share an expert of more rows than
- * SMALL; of smaller ones each thread takes whole experts, with scratch of its own, where there are
- * SMALL_PER_THREAD of them, so that none waits long for the last. So few rows as decoding has are
- * multiplied one by one. */
+/* Grouped GEMMs on the CPU: own code, one expert after the other. An expert with more than SMALL
+ * rows is shared by all threads. If there are at least SMALL_PER_THREAD smaller experts per thread
+ * (so that threads finish at about the same time), each thread computes whole small experts, with
+ * scratch of its own. With T <= ONE_BY_ONE rows (decoding), rows are multiplied one by one. */
 enum {
     HD_COSTS_GROUPED_SMALL = 512,
     HD_COSTS_GROUPED_SMALL_PER_THREAD = 2,
     HD_COSTS_GROUPED_ONE_BY_ONE = 8
 };
 struct hd_costs_grouped_layout {
-    int64_t begins_bytes; /* where each expert's rows begin: [E + 1] int64 */
-    int64_t thread_bytes; /* of one thread with a small expert; 0: no thread ever takes one */
+    int64_t begins_bytes; /* size of [E + 1] int64: first row of each expert */
+    int64_t thread_bytes; /* scratch per thread for small experts; 0: all threads share each one */
     int64_t scratch_bytes;
 };
 struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_gemm_args *args,
                                                        const struct hd_traits *traits);
 bool hd_costs_grouped_is_one_by_one(const struct hd_grouped_gemm_args *args);
-/* The product of one expert with so many rows; without addresses. */
+/* The GEMM of one expert with that many rows; pointers are NULL. */
 struct hd_gemm_args hd_costs_grouped_product(const struct hd_grouped_gemm_args *args, int64_t rows);
 struct hd_gemm_args hd_costs_grouped_weight_product(const struct hd_grouped_gemm_weight_args *args,
                                                     int64_t rows);
 
-/* Regrouping on a GPU. Offsets in bytes. */
+/* regroup on a GPU. Offsets in bytes. */
 struct hd_costs_regroup_layout {
-    int64_t places; /* [P, E] int64: where each rank's rows of each expert go */
-    int64_t
-        arrivals; /* [P, E] int64, and one more: where they arrive, and how many rows there are */
+    int64_t places;   /* [P, E] int64: first row of (rank, expert) in (expert, rank) order */
+    int64_t arrivals; /* [P * E + 1] int64: the same in (rank, expert) order, then the total */
     int64_t scratch_bytes;
 };
 struct hd_costs_regroup_layout hd_costs_regroup_layout(const struct hd_regroup_args *args);
 
-/* Attention: a thread works on a block of rows (pairs of a head of one group and a query) against
- * tiles of keys, all as fp32 with the head width padded. Offsets are in floats from the thread's
- * part of the scratch; a member that a direction does not use is 0. */
+/* Attention on the CPU in fp32. A "row" is a pair (head of one group, query); "width" is the head
+ * width, padded. A thread works on a block of rows against one tile of keys at a time. Offsets are
+ * in floats from the start of the thread's part of the scratch; a member that forward or backward
+ * does not use is 0. */
 enum {
     HD_COSTS_ATTENTION_ROWS = 512, /* rows of a block */
     HD_COSTS_ATTENTION_TILE = 64,  /* rows, and keys, of a tile of scores */
@@ -139,7 +138,7 @@ struct hd_costs_attention_layout {
     int64_t block_rows, width; /* rows of a block; D rounded up to 16 */
     /* per row */
     int64_t q, out, dout, dq;     /* [block_rows, width] */
-    int64_t q_t, dout_t;          /* the same by tiles, each transposed: [width, TILE] */
+    int64_t q_t, dout_t;          /* the same in transposed tiles: [width, TILE] each */
     int64_t max, sum, lse, delta; /* [block_rows] */
     int64_t index, bound, slope;  /* [block_rows] int32, int32, float */
     /* per tile of keys */
@@ -156,18 +155,20 @@ hd_costs_attention_forward_layout(const struct hd_attention_forward_args *args);
 struct hd_costs_attention_layout
 hd_costs_attention_backward_layout(const struct hd_attention_backward_args *args);
 
-/* Attention on panels of bf16 words (kernels/cpu/panel.h), in the same blocks of rows. Offsets are
- * in bytes from the thread's part of the scratch; a word is two values of bf16. */
+/* Attention on the CPU in bf16, on panels of words (kernels/cpu/panel.h), in the same blocks of
+ * rows. Offsets are in bytes from the start of the thread's part of the scratch; a word is two
+ * bf16.
+ */
 enum {
-    HD_COSTS_ATTENTION_ROWS_MIN = 8,       /* rows of a group: fewer are not worth the packing */
-    HD_COSTS_ATTENTION_PANEL = 32,         /* rows of a panel at most; its columns */
+    HD_COSTS_ATTENTION_ROWS_MIN = 8,       /* with fewer rows in a group, packing does not pay */
+    HD_COSTS_ATTENTION_PANEL = 32,         /* maximum of a panel's rows; number of its columns */
     HD_COSTS_ATTENTION_KEYS_FORWARD = 256, /* keys of a tile */
     HD_COSTS_ATTENTION_KEYS_BACKWARD = 128,
-    HD_COSTS_ATTENTION_QUERIES = 128 /* rows whose p and ds are kept at a time, backward */
+    HD_COSTS_ATTENTION_QUERIES = 128 /* backward: rows whose p and ds are stored at a time */
 };
 struct hd_costs_attention_panels {
     int64_t block_rows, width; /* rows of a block, D: both rounded up to PANEL */
-    int64_t keys;              /* of a tile at most */
+    int64_t keys;              /* maximum of a tile */
     /* per block of rows */
     int64_t q;                           /* [block_rows, width] bf16 */
     int64_t out;                         /* [block_rows, width] fp32 */
@@ -188,8 +189,8 @@ struct hd_costs_attention_panels {
     int64_t dk, dv; /* [kv_len rounded up to keys, width] fp32 */
     int64_t thread_bytes;
 };
-/* Who attends: panels where the device multiplies bf16 and a group has enough rows to share what is
- * packed; else vectors of fp32, which take everything. */
+/* True if attention uses panels: the CPU multiplies bf16 and a group has enough rows to share what
+ * is packed. Else it uses vectors of fp32, which support every dtype and size. */
 bool hd_costs_attention_is_on_panels(enum hd_dtype dtype, int64_t group_rows,
                                      const struct hd_traits *traits);
 struct hd_costs_attention_panels
@@ -197,30 +198,31 @@ hd_costs_attention_forward_panels(const struct hd_attention_forward_args *args);
 struct hd_costs_attention_panels
 hd_costs_attention_backward_panels(const struct hd_attention_backward_args *args);
 
-/* Attention on a GPU: a pass of its own writes down, once for all heads, which keys every query
- * sees, as a range of indices, and the extremes over granules of both, by which tiles are left out.
- * Offsets in bytes; lengths padded so that a tile never ends between two sequences. */
+/* Attention on a GPU. A first kernel computes, once for all heads, the "sights": the range of key
+ * indices that each query sees, and extremes over granules of 32 queries or keys, by which tiles
+ * without visible pairs are skipped. Offsets in bytes. Lengths are padded, so a tile never spans
+ * two sequences. */
 enum {
     HD_COSTS_ATTENTION_GRANULE = 32, /* queries, keys */
-    HD_COSTS_ATTENTION_PAD = 128,    /* the largest tile of either */
-    HD_COSTS_ATTENTION_KEYS = 128    /* of a block that forms dk and dv on tensor cores */
+    HD_COSTS_ATTENTION_PAD = 128,    /* the largest tile of queries or keys */
+    HD_COSTS_ATTENTION_KEYS = 128    /* keys per thread block that computes dk and dv */
 };
 struct hd_costs_attention_sights {
     int64_t q_pad, kv_pad; /* q_len, kv_len rounded up to PAD */
     int64_t keys;          /* [B, kv_pad] int32: the key's index */
-    int64_t key_extents;   /* [B, kv_pad/GRANULE, 2] int32 */
-    int64_t queries;       /* [B, q_pad, 2] int32: the least and the largest index that it sees */
-    int64_t query_extents; /* [B, q_pad/GRANULE, 4] int32 */
+    int64_t key_extents;   /* [B, kv_pad/GRANULE, 2] int32: minimum and maximum index */
+    int64_t queries;       /* [B, q_pad, 2] int32: smallest and largest index that it sees */
+    int64_t query_extents; /* [B, q_pad/GRANULE, 4] int32: minima and maxima of both */
     int64_t stats;         /* backward: [B, H, q_pad, 2] float, log-sum-exp and delta */
-    /* Backward, where few key heads serve many query heads: those that share one are cut into
-     * `parts` of at most part_heads, whose dk and dv are summed apart and then added in order. One
-     * part: there are no sums of parts. The cut depends on the shape alone, as the bits do on it.
+    /* Backward with few key heads: the query heads that share a key head are split into `parts` of
+     * at most part_heads heads, whose dk and dv are summed separately and then added in order. With
+     * one part nothing is stored. The split depends on the shape only, so results are repeatable.
      */
     int64_t parts, part_heads;
-    int64_t parts_dk, parts_dv; /* [B, G, parts, kv_len, D] float */
-    int64_t bytes;
+    int64_t parts_dk, parts_dv; /* [B, G, parts, kv_len, D] float; empty with one part */
+    int64_t bytes;              /* total scratch */
 };
-/* Whether tensor cores take these; if not, plain code in fp32 does, which never cuts. */
+/* True if tensor cores support these; otherwise plain fp32 code runs, which never splits heads. */
 bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D);
 struct hd_costs_attention_sights
 hd_costs_attention_forward_sights(const struct hd_attention_forward_args *args);

@@ -2,7 +2,7 @@
 
 HD_COSTS_NO_SCRATCH(embedding_forward)
 
-/* R rows of each table are read: the tables are larger than what a micro-batch names. */
+/* R rows of each table are read: the tables are assumed to have more rows than a micro-batch. */
 void hd_cost_embedding_forward(struct hd_costs *costs, const struct hd_embedding_forward_args *a)
 {
     const int64_t row_bytes = a->C * (int64_t)hd_dtype_size(a->dtype);
@@ -17,16 +17,16 @@ struct hd_costs_embedding_layout
 hd_costs_embedding_layout(const struct hd_embedding_backward_args *args)
 {
     const int64_t word = (int64_t)sizeof(int32_t);
-    const int64_t windows = (args->R + HD_COSTS_EMBEDDING_PIECE - 1) / HD_COSTS_EMBEDDING_PIECE;
+    const int64_t pieces = (args->R + HD_COSTS_EMBEDDING_PIECE - 1) / HD_COSTS_EMBEDDING_PIECE;
     struct hd_costs_embedding_layout layout = {0};
 
     layout.rows = layout.begin + hd_costs_align((args->V + 1) * word);
     layout.pieces = layout.rows + hd_costs_align(args->R * word);
-    layout.scratch_bytes = layout.pieces + 2 * windows * args->C * (int64_t)sizeof(float);
+    layout.scratch_bytes = layout.pieces + 2 * pieces * args->C * (int64_t)sizeof(float);
     return layout;
 }
 
-/* A counting sort of the rows by index: where each index begins, and the rows in order. */
+/* A counting sort of the rows by index: [V + 1] begins and [R] sorted rows. */
 int64_t hd_scratch_embedding_backward(const struct hd_embedding_backward_args *args,
                                       const struct hd_traits *traits)
 {
@@ -35,8 +35,7 @@ int64_t hd_scratch_embedding_backward(const struct hd_embedding_backward_args *a
     return (args->V + 1 + args->R) * (int64_t)sizeof(int64_t);
 }
 
-/* Adding touches the named rows only, at most one per row of dout; storing writes the whole table.
- */
+/* With accumulate only table rows with an index are read and written, R at most; without, all. */
 void hd_cost_embedding_backward(struct hd_costs *costs, const struct hd_embedding_backward_args *a)
 {
     const int64_t named = a->R < a->V ? a->R : a->V;

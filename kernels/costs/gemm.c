@@ -39,18 +39,18 @@ struct hd_costs_gemm_layout hd_costs_gemm_layout(const struct hd_gemm_args *args
 enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
 {
     if (args->bias && args->accumulate)
-        return hd_err(HD_INVALID, "gemm: a bias with accumulate would be added again and again");
+        return hd_err(HD_INVALID, "gemm: bias is not allowed together with accumulate");
     if (args->epilogue &&
         (args->accumulate || (args->epilogue == HD_EPILOGUE_GELU_BACKWARD && args->bias)))
-        return hd_err(HD_INVALID, "gemm: GELU stands behind a whole product, its derivative behind "
-                                  "one without a bias");
+        return hd_err(HD_INVALID, "gemm: an epilogue is not allowed together with accumulate, and "
+                                  "HD_EPILOGUE_GELU_BACKWARD not together with bias");
     if ((args->pre && args->epilogue != HD_EPILOGUE_GELU) ||
         !args->gelu_inp != (args->epilogue != HD_EPILOGUE_GELU_BACKWARD))
-        return hd_err(HD_INVALID, "gemm: pre is what GELU behind the product is applied to, and "
-                                  "gelu_inp what its derivative, and nothing else, reads");
+        return hd_err(HD_INVALID, "gemm: pre is only allowed with HD_EPILOGUE_GELU; gelu_inp must "
+                                  "be set exactly with HD_EPILOGUE_GELU_BACKWARD");
     if (args->dbias && (!args->trans_a || args->bias || args->epilogue || args->c_dtype != HD_F32))
-        return hd_err(HD_INVALID, "gemm: the gradient of a bias goes with that of a weight: with a "
-                                  "transposed, in fp32 and nothing else behind the product");
+        return hd_err(HD_INVALID, "gemm: dbias needs trans_a and c in fp32, without bias and "
+                                  "without epilogue");
     return HD_OK;
 }
 
@@ -61,7 +61,7 @@ bool hd_costs_gemm_is_row(const struct hd_gemm_args *args)
 
 bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
-    if (hd_traits_is_cuda(traits)) /* where fp32 factors have an fp32 product or none */
+    if (hd_traits_is_cuda(traits)) /* cuBLASLt multiplies fp32 factors only into fp32 */
         return args->K <= 0 || !traits->gemm_scratch_bytes ||
                (args->ab_dtype == HD_F32 && args->c_dtype != HD_F32) ||
                ((args->bias || args->epilogue) && args->c_dtype != args->ab_dtype);
@@ -69,9 +69,9 @@ bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_trait
            args->epilogue || (args->ab_dtype == HD_BF16 && traits->own_bf16);
 }
 
-/* Own code has the sums at hand when they are whole, whoever runs it. Of libraries only that of a
- * GPU can leave GELU's input behind, in rows of multiples of 8 elements, and it alone adds up the
- * rows of a factor while it multiplies; unless it is told not to. */
+/* Own code applies GELU to the complete sums on every device. cuBLASLt can also apply GELU and
+ * store its input, if rows are multiples of 8 elements, and it can sum the rows of a factor
+ * (dbias); oneDNN does neither here. Traits can forbid both for cuBLASLt. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const bool by_gpu_library = hd_traits_is_cuda(traits) && !hd_costs_gemm_is_own(args, traits);
@@ -84,8 +84,8 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
            (by_gpu_library && args->ldc % 8 == 0 && !traits->gelu_apart);
 }
 
-/* A library computes within its budget, own code within its panels. The library may refuse a shape,
- * so there is room for both. On a GPU own code has its tiles in shared memory and needs none. */
+/* The larger of the library's scratch limit and the size of own code's panels, because the library
+ * may refuse a shape. On a GPU own code keeps its tiles in shared memory and needs no scratch. */
 static int64_t product_scratch(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const bool panels = !hd_costs_gemm_is_row(args) && !hd_traits_is_cuda(traits);
@@ -121,7 +121,7 @@ int64_t hd_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits 
     return hd_costs_align(product_scratch(args, traits)) + hd_scratch_bias_backward(&dbias, traits);
 }
 
-/* An epilogue computes what its kernel would and moves one matrix beside c; dbias moves itself. */
+/* An epilogue adds its kernel's operations and one matrix of bytes; dbias its own bytes. */
 void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);

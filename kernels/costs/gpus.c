@@ -1,13 +1,13 @@
-/* gpus: what is known of GPUs without one. Rates and sizes are from NVIDIA's public data sheets,
- * rates without sparsity; memory is what nvidia-smi reports on such boards. */
+/* gpus: properties of GPU models, for planning without the GPU. Rates and sizes are from NVIDIA's
+ * public data sheets (rates without sparsity); memory is what nvidia-smi reports on such boards. */
 #include <stdio.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
 
 enum {
-    PAGE_BYTES = 2 * 1024 * 1024,        /* the granule in which the driver maps memory */
-    GEMM_BUDGET_BYTES = 32 * 1024 * 1024 /* what cuBLASLt wants on Hopper to choose freely */
+    PAGE_BYTES = 2 * 1024 * 1024,        /* the driver maps memory in pages of this size */
+    GEMM_BUDGET_BYTES = 32 * 1024 * 1024 /* enough for every algorithm of cuBLASLt on Hopper */
 };
 
 void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes, bool library,

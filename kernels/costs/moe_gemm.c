@@ -44,7 +44,7 @@ static int64_t begins_bytes(int64_t E)
     return hd_costs_align((E + 1) * (int64_t)sizeof(int64_t));
 }
 
-/* Scratch of a product grows with its rows, so the bound's is enough for every count. */
+/* The scratch of a GEMM grows with its rows, so scratch for T rows is enough for every count. */
 struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_gemm_args *args,
                                                        const struct hd_traits *traits)
 {
@@ -54,7 +54,7 @@ struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_g
     const int64_t shared = hd_costs_gemm_layout(&whole, traits).scratch_bytes;
     struct hd_costs_grouped_layout l = {.begins_bytes = begins_bytes(args->E)};
 
-    if (hd_traits_is_cuda(traits)) /* every block counts for itself, in shared memory */
+    if (hd_traits_is_cuda(traits)) /* every thread block finds the begins itself */
         return (struct hd_costs_grouped_layout){0};
     if (hd_costs_grouped_is_one_by_one(args)) {
         l.scratch_bytes = l.begins_bytes;
@@ -73,8 +73,8 @@ int64_t hd_scratch_grouped_gemm(const struct hd_grouped_gemm_args *args,
     return hd_costs_grouped_layout(args, traits).scratch_bytes;
 }
 
-/* The depth of a weight gradient is a count. A slice of it is at most HD_COSTS_GEMM_WORDS deep, and
- * deepest where the whole depth is one slice. */
+/* K of a weight gradient is the number of rows of the expert. A slice is at most
+ * HD_COSTS_GEMM_WORDS deep, and the scratch is largest if K is one slice of that depth. */
 int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args *args,
                                        const struct hd_traits *traits)
 {
@@ -88,7 +88,7 @@ int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args 
     return hd_costs_gemm_layout(&deepest, traits).scratch_bytes;
 }
 
-/* Every row is multiplied once; of the experts at most T have rows. */
+/* Every row is multiplied once; at most T experts have rows. */
 void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
@@ -98,7 +98,8 @@ void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_a
     costs->write_bytes += a->T * a->N * c;
 }
 
-/* Stored, every expert's gradient is written; added, those of experts with rows are read too. */
+/* Without accumulate every expert's gradient is written; with it, only those of experts with rows
+ * are read and written. */
 void hd_cost_grouped_gemm_weight(struct hd_costs *costs,
                                  const struct hd_grouped_gemm_weight_args *a)
 {

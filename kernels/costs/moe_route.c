@@ -7,7 +7,7 @@ HD_COSTS_NO_SCRATCH(route_totals)
 HD_COSTS_NO_SCRATCH(route_record)
 HD_COSTS_NO_SCRATCH(route_backward)
 
-/* Two numbers: ten rounds of six operations, and six of Box and Muller. */
+/* 66 operations per two numbers: ten rounds of six, and six for Box and Muller. */
 void hd_cost_route_noise(struct hd_costs *costs, const struct hd_route_noise_args *a)
 {
     costs->flops += 33.0 * (double)a->R * (double)a->E;

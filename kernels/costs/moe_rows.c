@@ -5,15 +5,14 @@ HD_COSTS_NO_SCRATCH(permute_backward)
 HD_COSTS_NO_SCRATCH(combine_forward)
 HD_COSTS_NO_SCRATCH(combine_backward)
 
-/* Where each run's rows of each expert are, and where they end. */
+/* The begin and the end of each run's rows of each expert. */
 int64_t hd_scratch_assign(const struct hd_assign_args *args, const struct hd_traits *traits)
 {
     (void)traits;
     return args->Q * args->E * 2 * (int64_t)sizeof(int64_t);
 }
 
-/* Where each rank's rows of each expert go; on a GPU also where they arrive, as its blocks do not
- * walk over them in order. */
+/* See struct hd_costs_regroup_layout. The CPU needs only `places`: it walks the rows in order. */
 struct hd_costs_regroup_layout hd_costs_regroup_layout(const struct hd_regroup_args *args)
 {
     const int64_t count = args->P * args->E, bytes = (int64_t)sizeof(int64_t);

@@ -25,7 +25,7 @@ void hd_cost_rmsnorm_backward(struct hd_costs *costs, const struct hd_rmsnorm_ba
     costs->write_bytes += elements * e;
 }
 
-/* One partial row per chunk of rows. */
+/* One partial sum of C per chunk of rows. */
 int64_t hd_scratch_rmsnorm_backward_weight(const struct hd_rmsnorm_backward_weight_args *args,
                                            const struct hd_traits *traits)
 {
@@ -62,7 +62,7 @@ void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernor
     costs->write_bytes += elements * e;
 }
 
-/* Two partial rows per chunk of rows: dweight and dbias. */
+/* Two partial sums of C per chunk of rows: dweight and dbias. */
 int64_t hd_scratch_layernorm_backward_weight(const struct hd_layernorm_backward_weight_args *args,
                                              const struct hd_traits *traits)
 {

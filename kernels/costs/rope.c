@@ -2,7 +2,7 @@
 
 HD_COSTS_NO_SCRATCH(rope)
 
-/* A pair costs four multiplies and two adds. A row of the table is read once per row of x. */
+/* Per pair four multiplies and two adds. One row of the table is read per row of x. */
 void hd_cost_rope(struct hd_costs *costs, const struct hd_rope_args *a)
 {
     const int64_t elements = a->R * a->H * a->D;

@@ -1,6 +1,6 @@
 #include "kernels/costs/costs.h"
 
-/* The step block is a few words in cache; its traffic is not counted. */
+/* The step block is a few words in cache; its bytes are not counted. */
 HD_COSTS_NO_SCRATCH(step_begin)
 HD_COSTS_NO_SCRATCH(square_sums)
 HD_COSTS_NO_SCRATCH(step_record)
@@ -19,7 +19,7 @@ void hd_cost_square_sums(struct hd_costs *costs, const struct hd_square_sums_arg
     costs->write_bytes += (a->N + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK * 8;
 }
 
-/* One sum per HD_GRAD_CHUNK elements, on the rank that tells it: too few to count. */
+/* The chunk sums are not counted: one double per HD_GRAD_CHUNK elements. */
 void hd_cost_step_record(struct hd_costs *costs, const struct hd_step_record_args *a)
 {
     (void)a;

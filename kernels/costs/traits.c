@@ -3,10 +3,9 @@
 
 #include "kernels/kernels.h"
 
-/* The hash of the build's kernels, then the bytes as they are: a trait that is added travels too.
- */
+/* Format: the hash of the kernel list, then the bytes of struct hd_traits, all in hexadecimal. */
 enum { HASH_DIGITS = 16, TEXT_BYTES = HASH_DIGITS + 2 * sizeof(struct hd_traits) };
-_Static_assert((int)TEXT_BYTES < (int)HD_TRAITS_TEXT_MAX, "a word holds the traits");
+_Static_assert((int)TEXT_BYTES < (int)HD_TRAITS_TEXT_MAX, "the text fits");
 
 void hd_traits_write(const struct hd_traits *traits, char ret_text[HD_TRAITS_TEXT_MAX])
 {
@@ -31,13 +30,14 @@ enum hd_status hd_traits_read(const char *text, struct hd_traits *ret_traits)
 
     (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hd_kernel_list_hash());
     if (strlen(text) != TEXT_BYTES || memcmp(text, hash, HASH_DIGITS) != 0)
-        return hd_err(HD_INVALID, "the device is described by another build of Heddle; install one "
-                                  "version of all programs");
+        return hd_err(HD_INVALID, "the description of the device comes from another build of "
+                                  "Heddle; install the same version of all programs");
     for (size_t i = 0; i < sizeof bytes; i++) {
         const char *two = text + HASH_DIGITS + 2 * i;
 
         if (digit(two[0]) < 0 || digit(two[1]) < 0)
-            return hd_err(HD_INVALID, "the description of the device is damaged");
+            return hd_err(HD_INVALID, "the description of the device is damaged: it has characters "
+                                      "other than 0-9 and a-f");
         bytes[i] = (unsigned char)(digit(two[0]) << 4 | digit(two[1]));
     }
     memcpy(ret_traits, bytes, sizeof bytes);

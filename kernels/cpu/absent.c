@@ -1,6 +1,5 @@
-/* absent: the table of an instruction set that this build leaves out (HEDDLE_CPU_KERNELS=native):
- * it is empty. The machine that the build is for has a wider set, which is chosen instead.
- */
+/* absent: an empty table for an instruction set that this build leaves out
+ * (HEDDLE_CPU_KERNELS=native). The build machine has a wider one; elsewhere open_cpu() fails. */
 #include "kernels/cpu/cpu.h"
 
 #define ABSENT_TABLE(isa)    ABSENT_TABLE_OF(isa)

@@ -4,8 +4,8 @@
 
 enum { GRAIN = 16 * 1024 }; /* elements of a piece */
 
-/* A row is two halves far apart: the hardware starts anew at each of them, so the same place of the
- * next row is asked for while this one is computed. */
+/* The two halves of a row are far apart in memory, where the hardware prefetcher starts anew at
+ * each half: prefetch the same columns of the next row. */
 INLINE void swiglu_row(const struct hd_swiglu_forward_args *a, int64_t r, enum hd_dtype dtype)
 {
     FOR_VECTORS (f, n, 0, a->F) {
@@ -42,7 +42,7 @@ enum hd_status KERNEL(swiglu_forward)(struct hd_backend *cpu,
 }
 
 /* With s = sigmoid(gate):  dup = dout * gate * s,  dgate = dout * up * s * (1 + gate * (1 - s)).
- * Both inputs of a place are read before either is written: dinp may alias inp. */
+ * Gate and up are both read before either gradient is written: dinp may alias inp. */
 INLINE void swiglu_backward_row(const struct hd_swiglu_backward_args *a, int64_t r,
                                 enum hd_dtype dtype)
 {

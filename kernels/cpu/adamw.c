@@ -8,8 +8,8 @@ struct update {
     float correction1, correction2; /* 1 / (1 - b1^t), 1 / (1 - b2^t) */
 };
 
-/* Every element goes through the same vector instructions wherever it lies in its shard, so the
- * result does not depend on how a part is cut. */
+/* Every element is computed by the same vector instructions, wherever it lies in its shard, so the
+ * result does not depend on the sharding. */
 INLINE void update_range(const struct update *u, int64_t begin, int64_t end, float lr, float decay,
                          enum hd_dtype copy_dtype)
 {
@@ -34,7 +34,7 @@ INLINE void update_range(const struct update *u, int64_t begin, int64_t end, flo
     }
 }
 
-static int64_t range_of(const struct hd_adamw_args *a, int64_t element) /* that ends after it */
+static int64_t range_of(const struct hd_adamw_args *a, int64_t element) /* first that ends after */
 {
     int64_t low = 0, high = a->range_count;
 

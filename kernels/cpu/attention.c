@@ -1,12 +1,13 @@
-/* attention: forward. Each row keeps the maximum and the sum of its exponentials so far; a new tile
- * of keys rescales what was summed before (the online softmax). */
+/* attention: forward in fp32 vectors, with the online softmax: each row keeps the maximum score and
+ * the sum of exponentials so far; a tile of keys with a larger maximum rescales the earlier sums.
+ */
 #include "kernels/cpu/attention_vectors.h"
 
 struct cpu_forward {
     const struct hd_attention_forward_args *args;
     struct hd_costs_attention_layout layout;
     struct weight_drop drop;
-    int64_t kv_len, blocks; /* visible keys at most; blocks of rows per group */
+    int64_t kv_len, blocks; /* valid keys; blocks of rows per group */
 };
 
 /* One thread's part of the scratch. */
@@ -39,8 +40,8 @@ static struct forward_tiles tiles_of(const struct cpu_forward *f, int thread)
                                             .slope = base + l->slope}};
 }
 
-/* score[:] becomes exp(score - the row's new maximum); what the row summed so far is rescaled. */
-INLINE void soften_row(float *score, float *row_max, float *row_sum, float *out, int64_t width)
+/* score[:] = exp(score - the row's new maximum); rescales the row's sums so far (*row_sum, out). */
+INLINE void softmax_row(float *score, float *row_max, float *row_sum, float *out, int64_t width)
 {
     vf lane_max = vf_load_f32(score, VL), sum = {0};
     float max, factor;
@@ -49,7 +50,7 @@ INLINE void soften_row(float *score, float *row_max, float *row_sum, float *out,
         lane_max = vf_max(lane_max, vf_load_f32(score + j, VL));
     max = vf_max_lane(lane_max);
     max = *row_max > max ? *row_max : max;
-    if (max == -INFINITY) { /* nothing seen yet */
+    if (max == -INFINITY) { /* no visible key yet */
         memset(score, 0, TILE * sizeof *score);
         return;
     }
@@ -69,7 +70,7 @@ INLINE void soften_row(float *score, float *row_max, float *row_sum, float *out,
     *row_sum += vf_sum(sum);
 }
 
-/* Drops weights of a row against a tile of keys. */
+/* Dropout of one row's weights for a tile of keys. */
 static __attribute__((noinline)) void
 drop_weights(const struct task *t, int64_t row, const int32_t *keys, int64_t count, float *weight)
 {
@@ -97,8 +98,8 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
         multiply_columns(s->score, TILE, s->q_t + i * t->width, s->k_t, TILE, m, TILE, t->D, false);
         mask_tile(t, s->score, &s->sight, i, m, s->key_index, count, cover);
         for (int64_t r = 0; r < m; r++)
-            soften_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
-                       s->out + (i + r) * t->width, t->width);
+            softmax_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
+                        s->out + (i + r) * t->width, t->width);
         for (int64_t r = 0; t->drop && r < m; r++)
             drop_weights(t, first + i + r, s->key_index, count, s->score + r * TILE);
         multiply_rows(s->out + i * t->width, t->width, s->score, s->v, t->width, m, t->width, count,
@@ -109,7 +110,7 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
 static void load_block(const struct task *t, struct forward_tiles *s, int64_t first, int64_t rows)
 {
     load_sight(t, first, rows, &s->sight);
-    /* `out` is free until the first tile: the rows pass through it on their way to q_t */
+    /* `out` is not used before the first tile: it holds the rows until they are transposed */
     if (t->dtype == HD_BF16)
         load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, HD_BF16);
     else

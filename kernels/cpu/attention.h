@@ -1,8 +1,10 @@
-/* attention: what both directions share, on vectors and on panels: rows, and what they see.
+/* attention: shared by forward and backward, with fp32 vectors and with bf16 panels: tasks, rows,
+ * and which keys a row sees.
  *
- * A task is one group g of one sequence b. Its rows are the pairs (head of the group, query), head
- * by head, taken in blocks; keys come in tiles. A tile of keys is packed once for all rows of a
- * block, and left out when no row of the block sees any of its keys.
+ * A task is one group g (the query heads that share a key/value head) of one sequence b. Its rows
+ * are the pairs (head of the group, query), head by head. Rows are processed in blocks, keys in
+ * tiles. A tile of keys is packed once per block of rows, and skipped if no row of the block sees
+ * any of its keys.
  *
  * Used by: attention*.c.   Uses: cpu, drop, costs, vec.
  */
@@ -12,7 +14,7 @@
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/drop.h"
 
-/* Dropout of weights. */
+/* Dropout of attention weights. */
 struct weight_drop {
     bool on;
     struct drop drop;
@@ -20,7 +22,7 @@ struct weight_drop {
     int64_t first_head;
 };
 
-/* The part of the arguments that both directions have, for one task. */
+/* The arguments that forward and backward have in common, for one task. */
 struct task {
     const void *q, *k, *v;
     const int32_t *q_index, *kv_index, *q_bound;
@@ -33,7 +35,7 @@ struct task {
     enum hd_dtype dtype;
 };
 
-/* Task (b_, g_) of either direction's arguments, whose members are named alike. */
+/* Task (b_, g_) from the arguments of forward or backward, whose members have the same names. */
 #define TASK_OF(a, drop_, b_, g_, kv_len_, width_)                                                 \
     (struct task)                                                                                  \
     {                                                                                              \
@@ -46,19 +48,19 @@ struct task {
         .scale = (a)->scale, .causal = (a)->causal, .dtype = (a)->dtype                            \
     }
 
-/* What each row of a block sees, and the extremes over some rows. */
+/* Per row of a block: q_index, q_bound and the ALiBi slope of its head. */
 struct sight {
     int32_t *index, *bound;
     float *slope;
 };
-struct attention_extent {
+struct attention_extent { /* minimum and maximum over some rows or keys */
     int32_t min, max;
 };
 struct row_extent {
     struct attention_extent index, bound;
 };
 
-enum cover { NOTHING, SOME, ALL }; /* of a tile of scores is visible */
+enum cover { NOTHING, SOME, ALL }; /* which (row, key) pairs of a tile are visible */
 
 INLINE int64_t at_most(int64_t a, int64_t b)
 {
@@ -70,7 +72,7 @@ INLINE int64_t task_head(const struct task *t, int64_t row)
     return t->g * t->heads + row / t->q_len;
 }
 
-INLINE int64_t task_query(const struct task *t, int64_t row) /* among all sequences' queries */
+INLINE int64_t task_query(const struct task *t, int64_t row) /* counted over all sequences */
 {
     return t->b * t->q_len + row % t->q_len;
 }
@@ -103,7 +105,7 @@ static struct row_extent row_extent_of(const struct sight *sight, int64_t first,
                                extent_of(sight->bound + first, count)};
 }
 
-/* How much of the scores of these rows against these keys is visible. */
+/* Which pairs of these rows and keys are visible; SOME may also be returned for none or all. */
 static enum cover cover_of(const struct task *t, const struct row_extent *rows,
                            const struct attention_extent *keys)
 {
@@ -118,7 +120,7 @@ static enum cover cover_of(const struct task *t, const struct row_extent *rows,
     return ALL;
 }
 
-/* Does any row see a key of any tile? Indices may come in runs, as blocks of a cut sequence do. */
+/* True if some row may see a key of some tile. (kv_index need not be ascending.) */
 static __attribute__((unused)) bool sees_a_key(const struct task *t, const struct row_extent *rows,
                                                int64_t tile_keys)
 {
@@ -148,7 +150,7 @@ INLINE struct drop_place place_of(const struct task *t, int64_t row)
                                (uint32_t)t->drop->sample[query]};
 }
 
-/* Of either direction's arguments. */
+/* Dropout from the arguments of forward or backward. */
 #define WEIGHT_DROP_OF(kernel, a, ret_drop)                                         \
     weight_drop_of(kernel, (a)->dropout, (a)->dropout_key, (a)->block, (a)->sample, \
                    (a)->first_head, ret_drop)
@@ -165,8 +167,8 @@ INLINE enum hd_status weight_drop_of(const char *kernel, float p, uint64_t key,
     return drop_of(kernel, key, block, p, &ret_drop->drop);
 }
 
-/* bf16 on panels of words (attention_panels_*.c), where hd_costs_attention_is_on_panels(). kv_len:
- * keys that are there. */
+/* bf16 attention on panels (attention_panels_*.c), if hd_costs_attention_is_on_panels(). kv_len:
+ * number of valid keys. */
 void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
                                       const struct hd_attention_forward_args *args,
                                       const struct weight_drop *drop, int64_t kv_len);

@@ -1,5 +1,5 @@
-/* attention_backward: the gradients, from the merged result's log-sum-exp. One task owns the keys
- * and values of a group, so dk and dv are summed by one thread and need no atomics. */
+/* attention_backward: backward in fp32 vectors. One thread computes a whole task (all rows and keys
+ * of a group), so it sums dk and dv without atomics. */
 #include "kernels/cpu/attention_vectors.h"
 
 struct cpu_backward {
@@ -46,8 +46,8 @@ static struct backward_tiles tiles_of(const struct cpu_backward *f, int thread)
                                              .slope = base + l->slope}};
 }
 
-/* score becomes p = exp(score - lse), dscore (now dout v^T) becomes p * (dscore - delta). */
-INLINE void soften_row(float *score, float *dscore, float lse, float delta)
+/* score becomes p = exp(score - lse); dscore, now dout v^T, becomes p * (dscore - delta). */
+INLINE void softmax_backward_row(float *score, float *dscore, float lse, float delta)
 {
     for (int j = 0; j < TILE; j += VL) {
         const vf p = vf_exp(vf_load_f32(score + j, VL) - lse);
@@ -57,18 +57,17 @@ INLINE void soften_row(float *score, float *dscore, float lse, float delta)
     }
 }
 
-/* The same where weights were dropped: ds is of all weights, dv of those that stayed. */
-static __attribute__((noinline)) void soften_dropped_row(const struct task *t, int64_t row,
-                                                         const int32_t *keys, int64_t count,
-                                                         float *score, float *dscore, float lse,
-                                                         float delta)
+/* The same with dropout: ds is computed from all weights, dv from those that were kept. */
+static __attribute__((noinline)) void
+softmax_backward_dropped_row(const struct task *t, int64_t row, const int32_t *keys, int64_t count,
+                             float *score, float *dscore, float lse, float delta)
 {
     const struct drop *drop = &t->drop->drop;
     uint8_t bytes[TILE + DROP_LINE_PAD];
     const uint8_t *dropped = drop_numbers(drop, place_of(t, row), bytes, keys, count);
 
     drop_floats(dscore, dropped, count, drop->scale);
-    soften_row(score, dscore, lse, delta);
+    softmax_backward_row(score, dscore, lse, delta);
     drop_floats(score, dropped, count, drop->scale);
 }
 
@@ -94,11 +93,12 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
                          false);
         for (int64_t r = 0; r < m; r++)
             if (t->drop)
-                soften_dropped_row(t, first + i + r, s->key_index, count, s->score + r * TILE,
-                                   s->dscore + r * TILE, s->lse[i + r], s->delta[i + r]);
+                softmax_backward_dropped_row(t, first + i + r, s->key_index, count,
+                                             s->score + r * TILE, s->dscore + r * TILE,
+                                             s->lse[i + r], s->delta[i + r]);
             else
-                soften_row(s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r],
-                           s->delta[i + r]);
+                softmax_backward_row(s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r],
+                                     s->delta[i + r]);
         multiply_columns(s->dv + key * width, width, s->score, s->dout + i * width, width, count,
                          width, m, true);
         multiply_columns(s->dk + key * width, width, s->dscore, s->q + i * width, width, count,
@@ -107,7 +107,7 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
     }
 }
 
-/* A row that sees no key has lse = -inf; +inf in its place makes every p zero. */
+/* A row that sees no key has lse = -inf; it is replaced by +inf, which makes every p zero. */
 INLINE void load_block(const struct hd_attention_backward_args *a, const struct task *t,
                        struct backward_tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
 {

@@ -1,17 +1,17 @@
-/* attention_merge: what attention over one block of keys adds to that over others. Bound by memory:
- * the two factors of a row and head are found for a vector of rows at a time, the channels then
- * stream by once, row after row. */
+/* attention_merge: merges attention over two blocks of keys. Memory-bound: the two factors per row
+ * and head are computed for a vector of rows at a time; then the channels are read and written
+ * once, row after row. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vecmath.h"
 
-enum { HEADS = 16 }; /* whose factors are kept at a time */
+enum { HEADS = 16 }; /* heads whose factors are kept at a time */
 
 struct factors {
     _Alignas(64) float old[HEADS][VL], block[HEADS][VL];
 };
 
-/* With the larger of the two at m and e = exp(-|difference|): the new one is m + log(1 + e), the
- * factors are 1 / (1 + e) and e / (1 + e), which add up to one. */
+/* With m the larger of the two lse and e = exp(-|difference|), the merged lse is m + log(1 + e);
+ * the factors of the larger and the smaller are 1 / (1 + e) and e / (1 + e). */
 INLINE void merge_lse(const struct hd_attention_merge_args *a, struct factors *f, int64_t head,
                       int64_t i, int64_t row, int64_t n)
 {
@@ -19,19 +19,18 @@ INLINE void merge_lse(const struct hd_attention_merge_args *a, struct factors *f
     const vf none = vf_set(-INFINITY);
     const vf block = vf_load_f32(a->block_lse + head * a->R + row, n);
     const vf old = a->first ? none : vf_load_f32(lse, n);
-    const vi blind = (old == none) & (block == none), block_is_less = block < old;
+    const vi no_key = (old == none) & (block == none), block_is_less = block < old;
     const vf distance = block - old;
     const vf e = vf_exp(-vf_max(distance, -distance)); /* NaN for two of -inf */
     const vf more = 1.0f / (1.0f + e), less = e / (1.0f + e);
     const vf merged = vf_select(block_is_less, old, block) + vf_log1p(e);
 
-    vf_store_f32(lse, n, a->first ? block : vf_select(blind, none, merged));
-    vf_store_f32(f->old[i], VL, vf_select(blind, (vf){0}, vf_select(block_is_less, more, less)));
-    vf_store_f32(f->block[i], VL, vf_select(blind, (vf){0}, vf_select(block_is_less, less, more)));
+    vf_store_f32(lse, n, a->first ? block : vf_select(no_key, none, merged));
+    vf_store_f32(f->old[i], VL, vf_select(no_key, (vf){0}, vf_select(block_is_less, more, less)));
+    vf_store_f32(f->block[i], VL, vf_select(no_key, (vf){0}, vf_select(block_is_less, less, more)));
 }
 
-/* One head of one row. `first` and `last` (there is an `out`) are constants where this is inlined.
- */
+/* One head of one row. last: write to `out`. first and last are constants where this is inlined. */
 INLINE void merge_head(const struct hd_attention_merge_args *a, int64_t at, float old, float block,
                        bool first, bool last, enum hd_dtype dtype)
 {
@@ -65,7 +64,7 @@ INLINE void merge_heads(const struct hd_attention_merge_args *a, int64_t row, in
                 merge_head(a, at, old, block, true, false, dtype);
             else if (a->out)
                 merge_head(a, at, old, block, false, true, dtype);
-            else if (block != 0) /* a row that sees nothing of the block stays as it is */
+            else if (block != 0) /* a row that sees no key of the block does not change */
                 merge_head(a, at, old, block, false, false, dtype);
         }
 }

@@ -1,9 +1,9 @@
-/* attention_panels: attention of bf16 on panels of words, what both directions share.
+/* attention_panels: bf16 attention on panels of words; shared by forward and backward.
  *
- * All products are of the innermost kind that own GEMM has (panel.h): factors are packed once per
- * block of rows or tile of keys, sums are fp32, and so is everything between the products. Left
- * factors lie row by row, as they come; right factors are panels of 32 columns. Tiles of scores are
- * computed, masked and rounded a panel at a time, panels that no row sees are left out.
+ * All products use the inner loops of own GEMM (panel.h). Factors are packed once per block of rows
+ * or tile of keys; sums and everything between the products are fp32. Left factors are stored row
+ * by row; right factors are panels of 32 columns. Tiles of scores are computed, masked and rounded
+ * one panel at a time; panels without a visible pair are skipped.
  *
  * Used by: attention_panels_*.c.   Uses: attention, pairs, panel, vecmath.
  */
@@ -24,7 +24,7 @@ INLINE int64_t panels_for(int64_t columns)
     return (columns + COLUMNS - 1) / COLUMNS;
 }
 
-/* c[rows, COLUMNS] (+)= a b; a and c lie row by row, b is a panel. */
+/* c[rows, COLUMNS] (+)= a b; a and c are stored row by row, b is a panel. */
 INLINE void multiply_panel(const struct hd_cpu_panels *panels, float *c, int64_t ldc,
                            const uint16_t *a, int64_t lda, const uint32_t *b, int64_t words,
                            int rows, bool add)
@@ -41,7 +41,7 @@ INLINE void multiply_panel(const struct hd_cpu_panels *panels, float *c, int64_t
     panels->multiply_rows(&product, rows);
 }
 
-/* The block's rows of a tensor, one behind the other, padded by zeros to `width`. */
+/* Copies the block's rows of a tensor to contiguous rows, padded with zeros to `width`. */
 INLINE void copy_rows(const struct task *t, uint16_t *to, const void *from, int64_t ld,
                       int64_t first, int64_t rows)
 {
@@ -57,15 +57,14 @@ INLINE void copy_rows(const struct task *t, uint16_t *to, const void *from, int6
     }
 }
 
-/* Asks for `count` rows of keys or values ahead of the packing, which reads them across. */
+/* Prefetches `count` rows of keys or values, because packing reads them column by column. */
 INLINE void prefetch_keys(const struct task *t, const uint16_t *rows, int64_t ld, int64_t count)
 {
     for (int64_t j = 0; j < count; j++)
         prefetch_row(rows, j * ld, t->D, HD_BF16);
 }
 
-/* Extents of each panel of keys; unlike rows', those of a tile that is not whole count no key that
- * is not there. */
+/* Extents of each panel of a tile with `count` keys; padding is not included. */
 INLINE void key_extents(struct attention_extent *ret_extents, const int32_t *index, int64_t count)
 {
     for (int64_t j = 0; j < count; j += COLUMNS)

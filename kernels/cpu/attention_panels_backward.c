@@ -1,13 +1,13 @@
-/* attention_panels_backward: bf16 gradients. A block of rows against a tile of keys, scores lying
- * transposed: a panel has some keys down and 32 rows across.
+/* attention_panels_backward: bf16 backward on panels. Scores of a block of rows against a tile of
+ * keys are transposed: a panel of scores has one line per key and 32 columns, one per row.
  *
  *   s^T = k q^T,  p^T = exp(scale s^T - lse);  dp^T = v dout^T,  ds^T = p^T (dp^T - delta)
  *   dv += p^T dout,  dk += ds^T q,  dq^T += k^T ds^T
  *
- * So p^T and ds^T, rounded to bf16, are left factors as they are written; ds^T is a right factor
- * too, for which two of its rows are interleaved while rounding. q and dout are packed both ways
- * once per block, k and v once per block and tile; dk and dv stay in one thread's fp32 sums until
- * the group is done. */
+ * p^T and ds^T, rounded to bf16, can be used as left factors without packing. As a right factor,
+ * ds^T is stored a second time with pairs of its lines interleaved. q and dout are packed in both
+ * orders once per block, k and v once per block and tile. One thread sums dk and dv of the whole
+ * group in fp32. */
 #include "kernels/cpu/attention_panels.h"
 
 enum {
@@ -17,14 +17,14 @@ enum {
     KEY_PANELS_MAX = KEYS_MAX / 8 /* a panel of keys has 8 rows or more */
 };
 
-_Static_assert((int)DROP_ROWS == (int)COLUMNS, "a panel's rows are dropped at a time");
+_Static_assert((int)DROP_ROWS == (int)COLUMNS, "drop_panel computes one panel of rows");
 
 struct panel_backward {
     const struct hd_attention_backward_args *args;
     const struct hd_cpu_panels *panels;
     struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
-    int64_t tile_keys; /* a whole number of the left factor's panels */
+    int64_t tile_keys; /* keys of a tile: a multiple of panels->rows */
 };
 
 /* One thread's part of the scratch. */
@@ -90,8 +90,8 @@ static void pack_block(const struct panel_backward *f, const struct task *t, uin
                    depth, COLUMNS);
 }
 
-/* lse and delta of the block. A row that sees no key has lse = -inf; +inf in its place makes every
- * p zero, as it does for the rows that pad the last panel. */
+/* lse and delta of the block. A row that sees no key has lse = -inf; it is replaced by +inf, which
+ * makes every p zero. So do the rows that pad the last panel. */
 static void load_lse(const struct panel_backward *f, const struct task *t,
                      const struct panel_backward_tiles *s, const struct block *block,
                      const uint16_t *dout)
@@ -106,7 +106,7 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
         vf products = {0};
 
         if (i + PREFETCH_ROWS < block->count)
-            prefetch_row(out, PREFETCH_ROWS * a->ldo, a->D, HD_BF16); /* of this head as a rule */
+            prefetch_row(out, PREFETCH_ROWS * a->ldo, a->D, HD_BF16); /* mostly the same head */
         FOR_VECTORS (d, n, 0, a->D)
             products += vf_load_bf16(dout + i * t->width + d, n) * vf_load_bf16(out + d, n);
         s->delta[i] = vf_sum(products);
@@ -119,7 +119,7 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
     }
 }
 
-/* dq's room holds the rows while they are packed. */
+/* The memory of dq holds the rows of q and dout while they are packed. */
 static void load_block(const struct panel_backward *f, const struct task *t,
                        const struct panel_backward_tiles *s, struct block *block)
 {
@@ -151,9 +151,10 @@ static void pack_keys(const struct panel_backward *f, const struct task *t,
                       f->layout.keys / 2, t->width);
 }
 
-/* p and ds of one row of s^T, for VL rows of the block from `row` on. */
-INLINE void soften(const struct task *t, const struct panel_backward_tiles *s, const float *score,
-                   const float *dscore, int32_t key, int64_t row, bool mask, vf *ret_p, vf *ret_ds)
+/* p and ds of one key (a line of s^T), for VL rows of the block from `row` on. */
+INLINE void softmax_backward(const struct task *t, const struct panel_backward_tiles *s,
+                             const float *score, const float *dscore, int32_t key, int64_t row,
+                             bool mask, vf *ret_p, vf *ret_ds)
 {
     vf x = vf_load_f32(score, VL) * t->scale;
     vf p;
@@ -182,11 +183,11 @@ INLINE vu widen_bits(vf x)
     return vu_widen(vf_to_bf16(x));
 }
 
-/* The scores' panel of `count` keys from `key` (of the tile) on and the rows from `row` (of the
- * block) on becomes p^T and ds^T at column `column` of theirs, and ds_words. Rows of an odd last
- * key's pair are zero. */
-INLINE void soften_panel(const struct task *t, const struct panel_backward_tiles *s, int64_t key,
-                         int count, int64_t row, int64_t column, bool mask)
+/* Computes p^T and ds^T (at their column `column`) and ds_words from one panel of scores: `count`
+ * keys from `key` (of the tile) on, rows from `row` (of the block) on. If count is odd, the second
+ * half of the last pair is zero. */
+INLINE void softmax_backward_panel(const struct task *t, const struct panel_backward_tiles *s,
+                                   int64_t key, int count, int64_t row, int64_t column, bool mask)
 {
     for (int i = 0; i < count; i += 2) {
         const bool has_high = i + 1 < count;
@@ -200,10 +201,11 @@ INLINE void soften_panel(const struct task *t, const struct panel_backward_tiles
             vu bits;
             vf word;
 
-            soften(t, s, score, dscore, s->key_index[key + i], row + j, mask, &p_low, &ds_low);
+            softmax_backward(t, s, score, dscore, s->key_index[key + i], row + j, mask, &p_low,
+                             &ds_low);
             if (has_high)
-                soften(t, s, score + COLUMNS, dscore + COLUMNS, s->key_index[key + i + 1], row + j,
-                       mask, &p_high, &ds_high);
+                softmax_backward(t, s, score + COLUMNS, dscore + COLUMNS, s->key_index[key + i + 1],
+                                 row + j, mask, &p_high, &ds_high);
             vf_store_bf16(p + j, VL, p_low);
             vf_store_bf16(ds + j, VL, ds_low);
             if (has_high) {
@@ -217,12 +219,12 @@ INLINE void soften_panel(const struct task *t, const struct panel_backward_tiles
     }
 }
 
-/* soften_panel where weights were dropped: ds is of all weights, dv of those that stayed, which are
- * scaled at the end. */
-static __attribute__((noinline)) void soften_dropped_panel(const struct task *t,
-                                                           const struct panel_backward_tiles *s,
-                                                           const struct block *block, int64_t key,
-                                                           int count, int64_t row, int64_t column)
+/* softmax_backward_panel with dropout: ds is computed from all weights, dv from those that were
+ * kept; store_keys() scales dv. */
+static __attribute__((noinline)) void
+softmax_backward_dropped_panel(const struct task *t, const struct panel_backward_tiles *s,
+                               const struct block *block, int64_t key, int count, int64_t row,
+                               int64_t column)
 {
     uint8_t dropped[COLUMNS][DROP_ROWS];
     struct drop_places places = {{0}, {0}, {0}};
@@ -237,7 +239,7 @@ static __attribute__((noinline)) void soften_dropped_panel(const struct task *t,
     drop_panel(&t->drop->drop, &places, dropped, s->key_index + key, count);
     for (int i = 0; i < count; i++)
         drop_floats(s->dscore + i * COLUMNS, dropped[i], COLUMNS, t->drop->drop.scale);
-    soften_panel(t, s, key, count, row, column, true);
+    softmax_backward_panel(t, s, key, count, row, column, true);
     for (int i = 0; i < count; i++)
         drop_halves(s->p + (key + i) * QUERIES + column, dropped[i], COLUMNS);
 }
@@ -253,7 +255,7 @@ static void clear_panel(const struct panel_backward_tiles *s, int64_t key, int c
            (size_t)((count + 1) / 2 * COLUMNS) * sizeof *s->ds_words);
 }
 
-/* What is not zero, from begin to end, of a list of panels. */
+/* The panels of a list that are not zero: [begin, end). */
 struct panel_span {
     int64_t begin, end;
 };
@@ -265,8 +267,8 @@ static void add_to_span(struct panel_span *span, int64_t i)
     span->end = i + 1;
 }
 
-/* One panel of the block's rows against a tile of keys: p^T and ds^T at `column`, and dq^T. Widens
- * the spans of the panels of keys, in panels of rows from the column's first. */
+/* One panel of the block's rows against a tile of keys: p^T and ds^T at `column`, and dq^T. spans:
+ * per panel of keys, the panels of rows that see it; this panel is added to them. */
 static void differentiate_panel(const struct panel_backward *f, const struct task *t,
                                 const struct panel_backward_tiles *s, const struct block *block,
                                 const struct panel_backward_keys *keys, int64_t row, int64_t column,
@@ -293,17 +295,17 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
         multiply_panel(f->panels, s->dscore, COLUMNS, s->v + i * width, width, dout_t, words, count,
                        false);
         if (t->drop)
-            soften_dropped_panel(t, s, block, i, count, row, column);
+            softmax_backward_dropped_panel(t, s, block, i, count, row, column);
         else if (mask)
-            soften_panel(t, s, i, count, row, column, true);
+            softmax_backward_panel(t, s, i, count, row, column, true);
         else
-            soften_panel(t, s, i, count, row, column, false);
+            softmax_backward_panel(t, s, i, count, row, column, false);
         add_to_span(&spans[i / panel_rows], column / COLUMNS);
         add_to_span(&depth, i / panel_rows);
     }
     if (depth.begin >= depth.end)
         return;
-    /* the last panel's pad, where words come by sixteen */
+    /* zeros up to a whole step of the depth (16 words for tile units) */
     depth.begin *= panel_rows;
     depth.end = at_most(depth.end * panel_rows, keys->count);
     for (; depth.end % depth_step; depth.end++)
@@ -316,7 +318,7 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
                        (int)at_most(panel_rows, width - d), true);
 }
 
-/* dv += p^T dout and dk += ds^T q, of the panels of rows that each panel of keys is seen by. */
+/* dv += p^T dout and dk += ds^T q, over the panels of rows that see each panel of keys. */
 static void add_products(const struct panel_backward *f, const struct task *t,
                          const struct panel_backward_tiles *s,
                          const struct panel_backward_keys *keys, int64_t row,
@@ -368,7 +370,7 @@ INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float s
     }
 }
 
-/* dq^T lies by panels of 32 rows. */
+/* dq^T is stored in panels of 32 rows. */
 INLINE void store_queries(const struct panel_backward *f, const struct task *t,
                           const struct panel_backward_tiles *s, const struct block *block,
                           enum hd_dtype dtype)
@@ -390,13 +392,13 @@ INLINE void store_queries(const struct panel_backward *f, const struct task *t,
 INLINE void store_keys(const struct hd_attention_backward_args *a, const struct task *t,
                        const struct panel_backward_tiles *s, enum hd_dtype dtype)
 {
-    const float share = t->drop ? t->drop->drop.scale : 1.0f;
+    const float dropout_scale = t->drop ? t->drop->drop.scale : 1.0f;
 
     for (int64_t j = 0; j < a->kv_len; j++) {
         store_row(a->dk, key_at(t, j, a->lddk), s->dk + j * t->width, a->D, a->scale, a->accumulate,
                   dtype);
-        store_row(a->dv, key_at(t, j, a->lddv), s->dv + j * t->width, a->D, share, a->accumulate,
-                  dtype);
+        store_row(a->dv, key_at(t, j, a->lddv), s->dv + j * t->width, a->D, dropout_scale,
+                  a->accumulate, dtype);
     }
 }
 

@@ -1,11 +1,11 @@
-/* attention_panels_forward: bf16 forward. A panel of rows is taken through a tile of keys at once:
- * scores, the online softmax (attention.c), and what its weights, rounded to bf16, select of v. The
- * sum of the weights is of those before rounding, so that the log-sum-exp is exact. */
+/* attention_panels_forward: bf16 forward on panels. For each panel of rows and tile of keys:
+ * scores, the online softmax (attention.c), and the product of the weights, rounded to bf16, with
+ * v. The sum of the weights is taken before rounding, for a precise log-sum-exp. */
 #include "kernels/cpu/attention_panels.h"
 
 enum { KEY_PANELS = HD_COSTS_ATTENTION_KEYS_FORWARD / COLUMNS };
 
-_Static_assert((int)HD_COSTS_ATTENTION_KEYS_FORWARD <= (int)DROP_NUMBERS_MAX, "a row's weights");
+_Static_assert((int)HD_COSTS_ATTENTION_KEYS_FORWARD <= (int)DROP_NUMBERS_MAX, "keys of a tile");
 
 struct panel_forward {
     const struct hd_attention_forward_args *args;
@@ -66,8 +66,8 @@ static void pack_tile(const struct panel_forward *f, const struct task *t,
                    at_most(COLUMNS, t->D - d), v_words, COLUMNS);
 }
 
-/* Scales a row's scores against one panel of keys, takes the slope's term off, and hides what the
- * row does not see; `count` keys are there. Returns the maximum, lane by lane. */
+/* Scales a row's scores against one panel of keys, subtracts the ALiBi term, and sets scores of
+ * keys that the row does not see to -inf; `count` keys are valid. Returns the maximum per lane. */
 INLINE vf mask_row(const struct task *t, float *score, const struct sight *sight, int64_t row,
                    const int32_t *keys, int64_t count)
 {
@@ -109,15 +109,15 @@ INLINE vf scale_row(const struct task *t, float *score)
     return max;
 }
 
-/* p[:] = exp(score[:] - the row's new maximum) over n scores whose maximum is `max`; what the row
- * summed so far is rescaled. */
-INLINE void soften_row(const float *score, uint16_t *p, int64_t n, float max, float *row_max,
-                       float *row_sum, float *out, int64_t width)
+/* p[:] = exp(score[:] - the row's new maximum) for n scores with maximum `max`; rescales the row's
+ * sums so far (*row_sum, out). */
+INLINE void softmax_row(const float *score, uint16_t *p, int64_t n, float max, float *row_max,
+                        float *row_sum, float *out, int64_t width)
 {
     vf sum = {0};
 
     max = *row_max > max ? *row_max : max;
-    if (max == -INFINITY) { /* nothing seen yet */
+    if (max == -INFINITY) { /* no visible key yet */
         memset(p, 0, (size_t)n * sizeof *p);
         return;
     }
@@ -138,7 +138,7 @@ INLINE void soften_row(const float *score, uint16_t *p, int64_t n, float max, fl
     *row_sum += vf_sum(sum);
 }
 
-/* Drops weights of a row. What stays is scaled at the end, with the sum. */
+/* Dropout of one row's weights; store_block() scales the kept ones. */
 static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t row,
                                                    const int32_t *keys, int64_t count,
                                                    uint16_t *weight)
@@ -148,7 +148,7 @@ static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t
     drop_halves(weight, drop_numbers(&t->drop->drop, place_of(t, row), bytes, keys, count), count);
 }
 
-/* One panel of rows, from `row` of the block that begins with `first`, against a tile of keys. */
+/* One panel of rows, from row `first + row` of the task on, against a tile of keys. */
 static void attend_panel(const struct panel_forward *f, const struct task *t,
                          const struct panel_forward_tiles *s, int64_t first, int64_t row, int rows,
                          const struct panel_forward_keys *keys)
@@ -181,9 +181,9 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
                                                          s->key_index + j * COLUMNS,
                                                          keys->count - j * COLUMNS));
         }
-        soften_row(s->score + r * ld + begin * COLUMNS, s->p + r * ld + begin * COLUMNS,
-                   (end - begin) * COLUMNS, vf_max_lane(max), s->max + row + r, s->sum + row + r,
-                   s->out + (row + r) * t->width, t->width);
+        softmax_row(s->score + r * ld + begin * COLUMNS, s->p + r * ld + begin * COLUMNS,
+                    (end - begin) * COLUMNS, vf_max_lane(max), s->max + row + r, s->sum + row + r,
+                    s->out + (row + r) * t->width, t->width);
         if (t->drop)
             drop_weights(t, first + row + r, s->key_index + begin * COLUMNS,
                          at_most(keys->count, end * COLUMNS) - begin * COLUMNS,
@@ -200,8 +200,9 @@ static void store_block(const struct hd_attention_forward_args *a, const struct 
 {
     for (int64_t i = 0; i < rows; i++) {
         const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
-        const float share = t->drop ? t->drop->drop.scale : 1.0f;
-        const float factor = s->sum[i] > 0 || s->sum[i] != s->sum[i] ? share / s->sum[i] : 0.0f;
+        const float dropout_scale = t->drop ? t->drop->drop.scale : 1.0f;
+        const float factor =
+            s->sum[i] > 0 || s->sum[i] != s->sum[i] ? dropout_scale / s->sum[i] : 0.0f;
         uint16_t *out = (uint16_t *)a->out + query * a->ldo + head * a->D;
 
         FOR_VECTORS (d, n, 0, a->D)

@@ -1,5 +1,5 @@
-/* attention_vectors: attention in vectors of fp32, any encoding and shape: loads, masks and
- * products of tiles that both directions have.
+/* attention_vectors: attention in vectors of fp32, for every supported dtype and shape: loads,
+ * masks and products of tiles, shared by forward and backward.
  *
  * Used by: attention.c, attention_backward.c.   Uses: attention, micro, transpose, vecmath.
  */
@@ -13,7 +13,7 @@
 
 enum { TILE = HD_COSTS_ATTENTION_TILE };
 
-/* rows[i, :] = scale * the row's vector in `from`, as fp32 of the padded width. */
+/* rows[i, :] = scale * the row's vector in `from`, in fp32, padded with zeros to `width`. */
 INLINE void load_rows(const struct task *t, float *rows, const void *from, int64_t ld,
                       int64_t first, int64_t count, float scale, enum hd_dtype dtype)
 {
@@ -21,7 +21,7 @@ INLINE void load_rows(const struct task *t, float *rows, const void *from, int64
         const int64_t at = task_query(t, first + i) * ld + task_head(t, first + i) * t->D;
 
         if (i + PREFETCH_ROWS < count)
-            prefetch_row(from, at + PREFETCH_ROWS * ld, t->D, dtype); /* of this head as a rule */
+            prefetch_row(from, at + PREFETCH_ROWS * ld, t->D, dtype); /* mostly the same head */
         FOR_VECTORS (d, n, 0, t->D)
             vf_store_f32(rows + i * t->width + d, n, vf_load(from, at + d, n, dtype) * scale);
         FOR_VECTORS (d, n, t->D, t->width)
@@ -29,7 +29,7 @@ INLINE void load_rows(const struct task *t, float *rows, const void *from, int64
     }
 }
 
-/* The block's rows by tiles, each transposed. */
+/* Stores the block's rows as transposed tiles. */
 static void transpose_rows(const struct task *t, float *tiles, const float *rows, int64_t count)
 {
     for (int64_t i = 0; i < count; i += TILE)
@@ -37,7 +37,7 @@ static void transpose_rows(const struct task *t, float *tiles, const float *rows
                         at_most(TILE, count - i), t->D, TILE, HD_F32);
 }
 
-/* Copies the indices of a tile of keys. */
+/* Copies the indices of a tile of keys, padded with zeros; returns their extent. */
 static struct attention_extent load_keys(const struct task *t, int32_t *index, int64_t key,
                                          int64_t count)
 {
@@ -64,7 +64,7 @@ static void pack_keys(const struct task *t, float *to, const void *from, int64_t
         pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, HD_F32);
 }
 
-/* Adds the slope's term to the scores of a row and hides what it does not see (-inf). */
+/* Adds the ALiBi term to the scores of a row; sets scores of keys that it does not see to -inf. */
 INLINE void mask_row(const struct task *t, float *score, const struct sight *sight, int64_t row,
                      const int32_t *keys, int64_t count)
 {
@@ -98,7 +98,7 @@ INLINE void mask_tile(const struct task *t, float *scores, const struct sight *s
         mask_row(t, scores + i * TILE, sight, first + i, keys, count);
 }
 
-/* c[M, N] (+)= a[M, K] b[K, N] with a transposed tile a (its rows are K) or a tile a. */
+/* c[M, N] (+)= a[M, K] b[K, N]; a is a transposed tile [K, TILE] here, a tile [M, TILE] below. */
 static __attribute__((noinline, unused)) void multiply_columns(float *c, int64_t ldc,
                                                                const float *a, const float *b,
                                                                int64_t ldb, int64_t M, int64_t N,

@@ -1,4 +1,5 @@
-/* backend: the embedded default. Opens on this machine's instruction set, launches at once. */
+/* backend: the table of the CPU backend. open chooses the widest instruction set of this machine;
+ * a launch runs before it returns. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +17,10 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/stream.h"
 
-enum {
-    GEMM_BUDGET_BYTES = 2 * 1024 * 1024
-}; /* per thread: oneDNN was seen to want up to 1.3 MiB */
+/* Scratch limit of the GEMM library per thread; oneDNN was seen to need up to 1.3 MiB. */
+enum { GEMM_BUDGET_BYTES = 2 * 1024 * 1024 };
 
-enum { REQUEST_TILES = 0x1023, TILE_DATA = 18 }; /* arch_prctl: ARCH_REQ_XCOMP_PERM, a feature */
+enum { REQUEST_TILES = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
 
 struct cpu_stream {
     struct hd_stream stream;
@@ -36,8 +36,8 @@ enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype)
 }
 
 #ifdef HEDDLE_CPU_X86
-/* AMX with bf16 in the processor (leaf 7: edx 22 and 24), tiles saved by the system (XCR0 17, 18),
- * and its leave to use them, which a process has to ask for. */
+/* True if the processor has AMX with bf16 (CPUID leaf 7: edx bits 22 and 24), the kernel saves
+ * tiles (XCR0 bits 17, 18), and it permits this process to use them, which must be requested. */
 static bool has_amx_bf16(void)
 {
     unsigned eax, ebx, ecx, edx, low, high;
@@ -55,9 +55,9 @@ static bool has_amx_bf16(void)
 }
 #endif
 
-/* What the widest table that this machine can run is called, and how its bf16 products do: AMX, and
- * AMD's vdpbf16ps, do twice and more the fp32 rate; Intel's vdpbf16ps without AMX was measured at
- * half of it. */
+/* Returns the widest table that this machine can run, and sets the traits isa, vector_bytes and
+ * bf16_*. AMX, and vdpbf16ps on AMD, have at least twice the fp32 rate; vdpbf16ps on Intel without
+ * AMX was measured at half the fp32 rate. */
 static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *traits)
 {
     const struct hd_cpu_kernels *kernels = &hd_cpu_kernels_plain;
@@ -109,11 +109,11 @@ static const struct hd_cpu_panels *find_panels(const struct hd_backend_options *
     return NULL;
 }
 
-/* Own code multiplies bf16 where it was measured to be the faster one on most shapes: by pairs on
- * AMD's Zen 5. On AMX the library, which own code was not yet measured against, comes first. */
+/* Own code computes bf16 GEMMs where it was measured to be faster than the library on most shapes:
+ * with pairs, on AMD's Zen 5. With AMX the library is used; own code was not compared there yet. */
 static void choose_products(const struct hd_backend_options *options, struct hd_traits *t)
 {
-    const bool wide = t->vector_bytes == 64; /* panels of words are as wide as these vectors */
+    const bool wide = t->vector_bytes == 64; /* HD_PANEL_COLUMNS is two such vectors */
 
     if (options->gemm_by == HD_GEMM_BY_WIDENED)
         t->bf16_products = HD_BF16_WIDENED;
@@ -123,9 +123,9 @@ static void choose_products(const struct hd_backend_options *options, struct hd_
 }
 
 #ifdef HEDDLE_HAVE_DNNL
-/* Not on AVX2: oneDNN's fp32 products pack their factors there into memory that they allocate
- * inside each launch (megabytes; the mode of the scratchpad does not change it), which no plan
- * counts, and own code was measured to be 2% behind on average. See docs/decisions/0015. */
+/* Not on AVX2: there oneDNN's fp32 GEMMs allocate megabytes inside each launch to pack their
+ * factors (in every scratchpad mode), which no plan counts, and own code was measured to be only 2%
+ * slower on average. See docs/decisions/0015. */
 static bool is_library_wanted(const struct hd_backend_options *options, const struct hd_traits *t)
 {
     return !options->force_plain &&
@@ -159,7 +159,7 @@ static void close_cpu(struct hd_backend *cpu)
 {
     if (!cpu)
         return;
-    hd_cpu_crew_free(cpu->crew);
+    hd_cpu_pool_free(cpu->pool);
 #ifdef HEDDLE_HAVE_DNNL
     hd_cpu_gemm_library_close(cpu->gemm_library);
 #endif
@@ -170,7 +170,7 @@ static enum hd_status open_cpu(const struct hd_backend_options *options,
                                struct hd_backend **ret_backend)
 {
     struct hd_backend *cpu;
-    struct hd_traits scrap = {0};
+    struct hd_traits unused = {0};
     enum hd_status st = HD_OK;
 
     if (options->threads < 1)
@@ -180,19 +180,19 @@ static enum hd_status open_cpu(const struct hd_backend_options *options,
         return hd_err(HD_NO_MEMORY, "no memory for the cpu backend");
     cpu->options = *options;
     describe(options, &cpu->traits);
-    cpu->kernels = detect(options->force_plain, &scrap);
+    cpu->kernels = detect(options->force_plain, &unused);
     cpu->panels = find_panels(options, &cpu->traits);
     if (!cpu->kernels->fma_rate)
         st = hd_err(HD_UNSUPPORTED,
                     "this program has no kernels for this machine's processor: it was "
-                    "built for another one (-DHEDDLE_CPU_KERNELS=native); build it "
-                    "with all");
+                    "built with -DHEDDLE_CPU_KERNELS=native on another one; build it "
+                    "with -DHEDDLE_CPU_KERNELS=all");
 #ifdef HEDDLE_HAVE_DNNL
     if (!st && cpu->traits.gemm_scratch_bytes)
         st = hd_cpu_gemm_library_open(cpu->traits.threads, &cpu->gemm_library);
 #endif
     if (!st)
-        st = hd_cpu_crew_new(cpu->traits.threads, &cpu->crew);
+        st = hd_cpu_pool_new(cpu->traits.threads, &cpu->pool);
     if (st) {
         close_cpu(cpu);
         return st;
@@ -233,13 +233,13 @@ static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, co
     case HD_KERNEL_COUNT:
         break;
     }
-    return hd_err(HD_INTERNAL, "the cpu backend was asked for kernel %d of %d", (int)kernel,
-                  (int)HD_KERNEL_COUNT);
+    return hd_err(HD_INTERNAL, "the cpu backend has no kernel number %d; the numbers end at %d",
+                  (int)kernel, (int)HD_KERNEL_COUNT - 1);
 }
 
 static enum hd_status synchronize(struct hd_stream *stream)
 {
-    (void)stream; /* a launch has ended when it returns */
+    (void)stream; /* launches are synchronous */
     return HD_OK;
 }
 
@@ -270,8 +270,9 @@ static void measure_threads(const void *args, int64_t begin, int64_t end, int th
         p->rates[i] = p->cpu->kernels->fma_rate(0.05);
 }
 
-/* The best of several products that fit the caches, on one thread: which instruction computes bf16
- * is the library's business, and threads that meet at a barrier measure whatever else runs here. */
+/* The best rate of several GEMMs that fit into the caches. It runs a GEMM because the library
+ * chooses the instruction for bf16; on one thread, because a barrier between threads would measure
+ * the other load of the machine. */
 static double gemm_rate(struct hd_backend *cpu)
 {
     enum { SIZE = 512, ROUNDS_MIN = 5 };
@@ -311,7 +312,7 @@ static double gemm_rate(struct hd_backend *cpu)
     return best;
 }
 
-/* bf16 where it is fast: one thread's rate times the threads. */
+/* The rate of one thread times the number of threads. */
 static double bf16_rate(const struct hd_backend *cpu)
 {
     struct hd_backend_options options = cpu->options;
@@ -360,7 +361,7 @@ static struct hd_backend_table table = {
     .measure_peak = measure_peak,
 };
 
-static void hash_table(void) /* the one field that is not a constant expression */
+static void hash_table(void) /* this field is not a constant expression */
 {
     table.kernel_list_hash = hd_kernel_list_hash();
 }

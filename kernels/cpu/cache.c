@@ -4,7 +4,7 @@
 
 struct append {
     const struct hd_cache_append_args *args;
-    int64_t filled, fits; /* rows before, and new rows that find a place */
+    int64_t filled, fits; /* valid rows per sequence before; new rows that fit */
 };
 
 static void append_rows(const void *args, int64_t begin, int64_t end, int thread)
@@ -27,7 +27,7 @@ enum hd_status KERNEL(cache_append)(struct hd_backend *cpu, const struct hd_cach
     struct append append = {.args = args, .filled = *args->filled, .fits = args->new_rows};
 
     if (append.filled < 0 || append.filled > args->rows)
-        append.filled = args->rows; /* nothing can be right any more: nothing fits */
+        append.filled = args->rows; /* invalid: treat the cache as full */
     if (append.filled + append.fits > args->rows)
         append.fits = args->rows - append.filled;
     if (append.fits < args->new_rows)

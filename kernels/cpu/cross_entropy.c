@@ -41,7 +41,7 @@ INLINE void row_of_zeros(void *dlogits, int64_t row, int64_t Vp, enum hd_dtype d
 
 /* ---- one rank has all logits ---- */
 
-/* Three passes over a row of logits, which stays in cache: maximum, sum of exponentials, gradient.
+/* Three passes over a row of logits in cache: maximum, sum of exponentials, gradient.
  * losses[r] is log sum exp(logits - max) + max - logits[target]. */
 INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, enum hd_dtype dtype)
 {

@@ -1,8 +1,9 @@
-/* drop: which values dropout takes away, as bytes: 0xff for one that is dropped, 0 for one that
- * stays. The generator is Philox4x32-10 of base/random; ops.h says what it is asked.
+/* drop: dropout masks as bytes: 0xff for a value that is dropped, 0 for one that is kept. The
+ * generator is Philox4x32-10 of base/random; ops.h defines its key and counter. A "number" is the
+ * channel or the key index, in the notation of ops.h.
  *
- * A lane of 64 bits holds one word of a call's state in its low half; what the products leave in
- * the high half is never looked at.
+ * Four numbers share a call of the generator. Each 64-bit lane computes one call: the low half
+ * holds a word of its state; the high half has arbitrary bits and is ignored.
  *
  * Used by: dropout, attention.   Uses: vec, base/random.   Threads: any.
  */
@@ -18,10 +19,10 @@
 #include "kernels/cpu/vec.h"
 
 enum {
-    CALLS = VEC_BYTES / 8,  /* of the generator at a time */
-    DROP_LINE_PAD = 4 * VL, /* bytes that drop_line may need past the numbers it is asked for */
-    DROP_NUMBERS_MAX = 256, /* of drop_numbers */
-    DROP_ROWS = 32          /* of drop_panel */
+    CALLS = VEC_BYTES / 8,  /* calls of the generator at a time: one per lane */
+    DROP_LINE_PAD = 4 * VL, /* bytes that drop_line may write past `count` bytes */
+    DROP_NUMBERS_MAX = 256, /* maximum `count` of drop_numbers */
+    DROP_ROWS = 32          /* rows of drop_panel */
 };
 
 typedef uint64_t vq __attribute__((vector_size(VEC_BYTES)));
@@ -30,17 +31,17 @@ typedef uint8_t vq_bytes __attribute__((vector_size(VEC_BYTES / 8)));
 typedef int8_t vf_bytes __attribute__((vector_size(VL)));
 
 struct drop {
-    uint64_t round_key[10][2]; /* of the step's key: 32 bits each */
-    uint32_t threshold;        /* words below it drop */
-    float scale;               /* of what stays */
+    uint64_t round_key[10][2]; /* round keys of the step's key: 32 bits each */
+    uint32_t threshold;        /* a word below it means: drop */
+    float scale;               /* 1 / (1 - p), for kept values */
 };
 
-/* The three words of a counter beside the number's. */
+/* The words of the counter that all values of a row share. */
 struct drop_place {
     uint32_t index, head, sample;
 };
 
-/* Of rows at a time, for drop_panel. */
+/* The same for DROP_ROWS rows, for drop_panel. */
 struct drop_places {
     uint64_t index[DROP_ROWS], head[DROP_ROWS], sample[DROP_ROWS];
 };
@@ -70,7 +71,7 @@ INLINE vq vq_multiply_low(vq a, uint32_t b)
     return (vq)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
 #elif defined(__AVX2__)
     return (vq)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
-#elif defined(__SSE2__) /* part of every x86-64: the plain set has it, too */
+#elif defined(__SSE2__) /* part of every x86-64, so also used by the plain kernels */
     return (vq)_mm_mul_epu32((__m128i)a, _mm_set1_epi64x(b));
 #else
     return (a & UINT32_MAX) * b;
@@ -134,7 +135,7 @@ INLINE void drop_calls(const struct drop *d, vq c0, vq c1, vq c2, vq c3, vq ret_
     ret_words[3] = c3;
 }
 
-/* The low halves: `bits` where the word drops, else zero. */
+/* In the low half of each lane: `bits` if the word means drop, else zero. */
 INLINE vq drop_word(const struct drop *d, vq word, uint32_t bits)
 {
 #if defined(__AVX512F__)
@@ -142,13 +143,13 @@ INLINE vq drop_word(const struct drop *d, vq word, uint32_t bits)
         _mm512_cmplt_epu32_mask((__m512i)word, _mm512_set1_epi32((int32_t)d->threshold));
 
     return (vq)_mm512_maskz_mov_epi32(drops, _mm512_set1_epi32((int32_t)bits));
-#else /* a difference below zero fills the high half with ones */
+#else /* a negative difference has ones in the high half */
     return (((word & UINT32_MAX) - d->threshold) >> 32) & bits;
 #endif
 }
 
-/* The bytes of numbers [first, first + count), within `line`, which has room for count +
- * DROP_LINE_PAD; another vector of them may be read past the end. */
+/* The mask of numbers [first, first + count). `line` has count + DROP_LINE_PAD bytes; the result
+ * points into it. drop_mask may read one more vector past the end of the mask. */
 INLINE const uint8_t *drop_line(const struct drop *d, struct drop_place place, uint8_t *line,
                                 int64_t first, int64_t count)
 {
@@ -168,22 +169,22 @@ INLINE const uint8_t *drop_line(const struct drop *d, struct drop_place place, u
         memcpy(line + i, &narrow, sizeof narrow);
         call += CALLS;
     }
-    memset(line + i, 0, 4); /* where a vector that begins `skipped` late ends */
+    memset(line + i, 0, 4); /* the last vector read begins `skipped` bytes later and ends here */
     return line + skipped;
 }
 
-/* The same for numbers in any order: each run of consecutive ones is a line. `dropped` has room for
- * count + DROP_LINE_PAD; returns where in it they begin. */
+/* The same for numbers in any order: one drop_line per run of consecutive numbers. `dropped` has
+ * count + DROP_LINE_PAD bytes; the result points into it. */
 static inline __attribute__((unused)) const uint8_t *
 drop_numbers(const struct drop *d, struct drop_place place, uint8_t *dropped,
              const int32_t *numbers, int64_t count)
 {
-    int32_t other = 0;
+    int32_t gaps = 0; /* 0: the numbers are consecutive */
     uint8_t line[DROP_NUMBERS_MAX + DROP_LINE_PAD];
 
     for (int64_t j = 0; j < count; j++)
-        other |= numbers[j] - numbers[0] - (int32_t)j;
-    if (!other)
+        gaps |= numbers[j] - numbers[0] - (int32_t)j;
+    if (!gaps)
         return drop_line(d, place, dropped, numbers[0], count);
     for (int64_t j = 0, end; j < count; j = end) {
         for (end = j + 1; end < count && numbers[end] == numbers[end - 1] + 1;)
@@ -194,8 +195,8 @@ drop_numbers(const struct drop *d, struct drop_place place, uint8_t *dropped,
     return dropped;
 }
 
-/* The same with the numbers down and rows across: dropped[j, r] of numbers[j] and the r-th place.
- * Neighbours that share a call of the generator share its work. */
+/* The mask of DROP_ROWS rows: dropped[j][r] for numbers[j] and row r of `places`. Neighbouring
+ * numbers with the same call of the generator compute it once. */
 static inline __attribute__((unused)) void drop_panel(const struct drop *d,
                                                       const struct drop_places *places,
                                                       uint8_t dropped[][DROP_ROWS],
@@ -223,7 +224,7 @@ static inline __attribute__((unused)) void drop_panel(const struct drop *d,
     }
 }
 
-INLINE vi drop_mask(const uint8_t *dropped) /* of a vector of values: all ones where dropped */
+INLINE vi drop_mask(const uint8_t *dropped) /* VL lanes: all ones where dropped, else zero */
 {
 #if defined(__AVX512F__)
     return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)dropped));
@@ -242,21 +243,21 @@ INLINE vf drop_from(vf x, vi mask)
     return vf_from_bits(vf_bits(x) & ~mask);
 }
 
-/* x[j] = dropped ? 0 : scale * x[j], for j < n and the rest of the last vector. */
+/* x[j] = dropped ? 0 : scale * x[j], for j < n rounded up to whole vectors. */
 INLINE void drop_floats(float *x, const uint8_t *dropped, int64_t n, float scale)
 {
     for (int64_t j = 0; j < n; j += VL)
         vf_store_f32(x + j, VL, drop_from(vf_load_f32(x + j, VL) * scale, drop_mask(dropped + j)));
 }
 
-/* The same of bf16, without a scale. */
+/* The same for bf16, without a scale. */
 INLINE void drop_halves(uint16_t *x, const uint8_t *dropped, int64_t n)
 {
     for (int64_t j = 0; j < n; j += VL) {
-        const vh stays = vu_narrow(~(vu)drop_mask(dropped + j) & 0xffffu);
-        const vh left = vh_load(x + j, VL) & stays;
+        const vh mask = vu_narrow(~(vu)drop_mask(dropped + j) & 0xffffu);
+        const vh kept = vh_load(x + j, VL) & mask;
 
-        memcpy(x + j, &left, sizeof left);
+        memcpy(x + j, &kept, sizeof kept);
     }
 }
 

@@ -1,9 +1,9 @@
-/* gelu: GELU in the tanh form and its derivative, on vectors (ops.h, gelu_forward).
+/* gelu: GELU (tanh form; see gelu_forward in ops.h) and its derivative, on vectors.
  *
  * 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
  * c = sqrt(2 / pi).
  *
- * Used by: activation, and the products that end in it.   Uses: vecmath.   Threads: any.
+ * Used by: activation, gemm_row, gemm_blocked.   Uses: vecmath.   Threads: any.
  */
 #ifndef HD_KERNELS_CPU_GELU_H
 #define HD_KERNELS_CPU_GELU_H

@@ -1,6 +1,6 @@
-/* gemm: chooses who multiplies. Own code where it was measured to be faster (hd_costs_gemm_is_own);
- * else the library, where there is one and it takes the shape within its budget; else own code,
- * which alone has GELU behind a product. */
+/* gemm: chooses the code for a GEMM: own code where hd_costs_gemm_is_own() (it was measured to be
+ * faster, or there is an epilogue); else the library, if there is one and it supports the shape
+ * within its scratch limit; else own code. */
 #include "kernels/cpu/gemm.h"
 
 #include "kernels/costs/costs.h"

@@ -1,16 +1,15 @@
-/* gemm_blocked: matrix multiplication by own code.
+/* gemm_blocked: GEMM by own code, for any shape.
  *
- * c is computed slab by slab. For each slice of the depth the threads pack the slab's rows of a and
- * columns of b into panels that they share (hd_costs_gemm_layout), so each factor is packed once
- * per slab, in the order in which the innermost product streams through it; then they take groups
- * of panels, one tile of c at a time, from a list. Whatever is transposed or odd is dealt with
- * while packing: the products see whole panels, padded by zeros.
+ * c is computed slab by slab. For each slice of the depth K the threads pack the slab's rows of a
+ * and columns of b into shared panels (hd_costs_gemm_layout), in the order in which the inner loop
+ * reads them; then each thread computes groups of tiles of c. Packing handles transposed factors
+ * and sizes that are not multiples: the inner loops get whole panels, padded with zeros.
  *
- * Words of a panel are fp32 values (bf16 factors are widened while packing), or, where the machine
- * multiplies bf16 itself, pairs of bf16 values (panel.h).
+ * A word of a panel is an fp32 value (bf16 factors are widened while packing), or, if the CPU has
+ * bf16 instructions, a pair of bf16 values (panel.h).
  *
- * The order in which a value's terms are added depends on the depth alone, never on rows, columns
- * or threads.
+ * The order in which the terms of an element are added depends on K only, not on rows, columns or
+ * threads.
  *
  * (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication".)
  */
@@ -22,7 +21,7 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/transpose.h"
 
-/* What one thread takes at a time: about 200 KiB of a's panels times 400 KiB of b's. */
+/* One item of work: a group of tiles, about 200 KiB of a's panels times 400 KiB of b's. */
 enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256, PACK_PANELS = 8 };
 
 struct slab {
@@ -31,8 +30,8 @@ struct slab {
     int panel_rows;
     int64_t row, rows, column, columns; /* of c */
     int64_t k, depth, words;            /* this slice; words padded */
-    bool last;                          /* slice of the depth */
-    bool in_place;                      /* whole panels of a are read where they lie */
+    bool last;                          /* this is the last slice of K */
+    bool in_place;                      /* whole panels of a are read from a, not packed */
     uint32_t *a, *b;                    /* panels */
     float *sums;                        /* NULL: c holds them */
     int64_t sums_ld;
@@ -53,7 +52,7 @@ static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_
     const uint16_t *from =
         (const uint16_t *)a->a + (a->trans_a ? s->k * a->lda + row : row * a->lda + s->k);
 
-    if (a->trans_a) /* of panels that are not by row: pack_a_across */
+    if (a->trans_a) /* only panels by row; for others see pack_a_across */
         pack_pairs_by_row(to, s->words, from, a->lda, s->depth, rows, s->words, m);
     else if (s->panels->by_row)
         copy_lines(to, s->words, from, a->lda, rows, s->depth, s->words, m);
@@ -61,9 +60,9 @@ static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_
         pack_pairs_transposed(to, m, from, a->lda, rows, s->depth, s->words, m);
 }
 
-/* Panels [begin, end) of a transposed a, word by word: each line of a is read once and in order.
- * Where a vector is longer than a word of a panel, whole vectors are stored, and the next word
- * overwrites what was too much; only the last word is stored exactly. */
+/* fp32 panels [begin, end) of a transposed a: each line of a (MICRO_M values per panel) is read
+ * once, in order. If a vector is longer than MICRO_M, whole vectors are stored and the next line
+ * overwrites the excess; only the last line is stored exactly. */
 INLINE void pack_a_lines(const struct slab *s, int64_t begin, int64_t end, enum hd_dtype dtype)
 {
     const struct hd_gemm_args *a = s->args;
@@ -122,7 +121,7 @@ INLINE void pack_b_widened(const struct slab *s, float *to, int64_t column, int6
                   dtype);
 }
 
-/* Panels [begin, end) of a transposed a, word by word: each line of a is read once and in order. */
+/* bf16 panels [begin, end) of a transposed a: each line of a is read once, in order. */
 static void pack_a_across(const struct slab *s, int64_t begin, int64_t end)
 {
     const struct hd_gemm_args *a = s->args;
@@ -204,7 +203,7 @@ static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thre
 
 /* ---- the tiles ---- */
 
-/* The epilogue of sums that are whole, at place `at` of c. */
+/* Applies the epilogue to complete sums; `at` is the element of c. */
 INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum hd_dtype c_dtype)
 {
     if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD)
@@ -228,8 +227,8 @@ INLINE void add_tile(float *c, int64_t ldc, const float *tile, int64_t rows, int
         }
 }
 
-/* sums (+)= tile, or, behind the last slice, c = sums + tile (+ c) (+ bias) and the epilogue. row
- * and column count from the slab's corner. */
+/* sums (+)= tile; or, in the last slice, c = sums + tile (+ c) (+ bias) and the epilogue. row and
+ * column are relative to the slab. */
 INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int64_t rows,
                        int64_t column, int64_t columns, enum hd_dtype c_dtype)
 {
@@ -272,7 +271,7 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
         }
 }
 
-/* Asks for a tile's lines of a matrix whose element at the tile's corner is number `at`. */
+/* Prefetches the lines of a tile whose first element is number `at` of the matrix. */
 INLINE void prefetch_lines(const void *data, int64_t at, int64_t rows, int64_t ld, int64_t size)
 {
     const char *line = (const char *)data + at * size;
@@ -282,7 +281,7 @@ INLINE void prefetch_lines(const void *data, int64_t at, int64_t rows, int64_t l
             __builtin_prefetch(line + byte, 1);
 }
 
-/* Asks for the lines that store_tile() will touch, so that they come while the product is made. */
+/* Prefetches the lines that store_tile() will access, before the tile is computed. */
 INLINE void prefetch_tile(const struct slab *s, int64_t row, int64_t rows, int64_t column)
 {
     const struct hd_gemm_args *a = s->args;
@@ -302,7 +301,7 @@ static const uint16_t *a_in_place(const struct slab *s, int64_t row)
     return (const uint16_t *)s->args->a + (s->row + row) * s->args->lda + s->k;
 }
 
-/* Asks for the next panel of a while the group's first column of tiles is made. */
+/* Prefetches the next panel of a, while the group's first column of tiles is computed. */
 static void prefetch_panel(const struct slab *s, int64_t row)
 {
     for (int64_t i = row; i < at_most(row + s->panel_rows, s->rows); i++)
@@ -310,7 +309,7 @@ static void prefetch_panel(const struct slab *s, int64_t row)
             __builtin_prefetch((const char *)a_in_place(s, i) + byte, 0, 2);
 }
 
-/* Where the panel of a that begins at `row` lies. */
+/* Sets the address and strides of the panel of a that begins at `row`. */
 static void set_a(const struct slab *s, int64_t row, struct hd_cpu_product *p)
 {
     p->words = (s->depth + 1) / 2;
@@ -325,8 +324,8 @@ static void set_a(const struct slab *s, int64_t row, struct hd_cpu_product *p)
     }
 }
 
-/* Makes a whole tile straight in c or in the sums, adding in the order of store_tile(); false where
- * more is to be done there than multiply_into() can. */
+/* Computes a whole tile directly in c or in the sums, with the same order of additions as
+ * store_tile(). Returns false if multiply_into() cannot do all that is needed. */
 static bool multiply_into_c(const struct slab *s, int64_t row, int64_t column,
                             struct hd_cpu_product *p)
 {
@@ -403,11 +402,11 @@ static void compute_groups(const void *args, int64_t begin, int64_t end, int thr
         s->panels->end();
 }
 
-/* ---- the whole ---- */
+/* ---- slabs and slices ---- */
 
-/* Rows of a that lie along the depth are words already, unless a word would reach past the last
- * element, or the rows of a panel would share the few lines that a cache has for equal addresses
- * modulo 4096. */
+/* True if panels of a need no packing: its rows lie along K, so they consist of words already. Not
+ * if the slice's depth is odd (the last word would reach past the row), or if all rows have the
+ * same address modulo 4096 (they would evict each other from the cache). */
 static bool can_stay_in_place(const struct slab *s)
 {
     return s->panels && s->panels->multiply_into && !s->args->trans_a && s->depth % 2 == 0 &&
@@ -431,7 +430,7 @@ static void compute_slice(struct hd_backend *cpu, struct slab *s, bool pack_b)
     hd_cpu_parallel(cpu, groups_down * s->groups_across, 1, compute_groups, s);
 }
 
-/* Panels of pairs are as wide as the widest vectors. */
+/* The inner loops for pairs; NULL for fp32 words. */
 static const struct hd_cpu_panels *panels_for(const struct hd_backend *cpu,
                                               const struct hd_costs_gemm_layout *l)
 {

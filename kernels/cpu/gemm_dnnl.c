@@ -1,17 +1,16 @@
-/* gemm_dnnl: matrix multiplication by oneDNN, and the only file that includes dnnl.h.
+/* gemm_dnnl: GEMM by oneDNN, and the only file that includes dnnl.h.
  *
- * Why matmul primitives: they take scratch from the caller and keep what they need between calls,
- * so a prepared shape is a lookup and one execution. What oneDNN still allocates inside an
- * execution (small maps of its arguments) is its own business and is measured by
- * tests/bench/kernels_bench.
+ * It uses matmul primitives because they take scratch from the caller and are cached per shape: a
+ * prepared shape costs a lookup and one execution. oneDNN still makes small allocations in an
+ * execution (maps of its arguments); tests/bench/kernels_bench measures them.
  *
- * What it does not do: it refuses a shape (and own code computes it) when oneDNN only offers its
- * reference loops, or wants more scratch than the budget of the op row, or knows no implementation.
+ * A shape is refused, and own code computes it, if oneDNN has no implementation for it, has only
+ * reference loops, or needs more scratch than the limit.
  *
- * oneDNN 2.x and 3.x differ in how descriptors are made; the differences stand in make_desc(),
- * free_desc() and make_matmul().
+ * oneDNN 2.x and 3.x create descriptors differently; see make_desc(), free_desc() and
+ * make_matmul().
  *
- * Threads: as the backend's. oneDNN works on the OpenMP threads of the calling thread.
+ * Threads: as the backend's. oneDNN uses the OpenMP threads of the calling thread.
  */
 #include <dnnl.h>
 #include <omp.h>
@@ -23,7 +22,7 @@
 
 enum { TENSORS_MAX = 5 }; /* a, b, c, bias, scratch */
 
-/* What a primitive is made for. Compared by bytes, so it is zeroed before it is filled. */
+/* The key of the cache of primitives. Compared by memcmp, so it is zeroed before it is filled. */
 struct shape {
     int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate, bias, ab_dtype, c_dtype;
@@ -103,8 +102,8 @@ static dnnl_data_type_t type_of(enum hd_dtype dtype)
     return dtype == HD_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* The distance between rows of a matrix with one row means nothing; what callers put there must not
- * make another shape, or one that oneDNN refuses. */
+/* If c has one row, ldc has no meaning: it is replaced, so that it does not lead to another cache
+ * entry or to a shape that oneDNN refuses. */
 static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
 {
     struct shape *s = ret_shape;
@@ -172,8 +171,8 @@ static dnnl_status_t make_attr(const struct shape *s, dnnl_primitive_attr_t *ret
     return failed;
 }
 
-/* True if this implementation is worth having: not the reference loops, within the budget. */
-static bool is_fit(dnnl_primitive_desc_t matmul, int64_t scratch_bytes)
+/* True if this implementation is not the reference loops and keeps within the scratch limit. */
+static bool is_acceptable(dnnl_primitive_desc_t matmul, int64_t scratch_bytes)
 {
     const char *name = "";
 
@@ -205,8 +204,8 @@ static dnnl_status_t make_tensors(struct product *p, dnnl_engine_t engine,
     return failed;
 }
 
-/* A matrix of one column whose elements are apart. oneDNN 3.7 reads, and writes, what lies between
- * them: NaN there is NaN in the product. Own code takes these shapes. */
+/* True if a factor or c is one column with a stride. oneDNN 3.7 also reads and writes the elements
+ * in between (a NaN there gives NaN in the product), so own code computes these shapes. */
 static bool has_scattered_vector(const struct shape *s)
 {
     return (s->M == 1 && s->trans_a && s->lda != 1) || (s->N == 1 && !s->trans_b && s->ldb != 1) ||
@@ -238,7 +237,8 @@ static void make_primitive(struct hd_cpu_gemm_library *library, struct product *
         failed = make_desc(&bias, 1, s->N, s->N, 1, ab);
     if (!failed)
         failed = make_matmul(&matmul, library->engine, a, b, bias, c, attr);
-    if (!failed && is_fit(matmul, scratch_bytes) && !make_tensors(p, library->engine, matmul))
+    if (!failed && is_acceptable(matmul, scratch_bytes) &&
+        !make_tensors(p, library->engine, matmul))
         if (dnnl_primitive_create(&p->primitive, matmul))
             p->primitive = NULL;
 
@@ -272,7 +272,7 @@ static enum hd_status find_product(struct hd_cpu_gemm_library *library,
     for (p = *bucket; p; p = p->next)
         if (!memcmp(&p->shape, &shape, sizeof shape))
             break;
-    omp_set_num_threads(library->threads); /* oneDNN asks OpenMP of the calling thread */
+    omp_set_num_threads(library->threads); /* oneDNN uses this setting of the calling thread */
     if (!p) {
         p = calloc(1, sizeof *p);
         if (!p)
@@ -307,7 +307,7 @@ enum hd_status hd_cpu_gemm_library_open(int threads, struct hd_cpu_gemm_library 
         failed = dnnl_stream_create(&library->stream, library->engine, dnnl_stream_default_flags);
     if (failed) {
         hd_cpu_gemm_library_close(library);
-        return hd_err(HD_INTERNAL, "oneDNN %d.%d.%d does not start: its status is %d",
+        return hd_err(HD_INTERNAL, "oneDNN %d.%d.%d cannot create an engine or stream: status %d",
                       DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH, (int)failed);
     }
     *ret_library = library;
@@ -360,8 +360,7 @@ enum hd_status hd_cpu_gemm_library_run(struct hd_cpu_gemm_library *library,
     if (!failed)
         failed = dnnl_stream_wait(library->stream);
     if (failed)
-        return hd_err(HD_INTERNAL,
-                      "oneDNN failed at a product [%lld,%lld] x [%lld,%lld]: status %d",
+        return hd_err(HD_INTERNAL, "oneDNN failed to multiply [%lld,%lld] x [%lld,%lld]: status %d",
                       (long long)args->M, (long long)args->K, (long long)args->K,
                       (long long)args->N, (int)failed);
     *ret_done = true;

@@ -1,13 +1,12 @@
-/* gemm_row: one row times a transposed matrix, c[n] = sum_k a[k] b[n, k] (+ bias) (+ c): what
- * decoding does for every weight. Each row of b is read once and in order, which is all that
- * counts: the product moves one word per multiply-add. Several rows at a time keep the sums
- * independent. */
+/* gemm_row: one row times a transposed matrix, c[n] = sum_k a[k] b[n, k] (+ bias) (+ c), as
+ * decoding does for every weight. It is memory-bound (one element of b per multiply-add), so each
+ * row of b is read once, in order. Several rows at a time give independent sums. */
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
 
-enum { TOGETHER = 4 };
+enum { ROWS_AT_ONCE = 4 };
 
-/* The sum of one column as it is stored. */
+/* Applies the epilogue to the sum of one column. */
 INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
 {
     if (a->epilogue == HD_EPILOGUE_GELU)
@@ -20,7 +19,7 @@ INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
 INLINE void dot_rows(const struct hd_gemm_args *a, int64_t row, const int count,
                      enum hd_dtype dtype)
 {
-    vf sums[TOGETHER] = {{0}};
+    vf sums[ROWS_AT_ONCE] = {{0}};
 
     FOR_VECTORS (k, n, 0, a->K) {
         const vf x = vf_load(a->a, k, n, dtype);
@@ -46,8 +45,8 @@ INLINE void compute_rows(const struct hd_gemm_args *a, int64_t begin, int64_t en
 {
     int64_t row = begin;
 
-    for (; row + TOGETHER <= end; row += TOGETHER)
-        dot_rows(a, row, TOGETHER, dtype);
+    for (; row + ROWS_AT_ONCE <= end; row += ROWS_AT_ONCE)
+        dot_rows(a, row, ROWS_AT_ONCE, dtype);
     for (; row < end; row++)
         dot_rows(a, row, 1, dtype);
 }

@@ -1,5 +1,5 @@
 /* head_norm: RMSNorm over the channels of each query and key head. A row is [q: H*D | k: G*D | v:
- * G*D]; values pass through. */
+ * G*D]; v is copied. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
@@ -58,7 +58,7 @@ enum hd_status KERNEL(head_norm_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Every element is read before it is written, at the same place: dinp may alias dout. */
+/* Each element of dout is read before the same element of dinp is written: they may alias. */
 INLINE void backward_head(const struct hd_head_norm_backward_args *a, int64_t at, float rstd,
                           const void *weight, enum hd_dtype dtype)
 {
@@ -112,7 +112,7 @@ enum hd_status KERNEL(head_norm_backward)(struct hd_backend *cpu,
     return st;
 }
 
-/* The terms of heads [first, first + count) of row r, added in their order. */
+/* The sum of the terms of heads [first, first + count) of row r, in this order. */
 INLINE vf weight_term(const struct hd_head_norm_backward_weight_args *a, int64_t r, int64_t c,
                       int64_t n, int64_t first, int64_t count, enum hd_dtype dtype)
 {

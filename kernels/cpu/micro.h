@@ -1,8 +1,8 @@
-/* micro: the register-blocked product that GEMM and attention are made of.
+/* micro: the register-blocked inner loop of own fp32 GEMM and attention.
  *
- * c[M, N] (+)= a[M, K] b[K, N] in fp32, where b's rows are contiguous vectors, and a is read one
- * value at a time and broadcast. A block of MICRO_M rows and MICRO_N columns of c stays in
- * registers for the whole depth K.
+ * c[M, N] (+)= a[M, K] b[K, N] in fp32. b is read in vectors along its rows; values of a are
+ * broadcast one by one. A block of MICRO_M rows and MICRO_N columns of c stays in registers for the
+ * whole depth K.
  *
  * Used by: gemm_blocked, attention.   Uses: vec.   Threads: any.
  */
@@ -11,7 +11,7 @@
 
 #include "kernels/cpu/vec.h"
 
-/* With 32 registers 14 x 2 sums, two vectors of b and a broadcast; with 16 registers 6 x 2. */
+/* 32 registers hold 14 x 2 sums, two vectors of b and a broadcast; 16 registers hold 6 x 2 sums. */
 #if VEC_BYTES == 64
 enum { MICRO_M = 14 };
 #else
@@ -19,8 +19,8 @@ enum { MICRO_M = 6 };
 #endif
 enum { MICRO_N = 2 * VL };
 
-/* Steps along the depth per turn of the loop. Twelve multiply-adds alone do not hide the loop's own
- * instructions: on Zen 3, AVX2 went from 74 to 88 GFLOP/s. With 28 of them it is not needed. */
+/* Unrolling along K. With only 12 multiply-adds per step, loop overhead matters: on Zen 3 with AVX2
+ * unrolling raised the rate from 74 to 88 GFLOP/s. With 28 multiply-adds it is not needed. */
 #if VEC_BYTES == 64
 #define MICRO_DEPTH
 #elif defined(__clang__)

@@ -1,25 +1,25 @@
-/* moe_gemm: products of the experts' rows with their experts' weights.
+/* moe_gemm: grouped GEMMs: the rows of each expert times the expert's weights.
  *
- * How many rows an expert has is known only when it runs. A library that makes an object per shape
- * would make new ones at every step, so own code multiplies; and by gemm_blocked, in which a row's
- * sums depend on the depth alone, so that who else is sent to an expert, and who of the threads
- * computes it, changes no bit of a row.
+ * The number of rows per expert is only known at run time. A library with one object per shape
+ * would create new objects in every step, so own code is used: gemm_blocked, in which the order of
+ * a row's additions depends on K only, so a row's result does not depend on the other rows of its
+ * expert or on the thread.
  *
- * All threads share a large expert. Small ones have too few tiles for that: each thread takes whole
- * experts and multiplies alone (hd_costs_grouped_layout).
+ * All threads share a large expert. Small experts have too few tiles for that: each thread computes
+ * whole experts (hd_costs_grouped_layout).
  */
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/gemm.h"
 
 struct grouped {
     const struct hd_grouped_gemm_args *args;
-    struct hd_backend *one; /* the backend with one thread */
-    const int64_t *begins;  /* [E + 1] */
-    char *scratch;          /* behind the begins */
+    struct hd_backend *one_thread; /* the backend with one thread */
+    const int64_t *begins;         /* [E + 1] */
+    char *scratch;                 /* the part of the scratch after the begins */
     int64_t thread_bytes;
 };
 
-/* Counts that would not fit are cut to what fits. */
+/* Counts that sum to more than T are reduced to what fits. */
 static void find_begins(int64_t *begins, const int32_t *counts, int64_t E, int64_t T)
 {
     int64_t sum = 0;
@@ -31,7 +31,7 @@ static void find_begins(int64_t *begins, const int32_t *counts, int64_t E, int64
     begins[E] = sum < T ? sum : T;
 }
 
-/* Rows [begin, end), which are e's, times e's weights. */
+/* The GEMM of rows [begin, end) of expert e with e's weights. */
 static struct hd_gemm_args product_of(const struct grouped *g, int64_t e, int64_t begin,
                                       int64_t end)
 {
@@ -65,7 +65,7 @@ static void multiply_small(const void *args, int64_t begin, int64_t end, int thr
             struct hd_gemm_args p = product_of(g, e, g->begins[e], g->begins[e + 1]);
 
             p.scratch = g->scratch + thread * g->thread_bytes;
-            KERNEL(gemm_blocked)(g->one, &p);
+            KERNEL(gemm_blocked)(g->one_thread, &p);
         }
 }
 
@@ -83,27 +83,27 @@ static void multiply(struct hd_backend *cpu, const struct grouped *g)
 {
     const int64_t E = g->args->E, enough = cpu->traits.threads * HD_COSTS_GROUPED_SMALL_PER_THREAD;
     int64_t small = 0;
-    bool apart;
+    bool per_thread;
 
     for (int64_t e = 0; e < E; e++)
         small += is_small(g, e);
-    apart = g->thread_bytes > 0 && small >= enough;
+    per_thread = g->thread_bytes > 0 && small >= enough;
     for (int64_t e = 0; e < E; e++)
-        if (rows_of(g, e) > 0 && !(apart && is_small(g, e))) {
+        if (rows_of(g, e) > 0 && !(per_thread && is_small(g, e))) {
             const struct hd_gemm_args p = product_of(g, e, g->begins[e], g->begins[e + 1]);
 
             KERNEL(gemm_blocked)(cpu, &p);
         }
-    if (apart)
+    if (per_thread)
         hd_cpu_parallel(cpu, E, 1, multiply_small, g);
 }
 
 enum hd_status KERNEL(grouped_gemm)(struct hd_backend *cpu, const struct hd_grouped_gemm_args *args)
 {
     const struct hd_costs_grouped_layout l = hd_costs_grouped_layout(args, &cpu->traits);
-    struct hd_backend one = *cpu;
+    struct hd_backend one_thread = *cpu;
     const struct grouped g = {.args = args,
-                              .one = &one,
+                              .one_thread = &one_thread,
                               .begins = args->scratch,
                               .scratch = (char *)args->scratch + l.begins_bytes,
                               .thread_bytes = l.thread_bytes};
@@ -113,7 +113,7 @@ enum hd_status KERNEL(grouped_gemm)(struct hd_backend *cpu, const struct hd_grou
         st = hd_cpu_check_float("grouped_gemm", args->c_dtype);
     if (st)
         return st;
-    one.crew = NULL;
+    one_thread.pool = NULL;
     find_begins(args->scratch, args->counts, args->E, args->T);
     if (hd_costs_grouped_is_one_by_one(args))
         multiply_one_by_one(cpu, &g);

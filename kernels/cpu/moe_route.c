@@ -1,5 +1,5 @@
-/* moe_route: the router of a mixture of experts: noise, top-k softmax, its sums and losses, their
- * gradients. Rows are short (one value per expert), so the work is cut by rows and runs. */
+/* moe_route: the router of a mixture of experts: noise, top-k softmax, sums, losses and gradients.
+ * Rows are short (one value per expert), so the work is divided by rows and runs. */
 #include "base/random.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vecmath.h"
@@ -34,7 +34,7 @@ static void noise_rows(const void *args, int64_t begin, int64_t end, int thread)
 
 enum hd_status KERNEL(route_noise)(struct hd_backend *cpu, const struct hd_route_noise_args *args)
 {
-    enum { BYTES_PER_NUMBER = 256 }; /* that would move in the time that a number takes */
+    enum { BYTES_PER_NUMBER = 256 }; /* bytes moved in the time that one random number takes */
 
     hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->E * BYTES_PER_NUMBER), noise_rows, args);
     return HD_OK;
@@ -42,14 +42,14 @@ enum hd_status KERNEL(route_noise)(struct hd_backend *cpu, const struct hd_route
 
 /* ---- choice ---- */
 
-static float softplus(float x) /* without overflow for large x, or loss of small results */
+static float softplus(float x) /* no overflow for large x, no underflow to 0 for small results */
 {
     return (x > 0 ? x : 0) + log1pf(expf(-fabsf(x)));
 }
 
-/* Inserts expert e into the row's list of `count` found so far, which is sorted; K at most. What
- * is equal to one already there stands behind it, and so does what cannot be compared (NaN): the
- * list always holds different experts. */
+/* Inserts expert e into the row's list of the K largest so far (`count` entries, descending h).
+ * Equal values and NaN go after the entries already in the list, so the list never has an expert
+ * twice. */
 INLINE void insert(int32_t *chosen, float *h, int64_t count, int64_t K, int32_t e, float h_e)
 {
     int64_t at = count;
@@ -66,7 +66,7 @@ INLINE void insert(int32_t *chosen, float *h, int64_t count, int64_t K, int32_t 
     chosen[at] = e;
 }
 
-/* h in, exp(h - max) / sum out; returns log sum exp(h). */
+/* Replaces h by its softmax, exp(h - max) / sum; returns log sum exp(h). */
 INLINE float softmax_row(float *h, int64_t count)
 {
     vf lane_max = vf_set(-INFINITY), sums = {0};
@@ -102,7 +102,7 @@ static void route_rows(const void *args, int64_t begin, int64_t end, int thread)
         for (int64_t e = 0; e < a->E; e++)
             insert(chosen, gate, e < a->K ? e : a->K, a->K, (int32_t)e, h[e]);
         a->lse[r] = softmax_row(h, a->E);
-        if (a->renormalize) /* the gates hold h of the chosen */
+        if (a->renormalize) /* here gate[k] is h of expert chosen[k] */
             (void)softmax_row(gate, a->K);
         else
             for (int64_t k = 0; k < a->K; k++)
@@ -122,7 +122,7 @@ enum hd_status KERNEL(route_forward)(struct hd_backend *cpu,
 
 /* ---- sums and losses ---- */
 
-/* Rows are added by blocks, blocks then to the sum: errors grow with the root of the length. */
+/* Rows are added in blocks of 64, then the blocks: this keeps the rounding error small. */
 static void sum_run(const struct hd_route_sums_args *a, int64_t q)
 {
     enum { BLOCK = 64 };
@@ -161,7 +161,7 @@ enum hd_status KERNEL(route_sums)(struct hd_backend *cpu, const struct hd_route_
     return HD_OK;
 }
 
-/* Where run `run` of rank p stands among the P * runs pieces of a sequence. */
+/* The number of the piece that is run `run` of rank p (see route_totals in ops_moe.h). */
 static int64_t piece_of(int64_t p, int64_t run, int64_t P)
 {
     return run ? 2 * P - 1 - p : p;
@@ -172,7 +172,7 @@ enum hd_status KERNEL(route_totals)(struct hd_backend *cpu, const struct hd_rout
     const struct hd_route_totals_args *a = args;
     const int64_t B = a->Q / a->runs;
 
-    (void)cpu; /* some kilobytes */
+    (void)cpu; /* one thread is enough for some kilobytes */
     memset(a->counts, 0, (size_t)(B * a->E) * sizeof *a->counts);
     memset(a->prob_sums, 0, (size_t)(B * a->E) * sizeof *a->prob_sums);
     memset(a->taken, 0, (size_t)(a->Q * a->E) * sizeof *a->taken);
@@ -206,7 +206,7 @@ enum hd_status KERNEL(route_record)(struct hd_backend *cpu, const struct hd_rout
     const int64_t B = a->Q / a->runs;
     double balance = 0, z = 0, dropped = 0;
 
-    (void)cpu; /* one pass over a value per row, added in order */
+    (void)cpu; /* one thread: few values, added in order */
     for (int64_t i = 0; i < B * a->E; i++)
         balance += (double)a->counts[i] * (double)a->prob_sums[i];
     for (int64_t r = 0; r < a->R; r++)
@@ -242,7 +242,7 @@ static void backward_row(const struct hd_route_backward_args *a, int64_t r)
     mean = vf_sum(sums);
     for (int64_t k = 0; k < a->K; k++)
         gate_mean += gate[k] * dgate[k];
-    if (!a->renormalize) /* there a gate is a probability */
+    if (!a->renormalize) /* then gate[k] is probs[chosen[k]] */
         mean += gate_mean;
     common = 2 * a->z * scale * a->lse[r] - mean;
     FOR_VECTORS (e, n, 0, a->E) {

@@ -1,5 +1,5 @@
-/* moe_rows: rows of a mixture of experts on their ways: into expert order, back with their gates,
- * and between the orders in which ranks send and experts compute. */
+/* moe_rows: moves rows of a mixture of experts: into expert order, back into row order weighted by
+ * the gates, and between the (rank, expert) and (expert, rank) orders. */
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
@@ -16,12 +16,12 @@ static int64_t at_least(int64_t a, int64_t b)
 
 /* ---- assign ---- */
 
-/* What run q has left of expert e's rows: the next one's slot, and where they end. */
+/* The slots of run q for expert e that are still free: [next, end). */
 struct span {
     int64_t next, end;
 };
 
-/* Choices of run q that its sequence's capacity has room for. */
+/* Choices of a (run, expert) that fit into the capacity of the sequence. */
 static int64_t kept_of(const struct hd_assign_args *a, int64_t at)
 {
     const int64_t room = a->capacity - (a->taken ? a->taken[at] : 0);
@@ -170,7 +170,7 @@ enum hd_status KERNEL(combine_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* A value of inp is read before that place of dinp is written: they may be the same. */
+/* Each element of inp is read before the same element of dinp is written: they may alias. */
 INLINE float combine_gradient(const struct hd_combine_backward_args *a, int64_t r, int64_t slot,
                               float gate, enum hd_dtype dtype)
 {
@@ -213,7 +213,7 @@ enum hd_status KERNEL(combine_backward)(struct hd_backend *cpu,
 
 /* ---- regroup ---- */
 
-/* Copies what lies in rows [begin, end) of the (rank, expert) order. */
+/* Copies rows [begin, end) of the (rank, expert) order. */
 static void regroup_rows(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_regroup_args *a = args;
@@ -238,7 +238,8 @@ static void regroup_rows(const void *args, int64_t begin, int64_t end, int threa
 enum hd_status KERNEL(regroup)(struct hd_backend *cpu, const struct hd_regroup_args *args)
 {
     const struct hd_regroup_args *a = args;
-    int64_t *places = a->scratch, place = 0; /* of each rank's rows in the (expert, rank) order */
+    int64_t *places = a->scratch; /* [P, E]: begins in the (expert, rank) order */
+    int64_t place = 0;
 
     for (int64_t e = 0; e < a->E; e++) {
         const int64_t first = at_most(place, a->T);

@@ -1,10 +1,9 @@
-/* norm: RMSNorm and LayerNorm, a row at a time; a row stays in the first-level cache between its
- * passes. */
+/* norm: RMSNorm and LayerNorm, in several passes per row; a row stays in the L1 cache. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
 
-/* sum = inp + add, stored in `dtype`; what follows reads the stored values, as backward will. */
+/* sum = inp + add, stored in `dtype`; the norm reads the rounded values, as backward does. */
 INLINE void add_row(void *sum, const void *inp, const void *add, int64_t row, int64_t C,
                     enum hd_dtype dtype)
 {
@@ -58,7 +57,7 @@ enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Every element is read before it is written, at the same place: dinp may alias dout and add. */
+/* Elements of dout and add are read before the same element of dinp is written: they may alias. */
 INLINE void rmsnorm_backward_row(const struct hd_rmsnorm_backward_args *a, int64_t r,
                                  enum hd_dtype dtype)
 {
@@ -105,7 +104,7 @@ enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
     return st;
 }
 
-/* The terms of a weight's gradient in one row. */
+/* Row r's terms of the gradient of the weights. */
 INLINE struct row_terms rmsnorm_terms(const void *args, int64_t r, int64_t c, int64_t n,
                                       enum hd_dtype dtype)
 {
@@ -204,7 +203,7 @@ INLINE void layernorm_backward_row(const struct hd_layernorm_backward_args *a, i
     FOR_VECTORS (c, n, 0, a->C) {
         const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
 
-        sum += g; /* g is 0 in lanes past the row, so both sums are */
+        sum += g; /* in lanes past the end of the row g is 0, so both terms are 0 */
         products += g * ((vf_load(a->inp, row + c, n, dtype) - mean) * rstd);
     }
     mean_g = vf_sum(sum) / (float)a->C;

@@ -1,6 +1,6 @@
-/* pairs: bf16 matrices as words, two values that follow each other along the depth of a product, in
- * the orders that panels of products want (panel.h). What is transposed, odd or short is dealt with
- * here: panels are whole, padded by zeros.
+/* pairs: packs bf16 matrices into panels of words (panel.h); a word is two values that are
+ * neighbours along the depth K of a product. Handles transposed matrices and odd sizes: the results
+ * are whole panels, padded with zeros.
  *
  * Used by: gemm_blocked, attention_panels.   Uses: vec, transpose.   Threads: any.
  */
@@ -14,8 +14,8 @@ INLINE int64_t pairs_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Word k of a line: elements 2k and 2k + 1 of it, zero past the end. Lines are rows of memory:
- * from[at + i * ld + ...]. to[k, i] for words k < words, i < width. */
+/* Lines along the depth: to[k, i] = word k of line i = from[i * ld + 2k], from[i * ld + 2k + 1],
+ * for k < words, i < width; zero past `lines` and `depth`. */
 INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
                                   int64_t lines, int64_t depth, int64_t words, int64_t width)
 {
@@ -44,8 +44,8 @@ INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *f
     }
 }
 
-/* A vector of words: elements [j, j + n) of line `low`, and of the next one, which may be absent.
- */
+/* A vector of words: elements [j, j + n) of line `low` in the low halves, of the next line in the
+ * high halves (zero without has_high). */
 INLINE vu pair_lines(const uint16_t *low, int64_t ld, bool has_high, int64_t j, int64_t n)
 {
     vu words = vu_widen(vh_load(low + j, n));
@@ -55,8 +55,8 @@ INLINE vu pair_lines(const uint16_t *low, int64_t ld, bool has_high, int64_t j, 
     return words;
 }
 
-/* Lines lie along the width, the depth goes from line to line: to[k, j] for k < words, j < width.
- */
+/* Lines across the depth: to[k, j] = from[2k * ld + j], from[(2k + 1) * ld + j], for k < words,
+ * j < width; zero past `columns` and `depth`. */
 INLINE void pack_pairs(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t depth,
                        int64_t columns, int64_t words, int64_t width)
 {
@@ -83,7 +83,7 @@ INLINE void pack_pairs(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_
     }
 }
 
-/* The same, a row of the panel per line: to[j, k] = word k of column j. */
+/* The same, transposed: to[j, k] = word k of column j. */
 INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
                               int64_t depth, int64_t columns, int64_t words, int64_t width)
 {
@@ -106,7 +106,7 @@ INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from,
         }
 }
 
-/* Lines along the depth, copied: to[i, k]. */
+/* Lines along the depth, not transposed: to[i, k] = word k of line i, padded with zeros. */
 INLINE void copy_lines(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t lines,
                        int64_t depth, int64_t words, int64_t width)
 {

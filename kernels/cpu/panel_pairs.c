@@ -1,6 +1,5 @@
-/* panel_pairs: products of panels by vdpbf16ps. 14 x 2 vectors of sums stay in registers for the
- * whole depth; a word of a is broadcast by the load. a is a packed panel, or lies as the caller has
- * it, row by row. */
+/* panel_pairs: products of panels with vdpbf16ps. 14 x 2 vectors of sums stay in registers for the
+ * whole depth; words of a are broadcast. a is a packed panel, or stored row by row. */
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
@@ -16,7 +15,7 @@ INLINE __m512bh broadcast(const char *word)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/* Four pointers, each serving up to four rows, are what the address registers can hold. */
+/* Uses four pointers with up to four rows each, because 14 would not fit into registers. */
 INLINE void add_products(__m512 sums[ROWS][2], const int rows_count, const char *a,
                          const int64_t row_bytes, const int64_t word_bytes, const uint32_t *b,
                          int64_t words)
@@ -40,7 +39,7 @@ INLINE void add_products(__m512 sums[ROWS][2], const int rows_count, const char 
         UNROLL
         for (int i = 0; i < (rows_count + 3) / 4; i++) {
             rows[i] += word_bytes;
-            __asm__("" : "+r"(rows[i])); /* keeps the compiler from making a pointer per row */
+            __asm__("" : "+r"(rows[i])); /* else the compiler uses one pointer per row */
         }
     }
 }
@@ -70,7 +69,7 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
     store_sums(sums, ROWS, c, HD_PANEL_COLUMNS);
 }
 
-/* The old value is added last, as for tiles that are not whole. */
+/* The old value is added last, as store_tile() does for incomplete tiles. */
 INLINE void add_sums(__m512 sums[ROWS][2], const int rows, const float *c, int64_t ldc)
 {
     UNROLL
@@ -106,7 +105,7 @@ static void multiply_into(const struct hd_cpu_product *p)
     __m512 sums[ROWS][2];
 
     clear(sums, ROWS);
-    if (p->a_row_bytes == sizeof(uint32_t)) /* packed: offsets that the compiler knows */
+    if (p->a_row_bytes == sizeof(uint32_t)) /* packed: pass constant offsets */
         add_products(sums, ROWS, p->a, sizeof(uint32_t), ROWS * sizeof(uint32_t), p->b, p->words);
     else
         add_products(sums, ROWS, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);

@@ -1,7 +1,7 @@
-/* panel_tiles: products of panels by a tile unit. Compiled twice: over AMX, and over its model.
+/* panel_tiles: products of panels with AMX tiles. Compiled twice: for AMX, and for its software
+ * model (tile.h).
  *
- * 2 x 2 tiles of sums, two of a and two of b: each tile that is loaded is used twice, which is what
- * the unit's loads can feed. */
+ * 2 x 2 tiles of sums, two of a, two of b: each loaded tile is used twice, to save loads. */
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/tile.h"
 
@@ -34,7 +34,7 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
     tile_store(3, low + TILE_WORDS, b_bytes);
 }
 
-/* The sums begin with what c holds, or with zero. One row of tiles where 16 rows are enough. */
+/* The sums start from c (add) or from zero. For 16 rows or fewer, one row of tiles is used. */
 static void multiply_rows(const struct hd_cpu_product *p, int rows)
 {
     const bool two = rows > TILE_ROWS;

@@ -1,14 +1,14 @@
-/* parallel: the only place that knows of threads inside a launch.
+/* parallel: runs a kernel's pieces on several threads; the only file that knows about threads.
  *
- * A crew of own threads, one fewer than share a launch, waits for jobs. Who opens a job works on it
- * too, and at its end waits only for those who came: a thread that another program keeps from its
- * core in that moment is not missed, its pieces are done by the others. Who waits spins for
- * SPIN_NS, which is more than lies between two jobs of a step or than pieces differ by, then
- * sleeps, which leaves the core to whoever needs it.
+ * A pool of threads - 1 workers waits for jobs. The launching thread posts a job, works on it, too,
+ * and at the end waits only for the workers that joined the job: a worker that gets no core in time
+ * does not delay it, because the other threads take its pieces. Waiting threads spin for SPIN_NS
+ * (longer than the time between two jobs of a step, and than the difference between pieces), then
+ * sleep on a futex.
  *
- * The library brings OpenMP's threads, which spin for milliseconds behind each of its products.
- * Beside them the crew would find no core: from the first product that the library computes, jobs
- * are OpenMP's.
+ * oneDNN starts OpenMP threads, which spin for milliseconds after each of its GEMMs and would
+ * compete with the pool for cores. So after the first GEMM that the library computed, jobs run on
+ * OpenMP's threads.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -27,7 +27,7 @@
 
 #include "base/clock.h"
 
-enum { PIECE_BYTES = 64 * 1024 }; /* a few microseconds of memory traffic: more than a hand-over */
+enum { PIECE_BYTES = 64 * 1024 }; /* some microseconds of memory traffic: longer than a wake-up */
 
 struct job {
     hd_cpu_body *body;
@@ -43,37 +43,37 @@ static void run_piece(const struct job *job, int64_t piece, int thread)
     job->body(job->args, begin, end, thread);
 }
 
-enum { SPIN_NS = 100 * 1000, SPINS_PER_LOOK = 64 };
+enum { SPIN_NS = 100 * 1000, SPINS_PER_CLOCK = 64 }; /* SPINS_PER_CLOCK: spins per clock reading */
 
-/* The gate: OPEN while a job takes threads, plus the number of those inside. The job's members are
- * written while it is closed and empty, and read inside. */
+/* The gate: the bit OPEN while workers may join the job, plus the number of workers that joined and
+ * have not left. The job's members are written only while the gate is 0. */
 static const uint32_t OPEN = 1u << 31;
 
 struct worker {
-    struct hd_cpu_crew *crew;
+    struct hd_cpu_pool *pool;
     pthread_t thread;
-    int number; /* from 1; 0 is who opens the job */
+    int number; /* from 1; 0 is the launching thread */
 };
 
-struct hd_cpu_crew {
+struct hd_cpu_pool {
     struct job job;
-    _Atomic int64_t next; /* piece */
+    _Atomic int64_t next; /* the next piece to take */
     _Alignas(64) _Atomic uint32_t gate;
-    _Atomic uint32_t waiting;           /* somebody sleeps until the gate is empty */
-    _Alignas(64) _Atomic uint32_t jobs; /* that were opened; what the workers sleep on */
-    _Atomic uint32_t sleepers;
-    _Atomic bool dismissed;
-    int count;
+    _Atomic uint32_t waiting;           /* 1: the launching thread sleeps until the gate is 0 */
+    _Alignas(64) _Atomic uint32_t jobs; /* number of jobs posted so far; workers sleep on it */
+    _Atomic uint32_t sleepers;          /* workers that sleep, or are about to */
+    _Atomic bool stopping;
+    int count; /* of workers */
     struct worker workers[];
 };
 
-/* Spins until *word is not `value`, for SPIN_NS at most. */
+/* Spins while *word is `value`, for SPIN_NS at most. Returns true if *word has changed. */
 static bool spin_while(const _Atomic uint32_t *word, uint32_t value)
 {
     const int64_t begin_ns = hd_clock_now_ns();
 
     do {
-        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+        for (int i = 0; i < SPINS_PER_CLOCK; i++) {
             if (atomic_load(word) != value)
                 return true;
 #ifdef HEDDLE_CPU_X86
@@ -94,90 +94,90 @@ static void wake_all(_Atomic uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-static void take_pieces(struct hd_cpu_crew *crew, int thread)
+static void take_pieces(struct hd_cpu_pool *pool, int thread)
 {
     int64_t piece;
 
-    while ((piece = atomic_fetch_add(&crew->next, 1)) < crew->job.pieces)
-        run_piece(&crew->job, piece, thread);
+    while ((piece = atomic_fetch_add(&pool->next, 1)) < pool->job.pieces)
+        run_piece(&pool->job, piece, thread);
 }
 
-static bool enter(struct hd_cpu_crew *crew)
+static bool enter(struct hd_cpu_pool *pool)
 {
-    uint32_t gate = atomic_load(&crew->gate);
+    uint32_t gate = atomic_load(&pool->gate);
 
     while (gate & OPEN)
-        if (atomic_compare_exchange_weak(&crew->gate, &gate, gate + 1))
+        if (atomic_compare_exchange_weak(&pool->gate, &gate, gate + 1))
             return true;
     return false;
 }
 
-static void leave(struct hd_cpu_crew *crew)
+static void leave(struct hd_cpu_pool *pool)
 {
-    if (atomic_fetch_sub(&crew->gate, 1) == 1 && atomic_load(&crew->waiting))
-        wake_all(&crew->gate);
+    if (atomic_fetch_sub(&pool->gate, 1) == 1 && atomic_load(&pool->waiting))
+        wake_all(&pool->gate);
 }
 
 static void *work(void *argument)
 {
     const struct worker *w = argument;
-    struct hd_cpu_crew *crew = w->crew;
+    struct hd_cpu_pool *pool = w->pool;
 
-    for (uint32_t seen = 0; !atomic_load(&crew->dismissed);) {
-        if (!spin_while(&crew->jobs, seen)) {
-            atomic_fetch_add(&crew->sleepers, 1);
-            while (atomic_load(&crew->jobs) == seen)
-                sleep_while(&crew->jobs, seen);
-            atomic_fetch_sub(&crew->sleepers, 1);
+    for (uint32_t seen = 0; !atomic_load(&pool->stopping);) {
+        if (!spin_while(&pool->jobs, seen)) {
+            atomic_fetch_add(&pool->sleepers, 1);
+            while (atomic_load(&pool->jobs) == seen)
+                sleep_while(&pool->jobs, seen);
+            atomic_fetch_sub(&pool->sleepers, 1);
         }
-        seen = atomic_load(&crew->jobs);
-        if (enter(crew)) {
-            take_pieces(crew, w->number);
-            leave(crew);
+        seen = atomic_load(&pool->jobs);
+        if (enter(pool)) {
+            take_pieces(pool, w->number);
+            leave(pool);
         }
     }
     return NULL;
 }
 
-static void announce(struct hd_cpu_crew *crew)
+static void announce(struct hd_cpu_pool *pool)
 {
-    atomic_fetch_add(&crew->jobs, 1);
-    if (atomic_load(&crew->sleepers))
-        wake_all(&crew->jobs);
+    atomic_fetch_add(&pool->jobs, 1);
+    if (atomic_load(&pool->sleepers))
+        wake_all(&pool->jobs);
 }
 
-static void run_job(struct hd_cpu_crew *crew, const struct job *job)
+static void run_job(struct hd_cpu_pool *pool, const struct job *job)
 {
     uint32_t gate;
 
-    crew->job = *job;
-    atomic_store(&crew->next, 0);
-    atomic_store(&crew->gate, OPEN);
-    announce(crew);
-    take_pieces(crew, 0);
-    gate = atomic_fetch_and(&crew->gate, ~OPEN) & ~OPEN;
-    while (gate && spin_while(&crew->gate, gate))
-        gate = atomic_load(&crew->gate);
+    pool->job = *job;
+    atomic_store(&pool->next, 0);
+    atomic_store(&pool->gate, OPEN);
+    announce(pool);
+    take_pieces(pool, 0);
+    gate = atomic_fetch_and(&pool->gate, ~OPEN) & ~OPEN;
+    while (gate && spin_while(&pool->gate, gate))
+        gate = atomic_load(&pool->gate);
     if (!gate)
         return;
-    atomic_store(&crew->waiting, 1);
-    while ((gate = atomic_load(&crew->gate)))
-        sleep_while(&crew->gate, gate);
-    atomic_store(&crew->waiting, 0);
+    atomic_store(&pool->waiting, 1);
+    while ((gate = atomic_load(&pool->gate)))
+        sleep_while(&pool->gate, gate);
+    atomic_store(&pool->waiting, 0);
 }
 
-void hd_cpu_crew_free(struct hd_cpu_crew *crew)
+void hd_cpu_pool_free(struct hd_cpu_pool *pool)
 {
-    if (!crew)
+    if (!pool)
         return;
-    atomic_store(&crew->dismissed, true);
-    announce(crew);
-    for (int i = 0; i < crew->count; i++)
-        (void)pthread_join(crew->workers[i].thread, NULL);
-    free(crew);
+    atomic_store(&pool->stopping, true);
+    announce(pool);
+    for (int i = 0; i < pool->count; i++)
+        (void)pthread_join(pool->workers[i].thread, NULL);
+    free(pool);
 }
 
-/* Signals are for the program's own threads: the crew takes none, whenever it was made. */
+/* Starts a worker with all signals blocked: only the program's own threads handle signals. */
 static int start(struct worker *w)
 {
     sigset_t all, old;
@@ -190,32 +190,32 @@ static int start(struct worker *w)
     return failed;
 }
 
-enum hd_status hd_cpu_crew_new(int threads, struct hd_cpu_crew **ret_crew)
+enum hd_status hd_cpu_pool_new(int threads, struct hd_cpu_pool **ret_pool)
 {
-    const size_t bytes = sizeof(struct hd_cpu_crew) + (size_t)threads * sizeof(struct worker);
-    struct hd_cpu_crew *crew = NULL;
+    const size_t bytes = sizeof(struct hd_cpu_pool) + (size_t)threads * sizeof(struct worker);
+    struct hd_cpu_pool *pool = NULL;
 
-    *ret_crew = NULL;
+    *ret_pool = NULL;
     if (threads < 2)
         return HD_OK;
-    if (posix_memalign((void **)&crew, 64, bytes))
+    if (posix_memalign((void **)&pool, 64, bytes))
         return hd_err(HD_NO_MEMORY, "no memory for the cpu backend's threads");
-    memset(crew, 0, bytes);
-    for (; crew->count < threads - 1; crew->count++) {
-        struct worker *w = &crew->workers[crew->count];
+    memset(pool, 0, bytes);
+    for (; pool->count < threads - 1; pool->count++) {
+        struct worker *w = &pool->workers[pool->count];
 
-        *w = (struct worker){.crew = crew, .number = crew->count + 1};
+        *w = (struct worker){.pool = pool, .number = pool->count + 1};
         if (start(w)) {
             const int number = w->number;
 
-            hd_cpu_crew_free(crew);
+            hd_cpu_pool_free(pool);
             return hd_err(HD_NO_MEMORY,
-                          "cannot start thread %d of %d of the cpu backend; is there a limit of "
-                          "processes (ulimit -u)?",
+                          "cannot start thread %d of %d of the cpu backend; check the limit of "
+                          "processes (ulimit -u)",
                           number + 1, threads);
         }
     }
-    *ret_crew = crew;
+    *ret_pool = pool;
     return HD_OK;
 }
 
@@ -233,7 +233,7 @@ void hd_cpu_parallel(const struct hd_backend *cpu, int64_t count, int64_t grain,
 {
     const struct job job = {body, args, count, grain, (count + grain - 1) / grain};
 
-    if (!cpu->crew || job.pieces < 2) {
+    if (!cpu->pool || job.pieces < 2) {
         for (int64_t p = 0; p < job.pieces; p++)
             run_piece(&job, p, 0);
         return;
@@ -245,7 +245,7 @@ void hd_cpu_parallel(const struct hd_backend *cpu, int64_t count, int64_t grain,
         return;
     }
 #endif
-    run_job(cpu->crew, &job);
+    run_job(cpu->pool, &job);
 }
 
 int64_t hd_cpu_row_grain(int64_t row_bytes)

@@ -2,9 +2,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* The best slice of a millisecond or so of independent chains of fused multiply-adds, enough of
- * them to cover their latency on two units: what else runs on the machine slows some slices, not
- * all. */
+/* Rate of independent chains of fused multiply-adds, enough chains to hide the latency on two
+ * units. The fastest of many slices of about a millisecond counts, as other load slows only some.
+ */
 double KERNEL(fma_rate)(double seconds)
 {
     enum { CHAINS = 12, ROUNDS = 100000 };
@@ -28,6 +28,6 @@ double KERNEL(fma_rate)(double seconds)
     }
     for (int c = 0; c < CHAINS; c++)
         total += sums[c];
-    /* The sums go to 1 from below; reading them keeps the loop. */
+    /* Always true: the sums approach 1 from below. Reading them keeps the compiler's loop. */
     return total[0] >= 0 ? (double)ROUNDS * CHAINS * VL * 2 / ((double)best_ns * 1e-9) : 0;
 }

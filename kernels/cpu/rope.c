@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* The table of one position as two vectors: it holds {cos, sin} side by side. */
+/* Loads n pairs {cos, sin} of the table as a vector of cosines and a vector of sines. */
 INLINE void load_angles(const float *table, int64_t n, vf *ret_cos, vf *ret_sin)
 {
     const vf first = vf_load_f32(table, 2 * n < VL ? 2 * n : VL);
@@ -55,7 +55,7 @@ enum hd_status KERNEL(rope)(struct hd_backend *cpu, const struct hd_rope_args *a
     if (st)
         return st;
     if (args->D % 2)
-        return hd_err(HD_UNSUPPORTED, "rope: the head width %lld is odd; pairs need an even one",
+        return hd_err(HD_UNSUPPORTED, "rope: the head width %lld is odd; it must be even",
                       (long long)args->D);
     hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->H * args->D * 8), rope_rows, args);
     return HD_OK;

@@ -1,10 +1,10 @@
 /* row_sums: sums over all rows, for the gradients of weights and biases.
  *
- * The rows are cut into chunks that depend on R alone (hd_costs_row_chunks). Each chunk's sums go
- * to its own place in the scratch, then the chunks are added in order: the result does not depend
- * on the number of threads.
+ * The rows are divided into chunks that depend on R only (hd_costs_row_chunks). The partial sums of
+ * each chunk go to the scratch, then the chunks are added in order: the result does not depend on
+ * the number of threads.
  *
- * Used by: norm, bias.   Uses: cpu, costs, vec.
+ * Used by: norm, head_norm, bias.   Uses: cpu, costs, vec.
  */
 #ifndef HD_KERNELS_CPU_ROW_SUMS_H
 #define HD_KERNELS_CPU_ROW_SUMS_H
@@ -15,16 +15,15 @@
 
 struct row_sums {
     const void *args;
-    /* Stores the sums over rows [begin, end): N for each output, side by side. */
+    /* Stores the sums over rows [begin, end): N for each output, contiguous. */
     void (*rows)(const void *args, float *sums, int64_t begin, int64_t end);
-    float *out[2];  /* [N] each; the second or NULL */
+    float *out[2];  /* [N] each; the second may be NULL */
     float *partial; /* [chunks, outputs * N] */
     int64_t R, N;
     bool accumulate;
 };
 
-/* The terms of one place of one row: for the first output, and for the second where there is one.
- */
+/* A vector of terms of one row: for the first output, and for the second if there is one. */
 struct row_terms {
     vf first, second;
 };
@@ -32,8 +31,8 @@ typedef struct row_terms row_terms_of(const void *args, int64_t r, int64_t c, in
                                       enum hd_dtype dtype);
 
 /* sums[o][c] = sum over r in [begin, end) of terms(args, r, c), row after row. The sums stay in the
- * first-level cache, the rows stream by one at a time: taken four at once they were read at half
- * the rate. `terms`, `outputs` and `dtype` are constants where this is inlined. */
+ * L1 cache and rows are read one at a time (four at a time had half the memory rate). `terms`,
+ * `outputs` and `dtype` are constants where this is inlined. */
 INLINE void sum_rows(row_terms_of *terms, const int outputs, const void *args, float *sums,
                      int64_t begin, int64_t end, int64_t N, enum hd_dtype dtype)
 {

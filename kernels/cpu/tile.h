@@ -1,12 +1,12 @@
-/* tile: the few operations of a tile unit that own GEMM needs, either as AMX's intrinsics
- * (HD_TILE_HARDWARE) or as plain C that computes the same, rounding included, on any machine. The
- * kernel above them is written once; where there is no AMX, tests run it over the model.
+/* tile: the AMX operations that own GEMM needs, either as intrinsics (HD_TILE_HARDWARE) or as a
+ * software model in plain C with the same results, rounding included. panel_tiles.c is compiled
+ * with both; without AMX, tests run the model.
  *
- * A tile has 16 rows of 64 bytes: 16 x 16 fp32 sums, or 16 x 16 words of a factor. Tiles are named
- * by constants 0 to 7.
+ * A tile has 16 rows of 64 bytes: 16 x 16 fp32 sums, or 16 x 16 words of a factor. Tiles have the
+ * constant numbers 0 to 7.
  *
- * Used by: panel_tiles.c.   Threads: hardware tiles belong to the thread; the model's to the
- * caller.
+ * Used by: panel_tiles.c.   Threads: hardware tiles are per thread; the model's are local
+ * variables.
  */
 #ifndef HD_KERNELS_CPU_TILE_H
 #define HD_KERNELS_CPU_TILE_H
@@ -34,7 +34,7 @@ static inline void tiles_begin(void)
         config.row_bytes[i] = 4 * TILE_WORDS;
         config.rows[i] = TILE_ROWS;
     }
-    /* gcc 12 believes that only 8 bytes of the operand are read, and would drop other stores */
+    /* gcc 12 assumes that only 8 bytes of the operand are read, and would remove other stores */
     __asm__ volatile("" ::"r"(&config) : "memory");
     _tile_loadconfig(&config);
 }
@@ -89,10 +89,10 @@ static inline void tile_model_store(const struct tile *t, void *to, int64_t stri
         memcpy((char *)to + i * stride_bytes, t->word[i], sizeof t->word[i]);
 }
 
-/* TDPBF16PS as Intel's manual has it: the products of low and of high halves are summed apart along
- * the depth, each product fused with its addition (which is the same as not: twice 8 bits make a
- * product that fp32 holds exactly); the two sums are added, then added to the old value. (Subnormal
- * values count as zero there, here they do not.) */
+/* TDPBF16PS by Intel's manual: products of low halves and of high halves are summed separately
+ * along the depth; the two sums are added, then added to the old value. Intel fuses each product
+ * with its addition, which makes no difference: the product of two 8-bit mantissas is exact in
+ * fp32. (AMX treats subnormal values as zero; this model does not.) */
 static inline void tile_model_multiply_add(struct tile *sums, const struct tile *a,
                                            const struct tile *b)
 {

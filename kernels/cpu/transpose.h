@@ -1,4 +1,4 @@
-/* transpose: blocks of a tensor as fp32, as they are or transposed, into padded scratch.
+/* transpose: copies blocks of a tensor to padded scratch as fp32, transposed or not.
  *
  * Used by: gemm_blocked, attention.   Uses: vec.   Threads: any.
  */
@@ -11,8 +11,7 @@
 
 enum { PREFETCH_ROWS = 12 };
 
-/* Asks for `columns` elements from `at` on ahead of their use: rows that lie far apart are more
- * than the hardware guesses. */
+/* Prefetches `columns` elements from `at` on. The hardware does not prefetch distant rows. */
 INLINE void prefetch_row(const void *tensor, int64_t at, int64_t columns, enum hd_dtype dtype)
 {
     const int64_t e = dtype == HD_BF16 ? 2 : 4;
@@ -36,7 +35,7 @@ INLINE void pack_rows(float *to, int64_t ld_to, const void *from, int64_t at, in
     }
 }
 
-/* Interleaves the lanes of two vectors by blocks of `s`: the steps of a transposition. */
+/* Interleaves the lanes of two vectors by blocks of `s`: one step of a transposition. */
 #define LOW(i)  (((i) / s % 2) ? (i)-s + VL : (i))
 #define HIGH(i) (((i) / s % 2) ? (i) + VL : (i) + s)
 #define SWAP_BLOCKS(a, b)                                           \
@@ -70,9 +69,9 @@ INLINE void transpose_square(vf x[VL])
 #undef STEP
 }
 
-/* to[j, i] = from[at + i * ld + j] for i < rows, j < columns; zero for rows <= i < width. Rows that
- * are shorter than a vector and follow each other at once are stored as whole vectors, but the
- * last: the next row overwrites what was too much. */
+/* to[j, i] = from[at + i * ld + j] for i < rows, j < columns; zero for rows <= i < width. If rows
+ * of `to` are contiguous and shorter than a vector, all but the last are stored as whole vectors,
+ * and the next row overwrites the excess. */
 INLINE void pack_transposed(float *to, int64_t ld_to, const void *from, int64_t at, int64_t ld,
                             int64_t rows, int64_t columns, int64_t width, enum hd_dtype dtype)
 {

@@ -1,13 +1,13 @@
-/* vec: vectors of the instruction set that a file is compiled for, and the loads and stores that
- * turn short floats into fp32 and back.
+/* vec: vectors of the instruction set that a file is compiled for, with loads and stores that
+ * convert bf16 to fp32 and back.
  *
- * A file that includes this is compiled once per instruction set (see CMakeLists.txt). Everything
- * is written with the vector extensions of gcc and clang; intrinsics stand only where those have no
- * word: masked loads, maxima, square roots.
+ * A file that includes this is compiled once per instruction set (see CMakeLists.txt). The code
+ * uses the vector extensions of gcc and clang; intrinsics are used only for what the extensions
+ * lack: masked loads, maxima, square roots.
  *
- * Loops (FOR_VECTORS) have one body for whole vectors and for the rest of a row: vf_load() and
- * vf_store() take a count of lanes. So an element's result does not depend on where in a row or in
- * a shard it lies.
+ * Loops (FOR_VECTORS) have one body for whole vectors and for the remainder: vf_load() and
+ * vf_store() take a count of lanes. So an element's result does not depend on its position in a row
+ * or shard.
  *
  * Used by: the kernels in this folder.   Uses: base (dtype).   Threads: any.
  */
@@ -37,7 +37,7 @@ enum { VL = VEC_BYTES / 4 }; /* lanes: floats in a vector */
 typedef float vf __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t vi __attribute__((vector_size(VEC_BYTES)));
 typedef uint32_t vu __attribute__((vector_size(VEC_BYTES)));
-typedef uint16_t vh __attribute__((vector_size(VEC_BYTES / 2)));   /* VL short floats */
+typedef uint16_t vh __attribute__((vector_size(VEC_BYTES / 2)));   /* VL bf16 values */
 typedef float vf_half __attribute__((vector_size(VEC_BYTES / 2))); /* VL/2 floats */
 typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* VL/2 doubles */
 
@@ -60,8 +60,8 @@ typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* VL/2 doubl
 #define LANES(X) LANES4(X, 0)
 #endif
 
-/* The loop over elements [begin, end) by vectors: first whole ones with n = VL, which is a constant
- * to the compiler in that copy of the body, then once with n = what is left. */
+/* A loop over elements [begin, end) in vectors of n elements from i on: first whole vectors with
+ * n = VL (a compile-time constant in that copy of the body), then once with the remainder. */
 #define FOR_VECTORS(i, n, begin, end)                                             \
     UNROLL                                                                        \
     for (int tail_ = 0; tail_ < 2; tail_++)                                       \
@@ -90,7 +90,7 @@ INLINE vf vf_from_bits(vi bits)
     return x;
 }
 
-/* mask[i] (all ones or zero, as comparisons give it) ? a[i] : b[i] */
+/* mask[i] ? a[i] : b[i]; a lane of mask is all ones or zero, as comparisons return */
 INLINE vf vf_select(vi mask, vf a, vf b)
 {
     return vf_from_bits((mask & vf_bits(a)) | (~mask & vf_bits(b)));
@@ -140,7 +140,7 @@ INLINE vf vf_sqrt(vf x)
 #endif
 }
 
-/* Sum and maximum over the lanes, in a fixed order: halves, quarters, ... */
+/* Sum and maximum over the lanes, always in the same order: halves, quarters, ... */
 #define SWAP8(i) ((i) ^ 8)
 #define SWAP4(i) ((i) ^ 4)
 #define SWAP2(i) ((i) ^ 2)
@@ -183,7 +183,7 @@ INLINE __m256i vf_mask(int64_t n)
 }
 #endif
 
-/* n floats from p on, zero in the other lanes. */
+/* Loads n floats from p; zero in the other lanes. */
 INLINE vf vf_load_f32(const float *p, int64_t n)
 {
     vf x;
@@ -214,7 +214,7 @@ INLINE void vf_store_f32(float *p, int64_t n, vf x)
     else
         _mm512_mask_storeu_ps(p, vf_mask(n), (__m512)x);
 #elif defined(__AVX2__)
-    else { /* by halves: AMD takes tens of instructions for a masked store */
+    else { /* by halves: masked stores are slow on AMD */
         vf_half half = __builtin_shufflevector(x, x, 0, 1, 2, 3);
 
         if (n & 4) {
@@ -237,8 +237,7 @@ INLINE void vf_store_f32(float *p, int64_t n, vf x)
 #endif
 }
 
-/* 16 bits to 32 and back. The intrinsics say what gcc 12 does not find for convertvector: one
- * instruction. */
+/* 16 bits to 32 and back; gcc 12 does not compile convertvector to these single instructions. */
 INLINE vu vu_widen(vh half)
 {
 #if defined(__AVX512F__)
@@ -271,8 +270,8 @@ INLINE vf vf_from_bf16(vh half)
     return x;
 }
 
-/* To nearest even; NaN stays NaN: hd_f32_to_bf16 on every lane, but that the instruction takes
- * subnormal values (under 1.2e-38) for zero. */
+/* Rounds to nearest even; NaN stays NaN: hd_f32_to_bf16 per lane, except that the AVX512-BF16
+ * instruction treats subnormal values (below 1.2e-38) as zero. */
 INLINE vh vf_to_bf16(vf x)
 {
 #if defined(__AVX512BF16__)
@@ -293,7 +292,7 @@ INLINE vh vf_to_bf16(vf x)
 #endif
 }
 
-/* n halves from p on, zero in the other lanes. */
+/* Loads n 16-bit values from p; zero in the other lanes. */
 INLINE vh vh_load(const uint16_t *p, int64_t n)
 {
     vh half;
@@ -334,13 +333,13 @@ INLINE void vf_store_bf16(uint16_t *p, int64_t n, vf x)
 #endif
 }
 
-/* Asks for the cache line of element i ahead of its use. i may lie past the end of the tensor. */
+/* Prefetches the cache line of element i, which may be past the end of the tensor. */
 INLINE void vf_prefetch(const void *tensor, int64_t i, enum hd_dtype dtype)
 {
     __builtin_prefetch((const char *)tensor + i * (dtype == HD_BF16 ? 2 : 4));
 }
 
-/* Elements [i, i + n) of a tensor of `dtype`, which is a constant where this is inlined. */
+/* Elements [i, i + n) of a tensor of `dtype`; dtype is a constant where this is inlined. */
 INLINE vf vf_load(const void *tensor, int64_t i, int64_t n, enum hd_dtype dtype)
 {
     return dtype == HD_BF16 ? vf_load_bf16((const uint16_t *)tensor + i, n)

@@ -1,4 +1,4 @@
-/* vecmath: the elementary functions that kernels need, on vectors.
+/* vecmath: elementary functions on vectors.
  *
  * vf_exp(x): relative error at most 1.5 units in the last place of fp32 for x in [-87.33, 88.72];
  * below that range 0 (no subnormal results), above it infinity; NaN gives NaN. Tested over all
@@ -12,10 +12,10 @@
 
 #include "kernels/cpu/vec.h"
 
-/* e^x = 2^n e^r with n the integer nearest to x / ln 2 and |r| <= ln 2 / 2. Adding 1.5 * 2^23
- * rounds to that integer and leaves it in the low bits; ln 2 is subtracted in two parts, the first
- * of which times n is exact. e^r = 1 + r + r^2 g(r) with a minimax polynomial g (error of e^r
- * 8e-9). */
+/* e^x = 2^n e^r, where n is the integer nearest to x / ln 2 and |r| <= ln 2 / 2. Adding 1.5 * 2^23
+ * rounds to that integer and leaves it in the low bits. ln 2 is subtracted in two parts; n times
+ * the first part is exact. e^r = 1 + r + r^2 g(r) with a minimax polynomial g (error of e^r: 8e-9).
+ */
 INLINE vf vf_exp(vf x)
 {
     const float round = 12582912.0f, low = -87.3365402f, high = 88.7228394f;
@@ -31,11 +31,11 @@ INLINE vf vf_exp(vf x)
     g = g * r + 1.66665768e-1f;
     g = g * r + 0.5f;
     y = (g * r) * r + r + 1.0f;
-#if defined(__AVX512F__) /* times 2^n with overflow to infinity; zero where x < low */
+#if defined(__AVX512F__) /* y times 2^n, infinity on overflow; zero where x < low */
     (void)high;
     return (vf)_mm512_maskz_scalef_ps(
         _mm512_cmp_ps_mask((__m512)x, (__m512)vf_set(low), _CMP_NLT_UQ), (__m512)y, (__m512)n);
-#else /* 2^n straight into the exponent, which is right between the two bounds */
+#else /* adds n to the exponent, which is correct between the two bounds */
     y = vf_from_bits((vi)((vu)vf_bits(y) + ((vu)vf_bits(shifted) << 23)));
     y = vf_select(x > high, vf_set(INFINITY), y);
     y = vf_select(x < low, vf_set(0.0f), y);
@@ -43,8 +43,8 @@ INLINE vf vf_exp(vf x)
 #endif
 }
 
-/* log(1 + x) for x in [0, 1]: 2 artanh(s) with s = x / (2 + x), at most 1/3; the first term of its
- * series that is left out is s^17 / 17. */
+/* log(1 + x) for x in [0, 1]: 2 artanh(s) with s = x / (2 + x) <= 1/3; the series is cut before the
+ * term s^17 / 17. */
 INLINE vf vf_log1p(vf x)
 {
     const vf s = x / (2.0f + x), z = s * s;

@@ -1,10 +1,10 @@
 /* activation: SwiGLU and GELU.
  *
  * Bytes: swiglu 3 R F e forward (two halves of a row in, one out), 5 R F e backward; gelu 2 N e and
- * 3 N e: each tensor crosses memory once, in packs of 16 bytes. The arithmetic hides behind it: an
- * H100 has some 56 instructions for the 6 bytes of an output of swiglu in bf16, which needs 17.
- * Short encodings take the exponential of the special function unit, whose error of 2 units of
- * 2^-22 is far below their rounding. Not measured on a GPU yet. */
+ * 3 N e: each tensor is read or written once, in packs of 16 bytes. Memory-bound: in the time of
+ * the 6 bytes per output of swiglu in bf16 an H100 issues some 56 instructions, and swiglu
+ * needs 17. For bf16 and f16 the fast exponential is used; its error of 2 units of 2^-22 is far
+ * below their rounding. Not measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/map.cuh"
@@ -60,7 +60,7 @@ extern "C" enum hd_status hd_cuda_swiglu_forward(struct hd_cuda_stream *s,
 }
 
 /* With s = sigmoid(gate):  dup = dout * gate * s,  dgate = dout * up * s * (1 + gate * (1 - s)).
- * A thread has read both inputs of a place before it writes either: dinp may alias inp. */
+ * A thread reads gate and up before it writes their gradients: dinp may alias inp. */
 template <typename T>
 struct swiglu_backward {
     static constexpr int UNROLL = 1;
@@ -116,7 +116,7 @@ extern "C" enum hd_status hd_cuda_swiglu_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* Elements in use of N, in R rows. */
+/* Elements in use, of N elements in R rows. */
 static __device__ __forceinline__ int64_t elements_in_use(const int32_t *counts, int64_t groups,
                                                           int64_t R, int64_t N)
 {

@@ -1,14 +1,13 @@
-/* adamw: the update of a flat part.
+/* adamw: the AdamW update of a flat shard.
  *
- * Bytes: 28 N and the copy's 2 N or 4 N: weight, m and v once in and out, the gradient in. Packs of
- * 16 bytes (8 of a short copy, side by side in a warp), two of each of the four inputs of a thread
- * in flight: 128 bytes times 768 threads of a multiprocessor, five times what 3.3 TB/s at 700 ns
- * of latency need. There are some 40 instructions per element besides, a fifth of what fits into
- * the time of the bytes. Not measured on a GPU yet.
+ * Bytes: 28 N, and 2 N or 4 N for the copy: weight, m and v are read and written once, the gradient
+ * is read. Each thread has two packs of 16 bytes of each of the four inputs in flight: 128 bytes
+ * times 768 threads per multiprocessor, five times what 3.3 TB/s at 700 ns latency need. Some 40
+ * instructions per element take a fifth of the time of the bytes. Not measured on a GPU yet.
  *
- * The factors of a step are found once per block; a thread looks its first range up and walks on
- * from there. Every element goes through the same operations, none joined by the compiler, wherever
- * it lies: no result depends on how a part is cut or aligned. */
+ * Each block computes the factors of the step once; each thread searches its first range and walks
+ * on from there. Every element is computed by the same operations, without compiler-made fused
+ * multiply-adds, so no result depends on sharding or alignment. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pack.cuh"
 
@@ -26,7 +25,7 @@ static __device__ double power(double base, int64_t t)
     return result;
 }
 
-/* Of a step. */
+/* The factors of a step. */
 struct cuda_update {
     float b1, b2, rest1, rest2, correction1, correction2, eps, grad_factor, lr, weight_decay;
 };
@@ -48,7 +47,7 @@ static __device__ __forceinline__ struct cuda_update update_of(const struct hd_s
     return u;
 }
 
-/* The range that a thread is in, whose elements share lr and decay. */
+/* The range of a thread's current element, with its lr and decay. */
 struct adamw_place {
     int64_t range, end;
     float lr, decay;
@@ -64,7 +63,7 @@ place_take(struct adamw_place *p, const struct cuda_update &u, const struct hd_u
     p->decay = __fmul_rn(u.weight_decay, range->decay);
 }
 
-/* The first range from p->range on that ends behind the element. */
+/* Sets p to the first range, from p->range on, that ends after the element. */
 static __device__ __forceinline__ void place_seek(struct adamw_place *p,
                                                   const struct cuda_update &u,
                                                   const struct hd_update_range *ranges,
@@ -83,8 +82,8 @@ static __device__ __forceinline__ void place_seek(struct adamw_place *p,
     place_take(p, u, ranges);
 }
 
-/* The root and the quotient are good to some units in the last place of the step, which lr makes
- * small beside the weight, and take no slow paths, whose calls would cost registers. */
+/* The approximate root and quotient have an error of a few units in the last place of the step,
+ * which is small relative to the weight. The exact versions have slow paths that cost registers. */
 static __device__ __forceinline__ void update_one(const struct cuda_update &u,
                                                   const struct adamw_place &p, float &weight,
                                                   float &m, float &v, float grad)
@@ -95,12 +94,12 @@ static __device__ __forceinline__ void update_one(const struct cuda_update &u,
     m = __fmaf_rn(m, u.b1, __fmul_rn(g, u.rest1));
     v = __fmaf_rn(v, u.b2, __fmul_rn(__fmul_rn(g, g), u.rest2));
     mean_square = __fmul_rn(v, u.correction2);
-    root = __fmul_rn(mean_square, rsqrtf(fmaxf(mean_square, 0x1p-126f))); /* 0 of 0 */
+    root = __fmul_rn(mean_square, rsqrtf(fmaxf(mean_square, 0x1p-126f))); /* 0 for 0 */
     step = __fdividef(__fmul_rn(m, u.correction1), __fadd_rn(root, u.eps));
     weight = __fmaf_rn(-p.lr, __fmaf_rn(p.decay, weight, step), weight);
 }
 
-/* The arguments, and what is done with a pack at element `at`. */
+/* The arguments, and the update of a pack that begins at element `at`. */
 template <typename Copy>
 struct adamw {
     float *weight, *m, *v;
@@ -110,7 +109,7 @@ struct adamw {
     const struct hd_update_range *ranges;
     int64_t N, range_count;
 
-    /* All of it in the range p. */
+    /* A pack that lies in the range p. */
     template <int V>
     __device__ __forceinline__ void finish(const struct cuda_update &u, const struct adamw_place &p,
                                            int64_t at, pack<float, V> w_, pack<float, V> m_,
@@ -130,7 +129,7 @@ struct adamw {
             pack_store(copy + at, rounded);
     }
 
-    /* Elements [at, end) one by one: where a range ends in a pack, and what no pack holds. */
+    /* Elements [at, end) one by one: packs that cross the end of a range, and the remainder. */
     __device__ __forceinline__ void finish_each(const struct cuda_update &u, struct adamw_place *p,
                                                 int64_t at, int64_t end) const
     {

@@ -1,4 +1,4 @@
-/* attention: forward, and the pass before both directions that writes down who sees whom. */
+/* attention: forward, and the kernel that computes the sights (which keys each query sees). */
 #include "kernels/cuda/attention.cuh"
 
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
@@ -15,14 +15,15 @@ enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t 
         return hd_err(HD_INVALID, "%s: %lld key/value heads do not divide %lld query heads", kernel,
                       (long long)G, (long long)H);
     if (blocks > INT32_MAX)
-        return hd_err(HD_UNSUPPORTED,
-                      "%s: %lld blocks of rows are more than a grid has; use a smaller micro-batch",
-                      kernel, (long long)blocks);
+        return hd_err(
+            HD_UNSUPPORTED,
+            "%s: %lld blocks of rows exceed the size of a grid; use a smaller micro-batch", kernel,
+            (long long)blocks);
     return HD_OK;
 }
 
-/* ---- Who sees whom: reads the indices and bounds once, writes 12 bytes per pair of a query and a
- * key of the same number; some microseconds, most of them the launch ---- */
+/* ---- Sights: reads the indices and bounds once, writes 8 bytes per query and 4 per key; takes
+ * some microseconds, mostly for the launch ---- */
 
 enum { SIGHTS_WARPS = 4 };
 
@@ -72,7 +73,7 @@ static __device__ void write_queries(const struct sights_task *t, int b, int gra
     const struct attention_sights *s = &t->sights;
     const int query = granule * ATTENTION_GRANULE + lane;
     const bool is_there = query < t->q_len;
-    int2 sees = make_int2(INT32_MAX, INT32_MIN); /* nothing */
+    int2 sees = make_int2(INT32_MAX, INT32_MIN); /* no key */
     int4 extent;
 
     if (is_there) {
@@ -85,7 +86,7 @@ static __device__ void write_queries(const struct sights_task *t, int b, int gra
         sees.y = t->causal ? index : ATTENTION_ALL_KEYS;
     }
     s->queries[(int64_t)b * s->q_pad + query] = sees;
-    /* those that are not there do not widen what their neighbours see */
+    /* padding does not widen the extremes of its granule */
     extent.x = warp_least(is_there ? sees.x : INT32_MAX);
     extent.y = warp_most(is_there ? sees.x : INT32_MIN);
     extent.z = warp_least(is_there ? sees.y : INT32_MAX);
@@ -94,7 +95,7 @@ static __device__ void write_queries(const struct sights_task *t, int b, int gra
         s->query_extents[(int64_t)b * (s->q_pad / ATTENTION_GRANULE) + granule] = extent;
 }
 
-/* A warp per granule: those of a sequence's keys, then those of its queries. */
+/* One warp per granule: first the granules of a sequence's keys, then those of its queries. */
 static __global__ void sights_kernel(struct sights_task t)
 {
     const int key_granules = t.sights.kv_pad / ATTENTION_GRANULE;

@@ -1,13 +1,13 @@
-/* attention: what its kernels share: the arguments, who sees whom, and the walk over tiles.
+/* attention: shared by its kernels: the arguments, the sights, and the walk over visible tiles.
  *
- * What a query sees (causal order, window, document bounds) is a range of key indices, [least,
- * most]. A pass of its own, attention_sights, writes the ranges down once for all heads, beside a
- * copy of the keys' indices in which a key that is not there (past kv_len, past *kv_filled) has one
- * that nobody sees, and the extremes of both over granules of 32. The kernels know no other rule: a
- * tile is left out, taken whole or masked by comparing extremes, so indices may come in any runs
- * (documents, the zig-zag pieces of context parallelism) and nothing is assumed to be contiguous.
+ * The keys that a query sees (causal mask, window, document bounds) are a range of key indices,
+ * [least, most]: its sight. A separate kernel, sights_kernel, writes to scratch, once for all
+ * heads: the sights; a copy of the keys' indices, in which invalid keys (past kv_len or *kv_filled)
+ * have an index outside every sight; and the extremes of both over granules of 32. The attention
+ * kernels use only these: by comparing extremes they skip a tile, compute it without masking, or
+ * mask it. So indices need not be contiguous (documents, zig-zag pieces of context parallelism).
  *
- * Used by: attention*.cu.   Uses: device, random, dry (the layout of scratch).
+ * Used by: attention*.cu.   Uses: device, random, costs (the layout of scratch).
  */
 #ifndef HD_KERNELS_CUDA_ATTENTION_CUH
 #define HD_KERNELS_CUDA_ATTENTION_CUH
@@ -23,14 +23,14 @@ extern "C" {
 enum {
     ATTENTION_GRANULE = HD_COSTS_ATTENTION_GRANULE,
     ATTENTION_PAD = HD_COSTS_ATTENTION_PAD,
-    ATTENTION_NO_KEY = INT32_MAX,       /* index of a key that is not there */
+    ATTENTION_NO_KEY = INT32_MAX,       /* index of an invalid key */
     ATTENTION_ALL_KEYS = INT32_MAX - 1, /* `most` of a query that sees every key */
     ATTENTION_WARP = 32
 };
 
 static const float ATTENTION_LOG2E = 1.4426950408889634f, ATTENTION_LN2 = 0.6931471805599453f;
 
-/* Scratch, of one launch. */
+/* The part of one launch's scratch with the sights. */
 struct attention_sights {
     int32_t *keys;       /* [B, kv_pad] */
     int2 *key_extents;   /* [B, kv_pad/GRANULE]: least, most */
@@ -39,7 +39,7 @@ struct attention_sights {
     int32_t q_pad, kv_pad;
 };
 
-/* What kernels of both directions are given, by value. */
+/* Arguments of forward and backward kernels, passed by value. */
 struct attention {
     const void *q, *k, *v;
     const int32_t *q_index, *sample; /* sample: NULL: no dropout */
@@ -65,18 +65,19 @@ struct attention_backward {
     struct attention a;
     void *dq, *dk, *dv;
     const void *dout;
-    const float2
-        *stats; /* [B, H, q_pad]: lse, by powers of two or e as the kernels like it; delta */
-    float *parts_dk, *parts_dv; /* [B, G, parts, kv_len, D], where parts > 1 */
+    /* [B, H, q_pad]: lse (base 2 for tiled kernels, base e for plain ones), delta */
+    const float2 *stats;
+    float *parts_dk, *parts_dv; /* [B, G, parts, kv_len, D], if parts > 1 */
     int64_t lddo, lddq, lddk, lddv;
-    int32_t parts, part_heads; /* the heads that share a key head, cut: hd_costs_attention_sights */
+    int32_t parts, part_heads; /* see hd_costs_attention_sights */
     enum hd_dtype grad_dtype;
     bool accumulate;
 };
 
-/* ---- Host: checks and the pass that writes the sights ---- */
+/* ---- Host: checks and the launch of sights_kernel ---- */
 
-/* HD_UNSUPPORTED, HD_INVALID. blocks: no grid of the launch has more. */
+/* HD_UNSUPPORTED or HD_INVALID if the kernels do not support the arguments. blocks: the number of
+ * thread blocks of the launch's largest grid. */
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
                                int64_t D, int64_t blocks);
 enum hd_status attention_launch_sights(struct hd_cuda_stream *stream,
@@ -86,8 +87,9 @@ enum hd_status attention_launch_sights(struct hd_cuda_stream *stream,
                                        int64_t q_len, int64_t kv_len, int64_t kv_stride,
                                        int64_t window, bool causal);
 
-/* Tensor cores take bf16 and fp16 of head widths 64, 96 and 128 (hd_costs_attention_is_tiled) whose
- * rows all start on 16 bytes; everything else is taken by plain code in fp32. */
+/* Tensor cores are used for bf16 and fp16 with head widths 64, 96 and 128
+ * (hd_costs_attention_is_tiled) if all rows are aligned to 16 bytes; everything else is computed by
+ * plain code in fp32. */
 static inline bool attention_rows_are_aligned(const void *base, int64_t ld, int64_t element_bytes)
 {
     return ((uintptr_t)base | (uintptr_t)(ld * element_bytes)) % 16 == 0;
@@ -98,8 +100,8 @@ static inline int64_t attention_tiles(int64_t length, int64_t tile)
     return (length + tile - 1) / tile;
 }
 
-/* Heads of a section (attention_block_of) of `units` of them: as many as have the `rows` each that
- * their blocks read, of a head's width, in a third of the device's L2 together. */
+/* Heads per section (see attention_block_of), `units` at most: as many as together read, with
+ * `rows` rows of a head's width each, a third of the device's L2 cache. */
 static inline int32_t attention_section(const struct hd_cuda_stream *stream,
                                         const struct attention *a, int64_t units, int64_t rows)
 {
@@ -109,14 +111,14 @@ static inline int32_t attention_section(const struct hd_cuda_stream *stream,
     return (int32_t)(most < 1 ? 1 : most < units ? most : units);
 }
 
-/* Of a launch whose blocks are tiles of queries, which read keys and values. */
+/* For a launch whose blocks are tiles of queries, which read keys and values. */
 static inline int32_t attention_section_of_queries(const struct hd_cuda_stream *stream,
                                                    const struct attention *a)
 {
     return attention_section(stream, a, (int64_t)a->B * a->H, 2 * (int64_t)a->kv_len * a->G / a->H);
 }
 
-/* Of one whose blocks are tiles of keys, which read q and dout of so many heads. */
+/* For a launch whose blocks are tiles of keys, which read q and dout of `heads` heads. */
 static inline int32_t attention_section_of_keys(const struct hd_cuda_stream *stream,
                                                 const struct attention *a, int64_t units,
                                                 int64_t heads)
@@ -124,7 +126,7 @@ static inline int32_t attention_section_of_keys(const struct hd_cuda_stream *str
     return attention_section(stream, a, units, 2 * (int64_t)a->q_len * heads);
 }
 
-/* The launchers of one encoding, so that their templates are compiled side by side. */
+/* The launchers of one dtype; each is compiled in its own file, so that builds run in parallel. */
 #define ATTENTION_TILED(encoding)                                                         \
     enum hd_status attention_forward_tiled_##encoding(struct hd_cuda_stream *stream,      \
                                                       const struct attention_forward *f); \
@@ -138,7 +140,7 @@ enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
 enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
                                         const struct attention_backward *f);
 
-/* What both directions' arguments have, whose members are named alike; dropout stands apart. */
+/* Sets the members that forward and backward have in common, except dropout. */
 template <typename ARGS>
 static inline void attention_set(struct attention *a, const ARGS *args,
                                  const struct hd_costs_attention_sights *sights)
@@ -184,7 +186,7 @@ static inline enum hd_status attention_dropout(const char *kernel, float p, uint
     return drop_of(kernel, key, block, p, &a->drop);
 }
 
-/* Keys that are there. */
+/* Number of valid keys. */
 static __device__ __forceinline__ int attention_key_count(const struct attention *a)
 {
     if (!a->kv_filled || *a->kv_filled >= a->kv_len)
@@ -192,7 +194,8 @@ static __device__ __forceinline__ int attention_key_count(const struct attention
     return *a->kv_filled > 0 ? *a->kv_filled : 0;
 }
 
-/* Slopes, dropout and a scale that turns the order of scores around make a kernel's second form. */
+/* True if the EXTRAS variant of a kernel is needed: slopes, dropout, or a scale that is not
+ * positive (which would reverse the order of scores). */
 static inline bool attention_has_extras(const struct attention *a)
 {
     return a->slopes || a->sample || !(a->scale > 0);
@@ -200,9 +203,9 @@ static inline bool attention_has_extras(const struct attention *a)
 
 /* ---- Device: extremes and the walk over tiles ---- */
 
-enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL }; /* of a tile is seen */
+enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL }; /* visible pairs */
 
-/* Of a tile that is less than a granule they are the granule's. */
+/* For a tile smaller than a granule, the extents below are those of its granule. */
 
 static __device__ __forceinline__ enum attention_cover attention_cover_of(int4 queries, int2 keys)
 {
@@ -243,13 +246,13 @@ static __device__ __forceinline__ int4 attention_query_extent(const int4 *extent
     return e;
 }
 
-/* The tiles of one side of which some row is seen by, or sees, the block's own rows of the other
- * side, in order; 32 are looked at at a time, one by each lane, and every warp of a block finds the
- * same. The extremes of the block's own rows wait in shared memory: between two looks the walk
- * holds no more than a few registers. */
+/* Walks, in order, over the tiles (of keys or of queries) that have a visible pair with the block's
+ * own rows. 32 tiles are tested at a time, one per lane; every warp of a block gets the same
+ * result. The extremes of the block's own rows are in shared memory, to save registers.
+ */
 struct attention_walk {
     int base;
-    uint32_t seen, whole; /* of the tiles from base on: not yet taken, nothing to be masked */
+    uint32_t seen, whole; /* bit masks of the 32 tiles from base on: still to visit; unmasked */
 };
 
 static __device__ __forceinline__ struct attention_walk attention_walk_begin(void)
@@ -268,7 +271,7 @@ static __device__ __forceinline__ void attention_walk_look(struct attention_walk
     walk->whole = __ballot_sync(0xffffffffu, cover == ATTENTION_ALL);
 }
 
-/* A step of the walk is one number: the tile twice, and 1 when no pair of it is to be masked. */
+/* A step of the walk is encoded as 2 * tile, plus 1 if no pair of the tile needs masking. */
 static __device__ __forceinline__ int attention_walk_take(struct attention_walk *walk)
 {
     const int bit = __ffs((int)walk->seen) - 1;
@@ -287,8 +290,9 @@ static __device__ __forceinline__ bool attention_step_is_whole(int step)
     return step % 2;
 }
 
-/* The step to the next tile of sequence b's keys that the queries of these extremes see; -1 when
- * there is none. */
+/* The step to the next tile of sequence b's keys that the queries with these extremes see; -1:
+ * none.
+ */
 template <int TILE>
 static __device__ __forceinline__ int attention_next_keys(struct attention_walk *walk,
                                                           const struct attention *a, int b,
@@ -315,8 +319,8 @@ static __device__ __forceinline__ int attention_next_keys(struct attention_walk 
     return attention_walk_take(walk);
 }
 
-/* The step to the next tile of sequence b's queries that see the keys of these extremes, once for
- * each head up to `last_head`. */
+/* The step to the next tile of sequence b's queries that see the keys with these extremes; the walk
+ * is repeated for each head up to `last_head`. -1: none. */
 template <int TILE>
 static __device__ __forceinline__ int
 attention_next_queries(struct attention_walk *walk, const struct attention *a, int b,
@@ -347,12 +351,12 @@ attention_next_queries(struct attention_walk *walk, const struct attention *a, i
     return attention_walk_take(walk);
 }
 
-/* Tile, sequence and head of a block. Blocks start in the order of their numbers. The last queries,
- * which see most under a causal order, come first, of all heads: then the short ones fill the gaps
- * at the end. But only heads of a section run side by side, so that what their blocks share stays
- * in L2. By the arithmetic of list scheduling on an H100's 264 places for blocks (12 heads of 64
- * channels, 16 sequences of 1024) multiprocessors are busy 97% of the time, where blocks of a head
- * in a row, the longest first, leave them at 84%. */
+/* Tile, sequence and head of a thread block. Blocks start in the order of their numbers. The last
+ * queries, which see most keys with a causal mask, come first for all heads, so that short blocks
+ * fill the gaps at the end. Only the heads of one section run at the same time, so that the rows
+ * that their blocks share stay in L2. Calculated by list scheduling on the 264 block slots of an
+ * H100 (12 heads of 64 channels, 16 sequences of 1024): multiprocessors are busy 97% of the time;
+ * with one head after the other, longest block first, 84%. */
 struct attention_block {
     int tile, head, b;
 };
@@ -371,7 +375,7 @@ attention_block_of(const struct attention *a, int tiles, int heads)
     return block;
 }
 
-/* A difference of indices as ALiBi counts it. */
+/* The distance by which ALiBi multiplies the slope. */
 static __device__ __forceinline__ float attention_distance(int32_t query, int32_t key)
 {
     return (float)(query - key);
@@ -382,7 +386,7 @@ static __device__ __forceinline__ bool attention_sees(int2 query, int32_t key)
     return key >= query.x && key <= query.y;
 }
 
-/* What a weight is multiplied by. */
+/* The dropout factor of a weight: 0 or 1 / (1 - p). */
 static __device__ __forceinline__ float attention_stays(const struct cuda_drop &drop,
                                                         uint64_t step_key, int32_t key,
                                                         int32_t index, int head, int32_t sample)

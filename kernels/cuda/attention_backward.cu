@@ -1,12 +1,12 @@
-/* attention_backward: from the merged result's log-sum-exp, delta anew. Always deterministic: see
+/* attention_backward: computes delta and launches the gradient kernels. Always deterministic: see
  * attention_backward_tiled.cuh. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/vec.cuh"
 
-/* ---- delta = rowsum(dout * out), beside the log-sum-exp ----
+/* ---- stats: delta = rowsum(dout * out), and the log-sum-exp ----
  *
- * Eight lanes share a head of a query, 8 channels each at a time: a head of 64 is 128 bytes in a
- * row. Bytes: dout and out once, 12 per head and query: the time of a read. */
+ * Eight lanes share a head of a query, 8 channels each at a time: a head of 64 channels is 128
+ * contiguous bytes. Bytes: dout and out once, 12 per head and query; memory-bound. */
 
 enum { STATS_LANES = 8, STATS_THREADS = 256, STATS_WIDTH = 8 };
 
@@ -39,8 +39,8 @@ static __device__ __forceinline__ float channels_product(const T *a, const T *b)
     return sum;
 }
 
-/* A row that sees no key has lse = -inf, as have rows that pad a tile; +inf in its place makes
- * every p zero. */
+/* Rows that see no key, and rows that pad a tile, have lse = -inf; it is replaced by +inf, which
+ * makes every p zero. */
 template <typename T, bool IS_VEC>
 static __global__ void __launch_bounds__(STATS_THREADS) stats_kernel(struct stats_task t)
 {
@@ -102,7 +102,7 @@ static enum hd_status check(const struct hd_attention_backward_args *a)
         attention_check("attention_backward", a->dtype, a->H, a->G, a->D, a->B * a->H * granules);
 
     if (!st && a->grad_dtype != a->dtype && a->grad_dtype != HD_F32)
-        st = hd_err(HD_UNSUPPORTED, "attention_backward: gradients of %s are %s or f32, not %s",
+        st = hd_err(HD_UNSUPPORTED, "attention_backward: gradients of %s must be %s or f32, not %s",
                     hd_dtype_name(a->dtype), hd_dtype_name(a->dtype), hd_dtype_name(a->grad_dtype));
     return st;
 }

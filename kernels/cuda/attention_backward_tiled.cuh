@@ -1,30 +1,31 @@
-/* attention_backward_tiled: the gradients on tensor cores, as two kernels that both form the scores
- * again: one per tile of keys for dk and dv, one per tile of queries for dq. That is 7 products of
- * D multiply-adds per pair instead of 5, and buys that every sum is formed by one warp in one
- * order: no atomics, no fp32 buffer for dq, the same bits every time. A kernel with fp32 atomics
- * for dq would do with 5/7 of the products and move dq once per tile of keys instead.
+/* attention_backward_tiled: backward on tensor cores, in two kernels that both recompute the
+ * scores: one with a block per tile of keys for dk and dv, one with a block per tile of queries for
+ * dq. This takes 7 products of D multiply-adds per pair instead of 5, but every sum is computed by
+ * one warp in a fixed order: no atomics, no fp32 buffer for dq, repeatable bits. A kernel with fp32
+ * atomics for dq would take 5/7 of the products, but read and write dq once per tile of keys.
  *
- * Scores are taken transposed for dk and dv, keys as rows: then p and ds leave their products as
- * left factors of the next ones (attention_tiles.cuh) in both kernels, and nothing but q, k, v and
- * dout is ever in shared memory. Heads that share a key head are summed in order within its block;
- * where that leaves too few blocks, they are cut into parts, by the shape alone
- * (hd_costs_attention_backward_sights), each part's sums go to scratch in fp32, and a third kernel
- * adds them in order. What is copied is one stage ahead of what is multiplied.
+ * For dk and dv the scores are transposed, with keys as rows: then, in both kernels, the fragments
+ * of p and ds are left factors of the next products (attention_tiles.cuh), and shared memory holds
+ * only q, k, v and dout. The query heads that share a key head are summed in order within a block.
+ * If that gives too few blocks, they are split into parts, depending on the shape only
+ * (hd_costs_attention_backward_sights); the sums of each part go to scratch in fp32, and a third
+ * kernel adds them in order. Copies to shared memory are one stage ahead of the products.
  *
  *   dk, dv  D    warps  keys x queries   shared memory   sums + p, ds (registers)   blocks per SM
  *           64   4      128 x 32         49 KiB          128 + 64                   2
  *           96   8      128 x 64         97 KiB          96 + 64                    1
  *           128  8      128 x 64         129 KiB         128 + 64                   1
- *           128  8      128 x 32         97 KiB          where a block has 99 KiB (sm_86, 89, 12x)
+ *           128  8      128 x 32         97 KiB          if a block has 99 KiB (sm_86, 89, 12x)
  *   dq      64   4      32 x 128         49 KiB          64 + 64                    2
  *           96   4      32 x 128         73 KiB          96 + 64                    2
- *           128  4      32 x 128         97 KiB          128 + 64                   2 (1 in 164
- * KiB)
+ *           128  4      32 x 128         97 KiB          128 + 64                   2 (*)
+ *   (*) 1 on multiprocessors with 164 KiB of shared memory
  *
- * FLOPs: 14 D per visible pair done, 10 D asked for. Bytes: q and dout once per 128 keys of every
- * head, k and v once per 128 queries, from L2 as neighbouring blocks share them. Shared memory
- * reads some 0.05 to 0.07 bytes per FLOP, which is what bounds the products before the tensor cores
- * do. Record 34 counts the blocks of the usual shapes. Not yet measured on a GPU.
+ * FLOPs: 14 D per visible pair, of which 10 D are counted as cost. Bytes: q and dout once per 128
+ * keys of every head, k and v once per 128 queries, mostly from L2, because neighbouring blocks
+ * share them. Reads of shared memory, 0.05 to 0.07 bytes per FLOP, limit the products before the
+ * tensor cores do. docs/decisions/0034 counts the blocks of usual shapes. Not measured on a GPU
+ * yet.
  *
  * Used by: attention_backward_{bf16,f16}.cu.   Uses: attention_tiles.
  */
@@ -33,9 +34,9 @@
 
 #include "kernels/cuda/attention_tiles.cuh"
 
-/* Where a block's sums over queries go: the gradients themselves or, where others have heads of the
- * same key head, its part of fp32. Rows from the block's first key on, from the head's first
- * channel on, ldk and ldv elements apart. */
+/* Where a block stores its sums: the gradients themselves, or, with several parts, its fp32 part in
+ * scratch. dk and dv point to the block's first key and the head's first channel; rows are ldk and
+ * ldv elements apart. */
 struct backward_sums {
     void *dk, *dv;
     int64_t ldk, ldv;
@@ -43,20 +44,20 @@ struct backward_sums {
     bool accumulate;
 };
 
-/* What all threads of a block know alike waits in shared memory, not in everybody's registers. */
+/* Values that all threads of a block share, in shared memory to save registers. */
 struct backward_place {
-    struct attention_block block; /* head: of keys in the one kernel, of queries in the other */
-    int2 key_extent;              /* of the block's rows, */
-    int4 query_extent;            /* whichever they are */
+    struct attention_block block; /* head: a key head for dk and dv, a query head for dq */
+    int2 key_extent;              /* of the block's keys; for dk and dv */
+    int4 query_extent;            /* of the block's queries; for dq */
     const int32_t *keys;          /* indices */
-    const int2 *queries;
+    const int2 *queries;          /* sights */
     uint64_t step_key;
     const void *k, *v;        /* of the sequence and key head; for dq */
-    int2 heads;               /* of queries, the first and the last; for dk and dv, */
-    struct backward_sums sum; /* which go there */
+    int2 heads;               /* first and last query head; for dk and dv */
+    struct backward_sums sum; /* for dk and dv */
 };
 
-/* Two neighbours at element `at`, which is even. */
+/* Two neighbouring elements at `at`, which is even. */
 template <typename T>
 static __device__ __forceinline__ void backward_store(void *to, int64_t at, enum hd_dtype dtype,
                                                       bool accumulate, float low, float high)
@@ -76,12 +77,11 @@ static __device__ __forceinline__ int64_t backward_query(const struct attention 
     return (int64_t)b * a->q_len + (row < a->q_len ? row : a->q_len - 1);
 }
 
-/* ---- dk, dv: a block per 128 keys of a key head ---- */
+/* ---- dk, dv: one block per 128 keys of a key head ---- */
 
 enum { BACKWARD_KEYS = HD_COSTS_ATTENTION_KEYS };
 
-/* Queries of a stage; fewer where a block has less shared memory. Sums are the same, bit for bit.
- */
+/* Queries per stage; fewer if a block has less shared memory. The results have the same bits. */
 template <int D, bool EXTRAS>
 constexpr int backward_stage_queries(bool is_narrow)
 {
@@ -124,7 +124,7 @@ static __device__ __forceinline__ void backward_load_queries(const struct attent
                     true);
 }
 
-/* Scores to weights p, by the keys as rows. */
+/* Scores to weights p; rows are keys. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_soften_keys(const struct attention *a, const struct backward_place *place,
@@ -159,7 +159,7 @@ backward_soften_keys(const struct attention *a, const struct backward_place *pla
     }
 }
 
-/* The weights of pairs that are not seen become 0; where all are, this is left out. */
+/* Sets the weights of invisible pairs to 0; skipped if all pairs of the tile are visible. */
 template <int MT, int NT>
 static __device__ __forceinline__ void backward_mask_keys(const struct backward_place *place,
                                                           float weight[MT][NT][4], int first_key,
@@ -186,8 +186,8 @@ static __device__ __forceinline__ void backward_mask_keys(const struct backward_
     }
 }
 
-/* dweight, now dout v^T, becomes ds = p * (dweight - delta); with dropout both are of the weights
- * that stayed. */
+/* In: dweight = dout v^T. Out: dweight = ds = p * (dweight - delta). With dropout, dweight is first
+ * multiplied by the dropout factors, and so is weight, for dv. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_differentiate_keys(const struct attention *a, const struct backward_place *place,
@@ -219,14 +219,14 @@ backward_differentiate_keys(const struct attention *a, const struct backward_pla
     }
 }
 
-/* Element `at` of a tensor of this encoding. */
+/* The address of element `at` of a tensor. */
 static __device__ __forceinline__ void *backward_element(void *tensor, int64_t at,
                                                          enum hd_dtype dtype)
 {
     return (char *)tensor + at * (dtype == HD_F32 ? 4 : 2);
 }
 
-/* One thread looks where its block stands: block.head becomes the key head. */
+/* Run by one thread: finds the block's tile, key head, part and heads. */
 template <int D>
 static __device__ __forceinline__ void backward_place_keys(const struct attention_backward *f,
                                                            struct backward_place *place)
@@ -238,7 +238,7 @@ static __device__ __forceinline__ void backward_place_keys(const struct attentio
     struct backward_sums sum;
     int64_t row;
 
-    block.tile = tiles - 1 - block.tile; /* the first keys are seen most */
+    block.tile = tiles - 1 - block.tile; /* the first keys are seen by most queries */
     block.head /= f->parts;
     place->block = block;
     place->heads = make_int2(block.head * shared + part * f->part_heads,
@@ -326,7 +326,7 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
         step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
                                                place->heads.y);
         cp_async_wait<0>();
-        __syncthreads(); /* this stage is there; nobody reads the other any more */
+        __syncthreads(); /* this stage is complete; the other one may be overwritten */
         if (step >= 0)
             backward_load_queries<T, D, QUERIES, THREADS>(
                 &f, place->block.b, head, attention_step_tile(step), stages + (stage ^ 1) * STAGE,
@@ -368,9 +368,9 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
         }
 }
 
-/* ---- The parts of dk and dv, added in order ----
+/* ---- Adds the parts of dk and dv, in order ----
  *
- * A thread has 4 channels of a key, of dk or dv. Bytes: every part once, the gradients once. */
+ * A thread adds 4 channels of a key, of dk or dv. Bytes: every part once, the gradients once. */
 
 enum { PARTS_THREADS = 256, PARTS_WIDTH = 4 };
 
@@ -406,11 +406,11 @@ static __global__ void __launch_bounds__(PARTS_THREADS)
     backward_store<T>(is_dv ? f.dv : f.dk, to + 2, f.grad_dtype, f.accumulate, sum.z, sum.w);
 }
 
-/* ---- dq: a block per 128 queries of a head ---- */
+/* ---- dq: one block per 128 queries of a head ---- */
 
 enum { BACKWARD_QUERIES = 128 };
 
-/* Keys of a stage, as above. */
+/* Keys per stage; fewer if a block has less shared memory. */
 template <bool EXTRAS>
 constexpr int backward_stage_keys(bool is_narrow)
 {
@@ -446,7 +446,7 @@ static __device__ __forceinline__ void backward_load_keys(const struct attention
                                    a->kv_len - first);
 }
 
-/* Scores to weights p, by the queries as rows. */
+/* Scores to weights p; rows are queries. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_soften_queries(const struct attention *a, const struct backward_place *place,
@@ -475,7 +475,7 @@ backward_soften_queries(const struct attention *a, const struct backward_place *
                         score[m][n][2 * half + 1] = -INFINITY;
                 }
             }
-            if (EXTRAS) { /* the scale may be of any sign: what is hidden stays -inf */
+            if (EXTRAS) { /* the scale may have any sign: keep -inf for hidden pairs */
                 const float slope = a->slopes ? a->slopes[block->head] * ATTENTION_LOG2E : 0;
                 const int32_t index =
                     a->q_index[backward_query(a, block->b, block->tile * BACKWARD_QUERIES + row)];
@@ -502,7 +502,7 @@ backward_soften_queries(const struct attention *a, const struct backward_place *
         }
 }
 
-/* dweight, now dout v^T, becomes ds. */
+/* In: dweight = dout v^T. Out: dweight = ds. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_differentiate_queries(const struct attention *a, const struct backward_place *place,
@@ -611,7 +611,7 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
 
         step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->query_extent);
         cp_async_wait<0>();
-        __syncthreads(); /* this stage is there; nobody reads the other any more */
+        __syncthreads(); /* this stage is complete; the other one may be overwritten */
         if (step >= 0)
             backward_load_keys<T, D, KEYS, THREADS>(a, place, attention_step_tile(step),
                                                     stages + (stage ^ 1) * STAGE);
@@ -679,7 +679,7 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
     return st;
 }
 
-enum { BACKWARD_WIDE_BYTES = 130 * 1024 }; /* the largest stages, and a little of static arrays */
+enum { BACKWARD_WIDE_BYTES = 130 * 1024 }; /* the largest stages plus static arrays */
 
 template <typename T, int D, bool EXTRAS>
 static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,

@@ -1,23 +1,22 @@
 /* attention_forward_tiled: forward on tensor cores (mma.sync m16n8k16), after FlashAttention-2 (Dao
  * 2023): each warp keeps its queries' bases, sums and results in registers over all keys.
  *
- * A block of 4 warps has 128 queries of one head, 32 rows a warp, so that every fragment of k and v
- * that is read from shared memory serves two products. It has one buffer each for k and v: the copy
- * of v runs under the scores, the copy of the next k under the sums of values, which is two stages
- * in the room of one and lets two blocks share a multiprocessor; what one waits for, the other
- * hides.
+ * A block of 4 warps computes 128 queries of one head, 32 rows per warp, so that every fragment of
+ * k and v that is read from shared memory is used for two products. There is one buffer for k and
+ * one for v: v is copied while the scores are computed, the next k while the values are summed.
+ * With so little shared memory two blocks run on a multiprocessor and hide each other's waits.
  *
  *   D    keys   shared memory   sums + scores (registers of a thread)   blocks per SM
  *   64   128    48 KiB          64 + 128                                2
  *   96   64     48 KiB          96 + 64                                 2
- *   128  64     64 KiB          128 + 64                                2 (also in 164 KiB)
+ *   128  64     64 KiB          128 + 64                                2 (also with 164 KiB)
  *
- * FLOPs: 4 D per visible pair, and up to a tile's edge of masked ones. Bytes: q and out once, k and
- * v once per 128 queries of every head, from L2 as neighbouring blocks share them: 4 B / (4 * 128)
- * FLOP, far above the ridge. Exponentials are powers of two with log2 e folded into the scale: one
- * multiply-add and one MUFU per pair. What a row summed is rescaled only when its scores outgrow
- * their base by 2^8, which leaves out 128 multiplications of a step's 1100 instructions (d 128, 64
- * keys, 256 products). Not yet measured on a GPU.
+ * FLOPs: 4 D per visible pair, plus masked pairs at the edges of tiles. Bytes: q and out once, k
+ * and v once per 128 queries of every head, mostly from L2, because neighbouring blocks share them:
+ * 4 bytes per 4 * 128 FLOP, so it is compute-bound. exp(x) is computed as 2^(x log2 e) with log2 e
+ * multiplied into the scale: one multiply-add and one MUFU per pair. The sums of a row are rescaled
+ * only when its scores exceed their base by more than 2^8, which saves 128 multiplications of the
+ * 1100 instructions of a step (D 128, 64 keys, 256 products). Not yet measured on a GPU.
  *
  * Used by: attention_forward_{bf16,f16}.cu.   Uses: attention_tiles.
  */
@@ -28,33 +27,33 @@
 
 enum { FORWARD_WARPS = 4, FORWARD_THREADS = FORWARD_WARPS * 32, FORWARD_QUERIES = 128 };
 enum { FORWARD_MT = FORWARD_QUERIES / FORWARD_WARPS / 16 };
-enum { FORWARD_GROWTH = 8 };     /* in powers of two, of scores over a row's base */
-#define FORWARD_NO_BASE (-1e30f) /* below every score; of a row that has seen no key yet */
+enum { FORWARD_GROWTH = 8 };     /* log2 of how far scores may exceed a row's base */
+#define FORWARD_NO_BASE (-1e30f) /* base of a row that has seen no key yet: below every score */
 
-/* Keys of a tile; half of them where slopes and dropout need registers, too. */
+/* Keys per tile; half as many if slopes or dropout need registers, too. */
 template <int D, bool EXTRAS>
 struct forward_tile {
     enum { KEYS = (D == 64 ? 128 : 64) / (EXTRAS ? 2 : 1) };
 };
 
-/* What all threads of a block know alike waits in shared memory, not in everybody's registers. */
+/* Values that all threads of a block share, in shared memory to save registers. */
 struct forward_place {
     struct attention_block block;
     int4 extent; /* of its queries */
     const void *k, *v;
     int key_count;
     const int32_t *keys; /* indices */
-    const int2 *queries;
+    const int2 *queries; /* sights */
 };
 
-/* What the extras need of this thread's rows. */
+/* Values that slopes and dropout need. */
 struct forward_extras {
-    float slope; /* by powers of two */
+    float slope; /* times log2 e */
     uint64_t step_key;
     int head;
 };
 
-/* Rows past the last read the last one's: they are not stored. */
+/* Rows past the last query read the last query; they are not stored. */
 static __device__ __forceinline__ int64_t forward_query(const struct attention *a, int b, int row)
 {
     return (int64_t)b * a->q_len + (row < a->q_len ? row : a->q_len - 1);
@@ -104,7 +103,7 @@ static __device__ __forceinline__ void forward_mask(float score[FORWARD_MT][NT][
         }
 }
 
-/* What is dropped becomes 0; the factor of what stays is left for the end. */
+/* Sets dropped weights to 0; the factor of kept weights is applied at the end. */
 template <int NT>
 static __device__ __forceinline__ void
 forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],
@@ -126,12 +125,12 @@ forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],
                 bool drops[2];
 
                 drops[0] = philox_word(words, (uint32_t)key.x % 4) < a->drop.threshold;
-                if (key.x / 4 != key.y / 4) /* not the usual two of one call */
+                if (key.x / 4 != key.y / 4) /* not in the same call of the generator */
                     words = drop_words(x->step_key, (uint32_t)key.y / 4, index,
                                        (uint32_t)(a->first_head + x->head), sample);
                 drops[1] = philox_word(words, (uint32_t)key.y % 4) < a->drop.threshold;
 #pragma unroll
-                for (int same = 0; same < NT; same++) /* a constant index for the registers */
+                for (int same = 0; same < NT; same++) /* registers need a constant index */
                     if (same == n) {
                         weight[m][same][2 * half] = drops[0] ? 0 : weight[m][same][2 * half];
                         weight[m][same][2 * half + 1] =
@@ -141,10 +140,10 @@ forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],
         }
 }
 
-/* Scores become exp2(factor * (score - base)). A row's base is the largest score of its first keys,
- * and a new one only when scores have outgrown it by so much that powers of two pass 2^8: the sums
- * do not care, in which unit they are, and what the row summed is seldom rescaled. All four lanes
- * of a row see the same; of eight rows of which none does the multiplications are left out. */
+/* Replaces scores by exp2(factor * (score - base)). A row's base is the largest score of its first
+ * keys. It is replaced, and the row's sums are rescaled, only when a result would exceed 2^8: the
+ * final division cancels the base, so it need not be the maximum. The four lanes of a row agree;
+ * the multiplications are skipped if no row of the warp's eight rescales. */
 template <int NT, int DT>
 static __device__ __forceinline__ void
 forward_soften(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
@@ -286,7 +285,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         float score[FORWARD_MT][NT][4];
 
         cp_async_wait<0>();
-        __syncthreads(); /* k is there; nobody reads v any more */
+        __syncthreads(); /* k is complete; v may be overwritten */
         load_tile<T, D, KEYS, FORWARD_THREADS>(v_tile, (const T *)place->v + first_key * a->ldv,
                                                a->ldv, place->key_count - first_key);
         cp_async_commit();
@@ -303,7 +302,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
                              place->block.tile * FORWARD_QUERIES);
         step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->extent);
         cp_async_wait<0>();
-        __syncthreads(); /* v is there; nobody reads k any more */
+        __syncthreads(); /* v is complete; k may be overwritten */
         if (step >= 0)
             load_tile<T, D, KEYS, FORWARD_THREADS>(
                 k_tile, (const T *)place->k + (int64_t)attention_step_tile(step) * KEYS * a->ldk,

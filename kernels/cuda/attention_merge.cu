@@ -1,10 +1,10 @@
-/* attention_merge: what attention over one block of keys adds to that over others.
+/* attention_merge: merges attention over two blocks of keys.
  *
- * Eight lanes share a head of a row: each finds the two factors for itself, then the channels pass
- * by once, 8 per lane at a time. Bytes: R H D of block_out, and 4 more per element for acc in and
- * out (less with `first` or `out`), beside 12 per head and row; nothing is read twice, accesses are
- * of 16 bytes and a head of 64 channels is 128 bytes in a row, so the time is that of a copy.
- * Not yet measured on a GPU. */
+ * Eight lanes share a head of a row: each computes the two factors itself, then reads and writes 8
+ * channels at a time. Bytes: R H D e of block_out, 8 per element for reading and writing acc (less
+ * with `first` or `out`), and 12 per head and row; nothing is read twice. Accesses are of 16 bytes,
+ * a head of 64 channels is 128 contiguous bytes, so it takes the time of a copy. Not yet measured
+ * on a GPU. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/vec.cuh"
 
@@ -14,8 +14,8 @@ struct cuda_factors {
     float old, block, lse;
 };
 
-/* With the larger of the two at m and e = exp(-|difference|): the new one is m + log(1 + e), the
- * factors are 1 / (1 + e) and e / (1 + e), which add up to one. */
+/* With m the larger of the two lse and e = exp(-|difference|), the merged lse is m + log(1 + e);
+ * the factors of the larger and the smaller are 1 / (1 + e) and e / (1 + e). */
 static __device__ struct cuda_factors factors_of(float old, float block)
 {
     struct cuda_factors f = {0, 0, -INFINITY};
@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(THREADS) merge_kernel(struct hd_attenti
     if (lane == 0)
         a.lse[place] = f.lse;
     if (!a.first && !a.out && f.block == 0)
-        return; /* a row that sees nothing of the block stays as it is */
+        return; /* a row that sees no key of the block does not change */
     for (int64_t d = lane * WIDTH; d < a.D; d += LANES * WIDTH) {
         const T *from = (const T *)a.block_out + at * a.D + d;
         float *acc = a.acc + at * a.D + d, x[WIDTH], old[WIDTH];
@@ -113,7 +113,7 @@ extern "C" enum hd_status hd_cuda_attention_merge(struct hd_cuda_stream *cuda,
     if (args->R * args->H == 0)
         return HD_OK;
     if (args->R * args->H > (int64_t)INT32_MAX * (THREADS / LANES))
-        return hd_err(HD_UNSUPPORTED, "attention_merge: %lld rows of %lld heads are too many",
+        return hd_err(HD_UNSUPPORTED, "attention_merge: %lld rows of %lld heads exceed a grid",
                       (long long)args->R, (long long)args->H);
     HD_CUDA_FLOATS(args->dtype, T, return merge_launch<T>(cuda, args));
     return HD_OK;

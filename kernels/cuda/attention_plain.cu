@@ -1,20 +1,19 @@
-/* attention_plain: any encoding, head width and row distance, multiplied in fp32 without tensor
- * cores: attention of fp32 programs, and of the shapes that the tiled kernels do not take.
+/* attention_plain: attention in fp32 without tensor cores, for any dtype, head width and row
+ * distance: for fp32 programs, and for the shapes that the tiled kernels do not support.
  *
- * 256 threads, 16 x 16: a thread has some rows of a tile and every 16th column, of the scores as of
- * the results, which stay in registers. Tiles are widened to fp32 as they are loaded; rows of
- * shared memory are 4 floats longer than the head, so that neighbours read different banks. Loads
- * are not overlapped with products.
+ * 256 threads, 16 x 16: a thread computes some rows and every 16th column of the scores and of the
+ * results, in registers. Tiles are converted to fp32 as they are loaded. Rows in shared memory are
+ * padded by 4 floats against bank conflicts. Loads do not overlap with products.
  *
  *   forward   64 queries x 32 keys, 24 KiB (D 32) to 107 KiB (D 256) of shared memory
  *   dk, dv    32 keys x 32 queries, 26 to 139 KiB
  *   dq        32 queries x 32 keys, 26 to 139 KiB
  *
- * Where a block of the device has less, wide heads are taken by 32 queries forward, by 16 and 16
- * backward; the bits are the same.
+ * If a block of the device has less shared memory, wide heads use tiles of 32 queries forward, and
+ * of 16 queries and keys backward; the results have the same bits.
  *
- * FLOPs as in the tiled kernels, at what shared memory feeds to fp32 units: about 0.75 bytes per
- * FLOP of the scores, a fifth of their peak. Not yet measured on a GPU. */
+ * FLOPs as in the tiled kernels. Limited by shared memory: about 0.75 bytes per FLOP of the scores
+ * allow a fifth of the fp32 peak. Not yet measured on a GPU. */
 #include "kernels/cuda/attention.cuh"
 
 enum { SIDE = 16, THREADS = SIDE * SIDE, ROW_PAD = 4 };
@@ -114,7 +113,7 @@ static __device__ __forceinline__ void add_rows(float out[M][WIDTH / SIDE], cons
     }
 }
 
-/* What the score of a pair is, and whether it is seen. query: row of the sequence. */
+/* The arguments of score_of and stays. */
 struct pairs {
     const struct attention *a;
     const int32_t *keys;
@@ -138,7 +137,8 @@ static __device__ __forceinline__ struct pairs pairs_of(const struct attention *
     return p;
 }
 
-/* -inf for a pair that is not seen. Rows that are only padding see nothing. */
+/* The score of a pair; -inf if it is not visible, as for rows that are padding. query and key: row
+ * numbers in the sequence. */
 static __device__ __forceinline__ float score_of(const struct pairs *p, float product, int query,
                                                  int key)
 {
@@ -153,7 +153,7 @@ static __device__ __forceinline__ float score_of(const struct pairs *p, float pr
     return product;
 }
 
-/* What the weight of a pair is multiplied by; `query` is a row that is there. */
+/* The dropout factor of a pair's weight; `query` must not be padding. */
 static __device__ __forceinline__ float stays(const struct pairs *p, int query, int key)
 {
     const int64_t row = (int64_t)p->b * p->a->q_len + query;
@@ -178,7 +178,7 @@ static __device__ __forceinline__ int64_t key_row(const struct attention *a, int
 
 enum { FORWARD_KEYS = 32, FORWARD_N = FORWARD_KEYS / SIDE, FORWARD_LD = FORWARD_KEYS + 1 };
 
-/* Scores become weights, in shared memory; what the rows summed so far is rescaled. */
+/* Computes weights from scores, in shared memory, and rescales the rows' sums so far. */
 template <int WIDTH, int M>
 static __device__ __forceinline__ void
 soften(const struct pairs *p, float score[M][FORWARD_N], float *weights, float out[M][WIDTH / SIDE],
@@ -247,13 +247,13 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
             key_count - first_key < FORWARD_KEYS ? key_count - first_key : FORWARD_KEYS;
         float score[M][FORWARD_N];
 
-        __syncthreads(); /* nobody reads the last v any more */
+        __syncthreads(); /* the previous v may be overwritten */
         load_rows<FORWARD_KEYS>(tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D,
                                 a->ldk, count, D, a->dtype);
         __syncthreads();
         dot_rows<M, FORWARD_N>(score, q_tile, tile, row, D);
         soften<WIDTH, M>(&pairs, score, weights, out, max, sum, first_query, first_key);
-        __syncthreads(); /* nobody reads k any more */
+        __syncthreads(); /* k may be overwritten */
         load_rows<FORWARD_KEYS>(tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D,
                                 a->ldv, count, D, a->dtype);
         __syncthreads();
@@ -282,7 +282,7 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
 
 /* ---- Backward ---- */
 
-/* TILE: queries, and keys, of a tile. */
+/* TILE: number of queries, and of keys, per tile. */
 
 static __device__ __forceinline__ void put_gradient(const struct attention_backward *f, void *to,
                                                     int64_t at, float value)
@@ -292,8 +292,8 @@ static __device__ __forceinline__ void put_gradient(const struct attention_backw
     put_element(to, at, value, f->grad_dtype);
 }
 
-/* weights[query, key] = p (of dv), dweights = ds, for a tile of each; the query's tiles and the
- * key's lie in shared memory. */
+/* weights[query, key] = p (for dv) and dweights = ds, for one tile of queries and one of keys; all
+ * tiles are in shared memory. */
 template <int TILE>
 static __device__ __forceinline__ void
 differentiate(const struct pairs *p, const float *q_tile, const float *dout_tile,
@@ -335,7 +335,7 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
     float *dout_tile = q_tile + TILE * ld, *weights = dout_tile + TILE * ld;
     float *dweights = weights + TILE * WEIGHTS_LD;
     const struct attention_block block = attention_block_of(a, tiles, a->G);
-    const int tile = tiles - 1 - block.tile, first_key = tile * TILE; /* the first are seen most */
+    const int tile = tiles - 1 - block.tile, first_key = tile * TILE; /* longest block first */
     const int heads = a->H / a->G;
     const int count = a->kv_len - first_key < TILE ? a->kv_len - first_key : TILE;
     const int2 extent = attention_key_extent<TILE>(
@@ -362,7 +362,7 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
 
         step = attention_next_queries<TILE>(&walk, a, block.b, &extent, &head,
                                             (block.head + 1) * heads - 1);
-        __syncthreads(); /* nobody reads the last tiles any more */
+        __syncthreads(); /* the previous tiles may be overwritten */
         load_rows<TILE>(q_tile, a->q, q_at, a->ldq, queries, D, a->dtype);
         load_rows<TILE>(dout_tile, f.dout, dout_at, f.lddo, queries, D, a->dtype);
         __syncthreads();
@@ -421,7 +421,7 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
         const int count = a->kv_len - first_key < TILE ? a->kv_len - first_key : TILE;
 
         step = attention_next_keys<TILE>(&walk, a, block.b, &extent);
-        __syncthreads(); /* nobody reads the last tiles any more */
+        __syncthreads(); /* the previous tiles may be overwritten */
         load_rows<TILE>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D, a->ldk,
                         count, D, a->dtype);
         load_rows<TILE>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D, a->ldv,

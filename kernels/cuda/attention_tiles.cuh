@@ -1,18 +1,17 @@
 /* attention_tiles: tiles of bf16 and fp16 in shared memory, and their products on tensor cores.
  *
- * A tile is rows of D elements in chunks of 16 bytes, whose order within a row depends on the row:
- * the eight rows that one ldmatrix phase reads, and the eight chunks that one phase of a copy
- * writes, then lie in different banks. Two kinds of product are all that attention needs, forward
- * and backward:
+ * A tile is rows of D elements in chunks of 16 bytes. The order of chunks depends on the row
+ * (swizzling), so that the eight rows of an ldmatrix phase, and the eight chunks of a copy phase,
+ * are in different banks. Attention needs two kinds of product, forward and backward:
  *   multiply_rows:     acc[m, n] += a_tile[m, :] . b_tile[n, :]         (scores, dout v^T)
  *   multiply_weights:  acc[m, :] += sum_n weights[m, n] b_tile[n, :]    (sums of values, gradients)
- * The weights of the second are what the first left in registers: the fragment of a sum, rounded,
- * is the fragment of a left factor, so they never pass through shared memory.
+ * The weights of the second product are results of the first in registers: the fragment of a sum,
+ * rounded, is also the fragment of a left factor, so weights do not pass through shared memory.
  *
- * A warp owns 16 * MT rows of the left factor. A fragment of the right one that is loaded once
- * serves MT products. The loop over the channels of multiply_rows is unrolled by as much as leaves
- * no sum spilled (128 of d 128 and 64 scores leave 63 registers for the rest): the assembler then
- * loads the fragments of one step under the products of another.
+ * A warp computes 16 * MT rows of the left factor; each loaded fragment of the right factor is used
+ * for MT products. The channel loop of multiply_rows is unrolled as far as no sum is spilled (with
+ * D 128, 128 sums and 64 scores leave 63 registers): the assembler then overlaps the loads of one
+ * step with the products of another.
  *
  * Used by: attention_forward_tiled.cuh, attention_backward_tiled.cuh.   Uses: ptx.
  */
@@ -22,19 +21,18 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* Chunks are told apart by bits of the address that the row, whose length is a multiple of them,
- * and the tile's bound of 128 bytes leave alone: chunk `step` + `chunk` lies at that of chunk
- * `chunk` with the bits of `step` turned over. So an address is reckoned once, and what follows
- * costs an exclusive or or, for constants beyond those bits, nothing. A row of 96 elements is a
- * line of 128 bytes and a half: rows two apart begin in the same half, hence the other rule. */
+/* The swizzle: tiles are aligned to 128 bytes and rows are a multiple of it (except D 96), so the
+ * low bits of an address select the chunk, and chunk `step` + `chunk` is at the address of `chunk`
+ * XOR the low bits of `step`. So an address is computed once; later ones cost one XOR, or nothing
+ * if `step` is a constant above those bits. A row of 96 elements has 192 bytes: every second row
+ * begins in the middle of 128 bytes, hence the different rule. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_at(unsigned row, unsigned chunk)
 {
     return row * D + (chunk ^ (D % 64 ? row / 2 % 4 : row % 8)) * 8;
 }
 
-/* How far behind element tile_at(row, chunk) chunk `step` more stands: its low bits are turned
- * over, the others added. */
+/* The element of chunk `step` + `chunk` from that of `chunk`: low bits by XOR, others added. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_step(unsigned at, unsigned step)
 {
@@ -50,7 +48,7 @@ static __device__ __forceinline__ shared_at tile_step_of(shared_at at, unsigned 
     return (at ^ (step & LOW) * 16) + (step & ~LOW) * 16;
 }
 
-/* Starts the copy of ROWS rows of distance ld; those from `count` on are zeros. */
+/* Starts an asynchronous copy of ROWS rows of distance ld; rows from `count` on become zeros. */
 template <typename T, int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void load_tile(T *tile, const T *rows, int64_t ld, int count)
 {
@@ -148,8 +146,8 @@ static __device__ __forceinline__ void clear(float (&acc)[MT][NT][4])
                 acc[m][n][i] = 0;
 }
 
-/* Where element i of this thread's part of acc[m][n] stands: a thread has two neighbouring columns
- * of two rows, 8 apart, of every 16 x 8. */
+/* The row (and below, the column) of an element of acc[m][n]: a thread has two neighbouring columns
+ * of two rows, 8 rows apart, of every 16 x 8 fragment. */
 template <int MT>
 static __device__ __forceinline__ int fragment_row(int m, int half)
 {
@@ -162,7 +160,7 @@ static __device__ __forceinline__ int fragment_column(int n)
     return n * 8 + (int)threadIdx.x % 4 * 2;
 }
 
-/* Two neighbours at element `at`, which is even; rows start on 16 bytes. */
+/* Two neighbouring elements at `at`, which is even; rows are aligned to 16 bytes. */
 template <typename T>
 static __device__ __forceinline__ void store_pair(void *to, int64_t at, float low, float high)
 {

@@ -1,4 +1,4 @@
-/* backend: the table of the CUDA plug-in. Opens a device, enqueues launches on its streams. */
+/* backend: the table of the CUDA plug-in: opens a device, enqueues kernels on streams. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,25 +6,26 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* What a person can do about the errors that people meet; others are told as they are. */
+/* Status and hint for the CUDA errors that users meet; other errors get HD_INTERNAL and no hint. */
 static const struct {
     cudaError_t error;
     enum hd_status status;
     const char *hint;
 } errors[] = {
-    {cudaErrorMemoryAllocation, HD_NO_MEMORY, "the device has too little memory left"},
+    {cudaErrorMemoryAllocation, HD_NO_MEMORY, "the device has too little free memory"},
     {cudaErrorInsufficientDriver, HD_UNSUPPORTED,
-     "there is no NVIDIA driver here, or it is older than this CUDA runtime; install a newer one"},
+     "no NVIDIA driver, or it is older than this CUDA runtime; install a newer driver"},
     {cudaErrorNoDevice, HD_UNSUPPORTED,
-     "no GPU is visible; look at nvidia-smi and CUDA_VISIBLE_DEVICES"},
-    {cudaErrorInvalidDevice, HD_INVALID, "there is no such GPU among those that are visible"},
+     "no GPU is visible; check nvidia-smi and CUDA_VISIBLE_DEVICES"},
+    {cudaErrorInvalidDevice, HD_INVALID, "no visible GPU has this number"},
     {cudaErrorNoKernelImageForDevice, HD_UNSUPPORTED,
-     "this plug-in was built without code for such a GPU; build it with its architecture"},
-    {cudaErrorDevicesUnavailable, HD_UNAVAILABLE, "another process has the GPU for itself"},
-    {cudaErrorECCUncorrectable, HD_IO, "the GPU's memory lost bits; take it out of service"},
+     "the plug-in has no code for this GPU; rebuild it with HEDDLE_CUDA_ARCHITECTURES"},
+    {cudaErrorDevicesUnavailable, HD_UNAVAILABLE, "another process uses the GPU exclusively"},
+    {cudaErrorECCUncorrectable, HD_IO,
+     "the GPU's memory has an uncorrectable ECC error; take the GPU out of service"},
     {cudaErrorIllegalAddress, HD_INTERNAL,
-     "a kernel went out of bounds; run with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer to see "
-     "which"},
+     "a kernel accessed memory out of bounds; run with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer "
+     "to see which"},
 };
 
 enum hd_status hd_cuda_check(cudaError_t error, const char *what)
@@ -34,7 +35,7 @@ enum hd_status hd_cuda_check(cudaError_t error, const char *what)
 
     if (error == cudaSuccess)
         return HD_OK;
-    (void)cudaGetLastError(); /* else the next launch would report it once more */
+    (void)cudaGetLastError(); /* else the next launch would report this error again */
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (errors[i].error == error) {
             st = errors[i].status;
@@ -56,7 +57,8 @@ cudaError_t hd_cuda_turn(int device)
 
 enum hd_status hd_cuda_use(int device)
 {
-    return hd_cuda_check(hd_cuda_turn(device), "the device, or what was launched on it before");
+    return hd_cuda_check(hd_cuda_turn(device),
+                         "an earlier launch failed, or the device cannot be used");
 }
 
 cudaError_t hd_cuda_widen(struct hd_backend *cuda, const void *kernel)
@@ -111,7 +113,7 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
     return HD_OK;
 }
 
-/* Without a device to look at the traits have no multiprocessors; open says why. */
+/* On failure the traits have no multiprocessors; open then reports the reason. */
 static void describe(const struct hd_backend_options *options, struct hd_traits *ret_traits)
 {
     (void)look_at(options, ret_traits);
@@ -121,7 +123,7 @@ static void close_cuda(struct hd_backend *cuda)
 {
     if (!cuda)
         return;
-    (void)cudaSetDevice(cuda->device); /* and the story of what failed stays */
+    (void)cudaSetDevice(cuda->device); /* not hd_cuda_use: keep the error message */
     hd_cuda_gemm_close(cuda->gemm);
     hd_cuda_staging_free(cuda->staging);
     free(cuda);
@@ -141,7 +143,7 @@ static enum hd_status ask_for_sizes(struct hd_backend *cuda)
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !st; i++)
         st = hd_cuda_check(cudaDeviceGetAttribute(sizes[i].ret, sizes[i].attribute, cuda->device),
-                           "cannot ask how much memory the multiprocessors have");
+                           "cannot read the sizes of the device's cache and shared memory");
     return st;
 }
 
@@ -188,12 +190,12 @@ static enum hd_status stream_open(struct hd_backend *cuda, enum hd_stream_purpos
     st = hd_cuda_use(cuda->device);
     if (!st)
         st = hd_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-                           "cannot ask for priorities");
+                           "cannot read the range of stream priorities");
     if (!st)
         st = hd_cuda_check(
             cudaStreamCreateWithPriority(&s->handle, cudaStreamNonBlocking,
                                          purpose == HD_STREAM_FOR_COMM ? greatest : least),
-            "cannot open a stream");
+            "cannot create a stream");
     if (st) {
         free(s);
         return st;
@@ -230,8 +232,8 @@ static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, co
     case HD_KERNEL_COUNT:
         break;
     }
-    return hd_err(HD_INTERNAL, "the cuda backend was asked for kernel %d of %d", (int)kernel,
-                  (int)HD_KERNEL_COUNT);
+    return hd_err(HD_INTERNAL, "the cuda backend has no kernel number %d; the numbers end at %d",
+                  (int)kernel, (int)HD_KERNEL_COUNT - 1);
 }
 
 static enum hd_status synchronize(struct hd_stream *stream)
@@ -293,7 +295,7 @@ static struct hd_backend_table table = {
     .computed_by = computed_by,
 };
 
-static void hash_table(void) /* the one field that is not a constant expression */
+static void hash_table(void) /* this field is not a constant expression */
 {
     table.kernel_list_hash = hd_kernel_list_hash();
 }

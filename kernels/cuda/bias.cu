@@ -1,4 +1,4 @@
-/* bias: added to rows, and its gradient, a sum over rows.
+/* bias: adds a bias to rows; its gradient, a sum over rows.
  *
  * Bytes: 2 R N e forward, R N e backward and the partial sums (row_sums.cuh). Not measured on a GPU
  * yet. */
@@ -29,7 +29,7 @@ struct bias_forward {
     template <int V>
     __device__ void store(const in<V> &x, int64_t r, int64_t c) const
     {
-        const pack<T, V> b = pack_load<V>(bias + c); /* from the first-level cache */
+        const pack<T, V> b = pack_load<V>(bias + c); /* mostly from the L1 cache */
         pack<T, V> y;
 
 #pragma unroll

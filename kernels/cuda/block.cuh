@@ -1,12 +1,12 @@
-/* block: sums, extremes and running sums over all threads of a block, in an order that depends on
- * the number of threads alone.
+/* block: sums, maxima and prefix sums over all threads of a block, in an order that depends only on
+ * the number of threads.
  *
- * Lanes of a warp are joined in a butterfly, warps then in ascending order by every thread itself,
- * so that all threads get the same bits and two launches get them, too.
+ * Lanes of a warp are reduced by a butterfly of shuffles; then every thread adds the results of the
+ * warps in ascending order. So all threads get the same bits, in every launch.
  *
  * Used by: cross_entropy, embedding, head_norm, moe_route, moe_rows, norm, step.   Uses: device.
- * Threads: every thread of a block calls, whole warps at a time; `shared` has room for BLOCK_WARPS
- * values and may be used again at once.
+ * Threads: all threads of a block must call; `shared` has BLOCK_WARPS values and may be reused by
+ * the next call at once.
  */
 #ifndef HD_KERNELS_CUDA_BLOCK_CUH
 #define HD_KERNELS_CUDA_BLOCK_CUH
@@ -24,7 +24,7 @@ static __device__ __forceinline__ T warp_add(T x)
     return x;
 }
 
-/* Over `lanes` neighbours in a warp, a power of two. */
+/* The sum over `lanes` neighbouring lanes of a warp; lanes is a power of two. */
 static __device__ __forceinline__ float lanes_add(float x, int lanes)
 {
     for (int distance = lanes / 2; distance > 0; distance /= 2)

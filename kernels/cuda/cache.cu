@@ -1,11 +1,11 @@
-/* cache: new rows behind those that are filled.
+/* cache: appends new rows to a key/value cache.
  *
- * Bytes: 2 B new_rows N e. The filled length is read on the device. Not measured on a GPU yet. */
+ * Bytes: 2 B new_rows N e. Reads `filled` on the device. Not measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
 
-/* Row r of all new ones is row r % new_rows of sequence r / new_rows. Elements of E bytes are
- * copied as they are, an E for each encoding's size. */
+/* New row r is row r % new_rows of sequence r / new_rows. E is an integer type of the dtype's size;
+ * elements are copied bit by bit. */
 template <typename E>
 struct cuda_append {
     static constexpr int UNROLL = 4;
@@ -19,7 +19,7 @@ struct cuda_append {
     int64_t *overflow;
     int64_t B, cache_rows, new_rows, ldi, ldc;
 
-    /* Rows that are filled; a length that nothing can be right with counts as full. */
+    /* Number of filled rows; an invalid number counts as a full cache. */
     __device__ int64_t begin() const
     {
         const int64_t n = *filled;
@@ -69,7 +69,7 @@ extern "C" enum hd_status hd_cuda_cache_append(struct hd_cuda_stream *s,
     case 4:
         return append_as<uint32_t>(s, a);
     default:
-        return hd_err(HD_UNSUPPORTED, "cache_append: cuda has no kernel for %s",
+        return hd_err(HD_UNSUPPORTED, "cache_append: the cuda backend has no kernel for %s",
                       hd_dtype_name(a->dtype));
     }
 }

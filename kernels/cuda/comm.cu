@@ -1,10 +1,10 @@
-/* comm: what collectives between ranks on one device are made of, and the sums of those between
- * devices (kernels.h, hd_combine_args and hd_exchange_rows_args).
+/* comm: combine and exchange_rows (see hd_combine_args and hd_exchange_rows_args in kernels.h), for
+ * collectives between ranks on one device, and for the sums of collectives between devices.
  *
- * combine reads every input and writes every output once: (ins + outs) * count elements. Where all
- * of them lie on bounds of 16 bytes a thread moves 16 bytes at a time and has the loads of four
- * inputs in flight; the sum of an element is one thread's, so the order of the inputs is the order
- * of the additions, whatever the grid, and an output may be an input. */
+ * combine reads every input and writes every output once: (ins + outs) * count elements. If all
+ * buffers are aligned to 16 bytes, a thread moves 16 bytes at a time and has the loads of four
+ * inputs in flight. One thread sums an element, in the order of the inputs, so the result does not
+ * depend on the grid, and an output may be an input. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/vec.cuh"
 
@@ -16,9 +16,9 @@ struct operands {
     int outs, ins;
 };
 
-/* How elements of a type are added: in `wide`. */
+/* Elements of type T are added in the type `wide`. */
 template <typename T>
-struct lane { /* the short floats, and fp32 */
+struct lane { /* bf16, f16 and fp32 */
     using wide = float;
     static __device__ __forceinline__ wide load(T x)
     {
@@ -69,7 +69,7 @@ __device__ __forceinline__ typename lane<T>::wide join(typename lane<T>::wide a,
                                                        typename lane<T>::wide b)
 {
     if (MAX)
-        return b > a || b != b ? b : a; /* once NaN, no b is larger: it stays */
+        return b > a || b != b ? b : a; /* NaN if a or b is NaN */
     return lane<T>::add(a, b);
 }
 
@@ -89,7 +89,7 @@ __global__ void combine_kernel(struct operands p, int64_t count)
     }
 }
 
-/* Of floats, 16 bytes a time; count is a multiple of them. */
+/* combine for float types, 16 bytes at a time; count is a multiple of the elements in 16 bytes. */
 template <typename T, bool MAX>
 __global__ void combine_vec_kernel(struct operands p, int64_t count)
 {
@@ -131,7 +131,7 @@ static bool all_on_bounds(const struct operands *p)
     return bits % 16 == 0;
 }
 
-/* The rest of an operand behind `done` elements of T. */
+/* The operands without their first `done` elements of T. */
 template <typename T>
 static struct operands behind(struct operands p, int64_t done)
 {
@@ -181,7 +181,7 @@ static enum hd_status combine(struct hd_cuda_stream *s, const struct operands &p
         break;
     }
     HD_CUDA_FLOATS(dtype, T, return combine_floats<T, MAX>(s, p, count));
-    return HD_OK; /* every dtype has returned */
+    return HD_OK; /* not reached */
 }
 
 extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
@@ -203,11 +203,11 @@ extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
                      : combine<false>(s, p, args->count, args->dtype);
 }
 
-/* ---- rows by counts that are on the device ---- */
+/* ---- exchange_rows: the counts are in device memory ---- */
 
 enum { EXCHANGE_UNROLL = 4 };
 
-/* By `lanes` threads side by side, each with several units in flight. */
+/* Copies one row with `lanes` neighbouring threads, each with several units in flight. */
 template <typename U>
 static __device__ __forceinline__ void copy_row(U *out, const U *from, int64_t units, int lane,
                                                 int lanes)
@@ -226,9 +226,8 @@ static __device__ __forceinline__ void copy_row(U *out, const U *from, int64_t u
     }
 }
 
-/* Every block works out the same bounds and places from the counts, members^2 of them; then `lanes`
- * threads, a warp or a part of one, copy a row in units of 1, 4 or 16 bytes: each row is read and
- * written once. Where a row comes from is found once for each row. */
+/* Every block computes the same offsets from the members^2 counts; then `lanes` threads (a warp or
+ * a part of one) copy a row in units U of 1, 4 or 16 bytes: each row is read and written once. */
 template <typename U>
 __global__ void exchange_rows_kernel(struct hd_exchange_rows_args a, int lanes)
 {
@@ -239,7 +238,7 @@ __global__ void exchange_rows_kernel(struct hd_exchange_rows_args a, int lanes)
     HD_SHARED(int64_t, from_row, HD_COMBINE_MAX);
     HD_SHARED(int64_t, to_row, HD_COMBINE_MAX + 1);
     bool bad = false;
-    int m = 0; /* where the row of this thread comes from; rows grow */
+    int m = 0; /* the member that sends this thread's row; it never decreases */
 
     for (int i = t; i < P * P; i += static_cast<int>(blockDim.x)) {
         counts[i] = a.send_counts[i / P][i % P];
@@ -289,7 +288,7 @@ static enum hd_status exchange_by(struct hd_cuda_stream *s,
 
     while (lanes < 32 && lanes < units)
         lanes *= 2;
-    /* the counts are looked at in any case */
+    /* launched even without rows: the counts must be checked */
     return HD_LAUNCH(s, exchange_rows_kernel<U>, grid_for(s, rows ? rows * lanes : 1),
                      dim3(THREADS), 0, *args, lanes);
 }

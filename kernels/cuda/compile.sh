@@ -1,7 +1,6 @@
 #!/bin/sh
-# compile.sh COMMAND...   Runs nvcc with -Xptxas -v and keeps the assembler's report of every kernel
-# (registers, stack, spills) as OBJECT.ptxas, which a test reads; what is left on the terminal is what
-# a person should see.
+# compile.sh COMMAND...   Runs nvcc (COMMAND has -Xptxas -v) and saves the assembler's report of every
+# kernel (registers, stack, spills) as OBJECT.ptxas, which a test reads. Prints only the other output.
 object=
 last=
 for word; do

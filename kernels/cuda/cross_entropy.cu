@@ -1,19 +1,19 @@
-/* cross_entropy: softmax cross-entropy of rows of logits, its gradient in place, and the shares of
- * a vocabulary that several ranks hold.
+/* cross_entropy: softmax cross-entropy of rows of logits and its gradient, which may be in place;
+ * also for a vocabulary that is sharded over ranks.
  *
- * A block takes a row. The first pass reads it once, keeps a maximum and a sum of exponentials per
- * thread, rescaled as the maximum grows, and leaves the row in shared memory; the second computes
- * the gradient from there. So R V e bytes are read and R Vp e written, which is the floor. A row
- * that does not fit (two blocks share a multiprocessor: 112 KB on compute capability 9.0, 57k
- * logits of bf16) reads what is left over from the L2 cache once more: 152k logits of bf16 have 63%
- * of the row there, 50 MB for all rows that are on the device at a time. Two exponentials per logit
- * are some 40% of what the special function units do in the time of the bytes (bf16). Rows begin
- * where they begin: packs of 16 bytes are cut from the memory, not from the row, so that 50257
- * columns go as fast as 50304; the row's ends are taken one by one.
+ * One block per row. The first pass reads the row, keeps a running maximum and a sum of
+ * exponentials per thread, and stores the row in shared memory; the second pass computes the
+ * gradient from there. So R V e bytes are read and R Vp e written, which is the minimum. The part
+ * of a row that does not fit into shared memory (with two blocks per multiprocessor: 112 KB on
+ * compute capability 9.0, 57k bf16 logits) is read again, from L2: of 152k bf16 logits that is 63%
+ * of the row, 50 MB for all rows on the device at a time. Two exponentials per logit use some 40%
+ * of the special function units in the time of the bytes (bf16). Packs of 16 bytes are aligned in
+ * memory, not relative to the row, so 50257 columns are as fast as 50304; the row's ends are
+ * processed element by element.
  *
- * Orders: a thread adds its packs in ascending order, threads as block.cuh says; losses are added
- * in double, those of rows t, t + 1024, ... per thread, then the threads. The same shape gives the
- * same bits. The row kernels read the step block; only the one that adds the losses writes it.
+ * Order of additions: a thread adds its packs in ascending order, threads as in block.cuh; losses
+ * are added in double, those of rows t, t + 1024, ... per thread, then over threads. The same shape
+ * gives the same bits. The row kernels read the step block; only add_losses writes it.
  *
  * Not measured on a GPU yet. */
 #include "kernels/cuda/block.cuh"
@@ -21,8 +21,8 @@
 
 enum { ROW_THREADS = 512, ROW_RESIDENT = 2, ROW_UNROLL = 3, LOSS_THREADS = 1024 };
 
-/* exp, by the special function unit where logits are short: its error, some |x| 2^-23 of the
- * result, is far below what their encoding leaves open. */
+/* exp; the fast version for bf16 and f16 logits: its relative error, some |x| 2^-23, is far below
+ * their rounding. */
 template <typename T>
 static __device__ __forceinline__ float exp_of(float x)
 {
@@ -35,13 +35,12 @@ __device__ __forceinline__ float exp_of<float>(float x)
     return expf(x);
 }
 
-/* A row in packs of V elements that stand on their bounds in memory: element `shift` of the first
- * pack is column 0. */
+/* A row in aligned packs of V elements: column 0 is element `shift` of the first pack. */
 template <typename T, int V>
 struct row {
-    T *at;       /* column -shift, on a bound of a pack */
+    T *at;       /* column -shift, aligned to a pack */
     int shift;   /* < V */
-    int64_t end; /* element behind the last, counted from `at` */
+    int64_t end; /* one past the last element, relative to `at` */
 
     __device__ row(T *first, int64_t columns)
         : shift((int)(reinterpret_cast<uintptr_t>(first) / sizeof(T) % V))
@@ -63,7 +62,7 @@ struct row {
     }
 };
 
-/* The elements of the row from i on, a bound of a pack; minus infinity where it has none. */
+/* The pack at element i of the row (a multiple of V); -infinity for elements outside the row. */
 template <typename T, int V>
 static __device__ __forceinline__ pack<T, V> row_load(const struct row<const T, V> &row, int64_t i)
 {
@@ -91,12 +90,12 @@ static __device__ __forceinline__ void row_store(const struct row<T, V> &row, in
             row.at[i + j] = x.at[j];
 }
 
-/* sum of exp(x - max); nothing yet: -infinity, 0 */
+/* A running maximum and sum of exp(x - max); initially -infinity and 0. */
 struct softmax {
     float max, sum;
 };
 
-static __device__ __forceinline__ float finite_max(float max) /* to subtract: -inf - -inf is NaN */
+static __device__ __forceinline__ float finite_max(float max) /* because -inf - -inf is NaN */
 {
     return max == -INFINITY ? 0.0f : max;
 }
@@ -117,7 +116,7 @@ static __device__ __forceinline__ void softmax_add(struct softmax *s, const pack
     s->max = max;
 }
 
-/* Of the block. */
+/* The softmax over all threads of the block. */
 template <typename T>
 static __device__ __forceinline__ struct softmax softmax_join(struct softmax s, float *shared)
 {
@@ -139,8 +138,8 @@ static __device__ __forceinline__ struct softmax softmax_join(struct softmax s, 
     return s;
 }
 
-/* A pack as one word. Loaded so it is not taken apart before it is needed, and the next loads are
- * under way; row_load, which puts a row's ends together, waits for each. */
+/* A pack as one word: it is not unpacked before it is needed, so several loads can be in flight
+ * (row_load waits for each load). */
 template <typename T, int W>
 struct raw_pack {
     using word = typename pack_word<sizeof(pack<T, W>)>::type;
@@ -159,7 +158,7 @@ struct raw_pack {
     }
 };
 
-/* Of the V columns; packs below `kept` are left in `cache`. */
+/* The softmax over the row's columns; packs below `kept` are stored in `cache`. */
 template <typename T, int W>
 static __device__ __forceinline__ struct softmax
 softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, float *shared)
@@ -188,8 +187,8 @@ softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, 
     return softmax_join<T>(s, shared);
 }
 
-/* What turns a row of logits into its gradient: factor * exp(x - max), less `target_less` at the
- * target; 0 from column V on. */
+/* The gradient of a row of logits is factor * exp(x - max), minus `target_less` at the target; 0
+ * from column V on. */
 struct gradient {
     float max, factor, target_less;
     int64_t target; /* column, or negative */
@@ -218,8 +217,7 @@ static __device__ __forceinline__ pack<T, W> gradient_of(const struct gradient &
     return d;
 }
 
-/* A thread writes the packs that it reads: out may be inp. Both begin at the same place in a pack.
- */
+/* A thread writes the packs that it reads, so out may be inp. Both have the same `shift`. */
 template <typename T, int W>
 static __device__ __forceinline__ void
 gradient_row(const struct row<T, W> &out, const struct row<const T, W> &inp,
@@ -265,8 +263,7 @@ static __device__ __forceinline__ void zero_row(const struct row<T, W> &out)
         row_store(out, i * W, zero);
 }
 
-/* ---- Losses: of rows that count; minus infinity, which no loss is, for a target that is nobody's
- * ---- */
+/* ---- Losses, of rows that are not masked; -infinity marks a target outside the vocabulary ---- */
 
 static __global__ void __launch_bounds__(LOSS_THREADS)
     add_losses(struct hd_step_block *block, const double *losses, const int32_t *target, int64_t R)
@@ -309,7 +306,7 @@ static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step
 
 /* ---- Launching ---- */
 
-/* Threads for a row of so many packs. */
+/* Number of threads for a row of `packs` packs. */
 static dim3 row_threads(int64_t packs)
 {
     const int64_t threads = divide_up(divide_up(packs, ROW_UNROLL), 32) * 32;
@@ -317,9 +314,8 @@ static dim3 row_threads(int64_t packs)
     return dim3((unsigned)(threads < ROW_THREADS ? threads : (int64_t)ROW_THREADS));
 }
 
-/* Shared memory that a block may keep a row in where ROW_RESIDENT of them share a multiprocessor:
- * 112 KB on an H100, 80 on an A100, 48 on an L4. A block loses 1 KB to the system and a little to
- * its static arrays. */
+/* Shared memory per block for a row, if ROW_RESIDENT blocks run on a multiprocessor: 112 KB on an
+ * H100, 80 on an A100, 48 on an L4. The system takes 1 KB per block, static arrays some more. */
 static int64_t cache_bytes_max(const struct hd_backend *cuda)
 {
     const int64_t bytes = cuda->shared_bytes_all / ROW_RESIDENT - 2 * 1024;
@@ -327,7 +323,7 @@ static int64_t cache_bytes_max(const struct hd_backend *cuda)
     return bytes < cuda->shared_bytes - 1024 ? bytes : cuda->shared_bytes - 1024;
 }
 
-/* Whether packs cut from the memory serve both rows: they begin at the same places in them. */
+/* True if rows of a and b have the same `shift`, so that aligned packs fit both. */
 template <typename T>
 static bool rows_are_packs(const void *a, const void *b)
 {
@@ -354,7 +350,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
 
     if (target < 0 || target >= a.V) {
         if (threadIdx.x == 0)
-            losses[r] = -INFINITY; /* masked ones are not looked at */
+            losses[r] = -INFINITY; /* not used for masked rows */
         if (a.dlogits)
             zero_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp));
         return;
@@ -378,7 +374,7 @@ template <typename T, int W>
 static enum hd_status cross_entropy_launch(struct hd_cuda_stream *s,
                                            const struct hd_cross_entropy_args *a)
 {
-    const int64_t packs = divide_up(a->V, W) + 1; /* wherever the row begins in its first one */
+    const int64_t packs = divide_up(a->V, W) + 1; /* maximum, for any `shift` */
     const int64_t room = cache_bytes_max(s->cuda) / (int64_t)sizeof(pack<T, W>);
     const int64_t kept = !a->dlogits ? 0 : packs < room ? packs : room;
 
@@ -435,7 +431,7 @@ extern "C" enum hd_status hd_cuda_cross_entropy_stats(struct hd_cuda_stream *s,
     });
 }
 
-/* Every thread joins the few numbers of the ranks by itself. */
+/* Every thread combines the stats of the ranks itself. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     shared_rows(struct hd_cross_entropy_shared_args a)

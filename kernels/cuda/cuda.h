@@ -1,9 +1,9 @@
-/* cuda: what the files of the CUDA plug-in share.
+/* cuda: declarations that the files of the CUDA plug-in share.
  *
- * Kernels and the functions that launch them are C++ (*.cu, one stem per op as in kernels/cpu and
- * kernels/costs); everything else is C. A launching function enqueues on its stream and returns; it
- * allocates nothing, waits for nothing and reads no device memory. The same sources are compiled
- * for the host against an emulator of the device (tests/cudasim).
+ * Kernels and the functions that launch them are C++ (*.cu, with the same file names as in
+ * kernels/cpu and kernels/costs); everything else is C. A launching function enqueues on its stream
+ * and returns; it does not allocate, wait or read device memory. The same sources are also compiled
+ * for the host, against an emulator of the device (tests/cudasim).
  *
  * Used by: kernels/cuda only.   Uses: base, kernels.h, costs (scratch layouts), the CUDA runtime.
  * Threads: a backend and its streams belong to one thread; several backends may share a device.
@@ -25,22 +25,23 @@ struct hd_cuda_staging; /* cuda/memory.c */
 struct hd_cuda_reservation;
 
 enum {
-    HD_CUDA_SHARED_ANYWAY = 16 * 1024, /* dynamic shared memory that every kernel may have, beside
-                                          its static arrays: the default is 48 KB for both */
-    HD_CUDA_WIDE_MAX = 256             /* kernels of one backend that want more */
+    HD_CUDA_SHARED_ANYWAY = 16 * 1024, /* dynamic shared memory that a kernel may use without
+                                          hd_cuda_widen; CUDA's default limit, 48 KB, includes
+                                          static arrays */
+    HD_CUDA_WIDE_MAX = 256             /* remembered kernels per backend that need more */
 };
 
 struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     int device;
-    int l2_bytes;                    /* of the second-level cache, which all blocks share */
-    int shared_bytes;                /* that a block may have, static arrays included, */
-    int shared_bytes_all;            /* and all blocks of a multiprocessor, 1 KB each lost */
-    struct hd_cuda_gemm *gemm;       /* cuBLASLt: handle and choices by shape; NULL: own code */
-    struct hd_cuda_staging *staging; /* pinned memory that write and read go through */
+    int l2_bytes;                    /* size of the L2 cache */
+    int shared_bytes;                /* max. shared memory of a block, with static arrays */
+    int shared_bytes_all;            /* shared memory of a multiprocessor; each block costs 1 KB */
+    struct hd_cuda_gemm *gemm;       /* cuBLASLt handle and cache; NULL: own code only */
+    struct hd_cuda_staging *staging; /* pinned host memory for write and read */
     struct hd_cuda_reservation *reservations;
-    const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has seen */
+    const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has already widened */
     int wide_count;
 };
 
@@ -53,19 +54,19 @@ struct hd_cuda_stream {
 /* The plug-in's table. */
 const struct hd_backend_table *hd_backend_cuda(void);
 
-/* HD_OK, or the runtime's error as a status, its story `what`: ... */
+/* HD_OK, or the CUDA error as a status with the message "WHAT: error name: error text; hint". */
 enum hd_status hd_cuda_check(cudaError_t error, const char *what);
 
-/* Makes `device` the calling thread's, where launches, new events and memory go. Like any call of
- * the runtime, it may be the first to report what a launch did: hd_cuda_turn is for those who wait
- * for launches, and whose story is then HD_CUDA_LAUNCHED_FAILED. */
+/* Both make `device` the calling thread's current device. Like every CUDA call they may report the
+ * error of an earlier launch. hd_cuda_use converts an error to a status. hd_cuda_turn returns it:
+ * functions that wait for launches report it with HD_CUDA_LAUNCHED_FAILED. */
 enum hd_status hd_cuda_use(int device);
 cudaError_t hd_cuda_turn(int device);
-#define HD_CUDA_LAUNCHED_FAILED "what was launched on the device failed"
+#define HD_CUDA_LAUNCHED_FAILED "a kernel or copy on the device failed"
 
-/* From now on `kernel` may have all the dynamic shared memory that a block can have. Asked once per
- * backend and kernel; every backend asks for the same, so that none takes from another on the same
- * device what it was given. cuda: NULL is fine (tests), nothing is remembered then. */
+/* Allows `kernel` the maximum of dynamic shared memory of a block. Called before each launch that
+ * needs it; done once per backend and kernel. All backends set the same maximum, so backends on the
+ * same device do not disturb each other. cuda: may be NULL (tests): then it is done each time. */
 cudaError_t hd_cuda_widen(struct hd_backend *cuda, const void *kernel);
 
 /* cuda/memory.c: memory, bytes in and out, events. */
@@ -85,13 +86,13 @@ void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes); /* with its v
 enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_gemm **ret_gemm);
 void hd_cuda_gemm_close(struct hd_cuda_gemm *gemm);
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args);
-/* Whether the library computes such a product, with all that stands behind it. */
+/* *ret_taken: true if the library computes this GEMM including its bias, epilogue and dbias. */
 enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                   bool *ret_taken);
-/* cuda/gemm_own.cu: every product, without a library. */
+/* cuda/gemm_own.cu: every GEMM, without a library. */
 enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
 
-/* cuda/peak.c: operations per second that the device is sold with; `name` as the runtime has it. */
+/* cuda/peak.c: peak operations per second; `name` is the device name of the CUDA runtime. */
 double hd_cuda_peak(const char *name, int capability, int multiprocessors, double clock_hz,
                     enum hd_dtype dtype, bool tf32);
 

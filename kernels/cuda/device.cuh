@@ -1,5 +1,5 @@
-/* device: what every kernel file includes first, so that one source is CUDA to nvcc and C++ to the
- * host compiler, which runs it on the emulator of tests/cudasim (HD_CUDASIM).
+/* device: every kernel file includes this first. It makes one source compile as CUDA with nvcc, and
+ * as C++ with the host compiler for the emulator of tests/cudasim (HD_CUDASIM).
  *
  *     template <typename T>
  *     __global__ void scale_kernel(T *out, const T *inp, float factor, int64_t n)
@@ -12,17 +12,18 @@
  *             out[i] = from_float<T>(to_float(inp[i]) * factor);
  *     }
  *
- *     extern "C" enum hd_status hd_cuda_scale(struct hd_cuda_stream *s, const struct hd_scale_args
- * *a)
+ *     extern "C" enum hd_status hd_cuda_scale(struct hd_cuda_stream *s,
+ *                                             const struct hd_scale_args *a)
  *     {
  *         if (a->n == 0)
- *             return HD_OK;                                        // no launch of no blocks
+ *             return HD_OK;                                        // a grid may not be empty
  *         HD_CUDA_FLOATS(a->dtype, T,
- *                        return HD_LAUNCH(s, scale_kernel<T>, dim3((a->n + 255) / 256), dim3(256),
- * 0, (T *)a->out, (const T *)a->inp, a->factor, a->n));
+ *                        return HD_LAUNCH(s, scale_kernel<T>, dim3((a->n + 255) / 256),
+ *                                         dim3(256), 0, (T *)a->out, (const T *)a->inp,
+ *                                         a->factor, a->n));
  *     }
  *
- * Write neither <<<>>> nor __shared__ nor asm: the emulator has what tests/cudasim/README.md lists.
+ * Do not use <<<>>>, __shared__ or asm; tests/cudasim/README.md lists what the emulator supports.
  *
  * Used by: the files *.cu of kernels/cuda.   Uses: cuda.h, the toolkit or the emulator.
  * Threads: HD_LAUNCH enqueues on the stream of the calling thread's backend.
@@ -43,9 +44,9 @@ using f16 = __half;
 
 /* ---- Shared memory ---- */
 
-/* HD_SHARED(type, name, count): type name[count], of the block, on a bound of 128 bytes; count is a
- * constant. HD_SHARED_DYNAMIC(type, name): type *name, the shared_bytes of the launch; every use in
- * a kernel names the same bytes. */
+/* HD_SHARED(type, name, count): a shared array type name[count], aligned to 128 bytes; count is a
+ * constant. HD_SHARED_DYNAMIC(type, name): type *name, the dynamic shared memory of the launch;
+ * every use in a kernel refers to the same bytes. */
 #ifdef HD_CUDASIM
 #define HD_SHARED(type, name, count)                                                \
     static struct hd_cudasim_shared_site name##_site = {#name, __FILE__, __LINE__}; \
@@ -61,10 +62,10 @@ using f16 = __half;
 
 /* ---- Launching ---- */
 
-/* enum hd_status HD_LAUNCH(stream, kernel, grid, block, shared_bytes, args...): runs
- * kernel(args...) on grid x block threads, in order on the stream; arguments convert as in a call.
- * A kernel whose name has a comma stands in parentheses. Much dynamic shared memory is asked
- * for here. A grid without blocks is an error. */
+/* enum hd_status HD_LAUNCH(stream, kernel, grid, block, shared_bytes, args...): enqueues
+ * kernel(args...) with grid x block threads on the stream; arguments convert as in a call. Write a
+ * kernel whose name has a comma in parentheses. Calls hd_cuda_widen if needed. A grid without
+ * blocks is an error. */
 #define HD_LAUNCH(stream, kernel, grid, block, shared_bytes, ...) \
     hd_cuda_launch((stream), #kernel, kernel, (grid), (block), (shared_bytes), ##__VA_ARGS__)
 
@@ -114,7 +115,7 @@ static enum hd_status hd_cuda_launch(struct hd_cuda_stream *stream, const char *
 #endif
     if (error == cudaSuccess)
         return HD_OK;
-    (void)cudaGetLastError(); /* told here, so that no later call is blamed for it */
+    (void)cudaGetLastError(); /* reported here; a later call must not report it again */
     return hd_err(HD_INTERNAL,
                   "cannot launch %s on (%u,%u,%u) blocks of (%u,%u,%u) threads with %zu bytes of "
                   "shared memory: %s",
@@ -122,31 +123,31 @@ static enum hd_status hd_cuda_launch(struct hd_cuda_stream *stream, const char *
                   cudaGetErrorString(error));
 }
 
-/* HD_CUDA_FLOATS(dtype, T, statement): the statement with T = float, bf16 or f16 as dtype says; in
- * a function that returns a status, which is HD_UNSUPPORTED for another dtype. */
-#define HD_CUDA_FLOATS(dtype, T, ...)                                            \
-    switch (dtype) {                                                             \
-    case HD_F32: {                                                               \
-        using T = float;                                                         \
-        __VA_ARGS__;                                                             \
-        break;                                                                   \
-    }                                                                            \
-    case HD_BF16: {                                                              \
-        using T = bf16;                                                          \
-        __VA_ARGS__;                                                             \
-        break;                                                                   \
-    }                                                                            \
-    case HD_F16: {                                                               \
-        using T = f16;                                                           \
-        __VA_ARGS__;                                                             \
-        break;                                                                   \
-    }                                                                            \
-    default:                                                                     \
-        return hd_err(HD_UNSUPPORTED, "%s: cuda has no kernel for %s", __func__, \
-                      hd_dtype_name(dtype));                                     \
+/* HD_CUDA_FLOATS(dtype, T, statement): runs the statement with T = float, bf16 or f16 depending on
+ * dtype. For use in functions that return a status: HD_UNSUPPORTED for any other dtype. */
+#define HD_CUDA_FLOATS(dtype, T, ...)                                                        \
+    switch (dtype) {                                                                         \
+    case HD_F32: {                                                                           \
+        using T = float;                                                                     \
+        __VA_ARGS__;                                                                         \
+        break;                                                                               \
+    }                                                                                        \
+    case HD_BF16: {                                                                          \
+        using T = bf16;                                                                      \
+        __VA_ARGS__;                                                                         \
+        break;                                                                               \
+    }                                                                                        \
+    case HD_F16: {                                                                           \
+        using T = f16;                                                                       \
+        __VA_ARGS__;                                                                         \
+        break;                                                                               \
+    }                                                                                        \
+    default:                                                                                 \
+        return hd_err(HD_UNSUPPORTED, "%s: the cuda backend has no kernel for %s", __func__, \
+                      hd_dtype_name(dtype));                                                 \
     }
 
-/* ---- Conversions: to fp32 exactly, from fp32 to the nearest, ties to even ---- */
+/* ---- Conversions: to fp32 (exact), and from fp32, rounding to nearest even ---- */
 
 __device__ __forceinline__ float to_float(float x)
 {
@@ -200,7 +201,7 @@ __device__ __forceinline__ f16 from_float<f16>(float x)
 #endif
 }
 
-/* Two elements in one register, as mma's fragments have them: low in the lower half. */
+/* Two elements in one register, as in mma fragments: low in the lower half. */
 template <typename T>
 __device__ __forceinline__ uint32_t pack_two(float low, float high);
 

@@ -1,8 +1,8 @@
-/* element: add, cast and zero over flat tensors, copies of columns.
+/* element: add, cast and zero on flat tensors; copy_columns on matrices.
  *
- * Bytes: every element that is named crosses memory once, in packs of 16 bytes where addresses and
- * distances allow: add 3 N e, cast N (e + e'), copy_columns R N (e + e'), zero its size. There is
- * next to no arithmetic. Not measured on a GPU yet. */
+ * Bytes: every element is read or written once, in packs of 16 bytes if addresses and distances are
+ * aligned: add 3 N e, cast N (e + e'), copy_columns R N (e + e'), zero its size. Memory-bound. Not
+ * measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
 
@@ -51,8 +51,8 @@ extern "C" enum hd_status hd_cuda_add(struct hd_cuda_stream *s, const struct hd_
     });
 }
 
-/* An element in another encoding, bit for bit as base/dtype.h has it: a NaN stays one and keeps its
- * sign and the upper bits of its payload, which the conversions of the hardware do not promise. */
+/* Converts an element with the same bits as base/dtype.h: a NaN keeps its sign and the upper bits
+ * of its payload, which the hardware conversions do not guarantee. */
 template <typename To, typename From>
 struct recoded {
     static __device__ __forceinline__ To of(From x)
@@ -127,7 +127,7 @@ struct recoded<float, f16> {
     }
 };
 
-/* N columns from rows of one distance to rows of another. A flat tensor is one row. */
+/* Copies N columns between matrices with different row distances. A flat tensor is one row. */
 template <typename To, typename From>
 struct copy {
     static constexpr int UNROLL = sizeof(From) < sizeof(To) ? 8 : 4; /* 64 bytes in flight */
@@ -160,8 +160,8 @@ struct copy {
     }
 };
 
-/* Of two encodings the longer one fills 16 bytes: then a warp's access to either is whole lines.
- * Were it two times 16 bytes for a lane, each access would touch half of every sector. */
+/* Pack width for two dtypes: the longer one fills 16 bytes, so that a warp accesses whole lines of
+ * both. With 32 bytes per lane each access would touch half of every sector. */
 template <typename To, typename From>
 constexpr int copy_wide = pack_wide<To> < pack_wide<From> ? pack_wide<To> : pack_wide<From>;
 

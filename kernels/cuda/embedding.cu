@@ -1,19 +1,19 @@
 /* embedding: rows of tables by index, and their gradient.
  *
- * Forward, bytes: 2 R C e and R C e more for a second table.
+ * Forward, bytes: 2 R C e, and R C e more with a second table.
  *
- * Backward: the rows are sorted by the index they name, ascending within an index, without atomics
- * on floats and without the host; then warps add up the rows of each index, 32 packs of columns at
- * a time. Three launches: sort_rows     a block for a range of V / 128 rows of the table (1024 at
- * most) reads all R indices twice from the second-level cache: counting, which says where the rows
- * of each of its indices begin; then it collects its own, in order, and places each behind the
- *                 earlier ones of its index, a warp for every 16th row of the table.
- *   add_rows      adds up the rows of an index, and stores zeros where there are none; an index
- * that more than PIECE rows name is cut into pieces, whose sums go to the scratch. add_pieces adds
- * the pieces of an index in order. Bytes: R C e read, V C 4 written (accumulating: twice the named
- * rows); besides 128 x 2 R 4 of indices from the second-level cache (33 MB at R = 32k, some
- * microseconds beside the 204 MB of V = 50k, C = 768 in bf16), the pieces, R C / 32 x 4 at most
- * both ways, and the sorted rows. Not measured on a GPU yet. */
+ * Backward: sorts the rows of dout by index, ascending within an index, without atomics on floats;
+ * then warps add the rows of each index, 32 packs of columns at a time. Three launches:
+ * - sort_rows: each block handles V / 128 rows of the table (1024 at most). It reads all R indices
+ *   twice, mostly from L2: first it counts its indices, which gives the begin of each; then it
+ *   collects its rows in order and appends each to its index, one warp per 16th row of the table.
+ * - add_rows: adds the rows of an index, and stores zeros if there are none. If an index has more
+ *   than PIECE rows, it is split into pieces, whose sums go to scratch.
+ * - add_pieces: adds the pieces of an index in order.
+ * Bytes: R C e read, V C 4 written (with accumulate, the table rows in use are read and written);
+ * and 128 x 2 R 4 of indices from L2 (33 MB at R = 32k: some microseconds, compared with 204 MB for
+ * V = 50k, C = 768 in bf16), at most R C / 32 x 4 for writing and for reading the pieces, and the
+ * sorted rows. Not measured on a GPU yet. */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
@@ -85,28 +85,28 @@ extern "C" enum hd_status hd_cuda_embedding_forward(struct hd_cuda_stream *s,
 enum {
     SORT_THREADS = 512,
     SORT_WARPS = SORT_THREADS / 32,
-    SORT_EACH = 8, /* indices of a thread at a time, next to each other */
+    SORT_EACH = 8, /* consecutive indices per thread and tile */
     SORT_TILE = SORT_THREADS * SORT_EACH,
-    RANGE_MAX = 1024, /* rows of the table that a block sorts for */
+    RANGE_MAX = 1024, /* rows of the table per block, at most */
     RANGES = 128,
     PIECE = HD_COSTS_EMBEDDING_PIECE,
     ADD_THREADS = 256,
     ADD_WARPS = ADD_THREADS / 32,
     ADD_RESIDENT = 3,
     ADD_UNROLL = 4,
-    GROUP_MAX = 8 /* indices that a warp takes at a time */
+    GROUP_MAX = 8 /* table rows that a warp handles at a time, at most */
 };
 
 struct cuda_sorted {
     const int32_t *index;
-    int32_t *begin; /* [V + 1]: rows[begin[v] .. begin[v + 1]) name row v of the table */
+    int32_t *begin; /* [V + 1]: the index of rows[begin[v] .. begin[v + 1]) is v */
     int32_t *rows;  /* [R] */
     float *pieces;  /* [2 * ceil(R / PIECE), C] */
     int64_t R, C, V, first, range, group;
 };
 
-/* A thread's indices of the tile from r0 on, from the range's first one on; -1 for those of others.
- */
+/* A thread's indices in the tile that begins at r0, relative to the block's first table row `low`;
+ * -1 if outside the block's range. */
 static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const struct cuda_sorted &s,
                                                  int64_t r0, int64_t low, int range)
 {
@@ -119,8 +119,8 @@ static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const st
     }
 }
 
-/* Places `count` rows of indices v, as they stand: a warp those of its own indices, so that no
- * other touches their places. */
+/* Appends the `count` rows in `found` to their indices, in order. Each index belongs to one warp,
+ * so no two warps write the same place. */
 static __device__ __forceinline__ void place_rows(int32_t *rows, int *place, const int *found,
                                                   const int *found_v, int count)
 {
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void place_rows(int32_t *rows, int *place, con
 static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sorted s)
 {
     HD_SHARED(int64_t, shared, BLOCK_WARPS);
-    HD_SHARED(int, place, RANGE_MAX); /* counts, then where the next row of an index goes */
+    HD_SHARED(int, place, RANGE_MAX); /* counts, then the position of each index's next row */
     HD_SHARED(int, found, SORT_TILE); /* the range's rows in a tile, in order */
     HD_SHARED(int, found_v, SORT_TILE);
     const int64_t low = (int64_t)blockIdx.x * s.range;
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sor
             mine[j] = own[j];
             count += mine[j] >= 0;
         }
-        load_tile(own, s, r0 + SORT_TILE, low, range); /* on its way while these are placed */
+        load_tile(own, s, r0 + SORT_TILE, low, range); /* prefetch the next tile */
         at = (int)block_scan(count, shared, &total);
 #pragma unroll
         for (int j = 0; j < SORT_EACH; j++)
@@ -202,17 +202,17 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sor
             }
         __syncthreads();
         place_rows(s.rows, place, found, found_v, (int)total);
-        /* the next tile goes into `found` behind the barriers of its block_scan */
+        /* the barriers in the next block_scan protect `found` */
     }
 }
 
-/* The piece of an index with more than PIECE rows that begins in window w, the positions [w *
- * PIECE, (w + 1) * PIECE) of the sorted rows: an index's first piece (`first`), of which there is
- * at most one, since it fills the window's end; or a later one, whose index has rows on both sides
- * of the window's begin. */
+/* A piece of an index with more than PIECE rows, by the window in which it begins: window w is the
+ * positions [w * PIECE, (w + 1) * PIECE) of the sorted rows. At most two pieces begin in a window:
+ * the first piece of an index (`first`), which reaches past the window's end; and a later piece of
+ * an index that has rows before the window. */
 struct cuda_piece {
-    int64_t v, begin, end; /* rows of the index; v < 0: there is none */
-    int64_t at;            /* where the piece begins */
+    int64_t v, begin, end; /* the index and its sorted rows; v < 0: no such piece */
+    int64_t at;            /* first position of the piece */
 };
 
 static __device__ __forceinline__ struct cuda_piece piece_of(const struct cuda_sorted &s, int64_t w,
@@ -276,7 +276,7 @@ static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[
     pack_store(out, y);
 }
 
-/* Items of a warp: 32 packs of columns of a group of rows of the table, then those of a piece. */
+/* Work items of warps: 32 packs of columns of a group of table rows; after those, of a piece. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
     add_rows(struct cuda_sorted s, float *dweight, const T *dout, bool accumulate)
@@ -371,7 +371,7 @@ extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
     const struct hd_costs_embedding_layout layout = hd_costs_embedding_layout(a);
     char *scratch = (char *)a->scratch;
     const int64_t range = divide_up(a->V, RANGES);
-    /* many rows at a time where there are many: then most of them are zeros to be stored */
+    /* large groups for large tables, where most rows are only zeros to store */
     const int64_t group = a->V < 4096 ? 1 : a->V < 32768 ? a->V / 4096 : (int64_t)GROUP_MAX;
     const struct cuda_sorted sorted = {a->index,
                                        (int32_t *)(scratch + layout.begin),

@@ -1,17 +1,17 @@
-/* gemm: matrix products by cuBLASLt, with a bias, GELU or its derivative behind them or a bias's
- * gradient beside them, and the only file that includes cublasLt.h.
+/* gemm: GEMM by cuBLASLt, with bias, epilogue (GELU or its derivative) and dbias; the only file
+ * that includes cublasLt.h.
  *
- * The library thinks in columns: a row-major [M, N] is its [N, M] with the same distance between
- * lines, so c = op(a) op(b) is asked for as c' = op(b)' op(a)', its first factor being our b. What
- * the heuristic chose for a shape is kept: a launch is a lookup and one call. Its workspace is the
- * op's scratch, so launches of several streams never share one.
+ * cuBLASLt uses column-major matrices: a row-major [M, N] is its [N, M] with the same leading
+ * dimension, so c = op(a) op(b) is computed as c' = op(b)' op(a)'; its first factor is our b. The
+ * algorithm that the heuristic chose for a shape is cached: a launch is a lookup and one call. The
+ * workspace is the op's scratch, so launches on several streams never share one.
  *
- * What it does not do: a product that the library refuses (types, distances or addresses that no
- * kernel of it takes) is computed by own code (gemm_own.cu). Where it is the epilogue alone that is
- * refused, the library multiplies and GELU, or the bias's gradient, is a pass of its own, as it is
- * in a program that was not fused. Sums that are split over blocks may only be put together in fp32
- * by a second step, in order; under `deterministic` they are not split at all, and the gradient of
- * a bias, of which the library says nothing, is a pass of its own.
+ * A GEMM that the library refuses (dtypes, leading dimensions or addresses that none of its kernels
+ * supports) is computed by own code (gemm_own.cu). If only the epilogue or dbias is refused, the
+ * library computes the plain GEMM, and GELU or the bias gradient is a separate launch, as in a
+ * program without fusion. Split-K sums are allowed only with an fp32 reduction in a second step, in
+ * order; with `deterministic` there is no split-K, and dbias is a separate launch, because the
+ * library does not document whether it is repeatable.
  */
 #include <cublasLt.h>
 #include <stdio.h>
@@ -22,20 +22,20 @@
 #include "kernels/cuda/cuda.h"
 
 enum { BUCKETS = 64, CHOICES = 4, ALIGN_MAX = 16 };
-enum { AUX_ROW = 8 }; /* of whose multiples rows of pre and gelu_inp are apart, for the library */
+enum { AUX_ROW = 8 }; /* the library needs ldc of pre and gelu_inp to be a multiple of it */
 
-/* What is chosen for. Compared by bytes, so it is zeroed before it is filled. */
+/* The key of the cache of algorithms. Compared by memcmp, so it is zeroed before it is filled. */
 struct cuda_shape {
     int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate, epilogue, dbias, ab_dtype, c_dtype;
-    int32_t align_a, align_b, align_c; /* bytes; 16 stands for more */
-    int32_t align_bias, align_aux;     /* of bias or dbias, of pre or gelu_inp; 0: there is none */
+    int32_t align_a, align_b, align_c; /* alignment in bytes, 16 at most */
+    int32_t align_bias, align_aux;     /* of bias or dbias, of pre or gelu_inp; 0: none */
 };
 
 struct cuda_product {
     struct cuda_product *next;
     struct cuda_shape shape;
-    bool taken; /* false: the library refused the shape */
+    bool taken; /* the library computes this shape; false: it refused */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
@@ -65,7 +65,7 @@ enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_g
     failed = cublasLtCreate(&gemm->handle);
     if (failed) {
         free(gemm);
-        return hd_err(HD_INTERNAL, "%s does not start: %s", cuda->traits.library,
+        return hd_err(HD_INTERNAL, "cannot create a handle of %s: %s", cuda->traits.library,
                       cublasLtGetStatusString(failed));
     }
     *ret_gemm = gemm;
@@ -112,14 +112,14 @@ static int32_t align_of(const void *address)
     return (int32_t)(bits & -bits);
 }
 
-/* The distance between rows of a matrix with one row means nothing; what callers put there must not
- * make another shape, or one that the library refuses. */
+/* If a matrix has one row, its ld has no meaning: it is replaced, so that it does not lead to
+ * another cache entry or to a shape that the library refuses. */
 static int64_t distance(int64_t ld, int64_t rows, int64_t columns)
 {
     return rows == 1 ? columns : ld;
 }
 
-/* The library's auxiliary matrix: what GELU is applied to, written or read. */
+/* The library's auxiliary matrix: GELU's input, written by forward and read by backward. */
 static const void *aux_of(const struct hd_gemm_args *args)
 {
     return args->epilogue == HD_EPILOGUE_GELU_BACKWARD ? args->gelu_inp : args->pre;
@@ -183,7 +183,7 @@ static cublasLtEpilogue_t epilogue_of(const struct cuda_shape *s)
 {
     const bool bias = s->align_bias, aux = s->align_aux;
 
-    if (s->dbias) /* sums over the depth of its second factor, our a */
+    if (s->dbias) /* sums of the library's second factor, our a, over K */
         return CUBLASLT_EPILOGUE_BGRADB;
     switch ((enum hd_gemm_epilogue)s->epilogue) {
     case HD_EPILOGUE_GELU:
@@ -197,7 +197,7 @@ static cublasLtEpilogue_t epilogue_of(const struct cuda_shape *s)
     return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* What is asked for: [N, M] of the library = op of our b times op of our a. */
+/* Describes the GEMM to the library: [N, M] = op of our b times op of our a. */
 static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_product *p)
 {
     const struct cuda_shape *s = &p->shape;
@@ -233,7 +233,7 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_pro
     return failed;
 }
 
-/* The addresses that stand in the description and not in the call. */
+/* Sets the addresses that are part of the description, not of the call. */
 static cublasStatus_t set_addresses(const struct cuda_product *p, const struct hd_gemm_args *args)
 {
     const void *aux = aux_of(args), *bias = bias_of(args);
@@ -248,8 +248,8 @@ static cublasStatus_t set_addresses(const struct cuda_product *p, const struct h
     return failed;
 }
 
-/* Marks p as taken, or leaves it when the library cannot compute this shape. Any other failure is
- * one: products that quietly went over to own code would look like a slow GPU. */
+/* Sets p->taken unless the library cannot compute this shape. Any other failure is an error: if the
+ * GEMM silently used own code, the GPU would just seem slow. */
 static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product *p,
                              const struct hd_gemm_args *args)
 {
@@ -261,7 +261,7 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
     cublasStatus_t failed;
 
     if (s->align_aux && (s->ldc % AUX_ROW || s->align_aux < ALIGN_MAX))
-        return HD_OK; /* rows as its header has them, a beginning that is safe: not left to it */
+        return HD_OK; /* the rule of the library's header, checked here: do not rely on a refusal */
     if ((s->dbias && cuda->traits.dbias_apart) || (s->epilogue && cuda->traits.gelu_apart))
         return HD_OK;
     failed = make_matmul(cuda, p);
@@ -302,7 +302,7 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
     if (!failed || failed == CUBLAS_STATUS_NOT_SUPPORTED || failed == CUBLAS_STATUS_INVALID_VALUE)
         return HD_OK;
     return hd_err(failed == CUBLAS_STATUS_ALLOC_FAILED ? HD_NO_MEMORY : HD_INTERNAL,
-                  "gemm: cuBLASLt cannot choose for a product [%lld,%lld] x [%lld,%lld]: %s",
+                  "gemm: cuBLASLt found no algorithm for [%lld,%lld] x [%lld,%lld]: %s",
                   (long long)s->M, (long long)s->K, (long long)s->K, (long long)s->N,
                   cublasLtGetStatusString(failed));
 }
@@ -322,7 +322,7 @@ static enum hd_status find_product(const struct hd_backend *cuda, const struct h
     if (!p) {
         p = calloc(1, sizeof *p);
         if (!p)
-            return hd_err(HD_NO_MEMORY, "gemm: no memory for what cuBLASLt chose");
+            return hd_err(HD_NO_MEMORY, "gemm: no memory for a cuBLASLt algorithm");
         p->shape = shape;
         st = choose(cuda, p, args);
         if (st) {
@@ -349,9 +349,9 @@ static enum hd_status check(const struct hd_gemm_args *args)
     return hd_costs_gemm_check(args);
 }
 
-/* How the library computes args, *ret_part, which may be less: the product alone, where it refuses
- * what stands behind it (GELU only where rows have no gaps, so that it can be a pass over them). A
- * dbias that accumulates is formed in scratch. */
+/* *ret_part: the part of args that the library computes in one call. If the library refuses the
+ * epilogue or dbias, it is the plain GEMM (with GELU only if rows have no gaps, because
+ * gelu_forward needs a flat tensor). A dbias with accumulate is computed into scratch first. */
 static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                struct hd_gemm_args *ret_part, struct cuda_product **ret_product)
 {
@@ -398,8 +398,8 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
     return st;
 }
 
-/* *ret_refused, and HD_OK: what the heuristic chose is refused after all, and nothing was launched.
- * Of the epilogue's part, that is: a plain product has no second way. */
+/* *ret_refused with HD_OK: the library refused the algorithm in the call, and nothing was launched.
+ * Only with an epilogue or dbias; for a plain GEMM this is an error. */
 static enum hd_status multiply(struct hd_cuda_stream *stream, const struct cuda_product *p,
                                const struct hd_gemm_args *args, bool *ret_refused)
 {
@@ -413,13 +413,13 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, const struct cuda_
     *ret_refused = failed == CUBLAS_STATUS_NOT_SUPPORTED && (args->epilogue || args->dbias);
     if (failed && !*ret_refused)
         return hd_err(HD_INTERNAL,
-                      "gemm: cuBLASLt failed at a product [%lld,%lld] x [%lld,%lld]: %s",
+                      "gemm: cuBLASLt failed to multiply [%lld,%lld] x [%lld,%lld]: %s",
                       (long long)args->M, (long long)args->K, (long long)args->K,
                       (long long)args->N, cublasLtGetStatusString(failed));
     return HD_OK;
 }
 
-/* GELU, or its derivative, of the product that stands at `inp`. */
+/* Launches GELU, or its derivative, on the GEMM's result at `inp`. */
 static enum hd_status pass_gelu(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
                                 const void *inp)
 {
@@ -435,7 +435,7 @@ static enum hd_status pass_gelu(struct hd_cuda_stream *stream, const struct hd_g
                                               : hd_cuda_gelu_backward(stream, &backward);
 }
 
-/* What `part` left to do. */
+/* Launches the operations of args that are not in `part`. */
 static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
                              const struct hd_gemm_args *part)
 {
@@ -477,7 +477,7 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
     if (!p->taken)
         return multiply_by_own(stream, args);
     st = multiply(stream, p, &part, &refused);
-    if (refused) { /* remembered: from now on it goes the way of what was refused at once */
+    if (refused) { /* remember it and start again: now find_way chooses another way */
         p->taken = false;
         return hd_cuda_gemm(stream, args);
     }

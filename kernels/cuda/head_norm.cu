@@ -1,11 +1,11 @@
 /* head_norm: RMSNorm over the channels of each query and key head. A row is [q: H*D | k: G*D | v:
- * G*D]; values pass through.
+ * G*D]; v is copied.
  *
- * Bytes: forward 2 R (H+2G) D e; backward reads dout and, but for values, inp, and writes dinp;
- * weights read dout and inp of queries and keys. A head is a row of norm.cu's narrow kind: as many
- * lanes as it takes, each with four packs of 16 bytes, so that a warp has eight heads of 128 bf16
- * values with four loads in flight, and no barrier. Longer heads than 128 packs are read twice, the
- * second time from the first-level cache. Not measured on a GPU yet. */
+ * Bytes: forward 2 R (H+2G) D e; backward reads dout and, except for v, inp, and writes dinp; the
+ * gradients of weights read dout and inp of q and k. A head is processed like a NARROW row of
+ * norm.cu: by as many lanes as needed with four packs of 16 bytes each, so a warp processes eight
+ * heads of 128 bf16 values with four loads in flight, without barriers. Heads of more than 128
+ * packs are read twice, the second time from L1. Not measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/block.cuh"
@@ -25,7 +25,7 @@ struct heads {
     float eps;
 };
 
-/* Head number i of all, [R, H+2G]: where its weight is, NULL for one of v; and its rstd's place. */
+/* The weights of head i of [R, H+2G], NULL for a head of v; *ret_normed: the index of its rstd. */
 template <typename T>
 static __device__ __forceinline__ const T *weight_of(const struct heads<T> &a, int64_t i,
                                                      int64_t *ret_normed)
@@ -38,7 +38,7 @@ static __device__ __forceinline__ const T *weight_of(const struct heads<T> &a, i
     return h < a.H ? a.q_weight : a.k_weight;
 }
 
-/* What is summed over a head: squares, or weight * dout * inp. */
+/* Adds to the sum over a head: squares, or with BACKWARD weight * dout * inp. */
 template <bool BACKWARD, typename T, int V>
 static __device__ __forceinline__ float head_sum(float sum, const pack<T, V> &x,
                                                  const pack<T, V> &dout, const pack<T, V> &weight)
@@ -70,7 +70,8 @@ static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, cons
     return y;
 }
 
-/* FITS: the lanes of a head hold it. dinp may alias dout: who writes an element has read it. */
+/* FITS: the registers of a head's lanes hold the head. dinp may alias dout: a thread reads an
+ * element before it writes it. */
 template <typename T, int V, bool BACKWARD, bool FITS>
 static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     norm_heads(struct heads<T> a, int lanes)
@@ -198,7 +199,7 @@ extern "C" enum hd_status hd_cuda_head_norm_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* Rows of the sum: heads [first, first + count) of every row of the batch. */
+/* Terms of row_sums.cuh, whose rows are heads [first, first + count) of every row. */
 template <typename T>
 struct head_terms {
     static constexpr int OUTPUTS = 1;
@@ -209,7 +210,7 @@ struct head_terms {
     };
     const T *dout, *inp;
     const float *rstd;
-    int64_t first, count, normed, heads, D; /* of a row: with a norm, all */
+    int64_t first, count, normed, heads, D; /* per row: normed heads, all heads */
 
     template <int V>
     __device__ void load(in<V> &x, int64_t i, int64_t c) const

@@ -1,17 +1,16 @@
-/* map: kernels that compute every place of a tensor by itself.
+/* map: elementwise kernels.
  *
  * An operation is a struct that is passed by value. It has
- *     UNROLL                                how many packs a thread has in flight
- *     template <int V> struct in            what is read for V places
- *     load(in<V> &, r, c), store(in<V>, r, c)   at V places of row r from column c on
+ *     UNROLL                                number of packs per thread in flight
+ *     template <int V> struct in            what is read for V elements
+ *     load(in<V> &, r, c), store(in<V>, r, c)   for V elements of row r from column c on
  *     rows()                                rows in use; called by whole warps
- * A flat tensor is one row: r is 0, and rows() says how many elements are in use.
+ * A flat tensor is one row: r is 0, and rows() returns the number of elements in use.
  *
- * All blocks are on the device at once (three of 256 threads on each multiprocessor, for which a
- * thread may have 85 registers) and go through the tensor side by side: 768 threads with UNROLL
- * packs of 16 bytes, of each tensor that is read, in flight: 24 to 96 KB on a multiprocessor,
- * where 3.3 TB/s at 700 ns of latency need some 18 KB. A thread keeps its column, so that whatever
- * depends on a row and a column is found by one division.
+ * All blocks are on the device at once (three of 256 threads per multiprocessor, which allows 85
+ * registers per thread) and step through the tensor together: 768 threads with UNROLL packs of 16
+ * bytes of each input in flight, 24 to 96 KB per multiprocessor, while 3.3 TB/s at 700 ns latency
+ * need some 18 KB. A thread keeps its column, so row and column cost one division.
  *
  * Used by: activation, bias, cache, dropout, element, embedding.   Uses: device, pack.
  */
@@ -26,7 +25,7 @@ template <typename Op, int V>
 static __global__ void __launch_bounds__(MAP_THREADS, MAP_RESIDENT) map_rows(Op op, int64_t N)
 {
     const int64_t packs = N / V, thread = (int64_t)blockIdx.x * MAP_THREADS + threadIdx.x;
-    const int64_t step = (int64_t)gridDim.x * MAP_THREADS / packs; /* rows at a time, >= 1 */
+    const int64_t step = (int64_t)gridDim.x * MAP_THREADS / packs; /* rows per step, >= 1 */
     const int64_t R = op.rows();
     const int64_t row = thread / packs, c = thread % packs * V;
 
@@ -65,7 +64,7 @@ static __global__ void __launch_bounds__(MAP_THREADS, MAP_RESIDENT) map_flat(Op 
             if (i + u * threads < packs)
                 op.store(x[u], 0, (i + u * threads) * V);
     }
-    if (thread < N % V) { /* what no pack holds */
+    if (thread < N % V) { /* the remainder, less than a pack */
         typename Op::template in<1> x;
 
         op.load(x, 0, packs * V + thread);
@@ -98,7 +97,7 @@ static enum hd_status map_launch_flat(struct hd_cuda_stream *s, const Op &op, in
                      dim3(MAP_THREADS), 0, op);
 }
 
-/* Rows that experts use of R: the sum of counts, R at most; every lane of a warp calls. */
+/* Rows in use: the sum of counts, R at most. All lanes of a warp must call. */
 static __device__ __forceinline__ int64_t rows_in_use(const int32_t *counts, int64_t groups,
                                                       int64_t R)
 {

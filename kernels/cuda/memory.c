@@ -1,8 +1,8 @@
-/* memory: reservations on the device, bytes that go in and out of them, and events.
+/* memory: device memory reservations, copies between host and device, and events.
  *
- * Bytes cross in pieces through pinned slots, each with an event that says when the device is done
- * with it: so a write returns while its bytes are still on their way, and the caller's memory,
- * which the device cannot reach at full speed, is free at once. */
+ * Copies go in pieces through pinned host buffers (slots), because the device cannot access
+ * pageable memory at full speed. Each slot has an event that is done when the device has finished
+ * with it. So write may return early, and the caller may then reuse its memory. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct hd_cuda_reservation {
 struct hd_cuda_staging {
     char *memory; /* SLOTS of SLOT_BYTES, pinned */
     cudaEvent_t done[SLOTS];
-    int next; /* slot */
+    int next; /* the next slot to use: the least recently used one */
 };
 
 enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging)
@@ -41,7 +41,7 @@ enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging)
         "cannot pin 8 MiB of host memory");
     for (int i = 0; !st && i < SLOTS; i++)
         st = hd_cuda_check(cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming),
-                           "cannot make an event");
+                           "cannot create an event");
     if (st) {
         hd_cuda_staging_free(s);
         return st;
@@ -69,12 +69,13 @@ static char *slot_memory(const struct hd_cuda_staging *s, int slot)
     return s->memory + (size_t)slot * SLOT_BYTES;
 }
 
-/* The slot that has been in use longest, when the device is done with it. */
+/* Waits until the device has finished with the next slot, and returns it. */
 static enum hd_status take_slot(struct hd_cuda_staging *s, int *ret_slot)
 {
     *ret_slot = s->next;
     s->next = (s->next + 1) % SLOTS;
-    return hd_cuda_check(cudaEventSynchronize(s->done[*ret_slot]), "a transfer failed");
+    return hd_cuda_check(cudaEventSynchronize(s->done[*ret_slot]),
+                         "a copy between host and device failed");
 }
 
 static enum hd_status enqueue(struct hd_cuda_stream *stream, void *out, const void *inp,
@@ -116,7 +117,7 @@ static enum hd_status write_bytes(struct hd_stream *stream, void *device, const 
     return st;
 }
 
-/* While the host copies one piece out of its slot, the next ones are on their way. */
+/* While the host copies one piece out of its slot, the device copies the next pieces. */
 static enum hd_status read_bytes(struct hd_stream *stream, void *host, const void *device,
                                  int64_t size_bytes)
 {
@@ -169,7 +170,7 @@ static enum hd_status ask_memory(struct hd_backend *cuda, struct hd_device_memor
 
     if (!st)
         st = hd_cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes),
-                           "cannot ask for the device's memory");
+                           "cannot read the device's memory use");
     if (st)
         return st;
     *ret_memory = (struct hd_device_memory){.total_bytes = (int64_t)total_bytes,
@@ -196,8 +197,7 @@ static enum hd_status allocate(const struct hd_backend *cuda, const struct hd_de
                   (double)there->free_bytes / 0x1p30, (double)size_bytes / 0x1p30);
 }
 
-/* Whole pages, which is what the driver maps in any case: so what it reports is what was planned.
- */
+/* Rounds up to whole pages, as the driver does, so that its reports agree with the plan. */
 static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool host_reachable,
                               void **ret_base)
 {
@@ -218,7 +218,7 @@ static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool 
         return st;
     }
     st = hd_cuda_check(cudaMemset(r->base, 0, (size_t)r->size_bytes), "cannot clear device memory");
-    if (!st) /* streams of ours do not wait for the one that clears */
+    if (!st) /* our non-blocking streams do not wait for the default stream's memset */
         st = hd_cuda_check(cudaDeviceSynchronize(), "cannot clear device memory");
     if (st) {
         (void)cudaFree(r->base);
@@ -239,7 +239,7 @@ static void release(struct hd_backend *cuda, void *base)
         return;
     while ((r = *link) && r->base != base)
         link = &r->next;
-    assert(r); /* whoever releases has reserved */
+    assert(r); /* base comes from reserve */
     if (!r)
         return;
     *link = r->next;
@@ -259,7 +259,7 @@ static enum hd_status event_new(struct hd_backend *cuda, bool timed, struct hd_e
     if (!st)
         st = hd_cuda_check(
             cudaEventCreateWithFlags(&e->handle, timed ? cudaEventDefault : cudaEventDisableTiming),
-            "cannot make an event");
+            "cannot create an event");
     if (st) {
         free(e);
         return st;
@@ -306,7 +306,7 @@ static enum hd_status event_done(struct hd_event *event, bool *ret_done)
     if (error != cudaSuccess && error != cudaErrorNotReady)
         return hd_cuda_check(error, HD_CUDA_LAUNCHED_FAILED);
     if (error == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* an answer, not a failure */
+        (void)cudaGetLastError(); /* not an error: do not let a later call report it */
     *ret_done = error == cudaSuccess;
     return HD_OK;
 }
@@ -325,7 +325,7 @@ static enum hd_status event_elapsed(struct hd_event *begin, struct hd_event *end
 {
     float ms = 0;
     const enum hd_status st = hd_cuda_check(cudaEventElapsedTime(&ms, begin->handle, end->handle),
-                                            "cannot take the time between two events");
+                                            "cannot read the time between two events");
 
     if (!st)
         *ret_seconds = (double)ms * 1e-3;

@@ -1,18 +1,17 @@
-/* moe_gemm: products of experts. Rows of all experts stand one behind the other; how many each has
- * is in device memory, so the host, which never looks, launches blocks for the bound, and each
- * block counts the tiles of all experts for itself and takes every n-th of them.
+/* moe_gemm: grouped GEMMs of experts. The rows of all experts are in one buffer; the counts are in
+ * device memory, which the host does not read. So the host launches blocks for T rows, and each
+ * block computes the tiles of all experts from the counts and processes every n-th tile.
  *
- * Bytes: per tile its rows and its expert's columns. Tiles of one expert and one range of columns
- * follow each other, so that what they share of the expert's matrix, which is what these products
- * are bound by when experts have few rows, comes from L2. */
+ * Bytes: per tile its rows and its expert's columns. With few rows per expert these GEMMs are bound
+ * by reading the experts' matrices; so tiles of one expert and one range of columns are
+ * consecutive, and share these columns in L2. */
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/tile.cuh"
 
 enum { BIG = 128, SMALL = 64, BLOCKS_PER_MULTIPROCESSOR = 4 };
 
-/* Where each expert's rows begin, [E + 1], cut to the bound T; all threads, with a barrier behind.
- */
+/* begins [E + 1]: each expert's first row, T at most. All threads call; ends with a barrier. */
 __device__ __forceinline__ void count_rows(int32_t *begins, const int32_t *counts, int64_t E,
                                            int64_t T)
 {
@@ -32,8 +31,8 @@ __device__ __forceinline__ void count_rows(int32_t *begins, const int32_t *count
     __syncthreads();
 }
 
-/* The expert whose tiles contain `tile`, from the one that had the last; makes tile its number
- * among the expert's. False: there are no more. */
+/* Finds the expert *e to which tile number `tile` belongs, starting from the previous *e, whose
+ * first tile is *first. Returns false if there are no more tiles. */
 __device__ __forceinline__ bool find_expert(const int32_t *begins, int64_t E, int64_t per_rows,
                                             int size, int64_t tile, int64_t *e, int64_t *first)
 {
@@ -49,12 +48,12 @@ __device__ __forceinline__ bool find_expert(const int32_t *begins, int64_t E, in
 }
 
 struct cuda_grouped {
-    struct target c; /* rows: all of them */
+    struct target c; /* c.rows: T */
     const int32_t *counts;
     int64_t E, T, stride; /* of the experts' matrices */
 };
 
-/* WAY: 64 or 128 on the tensor cores, 0 by multiply-add. */
+/* WAY: 64 or 128: tile size on tensor cores; 0: without tensor cores (plain_tile). */
 template <typename T, int WAY, bool B_INNER>
 __device__ __forceinline__ void grouped_tiles(T *shared, int32_t *begins, const factor<T> &a,
                                               const factor<T> &b, const struct cuda_grouped &g)
@@ -94,7 +93,7 @@ __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS
                                    reinterpret_cast<int32_t *>(shared + begins_at), a, b, g);
 }
 
-/* Here c.rows and c.columns are a gradient's, depth the rows of an expert. */
+/* Here c.rows and c.columns are the size of one gradient; the depth is the rows of an expert. */
 template <typename T, int WAY>
 __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS))
     grouped_gemm_weight_kernel(factor<T> a, factor<T> b, struct cuda_grouped g, size_t begins_at)
@@ -114,7 +113,7 @@ __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS
         struct target c = g.c;
 
         if (rows == 0 && c.accumulate)
-            continue; /* what was there stays */
+            continue; /* nothing to add */
         c.data = static_cast<float *>(g.c.data) + e * g.stride;
         if constexpr (WAY != 0)
             mma_tile<T, SIZE, false, false>(reinterpret_cast<T *>(shared), mine_a, mine_b, c,
@@ -130,7 +129,7 @@ static int64_t divide_up(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* Shared memory of a way, without the begins behind it. */
+/* Shared memory of a WAY, without the begins, which follow it. */
 static size_t shared_of(int way)
 {
     return way == BIG     ? mma_shape<BIG>::SHARED_BYTES
@@ -151,7 +150,7 @@ static dim3 grid_of(const struct hd_cuda_stream *stream, int64_t tiles)
     return dim3(static_cast<unsigned>(tiles < most ? tiles : most));
 }
 
-/* By shapes alone: never by how many rows an expert has. */
+/* The WAY. Depends on shapes only, not on the counts, so that results do not either. */
 static int choose(const struct hd_cuda_stream *stream, bool takes_mma, bool many)
 {
     return stream->cuda->options.force_plain || !takes_mma ? 0 : many ? BIG : SMALL;

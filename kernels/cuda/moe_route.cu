@@ -1,17 +1,15 @@
-/* moe_route: the router of a mixture of experts: noise, top-k softmax, its sums and losses, their
- * gradients. Everything is fp32, and a row has one value per expert: some megabytes per layer.
+/* moe_route: the router of a mixture of experts: noise, top-k softmax, sums, losses and gradients.
+ * Everything is fp32, and a row has one value per expert: some megabytes per layer.
  *
- * Bytes: route_forward reads 4 R E (12 R E with noise) and writes 4 R E + 8 R K, each once: a warp
- * takes a row and keeps it in registers.
- * route_backward reads probs twice, the second time from L1, and all else once. route_sums reads
- * probs once and chosen once per 32 experts. route_noise writes 4 R E and is bound by Box and
- * Muller in double (some 200 operations for a pair, so that the host makes the same numbers).
- * route_totals and route_record are kilobytes. Against a step these are launches rather than bytes.
+ * Bytes: route_forward reads 4 R E (12 R E with noise) and writes 4 R E + 8 R K, each once: one
+ * warp per row, in registers. route_backward reads probs twice, the second time from L1, the rest
+ * once. route_sums reads probs once and chosen once per 32 experts. route_noise writes 4 R E and is
+ * bound by Box-Muller in double (some 200 operations per pair; in double, so that the host gets the
+ * same numbers). route_totals and route_record move kilobytes. Launches cost more than the bytes.
  *
- * Orders: sums over a row's experts go lane by lane (e, e + 32, ...), then in a butterfly; sums
- * over a run's rows thread by thread (r, r + n, ...), then by halves; those of route_record as
- * block.cuh says, in double. route_totals adds in the order of ranks, then runs. The same shape
- * gives the same bits.
+ * Order of additions: over a row's experts first per lane (e, e + 32, ...), then in a butterfly;
+ * over a run's rows first per thread (r, r + n, ...), then by halves; route_record as in block.cuh,
+ * in double; route_totals by ranks, then runs. The same shape gives the same bits.
  *
  * Not measured on a GPU yet. */
 #include "kernels/cuda/block.cuh"
@@ -62,13 +60,12 @@ extern "C" enum hd_status hd_cuda_route_noise(struct hd_cuda_stream *s,
 
 /* ---- choice ---- */
 
-static __device__ __forceinline__ float softplus(float x) /* no overflow, no lost small results */
+static __device__ __forceinline__ float softplus(float x) /* without overflow or underflow to 0 */
 {
     return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
 }
 
-/* An expert and its h in the order of choice: larger h first, of equal ones the lower index; what
- * cannot be compared (NaN) counts as least. */
+/* An expert and its h. Order of choice: larger h first, on a tie the lower index; NaN is last. */
 struct cuda_choice {
     float h;
     int e;
@@ -79,7 +76,7 @@ static __device__ __forceinline__ bool is_before(struct cuda_choice a, struct cu
     return a.h > b.h || (a.h == b.h && a.e < b.e);
 }
 
-/* A warp takes a row; a lane holds every 32nd of at most 32 PER values. */
+/* One warp per row of at most 32 * PER values; a lane has every 32nd value. */
 template <int PER>
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_route_forward_args a)
 {
@@ -98,7 +95,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
             if (a.noise_logits && lane + i * 32 < E)
                 h[i] += a.noise[at] * softplus(a.noise_logits[at]);
         }
-        for (int64_t k = 0; k < a.K; k++) { /* the first one behind the last */
+        for (int64_t k = 0; k < a.K; k++) { /* finds the next expert after the previous choice */
             struct cuda_choice best = {-INFINITY, INT32_MAX};
             float weight;
 
@@ -137,7 +134,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
                 a.probs[r * a.E + lane + i * 32] = h[i] * (1 / sum);
         if (lane == 0)
             a.lse[r] = max + logf(sum);
-        for (int64_t k = lane; k < a.K; k += 32) /* each lane those that it wrote */
+        for (int64_t k = lane; k < a.K; k += 32) /* a lane reads what it wrote itself */
             a.gate[r * a.K + k] *= 1 / (a.renormalize ? chosen_sum : sum);
     }
 }
@@ -151,7 +148,8 @@ extern "C" enum hd_status hd_cuda_route_forward(struct hd_cuda_stream *s,
         return hd_err(HD_INVALID, "route_forward: cannot choose %lld of %lld experts",
                       (long long)a->K, (long long)a->E);
     if (a->E > ROUTE_EXPERTS_MAX)
-        return hd_err(HD_UNSUPPORTED, "route_forward: cuda routes to %d experts at most, not %lld",
+        return hd_err(HD_UNSUPPORTED,
+                      "route_forward: the cuda backend supports at most %d experts, not %lld",
                       (int)ROUTE_EXPERTS_MAX, (long long)a->E);
     if (a->R == 0)
         return HD_OK;
@@ -170,8 +168,8 @@ extern "C" enum hd_status hd_cuda_route_forward(struct hd_cuda_stream *s,
 
 enum { SUMS_THREADS = 1024, SUMS_EXPERTS = 32 };
 
-/* Block (x, q): run q, SUMS_EXPERTS experts from x on; `columns` threads, a power of two, take a
- * row side by side. */
+/* Block (x, q) computes run q, SUMS_EXPERTS experts from x * SUMS_EXPERTS on; `columns`
+ * neighbouring threads, a power of two, share a row. */
 static __global__ void __launch_bounds__(SUMS_THREADS)
     route_sums(struct hd_route_sums_args a, int columns)
 {
@@ -222,14 +220,14 @@ extern "C" enum hd_status hd_cuda_route_sums(struct hd_cuda_stream *s,
                      dim3(SUMS_THREADS), 0, *a, columns);
 }
 
-/* Where run `run` of rank p stands among the P * runs pieces of a sequence. */
+/* The number of the piece that is run `run` of rank p (see route_totals in ops_moe.h). */
 static __device__ __forceinline__ int64_t piece_of(int64_t p, int64_t run, int64_t P)
 {
     return run ? 2 * P - 1 - p : p;
 }
 
-/* A thread adds up what concerns run q and expert e: what stands before it, and, if it is the first
- * of its sequence, the sequence's sums. */
+/* One thread per run q and expert e: computes taken, and, if the run is the first one of its
+ * sequence, the sequence's sums. */
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_totals(struct hd_route_totals_args a)
 {
     const int64_t n = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x;
@@ -342,7 +340,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         mean = warp_add(mean);
         for (int64_t k = 0; k < a.K; k++)
             gate_mean += gate[k] * dgate[k];
-        if (!a.renormalize) /* there a gate is a probability */
+        if (!a.renormalize) /* then a gate is a probability */
             mean += gate_mean;
         common = 2 * a.z * scale * a.lse[r] - mean;
         for (int64_t e = lane; e < a.E; e += 32) {

@@ -1,17 +1,17 @@
-/* moe_rows: rows of a mixture of experts on their ways: into expert order, back with their gates,
- * and between the orders in which ranks send and experts compute.
+/* moe_rows: moves rows of a mixture of experts: into expert order, back into row order weighted by
+ * the gates, and between the (rank, expert) and (expert, rank) orders.
  *
- * Bytes: permute reads R rows and writes one per slot, or the other way round; combine likewise,
- * backward reads a row's gradient once per choice, of which all but the first come from the cache;
- * regroup moves T rows. Rows go in units of 16 bytes where addresses and widths allow, four of a
- * lane in flight: 64 bytes times 1024 threads of a multiprocessor, 3.5 times what 3.3 TB/s at 700
- * ns of latency need. A warp takes a row, so that the slot is looked up once. assign reads the
- * choices twice, some hundred kilobytes: one block per run, bound by its 2 x R K / (Q 1024) rounds.
+ * Bytes: permute reads R rows and writes one row per slot, backward the reverse; so does combine,
+ * whose backward reads a row's gradient once per choice, mostly from cache; regroup moves T rows.
+ * Rows are moved in units of 16 bytes if addresses and widths are aligned, four per lane in flight:
+ * 64 bytes times 1024 threads per multiprocessor, 3.5 times what 3.3 TB/s at 700 ns latency need.
+ * One warp per row looks the slot up once. assign reads the choices twice, some hundred kilobytes,
+ * with one block per run; its time is 2 x R K / (Q 1024) iterations.
  *
- * Orders: slots ascend in (expert, r, k) by construction: every warp counts the experts of its
- * stretch of a run, the counts are summed in the order of the warps, and each warp numbers its
- * stretch, lanes in order. Sums over k ascend; those over C go lane by lane, then in a butterfly.
- * The step block is written by one thread of one launch.
+ * Order: slots ascend in (expert, r, k): every warp counts the experts in its stretch of a run, the
+ * counts are summed in the order of warps, and each warp numbers its stretch, lanes in order. Sums
+ * over k are in ascending order; sums over C first per lane, then in a butterfly. One thread of one
+ * launch writes the step block.
  *
  * Not measured on a GPU yet. */
 #include "kernels/cuda/block.cuh"
@@ -33,10 +33,10 @@ static __host__ __device__ __forceinline__ int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---- Rows as bytes: for what only moves them ---- */
+/* ---- Rows as bytes: for kernels that only move them ---- */
 
-/* Runs the statements with U, the widest unit that rows of so many bytes from a and b consist of;
- * an element has two bytes at least. */
+/* Runs the statements with U, the widest integer type such that rows of `bytes` bytes at a and b
+ * are whole, aligned units; runs nothing if not even 2 bytes fit. */
 #define HD_ROW_UNITS(bytes, a, b, U, ...)                                           \
     do {                                                                            \
         const uint64_t bound = (uint64_t)(bytes) | (uintptr_t)(a) | (uintptr_t)(b); \
@@ -55,11 +55,12 @@ static __host__ __device__ __forceinline__ int64_t at_most(int64_t a, int64_t b)
 
 static enum hd_status odd_rows(const char *kernel, enum hd_dtype dtype)
 {
-    return hd_err(HD_UNSUPPORTED, "%s has no kernel for rows of %s, or at odd addresses", kernel,
+    return hd_err(HD_UNSUPPORTED,
+                  "%s: the cuda backend does not support rows of %s, or odd addresses", kernel,
                   hd_dtype_name(dtype));
 }
 
-/* A warp writes a row of so many units to the rows of `out` that slot[0 .. K) names. */
+/* One warp copies a row of `units` units to the rows slot[0 .. K) of `out`. */
 template <typename U>
 static __device__ __forceinline__ void copy_row(U *out, const U *row, const int32_t *slot,
                                                 int64_t K, int64_t units)
@@ -88,12 +89,12 @@ static __device__ __forceinline__ void copy_row(U *out, const U *row, const int3
 
 enum { ASSIGN_THREADS = 1024, ASSIGN_SHARED_BYTES = 96 * 1024 };
 
-/* What run q has left of expert e's rows: the next one's slot, and where they end. */
+/* The slots of run q for expert e that are still free: [next, end). */
 struct cuda_span {
     int64_t next, end;
 };
 
-/* Choices of run q that its sequence's capacity has room for. */
+/* Choices of a (run, expert) that fit into the capacity of the sequence. */
 static __device__ __forceinline__ int64_t kept_of(const struct hd_assign_args &a, int64_t at)
 {
     const int64_t count = a.run_counts[at], room = a.capacity - (a.taken ? a.taken[at] : 0);
@@ -101,7 +102,7 @@ static __device__ __forceinline__ int64_t kept_of(const struct hd_assign_args &a
     return a.capacity <= 0 ? count : room <= 0 ? 0 : at_most(count, room);
 }
 
-/* One block: the spans in the order (expert, run), and what follows from them. */
+/* Run by one block: computes the spans in the order (expert, run), counts, sent and overflow. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_spans(struct hd_assign_args a)
 {
     HD_SHARED(int64_t, shared, BLOCK_WARPS);
@@ -139,7 +140,7 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_spans(struct hd_
         a.block->overflow = 1;
 }
 
-/* Lanes whose `e` equals this one's, among those that take part. */
+/* Bit mask of the lanes with the same `e` as this lane, among those with takes_part. */
 static __device__ __forceinline__ unsigned equal_lanes(bool takes_part, int e, int bits)
 {
     unsigned lanes = __ballot_sync(0xffffffffu, takes_part);
@@ -152,8 +153,8 @@ static __device__ __forceinline__ unsigned equal_lanes(bool takes_part, int e, i
     return lanes;
 }
 
-/* A block numbers a run. counted[w, e]: choices of e in the stretch of warp w, then how many stand
- * before what is left of it. */
+/* One block per run assigns its slots. counted[w, e]: choices of e in the stretch of warp w; later
+ * the number of choices of e in the run before the next one of warp w. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS)
     assign_run(struct hd_assign_args a, int bits)
 {
@@ -197,7 +198,7 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS)
             const int64_t place = spans[e].next + before;
 
             slot[i] = place < at_most(spans[e].end, a.T) ? (int32_t)place : -1;
-            if (equals >> lane == 1) /* the last of them */
+            if (equals >> lane == 1) /* the last lane with this e */
                 own[e] = before + 1;
         }
         __syncwarp();
@@ -218,8 +219,9 @@ extern "C" enum hd_status hd_cuda_assign(struct hd_cuda_stream *s, const struct 
     while (warps > 1 && warps * a->E * (int64_t)sizeof(int) > ASSIGN_SHARED_BYTES)
         warps /= 2;
     if (warps * a->E * (int64_t)sizeof(int) > ASSIGN_SHARED_BYTES)
-        return hd_err(HD_UNSUPPORTED, "assign: %lld experts are more than cuda can count",
-                      (long long)a->E);
+        return hd_err(HD_UNSUPPORTED,
+                      "assign: the cuda backend supports at most %d experts, not %lld",
+                      ASSIGN_SHARED_BYTES / (int)sizeof(int), (long long)a->E);
     st = HD_LAUNCH(s, assign_spans, dim3(1), dim3(ASSIGN_THREADS), 0, *a);
     if (!st && a->R * a->K > 0)
         st = HD_LAUNCH(s, assign_run, dim3((unsigned)a->Q), dim3((unsigned)(warps * 32)),
@@ -313,8 +315,8 @@ extern "C" enum hd_status hd_cuda_combine_forward(struct hd_cuda_stream *s,
     return sum_slots_launch(s, a->out, a->inp, a->slot, a->gate, a->R, a->K, a->C, a->dtype);
 }
 
-/* A warp takes a choice. A lane reads a place of inp before it writes that of dinp: they may be the
- * same. */
+/* One warp per choice. A lane reads an element of inp before it writes the same element of dinp:
+ * they may alias. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     combine_gradients(struct hd_combine_backward_args a)
@@ -374,8 +376,8 @@ extern "C" enum hd_status hd_cuda_combine_backward(struct hd_cuda_stream *s,
 
 enum { REGROUP_THREADS = 1024, REGROUP_STRETCH = 8 };
 
-/* One block: where rank p's rows of expert e arrive, in the order (p, e), and their places, in the
- * order (e, p). Behind the last arrival stands the number of all rows. */
+/* Run by one block: the first row of rank p's rows of expert e in the order (p, e) (arrivals,
+ * followed by the total), and in the order (e, p) (places). */
 static __global__ void __launch_bounds__(REGROUP_THREADS)
     regroup_places(struct hd_regroup_args a, int64_t *places, int64_t *arrivals)
 {
@@ -411,8 +413,8 @@ static __global__ void __launch_bounds__(REGROUP_THREADS)
     }
 }
 
-/* A warp moves REGROUP_STRETCH rows that arrive one after the other: it looks up whose the first is
- * and walks on from there. */
+/* One warp moves REGROUP_STRETCH consecutive rows of the (p, e) order: it searches the (p, e) of
+ * the first row and walks on from there. */
 template <typename U>
 static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     regroup_rows(U *out, const U *inp, const int64_t *places, const int64_t *arrivals,
@@ -421,7 +423,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     const int64_t warp = (int64_t)blockIdx.x * ROWS_WARPS + threadIdx.x / 32;
     const int64_t all = at_most(arrivals[count], T), begin = warp * REGROUP_STRETCH;
     const int64_t end = at_most(begin + REGROUP_STRETCH, all);
-    int64_t low = 0, high = count - 1; /* the last that arrives at `begin` or before */
+    int64_t low = 0, high = count - 1; /* searches the last arrivals[i] <= begin */
 
     if (begin >= all)
         return;

@@ -1,5 +1,5 @@
-/* nccl: NCCL behind kernels/nccl.h. Its library is loaded when it is first asked for, so that a
- * program with one GPU does not need it. HEDDLE_NCCL (a path) says which. */
+/* nccl: implements kernels/nccl.h with NCCL. The NCCL library is loaded at first use, so a program
+ * with one GPU does not need it; HEDDLE_NCCL may contain its path. */
 #include "kernels/cuda/nccl_api.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/nccl.h"
 
-_Static_assert(sizeof(ncclUniqueId) == HD_NCCL_ID_BYTES, "an id travels as these bytes");
+_Static_assert(sizeof(ncclUniqueId) == HD_NCCL_ID_BYTES, "an id is sent as these bytes");
 
 #define CALL_LIST(X)          \
     X(ncclGetVersion)         \
@@ -45,7 +45,7 @@ static struct {
 static char load_error[256];
 static int loaded_version;
 
-/* 2.18 has ncclCommSplit, and a configuration that later ones read. */
+/* The first version with ncclCommSplit and with this layout of ncclConfig_t. */
 enum { VERSION_MIN = 21800 };
 
 static void load(void)
@@ -73,13 +73,13 @@ static void load(void)
 #endif
     if (nccl.ncclGetVersion(&loaded_version) != ncclSuccess || loaded_version < VERSION_MIN)
         (void)snprintf(load_error, sizeof load_error,
-                       "NCCL has version %d; %d (2.18) or later is needed", loaded_version,
+                       "its version code is %d; %d (NCCL 2.18) or later is needed", loaded_version,
                        (int)VERSION_MIN);
 }
 
 /* ---- errors ---- */
 
-/* A call on a communicator that does not block is under way when it returns ncclInProgress. */
+/* ncclInProgress is no error: a call on a non-blocking communicator is still in progress. */
 static enum hd_status check(ncclResult_t result, ncclComm_t comm, const char *what)
 {
     if (result == ncclSuccess || result == ncclInProgress)
@@ -104,7 +104,7 @@ static cudaStream_t handle(struct hd_stream *stream)
 static enum hd_status unique_id(struct hd_nccl_id *ret_id)
 {
     ncclUniqueId id;
-    const enum hd_status st = check(nccl.ncclGetUniqueId(&id), NULL, "cannot make an identity");
+    const enum hd_status st = check(nccl.ncclGetUniqueId(&id), NULL, "cannot create a unique id");
 
     if (!st)
         memcpy(ret_id->bytes, &id, sizeof id);
@@ -120,11 +120,11 @@ static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
     config.blocking = 0;
     memcpy(&own, id->bytes, sizeof own);
     return check(nccl.ncclCommInitRankConfig((ncclComm_t *)ret_comm, world, own, rank, &config),
-                 NULL, "cannot start a communicator");
+                 NULL, "cannot create a communicator");
 }
 
-/* A child keeps its parent's configuration: it does not block either. Nothing is shared with it:
- * groups work side by side. */
+/* A child inherits its parent's configuration, so it is non-blocking, too. It shares no resources
+ * with the parent, so both can work at the same time. */
 static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
                             struct hd_nccl_comm **ret_comm)
 {
@@ -137,7 +137,7 @@ static enum hd_status poll_comm(struct hd_nccl_comm *comm, bool *ret_busy)
 {
     ncclResult_t state = ncclSuccess;
     enum hd_status st = check(nccl.ncclCommGetAsyncError(of(comm), &state), of(comm),
-                              "cannot ask a communicator how it is");
+                              "cannot read the state of a communicator");
 
     if (!st)
         st = check(state, of(comm), "a communicator failed");
@@ -151,9 +151,9 @@ static void abort_comm(struct hd_nccl_comm *comm)
     (void)nccl.ncclCommAbort(of(comm));
 }
 
-enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000 }; /* 5 s and a little */
+enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000 }; /* poll for about 5 s */
 
-/* A peer that dies just now may keep the others waiting for it. */
+/* If a peer dies during finalize, the other ranks would wait for it: abort after the timeout. */
 static void destroy(struct hd_nccl_comm *comm)
 {
     ncclResult_t state = nccl.ncclCommFinalize(of(comm));
@@ -259,7 +259,7 @@ enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table)
     (void)pthread_once(&once, load);
     if (load_error[0])
         return hd_err(HD_UNSUPPORTED,
-                      "several GPUs need NCCL: %s; install it, or name it in HEDDLE_NCCL",
+                      "several GPUs need NCCL: %s; install it, or set HEDDLE_NCCL to its path",
                       load_error);
     table.version = loaded_version;
     *ret_table = &table;

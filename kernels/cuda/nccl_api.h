@@ -1,9 +1,9 @@
-/* nccl_api: the part of NCCL that nccl.c calls, in our own words, so that the plug-in needs no
- * header of NCCL's to be built and no library until several GPUs are used. Names, values and the
- * layout of the configuration are those of NCCL 2.18; a later NCCL reads no more of a configuration
- * than its `size` and `version` say.
+/* nccl_api: declarations of the NCCL functions that nccl.c calls, so that the plug-in is built
+ * without NCCL's header and needs the library only if several GPUs are used. Names, values and the
+ * layout of ncclConfig_t are those of NCCL 2.18; later versions read no more of it than `size` and
+ * `version` allow.
  *
- * Used by: nccl.c, and tests/cudasim/nccl.c, which stands in for the library.
+ * Used by: nccl.c, and tests/cudasim/nccl.c, which replaces the library in tests.
  */
 #ifndef HD_CUDA_NCCL_API_H
 #define HD_CUDA_NCCL_API_H
@@ -25,7 +25,7 @@ typedef enum {
     ncclInvalidUsage = 5,
     ncclRemoteError = 6,
     ncclInProgress = 7,
-} ncclResult_t; /* and others, which are failures too */
+} ncclResult_t; /* other values are errors, too */
 
 typedef enum {
     ncclUint8 = 1,

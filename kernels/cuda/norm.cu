@@ -1,28 +1,27 @@
-/* norm: RMSNorm and LayerNorm with the sum of the residual, their gradients.
+/* norm: RMSNorm and LayerNorm, with the residual added first, and their gradients.
  *
  * Bytes: forward reads inp and add and writes sum and out, 4 R C e (2 R C e without add); backward
  * reads dout, inp and add and writes dinp, 4 R C e; the gradients of weights read dout and inp,
- * 2 R C e. Each kernel passes over its rows once: a thread keeps the up to four packs of 16 bytes
- * of each tensor that are its part of a row in registers between the sums over the row and what is
- * computed with them. Lanes that share a row: as many as it takes,
- *     up to 2 KB    a power of two up to a warp: a block of 128 threads has 4 rows or more, and no
- *                   barrier
- *     up to 32 KB   a block of up to 1024 threads, two packs each; backward up to 24 KB and 768
- *     longer ones   a block that passes over the row again for each sum and for the result: from
- * the second time on it comes from the second-level cache Blocks fill the device once and take rows
- * in turn. Forward a multiprocessor has 512 or 1024 threads with 2 to 8 loads of 16 bytes in
- * flight, backward 384 or 768 with 4 to 12: 32 KB and more, where 3.3 TB/s at 700 ns of latency
- * need some 18 KB. Weights come from the first-level cache, row after row. Rows that are no whole
- * number of packs, or lie at odd addresses, are read element by element. Not measured on a GPU yet.
+ * 2 R C e. Each row is read once: a thread keeps its part, up to four packs of 16 bytes per tensor,
+ * in registers until the sums over the row are known. The shape depends on the bytes of a row:
+ * - NARROW, up to 2 KB: a row is shared by a power of two of lanes, a warp at most; a block of 128
+ *   threads has 4 rows or more, and no barrier.
+ * - WIDE, up to 32 KB: a block of up to 1024 threads per row, two packs per thread; backward up
+ *   to 24 KB and 768 threads.
+ * - LONG: a block per row that reads the row again for each sum and for the result, mostly from L2.
+ * The grid fills the device once; blocks process rows in turn. Per multiprocessor, forward has 512
+ * or 1024 threads with 2 to 8 loads of 16 bytes in flight, backward 384 or 768 with 4 to 12: at
+ * least 32 KB, while 3.3 TB/s at 700 ns latency need some 18 KB. Weights come from L1. Rows that
+ * are unaligned, or not whole packs, are read by elements. Not measured on a GPU yet.
  *
- * The variance is that of deviations from the mean, as in kernels/cpu/norm.c. */
+ * The variance is computed from deviations from the mean, as in kernels/cpu/norm.c. */
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
-/* How a row is shared; its threads, packs of a thread, and blocks that a multiprocessor holds. */
+/* Shapes (see above): threads, packs per thread, and blocks per multiprocessor. */
 enum norm_shape { NARROW, WIDE, LONG };
 constexpr int NARROW_THREADS = 128, NARROW_PACKS = 4, NARROW_FORWARD = 4, NARROW_BACKWARD = 3;
 constexpr int WIDE_FORWARD = 1024, WIDE_BACKWARD = 768, WIDE_PACKS = 2;
@@ -31,7 +30,7 @@ constexpr int LONG_THREADS = 512, LONG_RESIDENT = 2;
 template <enum norm_shape SHAPE>
 constexpr int packs_of = SHAPE == NARROW ? NARROW_PACKS : WIDE_PACKS;
 
-/* mean and bias: of LayerNorm. */
+/* mean and bias: for LayerNorm only. */
 template <typename T>
 struct cuda_norm_forward {
     T *out, *sum;
@@ -50,8 +49,7 @@ struct cuda_norm_backward {
     int64_t R, C;
 };
 
-/* A thread's place: its row among those that the block has at a time, its lane among those that
- * share the row. */
+/* A thread's row among the rows that the block processes at a time, and its lane in the row. */
 struct norm_place {
     int rows, row, width, lane;
 };
@@ -70,7 +68,7 @@ static __device__ __forceinline__ float row_sum(float x, const struct norm_place
     return SHAPE == NARROW ? lanes_add(x, p.width) : block_add(x, shared);
 }
 
-/* inp + add, rounded: what follows uses the stored values, as backward will. */
+/* x = inp + add, rounded to T: the norm uses the stored values, as backward does. */
 template <typename T, int V>
 static __device__ __forceinline__ void add_pack(pack<T, V> &x, const pack<T, V> &y)
 {
@@ -79,7 +77,7 @@ static __device__ __forceinline__ void add_pack(pack<T, V> &x, const pack<T, V> 
         x.at[j] = from_float<T>(to_float(x.at[j]) + to_float(y.at[j]));
 }
 
-/* Terms of the sums over a row. */
+/* Adds a pack to a sum over the row. */
 template <typename T, int V>
 static __device__ __forceinline__ float pack_sum(float sum, const pack<T, V> &x)
 {
@@ -187,7 +185,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
     }
 }
 
-/* Each thread reads again what it wrote itself. */
+/* A thread reads only the elements of sum that it wrote itself. */
 template <typename T, int V, bool MEAN>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     norm_forward_long(struct cuda_norm_forward<T> a)
@@ -308,7 +306,7 @@ struct terms {
     {
         return (MEAN ? to_float(inp.at[j]) - mean : to_float(inp.at[j])) * rstd;
     }
-    /* the two sums over a row */
+    /* adds element terms to the two sums over a row */
     __device__ __forceinline__ void add(float &sum, float &products, float mean, float rstd) const
     {
 #pragma unroll
@@ -335,7 +333,7 @@ struct terms {
     }
 };
 
-/* Every element is read before it is written, by the same thread: dinp may alias dout and add. */
+/* A thread reads an element before it writes it: dinp may alias dout and add. */
 template <typename T, int V, bool MEAN, enum norm_shape SHAPE>
 static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_BACKWARD,
                                          SHAPE == NARROW ? NARROW_BACKWARD : 1)
@@ -480,7 +478,7 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* dout * xhat, and for LayerNorm dout. */
+/* Terms of row_sums.cuh: dout * xhat, and for LayerNorm dout. */
 template <typename T, bool MEAN>
 struct weight_terms {
     static constexpr int OUTPUTS = MEAN ? 2 : 1;

@@ -1,10 +1,10 @@
-/* pack: elements of a row that lie next to each other, read and written at once.
+/* pack: V consecutive elements, read and written in one instruction.
  *
- * The kernels that are bound by bytes come in two widths: V elements of 16 bytes together, which is
- * what a thread moves in one instruction, where rows and addresses allow; else V = 1. A pack stays
- * in its encoding until it is computed with, so that many of them fit into registers.
+ * Memory-bound kernels have two variants: V elements in 16 bytes, if rows and addresses are
+ * aligned; else V = 1. A pack keeps its dtype until it is used, so that many packs fit into
+ * registers.
  *
- * Used by: the kernels of kernels/cuda that are bound by bytes.   Uses: device, ptx.
+ * Used by: the memory-bound kernels of kernels/cuda.   Uses: device, ptx.
  * Threads: pure functions.
  */
 #ifndef HD_KERNELS_CUDA_PACK_CUH
@@ -21,7 +21,7 @@ struct alignas(sizeof(T) * V) pack {
 template <typename T>
 constexpr int pack_wide = 16 / (int)sizeof(T);
 
-/* The register or registers that a pack fills. */
+/* The integer type of a pack's size. */
 template <int BYTES>
 struct pack_word {
 };
@@ -46,9 +46,9 @@ struct pack_word<16> {
     using type = uint4;
 };
 
-/* In one instruction. The compiler takes structs, and vectors that are assigned, apart where it has
- * the elements in registers of their own, and finds no way back: eight stores of 2 bytes, each of
- * which touches as many lines as one of 16. */
+/* Stores in one instruction. For a plain assignment of a struct or vector whose elements are in
+ * separate registers, the compiler may emit eight stores of 2 bytes, each as expensive as one
+ * of 16. */
 template <typename Word>
 static __device__ __forceinline__ void store_word(Word *to, Word w)
 {
@@ -81,15 +81,15 @@ static __device__ __forceinline__ void pack_store(T *to, const pack<T, V> &p)
     store_word(reinterpret_cast<word *>(to), w);
 }
 
-/* Whether packs of V elements can be read at an address and, at distances of `ld`, behind it. NULL
- * can. */
+/* True if packs of V elements are aligned at `address` and at distances of `ld` from it, or if
+ * address is NULL. */
 template <typename T, int V>
 static inline bool pack_fits(const void *address, int64_t ld)
 {
     return (uintptr_t)address % (sizeof(T) * V) == 0 && ld % V == 0;
 }
 
-/* The same in all the encodings of a tensor. */
+/* The same for several tensors of type T with rows of N elements, and packs of 16 bytes. */
 template <typename T>
 static inline bool pack_fits_wide(int64_t N, const void *a, const void *b = 0, const void *c = 0,
                                   const void *d = 0, const void *e = 0, const void *f = 0)
@@ -100,7 +100,7 @@ static inline bool pack_fits_wide(int64_t N, const void *a, const void *b = 0, c
            pack_fits<T, V>(d, N) && pack_fits<T, V>(e, N) && pack_fits<T, V>(f, N);
 }
 
-/* Runs the statements with V, a constant: as many elements as 16 bytes hold if `wide`, else 1. */
+/* Runs the statements with a constant V: the elements in 16 bytes if `wide`, else 1. */
 #define HD_PACK_WIDTH(wide, T, V, ...)      \
     do {                                    \
         if (wide) {                         \
@@ -117,7 +117,7 @@ static inline int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Blocks that fill the device once, `resident` on each of its multiprocessors, or fewer. */
+/* Grid size: `blocks`, at most `resident` per multiprocessor of the device. */
 static inline unsigned grid_of(const struct hd_cuda_stream *s, int64_t blocks, int resident)
 {
     const int64_t most = (int64_t)s->cuda->traits.multiprocessors * resident;

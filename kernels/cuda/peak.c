@@ -1,7 +1,6 @@
-/* peak: the rate that MFU is quoted against: what the maker states for dense products on the tensor
- * cores (bf16 and f16, or TF32), or for fp32 without them. A GPU of no known kind is reckoned from
- * its multiprocessors, its clock and what one of its generation multiplies per cycle; that clock is
- * the highest it ever has, so such a peak is rather too high than too low. */
+/* peak: the rate that MFU is relative to: by the data sheet, for dense GEMMs on tensor cores (bf16,
+ * f16 or TF32), or for fp32 without them. For an unknown GPU it is multiprocessors x maximum clock
+ * x operations per cycle of the generation, which is rather too high than too low. */
 #include <ctype.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* plugin: what the shared library exports (kernels/plugin.h). */
+/* plugin: the functions that the shared library exports (kernels/plugin.h). */
 #include "kernels/plugin.h"
 
 #include <stdio.h>
@@ -9,10 +9,10 @@
 static enum hd_status count_devices(int *ret_count)
 {
     int count = 0;
-    enum hd_status st = hd_cuda_check(cudaGetDeviceCount(&count), "CUDA does not start");
+    enum hd_status st = hd_cuda_check(cudaGetDeviceCount(&count), "cannot initialize CUDA");
 
     if (!st && count == 0)
-        st = hd_cuda_check(cudaErrorNoDevice, "CUDA does not start");
+        st = hd_cuda_check(cudaErrorNoDevice, "cannot initialize CUDA");
     if (!st)
         *ret_count = count;
     return st;
@@ -24,13 +24,13 @@ enum hd_status hd_cuda_plugin(const struct hd_plugin_host *host,
     enum hd_status st;
     int count;
 
-    if (host->abi != HD_PLUGIN_ABI) /* and the program's story cannot be reached */
+    if (host->abi != HD_PLUGIN_ABI) /* no message: hd_err_share needs a matching ABI */
         return HD_UNSUPPORTED;
     hd_err_share(host->error_place);
-    /* Kernels are loaded when they are first launched, unless CUDA_MODULE_LOADING says EAGER.
-     * Loading may wait for all streams, and so for a collective that waits for a peer that loads,
-     * too: the supervisor says EAGER to ranks that meet others. One rank waits for nobody, loads in
-     * its first step what it uses, and has the memory of the rest. */
+    /* CUDA loads a kernel at its first launch, unless CUDA_MODULE_LOADING is EAGER. Loading may
+     * wait for all streams; two ranks could deadlock if each loads a kernel while the other waits
+     * in a collective. So the supervisor sets EAGER for ranks of jobs with several ranks. A single
+     * rank loads lazily, which saves the memory of unused kernels. */
     st = count_devices(&count);
     if (!st)
         *ret_table = hd_backend_cuda();
@@ -56,20 +56,22 @@ enum hd_status hd_cuda_plugin_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_
     if (st)
         return st;
     if (count > HD_PLUGIN_GPUS_MAX)
-        return hd_err(HD_LIMIT, "there are %d GPUs; at most %d are reckoned with", count,
-                      HD_PLUGIN_GPUS_MAX);
+        return hd_err(HD_LIMIT,
+                      "%d GPUs are visible, at most %d are supported; set "
+                      "CUDA_VISIBLE_DEVICES",
+                      count, HD_PLUGIN_GPUS_MAX);
     *ret_count = 0;
     for (int i = 0; i < count; i++) {
         struct hd_plugin_gpu *gpu = &ret_gpus[*ret_count];
         struct cudaDeviceProp device;
 
         memset(gpu, 0, sizeof *gpu);
-        st = hd_cuda_check(cudaGetDeviceProperties(&device, i), "cannot look at a GPU");
+        st = hd_cuda_check(cudaGetDeviceProperties(&device, i), "cannot read a GPU's properties");
         if (!st)
             st = hd_cuda_check(cudaDeviceGetPCIBusId(gpu->bus, (int)sizeof gpu->bus, i),
-                               "cannot look at a GPU");
+                               "cannot read a GPU's PCI bus id");
         if (st)
-            continue; /* a broken GPU: the others work without it */
+            continue; /* skip a broken GPU: the others can be used */
         (void)snprintf(gpu->name, sizeof gpu->name, "%s", device.name);
         spell_uuid((const unsigned char *)device.uuid.bytes, gpu->uuid);
         gpu->memory_bytes = (int64_t)device.totalGlobalMem;

@@ -1,12 +1,12 @@
-/* ptx: the instructions that CUDA C++ has no name for: matrix loads, asynchronous copies, mma,
- * exp2, stores that stay whole.
+/* ptx: instructions without a CUDA C++ function: matrix loads, asynchronous copies, mma,
+ * approximate exp2, vector stores.
  *
- * Fragments are the PTX ISA's: with g = lane / 4 and t = lane % 4 * 2,
+ * Fragments as in the PTX ISA: with g = lane / 4 and t = lane % 4 * 2,
  *     a[0] a[1] a[2] a[3]   rows g, g + 8, g, g + 8; columns t, t + 1 (a[0], a[1]), t + 8, t + 9
  *     b[0] b[1]             rows t, t + 1 and t + 8, t + 9; column g
  *     d[0..1] d[2..3]       rows g and g + 8; columns t, t + 1
- * ldmatrix of a row-major 16 x 16 tile with lane's row address tile + (lane % 16) * ld + lane / 16
- * * 8 gives a. All 32 lanes must come to ldmatrix and mma together.
+ * ldmatrix gives a, if each lane passes the row address tile + (lane % 16) * ld + lane / 16 * 8 of
+ * a row-major 16 x 16 tile. All 32 lanes must call ldmatrix and mma together.
  *
  * Used by: the files *.cu of kernels/cuda.   Uses: device.cuh; sm_80 or later.
  * Threads: device code.
@@ -18,7 +18,7 @@
 
 #ifdef HD_CUDASIM
 
-using shared_at = uintptr_t; /* an address in shared memory, to be reckoned with */
+using shared_at = uintptr_t; /* an address in shared memory, for address arithmetic */
 
 static inline void ldmatrix_x1(uint32_t r[1], const void *smem, HD_CUDASIM_HERE)
 {
@@ -100,7 +100,7 @@ static inline float exp2_approx(float x)
 
 #else
 
-/* To global memory, 8 or 16 bytes on their bound, in one instruction whatever they were made of. */
+/* Stores 8 or 16 aligned bytes to global memory in one instruction. */
 static __device__ __forceinline__ void store_8(uint2 *to, uint2 w)
 {
     asm volatile("st.global.v2.b32 [%0], {%1, %2};"
@@ -117,8 +117,7 @@ static __device__ __forceinline__ void store_16(uint4 *to, uint4 w)
                  : "memory");
 }
 
-/* 2^x within 2 units in the last place, by one instruction; what is below the normal numbers is 0.
- */
+/* 2^x with an error of 2 units in the last place, in one instruction; subnormal results are 0. */
 __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -127,16 +126,15 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-using shared_at = uint32_t; /* an address in shared memory, to be reckoned with */
+using shared_at = uint32_t; /* an address in shared memory, for address arithmetic */
 
 __device__ __forceinline__ shared_at hd_shared_address(const void *smem)
 {
     return static_cast<shared_at>(__cvta_generic_to_shared(smem));
 }
 
-/* x, of which the compiler does not know that it is the same in every round of a loop: what is
- * reckoned from it is made anew each time, rather than kept in registers where there are none left.
- */
+/* Returns x, but hides from the compiler that it is loop-invariant: values derived from it are
+ * recomputed in each iteration, instead of kept in registers. */
 __device__ __forceinline__ unsigned hd_remade(unsigned x)
 {
     asm volatile("" : "+r"(x));
@@ -144,8 +142,9 @@ __device__ __forceinline__ unsigned hd_remade(unsigned x)
 }
 
 /* r[m] is this lane's part of matrix m of 8 x 8 elements of 2 bytes: row lane / 4, columns
- * lane % 4 * 2 and the next; `_trans`: of its transpose. Lanes 8m .. 8m + 7 name the rows of matrix
- * m, 16 bytes each on a bound of 16; addresses of lanes beyond the last matrix are not used. */
+ * lane % 4 * 2 and the next; `_trans`: of its transpose. Lanes 8m .. 8m + 7 pass the addresses of
+ * the rows of matrix m, 16 aligned bytes each; addresses of lanes beyond the last matrix are
+ * ignored. */
 __device__ __forceinline__ void ldmatrix_x1(uint32_t r[1], const void *smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
@@ -196,9 +195,9 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t r[4], const void *sme
     ldmatrix_x4_trans_at(r, hd_shared_address(smem));
 }
 
-/* Copies 16 bytes to shared memory while this thread goes on; zeros, and nothing is read, if not
- * valid. Both addresses lie on a bound of 16. The bytes may be used by this thread after
- * cp_async_wait, by others after a barrier behind that. */
+/* Starts an asynchronous copy of 16 bytes to shared memory; if not valid, writes zeros and reads
+ * nothing. Both addresses are aligned to 16. This thread may use the bytes after cp_async_wait,
+ * other threads after a barrier that follows it. */
 __device__ __forceinline__ void cp_async_16(void *smem, const void *global, bool valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -208,20 +207,20 @@ __device__ __forceinline__ void cp_async_16(void *smem, const void *global, bool
                  : "memory");
 }
 
-/* The copies since the last commit become a group. */
+/* Makes the copies since the last commit a group. */
 __device__ __forceinline__ void cp_async_commit(void)
 {
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Waits until at most N groups, the newest, are under way. */
+/* Waits until all but the N newest groups are complete. */
 template <int N>
 __device__ __forceinline__ void cp_async_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
-/* d += a b, a warp's 16 x 8 += 16 x 16 times 16 x 8; products of T, sums in fp32. */
+/* d += a b for a warp: 16 x 8 += 16 x 16 times 16 x 8; factors of type T, sums in fp32. */
 template <typename T>
 __device__ __forceinline__ void mma_m16n8k16(float d[4], const uint32_t a[4], const uint32_t b[2]);
 

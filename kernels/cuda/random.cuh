@@ -1,9 +1,9 @@
-/* random: the counter-based numbers of base/random.h on the device, and dropout by them.
+/* random: the counter-based generator of base/random.h on the device, and dropout.
  *
- * Same key and counter, same bits as the host makes: what dropout takes away and what a router adds
- * depends on a value's place in the job alone (ops.h), so every backend and layout agrees. A
- * call of the generator costs some 80 integer instructions and serves four neighbours: callers that
- * can should take all four words of it.
+ * The same key and counter give the same bits as on the host. Dropout masks and router noise depend
+ * only on a value's position in the batch and model (ops.h), so all backends and layouts agree. A
+ * call of the generator costs some 80 integer instructions and gives four words for four
+ * neighbouring values: use all four if possible.
  *
  * Used by: dropout, attention, moe_route.   Uses: device, base/random's definitions.
  * Threads: pure functions.
@@ -73,8 +73,8 @@ static __device__ __forceinline__ float2 random_normals(uint64_t key, uint32_t c
 struct cuda_drop {
     const struct hd_step_block *block;
     uint64_t key;
-    uint32_t threshold; /* words below it drop */
-    float scale;        /* of what stays */
+    uint32_t threshold; /* a word below it means: drop */
+    float scale;        /* 1 / (1 - p), for kept values */
 };
 
 /* HD_INVALID for a p outside [0, 1). */
@@ -92,20 +92,20 @@ static inline enum hd_status drop_of(const char *kernel, uint64_t key,
     return HD_OK;
 }
 
-/* Of the step that runs: once per thread. */
+/* The key of the current step; call it once per thread. */
 static __device__ __forceinline__ uint64_t drop_step_key(const struct cuda_drop &drop)
 {
     return random_key(drop.key, (uint64_t)drop.block->step);
 }
 
-/* The words of the numbers 4 * call .. 4 * call + 3 at a place. */
+/* The words of numbers 4 * call .. 4 * call + 3 (see ops.h). */
 static __device__ __forceinline__ uint4 drop_words(uint64_t step_key, uint32_t call, uint32_t index,
                                                    uint32_t head, uint32_t sample)
 {
     return philox(step_key, call, index, head, sample);
 }
 
-/* 0, or what a value that stays is multiplied by. */
+/* 0 for a dropped value, else the scale. */
 static __device__ __forceinline__ float drop_factor(const struct cuda_drop &drop, uint32_t word)
 {
     return word < drop.threshold ? 0.0f : drop.scale;

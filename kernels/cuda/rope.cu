@@ -1,8 +1,8 @@
-/* rope: pairs of channels turned by the angle of their row's position.
+/* rope: rotates pairs of channels by the angle of their row's position.
  *
- * Bytes: 2 R H D e, in place; a row of the table, D fp32, comes from the second-level cache once
- * for every eight heads, whose thread keeps its part of it in registers and has four pairs of loads
- * of 16 bytes in flight. Not measured on a GPU yet. */
+ * Bytes: 2 R H D e, in place; a row of the table, D fp32, is read once per eight heads, mostly from
+ * L2: a thread keeps its part in registers for eight heads, and has four pairs of loads of 16 bytes
+ * in flight. Not measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pack.cuh"
 
@@ -17,12 +17,12 @@ struct rope {
     float sign; /* of the angle */
 };
 
-/* A thread turns V pairs of up to ROPE_HEADS heads of a row. */
+/* A thread rotates V pairs in up to ROPE_HEADS heads of a row. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ROPE_THREADS, ROPE_RESIDENT) turn(struct rope<T> a)
 {
     const int64_t half = a.D / 2, packs = half / V, parts = (a.H + ROPE_HEADS - 1) / ROPE_HEADS;
-    constexpr int W = V == 1 ? 1 : 4; /* angles' numbers at once: two for each of V pairs */
+    constexpr int W = V == 1 ? 1 : 4; /* floats of the table per load; a pair needs two */
     const int64_t count = a.R * parts * packs;
 
     for (int64_t n = (int64_t)blockIdx.x * ROPE_THREADS + threadIdx.x; n < count;
@@ -78,7 +78,7 @@ extern "C" enum hd_status hd_cuda_rope(struct hd_cuda_stream *s, const struct hd
     const int64_t pairs = a->R * a->H * (a->D / 2), parts = divide_up(a->H, ROPE_HEADS);
 
     if (a->D % 2)
-        return hd_err(HD_UNSUPPORTED, "rope: the head width %lld is odd; pairs need an even one",
+        return hd_err(HD_UNSUPPORTED, "rope: the head width %lld is odd; it must be even",
                       (long long)a->D);
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct rope<T> op = {

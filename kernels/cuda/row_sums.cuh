@@ -1,18 +1,18 @@
 /* row_sums: sums over all rows, for the gradients of weights and biases.
  *
- * The rows are cut into chunks that depend on R alone (hd_costs_device_row_chunks). A block adds up
- * a chunk's rows for 256 columns or so (32 packs): L lanes take a row side by side, 256 / L rows at
- * a time, and each lane keeps the sums of its columns in registers; what the groups of lanes have
- * found is added in their order. The chunks' sums go to the scratch, and a second launch adds them
- * in order: no result depends on the device or on who was first.
+ * The rows are divided into chunks that depend on R only (hd_costs_device_row_chunks). A block adds
+ * a chunk's rows for some 256 columns (32 packs): groups of L lanes read one row each, 256 / L rows
+ * at a time, and each lane keeps the sums of its columns in registers; then the groups' sums are
+ * added in order. The chunks' sums go to scratch, and a second launch adds them in order: the
+ * result does not depend on the device or on timing.
  *
- * Bytes: the rows once; the partial sums, at most 256 rows of fp32, once out and once in: 3% of the
- * rows' bytes at R = 32k in bf16. Terms is what is summed, a struct that is passed by value:
- *     OUTPUTS                       1 or 2 sums side by side
+ * Bytes: the rows once; the partial sums, at most 256 rows of fp32, are written and read once: 3%
+ * of the rows' bytes at R = 32k in bf16. Terms is a struct, passed by value, with
+ *     OUTPUTS                       1 or 2 sums
  *     template <int V> struct in, load(in<V> &, r, c)    what is read for V columns of row r
  *     add(float (&sums)[OUTPUTS][V], in<V>)
  *
- * Used by: bias, head_norm, norm.   Uses: device, pack, dry.
+ * Used by: bias, head_norm, norm.   Uses: device, pack, costs.
  */
 #ifndef HD_KERNELS_CUDA_ROW_SUMS_CUH
 #define HD_KERNELS_CUDA_ROW_SUMS_CUH
@@ -24,7 +24,7 @@ extern "C" {
 }
 
 struct cuda_row_sums {
-    float *out[2];  /* [N] each; the second or NULL */
+    float *out[2];  /* [N] each; the second may be NULL */
     float *partial; /* [chunks, OUTPUTS, N] */
     int64_t R, N;
     bool accumulate;
@@ -32,8 +32,8 @@ struct cuda_row_sums {
 
 enum { SUMS_THREADS = 256, SUMS_WARPS = 16 };
 
-/* Where word i lies in shared memory: lanes that store V columns each, V words apart, meet in V
- * banks of 32 otherwise. */
+/* The position of word i in shared memory, padded against bank conflicts: without padding, lanes
+ * that store V columns each would use only 32 / V of the 32 banks. */
 static __device__ __host__ __forceinline__ constexpr int sums_place(int i)
 {
     return i + i / 32;
@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     }
 }
 
-/* A block adds up 32 columns, its warps taking the chunks in turn. blockIdx.y is the output. */
+/* A block adds 32 columns; its warps process the chunks in turn. blockIdx.y is the output. */
 static __global__ void __launch_bounds__(SUMS_WARPS * 32)
     add_chunks(struct cuda_row_sums s, int chunks)
 {

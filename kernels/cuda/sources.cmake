@@ -1,3 +1,3 @@
-# What the plug-in is made of, for nvcc here and for the emulator of tests/cudasim, with paths.
+# The source files of the plug-in, for nvcc and for the emulator of tests/cudasim, with full paths.
 file(GLOB HEDDLE_CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cu) # C++
 file(GLOB HEDDLE_CUDA_HOST CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.c)     # C

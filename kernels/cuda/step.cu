@@ -1,15 +1,16 @@
-/* step: the step block, the chunk sums of the gradient norm, and the exchange that ends a step.
+/* step: the step block, the chunk sums of the gradient norm, the records of the step's exchange.
  *
- * Bytes: square_sums reads 4 N in packs of 16, four of each thread in flight, and is the only one
- * of these that takes time; one block reads and adds a chunk. A double addition and a conversion
- * per element are a quarter of what a multiprocessor with full double rate does in the time that
- * the bytes take. The others are single blocks over a few kilobytes.
+ * Bytes: square_sums reads 4 N in packs of 16 bytes, four per thread in flight, with one block per
+ * chunk; it is the only kernel here that takes time. A conversion and a double addition per element
+ * use a quarter of the double rate of a multiprocessor (with full-rate fp64) in the time of the
+ * bytes. The others are single blocks over a few kilobytes.
  *
- * Orders: of a chunk, thread t adds the fours 4t, 4 (t + 256), ... in four sums by place in the
- * four, whatever the alignment; the four are added in pairs, threads as block.cuh says. A record
- * adds the chunk sums t, t + 1024, ... per thread, then the threads. Same shape, same bits.
+ * Order of additions: in a chunk, thread t adds the groups of four elements at 4t, 4 (t + 256), ...
+ * in four sums, for any alignment; the four are added in pairs, threads as in block.cuh. A record
+ * adds the chunk sums t, t + 1024, ... per thread, then over threads. The same shape gives the same
+ * bits.
  *
- * The block is written by one thread of a launch, or by equal values in atomic operations.
+ * The step block is written by one thread of a launch, or atomically with equal values.
  *
  * Not measured on a GPU yet. */
 #include "kernels/cuda/block.cuh"
@@ -39,7 +40,7 @@ static __device__ __forceinline__ float4 load_four(const float *grad, int64_t i,
                        i + 2 < end ? grad[i + 2] : 0, i + 3 < end ? grad[i + 3] : 0);
 }
 
-/* WIDE: grad begins on a bound of 16 bytes. */
+/* WIDE: grad is aligned to 16 bytes. */
 template <bool WIDE>
 static __global__ void __launch_bounds__(SQUARE_THREADS)
     square_chunk(double *sums, struct hd_step_block *block, const float *grad, int64_t N)
@@ -68,7 +69,7 @@ static __global__ void __launch_bounds__(SQUARE_THREADS)
     if (threadIdx.x > 0)
         return;
     sums[blockIdx.x] = sum;
-    if (!isfinite(sum)) /* squares of floats cannot overflow a double */
+    if (!isfinite(sum)) /* a gradient is not: squares of floats do not overflow a double */
         (void)atomicExch(reinterpret_cast<unsigned long long *>(&block->overflow), 1ull);
 }
 
@@ -114,7 +115,7 @@ extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
                      a->chunks, a->counts_loss);
 }
 
-/* One thread, in rank order, operation by operation as the CPU has it: every rank gets the same. */
+/* One thread, in rank order, with the same operations as the CPU: every rank gets the same bits. */
 static __global__ void step_finish(struct hd_step_block *block, const double *records,
                                    int64_t ranks)
 {

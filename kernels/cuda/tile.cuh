@@ -1,12 +1,11 @@
-/* tile: a block's part of a matrix product, c [rows, columns] = a [rows, depth] b [depth, columns],
- * for own products and those of experts.
+/* tile: the tile of a GEMM that one thread block computes, c [rows, columns] = a [rows, depth]
+ * b [depth, columns], for own GEMM and grouped GEMM.
  *
- * Two ways. On the tensor cores (mma_tile): factors of bf16 or f16 whose rows begin on a bound of
- * 16 bytes come in slices of 32 of the depth by asynchronous copies, three slices in flight, to
- * shared memory in chunks of 16 bytes that are swizzled so that ldmatrix meets no bank twice. By
- * multiply-add (plain_tile): every type, distance and address. Each element of c is one sum over
- * the depth in order, whatever tile it is in and wherever in it: it does not depend on the other
- * rows.
+ * mma_tile uses tensor cores, for bf16 and f16 factors whose rows are aligned to 16 bytes. Slices
+ * of 32 of the depth are copied asynchronously to shared memory, three slices in flight; chunks of
+ * 16 bytes are swizzled so that ldmatrix has no bank conflicts. plain_tile uses multiply-adds, for
+ * every dtype, leading dimension and address. Each element of c is one sum over the depth in order,
+ * so it depends neither on its position in a tile nor on other rows.
  *
  * Used by: gemm_own.cu, moe_gemm.cu.   Uses: gelu.cuh, ptx.cuh.
  * Threads: device code; all threads of the block together.
@@ -17,15 +16,15 @@
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* A factor: element (i, k), i < outer (a row of a, a column of b), k < depth, lies at data[i * ld +
- * k] where the depth is `inner`, else at data[k * ld + i]. */
+/* A factor: element (i, k), i < outer (a row of a, a column of b), k < depth, is data[i * ld + k]
+ * if the depth is `inner`, else data[k * ld + i]. */
 template <typename T>
 struct factor {
     const T *data;
     int64_t ld, outer, depth;
 };
 
-/* Where a product goes: [rows, columns], of encoding dtype. */
+/* The result c: [rows, columns] of type dtype. */
 struct target {
     void *data;
     const void *bias; /* [columns] of bias_dtype, or NULL */
@@ -33,8 +32,8 @@ struct target {
     enum hd_dtype dtype, bias_dtype;
     bool accumulate;
     enum hd_gemm_epilogue epilogue;
-    void *pre;            /* as data, or NULL */
-    const void *gelu_inp; /* as data, or NULL */
+    void *pre;            /* size and type of data, or NULL */
+    const void *gelu_inp; /* size and type of data, or NULL */
 };
 
 static __device__ __forceinline__ float load_any(const void *data, int64_t i, enum hd_dtype dtype)
@@ -55,7 +54,7 @@ static __device__ __forceinline__ void store_any(void *data, int64_t i, enum hd_
         static_cast<f16 *>(data)[i] = from_float<f16>(x);
 }
 
-/* c[row, column] (+)= sum (+ bias[column]), and the epilogue */
+/* c[row, column] (+)= sum (+ bias[column]), with the epilogue */
 static __device__ __forceinline__ void store_one(const struct target &c, int64_t row,
                                                  int64_t column, float sum)
 {
@@ -74,8 +73,8 @@ static __device__ __forceinline__ void store_one(const struct target &c, int64_t
     store_any(c.data, i, c.dtype, sum);
 }
 
-/* Two columns beside each other, in one access where c allows it (`paired`: every row begins on a
- * bound of two elements; column is even). */
+/* Two neighbouring columns, in one access if `paired` (every row is aligned to two elements; column
+ * is even). */
 static __device__ __forceinline__ void store_two(const struct target &c, bool paired, int64_t row,
                                                  int64_t column, float low, float high)
 {
@@ -100,8 +99,8 @@ static __device__ __forceinline__ bool is_paired(const struct target &c)
     return reinterpret_cast<uintptr_t>(c.data) % two == 0 && c.ld % 2 == 0;
 }
 
-/* Stores sums [ROWS, COLUMNS] that stand in shared memory, LINE floats a row, to c[row..,
- * column..]: neighbouring threads neighbouring columns. */
+/* Stores sums [ROWS, COLUMNS] from shared memory (LINE floats per row) to c[row.., column..];
+ * neighbouring threads store neighbouring columns. */
 template <int ROWS, int COLUMNS, int LINE, int THREADS>
 static __device__ __forceinline__ void store_sums(const float *sums, const struct target &c,
                                                   int64_t row, int64_t column)
@@ -122,7 +121,7 @@ static __device__ __forceinline__ void store_sums(const float *sums, const struc
 
 enum { TILE_DEPTH = 32, TILE_STAGES = 3 };
 
-/* OUTER lines of 4 chunks of 8 elements, or 32 lines of OUTER / 8. */
+/* Position of a chunk of 8 elements: OUTER lines of 4 if INNER, else 32 lines of OUTER / 8. */
 template <int OUTER, bool INNER>
 static __device__ __forceinline__ int chunk_at(int line, int chunk)
 {
@@ -131,7 +130,7 @@ static __device__ __forceinline__ int chunk_at(int line, int chunk)
     return (line * CHUNKS + (chunk ^ (INNER ? line / 2 % 4 : line % 8))) * 8;
 }
 
-/* Begins to copy the slice at k of OUTER rows (columns) from `first`; zeros beyond the bounds. */
+/* Starts copying a slice of OUTER rows (columns) from `first` on; zeros outside the matrix. */
 template <typename T, int OUTER, int THREADS, bool INNER>
 static __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t first,
                                              int64_t slice)
@@ -151,7 +150,7 @@ static __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t 
 
         if (room <= 0 || room >= 8) {
             cp_async_16(at, room > 0 ? from : f.data, room > 0);
-        } else { /* the last chunk of a line: what stands behind it is not ours */
+        } else { /* the last chunk of a line: do not read past the row */
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 at[j] = j < room ? from[j] : from_float<T>(0);
@@ -159,7 +158,7 @@ static __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t 
     }
 }
 
-/* mma's a: 16 rows from `first`, 16 of the depth from k. */
+/* Fragment a of mma: 16 rows from `first`, 16 of the depth from k. */
 template <typename T, int OUTER, bool INNER>
 static __device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int first, int k)
 {
@@ -173,7 +172,8 @@ static __device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int 
             r, tile + chunk_at<OUTER, INNER>(k + matrix / 2 * 8 + in, first / 8 + matrix % 2));
 }
 
-/* mma's b twice: r[0..1] of 8 columns from `first`, r[2..3] of the next 8; 16 of the depth from k.
+/* Two fragments b of mma: r[0..1] 8 columns from `first`, r[2..3] the next 8; 16 of the depth from
+ * k.
  */
 template <typename T, int OUTER, bool INNER>
 static __device__ __forceinline__ void load_b(uint32_t r[4], const T *tile, int first, int k)
@@ -195,12 +195,12 @@ struct mma_shape {
     static constexpr int ROWS = SIZE / 2, COLUMNS = SIZE / (WARPS / 2);
     static constexpr int SHARED_BYTES = TILE_STAGES * 2 * SIZE * TILE_DEPTH * 2;
     static constexpr int LINE =
-        SIZE + 8; /* of sums; so that rows of a fragment meet no bank twice */
+        SIZE + 8; /* floats per row of sums, padded against bank conflicts */
     static_assert(ROWS * LINE * 4 <= SHARED_BYTES, "half of the sums fit");
 };
 
-/* Computes and stores the tile whose first element is c[row, column]. `shared` has SHARED_BYTES on
- * a bound of 128; when this returns, nobody reads it any more. */
+/* Computes and stores the tile whose first element is c[row, column]. `shared` has SHARED_BYTES,
+ * aligned to 128; it may be reused when this returns. */
 template <typename T, int SIZE, bool A_INNER, bool B_INNER>
 static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &b,
                                 const struct target &c, int64_t row, int64_t column)
@@ -228,7 +228,7 @@ static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &
         const int64_t next = slice + TILE_STAGES - 1;
 
         cp_async_wait<TILE_STAGES - 2>();
-        __syncthreads(); /* this slice is there, and nobody reads the one before it any more */
+        __syncthreads(); /* this slice is complete; the one before it may be overwritten */
         if (next < slices) {
             T *to = shared + next % TILE_STAGES * 2 * SLICE;
 
@@ -255,7 +255,7 @@ static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &
                     mma_m16n8k16<T>(sum[m][n], in_a[m], in_b[n / 2] + n % 2 * 2);
         }
     }
-    /* Out by way of shared memory, the upper half of the warps before the lower. */
+    /* Store through shared memory: first the upper half of the warps, then the lower. */
     for (int half = 0; half < 2; half++) {
         float *sums = reinterpret_cast<float *>(shared);
 
@@ -277,10 +277,10 @@ static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &
         store_sums<shape::ROWS, SIZE, shape::LINE, shape::THREADS>(
             sums, c, row + half * shape::ROWS, column);
     }
-    __syncthreads(); /* the next tile of this block may come */
+    __syncthreads(); /* `shared` may be reused */
 }
 
-/* Whether the tensor cores take such a factor: of two bytes an element, rows on bounds of 16. */
+/* True if tensor cores support such a factor: elements of two bytes, rows aligned to 16. */
 static inline bool is_mma_factor(const void *data, int64_t ld, enum hd_dtype dtype)
 {
     return dtype != HD_F32 && reinterpret_cast<uintptr_t>(data) % 16 == 0 && ld % 8 == 0;
@@ -296,8 +296,7 @@ enum {
     PLAIN_FLOATS = PLAIN_SIZE * PLAIN_LINE
 };
 
-/* One slice of a factor, the depth outside: to[k][i]. Neighbouring threads read what lies beside.
- */
+/* Loads one slice of a factor as to[k][i]; neighbouring threads read neighbouring elements. */
 template <typename T>
 static __device__ __forceinline__ void fetch_plain(float *to, const factor<T> &f, bool inner,
                                                    int64_t first, int64_t slice)
@@ -314,8 +313,8 @@ static __device__ __forceinline__ void fetch_plain(float *to, const factor<T> &f
     }
 }
 
-/* As mma_tile, for PLAIN_THREADS threads; `shared` has PLAIN_FLOATS. A
- * thread has 4 x 4 elements, 16 rows and columns apart. */
+/* As mma_tile, for PLAIN_THREADS threads; `shared` has PLAIN_FLOATS floats. A thread computes 4 x 4
+ * elements, 16 rows and columns apart. */
 template <typename T>
 static __device__ void plain_tile(float *shared, const factor<T> &a, bool a_inner,
                                   const factor<T> &b, bool b_inner, const struct target &c,
@@ -353,7 +352,7 @@ static __device__ void plain_tile(float *shared, const factor<T> &a, bool a_inne
             shared[(i + 16 * m) * PLAIN_LINE + j + 16 * n] = sum[m][n];
     __syncthreads();
     store_sums<PLAIN_SIZE, PLAIN_SIZE, PLAIN_LINE, PLAIN_THREADS>(shared, c, row, column);
-    __syncthreads(); /* the next tile of this block may come */
+    __syncthreads(); /* `shared` may be reused */
 }
 
 #endif

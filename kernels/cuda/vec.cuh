@@ -1,15 +1,17 @@
-/* vec: N elements at once as fp32, in accesses of 16 bytes.
+/* vec: loads and stores N elements at a time as fp32, in accesses of 16 bytes.
  *
- *     constexpr int N = vec_width<T>();                  // 4 of fp32, 8 of the short floats
- *     if (is_vec(out, C) && is_vec(inp, C)) {            // rows of C elements, uniform over the
- * grid float x[N]; load_vec(x, inp + i);
+ *     constexpr int N = vec_width<T>();                  // 4 for fp32, 8 for bf16 and f16
+ *     if (is_vec(out, C) && is_vec(inp, C)) {            // rows of C elements
+ *         float x[N];
+ *
+ *         load_vec(x, inp + i);
  *         ...
  *         store_vec(out + i, x);
  *     }
  *
- * N may be any multiple of vec_width<T>(): then several loads are in flight. Loads are plain ones:
- * what ops.h lets alias an output may be read by them. __ldg is for what no thread of the
- * launch writes; the emulator watches that.
+ * N may be any multiple of vec_width<T>(): then several loads are in flight. These are plain loads,
+ * so an input may alias an output where ops.h allows it. Use __ldg only for memory that no thread
+ * of the launch writes; the emulator checks that.
  *
  * Used by: the files *.cu of kernels/cuda.   Uses: device.cuh.
  * Threads: device code; is_vec also in launchers.
@@ -26,8 +28,7 @@ __host__ __device__ constexpr int vec_width()
     return 16 / static_cast<int>(sizeof(T));
 }
 
-/* Whether rows of `ld` elements from `base` all begin on a bound of 16 bytes; a base of NULL does.
- */
+/* True if all rows of `ld` elements from `base` are aligned to 16 bytes, or base is NULL. */
 template <typename T>
 __host__ __device__ __forceinline__ bool is_vec(const T *base, int64_t ld)
 {
@@ -42,7 +43,7 @@ __host__ __device__ __forceinline__ bool is_vec(const T *base, int64_t ld)
 #define HD_VEC_CHECK(address) (void)0
 #endif
 
-/* out[i] = from[i]; `from` lies on a bound of 16 bytes. */
+/* out[i] = from[i]; `from` is aligned to 16 bytes. */
 template <int N>
 __device__ __forceinline__ void load_vec(float (&out)[N], const float *from HD_VEC_HERE)
 {
@@ -75,7 +76,7 @@ __device__ __forceinline__ void load_vec(float (&out)[N], const T *from HD_VEC_H
     }
 }
 
-/* to[i] = from[i], rounded to the nearest; `to` lies on a bound of 16 bytes. */
+/* to[i] = from[i], rounded to nearest; `to` is aligned to 16 bytes. */
 template <int N>
 __device__ __forceinline__ void store_vec(float *to, const float (&from)[N] HD_VEC_HERE)
 {

@@ -1,13 +1,12 @@
-/* cublaslt: the emulated library of matrix products: layouts in columns, types, beta, a bias and
- * its gradient, GELU and its derivative, the workspace and its budget, in plain loops on the
- * stream's order.
+/* cublaslt: emulates cuBLASLt with plain loops, in the order of the stream: column-major layouts,
+ * types, beta, bias and its gradient, GELU and its derivative, the workspace and its limit.
  *
- * It refuses what NVIDIA's refuses as far as that is documented or known (combinations of types, ld
- * less than rows, a bias of another type than d, an auxiliary matrix whose ld is no multiple of 8)
- * and, as kernels of the short floats do, distances
- * and addresses that are not multiples of 4 bytes. An algorithm that was chosen for more alignment
- * than a pointer (those of bias and auxiliary matrix as they were then) has fails at the launch. It
- * dirties the whole workspace that it asked for, so that nobody counts on what was there.
+ * It refuses what NVIDIA's library refuses, as far as that is documented or known (combinations of
+ * types, ld less than rows, a bias of another type than d, an auxiliary matrix whose ld is not a
+ * multiple of 8), and, for bf16 and f16, leading dimensions and addresses that are not multiples of
+ * 4 bytes. A launch fails if a pointer has less alignment than the algorithm was chosen for (of
+ * bias and auxiliary matrix: less than at that time). It overwrites the whole workspace that it
+ * requested, so that no caller relies on the contents.
  */
 #include <cublasLt.h>
 #include <math.h>
@@ -42,7 +41,7 @@ struct cublasLtContext {
 
 struct hd_cudasim_matmul {
     cublasComputeType_t compute;
-    int32_t trans_a, trans_b, bias_type; /* bias_type -1: d's */
+    int32_t trans_a, trans_b, bias_type; /* bias_type -1: the type of d */
     uint32_t epilogue;
     void *bias, *aux;
     int64_t aux_ld;
@@ -58,7 +57,7 @@ struct hd_cudasim_preference {
     uint32_t reduction, align[4]; /* a, b, c, d */
 };
 
-/* What an algorithm is: kept in the bytes that callers copy. */
+/* The contents of a cublasLtMatmulAlgo_t, which callers copy by bytes. */
 struct choice {
     uint64_t magic, workspace_bytes;
     uint32_t align[4], align_bias, align_aux;
@@ -225,10 +224,10 @@ static bool is_laid_out(const struct hd_cudasim_layout *l)
     return l->rows > 0 && l->columns > 0 && l->ld >= l->rows;
 }
 
-/* bits of an epilogue */
+/* The bits of an epilogue. */
 enum { WITH_BIAS = 4, WITH_GELU = 32, WITH_DGELU = 64, WITH_AUX = 128, WITH_BGRADB = 512 };
 
-/* The products that the documentation's table has for 32-bit sums. */
+/* True for the combinations of types in the documentation's table for 32-bit sums. */
 static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_cudasim_layout *a,
                          const struct hd_cudasim_layout *b, const struct hd_cudasim_layout *c,
                          const struct hd_cudasim_layout *d)
@@ -243,8 +242,8 @@ static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_c
            desc->bias_type == (int32_t)d->type;
 }
 
-/* The auxiliary matrix has the rows of d, and lines on bounds of 8 elements. GELU is documented for
- * results of the factors' type. */
+/* True if the epilogue is supported: ld of the auxiliary matrix at least the rows of d and a
+ * multiple of 8. GELU is documented for results of the factors' type only. */
 static bool is_epilogue(const struct hd_cudasim_matmul *desc, const struct hd_cudasim_layout *a,
                         const struct hd_cudasim_layout *d)
 {
@@ -264,7 +263,7 @@ static bool is_epilogue(const struct hd_cudasim_matmul *desc, const struct hd_cu
     return false;
 }
 
-static uint32_t align_of(const void *data) /* 16 stands for more */
+static uint32_t align_of(const void *data) /* 16 at most */
 {
     const uintptr_t bits = (uintptr_t)data | 16;
 
@@ -300,7 +299,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     for (int i = 0; i < 4; i++)
         if (preference->align[i] % 4 != 0 || all[i]->ld * size_of(all[i]->type) % 4 != 0)
             return CUBLAS_STATUS_NOT_SUPPORTED;
-    /* The depth split in two where that is allowed and worth it, then in one piece. */
+    /* First split-K by two, if allowed and K is large enough; then without split-K. */
     for (int i = 0; i < 2 && count < wanted; i++) {
         const uint32_t splits = i == 0 && may_split && K >= 256 ? 2 : 1;
         struct choice choice = {.magic = MAGIC, .splits = splits};
@@ -344,7 +343,7 @@ static void put(void *data, int64_t i, cudaDataType type, float value)
         ((uint16_t *)data)[i] = type == CUDA_R_16BF ? hd_f32_to_bf16(value) : hd_f32_to_f16(value);
 }
 
-/* fp32 with 10 bits of mantissa, to the nearest. */
+/* Rounds fp32 to 10 bits of mantissa, to nearest. */
 static float to_tf32(float x)
 {
     uint32_t bits;
@@ -370,7 +369,7 @@ static float *dense(const void *data, const struct hd_cudasim_layout *l, bool tr
     return out;
 }
 
-/* x at (i, j) of d, as it is stored. */
+/* Applies the epilogue to x, element (i, j) of d. */
 static float finish(const struct product *p, int64_t i, int64_t j, float x)
 {
     const float c = 0.7978845608f; /* sqrt(2 / pi) */
@@ -402,7 +401,7 @@ static void multiply(void *context)
 
     if (p->choice.workspace_bytes)
         memset(p->workspace, 0xff, p->choice.workspace_bytes);
-    if (p->desc.epilogue & WITH_BGRADB) /* stored, whatever beta is */
+    if (p->desc.epilogue & WITH_BGRADB) /* stored, even if beta is not 0 */
         for (int64_t j = 0; j < p->d.columns; j++) {
             float sum = 0;
 

@@ -1,11 +1,11 @@
-/* cudasim: an emulator of a CUDA device, so that every kernel runs where no GPU is.
+/* cudasim: an emulator of a CUDA device, which runs every kernel without a GPU.
  *
- * kernels/cuda compiled with HD_CUDASIM calls this instead of a device: each thread of a block is a
- * fiber, blocks run in turn, device memory is host memory. So a kernel's arithmetic, indexing,
- * barriers and masks run under AddressSanitizer and a debugger, with its threads in several orders.
- * README.md says how to write for it and how to read its reports.
+ * kernels/cuda compiled with HD_CUDASIM uses it instead of a device: each thread of a block is a
+ * fiber, blocks run one after the other, device memory is host memory. So kernels can run with
+ * AddressSanitizer and a debugger, and with their threads in several orders. README.md tells how to
+ * write kernels for it and what it detects.
  *
- * Here is what tests set. Settings hold for the whole process, for launches that begin later.
+ * This header has the settings for tests. They are global, and apply to launches that begin later.
  *
  * Used by: tests.   Uses: libc.
  * Threads: any; several OS threads may launch at the same time.
@@ -22,59 +22,59 @@ extern "C" {
 #endif
 
 enum hd_cudasim_order {
-    HD_CUDASIM_FORWARD, /* thread 0 runs until it must wait, then thread 1, ..; a warp goes as far
-                           as it can before the next; blocks upward */
+    HD_CUDASIM_FORWARD, /* thread 0 runs until it must wait, then thread 1, ..; a warp runs as far
+                           as it can before the next warp; blocks in ascending order */
     HD_CUDASIM_REVERSE, /* the last thread, warp, block first */
-    HD_CUDASIM_RANDOM   /* another order in every round, by seed; atomics may hand over */
+    HD_CUDASIM_RANDOM   /* a random order in every round, by seed; atomics may switch threads */
 };
 
-/* Order of threads and blocks. At first: HD_CUDASIM_ORDER=forward|reverse|random[:SEED], forward.
- */
+/* Order of threads and blocks; HD_CUDASIM_ORDER=forward|reverse|random[:SEED], else forward. */
 void hd_cudasim_order(enum hd_cudasim_order order, uint64_t seed);
 
-/* Whether streams are queues: then nothing runs until something waits for it (a synchronize, a
- * query, a synchronous copy), and streams interleave in random order as far as events allow, so
- * that a missing edge gives wrong numbers. Otherwise work runs where it is enqueued. At first:
- * HD_CUDASIM_LAZY=0|1|SEED, 0. Call it only while no stream has work. */
+/* Lazy streams are queues: nothing runs until something waits for it (a synchronize, a query, a
+ * synchronous copy), and streams interleave in random order as far as events allow, so that a
+ * missing event gives wrong results. Not lazy: work runs when it is enqueued. Default:
+ * HD_CUDASIM_LAZY=0|1|SEED, or 0. Call it only while no stream has work. */
 void hd_cudasim_lazy(bool lazy, uint64_t seed);
 
-/* Emulated devices; at first HD_CUDASIM_DEVICES, 1. */
+/* Number of emulated devices. Default: HD_CUDASIM_DEVICES, or 1. */
 void hd_cudasim_devices(int count);
 
-/* Bytes of each device that cudaMalloc may hand out; at first 8 GiB. */
+/* Memory of each device. Default: 8 GiB. */
 void hd_cudasim_memory(size_t total_bytes);
 
-/* What kind of GPU the devices say they are; at first 2 multiprocessors of capability 9.0, so that
- * loops over a grid go round at small sizes. */
+/* Properties of the devices. Default: 2 multiprocessors of capability 9.0, so that kernels loop
+ * over the grid even for small tensors. */
 void hd_cudasim_kind(int multiprocessors, int capability);
 
-/* Shared memory that a block may have, as on devices with less; at first, and for 0, the 227 KB of
+/* Maximum shared memory of a block, to emulate devices with less. Default, and for 0: the 227 KB of
  * an H100. A multiprocessor has 1 KB more. */
 void hd_cudasim_shared_bytes(size_t block_bytes);
 
 /* Bytes of device memory (managed memory included) that are allocated now, on all devices. */
 size_t hd_cudasim_allocated(void);
 
-/* How often memory was asked for so far: of a device, managed, or pinned. */
+/* Number of allocations so far: of device, managed and pinned memory. */
 uint64_t hd_cudasim_allocations(void);
 
-/* Launches of kernels and products of the emulated library so far, and operations of streams that
- * wait to run now. */
+/* Number of kernel launches and of GEMMs of the emulated cuBLASLt so far. */
 uint64_t hd_cudasim_launches(void);
 uint64_t hd_cudasim_products(void);
 
-/* Whether the emulated library has more behind a product than a bias; at first it has. What the
- * real one has for a shape depends on its version. */
+/* known: the emulated cuBLASLt offers epilogues other than a bias (default: true). Which ones the
+ * real library has for a shape depends on its version. */
 void hd_cudasim_epilogues(bool known);
-/* Whether it then computes what it has said to have; at first it does. */
+/* run: it computes the epilogues that it has offered, instead of failing (default: true). */
 void hd_cudasim_epilogues_run(bool run);
 
-/* Every question for the current device answers `error`, as all calls do once a kernel has failed;
+/* Makes every query of the current device fail with `error`, as all calls do after a kernel failed;
  * 0 ends it. */
 void hd_cudasim_fault(int error);
+
+/* Number of operations of streams that wait to run now. */
 size_t hd_cudasim_pending(void);
 
-/* Prints a line per allocation, stream and event that still exists; returns how many. */
+/* Prints a line per allocation, stream and event that still exists; returns their number. */
 size_t hd_cudasim_leaks(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Does the emulated runtime keep the promises that host code builds on, and no others? */
+/* Tests that the emulated CUDA runtime guarantees what host code may rely on, and no more. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +95,7 @@ static void devices_are_as_many_as_are_set(void **state)
     assert_int_equal(cudaMalloc(&memory, 100), cudaSuccess);
     assert_int_equal(cudaSetDevice(0), cudaSuccess);
     assert_int_equal(cudaMemGetInfo(&free_bytes, &total), cudaSuccess);
-    assert_int_equal(free_bytes, total); /* the other device's memory is its own */
+    assert_int_equal(free_bytes, total); /* each device has its own memory */
     assert_int_equal(cudaFree(memory), cudaSuccess);
     assert_int_equal(cudaGetDeviceProperties(&prop, 1), cudaSuccess);
     assert_int_equal(prop.warpSize, 32);
@@ -105,7 +105,7 @@ static void devices_are_as_many_as_are_set(void **state)
     (void)cudaGetLastError();
 }
 
-/* Goal: a copy that names the wrong kind of memory, or more of it than there is, is refused. */
+/* Goal: a copy with the wrong kind of memory, or beyond the end of an allocation, is refused. */
 static void copies_are_held_against_what_they_touch(void **state)
 {
     char host[N], *device, *pinned;
@@ -130,7 +130,7 @@ static void copies_are_held_against_what_they_touch(void **state)
     assert_int_equal(cudaFree(pinned), cudaErrorInvalidValue);
     assert_int_equal(cudaFreeHost(pinned), cudaSuccess);
     assert_int_equal(cudaFree(device), cudaSuccess);
-    assert_int_equal(cudaFree(device), cudaErrorInvalidValue); /* no longer */
+    assert_int_equal(cudaFree(device), cudaErrorInvalidValue); /* already freed */
     (void)cudaGetLastError();
 }
 
@@ -158,7 +158,7 @@ static void lazy_work_waits_until_somebody_waits_for_it(void **state)
     assert_int_equal(out[31], 37);
 
     assert_int_equal(probe_index(&s, out, 7, grid, block), HD_OK);
-    assert_int_equal(cudaStreamDestroy(s.handle), cudaSuccess); /* its work is still done */
+    assert_int_equal(cudaStreamDestroy(s.handle), cudaSuccess); /* its work still runs */
     assert_int_equal(out[31], 37);
     assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
     assert_int_equal(out[31], 38);
@@ -166,8 +166,8 @@ static void lazy_work_waits_until_somebody_waits_for_it(void **state)
     hd_cudasim_lazy(false, 0);
 }
 
-/* One stream writes, another copies; with `edge` behind an event. Returns whether the copy is
- * right. The event was recorded before, too: the wait is for its newest record. */
+/* One stream writes, another copies; with `edge` it waits for an event first. Returns true if the
+ * copy is correct. The event was also recorded earlier: the wait must be for its newest record. */
 static bool copy_after_write(uint64_t seed, bool edge)
 {
     const unsigned grid[3] = {1, 1, 1}, block[3] = {32, 1, 1};
@@ -218,11 +218,11 @@ static void a_missing_edge_between_streams_is_seen(void **state)
         right += copy_after_write(seed, false);
     }
     assert_true(right < SEEDS);
-    assert_true(right > 0); /* the orders do differ */
+    assert_true(right > 0); /* the orders differ */
 }
 
-/* Goal: when a copy reads its source. Pageable memory may be reused at once, pinned memory not; a
- * copy to pageable memory has ended when it returns. */
+/* Goal: after an asynchronous copy, pageable source memory may be reused at once, pinned memory
+ * only after the copy; a copy to pageable memory has ended when it returns. */
 static void pageable_memory_is_free_at_once_pinned_memory_after_the_copy(void **state)
 {
     cudaStream_t stream;
@@ -251,7 +251,7 @@ static void pageable_memory_is_free_at_once_pinned_memory_after_the_copy(void **
     hd_cudasim_lazy(false, 0);
 }
 
-/* Goal: the legacy stream waits for streams, except those that were made not to be waited for. */
+/* Goal: the legacy stream waits for other streams, except those created as non-blocking. */
 static void the_legacy_stream_waits_for_blocking_streams(void **state)
 {
     cudaStream_t blocking, other;
@@ -318,7 +318,7 @@ static void host_functions_and_timed_events_run_in_order(void **state)
 enum { RANKS = 4, ROUNDS = 20 };
 static struct probe_sums *shared_sums;
 
-/* Returns how many of its calls and sums were wrong: assertions are the main thread's. */
+/* Returns the number of wrong calls and sums: only the main thread may assert. */
 static void *one_rank(void *unused)
 {
     struct hd_cuda_stream s = {0};
@@ -369,7 +369,7 @@ static void ranks_in_one_process_launch_side_by_side(void **state)
     hd_cudasim_order(HD_CUDASIM_FORWARD, 0);
 }
 
-/* Goal: what is not given back is told, one line each. */
+/* Goal: everything that was not freed is reported, one line each. */
 static void leaks_are_counted(void **state)
 {
     cudaStream_t stream = new_stream();

@@ -1,4 +1,4 @@
-/* Does the emulator do what a device does, and does it see what would go wrong on one? */
+/* Tests that the emulator behaves like a device, and detects errors of kernels. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -77,15 +77,15 @@ static void launches_beyond_the_limits_are_refused(void **state)
         assert_non_null(strstr(hd_err_message(), "index_kernel"));
     }
     assert_int_equal(probe_mistake(&null_stream, 0, NULL, 227 * 1024 + 1), HD_INTERNAL);
-    hd_cudasim_shared_bytes(99 * 1024); /* a device with less */
+    hd_cudasim_shared_bytes(99 * 1024); /* a device with less shared memory */
     assert_int_equal(probe_mistake(&null_stream, 0, NULL, 99 * 1024 + 1), HD_INTERNAL);
     hd_cudasim_shared_bytes(0);
-    assert_int_equal(cudaGetLastError(), cudaSuccess); /* the failed launch took it away */
+    assert_int_equal(cudaGetLastError(), cudaSuccess); /* the failed launch has cleared it */
 }
 
 /* ---- Barriers ---- */
 
-/* Goal: a kernel with its barriers is right in every order; without, wrong in at least one. */
+/* Goal: a kernel with its barriers is correct in every order; without, wrong in at least one. */
 static void a_missing_barrier_is_seen(void **state)
 {
     float *inp = device_memory(256 * sizeof *inp), *out = device_memory(sizeof *out);
@@ -106,7 +106,7 @@ static void a_missing_barrier_is_seen(void **state)
     cudaFree(out);
 }
 
-/* Goal: the barriers that count do; threads that have left are not waited for. */
+/* Goal: barriers with counts and votes work; they do not wait for threads that have returned. */
 static void barriers_count_the_threads_that_are_left(void **state)
 {
     enum { N = 70 };
@@ -191,7 +191,7 @@ static void copies_land_at_the_wait_and_show_after_the_barrier(void **state)
 
 /* ---- Matrices ---- */
 
-/* Goal: ldmatrix and mma agree with the product written down; factors are random short floats. */
+/* Goal: ldmatrix and mma give the product computed by loops; factors are random bf16 or f16. */
 static void products_of_fragments_are_matrix_products(void **state)
 {
     const enum hd_dtype dtypes[] = {HD_BF16, HD_F16};
@@ -268,8 +268,7 @@ static void vectors_and_tails_cover_each_element(void **state)
     (void)state;
     for (int d = 0; d < 3; d++)
         for (size_t n = 0; n < sizeof sizes / sizeof sizes[0]; n++)
-            for (size_t shift = 0; shift <= 4;
-                 shift += 4) { /* on a bound of 16 bytes, and off it */
+            for (size_t shift = 0; shift <= 4; shift += 4) { /* aligned to 16 bytes, and not */
                 const size_t size = hd_dtype_size(dtypes[d]);
 
                 if (sizes[n] * (int64_t)size > 4000)
@@ -310,7 +309,7 @@ static void vectors_and_tails_cover_each_element(void **state)
 
 /* ---- Reports ---- */
 
-/* Runs a mistake in a child; returns what it said, and asserts that it was ended by it. */
+/* Runs a mistake in a child process, asserts that it was aborted, and returns its output. */
 static const char *death_of(enum probe_mistake mistake, size_t shared_bytes)
 {
     static char said[8192];
@@ -329,7 +328,7 @@ static const char *death_of(enum probe_mistake mistake, size_t shared_bytes)
         dup2(pipes[1], 2);
         close(pipes[0]);
         close(pipes[1]);
-        signal(SIGABRT, SIG_DFL); /* cmocka's handler is of no use here */
+        signal(SIGABRT, SIG_DFL); /* not cmocka's handler */
         if (cudaMalloc((void **)&out, 4096) == cudaSuccess)
             (void)probe_mistake(&null_stream, mistake, out, shared_bytes);
         _exit(0);
@@ -358,7 +357,7 @@ static void mistakes_end_the_program_with_kernel_and_place(void **state)
     {
         assert_non_null(strstr(death_of(PROBE_BARRIERS_OF_TWO_PLACES, 0), "divergent barrier"));
         assert_non_null(strstr(death_of(PROBE_BARRIER_AND_SHUFFLE, 0),
-                               "mask 0xffffffff for lanes 0x00000008, which never come"));
+                               "mask 0xffffffff for lanes 0x00000008, which never arrive"));
         assert_non_null(strstr(death_of(PROBE_LANE_NOT_IN_MASK, 0), "which is not in it"));
         assert_non_null(
             strstr(death_of(PROBE_LANES_IN_TWO_OPERATIONS, 0), "must meet at the same operation"));
@@ -368,8 +367,8 @@ static void mistakes_end_the_program_with_kernel_and_place(void **state)
         assert_non_null(strstr(death_of(PROBE_PART_OF_A_WARP_MULTIPLIES, 0),
                                "of which only lanes 0xffff0000 live"));
         assert_non_null(strstr(death_of(PROBE_CONSTANT_WRITTEN, 0), "read by __ldg and written"));
-        (void)death_of(PROBE_SHARED_OVERRUN, 0);       /* the sanitizer's words, */
-        (void)death_of(PROBE_DYNAMIC_OVERRUN, 4 * 63); /* or the guard's without it */
+        (void)death_of(PROBE_SHARED_OVERRUN, 0);       /* detected by AddressSanitizer, */
+        (void)death_of(PROBE_DYNAMIC_OVERRUN, 4 * 63); /* or by the guard bytes */
     }
 }
 

@@ -1,8 +1,8 @@
-/* engine: blocks one after the other, the threads of a block in turn.
+/* engine: runs a grid: blocks one after the other, the threads of a block as fibers in turn.
  *
- * A thread runs until it waits (barrier, warp operation) or ends. The scheduler goes over all
- * threads in rounds, in the order that is set; when a round finds nobody ready, either all have
- * ended or they wait for what never comes, and that is reported.
+ * A thread runs until it waits (barrier, warp operation) or ends. The scheduler visits all threads
+ * in rounds, in the order that tests set. If a round finds no thread ready, either all have ended,
+ * or there is a deadlock, which is reported.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -94,7 +94,7 @@ static void print_where(void)
 }
 
 #ifdef WITH_ASAN
-/* Called by UndefinedBehaviorSanitizer, whose death callback is not AddressSanitizer's. */
+/* Called by UndefinedBehaviorSanitizer, which does not call AddressSanitizer's death callback. */
 __attribute__((visibility("default"))) void __ubsan_on_report(void);
 void __ubsan_on_report(void)
 {
@@ -173,7 +173,7 @@ static struct hd_sim_engine *open_engine(unsigned threads)
     return e;
 }
 
-/* ---- What is read as constant ---- */
+/* ---- Checks of __ldg ---- */
 
 static void check_constant(struct hd_sim_constant *c)
 {
@@ -183,7 +183,8 @@ static void check_constant(struct hd_sim_constant *c)
     c->size_bytes = 0;
 }
 
-/* Of two that meet in a place the older one is looked at now, the others when the launch ends. */
+/* If the slot of the hash table is taken, the older entry is checked now and replaced; the others
+ * are checked when the launch ends. */
 void hd_cudasim_is_constant(const void *address, size_t size_bytes, struct hd_cudasim_site site)
 {
     struct hd_sim_engine *e = hd_sim_engine();
@@ -271,7 +272,7 @@ static void thread_main(void)
     t->state = HD_SIM_ENDED;
     e->live--;
     hd_sim_lane_ended(e, t);
-    if (e->live && e->at_barrier == e->live) /* a barrier counts the threads that still run */
+    if (e->live && e->at_barrier == e->live) /* all threads that have not ended have arrived */
         release_barrier(e);
     hd_fiber_leave(&t->fiber, &e->home);
 }
@@ -315,12 +316,12 @@ void *hd_cudasim_shared(struct hd_cudasim_shared_site *site, size_t size_bytes)
         all += e->shared[i].size_bytes;
     }
     if (sum > HD_SIM_SHARED_DEFAULT)
-        hd_cudasim_fail(here, "static shared arrays take %zu bytes; a block has 48 KB of them",
+        hd_cudasim_fail(here, "static shared arrays have %zu bytes; the limit of a block is 48 KB",
                         sum);
     if (all > e->shared_limit)
         hd_cudasim_fail(here,
-                        "static and dynamic shared memory take %zu bytes; a block of this kernel "
-                        "has %zu",
+                        "static and dynamic shared memory have %zu bytes; the limit of a block of "
+                        "this kernel is %zu",
                         all, e->shared_limit);
     return add_shared(e, site, size_bytes)->base;
 }
@@ -349,7 +350,7 @@ static void poison_shared(struct hd_sim_engine *e)
         memset(e->shared[i].base, HD_SIM_POISON, e->shared[i].size_bytes);
 }
 
-/* Without a sanitizer: was there a store beside a shared array? */
+/* Without a sanitizer: fails if a thread stored next to a shared array. */
 static void check_guards(const struct hd_sim_engine *e)
 {
 #ifndef WITH_ASAN
@@ -363,7 +364,7 @@ static void check_guards(const struct hd_sim_engine *e)
             if (s->map[k] != GUARD || s->base[s->size_bytes + (size_t)k] != GUARD)
                 hd_cudasim_fail((struct hd_cudasim_site){site->file, site->line},
                                 "a thread of this block wrote outside the shared array %s of %zu "
-                                "bytes; AddressSanitizer tells which",
+                                "bytes; run with AddressSanitizer to find the thread",
                                 site->name, s->size_bytes);
     }
 #else
@@ -399,7 +400,7 @@ static void report_deadlock(struct hd_sim_engine *e)
         if (t->state == HD_SIM_AT_BARRIER && !at_barrier)
             at_barrier = t;
     }
-    if (!stuck) /* a barrier that all who live have reached is released */
+    if (!stuck) /* cannot happen: a barrier that all live threads have reached is released */
         stuck = at_barrier;
     hd_cudasim_self = (struct hd_cudasim_thread *)&e->threads[stuck->index].built_in;
     missing = stuck->mask & e->warps[stuck->warp].live;
@@ -412,17 +413,17 @@ static void report_deadlock(struct hd_sim_engine *e)
     if (at_barrier)
         hd_cudasim_fail(stuck->site,
                         "deadlock: thread %u waits in %s with mask 0x%08x for lanes 0x%08x, which "
-                        "never come; %u of %u threads wait at the barrier %s:%d",
+                        "never arrive; %u of %u threads wait at the barrier %s:%d",
                         stuck->index, hd_sim_op_name(stuck->op), stuck->mask, missing,
                         e->at_barrier, e->live, at_barrier->site.file, at_barrier->site.line);
     hd_cudasim_fail(
         stuck->site,
         "deadlock: thread %u waits in %s with mask 0x%08x for lanes 0x%08x, which never "
-        "come",
+        "arrive",
         stuck->index, hd_sim_op_name(stuck->op), stuck->mask, missing);
 }
 
-/* 0 .. count - 1 in the order that is set. */
+/* Fills `order` with 0 .. count - 1 in the order that tests set. */
 static void put_in_order(struct hd_sim_engine *e, unsigned *order, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
@@ -465,8 +466,8 @@ static void begin_block(struct hd_sim_engine *e, struct uint3 block, struct dim3
     poison_shared(e);
 }
 
-/* Runs the lanes of a warp that are ready, once each; returns whether one was. In random order some
- * are held back, so that others get ahead. */
+/* Runs each ready lane of a warp once; returns true if one was ready. In random order some lanes
+ * are skipped, so that others get ahead. */
 static bool run_lanes(struct hd_sim_engine *e, unsigned warp)
 {
     const unsigned first = warp * HD_CUDASIM_WARP, left = e->thread_count - first;
@@ -490,8 +491,8 @@ static bool run_lanes(struct hd_sim_engine *e, unsigned warp)
     return found;
 }
 
-/* A warp goes on for as long as one of its lanes can, so that it is as far ahead of the others as a
- * barrier allows; in random order it is now and then another's turn before. */
+/* A warp runs for as long as one of its lanes is ready, so that it gets as far ahead of other warps
+ * as barriers allow; in random order the scheduler sometimes switches to another warp before. */
 static void run_block(struct hd_sim_engine *e)
 {
     const unsigned warps = (e->thread_count + HD_CUDASIM_WARP - 1) / HD_CUDASIM_WARP;
@@ -540,7 +541,7 @@ void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, si
     e->thread_count = threads;
     e->schedule = order_now();
     e->random = atomic_load(&order_seed) + atomic_fetch_add(&launches, 1) * 0x632be59bd9b4e019u;
-    if (e->schedule == HD_CUDASIM_RANDOM) { /* first + i * step visits each block once */
+    if (e->schedule == HD_CUDASIM_RANDOM) { /* (first + i * step) % blocks visits each block once */
         first = hd_sim_random(&e->random) % blocks;
         do
             step = 1 + hd_sim_random(&e->random) % blocks;

@@ -31,8 +31,8 @@
 enum { PAGE_BYTES = 4096 };
 
 #if defined(__x86_64__)
-/* void hd_cudasim_switch(void **save, void *load): keeps this stack's registers, takes the other's
- */
+/* void hd_cudasim_switch(void **save, void *load): saves the registers on this stack, stores the
+ * stack pointer in *save, switches to the stack `load` and restores its registers. */
 __asm__(".text\n"
         ".globl hd_cudasim_switch\n"
         ".hidden hd_cudasim_switch\n"
@@ -111,8 +111,7 @@ void hd_fiber_prepare(struct hd_fiber *fiber, void (*entry)(void))
 #if defined(__x86_64__)
     void **top = (void **)((char *)fiber->bottom + fiber->size_bytes);
 
-    *--top =
-        NULL; /* where a debugger's backtrace ends, and what aligns the stack as after a call */
+    *--top = NULL; /* ends a debugger's backtrace, and aligns the stack as after a call */
     *--top = (void *)(uintptr_t)entry;
     for (int i = 0; i < 6; i++)
         *--top = NULL;
@@ -169,5 +168,5 @@ void hd_fiber_leave(struct hd_fiber *from, struct hd_fiber *to)
     __sanitizer_start_switch_fiber(NULL, to->bottom, to->size_bytes);
 #endif
     change(from, to);
-    abort(); /* a fiber that left is prepared anew before it runs again */
+    abort(); /* not reached: hd_fiber_prepare must precede the next switch to this fiber */
 }

@@ -1,11 +1,11 @@
-/* fiber: stacks to run on in turn, within one OS thread.
+/* fiber: cooperative threads within one OS thread.
  *
- * A switch saves the registers that a call preserves and goes on where the other fiber left off; on
- * x86-64 that is a dozen instructions, elsewhere ucontext. Switches are announced to the address
- * and thread sanitizers. Below each stack lies a page that may not be touched.
+ * A switch saves the callee-saved registers and resumes the other fiber; on x86-64 in a dozen
+ * instructions, elsewhere with ucontext. The address and thread sanitizers are told about switches.
+ * Below each stack is a guard page.
  *
  * Used by: the emulator's engine.   Uses: libc.
- * Threads: a fiber lives and runs on the OS thread that made it.
+ * Threads: a fiber runs only on the OS thread that created it.
  */
 #ifndef HD_CUDASIM_FIBER_H
 #define HD_CUDASIM_FIBER_H
@@ -16,10 +16,10 @@
 #endif
 
 struct hd_fiber {
-    void *map; /* guard page and stack; NULL for the fiber that the OS gave the thread */
+    void *map; /* guard page and stack; NULL for the OS thread's own stack */
     void *bottom;
     size_t size_bytes;
-    void *fake; /* AddressSanitizer's stack of this fiber while it is away */
+    void *fake; /* AddressSanitizer's fake stack of this fiber while it is not running */
     void *tsan;
     void (*entry)(void);
 #if defined(__x86_64__)
@@ -29,19 +29,19 @@ struct hd_fiber {
 #endif
 };
 
-/* `fiber` becomes the calling thread itself, to switch away from and back to. */
+/* Makes `fiber` represent the calling OS thread, so that it can be switched from and back to. */
 void hd_fiber_here(struct hd_fiber *fiber);
 
-/* A stack of its own; returns 0, or -1 without memory. */
+/* Allocates a stack; returns 0, or -1 if there is no memory. */
 int hd_fiber_init(struct hd_fiber *fiber, size_t stack_bytes);
 void hd_fiber_done(struct hd_fiber *fiber);
 
-/* The next switch to `fiber` calls entry, which never returns: its last act is hd_fiber_leave. */
+/* The next switch to `fiber` calls entry, which must end with hd_fiber_leave and never return. */
 void hd_fiber_prepare(struct hd_fiber *fiber, void (*entry)(void));
 
 void hd_fiber_switch(struct hd_fiber *from, struct hd_fiber *to);
 
-/* What entry does first, and last: `from` may be prepared again. */
+/* The first and the last call of entry. After hd_fiber_leave, `from` may be prepared again. */
 void hd_fiber_entered(struct hd_fiber *self, struct hd_fiber *from);
 void hd_fiber_leave(struct hd_fiber *from, struct hd_fiber *to);
 

@@ -20,11 +20,11 @@ enum {
     HD_SIM_SHARED_MAX = 227 * 1024,
     HD_SIM_SHARED_SITES_MAX = 64,
     HD_SIM_CONSTANTS = 4096,
-    HD_SIM_POISON = 0xff /* every short float and fp32 of it is a NaN, every integer -1 */
+    HD_SIM_POISON = 0xff /* as bf16, f16 and fp32 it is a NaN, as an integer -1 */
 };
 
-/* What lanes of a warp do together. A lane posts its part and waits; the last lane that comes
- * performs it for all of them. */
+/* Operations of several lanes of a warp. A lane posts its part and waits; the last lane that
+ * arrives performs the operation for all of them. */
 enum hd_sim_op { HD_SIM_SYNCWARP, HD_SIM_BALLOT, HD_SIM_SHUFFLE, HD_SIM_LDMATRIX, HD_SIM_MMA };
 
 struct hd_sim_thread;
@@ -43,19 +43,19 @@ struct hd_sim_thread {
     struct hd_fiber fiber;
     enum hd_sim_state state;
     unsigned index, lane, warp;
-    struct hd_cudasim_site site; /* where it waits */
-    /* at a barrier */
+    struct hd_cudasim_site site; /* source line where it waits */
+    /* while it waits at a barrier */
     enum hd_cudasim_barrier barrier;
     int predicate, result;
-    /* in its warp */
+    /* while it waits for lanes of its warp */
     enum hd_sim_op op;
     unsigned mask;
-    void *part; /* of the op, on the waiting fiber's stack */
+    void *part; /* this lane's part of the op, on the fiber's stack */
     hd_sim_perform *perform;
     /* cp.async */
     struct hd_sim_copy *copies;
     size_t copy_count, copy_room;
-    unsigned group; /* that copies issued now will belong to */
+    unsigned group; /* the group of copies that are issued now */
 };
 
 struct hd_sim_warp {
@@ -68,7 +68,7 @@ struct hd_sim_shared {
     size_t size_bytes;
 };
 
-/* What was read by __ldg. */
+/* Bytes that were read by __ldg. */
 struct hd_sim_constant {
     const void *address;
     size_t size_bytes;
@@ -78,7 +78,7 @@ struct hd_sim_constant {
 
 struct hd_sim_engine {
     struct hd_fiber home;
-    struct hd_sim_thread *threads; /* [HD_SIM_THREADS_MAX], made when first needed */
+    struct hd_sim_thread *threads; /* [HD_SIM_THREADS_MAX], allocated at first use */
     unsigned ready_count;          /* threads that have a stack */
     struct hd_sim_thread *running;
     struct hd_sim_warp warps[HD_SIM_WARPS_MAX];
@@ -92,37 +92,37 @@ struct hd_sim_engine {
     struct hd_sim_shared shared[HD_SIM_SHARED_SITES_MAX];
     unsigned shared_count;
     size_t shared_limit;
-    struct hd_sim_constant constants[HD_SIM_CONSTANTS]; /* by address; size_bytes 0: none */
+    struct hd_sim_constant constants[HD_SIM_CONSTANTS]; /* hash table by address; size 0: empty */
     bool has_constants;
 };
 
-struct hd_sim_engine *hd_sim_engine(void); /* of a launch that runs on this OS thread */
+struct hd_sim_engine *hd_sim_engine(void); /* of the launch that runs on this OS thread */
 
-/* Shared memory of a block, static and dynamic: the default, or what cudaFuncSetAttribute gave this
- * kernel leave for. */
+/* Maximum shared memory of a block, static and dynamic: the default, or the maximum that
+ * cudaFuncSetAttribute set for this kernel. */
 size_t hd_sim_shared_limit(const void *kernel);
 
-/* Runs one whole grid here and now. */
-/* ran.c: that a kernel runs, on blocks of so many threads. */
+/* ran.c: records that a kernel ran with blocks of that many threads. */
 void hd_sim_note_run(const void *kernel, unsigned threads);
 
+/* Runs one whole grid; returns when it has ended. */
 void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, size_t shared_bytes,
                      size_t shared_limit, void (*run)(void *), void *context);
 
 uint64_t hd_sim_random(uint64_t *state);
 
-/* Back to the scheduler until somebody makes this thread ready. */
+/* Switches to the scheduler; returns when the thread is ready and scheduled again. */
 void hd_sim_wait(struct hd_sim_engine *e, struct hd_sim_thread *t);
 
-/* Rendezvous of the lanes of `mask`; returns when all that live have come and `perform` has been
- * called once. */
+/* Waits for the lanes of `mask`; returns when all that have not ended have arrived and `perform`
+ * has been called once. */
 void hd_sim_collect(enum hd_sim_op op, unsigned mask, void *part, hd_sim_perform *perform,
                     struct hd_cudasim_site site);
-/* A lane has ended: the others of its warp may have waited only for it. */
+/* Called when a lane has ended: other lanes of its warp may have waited only for it. */
 void hd_sim_lane_ended(struct hd_sim_engine *e, struct hd_sim_thread *t);
 const char *hd_sim_op_name(enum hd_sim_op op);
 
-/* Whether [address, address + size) lies in one shared array of the running block. */
+/* True if [address, address + size) is within one shared array of the running block. */
 bool hd_sim_is_shared(struct hd_sim_engine *e, const void *address, size_t size_bytes);
 
 /* ---- Runtime ---- */
@@ -130,7 +130,7 @@ bool hd_sim_is_shared(struct hd_sim_engine *e, const void *address, size_t size_
 cudaError_t hd_sim_set_error(cudaError_t error); /* remembers it for cudaGetLastError, returns it */
 
 enum hd_sim_memory {
-    HD_SIM_PAGEABLE, /* not ours */
+    HD_SIM_PAGEABLE, /* not allocated by the emulator */
     HD_SIM_DEVICE,
     HD_SIM_MANAGED,
     HD_SIM_PINNED
@@ -143,21 +143,21 @@ size_t hd_sim_stream_leaks(void);
 int hd_sim_device(void); /* current device of this OS thread */
 int hd_sim_device_count(void);
 
-/* Runs what is pending on all streams of all devices, as far as no gate is in the way: another
- * rank's work, which would be another process's, never keeps a rank from its memory. */
+/* Runs the pending work of all streams of all devices, except work behind a closed gate: so freeing
+ * memory never blocks on another rank, which would be another process in reality. */
 void hd_sim_drain_all(void);
-/* ... on streams that the legacy stream waits for. */
+/* The same for the streams that the legacy default stream waits for. */
 void hd_sim_drain_blocking(void);
 
-/* Enqueues run(context), then done(context); at once unless streams are lazy. */
+/* Enqueues run(context), then done(context); runs them at once unless streams are lazy. */
 cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done)(void *),
                            void *context);
 
 bool hd_sim_is_lazy(void);
 
-/* Gates: what lazy streams wait for until somebody outside opens it. Operations run under the lock
- * of the streams; gates are used under it, too. A gate that is closed again before its operation
- * has run holds it anew. */
+/* Gates: a lazy stream waits at a gate until other code opens it. Operations run, and gates are
+ * used, under the lock of the streams. A gate that is closed again before its operation has run
+ * blocks the operation again. */
 struct hd_sim_record;
 void hd_sim_streams_lock(void);
 void hd_sim_streams_unlock(void);

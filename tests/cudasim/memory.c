@@ -1,7 +1,7 @@
-/* memory: devices, what cudaMalloc and its like hand out, and copies.
+/* memory: emulated devices and memory allocations.
  *
- * Device memory is host memory with 0xff in it, in a list, so that a copy can be held against the
- * bounds of what it touches.
+ * Device memory is host memory, filled with 0xff. Allocations are in a list, so that copies can be
+ * checked against the bounds of allocations.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,7 +26,7 @@ static struct block *blocks;
 static size_t used_bytes[DEVICES_MAX];
 static atomic_int fault; /* a cudaError_t, or 0 */
 static atomic_size_t total_bytes = (size_t)8 << 30;
-static atomic_size_t shared_bytes = HD_SIM_SHARED_MAX; /* of a block */
+static atomic_size_t shared_bytes = HD_SIM_SHARED_MAX; /* per block */
 static atomic_int device_count;
 static atomic_int multiprocessors = 2, capability = 90;
 static atomic_uint_fast64_t allocations;
@@ -175,7 +175,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         .asyncEngineCount = 2,
         .unifiedAddressing = 1,
         .memoryBusWidth = 5120,
-        .l2CacheSize = 1 << 16, /* so that not everything fits */
+        .l2CacheSize = 1 << 16, /* small, so that tests exceed it */
         .maxThreadsPerMultiProcessor = 2048,
         .sharedMemPerMultiprocessor = atomic_load(&shared_bytes) + 1024,
         .regsPerMultiprocessor = 65536,
@@ -293,7 +293,7 @@ cudaError_t cudaRuntimeGetVersion(int *runtimeVersion)
     return cudaSuccess;
 }
 
-/* Kernels that asked for more shared memory than the default. */
+/* Kernels for which cudaFuncSetAttribute set more shared memory than the default. */
 enum { WIDE_MAX = 1024 };
 static struct wide {
     const void *kernel;
@@ -302,7 +302,7 @@ static struct wide {
 static int wide_count;
 static pthread_mutex_t wide_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Its place, or the free one behind all. */
+/* The kernel's entry, or the first free one. */
 static struct wide *find_wide(const void *kernel)
 {
     int i = 0;
@@ -342,12 +342,12 @@ size_t hd_sim_shared_limit(const void *kernel)
     limit = w->kernel && w->dynamic_bytes > HD_SIM_SHARED_DEFAULT ? w->dynamic_bytes
                                                                   : HD_SIM_SHARED_DEFAULT;
     if (limit > atomic_load(&shared_bytes))
-        limit = atomic_load(&shared_bytes); /* it was widened on a device that had more */
+        limit = atomic_load(&shared_bytes); /* it was set on a device with more */
     (void)pthread_mutex_unlock(&wide_lock);
     return limit;
 }
 
-/* How many static arrays a kernel has shows when it runs (hd_cudasim_shared). */
+/* Reports no static shared memory: its size is only known when the kernel runs. */
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
 {
     if (!attr || !func)
@@ -404,7 +404,7 @@ static cudaError_t give_back(void *memory, bool of_device)
 
     if (!memory)
         return cudaSuccess;
-    hd_sim_drain_all(); /* as the runtime does: work may still use it */
+    hd_sim_drain_all(); /* as CUDA does, because work may still use the memory */
     pthread_mutex_lock(&lock);
     for (link = &blocks; *link && (*link)->base != memory; link = &(*link)->next)
         ;

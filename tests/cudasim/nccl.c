@@ -1,13 +1,13 @@
-/* nccl: a stand-in for NCCL on the emulator, for the host code around it. Everything is made of
- * sends and receives, and waits in one of two ways (nccl_stand_in.h):
+/* nccl: an emulation of NCCL, to test the host code that uses NCCL. Every operation consists of
+ * sends and receives, and waits for the peers in one of two ways (nccl_stand_in.h):
  *
- *   on the host     a call is in progress until all of its pairs have met. A pair that meets is put
- *                   on the streams of both: the receiver's copies behind the sender's event, the
- *                   sender's goes on behind the receiver's.
- *   on the stream   a call is through at once, and each stream waits (nccl_wait.h). Pairs of
- *                   different calls, or of different sizes, never meet.
+ *   on the host     a call is in progress until its sends and receives are matched. A matched pair
+ *                   is enqueued on both streams: the receiver's stream copies after the sender's
+ *                   event, the sender's stream continues after the receiver's event.
+ *   on the stream   a call finishes at once, and each stream waits (nccl_wait.h). Sends and
+ *                   receives of different calls, or of different sizes, are never matched.
  *
- * So it has NCCL's order on the device; it has none of its speed and transports. */
+ * So operations have the same order on the device as with NCCL. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -27,12 +27,12 @@ enum { RANKS_MAX = 64, LOOKS_IN_PROGRESS = 3, SPLITS_MAX = 64, BLOCKED_LOOK_US =
 
 enum kind { PAIR, GATHER, BROADCAST, REDUCE, SCATTER };
 
-/* What happens when everything of one call has met. */
+/* One call of NCCL: `left` of its sends and receives are not yet matched; then it may combine. */
 struct call {
     enum kind kind;
     int left;
     bool combines;
-    void *room; /* in which a sum waits on its stream */
+    void *room; /* buffer of a sum that waits on its stream */
     void *partial;
     struct hd_combine_args combine;
     cudaStream_t stream;
@@ -46,16 +46,16 @@ struct post {
     cudaStream_t stream;
     cudaEvent_t came;
     struct call *call;
-    struct hd_sim_part *part; /* of one that waits on its stream; else NULL */
+    struct hd_sim_part *part; /* if it waits on its stream; else NULL */
     struct post *next;
 };
 
-struct part_kept { /* until it has ended or is left */
+struct part_kept { /* kept until the part has ended or is abandoned */
     struct hd_sim_part *part;
     struct part_kept *next;
 };
 
-struct kept { /* until the communicator goes */
+struct kept { /* freed with the communicator */
     cudaEvent_t event;
     void *memory;
     struct call *call;
@@ -79,7 +79,7 @@ struct joined {
 struct ncclComm {
     struct joined *joined;
     int rank, looks, splits;
-    int splitting; /* splits that are not through */
+    int splitting; /* splits in progress */
     struct post *posts;
     struct kept *kept;
     struct part_kept *parts;
@@ -165,7 +165,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     return ncclInProgress;
 }
 
-/* The last has come: every color is a communicator, its ranks in the order of keys. */
+/* Called when all ranks have called split: makes a communicator per color, ordered by key. */
 static void make_children(struct joined *parent, const struct split *split)
 {
     for (int r = 0; r < parent->size; r++) {
@@ -241,7 +241,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     return ncclSuccess;
 }
 
-/* Under the lock. */
+/* Call it under the lock. */
 static void forget(ncclComm_t comm)
 {
     struct joined *joined = comm->joined, **at = &all;
@@ -318,13 +318,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 const char *ncclGetErrorString(ncclResult_t result)
 {
     return result == ncclRemoteError ? "remote process exited or there was a network error"
-                                     : "an error of the stand-in";
+                                     : "an error of the emulated NCCL";
 }
 
 const char *ncclGetLastError(ncclComm_t comm)
 {
     (void)comm;
-    return "the stand-in knows no more";
+    return "the emulated NCCL has no details";
 }
 
 /* ---- posting; under the lock ---- */
@@ -340,7 +340,7 @@ static struct kept *keep(ncclComm_t comm)
     return kept;
 }
 
-/* As in a ring: from the last rank to the first, rounded at every hop. */
+/* Sums as a ring does: from the last rank to the first, rounded at every step. */
 static void combine(const struct call *call)
 {
     static struct hd_backend backend = {.traits.multiprocessors = 2};
@@ -387,7 +387,7 @@ static void take_away(ncclComm_t comm, struct post **at)
     free(post);
 }
 
-/* The oldest send from `from` to `to` and the oldest receive, if both are there. */
+/* Matches the oldest send from `from` to `to` with the oldest receive, if both exist. */
 static bool meet(ncclComm_t from, ncclComm_t to)
 {
     struct post **send = find(from, true, to->rank), **recv = find(to, false, from->rank);
@@ -404,7 +404,7 @@ static bool meet(ncclComm_t from, ncclComm_t to)
         return true;
     }
     if ((*send)->part || (*recv)->part ||
-        (*send)->bytes != (*recv)->bytes) /* NCCL would hang or overwrite something */
+        (*send)->bytes != (*recv)->bytes) /* real NCCL would hang or write out of bounds */
         from->error = to->error = ncclInvalidUsage;
     if (from->error || to->error)
         return false;
@@ -442,7 +442,7 @@ static void meet_all(struct joined *joined)
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_the_end_of_a_thread;
 
-/* A group into which an abort came is never closed. */
+/* Thread destructor: a group during which the communicator was aborted is never ended. */
 static void leave_group(void *unused)
 {
     (void)unused;
@@ -469,7 +469,7 @@ ncclResult_t ncclGroupStart(void)
     return ncclSuccess;
 }
 
-/* Eager streams cannot wait. */
+/* Only lazy streams can wait. */
 static bool waits_on_streams(void)
 {
     return !waits_on_host && hd_sim_is_lazy();
@@ -481,7 +481,7 @@ static void keep_part(ncclComm_t comm, struct hd_sim_part *part)
 
     if (!kept)
         abort();
-    while (*at) { /* what is through by now is not kept */
+    while (*at) { /* drop the parts that have ended */
         struct part_kept *old = *at;
 
         if (!hd_sim_part_has_ended(old->part)) {
@@ -496,7 +496,7 @@ static void keep_part(ncclComm_t comm, struct hd_sim_part *part)
     *at = kept;
 }
 
-/* The calls of the group from `first` on that have its stream wait there together. */
+/* Enqueues, as one unit, the parts of all calls of the group, from `first` on, on its stream. */
 static void put_on_stream(const struct grouped *first)
 {
     struct hd_sim_part **parts;
@@ -520,7 +520,7 @@ static void put_on_stream(const struct grouped *first)
     free(parts);
 }
 
-/* One that does not wait there: its peers' streams wait for this place. */
+/* For a call that waits on the host: records an event for which the peers' streams wait. */
 static void note_place(struct post *post)
 {
     (void)cudaEventCreateWithFlags(&post->came, cudaEventDisableTiming);
@@ -536,13 +536,13 @@ static void put_on_streams(void)
             put_on_stream(g);
         if (!call->combines)
             continue;
-        call->combines = false; /* all its parts are there */
+        call->combines = false; /* all its parts are enqueued */
         combine(call);
         (void)hd_sim_enqueue(call->stream, NULL, free, call->room);
     }
 }
 
-/* As in a launch that finds the device's queue full: until another thread aborts. */
+/* HD_NCCL_BLOCKED: waits until another thread aborts, as if the device's queue were full. */
 static void stay_if_blocked(int world_rank, int aborts_before)
 {
     for (bool blocked = true; blocked;) {
@@ -608,7 +608,7 @@ static struct call *new_call(ncclComm_t comm, enum kind kind, cudaStream_t strea
     return call;
 }
 
-/* Inside a group. */
+/* Call it inside a group. */
 static ncclResult_t post(ncclComm_t comm, struct call *call, bool sends, const void *buf,
                          size_t bytes, int peer)
 {
@@ -724,8 +724,8 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
     return ncclGroupEnd();
 }
 
-/* Where a sum collects; counts it. A stream gives it back that waits; else it goes with the
- * communicator. */
+/* A buffer for a sum, and counts the sum. A waiting stream frees it after use; otherwise it is
+ * freed with the communicator. */
 static char *take_room(ncclComm_t comm, struct call *call, size_t bytes)
 {
     void *room = NULL;
@@ -740,7 +740,7 @@ static char *take_room(ncclComm_t comm, struct call *call, size_t bytes)
     return room;
 }
 
-/* The sum of what all members send of this member's block (or of the whole), from own memory. */
+/* all_reduce, or with `scatter` reduce_scatter: receives the data of all members, then sums. */
 static ncclResult_t reduce(const char *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, bool scatter)
 {
@@ -758,7 +758,7 @@ static ncclResult_t reduce(const char *send, void *recv, size_t count, ncclDataT
                                              .dtype = dtype_of(type),
                                              .max = op == ncclMax};
     call->combine.out[0] = recv;
-    call->partial = all_in + (size_t)comm->rank * bytes; /* where nothing arrives */
+    call->partial = all_in + (size_t)comm->rank * bytes; /* this part receives nothing */
     (void)ncclGroupStart();
     for (int m = 0; m < size; m++) {
         const char *part = send + (scatter ? (size_t)m * bytes : 0);
@@ -785,7 +785,7 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclD
     return reduce(send, recv, count, type, op, comm, stream, true);
 }
 
-/* ---- what tests ask ---- */
+/* ---- controls for tests (nccl_stand_in.h) ---- */
 
 void hd_nccl_stand_in_defect(int rank, enum hd_nccl_defect defect)
 {

@@ -1,10 +1,9 @@
-/* nccl_stand_in: what tests ask of the stand-in for NCCL beside NCCL's own calls.
+/* nccl_stand_in: controls for tests of the emulated NCCL (nccl.c), besides NCCL's own functions.
  *
- * It joins ranks that are threads of one process. Communicators never block: while they come up
- * they are in progress a few looks longer than they need to be. Then a call is through at once, as
- * NCCL's are once it is connected, and lazy streams wait for the peers: a peer that never comes
- * keeps them standing until the communicator is aborted, and what they then leave behind is
- * garbage.
+ * The ranks are threads of one process. Communicators are non-blocking: a new one stays in progress
+ * for a few polls more than necessary. After that calls finish at once, as NCCL's do when it is
+ * connected, and lazy streams wait for the peers. If a peer never calls, they wait until the
+ * communicator is aborted; then they leave garbage in the buffers.
  *
  * Threads: any.
  */
@@ -16,21 +15,22 @@
 enum hd_nccl_defect {
     HD_NCCL_WELL,
     HD_NCCL_BROKEN,  /* every communicator of the rank reports ncclRemoteError */
-    HD_NCCL_STUCK,   /* what the rank posts never meets what its peers post */
+    HD_NCCL_STUCK,   /* sends and receives of the rank are never matched with its peers' */
     HD_NCCL_BLOCKED, /* calls of the rank do not return until another thread aborts one of its
-                        communicators: the device's queue is full */
+                        communicators, as if the device's queue were full */
 };
 
-/* Of the rank with this number in its world, from now on; HD_NCCL_WELL mends it. */
+/* Sets the defect of the rank with this number in its world; HD_NCCL_WELL removes it. */
 void hd_nccl_stand_in_defect(int rank, enum hd_nccl_defect defect);
 
-/* Whether calls are in progress until the peers have made theirs, as NCCL's are while it connects;
- * so they are anyway where streams are eager. Call it while no communicator is open. */
+/* wanted: calls are in progress until the peers have called, too, as while NCCL connects (default
+ * false). Streams that are not lazy always work so. Call it while no communicator is open. */
 void hd_nccl_stand_in_wait_on_host(bool wanted);
 
-int hd_nccl_stand_in_splits(void); /* splits that all ranks of their parent have made, ever */
-int hd_nccl_stand_in_aborts(void); /* communicators aborted, ever */
-int hd_nccl_stand_in_sums(void);   /* calls that reduce, of all ranks, ever */
-int hd_nccl_stand_in_open(void);   /* communicators that are neither destroyed nor aborted */
+/* Counters of all ranks, since the process began: */
+int hd_nccl_stand_in_splits(void); /* splits that all ranks of the parent have called */
+int hd_nccl_stand_in_aborts(void); /* aborted communicators */
+int hd_nccl_stand_in_sums(void);   /* calls that reduce */
+int hd_nccl_stand_in_open(void);   /* communicators that are neither destroyed nor aborted now */
 
 #endif

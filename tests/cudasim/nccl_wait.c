@@ -5,18 +5,18 @@
 
 #include "tests/cudasim/internal.h"
 
-/* Everything under the lock of the streams. */
+/* All members are protected by the lock of the streams. */
 struct hd_sim_part {
     int references;
     bool sends;
     char *buf;
     size_t bytes;
-    struct hd_sim_part *peer; /* NULL: has not been met, or is through with this one */
+    struct hd_sim_part *peer; /* NULL: not matched yet, or finished with it */
     struct hd_sim_record *gate;
     bool arrived, ended, left;
 };
 
-/* Of a stream: it has come to these. */
+/* The operation that marks parts as reached by their stream. */
 struct arrival {
     int count;
     struct hd_sim_part *parts[];
@@ -37,7 +37,7 @@ static void part_ways(struct hd_sim_part *part)
     if (!peer)
         return;
     part->peer = peer->peer = NULL;
-    release(peer); /* which this one held */
+    release(peer); /* this part's reference */
     release(part);
 }
 
@@ -71,7 +71,7 @@ void hd_sim_part_release(struct hd_sim_part *part)
 
 /* ---- what runs on a stream ---- */
 
-/* A receive may copy once the sender's stream has come to the send. */
+/* Lets the receive copy if the sender's stream has reached the send. */
 static void look_at_pair(struct hd_sim_part *send)
 {
     struct hd_sim_part *recv = send->peer;
@@ -142,7 +142,7 @@ void hd_sim_parts_enqueue(cudaStream_t stream, struct hd_sim_part *const *parts,
     }
     if (hd_sim_enqueue_behind(stream, NULL, arrive, end_arrival, arrival))
         abort();
-    for (int i = 0; i < count; i++) /* these wait for arrivals alone */
+    for (int i = 0; i < count; i++) /* receives first: they wait only for the sender's arrival */
         if (!parts[i]->sends)
             enqueue_part(stream, parts[i]);
     for (int i = 0; i < count; i++)
@@ -180,7 +180,7 @@ void hd_sim_part_leave(struct hd_sim_part *part)
     part->left = true;
     hd_sim_gate_set(part->gate, true);
     if (part->sends && part->peer)
-        hd_sim_gate_set(part->peer->gate, false); /* the memory behind it may go */
+        hd_sim_gate_set(part->peer->gate, false); /* the send buffer may be freed now */
     part_ways(part);
     hd_sim_streams_unlock();
 }

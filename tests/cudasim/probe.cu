@@ -1,4 +1,4 @@
-/* probe: small kernels that use the emulator in every way a kernel may, right and wrong. */
+/* probe: small kernels that use every feature of the emulator, correctly and wrongly. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/vec.cuh"
@@ -116,14 +116,14 @@ enum hd_status probe_mistake(struct hd_cuda_stream *s, enum probe_mistake mistak
     return HD_LAUNCH(s, mistake_kernel, dim3(1), dim3(64), shared_bytes, mistake, out);
 }
 
-/* ---- What a barrier counts ---- */
+/* ---- Barriers with counts and votes ---- */
 
 __global__ void votes_kernel(int *out, unsigned leave_from)
 {
     const unsigned t = threadIdx.x;
 
     if (t >= leave_from)
-        return; /* those who have left are not waited for */
+        return; /* barriers do not wait for threads that have returned */
     out[t] = __syncthreads_count(t % 3 == 0) | __syncthreads_or(t == 5) << 16 |
              __syncthreads_and(t < leave_from) << 20 | __syncthreads_and(t != 7) << 24;
 }
@@ -148,7 +148,7 @@ __global__ void shuffles_kernel(struct probe_lane *out)
     o->odd = __ballot_sync(0xffffffffu, lane & 1);
     o->any = __any_sync(0xffffffffu, lane == 31) && !__any_sync(0xffffffffu, lane == 32);
     o->all = __all_sync(0xffffffffu, lane < 32) && !__all_sync(0xffffffffu, lane < 31);
-    if (lane % 2) /* odd lanes among themselves, twice; the even ones elsewhere */
+    if (lane % 2) /* odd and even lanes shuffle separately; odd lanes twice */
         o->of_its_half = __shfl_sync(0xaaaaaaaau, __shfl_sync(0xaaaaaaaau, (int)lane, 5) * 2, 7);
     else
         o->of_its_half = __shfl_sync(0x55555555u, (int)lane, 4);
@@ -162,7 +162,7 @@ enum hd_status probe_shuffles(struct hd_cuda_stream *s, struct probe_lane *out, 
     return HD_LAUNCH(s, shuffles_kernel, dim3(1), dim3(n), 0, out);
 }
 
-/* ---- Asynchronous copies: rows travel through shared memory to the neighbour thread ---- */
+/* ---- Asynchronous copies: each thread passes a row to its neighbour through shared memory ---- */
 
 __global__ void copies_kernel(float *out, const float *inp, unsigned n, bool wait, bool barrier)
 {
@@ -171,7 +171,7 @@ __global__ void copies_kernel(float *out, const float *inp, unsigned n, bool wai
 
     cp_async_16(rows + 4 * t, inp + 4 * t, 4 * t < n);
     cp_async_commit();
-    cp_async_commit(); /* a group of nothing */
+    cp_async_commit(); /* an empty group */
     if (wait)
         cp_async_wait<1>();
     if (barrier)
@@ -211,7 +211,7 @@ __global__ void product_kernel(float *d, const T *a, const T *b, const float *c)
     for (unsigned i = 0; i < 4; i++)
         d[(g + 8 * (i / 2)) * 8 + t + i % 2] = sum[i];
 
-    /* the other forms say the same */
+    /* the other variants must give the same fragments */
     ldmatrix_x1(one, tile_a + lane % 8 * 16);
     ldmatrix_x2(again, tile_a + lane % 16 * 16);
     if (one[0] != fragment_a[0] || again[0] != fragment_a[0] || again[1] != fragment_a[1])
@@ -258,7 +258,7 @@ enum hd_status probe_atomics(struct hd_cuda_stream *s, struct probe_sums *sums, 
     return HD_LAUNCH(s, atomics_kernel, dim3(grid), dim3(block), 0, sums);
 }
 
-/* ---- Vectors: out = 2 inp, by 16 bytes where it can ---- */
+/* ---- Vectors: out = 2 inp, in accesses of 16 bytes if aligned ---- */
 
 template <typename T>
 __global__ void twice_kernel(T *out, const T *inp, int64_t n)

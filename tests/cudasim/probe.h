@@ -1,5 +1,4 @@
-/* probe: what the kernels of probe.cu do, for the test of the emulator. Pointers are to device
- * memory. */
+/* probe: launchers of the kernels in probe.cu, which test the emulator, on device memory. */
 #ifndef HD_CUDASIM_PROBE_H
 #define HD_CUDASIM_PROBE_H
 
@@ -13,7 +12,7 @@ extern "C" {
 enum hd_status probe_index(struct hd_cuda_stream *s, int *out, int first, const unsigned grid[3],
                            const unsigned block[3]);
 
-/* *out = sum of n floats, n = 2^k <= 256; wrong in some order without barriers. */
+/* *out = sum of n floats, n = 2^k <= 256. Without barriers it is wrong in some orders. */
 enum hd_status probe_sum(struct hd_cuda_stream *s, float *out, const float *inp, unsigned n,
                          bool barriers);
 
@@ -33,8 +32,8 @@ enum probe_mistake {
 enum hd_status probe_mistake(struct hd_cuda_stream *s, enum probe_mistake mistake, float *out,
                              size_t shared_bytes);
 
-/* out[t] of the threads before leave_from: how many indices are divisible by 3, bit 16 whether one
- * is 5, bit 20 that all are < leave_from, bit 24 whether none is 7. */
+/* out[t] of the threads before leave_from: the number of indices divisible by 3; bit 16: one is 5;
+ * bit 20: all are < leave_from; bit 24: none is 7. */
 enum hd_status probe_votes(struct hd_cuda_stream *s, int *out, unsigned n, unsigned leave_from);
 
 struct probe_lane {
@@ -46,7 +45,7 @@ struct probe_lane {
 };
 enum hd_status probe_shuffles(struct hd_cuda_stream *s, struct probe_lane *out, unsigned n);
 
-/* out[4 t ..] = inp[4 (t + 1) ..], the last thread's from inp[0 ..], zeros from n on. */
+/* out[4 t ..] = inp[4 (t + 1) ..], for the last thread inp[0 ..]; zeros from n on. */
 enum hd_status probe_copies(struct hd_cuda_stream *s, float *out, const float *inp, unsigned n,
                             unsigned threads, bool wait, bool barrier);
 

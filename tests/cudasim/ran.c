@@ -1,4 +1,4 @@
-/* ran: which kernels ran, and on how many threads, for tests/cudasim/every_kernel. */
+/* ran: records which kernels ran, and the threads per block, for tests/cudasim/every_kernel. */
 #include <assert.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -10,15 +10,15 @@
 
 #include "tests/cudasim/internal.h"
 
-enum { KERNELS_MAX = 1024 }; /* of one process; a power of two, and more than the plug-in has */
+enum { KERNELS_MAX = 1024 }; /* per process: a power of two, more than the plug-in has */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     const void *kernel;
-    unsigned threads; /* of a block, at most so far */
+    unsigned threads; /* largest block so far */
 } seen[KERNELS_MAX];
 
-/* A line of a file of this process. */
+/* Appends a line to the file of this process. */
 static void tell(const char *folder, const void *kernel, unsigned threads)
 {
     char path[4096], line[4200];
@@ -33,7 +33,7 @@ static void tell(const char *folder, const void *kernel, unsigned threads)
                       where.dli_fname);
     fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0 || write(fd, line, (size_t)length) != length)
-        perror(path); /* then every_kernel says that the kernel did not run */
+        perror(path); /* every_kernel will report that the kernel did not run */
     if (fd >= 0)
         (void)close(fd);
 }

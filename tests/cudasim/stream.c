@@ -1,10 +1,10 @@
 /* stream: launches, copies, streams and events.
  *
- * Eagerly, work runs where it is enqueued. Lazily, a stream is a queue of operations, and whoever
- * waits runs them: again and again one of the streams that could go on is drawn, and its oldest
- * operation is run, until what is waited for has happened. An event's record is an object of its
- * own, since the event may be recorded again while older waits stand. A gate is a record that no
- * operation marks: whoever waits for it looks again and again whether somebody has opened it.
+ * By default work runs when it is enqueued. A lazy stream is a queue of operations, which run when
+ * a thread waits: the waiting thread repeatedly chooses a random stream that can run, and runs its
+ * oldest operation, until the awaited condition holds. An event's record is a separate object,
+ * because the event may be recorded again while streams wait for an older record. A gate is a
+ * record that no operation marks; threads that wait for it poll until other code has opened it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,12 +20,12 @@ enum { GATE_LOOK_US = 200 };
 struct hd_sim_record {
     int references;
     bool done;
-    bool outside; /* of a gate */
+    bool outside; /* it is a gate */
 };
 
 struct operation {
     struct operation *next;
-    void (*run)(void *); /* NULL: only an edge */
+    void (*run)(void *); /* NULL: only waits or marks */
     void (*done)(void *);
     void *context;
     struct hd_sim_record *waits_for; /* or NULL */
@@ -37,7 +37,7 @@ struct CUstream_st {
     struct operation *first, **last;
     unsigned flags;
     int device, priority;
-    bool destroyed; /* ends when its work has ended */
+    bool destroyed; /* freed when its work has ended */
 };
 
 struct CUevent_st {
@@ -47,7 +47,7 @@ struct CUevent_st {
     int device;
 };
 
-/* Held while an operation runs, too: lazy work of several OS threads runs one at a time. */
+/* Also held while an operation runs: lazy work of several OS threads runs one at a time. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct CUstream_st *streams;
 static struct CUevent_st *events;
@@ -84,7 +84,7 @@ size_t hd_cudasim_pending(void)
     return count;
 }
 
-/* ---- The queue; under the lock ---- */
+/* ---- The queue; call these under the lock ---- */
 
 static void release_record(struct hd_sim_record *record)
 {
@@ -128,7 +128,7 @@ static bool can_go_on(const struct CUstream_st *stream)
     return stream->first && (!stream->first->waits_for || stream->first->waits_for->done);
 }
 
-/* Runs one operation of some stream; false if none could go on. */
+/* Runs one operation of a random stream; false if no stream can run. */
 static bool run_one(void)
 {
     struct CUstream_st *chosen = NULL;
@@ -142,7 +142,7 @@ static bool run_one(void)
     return chosen;
 }
 
-/* Whether a stream waits for a gate. */
+/* True if a stream waits for a gate. */
 static bool waits_outside(void)
 {
     const struct CUstream_st *s = streams;
@@ -152,19 +152,20 @@ static bool waits_outside(void)
     return s;
 }
 
-/* False: what is left waits for gates. */
+/* Runs one operation. Returns false if all remaining operations wait for gates. */
 static bool run_one_if_inside(void)
 {
     if (run_one())
         return true;
     if (!waits_outside()) {
-        fprintf(stderr, "cudasim: %zu operations of streams wait for each other\n", pending);
+        fprintf(stderr, "cudasim: deadlock: %zu operations of streams wait for each other\n",
+                pending);
         abort();
     }
     return false;
 }
 
-/* Lets go of the lock while only gates are waited for. */
+/* Runs one operation; if all wait for gates, releases the lock for a moment. */
 static void must_run_one(void)
 {
     if (run_one_if_inside())
@@ -234,7 +235,7 @@ cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done
         return hd_sim_set_error(error);
     }
     if (hd_sim_is_lazy())
-        hd_sim_drain_blocking(); /* the legacy stream comes after them, and they after it */
+        hd_sim_drain_blocking(); /* the legacy stream and blocking streams run in order */
     run(context);
     if (done)
         done(context);
@@ -313,7 +314,7 @@ static void end_launch(void *context)
     free(l);
 }
 
-/* The legacy stream is that of the thread's device. */
+/* The device of a stream; the legacy stream belongs to the thread's current device. */
 static int device_of(cudaStream_t stream)
 {
     return is_legacy(stream) ? hd_sim_device() : stream->device;
@@ -371,7 +372,7 @@ struct copy {
     const void *from; /* NULL: fill with value */
     size_t size_bytes;
     int value;
-    unsigned char staged[]; /* what was in pageable memory when the copy was enqueued */
+    unsigned char staged[]; /* contents of pageable memory when the copy was enqueued */
 };
 
 static void run_copy(void *context)
@@ -384,8 +385,7 @@ static void run_copy(void *context)
         memset(c->to, c->value, c->size_bytes);
 }
 
-/* Is this an address that a copy of this kind may name on this side, with room for so many bytes?
- */
+/* True if a copy may use [address, address + size_bytes) as the wanted kind of memory. */
 static bool fits(const void *address, size_t size_bytes, bool wants_device, bool wants_host)
 {
     size_t room;
@@ -528,7 +528,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     pthread_mutex_lock(&lock);
     if (!is_legacy(stream)) {
         if (stream->first)
-            (void)run_one(); /* time goes by, so that a loop of queries ends */
+            (void)run_one(); /* makes progress, so that a loop of queries ends */
         idle = !stream->first;
     }
     pthread_mutex_unlock(&lock);
@@ -680,7 +680,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
     if (start->record && end->record)
         error = start->record->done && end->record->done ? cudaSuccess : cudaErrorNotReady;
     pthread_mutex_unlock(&lock);
-    *ms = 0.001f; /* an emulator has no speed */
+    *ms = 0.001f; /* a constant: the emulator does not measure time */
     return hd_sim_set_error(error);
 }
 

@@ -1,6 +1,4 @@
-/* tensor: what PTX has for matrices: ldmatrix, mma.sync and cp.async, by the layouts of the PTX
- * ISA.
- */
+/* tensor: emulates ldmatrix, mma.sync and cp.async, with the layouts of the PTX ISA. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +22,8 @@ void hd_cudasim_check_aligned(const void *address, size_t align, struct hd_cudas
                         align);
 }
 
-/* ---- ldmatrix: count matrices of 8 x 8 elements of 2 bytes; lanes 8m..8m+7 name the rows of m
- * ---- */
+/* ---- ldmatrix: `count` matrices of 8 x 8 elements of 2 bytes; lanes 8m .. 8m+7 pass the addresses
+ * of the rows of matrix m ---- */
 
 struct ldmatrix {
     const void *row;
@@ -105,7 +103,7 @@ static void perform_mma(struct hd_sim_thread **lanes, unsigned mask)
 
         for (unsigned i = 0; i < 4; i++) {
             const unsigned row = g + 8 * (i / 2), column = t + i % 2;
-            double sum = part->d[i]; /* the device, too, keeps more than fp32 within one mma */
+            double sum = part->d[i]; /* the device also sums with more than fp32 within one mma */
 
             for (unsigned k = 0; k < 16; k++)
                 sum += (double)a[row][k] * (double)b[k][column];
@@ -122,7 +120,7 @@ void hd_cudasim_mma(float d[4], const uint32_t a[4], const uint32_t b[2], bool i
     hd_sim_collect(HD_SIM_MMA, (unsigned)ALL_LANES, &part, perform_mma, site);
 }
 
-/* ---- cp.async: the bytes are in shared memory after the wait, and poison until then ---- */
+/* ---- cp.async: shared memory has poison until the wait, then the bytes ---- */
 
 void hd_cudasim_copy(void *shared, const void *global, bool valid, struct hd_cudasim_site site)
 {
@@ -158,7 +156,7 @@ void hd_cudasim_copy_wait(int groups)
     struct hd_sim_thread *t = hd_sim_engine()->running;
     size_t kept = 0;
 
-    /* all but the newest `groups` committed groups have ended; what was never committed has not */
+    /* complete all but the newest `groups` committed groups; uncommitted copies stay in flight */
     for (size_t i = 0; i < t->copy_count; i++) {
         if (t->copies[i].group + (unsigned)groups < t->group)
             memcpy(t->copies[i].shared, t->copies[i].bytes, sizeof t->copies[i].bytes);

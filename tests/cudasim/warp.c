@@ -1,5 +1,4 @@
-/* warp: what lanes do together: votes, shuffles, and the rendezvous that every such operation is.
- */
+/* warp: operations of several lanes: __syncwarp, votes, shuffles; how lanes wait for each other. */
 #include <string.h>
 
 #include "tests/cudasim/internal.h"
@@ -26,7 +25,8 @@ static struct hd_sim_thread *warp_of(struct hd_sim_engine *e, unsigned warp)
     return &e->threads[warp * HD_CUDASIM_WARP];
 }
 
-/* Have all living lanes of `mask` come to what `first` waits in? */
+/* True if all live lanes of the mask have arrived at the operation in which `first` waits. Fails if
+ * one with the same mask waits in another operation. */
 static bool is_complete(struct hd_sim_engine *e, const struct hd_sim_thread *first)
 {
     const struct hd_sim_warp *w = &e->warps[first->warp];
@@ -40,7 +40,7 @@ static bool is_complete(struct hd_sim_engine *e, const struct hd_sim_thread *fir
         if (!(wanted >> lane & 1u))
             continue;
         if (t->mask != first->mask)
-            return false; /* it waits with other lanes, and may come later */
+            return false; /* it waits with other lanes, and may arrive later */
         if (t->op != first->op || t->site.line != first->site.line ||
             strcmp(t->site.file, first->site.file))
             hd_cudasim_fail(first->site,
@@ -158,7 +158,7 @@ struct shuffle {
     unsigned operand, width;
 };
 
-/* The lane that `lane` reads; its own where the source lies outside its part of `width` lanes. */
+/* The lane that `lane` reads; itself if the source is outside its segment of `width` lanes. */
 static unsigned source_of(const struct shuffle *s, unsigned lane)
 {
     const unsigned begin = lane & ~(s->width - 1), end = begin + s->width;
@@ -170,7 +170,7 @@ static unsigned source_of(const struct shuffle *s, unsigned lane)
         return lane - begin >= s->operand ? lane - s->operand : lane;
     case HD_CUDASIM_SHUFFLE_DOWN:
         return s->operand < end - lane ? lane + s->operand : lane;
-    case HD_CUDASIM_SHUFFLE_XOR: /* may read a lower part, not a higher one */
+    case HD_CUDASIM_SHUFFLE_XOR: /* may read a lower segment, not a higher one */
         return (lane ^ s->operand) < end ? lane ^ s->operand : lane;
     }
     return lane;

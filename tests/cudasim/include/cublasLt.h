@@ -1,9 +1,9 @@
-/* cublasLt: the part of NVIDIA's library of matrix products that Heddle uses, declared for the
- * emulator. Names, numbers, sizes and meaning are NVIDIA's, words and selection are ours; what is
- * not here does not exist under HD_CUDASIM. cublaslt.c multiplies by plain loops.
+/* cublasLt: the part of cuBLASLt that Heddle uses, declared for the emulator; cublaslt.c implements
+ * it with plain loops. Names, numbers, sizes and meaning are NVIDIA's; the comments and the
+ * selection are ours. What is not declared here does not exist under HD_CUDASIM.
  *
  * Used by: kernels/cuda/gemm.c compiled with HD_CUDASIM.
- * Threads: as the library: a handle may be used by many; descriptors by one at a time.
+ * Threads: as cuBLASLt: several threads may use a handle; only one at a time a descriptor.
  */
 #ifndef HD_CUDASIM_CUBLASLT_H
 #define HD_CUDASIM_CUBLASLT_H
@@ -37,8 +37,8 @@ typedef enum {
     CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26   /* int32: cudaDataType */
 } cublasLtMatmulDescAttributes_t;
 
-/* GELU is the one of tanh. AUX: what it is applied to goes to, or comes from, the auxiliary matrix,
- * [rows, columns] of d in d's type. */
+/* GELU in the tanh form. AUX: its input is written to, or read from, the auxiliary matrix, which
+ * has the rows, columns and type of d. */
 typedef enum {
     CUBLASLT_EPILOGUE_DEFAULT = 1,
     CUBLASLT_EPILOGUE_BIAS = 4,
@@ -59,9 +59,9 @@ typedef enum {
 } cublasLtReductionScheme_t;
 
 typedef enum {
-    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,   /* uint64, at first 0 */
-    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3, /* uint32, at first all */
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5, /* uint32, at first 256 */
+    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,   /* uint64, default 0 */
+    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3, /* uint32, default all */
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5, /* uint32, default 256 */
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
@@ -96,7 +96,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t size_bytes);
 
-/* A matrix in columns: element (i, j) at data[j * ld + i]. */
+/* A column-major matrix: element (i, j) is data[j * ld + i]. */
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
                                           uint64_t rows, uint64_t columns, int64_t ld);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
@@ -114,8 +114,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *ret_count);
 
-/* d = alpha op(a) op(b) + beta c (+ bias along the rows), and the rest of the epilogue; alpha and
- * beta are read at once. */
+/* d = alpha op(a) op(b) + beta c (+ bias[row]), then the rest of the epilogue; alpha and beta are
+ * read before this returns. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
                               cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,

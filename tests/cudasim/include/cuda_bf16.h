@@ -1,4 +1,4 @@
-/* cuda_bf16: the type, for the emulator. Conversions are device.cuh's; it has no arithmetic. */
+/* cuda_bf16: only the type, for the emulator. device.cuh has the conversions. */
 #ifndef HD_CUDASIM_CUDA_BF16_H
 #define HD_CUDASIM_CUDA_BF16_H
 

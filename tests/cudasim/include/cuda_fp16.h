@@ -1,4 +1,4 @@
-/* cuda_fp16: the type, for the emulator. Conversions are device.cuh's; it has no arithmetic. */
+/* cuda_fp16: only the type, for the emulator. device.cuh has the conversions. */
 #ifndef HD_CUDASIM_CUDA_FP16_H
 #define HD_CUDASIM_CUDA_FP16_H
 

@@ -1,8 +1,8 @@
 /* cuda_runtime_api: the part of the CUDA runtime that Heddle uses, declared for the emulator.
  *
- * Names, numbers and meaning are NVIDIA's, words and selection are ours: what is not here does not
- * exist under HD_CUDASIM, and a file that needs more adds it here and in runtime.c, memory.c or
- * stream.c, with a case in cudasim_runtime_test.c.
+ * Names, numbers and meaning are NVIDIA's; the comments and the selection are ours. Functions that
+ * are not declared here do not exist under HD_CUDASIM. If one is needed, add it here and in
+ * memory.c or stream.c, with a case in cudasim_runtime_test.c.
  *
  * Used by: kernels/cuda compiled with HD_CUDASIM; found before the toolkit's header of this name.
  * Threads: as in the runtime: any; the current device and the last error belong to a thread.
@@ -116,7 +116,7 @@ typedef enum cudaError cudaError_t;
 
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
-cudaError_t cudaGetLastError(void); /* and forgets it */
+cudaError_t cudaGetLastError(void); /* and clears it */
 cudaError_t cudaPeekAtLastError(void);
 
 /* ---- Devices ---- */
@@ -266,7 +266,7 @@ enum cudaFuncAttribute {
 
 cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value);
 
-/* Of what the toolkit's has. */
+/* A part of the toolkit's members. */
 struct cudaFuncAttributes {
     size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
     int maxThreadsPerBlock, numRegs, maxDynamicSharedSizeBytes;

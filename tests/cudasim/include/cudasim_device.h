@@ -1,7 +1,7 @@
-/* cudasim_device: CUDA C++ as a host compiler sees it: qualifiers, built-in variables, intrinsics.
+/* cudasim_device: CUDA C++ for a host compiler: qualifiers, built-in variables, intrinsics.
  *
- * Exactly what kernels/cuda may use; what is missing is added here with a case in
- * tests/cudasim/cudasim_test.c. Where the device leaves a result undefined, this returns poison.
+ * kernels/cuda may use only what is declared here. Add what is missing, with a case in
+ * tests/cudasim/cudasim_test.c. A result that is undefined on a device is poison here.
  *
  * Used by: kernels/cuda/device.cuh under HD_CUDASIM.   Uses: cudasim_engine.h, libm.
  * Threads: device code runs on the fibers of a launch only.
@@ -61,7 +61,7 @@ HD_CUDASIM_MAKE4(float4, float)
 
 /* ---- Barriers, votes, shuffles ---- */
 
-/* The caller's place, as the last parameter of what reports name. */
+/* The caller's source line, as default arguments of functions that may report errors. */
 #define HD_CUDASIM_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 #define HD_CUDASIM_SITE \
     hd_cudasim_site     \
@@ -109,7 +109,7 @@ static inline int __all_sync(unsigned mask, int predicate, HD_CUDASIM_HERE)
     return hd_cudasim_ballot(mask, !predicate, HD_CUDASIM_SITE) == 0;
 }
 
-/* Only the caller: of all answers that the device may give, the one that hides no mistake. */
+/* Only the caller's lane: of all results that a device may give, the one that reveals errors. */
 static inline unsigned __activemask(void)
 {
     return 1u << hd_cudasim_lane();
@@ -239,7 +239,7 @@ static inline void hd_cudasim_store(T *address, T value, HD_CUDASIM_HERE)
     hd_cudasim_check_aligned(address, sizeof(T), HD_CUDASIM_SITE);
     *address = value;
 }
-/* By the cache that no store of the launch reaches: an error if one does. */
+/* Load through the read-only cache: it is an error if the launch also writes these bytes. */
 template <typename T>
 static inline T __ldg(const T *address, HD_CUDASIM_HERE)
 {
@@ -353,11 +353,11 @@ static inline float rsqrtf(float x)
     return 1.0f / sqrtf(x);
 }
 
-/* Names that the C library has, too, with another meaning. */
+/* Macros, because the C library has other functions of these names. */
 #define __expf(x) expf(x)
 #define __logf(x) logf(x)
 
-static inline float __fdividef(float x, float y) /* 0 where 1 / y is no normal number */
+static inline float __fdividef(float x, float y) /* 0 if 1 / y is subnormal, as on the device */
 {
     return fabsf(y) > 0x1p126f ? x * 0.0f : x / y;
 }
@@ -366,7 +366,7 @@ static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);
 }
-/* Never joined with another operation, as on the device. */
+/* Never contracted to a fused multiply-add, as on the device. */
 static inline float __fadd_rn(float a, float b)
 {
     volatile float sum = a + b;

@@ -1,7 +1,7 @@
-/* cudasim_engine: what compiled kernels ask the emulator for.
+/* cudasim_engine: the functions of the emulator that compiled kernels call.
  *
- * Kernels do not write these names: device.cuh, ptx.cuh and vec.cuh give them CUDA's. `site` is the
- * place in a kernel's source that asks, for reports and to tell one barrier from another.
+ * Kernels do not call them directly, but through device.cuh, ptx.cuh, vec.cuh and the intrinsics.
+ * `site` is the calling source line, for reports and to distinguish barriers.
  *
  * Used by: cudasim_device.h, device.cuh and the emulator.   Uses: libc.
  * Threads: the calls between a launch's begin and end come from its fibers.
@@ -23,7 +23,7 @@ struct hd_cudasim_site {
     int line;
 };
 
-/* The thread that runs: what its built-in variables read. */
+/* The running thread: the values of its built-in variables. */
 struct hd_cudasim_thread {
     struct uint3 thread, block;
     struct dim3 block_dim, grid_dim;
@@ -31,9 +31,8 @@ struct hd_cudasim_thread {
 extern __thread struct hd_cudasim_thread *hd_cudasim_self
     __attribute__((tls_model("initial-exec")));
 
-/* Launches `run(context)` on every thread, or enqueues that; done(context) is called once, also if
- * the launch is refused. `name` stays valid; kernel is who
- * cudaFuncSetAttribute knows. */
+/* Runs or enqueues `run(context)` for every thread; then calls done(context) once, even if the
+ * launch is refused. `name` must stay valid; `kernel` is the pointer for cudaFuncSetAttribute. */
 cudaError_t hd_cudasim_launch(cudaStream_t stream, const void *kernel, const char *name,
                               struct dim3 grid, struct dim3 block, size_t shared_bytes,
                               void (*run)(void *), void (*done)(void *), void *context);
@@ -66,7 +65,7 @@ unsigned hd_cudasim_ballot(unsigned mask, int predicate, struct hd_cudasim_site 
 void hd_cudasim_syncwarp(unsigned mask, struct hd_cudasim_site site);
 unsigned hd_cudasim_lane(void);
 
-/* An atomic operation begins: in random order another thread may come before it. */
+/* Called before an atomic operation: in random order another thread may run first. */
 void hd_cudasim_preempt(void);
 
 void hd_cudasim_ldmatrix(uint32_t *ret_rows, int count, bool transposed, const void *row,
@@ -77,11 +76,11 @@ void hd_cudasim_copy(void *shared, const void *global, bool valid, struct hd_cud
 void hd_cudasim_copy_commit(void);
 void hd_cudasim_copy_wait(int groups);
 
-/* These bytes, 16 at most, are the same when the launch ends. */
+/* Records these bytes, 16 at most; fails if they have changed when the launch ends. */
 void hd_cudasim_is_constant(const void *address, size_t size_bytes, struct hd_cudasim_site site);
 void hd_cudasim_check_aligned(const void *address, size_t align, struct hd_cudasim_site site);
 
-/* Prints kernel, block and thread with the message, and aborts. */
+/* Prints the message with kernel, block and thread, and aborts. */
 void hd_cudasim_fail(struct hd_cudasim_site site, const char *fmt, ...)
     __attribute__((format(printf, 2, 3), noreturn));
 

@@ -571,7 +571,7 @@ static void the_gradient_of_a_bias_is_the_librarys_where_it_has_it(void **state)
  * know. Method: the device fails at the first question already. */
 static void a_fault_is_told_as_that_of_what_was_launched(void **state)
 {
-    static const char story[] = "what was launched on the device failed: ";
+    static const char story[] = "a kernel or copy on the device failed: ";
     struct opened o = open_all(&plain_options);
     struct hd_event *event;
     bool done = false;
@@ -589,7 +589,7 @@ static void a_fault_is_told_as_that_of_what_was_launched(void **state)
     assert_memory_equal(hd_err_message(), story, sizeof story - 1);
     /* and others do not say that it is the device which cannot be used */
     assert_int_equal(o.table->device->event_record(event, o.stream), HD_INTERNAL);
-    assert_non_null(strstr(hd_err_message(), "what was launched on it before: "));
+    assert_non_null(strstr(hd_err_message(), "an earlier launch failed, or the device"));
     hd_cudasim_fault(0);
     assert_int_equal(o.table->synchronize(o.stream), HD_OK);
     o.table->device->event_free(event);

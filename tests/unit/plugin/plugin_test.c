@@ -87,10 +87,10 @@ static void words_of_the_plugin_reach_the_program(void **state)
 static void what_is_no_plugin_is_refused(void **state)
 {
     (void)state;
-    REFUSED(STANDIN_no_plugin, "no plug-in of heddle", "hd_cuda_plugin");
-    REFUSED("/nowhere/libheddle_cuda.so", "no file /nowhere/libheddle_cuda.so");
+    REFUSED(STANDIN_no_plugin, "not a Heddle plug-in", "hd_cuda_plugin");
+    REFUSED("/nowhere/libheddle_cuda.so", "no such file: /nowhere/libheddle_cuda.so");
     REFUSED("/proc/self/status", "cannot load it");
-    REFUSED("libheddle_cuda.so", "not the path of a file");
+    REFUSED("libheddle_cuda.so", "not a path with a '/'");
     REFUSED("none", "switched off");
 }
 
@@ -106,7 +106,7 @@ static void it_lies_beside_the_program(void **state)
     if (st) /* none is built there, or there is no driver or GPU here: it says which file it means
              */
         assert_true(strstr(hd_err_message(), "/../lib/libheddle_cuda.so") ||
-                    strcmp(hd_err_message(), "no NVIDIA driver: libcuda.so.1 is not there") == 0);
+                    strcmp(hd_err_message(), "no NVIDIA driver: cannot load libcuda.so.1") == 0);
     else
         assert_string_equal(table->name, "cuda");
 }
