@@ -39,6 +39,9 @@ static const char usage[] =
     "  --help, --version\n"
     "\n"
     "Running jobs do not need the controller: they go on while it is away, and report afterwards.\n"
+    "Signals: SIGTERM and SIGINT stop it. SIGHUP does not: to read options, token and "
+    "certificates\n"
+    "again, restart it.\n"
     "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
     "\n"
     "example: heddle-controller --state-dir /var/lib/heddle --jobs-dir /shared/heddle\n";
@@ -65,7 +68,7 @@ struct program {
     struct hd_text listen;
     bool ephemeral, stopping;
     pid_t parent;
-    uv_signal_t terminate, interrupt;
+    uv_signal_t terminate, interrupt, hangup;
     uv_timer_t parent_check;
     int exit_code;
 };
@@ -154,6 +157,7 @@ static void close_handles(struct program *p)
 {
     uv_close((uv_handle_t *)&p->terminate, NULL);
     uv_close((uv_handle_t *)&p->interrupt, NULL);
+    uv_close((uv_handle_t *)&p->hangup, NULL);
     uv_close((uv_handle_t *)&p->parent_check, NULL);
 }
 
@@ -176,6 +180,15 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     hd_log(HD_LOG_INFO, "stopping on %s; running jobs go on", strsignal(number));
     stop(handle->data, EXIT_SUCCESS);
+}
+
+/* Not an end: systemd takes one by SIGHUP for wanted, and would not start the controller again. */
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    (void)handle, (void)number;
+    hd_log(HD_LOG_INFO,
+           "SIGHUP: nothing is read again; options, token and certificates are read at "
+           "the start, so restart the controller (running jobs go on)");
 }
 
 static void on_fatal(void *user, const struct hd_error *error)
@@ -202,9 +215,11 @@ static void watch_signals(struct program *p)
     p->terminate.data = p->interrupt.data = p->parent_check.data = p;
     (void)uv_signal_init(&p->loop, &p->terminate);
     (void)uv_signal_init(&p->loop, &p->interrupt);
+    (void)uv_signal_init(&p->loop, &p->hangup);
     (void)uv_timer_init(&p->loop, &p->parent_check);
     (void)uv_signal_start(&p->terminate, on_signal, SIGTERM);
     (void)uv_signal_start(&p->interrupt, on_signal, SIGINT);
+    (void)uv_signal_start(&p->hangup, on_hangup, SIGHUP);
     if (!p->ephemeral)
         return;
     p->parent = getppid();

@@ -129,6 +129,11 @@ check a_reload_is_told await 5 said heddled RELOADING=1
 check and_its_end await 10 eval '[ "$(grep -c READY=1 "$work/heddled.said")" = 2 ]'
 check_equal in_this_order "READY=1 RELOADING=1 READY=1 " "$(grep -E '^(READY|RELOADING)=' "$work/heddled.said" | tr '\n' ' ')"
 
+# an end by SIGHUP is a wanted one to systemd: there would be no controller any more
+kill -HUP "${main_pid[heddle-controller]}"
+check the_controller_says_what_sighup_is_not await 5 grep -q 'SIGHUP: nothing is read again' "$work/heddle-controller.log"
+check and_goes_on heddle jobs
+
 # ---- stopped, upgraded and started under a job ----
 
 job=$(submit "$(job_file long)" --set train.steps=100000 --set validate.every=0 --set checkpoint.every=100000)
@@ -169,6 +174,16 @@ check_equal with_the_same_ranks "$before" "$(ranks)"
 heddle cancel "$job" --now >/dev/null
 check the_job_is_ended_by_its_user await 20 state_is "$job" cancelled
 check_equal nothing_is_open_to_all "" "$(find "$work/state/heddle/jobs" -perm /007)"
+stop_unit heddled
+
+# an operator who wants everybody to read
+check_status a_umask_that_is_none_is_2 2 "$real/bin/heddled" --state-dir "$work/none" --umask 999
+rm -f "$work/heddled.said"
+check a_wider_umask_is_taken start_unit heddled "--node-name n1 --devices cpu:2 --umask 022"
+job=$(submit "$(job_file open)" --set train.steps=2 --set checkpoint.every=2)
+check its_job_succeeds heddle wait "$job"
+check_equal and_its_folders_and_logs_are_open "755 755 644" \
+    "$(cd "$work/state/heddle/jobs/$job" && stat -c %a . attempt-1/checkpoints attempt-1/logs/rank-0.log | tr '\n' ' ' | sed 's/ $//')"
 stop_unit heddled
 stop_unit heddle-controller
 finish
