@@ -39,9 +39,8 @@ static const char usage[] =
     "  --help, --version\n"
     "\n"
     "Running jobs do not need the controller: they go on while it is away, and report afterwards.\n"
-    "Signals: SIGTERM and SIGINT stop it. SIGHUP does not: to read options, token and "
-    "certificates\n"
-    "again, restart it.\n"
+    "Signals: SIGTERM and SIGINT stop it; SIGHUP does not (options, token and certificates are\n"
+    "read at the start).\n"
     "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
     "\n"
     "example: heddle-controller --state-dir /var/lib/heddle --jobs-dir /shared/heddle\n";
@@ -186,9 +185,8 @@ static void on_signal(uv_signal_t *handle, int number)
 static void on_hangup(uv_signal_t *handle, int number)
 {
     (void)handle, (void)number;
-    hd_log(HD_LOG_INFO,
-           "SIGHUP: nothing is read again; options, token and certificates are read at "
-           "the start, so restart the controller (running jobs go on)");
+    hd_log(HD_LOG_INFO, "SIGHUP: nothing is read again; to read the token and certificates again, "
+                        "restart the controller (running jobs go on)");
 }
 
 static void on_fatal(void *user, const struct hd_error *error)

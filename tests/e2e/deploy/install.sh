@@ -43,8 +43,9 @@ check it_is_installed_below_a_prefix install_to "" "$real"
 units=$real/lib/systemd/system
 if command -v systemd-analyze >/dev/null 2>&1; then
     for unit in heddle-controller heddled; do
-        systemd-analyze verify "$units/$unit.service" >"$work/verify" 2>&1
-        check_equal "systemd_understands_$unit" "0 " "$? $(tr '\n' ' ' <"$work/verify")"
+        systemd-analyze verify --recursive-errors=no "$units/$unit.service" >"$work/verify" 2>&1
+        # what it finds in the machine's own units is not our affair
+        check_equal "systemd_understands_$unit" "0 " "$? $(grep heddle "$work/verify" | tr '\n' ' ')"
         # systemd's own measure of hardening, 0 to 10: printed, and not to grow unnoticed
         limit=$([ $unit = heddled ] && echo 4 || echo 2) # systemd 252 says 3.2 and 1.5
         if systemd-analyze security --offline=true "$units/$unit.service" >"$work/security" 2>/dev/null; then
@@ -138,12 +139,14 @@ check and_goes_on heddle jobs
 
 job=$(submit "$(job_file long)" --set train.steps=100000 --set validate.every=0 --set checkpoint.every=100000)
 await 30 steps_at_least "$job" 5 || not_ok the_job_trains "$(heddle show "$job" 2>&1 | tail -n 5)"
-ranks() { ranks_below "$(pgrep_supervisor)"; }
-pgrep_supervisor() { # the pid of the job's only supervisor, by its record
+ranks() { ranks_below "$(supervisor)"; }
+supervisor() { # the process of the job's only one, by its record
     sed -n 's/^pid //p' "$work/state/heddle/jobs/$job/attempt-1/nodes/n1/supervisor"
 }
 before=$(ranks)
 check_equal it_has_two_ranks 2 "$(printf '%s\n' $before | wc -l)"
+check_equal all_run_from_where_they_are_installed "$real/bin/heddle-supervisor $real/bin/heddle-worker" \
+    "$(readlink "/proc/$(supervisor)/exe") $(readlink "/proc/${before%%$'\n'*}/exe")"
 if [ -n "$with_rights" ]; then
     ambient() { sed -n 's/^CapAmb:\s*//p' "/proc/$1/status"; }
     check_equal ranks_have_no_rights_of_the_daemon "0000000400000000 0000000000000000" \
