@@ -61,6 +61,7 @@ struct controller {
     struct log_reader *log_readers;
     struct rendezvous *rendezvous;
     struct reply *replies; /* wait for the disk */
+    char status[256];      /* what systemd was told last */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;

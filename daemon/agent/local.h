@@ -49,7 +49,8 @@ struct agent_attempt {
     uv_poll_t *poll;     /* of fd */
     int fd;              /* to the supervisor; -1: not connected */
     bool greeted, commands_sent;
-    int64_t alive_ms; /* since when it is ALIVE here */
+    int64_t alive_ms;     /* since when it is ALIVE here */
+    bool refused_run_dir; /* a part of it is a link: nothing is written below it */
     struct local_put *puts;
     int put_count;
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
 
@@ -32,6 +33,8 @@ static const char usage[] =
     "  --tls-cert FILE, --tls-key FILE\n"
     "                      this node's own certificate, if the controller asks for one\n"
     "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
+    "  --umask MASK        octal; rights that folders and files of jobs do not give (default\n"
+    "                      027: user and group of heddled read them; 022: everybody does)\n"
     "  --doctor [-o json]  check what this node needs (programs, GPUs, memory, the options\n"
     "                      given here), print what is wrong and what helps, and end: with 0 if\n"
     "                      nothing is wrong, else with 1\n"
@@ -58,6 +61,7 @@ enum heddled_option {
     OPT_TLS_CERT,
     OPT_TLS_KEY,
     OPT_WORKER,
+    OPT_UMASK,
     OPT_DOCTOR,
     OPT_JOBS_DIR,
 };
@@ -101,6 +105,9 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
     case OPT_WORKER:
         options->worker = value;
         return HD_OK;
+    case OPT_UMASK:
+        options->umask = value;
+        return HD_OK;
     case OPT_DOCTOR:
         options->doctor = true;
         return HD_OK;
@@ -131,6 +138,7 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
         {"worker", required_argument, NULL, OPT_WORKER},
+        {"umask", required_argument, NULL, OPT_UMASK},
         {"doctor", no_argument, NULL, OPT_DOCTOR},
         {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
         {"output", required_argument, NULL, 'o'},
@@ -159,6 +167,14 @@ static int exit_code_of(enum hd_status st)
                                                     : EXIT_CANNOT;
 }
 
+static int print(const char *text)
+{
+    if (!hd_file_print(text))
+        return EXIT_SUCCESS;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return EXIT_CANNOT;
+}
+
 int main(int argc, char **argv)
 {
     static struct agent agent;
@@ -166,9 +182,9 @@ int main(int argc, char **argv)
 
     hd_log_init("heddled", HD_LOG_INFO);
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return fputs(usage, stdout) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+        return print(usage);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return puts("heddled " HD_BUILD) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+        return print("heddled " HD_BUILD "\n");
     st = read_options(argc, argv, &agent.options);
     if (st) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());

@@ -64,6 +64,8 @@ enum { SPEC_QUOTE_MAX = 72, SPEC_PATH_TEXT_MAX = 256 };
  * says never drives the terminal that shows the message. */
 const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX]);
 
+bool spec_has_control(const char *text); /* a control character: a line break, an escape ... */
+
 /* "1, 2, 4 or 8": the divisors of n (n >= 1) that are at most `max`, the eight nearest to `wish`.
  */
 void spec_list_divisors(int64_t n, int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX]);
@@ -134,6 +136,11 @@ enum hd_status spec_unknown_word(const char *path, const char *text, const char 
 /* A key of kind HD_KEY_FORM. */
 enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
+
+/* ---- rules ---- */
+
+/* hd_spec_check of a job whose data files are as the job file names them: relative, or patterns. */
+enum hd_status spec_check_draft(const struct hd_job *job);
 
 /* ---- paths ---- */
 
