@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
 #include "base/text.h"
@@ -36,10 +36,15 @@ static const char usage[] =
     "  --tls-cert FILE, --tls-key FILE\n"
     "                      PEM; needed to listen beyond loopback\n"
     "  --tls-ca FILE       PEM; clients must show a certificate that it signed\n"
+    "  --umask MASK        octal; rights that folders and files of jobs do not give (default\n"
+    "                      027: user and group of the controller read them; 022: everybody\n"
+    "                      does); heddled has the same option, for what it makes\n"
     "  --ephemeral         end when the parent process ends\n"
     "  --help, --version\n"
     "\n"
     "Running jobs do not need the controller: they go on while it is away, and report afterwards.\n"
+    "Signals: SIGTERM and SIGINT stop it; SIGHUP does not (options, token and certificates are\n"
+    "read at the start).\n"
     "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
     "\n"
     "example: heddle-controller --state-dir /var/lib/heddle --jobs-dir /shared/heddle\n";
@@ -53,6 +58,7 @@ enum option_key {
     OPT_TLS_CERT,
     OPT_TLS_KEY,
     OPT_TLS_CA,
+    OPT_UMASK,
     OPT_EPHEMERAL,
 };
 
@@ -61,13 +67,13 @@ struct program {
     struct controller *controller;
     struct controller_options options;
     struct hd_core_config core_config;
-    const char *token_file;
+    const char *token_file, *umask; /* NULL: not given */
     char token[HD_RPC_TOKEN_MAX + 1];
     struct hd_rpc_tls tls;
     struct hd_text listen;
     bool ephemeral, stopping;
     pid_t parent;
-    uv_signal_t terminate, interrupt;
+    uv_signal_t terminate, interrupt, hangup;
     uv_timer_t parent_check;
     int exit_code;
 };
@@ -114,6 +120,9 @@ static enum hd_status take_option(int key, const char *value, struct program *p)
     case OPT_TLS_CA:
         p->tls.ca_path = value;
         return HD_OK;
+    case OPT_UMASK:
+        p->umask = value;
+        return HD_OK;
     case OPT_EPHEMERAL:
         p->ephemeral = true;
         return HD_OK;
@@ -133,6 +142,7 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
         {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
         {"tls-ca", required_argument, NULL, OPT_TLS_CA},
+        {"umask", required_argument, NULL, OPT_UMASK},
         {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
         {NULL, 0, NULL, 0},
     };
@@ -146,6 +156,8 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
     if (!st && optind != argc)
         st = hd_err(HD_INVALID, "\"%s\" is one word too many; see heddle-controller --help",
                     argv[optind]);
+    if (!st)
+        st = hd_file_set_umask(p->umask);
     if (!st && !p->options.state_dir)
         st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddle-controller --help");
     if (!st && !p->options.listen) {
@@ -169,6 +181,7 @@ static void close_handles(struct program *p)
 {
     uv_close((uv_handle_t *)&p->terminate, NULL);
     uv_close((uv_handle_t *)&p->interrupt, NULL);
+    uv_close((uv_handle_t *)&p->hangup, NULL);
     uv_close((uv_handle_t *)&p->parent_check, NULL);
 }
 
@@ -191,6 +204,14 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     hd_log(HD_LOG_INFO, "stopping on %s; running jobs go on", strsignal(number));
     stop(handle->data, EXIT_SUCCESS);
+}
+
+/* Not an end: systemd takes one by SIGHUP for wanted, and would not start the controller again. */
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    (void)handle, (void)number;
+    hd_log(HD_LOG_INFO, "SIGHUP: nothing is read again; to read the token and certificates again, "
+                        "restart the controller (running jobs go on)");
 }
 
 static void on_fatal(void *user, const struct hd_error *error)
@@ -217,9 +238,11 @@ static void watch_signals(struct program *p)
     p->terminate.data = p->interrupt.data = p->parent_check.data = p;
     (void)uv_signal_init(&p->loop, &p->terminate);
     (void)uv_signal_init(&p->loop, &p->interrupt);
+    (void)uv_signal_init(&p->loop, &p->hangup);
     (void)uv_timer_init(&p->loop, &p->parent_check);
     (void)uv_signal_start(&p->terminate, on_signal, SIGTERM);
     (void)uv_signal_start(&p->interrupt, on_signal, SIGINT);
+    (void)uv_signal_start(&p->hangup, on_hangup, SIGHUP);
     if (!p->ephemeral)
         return;
     p->parent = getppid();
@@ -267,6 +290,14 @@ static enum hd_status run(struct program *p)
     return st;
 }
 
+static int print(const char *text)
+{
+    if (!hd_file_print(text))
+        return EXIT_SUCCESS;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return EXIT_CANNOT;
+}
+
 int main(int argc, char **argv)
 {
     static struct program program;
@@ -274,15 +305,14 @@ int main(int argc, char **argv)
 
     hd_log_init("heddle-controller", HD_LOG_INFO);
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return fputs(usage, stdout) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+        return print(usage);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return puts("heddle-controller " HD_BUILD) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+        return print("heddle-controller " HD_BUILD "\n");
     st = read_options(argc, argv, &program);
     if (st) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
         return EXIT_USAGE;
     }
-    (void)umask(0022);
     st = run(&program);
     hd_text_free(&program.listen);
     if (!st)

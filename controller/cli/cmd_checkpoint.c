@@ -55,49 +55,96 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
     hd_text_free(&out);
 }
 
-static int show_verdict(enum hd_status st, const char *path)
-{
-    struct hd_text out = {0};
+/* What verify found, in the format of the command. */
+struct verdicts {
+    struct cli *cli;
+    struct hd_text out;
+    struct show_list list;
+    int code; /* of the last bad one, CLI_CONTINUE: there is none */
+};
 
-    hd_text_add(&out, "%s  ", st ? "bad" : "ok ");
-    cli_add_clean(&out, path);
-    hd_text_add(&out, "\n");
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    return st ? cli_fail(st) : CLI_CONTINUE;
+static void verdicts_begin(struct verdicts *v, struct cli *cli)
+{
+    *v = (struct verdicts){.cli = cli, .code = CLI_CONTINUE};
+    if (cli->format >= CLI_JSON)
+        show_list_begin(&v->list, &v->out, cli->format, "VerdictList", "verdict");
+}
+
+/* One checkpoint, or with NULL a model folder. Each is printed as soon as it is known: to read one
+ * may take minutes. */
+static void add_verdict(struct verdicts *v, enum hd_status st, const char *path,
+                        const Heddle__V1__CheckpointInfo *checkpoint)
+{
+    struct hd_error error;
+
+    hd_err_save(st, &error);
+    if (v->cli->format >= CLI_JSON) {
+        show_item_begin(&v->list);
+        hd_json_add_string(&v->list.writer, "path", path);
+        if (checkpoint) {
+            hd_json_add_int64(&v->list.writer, "attempt", checkpoint->attempt);
+            hd_json_add_int64(&v->list.writer, "step", checkpoint->step);
+        }
+        hd_json_add_bool(&v->list.writer, "ok", !st);
+        if (st)
+            hd_json_add_string(&v->list.writer, "problem", error.message);
+        else
+            hd_json_add_null(&v->list.writer, "problem");
+        show_item_end(&v->list);
+    } else {
+        hd_text_add(&v->out, "%s  ", st ? "bad" : "ok ");
+        cli_add_clean(&v->out, path);
+        hd_text_add(&v->out, "\n");
+    }
+    (void)cli_out(&v->out);
+    if (st)
+        v->code = cli_fail(hd_err_restore(&error));
+}
+
+static int verdicts_end(struct verdicts *v)
+{
+    if (v->cli->format >= CLI_JSON)
+        show_list_end(&v->list);
+    (void)cli_out(&v->out);
+    hd_text_free(&v->out);
+    return v->code;
 }
 
 /* Reads every byte of every checkpoint; goes on after a bad one and ends with its code. */
-static int verify_checkpoints(const struct found *f)
+static int verify_checkpoints(struct cli *cli, const struct found *f)
 {
-    int code = CLI_CONTINUE;
+    struct verdicts verdicts;
     bool damaged = false;
 
+    verdicts_begin(&verdicts, cli);
     for (size_t i = 0; i < f->count; i++) {
         const enum hd_status st = hd_ckpt_verify(f->items[i].path);
-        const int one = show_verdict(st, f->items[i].path);
 
         damaged |= st == HD_CORRUPT;
-        code = one == CLI_CONTINUE ? code : one;
+        add_verdict(&verdicts, st, f->items[i].path, &f->items[i]);
     }
     if (damaged)
         cli_note(
             "heddle: a damaged checkpoint cannot be repaired; use an older checkpoint (--step N); "
             "heddle checkpoint ls lists them");
-    return code;
+    return verdicts_end(&verdicts);
 }
 
 /* A model directory, as export writes it. */
-static int verify_model_dir(const char *dir)
+static int verify_model_dir(struct cli *cli, const char *dir)
 {
     const enum hd_status st = hd_hf_verify(dir);
-    const int code = st == HD_NOT_FOUND ? cli_fail(st) : show_verdict(st, dir);
+    struct verdicts verdicts;
 
+    if (st == HD_NOT_FOUND)
+        return cli_fail(st);
+    verdicts_begin(&verdicts, cli);
+    add_verdict(&verdicts, st, dir, NULL);
     if (st == HD_CORRUPT)
         cli_note("heddle: a damaged export cannot be repaired; export it again: heddle checkpoint "
                  "export JOB|DIR --out %s --force",
                  dir);
-    return code;
+    return verdicts_end(&verdicts);
 }
 
 /* ---- checkpoint export ---- */
@@ -110,7 +157,8 @@ struct checkpoint_flags {
     int64_t timeout_s; /* of save */
 };
 
-static int export_checkpoint(const struct checkpoint_flags *flags, const char *checkpoint)
+static int export_checkpoint(const struct cli *cli, const struct checkpoint_flags *flags,
+                             const char *checkpoint)
 {
     const char *argv[16] = {NULL, "export", "--checkpoint", checkpoint, "--out", flags->out};
     size_t n = 6;
@@ -125,6 +173,8 @@ static int export_checkpoint(const struct checkpoint_flags *flags, const char *c
     }
     if (flags->force)
         argv[n++] = "--force";
+    if (cli->format >= CLI_JSON)
+        argv[n++] = cli->format == CLI_JSONL ? "--jsonl" : "--json";
     return cli_fail(process_become("heddle-worker", argv));
 }
 
@@ -257,10 +307,10 @@ static int run_verb(struct cli *cli, enum checkpoint_verb verb,
         return cli_fail(st);
     if (verb == VERB_EXPORT) { /* the newest */
         cli_disconnect(cli);
-        return export_checkpoint(flags, f->items[f->count - 1].path);
+        return export_checkpoint(cli, flags, f->items[f->count - 1].path);
     }
     if (verb == VERB_VERIFY)
-        return verify_checkpoints(f);
+        return verify_checkpoints(cli, f);
     list_checkpoints(cli, f);
     return CLI_CONTINUE;
 }
@@ -298,12 +348,12 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
         if (f.step)
             return cli_usage("checkpoint: --step: %s is a model folder, which has no steps",
                              cli->args[1]);
-        code = verify_model_dir(cli->args[1]);
-        return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+        code = verify_model_dir(cli, cli->args[1]);
+        return cli_out_end(code == CLI_CONTINUE ? CLI_OK : code);
     }
     code = found_open(cli, cli->args[1], &found);
     if (code == CLI_CONTINUE)
         code = run_verb(cli, verb, &f, &found);
     found_done(&found);
-    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+    return cli_out_end(code == CLI_CONTINUE ? CLI_OK : code);
 }

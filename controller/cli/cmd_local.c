@@ -170,7 +170,7 @@ static enum hd_status make_run_dir(struct local *l, const char *job_path, const 
                 "the path of the run's folder is too long; choose a shorter one with --state-dir");
     }
     if (!st)
-        st = hd_file_make_dirs(l->run_dir, 0755);
+        st = hd_file_make_dirs(l->run_dir, 0750);
     if (st == HD_IO)
         st = hd_err_prefix(
             st, "cannot make a folder for the run; choose another place with --state-dir");

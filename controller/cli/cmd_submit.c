@@ -154,8 +154,13 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
                  (unsigned long long)options.job, (unsigned long long)options.job,
                  (unsigned long long)options.job);
     hd_rpc_message_free(&response->base);
-    if (!watch)
-        return cli_out_end(CLI_OK);
+    if (!watch) {
+        code = cli_out_end(CLI_OK);
+        if (code != CLI_OK)
+            cli_note("heddle: the job was submitted nevertheless; it is job %llu",
+                     (unsigned long long)options.job);
+        return code;
+    }
     code = cli_watch_job(cli, &options);
     if (code == CLI_INTERRUPTED)
         cli_note(

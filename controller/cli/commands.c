@@ -214,9 +214,9 @@ static const char generate_help[] =
 
 static const char checkpoint_help[] =
     "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
-    "       heddle checkpoint verify JOB|DIR [--step N]\n"
+    "       heddle checkpoint verify JOB|DIR [--step N] [-o FORMAT]\n"
     "       heddle checkpoint export JOB|DIR --out DIR [--step N] [--dtype fp32|bf16]\n"
-    "                                [--max-shard-size MB] [--force]\n"
+    "                                [--max-shard-size MB] [--force] [-o FORMAT]\n"
     "       heddle checkpoint save JOB [--timeout SECONDS]\n"
     "\n"
     "ls lists the complete checkpoints of a job or in a folder, oldest first. verify\n"

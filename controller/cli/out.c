@@ -93,24 +93,37 @@ void cli_note(const char *fmt, ...)
     print_line("", text);
 }
 
+/* Why standard output could not be written, as of the first failure: fflush says it once, a second
+ * call succeeds. Of the whole process, as standard output is. 0: all was written. */
+static int out_error;
+
+static void flush_out(void)
+{
+    errno = 0;
+    if ((fflush(stdout) || ferror(stdout)) && !out_error)
+        out_error = errno ? errno : EIO;
+}
+
 bool cli_out(struct hd_text *text)
 {
-    bool ok = !text->failed;
-
-    if (ok && text->len_bytes)
-        ok = fwrite(text->data, 1, text->len_bytes, stdout) == text->len_bytes;
+    errno = 0;
+    if (text->failed)
+        out_error = ENOMEM;
+    else if (text->len_bytes && fwrite(text->data, 1, text->len_bytes, stdout) != text->len_bytes &&
+             !out_error)
+        out_error = errno ? errno : EIO;
     hd_text_clear(text);
-    return fflush(stdout) == 0 && ok && !ferror(stdout);
+    flush_out();
+    return !out_error;
 }
 
 int cli_out_end(int code)
 {
-    errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    flush_out();
+    if (!out_error)
         return code;
-    if (errno && errno != EPIPE) {
-        cli_note("heddle: cannot write to standard output: %s", strerror(errno));
-        return CLI_FAILED;
-    }
-    return code == CLI_CONTINUE ? CLI_OK : code; /* the reader has seen enough, as `head` has */
+    if (out_error == EPIPE)
+        return code == CLI_CONTINUE ? CLI_OK : code; /* the reader has seen enough, as `head` has */
+    cli_note("heddle: cannot write to standard output: %s", strerror(out_error));
+    return CLI_FAILED;
 }

@@ -155,7 +155,7 @@ static void exec_child(const struct process *process, pid_t parent, int log_fd, 
 
 enum hd_status process_start(struct process *process, char *const *argv)
 {
-    int log_fd = open(process->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int log_fd = open(process->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     const pid_t parent = getpid();
     int null_fd;
     pid_t pid;

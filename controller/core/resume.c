@@ -61,7 +61,7 @@ static enum hd_status check_resume(const struct hd_core *core, const struct core
                       job->rec.job, HD_CTL_ATTEMPTS_MAX);
     if (base && base->step >= steps)
         return hd_err(HD_INVALID,
-                      "job %" PRIu64 " has done all its %lld steps; needs for more: --set "
+                      "job %" PRIu64 " has done all its %lld steps; ask for more: --set "
                       "train.steps=N",
                       job->rec.job, (long long)steps);
     return HD_OK;

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/notify.h"
 #include "base/random.h"
 #include "controller/services/internal.h"
 #include "rpc/standard.h"
@@ -236,6 +237,31 @@ static enum hd_status start_server(struct controller *c)
 
 /* ---- time -------------------------------------------------------------------------------------*/
 
+/* The line of `systemctl status`, when it has changed. */
+static void tell_status(struct controller *c)
+{
+    const char *trouble = hd_store_trouble(c->store);
+    const size_t nodes = hd_core_node_count(c->core), jobs = hd_core_live_jobs(c->core);
+    char text[sizeof c->status];
+    struct hd_node_view view;
+    size_t here = 0;
+
+    for (size_t i = 0; i < nodes; i++) {
+        hd_core_node_at(c->core, i, &view);
+        here += view.record->state != HD_NODE_STATE_UNREACHABLE &&
+                view.record->state != HD_NODE_STATE_LOST;
+    }
+    if (trouble)
+        (void)snprintf(text, sizeof text, "nothing can be changed: %s", trouble);
+    else
+        (void)snprintf(text, sizeof text, "%zu job%s queued or running, %zu of %zu nodes connected",
+                       jobs, jobs == 1 ? "" : "s", here, nodes);
+    if (strcmp(text, c->status) == 0)
+        return;
+    memcpy(c->status, text, sizeof text);
+    hd_notify_status(text);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     const struct hd_core_event event = {.kind = HD_CORE_TICK};
@@ -248,6 +274,7 @@ static void on_tick(uv_timer_t *timer)
     turn_end(c);
     rendezvous_tick(c);
     watch_tick(c);
+    tell_status(c);
 }
 
 static void on_trouble(void *user, const char *message)

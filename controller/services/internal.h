@@ -63,8 +63,9 @@ struct controller {
     struct rendezvous *rendezvous;
     struct reply *replies; /* waiting for the commit */
     struct ckpt_search *searches;
-    bool deaf;       /* the own door does not open (the self-check) */
-    bool unwritable; /* nothing can be committed */
+    bool deaf;        /* the own door does not open (the self-check) */
+    bool unwritable;  /* nothing can be committed */
+    char status[256]; /* the last STATUS= for systemd */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;

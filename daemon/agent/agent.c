@@ -11,12 +11,43 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
 #include "daemon/agent/doctor.h"
 #include "rpc/find.h"
 
 enum { FILES_NEEDED = 512 };
+
+/* ---- what systemd is told ---- */
+
+/* The line of `systemctl status`, when it has changed. */
+static void tell_status(struct agent *agent)
+{
+    char text[sizeof agent->status];
+    int running = 0;
+
+    for (const struct agent_attempt *l = agent->locals.first; l; l = l->next)
+        running += l->state == LOCAL_ALIVE;
+    (void)snprintf(text, sizeof text, "%s %.120s as node %s; %d attempt%s running here",
+                   agent->stopping   ? "leaving"
+                   : agent->welcomed ? "connected to"
+                                     : "not connected to",
+                   agent->address, agent->identity.node_name, running, running == 1 ? "" : "s");
+    if (strcmp(text, agent->status) == 0)
+        return;
+    memcpy(agent->status, text, sizeof text);
+    hd_notify_status(text);
+}
+
+/* A reload is over when the check of the GPUs that it asked for is. */
+static void tell_reloaded(struct agent *agent)
+{
+    if (!agent->reload || !hd_health_has_checked(&agent->health, agent->reload))
+        return;
+    agent->reload = 0;
+    hd_notify_ready();
+}
 
 /* ---- turns of the loop ---- */
 
@@ -78,6 +109,7 @@ static void on_tick(uv_timer_t *timer)
     struct agent *agent = timer->data;
 
     locals_look_after(&agent->locals);
+    tell_status(agent);
     if (agent->stopping) {
         if (!agent->options.ephemeral || !locals_any_alive(&agent->locals) ||
             hd_clock_now_ms() >= agent->stop_deadline_ms)
@@ -90,6 +122,7 @@ static void on_tick(uv_timer_t *timer)
     }
     if (hd_health_step(&agent->health))
         stream_introduce(agent);
+    tell_reloaded(agent);
     stream_tick(agent);
     logs_tick(agent);
     deletion_tick(agent);
@@ -106,8 +139,14 @@ static void on_signal(uv_signal_t *handle, int number)
 
 static void on_reload(uv_signal_t *handle, int number)
 {
+    struct agent *agent = handle->data;
+
     (void)number;
-    hd_health_repaired(&((struct agent *)handle->data)->health);
+    if (agent->stopping)
+        return;
+    hd_notify_reloading();
+    hd_health_repaired(&agent->health);
+    agent->reload = hd_health_check_soon(&agent->health);
 }
 
 /* ---- opening ---- */
@@ -213,6 +252,8 @@ enum hd_status agent_open(struct agent *agent)
     (void)signal(SIGHUP, SIG_IGN); /* until open_handles: the GPUs are being checked anyway */
     agent->loop = uv_default_loop();
     st = agent->options.ephemeral ? tie_to_parent(parent) : HD_OK;
+    if (!st) /* inherited by supervisors and ranks */
+        st = hd_file_set_umask(agent->options.umask);
     if (!st)
         st = hd_device_wish_parse(agent->options.devices, &agent->health.wish);
     if (!st)
@@ -271,8 +312,8 @@ enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
         *ret_exit_code = doctor->problems ? EXIT_FAILURE : EXIT_SUCCESS;
         if (text.failed)
             st = hd_err(HD_NO_MEMORY, "no memory for the findings");
-        else if (fputs(text.data, stdout) < 0 || fflush(stdout) < 0)
-            st = hd_err(HD_IO, "cannot write the findings: %s", strerror(errno));
+        else
+            st = hd_file_print(text.data);
     }
     hd_text_free(&text);
     free(doctor);

@@ -39,6 +39,7 @@ enum {
 struct agent_options {
     const char *controller; /* NULL: found as rpc/find.h says */
     const char *state_dir, *node_name, *devices, *data_address, *token_file, *worker;
+    const char *umask; /* NULL: the default */
     bool doctor, json;
     const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;
@@ -78,6 +79,8 @@ struct agent {
     uv_timer_t tick, soon, retry;
     uv_timer_cb on_soon; /* of `soon` */
     uv_signal_t sigterm, sigint, sighup;
+    int64_t reload;   /* the check of GPUs that ends the reload that systemd was told of; 0: none */
+    char status[256]; /* what systemd was told last */
 
     /* send.c, stream.c */
     struct hd_rpc_call *stream;

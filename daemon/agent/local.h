@@ -50,7 +50,8 @@ struct agent_attempt {
     uv_poll_t *poll;     /* of fd */
     int fd;              /* to the supervisor; -1: not connected */
     bool greeted, commands_sent;
-    int64_t alive_ms; /* since when it is ALIVE here */
+    int64_t alive_ms;     /* since when it is ALIVE here */
+    bool refused_run_dir; /* a part of it is a link: nothing is written below it */
 
     /* watch.c; times by the monotonic clock, 0: never */
     bool answers_pings; /* the supervisor's build knows them */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
 
@@ -35,6 +36,8 @@ static const char usage[] =
     "                      a supervisor that has not answered for so long, and whose ranks make\n"
     "                      no steps, is killed with its ranks (default: 60, at least 20)\n"
     "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
+    "  --umask MASK        octal; rights that folders and files of jobs do not give (default\n"
+    "                      027: user and group of heddled read them; 022: everybody does)\n"
     "  --doctor [-o json]  check what this node needs (programs, GPUs, memory, the options\n"
     "                      given here), print what is wrong and what helps, and end: with 0 if\n"
     "                      nothing is wrong, else with 1\n"
@@ -62,6 +65,7 @@ enum heddled_option {
     OPT_TLS_KEY,
     OPT_WORKER,
     OPT_SUPERVISOR_LOST,
+    OPT_UMASK,
     OPT_DOCTOR,
     OPT_JOBS_DIR,
 };
@@ -119,6 +123,9 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
         return HD_OK;
     case OPT_SUPERVISOR_LOST:
         return read_seconds("--supervisor-lost-after", value, &options->supervisor_lost_ms);
+    case OPT_UMASK:
+        options->umask = value;
+        return HD_OK;
     case OPT_DOCTOR:
         options->doctor = true;
         return HD_OK;
@@ -150,6 +157,7 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
         {"worker", required_argument, NULL, OPT_WORKER},
         {"supervisor-lost-after", required_argument, NULL, OPT_SUPERVISOR_LOST},
+        {"umask", required_argument, NULL, OPT_UMASK},
         {"doctor", no_argument, NULL, OPT_DOCTOR},
         {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
         {"output", required_argument, NULL, 'o'},
@@ -178,6 +186,14 @@ static int exit_code_of(enum hd_status st)
                                                     : EXIT_CANNOT;
 }
 
+static int print(const char *text)
+{
+    if (!hd_file_print(text))
+        return EXIT_SUCCESS;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return EXIT_CANNOT;
+}
+
 int main(int argc, char **argv)
 {
     static struct agent agent;
@@ -185,9 +201,9 @@ int main(int argc, char **argv)
 
     hd_log_init("heddled", HD_LOG_INFO);
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return fputs(usage, stdout) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+        return print(usage);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return puts("heddled " HD_BUILD) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+        return print("heddled " HD_BUILD "\n");
     st = read_options(argc, argv, &agent.options);
     if (st) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "daemon/supervisor/supervisor.h"
 
@@ -160,6 +162,14 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
     return st;
 }
 
+static int print(const char *text)
+{
+    if (!hd_file_print(text))
+        return EXIT_SUCCESS;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     static struct sup sup;
@@ -167,14 +177,16 @@ int main(int argc, char **argv)
 
     hd_log_init("heddle-supervisor", HD_LOG_INFO);
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return fputs(usage, stdout) < 0 ? EXIT_FAILED : EXIT_SUCCESS;
+        return print(usage);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return puts("heddle-supervisor " HD_BUILD) < 0 ? EXIT_FAILED : EXIT_SUCCESS;
+        return print("heddle-supervisor " HD_BUILD "\n");
     st = read_options(argc, argv, &sup.options);
     if (st) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
         return EXIT_USAGE;
     }
+    /* a unit of systemd gives heddled CAP_SYSLOG, for the errors of GPUs; ranks do not need it */
+    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     (void)setsid(); /* fails for a process that leads its session already */
     st = sup_open(&sup);
     if (!st && chdir(sup.options.run_dir) < 0) /* where a core file goes */

@@ -1,9 +1,15 @@
 /* export: `heddle-worker export`, a model directory of transformers from a checkpoint. */
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "hf/hf.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
@@ -31,13 +37,16 @@ static void show_progress(void *context, int64_t done_bytes, int64_t total_bytes
     (void)fprintf(stderr, "\r\033[K%s of %s written", done, total);
 }
 
-static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *ret_options)
+enum export_form { FORM_PATH, FORM_JSON, FORM_JSONL };
+
+static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *ret_options,
+                                   enum export_form *ret_form)
 {
-    struct hd_flag f[] = {{"--checkpoint", true, false, NULL},
-                          {"--out", true, false, NULL},
-                          {"--dtype", false, false, NULL},
-                          {"--max-shard-size", false, false, NULL},
-                          {"--force", false, true, NULL}};
+    struct hd_flag f[] = {
+        {"--checkpoint", true, false, NULL}, {"--out", true, false, NULL},
+        {"--dtype", false, false, NULL},     {"--max-shard-size", false, false, NULL},
+        {"--force", false, true, NULL},      {"--json", false, true, NULL},
+        {"--jsonl", false, true, NULL}};
     int64_t shard_mb = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
@@ -50,6 +59,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
                                          .dtype = HD_F32,
                                          .shard_bytes_max = shard_mb * 1000 * 1000,
                                          .force = f[4].value != NULL};
+    *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_PATH;
     if (f[2].value && strcmp(f[2].value, "bf16") == 0)
         ret_options->dtype = HD_BF16;
     else if (f[2].value && strcmp(f[2].value, "fp32") != 0)
@@ -57,11 +67,87 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
     return HD_OK;
 }
 
+/* The folder's files with their sizes, by name. */
+static enum hd_status add_files(const char *dir, struct hd_json_writer *w)
+{
+    struct dirent **entries = NULL;
+    const int count = scandir(dir, &entries, NULL, alphasort);
+    enum hd_status st =
+        count < 0 ? hd_err(HD_IO, "cannot read %s: %s", dir, strerror(errno)) : HD_OK;
+
+    hd_json_begin(w, "files", '[');
+    for (int i = 0; i < count; i++) {
+        struct hd_text path = {0};
+        struct stat info;
+
+        hd_text_add(&path, "%s/%s", dir, entries[i]->d_name);
+        if (!path.failed && stat(path.data, &info) == 0 && S_ISREG(info.st_mode)) {
+            hd_json_begin(w, NULL, '{');
+            hd_json_add_string(w, "name", entries[i]->d_name);
+            hd_json_add_int64(w, "size_bytes", info.st_size);
+            hd_json_end(w, '}');
+        }
+        hd_text_free(&path);
+        free(entries[i]);
+    }
+    free(entries);
+    hd_json_end(w, ']');
+    return st;
+}
+
+/* The envelope of the heddle command (controller/cli/show.h), or a line of jsonl. */
+static enum hd_status print_json(const struct hd_hf_export *options, enum export_form form)
+{
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+    char *path = realpath(options->out_dir, NULL);
+    enum hd_status st;
+
+    if (form == FORM_JSON) {
+        hd_json_begin(&w, NULL, '{');
+        hd_json_add_string(&w, "api_version", "heddle/v1");
+        hd_json_add_string(&w, "kind", "ModelFolderList");
+        hd_json_begin(&w, "items", '[');
+    }
+    hd_json_begin(&w, NULL, '{');
+    if (form == FORM_JSONL)
+        hd_json_add_string(&w, "type", "model_folder");
+    hd_json_add_string(&w, "path", path ? path : options->out_dir);
+    hd_json_add_string(&w, "checkpoint", options->checkpoint_dir);
+    hd_json_add_string(&w, "dtype", options->dtype == HD_BF16 ? "bf16" : "fp32");
+    st = add_files(options->out_dir, &w);
+    hd_json_end(&w, '}');
+    if (form == FORM_JSON) {
+        hd_json_end(&w, ']');
+        hd_json_end(&w, '}');
+    }
+    hd_text_add(&text, "\n");
+    if (!st)
+        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
+                         : hd_file_print(text.data);
+    hd_text_free(&text);
+    free(path);
+    return st;
+}
+
+static enum hd_status print_path(const struct hd_hf_export *options)
+{
+    struct hd_text text = {0};
+    enum hd_status st;
+
+    hd_text_add(&text, "%s\n", options->out_dir);
+    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
+                     : hd_file_print(text.data);
+    hd_text_free(&text);
+    return st;
+}
+
 int hd_worker_export(int argc, char **argv)
 {
     struct hd_hf_export options;
+    enum export_form form = FORM_PATH;
     struct export_bar bar = {.shown = false};
-    enum hd_status st = read_options(argc, argv, &options);
+    enum hd_status st = read_options(argc, argv, &options, &form);
 
     if (!st) {
         options.progress = show_progress;
@@ -71,6 +157,6 @@ int hd_worker_export(int argc, char **argv)
     if (bar.shown)
         (void)fprintf(stderr, "\n");
     if (!st)
-        (void)printf("%s\n", options.out_dir);
+        st = form == FORM_PATH ? print_path(&options) : print_json(&options, form);
     return hd_worker_finish("export", st);
 }

@@ -68,7 +68,7 @@ static enum hd_status print(const struct hd_tokenizer *tokenizer, struct hd_utf8
         hd_utf8_printer_add(printer, bytes.data, bytes.len_bytes, &text);
     if (!st && text.len_bytes &&
         (fwrite(text.data, 1, text.len_bytes, stdout) != text.len_bytes || fflush(stdout)))
-        st = hd_err(HD_IO, "cannot write the text: %s", strerror(errno));
+        st = hd_err(HD_IO, "cannot write to standard output: %s", strerror(errno));
     hd_text_free(&bytes);
     hd_text_free(&text);
     return st;

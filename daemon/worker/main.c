@@ -1,8 +1,8 @@
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "worker/worker.h"
 
@@ -19,7 +19,9 @@ static const struct verb {
     {"logits", "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]",
      "the most likely next tokens: JSON lines; with --out all logits as an array",
      hd_worker_logits},
-    {"export", "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--force]",
+    {"export",
+     "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--force]\n"
+     "            [--json | --jsonl]",
      "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"
@@ -55,10 +57,8 @@ static void print_help(FILE *out)
 
 int hd_worker_finish(const char *verb, enum hd_status st)
 {
-    const bool lost = fflush(stdout) != 0 || ferror(stdout) != 0;
-
-    if (!st && lost)
-        st = hd_err(HD_IO, "cannot write the result: %s", strerror(errno));
+    if (!st) /* also what was printed without a look at its success */
+        st = hd_file_print("");
     if (!st)
         return HD_WORKER_OK;
     (void)fprintf(stderr, "heddle-worker %s: %s\n", verb, hd_err_message());
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     hd_log_init("heddle-worker", HD_LOG_INFO);
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         print_help(stdout);
-        return HD_WORKER_OK;
+        return hd_worker_finish("--help", HD_OK);
     }
     for (int i = 0; argc >= 2 && i < VERBS; i++)
         if (strcmp(argv[1], verbs[i].name) == 0)

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { UMASK_DEFAULT = 0027 };
+
 enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes)
 {
     const char *p = data;
@@ -168,6 +170,64 @@ enum hd_status hd_file_make_dirs(const char *path, mode_t mode)
     return HD_OK;
 }
 
+/* Makes the folder `name` in that of `dir_fd`, if it is absent, and opens it. `path`: of the name,
+ * for messages. */
+static enum hd_status enter_dir(int dir_fd, const char *name, const char *path, mode_t mode,
+                                int *ret_fd)
+{
+    enum hd_status st = HD_OK;
+    int fd;
+
+    if (mkdirat(dir_fd, name, mode) == 0) {
+        if (fsync(dir_fd) < 0)
+            st = hd_err(HD_IO, "cannot flush the directory of %s: %s", path, strerror(errno));
+    } else if (errno != EEXIST) {
+        st = hd_err(HD_IO, "cannot create the directory %s: %s", path, strerror(errno));
+    }
+    if (st)
+        return st;
+    fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        return hd_err(HD_CONFLICT,
+                      "%s is there and is a link or a file, no directory; nothing is written where "
+                      "it leads. Look who made it, and remove it",
+                      path);
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot open the directory %s: %s", path, strerror(errno));
+    *ret_fd = fd;
+    return HD_OK;
+}
+
+enum hd_status hd_file_make_dirs_below(const char *base, const char *below, mode_t mode)
+{
+    char path[PATH_MAX], *name;
+    enum hd_status st = HD_OK;
+    int fd, next = -1;
+
+    if (snprintf(path, sizeof path, "%s/%s", base, below) >= (int)sizeof path)
+        return hd_err(HD_INVALID, "the path %s/%s is too long", base, below);
+    fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot open the directory %s: %s", base, strerror(errno));
+    name = path + strlen(base) + 1;
+    while (!st && *name) {
+        char *end = name + strcspn(name, "/");
+        const bool last = !*end;
+
+        *end = '\0';
+        st = enter_dir(fd, name, path, mode, &next);
+        if (!st) {
+            (void)close(fd);
+            fd = next;
+        }
+        if (!last)
+            *end = '/';
+        name = last ? end : end + 1;
+    }
+    (void)close(fd);
+    return st;
+}
+
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
 {
     (void)info, (void)kind, (void)walk;
@@ -197,6 +257,30 @@ enum hd_status hd_file_lock(const char *path, int *ret_fd)
     }
     *ret_fd = fd;
     return HD_OK;
+}
+
+enum hd_status hd_file_print(const char *text)
+{
+    errno = 0;
+    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0 && !ferror(stdout))
+        return HD_OK;
+    return hd_err(HD_IO, "cannot write to standard output: %s", strerror(errno ? errno : EIO));
+}
+
+enum hd_status hd_file_set_umask(const char *octal)
+{
+    const mode_t inherited = umask(UMASK_DEFAULT); /* there is no other way to read it */
+    char *end = NULL;
+    const long given = octal ? strtol(octal, &end, 8) : 0;
+
+    (void)umask(octal ? (mode_t)given & 0777 : inherited | UMASK_DEFAULT);
+    if (!octal || (octal[0] >= '0' && octal[0] <= '7' && !*end && given <= 0077))
+        return HD_OK;
+    (void)umask(inherited);
+    return hd_err(HD_INVALID,
+                  "--umask %s is not possible; give three octal digits that begin with 0, such as "
+                  "027 or 022",
+                  octal);
 }
 
 bool hd_file_exists(const char *path)

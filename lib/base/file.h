@@ -31,11 +31,24 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
 
 enum hd_status hd_file_sync_dir(const char *path); /* makes names created in `path` durable */
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode); /* like mkdir -p, durable names */
+/* The same for `below` ("7/attempt-1") in the folder `base`, and no link is followed below that.
+ * HD_CONFLICT: a part of `below` is a link or no folder, so that files would go to another place.
+ */
+enum hd_status hd_file_make_dirs_below(const char *base, const char *below, mode_t mode);
 enum hd_status hd_file_remove_tree(const char *path); /* follows no links; absent is HD_OK */
 
 /* Takes an exclusive flock on `path` (created if absent). Closing *ret_fd or the end of the process
  * releases it. HD_CONFLICT: another process holds it. The descriptor is close-on-exec. */
 enum hd_status hd_file_lock(const char *path, int *ret_fd);
+
+/* Text to standard output, at once. HD_IO when not all of it was written, or not all that went
+ * there before: a full disk is told. */
+enum hd_status hd_file_print(const char *text);
+
+/* The umask of a program that makes files for jobs, and so of all that it starts. `octal` is what
+ * an operator says; NULL: 027, or more where the program was started with more. HD_INVALID: it is
+ * no umask, or one that keeps out the user who makes the files. */
+enum hd_status hd_file_set_umask(const char *octal);
 
 bool hd_file_exists(const char *path);
 /* Appends `path` to ret_text, relative to `dir`: "/home/x" and "a/b.txt" give "/home/x/a/b.txt"; an

@@ -1,11 +1,16 @@
 #include "base/notify.h"
 
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { TEXT_MAX = 512 };
 
 /* Best effort: errors are ignored. */
 static void notify(const char *text)
@@ -33,7 +38,30 @@ void hd_notify_ready(void)
     notify("READY=1");
 }
 
+/* The time is what systemd from 253 on needs to tell this reload from the one before. */
+void hd_notify_reloading(void)
+{
+    char text[TEXT_MAX];
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    (void)snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64,
+                   (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    notify(text);
+}
+
 void hd_notify_stopping(void)
 {
     notify("STOPPING=1");
+}
+
+void hd_notify_status(const char *text)
+{
+    char line[TEXT_MAX];
+
+    (void)snprintf(line, sizeof line, "STATUS=%s", text);
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = ' ';
+    notify(line);
 }

@@ -1,4 +1,6 @@
-/* notify: sd_notify without libsystemd: tells systemd that this program is ready or stopping.
+/* notify: sd_notify without libsystemd: tells systemd the state of this program (Type=notify).
+ *
+ *     ready --SIGHUP--> reloading --done--> ready --signal--> stopping
  *
  * One datagram to the socket named by NOTIFY_SOCKET; nothing happens when it is unset. Errors are
  * ignored.
@@ -7,7 +9,11 @@
 #ifndef HD_BASE_NOTIFY_H
 #define HD_BASE_NOTIFY_H
 
-void hd_notify_ready(void);
+void hd_notify_ready(void); /* the start is over, or a reload */
+void hd_notify_reloading(void);
 void hd_notify_stopping(void);
+/* One line for people, which `systemctl status` shows. Control characters become blanks: a line
+ * break would begin another message to systemd. */
+void hd_notify_status(const char *text);
 
 #endif

@@ -41,8 +41,11 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
         return HD_OK;
     case HD_KEY_NAME:
     case HD_KEY_PATH:
-        if (strpbrk(member, "\n\r"))
-            return hd_err(HD_INVALID, "%s: holds a line break; remove it", key->path);
+        if (spec_has_control(member))
+            return hd_err(HD_INVALID,
+                          "%s: %s holds a control character (a line break, an escape ...); remove "
+                          "it",
+                          key->path, spec_quote(member, quoted));
         return HD_OK;
     default:
         return HD_OK;
@@ -73,6 +76,11 @@ static enum hd_status check_name(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "name: %s is not possible; use 1 to %d letters, digits, '.', '_' and '-'",
                       spec_quote(job->name, quoted), HD_JOB_WORD_MAX - 1);
+    if (job->name[0] == '.' || job->name[0] == '-')
+        return hd_err(HD_INVALID,
+                      "name: %s is not possible: the name of a folder or an option could be meant; "
+                      "begin with a letter, a digit or '_'",
+                      spec_quote(job->name, quoted));
     return HD_OK;
 }
 
@@ -425,7 +433,42 @@ static enum hd_status check_resources(const struct hd_job *job)
     return hd_plan_check(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
+/* Files as the ranks will open them: a rank's working directory is no folder of the user's, and a
+ * control character could end a line of the job's text, or move the cursor of who reads a log. */
+static enum hd_status check_files(const char *list, const struct hd_job_file *files, int64_t count)
+{
+    char quoted[SPEC_QUOTE_MAX];
+
+    for (int64_t i = 0; i < count; i++) {
+        const char *path = files[i].path;
+
+        if (path[0] != '/')
+            return hd_err(HD_INVALID,
+                          "%s[%lld]: %s is not an absolute path; give one that begins with / and "
+                          "is the same on every node",
+                          list, (long long)i, spec_quote(path, quoted));
+        if (spec_has_control(path))
+            return hd_err(HD_INVALID,
+                          "%s[%lld]: %s holds a control character (a line break, an escape ...); "
+                          "rename the file",
+                          list, (long long)i, spec_quote(path, quoted));
+        if (strlen(path) >= HD_JOB_PATH_MAX)
+            return hd_err(HD_INVALID, "%s[%lld]: %s is longer than %d bytes; use a shorter path",
+                          list, (long long)i, spec_quote(path, quoted), HD_JOB_PATH_MAX - 1);
+    }
+    return HD_OK;
+}
+
 enum hd_status hd_spec_check(const struct hd_job *job)
+{
+    enum hd_status st = spec_check_draft(job);
+
+    if (!st)
+        st = check_files("data.train", job->train, job->train_count);
+    return st ? st : check_files("data.val", job->val, job->val_count);
+}
+
+enum hd_status spec_check_draft(const struct hd_job *job)
 {
     enum hd_status st;
 

@@ -98,8 +98,11 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
     struct stat info;
 
     (void)spec_quote(path, quoted);
-    if (strpbrk(path, "\n\r"))
-        return hd_err(HD_INVALID, "%s: %s has a line break in its name; rename it", key, quoted);
+    if (spec_has_control(path))
+        return hd_err(HD_INVALID,
+                      "%s: %s has a control character in its name (a line break, an escape ...); "
+                      "rename it",
+                      key, quoted);
     if (strlen(path) >= HD_JOB_PATH_MAX)
         return hd_err(HD_INVALID, "%s: %s is longer than %d bytes; use a shorter path", key, quoted,
                       HD_JOB_PATH_MAX - 1);

@@ -386,7 +386,7 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         return at_key_of_message(r, st);
     spec_fill_absent(&r->draft);
     spec_fill_zero(job);
-    st = hd_spec_check(job);
+    st = spec_check_draft(job);
     if (!st)
         st = spec_find_files(&r->draft, r->folder);
     if (!st && !*spec_given(&r->draft, "data.documents")) { /* depends on the expanded lists */

@@ -94,6 +94,24 @@ enum hd_status spec_err_missing(const char *path, const struct hd_key *key)
     return hd_err(HD_INVALID, "%s: is missing; give %s", path, range_text(key, range));
 }
 
+/* Bytes of the control character that `text` begins with: of ASCII, or of U+0080 to U+009F, which
+ * some terminals obey, too. 0: it begins with another character. */
+static size_t control_bytes(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+
+    if ((c[0] && c[0] < 0x20) || c[0] == 0x7f)
+        return 1;
+    return c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f ? 2 : 0;
+}
+
+bool spec_has_control(const char *text)
+{
+    while (*text && !control_bytes(text))
+        text++;
+    return *text;
+}
+
 const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX])
 {
     size_t len = strlen(text), max = SPEC_QUOTE_MAX - 6; /* quotes, three dots, NUL */
@@ -103,8 +121,10 @@ const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX])
     while (n < len && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
         n--; /* do not cut inside a UTF-8 character */
     *out++ = '\'';
-    for (size_t i = 0; i < n; i++)
-        *out++ = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    for (size_t i = 0, bytes; i < n; i += bytes ? bytes : 1) {
+        bytes = control_bytes(text + i);
+        *out++ = bytes ? '?' : text[i];
+    }
     if (n < len) {
         memcpy(out, "...", 3);
         out += 3;

@@ -64,6 +64,8 @@ enum { SPEC_QUOTE_MAX = 72, SPEC_PATH_TEXT_MAX = 256 };
  * control sequences to a terminal. */
 const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX]);
 
+bool spec_has_control(const char *text); /* a control character: a line break, an escape ... */
+
 /* "1, 2, 4 or 8": divisors of n (n >= 1) up to `max`, at most the eight nearest to `wanted`. */
 void spec_list_divisors(int64_t n, int64_t max, int64_t wanted, char ret_list[HD_TEXT_LIST_MAX]);
 
@@ -134,6 +136,11 @@ enum hd_status spec_unknown_word(const char *path, const char *text, const char 
 /* Reads the value of a key of kind HD_KEY_FORM. */
 enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
+
+/* ---- rules ---- */
+
+/* hd_spec_check of a job whose data files are as the job file names them: relative, or patterns. */
+enum hd_status spec_check_draft(const struct hd_job *job);
 
 /* ---- paths ---- */
 

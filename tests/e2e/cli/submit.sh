@@ -80,4 +80,56 @@ check_status cancelling_what_has_ended_is_no_error 0 heddle cancel "$job"
 check_equal and_changes_nothing succeeded "$(state_of "$job")"
 heddle jobs | head -n 1 >/dev/null
 check_equal a_reader_that_leaves_is_no_error 0 "${PIPESTATUS[0]}"
+
+# to others than user and group the folders and files of a job give nothing
+check_equal no_file_of_a_job_is_open_to_all "" "$(find "$work/jobs" -perm /007)"
+check_equal its_group_may_read_them "750 640" \
+    "$(stat -c %a "$work/jobs/$job" "$work/jobs/$job/attempt-1/logs/rank-0.log" | tr '\n' ' ' | sed 's/ $//')"
+
+# JSON where programs ask for it
+check verdicts_come_as_json heddle checkpoint verify "$job" -o json
+check_equal one_for_each_checkpoint "10 20 30 " "$(sed -nE 's/.*"step":([0-9]+),"ok":true,"problem":null.*/\1/p' "$work/check.out" | tr '\n' ' ')"
+check_equal in_an_envelope 1 "$(head -n 1 "$work/check.out" | grep -c '^{"api_version":"heddle/v1","kind":"VerdictList","items":\[')"
+check_status also_a_bad_one 6 heddle checkpoint verify "$work/worn" -o jsonl
+check_equal with_what_is_wrong 1 "$(grep -c '^{"type":"verdict","path":.*"ok":false,"problem":"[^"]*safetensors' "$work/check.out")"
+check_status also_of_an_export 6 heddle checkpoint verify "$work/damaged" -o json
+check_equal whose_verdict_has_no_step 1 "$(grep -c '"path":"[^"]*damaged","ok":false' "$work/check.out")"
+check an_export_says_in_json_what_it_made heddle checkpoint export "$job" --out "$work/model" --force -o json
+check_equal its_folder_and_files 1 "$(grep -c '"kind":"ModelFolderList","items":\[{"path":"[^"]*/model","checkpoint":.*"dtype":"fp32","files":\[.*{"name":"model.safetensors","size_bytes":'"$(stat -c %s "$work/model/model.safetensors")" "$work/check.out")"
+check_equal or_in_one_line '{"type":"model_folder","path":"'"$work/model" \
+    "$(heddle checkpoint export "$job" --out "$work/model" --force -o jsonl 2>/dev/null | sed 's/","checkpoint.*//')"
+
+# a standard output that takes nothing
+full() { # NAME COMMAND...
+    local name=$1
+    shift
+    "$@" >/dev/full 2>"$work/full.err"
+    check_equal "to_a_full_disk_$name" "6 1" "$? $(grep -c 'cannot write to standard output: No space left on device' "$work/full.err")"
+}
+full jobs heddle jobs
+full jobs_as_json heddle jobs -o json
+full show heddle show "$job"
+full events heddle events "$job"
+full nodes heddle nodes
+full logs heddle logs "$job"
+full watch heddle watch "$job"
+full watch_as_json heddle watch "$job" -o json
+full submit heddle submit "$file"
+check_equal but_the_job_is_there_and_named 1 "$(grep -c 'was submitted nevertheless; it is job [0-9]' "$work/full.err")"
+full validate heddle validate "$file"
+full plan heddle plan "$file" --devices cpu:2:1
+full keys heddle keys
+full checkpoint_ls heddle checkpoint ls "$job"
+full checkpoint_verify heddle checkpoint verify "$job"
+full checkpoint_export heddle checkpoint export "$job" --out "$work/model" --force
+full generate heddle generate "$job" --prompt 'The ' --max-tokens 2
+full tokenize heddle data tokenize "$work/corpus.txt" --out "$work/corpus.npy" --tokenizer bytes
+full help heddle --help
+full help_of_a_command heddle submit --help
+full version heddle --version
+for program in heddle-controller heddled heddle-supervisor heddle-worker; do
+    "$HEDDLE_BIN/$program" --help >/dev/full 2>"$work/full.err"
+    check_equal "to_a_full_disk_help_of_$program" "yes 1" \
+        "$([ $? = 0 ] && echo no || echo yes) $(grep -c 'cannot write to standard output: No space left on device' "$work/full.err")"
+done
 finish

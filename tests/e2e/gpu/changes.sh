@@ -54,7 +54,10 @@ check one_of_them_is_free await 60 state_is "$one" cancelled
 kill -KILL "${node_pids[gpu]}"
 wait "${node_pids[gpu]}" 2>/dev/null
 driver_says 1 2 3
-start_heddled
+"$HEDDLE_BUILD_DIR/tests/deploy_notify" "$work/notify" >"$work/told" &
+notify=$!
+await 10 test -S "$work/notify"
+NOTIFY_SOCKET=$work/notify start_heddled
 check numbers_stay_with_gpus await 60 is_offered "0 GPU-0!, 1 GPU-1, 2 GPU-2, 3 GPU-3"
 check the_node_takes_part_again await 60 node_is gpu ready
 check_equal the_job_goes_on_where_it_was "running 1 2 3" "$(state_of "$three") $(devices_of "$three")"
@@ -69,9 +72,17 @@ check_equal namely_the_first_that_works 1 "$(devices_of "$next")"
 heddle cancel "$next" >/dev/null
 check all_is_over await 60 state_is "$next" cancelled
 
-# it is back, and somebody says so
-driver_says 0 1 2 3
+# it is back, and somebody says so; systemd hears of the reload while the driver thinks, and of its end
+mkfifo "$work/driver.pipe" && mv "$work/driver.pipe" "$work/driver"
 kill -HUP "${node_pids[gpu]}"
+exec 3>"$work/driver" # once the check reads it
+check systemd_is_told_of_the_reload await 10 grep -qx RELOADING=1 "$work/told"
+sleep 0.5 # more than two turns of heddled
+check_equal a_reload_ends_with_the_check 1 "$(grep -cx READY=1 "$work/told")"
+driver_says 0 1 2 3
+cat "$work/driver" >&3
+exec 3>&-
+check and_of_its_end await 10 eval '[ "$(grep -cx READY=1 "$work/told")" = 2 ]'
 check it_is_offered_again await 60 is_offered "0 GPU-0, 1 GPU-1, 2 GPU-2, 3 GPU-3"
 jobs=()
 for gpu in 0 1 2 3; do
@@ -105,4 +116,5 @@ for job in "${jobs[0]}" "${jobs[1]}" "$queued" "$last"; do
     heddle cancel "$job" >/dev/null
     check "job_${job}_can_be_cancelled" await 60 state_is "$job" cancelled
 done
+kill $notify
 finish

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -13,9 +16,11 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/notify.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "tests/temporary.h"
 
 /* Goal: the generator is the published one. Method: the known answers of Random123 for
  * Philox4x32-10. */
@@ -133,6 +138,100 @@ static void atomic_write_replaces_whole_files(void **state)
     assert_false(hd_file_exists(dir));
 }
 
+/* Goal: a folder below another is made where its path says. Method: a link, a dangling link and a
+ * file in the way, at each place. */
+static void folders_below_another_are_made_through_no_link(void **state)
+{
+    static const char *const paths[] = {"7/a/b", "8/a", "9/a", "5/link/a"};
+    char base[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16], other[TEMPORARY_BYTES + 16];
+
+    (void)state;
+    temporary_dir(base, "base_test");
+    assert_int_equal(hd_file_make_dirs_below(base, "5/deep/er", 0750), HD_OK);
+    assert_int_equal(hd_file_make_dirs_below(base, "5/deep/er", 0750), HD_OK);
+    (void)snprintf(path, sizeof path, "%s/5/deep/er", base);
+    assert_true(hd_file_exists(path));
+    (void)snprintf(other, sizeof other, "%s/other", base);
+    assert_int_equal(hd_file_make_dirs(other, 0755), HD_OK);
+    (void)snprintf(path, sizeof path, "%s/7", base);
+    assert_int_equal(symlink(other, path), 0);
+    (void)snprintf(path, sizeof path, "%s/8", base);
+    assert_int_equal(symlink("nowhere", path), 0);
+    (void)snprintf(path, sizeof path, "%s/9", base);
+    assert_int_equal(hd_file_write_atomic(path, "x", 1, 0644), HD_OK);
+    (void)snprintf(path, sizeof path, "%s/5/link", base);
+    assert_int_equal(symlink(other, path), 0);
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        assert_int_equal(hd_file_make_dirs_below(base, paths[i], 0750), HD_CONFLICT);
+        assert_non_null(strstr(hd_err_message(), "is there and is a link or a file"));
+    }
+    (void)snprintf(path, sizeof path, "%s/5/link is", base); /* which part it is */
+    assert_non_null(strstr(hd_err_message(), path));
+    assert_int_equal(rmdir(other), 0); /* nothing was made in it */
+    assert_int_equal(hd_file_remove_tree(base), HD_OK);
+}
+
+/* Goal: what is not meant as a umask is not taken for one. Method: the umask before and after. */
+static void a_umask_is_three_octal_digits(void **state)
+{
+    static const char *const wrong[] = {"", "9", "027x", "-1", "0777", "100", "rwx", " 22"};
+    const mode_t before = umask(0077);
+
+    (void)state;
+    assert_int_equal(hd_file_set_umask(NULL), HD_OK); /* more than the default stays */
+    assert_int_equal(umask(0022), 0077);
+    assert_int_equal(hd_file_set_umask(NULL), HD_OK);
+    assert_int_equal(umask(0077), 0027);
+    assert_int_equal(hd_file_set_umask("022"), HD_OK); /* whoever says it means it */
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(hd_file_set_umask(wrong[i]), HD_INVALID);
+    assert_int_equal(umask(before), 0022);
+}
+
+/* ---- systemd ---- */
+
+static void expect_datagram(int fd, const char *text)
+{
+    char datagram[1024];
+    const ssize_t n = recv(fd, datagram, sizeof datagram - 1, MSG_DONTWAIT);
+
+    assert_true(n >= 0);
+    datagram[n] = '\0';
+    assert_string_equal(datagram, text);
+}
+
+/* Goal: systemd reads what sd_notify(3) says. Method: a socket in its place. */
+static void systemd_is_told_in_its_own_words(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char folder[TEMPORARY_BYTES], datagram[1024];
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ssize_t n;
+
+    (void)state;
+    temporary_dir(folder, "base_test");
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/notify", folder);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    hd_notify_ready(); /* to no one */
+    assert_int_equal(setenv("NOTIFY_SOCKET", address.sun_path, 1), 0);
+    hd_notify_ready();
+    expect_datagram(fd, "READY=1");
+    hd_notify_status("3 jobs\nMAINPID=1\033[2J");
+    expect_datagram(fd, "STATUS=3 jobs MAINPID=1 [2J"); /* one line: no message of its own */
+    hd_notify_reloading();
+    n = recv(fd, datagram, sizeof datagram - 1, MSG_DONTWAIT);
+    assert_true(n > 0);
+    datagram[n] = '\0';
+    assert_int_equal(strncmp(datagram, "RELOADING=1\nMONOTONIC_USEC=", 27), 0);
+    assert_true(strtoll(datagram + 27, NULL, 10) / 1000 <= hd_clock_now_ms());
+    hd_notify_stopping();
+    expect_datagram(fd, "STOPPING=1");
+    assert_int_equal(recv(fd, datagram, sizeof datagram, MSG_DONTWAIT), -1);
+    assert_int_equal(unsetenv("NOTIFY_SOCKET"), 0);
+    (void)close(fd);
+    assert_int_equal(hd_file_remove_tree(folder), HD_OK);
+}
+
 static void numbers_are_read_whole_or_not_at_all(void **state)
 {
     int64_t i = 0;
@@ -169,6 +268,9 @@ int main(void)
         cmocka_unit_test(an_end_is_found_at_the_end_alone),
         cmocka_unit_test(arena_keeps_its_limit_and_remembers_failure),
         cmocka_unit_test(atomic_write_replaces_whole_files),
+        cmocka_unit_test(folders_below_another_are_made_through_no_link),
+        cmocka_unit_test(a_umask_is_three_octal_digits),
+        cmocka_unit_test(systemd_is_told_in_its_own_words),
         cmocka_unit_test(numbers_are_read_whole_or_not_at_all),
         cmocka_unit_test(spans_and_times_read_like_a_person_says_them),
     };

@@ -405,6 +405,30 @@ static void a_plan_that_does_not_fit_the_node_fails_to_launch(void **state)
     stub_close(&stub);
 }
 
+/* Goal: who may make names in the jobs directory cannot send a job's files elsewhere. Method: the
+ * job's folder is a link when the job comes; the folder that it names stays empty. */
+static void a_job_folder_that_is_a_link_is_refused(void **state)
+{
+    char path[256], other[256], message[300];
+
+    (void)state;
+    stub_open(&stub, 1);
+    (void)snprintf(other, sizeof other, "%s-other", stub.jobs_dir);
+    (void)snprintf(path, sizeof path, "%s/7", stub.jobs_dir);
+    assert_int_equal(hd_file_make_dirs(other, 0755), HD_OK);
+    assert_int_equal(symlink(other, path), 0);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
+    assert_true(stub.nodes[0].bad_input); /* another attempt would meet it again */
+    (void)snprintf(message, sizeof message, "%s is there and is a link", path);
+    assert_non_null(strstr(stub.nodes[0].end_message, message));
+    assert_int_equal(rmdir(other), 0);
+    stub_close(&stub);
+}
+
 /* ---- GPUs ---- */
 
 /* What the fake worker answers from here on: a text, from a file. */
@@ -670,6 +694,7 @@ int main(void)
         cmocka_unit_test(a_state_directory_has_one_heddled),
         cmocka_unit_test(a_taken_name_is_an_error_at_start),
         cmocka_unit_test(a_plan_that_does_not_fit_the_node_fails_to_launch),
+        cmocka_unit_test(a_job_folder_that_is_a_link_is_refused),
         cmocka_unit_test(ranks_get_the_gpus_of_the_plan),
         cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
         cmocka_unit_test(cores_wait_until_the_gpus_are_known),

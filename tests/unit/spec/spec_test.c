@@ -375,7 +375,8 @@ static void a_file_that_cannot_be_used_is_named(void **state)
                  "job.yaml:9: data.train[0]: /dev/null is not a regular file; copy its data "
                  "to one");
     refuse_files(9, "  train: [\"a\\nb\"]",
-                 "job.yaml:9: data.train[0]: '@/a?b' has a line break in its name; rename it");
+                 "job.yaml:9: data.train[0]: '@/a?b' has a control character in its name (a "
+                 "line break, an escape ...); rename it");
     refuse_files(
         9, "  train: corpus/x.idx",
         "job.yaml:9: data.train[0]: @/corpus/x.idx is an index; give its .bin file instead");
@@ -724,6 +725,56 @@ static void a_message_with_holes_is_completed_or_refused(void **state)
                         "train.precision: 77 is not a value that this build knows");
 }
 
+/* Goal: what a rank could not open, or could print on somebody's terminal, is refused where a job
+ * is submitted. Method: a good message with one path or the name in another form. */
+static void paths_and_names_that_no_client_makes_are_refused(void **state)
+{
+    static const struct {
+        const char *path, *message;
+    } paths[] = {
+        {"corpus/a.txt", "data.train[0]: 'corpus/a.txt' is not an absolute path; give one that "
+                         "begins with / and is the same on every node"},
+        {"/corpus/a\nb.txt", "data.train[0]: '/corpus/a?b.txt' holds a control character (a line "
+                             "break, an escape ...); rename the file"},
+        {"/corpus/\033[2J.txt", "data.train[0]: '/corpus/?[2J.txt' holds a control character (a "
+                                "line break, an escape ...); rename the file"},
+        {"/corpus/\xc2\x9b"
+         "2J.txt", /* CSI as one character, U+009B */
+         "data.train[0]: '/corpus/?2J.txt' holds a control character (a line break, an escape "
+         "...); rename the file"},
+        {"", "data.train[0]: '' is not an absolute path; give one that begins with / and is the "
+             "same on every node"},
+    };
+    static const char *const names[] = {".", "..", "-rf", ".hidden"};
+    Heddle__V1__JobSpec *whole = hd_spec_to_message(read_good(NULL), &jobs);
+    struct hd_job job;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        char *before = whole->data->train[0]->path;
+
+        whole->data->train[0]->path = (char *)(uintptr_t)paths[i].path;
+        assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+        assert_int_equal(hd_spec_check(&job), HD_INVALID);
+        assert_string_equal(hd_err_message(), paths[i].message);
+        whole->data->train[0]->path = before;
+    }
+    whole->train->init_from = (char *)(uintptr_t) "/weights\033c";
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_int_equal(hd_spec_check(&job), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "train.init_from: '/weights?c' holds a control"));
+    whole->train->init_from = (char *)(uintptr_t) "";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        whole->name = (char *)(uintptr_t)names[i];
+        assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+        assert_int_equal(hd_spec_check(&job), HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), "begin with a letter, a digit or '_'"));
+    }
+    whole->name = (char *)(uintptr_t) "_a.b-c";
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_int_equal(hd_spec_check(&job), HD_OK);
+}
+
 /* Goal: nothing is lost on the way to the controller. Method: values that are no defaults, in every
  * kind of key; JSON before and after. The keys without a field of their own are among them. */
 static void a_message_says_all_that_the_file_said(void **state)
@@ -835,6 +886,7 @@ int main(void)
         cmocka_unit_test(every_prefix_is_refused_or_whole),
         cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
         cmocka_unit_test(a_message_with_holes_is_completed_or_refused),
+        cmocka_unit_test(paths_and_names_that_no_client_makes_are_refused),
         cmocka_unit_test(a_message_says_all_that_the_file_said),
         cmocka_unit_test(the_json_form_reads_back_to_itself),
         cmocka_unit_test(the_reference_is_the_table_of_keys),

@@ -1,0 +1,192 @@
+#!/bin/bash
+# Heddle as an operator has it: installed, its units in order, run by something like systemd.
+#
+# systemd itself is not asked to run anything: a test has no right to. What it would do with a unit is done
+# here by hand, as the unit says: its command line and environment, the notifications of
+# Type=notify, what a stop ends (KillMode) and what a reload runs.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+# ---- installed ----
+
+install_to() { # ROOT PREFIX: the plug-in of the GPUs is a part of its own, which tests do not build
+    DESTDIR=$1 cmake --install "$HEDDLE_BUILD_DIR" --prefix "$2" --component programs >>"$work/install.log" 2>&1
+}
+root=$work/root prefix=/opt/heddle
+check it_is_installed_below_destdir install_to "$root" $prefix
+check_equal nothing_else_is_touched "opt " "$(ls "$root" | tr '\n' ' ')"
+check_equal all_programs_are_there "heddle heddle-controller heddle-supervisor heddle-worker heddled " \
+    "$(ls "$root$prefix/bin" | tr '\n' ' ')"
+check_equal the_units_too "heddle-controller.service heddled.service " \
+    "$(ls "$root$prefix/lib/systemd/system" | tr '\n' ' ')"
+check_equal and_documents "LICENSE README.md job-file.md operations-systemd.md " \
+    "$(ls "$root$prefix/share/doc/heddle" | LC_ALL=C sort | tr '\n' ' ')"
+for unit in heddle-controller heddled; do
+    check_equal "${unit}_is_started_from_there" "$prefix/bin/$unit" \
+        "$(sed -nE 's/^ExecStart=([^ ]*).*/\1/p' "$root$prefix/lib/systemd/system/$unit.service")"
+done
+# each program finds the others where it lies, and the plug-in in ../lib
+bin=$root$prefix/bin
+check a_worker_is_found_there "$bin/heddle" validate "$(job_file tiny)"
+unset HEDDLE_CUDA_PLUGIN
+"$bin/heddle-worker" gpus >"$work/gpus" 2>&1
+check_equal without_a_plugin_the_place_is_named 1 "$(grep -c "there is no $bin/../lib/libheddle_cuda.so" "$work/gpus")"
+: >"$root$prefix/lib/libheddle_cuda.so" # no library: enough to be found
+"$bin/heddle-worker" gpus >"$work/gpus" 2>&1
+check_equal with_one_it_is_found_there 0 "$(grep -c "there is no $bin/../lib" "$work/gpus")"
+rm "$root$prefix/lib/libheddle_cuda.so"
+export HEDDLE_CUDA_PLUGIN=none
+
+# ---- the units, as systemd reads them ----
+
+real=$work/real # without DESTDIR: what the units name is there
+check it_is_installed_below_a_prefix install_to "" "$real"
+units=$real/lib/systemd/system
+if command -v systemd-analyze >/dev/null 2>&1; then
+    for unit in heddle-controller heddled; do
+        systemd-analyze verify --recursive-errors=no "$units/$unit.service" >"$work/verify" 2>&1
+        # what it finds in the machine's own units is not our affair
+        check_equal "systemd_understands_$unit" "0 " "$? $(grep heddle "$work/verify" | tr '\n' ' ')"
+        # systemd's own measure of hardening, 0 to 10: printed, and not to grow unnoticed
+        limit=$([ $unit = heddled ] && echo 4 || echo 2) # systemd 252 says 3.2 and 1.5
+        if systemd-analyze security --offline=true "$units/$unit.service" >"$work/security" 2>/dev/null; then
+            tail -n 1 "$work/security"
+            check "${unit}_is_hardened" awk -v limit=$limit '/Overall exposure/ { found = $(NF - 2) <= limit } END { exit !found }' "$work/security"
+        fi
+    done
+else
+    printf 'skip systemd_understands_the_units: systemd-analyze is not installed\n'
+fi
+
+# ---- run as the units say ----
+
+unit_value() { sed -nE "s/^$2=//p" "$units/$1.service"; } # UNIT KEY: all its values, a line each
+unfold() { sed -e "s|%S|$work/state|g" -e "s|%t|$work/run|g" -e "s|%C|$work/cache|g"; }
+
+# the right that the unit of heddled gives it, where the test may give it
+with_rights=
+grep -q '^AmbientCapabilities=CAP_SYSLOG$' "$units/heddled.service" &&
+    setpriv --inh-caps=+syslog --ambient-caps=+syslog true 2>/dev/null &&
+    with_rights='setpriv --inh-caps=+syslog --ambient-caps=+syslog'
+
+declare -A main_pid=() listener=()
+# start_unit UNIT ARGS: its command line; ARGS in place of the variable that ends it
+start_unit() {
+    local unit=$1 command word
+    mkdir -p "$work/run/heddle"
+    for word in $(unit_value "$unit" StateDirectory); do
+        mkdir -p -m "$(unit_value "$unit" StateDirectoryMode)" "$work/state/$word"
+    done
+    rm -f "$work/$unit.notify"
+    "$HEDDLE_BUILD_DIR/tests/deploy_notify" "$work/$unit.notify" >>"$work/$unit.said" &
+    listener[$unit]=$!
+    await 5 test -S "$work/$unit.notify"
+    command=$(unit_value "$unit" ExecStart | unfold)
+    command=${command% \$*}
+    (
+        umask "$(unit_value "$unit" UMask)"
+        export NOTIFY_SOCKET=$work/$unit.notify
+        unset HEDDLE_CONTROLLER
+        while read -r word; do
+            [ -z "$word" ] || export "$word"
+        done < <(unit_value "$unit" Environment | unfold)
+        [ "$unit" = heddled ] && command="$with_rights $command"
+        exec $command $2
+    ) >>"$work/$unit.log" 2>&1 &
+    main_pid[$unit]=$!
+    await 20 said "$unit" READY=1
+}
+said() { grep -qF -- "$2" "$work/$1.said"; } # UNIT TEXT
+# stop_unit UNIT: as KillMode says; the main process's exit status
+stop_unit() {
+    local unit=$1 pid=${main_pid[$1]} others= status
+    case $(unit_value "$unit" KillMode) in
+    process) ;;
+    *) others=$(below "$pid") ;; # control-group, the default: everything that the unit started
+    esac
+    kill -TERM "$pid" $others 2>/dev/null
+    wait "$pid"
+    status=$?
+    [ -z "$others" ] || kill -KILL $others 2>/dev/null
+    kill "${listener[$unit]}" 2>/dev/null
+    wait "${listener[$unit]}" 2>/dev/null
+    return $status
+}
+heddle() { "$real/bin/heddle" "$@"; }
+export HEDDLE_CONTROLLER=unix:$work/run/heddle/controller.sock
+for unit in heddle-controller heddled; do
+    check_equal "${unit}_tells_when_it_is_ready" notify "$(unit_value $unit Type)"
+done
+check the_daemon_is_ready_before_its_controller start_unit heddled "--node-name n1 --devices cpu:2"
+check and_says_what_is_missing await 5 said heddled "STATUS=not connected to $HEDDLE_CONTROLLER as node n1; 0 attempts running here"
+check the_controller_says_that_it_is_ready start_unit heddle-controller ""
+check and_then_it_answers heddle jobs
+check the_daemon_joins await 20 node_is n1 ready
+check it_says_how_it_is await 5 said heddled "STATUS=connected to $HEDDLE_CONTROLLER as node n1; 0 attempts running here"
+check as_the_controller_does await 5 said heddle-controller "STATUS=0 jobs queued or running, 1 of 1 nodes connected"
+
+reload=$(unit_value heddled ExecReload)
+(MAINPID=${main_pid[heddled]}; eval "$reload")
+check a_reload_is_told await 5 said heddled RELOADING=1
+check and_its_end await 10 eval '[ "$(grep -c READY=1 "$work/heddled.said")" = 2 ]'
+check_equal in_this_order "READY=1 RELOADING=1 READY=1 " "$(grep -E '^(READY|RELOADING)=' "$work/heddled.said" | tr '\n' ' ')"
+
+# an end by SIGHUP is a wanted one to systemd: there would be no controller any more
+kill -HUP "${main_pid[heddle-controller]}"
+check the_controller_says_what_sighup_is_not await 5 grep -q 'SIGHUP: nothing is read again' "$work/heddle-controller.log"
+check and_goes_on heddle jobs
+
+# ---- stopped, upgraded and started under a job ----
+
+job=$(submit "$(job_file long)" --set train.steps=100000 --set validate.every=0 --set checkpoint.every=100000)
+await 30 steps_at_least "$job" 5 || not_ok the_job_trains "$(heddle show "$job" 2>&1 | tail -n 5)"
+ranks() { ranks_below "$(supervisor)"; }
+supervisor() { # the process of the job's only one, by its record
+    sed -n 's/^pid //p' "$work/state/heddle/jobs/$job/attempt-1/nodes/n1/supervisor"
+}
+before=$(ranks)
+check_equal it_has_two_ranks 2 "$(printf '%s\n' $before | wc -l)"
+check_equal all_run_from_where_they_are_installed "$real/bin/heddle-supervisor $real/bin/heddle-worker" \
+    "$(readlink "/proc/$(supervisor)/exe") $(readlink "/proc/${before%%$'\n'*}/exe")"
+if [ -n "$with_rights" ]; then
+    ambient() { sed -n 's/^CapAmb:\s*//p' "/proc/$1/status"; }
+    check_equal ranks_have_no_rights_of_the_daemon "0000000400000000 0000000000000000" \
+        "$(ambient "${main_pid[heddled]}") $(ambient "${before%%$'\n'*}")" # CAP_SYSLOG is number 34
+else
+    printf 'skip ranks_have_no_rights_of_the_daemon: CAP_SYSLOG takes root\n'
+fi
+check a_stop_is_clean stop_unit heddled
+check_equal and_told STOPPING=1 "$(grep -E '^STOPPING=' "$work/heddled.said" | tail -n 1)"
+check the_ranks_go_on kill -0 $before
+step=$(heddle show "$job" -o json | sed -nE 's/.*"restarts":[0-9]+,"step":([0-9]+).*/\1/p')
+touch -d 2001-01-01 "$real"/bin/* # or cmake would find nothing to do
+inode=$(stat -c %i "$real/bin/heddle-supervisor")
+check an_upgrade_installs_over_what_runs install_to "" "$real"
+check_equal and_leaves_running_programs_their_files 1 "$([ "$inode" != "$(stat -c %i "$real/bin/heddle-supervisor")" ] && echo 1)"
+rm -f "$work/heddled.said"
+check the_new_daemon_is_ready start_unit heddled "--node-name n1 --devices cpu:2"
+check it_finds_the_attempt await 10 said heddled "; 1 attempt running here"
+check steps_made_meanwhile_and_later_arrive await 20 steps_at_least "$job" $((step + 20))
+check_equal by_the_same_ranks "$before" "$(ranks)"
+check_equal in_the_same_attempt 0 "$(heddle show "$job" -o json | sed -nE 's/.*"restarts":([0-9]+),"step".*/\1/p')"
+check the_controller_stops_cleanly stop_unit heddle-controller
+check_equal and_says_so STOPPING=1 "$(grep -E '^STOPPING=' "$work/heddle-controller.said" | tail -n 1)"
+check the_daemon_sees_it_go await 5 said heddled "STATUS=not connected to $HEDDLE_CONTROLLER as node n1; 1 attempt running here"
+check and_it_comes_back start_unit heddle-controller ""
+check steps_go_on await 20 steps_at_least "$job" $((step + 40))
+check_equal with_the_same_ranks "$before" "$(ranks)"
+heddle cancel "$job" --now >/dev/null
+check the_job_is_ended_by_its_user await 20 state_is "$job" cancelled
+check_equal nothing_is_open_to_all "" "$(find "$work/state/heddle/jobs" -perm /007)"
+stop_unit heddled
+
+# an operator who wants everybody to read
+check_status a_umask_that_is_none_is_2 2 "$real/bin/heddled" --state-dir "$work/none" --umask 999
+rm -f "$work/heddled.said"
+check a_wider_umask_is_taken start_unit heddled "--node-name n1 --devices cpu:2 --umask 022"
+job=$(submit "$(job_file open)" --set train.steps=2 --set checkpoint.every=2)
+check its_job_succeeds heddle wait "$job"
+check_equal and_its_folders_and_logs_are_open "755 755 644" \
+    "$(cd "$work/state/heddle/jobs/$job" && stat -c %a . attempt-1/checkpoints attempt-1/logs/rank-0.log | tr '\n' ' ' | sed 's/ $//')"
+stop_unit heddled
+stop_unit heddle-controller
+finish
