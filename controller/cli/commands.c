@@ -170,8 +170,8 @@ static const char resume_help[] =
     "last finite loss is not sound.\n"
     "\n"
     "  --set KEY=VALUE    change a key of the job file, such as train.steps=2000 or\n"
-    "                     train.lr.peak=1e-4. The model, the data, train.global_batch,\n"
-    "                     train.seed and train.init_from cannot change.\n"
+    "                     train.lr.peak=1e-4. The model, the data, train.seed,\n"
+    "                     train.global_batch and train.init_from cannot change.\n"
     "\n"
     "Example:\n"
     "  heddle resume 7 --set train.steps=2000\n";

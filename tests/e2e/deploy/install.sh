@@ -29,10 +29,10 @@ bin=$root$prefix/bin
 check a_worker_is_found_there "$bin/heddle" validate "$(job_file tiny)"
 unset HEDDLE_CUDA_PLUGIN
 "$bin/heddle-worker" gpus >"$work/gpus" 2>&1
-check_equal without_a_plugin_the_place_is_named 1 "$(grep -c "there is no $bin/../lib/libheddle_cuda.so" "$work/gpus")"
+check_equal without_a_plugin_the_place_is_named 1 "$(grep -c "no such file: $bin/../lib/libheddle_cuda.so" "$work/gpus")"
 : >"$root$prefix/lib/libheddle_cuda.so" # no library: enough to be found
 "$bin/heddle-worker" gpus >"$work/gpus" 2>&1
-check_equal with_one_it_is_found_there 0 "$(grep -c "there is no $bin/../lib" "$work/gpus")"
+check_equal with_one_it_is_found_there 0 "$(grep -c "no such file: $bin/../lib" "$work/gpus")"
 rm "$root$prefix/lib/libheddle_cuda.so"
 export HEDDLE_CUDA_PLUGIN=none
 

@@ -802,6 +802,9 @@ static void people_are_told_what_concerns_them(void **state)
     status.reason = (char *)"needs 2 devices";
     expect_line(&plain, &entry, "queued: needs 2 devices", false);
     status.state = HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING;
+    status.reason = (char *)"n1: heddle-supervisor does not answer";
+    expect_line(&plain, &entry, "running: n1: heddle-supervisor does not answer", false);
+    status.reason = (char *)"";
     expect_line(&plain, &entry, "", false);
 }
 
