@@ -149,6 +149,8 @@ static const struct migration {
               "ALTER TABLE step_metrics DROP COLUMN router_balance;"
               "ALTER TABLE step_metrics DROP COLUMN router_z;"
               "ALTER TABLE step_metrics DROP COLUMN router_dropped;"},
+    /* 5: lists of somebody's jobs, of some state or of any */
+    {.sql = "CREATE INDEX jobs_owner ON jobs (owner, state, job);"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
