@@ -291,12 +291,14 @@ static enum hd_status pack(struct prepared *prepared)
 /* free_prepared(*ret_prepared), which is NULL after a failure. */
 static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
 {
-    struct prepared *prepared = calloc(1, sizeof *prepared);
+    struct prepared *prepared = malloc(sizeof *prepared); /* large; the reader clears the job */
     enum hd_status st = HD_OK;
 
     *ret_prepared = NULL;
     if (!prepared)
         return hd_err(HD_NO_MEMORY, "no memory for a job");
+    prepared->bytes = NULL;
+    prepared->count = 0;
     hd_arena_init(&prepared->arena, 0);
     if (!given)
         st = hd_err(HD_INVALID, "spec: is missing");
