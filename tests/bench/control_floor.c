@@ -52,9 +52,10 @@ struct floor *floor_open(const char *dir, const void *spec, size_t spec_bytes)
            sqlite3_exec(floor->db,
                         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
                         "PRAGMA synchronous = FULL;"
-                        "CREATE TABLE jobs (job INTEGER PRIMARY KEY, request_id TEXT NOT NULL"
-                        " UNIQUE, owner TEXT, name TEXT, state TEXT, spec BLOB);"
+                        "CREATE TABLE jobs (job INTEGER PRIMARY KEY, request_id TEXT,"
+                        " owner TEXT, name TEXT, state TEXT, spec BLOB);"
                         "CREATE INDEX jobs_state ON jobs (state, job);"
+                        "CREATE INDEX jobs_owner ON jobs (owner, state, job);"
                         "CREATE TABLE events (job INTEGER, seq INTEGER, time_ms INTEGER,"
                         " attempt INTEGER, rank INTEGER, kind TEXT, node TEXT, message TEXT,"
                         " PRIMARY KEY (job, seq)) WITHOUT ROWID;",

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/random.h"
 #include "controller/core/core.h"
 #include "controller/store/store_internal.h"
 #include "disk_vfs.h"
@@ -818,6 +819,66 @@ static void a_list_costs_the_same_however_many_jobs_there_are(void **state)
     finish(&bench);
 }
 
+/* Pages that SQLite writes for a commit of 32 jobs whose request ids are random, as people's are.
+ */
+static int pages_of_commit(struct store_db *db, uint64_t *job)
+{
+    struct hd_batch *batch = hd_batch_new();
+    int pages = 0, high = 0;
+
+    for (int i = 0; i < 32; i++) {
+        char request[40];
+        const struct hd_job_record record = {.job = ++*job,
+                                             .request_id = request,
+                                             .owner = "ann",
+                                             .name = "job",
+                                             .state = HD_JOB_STATE_QUEUED,
+                                             .spec = "spec",
+                                             .spec_bytes = 4};
+        const struct hd_event_record event = {.job = *job, .sequence = 1, .rank = -1};
+
+        (void)snprintf(request, sizeof request, "%016llx%016llx",
+                       (unsigned long long)hd_random_u64(1, *job),
+                       (unsigned long long)hd_random_u64(2, *job));
+        hd_batch_add_job(batch, true, &record);
+        hd_batch_add_event(batch, &event);
+    }
+    assert_int_equal(sqlite3_db_status(db->sqlite, SQLITE_DBSTATUS_CACHE_WRITE, &pages, &high, 1),
+                     SQLITE_OK);
+    assert_int_equal(store_db_run(db, STORE_BEGIN, ""), HD_OK);
+    assert_int_equal(store_write_batch(db, batch), HD_OK);
+    assert_int_equal(store_db_run(db, STORE_COMMIT, ""), HD_OK);
+    assert_int_equal(sqlite3_db_status(db->sqlite, SQLITE_DBSTATUS_CACHE_WRITE, &pages, &high, 1),
+                     SQLITE_OK);
+    hd_batch_free(batch);
+    return pages;
+}
+
+/* Goal: a submission costs the disk the same however many there were. Method: the pages of 50
+ * commits are counted among few jobs and among 8,000; new rows go to the end of each tree, so that
+ * only the trees' heights may differ. */
+static void a_commit_writes_as_many_pages_however_many_jobs_there_are(void **state)
+{
+    struct bench bench;
+    struct store_db db;
+    uint64_t job = 0;
+    int few = 0, many = 0;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(store_db_open(&db, bench.dir, NULL), HD_OK);
+    for (int i = 0; i < 250; i++) {
+        const int pages = pages_of_commit(&db, &job);
+
+        few += i < 50 ? pages : 0;
+        many += i >= 200 ? pages : 0;
+    }
+    store_db_close(&db);
+    if (many > few + few / 4)
+        fail_msg("50 commits write %d pages among the first jobs, %d among 8000", few, many);
+    finish(&bench);
+}
+
 /* A diverged job's loss is not a number; that must neither be refused nor come back as 0. */
 static void a_loss_that_is_not_a_number_is_kept(void **state)
 {
@@ -1149,6 +1210,7 @@ int main(void)
         cmocka_unit_test(lists_come_in_pages_newest_first),
         cmocka_unit_test(lists_are_filtered_by_state_and_owner),
         cmocka_unit_test(a_list_costs_the_same_however_many_jobs_there_are),
+        cmocka_unit_test(a_commit_writes_as_many_pages_however_many_jobs_there_are),
         cmocka_unit_test(a_loss_that_is_not_a_number_is_kept),
         cmocka_unit_test(the_loads_of_experts_come_back),
         cmocka_unit_test(history_is_merged_in_order_and_resumed),
