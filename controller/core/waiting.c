@@ -146,12 +146,18 @@ void core_waiting_remove(struct hd_core *core, struct core_job *job)
 void core_waiting_moved(struct hd_core *core, struct core_job *job)
 {
     const struct core_class_key key = key_of(core, job);
+    enum core_wait wait;
+    uint64_t behind;
 
     core->unsettled = true;
     if (!job->class || memcmp(&job->class->key, &key, sizeof key) == 0)
         return;
+    wait = core_wait_of(core, job, &behind);
     unlink_job(core, job);
     enter_class(core, job);
+    job->wait = wait; /* until the next pass looks at it */
+    job->wait_job = behind;
+    job->looked_in = core->pass;
 }
 
 /* The job that core->delayed has first; NULL: it is no longer delayed, or not by this entry. */
