@@ -71,38 +71,51 @@ static enum hd_status cancel(struct queue *q, uint64_t job)
     return step(q, &event);
 }
 
-/* The only node, with two devices; it lists `listed` (job 0: nothing) as running. */
-static enum hd_status observe(struct queue *q, uint64_t listed)
+/* A node numbered so lists one attempt, the first one of job `listed` (0: nothing). */
+static enum hd_status observe(struct queue *q, int node, uint64_t listed,
+                              enum hd_attempt_state state)
 {
-    const struct hd_observed attempt = {
-        .job = listed, .attempt = 1, .state = HD_ATTEMPT_STATE_RUNNING};
+    char uuid[16];
+    const struct hd_observed attempt = {.job = listed,
+                                        .attempt = 1,
+                                        .state = state,
+                                        .end = {.cause = HD_END_CAUSE_RANK_EXIT, .signal = 9}};
     const struct hd_core_event event = {.kind = HD_CORE_OBSERVED,
-                                        .observed = {.uuid = "uuid-1",
-                                                     .stream = 1,
+                                        .observed = {.uuid = uuid,
+                                                     .stream = (uint64_t)node,
                                                      .generation = 1,
                                                      .attempts = &attempt,
-                                                     .attempt_count = listed ? 1 : 0,
-                                                     .jobs_dir_visible = true}};
+                                                     .attempt_count = listed ? 1 : 0}};
 
+    (void)snprintf(uuid, sizeof uuid, "uuid-%d", node);
     return step(q, &event);
 }
 
-static void join(struct queue *q)
+/* A node with two devices and a jobs directory of its own. */
+static void join(struct queue *q, int node)
 {
+    char uuid[16], name[16];
     const struct hd_device_record devices[2] = {
         {.index = 0, .kind = HD_DEVICE_KIND_CPU, .name = "sim", .threads = 1},
         {.index = 1, .kind = HD_DEVICE_KIND_CPU, .name = "sim", .threads = 1}};
     const struct hd_core_event event = {.kind = HD_CORE_HELLO,
-                                        .hello = {.uuid = "uuid-1",
-                                                  .name = "n1",
+                                        .hello = {.uuid = uuid,
+                                                  .name = name,
                                                   .boot_id = "boot-1",
                                                   .data_address = "10.0.0.1",
-                                                  .stream = 1,
+                                                  .stream = (uint64_t)node,
                                                   .devices = devices,
                                                   .device_count = 2}};
 
+    (void)snprintf(uuid, sizeof uuid, "uuid-%d", node);
+    (void)snprintf(name, sizeof name, "n%d", node);
     assert_int_equal(step(q, &event), HD_OK);
-    assert_int_equal(observe(q, 0), HD_OK);
+    assert_int_equal(observe(q, node, 0, HD_ATTEMPT_STATE_RUNNING), HD_OK);
+}
+
+static enum hd_job_state state_of(const struct queue *q, uint64_t job)
+{
+    return hd_core_job(q->core, job)->state;
 }
 
 /* ---- what a step costs ------------------------------------------------------------------------*/
@@ -129,7 +142,7 @@ static void measure(struct queue *q, size_t costs[COSTS])
         assert_int_equal(cancel(q, q->out.job), HD_OK);
     }
     costs[at++] = q->out.looked; /* of the last cancel */
-    assert_int_equal(observe(q, 1), HD_OK);
+    assert_int_equal(observe(q, 1, 1, HD_ATTEMPT_STATE_RUNNING), HD_OK);
     costs[at++] = q->out.looked;
     assert_int_equal(step(q, &drain), HD_OK);
     costs[at++] = q->out.looked;
@@ -159,9 +172,9 @@ static void a_step_looks_at_as_many_jobs_however_many_wait(void **state)
 
     (void)state;
     start(&q, &hd_core_config_default);
-    join(&q);
+    join(&q, 1);
     assert_int_equal(submit(&q, 2), HD_OK); /* runs on both devices */
-    assert_int_equal(hd_core_job(q.core, 1)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(&q, 1), HD_JOB_STATE_RUNNING);
     fill(&q, 100);
     measure(&q, few);
     fill(&q, 10000);
@@ -181,13 +194,50 @@ static void jobs_start_in_their_order_from_a_deep_queue(void **state)
     (void)state;
     start(&q, &hd_core_config_default);
     fill(&q, 999);
-    join(&q); /* job 1 wants one device, job 2 both, job 4 one */
-    assert_int_equal(hd_core_job(q.core, 1)->state, HD_JOB_STATE_RUNNING);
-    assert_int_equal(hd_core_job(q.core, 2)->state, HD_JOB_STATE_QUEUED); /* and keeps the node */
-    assert_int_equal(hd_core_job(q.core, 4)->state, HD_JOB_STATE_QUEUED);
+    join(&q, 1); /* job 1 wants one device, job 2 both, job 4 one */
+    assert_int_equal(state_of(&q, 1), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(&q, 2), HD_JOB_STATE_QUEUED); /* and keeps the node */
+    assert_int_equal(state_of(&q, 4), HD_JOB_STATE_QUEUED);
     assert_int_equal(cancel(&q, 2), HD_OK); /* job 4 is before job 5, which keeps the node then */
-    assert_int_equal(hd_core_job(q.core, 4)->state, HD_JOB_STATE_RUNNING);
-    assert_int_equal(hd_core_job(q.core, 7)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(state_of(&q, 4), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(&q, 7), HD_JOB_STATE_QUEUED);
+    finish(&q);
+}
+
+/* A job is queued again, on a node that takes none, when the checkpoint of its attempt is told.
+ * That ties it to the node, whose disk no other sees; jobs that were submitted behind it are not
+ * tied. */
+static void a_checkpoint_told_late_ties_its_job_and_no_other(void **state)
+{
+    const struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {"n1", "a test"}};
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN, .drain = {"n1", ""}};
+    const struct hd_core_event report = {
+        .kind = HD_CORE_REPORT,
+        .report = {.uuid = "uuid-1",
+                   .stream = 1,
+                   .job = 1,
+                   .attempt = 1,
+                   .seq = 1,
+                   .kind = HD_REPORT_CHECKPOINT,
+                   .checkpoint = {.step = 5, .path = "/jobs/1/step-5", .hash = "00"}}};
+    struct queue q;
+
+    (void)state;
+    start(&q, &hd_core_config_default);
+    join(&q, 1);
+    assert_int_equal(submit(&q, 2), HD_OK);
+    assert_int_equal(submit(&q, 2), HD_OK);
+    assert_int_equal(observe(&q, 1, 1, HD_ATTEMPT_STATE_RUNNING), HD_OK);
+    assert_int_equal(step(&q, &drain), HD_OK);
+    assert_int_equal(observe(&q, 1, 1, HD_ATTEMPT_STATE_ENDED), HD_OK);
+    assert_int_equal(state_of(&q, 1), HD_JOB_STATE_QUEUED);
+    assert_int_equal(step(&q, &report), HD_OK);
+    join(&q, 2);
+    assert_int_equal(state_of(&q, 1), HD_JOB_STATE_QUEUED);
+    assert_int_equal(state_of(&q, 2), HD_JOB_STATE_RUNNING);
+    assert_int_equal(step(&q, &undrain), HD_OK);
+    assert_int_equal(state_of(&q, 1), HD_JOB_STATE_RUNNING);
+    assert_int_equal(hd_core_attempt(q.core, 1, 0)->base_step, 5);
     finish(&q);
 }
 
@@ -245,10 +295,10 @@ static void a_hundred_thousand_jobs_may_wait(void **state)
         if (submit(&q, 1))
             fail_msg("job %d: %s", i + 1, hd_err_message());
     assert_int_equal(submit(&q, 1), HD_LIMIT);
-    join(&q);
-    assert_int_equal(hd_core_job(q.core, 1)->state, HD_JOB_STATE_RUNNING);
-    assert_int_equal(hd_core_job(q.core, 2)->state, HD_JOB_STATE_RUNNING);
-    assert_int_equal(hd_core_job(q.core, 3)->state, HD_JOB_STATE_QUEUED);
+    join(&q, 1);
+    assert_int_equal(state_of(&q, 1), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(&q, 2), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(&q, 3), HD_JOB_STATE_QUEUED);
     finish(&q);
 }
 
@@ -257,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_looks_at_as_many_jobs_however_many_wait),
         cmocka_unit_test(jobs_start_in_their_order_from_a_deep_queue),
+        cmocka_unit_test(a_checkpoint_told_late_ties_its_job_and_no_other),
         cmocka_unit_test(the_limit_of_live_jobs_is_told_before_it_is_met),
         cmocka_unit_test(a_hundred_thousand_jobs_may_wait),
     };
