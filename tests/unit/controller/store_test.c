@@ -426,6 +426,35 @@ static void a_failing_disk_is_tried_again_in_order(void **state)
     finish(&bench);
 }
 
+/* Goal: many submissions share one commit. Method: 50 are queued before the loop goes round, slowly
+ * enough for an eager writer to commit each alone, and what is done on the disk is counted: it must
+ * be that of a few commits (their rows fill a few pages more than one row does), not of 50. */
+static void what_a_round_of_the_loop_queues_is_one_commit(void **state)
+{
+    struct bench bench;
+    int64_t before, alone, together;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    commit_job(&bench, 1);
+    run_until_reported(&bench, 1);
+    before = disk_operations();
+    commit_job(&bench, 2);
+    run_until_reported(&bench, 2);
+    alone = disk_operations() - before;
+    for (uint64_t job = 3; job <= 52; job++) {
+        commit_job(&bench, job);
+        (void)usleep(1000);
+    }
+    run_until_reported(&bench, 52);
+    together = disk_operations() - before - alone;
+    if (together > 5 * alone)
+        fail_msg("one job is %lld operations on the disk, 50 together are %lld", (long long)alone,
+                 (long long)together);
+    finish(&bench);
+}
+
 /* Nothing can be written, but what is durable can be read: people still see their jobs. */
 static void a_full_disk_does_not_stop_queries(void **state)
 {
@@ -1198,6 +1227,7 @@ int main(void)
         cmocka_unit_test(a_disk_that_ignores_syncs_is_noticed_by_this_test),
         cmocka_unit_test(a_full_disk_is_told_and_waited_out),
         cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
+        cmocka_unit_test(what_a_round_of_the_loop_queues_is_one_commit),
         cmocka_unit_test(a_full_disk_does_not_stop_queries),
         cmocka_unit_test(closing_with_a_broken_disk_gives_up_and_says_so),
         cmocka_unit_test(a_directory_has_one_controller),
