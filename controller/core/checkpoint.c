@@ -152,6 +152,8 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     hd_batch_add_checkpoint(core->out->batch, &record);
     core_announce(core, job);
     core_checkpoint_prune(core, job);
+    if (job->rec.state == HD_JOB_STATE_QUEUED) /* told late, by an attempt that has ended */
+        core_waiting_moved(core, job);
 }
 
 /* ---- what is kept -----------------------------------------------------------------------------*/
@@ -167,6 +169,15 @@ static size_t count_newer(const struct core_job *job, const struct hd_checkpoint
     return count;
 }
 
+bool core_waits_for_deletion(const struct core_job *job)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        if (job->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
+            return true;
+    }
+    return false;
+}
+
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
 {
     if (job->needs.keep <= 0)
@@ -179,6 +190,7 @@ void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
             count_newer(job, c) < (size_t)job->needs.keep)
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETING;
+        core_jobs_add(core, &core->deleting, job);
         hd_batch_add_checkpoint(core->out->batch, c);
         if (node)
             core_dirty_desired(core, node);
@@ -199,6 +211,8 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
         c->state = HD_CHECKPOINT_STATE_DELETED;
         hd_batch_add_checkpoint(core->out->batch, c);
         forget(job, i);
+        if (!core_waits_for_deletion(job))
+            core_jobs_remove(&core->deleting, job);
         core_dirty_job(core, job); /* an ended job may be forgotten now */
         core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
         return;

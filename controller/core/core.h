@@ -25,7 +25,7 @@
 
 struct hd_core;
 
-/* Durations in milliseconds. */
+/* Durations in milliseconds, and a limit. */
 struct hd_core_config {
     int64_t unreachable_ms;     /* silence of a node until it is shown as unreachable */
     int64_t lost_ms;            /* until it is lost */
@@ -35,6 +35,7 @@ struct hd_core_config {
     int64_t stop_grace_ms;      /* a cancelled attempt that still runs then is killed */
     int64_t retry_delay_ms;     /* before the third attempt without progress; doubles, */
     int64_t retry_delay_max_ms; /* up to this */
+    size_t jobs_live_max;       /* jobs that have not ended; more are refused */
 };
 extern const struct hd_core_config hd_core_config_default;
 
@@ -161,6 +162,7 @@ struct hd_core_out {
     size_t job_count, job_size;
     uint64_t job;  /* submit: the job, cancel: the job */
     bool repeated; /* submit: the request id was known */
+    size_t looked; /* jobs that the step looked at: for tests of what a step costs */
 };
 
 void hd_core_out_clear(struct hd_core_out *out); /* keeps memory and batch */
@@ -221,6 +223,11 @@ const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t job
 const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint64_t job,
                                                 int32_t attempt); /* 0: the newest */
 size_t hd_core_live_jobs(const struct hd_core *core);
+/* Of the newest entry in a live job's history; 0: the core does not hold the job. */
+uint64_t hd_core_job_sequence(const struct hd_core *core, uint64_t job);
+/* Appends a sentence while so many jobs live that new ones may soon be refused
+ * (HD_CTL_JOBS_WARN_PERCENT of config.jobs_live_max), else nothing. */
+void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning);
 
 /* Exactly what a queued job waits for, appended to ret_reason; nothing for other jobs. */
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,

@@ -115,6 +115,10 @@ enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
     core_set(core, &record.hash, checkpoint->hash);
     core_set(core, &record.node_uuid, checkpoint->node_uuid);
     job->checkpoints[job->checkpoint_count++] = record;
+    if (record.state == HD_CHECKPOINT_STATE_DELETING)
+        core_jobs_add(core, &core->deleting, job);
+    else if (job->rec.state == HD_JOB_STATE_QUEUED)
+        core_waiting_moved(core, job);
     return check_memory(core);
 }
 
@@ -139,12 +143,9 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     core->now = now;
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->seen_mono_ms = now.mono_ms;
-    for (size_t i = 0; i < core->job_count; i++) {
-        struct core_attempt *attempt = core_active(core->jobs[i]);
-
-        if (attempt)
-            attempt->state_since_mono_ms = now.mono_ms;
-    }
+    for (size_t i = 0; i < core->active.count; i++)
+        core_active(core->active.items[i])->state_since_mono_ms = now.mono_ms;
+    core->limit_told = core_reaches(core, HD_CTL_JOBS_WARN_PERCENT);
     core->schedule_due = true;
     return check_memory(core);
 }

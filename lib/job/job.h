@@ -150,6 +150,7 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
 
 /* All members at their keys' defaults, lists empty. Derived ones are 0 or "". */
 void hd_job_set_defaults(struct hd_job *ret_job);
+void hd_job_set_default(const struct hd_key *key, struct hd_job *job); /* of one key */
 
 /* Sets a member from its text form. HD_INVALID says what is wrong with the value, without the path.
  */

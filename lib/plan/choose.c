@@ -17,6 +17,16 @@ int32_t hd_plan_unit(const struct hd_plan_wish *wish)
     return (int32_t)or_one(wish->sizes.tp);
 }
 
+struct hd_plan_shape hd_plan_shape(const struct hd_plan_wish *wish)
+{
+    return (struct hd_plan_shape){.tp = or_one(wish->sizes.tp),
+                                  .cp = or_one(wish->sizes.cp),
+                                  .ep = or_one(wish->sizes.ep),
+                                  .dp = wish->sizes.dp,
+                                  .micro_batch = wish->sizes.micro_batch,
+                                  .global_batch = wish->global_batch};
+}
+
 /* The largest divisor of a rank's sequences up to HD_MICRO_BATCH_AUTO_MAX. */
 static int64_t auto_micro_batch(int64_t share)
 {

@@ -31,6 +31,7 @@ enum hd_status start_controller(struct bench *b)
                                                .listen = b->address,
                                                .build = "test",
                                                .vfs = b->vfs,
+                                               .core_config = b->core_config,
                                                .on_fatal = on_fatal,
                                                .user = b};
 
