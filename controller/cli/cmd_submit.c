@@ -146,6 +146,8 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
     }
     if (code != CLI_CONTINUE)
         return code;
+    if (*response->warning)
+        cli_note("heddle: %s", response->warning);
     options.job = response->job->job;
     if (!watch || (cli->format <= CLI_WIDE && !quiet))
         print_submitted(cli, response->job, quiet);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "controller/cli/cli.h"
 #include "spec/spec.h"
@@ -62,11 +63,23 @@ static bool is_help(const char *word)
     return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+/* Ends the program. To take gRPC down in order means to join six threads, a fifth of the time of a
+ * short command, and the kernel closes the connection as well; a build with sanitizers does it, so
+ * that leaks are found. */
+static int end(struct cli *cli, int code)
+{
+#ifndef HEDDLE_SANITIZED
+    if (fflush(NULL) == 0)
+        _exit(code);
+#endif
+    cli_disconnect(cli);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = {.format = CLI_TABLE};
     const struct cli_command *command;
-    int code;
 
     (void)setlocale(LC_CTYPE, ""); /* widths of characters; numbers stay as in C */
     (void)signal(SIGPIPE, SIG_IGN);
@@ -86,7 +99,5 @@ int main(int argc, char **argv)
         return cli_out_end(CLI_OK);
     }
     cli.command = command;
-    code = command->run(&cli, argc - 2, argv + 2);
-    cli_disconnect(&cli);
-    return code;
+    return end(&cli, command->run(&cli, argc - 2, argv + 2));
 }

@@ -163,11 +163,15 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     job->checkpoints[job->checkpoint_count++] = record;
     hd_batch_add_checkpoint(core->out->batch, &record);
     core_announce(core, job);
+    if (is_left_over)
+        core_jobs_add(core, &core->deleting, job);
     deleter = core_checkpoint_deleter(core, &record);
     if (is_left_over && deleter)
         core_dirty_desired(core, deleter);
     else if (!is_left_over)
         core_checkpoint_prune(core, job);
+    if (job->rec.state == HD_JOB_STATE_QUEUED) /* reported late, by an attempt that has ended */
+        core_waiting_moved(core, job);
 }
 
 enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event)
@@ -179,8 +183,7 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
     if (!attempt || job->ended || job->search != CORE_SEARCH_OUT ||
         attempt->rec.attempt != event->found.attempt)
         return HD_OK; /* too late */
-    job->search = CORE_SEARCH_NONE;
-    core->schedule_due = true;
+    core_search_end(core, job);
     if (*event->found.problem)
         core_event(core, job, "search_failed", attempt->rec.attempt, -1, "",
                    "cannot look for the checkpoints of attempt %d: %s; the job goes on from the "
@@ -247,6 +250,15 @@ static size_t count_newer(const struct core_job *job, const struct hd_checkpoint
     return count;
 }
 
+bool core_waits_for_deletion(const struct core_job *job)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        if (job->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
+            return true;
+    }
+    return false;
+}
+
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
 {
     if (job->needs.keep <= 0)
@@ -260,6 +272,7 @@ void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
             count_newer(job, c) < (size_t)job->needs.keep)
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETING;
+        core_jobs_add(core, &core->deleting, job);
         hd_batch_add_checkpoint(core->out->batch, c);
         node = core_checkpoint_deleter(core, c);
         if (node)
@@ -296,6 +309,8 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
         c->state = HD_CHECKPOINT_STATE_DELETED;
         hd_batch_add_checkpoint(core->out->batch, c);
         forget(job, i);
+        if (!core_waits_for_deletion(job))
+            core_jobs_remove(&core->deleting, job);
         core_dirty_job(core, job); /* frees an ended job with its last deletion */
         core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
         return;

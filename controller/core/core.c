@@ -18,6 +18,9 @@
  *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
  *   I10 A request id belongs to one job and is never reused.
  *   I11 The ranks of a tensor-parallel group are on one node.
+ *   I12 The sets that steps walk over instead of all jobs hold exactly the jobs that they are for.
+ *   I13 A look at each queued job, one after another, would start none, and keep the nodes free
+ * that are kept: looking at classes of them, and at newcomers alone, misses nothing.
  *
  * Job:                                           core_submit
  *                                                     |
@@ -61,6 +64,7 @@ const struct hd_core_config hd_core_config_default = {
     .stop_grace_ms = 300 * 1000,
     .retry_delay_ms = 1000,
     .retry_delay_max_ms = 60 * 1000,
+    .jobs_live_max = HD_CTL_JOBS_LIVE_MAX,
 };
 
 /* ---- strings, arrays, lookup ------------------------------------------------------------------*/
@@ -107,17 +111,7 @@ bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size,
 
 struct core_job *core_find_job(const struct hd_core *core, uint64_t number)
 {
-    size_t low = 0, high = core->job_count;
-
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-
-        if (core->jobs[mid]->rec.job < number)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < core->job_count && core->jobs[low]->rec.job == number ? core->jobs[low] : NULL;
+    return core_table_find(&core->jobs, number);
 }
 
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number)
@@ -227,15 +221,6 @@ static void flush_node(struct hd_core *core, struct core_node *node)
     node->dirty = node->desired_dirty = false;
 }
 
-static bool waits_for_deletion(const struct core_job *job)
-{
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        if (job->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
-            return true;
-    }
-    return false;
-}
-
 static void flush_job(struct hd_core *core, struct core_job *job)
 {
     struct hd_core_out *out = core->out;
@@ -248,7 +233,7 @@ static void flush_job(struct hd_core *core, struct core_job *job)
     }
     core_announce(core, job);
     job->dirty = job->is_new = job->rec.spec_changed = false;
-    if (job->ended && !waits_for_deletion(job))
+    if (job->ended && !core_waits_for_deletion(job))
         core_job_forget(core, job);
 }
 
@@ -278,8 +263,11 @@ static enum hd_status tick(struct hd_core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)
         core_node_timers(core, core->nodes[i]);
-    for (size_t i = 0; i < core->job_count; i++)
-        core_attempt_timers(core, core->jobs[i]);
+    for (size_t i = 0; i < core->active.count; i++)
+        core_attempt_timers(core, core->active.items[i]);
+    for (size_t i = core->searching.count; i > 0; i--) /* one that ends leaves the set */
+        core_search_timers(core, core->searching.items[i - 1]);
+    core->schedule_due |= core_waiting_due(core);
     return HD_OK;
 }
 
@@ -325,12 +313,10 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
     core->out = out;
     core->now = now;
     st = dispatch(core, event);
-    if (!st && core->schedule_due) {
-        core->schedule_due = false;
+    if (!st) {
         core_schedule(core);
-    }
-    if (!st)
         flush(core);
+    }
     core->out = NULL;
     if (core->no_memory || hd_batch_failed(out->batch))
         return hd_err(HD_NO_MEMORY, "out of memory for the controller's state");
@@ -342,6 +328,7 @@ void hd_core_out_clear(struct hd_core_out *out)
     out->node_count = out->job_count = out->search_count = 0;
     out->job = 0;
     out->repeated = false;
+    out->looked = 0;
 }
 
 void hd_core_out_done(struct hd_core_out *out)
@@ -368,11 +355,20 @@ void hd_core_free(struct hd_core *core)
 {
     if (!core)
         return;
-    for (size_t i = 0; i < core->job_count; i++)
-        core_job_free(core->jobs[i]);
+    for (struct core_job *job = core_table_next(&core->jobs, NULL), *next; job; job = next) {
+        next = core_table_next(&core->jobs, job);
+        core_job_free(job);
+    }
+    for (size_t i = 0; i < core->class_count; i++)
+        free(core->classes[i]);
     for (size_t i = 0; i < core->node_count; i++)
         core_node_free(core->nodes[i]);
-    free(core->jobs);
+    free(core->jobs.buckets);
+    free(core->active.items);
+    free(core->searching.items);
+    free(core->deleting.items);
+    free(core->delayed.items);
+    free(core->classes);
     free(core->nodes);
     core_map_done(&core->node_by_uuid);
     core_map_done(&core->job_by_request);
@@ -384,14 +380,14 @@ void hd_core_free(struct hd_core *core)
 static enum hd_status add_desired_attempts(const struct hd_core *core, const struct core_node *node,
                                            struct hd_arena *arena, struct hd_desired *desired)
 {
-    desired->attempts = hd_arena_array(arena, core->live_count + 1, sizeof *desired->attempts);
+    desired->attempts = hd_arena_array(arena, core->active.count + 1, sizeof *desired->attempts);
     if (!desired->attempts)
         return hd_err(HD_NO_MEMORY, "no memory for a desired set");
-    for (size_t i = 0; i < core->job_count; i++) {
-        const struct core_job *job = core->jobs[i];
+    for (size_t i = 0; i < core->active.count; i++) {
+        const struct core_job *job = core->active.items[i];
         const struct core_attempt *attempt = core_active(job);
 
-        if (attempt && core_find_share(attempt, node))
+        if (core_find_share(attempt, node))
             desired->attempts[desired->attempt_count++] =
                 (struct hd_desired_attempt){.job = &job->rec,
                                             .attempt = &attempt->rec,
@@ -414,16 +410,16 @@ static enum hd_status add_deletions(const struct hd_core *core, const struct cor
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < core->job_count; i++) {
-        for (size_t k = 0; k < core->jobs[i]->checkpoint_count; k++)
-            count += is_deletion_for(core, &core->jobs[i]->checkpoints[k], node);
+    for (size_t i = 0; i < core->deleting.count; i++) {
+        for (size_t k = 0; k < core->deleting.items[i]->checkpoint_count; k++)
+            count += is_deletion_for(core, &core->deleting.items[i]->checkpoints[k], node);
     }
     desired->deletions = hd_arena_array(arena, count + 1, sizeof *desired->deletions);
     if (!desired->deletions)
         return hd_err(HD_NO_MEMORY, "no memory for a desired set");
-    for (size_t i = 0; i < core->job_count; i++) {
-        for (size_t k = 0; k < core->jobs[i]->checkpoint_count; k++) {
-            const struct hd_checkpoint_record *c = &core->jobs[i]->checkpoints[k];
+    for (size_t i = 0; i < core->deleting.count; i++) {
+        for (size_t k = 0; k < core->deleting.items[i]->checkpoint_count; k++) {
+            const struct hd_checkpoint_record *c = &core->deleting.items[i]->checkpoints[k];
 
             if (is_deletion_for(core, c, node))
                 desired->deletions[desired->deletion_count++] =
@@ -477,6 +473,13 @@ const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint
 size_t hd_core_live_jobs(const struct hd_core *core)
 {
     return core->live_count;
+}
+
+uint64_t hd_core_job_sequence(const struct hd_core *core, uint64_t number)
+{
+    const struct core_job *job = core_find_job(core, number);
+
+    return job && !job->ended ? job->sequence : 0;
 }
 
 /* ---- invariants -------------------------------------------------------------------------------*/
@@ -587,17 +590,70 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
     return check_attempts(core, job);
 }
 
+static enum hd_status check_sets(const struct hd_core *core, const struct core_job *job)
+{
+    const bool queued = job->rec.state == HD_JOB_STATE_QUEUED;
+    const char *set = NULL;
+
+    if (core_jobs_have(&core->active, job) != (core_active(job) != NULL))
+        set = "active";
+    else if (core_jobs_have(&core->deleting, job) != core_waits_for_deletion(job))
+        set = "deleting";
+    else if ((job->class != NULL) !=
+             (queued && job->wait != CORE_WAIT_DELAY && job->wait != CORE_WAIT_SEARCH))
+        set = "waiting";
+    else if (core_jobs_have(&core->searching, job) != (queued && job->search))
+        set = "searching";
+    return set ? hd_err(HD_INTERNAL,
+                        "I12: job %llu, which is %s, is wrongly in, or missing from, "
+                        "the set of those that are %s",
+                        (unsigned long long)job->rec.job, hd_job_state_name((int)job->rec.state),
+                        set)
+               : HD_OK;
+}
+
+/* Each set has no more jobs than there are that belong in it (check_sets). */
+static enum hd_status count_sets(const struct hd_core *core)
+{
+    size_t live = 0, active = 0, deleting = 0, waiting = 0, linked = 0;
+
+    for (const struct core_job *job = core_table_next(&core->jobs, NULL); job;
+         job = core_table_next(&core->jobs, job)) {
+        live += !job->ended;
+        active += core_active(job) != NULL;
+        deleting += core_waits_for_deletion(job);
+        waiting += job->class != NULL;
+    }
+    for (size_t i = 0; i < core->class_count; i++) {
+        for (const struct core_job *job = core->classes[i]->first; job; job = job->after) {
+            if (job->class != core->classes[i] ||
+                (job->after && job->after->rec.job <= job->rec.job))
+                return hd_err(HD_INTERNAL, "I12: job %llu is in the wrong place of its class",
+                              (unsigned long long)job->rec.job);
+            linked++;
+        }
+    }
+    if (live != core->live_count)
+        return hd_err(HD_INTERNAL, "%zu jobs live, %zu are counted", live, core->live_count);
+    if (active != core->active.count || deleting != core->deleting.count || waiting != linked)
+        return hd_err(HD_INTERNAL,
+                      "I12: %zu active, %zu deleting, %zu waiting; the sets have %zu, "
+                      "%zu and %zu",
+                      active, deleting, waiting, core->active.count, core->deleting.count, linked);
+    return HD_OK;
+}
+
 enum hd_status hd_core_check(const struct hd_core *core)
 {
     enum hd_status st = check_holds(core);
-    size_t live = 0;
 
-    for (size_t i = 0; !st && i < core->job_count; i++) {
-        st = check_job(core, core->jobs[i]);
-        live += !core->jobs[i]->ended;
+    for (const struct core_job *job = core_table_next(&core->jobs, NULL); !st && job;
+         job = core_table_next(&core->jobs, job)) {
+        st = check_job(core, job);
+        if (!st)
+            st = check_sets(core, job);
     }
-    if (!st && live != core->live_count)
-        st = hd_err(HD_INTERNAL, "%zu jobs have not ended, live_count is %zu", live,
-                    core->live_count);
-    return st;
+    if (!st)
+        st = count_sets(core);
+    return st ? st : core_schedule_check(core);
 }

@@ -25,7 +25,7 @@
 
 struct hd_core;
 
-/* Durations in milliseconds. */
+/* Durations in milliseconds, and a limit. */
 struct hd_core_config {
     int64_t unreachable_ms;     /* a node that is silent this long becomes unreachable */
     int64_t lost_ms;            /* a node that is silent this long becomes lost */
@@ -36,6 +36,7 @@ struct hd_core_config {
     int64_t search_timeout_ms;  /* for listing the checkpoints that a lost node has written */
     int64_t retry_delay_ms;     /* delay before the third attempt without progress; doubles */
     int64_t retry_delay_max_ms; /* with each further one, up to this */
+    size_t jobs_live_max;       /* jobs that have not ended; more are refused */
 };
 extern const struct hd_core_config hd_core_config_default;
 
@@ -200,6 +201,7 @@ struct hd_core_out {
     size_t search_count, search_size;
     uint64_t job;  /* events about one job: the job's number */
     bool repeated; /* SUBMIT: the request id is that of an earlier job */
+    size_t looked; /* jobs that the step looked at: for tests of what a step costs */
 };
 
 void hd_core_out_clear(struct hd_core_out *out); /* keeps the allocated arrays and the batch */
@@ -262,6 +264,11 @@ const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t job
 const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint64_t job,
                                                 int32_t attempt); /* 0: the newest */
 size_t hd_core_live_jobs(const struct hd_core *core);
+/* Of the newest entry in a live job's history; 0: the core does not hold the job. */
+uint64_t hd_core_job_sequence(const struct hd_core *core, uint64_t job);
+/* Appends a sentence while so many jobs live that new ones may soon be refused
+ * (HD_CTL_JOBS_WARN_PERCENT of config.jobs_live_max), else nothing. */
+void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning);
 
 /* Appends to ret_reason what a queued job waits for, or what is wrong with a running one; nothing
  * for a job that runs well or has ended. */

@@ -2,9 +2,11 @@
  *
  *   core.c        the step, dirty lists, queries, invariants
  *   map.c         hash map from strings to numbers
+ *   index.c       jobs by number, and the sets of jobs that steps walk over
  *   node.c        nodes: streams, leases, observed sets
  *   job.c         jobs and attempts: submit, cancel, start, end, retry
  *   resume.c      jobs that are resumed, queued again, or asked for a checkpoint
+ *   waiting.c     queued jobs, in classes of jobs that wait for the same
  *   schedule.c    which queued job starts where, and why the others wait
  *   gang.c        one job on several nodes
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
@@ -30,6 +32,40 @@ struct core_map {
 void core_map_done(struct core_map *map);
 bool core_map_get(const struct core_map *map, const char *key, uint64_t *ret_value);
 bool core_map_put(struct core_map *map, const char *key, uint64_t value); /* false: no memory */
+
+/* All jobs, by number. */
+struct core_table {
+    struct core_job **buckets;
+    size_t count, size; /* size is a power of two, or 0 */
+};
+
+bool core_table_add(struct core_table *table, struct core_job *job); /* false: no memory */
+struct core_job *core_table_find(const struct core_table *table, uint64_t number);
+void core_table_remove(struct core_table *table, struct core_job *job);
+/* The job behind `job`, in no order that means anything; NULL stands for the beginning and the end.
+ * For the end of the core and its invariants: it costs time in proportion to all jobs. */
+struct core_job *core_table_next(const struct core_table *table, const struct core_job *job);
+
+/* Some jobs, in the order of their numbers, each once. */
+struct core_jobs {
+    struct core_job **items;
+    size_t count, size;
+};
+
+void core_jobs_add(struct hd_core *core, struct core_jobs *jobs, struct core_job *job);
+void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job);
+bool core_jobs_have(const struct core_jobs *jobs, const struct core_job *job);
+
+/* Values by key; the item with the smallest key comes first. */
+struct core_heap {
+    struct core_heap_item {
+        uint64_t key, value;
+    } * items;
+    size_t count, size;
+};
+
+void core_heap_put(struct hd_core *core, struct core_heap *heap, uint64_t key, uint64_t value);
+void core_heap_take(struct core_heap *heap); /* removes the first item */
 
 /* ---- memory -----------------------------------------------------------------------------------*/
 
@@ -87,8 +123,25 @@ enum core_wait {
     CORE_WAIT_NEVER,    /* would not fit even if its nodes were idle */
 };
 
+/* Queued jobs for which the scheduler decides alike: the key holds all that a placement depends on
+ * besides the cluster. */
+struct core_class {
+    struct core_class_key {
+        enum hd_device_kind device;
+        int32_t devices_min, devices_max;
+        uint32_t possible; /* set of kinds of devices on which there is a layout at all */
+        struct hd_plan_shape shape;
+        bool has_base, base_shared;        /* the checkpoint that the next attempt starts from */
+        const struct core_node *base_node; /* where it was written; NULL: none, or not known */
+    } key;
+    struct core_job *first, *last; /* by number */
+    uint64_t closed_in;            /* in this pass one found no place and kept no nodes; then: */
+    enum core_wait wait;           /* of the jobs that the pass skipped for that */
+    uint64_t wait_job;
+};
+
 struct core_job {
-    struct hd_job_record rec;
+    struct hd_job_record rec; /* state: changed by core_set_job_state alone */
     struct hd_job_needs needs;
     struct core_attempt **attempts; /* by number - 1 */
     size_t attempt_size;
@@ -98,22 +151,35 @@ struct core_job {
     int64_t not_before_mono_ms; /* the next attempt starts no earlier */
     enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
     int64_t search_since_mono; /* with OUT: when it was sent */
-    enum core_wait wait;       /* while queued */
-    uint64_t wait_job;         /* with CORE_WAIT_RESERVED */
-    bool dirty, is_new, ended; /* an ended job stays here until its deletions are confirmed */
-    struct core_job *next_dirty;
+    enum core_wait wait; /* while queued; core_wait_of says whether it is this or the class's */
+    uint64_t wait_job;   /* with CORE_WAIT_RESERVED */
+    struct core_class *class; /* NULL: not queued, or waiting for its retry delay or a search */
+    struct core_job *before, *after; /* in the class */
+    uint64_t looked_in;              /* the last pass that tried to place it */
+    bool dirty, is_new, ended;       /* an ended job stays here until its deletions are confirmed */
+    struct core_job *next_dirty, *next_in_table;
 };
 
 struct hd_core {
     struct hd_core_config config;
-    struct core_job **jobs; /* sorted by number */
-    size_t job_count, job_size, live_count;
-    struct core_node **nodes; /* sorted by name, retired ones last */
+    struct core_table jobs;
+    struct core_jobs active;     /* those with an attempt that has not ended */
+    struct core_jobs deleting;   /* those with a checkpoint that is being deleted */
+    struct core_jobs searching;  /* queued ones with job->search */
+    struct core_heap delayed;    /* job numbers by the time of their retry; some are out of date */
+    struct core_class **classes; /* of queued jobs, by key */
+    size_t class_count, class_size, live_count;
+    bool class_emptied;       /* some class has no job left */
+    bool limit_told;          /* of live jobs: the event that says so is out */
+    struct core_node **nodes; /* by name, retired ones last */
     size_t node_count, node_size;
     struct core_map node_by_uuid, job_by_request;
     uint64_t last_job, cluster_sequence;
-    bool schedule_due; /* a change may let a job start: run core_schedule in this step */
-    bool no_memory;    /* an allocation failed; stays set */
+    bool schedule_due;         /* something changed that may let a job start, or keep other nodes */
+    bool unsettled;            /* the same, but it can wait for the next pass */
+    struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
+    uint64_t pass;             /* number of the newest pass over all classes */
+    bool no_memory;            /* sticky */
     struct core_job *dirty_jobs, **dirty_jobs_end;
     struct core_node *dirty_nodes, **dirty_nodes_end;
     /* of the current step */
@@ -171,6 +237,9 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
 enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
                               const struct hd_job_needs *needs);
+bool core_reaches(const struct hd_core *core, size_t percent); /* of the limit of live jobs */
+/* Puts the job where jobs of this state wait, or takes it from there. */
+void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_state state);
 void core_job_free(struct core_job *job);
 void core_job_forget(struct hd_core *core, struct core_job *job); /* frees it; the store keeps it */
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
@@ -213,9 +282,33 @@ bool core_node_usable(const struct core_node *node); /* may take a new attempt n
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
 
+/* ---- waiting.c --------------------------------------------------------------------------------*/
+
+void core_waiting_add(struct hd_core *core, struct core_job *job);
+void core_waiting_remove(struct hd_core *core, struct core_job *job);
+/* What a queued job would start from has changed. */
+void core_waiting_moved(struct hd_core *core, struct core_job *job);
+/* Whether the retry delay of some job is over; such jobs enter their classes. */
+bool core_waiting_due(struct hd_core *core);
+void core_waiting_release(struct hd_core *core);
+/* Frees classes without jobs. */
+void core_waiting_sweep(struct hd_core *core);
+/* Why a queued job waits; *ret_blocking_job: the job that it waits behind, or 0. */
+enum core_wait core_wait_of(const struct hd_core *core, const struct core_job *job,
+                            uint64_t *ret_blocking_job);
+
+/* The job waits for a search of its checkpoints, and is in no class until core_search_end. */
+void core_search_begin(struct hd_core *core, struct core_job *job);
+void core_search_end(struct hd_core *core, struct core_job *job);
+void core_search_timers(struct hd_core *core, struct core_job *job);
+
 /* ---- schedule.c -------------------------------------------------------------------------------*/
 
+/* Starts what can start now, after a step that may have changed that. */
 void core_schedule(struct hd_core *core);
+/* What a look at each queued job, one after another, would decide: HD_INTERNAL if that starts a job
+ * or keeps other nodes free than are kept. Costs time in proportion to everything. */
+enum hd_status core_schedule_check(const struct hd_core *core);
 /* The smallest number within devices_min and devices_max that can share the work; 0: none. */
 int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind);
 /* The kinds of device that a job may use, in order of preference; returns their count. */
@@ -277,6 +370,7 @@ const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job 
  * that one is lost, another. NULL: none can. */
 struct core_node *core_checkpoint_deleter(const struct hd_core *core,
                                           const struct hd_checkpoint_record *checkpoint);
+bool core_waits_for_deletion(const struct core_job *job); /* of some checkpoint */
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
                              const struct hd_deletion *deletion);
 /* What the next attempt starts from: the newest one that no attempt found damaged, or the newest if

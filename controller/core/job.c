@@ -8,16 +8,15 @@
 
 /* ---- memory -----------------------------------------------------------------------------------*/
 
-static void insert_job(struct hd_core *core, struct core_job *job)
+void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_state state)
 {
-    size_t at = core->job_count;
-
-    if (!core_reserve(core, &core->jobs, core->job_count, &core->job_size, sizeof job))
-        return;
-    for (; at > 0 && core->jobs[at - 1]->rec.job > job->rec.job; at--)
-        core->jobs[at] = core->jobs[at - 1];
-    core->jobs[at] = job;
-    core->job_count++;
+    if (job->rec.state == HD_JOB_STATE_QUEUED)
+        core_waiting_remove(core, job);
+    job->rec.state = state;
+    if (state != HD_JOB_STATE_QUEUED)
+        core_search_end(core, job);
+    else
+        core_waiting_add(core, job);
 }
 
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
@@ -26,7 +25,9 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
     struct core_job *job = calloc(1, sizeof *job);
     void *spec = malloc(record->spec_bytes + 1);
 
-    if (!job || !spec) {
+    if (job)
+        job->rec = *record;
+    if (!job || !spec || !core_table_add(&core->jobs, job)) {
         free(job);
         free(spec);
         core->no_memory = true;
@@ -34,7 +35,6 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
     }
     if (record->spec_bytes)
         memcpy(spec, record->spec, record->spec_bytes);
-    job->rec = *record;
     job->rec.spec = spec;
     job->rec.attempt_count = 0; /* core_attempt_new counts up */
     job->rec.request_id = job->rec.owner = job->rec.name = job->rec.reason = NULL;
@@ -46,7 +46,8 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
     job->needs.name = job->rec.name;
     job->ended = record->state > HD_JOB_STATE_STOPPING;
     core->live_count += !job->ended;
-    insert_job(core, job);
+    if (record->state == HD_JOB_STATE_QUEUED)
+        core_waiting_add(core, job);
     return job;
 }
 
@@ -89,13 +90,7 @@ void core_job_free(struct core_job *job)
 
 void core_job_forget(struct hd_core *core, struct core_job *job)
 {
-    size_t at = 0;
-
-    while (core->jobs[at] != job)
-        at++;
-    memmove(&core->jobs[at], &core->jobs[at + 1],
-            (core->job_count - at - 1) * sizeof core->jobs[0]);
-    core->job_count--;
+    core_table_remove(&core->jobs, job);
     core_job_free(job);
 }
 
@@ -156,10 +151,40 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
     core_set(core, &attempt->rec.end.message, record->end.message);
     attempt->state_since_mono_ms = core->now.mono_ms;
     job->attempts[job->rec.attempt_count++] = attempt;
+    if (record->state != HD_ATTEMPT_STATE_ENDED)
+        core_jobs_add(core, &core->active, job);
     return attempt;
 }
 
 /* ---- submit and cancel ------------------------------------------------------------------------*/
+
+bool core_reaches(const struct hd_core *core, size_t percent)
+{
+    return core->live_count * 100 >= core->config.jobs_live_max * percent;
+}
+
+void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning)
+{
+    if (core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
+        hd_text_add(ret_warning,
+                    "%zu jobs are queued or running; at %zu new ones are refused: let some end, or "
+                    "cancel some",
+                    core->live_count, core->config.jobs_live_max);
+}
+
+/* Once on the way up; the queue must shrink clearly before it is told again. */
+static void tell_limit(struct hd_core *core)
+{
+    struct hd_text text = {0};
+
+    if (core->limit_told || !core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
+        return;
+    core->limit_told = true;
+    hd_core_warn(core, &text);
+    core->no_memory |= text.failed;
+    core_event(core, NULL, "jobs_near_limit", 0, -1, "", "%s", text.failed ? "" : text.data);
+    hd_text_free(&text);
+}
 
 enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event)
 {
@@ -186,9 +211,11 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
     if (record.spec_bytes > HD_CTL_SPEC_BYTES_MAX)
         return hd_err(HD_LIMIT, "the job's spec has %zu bytes, the limit is %d", record.spec_bytes,
                       HD_CTL_SPEC_BYTES_MAX);
-    if (core->live_count >= HD_CTL_JOBS_LIVE_MAX)
-        return hd_err(HD_LIMIT, "%d jobs are queued or running already; try again later",
-                      HD_CTL_JOBS_LIVE_MAX);
+    if (core->live_count >= core->config.jobs_live_max)
+        return hd_err(HD_LIMIT,
+                      "%zu jobs are queued or running already, which is the limit; wait until some "
+                      "have ended, or cancel some",
+                      core->live_count);
     st = core_check_needs(needs);
     if (st)
         return st;
@@ -203,7 +230,8 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
     core_dirty_job(core, job);
     core_event(core, job, "submitted", 0, -1, "", "submitted by %s", event->submit.owner);
     core->out->job = record.job;
-    core->schedule_due = true;
+    core->newcomer = job;
+    tell_limit(core);
     return HD_OK;
 }
 
@@ -231,10 +259,11 @@ void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_a
 static void finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
                        const char *reason)
 {
-    job->rec.state = state;
+    core_set_job_state(core, job, state);
     job->rec.ended_ms = core->now.wall_ms;
     job->ended = true;
     core->live_count--;
+    core->limit_told &= core_reaches(core, HD_CTL_JOBS_CALM_PERCENT);
     core_set(core, &job->rec.reason, reason);
     core_dirty_job(core, job);
     core_event(core, job, hd_job_state_name(state), job->rec.attempt_count, -1, "", "job %s%s%s",
@@ -264,7 +293,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
         finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
         return HD_OK;
     }
-    job->rec.state = HD_JOB_STATE_STOPPING;
+    core_set_job_state(core, job, HD_JOB_STATE_STOPPING);
     core_attempt_stop(core, job, attempt);
     return HD_OK;
 }
@@ -383,7 +412,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
     }
     attempt = core_attempt_new(core, job, &record);
     if (attempt) {
-        job->rec.state = HD_JOB_STATE_RUNNING;
+        core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
         job->rec.devices = record.plan.rank_count;
         if (!job->rec.started_ms)
             job->rec.started_ms = core->now.wall_ms;
@@ -568,10 +597,11 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
         finish_job(core, job, HD_JOB_STATE_FAILED, text);
     } else {
         announce_fallback(core, job, attempt);
-        job->rec.state = HD_JOB_STATE_QUEUED;
         job->rec.devices = job->needs.devices_max;
         job->not_before_mono_ms = core->now.mono_ms + retry_delay_ms(core, job);
-        job->search = end->cause == HD_END_CAUSE_NODE_LOST ? CORE_SEARCH_DUE : CORE_SEARCH_NONE;
+        if (end->cause == HD_END_CAUSE_NODE_LOST)
+            core_search_begin(core, job);
+        core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
         core_dirty_job(core, job);
     }
 }
@@ -597,6 +627,7 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     if (!attempt->failed)
         core_attempt_set_end(core, attempt, &completed);
     attempt->rec.state = HD_ATTEMPT_STATE_ENDED;
+    core_jobs_remove(&core->active, job);
     attempt->rec.ended_ms = core->now.wall_ms;
     core_dirty_attempt(core, job, attempt);
     release_devices(core, attempt);
@@ -636,42 +667,14 @@ static void fail_slow_start(struct hd_core *core, struct core_job *job,
     core_attempt_fail(core, job, attempt, &end);
 }
 
-static void search_timers(struct hd_core *core, struct core_job *job)
-{
-    struct hd_core_out *out = core->out;
-
-    if (job->search == CORE_SEARCH_DUE) {
-        if (!core_reserve(core, &out->searches, out->search_count, &out->search_size,
-                          sizeof *out->searches))
-            return;
-        out->searches[out->search_count++] =
-            (struct hd_core_search){job->rec.job, job->rec.attempt_count};
-        job->search = CORE_SEARCH_OUT;
-        job->search_since_mono = core->now.mono_ms;
-    } else if (job->search == CORE_SEARCH_OUT &&
-               core->now.mono_ms - job->search_since_mono >= core->config.search_timeout_ms) {
-        job->search = CORE_SEARCH_NONE;
-        core->schedule_due = true;
-        core_event(
-            core, job, "search_failed", job->rec.attempt_count, -1, "",
-            "the checkpoints of attempt %d could not be listed within %lld s; the job goes on "
-            "from the newest one that was reported",
-            job->rec.attempt_count, (long long)(core->config.search_timeout_ms / 1000));
-    }
-}
-
 void core_attempt_timers(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
-    const int64_t spent_ms = attempt ? core->now.mono_ms - attempt->state_since_mono_ms : 0;
+    const int64_t spent_ms = core->now.mono_ms - attempt->state_since_mono_ms;
 
-    if (!attempt && !job->ended)
-        search_timers(core, job);
-    if (!attempt) {
-        core->schedule_due |= !job->ended && core->now.mono_ms >= job->not_before_mono_ms &&
-                              job->wait == CORE_WAIT_DELAY;
-    } else if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
-               spent_ms >= core->config.start_timeout_ms) {
+    core->out->looked++;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
+        spent_ms >= core->config.start_timeout_ms) {
         fail_slow_start(core, job, attempt);
     } else if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING &&
                core_wanted(job, attempt) == HD_WANTED_STOPPING &&

@@ -209,14 +209,16 @@ static void end_shares(struct hd_core *core, struct core_node *node, const char 
     const struct hd_end_record end = {
         .cause = HD_END_CAUSE_NODE_LOST, .rank = -1, .node = node->rec.name, .message = message};
 
-    for (size_t i = 0; i < core->job_count; i++) {
-        struct core_attempt *attempt = core_active(core->jobs[i]);
-        struct core_share *share = attempt ? core_find_share(attempt, node) : NULL;
+    for (size_t i = 0; i < core->active.count;) {
+        struct core_job *job = core->active.items[i];
+        struct core_attempt *attempt = core_active(job);
+        struct core_share *share = core_find_share(attempt, node);
 
-        if (!share || share->ended)
-            continue;
-        core_attempt_fail(core, core->jobs[i], attempt, &end);
-        core_share_end(core, core->jobs[i], attempt, share);
+        if (share && !share->ended) {
+            core_attempt_fail(core, job, attempt, &end);
+            core_share_end(core, job, attempt, share);
+        }
+        i += core_active(job) != NULL; /* one that has ended left the set */
     }
 }
 
@@ -625,9 +627,9 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
             if (node->rec.devices[d].index == attempt->rec.plan.ranks[r].device)
                 node->holds[d] = (struct hd_device_hold){.job = attempt->rec.job,
                                                          .attempt = attempt->rec.attempt};
-    job->rec.state = HD_JOB_STATE_RUNNING;
+    core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
+    core_jobs_add(core, &core->active, job);
     job->rec.devices = attempt->rec.plan.rank_count;
-    job->search = CORE_SEARCH_NONE;
     core_dirty_attempt(core, job, attempt);
     core_dirty_desired(core, node);
     core_node_refresh(core, node);
@@ -693,9 +695,10 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
                          const struct hd_core_event *event, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
-    struct core_share *share = attempt ? core_find_share(attempt, node) : NULL;
+    struct core_share *share = core_find_share(attempt, node);
     struct hd_end_record end = {.rank = -1, .node = node->rec.name};
 
+    core->out->looked++;
     if (!share || share->ended || is_listed(event, attempt))
         return;
     if (share->listed) {
@@ -730,8 +733,12 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
         core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
     for (size_t i = 0; i < event->observed.attempt_count; i++)
         take_observed_attempt(core, node, &event->observed.attempts[i]);
-    for (size_t i = 0; i < core->job_count; i++)
-        end_unlisted(core, node, event, core->jobs[i]);
+    for (size_t i = 0; i < core->active.count;) {
+        struct core_job *job = core->active.items[i];
+
+        end_unlisted(core, node, event, job);
+        i += core_active(job) != NULL; /* one that has ended left the set */
+    }
     core->schedule_due = true;
     return HD_OK;
 }

@@ -97,7 +97,9 @@ enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };
 
 /* Limits of the controller. */
 enum {
-    HD_CTL_JOBS_LIVE_MAX = 20000,       /* jobs that have not ended */
+    HD_CTL_JOBS_LIVE_MAX = 100000,      /* jobs that have not ended */
+    HD_CTL_JOBS_WARN_PERCENT = 90,      /* of these, from which on people are told of the limit */
+    HD_CTL_JOBS_CALM_PERCENT = 80,      /* below it, the next time will be an event again */
     HD_CTL_NODES_MAX = 10000,           /* nodes known */
     HD_CTL_DEVICES_PER_NODE_MAX = 256,  /* devices of one node */
     HD_CTL_ATTEMPTS_MAX = 10000,        /* attempts of one job */

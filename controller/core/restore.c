@@ -120,6 +120,10 @@ enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
     core_set(core, &record.hash, checkpoint->hash);
     core_set(core, &record.node_uuid, checkpoint->node_uuid);
     job->checkpoints[job->checkpoint_count++] = record;
+    if (record.state == HD_CHECKPOINT_STATE_DELETING)
+        core_jobs_add(core, &core->deleting, job);
+    else if (job->rec.state == HD_JOB_STATE_QUEUED)
+        core_waiting_moved(core, job);
     return check_memory(core);
 }
 
@@ -144,15 +148,16 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     core->now = now;
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->seen_mono_ms = now.mono_ms;
-    for (size_t i = 0; i < core->job_count; i++) {
-        struct core_job *job = core->jobs[i];
-        struct core_attempt *attempt = core_active(job);
+    for (size_t i = 0; i < core->active.count; i++)
+        core_active(core->active.items[i])->state_since_mono_ms = now.mono_ms;
+    core->limit_told = core_reaches(core, HD_CTL_JOBS_WARN_PERCENT);
+    for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
+         job = core_table_next(&core->jobs, job)) {
         const struct core_attempt *newest = core_newest(job);
 
-        if (attempt)
-            attempt->state_since_mono_ms = now.mono_ms;
-        else if (newest && !job->ended && newest->rec.end.cause == HD_END_CAUSE_NODE_LOST)
-            job->search = CORE_SEARCH_DUE; /* the one before may have got no answer */
+        if (job->rec.state == HD_JOB_STATE_QUEUED && newest &&
+            newest->rec.end.cause == HD_END_CAUSE_NODE_LOST)
+            core_search_begin(core, job); /* the one before may have got no answer */
     }
     core->schedule_due = true;
     return check_memory(core);

@@ -53,9 +53,9 @@ static enum hd_status check_resume(const struct hd_core *core, const struct core
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
 
-    if (core->live_count >= HD_CTL_JOBS_LIVE_MAX)
-        return hd_err(HD_LIMIT, "%d jobs are queued or running already; try again later",
-                      HD_CTL_JOBS_LIVE_MAX);
+    if (core->live_count >= core->config.jobs_live_max)
+        return hd_err(HD_LIMIT, "%zu jobs are queued or running already; try again later",
+                      core->live_count);
     if (job->rec.attempt_count >= HD_CTL_ATTEMPTS_MAX)
         return hd_err(HD_LIMIT, "job %" PRIu64 " has had %d attempts, which is the limit",
                       job->rec.job, HD_CTL_ATTEMPTS_MAX);
@@ -71,7 +71,6 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
 
-    job->rec.state = HD_JOB_STATE_QUEUED;
     job->rec.resumed_attempt = job->rec.attempt_count;
     job->rec.cancel = job->rec.cancel_now = false;
     job->rec.ended_ms = 0;
@@ -79,8 +78,8 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
     core_set(core, &job->rec.reason, "");
     job->ended = false;
     job->not_before_mono_ms = core->now.mono_ms;
-    job->search = CORE_SEARCH_NONE;
     core->live_count++;
+    core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
     core->schedule_due = true;
     core_dirty_job(core, job);
     if (base)

@@ -5,6 +5,11 @@
  * A job that would fit if the cluster were idle, but does not fit now, reserves nodes: later jobs
  * do not get them, so the job does not starve. A job that fits on no nodes reserves nothing.
  *
+ * Of jobs that wait for the same (waiting.c) a pass looks at as many as start or reserve nodes, and
+ * one more. A job that is submitted while nothing else changes is looked at alone: all others come
+ * before it, and the newest pass has decided about them. core_schedule_check has the rule in its
+ * simplest form.
+ *
  * A job gets as many devices as it may use, on as few nodes as possible, and among those where the
  * fewest devices stay unused. On a node it takes the free devices with the lowest positions.
  */
@@ -211,8 +216,8 @@ static struct core_node *find_node_to_reserve(struct hd_core *core,
 
 /* ---- the scheduling pass ----------------------------------------------------------------------*/
 
-/* Reserves nodes for a job that does not fit now. */
-static void reserve_nodes(struct hd_core *core, struct core_job *job,
+/* Reserves nodes for a job that does not fit now; false: there are none that could be reserved. */
+static bool reserve_nodes(struct hd_core *core, struct core_job *job,
                           const struct hd_checkpoint_record *base)
 {
     struct core_node *node = find_node_to_reserve(core, &job->needs, base, &job->wait_job);
@@ -229,38 +234,130 @@ static void reserve_nodes(struct hd_core *core, struct core_job *job,
         job->wait = CORE_WAIT_BUSY;
     else
         job->wait = job->wait_job ? CORE_WAIT_RESERVED : CORE_WAIT_NEVER;
+    return reserved;
 }
 
-static void place_job(struct hd_core *core, struct core_job *job)
+/* Starts the job or keeps nodes free for it. Where neither is possible its class is closed for this
+ * pass: free devices only get fewer in a pass and kept nodes only more, so that no other job of the
+ * class would fare better. */
+static void look_at(struct hd_core *core, struct core_job *job)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    struct core_class *class = job->class;
     struct core_placement place;
 
+    core->out->looked++;
+    job->looked_in = core->pass;
     job->wait = CORE_WAIT_NONE;
-    if (core->now.mono_ms < job->not_before_mono_ms) {
-        job->wait = CORE_WAIT_DELAY;
-        return;
-    }
-    if (job->search) {
-        job->wait = CORE_WAIT_SEARCH;
-        return;
-    }
+    job->wait_job = 0;
     place = find_place(core, &job->needs, base);
-    if (place.device_count)
+    if (place.device_count) {
         core_attempt_start(core, job, &place);
-    else
-        reserve_nodes(core, job, base);
+    } else if (!reserve_nodes(core, job, base)) {
+        class->closed_in = core->pass;
+        class->wait = job->wait;
+        class->wait_job = job->wait_job;
+    }
     free(place.members);
+}
+
+/* All jobs of open classes in the order of their numbers: the classes' next jobs, merged. The value
+ * of an item is the class, its key the number of that job. */
+static void pass_over_classes(struct hd_core *core)
+{
+    struct core_heap next = {0};
+
+    core->pass++;
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->reserved_by = 0;
+    for (size_t i = 0; i < core->class_count; i++) {
+        struct core_class *class = core->classes[i];
+
+        if (class->first)
+            core_heap_put(core, &next, class->first->rec.job, (uint64_t)(uintptr_t) class);
+    }
+    while (next.count) {
+        struct core_class *class = (struct core_class *)(uintptr_t)next.items[0].value;
+        struct core_job *job = core_find_job(core, next.items[0].key), *after = job->after;
+
+        core_heap_take(&next);
+        look_at(core, job);
+        if (after && class->closed_in != core->pass)
+            core_heap_put(core, &next, after->rec.job, (uint64_t)(uintptr_t) class);
+    }
+    free(next.items);
 }
 
 void core_schedule(struct hd_core *core)
 {
-    for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->reserved_by = 0;
-    for (size_t i = 0; i < core->job_count; i++) {
-        if (core->jobs[i]->rec.state == HD_JOB_STATE_QUEUED)
-            place_job(core, core->jobs[i]);
+    struct core_job *newcomer = core->newcomer;
+
+    core->newcomer = NULL;
+    if (core->schedule_due || (newcomer && (core->unsettled || core_waiting_due(core)))) {
+        core->schedule_due = core->unsettled = false;
+        core_waiting_release(core);
+        pass_over_classes(core);
+    } else if (newcomer && newcomer->class && newcomer->class->closed_in != core->pass) {
+        /* what the newest pass decided of the others stands: none of them would start now */
+        look_at(core, newcomer);
     }
+    core_waiting_sweep(core);
+}
+
+/* A look at one job that decides nothing but which nodes are kept. */
+static bool would_start(struct hd_core *core, const struct core_job *job)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    struct core_placement place = find_place(core, &job->needs, base);
+    struct core_job copy = *job;
+
+    copy.wait_job = 0;
+    if (!place.device_count)
+        (void)reserve_nodes(core, &copy, base);
+    free(place.members);
+    return place.device_count > 0;
+}
+
+/* The nodes' own marks are changed on the way and put back. */
+static enum hd_status look_at_each(struct hd_core *core, uint64_t *kept)
+{
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        kept[i] = core->nodes[i]->reserved_by;
+        core->nodes[i]->reserved_by = 0;
+    }
+    for (uint64_t number = 1; number <= core->last_job && !st; number++) {
+        const struct core_job *job = core_find_job(core, number);
+
+        if (job && job->class && would_start(core, job))
+            st = hd_err(HD_INTERNAL, "I13: job %" PRIu64 " waits and could start", number);
+    }
+    for (size_t i = 0; i < core->node_count; i++) {
+        const uint64_t due = core->nodes[i]->reserved_by;
+
+        core->nodes[i]->reserved_by = kept[i];
+        if (!st && due != kept[i])
+            st = hd_err(HD_INTERNAL,
+                        "I13: %s is reserved for job %" PRIu64 " and not for job %" PRIu64,
+                        core->nodes[i]->rec.name, kept[i], due);
+    }
+    return st;
+}
+
+enum hd_status core_schedule_check(const struct hd_core *core)
+{
+    uint64_t *kept;
+    enum hd_status st;
+
+    if (core->schedule_due || core->unsettled)
+        return HD_OK; /* the next pass will look */
+    kept = calloc(core->node_count + 1, sizeof *kept);
+    if (!kept)
+        return hd_err(HD_NO_MEMORY, "no memory for a check");
+    st = look_at_each((struct hd_core *)(uintptr_t)core, kept);
+    free(kept);
+    return st;
 }
 
 /* ---- reasons ----------------------------------------------------------------------------------*/
@@ -419,6 +516,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
                      struct hd_text *ret_reason)
 {
     const struct core_job *job = core_find_job(core, number);
+    uint64_t behind = 0;
     int64_t left_ms;
 
     if (job && !job->ended && job->rec.state != HD_JOB_STATE_QUEUED)
@@ -426,7 +524,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
         return;
     add_last_end(job, ret_reason);
-    switch (job->wait) {
+    switch (core_wait_of(core, job, &behind)) {
     case CORE_WAIT_DELAY:
         left_ms = job->not_before_mono_ms - now.mono_ms;
         hd_text_add(ret_reason, "will be retried in %lld s",
@@ -436,7 +534,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
         hd_text_add(ret_reason, "looking for checkpoints that the lost node has written");
         return;
     case CORE_WAIT_RESERVED:
-        hd_text_add(ret_reason, "waits behind job %" PRIu64 "; ", job->wait_job);
+        hd_text_add(ret_reason, "waits behind job %" PRIu64 "; ", behind);
         break;
     case CORE_WAIT_NEVER:
     case CORE_WAIT_BUSY:

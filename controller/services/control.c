@@ -84,9 +84,28 @@ struct job_answer {
     bool repeated;
 };
 
+/* Said when many jobs live; freed by the caller. */
+static char *warning_of(const struct controller *c, struct hd_text *ret_text)
+{
+    hd_core_warn(c->core, ret_text);
+    return convert_text(ret_text->failed ? "" : ret_text->data);
+}
+
+static void send_submitted(const struct controller *c, struct hd_rpc_call *call,
+                           Heddle__V1__JobStatus *status, bool repeated)
+{
+    Heddle__V1__SubmitJobResponse response = HEDDLE__V1__SUBMIT_JOB_RESPONSE__INIT;
+    struct hd_text warning = {0};
+
+    response.job = status;
+    response.repeated = repeated;
+    response.warning = warning_of(c, &warning);
+    (void)hd_rpc_call_reply(call, &response.base);
+    hd_text_free(&warning);
+}
+
 static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
 {
-    Heddle__V1__SubmitJobResponse submit = HEDDLE__V1__SUBMIT_JOB_RESPONSE__INIT;
     Heddle__V1__CancelJobResponse cancel = HEDDLE__V1__CANCEL_JOB_RESPONSE__INIT;
     Heddle__V1__ResumeJobResponse resume = HEDDLE__V1__RESUME_JOB_RESPONSE__INIT;
     Heddle__V1__RequeueJobResponse requeue = HEDDLE__V1__REQUEUE_JOB_RESPONSE__INIT;
@@ -95,9 +114,7 @@ static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
 
     switch (answer->kind) {
     case ANSWER_SUBMIT:
-        submit.job = status;
-        submit.repeated = answer->repeated;
-        (void)hd_rpc_call_reply(answer->call, &submit.base);
+        send_submitted(answer->c, answer->call, status, answer->repeated);
         break;
     case ANSWER_CANCEL:
         cancel.job = status;
@@ -174,7 +191,11 @@ struct reply {
     uint64_t job; /* 0: the reply is about `node` */
     bool repeated, undrain;
     char node[HD_CTL_NAME_BYTES_MAX + 1];
-    struct reply *next; /* in controller.replies */
+    /* A new job as the step left it; NULL: it is read from the store. The step is on disk when the
+     * reply leaves, and a second way through the store's queue would double the time of a reply. */
+    Heddle__V1__JobStatus *status;
+    struct hd_arena arena;       /* of status */
+    struct reply *before, *next; /* in controller.replies */
 };
 
 static void answer_node(struct controller *c, struct reply *reply)
@@ -198,22 +219,24 @@ static void answer_node(struct controller *c, struct reply *reply)
 
 static void run_reply(struct effect *effect, struct controller *c, enum hd_status st)
 {
-    struct reply *reply = (struct reply *)(void *)effect, **at = &c->replies;
+    struct reply *reply = (struct reply *)(void *)effect;
 
-    while (*at && *at != reply)
-        at = &(*at)->next;
-    if (*at)
-        *at = reply->next;
+    *(reply->before ? &reply->before->next : &c->replies) = reply->next;
+    if (reply->next)
+        reply->next->before = reply->before;
     if (reply->call && st)
         fail(reply->call,
              hd_err(HD_UNAVAILABLE,
                     "the controller stopped before the request was stored; repeat it"));
+    else if (reply->call && reply->status)
+        send_submitted(c, reply->call, reply->status, false);
     else if (reply->call && reply->job)
         answer_job(c, reply->call, reply->job, reply->kind, reply->repeated);
     else if (reply->call)
         answer_node(c, reply);
     if (reply->call)
         hd_rpc_call_unref(reply->call);
+    hd_arena_done(&reply->arena);
     free(reply);
 }
 
@@ -227,7 +250,10 @@ static struct reply *new_reply(struct controller *c, struct hd_rpc_call *call)
     }
     reply->effect.run = run_reply;
     reply->call = hd_rpc_call_ref(call);
+    hd_arena_init(&reply->arena, 0);
     reply->next = c->replies;
+    if (reply->next)
+        reply->next->before = reply;
     c->replies = reply;
     return reply;
 }
@@ -277,12 +303,14 @@ static enum hd_status pack(struct prepared *prepared)
 
 enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
 {
-    struct prepared *prepared = calloc(1, sizeof *prepared);
+    struct prepared *prepared = malloc(sizeof *prepared); /* large; the reader clears the job */
     enum hd_status st = HD_OK;
 
     *ret_prepared = NULL;
     if (!prepared)
         return hd_err(HD_NO_MEMORY, "no memory for a job");
+    prepared->bytes = NULL;
+    prepared->count = 0;
     hd_arena_init(&prepared->arena, 0);
     if (!given)
         st = hd_err(HD_INVALID, "spec is missing");
@@ -313,6 +341,23 @@ static enum hd_status check_request_id(const char *id)
 
 /* ---- calls about jobs -------------------------------------------------------------------------*/
 
+/* A job that the step has just made, as a reply will tell of it: without a step or a checkpoint. */
+static Heddle__V1__JobStatus *new_job(const struct controller *c, uint64_t job,
+                                      struct hd_arena *arena)
+{
+    const struct hd_job_record *record = hd_core_job(c->core, job);
+    struct hd_job_row row = {.sequence = hd_core_job_sequence(c->core, job)};
+
+    if (!record)
+        return NULL;
+    row.record = *record;
+    row.record.spec = NULL;
+    row.record.spec_bytes = 0;
+    row.record =
+        hd_record_copy_job(arena, &row.record); /* the core's may change before it leaves */
+    return convert_job(arena, c, &row);
+}
+
 static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, const char *request_id,
                              const struct prepared *prepared)
 {
@@ -332,6 +377,8 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
         reply->kind = ANSWER_SUBMIT;
         reply->job = c->out.job;
         reply->repeated = c->out.repeated;
+        if (!reply->repeated)
+            reply->status = new_job(c, reply->job, &reply->arena);
         turn_when_durable(c, &reply->effect);
     }
     turn_end(c);
@@ -482,7 +529,9 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
 {
     struct list_answer *answer = query->user;
     Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
+    struct hd_text warning = {0};
 
+    response.warning = warning_of(answer->c, &warning);
     response.jobs = hd_arena_array(&query->arena, query->job_count + 1, sizeof *response.jobs);
     for (size_t i = 0; !st && response.jobs && i < query->job_count; i++) {
         response.jobs[i] = convert_job(&query->arena, answer->c, &query->jobs[i]);
@@ -497,6 +546,7 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
         fail(answer->call, st);
     else
         (void)hd_rpc_call_reply(answer->call, &response.base);
+    hd_text_free(&warning);
     finish_list(query, answer);
 }
 

@@ -1,6 +1,7 @@
 /* read: rows to records, for queries and when the controller starts. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "controller/store/store_internal.h"
@@ -269,34 +270,17 @@ static enum hd_status fill_job_row(struct store_db *db, struct hd_arena *arena,
     return st;
 }
 
-static enum hd_status query_job(struct store_db *db, struct hd_query *query)
+static int newest_first(const void *left, const void *right)
 {
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_JOB, "i", (int64_t)query->job);
-    bool row = false;
-    enum hd_status st = s ? store_db_step(db, s, &row) : HD_INTERNAL;
+    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
 
-    if (st)
-        return st;
-    if (!row)
-        return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64, query->job);
-    query->jobs = hd_arena_alloc(&query->arena, sizeof *query->jobs);
-    if (query->jobs)
-        query->jobs[0].record = job_row(&query->arena, s, true);
-    (void)sqlite3_reset(s);
-    if (!query->jobs)
-        return no_memory();
-    query->job_count = 1;
-    st = fill_job_row(db, &query->arena, &query->jobs[0]);
-    if (!st)
-        st = read_attempts(db, &query->arena, query->job, &query->attempts, &query->attempt_count);
-    return st;
+    return a < b ? 1 : -(a > b);
 }
 
-static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
+/* Appends the numbers that a bound FIND_JOBS statement answers with. */
+static enum hd_status add_numbers(struct store_db *db, sqlite3_stmt *s, uint64_t *numbers,
+                                  size_t *count)
 {
-    const int64_t before = query->before_job ? (int64_t)query->before_job : INT64_MAX;
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_JOBS, "itii", before, query->owner,
-                                    (int64_t)query->states, (int64_t)query->limit + 1);
     enum hd_status st = s ? HD_OK : HD_INTERNAL;
     bool row = true;
 
@@ -304,19 +288,91 @@ static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
         st = store_db_step(db, s, &row);
         if (st || !row)
             break;
-        if (query->job_count == (size_t)query->limit) {
-            query->more = true;
-            continue;
-        }
-        query->jobs = grow(&query->arena, query->jobs, query->job_count, sizeof *query->jobs);
-        if (!query->jobs)
-            st = no_memory();
-        else
-            query->jobs[query->job_count++] =
-                (struct hd_job_row){.record = job_row(&query->arena, s, false)};
+        numbers[(*count)++] = (uint64_t)long_at(s, 0);
     }
-    for (size_t i = 0; !st && i < query->job_count; i++)
-        st = fill_job_row(db, &query->arena, &query->jobs[i]);
+    return st;
+}
+
+/* The jobs that a list asks for, newest first, one more than its limit if there are more. Indexes
+ * have jobs in order within one owner and one state only, so each state is asked for its newest,
+ * and the newest of all of these are taken: what is read depends on the limit, not on how many jobs
+ * there are. `numbers` has room for limit + 1 of each state. */
+static enum hd_status find_jobs(struct store_db *db, const struct hd_query *query,
+                                uint64_t *numbers, size_t *ret_count)
+{
+    const int64_t before = query->before_job ? (int64_t)query->before_job : INT64_MAX;
+    const int64_t most = (int64_t)query->limit + 1;
+    const bool owned = query->owner && *query->owner;
+    enum hd_status st = HD_OK;
+    size_t count = 0;
+
+    if (!owned && !query->states)
+        st = add_numbers(db, store_db_bind(db, STORE_FIND_JOBS, "ii", before, most), numbers,
+                         &count);
+    for (int state = HD_JOB_STATE_QUEUED;
+         !st && (owned || query->states) && state <= HD_JOB_STATE_CANCELLED; state++) {
+        const char *name = hd_job_state_name(state);
+
+        if (query->states && !(query->states & (1u << state)))
+            continue;
+        st = add_numbers(
+            db,
+            owned ? store_db_bind(db, STORE_FIND_JOBS_BY_OWNER, "ttii", query->owner, name, before,
+                                  most)
+                  : store_db_bind(db, STORE_FIND_JOBS_BY_STATE, "tii", name, before, most),
+            numbers, &count);
+    }
+    qsort(numbers, count, sizeof *numbers, newest_first);
+    *ret_count = count < (size_t)most ? count : (size_t)most;
+    return st;
+}
+
+static enum hd_status read_job(struct store_db *db, struct hd_arena *arena, uint64_t job,
+                               bool with_spec, struct hd_job_row *ret_row)
+{
+    sqlite3_stmt *s = store_db_bind(db, STORE_GET_JOB, "i", (int64_t)job);
+    bool row = false;
+    enum hd_status st = s ? store_db_step(db, s, &row) : HD_INTERNAL;
+
+    if (st)
+        return st;
+    if (!row)
+        return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64, job);
+    *ret_row = (struct hd_job_row){.record = job_row(arena, s, with_spec)};
+    (void)sqlite3_reset(s);
+    return fill_job_row(db, arena, ret_row);
+}
+
+static enum hd_status query_job(struct store_db *db, struct hd_query *query)
+{
+    enum hd_status st;
+
+    query->jobs = hd_arena_alloc(&query->arena, sizeof *query->jobs);
+    if (!query->jobs)
+        return no_memory();
+    st = read_job(db, &query->arena, query->job, true, &query->jobs[0]);
+    if (st)
+        return st;
+    query->job_count = 1;
+    return read_attempts(db, &query->arena, query->job, &query->attempts, &query->attempt_count);
+}
+
+static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
+{
+    const size_t room = ((size_t)query->limit + 1) * HD_JOB_STATE_CANCELLED;
+    uint64_t *numbers = hd_arena_array(&query->arena, room, sizeof *numbers);
+    enum hd_status st;
+    size_t count = 0;
+
+    query->jobs = hd_arena_array(&query->arena, (size_t)query->limit + 1, sizeof *query->jobs);
+    if (!numbers || !query->jobs)
+        return no_memory();
+    st = find_jobs(db, query, numbers, &count);
+    query->more = count > (size_t)query->limit;
+    for (size_t i = 0; !st && i < count - query->more; i++) {
+        st = read_job(db, &query->arena, numbers[i], false, &query->jobs[i]);
+        query->job_count += !st;
+    }
     return st;
 }
 

@@ -19,6 +19,8 @@
 
 /* The part of migration 4 that SQL cannot do: packs each step's metrics into one column. */
 static enum hd_status pack_metrics(struct store_db *db);
+/* Of migration 5. */
+static enum hd_status forget_unique_requests(struct store_db *db);
 
 static const struct migration {
     const char *sql;
@@ -150,7 +152,13 @@ static const struct migration {
               "ALTER TABLE step_metrics DROP COLUMN router_balance;"
               "ALTER TABLE step_metrics DROP COLUMN router_z;"
               "ALTER TABLE step_metrics DROP COLUMN router_dropped;"},
-    /* 5: before it nothing was known of the losses after a checkpoint, and no job was resumed */
+    /* 5: request ids are random, so that the index behind their UNIQUE had another page to write
+       for almost every job; the core keeps them unique (I10). Lists of somebody's jobs have an
+       index */
+    {.move = forget_unique_requests,
+     .after = "CREATE INDEX jobs_state ON jobs (state, job);"
+              "CREATE INDEX jobs_owner ON jobs (owner, state, job);"},
+    /* 6: before it nothing was known of the losses after a checkpoint, and no job was resumed */
     {.sql = "ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 1;"
             "ALTER TABLE jobs ADD COLUMN resumed_attempt INTEGER NOT NULL DEFAULT 0;"},
 };
@@ -373,6 +381,27 @@ static enum hd_status pack_metrics(struct store_db *db)
     return st;
 }
 
+/* SQLite drops no constraint: the table is copied into one without it. */
+static enum hd_status forget_unique_requests(struct store_db *db)
+{
+    char sql[4096];
+    enum hd_status st =
+        read_text(db,
+                  "SELECT 'CREATE TABLE jobs_new ' || replace(substr(sql, instr(sql, '(')),"
+                  " 'request_id TEXT NOT NULL UNIQUE', 'request_id TEXT NOT NULL')"
+                  " FROM sqlite_schema WHERE type = 'table' AND name = 'jobs'",
+                  sql, sizeof sql);
+
+    if (!st)
+        st = execute(db, sql, "cannot migrate");
+    if (!st)
+        st = execute(db,
+                     "INSERT INTO jobs_new SELECT * FROM jobs; DROP TABLE jobs;"
+                     "ALTER TABLE jobs_new RENAME TO jobs;",
+                     "cannot migrate");
+    return st;
+}
+
 static enum hd_status migrate_one(struct store_db *db, int number)
 {
     const struct migration *m = &migrations[number - 1];
@@ -382,7 +411,8 @@ static enum hd_status migrate_one(struct store_db *db, int number)
     if (st)
         return st;
     (void)snprintf(version, sizeof version, "PRAGMA user_version = %d", number);
-    st = execute(db, m->sql, "cannot migrate");
+    if (m->sql)
+        st = execute(db, m->sql, "cannot migrate");
     if (!st && m->move)
         st = m->move(db);
     if (!st && m->after)
@@ -409,8 +439,21 @@ static enum hd_status migrate(struct store_db *db)
                     "%s was written by a newer version of Heddle (its schema is %lld, this build "
                     "knows %d)",
                     db->path, (long long)version, MIGRATION_COUNT);
+    if (st || version == MIGRATION_COUNT)
+        return st;
+    /* While a table is replaced, what refers to it refers to nothing. */
+    st = execute(db, "PRAGMA foreign_keys = OFF", "cannot migrate");
     while (!st && version < MIGRATION_COUNT)
         st = migrate_one(db, (int)++version);
+    if (!st)
+        st = read_text(db, "PRAGMA foreign_key_check", text, sizeof text);
+    if (!st && *text)
+        st = hd_err(HD_CORRUPT,
+                    "%s: rows of %s refer to what is not there; restore the file from a "
+                    "backup",
+                    db->path, text);
+    if (!st)
+        st = execute(db, "PRAGMA foreign_keys = ON", "cannot migrate");
     return st;
 }
 

@@ -2,6 +2,8 @@
  *
  *   loop thread                         writer thread
  *   hd_store_commit, hd_store_query
+ *        |  synced
+ *   hand_over, before the loop waits
  *        |  todo (mutex, wake)  ------>  take all
  *                                        BEGIN, all batches, COMMIT (fsync)
  *                                        failed: ROLLBACK, queries, report, wait, retry
@@ -52,6 +54,8 @@ struct hd_job_store {
     char cluster_id[40];
     uv_thread_t thread;
     uv_async_t async;
+    uv_prepare_t before_wait; /* of the loop, in each round */
+    struct items synced;      /* queued in this round; the loop's own */
     uv_work_t join_work;
     void (*on_closed)(void *user);
     void *closed_user;
@@ -298,12 +302,21 @@ static void on_wake(uv_async_t *async)
         store->options.on_fatal(store->options.user, &report.fatal);
 }
 
-static void queue(struct hd_job_store *store, struct item *item)
+/* All that one round of the loop has queued goes to the writer at once: handed over one by one, the
+ * first would be committed alone, and a commit costs as much as a dozen submissions. */
+static void hand_over(struct hd_job_store *store)
 {
+    if (!store->synced.first)
+        return;
     uv_mutex_lock(&store->mutex);
-    put(&store->todo, item);
+    append(&store->todo, &store->synced);
     uv_cond_signal(&store->wake);
     uv_mutex_unlock(&store->mutex);
+}
+
+static void on_before_wait(uv_prepare_t *prepare)
+{
+    hand_over(prepare->data);
 }
 
 /* NULL: out of memory. Then a batch is lost, so on_fatal ends the program; after its restart all
@@ -333,7 +346,7 @@ void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
     item->batch = batch;
     item->done = done;
     item->user = user;
-    queue(store, item);
+    put(&store->synced, item);
 }
 
 void hd_store_query(struct hd_job_store *store, struct hd_query *query)
@@ -345,7 +358,7 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
     if (query->owner)
         query->owner = hd_arena_strdup(&query->arena, query->owner);
     item->query = query;
-    queue(store, item);
+    put(&store->synced, item);
 }
 
 /* ---- opening and closing ----------------------------------------------------------------------*/
@@ -360,9 +373,13 @@ static enum hd_status start_thread(struct hd_job_store *store, uv_loop_t *loop)
         code = uv_async_init(loop, &store->async, on_wake);
     if (code)
         return hd_err(HD_INTERNAL, "cannot create the writer's queue: %s", uv_strerror(code));
-    store->async.data = store;
+    store->async.data = store->before_wait.data = store;
+    (void)uv_prepare_init(loop, &store->before_wait);
+    (void)uv_prepare_start(&store->before_wait, on_before_wait);
+    uv_unref((uv_handle_t *)&store->before_wait);
     code = uv_thread_create(&store->thread, writer_main, store);
     if (code) {
+        uv_close((uv_handle_t *)&store->before_wait, NULL);
         uv_close((uv_handle_t *)&store->async, NULL);
         return hd_err(HD_INTERNAL, "cannot start the writer thread: %s", uv_strerror(code));
     }
@@ -431,13 +448,20 @@ static void join(uv_work_t *work)
     (void)close(store->lock_fd);
 }
 
+static void close_async(uv_handle_t *before_wait)
+{
+    struct hd_job_store *store = before_wait->data;
+
+    uv_close((uv_handle_t *)&store->async, free_store);
+}
+
 static void joined(uv_work_t *work, int status)
 {
     struct hd_job_store *store = work->data;
 
     (void)status;
     on_wake(&store->async); /* the last callbacks */
-    uv_close((uv_handle_t *)&store->async, free_store);
+    uv_close((uv_handle_t *)&store->before_wait, close_async);
 }
 
 void hd_store_close(struct hd_job_store *store, int64_t timeout_ms, void (*on_closed)(void *user),
@@ -445,6 +469,7 @@ void hd_store_close(struct hd_job_store *store, int64_t timeout_ms, void (*on_cl
 {
     store->on_closed = on_closed;
     store->closed_user = user;
+    hand_over(store);
     uv_mutex_lock(&store->mutex);
     store->closing = true;
     store->give_up_ms = hd_clock_now_ms() + timeout_ms;

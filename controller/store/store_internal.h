@@ -71,11 +71,12 @@
       " WHERE state IN ('queued','running','stopping')"                                            \
       " OR job IN (SELECT job FROM checkpoints WHERE state='deleting') ORDER BY job")              \
     X(GET_JOB, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs WHERE job=?")                         \
-    X(GET_JOBS,                                                                                    \
-      "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE job<?1 AND (?2='' OR owner=?2)"                \
-      " AND (?3=0 OR (?3 & (CASE state WHEN 'queued' THEN 2 WHEN 'running' THEN 4"                 \
-      " WHEN 'stopping' THEN 8 WHEN 'succeeded' THEN 16 WHEN 'failed' THEN 32 ELSE 64 END)))"      \
-      " ORDER BY job DESC LIMIT ?4")                                                               \
+    /* Each walks down one range of one index and stops at its limit. */                           \
+    X(FIND_JOBS, "SELECT job FROM jobs WHERE job<? ORDER BY job DESC LIMIT ?")                     \
+    X(FIND_JOBS_BY_STATE,                                                                          \
+      "SELECT job FROM jobs WHERE state=? AND job<? ORDER BY job DESC LIMIT ?")                    \
+    X(FIND_JOBS_BY_OWNER,                                                                          \
+      "SELECT job FROM jobs WHERE owner=? AND state=? AND job<? ORDER BY job DESC LIMIT ?")        \
     X(GET_ATTEMPTS,                                                                                \
       "SELECT attempt, state, layout, base_attempt, base_step, base_path, base_hash, created_ms,"  \
       " running_ms, ended_ms, end_cause, end_rank, end_node, end_message, end_exit_code, "         \

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 64 * 1024 };
+/* Blocks double from the first size to the last: most arenas hold one small message. */
+enum { BLOCK_FIRST_BYTES = 2 * 1024, BLOCK_LAST_BYTES = 64 * 1024 };
 
 struct hd_arena_block {
     struct hd_arena_block *older;
@@ -34,9 +35,12 @@ void hd_arena_done(struct hd_arena *arena)
 
 static struct hd_arena_block *add_block(struct hd_arena *arena, size_t piece_bytes)
 {
-    size_t size = piece_bytes > BLOCK_BYTES ? piece_bytes : BLOCK_BYTES;
-    struct hd_arena_block *block = calloc(1, sizeof *block + size);
+    size_t size = arena->newest ? arena->newest->size_bytes * 2 : BLOCK_FIRST_BYTES;
+    struct hd_arena_block *block;
 
+    size = size < BLOCK_LAST_BYTES ? size : BLOCK_LAST_BYTES;
+    size = size > piece_bytes ? size : piece_bytes;
+    block = calloc(1, sizeof *block + size);
     if (!block)
         return NULL;
     block->size_bytes = size;

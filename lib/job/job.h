@@ -151,6 +151,7 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
 /* Sets every member to its key's default and makes the lists empty. A member whose default is
  * derived becomes 0 or "". */
 void hd_job_set_defaults(struct hd_job *ret_job);
+void hd_job_set_default(const struct hd_key *key, struct hd_job *job); /* of one key */
 
 /* Sets a member from its text form. HD_INVALID: the message says what is wrong with the value; it
  * does not contain the key's path. */

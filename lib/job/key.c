@@ -143,17 +143,19 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
     return key->kind != HD_KEY_BOOL || *(const bool *)x == *(const bool *)y;
 }
 
+void hd_job_set_default(const struct hd_key *key, struct hd_job *job)
+{
+    if (is_text(key))
+        set_text(key, key->text, job);
+    else if (key->kind != HD_KEY_FORM)
+        set_number(key, key->number, job);
+}
+
 void hd_job_set_defaults(struct hd_job *ret_job)
 {
     *ret_job = (struct hd_job){0};
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-
-        if (is_text(key))
-            set_text(key, key->text, ret_job);
-        else if (key->kind != HD_KEY_FORM)
-            set_number(key, key->number, ret_job);
-    }
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        hd_job_set_default(&hd_job_keys[i], ret_job);
 }
 
 static enum hd_status parse_text(const struct hd_key *key, const char *text, struct hd_job *job)

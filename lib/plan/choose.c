@@ -17,6 +17,16 @@ int32_t hd_plan_unit(const struct hd_plan_request *request)
     return (int32_t)or_one(request->sizes.tp);
 }
 
+struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
+{
+    return (struct hd_plan_shape){.tp = or_one(request->sizes.tp),
+                                  .cp = or_one(request->sizes.cp),
+                                  .ep = or_one(request->sizes.ep),
+                                  .dp = request->sizes.dp,
+                                  .micro_batch = request->sizes.micro_batch,
+                                  .global_batch = request->global_batch};
+}
+
 /* The largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step. */
 static int64_t auto_micro_batch(int64_t share)
 {

@@ -90,6 +90,16 @@ enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devi
 enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t devices,
                               struct hd_layout_sizes *ret_sizes);
 
+/* What decides on how many devices a wish has a layout, if it has one on any: two wishes for the
+ * same kind of device that each have a layout on some number, and whose shapes are equal, have
+ * layouts on exactly the same numbers. No padding: memcmp compares two of them. */
+struct hd_plan_shape {
+    int64_t tp, cp, ep, dp; /* dp 0: auto; the others: 1 where the job says auto */
+    int64_t micro_batch;    /* 0: auto */
+    int64_t global_batch;
+};
+struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request);
+
 /* The number of ranks that must be on one node together: a tensor-parallel group. */
 int32_t hd_plan_unit(const struct hd_plan_request *request);
 

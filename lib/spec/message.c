@@ -11,22 +11,31 @@
 #include "spec_internal.h"
 
 /* Typed fields whose path differs from the key's. */
+#define RENAMED(key, field)         \
+    {                               \
+        key, sizeof(key) - 1, field \
+    }
 static const struct {
-    const char *key, *field;
+    const char *key;
+    size_t len; /* compared first: every submission looks all keys up, twice */
+    const char *field;
 } renamed[] = {
-    {"model.from", "model.from_dir"},
-    {"data.split", "data.val_split"},
-    {"train.lr.warmup", "train.lr.warmup_steps"},
-    {"train.profile.first", "train.profile.first_step"},
-    {"train.profile.last", "train.profile.last_step"},
-    {"resources.devices.min", "resources.devices_min"},
-    {"resources.devices.max", "resources.devices_max"},
+    RENAMED("model.from", "model.from_dir"),
+    RENAMED("data.split", "data.val_split"),
+    RENAMED("train.lr.warmup", "train.lr.warmup_steps"),
+    RENAMED("train.profile.first", "train.profile.first_step"),
+    RENAMED("train.profile.last", "train.profile.last_step"),
+    RENAMED("resources.devices.min", "resources.devices_min"),
+    RENAMED("resources.devices.max", "resources.devices_max"),
 };
+#undef RENAMED
 
 static const char *field_path(const struct hd_key *key)
 {
+    const size_t len = strlen(key->path);
+
     for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
-        if (strcmp(renamed[i].key, key->path) == 0)
+        if (renamed[i].len == len && memcmp(renamed[i].key, key->path, len) == 0)
             return renamed[i].field;
     return key->path;
 }
@@ -54,6 +63,7 @@ struct group {
     size_t len;                                   /* of the group's part of the path; 0: the root */
     const ProtobufCMessageDescriptor *descriptor; /* NULL: no message is this group */
     ProtobufCMessage *holder;                     /* the group's message; NULL: absent */
+    unsigned next; /* the field behind the one that was found last: most often the next one */
 };
 
 /* Sets g to the group of the first `len` bytes of the path. `arena`: absent groups are made; NULL:
@@ -61,7 +71,7 @@ struct group {
 static void enter_group(struct group *g, ProtobufCMessage *spec, const char *path, size_t len,
                         struct hd_arena *arena)
 {
-    *g = (struct group){path, len, &heddle__v1__job_spec__descriptor, spec};
+    *g = (struct group){path, len, &heddle__v1__job_spec__descriptor, spec, 0};
     for (const char *at = path; g->descriptor && at < path + len;) {
         const size_t name_len = strcspn(at, ".");
         const ProtobufCFieldDescriptor *field = NULL;
@@ -87,13 +97,21 @@ static const ProtobufCFieldDescriptor *find_field(struct group *g, const struct 
                                                   ProtobufCMessage *spec, struct hd_arena *arena)
 {
     const char *path = field_path(key), *dot = strrchr(path, '.');
+    const char *name = dot ? dot + 1 : path;
     const size_t len = dot ? (size_t)(dot - path) : 0;
+    const ProtobufCFieldDescriptor *field;
 
-    if (!g->path || g->len != len || strncmp(g->path, path, len) != 0)
+    if (!g->path || g->len != len || memcmp(g->path, path, len) != 0)
         enter_group(g, spec, path, len, arena);
-    return g->descriptor ? protobuf_c_message_descriptor_get_field_by_name(g->descriptor,
-                                                                           dot ? dot + 1 : path)
-                         : NULL;
+    if (!g->descriptor)
+        return NULL;
+    if (g->next < g->descriptor->n_fields && strcmp(g->descriptor->fields[g->next].name, name) == 0)
+        field = &g->descriptor->fields[g->next];
+    else
+        field = protobuf_c_message_descriptor_get_field_by_name(g->descriptor, name);
+    if (field)
+        g->next = (unsigned)(field - g->descriptor->fields) + 1;
+    return field;
 }
 
 /* ---- enums ---- */
@@ -273,10 +291,8 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
                                     struct hd_arena *arena, struct hd_job *ret_job)
 {
     struct group group = {0};
-    struct hd_job defaults;
     enum hd_status st = HD_OK;
 
-    hd_job_set_defaults(&defaults);
     *ret_job = (struct hd_job){0};
     for (size_t i = 0; i < hd_job_key_count && !st; i++) {
         const struct hd_key *key = &hd_job_keys[i];
@@ -288,9 +304,9 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
         if (field && group.holder)
             st = take_field(key, field, group.holder, ret_job);
         else if (!field || (key->words && strstr(key->words, "auto")))
-            hd_job_copy_member(key, &defaults, ret_job);
+            hd_job_set_default(key, ret_job);
     }
-    hd_job_copy_member(hd_job_find_key("attempt.base_hash"), &defaults, ret_job);
+    hd_job_set_default(hd_job_find_key("attempt.base_hash"), ret_job);
     if (!st)
         st = take_lists(message->data, arena, ret_job);
     if (!st)

@@ -61,7 +61,10 @@ static struct fake {
     int64_t offset[8];  /* of each ReadLog */
     int32_t attempt[8]; /* likewise */
     bool hold;          /* WatchJob sends its first messages and stays open */
+    bool warns;         /* that the limit is near */
 } fake;
+
+static const char warning[] = "9 jobs are queued or running; at 10 new ones are refused";
 
 static void fill_job(Heddle__V1__JobStatus *job, Heddle__V1__JobState state)
 {
@@ -89,6 +92,23 @@ static void on_submit(struct hd_rpc_call *call, const ProtobufCMessage *message)
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
     job.reason = (char *)"no node";
     response.job = &job;
+    if (fake.warns)
+        response.warning = (char *)warning;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+/* One job on each of two pages. */
+static void on_list(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ListJobsRequest *request = (const Heddle__V1__ListJobsRequest *)message;
+    Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
+    Heddle__V1__JobStatus job, *jobs[] = {&job};
+
+    fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
+    response.jobs = jobs;
+    response.n_jobs = 1;
+    response.next_page = (char *)(*request->page ? "" : "7");
+    response.warning = (char *)(fake.warns ? warning : "");
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
@@ -329,6 +349,9 @@ static int start(bool far)
     add_method("/heddle.v1.Control/SubmitJob", HD_RPC_UNARY,
                &heddle__v1__submit_job_request__descriptor,
                &heddle__v1__submit_job_response__descriptor, on_submit);
+    add_method("/heddle.v1.Control/ListJobs", HD_RPC_UNARY,
+               &heddle__v1__list_jobs_request__descriptor,
+               &heddle__v1__list_jobs_response__descriptor, on_list);
     add_method("/heddle.v1.Control/GetJob", HD_RPC_UNARY, &heddle__v1__get_job_request__descriptor,
                &heddle__v1__get_job_response__descriptor, on_get);
     add_method("/heddle.v1.Control/CancelJob", HD_RPC_UNARY,
@@ -796,12 +819,40 @@ static void logs_go_on_at_the_next_byte_and_with_the_next_attempt(void **state)
     assert_int_equal(fake.offset[3], 0);
 }
 
+/* Once, whatever the number of pages, and never where lists are read by programs. */
+static void a_warning_of_the_controller_is_shown_beside_the_answer(void **state)
+{
+    char path[128], words[160];
+    struct run run;
+
+    (void)state;
+    fake.submits = 1; /* no reply is lost */
+    put_job_file(path);
+    (void)snprintf(words, sizeof words, "submit -q %s", path);
+    run = heddle(words, 0);
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.err, "");
+    assert_string_equal(heddle("jobs", 0).err, "");
+    fake.warns = true;
+    run = heddle(words, 0);
+    assert_string_equal(run.out, "7\n");
+    assert_string_equal(run.err,
+                        "heddle: 9 jobs are queued or running; at 10 new ones are refused\n");
+    run = heddle("jobs", 0);
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.err,
+                        "heddle: 9 jobs are queued or running; at 10 new ones are refused\n");
+    assert_null(strstr(heddle("jobs -o json", 0).out, "refused"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_the_controller_says_decides_the_exit_code, start_fake,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(a_lost_reply_is_asked_for_again_under_one_request_id,
+                                        start_fake, stop_fake),
+        cmocka_unit_test_setup_teardown(a_warning_of_the_controller_is_shown_beside_the_answer,
                                         start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(a_bad_job_file_never_reaches_the_controller, start_fake,
                                         stop_fake),

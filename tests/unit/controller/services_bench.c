@@ -32,6 +32,7 @@ enum hd_status start_controller(struct bench *b)
                                                .build = "test",
                                                .vfs = b->vfs,
                                                .self_check_ms = b->self_check_ms,
+                                               .core_config = b->core_config,
                                                .on_fatal = on_fatal,
                                                .user = b};
 

@@ -19,7 +19,8 @@ struct bench {
     uv_timer_t beat; /* so that a wait sees the clock */
     char dir[TEMPORARY_BYTES], address[96], train[96];
     const char *vfs;
-    int64_t self_check_ms; /* of the next start_controller; 0: the default */
+    int64_t self_check_ms;                    /* of the next start_controller; 0: the default */
+    const struct hd_core_config *core_config; /* of the next start_controller; NULL: the usual */
     struct controller *controller;
     struct hd_error fatal;
     struct hd_rpc *rpc;

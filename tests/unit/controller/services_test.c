@@ -43,6 +43,88 @@ static void a_request_id_is_one_job(void **state)
     finish(&b);
 }
 
+/* Where the queue is nearly full, the answer to a submission and each list say so. */
+static void a_queue_that_is_nearly_full_is_told(void **state)
+{
+    struct hd_core_config config = hd_core_config_default;
+    Heddle__V1__ListJobsRequest list = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
+    Heddle__V1__SubmitJobRequest request = HEDDLE__V1__SUBMIT_JOB_REQUEST__INIT;
+    Heddle__V1__SubmitJobResponse *submitted = NULL;
+    Heddle__V1__ListJobsResponse *jobs = NULL;
+    struct bench b;
+    char id[40];
+
+    (void)state;
+    config.jobs_live_max = 10;
+    start(&b, NULL);
+    stop_controller(&b);
+    b.core_config = &config;
+    assert_int_equal(start_controller(&b), HD_OK);
+    request.request_id = id;
+    request.spec = new_spec(&b, 2, "");
+    for (int i = 1; i <= 11; i++) {
+        enum hd_status st;
+
+        (void)snprintf(id, sizeof id, "nearly-full-%020d", i);
+        if (i == 1)
+            WAIT_FOR(&b, call(&b, "ListJobs", &heddle__v1__list_jobs_response__descriptor,
+                              &list.base, &jobs) == HD_OK);
+        else
+            assert_int_equal(call(&b, "ListJobs", &heddle__v1__list_jobs_response__descriptor,
+                                  &list.base, &jobs),
+                             HD_OK);
+        assert_int_equal(*jobs->warning != '\0', i - 1 >= 9); /* i - 1 jobs wait */
+        hd_rpc_message_free(&jobs->base);
+        st = call(&b, "SubmitJob", &heddle__v1__submit_job_response__descriptor, &request.base,
+                  &submitted);
+        assert_int_equal(st, i <= 10 ? HD_OK : HD_LIMIT);
+        if (st)
+            break;
+        assert_int_equal(*submitted->warning != '\0', i >= 9);
+        if (i == 9)
+            assert_string_equal(submitted->warning,
+                                "9 jobs are queued or running; at 10 new ones are refused: let "
+                                "some end, or cancel some");
+        hd_rpc_message_free(&submitted->base);
+    }
+    finish(&b);
+}
+
+/* The answer to a submission is what the core decided with it, and the store agrees. */
+static void the_answer_to_a_submission_is_the_job_as_it_is(void **state)
+{
+    Heddle__V1__SubmitJobRequest request = HEDDLE__V1__SUBMIT_JOB_REQUEST__INIT;
+    Heddle__V1__SubmitJobResponse *response = NULL;
+    struct daemon d = {.b = NULL};
+    Heddle__V1__GetJobResponse *got;
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    request.request_id = (char *)"0123456789abcdef";
+    request.spec = new_spec(&b, 2, "");
+    assert_int_equal(call(&b, "SubmitJob", &heddle__v1__submit_job_response__descriptor,
+                          &request.base, &response),
+                     HD_OK);
+    got = get_job(&b, response->job->job);
+    assert_int_equal(response->job->state, HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING);
+    assert_int_equal(response->job->state, got->job->state);
+    assert_int_equal(response->job->attempt, got->job->attempt);
+    assert_int_equal(response->job->sequence, got->job->sequence);
+    assert_int_equal(response->job->submitted_unix_ms, got->job->submitted_unix_ms);
+    assert_int_equal(response->job->started_unix_ms, got->job->started_unix_ms);
+    assert_int_equal(response->job->n_nodes, 1);
+    assert_string_equal(response->job->nodes[0], got->job->nodes[0]);
+    assert_string_equal(response->job->name, got->job->name);
+    assert_string_equal(response->job->owner, got->job->owner);
+    assert_string_equal(response->job->directory, got->job->directory);
+    hd_rpc_message_free(&got->base);
+    hd_rpc_message_free(&response->base);
+    free_daemon(&d);
+    finish(&b);
+}
+
 /* The same words as the job file's reader uses, as INVALID_ARGUMENT. */
 static void a_bad_job_is_refused_in_the_same_words(void **state)
 {
@@ -714,6 +796,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_id_is_one_job),
+        cmocka_unit_test(a_queue_that_is_nearly_full_is_told),
+        cmocka_unit_test(the_answer_to_a_submission_is_the_job_as_it_is),
         cmocka_unit_test(a_bad_job_is_refused_in_the_same_words),
         cmocka_unit_test(what_is_not_there_is_not_found),
         cmocka_unit_test(lists_are_paged),

@@ -14,8 +14,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/random.h"
 #include "controller/core/core.h"
-#include "controller/store/store.h"
+#include "controller/store/store_internal.h"
 #include "disk_vfs.h"
 #include "sim.h"
 #include "tests/temporary.h"
@@ -121,14 +122,15 @@ static void run_until_trouble(struct bench *bench, int count)
     }
 }
 
-static void add_job(struct hd_batch *batch, uint64_t job)
+static void add_job_of(struct hd_batch *batch, uint64_t job, const char *owner,
+                       enum hd_job_state state)
 {
     char request[32];
     const struct hd_job_record record = {.job = job,
                                          .request_id = request,
-                                         .owner = "ann",
+                                         .owner = owner,
                                          .name = "job",
-                                         .state = HD_JOB_STATE_QUEUED,
+                                         .state = state,
                                          .steps = 10,
                                          .spec = "spec",
                                          .spec_bytes = 4};
@@ -138,6 +140,11 @@ static void add_job(struct hd_batch *batch, uint64_t job)
     (void)snprintf(request, sizeof request, "request-%llu", (unsigned long long)job);
     hd_batch_add_job(batch, true, &record);
     hd_batch_add_event(batch, &event);
+}
+
+static void add_job(struct hd_batch *batch, uint64_t job)
+{
+    add_job_of(batch, job, "ann", HD_JOB_STATE_QUEUED);
 }
 
 static void commit_job(struct bench *bench, uint64_t job)
@@ -419,6 +426,35 @@ static void a_failing_disk_is_tried_again_in_order(void **state)
     finish(&bench);
 }
 
+/* Goal: many submissions share one commit. Method: 50 are queued before the loop goes round, slowly
+ * enough for an eager writer to commit each alone, and what is done on the disk is counted: it must
+ * be that of a few commits (their rows fill a few pages more than one row does), not of 50. */
+static void what_a_round_of_the_loop_queues_is_one_commit(void **state)
+{
+    struct bench bench;
+    int64_t before, alone, together;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    commit_job(&bench, 1);
+    run_until_reported(&bench, 1);
+    before = disk_operations();
+    commit_job(&bench, 2);
+    run_until_reported(&bench, 2);
+    alone = disk_operations() - before;
+    for (uint64_t job = 3; job <= 52; job++) {
+        commit_job(&bench, job);
+        (void)usleep(1000);
+    }
+    run_until_reported(&bench, 52);
+    together = disk_operations() - before - alone;
+    if (together > 5 * alone)
+        fail_msg("one job is %lld operations on the disk, 50 together are %lld", (long long)alone,
+                 (long long)together);
+    finish(&bench);
+}
+
 /* Nothing can be written, but what is durable can be read: people still see their jobs. */
 static void a_full_disk_does_not_stop_queries(void **state)
 {
@@ -515,6 +551,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     static const char back[] =
         "ALTER TABLE checkpoints DROP COLUMN proven;"
         "ALTER TABLE jobs DROP COLUMN resumed_attempt;"
+        "DROP INDEX jobs_owner;"
         "ALTER TABLE step_metrics DROP COLUMN metrics;"
         "ALTER TABLE step_metrics DROP COLUMN expert_load;"
         "ALTER TABLE step_metrics ADD COLUMN tokens INTEGER NOT NULL DEFAULT 96;"
@@ -702,6 +739,174 @@ static void lists_come_in_pages_newest_first(void **state)
     query->job = 99;
     assert_int_equal(needs(&bench, query).st, HD_NOT_FOUND);
     hd_query_free(query);
+    finish(&bench);
+}
+
+/* Lists by state and owner find what is in one and not the other, newest first, and say when there
+ * is more. Ann has the odd jobs, bob the even ones; every third one is running. */
+static void lists_are_filtered_by_state_and_owner(void **state)
+{
+    struct bench bench;
+    struct hd_batch *batch = hd_batch_new();
+    struct hd_query *query;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    for (uint64_t job = 1; job <= 30; job++)
+        add_job_of(batch, job, job % 2 ? "ann" : "bob",
+                   job % 3 ? HD_JOB_STATE_QUEUED : HD_JOB_STATE_RUNNING);
+    hd_store_commit(bench.store, batch, on_done, &bench);
+
+    query = hd_query_new(HD_QUERY_JOBS);
+    query->owner = "bob";
+    query->states = 1u << HD_JOB_STATE_RUNNING;
+    query->limit = 4;
+    assert_int_equal(needs(&bench, query).query->job_count, 4); /* 30, 24, 18, 12; 6 is left */
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(query->jobs[i].record.job, 30 - 6 * i);
+    assert_true(query->more);
+    hd_query_free(query);
+
+    query = hd_query_new(HD_QUERY_JOBS);
+    query->states = 1u << HD_JOB_STATE_RUNNING | 1u << HD_JOB_STATE_QUEUED;
+    query->before_job = 6;
+    query->limit = 5;
+    assert_int_equal(needs(&bench, query).query->job_count, 5); /* of both states: 5, 4, 3, 2, 1 */
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(query->jobs[i].record.job, 5 - i);
+    assert_false(query->more);
+    hd_query_free(query);
+
+    query = hd_query_new(HD_QUERY_JOBS);
+    query->owner = "ann"; /* of all states */
+    query->before_job = 10;
+    query->limit = 3;
+    assert_int_equal(needs(&bench, query).query->job_count, 3); /* 9, which runs, 7, 5 */
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(query->jobs[i].record.job, 9 - 2 * i);
+    hd_query_free(query);
+    finish(&bench);
+}
+
+/* The steps of SQLite's machine that a list of one job at most takes. */
+static int64_t steps_of_list(struct store_db *db, uint32_t states, const char *owner)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_JOBS);
+    int64_t steps = 0;
+
+    query->states = states;
+    query->owner = owner;
+    query->limit = 1;
+    for (int i = 0; i < STORE_STATEMENT_COUNT; i++)
+        (void)sqlite3_stmt_status(db->statements[i], SQLITE_STMTSTATUS_VM_STEP, 1);
+    assert_int_equal(store_read_query(db, query), HD_OK);
+    for (int i = 0; i < STORE_STATEMENT_COUNT; i++)
+        steps += sqlite3_stmt_status(db->statements[i], SQLITE_STMTSTATUS_VM_STEP, 0);
+    hd_query_free(query);
+    return steps;
+}
+
+/* Goal: a filter that finds little does not read all jobs there are. Method: SQLite counts the
+ * steps of its machine; among 50 jobs and among 2,000 they must be the same. */
+static void a_list_costs_the_same_however_many_jobs_there_are(void **state)
+{
+    static const struct {
+        uint32_t states;
+        const char *owner;
+    } lists[] = {{0, NULL},
+                 {1u << HD_JOB_STATE_FAILED, NULL},
+                 {1u << HD_JOB_STATE_FAILED | 1u << HD_JOB_STATE_CANCELLED, NULL},
+                 {0, "bob"},
+                 {1u << HD_JOB_STATE_QUEUED, "bob"},
+                 {1u << HD_JOB_STATE_RUNNING, "ann"},
+                 {0, "ann"}};
+    enum { LISTS = sizeof lists / sizeof lists[0] };
+    int64_t few[LISTS], many[LISTS];
+    struct bench bench;
+    struct store_db db;
+    uint64_t job = 0;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(store_db_open(&db, bench.dir, NULL), HD_OK);
+    for (int64_t *steps = few; steps; steps = steps == few ? many : NULL) {
+        struct hd_batch *batch = hd_batch_new();
+
+        while (job < (steps == few ? 50 : 2000))
+            add_job(batch, ++job);
+        assert_int_equal(store_db_run(&db, STORE_BEGIN, ""), HD_OK);
+        assert_int_equal(store_write_batch(&db, batch), HD_OK);
+        assert_int_equal(store_db_run(&db, STORE_COMMIT, ""), HD_OK);
+        hd_batch_free(batch);
+        for (size_t i = 0; i < LISTS; i++)
+            steps[i] = steps_of_list(&db, lists[i].states, lists[i].owner);
+    }
+    store_db_close(&db);
+    for (size_t i = 0; i < LISTS; i++)
+        if (many[i] != few[i])
+            fail_msg("list %zu takes %lld steps among 50 jobs, %lld among 2000", i,
+                     (long long)few[i], (long long)many[i]);
+    finish(&bench);
+}
+
+/* Pages that SQLite writes for a commit of 32 jobs whose request ids are random, as people's are.
+ */
+static int pages_of_commit(struct store_db *db, uint64_t *job)
+{
+    struct hd_batch *batch = hd_batch_new();
+    int pages = 0, high = 0;
+
+    for (int i = 0; i < 32; i++) {
+        char request[40];
+        const struct hd_job_record record = {.job = ++*job,
+                                             .request_id = request,
+                                             .owner = "ann",
+                                             .name = "job",
+                                             .state = HD_JOB_STATE_QUEUED,
+                                             .spec = "spec",
+                                             .spec_bytes = 4};
+        const struct hd_event_record event = {.job = *job, .sequence = 1, .rank = -1};
+
+        (void)snprintf(request, sizeof request, "%016llx%016llx",
+                       (unsigned long long)hd_random_u64(1, *job),
+                       (unsigned long long)hd_random_u64(2, *job));
+        hd_batch_add_job(batch, true, &record);
+        hd_batch_add_event(batch, &event);
+    }
+    assert_int_equal(sqlite3_db_status(db->sqlite, SQLITE_DBSTATUS_CACHE_WRITE, &pages, &high, 1),
+                     SQLITE_OK);
+    assert_int_equal(store_db_run(db, STORE_BEGIN, ""), HD_OK);
+    assert_int_equal(store_write_batch(db, batch), HD_OK);
+    assert_int_equal(store_db_run(db, STORE_COMMIT, ""), HD_OK);
+    assert_int_equal(sqlite3_db_status(db->sqlite, SQLITE_DBSTATUS_CACHE_WRITE, &pages, &high, 1),
+                     SQLITE_OK);
+    hd_batch_free(batch);
+    return pages;
+}
+
+/* Goal: a submission costs the disk the same however many there were. Method: the pages of 50
+ * commits are counted among few jobs and among 8,000; new rows go to the end of each tree, so that
+ * only the trees' heights may differ. */
+static void a_commit_writes_as_many_pages_however_many_jobs_there_are(void **state)
+{
+    struct bench bench;
+    struct store_db db;
+    uint64_t job = 0;
+    int few = 0, many = 0;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(store_db_open(&db, bench.dir, NULL), HD_OK);
+    for (int i = 0; i < 250; i++) {
+        const int pages = pages_of_commit(&db, &job);
+
+        few += i < 50 ? pages : 0;
+        many += i >= 200 ? pages : 0;
+    }
+    store_db_close(&db);
+    if (many > few + few / 4)
+        fail_msg("50 commits write %d pages among the first jobs, %d among 8000", few, many);
     finish(&bench);
 }
 
@@ -1024,6 +1229,7 @@ int main(void)
         cmocka_unit_test(a_disk_that_ignores_syncs_is_noticed_by_this_test),
         cmocka_unit_test(a_full_disk_is_told_and_waited_out),
         cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
+        cmocka_unit_test(what_a_round_of_the_loop_queues_is_one_commit),
         cmocka_unit_test(a_full_disk_does_not_stop_queries),
         cmocka_unit_test(closing_with_a_broken_disk_gives_up_and_says_so),
         cmocka_unit_test(a_directory_has_one_controller),
@@ -1034,6 +1240,9 @@ int main(void)
         cmocka_unit_test(the_cluster_keeps_its_identity),
         cmocka_unit_test(a_broken_rule_of_the_schema_is_fatal),
         cmocka_unit_test(lists_come_in_pages_newest_first),
+        cmocka_unit_test(lists_are_filtered_by_state_and_owner),
+        cmocka_unit_test(a_list_costs_the_same_however_many_jobs_there_are),
+        cmocka_unit_test(a_commit_writes_as_many_pages_however_many_jobs_there_are),
         cmocka_unit_test(a_loss_that_is_not_a_number_is_kept),
         cmocka_unit_test(the_loads_of_experts_come_back),
         cmocka_unit_test(history_is_merged_in_order_and_resumed),

@@ -410,6 +410,45 @@ static void what_is_not_built_is_another_status(void **state)
     }
 }
 
+/* Goal: the controller may treat jobs of one shape alike. Method: all pairs of many wishes; those
+ * of one shape that have a layout somewhere have one on exactly the same numbers of devices. */
+static void wishes_of_one_shape_fit_the_same_numbers(void **state)
+{
+    enum { WISHES = 3 * 3 * 3 * 3 * 3, NUMBERS = 24 };
+    static struct hd_plan_request wishes[WISHES];
+    static bool fits[WISHES][NUMBERS + 1];
+    int alike = 0;
+
+    (void)state;
+    for (int i = 0; i < WISHES; i++) {
+        struct hd_plan_request *w = &wishes[i];
+        struct hd_layout_sizes sizes;
+
+        *w = plain;
+        w->sizes.tp = (int64_t[]){0, 1, 2}[i % 3];
+        w->sizes.cp = (int64_t[]){0, 2, 3}[i / 3 % 3];
+        w->sizes.micro_batch = (int64_t[]){0, 1, 2}[i / 9 % 3];
+        w->global_batch = (int64_t[]){24, 24, 36}[i / 27 % 3];
+        w->heads = (int64_t[]){12, 8, 5}[i / 81 % 3]; /* tp 2 does not share 5 */
+        w->kv_heads = w->heads;
+        for (int32_t n = 1; n <= NUMBERS; n++) {
+            fits[i][n] = hd_plan_size(w, n, &sizes) == HD_PLAN_FITS;
+            fits[i][0] |= fits[i][n];
+        }
+    }
+    for (int i = 0; i < WISHES; i++) {
+        for (int k = 0; k < i; k++) {
+            const struct hd_plan_shape a = hd_plan_shape(&wishes[i]), b = hd_plan_shape(&wishes[k]);
+
+            if (!fits[i][0] || !fits[k][0] || memcmp(&a, &b, sizeof a) != 0)
+                continue;
+            assert_memory_equal(fits[i], fits[k], sizeof fits[i]);
+            alike++;
+        }
+    }
+    assert_true(alike > WISHES); /* tp auto and 1 are one shape, so are models that differ */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +462,7 @@ int main(void)
         cmocka_unit_test(experts_are_shared_by_blocks_of_ranks),
         cmocka_unit_test(a_refusal_of_ep_says_what_to_write_instead),
         cmocka_unit_test(what_is_not_built_is_another_status),
+        cmocka_unit_test(wishes_of_one_shape_fit_the_same_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,169 @@
+/* core_index: the jobs by number, and the few of them that a step walks over. Nothing here walks
+ * over all jobs, so that a step costs the same however many wait. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+enum { TABLE_SIZE_MIN = 64 };
+
+/* ---- all jobs, by number ----------------------------------------------------------------------*/
+
+/* Numbers are given one after another, so their low bits spread evenly. */
+static struct core_job **bucket_of(const struct core_table *table, uint64_t number)
+{
+    return &table->buckets[number & (table->size - 1)];
+}
+
+static bool grow(struct core_table *table)
+{
+    struct core_table bigger = {.size = table->size ? table->size * 2 : TABLE_SIZE_MIN,
+                                .count = table->count};
+
+    bigger.buckets = calloc(bigger.size, sizeof *bigger.buckets);
+    if (!bigger.buckets)
+        return false;
+    for (size_t i = 0; i < table->size; i++) {
+        while (table->buckets[i]) {
+            struct core_job *job = table->buckets[i];
+            struct core_job **bucket = bucket_of(&bigger, job->rec.job);
+
+            table->buckets[i] = job->next_in_table;
+            job->next_in_table = *bucket;
+            *bucket = job;
+        }
+    }
+    free(table->buckets);
+    *table = bigger;
+    return true;
+}
+
+bool core_table_add(struct core_table *table, struct core_job *job)
+{
+    struct core_job **bucket;
+
+    if (table->count == table->size && !grow(table))
+        return false;
+    bucket = bucket_of(table, job->rec.job);
+    job->next_in_table = *bucket;
+    *bucket = job;
+    table->count++;
+    return true;
+}
+
+struct core_job *core_table_find(const struct core_table *table, uint64_t number)
+{
+    struct core_job *job = table->size ? *bucket_of(table, number) : NULL;
+
+    while (job && job->rec.job != number)
+        job = job->next_in_table;
+    return job;
+}
+
+void core_table_remove(struct core_table *table, struct core_job *job)
+{
+    struct core_job **at = bucket_of(table, job->rec.job);
+
+    while (*at != job)
+        at = &(*at)->next_in_table;
+    *at = job->next_in_table;
+    table->count--;
+}
+
+struct core_job *core_table_next(const struct core_table *table, const struct core_job *job)
+{
+    struct core_job *next = job ? job->next_in_table : NULL;
+    size_t bucket = job ? (size_t)(job->rec.job & (table->size - 1)) + 1 : 0;
+
+    while (!next && bucket < table->size)
+        next = table->buckets[bucket++];
+    return next;
+}
+
+/* ---- a few jobs, in the order of their numbers ------------------------------------------------*/
+
+/* Where the job is, or belongs. */
+static size_t place_of(const struct core_jobs *jobs, uint64_t number)
+{
+    size_t low = 0, high = jobs->count;
+
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+
+        if (jobs->items[mid]->rec.job < number)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+bool core_jobs_have(const struct core_jobs *jobs, const struct core_job *job)
+{
+    const size_t at = place_of(jobs, job->rec.job);
+
+    return at < jobs->count && jobs->items[at] == job;
+}
+
+void core_jobs_add(struct hd_core *core, struct core_jobs *jobs, struct core_job *job)
+{
+    const size_t at = place_of(jobs, job->rec.job);
+
+    if (core_jobs_have(jobs, job) ||
+        !core_reserve(core, &jobs->items, jobs->count, &jobs->size, sizeof job))
+        return;
+    memmove(&jobs->items[at + 1], &jobs->items[at], (jobs->count - at) * sizeof job);
+    jobs->items[at] = job;
+    jobs->count++;
+}
+
+void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job)
+{
+    const size_t at = place_of(jobs, job->rec.job);
+
+    if (!core_jobs_have(jobs, job))
+        return;
+    jobs->count--;
+    memmove(&jobs->items[at], &jobs->items[at + 1], (jobs->count - at) * sizeof job);
+}
+
+/* ---- the smallest of some keys ----------------------------------------------------------------*/
+
+static void swap(struct core_heap_item *a, struct core_heap_item *b)
+{
+    const struct core_heap_item kept = *a;
+
+    *a = *b;
+    *b = kept;
+}
+
+void core_heap_put(struct hd_core *core, struct core_heap *heap, uint64_t key, uint64_t value)
+{
+    size_t at = heap->count;
+
+    if (!core_reserve(core, &heap->items, heap->count, &heap->size, sizeof *heap->items))
+        return;
+    heap->items[heap->count++] = (struct core_heap_item){.key = key, .value = value};
+    for (; at > 0 && heap->items[at].key < heap->items[(at - 1) / 2].key; at = (at - 1) / 2)
+        swap(&heap->items[at], &heap->items[(at - 1) / 2]);
+}
+
+void core_heap_take(struct core_heap *heap)
+{
+    size_t at = 0;
+
+    heap->items[0] = heap->items[--heap->count];
+    for (;;) {
+        const size_t left = 2 * at + 1, right = left + 1;
+        size_t least = at;
+
+        if (left < heap->count && heap->items[left].key < heap->items[least].key)
+            least = left;
+        if (right < heap->count && heap->items[right].key < heap->items[least].key)
+            least = right;
+        if (least == at)
+            return;
+        swap(&heap->items[at], &heap->items[least]);
+        at = least;
+    }
+}
