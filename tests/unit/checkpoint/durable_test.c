@@ -112,7 +112,7 @@ static void a_crash_at_any_instant_leaves_whole_checkpoints_only(void **state)
         assert_int_equal(hd_ckpt_clean_partial(checkpoints), HD_OK);
         assert_int_equal(hd_file_exists(next), st == HD_OK);
         assert_small_checkpoint(f->dir);
-        assert_int_equal(hd_ckpt_remove(next), HD_OK);
+        assert_int_equal(hd_file_remove_tree(next), HD_OK);
     }
     /* Only the last flush, of the folder after the manifest's rename, comes after the commit. */
     assert_int_equal(complete, 1);
@@ -129,7 +129,7 @@ static void a_save_over_leftovers_succeeds(void **state)
         assert_int_equal(save_with_cut(f->dir, call), DISK_CUT_STATUS);
         assert_int_equal(save_with_cut(f->dir, 0), 0);
         assert_small_checkpoint(f->dir);
-        assert_int_equal(hd_ckpt_remove(f->dir), HD_OK);
+        assert_int_equal(hd_file_remove_tree(f->dir), HD_OK);
         assert_false(hd_file_exists(f->dir));
     }
 }
