@@ -182,6 +182,72 @@ static void a_launch_that_fails_is_tried_again(void **state)
     sim_free(sim);
 }
 
+/* Attempt after attempt cannot be launched. The second one follows at once, then the controller
+ * waits 1 s, and twice as long each time up to a minute. */
+static void retries_without_progress_are_spaced_out(void **state)
+{
+    static const int delays_s[] = {0, 1, 2, 4, 8, 16, 32, 60, 60}; /* behind attempts 1, 2, 3 .. */
+    enum { DELAYS = sizeof delays_s / sizeof delays_s[0] };
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(4, 12); /* on both nodes */
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = DELAYS + 1;
+    sim->nodes[0].faults.no_start = DELAYS;
+    job = sim_submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 300);
+    sim_assert_undisturbed(sim, job, 12);
+    assert_int_equal(sim_job(sim, job)->attempt_count, DELAYS + 1);
+    for (int k = 1; k <= DELAYS; k++)
+        assert_int_equal(sim_attempt(sim, job, k + 1)->created_ms -
+                             sim_attempt(sim, job, k)->ended_ms,
+                         1000 * delays_s[k - 1]);
+    sim_free(sim);
+}
+
+/* The wait is told with what is left of it, a part of a second as a whole one. */
+static void a_retry_that_waits_says_for_how_long(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_ask ask = sim_ask(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.no_start = 5;
+    ask.restart_max = 9;
+    job = sim_submitted(sim, &ask);
+    while (sim_job(sim, job)->attempt_count < 4 ||
+           sim_attempt(sim, job, 4)->state != HD_ATTEMPT_STATE_ENDED)
+        sim_second(sim);
+    sim_assert_reason(sim, job, "attempt 4 ended (launch_failed on n1); tries again in 4 s");
+    sim->now.mono_ms += 1500;
+    sim_assert_reason(sim, job, "attempt 4 ended (launch_failed on n1); tries again in 3 s");
+    sim_free(sim);
+}
+
+/* What a checkpoint has shown to work is tried again at once: only the attempts behind the last
+ * progress count. */
+static void progress_ends_the_waiting(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_ask ask = sim_ask(2, 30);
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 9;
+    sim->nodes[0].faults.no_start = 3;
+    job = sim_submitted(sim, &ask);
+    while (sim_job(sim, job)->attempt_count < 4)
+        sim_second(sim);
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    sim_run_until_ended(sim, job, 100);
+    sim_assert_undisturbed(sim, job, 30);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 5);
+    assert_int_equal(sim_attempt(sim, job, 5)->created_ms, sim_attempt(sim, job, 4)->ended_ms);
+    sim_free(sim);
+}
+
 static void ranks_that_never_meet_are_a_failed_launch(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -281,6 +347,9 @@ int main(void)
         cmocka_unit_test(restart_max_0_means_one_attempt),
         cmocka_unit_test(bad_input_is_never_tried_again),
         cmocka_unit_test(a_launch_that_fails_is_tried_again),
+        cmocka_unit_test(retries_without_progress_are_spaced_out),
+        cmocka_unit_test(a_retry_that_waits_says_for_how_long),
+        cmocka_unit_test(progress_ends_the_waiting),
         cmocka_unit_test(ranks_that_never_meet_are_a_failed_launch),
         cmocka_unit_test(old_checkpoints_go_and_the_newest_stay),
         cmocka_unit_test(the_base_in_use_is_not_deleted),

@@ -390,6 +390,28 @@ static void a_cancel_stops_all_shares_after_one_checkpoint(void **state)
     sim_free(sim);
 }
 
+/* Rank 0 on n1 still writes the last checkpoint, the ranks on n2 have ended, and the controller
+ * starts again: a stop that goes on is not a failure, so nothing is killed. */
+static void a_stop_is_graceful_after_a_start_of_the_controller(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask four = sim_ask(4, 300);
+    uint64_t job = sim_submitted(sim, &four);
+
+    (void)state;
+    sim->nodes[0].faults.save_s = 10;
+    sim_run(sim, 8);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim_run(sim, 3);
+    assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_STOPPING);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_USER); /* of n2's share */
+    sim_controller_crash(sim);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_int_equal(sim_count_on_disk(sim, job), 2); /* step 5, and where it stopped */
+    sim_free(sim);
+}
+
 /* ---- everything at once -----------------------------------------------------------------------*/
 
 static void random_worlds_of_many_nodes_keep_every_rule(void **state)
@@ -419,6 +441,7 @@ int main(void)
         cmocka_unit_test(an_echo_heard_before_a_crash_is_not_taken_for_the_cause),
         cmocka_unit_test(a_lost_node_leaves_the_job_what_is_left),
         cmocka_unit_test(a_cancel_stops_all_shares_after_one_checkpoint),
+        cmocka_unit_test(a_stop_is_graceful_after_a_start_of_the_controller),
         cmocka_unit_test(random_worlds_of_many_nodes_keep_every_rule),
     };
 

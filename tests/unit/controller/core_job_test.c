@@ -243,28 +243,6 @@ static void a_range_of_devices_takes_what_is_there(void **state)
     sim_free(sim);
 }
 
-static void retries_without_progress_are_spaced_out(void **state)
-{
-    struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 10);
-    struct hd_text text = {0};
-    uint64_t job;
-
-    (void)state;
-    ask.restart_max = 100;
-    sim->nodes[0].faults.no_start = 100;
-    sim->nodes[1].faults.no_start = 100;
-    job = sim_submitted(sim, &ask);
-    sim_run(sim, 130);
-    /* waits 0, 1, 2, 4, 8, 16, 32, 60 s: within 130 s at most 2 + 7 attempts, at least 7 */
-    assert_in_range(sim_job(sim, job)->attempt_count, 7, 9);
-    hd_core_explain(sim->core, job, sim->now, &text);
-    assert_non_null(strstr(text.data, "attempt"));
-    assert_non_null(strstr(text.data, "ended (launch_failed on n1); tries again in "));
-    hd_text_free(&text);
-    sim_free(sim);
-}
-
 static void a_draining_node_finishes_and_takes_nothing_new(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -455,7 +433,6 @@ int main(void)
         cmocka_unit_test(a_large_job_is_not_starved_by_small_ones),
         cmocka_unit_test(an_impossible_job_holds_nobody_up),
         cmocka_unit_test(a_range_of_devices_takes_what_is_there),
-        cmocka_unit_test(retries_without_progress_are_spaced_out),
         cmocka_unit_test(a_draining_node_finishes_and_takes_nothing_new),
         cmocka_unit_test(reports_of_a_rank_that_does_not_exist_are_refused),
         cmocka_unit_test(a_resent_report_is_taken_in_once),

@@ -122,6 +122,54 @@ static void a_short_silence_changes_nothing(void **state)
     sim_free(sim);
 }
 
+/* A job on n1 and n2 whose rank on n2 dies at step 8, which n2 cannot tell: the ranks of n1 say
+ * that a peer has left, so n2 is suspected. n2 has been silent for 3 s. */
+static struct sim *with_a_suspect(uint64_t *ret_job)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask four = sim_ask(4, 400);
+
+    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    *ret_job = sim_submitted(sim, &four);
+    sim_run(sim, 8);
+    sim->nodes[1].cut = true;
+    sim_run(sim, 3);
+    assert_int_equal(sim_attempt(sim, *ret_job, 1)->end.cause, HD_END_CAUSE_RANK_EXIT);
+    return sim;
+}
+
+/* Lost after 60 s of silence instead of 180 s. */
+static void a_suspected_node_is_lost_sooner(void **state)
+{
+    uint64_t job;
+    struct sim *sim = with_a_suspect(&job);
+
+    (void)state;
+    sim_run(sim, 56); /* 59 s */
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    sim_free(sim);
+}
+
+/* The suspicion is over as soon as the node is heard: its next silence may last 180 s again. */
+static void a_suspected_node_that_was_heard_is_no_suspect(void **state)
+{
+    uint64_t job;
+    struct sim *sim = with_a_suspect(&job);
+
+    (void)state;
+    sim->nodes[1].cut = false;
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    sim->nodes[1].cut = true;
+    sim_run(sim, 179);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    sim_free(sim);
+}
+
 static void a_restarted_machine_ends_its_attempts_at_once(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -357,6 +405,8 @@ int main(void)
         cmocka_unit_test(what_an_older_attempt_writes_is_never_looked_at),
         cmocka_unit_test(a_returning_node_is_emptied_before_it_works),
         cmocka_unit_test(a_short_silence_changes_nothing),
+        cmocka_unit_test(a_suspected_node_is_lost_sooner),
+        cmocka_unit_test(a_suspected_node_that_was_heard_is_no_suspect),
         cmocka_unit_test(a_restarted_machine_ends_its_attempts_at_once),
         cmocka_unit_test(a_restarted_daemon_keeps_its_ranks),
         cmocka_unit_test(a_private_checkpoint_ties_the_job_to_its_node),

@@ -442,6 +442,8 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
     if (a->wanted == HD_WANTED_STOPPED) {
         end_attempt(node, a, HD_END_CAUSE_USER, -1, "killed as told");
     } else if (peers_stop(sim, a)) {
+        if (a->rank == 0 && a->saving_s++ < node->faults.save_s)
+            return;
         if (a->rank == 0 && a->state == HD_ATTEMPT_STATE_RUNNING && a->step > 0)
             checkpoint(sim, a);
         end_attempt(node, a, HD_END_CAUSE_USER, -1, "stopped as told");
