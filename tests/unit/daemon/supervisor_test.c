@@ -198,6 +198,55 @@ static void a_status_other_than_zero_is_a_failure(void **state)
     bench_done(&bench);
 }
 
+/* The record of a rank's exit, and the same as the controller will get it. */
+static void assert_exit(const struct bench *bench, int rank, const struct hd_link_exit *expected)
+{
+    struct hd_link_report recorded, spooled;
+
+    bench_exit(bench, rank, &recorded);
+    bench_spooled_exit(bench, rank, &spooled);
+    assert_int_equal(recorded.job, 7);
+    assert_int_equal(recorded.attempt, 1);
+    assert_in_range(recorded.wall_ms, bench->began_ms, hd_clock_wall_ms());
+    assert_int_equal(spooled.wall_ms, recorded.wall_ms);
+    for (int i = 0; i < 2; i++) {
+        const struct hd_link_exit *exit = i ? &spooled.exit : &recorded.exit;
+
+        assert_int_equal(exit->code, expected->code);
+        assert_int_equal(exit->signal, expected->signal);
+        assert_string_equal(exit->operation, expected->operation);
+        assert_string_equal(exit->message, expected->message);
+    }
+}
+
+/* A code without a signal, a signal without a code, and the words of a rank that left some. */
+static void an_exit_is_recorded_as_it_was(void **state)
+{
+    static const struct {
+        const char *mode;
+        struct hd_link_exit exit;
+    } cases[] = {
+        {"exit3", {.code = 3}},
+        {"badinput", {.code = HD_LINK_EXIT_BAD_INPUT}},
+        {"killself", {.signal = SIGKILL}},
+        {"fail",
+         {.code = HD_LINK_EXIT_FAILED, .operation = "all_reduce", .message = "the disk is full"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_link_report end;
+        struct bench bench;
+
+        run_failure(cases[i].mode, &bench, &end);
+        assert_exit(&bench, 1, &cases[i].exit);
+        assert_exit(&bench, 0, &(struct hd_link_exit){.signal = SIGTERM});
+        assert_int_equal(end.end.code, cases[i].exit.code);
+        assert_int_equal(end.end.signal, cases[i].exit.signal);
+        bench_done(&bench);
+    }
+}
+
 static void bad_input_is_told_apart(void **state)
 {
     struct hd_link_report end;
@@ -613,6 +662,7 @@ int main(void)
         cmocka_unit_test(a_lone_rank_loads_kernels_when_they_are_needed),
         cmocka_unit_test(a_rank_that_dies_ends_its_peers_and_is_named),
         cmocka_unit_test(a_status_other_than_zero_is_a_failure),
+        cmocka_unit_test(an_exit_is_recorded_as_it_was),
         cmocka_unit_test(bad_input_is_told_apart),
         cmocka_unit_test(an_echo_of_a_failure_elsewhere_blames_nobody_here),
         cmocka_unit_test(a_rank_that_failed_by_itself_is_no_echo),
