@@ -35,6 +35,7 @@ struct sim_faults {
     int no_start;       /* so many attempts cannot be launched */
     bool never_meet;    /* ranks start, but do not meet */
     bool ignore_stop;   /* graceful stops are not answered */
+    bool unaware;       /* ranks here do not notice that those of other nodes have left */
     int save_s;         /* rank 0 here writes the checkpoint of a stop for so many seconds */
 };
 

@@ -741,6 +741,105 @@ static void every_word_is_read_as_its_number(void **state)
     assert_true(kinds[HD_DEVICE_KIND_CPU] && kinds[HD_DEVICE_KIND_CUDA]);
 }
 
+/* What a list of jobs shows beside each job's own row: of i = 2 the checkpoint of step 62, not
+ * those of 72 and 82, which are being deleted or gone. */
+static void a_job_is_shown_with_the_newest_of_its_history(void **state)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_JOBS);
+    struct hd_step_record newer = step_of(2);
+    struct hd_batch *batch = new_batch();
+    struct base base;
+
+    (void)state;
+    write_all_rows(&base, false);
+    newer.sequence = 7;
+    newer.step++;
+    hd_batch_add_step(batch, &newer);
+    commit(&base, batch);
+    assert_int_equal(store_read_query(&base.db, query), HD_OK);
+    assert_int_equal(query->job_count, ROWS);
+    for (size_t n = 0; n < query->job_count; n++) {
+        const struct hd_job_row *row = &query->jobs[n];
+        const int i = ROWS - (int)n; /* the newest first */
+
+        assert_int_equal(row->record.job, i);
+        assert_int_equal(row->checkpoint_step, BIG + 60 + i);
+        assert_true(row->has_step);
+        assert_int_equal(row->step.step, step_of(i).step + (i == 2));
+        assert_int_equal(row->sequence, i == 2 ? 7 : 6);
+    }
+    hd_query_free(query);
+    close_base(&base);
+}
+
+static void only_checkpoints_that_are_present_are_listed(void **state)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_CHECKPOINTS);
+    struct base base;
+
+    (void)state;
+    write_all_rows(&base, false);
+    query->job = 3;
+    assert_int_equal(store_read_query(&base.db, query), HD_OK);
+    assert_int_equal(query->entry_count, 1);
+    assert_int_equal(query->entries[0].checkpoint.step, BIG + 63);
+    hd_query_free(query);
+    close_base(&base);
+}
+
+/* A history has 6 entries here: whoever gets fewer is told that there are more. */
+static void a_page_says_whether_there_is_more(void **state)
+{
+    struct base base;
+
+    (void)state;
+    write_all_rows(&base, false);
+    for (int32_t limit = 1; limit <= 7; limit++) {
+        struct hd_query *query = hd_query_new(HD_QUERY_HISTORY);
+
+        query->job = 3;
+        query->limit = limit;
+        assert_int_equal(store_read_query(&base.db, query), HD_OK);
+        assert_int_equal(query->entry_count, limit < 6 ? limit : 6);
+        assert_int_equal(query->more, limit < 6);
+        hd_query_free(query);
+    }
+    close_base(&base);
+}
+
+/* What belongs to nothing is refused: the core has lost its way, and must not go on. */
+static void rows_without_their_owner_are_refused(void **state)
+{
+    const struct hd_attempt_record attempt = attempt_of(1, 0);
+    const struct hd_checkpoint_record checkpoint = checkpoint_of(1, 0, 0);
+    const struct hd_position_record position = position_of(1, 0);
+    const struct hd_step_record step = step_of(1);
+
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct hd_batch *batch = new_batch();
+        struct base base;
+        enum hd_status st;
+
+        open_base(&base);
+        if (kind == 0)
+            hd_batch_add_attempt(batch, &attempt);
+        else if (kind == 1)
+            hd_batch_add_checkpoint(batch, &checkpoint);
+        else if (kind == 2)
+            hd_batch_add_position(batch, &position);
+        else
+            hd_batch_add_step(batch, &step);
+        assert_int_equal(store_db_run(&base.db, STORE_BEGIN, ""), HD_OK);
+        st = store_write_batch(&base.db, batch);
+        if (!st)
+            st = store_db_run(&base.db, STORE_COMMIT, "");
+        assert_int_equal(st, HD_INTERNAL);
+        hd_batch_free(batch);
+        close_base(&base);
+    }
+}
+
 /* NULL, which is what SQL makes of NaN, and an empty text are not 0 and not a word. */
 static void no_number_and_no_text_come_back_as_such(void **state)
 {
@@ -786,6 +885,10 @@ int main(void)
         cmocka_unit_test_teardown(a_changed_row_holds_each_value, forget_words),
         cmocka_unit_test_teardown(what_is_read_is_what_was_written, forget_words),
         cmocka_unit_test_teardown(every_word_is_read_as_its_number, forget_words),
+        cmocka_unit_test_teardown(a_job_is_shown_with_the_newest_of_its_history, forget_words),
+        cmocka_unit_test_teardown(only_checkpoints_that_are_present_are_listed, forget_words),
+        cmocka_unit_test_teardown(a_page_says_whether_there_is_more, forget_words),
+        cmocka_unit_test_teardown(rows_without_their_owner_are_refused, forget_words),
         cmocka_unit_test_teardown(no_number_and_no_text_come_back_as_such, forget_words),
     };
 
