@@ -294,6 +294,45 @@ static void a_stop_lets_ranks_write_a_checkpoint(void **state)
     bench_done(&bench);
 }
 
+/* The request comes before the rank can be told of it, which is then the first that it hears. */
+static void a_rank_that_is_late_hears_of_the_stop(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+    int fd;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "late");
+    bench_start(&bench, 1, NULL);
+    fd = bench_connect(&bench, SLOW_MS);
+    bench_send(fd, HD_LINK_MSG_STOP, 5000);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_USER);
+    assert_string_equal(end.end.message, "stopped after a checkpoint, as requested");
+    assert_int_equal(bench_spooled(&bench, HD_LINK_CHECKPOINT, 0), 1);
+    (void)close(fd);
+    bench_done(&bench);
+}
+
+/* SIGTERM waits until a stopped process goes on, so it is made to: it can end in order. */
+static void a_stopped_rank_is_ended_in_order(void **state)
+{
+    struct hd_link_report exit;
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "exit3");
+    bench_mode(1, "frozen");
+    bench_start(&bench, 2, NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_exit(&bench, 1, &exit);
+    assert_int_equal(exit.exit.signal, SIGTERM);
+    bench_done(&bench);
+}
+
 static void a_stop_that_is_not_followed_becomes_a_kill(void **state)
 {
     struct hd_link_report end;
@@ -670,6 +709,8 @@ int main(void)
         cmocka_unit_test(ranks_that_sleep_may_wait_for_those_of_another_node),
         cmocka_unit_test(the_last_words_of_a_rank_reach_the_end),
         cmocka_unit_test(a_stop_lets_ranks_write_a_checkpoint),
+        cmocka_unit_test(a_rank_that_is_late_hears_of_the_stop),
+        cmocka_unit_test(a_stopped_rank_is_ended_in_order),
         cmocka_unit_test(a_stop_that_is_not_followed_becomes_a_kill),
         cmocka_unit_test(a_kill_takes_what_ranks_started_along),
         cmocka_unit_test(a_runaway_is_killed_after_a_good_end_too),
