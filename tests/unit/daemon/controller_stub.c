@@ -123,7 +123,7 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%s", hello->boot_id);
     welcome.protocol = PROTOCOL;
     welcome.build = (char *)"stub";
-    welcome.cluster_id = (char *)"cluster-of-the-test";
+    welcome.cluster_id = (char *)(uintptr_t)stub->cluster;
     welcome.jobs_dir = stub->jobs_dir;
     welcome.jobs_dir_probe = (char *)".probe";
     welcome.jobs_dir_probe_text = (char *)"the same place";
@@ -479,6 +479,7 @@ void stub_open(struct stub *stub, int nodes)
     char root[TEMPORARY_BYTES], path[160];
 
     memset(stub, 0, sizeof *stub);
+    stub->cluster = "cluster-of-the-test";
     temporary_dir(root, "heddle-stub");
     memcpy(stub->root, root, sizeof root);
     (void)snprintf(stub->address, sizeof stub->address, "unix:%s/c/s", root);

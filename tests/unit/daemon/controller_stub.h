@@ -53,6 +53,7 @@ struct stub {
     int node_count;
     bool cuda; /* what is wanted is for GPUs: of a node's ranks the last one gets the first */
     bool hold_acks, refuse;
+    const char *cluster; /* its name, as a welcome says it */
     uint64_t generation;
     /* reports, over all nodes */
     bool seen[STUB_RANKS_MAX][STUB_SEQ_MAX]; /* by rank and seq */

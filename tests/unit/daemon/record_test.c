@@ -1,4 +1,5 @@
-/* What a node remembers on disk: its identity, the attempts it has, and how they ended. */
+/* What a node remembers on disk: its identity, the attempts it has, and how they ended; and how
+ * long it waits for its controller. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "daemon/agent/agent.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
 #include "daemon/attempt/attempt.h"
@@ -337,6 +339,31 @@ static void a_node_stays_the_same_over_its_starts(void **state)
     agent_identity_close(&second);
 }
 
+/* ---- the controller ---- */
+
+/* 100, 200, 400 .. 3200, 5000 ms, of which the half is certain and the rest is chance. */
+static void attempts_to_connect_are_spaced_out(void **state)
+{
+    static const int waits_ms[] = {100, 200, 400, 800, 1600, 3200, 5000, 5000};
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(agent_retry_ms(i, 0), waits_ms[i] / 2);
+        assert_int_equal(agent_retry_ms(i, (uint64_t)waits_ms[i] / 2 - 1), waits_ms[i] - 1);
+        assert_in_range(agent_retry_ms(i, UINT64_MAX), waits_ms[i] / 2, waits_ms[i] - 1);
+    }
+    assert_int_equal(agent_retry_ms(1000000, 0), 2500);
+}
+
+static void a_silent_controller_is_given_up_in_time(void **state)
+{
+    (void)state;
+    assert_false(agent_is_deaf(15000, 100)); /* five heartbeats are less than that */
+    assert_true(agent_is_deaf(15001, 100));
+    assert_false(agent_is_deaf(50000, 10000));
+    assert_true(agent_is_deaf(50001, 10000));
+}
+
 int main(void)
 {
 #define with_state(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -350,6 +377,8 @@ int main(void)
         with_state(a_restarted_machine_lost_its_attempts),
         with_state(a_process_is_known_by_more_than_its_number),
         with_state(a_node_stays_the_same_over_its_starts),
+        cmocka_unit_test(attempts_to_connect_are_spaced_out),
+        cmocka_unit_test(a_silent_controller_is_given_up_in_time),
     };
 
     return cmocka_run_group_tests_name("record", tests, NULL, NULL);
