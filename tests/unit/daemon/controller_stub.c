@@ -107,6 +107,7 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
     }
     node->hellos++;
     node->stream = call;
+    node->first_of_stream = true;
     node->devices = (int)hello->n_devices;
     node->threads = hello->n_devices ? hello->devices[0]->threads : 0;
     node->gpus = 0;
@@ -136,6 +137,9 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
 static void take_observed(struct stub_node *node, const Heddle__V1__ObservedState *state)
 {
     node->observed_count++;
+    if (node->first_of_stream)
+        node->first_generation = state->generation;
+    node->first_of_stream = false;
     node->generation = state->generation;
     node->attempts = state->n_attempts;
     node->deleted = state->n_deleted;
