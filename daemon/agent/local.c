@@ -193,7 +193,7 @@ void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *
     end.end.first_rank = -1;
     end.end.bad_input = bad_input;
     (void)snprintf(end.end.message, sizeof end.end.message, "%s", message);
-    if (hd_attempt_write_end(local->run_dir, &end)) /* after a restart the same end is derived */
+    if (hd_file_make_dirs(local->run_dir, 0755) || hd_attempt_write_end(local->run_dir, &end))
         hd_log(HD_LOG_WARN, "%s", hd_err_message());
     became_ended(local, &end);
 }

@@ -193,8 +193,4 @@ enum hd_status hd_ckpt_find_newest(const char *job_dir, struct hd_ckpt_place *re
  * directories without manifest. Only for who knows that no rank is writing there. */
 enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir);
 
-/* Removes one checkpoint, its manifest first and durably: a crash on the way leaves no checkpoint
- * rather than a damaged one. Absent is HD_OK. Which one may go is the controller's word. */
-enum hd_status hd_ckpt_remove(const char *dir);
-
 #endif

@@ -247,6 +247,15 @@ bool sim_disk_read(const struct sim *sim, const char *path, uint64_t *ret_value)
     return false;
 }
 
+void sim_disk_hash(const struct sim *sim, const char *path, char ret_hash[24])
+{
+    ret_hash[0] = '\0';
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (strcmp(sim->disk->dirs[i].path, path) == 0)
+            (void)snprintf(ret_hash, 24, "%016llx", (unsigned long long)sim->disk->dirs[i].value);
+    }
+}
+
 void sim_disk_delete(struct sim *sim, const char *path)
 {
     for (size_t i = 0; i < sim->disk->count; i++) {
