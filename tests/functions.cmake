@@ -50,7 +50,7 @@ function(heddle_test name)
         if(NOT name MATCHES "^cuda_" AND NOT arg_GROUP STREQUAL "gpu") # those may depend on the plug-in
             set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${name})
         endif()
-        heddle_list_test(${name} program "" ${name} ${ARGN})
+        heddle_list_test(${name} program "" $<TARGET_FILE:${name}> ${ARGN})
     endif()
 endfunction()
 
@@ -158,9 +158,11 @@ function(heddle_list_test name kind script command)
     if(kind STREQUAL scenario)
         list(APPEND command ${arg_ARGS})
     endif()
-    add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/own_folder ${command}
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT}
-        ENVIRONMENT "HEDDLE_BUILD_DIR=${CMAKE_BINARY_DIR};HEDDLE_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+        ENVIRONMENT
+        "HEDDLE_BUILD_DIR=${CMAKE_BINARY_DIR};HEDDLE_SOURCE_DIR=${PROJECT_SOURCE_DIR};HEDDLE_BIN=${CMAKE_BINARY_DIR}/bin")
     if(neighbours MATCHES "^(alone|last)$")
         set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
     endif()

@@ -117,6 +117,14 @@ struct agent {
 
 /* ---- turn.c ---- */
 
+/* How long to wait before trying to connect once more: doubles with each attempt in a row from 100
+ * ms to 5 s; `noise`, a random number, says how much of the second half of it, so that nodes do not
+ * come in step. */
+int64_t agent_retry_ms(int attempts_in_a_row, uint64_t noise);
+/* Whether a controller that has been silent for so long is to be given up: five heartbeats, and not
+ * less than 15 s. */
+bool agent_is_deaf(int64_t silent_ms, int64_t heartbeat_ms);
+
 void agent_soon(struct agent *agent);               /* in this turn: sends what has changed */
 void agent_end(struct agent *agent, int exit_code); /* leaves the loop */
 

@@ -46,6 +46,19 @@ static enum hd_status check_path(const char *path)
     return HD_OK;
 }
 
+/* The new name is durable before the first file goes: else a power cut could leave the old name,
+ * and below it a part of the files. */
+static enum hd_status move_aside(const char *path, const char *aside)
+{
+    char parent[PATH_MAX];
+
+    if (rename(path, aside) < 0)
+        return errno == ENOENT ? HD_OK
+                               : hd_err(HD_IO, "cannot move %s aside: %s", path, strerror(errno));
+    (void)snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') + 1 - path), path);
+    return hd_file_sync_dir(parent);
+}
+
 enum hd_status deletion_remove(const char *path, const char *hash)
 {
     char aside[PATH_MAX];
@@ -57,8 +70,8 @@ enum hd_status deletion_remove(const char *path, const char *hash)
         return st;
     (void)snprintf(aside, sizeof aside, "%s.removed", path);
     st = hd_file_remove_tree(aside); /* left by an earlier try */
-    if (!st && rename(path, aside) < 0 && errno != ENOENT)
-        st = hd_err(HD_IO, "cannot move %s aside: %s", path, strerror(errno));
+    if (!st)
+        st = move_aside(path, aside);
     return st ? st : hd_file_remove_tree(aside);
 }
 

@@ -200,6 +200,27 @@ static void became_ended(struct agent_attempt *l, const struct hd_link_report *e
     l->all->on_change(l->all->user, l);
 }
 
+/* JOBS_DIR/JOB/attempt-K/nodes/NODE. The jobs directory may be reached by links, as its operator
+ * likes. Below it heddled alone makes folders: a link there is not its own, and is not followed. */
+static enum hd_status make_run_dir(struct agent_attempt *l)
+{
+    char base[PATH_MAX];
+    size_t n = strlen(l->attempt_dir);
+    enum hd_status st;
+
+    for (int parts = 0; parts < 2; parts++)
+        while (n > 1 && l->attempt_dir[--n] != '/')
+            ;
+    if (n >= sizeof base || l->attempt_dir[n] != '/')
+        return hd_err(HD_INVALID, "the directory %s cannot be an attempt's", l->attempt_dir);
+    (void)snprintf(base, sizeof base, "%.*s", (int)n, l->attempt_dir);
+    st = hd_file_make_dirs(base, 0755);
+    if (!st)
+        st = hd_file_make_dirs_below(base, l->run_dir + n + 1, 0755);
+    l->refused_run_dir = st == HD_CONFLICT;
+    return st;
+}
+
 void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message)
 {
     struct hd_link_report end = {.kind = HD_LINK_END, .rank = -1};
@@ -212,7 +233,8 @@ void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *
     end.end.bad_input = bad_input;
     (void)snprintf(end.end.message, sizeof end.end.message, "%s", message);
     /* without a record the same end is found again after a restart */
-    if (!local->refused_run_dir && hd_attempt_write_end(local->run_dir, &end))
+    if (!local->refused_run_dir &&
+        (make_run_dir(local) || hd_attempt_write_end(local->run_dir, &end)))
         hd_log(HD_LOG_WARN, "%s", hd_err_message());
     became_ended(local, &end);
 }
@@ -385,27 +407,6 @@ static enum hd_status spawn(struct agent_attempt *l, struct launch *launch)
     }
     uv_unref((uv_handle_t *)l->child); /* heddled may end before it */
     return HD_OK;
-}
-
-/* JOBS_DIR/JOB/attempt-K/nodes/NODE. The jobs directory may be reached by links, as its operator
- * likes. Below it heddled alone makes folders: a link there is not its own, and is not followed. */
-static enum hd_status make_run_dir(struct agent_attempt *l)
-{
-    char base[PATH_MAX];
-    size_t n = strlen(l->attempt_dir);
-    enum hd_status st;
-
-    for (int parts = 0; parts < 2; parts++)
-        while (n > 1 && l->attempt_dir[--n] != '/')
-            ;
-    if (n >= sizeof base || l->attempt_dir[n] != '/')
-        return hd_err(HD_INVALID, "the directory %s cannot be an attempt's", l->attempt_dir);
-    (void)snprintf(base, sizeof base, "%.*s", (int)n, l->attempt_dir);
-    st = hd_file_make_dirs(base, 0755);
-    if (!st)
-        st = hd_file_make_dirs_below(base, l->run_dir + n + 1, 0755);
-    l->refused_run_dir = st == HD_CONFLICT;
-    return st;
 }
 
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,

@@ -11,9 +11,6 @@
 #include "daemon/agent/convert.h"
 
 enum {
-    RETRY_MIN_MS = 100,
-    RETRY_MAX_MS = 5000,
-    DEAF_MS = 15000, /* the shortest silence of a controller after which the stream is given up */
     PROBE_EVERY_MS = 5000, /* while the jobs directory is not readable */
     HELLO_ARENA_MAX = 1 << 20,
 };
@@ -140,20 +137,13 @@ static void on_retry(uv_timer_t *timer)
     stream_open(timer->data);
 }
 
-/* Doubles from RETRY_MIN_MS to RETRY_MAX_MS; a random half of it, so that nodes do not come in
- * step. */
 static void retry_later(struct agent *agent)
 {
-    const int doublings = agent->attempts_in_a_row < 10 ? agent->attempts_in_a_row : 10;
-    int64_t wait_ms = RETRY_MIN_MS << doublings;
     uint64_t noise = 0;
 
-    agent->attempts_in_a_row++;
-    if (wait_ms > RETRY_MAX_MS)
-        wait_ms = RETRY_MAX_MS;
-    (void)hd_random_bytes(&noise, sizeof noise); /* without it they do come in step */
-    wait_ms = wait_ms / 2 + (int64_t)(noise % (uint64_t)(wait_ms / 2));
-    (void)uv_timer_start(&agent->retry, on_retry, (uint64_t)wait_ms, 0);
+    (void)hd_random_bytes(&noise, sizeof noise); /* without it nodes do come in step */
+    (void)uv_timer_start(&agent->retry, on_retry,
+                         (uint64_t)agent_retry_ms(agent->attempts_in_a_row++, noise), 0);
 }
 
 /* A refusal of the very first connection that a retry does not change: an operator has to act. */
@@ -257,13 +247,10 @@ void stream_introduce(struct agent *agent)
 void stream_tick(struct agent *agent)
 {
     const int64_t now_ms = hd_clock_now_ms();
-    int64_t deaf_ms = 5 * agent->heartbeat_ms;
 
     if (!agent->stream)
         return;
-    if (deaf_ms < DEAF_MS)
-        deaf_ms = DEAF_MS;
-    if (now_ms - agent->heard_ms > deaf_ms) {
+    if (agent_is_deaf(now_ms - agent->heard_ms, agent->heartbeat_ms)) {
         hd_log(HD_LOG_WARN, "%s has sent nothing for %" PRId64 " s; reconnecting", agent->address,
                (now_ms - agent->heard_ms) / 1000);
         agent->heard_ms = now_ms;

@@ -4,7 +4,30 @@
 #include "base/notify.h"
 #include "daemon/agent/agent.h"
 
-enum { EPHEMERAL_END_MS = 8000 }; /* for supervisors to end their ranks, with --ephemeral */
+enum {
+    EPHEMERAL_END_MS = 8000, /* for supervisors to end their ranks, with --ephemeral */
+    RETRY_MIN_MS = 100,
+    RETRY_MAX_MS = 5000,
+    DEAF_MS = 15000,
+    DEAF_HEARTBEATS = 5,
+};
+
+int64_t agent_retry_ms(int attempts_in_a_row, uint64_t noise)
+{
+    const int doublings = attempts_in_a_row < 10 ? attempts_in_a_row : 10;
+    int64_t wait_ms = RETRY_MIN_MS << doublings;
+
+    if (wait_ms > RETRY_MAX_MS)
+        wait_ms = RETRY_MAX_MS;
+    return wait_ms / 2 + (int64_t)(noise % (uint64_t)(wait_ms / 2));
+}
+
+bool agent_is_deaf(int64_t silent_ms, int64_t heartbeat_ms)
+{
+    const int64_t limit_ms = DEAF_HEARTBEATS * heartbeat_ms;
+
+    return silent_ms > (limit_ms > DEAF_MS ? limit_ms : DEAF_MS);
+}
 
 void agent_soon(struct agent *agent)
 {

@@ -193,8 +193,4 @@ enum hd_status hd_ckpt_find_newest(const char *job_dir, struct hd_ckpt_place *re
  * (attempt-K/checkpoints). The caller must know that no rank is writing there. */
 enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir);
 
-/* Removes one checkpoint; HD_OK if absent. The manifest goes first and durably, so that a crash
- * leaves no checkpoint instead of a damaged one. The controller decides which one to remove. */
-enum hd_status hd_ckpt_remove(const char *dir);
-
 #endif

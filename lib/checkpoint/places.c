@@ -245,18 +245,3 @@ enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir)
     hd_ckpt_places_free(places, count);
     return st;
 }
-
-enum hd_status hd_ckpt_remove(const char *dir)
-{
-    char *path = NULL;
-    enum hd_status st = join(dir, HD_CKPT_MANIFEST_FILE, &path);
-
-    if (st)
-        return st;
-    if (unlink(path) == 0)
-        st = hd_file_sync_dir(dir);
-    else if (errno != ENOENT && errno != ENOTDIR)
-        st = hd_err(HD_IO, "cannot remove %s: %s", path, strerror(errno));
-    free(path);
-    return st ? st : hd_file_remove_tree(dir);
-}

@@ -13,7 +13,7 @@ PATIENCE=90     # seconds for anything that should take a moment; sanitizers and
 : "${BATCH:=8}"   # its sequences a step: what a step costs
 EVERY=20        # its steps between checkpoints
 
-work=$TMPDIR
+work=$(mktemp -d "${TMPDIR:-/tmp}/hdc.XXXXXX") || exit 2 # of this run alone
 failures=0
 mark= # of the running scenario's processes
 dir=  # its folder
@@ -94,7 +94,7 @@ resources: {device: cpu, devices: 2}
 checkpoint: {every: $EVERY, keep: 0}
 END
 }
-cat "$HEDDLE_SOURCE_DIR"/lib/base/*.c "$HEDDLE_SOURCE_DIR"/controller/*.c | head -c 400000 >"$work/corpus.txt"
+cat "$HEDDLE_SOURCE_DIR"/lib/base/*.c "$HEDDLE_SOURCE_DIR"/controller/*/*.c | head -c 400000 >"$work/corpus.txt"
 write_job "$work/job.yaml"
 
 submit() { # [OPTION...]: prints the job's number
@@ -206,7 +206,10 @@ scenario() { # NAME
     fi
 }
 count=0
-finish() { exit $((failures > 0)); }
+finish() { # what has failed leaves its folder
+    [ $failures != 0 ] || rm -rf "$work"
+    exit $((failures > 0))
+}
 
 # Keeps the last checkpoint of a run that nothing disturbs in $work/reference.
 an_undisturbed_run_succeeds() {

@@ -197,6 +197,32 @@ static void a_lost_or_swapped_shard_is_found(void **state)
     assert_int_equal(hd_ckpt_verify(f->dir), HD_CORRUPT);
 }
 
+/* It is seen when the checkpoint is opened, before anything is read: one byte less or more. */
+static void a_shard_of_another_size_is_not_opened(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_ckpt *ckpt = NULL;
+    struct hd_text file = {0};
+    char path[224];
+
+    write_small_checkpoint(f->dir);
+    path_of(f, files[1], path);
+    read_whole_file(path, &file);
+    hd_text_add_bytes(&file, "x", 1);
+    for (size_t size = file.len_bytes - 2; size <= file.len_bytes; size++) {
+        enum hd_status st;
+
+        write_whole_file(path, file.data, size);
+        st = hd_ckpt_open(f->dir, &ckpt);
+        assert_int_equal(st, size == file.len_bytes - 1 ? HD_OK : HD_CORRUPT);
+        if (!st)
+            hd_ckpt_close(ckpt);
+        else
+            assert_non_null(strstr(hd_err_message(), files[1]));
+    }
+    hd_text_free(&file);
+}
+
 /* ---- manifests that are wrong but whole: their last line has the right hash ---- */
 
 static void replace(struct hd_text *text, const char *from, const char *to)
@@ -387,6 +413,7 @@ int main(void)
         with_folder(hashes_that_are_not_the_ranks_own_are_refused),
         with_folder(every_cut_and_every_added_byte_is_found),
         with_folder(a_lost_or_swapped_shard_is_found),
+        with_folder(a_shard_of_another_size_is_not_opened),
         with_folder(a_manifest_that_lies_is_refused),
         with_folder(a_manifest_against_the_shards_table_is_found),
     };

@@ -27,10 +27,12 @@ ssize_t __real_write(int fd, const void *data, size_t size_bytes);
 int __real_fsync(int fd);
 int __real_rename(const char *from, const char *to);
 int __real_mkdir(const char *path, mode_t mode);
+int __real_remove(const char *path);
 ssize_t __wrap_write(int fd, const void *data, size_t size_bytes);
 int __wrap_fsync(int fd);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_remove(const char *path);
 
 void disk_watch(void)
 {
@@ -188,4 +190,21 @@ int __wrap_mkdir(const char *path, mode_t mode)
     if (rc == 0)
         add_pending(path, true);
     return rc;
+}
+
+/* What is removed from a folder whose new name is not durable is missing below the old name after a
+ * power cut. */
+int __wrap_remove(const char *path)
+{
+    if (!disk.on)
+        return __real_remove(path);
+    if (is_cut())
+        _exit(DISK_CUT_STATUS);
+    for (int i = 0; i < disk.pending_count; i++) {
+        const struct pending *p = &disk.pending[i];
+
+        if (p->is_name && strncmp(path, p->path, strlen(p->path)) == 0)
+            complain("removed before its folder's new name was durable", path);
+    }
+    return __real_remove(path);
 }

@@ -112,7 +112,7 @@ static void a_crash_at_any_instant_leaves_whole_checkpoints_only(void **state)
         assert_int_equal(hd_ckpt_clean_partial(checkpoints), HD_OK);
         assert_int_equal(hd_file_exists(next), st == HD_OK);
         assert_small_checkpoint(f->dir);
-        assert_int_equal(hd_ckpt_remove(next), HD_OK);
+        assert_int_equal(hd_file_remove_tree(next), HD_OK);
     }
     /* Only the last flush, of the folder after the manifest's rename, comes after the commit. */
     assert_int_equal(complete, 1);
@@ -129,7 +129,7 @@ static void a_save_over_leftovers_succeeds(void **state)
         assert_int_equal(save_with_cut(f->dir, call), DISK_CUT_STATUS);
         assert_int_equal(save_with_cut(f->dir, 0), 0);
         assert_small_checkpoint(f->dir);
-        assert_int_equal(hd_ckpt_remove(f->dir), HD_OK);
+        assert_int_equal(hd_file_remove_tree(f->dir), HD_OK);
         assert_false(hd_file_exists(f->dir));
     }
 }
@@ -295,6 +295,8 @@ static void cleaning_touches_nothing_else(void **state)
     write_small_checkpoint(f->dir);
     (void)snprintf(path, sizeof path, "%s/rank-00000.safetensors.part.12", f->dir);
     write_whole_file(path, "x", 1);
+    (void)snprintf(path, sizeof path, "%s/manifest.json.part.34567890", f->dir);
+    write_whole_file(path, "x", 1);
     (void)snprintf(path, sizeof path, "%s/notes.part.txt", f->dir);
     write_whole_file(path, "x", 1);
     (void)snprintf(path, sizeof path, "%s/step-1x", checkpoints);
@@ -305,7 +307,31 @@ static void cleaning_touches_nothing_else(void **state)
     assert_true(hd_file_exists(path));
     (void)snprintf(path, sizeof path, "%s/rank-00000.safetensors.part.12", f->dir);
     assert_false(hd_file_exists(path));
+    (void)snprintf(path, sizeof path, "%s/manifest.json.part.34567890", f->dir);
+    assert_false(hd_file_exists(path));
     assert_small_checkpoint(f->dir);
+}
+
+/* A place that cannot be looked at is neither a checkpoint nor rubbish: it is told, and nothing is
+ * removed. Method: a link to itself, which no call can follow. */
+static void what_cannot_be_looked_at_is_not_rubbish(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_ckpt_place *places = NULL;
+    char path[256], checkpoints[128];
+    struct stat info;
+    size_t count = 0;
+
+    write_small_checkpoint(f->dir);
+    (void)snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", f->attempt_dir);
+    (void)snprintf(path, sizeof path, "%s/step-00000200", checkpoints);
+    assert_int_equal(symlink("step-00000200", path), 0);
+    assert_int_equal(hd_ckpt_list(f->attempt_dir, &places, &count), HD_IO);
+    assert_non_null(strstr(hd_err_message(), "step-00000200"));
+    assert_int_equal(hd_ckpt_clean_partial(checkpoints), HD_IO);
+    assert_int_equal(lstat(path, &info), 0);
+    assert_small_checkpoint(f->dir);
+    assert_int_equal(unlink(path), 0);
 }
 
 int main(void)
@@ -321,6 +347,7 @@ int main(void)
         with_folder(a_full_disk_leaves_the_old_checkpoint),
         with_folder(the_newest_is_the_last_step_of_the_highest_attempt_that_has_one),
         with_folder(cleaning_touches_nothing_else),
+        with_folder(what_cannot_be_looked_at_is_not_rubbish),
     };
     return cmocka_run_group_tests_name("checkpoint_durable", tests, NULL, NULL);
 }

@@ -37,6 +37,33 @@ static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
     sim_free(sim);
 }
 
+/* An end that names no node is that of the node that tells it. */
+static void an_end_without_a_node_is_the_tellers(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job = sim_submitted(sim, &needs);
+    const struct hd_observed ended = {.job = job,
+                                      .attempt = 1,
+                                      .state = HD_ATTEMPT_STATE_ENDED,
+                                      .end = {.cause = HD_END_CAUSE_RANK_EXIT,
+                                              .rank = 1,
+                                              .exit_code = 3,
+                                              .message = "the disk is full"}};
+    const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                           .observed = {.uuid = "uuid-1",
+                                                        .stream = sim->nodes[0].stream,
+                                                        .attempts = &ended,
+                                                        .attempt_count = 1}};
+
+    (void)state;
+    sim->slow_store = true; /* the simulated ranks know of no end */
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_string_equal(hd_core_attempt(sim->core, job, 1)->end.node, "n1");
+    assert_int_equal(hd_core_attempt(sim->core, job, 1)->end.exit_code, 3);
+    sim_free(sim);
+}
+
 /* restart.max 2: the first attempt and two more fail in a row without a checkpoint. */
 static void a_job_gives_up_after_restart_max(void **state)
 {
@@ -107,6 +134,27 @@ static void a_damaged_checkpoint_is_gone_back_from(void **state)
     assert_int_equal(sim_attempt(sim, job, 3)->base_attempt, 1);
     assert_int_equal(sim_attempt(sim, job, 3)->base_step, 5);
     assert_int_equal(sim_count_events(sim, job, "checkpoint_damaged"), 1);
+    sim_free(sim);
+}
+
+/* The checkpoint of step 10 that attempt 1 wrote is damaged; that of the same step by attempt 3 is
+ * not, and attempt 4 goes on from it. */
+static void damage_is_of_one_attempts_checkpoint(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 24);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 13, .fail_count = 2, .damaged = {10, 10}};
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 200);
+    sim_assert_undisturbed(sim, job, 24);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_step, 5);
+    assert_int_equal(sim_attempt(sim, job, 4)->base_attempt, 3);
+    assert_int_equal(sim_attempt(sim, job, 4)->base_step, 10);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 4);
     sim_free(sim);
 }
 
@@ -207,6 +255,72 @@ static void a_launch_that_fails_is_tried_again(void **state)
     sim_free(sim);
 }
 
+/* Attempt after attempt cannot be launched. The second one follows at once, then the controller
+ * waits 1 s, and twice as long each time up to a minute. */
+static void retries_without_progress_are_spaced_out(void **state)
+{
+    static const int delays_s[] = {0, 1, 2, 4, 8, 16, 32, 60, 60}; /* behind attempts 1, 2, 3 .. */
+    enum { DELAYS = sizeof delays_s / sizeof delays_s[0] };
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(4, 12); /* on both nodes */
+    uint64_t job;
+
+    (void)state;
+    needs.restart_max = DELAYS + 1;
+    sim->nodes[0].faults.no_start = DELAYS;
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 300);
+    sim_assert_undisturbed(sim, job, 12);
+    assert_int_equal(sim_job(sim, job)->attempt_count, DELAYS + 1);
+    for (int k = 1; k <= DELAYS; k++)
+        assert_int_equal(sim_attempt(sim, job, k + 1)->created_ms -
+                             sim_attempt(sim, job, k)->ended_ms,
+                         1000 * delays_s[k - 1]);
+    sim_free(sim);
+}
+
+/* The wait is told with what is left of it, a part of a second as a whole one. */
+static void a_retry_that_waits_says_for_how_long(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.no_start = 5;
+    needs.restart_max = 9;
+    job = sim_submitted(sim, &needs);
+    while (sim_job(sim, job)->attempt_count < 4 ||
+           sim_attempt(sim, job, 4)->state != HD_ATTEMPT_STATE_ENDED)
+        sim_second(sim);
+    sim_assert_reason(sim, job, "attempt 4 ended (launch_failed on n1); will be retried in 4 s");
+    sim->now.mono_ms += 1500;
+    sim_assert_reason(sim, job, "attempt 4 ended (launch_failed on n1); will be retried in 3 s");
+    sim_free(sim);
+}
+
+/* What a checkpoint has shown to work is tried again at once: only the attempts behind the last
+ * progress count. */
+static void progress_ends_the_waiting(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 30);
+    uint64_t job;
+
+    (void)state;
+    needs.restart_max = 9;
+    sim->nodes[0].faults.no_start = 3;
+    job = sim_submitted(sim, &needs);
+    while (sim_job(sim, job)->attempt_count < 4)
+        sim_second(sim);
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    sim_run_until_ended(sim, job, 100);
+    sim_assert_undisturbed(sim, job, 30);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 5);
+    assert_int_equal(sim_attempt(sim, job, 5)->created_ms, sim_attempt(sim, job, 4)->ended_ms);
+    sim_free(sim);
+}
+
 static void ranks_that_never_meet_are_a_failed_launch(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -263,6 +377,72 @@ static void the_base_in_use_is_not_deleted(void **state)
     sim_free(sim);
 }
 
+/* n2 was never asked to delete what n1 has: its word does not count, also after a start of the
+ * controller. n1 is cut, so that its checkpoint of step 5 is still to be deleted. */
+static void only_the_node_that_has_a_checkpoint_can_delete_it(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job;
+    struct hd_deletion told = {.attempt = 1, .step = 5};
+    struct hd_core_event observed = {
+        .kind = HD_CORE_OBSERVED,
+        .observed = {
+            .uuid = "uuid-2", .deleted = &told, .deleted_count = 1, .jobs_dir_visible = true}};
+
+    (void)state;
+    needs.keep = 1;
+    job = told.job = sim_submitted(sim, &needs);
+    sim_run(sim, 10); /* step 9 */
+    sim->slow_store = true;
+    sim_run(sim, 2); /* the checkpoint of step 10 makes that of step 5 superfluous */
+    for (int crash = 0; crash < 2; crash++) {
+        struct hd_desired desired;
+        struct hd_arena arena;
+
+        observed.observed.stream = sim->nodes[1].stream;
+        assert_int_equal(sim_event(sim, &observed), HD_OK);
+        hd_arena_init(&arena, 0);
+        assert_int_equal(hd_core_desired(sim->core, "uuid-1", &arena, &desired), HD_OK);
+        assert_int_equal(desired.deletion_count, 1);
+        assert_int_equal(desired.deletions[0].step, 5);
+        hd_arena_done(&arena);
+        if (crash)
+            break;
+        for (int n = 0; n < 2; n++)
+            sim->nodes[n].stream = 0; /* nothing is told to them any more */
+        sim_commit(sim);
+        sim_controller_crash(sim);
+        sim_run(sim, 1); /* hello again */
+    }
+    assert_int_equal(sim_count_on_disk(sim, job), 2);
+    sim_free(sim);
+}
+
+/* What was deleted is remembered as that: after a start of the controller it is not asked for
+ * again. */
+static void a_deletion_is_remembered(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    struct hd_desired desired;
+    struct hd_arena arena;
+    uint64_t job;
+
+    (void)state;
+    needs.keep = 1;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 14);
+    assert_int_equal(sim_count_on_disk(sim, job), 1);
+    sim_controller_crash(sim);
+    sim_run(sim, 1);
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_core_desired(sim->core, "uuid-1", &arena, &desired), HD_OK);
+    assert_int_equal(desired.deletion_count, 0);
+    hd_arena_done(&arena);
+    sim_free(sim);
+}
+
 /* All are kept, and there are more than the core remembers: it is the oldest that it forgets, so
  * that the job goes on from the newest. */
 static void beyond_the_limit_the_newest_checkpoints_count(void **state)
@@ -299,17 +479,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_rank_restarts_from_the_newest_checkpoint),
+        cmocka_unit_test(an_end_without_a_node_is_the_tellers),
         cmocka_unit_test(a_job_gives_up_after_restart_max),
         cmocka_unit_test(a_new_checkpoint_forgives_failures),
         cmocka_unit_test(a_damaged_checkpoint_is_gone_back_from),
+        cmocka_unit_test(damage_is_of_one_attempts_checkpoint),
         cmocka_unit_test(without_a_sound_checkpoint_the_job_fails),
         cmocka_unit_test(restart_max_0_means_one_attempt),
         cmocka_unit_test(bad_input_is_never_tried_again),
         cmocka_unit_test(a_diverged_run_fails_and_keeps_what_is_from_before),
         cmocka_unit_test(a_launch_that_fails_is_tried_again),
+        cmocka_unit_test(retries_without_progress_are_spaced_out),
+        cmocka_unit_test(a_retry_that_waits_says_for_how_long),
+        cmocka_unit_test(progress_ends_the_waiting),
         cmocka_unit_test(ranks_that_never_meet_are_a_failed_launch),
         cmocka_unit_test(old_checkpoints_go_and_the_newest_stay),
         cmocka_unit_test(the_base_in_use_is_not_deleted),
+        cmocka_unit_test(only_the_node_that_has_a_checkpoint_can_delete_it),
+        cmocka_unit_test(a_deletion_is_remembered),
         cmocka_unit_test(beyond_the_limit_the_newest_checkpoints_count),
     };
 

@@ -337,6 +337,36 @@ static void an_echo_heard_before_a_crash_is_not_taken_for_the_cause(void **state
     }
 }
 
+/* n1 tells of an echo; n2, told to stop everything, ends its ranks as it was told. That explains
+ * nothing: the echo is still the best that is known of the cause. */
+static void an_end_as_told_does_not_take_the_place_of_an_echo(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 12);
+    uint64_t job = sim_submitted(sim, &four);
+    const struct hd_observed ended = {
+        .job = job,
+        .attempt = 1,
+        .state = HD_ATTEMPT_STATE_ENDED,
+        .end = {.cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .echo = true, .message = "echo"}};
+    const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                           .observed = {.uuid = "uuid-1",
+                                                        .stream = sim->nodes[0].stream,
+                                                        .attempts = &ended,
+                                                        .attempt_count = 1,
+                                                        .jobs_dir_visible = true}};
+
+    (void)state;
+    sim_run(sim, 7);
+    sim->nodes[1].faults.unaware = true;
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_RANK_EXIT);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message, "echo");
+    sim_assert_undisturbed(sim, job, 12);
+    sim_free(sim);
+}
+
 /* With a range the job goes on with what is left; with a fixed number it waits for the node. */
 static void a_lost_node_leaves_the_job_what_is_left(void **state)
 {
@@ -391,6 +421,62 @@ static void a_cancel_stops_all_shares_after_one_checkpoint(void **state)
     sim_free(sim);
 }
 
+/* A rank of n2 has died, those of n1 have not noticed and could not be told: after a start of the
+ * controller they are ended all the same, even if n2 does not say it again, and their end does not
+ * take the place of the cause. */
+static void a_failure_is_carried_through_after_a_start_of_the_controller(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.unaware = true;
+    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    job = sim_submitted(sim, &four);
+    sim_run(sim, 8);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 3);
+    assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_STOPPING);
+    sim_controller_crash(sim);
+    sim->nodes[0].cut = false;
+    sim->nodes[1].cut = true;
+    sim_run(sim, 3);
+    assert_int_equal(sim->nodes[0].attempts[0].job, job);
+    assert_int_equal(sim->nodes[0].attempts[0].wanted, HD_WANTED_STOPPED);
+    assert_int_equal(sim->nodes[0].attempts[0].state, HD_ATTEMPT_STATE_ENDED);
+    sim->nodes[1].cut = false;
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_RANK_EXIT);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.rank, 3);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.node, "n2");
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    sim_assert_undisturbed(sim, job, 12);
+    sim_free(sim);
+}
+
+/* Rank 0 on n1 still writes the last checkpoint, the ranks on n2 have ended, and the controller
+ * starts again: a stop that goes on is not a failure, so nothing is killed. */
+static void a_stop_is_graceful_after_a_start_of_the_controller(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 300);
+    uint64_t job = sim_submitted(sim, &four);
+
+    (void)state;
+    sim->nodes[0].faults.save_s = 10;
+    sim_run(sim, 8);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim_run(sim, 3);
+    assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_STOPPING);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_USER); /* of n2's share */
+    sim_controller_crash(sim);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_int_equal(sim_count_on_disk(sim, job), 2); /* step 5, and where it stopped */
+    sim_free(sim);
+}
+
 /* ---- everything at once -----------------------------------------------------------------------*/
 
 static void random_worlds_of_many_nodes_keep_every_rule(void **state)
@@ -418,8 +504,11 @@ int main(void)
         cmocka_unit_test(a_node_without_an_address_works_alone),
         cmocka_unit_test(a_failure_on_one_node_ends_all_and_is_named),
         cmocka_unit_test(an_echo_heard_before_a_crash_is_not_taken_for_the_cause),
+        cmocka_unit_test(an_end_as_told_does_not_take_the_place_of_an_echo),
         cmocka_unit_test(a_lost_node_leaves_the_job_what_is_left),
         cmocka_unit_test(a_cancel_stops_all_shares_after_one_checkpoint),
+        cmocka_unit_test(a_failure_is_carried_through_after_a_start_of_the_controller),
+        cmocka_unit_test(a_stop_is_graceful_after_a_start_of_the_controller),
         cmocka_unit_test(random_worlds_of_many_nodes_keep_every_rule),
     };
 

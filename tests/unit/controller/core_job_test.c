@@ -44,6 +44,60 @@ static void small_jobs_share_a_node(void **state)
     sim_free(sim);
 }
 
+/* A waits for nothing, B for A; A's rank dies at step 8 and it goes on. Steps take a second each.
+ */
+static void the_times_of_jobs_and_attempts_are_recorded(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    const int64_t begin_ms = sim->now.wall_ms;
+    const struct hd_attempt_record *first, *second;
+    uint64_t a, b;
+
+    (void)state;
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    a = sim_submitted(sim, &needs);
+    sim_run(sim, 2);
+    b = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, b, 60);
+    first = sim_attempt(sim, a, 1);
+    second = sim_attempt(sim, a, 2);
+    assert_int_equal(sim_job(sim, a)->submitted_ms, begin_ms);
+    assert_int_equal(sim_job(sim, a)->started_ms, begin_ms);
+    assert_int_equal(first->created_ms, begin_ms);
+    assert_int_equal(first->running_ms, begin_ms + 1000);
+    assert_int_equal(first->ended_ms, begin_ms + 9000); /* 7 steps, and the one that fails */
+    assert_int_equal(second->created_ms, first->ended_ms);
+    assert_int_equal(second->running_ms, second->created_ms + 1000);
+    assert_int_equal(second->ended_ms, second->running_ms + 7000); /* steps 6 to 12 */
+    assert_int_equal(sim_job(sim, a)->ended_ms, second->ended_ms);
+    assert_int_equal(sim_job(sim, b)->submitted_ms, begin_ms + 2000);
+    assert_int_equal(sim_job(sim, b)->started_ms, second->ended_ms);
+    assert_int_equal(sim_job(sim, b)->ended_ms, sim_attempt(sim, b, 1)->ended_ms);
+    sim_free(sim);
+}
+
+/* While it runs a job has so many devices as it got; while it waits, as many as it may get. */
+static void a_job_that_waits_again_asks_for_all_its_devices(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(1, 100);
+    uint64_t job;
+
+    (void)state;
+    needs.devices_max = 8;
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_job(sim, job)->devices, 4);
+    sim_run(sim, 5);
+    sim_reboot(sim, &sim->nodes[0]);
+    sim_reboot(sim, &sim->nodes[1]);
+    sim->nodes[0].cut = sim->nodes[1].cut = true;
+    sim_run(sim, 200);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_job(sim, job)->devices, 8);
+    sim_free(sim);
+}
+
 /* ---- cancel -----------------------------------------------------------------------------------*/
 
 static void cancel_writes_a_checkpoint_first(void **state)
@@ -130,6 +184,55 @@ static void an_attempt_cancelled_before_it_started_never_starts(void **state)
     sim_run_until_ended(sim, job, 20);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
     assert_int_equal(sim->starts, 0);
+    sim_free(sim);
+}
+
+/* What n1 says of itself: nothing at all, having applied this desired set. */
+static struct hd_core_event lists_nothing(const struct sim *sim, uint64_t generation)
+{
+    return (struct hd_core_event){.kind = HD_CORE_OBSERVED,
+                                  .observed = {.uuid = "uuid-1",
+                                               .stream = sim->nodes[0].stream,
+                                               .generation = generation,
+                                               .jobs_dir_visible = true}};
+}
+
+static uint64_t generation_of_n1(const struct sim *sim)
+{
+    struct hd_desired desired;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_core_desired(sim->core, "uuid-1", &arena, &desired), HD_OK);
+    hd_arena_done(&arena);
+    return desired.generation;
+}
+
+/* n1 could not launch it yet and has nothing on record: then the attempt is over as soon as n1 has
+ * heard the first request to stop, and not before, whatever is asked for after that. */
+static void a_stop_before_the_launch_ends_when_it_was_heard(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 10);
+    struct hd_core_event observed;
+    uint64_t job, stop;
+
+    (void)state;
+    sim->slow_store = true; /* what n1 says is made up here */
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    stop = generation_of_n1(sim);
+    assert_int_equal(sim_cancel(sim, job, true), HD_OK);
+    assert_true(generation_of_n1(sim) > stop);
+    observed = lists_nothing(sim, stop - 1);
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_non_null(hd_core_job(sim->core, job)); /* lives */
+    observed = lists_nothing(sim, stop);
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_null(hd_core_job(sim->core, job));
+    sim_commit(sim);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message, "stopped before it had started");
     sim_free(sim);
 }
 
@@ -243,28 +346,6 @@ static void a_range_of_devices_takes_what_is_there(void **state)
     sim_free(sim);
 }
 
-static void retries_without_progress_are_spaced_out(void **state)
-{
-    struct sim *sim = sim_joined(2);
-    struct hd_job_needs needs = sim_needs(2, 10);
-    struct hd_text text = {0};
-    uint64_t job;
-
-    (void)state;
-    needs.restart_max = 100;
-    sim->nodes[0].faults.no_start = 100;
-    sim->nodes[1].faults.no_start = 100;
-    job = sim_submitted(sim, &needs);
-    sim_run(sim, 130);
-    /* waits 0, 1, 2, 4, 8, 16, 32, 60 s: within 130 s at most 2 + 7 attempts, at least 7 */
-    assert_in_range(sim_job(sim, job)->attempt_count, 7, 9);
-    hd_core_explain(sim->core, job, sim->now, &text);
-    assert_non_null(strstr(text.data, "attempt"));
-    assert_non_null(strstr(text.data, "ended (launch_failed on n1); will be retried in "));
-    hd_text_free(&text);
-    sim_free(sim);
-}
-
 static void a_draining_node_finishes_and_takes_nothing_new(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -272,7 +353,8 @@ static void a_draining_node_finishes_and_takes_nothing_new(void **state)
     uint64_t a = sim_submitted(sim, &needs), b;
     const struct hd_core_event drain = {.kind = HD_CORE_DRAIN,
                                         .drain = {.node = "n1", .reason = "new disk"}};
-    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN, .drain = {.node = "n1"}};
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
+                                          .drain = {.node = "n1", .reason = "of no interest"}};
     const struct hd_core_event unknown = {.kind = HD_CORE_DRAIN, .drain = {.node = "n9"}};
     struct hd_node_view view;
 
@@ -291,6 +373,8 @@ static void a_draining_node_finishes_and_takes_nothing_new(void **state)
                       "needs 2 cpu devices; n1 is drained: new disk, n2 has been "
                       "unreachable for 16 s");
     assert_int_equal(sim_event(sim, &undrain), HD_OK);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_string_equal(view.record->drain_reason, "");
     assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_RUNNING);
     sim_free(sim);
 }
@@ -316,6 +400,72 @@ static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
     event.report.uuid = "uuid-1";
     event.report.stream = sim->nodes[0].stream;
     assert_int_equal(sim_event(sim, &event), HD_OK);
+    sim_free(sim);
+}
+
+/* Everything that a rank reports is stored under its own job, attempt and rank, and under the name
+ * of its node, each with the next number of the history. Attempt 2, so that 1 is not right by
+ * chance. */
+static void a_report_is_stored_under_its_own_name(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job, sequence;
+    struct hd_core_event report;
+    struct hd_core_out out = {.batch = hd_batch_new()};
+    const struct hd_batch_op *op;
+
+    (void)state;
+    (void)sim_submitted(sim, &needs); /* job 1 is another one */
+    assert_int_equal(sim_cancel(sim, 1, true), HD_OK);
+    sim_run(sim, 3);
+    sim->nodes[0].faults.no_start = 1;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 3);
+    report = sim_report(sim, job, 1, HD_REPORT_EVENT);
+    report.report.attempt = 2;
+    report.report.event = (struct hd_event_record){.kind = "warning", .message = "it is hot"};
+    assert_int_equal(hd_core_step(sim->core, &report, sim->now, &out), HD_OK);
+    report.report.kind = HD_REPORT_VALIDATION;
+    report.report.seq = 2;
+    report.report.validation = (struct hd_validation_record){.step = 5, .tokens = 6, .loss = 7};
+    assert_int_equal(hd_core_step(sim->core, &report, sim->now, &out), HD_OK);
+    report.report.kind = HD_REPORT_STEP;
+    report.report.seq = 3;
+    report.report.step = (struct hd_step_record){.step = 8};
+    assert_int_equal(hd_core_step(sim->core, &report, sim->now, &out), HD_OK);
+
+    op = out.batch->first; /* a position, then the report, three times */
+    for (uint64_t seq = 1; seq <= 3; seq++, op = op->next->next) {
+        assert_int_equal(op->kind, HD_OP_POSITION);
+        assert_int_equal(op->position.job, job);
+        assert_int_equal(op->position.attempt, 2);
+        assert_int_equal(op->position.rank, 1);
+        assert_int_equal(op->position.seq, seq);
+    }
+    op = out.batch->first->next;
+    assert_int_equal(op->kind, HD_OP_EVENT);
+    sequence = op->event.sequence;
+    assert_int_equal(op->event.job, job);
+    assert_int_equal(op->event.attempt, 2);
+    assert_int_equal(op->event.rank, 1);
+    assert_string_equal(op->event.node, "n1");
+    assert_string_equal(op->event.kind, "warning");
+    assert_string_equal(op->event.message, "it is hot");
+    op = op->next->next;
+    assert_int_equal(op->kind, HD_OP_VALIDATION);
+    assert_int_equal(op->validation.job, job);
+    assert_int_equal(op->validation.attempt, 2);
+    assert_int_equal(op->validation.sequence, sequence + 1);
+    assert_int_equal(op->validation.tokens, 6);
+    op = op->next->next;
+    assert_int_equal(op->kind, HD_OP_STEP);
+    assert_int_equal(op->step.job, job);
+    assert_int_equal(op->step.attempt, 2);
+    assert_int_equal(op->step.sequence, sequence + 2);
+    assert_int_equal(op->step.step, 8);
+    hd_batch_free(out.batch);
+    hd_core_out_done(&out);
     sim_free(sim);
 }
 
@@ -444,20 +594,23 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_trains_to_its_end),
         cmocka_unit_test(small_jobs_share_a_node),
+        cmocka_unit_test(the_times_of_jobs_and_attempts_are_recorded),
+        cmocka_unit_test(a_job_that_waits_again_asks_for_all_its_devices),
         cmocka_unit_test(cancel_writes_a_checkpoint_first),
         cmocka_unit_test(cancel_now_writes_nothing),
         cmocka_unit_test(a_stop_that_takes_too_long_becomes_a_kill),
         cmocka_unit_test(a_queued_job_is_cancelled_at_once),
         cmocka_unit_test(an_attempt_cancelled_before_it_started_never_starts),
+        cmocka_unit_test(a_stop_before_the_launch_ends_when_it_was_heard),
         cmocka_unit_test(a_job_that_was_faster_than_its_cancel_has_succeeded),
         cmocka_unit_test(a_job_without_nodes_says_so),
         cmocka_unit_test(gangs_wait_first_in_first_out_and_say_why),
         cmocka_unit_test(a_large_job_is_not_starved_by_small_ones),
         cmocka_unit_test(an_impossible_job_holds_nobody_up),
         cmocka_unit_test(a_range_of_devices_takes_what_is_there),
-        cmocka_unit_test(retries_without_progress_are_spaced_out),
         cmocka_unit_test(a_draining_node_finishes_and_takes_nothing_new),
         cmocka_unit_test(reports_of_a_rank_that_does_not_exist_are_refused),
+        cmocka_unit_test(a_report_is_stored_under_its_own_name),
         cmocka_unit_test(a_resent_report_is_taken_in_once),
         cmocka_unit_test(a_text_too_long_is_cut_between_characters),
         cmocka_unit_test(plans_divide_the_batch),

@@ -18,22 +18,30 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
     struct sim *sim = sim_joined(2);
     struct hd_job_needs needs = sim_needs(2, 400);
     int64_t base;
+    struct hd_node_view view;
+    int64_t heard_ms;
     uint64_t job;
 
     (void)state;
     needs.restart_max = 0;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 9); /* past step 5 */
+    heard_ms = sim->now.wall_ms;
     sim->nodes[0].cut = true;
     sim_run(sim, 14);
     assert_int_equal(sim_count_events(sim, 0, "unreachable"), 0);
-    sim_run(sim, 165); /* 179 s */
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "unreachable"), 1);
+    sim_run(sim, 164); /* 179 s */
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
     assert_int_equal(sim_count_events(sim, 0, "unreachable"), 1);
     assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
     sim_run(sim, 1);
     assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_LOST);
+    assert_int_equal(view.record->seen_ms, heard_ms); /* not when it was given up */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
     assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n2");
@@ -187,6 +195,127 @@ static void a_short_silence_changes_nothing(void **state)
     sim_free(sim);
 }
 
+/* A job on n1 and n2 whose rank on n2 dies at step 8, which n2 cannot tell: the ranks of n1 say
+ * that a peer has left, so n2 is suspected. n2 has been silent for 3 s. */
+static struct sim *with_a_suspect(uint64_t *ret_job)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 400);
+
+    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    *ret_job = sim_submitted(sim, &four);
+    sim_run(sim, 8);
+    sim->nodes[1].cut = true;
+    sim_run(sim, 3);
+    assert_int_equal(sim_attempt(sim, *ret_job, 1)->end.cause, HD_END_CAUSE_RANK_EXIT);
+    return sim;
+}
+
+/* Lost after 60 s of silence instead of 180 s. */
+static void a_suspected_node_is_lost_sooner(void **state)
+{
+    uint64_t job;
+    struct sim *sim = with_a_suspect(&job);
+
+    (void)state;
+    sim_run(sim, 56); /* 59 s */
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    sim_free(sim);
+}
+
+/* The suspicion is over as soon as the node is heard: its next silence may last 180 s again. */
+static void a_suspected_node_that_was_heard_is_no_suspect(void **state)
+{
+    uint64_t job;
+    struct sim *sim = with_a_suspect(&job);
+
+    (void)state;
+    sim->nodes[1].cut = false;
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    sim->nodes[1].cut = true;
+    sim_run(sim, 179);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    sim_free(sim);
+}
+
+/* n1, which said that a peer has left, is no suspect itself: as silent as n2 it is not lost with
+ * it. */
+static void the_node_that_tells_an_echo_is_no_suspect(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 400);
+    struct hd_node_view view;
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    job = sim_submitted(sim, &four);
+    sim_run(sim, 8);
+    sim->nodes[1].cut = true;
+    while (sim_attempt(sim, job, 1)->end.cause != HD_END_CAUSE_RANK_EXIT)
+        sim_second(sim);
+    sim->nodes[0].cut = true; /* before its next sign of life */
+    sim_run(sim, 100);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_UNREACHABLE);
+    hd_core_node_at(sim->core, 1, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_LOST);
+    sim_free(sim);
+}
+
+/* n1 knows where the cause is: its end names n2, which is silent already. */
+static void a_node_that_a_peer_names_is_suspected(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 400);
+    uint64_t job = sim_submitted(sim, &four);
+    const struct hd_observed ended = {
+        .job = job,
+        .attempt = 1,
+        .state = HD_ATTEMPT_STATE_ENDED,
+        .end = {.cause = HD_END_CAUSE_RANK_EXIT, .rank = 2, .node = "n2"}};
+    const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                           .observed = {.uuid = "uuid-1",
+                                                        .stream = sim->nodes[0].stream,
+                                                        .attempts = &ended,
+                                                        .attempt_count = 1}};
+    struct hd_node_view view;
+
+    (void)state;
+    sim->nodes[1].cut = true;
+    sim->slow_store = true; /* the simulated ranks know of no end */
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 59);
+    hd_core_node_at(sim->core, 1, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_UNREACHABLE);
+    sim_run(sim, 1);
+    hd_core_node_at(sim->core, 1, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_LOST);
+    sim_free(sim);
+}
+
+/* Its stream is gone, so nobody could tell it: a job that comes now waits until it is back. */
+static void a_node_without_a_stream_gets_no_job(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 5);
+    uint64_t job;
+
+    (void)state;
+    sim_daemon_restart(sim, &sim->nodes[0]);
+    job = sim_submitted(sim, &needs);
+    sim_assert_reason(sim, job, "needs 2 cpu devices; n1 is connecting");
+    sim_run_until_ended(sim, job, 30);
+    sim_assert_undisturbed(sim, job, 5);
+    sim_free(sim);
+}
+
 static void a_restarted_machine_ends_its_attempts_at_once(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -203,6 +332,25 @@ static void a_restarted_machine_ends_its_attempts_at_once(void **state)
     assert_string_equal(sim_attempt(sim, job, 1)->end.message, "the machine was restarted");
     sim_run_until_ended(sim, job, 100);
     sim_assert_undisturbed(sim, job, 30);
+    sim_free(sim);
+}
+
+/* The daemon connects a second time after the same boot: attempt 2 has nothing to fear from that.
+ */
+static void a_machine_was_restarted_once(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 30);
+    uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    sim_run(sim, 9);
+    sim_reboot(sim, &sim->nodes[0]);
+    sim_run(sim, 5);
+    sim_daemon_restart(sim, &sim->nodes[0]);
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    assert_int_equal(sim_count_events(sim, 0, "rebooted"), 1);
     sim_free(sim);
 }
 
@@ -225,30 +373,37 @@ static void a_restarted_daemon_keeps_its_ranks(void **state)
     sim_free(sim);
 }
 
-/* A checkpoint on a disk that only n1 sees: the job waits for n1 although n2 is free. */
+/* A checkpoint on a disk that only n1 sees: the job waits for n1 although n2 is free, also after a
+ * start of the controller. */
 static void a_private_checkpoint_ties_the_job_to_its_node(void **state)
 {
-    struct sim *sim = sim_new(1, 2);
-    struct hd_job_needs needs = sim_needs(2, 30);
-    uint64_t job;
-
     (void)state;
-    sim->shared_disk = false;
-    sim_run(sim, 2);
-    job = sim_submitted(sim, &needs);
-    sim_run(sim, 9);
-    sim->nodes[0].cut = true;
-    sim_run(sim, 185);
-    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
-    sim_assert_reason(sim, job,
-                      "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; its "
-                      "checkpoint of step 5 is on n1 only; n1 is lost, n2 has 2");
-    sim_reboot(sim, &sim->nodes[0]);
-    sim->nodes[0].cut = false;
-    sim_run_until_ended(sim, job, 100);
-    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
-    assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n1");
-    sim_free(sim);
+    for (int crash = 0; crash < 2; crash++) {
+        struct sim *sim = sim_new(1, 2);
+        struct hd_job_needs needs = sim_needs(2, 30);
+        uint64_t job;
+
+        sim->shared_disk = false;
+        sim_run(sim, 2);
+        job = sim_submitted(sim, &needs);
+        sim_run(sim, 9);
+        sim->nodes[0].cut = true;
+        sim_run(sim, 185);
+        if (crash) {
+            sim_controller_crash(sim);
+            sim_run(sim, 5);
+        }
+        assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+        sim_assert_reason(sim, job,
+                          "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; its "
+                          "checkpoint of step 5 is on n1 only; n1 is lost, n2 has 2");
+        sim_reboot(sim, &sim->nodes[0]);
+        sim->nodes[0].cut = false;
+        sim_run_until_ended(sim, job, 100);
+        assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+        assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n1");
+        sim_free(sim);
+    }
 }
 
 /* ---- identity ---------------------------------------------------------------------------------*/
@@ -295,6 +450,34 @@ static void a_second_stream_of_a_node_replaces_the_first(void **state)
     assert_int_equal(view.record->state, HD_NODE_STATE_READY);
     alive.node.stream = node->stream;
     assert_int_equal(sim_event(sim, &alive), HD_OK);
+    sim_free(sim);
+}
+
+/* What a daemon says of itself in a new hello takes the place of what it said before. */
+static void a_new_hello_is_the_one_that_counts(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .name = "new", .threads = 9};
+    struct hd_core_event hello = sim_hello(&device);
+    struct hd_node_view view;
+
+    (void)state;
+    hello.hello.build = "next";
+    hello.hello.boot_id = "boot-9";
+    hello.hello.data_address = "10.9.9.9";
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_string_equal(view.record->build, "next");
+    assert_string_equal(view.record->boot_id, "boot-9");
+    assert_string_equal(view.data_address, "10.9.9.9");
+    assert_int_equal(view.record->device_count, 1);
+    assert_int_equal(view.record->devices[0].threads, 9);
+    assert_string_equal(view.record->devices[0].name, "new");
+    sim_controller_crash(sim); /* and is remembered, but for the address */
+    hd_core_node_at(sim->core, 0, &view);
+    assert_string_equal(view.record->build, "next");
+    assert_string_equal(view.record->boot_id, "boot-9");
+    assert_int_equal(view.record->devices[0].threads, 9);
     sim_free(sim);
 }
 
@@ -376,6 +559,90 @@ static void a_restarted_controller_is_patient(void **state)
     sim_free(sim);
 }
 
+/* Once it has been heard, silence means what it always does. */
+static void the_patience_of_a_start_ends_with_the_first_word(void **state)
+{
+    struct sim *sim = sim_joined(2);
+
+    (void)state;
+    sim_controller_crash(sim);
+    sim_run(sim, 5);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 179);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    sim_free(sim);
+}
+
+/* The limits of an attempt count from the start of the controller, whatever its clock says: a
+ * launch has 600 s to succeed, a stop 300 s. */
+static void limits_of_attempts_begin_with_the_controller(void **state)
+{
+    (void)state;
+    for (int stops = 0; stops < 2; stops++) {
+        struct sim *sim = sim_joined(1);
+        struct hd_job_needs needs = sim_needs(2, 1000);
+        const char *event = stops ? "killed" : "attempt_failed";
+        uint64_t job;
+
+        sim->nodes[0].faults = (struct sim_faults){.never_meet = !stops, .ignore_stop = stops};
+        job = sim_submitted(sim, &needs);
+        sim_run(sim, 20);
+        if (stops)
+            assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+        for (int i = 0; i < 2; i++) { /* the clock goes on, and then begins anew */
+            sim_run(sim, 50);
+            sim_controller_crash(sim);
+        }
+        sim_run(sim, stops ? 299 : 599);
+        assert_int_equal(sim_count_events(sim, job, event), 0);
+        sim_run(sim, 1);
+        assert_int_equal(sim_count_events(sim, job, event), 1);
+        sim_free(sim);
+    }
+}
+
+/* The daemon has never heard of the attempt, and never will. */
+static void a_cancel_before_the_start_outlives_the_controller(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 10);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].cut = true;
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim_controller_crash(sim);
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, job, 20);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_int_equal(sim->starts, 0);
+    sim_free(sim);
+}
+
+/* "At once" is remembered as that: no checkpoint is written although the request to stop comes from
+ * a controller that was not there when it was made. */
+static void a_cancel_at_once_outlives_the_controller(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 1000);
+    uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    sim_run(sim, 8);
+    sim->nodes[0].cut = true;
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    assert_int_equal(sim_cancel(sim, job, true), HD_OK);
+    sim_controller_crash(sim);
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, job, 20);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message, "killed as told");
+    sim_free(sim);
+}
+
 /* n1's ranks vanish without a trace and without a reboot while the controller is away: attempt 1
  * was running, so it is over; it must not be started a second time. */
 static void an_attempt_that_vanished_is_not_started_twice(void **state)
@@ -426,15 +693,26 @@ int main(void)
         cmocka_unit_test(an_attempt_that_completes_while_its_node_is_lost_has_completed),
         cmocka_unit_test(a_returning_node_is_emptied_before_it_works),
         cmocka_unit_test(a_short_silence_changes_nothing),
+        cmocka_unit_test(a_suspected_node_is_lost_sooner),
+        cmocka_unit_test(a_suspected_node_that_was_heard_is_no_suspect),
+        cmocka_unit_test(the_node_that_tells_an_echo_is_no_suspect),
+        cmocka_unit_test(a_node_that_a_peer_names_is_suspected),
+        cmocka_unit_test(a_node_without_a_stream_gets_no_job),
         cmocka_unit_test(a_restarted_machine_ends_its_attempts_at_once),
+        cmocka_unit_test(a_machine_was_restarted_once),
         cmocka_unit_test(a_restarted_daemon_keeps_its_ranks),
         cmocka_unit_test(a_private_checkpoint_ties_the_job_to_its_node),
         cmocka_unit_test(a_taken_name_is_refused_until_its_owner_is_lost),
         cmocka_unit_test(a_second_stream_of_a_node_replaces_the_first),
+        cmocka_unit_test(a_new_hello_is_the_one_that_counts),
         cmocka_unit_test(a_daemon_may_not_come_back_without_a_device_in_use),
         cmocka_unit_test(a_repeated_request_is_the_same_job),
         cmocka_unit_test(a_controller_restart_does_not_touch_training),
         cmocka_unit_test(a_restarted_controller_is_patient),
+        cmocka_unit_test(the_patience_of_a_start_ends_with_the_first_word),
+        cmocka_unit_test(limits_of_attempts_begin_with_the_controller),
+        cmocka_unit_test(a_cancel_before_the_start_outlives_the_controller),
+        cmocka_unit_test(a_cancel_at_once_outlives_the_controller),
         cmocka_unit_test(an_attempt_that_vanished_is_not_started_twice),
         cmocka_unit_test(nothing_leaves_before_it_is_durable),
     };

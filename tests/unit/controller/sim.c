@@ -23,12 +23,12 @@ struct sim_desired {
         bool on[SIM_NODES];
         enum hd_wanted wanted;
         int64_t steps, base_step;
-        char base[64];
+        char base[64], base_hash[24];
     } attempts[SIM_ATTEMPTS];
     size_t attempt_count;
     struct {
         struct hd_deletion names;
-        char path[64];
+        char path[64], hash[24];
     } deletions[32];
     size_t deletion_count;
 };
@@ -63,6 +63,7 @@ static struct sim_desired *copy_desired(struct sim *sim, const struct sim_node *
         copy->attempts[i].steps = desired.attempts[i].job->steps;
         copy->attempts[i].base_step = a->base_step;
         (void)snprintf(copy->attempts[i].base, 64, "%s", a->base_path ? a->base_path : "");
+        (void)snprintf(copy->attempts[i].base_hash, 24, "%s", a->base_hash ? a->base_hash : "");
         for (int32_t r = 0; r < a->plan.rank_count; r++) {
             const struct hd_place *place = &a->plan.ranks[r];
 
@@ -79,6 +80,7 @@ static struct sim_desired *copy_desired(struct sim *sim, const struct sim_node *
     for (size_t i = 0; i < desired.deletion_count && i < 32; i++) {
         copy->deletions[i].names = desired.deletions[i];
         (void)snprintf(copy->deletions[i].path, 64, "%s", desired.deletions[i].path);
+        (void)snprintf(copy->deletions[i].hash, 24, "%s", desired.deletions[i].hash);
         copy->deletion_count++;
     }
     hd_arena_done(&arena);
@@ -281,6 +283,16 @@ static void expect_free_device(const struct sim_node *node, int32_t device)
     }
 }
 
+/* A daemon refuses a checkpoint whose manifest has another hash than the controller says. */
+static void expect_hash(const struct sim *sim, const char *path, const char *hash)
+{
+    char found[24];
+
+    sim_disk_hash(sim, path, found);
+    if (*found) /* else it was made up by a test */
+        assert_string_equal(hash, found);
+}
+
 static void start_attempt(struct sim *sim, struct sim_node *node, const struct sim_desired *desired,
                           size_t index)
 {
@@ -307,6 +319,7 @@ static void start_attempt(struct sim *sim, struct sim_node *node, const struct s
         !sim_disk_read(sim, desired->attempts[index].base, &a->value))
         fail_msg("attempt %d of job %llu starts from %s, which is not there", a->attempt,
                  (unsigned long long)a->job, desired->attempts[index].base);
+    expect_hash(sim, desired->attempts[index].base, desired->attempts[index].base_hash);
     for (int i = 0; i < 2 && strstr(desired->attempts[index].base, "/attempt-1/"); i++)
         a->bad_base |= a->step == node->faults.damaged[i];
     sim->starts++;
@@ -347,6 +360,7 @@ static void apply_desired(struct sim *sim, struct sim_node *node, const struct s
     }
     node->deleted_count = 0;
     for (size_t i = 0; i < desired->deletion_count; i++) {
+        expect_hash(sim, desired->deletions[i].path, desired->deletions[i].hash);
         sim_disk_delete(sim, desired->deletions[i].path);
         node->deleted[node->deleted_count++] = desired->deletions[i].names;
     }
@@ -468,6 +482,8 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
     if (a->wanted == HD_WANTED_STOPPED) {
         end_attempt(node, a, HD_END_CAUSE_USER, -1, "killed as told");
     } else if (peers_stop(sim, a)) {
+        if (a->rank == 0 && a->saving_s++ < node->faults.save_s)
+            return;
         if (a->rank == 0 && a->state == HD_ATTEMPT_STATE_RUNNING && a->step > 0)
             checkpoint(sim, a);
         end_attempt(node, a, HD_END_CAUSE_USER, -1, "stopped as told");
@@ -482,7 +498,7 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
         a->end.exit_code = HD_LINK_EXIT_BAD_BASE;
     } else if (a->step >= a->steps) {
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, ""); /* the base was the last step */
-    } else if (a_peer_left(sim, a, &cause)) {
+    } else if (!node->faults.unaware && a_peer_left(sim, a, &cause)) {
         end_attempt(node, a, cause, -1, "a peer left");
         a->end.echo = true;
     } else {
@@ -526,7 +542,7 @@ static void send_reports(struct sim *sim, struct sim_node *node, struct sim_atte
 {
     while (a->used && node->stream && a->sent < a->seq) {
         const struct sim_report *r = &a->spool[a->sent];
-        char path[64];
+        char path[64], hash[24];
         struct hd_core_event event = {.kind = HD_CORE_REPORT,
                                       .report = {.uuid = node->uuid,
                                                  .stream = node->stream,
@@ -537,9 +553,10 @@ static void send_reports(struct sim *sim, struct sim_node *node, struct sim_atte
                                                  .kind = r->kind}};
 
         sim_path_of(path, a->job, a->attempt, r->step);
+        sim_disk_hash(sim, path, hash);
         if (r->kind == HD_REPORT_CHECKPOINT)
             event.report.checkpoint =
-                (struct hd_checkpoint_record){.step = r->step, .path = path, .hash = "00"};
+                (struct hd_checkpoint_record){.step = r->step, .path = path, .hash = hash};
         else
             event.report.step = (struct hd_step_record){
                 .step = r->step,
@@ -692,6 +709,8 @@ void sim_reboot(struct sim *sim, struct sim_node *node)
 
 /* ---- the controller ---------------------------------------------------------------------------*/
 
+#define A_DAY_MS ((int64_t)86400 * 1000)
+
 void sim_controller_crash(struct sim *sim)
 {
     while (sim->pending) {
@@ -706,7 +725,8 @@ void sim_controller_crash(struct sim *sim)
     assert_non_null(sim->core);
     for (int n = 0; n < sim->node_count; n++)
         close_stream(&sim->nodes[n]);
-    sim->now.mono_ms = 1000; /* a monotonic clock means nothing to the next process */
+    /* the monotonic clock is that of the machine: it has gone on, or begun anew */
+    sim->now.mono_ms = sim->now.mono_ms < A_DAY_MS ? sim->now.mono_ms + A_DAY_MS : 1000;
     sim_restore(sim);
     if (hd_core_check(sim->core))
         fail_msg("after a start of the controller: %s", hd_err_message());

@@ -37,6 +37,8 @@ struct sim_faults {
     int no_start;       /* so many attempts cannot be launched */
     bool never_meet;    /* ranks start, but do not meet */
     bool ignore_stop;   /* graceful stops are not answered */
+    bool unaware;       /* ranks here do not notice that those of other nodes have left */
+    int save_s;         /* rank 0 here writes the checkpoint of a stop for so many seconds */
 };
 
 struct sim_attempt {
@@ -51,6 +53,7 @@ struct sim_attempt {
     int64_t step, steps;
     uint64_t value; /* of the training state */
     bool bad_base;  /* what it is to start from is damaged */
+    int saving_s;   /* it has been writing the checkpoint of a stop for so long */
     enum hd_wanted wanted;
     bool doomed; /* the desired set does not have it: to be forgotten once it has ended */
     struct sim_report {

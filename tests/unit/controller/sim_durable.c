@@ -249,18 +249,32 @@ bool sim_disk_read(const struct sim *sim, const char *path, uint64_t *ret_value)
     return false;
 }
 
+void sim_disk_hash(const struct sim *sim, const char *path, char ret_hash[24])
+{
+    ret_hash[0] = '\0';
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (strcmp(sim->disk->dirs[i].path, path) == 0)
+            (void)snprintf(ret_hash, 24, "%016llx", (unsigned long long)sim->disk->dirs[i].value);
+    }
+}
+
 size_t sim_disk_list(const struct sim *sim, uint64_t job, int32_t attempt,
                      struct hd_checkpoint_record ret_list[HD_CTL_CHECKPOINTS_MAX])
 {
+    static char hashes[HD_CTL_CHECKPOINTS_MAX][24];
     const struct sim_disk *disk = sim->disk;
     size_t count = 0;
 
-    for (size_t i = 0; i < disk->count && count < HD_CTL_CHECKPOINTS_MAX; i++)
-        if (disk->dirs[i].there && disk->dirs[i].job == job && disk->dirs[i].attempt == attempt)
-            ret_list[count++] = (struct hd_checkpoint_record){.attempt = attempt,
-                                                              .step = disk->dirs[i].step,
-                                                              .path = disk->dirs[i].path,
-                                                              .hash = "00"};
+    for (size_t i = 0; i < disk->count && count < HD_CTL_CHECKPOINTS_MAX; i++) {
+        if (!disk->dirs[i].there || disk->dirs[i].job != job || disk->dirs[i].attempt != attempt)
+            continue;
+        sim_disk_hash(sim, disk->dirs[i].path, hashes[count]);
+        ret_list[count] = (struct hd_checkpoint_record){.attempt = attempt,
+                                                        .step = disk->dirs[i].step,
+                                                        .path = disk->dirs[i].path,
+                                                        .hash = hashes[count]};
+        count++;
+    }
     return count;
 }
 

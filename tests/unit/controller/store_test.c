@@ -477,6 +477,68 @@ static void a_full_disk_does_not_stop_queries(void **state)
     finish(&bench);
 }
 
+/* Updates of one job, of which the last one wins. Two queue up while nothing can be written, one of
+ * them while the store waits to try again. */
+static void what_had_to_wait_is_committed_in_order(void **state)
+{
+    static const char *const reasons[] = {"first", "second", "third"};
+    struct bench bench;
+    struct hd_query *query = hd_query_new(HD_QUERY_JOB);
+    struct hd_job_record record = {.job = 1, .state = HD_JOB_STATE_QUEUED};
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    disk_set_broken(true);
+    commit_job(&bench, 1);
+    for (int i = 0; i < 3; i++) {
+        struct hd_batch *batch = hd_batch_new();
+
+        record.reason = reasons[i];
+        hd_batch_add_job(batch, false, &record);
+        hd_store_commit(bench.store, batch, on_done, &bench);
+        if (i == 0)
+            run_until_trouble(&bench, 1);
+    }
+    (void)usleep(20000); /* it tries every 5 ms */
+    disk_set_broken(false);
+    run_until_reported(&bench, 4);
+    assert_int_equal(bench.done, 4);
+    query->job = 1;
+    assert_int_equal(needs(&bench, query).st, HD_OK);
+    assert_string_equal(query->jobs[0].record.reason, "third");
+    hd_query_free(query);
+    finish(&bench);
+}
+
+static void mend_disk(uv_timer_t *timer)
+{
+    disk_set_broken(false);
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+/* A disk that recovers within the time given costs nothing. */
+static void closing_waits_for_a_disk_that_recovers(void **state)
+{
+    struct bench bench;
+    uv_timer_t timer;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    disk_set_broken(true);
+    commit_job(&bench, 1);
+    run_until_trouble(&bench, 1);
+    assert_int_equal(uv_timer_init(&bench.loop, &timer), 0);
+    assert_int_equal(uv_timer_start(&timer, mend_disk, 100, 0), 0);
+    close_store(&bench, 20000);
+    assert_int_equal(bench.done, 1);
+    assert_int_equal(bench.aborted, 0);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    assert_int_equal(load(&bench).jobs, 1);
+    finish(&bench);
+}
+
 static void closing_with_a_broken_disk_gives_up_and_says_so(void **state)
 {
     struct bench bench;
@@ -1231,6 +1293,8 @@ int main(void)
         cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
         cmocka_unit_test(what_a_round_of_the_loop_queues_is_one_commit),
         cmocka_unit_test(a_full_disk_does_not_stop_queries),
+        cmocka_unit_test(what_had_to_wait_is_committed_in_order),
+        cmocka_unit_test(closing_waits_for_a_disk_that_recovers),
         cmocka_unit_test(closing_with_a_broken_disk_gives_up_and_says_so),
         cmocka_unit_test(a_directory_has_one_controller),
         cmocka_unit_test(a_damaged_database_is_refused),

@@ -236,8 +236,56 @@ static void what_was_not_acknowledged_is_sent_again(void **state)
     stub_serve(&stub);
     stub_until(&stub, stub.nodes[0].hellos >= 2 && runs(0));
     stub_until(&stub, stub.repeated > 0);
+    assert_false(stub.nodes[0].first_of_stream);
+    assert_int_equal(stub.nodes[0].first_generation, 0); /* nothing was wanted on it yet */
     stub_want(&stub, RUNNING, 2);
     stop_and_close();
+}
+
+/* Job 7 of another cluster is another job: heddled ends rather than tell of this one there, and
+ * leaves the ranks alone. */
+static void attempts_are_not_told_to_another_cluster(void **state)
+{
+    int reports;
+
+    (void)state;
+    begin_waiting(NULL);
+    stub_unserve(&stub);
+    stub_until(&stub, !stub.nodes[0].stream);
+    reports = stub.reports;
+    stub.cluster = "another-cluster";
+    stub_serve(&stub);
+    assert_int_equal(WEXITSTATUS(stub_wait_node(&stub, 0)), EXIT_FAILURE);
+    assert_int_equal(stub.reports, reports);
+    assert_int_equal(stub_processes(&stub), 2);
+    stub.cluster = "cluster-of-the-test";
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, runs(0) && stub.reports > reports);
+    stub_want(&stub, RUNNING, 2);
+    stop_and_close();
+}
+
+/* Nothing can be put on record, so nothing is started; heddled tries again by itself. */
+static void a_launch_waits_for_its_record(void **state)
+{
+    char records[160], aside[160];
+
+    (void)state;
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    (void)snprintf(records, sizeof records, "%s/attempts", stub.nodes[0].state_dir);
+    (void)snprintf(aside, sizeof aside, "%s/aside", stub.nodes[0].state_dir);
+    assert_int_equal(rename(records, aside), 0);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, stub.nodes[0].generation == stub.generation);
+    stub_run_for(&stub, 300);
+    assert_false(stub.nodes[0].listed);
+    assert_int_equal(stub_processes(&stub), 0);
+    assert_int_equal(rename(aside, records), 0);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+    stub_close(&stub);
 }
 
 static void a_rank_that_dies_is_named(void **state)
@@ -684,6 +732,8 @@ int main(void)
         cmocka_unit_test(ranks_outlive_heddled),
         cmocka_unit_test(an_end_in_the_absence_of_heddled_is_told_later),
         cmocka_unit_test(what_was_not_acknowledged_is_sent_again),
+        cmocka_unit_test(attempts_are_not_told_to_another_cluster),
+        cmocka_unit_test(a_launch_waits_for_its_record),
         cmocka_unit_test(a_rank_that_dies_is_named),
         cmocka_unit_test(a_stopped_supervisor_is_said_and_continued),
         cmocka_unit_test(a_killed_supervisor_ends_the_attempt),

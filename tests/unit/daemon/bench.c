@@ -56,7 +56,7 @@ static void write_job(const struct bench *bench)
 
 void bench_init(struct bench *bench)
 {
-    *bench = (struct bench){0};
+    *bench = (struct bench){.began_ms = hd_clock_wall_ms()};
     temporary_dir(bench->root, "heddle-bench");
     (void)snprintf(bench->attempt_dir, sizeof bench->attempt_dir, "%s/7/attempt-1", bench->root);
     (void)snprintf(bench->run_dir, sizeof bench->run_dir, "%s/nodes/n1", bench->attempt_dir);
@@ -201,6 +201,22 @@ int bench_spooled(const struct bench *bench, enum hd_link_kind kind, int rank)
     }
     hd_spool_reader_close(reader);
     return count;
+}
+
+void bench_spooled_exit(const struct bench *bench, int rank, struct hd_link_report *ret_exit)
+{
+    struct hd_spool_reader *reader;
+    struct hd_link_report report;
+    int count = 0;
+
+    assert_int_equal(hd_spool_reader_open(bench->run_dir, &reader), HD_OK);
+    while (hd_spool_read(reader, &report) == HD_OK)
+        if (report.kind == HD_LINK_EXIT && report.rank == rank) {
+            *ret_exit = report;
+            count++;
+        }
+    hd_spool_reader_close(reader);
+    assert_int_equal(count, 1);
 }
 
 int bench_processes(const struct bench *bench, pid_t ret_pids[16])

@@ -14,6 +14,7 @@ struct bench {
     char root[TEMPORARY_BYTES]; /* removed at the end */
     char attempt_dir[96], run_dir[128];
     pid_t supervisor;
+    int64_t began_ms; /* wall clock */
 };
 
 void bench_init(struct bench *bench);
@@ -34,6 +35,9 @@ char *bench_log(const struct bench *bench, int rank); /* free it */
 
 /* Counts the spool's reports of a kind and rank (-1: any); asserts that seq has no hole. */
 int bench_spooled(const struct bench *bench, enum hd_link_kind kind, int rank);
+
+/* The one exit of a rank that the spool holds. */
+void bench_spooled_exit(const struct bench *bench, int rank, struct hd_link_report *ret_exit);
 
 /* Processes whose environment names the run directory; writes their numbers if ret is not NULL. */
 int bench_processes(const struct bench *bench, pid_t ret_pids[16]);

@@ -107,6 +107,7 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
     }
     node->hellos++;
     node->stream = call;
+    node->first_of_stream = true;
     node->devices = (int)hello->n_devices;
     node->threads = hello->n_devices ? hello->devices[0]->threads : 0;
     node->gpus = 0;
@@ -123,7 +124,7 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%s", hello->boot_id);
     welcome.protocol = PROTOCOL;
     welcome.build = (char *)"stub";
-    welcome.cluster_id = (char *)"cluster-of-the-test";
+    welcome.cluster_id = (char *)(uintptr_t)stub->cluster;
     welcome.jobs_dir = stub->jobs_dir;
     welcome.jobs_dir_probe = (char *)".probe";
     welcome.jobs_dir_probe_text = (char *)"the same place";
@@ -136,6 +137,9 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
 static void take_observed(struct stub_node *node, const Heddle__V1__ObservedState *state)
 {
     node->observed_count++;
+    if (node->first_of_stream)
+        node->first_generation = state->generation;
+    node->first_of_stream = false;
     node->generation = state->generation;
     node->attempts = state->n_attempts;
     node->deleted = state->n_deleted;
@@ -481,6 +485,7 @@ void stub_open(struct stub *stub, int nodes)
     char root[TEMPORARY_BYTES], path[160];
 
     memset(stub, 0, sizeof *stub);
+    stub->cluster = "cluster-of-the-test";
     temporary_dir(root, "heddle-stub");
     memcpy(stub->root, root, sizeof root);
     (void)snprintf(stub->address, sizeof stub->address, "unix:%s/c/s", root);

@@ -40,8 +40,9 @@ struct stub_node {
     int end_rank, end_signal;
     bool bad_input;
     char end_message[512], problem[256];
-    int64_t checkpoint_step; /* the newest shown in the set; 0: none */
-    uint64_t generation;
+    int64_t checkpoint_step;               /* the newest shown in the set; 0: none */
+    uint64_t generation, first_generation; /* newest, and of the first set of the stream */
+    bool first_of_stream;                  /* the next set is that */
     size_t attempts, deleted;
     char probe[64], probe_problem[512];
 };
@@ -56,6 +57,7 @@ struct stub {
     int node_count;
     bool cuda; /* what is wanted is for GPUs: of a node's ranks the last one gets the first */
     bool hold_acks, refuse;
+    const char *cluster; /* its name, as a welcome says it */
     uint64_t generation;
     /* reports, over all nodes */
     bool seen[STUB_RANKS_MAX][STUB_SEQ_MAX]; /* by rank and seq */

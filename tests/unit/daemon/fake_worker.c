@@ -4,6 +4,7 @@
  *
  *   finish     reports FAKE_STEPS steps and a checkpoint, ends well
  *   wait       goes on until it is told to stop; then reports a checkpoint and ends with 10
+ *   late       says hello half a second after it was started; then as wait
  *   meet       meets its peers at a rendezvous, prints their values, ends well
  *   exit3      ends with status 3        badinput  ends with status 2
  *   fail       says why, ends with 1     killself  dies by SIGKILL
@@ -148,7 +149,7 @@ static int behave(struct hd_link *link, const char *rank, const char *mode)
 {
     if (strcmp(mode, "finish") == 0)
         return finish(link);
-    if (strcmp(mode, "wait") == 0)
+    if (strcmp(mode, "wait") == 0 || strcmp(mode, "late") == 0)
         return wait_for_stop(link);
     if (strcmp(mode, "meet") == 0)
         return meet(link, rank);
@@ -208,6 +209,8 @@ int main(int argc, char **argv)
         printf("sees %s, modules %s, order %s\n", getenv("CUDA_VISIBLE_DEVICES"),
                getenv("CUDA_MODULE_LOADING"), getenv("NCCL_LAUNCH_ORDER_IMPLICIT"));
     (void)fflush(stdout);
+    if (mode && strcmp(mode, "late") == 0)
+        (void)usleep(500000);
     if (hd_link_worker_open(atoi(flag(argc, argv, "--link-fd")), atoll(rank),
                             atoll(flag(argc, argv, "--world")), &link)) {
         fprintf(stderr, "fake worker: %s\n", hd_err_message());

@@ -164,9 +164,30 @@ static void run_failure(const char *mode, struct bench *bench, struct hd_link_re
     assert_int_equal(ret_end->end.first_rank, 1);
 }
 
+/* The record of a rank's exit, and the same as the controller will get it. */
+static void assert_exit(const struct bench *bench, int rank, const struct hd_link_exit *expected)
+{
+    struct hd_link_report recorded, spooled;
+
+    bench_exit(bench, rank, &recorded);
+    bench_spooled_exit(bench, rank, &spooled);
+    assert_int_equal(recorded.job, 7);
+    assert_int_equal(recorded.attempt, 1);
+    assert_in_range(recorded.wall_ms, bench->began_ms, hd_clock_wall_ms());
+    assert_int_equal(spooled.wall_ms, recorded.wall_ms);
+    for (int i = 0; i < 2; i++) {
+        const struct hd_link_exit *exit = i ? &spooled.exit : &recorded.exit;
+
+        assert_int_equal(exit->code, expected->code);
+        assert_int_equal(exit->signal, expected->signal);
+        assert_string_equal(exit->operation, expected->operation);
+        assert_string_equal(exit->message, expected->message);
+    }
+}
+
 static void a_rank_that_dies_ends_its_peers_and_is_named(void **state)
 {
-    struct hd_link_report end, exit;
+    struct hd_link_report end;
     struct bench bench;
 
     (void)state;
@@ -174,13 +195,9 @@ static void a_rank_that_dies_ends_its_peers_and_is_named(void **state)
     assert_int_equal(end.end.signal, SIGKILL);
     assert_int_equal(end.end.code, 0);
     assert_non_null(strstr(end.end.message, "out of memory"));
-    bench_exit(&bench, 1, &exit);
-    assert_int_equal(exit.exit.signal, SIGKILL);
-    assert_string_equal(exit.exit.message, ""); /* it left no words of its own */
-    bench_exit(&bench, 0, &exit);
-    assert_int_equal(exit.exit.signal, SIGTERM);
-    bench_exit(&bench, 2, &exit);
-    assert_int_equal(exit.exit.signal, SIGKILL); /* it ignored SIGTERM */
+    assert_exit(&bench, 1, &(struct hd_link_exit){.signal = SIGKILL}); /* it left no words */
+    assert_exit(&bench, 0, &(struct hd_link_exit){.signal = SIGTERM});
+    assert_exit(&bench, 2, &(struct hd_link_exit){.signal = SIGKILL}); /* it ignored SIGTERM */
     bench_done(&bench);
 }
 
@@ -193,6 +210,7 @@ static void a_status_other_than_zero_is_a_failure(void **state)
     run_failure("exit3", &bench, &end);
     assert_int_equal(end.end.code, 3);
     assert_int_equal(end.end.signal, 0);
+    assert_exit(&bench, 1, &(struct hd_link_exit){.code = 3});
     assert_non_null(strstr(end.end.message, "/logs/rank-1.log"));
     assert_int_equal(end.end.bad_input, 0);
     bench_done(&bench);
@@ -206,20 +224,23 @@ static void bad_input_is_told_apart(void **state)
     (void)state;
     run_failure("badinput", &bench, &end);
     assert_int_equal(end.end.bad_input, 1);
+    assert_exit(&bench, 1, &(struct hd_link_exit){.code = HD_LINK_EXIT_BAD_INPUT});
     bench_done(&bench);
 }
 
 static void the_last_words_of_a_rank_reach_the_end(void **state)
 {
-    struct hd_link_report end, exit;
+    struct hd_link_report end;
     struct bench bench;
 
     (void)state;
     run_failure("fail", &bench, &end);
     assert_string_equal(end.end.message, "the disk is full");
     assert_string_equal(end.end.operation, "all_reduce");
-    bench_exit(&bench, 1, &exit);
-    assert_string_equal(exit.exit.message, "the disk is full");
+    assert_exit(&bench, 1,
+                &(struct hd_link_exit){.code = HD_LINK_EXIT_FAILED,
+                                       .operation = "all_reduce",
+                                       .message = "the disk is full"});
     bench_done(&bench);
 }
 
@@ -242,6 +263,45 @@ static void a_stop_lets_ranks_write_a_checkpoint(void **state)
     assert_int_equal(end.end.first_rank, -1);
     assert_int_equal(bench_spooled(&bench, HD_LINK_CHECKPOINT, -1), 2);
     (void)close(fd);
+    bench_done(&bench);
+}
+
+/* The request comes before the rank can be told of it, which is then the first that it hears. */
+static void a_rank_that_is_late_hears_of_the_stop(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+    int fd;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "late");
+    bench_start(&bench, 1, NULL);
+    fd = bench_connect(&bench, SLOW_MS);
+    bench_send(fd, HD_LINK_MSG_STOP, 5000);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_USER);
+    assert_string_equal(end.end.message, "stopped after a checkpoint, as requested");
+    assert_int_equal(bench_spooled(&bench, HD_LINK_CHECKPOINT, 0), 1);
+    (void)close(fd);
+    bench_done(&bench);
+}
+
+/* SIGTERM waits until a stopped process goes on, so it is made to: it can end in order. */
+static void a_stopped_rank_is_ended_in_order(void **state)
+{
+    struct hd_link_report exit;
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "exit3");
+    bench_mode(1, "frozen");
+    bench_start(&bench, 2, NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_exit(&bench, 1, &exit);
+    assert_int_equal(exit.exit.signal, SIGTERM);
     bench_done(&bench);
 }
 
@@ -644,6 +704,8 @@ int main(void)
         cmocka_unit_test(ranks_that_sleep_may_wait_for_those_of_another_node),
         cmocka_unit_test(the_last_words_of_a_rank_reach_the_end),
         cmocka_unit_test(a_stop_lets_ranks_write_a_checkpoint),
+        cmocka_unit_test(a_rank_that_is_late_hears_of_the_stop),
+        cmocka_unit_test(a_stopped_rank_is_ended_in_order),
         cmocka_unit_test(a_stop_that_is_not_followed_becomes_a_kill),
         cmocka_unit_test(a_kill_takes_what_ranks_started_along),
         cmocka_unit_test(a_runaway_is_killed_after_a_good_end_too),

@@ -1,5 +1,6 @@
 /* Frames, reports and a rank's end of the link, against bytes and against a peer that misbehaves.
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -320,11 +321,69 @@ static void a_stalled_supervisor_costs_steps_but_no_time(void **state)
     next_report(fd, &report);
     assert_int_equal(report.kind, HD_LINK_GAP);
     left_out = report.gap.count;
+    assert_int_equal(report.gap.first_step, -1);
+    assert_int_equal(report.gap.last_step, STEPS - 1);
     next_report(fd, &report);
     assert_int_equal(report.kind, HD_LINK_STEP);
     assert_int_equal(seen + left_out + 1, STEPS);
+    step.step++;
+    hd_link_report_step(link, &step);
+    next_report(fd, &report);
+    assert_int_equal(report.kind, HD_LINK_STEP); /* the gap is told once */
     hd_link_close(link);
     (void)close(fd);
+}
+
+/* A supervisor that comes back after a moment, and reads on until it has this kind of report. */
+struct late_reader {
+    int fd;
+    enum hd_link_kind kind;
+    bool found;
+};
+
+static void *read_late(void *argument)
+{
+    struct late_reader *reader = argument;
+    uint8_t *bytes = malloc(HD_FRAME_BYTES_MAX);
+    struct hd_link_report *report = malloc(sizeof *report);
+    struct hd_frame frame;
+
+    (void)usleep(200000);
+    while (!reader->found && hd_frame_receive(reader->fd, bytes, 2000, &frame) == HD_OK)
+        reader->found =
+            hd_link_report_decode(&frame, report) == HD_OK && report->kind == reader->kind;
+    free(bytes);
+    free(report);
+    return NULL;
+}
+
+/* The controller decides by these: they wait for a supervisor that is behind. */
+static void what_must_not_be_lost_waits_for_room(void **state)
+{
+    static const enum hd_link_kind kinds[] = {HD_LINK_VALIDATION, HD_LINK_CHECKPOINT,
+                                              HD_LINK_FAILURE};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct late_reader reader = {.kind = kinds[i]};
+        const struct hd_link_step step = {.step = 1};
+        struct hd_link *link = open_pair(0, 1, &reader.fd);
+        pthread_t thread;
+
+        for (int n = 0; n < 20000; n++) /* until the socket is full, and more */
+            hd_link_report_step(link, &step);
+        assert_int_equal(pthread_create(&thread, NULL, read_late, &reader), 0);
+        if (kinds[i] == HD_LINK_VALIDATION)
+            hd_link_report_validation(link, 2, 1.5, 64);
+        else if (kinds[i] == HD_LINK_CHECKPOINT)
+            hd_link_report_checkpoint(link, 2, "/checkpoint", "00ff", 7);
+        else
+            hd_link_report_failure(link, HD_IO, 0, "all_gather", "rank 0 went away");
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(reader.found);
+        hd_link_close(link);
+        (void)close(reader.fd);
+    }
 }
 
 static void a_stop_is_told_once_and_before_a_checkpoint(void **state)
@@ -421,6 +480,69 @@ static void a_rendezvous_that_stays_incomplete_names_who_is_missing(void **state
     (void)close(fd);
 }
 
+/* The n-th call meets the n-th calls of the others, also when the one before it has failed: what
+ * comes late for that one is not taken for this one's. */
+static void a_failed_rendezvous_counts(void **state)
+{
+    struct hd_link_values values;
+    struct hd_link *link;
+    int fd;
+
+    (void)state;
+    link = open_pair(0, 2, &fd);
+    send_value(fd, 0, 0, "mine");
+    assert_int_equal(hd_link_rendezvous(link, "mine", 4, 50, &values), HD_TIMEOUT);
+    for (int64_t rank = 0; rank < 2; rank++)
+        send_value(fd, rank, 0, "late");
+    for (int64_t rank = 0; rank < 2; rank++)
+        send_value(fd, rank, 1, "second");
+    assert_int_equal(hd_link_rendezvous(link, "mine", 4, 1000, &values), HD_OK);
+    assert_int_equal(values.size_bytes[0], 6);
+    assert_memory_equal(values.value[1], "second", 6);
+    hd_link_values_free(&values);
+    hd_link_close(link);
+    (void)close(fd);
+}
+
+static void a_wait_ends_at_its_deadline(void **state)
+{
+    static uint8_t bytes[HD_FRAME_BYTES_MAX];
+    const int64_t start_ms = hd_clock_now_ms();
+    struct hd_frame frame;
+    int fd[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
+    assert_int_equal(hd_frame_receive(fd[0], bytes, 1000, &frame), HD_TIMEOUT);
+    assert_in_range(hd_clock_now_ms() - start_ms, 1000, 1900); /* a busy machine is late */
+    (void)close(fd[0]);
+    (void)close(fd[1]);
+}
+
+/* Two builds understand each other if there is a version that both speak. */
+static void versions_meet_where_they_overlap(void **state)
+{
+    static const struct {
+        int64_t min, max;
+        bool meet;
+    } theirs[] = {
+        {HD_LINK_PROTOCOL_MIN - 2, HD_LINK_PROTOCOL_MIN - 1, false},
+        {HD_LINK_PROTOCOL_MIN - 1, HD_LINK_PROTOCOL_MIN, true},
+        {HD_LINK_PROTOCOL_MIN, HD_LINK_PROTOCOL_MAX, true},
+        {HD_LINK_PROTOCOL_MAX, HD_LINK_PROTOCOL_MAX + 1, true},
+        {HD_LINK_PROTOCOL_MAX + 1, HD_LINK_PROTOCOL_MAX + 2, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++) {
+        const struct hd_hello hello = {
+            .protocol_min = theirs[i].min, .protocol_max = theirs[i].max, .build = "9.9.9"};
+
+        assert_int_equal(hd_hello_check(&hello, "heddled"),
+                         theirs[i].meet ? HD_OK : HD_UNSUPPORTED);
+    }
+}
+
 /* Goal: an attempt's directory may be as deep as it likes. Method: 40 levels of 10 bytes, 4 times
  * what a socket address holds. */
 static void sockets_live_in_long_directories(void **state)
@@ -485,10 +607,14 @@ int main(void)
         cmocka_unit_test(versions_that_do_not_meet_are_named),
         cmocka_unit_test(reports_arrive_as_they_were_given),
         cmocka_unit_test(a_stalled_supervisor_costs_steps_but_no_time),
+        cmocka_unit_test(what_must_not_be_lost_waits_for_room),
         cmocka_unit_test(a_stop_is_told_once_and_before_a_checkpoint),
         cmocka_unit_test(a_broken_link_does_not_disturb),
         cmocka_unit_test(a_rendezvous_takes_values_in_any_order_and_repeated),
         cmocka_unit_test(a_rendezvous_that_stays_incomplete_names_who_is_missing),
+        cmocka_unit_test(a_failed_rendezvous_counts),
+        cmocka_unit_test(a_wait_ends_at_its_deadline),
+        cmocka_unit_test(versions_meet_where_they_overlap),
         cmocka_unit_test(sockets_live_in_long_directories),
         cmocka_unit_test(two_frames_in_one_packet_are_refused),
     };

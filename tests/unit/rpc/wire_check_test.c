@@ -21,6 +21,8 @@ enum {
     KEY_NUMBERS = 4 << 3 | 2,
     KEY_BLOB = 5 << 3 | 2,
     KEY_NEST = 6 << 3 | 2,
+    KEY_WIDE = 7 << 3 | 2,
+    KEY_NARROW = 8 << 3 | 2,
     KEY_UNKNOWN = 15 << 3, /* no field has this number */
 };
 
@@ -183,6 +185,30 @@ static void packed_numbers_count_as_elements(void **state)
     assert_int_equal(check_filled(KEY_BLOB, 2000000, 1), HD_OK); /* bytes are one element */
 }
 
+/* One element for the field, one for each of its numbers, whatever their bytes say: in 100,000
+ * numbers of 8 bytes are more than 400,000 bytes that could be the end of a varint. */
+static void packed_numbers_of_fixed_width_count_as_elements(void **state)
+{
+    static const struct {
+        uint8_t key;
+        size_t width_bytes;
+    } kinds[] = {{KEY_WIDE, 8}, {KEY_NARROW, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        for (int fill = 0; fill < 256; fill += 255) {
+            const size_t width = kinds[i].width_bytes;
+
+            assert_int_equal(
+                check_filled(kinds[i].key, width * (HD_RPC_WIRE_ELEMENTS_MAX - 1), (uint8_t)fill),
+                HD_OK);
+            assert_int_equal(
+                check_filled(kinds[i].key, width * HD_RPC_WIRE_ELEMENTS_MAX, (uint8_t)fill),
+                HD_LIMIT);
+        }
+    }
+}
+
 static void unknown_fields_count_as_elements(void **state)
 {
     const size_t count = HD_RPC_WIRE_ELEMENTS_MAX + 1;
@@ -210,6 +236,7 @@ int main(void)
         cmocka_unit_test(one_message_field_comes_once),
         cmocka_unit_test(depth_has_a_sharp_limit),
         cmocka_unit_test(packed_numbers_count_as_elements),
+        cmocka_unit_test(packed_numbers_of_fixed_width_count_as_elements),
         cmocka_unit_test(unknown_fields_count_as_elements),
     };
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The promises of tests/run, tests/guard and tests/shim, on a build folder made by hand: its
+# The promises of tests/run, tests/guard, tests/own_folder and tests/shim, on a build folder made by hand: its
 # "programs" are scripts that print what cmocka prints.
 set -u
 
@@ -120,6 +120,23 @@ wait $runner
 status=$?
 [ $started = 0 ] && [ $status = 130 ] && ! living 86403 && [ -z "$(ls "$TMPDIR/stop")" ]
 verdict an_interrupted_run_leaves_nothing_behind $?
+
+# Under ctest each test has what tests/run gives it. A folder of an earlier run lies beside, not inside.
+grep -rh --include=CTestTestfile.cmake '^add_test' "$HEDDLE_BUILD_DIR" >"$TMPDIR/all"
+grep -vF 'tests/own_folder"' "$TMPDIR/all" >"$TMPDIR/out"
+[ -s "$TMPDIR/all" ] && [ ! -s "$TMPDIR/out" ]
+verdict ctest_starts_every_test_in_a_folder_of_its_own $?
+mkdir -p "$TMPDIR/ctest/1/jobs"
+TMPDIR=$TMPDIR/ctest HEDDLE_CONTROLLER=unix:elsewhere "$HEDDLE_SOURCE_DIR/tests/own_folder" sh -c \
+    'ls -A "$TMPDIR"; echo "[${HEDDLE_CONTROLLER-}]"; : >"$TMPDIR/left"; exit 3' >"$TMPDIR/out" 2>&1
+[ $? = 3 ] && [ "$(cat "$TMPDIR/out")" = '[]' ] && [ "$(ls -A "$TMPDIR/ctest")" = 1 ]
+verdict a_folder_of_its_own_is_empty_and_goes $?
+
+# Clusters of real processes: jobs and sockets of one run are not there for the next one.
+cluster_folder() { (. "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh" && echo "$work"); }
+first=$(cluster_folder 2>"$TMPDIR/out") second=$(cluster_folder 2>>"$TMPDIR/out")
+[ -d "$first" ] && [ -d "$second" ] && [ "$first" != "$second" ] && [ "$first" != "$TMPDIR" ] && [ ! -s "$TMPDIR/out" ]
+verdict two_runs_of_a_cluster_share_no_folder $?
 
 # cmocka and the shim on the same source: same cases, same results, same number as exit status.
 results() {

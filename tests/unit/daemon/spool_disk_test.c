@@ -1,0 +1,350 @@
+/* Reports and the disk: what is flushed, what a disk leaves that refuses to write, and what the
+ * supervisor keeps in memory meanwhile. The test stands between the room and the kernel. */
+#include <errno.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "daemon/supervisor/supervisor.h"
+#include "tests/temporary.h"
+
+/* ---- the disk ---------------------------------------------------------------------------------*/
+
+static struct {
+    bool full;        /* a write stores half of its bytes, then there is no room */
+    bool no_truncate; /* and what was stored cannot be taken back */
+    int flushes;
+    bool flushed[8]; /* by segment */
+} disk;
+
+ssize_t __real_write(int fd, const void *data, size_t size_bytes);
+int __real_fdatasync(int fd);
+int __real_ftruncate(int fd, off_t size_bytes);
+ssize_t __wrap_write(int fd, const void *data, size_t size_bytes);
+int __wrap_fdatasync(int fd);
+int __wrap_ftruncate(int fd, off_t size_bytes);
+
+static bool is_segment(int fd, int64_t *ret_number)
+{
+    char link[64], path[PATH_MAX];
+    const char *name;
+    ssize_t n;
+
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    name = strrchr(path, '/');
+    *ret_number = name ? atoll(name + 1) : 0;
+    return strstr(path, "/spool/") != NULL;
+}
+
+ssize_t __wrap_write(int fd, const void *data, size_t size_bytes)
+{
+    int64_t segment;
+
+    if (disk.full && is_segment(fd, &segment)) {
+        if (size_bytes > 1 && __real_write(fd, data, size_bytes / 2) > 0)
+            disk.full = true;
+        errno = ENOSPC;
+        return -1;
+    }
+    return __real_write(fd, data, size_bytes);
+}
+
+int __wrap_fdatasync(int fd)
+{
+    int64_t segment;
+
+    if (is_segment(fd, &segment) && segment < 8) {
+        disk.flushes++;
+        disk.flushed[segment] = true;
+    }
+    return __real_fdatasync(fd);
+}
+
+int __wrap_ftruncate(int fd, off_t size_bytes)
+{
+    int64_t segment;
+
+    if (disk.no_truncate && is_segment(fd, &segment)) {
+        errno = EIO;
+        return -1;
+    }
+    return __real_ftruncate(fd, size_bytes);
+}
+
+/* ---- a supervisor without ranks ---------------------------------------------------------------*/
+
+/* A step report of a model without experts (spool_test.c). */
+enum { REPORT_BYTES = 12 + 6 * 8 + 11 * 8 + 8 };
+
+struct fixture {
+    char dir[TEMPORARY_BYTES];
+    struct sup sup;
+    struct sup_rank rank;
+    struct hd_spool_reader *reader;
+};
+
+static void open_spool(struct fixture *f, int64_t segment_bytes, int segments_max)
+{
+    const struct hd_spool_limits limits = {.segment_bytes = segment_bytes,
+                                           .segments_max = segments_max};
+
+    assert_int_equal(hd_spool_writer_open(f->dir, &limits, &f->sup.spool), HD_OK);
+    assert_int_equal(hd_spool_reader_open(f->dir, &f->reader), HD_OK);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+
+    assert_non_null(f);
+    memset(&disk, 0, sizeof disk);
+    temporary_dir(f->dir, "heddle-spool");
+    f->sup.daemon_fd = -1;
+    f->sup.job.job_id = 7;
+    f->sup.job.attempt = 2;
+    f->rank.rank = 3;
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    enum hd_status st;
+
+    hd_spool_reader_close(f->reader);
+    hd_spool_writer_close(f->sup.spool);
+    st = hd_file_remove_tree(f->dir);
+    free(f);
+    return (int)st;
+}
+
+static void append_step(struct fixture *f, int64_t seq, bool durable)
+{
+    const struct hd_link_report report = {.kind = HD_LINK_STEP, .seq = seq};
+
+    assert_int_equal(hd_spool_append(f->sup.spool, &report, durable), HD_OK);
+}
+
+static void tell(struct fixture *f, enum hd_link_kind kind, int64_t step)
+{
+    struct hd_link_report report = {.kind = kind};
+
+    if (kind == HD_LINK_STEP)
+        report.step.step = step;
+    else if (kind == HD_LINK_CHECKPOINT)
+        report.checkpoint.step = step;
+    else if (kind == HD_LINK_VALIDATION)
+        report.validation.step = step;
+    sup_report(&f->sup, &f->rank, &report);
+}
+
+static struct hd_link_report expect_read(struct fixture *f, enum hd_link_kind kind, int64_t seq)
+{
+    struct hd_link_report report;
+
+    if (hd_spool_read(f->reader, &report))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(report.kind, kind);
+    assert_int_equal(report.seq, seq);
+    return report;
+}
+
+static void expect_no_more(struct fixture *f)
+{
+    struct hd_link_report report;
+
+    assert_int_equal(hd_spool_read(f->reader, &report), HD_UNAVAILABLE);
+}
+
+/* ---- what is flushed --------------------------------------------------------------------------*/
+
+static void a_durable_report_is_flushed_and_others_are_not(void **state)
+{
+    struct fixture *f = *state;
+
+    open_spool(f, 0, 0);
+    append_step(f, 1, false);
+    assert_int_equal(disk.flushes, 0);
+    append_step(f, 2, true);
+    assert_int_equal(disk.flushes, 1);
+    append_step(f, 3, false);
+    assert_int_equal(disk.flushes, 1);
+}
+
+/* Report 5 is durable only together with 1 to 4 of the segment before. */
+static void a_durable_report_takes_the_older_segment_along(void **state)
+{
+    struct fixture *f = *state;
+
+    open_spool(f, 4 * REPORT_BYTES, 0);
+    for (int64_t seq = 1; seq <= 4; seq++)
+        append_step(f, seq, false);
+    append_step(f, 5, true);
+    assert_true(disk.flushed[1]);
+    assert_true(disk.flushed[2]);
+}
+
+/* What the controller decides by may not be lost with the power; steps may. */
+static void checkpoints_validations_and_exits_are_durable(void **state)
+{
+    static const enum hd_link_kind durable[] = {HD_LINK_CHECKPOINT, HD_LINK_VALIDATION,
+                                                HD_LINK_EXIT};
+    struct fixture *f = *state;
+
+    open_spool(f, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        tell(f, HD_LINK_STEP, 1);
+        assert_int_equal(disk.flushes, i);
+        tell(f, durable[i], 1);
+        assert_int_equal(disk.flushes, i + 1);
+    }
+}
+
+/* ---- a full disk ------------------------------------------------------------------------------*/
+
+/* The half that was stored is taken back, so that what follows can be read. */
+static void half_a_report_is_taken_back(void **state)
+{
+    const struct hd_link_report second = {.kind = HD_LINK_STEP, .seq = 2};
+    struct fixture *f = *state;
+
+    open_spool(f, 0, 0);
+    append_step(f, 1, false);
+    disk.full = true;
+    assert_int_equal(hd_spool_append(f->sup.spool, &second, false), HD_IO);
+    disk.full = false;
+    append_step(f, 2, false);
+    (void)expect_read(f, HD_LINK_STEP, 1);
+    (void)expect_read(f, HD_LINK_STEP, 2);
+    expect_no_more(f);
+}
+
+/* It cannot even be taken back: then a new segment is begun, and the half is told as lost. */
+static void half_a_report_that_stays_ends_its_segment(void **state)
+{
+    const struct hd_link_report second = {.kind = HD_LINK_STEP, .seq = 2};
+    struct fixture *f = *state;
+    struct hd_link_report report;
+
+    open_spool(f, 0, 0);
+    append_step(f, 1, false);
+    disk.full = disk.no_truncate = true;
+    assert_int_equal(hd_spool_append(f->sup.spool, &second, false), HD_IO);
+    disk.full = disk.no_truncate = false;
+    append_step(f, 2, false);
+    (void)expect_read(f, HD_LINK_STEP, 1);
+    assert_int_equal(hd_spool_read(f->reader, &report), HD_CORRUPT);
+    (void)expect_read(f, HD_LINK_STEP, 2);
+    expect_no_more(f);
+}
+
+/* Reports wait in memory in the order of their numbers: a later one does not go before them when
+ * the disk takes it, and a try that fails loses none. */
+static void what_the_disk_refuses_is_kept_in_order(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_report report;
+
+    open_spool(f, 0, 0);
+    tell(f, HD_LINK_VALIDATION, 1);
+    disk.full = true;
+    tell(f, HD_LINK_CHECKPOINT, 2);
+    tell(f, HD_LINK_VALIDATION, 3);
+    sup_retry_held(&f->sup);
+    assert_int_equal(f->sup.held_count, 2);
+    disk.full = false;
+    tell(f, HD_LINK_CHECKPOINT, 4); /* joins those that wait */
+    assert_int_equal(f->sup.held_count, 3);
+    disk.flushes = 0;
+    sup_retry_held(&f->sup);
+    assert_int_equal(f->sup.held_count, 0);
+    assert_int_equal(disk.flushes, 3); /* as durable as they would have been */
+    report = expect_read(f, HD_LINK_VALIDATION, 1);
+    report = expect_read(f, HD_LINK_CHECKPOINT, 2);
+    assert_int_equal(report.job, 7);
+    assert_int_equal(report.attempt, 2);
+    assert_int_equal(report.rank, 3);
+    assert_int_equal(report.checkpoint.step, 2);
+    report = expect_read(f, HD_LINK_VALIDATION, 3);
+    report = expect_read(f, HD_LINK_CHECKPOINT, 4);
+    assert_int_equal(report.checkpoint.step, 4);
+    expect_no_more(f);
+}
+
+/* When memory is full of them, reports are lost, but never an exit: places are kept for those. */
+static void the_last_places_in_memory_are_for_exits(void **state)
+{
+    enum { OTHERS = HD_SUP_HELD_MAX - HD_ATTEMPT_RANKS_MAX / 2 };
+    struct fixture *f = *state;
+
+    open_spool(f, 0, 0);
+    disk.full = true;
+    for (int i = 0; i < HD_SUP_HELD_MAX; i++)
+        tell(f, HD_LINK_CHECKPOINT, i);
+    assert_int_equal(f->sup.held_count, OTHERS);
+    for (int i = 0; i < HD_ATTEMPT_RANKS_MAX / 2; i++)
+        tell(f, HD_LINK_EXIT, 0);
+    assert_int_equal(f->sup.held_count, HD_SUP_HELD_MAX);
+    tell(f, HD_LINK_EXIT, 0);
+    assert_int_equal(f->sup.held_count, HD_SUP_HELD_MAX);
+}
+
+/* ---- the bound of the spool -------------------------------------------------------------------*/
+
+/* Two segments of two reports are all there may be. Steps beyond them are counted and told as a gap
+ * when there is room; a checkpoint is stored all the same. */
+static void steps_beyond_the_bound_are_told_as_a_gap(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_report gap;
+
+    open_spool(f, 2 * REPORT_BYTES, 2);
+    for (int64_t step = 1; step <= 3; step++)
+        tell(f, HD_LINK_STEP, step); /* the third begins the second segment, the last one */
+    for (int64_t step = 4; step <= 6; step++)
+        tell(f, HD_LINK_STEP, step);
+    gap = (struct hd_link_report){.kind = HD_LINK_GAP, .gap = {2, 8, 9}}; /* of the rank itself */
+    sup_report(&f->sup, &f->rank, &gap);
+    tell(f, HD_LINK_CHECKPOINT, 9);
+    for (int64_t seq = 1; seq <= 3; seq++)
+        assert_int_equal(expect_read(f, HD_LINK_STEP, seq).step.step, seq);
+    gap = expect_read(f, HD_LINK_GAP, 4);
+    assert_int_equal(gap.gap.count, 5);
+    assert_int_equal(gap.gap.first_step, 4);
+    assert_int_equal(gap.gap.last_step, 9);
+    (void)expect_read(f, HD_LINK_CHECKPOINT, 5);
+    tell(f, HD_LINK_CHECKPOINT, 10); /* the gap is told once */
+    (void)expect_read(f, HD_LINK_CHECKPOINT, 6);
+    expect_no_more(f);
+}
+
+int main(void)
+{
+#define with_spool(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        with_spool(a_durable_report_is_flushed_and_others_are_not),
+        with_spool(a_durable_report_takes_the_older_segment_along),
+        with_spool(checkpoints_validations_and_exits_are_durable),
+        with_spool(half_a_report_is_taken_back),
+        with_spool(half_a_report_that_stays_ends_its_segment),
+        with_spool(what_the_disk_refuses_is_kept_in_order),
+        with_spool(the_last_places_in_memory_are_for_exits),
+        with_spool(steps_beyond_the_bound_are_told_as_a_gap),
+    };
+
+    return cmocka_run_group_tests_name("spool_disk", tests, NULL, NULL);
+}
