@@ -304,7 +304,7 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
 
         if (c->attempt != deletion->attempt || c->step != deletion->step ||
             c->state != HD_CHECKPOINT_STATE_DELETING ||
-            !(core_same(c->node_uuid, node->rec.uuid) || (c->shared && node->jobs_dir_visible)))
+            (!core_same(c->node_uuid, node->rec.uuid) && core_checkpoint_deleter(core, c) != node))
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETED;
         hd_batch_add_checkpoint(core->out->batch, c);

@@ -2,7 +2,7 @@
  *
  *   loop thread                         writer thread
  *   hd_store_commit, hd_store_query
- *        |  synced
+ *        |  queued
  *   hand_over, before the loop waits
  *        |  todo (mutex, wake)  ------>  take all
  *                                        BEGIN, all batches, COMMIT (fsync)
@@ -55,7 +55,7 @@ struct hd_job_store {
     uv_thread_t thread;
     uv_async_t async;
     uv_prepare_t before_wait; /* of the loop, in each round */
-    struct items synced;      /* queued in this round; the loop's own */
+    struct items queued;      /* queued in this round; the loop's own */
     uv_work_t join_work;
     void (*on_closed)(void *user);
     void *closed_user;
@@ -306,10 +306,10 @@ static void on_wake(uv_async_t *async)
  * first would be committed alone, and a commit costs as much as a dozen submissions. */
 static void hand_over(struct hd_job_store *store)
 {
-    if (!store->synced.first)
+    if (!store->queued.first)
         return;
     uv_mutex_lock(&store->mutex);
-    append(&store->todo, &store->synced);
+    append(&store->todo, &store->queued);
     uv_cond_signal(&store->wake);
     uv_mutex_unlock(&store->mutex);
 }
@@ -346,7 +346,7 @@ void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
     item->batch = batch;
     item->done = done;
     item->user = user;
-    put(&store->synced, item);
+    put(&store->queued, item);
 }
 
 void hd_store_query(struct hd_job_store *store, struct hd_query *query)
@@ -358,7 +358,7 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
     if (query->owner)
         query->owner = hd_arena_strdup(&query->arena, query->owner);
     item->query = query;
-    put(&store->synced, item);
+    put(&store->queued, item);
 }
 
 /* ---- opening and closing ----------------------------------------------------------------------*/

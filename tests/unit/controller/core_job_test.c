@@ -232,7 +232,7 @@ static void a_stop_before_the_launch_ends_when_it_was_heard(void **state)
     assert_null(hd_core_job(sim->core, job));
     sim_commit(sim);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
-    assert_string_equal(sim_attempt(sim, job, 1)->end.message, "stopped before it had started");
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message, "stopped before its start");
     sim_free(sim);
 }
 

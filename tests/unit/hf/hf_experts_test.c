@@ -61,6 +61,16 @@ static struct hd_job *new_job(void)
 
 /* ---- boxes ---- */
 
+/* make_data's bits as finite numbers: no exponent is all ones. */
+static unsigned char *make_finite(const struct hd_ckpt_entry *tensor)
+{
+    unsigned char *data = make_data(tensor);
+
+    for (int64_t i = 3; i < hd_ckpt_entry_bytes(tensor); i += 4) /* little endian */
+        data[i] &= 0xbf;
+    return data;
+}
+
 /* A file of these tensors, data made of their own names. */
 static void write_tensors(const char *dir, const struct hd_ckpt_entry *tensors, size_t count)
 {
@@ -89,7 +99,7 @@ static void write_tensors(const char *dir, const struct hd_ckpt_entry *tensors, 
     hd_text_add_bytes(&file, (const char *)&length, sizeof length);
     hd_text_add_bytes(&file, head.data, head.len_bytes);
     for (size_t i = 0; i < count; i++) {
-        unsigned char *data = make_data(&tensors[i]);
+        unsigned char *data = make_finite(&tensors[i]);
 
         hd_text_add_bytes(&file, (const char *)data, (size_t)hd_ckpt_entry_bytes(&tensors[i]));
         free(data);
@@ -111,7 +121,7 @@ static float element(const struct hd_ckpt_entry *tensor, int64_t index)
 
     one.flat_first = index;
     one.flat_count = 1;
-    data = make_data(&one);
+    data = make_finite(&one);
     memcpy(&value, data, sizeof value);
     free(data);
     return value;
