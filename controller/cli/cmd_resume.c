@@ -6,31 +6,6 @@
 #include "controller/cli/show.h"
 #include "spec/spec.h"
 
-static void print_job(const struct cli *cli, const Heddle__V1__JobStatus *job)
-{
-    struct hd_text out = {0};
-    struct show_list list;
-    char word[CLI_WORD_MAX];
-
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "JobList", "job");
-        show_item_begin(&list);
-        show_job(&list.writer, job, false);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "job %llu %s", (unsigned long long)job->job,
-                    cli_job_state(job->state, word));
-        if (*job->reason) {
-            hd_text_add(&out, ": ");
-            cli_add_clean(&out, job->reason);
-        }
-        hd_text_add(&out, "\n");
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
-}
-
 /* The job's own spec as a job file, read again with the changes: they are checked, and completed,
  * as those of `heddle submit`. */
 static enum hd_status change_spec(const Heddle__V1__JobStatus *status,
@@ -112,7 +87,7 @@ int cli_resume(struct cli *cli, int argc, char **argv)
     hd_arena_done(&arena);
     if (code != CLI_CONTINUE)
         return code;
-    print_job(cli, response->job);
+    show_one_job(cli, response->job, false);
     if (cli->format <= CLI_WIDE)
         cli_note("  next: heddle watch %llu | heddle logs -f %llu | heddle cancel %llu",
                  (unsigned long long)request.job, (unsigned long long)request.job,
@@ -136,7 +111,7 @@ int cli_requeue(struct cli *cli, int argc, char **argv)
                         &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    print_job(cli, response->job);
+    show_one_job(cli, response->job, false);
     hd_rpc_message_free(&response->base);
     return cli_out_end(CLI_OK);
 }

@@ -107,27 +107,12 @@ int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *reque
 static void print_submitted(struct cli *cli, const Heddle__V1__JobStatus *job, bool quiet)
 {
     struct hd_text out = {0};
-    struct show_list list;
-    char word[CLI_WORD_MAX];
 
-    if (quiet) {
-        hd_text_add(&out, "%llu\n", (unsigned long long)job->job);
-    } else if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "JobList", "job");
-        show_item_begin(&list);
-        show_job(&list.writer, job, false);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "job %llu ", (unsigned long long)job->job);
-        cli_add_clean(&out, job->name);
-        hd_text_add(&out, " %s", cli_job_state(job->state, word));
-        if (*job->reason) {
-            hd_text_add(&out, ": ");
-            cli_add_clean(&out, job->reason);
-        }
-        hd_text_add(&out, "\n");
+    if (!quiet) {
+        show_one_job(cli, job, true);
+        return;
     }
+    hd_text_add(&out, "%llu\n", (unsigned long long)job->job);
     (void)cli_out(&out);
     hd_text_free(&out);
 }

@@ -364,3 +364,32 @@ bool show_history(struct hd_json_writer *w, uint64_t job, const Heddle__V1__Watc
     hd_json_end(w, '}');
     return true;
 }
+
+void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool with_name)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+    char word[CLI_WORD_MAX];
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "JobList", "job");
+        show_item_begin(&list);
+        show_job(&list.writer, job, false);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "job %llu ", (unsigned long long)job->job);
+        if (with_name) {
+            cli_add_clean(&out, job->name);
+            hd_text_add(&out, " ");
+        }
+        hd_text_add(&out, "%s", cli_job_state(job->state, word));
+        if (*job->reason) {
+            hd_text_add(&out, ": ");
+            cli_add_clean(&out, job->reason);
+        }
+        hd_text_add(&out, "\n");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}

@@ -29,6 +29,9 @@ void show_list_end(struct show_list *list);
 
 /* Members of the open object. */
 void show_job(struct hd_json_writer *writer, const Heddle__V1__JobStatus *job, bool with_details);
+/* On standard output: "job 7 tiny queued: REASON", or as JSON; the answer to a change of one job.
+ */
+void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool with_name);
 void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node);
 void show_event(struct hd_json_writer *writer, const Heddle__V1__Event *event);
 void show_checkpoint(struct hd_json_writer *writer, const Heddle__V1__CheckpointInfo *checkpoint);

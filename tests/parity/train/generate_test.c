@@ -1,6 +1,7 @@
 /* Generation computes what training computed: token by token against a cache, in chunks, and over
  * whole windows the model says the same; and the next token is drawn from exactly those odds.
  */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@ enum { CONTEXT = 256, VOCAB = 256, WINDOWS = 3, CORPUS_BYTES = 20000 };
 /* ---- a checkpoint to generate from ---- */
 
 struct model {
-    bool damaged; /* one weight of the head is NaN */
+    bool damaged; /* the head's weights are finite, but so large that logits are not */
     bool alibi;   /* and six heads, no power of two */
     struct harness h;
     struct hd_job job;
@@ -42,7 +43,8 @@ static enum hd_status make_checkpoint(struct harness_rank *r)
         const int last = hd_trainer_layout(t)->registry.param_count - 1;
         float *weights = harness_take(t, last, HD_STATE_WEIGHT);
 
-        weights[0] = NAN;
+        for (int64_t i = 0; i < hd_trainer_layout(t)->registry.params[last].count; i++)
+            weights[i] = FLT_MAX;
         harness_put(t, last, HD_STATE_WEIGHT, weights);
     }
     if (!st)
@@ -304,7 +306,7 @@ static void prompts_and_places_that_make_no_sense_are_refused(void **state)
     harness_teardown(&m.h);
 }
 
-/* Goal: no garbage without a word. Method: one weight of the head is not a number. */
+/* Goal: no garbage without a word. Method: the head overflows. */
 static void a_model_that_is_not_finite_says_so(void **state)
 {
     static const int32_t prompt[] = {65};
