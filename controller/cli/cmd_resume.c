@@ -20,7 +20,7 @@ static enum hd_status change_spec(const Heddle__V1__JobStatus *status,
                                : hd_err(HD_NO_MEMORY, "no memory for a job");
 
     if (!st) {
-        hd_spec_add_json(stored, NULL, &writer);
+        hd_spec_add_file_json(stored, NULL, &writer);
         if (text.failed)
             st = hd_err(HD_NO_MEMORY, "no memory for a job");
     }

@@ -172,6 +172,8 @@ static const char resume_help[] =
     "  --set KEY=VALUE    change a key of the job file, such as train.steps=2000 or\n"
     "                     train.lr.peak=1e-4. The model, the data, train.seed,\n"
     "                     train.global_batch and train.init_from cannot change.\n"
+    "                     Warm-up and decay that the job file left to their defaults\n"
+    "                     follow the new train.steps.\n"
     "\n"
     "Example:\n"
     "  heddle resume 7 --set train.steps=2000\n";

@@ -36,12 +36,19 @@ static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
-/* Of an attempt that diverged, weights that no finite loss has followed may be beyond repair. */
+/* Weights that no finite loss has followed, and that an attempt had when it diverged, or started
+ * from: they may be beyond repair. */
 static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
-    const struct core_attempt *attempt = core_find_attempt(job, checkpoint->attempt);
+    for (int32_t k = checkpoint->attempt; !checkpoint->proven && k <= job->rec.attempt_count; k++) {
+        const struct core_attempt *attempt = core_find_attempt(job, k);
 
-    return !checkpoint->proven && attempt && attempt->rec.end.cause == HD_END_CAUSE_DIVERGED;
+        if (attempt && attempt->rec.end.cause == HD_END_CAUSE_DIVERGED &&
+            (k == checkpoint->attempt || (attempt->rec.base_attempt == checkpoint->attempt &&
+                                          attempt->rec.base_step == checkpoint->step)))
+            return true;
+    }
+    return false;
 }
 
 /* or_damaged: damaged ones count as well. */
@@ -141,7 +148,7 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     struct hd_checkpoint_record record = *checkpoint;
     struct core_node *deleter;
     /* I5: a newer attempt has started from something else */
-    const bool is_left_over = attempt != core_newest(job) || job->ended;
+    const bool is_left_over = attempt != core_newest(job);
 
     if (is_left_over && job->needs.keep <= 0)
         return;
@@ -223,6 +230,20 @@ void core_checkpoint_prove(struct hd_core *core, struct core_job *job, int32_t a
     }
     if (proved)
         core_checkpoint_prune(core, job);
+}
+
+void core_checkpoint_disprove_base(struct hd_core *core, struct core_job *job,
+                                   const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+        if (!c->proven || c->attempt != attempt->rec.base_attempt ||
+            c->step != attempt->rec.base_step)
+            continue;
+        c->proven = false;
+        hd_batch_add_checkpoint(core->out->batch, c);
+    }
 }
 
 const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job)
@@ -365,7 +386,8 @@ static void take_event(struct hd_core *core, struct core_job *job,
     hd_batch_add_event(core->out->batch, &record);
 }
 
-static void take_step(struct hd_core *core, struct core_job *job, const struct hd_core_event *event)
+static void take_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                      const struct hd_core_event *event)
 {
     struct hd_step_record record = event->report.step;
 
@@ -373,9 +395,10 @@ static void take_step(struct hd_core *core, struct core_job *job, const struct h
     record.attempt = event->report.attempt;
     record.sequence = ++job->sequence;
     hd_batch_add_step(core->out->batch, &record);
-    if (isfinite(record.metrics.loss) &&
-        isfinite(record.metrics.grad_norm)) /* of the weights before */
-        core_checkpoint_prove(core, job, record.attempt, record.step - 1);
+    if (!isfinite(record.metrics.loss) || !isfinite(record.metrics.grad_norm))
+        return;
+    attempt->had_finite_step = true;
+    core_checkpoint_prove(core, job, record.attempt, record.step - 1); /* the weights before it */
 }
 
 static void take_validation(struct hd_core *core, struct core_job *job,
@@ -408,7 +431,7 @@ enum hd_status core_report(struct hd_core *core, const struct hd_core_event *eve
     hd_batch_add_position(core->out->batch, &position);
     switch (event->report.kind) {
     case HD_REPORT_STEP:
-        take_step(core, job, event);
+        take_step(core, job, attempt, event);
         break;
     case HD_REPORT_VALIDATION:
         take_validation(core, job, event);

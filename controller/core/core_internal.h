@@ -109,6 +109,7 @@ struct core_attempt {
     int64_t state_since_mono_ms; /* when it started, or when stopping began */
     bool kill;                   /* wanted STOPPED even if the job is not cancelled */
     bool failed;                 /* rec.end holds the first failure */
+    bool had_finite_step;        /* one of its steps had a finite loss and gradient */
     bool requeue;                /* it is to stop, and the job to wait for a place again */
     int32_t saves_asked;         /* checkpoints, beside those that are due */
     bool dirty;
@@ -351,9 +352,8 @@ enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_ev
 
 enum hd_status core_report(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event);
-/* Adds a complete checkpoint to the job's list, unless it is known. If a newer attempt exists or
- * the job has ended, no attempt will start from it: it is then marked for deletion, if `keep` is
- * limited. */
+/* Adds a complete checkpoint to the job's list, unless it is known. If a newer attempt exists,
+ * none will start from it: it is then marked for deletion, if `keep` is limited. */
 void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                           const struct core_node *node,
                           const struct hd_checkpoint_record *checkpoint);
@@ -364,6 +364,10 @@ void core_checkpoint_prune(struct hd_core *core, struct core_job *job);
  * checkpoints up to there are proven, the attempt's base among them. */
 void core_checkpoint_prove(struct hd_core *core, struct core_job *job, int32_t attempt,
                            int64_t step);
+/* The attempt diverged from its first step on: so the weights that it started from are not sound.
+ */
+void core_checkpoint_disprove_base(struct hd_core *core, struct core_job *job,
+                                   const struct core_attempt *attempt);
 /* The newest proven checkpoint that no attempt found damaged; NULL: there is none. */
 const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job);
 /* The node that is to delete it: the one that wrote it or, where all see the jobs directory and

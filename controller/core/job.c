@@ -550,11 +550,15 @@ static void announce_fallback(struct hd_core *core, struct core_job *job,
 
 /* A retry would repeat the same steps. The user needs another learning rate, and a checkpoint to
  * start from. */
-static void fail_diverged(struct hd_core *core, struct core_job *job, const char *why)
+static void fail_diverged(struct hd_core *core, struct core_job *job,
+                          const struct core_attempt *attempt, const char *why)
 {
-    const struct hd_checkpoint_record *sound = core_checkpoint_proven(job);
+    const struct hd_checkpoint_record *sound;
     char text[HD_CTL_MESSAGE_BYTES_MAX + 160];
 
+    if (!attempt->had_finite_step)
+        core_checkpoint_disprove_base(core, job, attempt);
+    sound = core_checkpoint_proven(job);
     (void)snprintf(text, sizeof text, "%s; no checkpoint is from before that", why);
     if (sound)
         (void)snprintf(text, sizeof text,
@@ -586,7 +590,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     } else if (end->bad_input) {
         finish_job(core, job, HD_JOB_STATE_FAILED, why);
     } else if (end->cause == HD_END_CAUSE_DIVERGED) {
-        fail_diverged(core, job, why);
+        fail_diverged(core, job, attempt, why);
     } else if (is_failure(job, attempt) && (max == 0 || failures > max)) {
         (void)snprintf(text, sizeof text,
                        "%s (%d failures in a row without a new checkpoint, restart.max is %d)", why,

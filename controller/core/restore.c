@@ -80,6 +80,7 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
     attempt = core_attempt_new(core, job, record);
     if (!attempt)
         return check_memory(core);
+    attempt->had_finite_step = true; /* not stored: its base keeps its good name */
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
     /* `requeue` is not stored: nothing else stops an attempt that neither failed nor is cancelled.

@@ -63,7 +63,7 @@ static enum hd_status check_resume(const struct hd_core *core, const struct core
         return hd_err(HD_INVALID,
                       "job %" PRIu64 " has done all its %lld steps; ask for more: --set "
                       "train.steps=N",
-                      job->rec.job, (long long)steps);
+                      job->rec.job, (long long)base->step);
     return HD_OK;
 }
 
@@ -79,6 +79,8 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
     job->ended = false;
     job->not_before_mono_ms = core->now.mono_ms;
     core->live_count++;
+    if (core_newest(job) && core_newest(job)->rec.end.cause == HD_END_CAUSE_NODE_LOST)
+        core_search_begin(core, job); /* its node may have written more than it could report */
     core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
     core->schedule_due = true;
     core_dirty_job(core, job);

@@ -612,7 +612,7 @@ static enum hd_status check_end(struct rank *r)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
 
-    if (r->stopped || (r->finite && r->overflows < OVERFLOWS_SUSPECT))
+    if (r->stopped || (r->finite && !r->overflows))
         return HD_OK;
     r->diverged = true;
     return hd_err(HD_INTERNAL,

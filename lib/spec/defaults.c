@@ -127,6 +127,22 @@ static int64_t default_warmup(const struct hd_job *job)
     return left < 0 ? 0 : left < steps ? left : steps;
 }
 
+bool spec_follows_steps(const struct hd_job *job, const char *path)
+{
+    struct hd_job plain = *job;
+    bool decay;
+
+    plain.lr_decay_steps = 0;
+    fill_lr(&plain);
+    decay = plain.lr_decay_steps == job->lr_decay_steps;
+    if (strcmp(path, "train.lr.decay_steps") == 0)
+        return decay;
+    plain.lr_decay_steps = decay ? 0 : job->lr_decay_steps;
+    if (strcmp(path, "train.lr.warmup") == 0)
+        return default_warmup(&plain) == job->lr_warmup_steps;
+    return strcmp(path, "train.lr.min") == 0 && job->lr_min == job->lr_peak / 10;
+}
+
 /* Defaults by family: gpt2 has all biases and a tied head, qwen2 biases of queries, keys and
  * values, qwen3 norms of queries and keys. */
 static void fill_absent_of_family(struct spec_draft *draft)

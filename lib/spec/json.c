@@ -142,7 +142,8 @@ static const char *enter_group(struct hd_json_writer *w, const char *path,
     return last ? last + 1 : path;
 }
 
-void hd_spec_add_json(const struct hd_job *job, const char *key, struct hd_json_writer *writer)
+static void add_keys(const struct hd_job *job, const char *key, bool as_file,
+                     struct hd_json_writer *writer)
 {
     char open[SPEC_PATH_TEXT_MAX] = "";
 
@@ -150,11 +151,21 @@ void hd_spec_add_json(const struct hd_job *job, const char *key, struct hd_json_
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *k = &hd_job_keys[i];
 
-        if (!k->hidden && !spec_is_group(k->path))
+        if (!k->hidden && !spec_is_group(k->path) && !(as_file && spec_follows_steps(job, k->path)))
             add_value(writer, k, enter_group(writer, k->path, open), job);
     }
     (void)enter_group(writer, "", open);
     hd_json_end(writer, '}');
+}
+
+void hd_spec_add_json(const struct hd_job *job, const char *key, struct hd_json_writer *writer)
+{
+    add_keys(job, key, false, writer);
+}
+
+void hd_spec_add_file_json(const struct hd_job *job, const char *key, struct hd_json_writer *writer)
+{
+    add_keys(job, key, true, writer);
 }
 
 void hd_spec_add_plan_json(const struct hd_layout_sizes *layout, struct hd_json_writer *writer)

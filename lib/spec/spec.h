@@ -114,6 +114,11 @@ enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout
  * since JSON is YAML. */
 void hd_spec_add_json(const struct hd_job *job, const char *key, struct hd_json_writer *writer);
 
+/* The same without the keys of the learning rate that follow from the others (warmup, decay_steps,
+ * min): where the file is read with other train.steps or peak, they follow again. */
+void hd_spec_add_file_json(const struct hd_job *job, const char *key,
+                           struct hd_json_writer *writer);
+
 /* Adds the keys of a layout as members of the open object, named by the last part of their path. */
 void hd_spec_add_plan_json(const struct hd_layout_sizes *layout, struct hd_json_writer *writer);
 

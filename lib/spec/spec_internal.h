@@ -105,6 +105,9 @@ enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const c
 
 /* Sets the keys that were not given: defaults of keys.def, then some that depend on other keys. */
 void spec_fill_absent(struct spec_draft *draft);
+/* Is this key of the learning rate (warmup, decay_steps, min) what a job file without it would get?
+ */
+bool spec_follows_steps(const struct hd_job *job, const char *path);
 /* Sets the defaults of members for which zero or empty is no valid value. Idempotent. */
 void spec_fill_zero(struct hd_job *job);
 

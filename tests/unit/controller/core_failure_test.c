@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -236,6 +237,39 @@ static void a_diverged_run_fails_and_keeps_what_is_from_before(void **state)
         "diverged: the loss is not finite; the newest checkpoint from before that is "
         "step 10 of attempt 1");
     assert_int_equal(sim_count_on_disk(sim, job), 2); /* 10 and the newest, 15 */
+    sim_free(sim);
+}
+
+/* Attempt 2 starts from the last checkpoint of a job that succeeded and has no finite step: what it
+ * started from is not sound, so attempt 3 starts from the one before. */
+static void a_resume_goes_back_behind_weights_that_diverge_at_once(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 20);
+    uint64_t job;
+
+    (void)state;
+    needs.keep = 0;
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_resume(sim, job, &needs), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "has done all its 20 steps"));
+    needs.steps = 60;
+    sim->nodes[0].faults.diverges_at = 21;
+    assert_int_equal(sim_resume(sim, job, &needs), HD_OK);
+    assert_int_equal(sim_resume(sim, job, &needs), HD_CONFLICT); /* it runs */
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 20);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    sim_controller_crash(sim);
+    sim->nodes[0].faults.diverges_at = 0;
+    sim_run(sim, 2);
+    assert_int_equal(sim_resume(sim, job, &needs), HD_OK);
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_attempt, 1);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_step, 15);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 60));
     sim_free(sim);
 }
 
@@ -488,6 +522,7 @@ int main(void)
         cmocka_unit_test(restart_max_0_means_one_attempt),
         cmocka_unit_test(bad_input_is_never_tried_again),
         cmocka_unit_test(a_diverged_run_fails_and_keeps_what_is_from_before),
+        cmocka_unit_test(a_resume_goes_back_behind_weights_that_diverge_at_once),
         cmocka_unit_test(a_launch_that_fails_is_tried_again),
         cmocka_unit_test(retries_without_progress_are_spaced_out),
         cmocka_unit_test(a_retry_that_waits_says_for_how_long),

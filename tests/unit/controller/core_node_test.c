@@ -128,6 +128,32 @@ static void an_attempt_goes_on_when_its_lost_node_is_back_first(void **state)
     }
 }
 
+/* The job is cancelled while its node is silent, and its ranks train on. What they have written is
+ * found when the job is resumed, and nothing of it is deleted before. */
+static void a_cancelled_job_of_a_lost_node_is_resumed_from_what_is_found(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    uint64_t job;
+
+    (void)state;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 9);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 20);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim_run_until_ended(sim, job, 200);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_int_equal(sim_resume(sim, job, &needs), HD_OK);
+    sim_run(sim, 2);
+    assert_in_range(sim_attempt(sim, job, 2)->base_step, 170, 190);
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, job, 400);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 400));
+    sim_free(sim);
+}
+
 static void an_attempt_that_completes_while_its_node_is_lost_has_completed(void **state)
 {
     struct sim *sim = sim_new(1, 2);
@@ -690,6 +716,7 @@ int main(void)
         cmocka_unit_test(a_lost_node_moves_its_job_to_the_other),
         cmocka_unit_test(what_an_older_attempt_writes_later_is_never_looked_at),
         cmocka_unit_test(an_attempt_goes_on_when_its_lost_node_is_back_first),
+        cmocka_unit_test(a_cancelled_job_of_a_lost_node_is_resumed_from_what_is_found),
         cmocka_unit_test(an_attempt_that_completes_while_its_node_is_lost_has_completed),
         cmocka_unit_test(a_returning_node_is_emptied_before_it_works),
         cmocka_unit_test(a_short_silence_changes_nothing),

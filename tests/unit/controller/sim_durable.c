@@ -49,9 +49,10 @@ static void db_put_job(struct sim_db *db, bool is_new, const struct hd_job_recor
     assert_true(job->job < SIM_JOBS);
     assert_int_equal(is_new, old.job == 0);
     if (old.job) /* I8 */
-        assert_true(old.state <= HD_JOB_STATE_STOPPING || old.state == job->state);
+        assert_true(old.state <= HD_JOB_STATE_STOPPING || old.state == job->state ||
+                    job->resumed_attempt == old.attempt_count);
     *row = hd_record_copy_job(&db->arena, job);
-    if (!is_new) {
+    if (!is_new && !job->spec_changed) {
         row->spec = old.spec;
         row->spec_bytes = old.spec_bytes;
     }
@@ -340,6 +341,36 @@ void sim_durable_done(struct sim *sim)
 }
 
 /* ---- looking ----------------------------------------------------------------------------------*/
+
+enum hd_status sim_resume(struct sim *sim, uint64_t job, const struct hd_job_needs *needs)
+{
+    const struct sim_db *db = sim->db;
+    struct hd_core_event event = {.kind = HD_CORE_RESUME,
+                                  .resume = {.job = sim_job(sim, job),
+                                             .sequence = db->sequences[job],
+                                             .needs = *needs,
+                                             .spec = needs,
+                                             .spec_bytes = sizeof *needs,
+                                             .by = "ann"}};
+    struct hd_attempt_record *attempts = calloc(db->attempt_count + 1, sizeof *attempts);
+    struct hd_checkpoint_record *checkpoints =
+        calloc(db->checkpoint_count + 1, sizeof *checkpoints);
+    enum hd_status st;
+
+    assert_true(attempts && checkpoints);
+    for (int32_t k = 1; k <= db->jobs[job].attempt_count; k++)
+        attempts[event.resume.attempt_count++] = *sim_attempt(sim, job, k);
+    for (size_t i = 0; i < db->checkpoint_count; i++)
+        if (db->checkpoints[i].job == job &&
+            db->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT)
+            checkpoints[event.resume.checkpoint_count++] = db->checkpoints[i];
+    event.resume.attempts = attempts;
+    event.resume.checkpoints = checkpoints;
+    st = sim_event(sim, &event);
+    free(attempts);
+    free(checkpoints);
+    return st;
+}
 
 const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job)
 {

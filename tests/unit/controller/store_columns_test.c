@@ -49,7 +49,7 @@ static struct hd_node_record node_of(int i, int age)
                                         .uuid = word("gpu", k),
                                         .memory_bytes = BIG + k,
                                         .threads = 20 + k,
-                                        .precisions = (uint32_t)1 << (24 + k % ROWS)};
+                                        .precisions = (uint32_t)1 << (24 + k % 8)};
     return (struct hd_node_record){.uuid = word("uuid", i),
                                    .name = word("node", k),
                                    .boot_id = word("boot", k),
