@@ -206,7 +206,7 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
     const int64_t end_ms = hd_clock_now_ms() + timeout_s * 1000;
     Heddle__V1__CheckpointJobRequest request = HEDDLE__V1__CHECKPOINT_JOB_REQUEST__INIT;
     Heddle__V1__CheckpointJobResponse *response = NULL;
-    int64_t attempt_before, step_before, attempt, step;
+    int64_t attempt_before = 0, step_before = 0, attempt, step;
     struct hd_text path = {0};
     int code = cli_parse_job(job, &request.job);
 
@@ -223,7 +223,7 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
     step = step_before;
     while (code == CLI_CONTINUE && attempt == attempt_before && step == step_before) {
         if (hd_clock_now_ms() >= end_ms) {
-            code = cli_fail(hd_err(HD_TIMEOUT,
+            code = cli_fail(hd_err(HD_LIMIT,
                                    "job %s has written no checkpoint within %lld s; it was asked "
                                    "for, see heddle events %s",
                                    job, (long long)timeout_s, job));
