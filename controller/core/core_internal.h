@@ -42,8 +42,8 @@ struct core_table {
 bool core_table_add(struct core_table *table, struct core_job *job); /* false: no memory */
 struct core_job *core_table_find(const struct core_table *table, uint64_t number);
 void core_table_remove(struct core_table *table, struct core_job *job);
-/* The job behind `job`, in no order that means anything; NULL stands for the beginning and the end.
- * For the end of the core and its invariants: it costs time in proportion to all jobs. */
+/* Walks over all jobs, in the order of the hash table: NULL gives the first one, the last one gives
+ * NULL. Only for freeing the core and for checking its invariants, because it visits every job. */
 struct core_job *core_table_next(const struct core_table *table, const struct core_job *job);
 
 /* Some jobs, in the order of their numbers, each once. */

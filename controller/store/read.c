@@ -126,6 +126,12 @@ static struct hd_checkpoint_record checkpoint_row(struct hd_arena *arena, sqlite
     };
 }
 
+static struct hd_position_record position_row(sqlite3_stmt *s, uint64_t job)
+{
+    return (struct hd_position_record){
+        .job = job, .attempt = int_at(s, 0), .rank = int_at(s, 1), .seq = (uint64_t)long_at(s, 2)};
+}
+
 /* HD_CORRUPT: the metrics cannot be unpacked. */
 static enum hd_status step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
                                struct hd_step_record *ret_step)
@@ -547,11 +553,7 @@ static enum hd_status query_records(struct store_db *db, struct hd_query *query)
         if (!query->positions)
             st = no_memory();
         else
-            query->positions[query->position_count++] =
-                (struct hd_position_record){.job = query->job,
-                                            .attempt = int_at(s, 0),
-                                            .rank = int_at(s, 1),
-                                            .seq = (uint64_t)long_at(s, 2)};
+            query->positions[query->position_count++] = position_row(s, query->job);
     }
     return st;
 }
@@ -688,14 +690,12 @@ static enum hd_status load_positions(struct store_db *db, const struct hd_store_
     bool row = true;
 
     while (!st) {
-        struct hd_position_record position = {.job = job};
+        struct hd_position_record position;
 
         st = store_db_step(db, s, &row);
         if (st || !row)
             break;
-        position.attempt = int_at(s, 0);
-        position.rank = int_at(s, 1);
-        position.seq = (uint64_t)long_at(s, 2);
+        position = position_row(s, job);
         st = loader->position(loader->user, &position);
     }
     (void)sqlite3_reset(s);

@@ -152,7 +152,8 @@ void desired_apply(struct agent *agent)
     hd_arena_done(&arena);
 }
 
-/* Each time the number grows. After a restart of heddled the first one counts as told. */
+/* Each time the number grows. A heddled that has been restarted asks once more: one checkpoint too
+ * many does no harm. */
 static void take_saves(struct agent *agent, const Heddle__V1__DesiredState *desired)
 {
     for (size_t i = 0; i < desired->n_attempts; i++) {

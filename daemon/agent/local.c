@@ -75,6 +75,9 @@ static void send_commands(struct agent_attempt *l)
         send_command(l, HD_LINK_MSG_KILL, 0);
     else if (l->stop_wanted)
         send_command(l, HD_LINK_MSG_STOP, STOP_GRACE_MS);
+    else if (l->save_wanted)
+        send_command(l, HD_LINK_MSG_CHECKPOINT, 0);
+    l->save_wanted &= l->fd < 0; /* not sent: the connection broke */
 }
 
 static void take_put(struct agent_attempt *l, const struct hd_frame *frame)
@@ -443,8 +446,9 @@ void local_stop(struct agent_attempt *local)
 
 void local_save(struct agent_attempt *local)
 {
+    local->save_wanted = true;
     if (local->fd >= 0 && local->greeted)
-        send_command(local, HD_LINK_MSG_CHECKPOINT, 0);
+        send_commands(local);
 }
 
 void local_kill(struct agent_attempt *local)

@@ -40,6 +40,7 @@ struct agent_attempt {
     enum local_state state;
     enum hd_share_state share; /* as its supervisor has sent it */
     bool stop_wanted, kill_wanted;
+    bool save_wanted;          /* and not sent yet */
     int32_t saves_asked;       /* of the desired set; told to the supervisor */
     struct hd_link_report end; /* with ENDED */
     struct agent_outbox *outbox;
@@ -111,7 +112,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
 void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message);
 
 void local_stop(struct agent_attempt *local); /* checkpoint, then end */
-void local_save(struct agent_attempt *local); /* checkpoint now, then go on; if it is connected */
+void local_save(struct agent_attempt *local); /* checkpoint now, then go on */
 void local_kill(struct agent_attempt *local);
 void local_values(struct agent_attempt *local, int64_t rank, int64_t round, const void *value,
                   size_t value_bytes);

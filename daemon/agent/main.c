@@ -37,7 +37,7 @@ static const char usage[] =
     "                      no steps, is killed with its ranks (default: 60, at least 20)\n"
     "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
     "  --umask MASK        octal; rights that folders and files of jobs do not give (default\n"
-    "                      027: user and group of heddled read them; 022: everybody does)\n"
+    "                      027: user and group of heddled read them; 022: all users do)\n"
     "  --doctor [-o json]  check what this node needs (programs, GPUs, memory, the options\n"
     "                      given here), print what is wrong and what helps, and end: with 0 if\n"
     "                      nothing is wrong, else with 1\n"

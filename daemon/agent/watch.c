@@ -83,7 +83,7 @@ static void note_steps(struct agent_attempt *l, int64_t now_ms)
 {
     const int64_t bytes = log_bytes(l);
 
-    if (l->continued_ms == 0) /* silence has just been noticed: since when nobody knows */
+    if (l->continued_ms == 0) /* the first look: the last step may be as old as the silence */
         l->stepped_ms = l->heard_ms;
     else if (bytes != l->log_bytes)
         l->stepped_ms = now_ms;

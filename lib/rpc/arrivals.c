@@ -39,8 +39,8 @@ struct arrival {
     bool give; /* to gRPC, once the handle is closed; else the connection is closed then */
 };
 
-/* A connection that gRPC has. gRPC says nothing when it closes the descriptor; that it did is seen
- * when the number is free or stands for another socket, which has another inode. */
+/* A connection that was handed to gRPC, which does not tell when it closes the descriptor. It has
+ * closed it when the descriptor is invalid, or belongs to a socket with another inode. */
 struct given {
     struct peer peer;
     int fd;

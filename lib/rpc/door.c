@@ -7,8 +7,8 @@
  *
  * A Unix door holds a lock on PATH.lock as long as it lives, so that two servers that start at the
  * same moment cannot take the socket file from each other. The lock file stays; the lock dies with
- * the process. With the lock, a socket file that nobody answers at is a dead server's and is
- * replaced.
+ * the process. With the lock, a socket file on which no server listens is left from a server
+ * that has died, and is replaced.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -112,8 +112,8 @@ static enum hd_status add_door(struct hd_rpc_server *server, const char *text, i
     return HD_OK;
 }
 
-/* A name may stand for an address that this machine does not have (::1 without IPv6), or twice for
- * the same one. */
+/* A name may resolve to an address that this machine does not have (::1 without IPv6), or to the
+ * same address twice. */
 static bool may_be_skipped(const struct addrinfo *first, const struct addrinfo *at, int error)
 {
     if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT)
