@@ -1,16 +1,9 @@
 /* search: lists the complete checkpoints of an attempt whose node was lost, from its folder in the
  * jobs directory. In a thread of libuv's pool: a network file system may not answer for long. */
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
-#include "base/hash.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/services/internal.h"
-
-enum { MANIFEST_BYTES_MAX = 64 << 20 };
 
 struct ckpt_search {
     uv_work_t work;
@@ -25,51 +18,25 @@ struct ckpt_search {
     struct hd_error error;
 };
 
-static int64_t folder_bytes(const char *path)
-{
-    DIR *d = opendir(path);
-    const struct dirent *entry;
-    struct stat info;
-    int64_t sum = 0;
-
-    while (d && (entry = readdir(d)))
-        if (fstatat(dirfd(d), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(info.st_mode))
-            sum += info.st_size;
-    if (d)
-        (void)closedir(d);
-    return sum;
-}
-
 /* HD_NOT_FOUND, HD_IO: it has been removed meanwhile, or cannot be read. */
 static enum hd_status read_place(struct ckpt_search *s, const struct hd_ckpt_place *place)
 {
+    struct hd_ckpt_summary summary;
     struct hd_checkpoint_record *record = &s->checkpoints[s->count];
-    const char *name = hd_arena_printf(&s->arena, "%s/manifest.json", place->path);
-    char hash[HD_HASH_TEXT_MAX];
-    struct hd_text manifest = {0};
-    struct stat info;
-    enum hd_status st;
+    const enum hd_status st = hd_ckpt_summarize(place->path, &summary);
 
-    if (!name)
-        return hd_err(HD_NO_MEMORY, "no memory to read %s", place->path);
-    st = hd_file_read(name, MANIFEST_BYTES_MAX, &manifest);
-    if (!st && stat(name, &info) < 0)
-        st = hd_err(HD_IO, "cannot examine %s", name);
-    if (!st) {
-        hd_hash_format(hd_hash_bytes(manifest.data, manifest.len_bytes), hash);
-        *record = (struct hd_checkpoint_record){
-            .attempt = s->attempt,
-            .step = place->step,
-            .path = hd_arena_strdup(&s->arena, place->path),
-            .hash = hd_arena_strdup(&s->arena, hash),
-            .time_ms = (int64_t)info.st_mtim.tv_sec * 1000,
-            .size_bytes = folder_bytes(place->path),
-        };
-        s->count += record->path && record->hash;
-    }
-    hd_text_free(&manifest);
-    return st;
+    if (st)
+        return st;
+    *record = (struct hd_checkpoint_record){
+        .attempt = s->attempt,
+        .step = place->step,
+        .path = hd_arena_strdup(&s->arena, place->path),
+        .hash = hd_arena_strdup(&s->arena, summary.hash),
+        .time_ms = summary.time_ms,
+        .size_bytes = summary.size_bytes,
+    };
+    s->count += record->path && record->hash;
+    return HD_OK;
 }
 
 static void list(uv_work_t *work)

@@ -1,15 +1,12 @@
 #include "daemon/agent/convert.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
-#include "base/hash.h"
+#include "checkpoint/checkpoint.h"
 #include "daemon/agent/agent.h"
 #include "proto/step.h"
 
@@ -17,7 +14,7 @@
 #define HD_BUILD "unknown"
 #endif
 
-enum { MANIFEST_BYTES_MAX = 64 << 20, CHECKPOINTS_MAX = 4096 };
+enum { CHECKPOINTS_MAX = 4096 };
 
 /* In place: bytes that are not UTF-8 become '?'. The peer could not read the message otherwise. */
 static char *make_utf8(char *text)
@@ -288,46 +285,23 @@ static int64_t step_of(const char *name)
     return digits > name && hd_text_to_int64(digits, 0, INT64_MAX, &step) == HD_OK ? step : -1;
 }
 
-static int64_t folder_bytes(const char *path)
-{
-    const struct dirent *entry;
-    DIR *d = opendir(path);
-    int64_t total = 0;
-    struct stat info;
-
-    while (d && (entry = readdir(d)))
-        if (fstatat(dirfd(d), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(info.st_mode))
-            total += info.st_size;
-    if (d)
-        (void)closedir(d);
-    return total;
-}
-
 /* NULL when the folder has no manifest: then it is no checkpoint. */
 static Heddle__V1__CheckpointInfo *look_at_folder(struct hd_arena *arena, const char *path,
                                                   int64_t step, int64_t attempt)
 {
-    Heddle__V1__CheckpointInfo *info = NULL;
-    struct hd_text manifest = {0};
-    const char *name = hd_arena_printf(arena, "%s/manifest.json", path);
-    struct stat stat_info;
-    char hash[HD_HASH_TEXT_MAX];
+    struct hd_ckpt_summary summary;
+    Heddle__V1__CheckpointInfo *info =
+        hd_ckpt_summarize(path, &summary) == HD_OK ? hd_arena_alloc(arena, sizeof *info) : NULL;
 
-    if (name && stat(name, &stat_info) == 0 &&
-        hd_file_read(name, MANIFEST_BYTES_MAX, &manifest) == HD_OK)
-        info = hd_arena_alloc(arena, sizeof *info);
-    if (info) {
-        heddle__v1__checkpoint_info__init(info);
-        hd_hash_format(hd_hash_bytes(manifest.data, manifest.len_bytes), hash);
-        info->attempt = (int32_t)attempt;
-        info->step = step;
-        info->path = (char *)path;
-        info->manifest_hash = hd_arena_strdup(arena, hash);
-        info->time_unix_ms = (int64_t)stat_info.st_mtim.tv_sec * 1000;
-        info->size_bytes = folder_bytes(path);
-    }
-    hd_text_free(&manifest);
+    if (!info)
+        return NULL;
+    heddle__v1__checkpoint_info__init(info);
+    info->attempt = (int32_t)attempt;
+    info->step = step;
+    info->path = (char *)path;
+    info->manifest_hash = hd_arena_strdup(arena, summary.hash);
+    info->time_unix_ms = summary.time_ms;
+    info->size_bytes = summary.size_bytes;
     return info;
 }
 

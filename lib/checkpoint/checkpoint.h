@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "base/status.h"
 
 enum {
@@ -178,6 +179,15 @@ struct hd_ckpt_place {
     int64_t step;
     char *path; /* of the checkpoint's directory */
 };
+
+/* What identifies a complete checkpoint; its shards are not read. */
+struct hd_ckpt_summary {
+    char hash[HD_HASH_TEXT_MAX]; /* of the manifest */
+    int64_t time_ms;             /* when the manifest was written */
+    int64_t size_bytes;          /* of all files in the directory */
+};
+/* HD_NOT_FOUND, HD_IO: the manifest is missing, or cannot be read. */
+enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_summary);
 
 /* The complete checkpoints in ATTEMPT_DIR/checkpoints, lowest step first. An absent directory gives
  * an empty list. The caller frees with hd_ckpt_places_free. */

@@ -1,5 +1,6 @@
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,6 +161,45 @@ enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_
     *ret_places = places;
     *ret_count = kept;
     return HD_OK;
+}
+
+enum { MANIFEST_BYTES_MAX = 64 << 20 };
+
+static int64_t folder_bytes(const char *path)
+{
+    DIR *d = opendir(path);
+    const struct dirent *entry;
+    struct stat info;
+    int64_t sum = 0;
+
+    while (d && (entry = readdir(d)))
+        if (fstatat(dirfd(d), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(info.st_mode))
+            sum += info.st_size;
+    if (d)
+        (void)closedir(d);
+    return sum;
+}
+
+enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_summary)
+{
+    struct hd_text manifest = {0};
+    struct stat info;
+    char *path = NULL;
+    enum hd_status st = join(dir, HD_CKPT_MANIFEST_FILE, &path);
+
+    if (!st)
+        st = hd_file_read(path, MANIFEST_BYTES_MAX, &manifest);
+    if (!st && stat(path, &info) < 0)
+        st = hd_err(HD_IO, "cannot examine %s: %s", path, strerror(errno));
+    if (!st) {
+        hd_hash_format(hd_hash_bytes(manifest.data, manifest.len_bytes), ret_summary->hash);
+        ret_summary->time_ms = (int64_t)info.st_mtim.tv_sec * 1000;
+        ret_summary->size_bytes = folder_bytes(dir);
+    }
+    hd_text_free(&manifest);
+    free(path);
+    return st;
 }
 
 /* The newest of one attempt; path NULL: it has none. */
