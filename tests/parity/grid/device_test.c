@@ -13,7 +13,7 @@
 
 #include "trial.h"
 
-enum { STEPS = 4 }; /* 3 runs of them a layout */
+enum { STEPS = 4 }; /* 2 runs of them a layout */
 
 /* Sums over dp and tp with sequences shared, a ring, rows to experts. */
 static void layout_trains_like_one_rank(void **state)

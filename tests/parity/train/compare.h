@@ -26,16 +26,13 @@ double bf16_loss_bound(const struct hd_job *job);
 enum hd_status compare_gradients(const struct hd_job *job, const float *mine,
                                  const float *reference, bound_fn *bound, double *ret_worst);
 
-/* ||(w - w0) - (w' - w0)|| / ||w' - w0||, over everything that has a gradient. */
-double change_distance(const struct hd_job *job, const struct run *mine,
-                       const struct run *reference);
-
 /* No rank's share differs in a bit from what the others hold of it. */
 enum hd_status compare_ranks_agree(const struct run *run, int world);
 
 /* Trains `job` on threads and holds it against a reference run of the same steps: first gradients,
  * losses and targets of the steps and of a validation, total weight change (1e-4), norms, and the
- * gradients of the last step at the reference's weights before it. */
+ * gradients of the last step. That one is taken at the reference's weights, all before it at its
+ * own. */
 enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
                             double *ret_worst);
 enum hd_status compare_layout(const struct hd_job *job, const struct hd_layout_options *options,

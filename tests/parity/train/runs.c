@@ -127,10 +127,11 @@ static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank
         struct hd_step_result result;
         enum hd_status st;
 
-        if (run->replace_after && s == run->replace_after)
-            (void)for_share(t, HD_STATE_WEIGHT, true, take, run->replacement);
-        if (s == run->steps - 1)
+        if (s == run->steps - 1) {
             (void)run_copy_state(t, HD_STATE_WEIGHT, run->before_last);
+            if (run->last_at)
+                (void)for_share(t, HD_STATE_WEIGHT, true, take, (void *)run->last_at);
+        }
         if (run->before_step)
             run->before_step(t, s, run->context);
         st = hd_trainer_step(t, 0, &result);

@@ -20,8 +20,7 @@ struct run {
     const struct hd_backend_table *backend;                             /* NULL: the CPU's */
     void (*before_step)(struct hd_trainer *t, int step, void *context); /* on every rank; or NULL */
     void *context;
-    int replace_after; /* after so many steps the masters become `replacement`; 0: never */
-    float replacement[RUN_ELEMENTS_MAX];
+    const float *last_at; /* the masters that the last step is taken at; NULL: its own */
 
     /* found */
     int64_t count;
@@ -30,7 +29,7 @@ struct run {
     double validation_loss; /* in the end */
     int64_t validation_targets;
     float initial[RUN_ELEMENTS_MAX];
-    float before_last[RUN_ELEMENTS_MAX]; /* masters before the last step */
+    float before_last[RUN_ELEMENTS_MAX]; /* its own masters before the last step */
     float weights[RUN_ELEMENTS_MAX];     /* masters in the end */
     float first_grad[RUN_ELEMENTS_MAX], last_grad[RUN_ELEMENTS_MAX]; /* sums over all targets */
     float moments[2][RUN_ELEMENTS_MAX];
