@@ -269,23 +269,23 @@ static void merged_blocks_are_the_whole(void **state)
     int64_t blind = 0;
 
     (void)state;
-    for (int i = 0; i < SHAPE_COUNT * float_type_count; i++)
+    for (int i = 0; i < SHAPE_COUNT * float_type_count; i++) {
+        const struct problem p =
+            make(&shapes[i / float_type_count], float_types[i % float_type_count]);
+        const int64_t rows = p.s->B * p.local;
+        struct rank ranks[4];
+
+        for (int64_t r = 0; r < p.s->ranks; r++)
+            ranks[r] = rank_of(&p, r);
         for (int setting = 0; setting < attention_setting_count; setting++) {
-            struct rank ranks[4];
             struct tensor *out, *lse;
             struct device device;
-            struct problem p;
-            int64_t rows;
 
             if (!setting_is_in_turn(setting, i))
                 continue;
-            p = make(&shapes[i / float_type_count], float_types[i % float_type_count]);
-            rows = p.s->B * p.local;
             out = tensor_new(p.q->count, p.dtype);
             lse = tensor_new(p.lse_rounded->count, HD_F32);
             device = device_open(&settings[setting]);
-            for (int64_t r = 0; r < p.s->ranks; r++)
-                ranks[r] = rank_of(&p, r);
             for (int64_t r = 0; r < p.s->ranks; r++) {
                 struct tensor *part = tensor_new(ranks[r].q->count, p.dtype);
                 struct tensor *part_lse = tensor_new(ranks[r].lse->count, HD_F32);
@@ -299,8 +299,9 @@ static void merged_blocks_are_the_whole(void **state)
             check("out", &p, out, p.out, p.naive_out, FP32_UNITS);
             assert_close("lse", lse, p.lse, FP32_UNITS);
             device_close(&device);
-            tensors_free();
         }
+        tensors_free();
+    }
     assert_true(blind > 0); /* or the shapes do not test what they should */
 }
 

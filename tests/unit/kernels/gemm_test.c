@@ -51,16 +51,8 @@ static void check(struct device *device, const struct product *p)
                                 .c_dtype = p->c};
     struct tensor *c = p->accumulate ? spread_rows(old->values, p->M, p->N, args.ldc, p->c)
                                      : tensor_new(p->M * args.ldc, p->c);
-    double *want = doubles(p->M * p->N), *size = doubles(p->M * p->N);
-    double *abs_a = doubles(p->M * p->K), *abs_b = doubles(p->K * p->N);
-
-    for (int64_t i = 0; i < p->M * p->K; i++)
-        abs_a[i] = fabs(a->values[i]);
-    for (int64_t i = 0; i < p->K * p->N; i++)
-        abs_b[i] = fabs(b->values[i]);
-    ref_gemm(want, a->values, b->values, p->bias ? bias->values : NULL, p->M, p->N, p->K,
-             p->trans_a, p->trans_b);
-    ref_gemm(size, abs_a, abs_b, NULL, p->M, p->N, p->K, p->trans_a, p->trans_b);
+    const struct product_in_double exact =
+        product_in_double(a, b, p->bias ? bias : NULL, p->M, p->N, p->K, p->trans_a, p->trans_b);
 
     args.a = spread_rows(a->values, a_rows, a_columns, args.lda, p->ab)->data;
     args.b = spread_rows(b->values, b_rows, b_columns, args.ldb, p->ab)->data;
@@ -70,8 +62,8 @@ static void check(struct device *device, const struct product *p)
     for (int64_t i = 0; i < p->M; i++) {
         for (int64_t j = 0; j < p->N; j++) {
             const int64_t at = i * p->N + j;
-            const double sum = want[at] + (p->accumulate ? old->values[at] : 0);
-            const double round = (double)(p->K + 4) * 0x1p-24 * (size[at] + fabs(sum) + 4);
+            const double sum = exact.sum[at] + (p->accumulate ? old->values[at] : 0);
+            const double round = (double)(p->K + 4) * 0x1p-24 * (exact.size[at] + fabs(sum) + 4);
 
             assert_close_at("c", at, tensor_get(c, i * args.ldc + j), sum,
                             round + rounding_of(p->c, sum));
@@ -118,6 +110,7 @@ static void every_combination_is_right(void **state)
                 }
         device_close(&device);
     }
+    kept_free();
 }
 
 /* Goal: products of several slabs and of several slices of the depth are whole. Method: more rows
@@ -150,6 +143,7 @@ static void slabs_and_slices_are_put_together(void **state)
             }
         device_close(&device);
     }
+    kept_free();
 }
 
 /* Goal: the rule for low precision: against double, an error at most twice that of the plain loop

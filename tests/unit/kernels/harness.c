@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/random.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -212,6 +213,66 @@ double *doubles(int64_t count)
     return d;
 }
 
+static struct {
+    uint64_t key;
+    int64_t count;
+    double *values;
+} kept[TENSORS_MAX];
+static int kept_count;
+
+double *kept_doubles(uint64_t key, int64_t count, bool *ret_is_new)
+{
+    for (int i = kept_count - 1; i >= 0; i--)
+        if (kept[i].key == key && kept[i].count == count) {
+            *ret_is_new = false;
+            return kept[i].values;
+        }
+    assert_true(kept_count < TENSORS_MAX);
+    kept[kept_count].key = key;
+    kept[kept_count].count = count;
+    kept[kept_count].values = calloc((size_t)count + 1, sizeof(double));
+    assert_non_null(kept[kept_count].values);
+    *ret_is_new = true;
+    return kept[kept_count++].values;
+}
+
+void kept_free(void)
+{
+    while (kept_count > 0)
+        free(kept[--kept_count].values);
+}
+
+struct product_in_double product_in_double(const struct tensor *a, const struct tensor *b,
+                                           const struct tensor *bias, int64_t M, int64_t N,
+                                           int64_t K, bool trans_a, bool trans_b)
+{
+    const int64_t shape[] = {M, N, K, trans_a, trans_b, bias != NULL};
+    struct product_in_double exact;
+    struct hd_hash hash;
+    bool is_new;
+
+    hd_hash_begin(&hash);
+    hd_hash_add(&hash, shape, sizeof shape);
+    hd_hash_add(&hash, a->values, (size_t)(M * K) * sizeof(double));
+    hd_hash_add(&hash, b->values, (size_t)(K * N) * sizeof(double));
+    if (bias)
+        hd_hash_add(&hash, bias->values, (size_t)N * sizeof(double));
+    exact.sum = kept_doubles(hd_hash_value(&hash), 2 * M * N, &is_new);
+    exact.size = exact.sum + M * N;
+    if (is_new) {
+        double *abs_a = doubles(M * K), *abs_b = doubles(K * N);
+
+        for (int64_t i = 0; i < M * K; i++)
+            abs_a[i] = fabs(a->values[i]);
+        for (int64_t i = 0; i < K * N; i++)
+            abs_b[i] = fabs(b->values[i]);
+        ref_gemm(exact.sum, a->values, b->values, bias ? bias->values : NULL, M, N, K, trans_a,
+                 trans_b);
+        ref_gemm(exact.size, abs_a, abs_b, NULL, M, N, K, trans_a, trans_b);
+    }
+    return exact;
+}
+
 double tensor_get(const struct tensor *t, int64_t i)
 {
     switch (t->dtype) {
@@ -251,12 +312,43 @@ void tensor_poison(struct tensor *t)
     memset(t->data, 0xff, (size_t)t->count * hd_dtype_size(t->dtype));
 }
 
+/* The first `count` normal numbers of a key or more: drawn once, as each setting asks for the same.
+ */
+static const float *normals(uint64_t key, int64_t count)
+{
+    enum { KEYS_MAX = 16 };
+    static struct {
+        uint64_t key;
+        int64_t count, room;
+        float *values;
+    } drawn[KEYS_MAX];
+    static int next;
+    int at = 0;
+
+    while (at < KEYS_MAX && !(drawn[at].values && drawn[at].key == key))
+        at++;
+    if (at == KEYS_MAX) {
+        at = next++ % KEYS_MAX;
+        drawn[at].key = key;
+        drawn[at].count = 0;
+    }
+    if (drawn[at].room < count) {
+        drawn[at].values = realloc(drawn[at].values, (size_t)count * sizeof(float));
+        assert_non_null(drawn[at].values);
+        drawn[at].room = count;
+    }
+    for (; drawn[at].count < count; drawn[at].count++)
+        drawn[at].values[drawn[at].count] = hd_random_normal(key, (uint64_t)drawn[at].count);
+    return drawn[at].values;
+}
+
 struct tensor *tensor_random(int64_t count, enum hd_dtype dtype, double spread, uint64_t key)
 {
     struct tensor *t = tensor_new(count, dtype);
+    const float *values = normals(key, count);
 
     for (int64_t i = 0; i < count; i++)
-        tensor_put(t, i, spread * hd_random_normal(key, (uint64_t)i));
+        tensor_put(t, i, spread * values[i]);
     return t;
 }
 

@@ -96,6 +96,20 @@ void tensor_put(struct tensor *tensor, int64_t i, double value); /* rounds; upda
 void tensor_poison(struct tensor *tensor);                       /* NaN everywhere */
 double *doubles(int64_t count);                                  /* until tensors_free */
 
+/* What is computed in double for one setting is kept for the others, until kept_free: zeros when
+ * they are new, under a key that tells their operands from all others, such as a hash. */
+double *kept_doubles(uint64_t key, int64_t count, bool *ret_is_new);
+void kept_free(void);
+
+/* A product [M, N] by ref_gemm, and that of the absolute values, which bounds its rounding; kept.
+ */
+struct product_in_double {
+    double *sum, *size;
+};
+struct product_in_double product_in_double(const struct tensor *a, const struct tensor *b,
+                                           const struct tensor *bias, int64_t M, int64_t N,
+                                           int64_t K, bool trans_a, bool trans_b);
+
 /* |got - want| <= u |want| + fp32_units * 2^-24 * magnitude for every element, u = 2^-8 for bf16,
  * 2^-11 for f16 (one rounding to nearest) and 0 for fp32, magnitude = the largest |want| (at least
  * 1e-30). Infinities must be equal. */
