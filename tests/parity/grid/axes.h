@@ -10,6 +10,7 @@
 #define HD_TESTS_GRID_AXES_H
 
 #include "runs.h"
+#include "tests/sanitized.h"
 
 enum grid_axis_name {
     GRID_TP,
@@ -23,7 +24,8 @@ enum grid_axis_name {
     GRID_SCHEDULE,
     GRID_AXES
 };
-enum { GRID_VALUES_MAX = 3, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160, GRID_STEPS = 20 };
+enum { GRID_VALUES_MAX = 3, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160 };
+enum { GRID_STEPS = HD_TEST_SANITIZED ? 4 : 20 };
 
 struct grid_layout {
     signed char value[GRID_AXES]; /* which of the axis' values; 0: at rest */

