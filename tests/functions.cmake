@@ -15,17 +15,19 @@
 #   WAITS   it sleeps more than it computes: some more run at a time (so do the groups e2e and chaos)
 #   ALONE   nothing else runs: it measures time (so does the group gpu: there is one GPU)
 #   LAST    as ALONE, behind all the others, because it looks at what they left
+# In which builds:
+#   NOT_BARE   not under HEDDLE_BARE: there the same code would run in the same way as in the other builds
 
 # heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [more.c...] [USES lib...]
-#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|ALONE])
+#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|ALONE] [NOT_BARE])
 # A cmocka program of its own, whose main is in its first source. With IN it is linked with the tests that
 # name the same program: each source is compiled once, with the flags that the first USES asks for,
 # whichever programs it is part of. So a test that needs flags of its own, or that stands before a
 # function of libc, is a program of its own. <build>/tests/NAME runs the test either way, with ARGS
 # before what it is given.
 function(heddle_test name)
-    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
-    if(NOT HEDDLE_TESTS)
+    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;NOT_BARE" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
+    if(NOT HEDDLE_TESTS OR (arg_NOT_BARE AND HEDDLE_BARE))
         return()
     endif()
     foreach(room IN LISTS arg_USES)
@@ -112,7 +114,7 @@ endfunction()
 
 # The part both share: the ctest test and the lines for tests/run.
 function(heddle_list_test name kind script command)
-    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;LAST" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
     if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu)$")
         message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu")
     endif()
