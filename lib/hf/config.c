@@ -1,4 +1,5 @@
-/* config: config.json -> the model of a resolved job. One table has a rule for every known key. */
+/* config: config.json -> the model of a resolved job. One table has a rule for every key that
+ * matters; harmless.c lists those that do not. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,8 +20,8 @@ enum {
     QWEN3 = HD_HF_QWEN3,
     MIXTRAL = HD_HF_MIXTRAL,
     QWEN = QWEN2 | QWEN3,
-    LIKE_LLAMA = LLAMA | MISTRAL | QWEN | MIXTRAL,
-    ALL = GPT2 | LIKE_LLAMA
+    LIKE_LLAMA = HD_HF_LIKE_LLAMA,
+    ALL = HD_HF_ALL
 };
 
 const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT] = {
@@ -50,11 +51,10 @@ struct config_reading {
 };
 
 enum rule {
-    SAYS_NOTHING, /* irrelevant for training; `why` is the reason */
-    IS_INT,       /* int64_t member at `offset`, from min to max */
-    IS_REAL,      /* double member at `offset`, from min to max */
-    MUST_BE,      /* the value must be the JSON text `why`, or null */
-    READ_BY       /* the function `read` */
+    IS_INT,  /* int64_t member at `offset`, from min to max */
+    IS_REAL, /* double member at `offset`, from min to max */
+    MUST_BE, /* the value must be the JSON text `why`, or null */
+    READ_BY  /* the function `read` */
 };
 
 struct key {
@@ -166,8 +166,11 @@ static enum hd_status read_activation(struct config_reading *r, const struct hd_
                        r->type->type == GPT2 ? "use gelu_new" : "use silu");
 }
 
+/* null: *ret_value is left as it is, as if the key were absent. */
 static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
 {
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
     if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
         return unsupported(value->key, value, "it must be true or false");
     *ret_value = value->kind == HD_JSON_TRUE;
@@ -191,22 +194,24 @@ static enum hd_status read_use_window(struct config_reading *r, const struct hd_
 
 static enum hd_status read_full_layers(struct config_reading *r, const struct hd_json *value)
 {
-    enum hd_status st = hd_json_to_int64(value, 0, 1 << 20, &r->full_layers);
+    enum hd_status st = HD_OK;
 
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 0, 1 << 20, &r->full_layers);
     return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
 }
 
-/* With balanced experts their loss is experts_per_token and ours is 1; so fill_experts multiplies
- * the weight by experts_per_token. */
 static enum hd_status read_balance(struct config_reading *r, const struct hd_json *value)
 {
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
     r->has_balance = true;
     return to_real(value, value->key, 0, BALANCE_MAX, &r->job->balance);
 }
 
 static enum hd_status read_jitter(struct config_reading *r, const struct hd_json *value)
 {
-    return to_real(value, value->key, 0, 1, &r->jitter);
+    return value->kind == HD_JSON_NULL ? HD_OK : to_real(value, value->key, 0, 1, &r->jitter);
 }
 
 static enum hd_status read_attention_bias(struct config_reading *r, const struct hd_json *value)
@@ -248,7 +253,35 @@ static enum hd_status read_rope_type(struct config_reading *r, const struct hd_j
             (void)snprintf(r->job->rope_scaling, sizeof r->job->rope_scaling, "%s", name);
             return HD_OK;
         }
+    if (strcmp(name, "dynamic") == 0)
+        return unsupported(key, value,
+                           "its angles depend on the length of the sequence at run time; up to "
+                           "max_position_embeddings it changes nothing: remove it to train there");
+    if (strcmp(name, "longrope") == 0 || strcmp(name, "su") == 0)
+        return unsupported(key, value,
+                           "its angles depend on the length of the sequence at run time, by a "
+                           "factor for each pair of channels; use default, linear, llama3 or yarn");
     return unsupported(key, value, "use default, linear, llama3 or yarn");
+}
+
+/* The share of a head's channels that are rotated. transformers' classes of these types fail with
+ * less than all. */
+static enum hd_status check_whole_rotary(const struct hd_json *value, const char *key)
+{
+    double share = 1;
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = to_real(value, key, 0, 1, &share);
+    return st || share == 1
+               ? st
+               : unsupported(key, value, "only 1 is: all channels of a head are rotated");
+}
+
+static enum hd_status read_partial_rotary(struct config_reading *r, const struct hd_json *value)
+{
+    (void)r;
+    return check_whole_rotary(value, value->key);
 }
 
 static enum hd_status read_rope_member(struct config_reading *r, const struct hd_json *v,
@@ -265,7 +298,6 @@ static enum hd_status read_rope_member(struct config_reading *r, const struct hd
                  {"beta_fast", &job->rope_beta_fast, 1e-6, 1e6},
                  {"beta_slow", &job->rope_beta_slow, 1e-6, 1e6},
                  {"attention_factor", &job->rope_attention_factor, 1e-6, 1e6}};
-    double whole = 1;
     enum hd_status st;
 
     if (strcmp(v->key, "rope_type") == 0 || strcmp(v->key, "type") == 0)
@@ -279,10 +311,8 @@ static enum hd_status read_rope_member(struct config_reading *r, const struct hd
         st = hd_json_to_int64(v, 1, 1 << 24, &job->rope_original_context);
         return st ? hd_err_prefix(st, "%s", key) : HD_OK;
     }
-    if (strcmp(v->key, "partial_rotary_factor") == 0) {
-        st = to_real(v, key, 0, 1, &whole);
-        return st || whole == 1 ? st : unsupported(key, v, "only 1 is supported");
-    }
+    if (strcmp(v->key, "partial_rotary_factor") == 0)
+        return check_whole_rotary(v, key);
     if (strcmp(v->key, "truncate") == 0 && v->kind == HD_JSON_TRUE)
         return HD_OK;
     return unsupported(key, v, "it is not known to this build");
@@ -319,8 +349,41 @@ static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_j
 
 static enum hd_status read_tied(struct config_reading *r, const struct hd_json *value)
 {
-    r->has_tied = true;
+    r->has_tied = value->kind != HD_JSON_NULL;
     return read_bool(value, &r->job->tie_embeddings);
+}
+
+/* ---- keys that only some values make harmless ---- */
+
+/* null, [] or {} */
+static enum hd_status read_empty(struct config_reading *r, const struct hd_json *value)
+{
+    const bool list = value->kind == HD_JSON_ARRAY || value->kind == HD_JSON_OBJECT;
+
+    (void)r;
+    return value->kind == HD_JSON_NULL || (list && !value->first)
+               ? HD_OK
+               : unsupported(value->key, value, "only null is, or an empty value");
+}
+
+static enum hd_status read_quantization(struct config_reading *r, const struct hd_json *value)
+{
+    (void)r;
+    return value->kind == HD_JSON_NULL
+               ? HD_OK
+               : unsupported(value->key, value,
+                             "training starts from weights that are not quantized: use a folder "
+                             "with those");
+}
+
+static enum hd_status read_own_code(struct config_reading *r, const struct hd_json *value)
+{
+    (void)r;
+    return value->kind == HD_JSON_NULL || (value->kind == HD_JSON_OBJECT && !value->first)
+               ? HD_OK
+               : unsupported(value->key, value,
+                             "the model may have code of its own; if it is a plain model of its "
+                             "model_type, remove the key from the file");
 }
 
 /* ---- the table ---- */
@@ -341,11 +404,6 @@ static enum hd_status read_tied(struct config_reading *r, const struct hd_json *
     {                                              \
         name, types, MUST_BE, value, 0, 0, 0, NULL \
     }
-#define IGNORED(name, types, why)                     \
-    {                                                 \
-        name, types, SAYS_NOTHING, why, 0, 0, 0, NULL \
-    }
-
 static const struct key keys[] = {
     SPECIAL("model_type", ALL, read_type),
     SPECIAL("architectures", ALL, read_architectures),
@@ -366,13 +424,6 @@ static const struct key keys[] = {
     REAL("attn_pdrop", GPT2, dropout_attention, 0, 0.99),
     REAL("embd_pdrop", GPT2, dropout_embedding, 0, 0.99),
     REAL("resid_pdrop", GPT2, dropout_residual, 0, 0.99),
-    IGNORED("n_ctx", GPT2, "an older name of n_positions"),
-    IGNORED("reorder_and_upcast_attn", GPT2, "how an implementation rounds"),
-    IGNORED("summary_activation", GPT2, "of a classifier's head"),
-    IGNORED("summary_first_dropout", GPT2, "of a classifier's head"),
-    IGNORED("summary_proj_to_labels", GPT2, "of a classifier's head"),
-    IGNORED("summary_type", GPT2, "of a classifier's head"),
-    IGNORED("summary_use_proj", GPT2, "of a classifier's head"),
 
     INT("num_hidden_layers", LIKE_LLAMA, layers, 1, 1024),
     INT("hidden_size", LIKE_LLAMA, hidden, 1, 1 << 20),
@@ -396,32 +447,25 @@ static const struct key keys[] = {
     INT("num_experts_per_tok", MIXTRAL, experts_per_token, 1, 64),
     SPECIAL("router_aux_loss_coef", MIXTRAL, read_balance),
     SPECIAL("router_jitter_noise", MIXTRAL, read_jitter),
-    IGNORED("output_router_logits", MIXTRAL, "what a call returns; the job says what is trained"),
     REAL("attention_dropout", LIKE_LLAMA, dropout_attention, 0, 0.99),
-    IGNORED("pretraining_tp", LIKE_LLAMA, "how an implementation rounds"),
 
+    /* keys of published files, and attributes of every class, that matter with other values */
+    MUST("attention_bias", MISTRAL | MIXTRAL, "false"),
+    MUST("mlp_bias", MISTRAL | QWEN | MIXTRAL, "false"),
+    MUST("sliding_window", LLAMA, "null"),
+    MUST("use_sliding_window", LLAMA | MISTRAL | MIXTRAL, "false"),
+    MUST("use_mrope", LIKE_LLAMA, "false"),
+    MUST("rope_interleaved", LIKE_LLAMA, "false"),
+    MUST("use_qk_norm", LLAMA | MISTRAL | QWEN2 | MIXTRAL, "false"),
+    SPECIAL("partial_rotary_factor", LIKE_LLAMA, read_partial_rotary),
     MUST("is_encoder_decoder", ALL, "false"),
-    IGNORED("_name_or_path", ALL, "where the file came from"),
-    IGNORED("transformers_version", ALL, "where the file came from"),
-    IGNORED("dtype", ALL, "each tensor says its own"),
-    IGNORED("torch_dtype", ALL, "each tensor says its own"),
-    IGNORED("initializer_range", ALL, "of new weights; these are read"),
-    IGNORED("use_cache", ALL, "of generation"),
-    IGNORED("bos_token_id", ALL, "of the tokenizer"),
-    IGNORED("eos_token_id", ALL, "of the tokenizer"),
-    IGNORED("pad_token_id", ALL, "of the tokenizer; sequences are never padded"),
-    IGNORED("output_attentions", ALL, "what a call returns"),
-    IGNORED("output_hidden_states", ALL, "what a call returns"),
-    IGNORED("return_dict", ALL, "what a call returns"),
-    IGNORED("chunk_size_feed_forward", ALL, "how an implementation saves memory"),
-    IGNORED("gradient_checkpointing", ALL, "how an implementation saves memory"),
-    IGNORED("attn_implementation", ALL, "how an implementation computes"),
-    IGNORED("_attn_implementation_autoset", ALL, "how an implementation computes"),
-    IGNORED("id2label", ALL, "of a classifier's head"),
-    IGNORED("label2id", ALL, "of a classifier's head"),
-    IGNORED("problem_type", ALL, "of a classifier's head"),
-    IGNORED("classifier_dropout", ALL, "of a classifier's head"),
-    IGNORED("task_specific_params", ALL, "of generation"),
+    MUST("tie_encoder_decoder", ALL, "false"),
+    MUST("add_cross_attention", LIKE_LLAMA, "false"),
+    SPECIAL("cross_attention_hidden_size", ALL, read_empty),
+    SPECIAL("pruned_heads", ALL, read_empty),
+    SPECIAL("quantization_config", ALL, read_quantization),
+    SPECIAL("compression_config", ALL, read_quantization),
+    SPECIAL("auto_map", ALL, read_own_code),
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
@@ -433,6 +477,8 @@ static enum hd_status read_number(struct config_reading *r, const struct key *k,
     void *member = (char *)r->job + k->offset;
     enum hd_status st;
 
+    if (v->kind == HD_JSON_NULL) /* as if the key were absent */
+        return HD_OK;
     if (k->rule == IS_REAL)
         return to_real(v, k->name, k->min, k->max, member);
     st = hd_json_to_int64(v, (int64_t)k->min, (int64_t)k->max, member);
@@ -453,8 +499,6 @@ static enum hd_status read_key(struct config_reading *r, const struct key *k,
                                const struct hd_json *v)
 {
     switch (k->rule) {
-    case SAYS_NOTHING:
-        return HD_OK;
     case IS_INT:
     case IS_REAL:
         return read_number(r, k, v);
@@ -466,18 +510,68 @@ static enum hd_status read_key(struct config_reading *r, const struct key *k,
     return HD_OK;
 }
 
-static enum hd_status read_member(struct config_reading *r, const struct hd_json *v)
+/* The rule for a key of this type; NULL: none. */
+static const struct key *find_key(const struct config_reading *r, const char *name)
 {
-    const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
-    char text[QUOTE_MAX];
-
     for (int i = 0; i < KEY_COUNT; i++)
-        if ((keys[i].types & r->type->type) && strcmp(keys[i].name, v->key) == 0)
-            return read_key(r, &keys[i], v);
+        if ((keys[i].types & r->type->type) && strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+/* null says that a feature is absent, whatever it may be. */
+static bool is_unknown(const struct config_reading *r, const struct hd_json *v)
+{
+    return v->kind != HD_JSON_NULL && !find_key(r, v->key) &&
+           !hd_hf_is_harmless(v->key, r->type->type);
+}
+
+/* Names all unknown keys in one message. */
+static enum hd_status check_known(const struct config_reading *r)
+{
+    enum { NAMES_MAX = 700 }; /* bytes; a message has HD_ERR_MAX */
+    char names[NAMES_MAX + QUOTE_MAX] = "", text[QUOTE_MAX];
+    size_t count = 0, shown = 0, len = 0;
+
+    for (const struct hd_json *v = r->root->first; v; v = v->next) {
+        const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
+
+        if (!is_unknown(r, v))
+            continue;
+        if (len < NAMES_MAX) {
+            len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", count ? ", " : "",
+                                    quote(&name, text));
+            shown++;
+        }
+        count++;
+    }
+    if (!count)
+        return HD_OK;
+    if (count == 1)
+        return hd_err(HD_UNSUPPORTED,
+                      "key %s of a %s model is not known to this build; if it does not matter for "
+                      "training, remove it from the file",
+                      names, r->type->name);
+    text[0] = '\0';
+    if (count > shown)
+        (void)snprintf(text, sizeof text, " and %zu more", count - shown);
     return hd_err(HD_UNSUPPORTED,
-                  "key %s of a %s model is not known to this build; if it does not matter for "
-                  "training, remove it from the file",
-                  quote(&name, text), r->type->name);
+                  "keys %s%s of a %s model are not known to this build; those that do not matter "
+                  "for training you can remove from the file",
+                  names, text, r->type->name);
+}
+
+static enum hd_status read_members(struct config_reading *r)
+{
+    enum hd_status st = check_known(r);
+
+    for (const struct hd_json *v = r->root->first; v && !st; v = v->next) {
+        const struct key *key = find_key(r, v->key);
+
+        if (key)
+            st = read_key(r, key, v);
+    }
+    return st;
 }
 
 static enum hd_status find_type(struct config_reading *r)
@@ -506,7 +600,8 @@ static void fill_experts(struct config_reading *r)
         job->experts_per_token = MIXTRAL_EXPERTS_PER_TOKEN;
     if (!r->has_balance)
         job->balance = mixtral_balance;
-    job->balance *= (double)job->experts_per_token;
+    if (job->layers) /* check_present refuses a model without */
+        job->balance = hd_hf_balance(job->balance, job->experts_per_token, job->layers);
     job->renormalize = true;
     if (job->rope_theta == 0)
         job->rope_theta = mixtral_rope_theta;
@@ -622,9 +717,10 @@ static enum hd_status check_built(const struct config_reading *r)
                       r->type->type == GPT2 ? "n_head" : "num_attention_heads", job->heads,
                       job->hidden);
     if (job->balance > BALANCE_MAX)
-        return hd_err(HD_INVALID, "router_aux_loss_coef: %g is not a number from 0 to %g",
-                      job->balance / (double)job->experts_per_token,
-                      (double)BALANCE_MAX / (double)job->experts_per_token);
+        return hd_err(HD_INVALID,
+                      "router_aux_loss_coef: its weight in each layer would be %g, and "
+                      "at most %d is possible",
+                      job->balance, BALANCE_MAX);
     if (job->experts_per_token > job->experts)
         return hd_err(HD_INVALID,
                       "num_experts_per_tok: %" PRId64 " is more than num_local_experts = %" PRId64,
@@ -643,8 +739,8 @@ static enum hd_status read_config(struct config_reading *r)
 
     if (!st && r->type->type == GPT2) /* defaults of transformers */
         r->job->dropout_embedding = r->job->dropout_attention = r->job->dropout_residual = 0.1;
-    for (const struct hd_json *v = r->root->first; v && !st; v = v->next)
-        st = read_member(r, v);
+    if (!st)
+        st = read_members(r);
     if (st)
         return st;
     fill_absent(r);

@@ -1,6 +1,8 @@
 /* describe: a resolved job -> config.json. The model type is the job's family if it can express the
  * model, else the first type that can. */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -136,11 +138,31 @@ static void add_float(struct hd_json_writer *w, const char *key, double value)
         hd_text_add(w->out, ".0");
 }
 
+/* The router_aux_loss_coef that hd_hf_balance makes into this weight, in as few digits as do, so
+ * that a coefficient that was read is written as it was. */
+static double coefficient_of(const struct hd_job *job)
+{
+    const double exact = job->balance * (double)job->layers / (double)job->experts_per_token;
+    const double near[] = {exact, nextafter(exact, 0), nextafter(exact, HUGE_VAL)};
+    char text[40];
+
+    for (size_t i = 0; i < sizeof near / sizeof near[0]; i++)
+        for (int digits = 1; digits <= 17; digits++) {
+            double value;
+
+            (void)snprintf(text, sizeof text, "%.*g", digits, near[i]);
+            value = strtod(text, NULL);
+            if (hd_hf_balance(value, job->experts_per_token, job->layers) == job->balance)
+                return value;
+        }
+    return exact; /* off by the last bit */
+}
+
 static void add_experts(struct hd_json_writer *w, const struct hd_job *job)
 {
     hd_json_add_int64(w, "num_local_experts", job->experts);
     hd_json_add_int64(w, "num_experts_per_tok", job->experts_per_token);
-    add_float(w, "router_aux_loss_coef", job->balance / (double)job->experts_per_token);
+    add_float(w, "router_aux_loss_coef", coefficient_of(job));
     hd_json_add_bool(w, "output_router_logits", false);
     add_float(w, "router_jitter_noise", 0);
 }

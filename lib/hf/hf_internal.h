@@ -3,6 +3,7 @@
  *     weights   safetensors files of any origin
  *     names     the tables of names; finds our parameters in their tensors
  *     config    config.json -> a resolved job
+ *     harmless  keys of config.json that do not matter
  *     describe  a resolved job -> config.json
  *     export    a checkpoint -> a model directory
  *     hashes    heddle-hashes.json
@@ -48,7 +49,9 @@ enum {
     HD_HF_MISTRAL = 4,
     HD_HF_QWEN2 = 8,
     HD_HF_QWEN3 = 16,
-    HD_HF_MIXTRAL = 32
+    HD_HF_MIXTRAL = 32,
+    HD_HF_LIKE_LLAMA = HD_HF_LLAMA | HD_HF_MISTRAL | HD_HF_QWEN2 | HD_HF_QWEN3 | HD_HF_MIXTRAL,
+    HD_HF_ALL = HD_HF_GPT2 | HD_HF_LIKE_LLAMA
 };
 enum { HD_HF_TYPE_COUNT = 6 };
 
@@ -59,6 +62,18 @@ struct hd_hf_type {
     unsigned type;
 };
 extern const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT];
+
+/* Whether this key of config.json has no effect on training in models of this type. */
+bool hd_hf_is_harmless(const char *name, unsigned type);
+
+/* model.router.balance of transformers' router_aux_loss_coef. Both losses are E sum_e f_e P_e, f_e
+ * the share of the tokens that choose expert e, P_e its mean probability. Theirs counts each of a
+ * token's choices in full, so it is experts_per_token at balance, ours is 1; and theirs is one loss
+ * of the tokens of all layers together, ours the sum of one for each layer. */
+static inline double hd_hf_balance(double coefficient, int64_t experts_per_token, int64_t layers)
+{
+    return coefficient * (double)experts_per_token / (double)layers;
+}
 
 /* ---- heddle-hashes.json ---- */
 

@@ -1,6 +1,10 @@
 """models.py make DIR             a model directory per configuration, with the logits that it should give
    models.py compare LIST         a line of LIST is "NAME DIR NPY": does NPY hold the logits that
-                                  transformers gives for the model in DIR? Prints ok or not ok"""
+                                  transformers gives for the model in DIR? Prints ok or not ok
+   models.py balance NAME DIR TEXT METRIC WEIGHT
+                                  the balancing losses of the Mixtral in DIR on the first four sequences of the
+                                  file TEXT: is METRIC the mean of the routers', and WEIGHT what makes of their
+                                  sum the loss of transformers? Prints ok or not ok, and how they differ"""
 import os
 import sys
 
@@ -10,6 +14,7 @@ import numpy as np
 import torch
 from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig,
                           Qwen2Config, Qwen3Config)
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 # Odd sizes where the kernels allow them; the window, the original context and the ramps of scaled
 # angles all lie within the tokens that are compared.
@@ -76,10 +81,44 @@ def compare(name, directory, npy):
     print(f"{verdict} {name}: the largest difference is {error:.2g} of the largest logit")
 
 
+def balance(name, directory, text, metric, weight):
+    """Ours is the sum over layers of the mean over sequences; that of transformers is one of all tokens in all
+    layers, so that an imbalance of one layer may hide that of another. metric: our mean over layers."""
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    c, B, S = model.config, 4, model.config.max_position_embeddings
+    E, K, L = c.num_local_experts, c.num_experts_per_tok, c.num_hidden_layers
+    gates = [p for n, p in model.named_parameters() if n.endswith("gate.weight")]
+    assert len(gates) == L
+    ids = torch.tensor(list(open(text, "rb").read(B * S))).reshape(B, S)
+    logits = model(ids, output_router_logits=True).router_logits
+    theirs = load_balancing_loss_func(logits, E, K)
+    layers = [load_balancing_loss_func((one,), E, K) / K for one in logits]
+    ours = sum(load_balancing_loss_func((one,), E, K) / K for layer in logits for one in layer.reshape(B, S, E)) / B
+
+    def gradient(loss):
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, gates, retain_graph=True)])
+
+    a, b = gradient(c.router_aux_loss_coef * theirs), gradient(weight * ours)
+    size, along = float(b.norm() / a.norm()), float(torch.dot(a, b) / a.norm() / b.norm())
+    each, pooled = float(ours) / L, float(theirs) / K
+    print(f"# {name}, {L} layers, {E} experts, {K} a token: balance of all layers together {pooled:.4f}, mean of "
+          f"layers {float(sum(layers)) / L:.4f}, of layers and sequences (ours) {each:.4f}")
+    print(f"# {name}: our weighted loss is {weight * float(ours) / (c.router_aux_loss_coef * float(theirs)):.3f} times "
+          f"theirs; the gradients of the routers: {size:.2f} times as large, cosine {along:.3f}")
+    same = abs(metric - each) < 1e-4 * each
+    print("ok" if same else f"not ok {name}: {metric} is not {each}:", f"{name}_is_what_we_report")
+    # equal where all layers are balanced alike, since both are 1 there: the weights agree
+    fits = abs(weight * L - c.router_aux_loss_coef * K) < 1e-12
+    print("ok" if fits else f"not ok {name}: {weight} for {L} layers, {c.router_aux_loss_coef} there:",
+          f"{name}_has_its_weight")
+
+
 if sys.argv[1] == "make":
     make(sys.argv[2])
 elif sys.argv[1] == "tokens":
     print(*TOKENS)
+elif sys.argv[1] == "balance":
+    balance(*sys.argv[2:5], float(sys.argv[5]), float(sys.argv[6]))
 else:
     for line in open(sys.argv[2]):
         compare(*line.split())

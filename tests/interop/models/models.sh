@@ -41,6 +41,20 @@ END
     compare "and_back_$name" "$work/$name-out" "$work/$name-out"
 done
 
+# balancing losses: a step that changes nothing, on the first sequences of the text
+for name in mixtral mixtral-fused; do
+    sed -e 's/steps: 3/steps: 1/; s/peak: 3e-3/peak: 1e-12/; s/corpus.txt\]/&, order: sequential/; s/devices: 2/devices: 1/' \
+        "$work/$name.yaml" >"$work/$name-balance.yaml"
+    weight=$(heddle validate "$work/$name-balance.yaml" -o json | sed -nE 's/.*"balance": ?([0-9.e-]+).*/\1/p' | head -n 1)
+    job=$(submit "$work/$name-balance.yaml")
+    check "balance_of_$name" heddle wait "$job"
+    metric=$(heddle watch "$job" -o jsonl | member router_balance)
+    "$python" "$models" balance "balance_of_$name" "$work/$name" "$work/corpus.txt" "$metric" "$weight" \
+        >"$work/balance" 2>"$work/compare.log" || not_ok "balance_of_$name" "$(tail -n 3 "$work/compare.log")"
+    cat "$work/balance"
+    failures=$((failures + $(grep -c '^not ok' "$work/balance")))
+done
+
 # the weights moved: what went out is not what came in, and the comparison sees it
 compare three_steps_changed_the_model "$work/gpt2" "$work/gpt2-out"
 "$python" "$models" compare "$work/list" >"$work/verdicts" 2>"$work/compare.log"

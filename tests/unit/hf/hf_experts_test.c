@@ -50,7 +50,8 @@ static struct hd_job *new_job(void)
     static const char config[] =
         "{\"model_type\":\"mixtral\",\"vocab_size\":8,\"hidden_size\":4,\"intermediate_size\":6,"
         "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":2,"
-        "\"max_position_embeddings\":16,\"num_local_experts\":4,\"tie_word_embeddings\":true}";
+        "\"head_dim\":8,\"max_position_embeddings\":16,\"num_local_experts\":4,\"tie_word_"
+        "embeddings\":true}";
     struct hd_job *job = calloc(1, sizeof *job);
 
     assert_non_null(job);

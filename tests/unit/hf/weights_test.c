@@ -466,6 +466,87 @@ static void defaults_are_those_of_the_class(void **state)
     hd_text_free(&notes);
 }
 
+/* Keys of published files, and of transformers' classes, with values that change nothing. */
+static void keys_that_do_not_matter_are_passed_over(void **state)
+{
+    static const char *const harmless[] = {
+        /* SmolLM, Llama-1, Qwen2.5, distilgpt2's like, unsloth's */
+        "\"is_llama_config\":true,\"rope_interleaved\":false,\"transformers.js_config\":{\"a\":1}",
+        "\"max_sequence_length\":2048,\"use_mrope\":false,\"_num_labels\":1",
+        "\"unsloth_version\":\"2024.9\",\"tokenizer_class\":\"LlamaTokenizer\",\"prefix\":null",
+        /* PretrainedConfig */
+        "\"is_decoder\":true,\"torchscript\":false,\"pruned_heads\":{},\"tie_encoder_decoder\":"
+        "false",
+        "\"max_length\":20,\"do_sample\":false,\"temperature\":1.0,\"top_k\":50,\"bad_words_ids\":"
+        "null",
+        "\"cross_attention_hidden_size\":null,\"add_cross_attention\":false,\"finetuning_task\":"
+        "null",
+        "\"quantization_config\":null,\"auto_map\":{},\"partial_rotary_factor\":1.0",
+        "\"sliding_window\":null,\"use_sliding_window\":false,\"use_qk_norm\":false",
+        /* null says that it is absent, whatever it is, and that a known key has its default */
+        "\"logit_softcap\":null,\"some_future_key\":null",
+        "\"rope_theta\":null,\"rms_norm_eps\":null,\"attention_bias\":null,\"head_dim\":null",
+    };
+    struct hd_job plain = {0}, job = {0};
+
+    (void)state;
+    must(hd_hf_parse_config("{" LLAMA "}", strlen("{" LLAMA "}"), &plain, NULL));
+    for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
+        char text[1024];
+
+        (void)snprintf(text, sizeof text, "{" LLAMA ",%s}", harmless[i]);
+        if (hd_hf_parse_config(text, strlen(text), &job, NULL))
+            fail_msg("%s: %s", harmless[i], hd_err_message());
+        assert_memory_equal(&job, &plain, sizeof job);
+    }
+}
+
+/* The same keys with values that would change the model. */
+static void values_that_matter_are_refused_by_name(void **state)
+{
+    (void)state;
+    config_refused("{" LLAMA ",\"use_mrope\":true}", HD_UNSUPPORTED,
+                   "use_mrope: true is not supported; only false is supported");
+    config_refused("{" LLAMA ",\"rope_interleaved\":true}", HD_UNSUPPORTED, "rope_interleaved");
+    config_refused("{" LLAMA ",\"pruned_heads\":{\"0\":[1]}}", HD_UNSUPPORTED,
+                   "pruned_heads: an object is not supported; only null is, or an empty value");
+    config_refused("{" LLAMA ",\"sliding_window\":4096}", HD_UNSUPPORTED,
+                   "sliding_window: 4096 is not supported; only null is supported");
+    config_refused("{" LLAMA ",\"partial_rotary_factor\":0.5}", HD_UNSUPPORTED,
+                   "partial_rotary_factor: 0.5 is not supported");
+    config_refused("{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",
+                   HD_UNSUPPORTED, "partial_rotary_factor");
+    config_refused("{" LLAMA ",\"quantization_config\":{\"bits\":4}}", HD_UNSUPPORTED,
+                   "training starts from weights that are not quantized");
+    config_refused("{" LLAMA ",\"auto_map\":{\"AutoModel\":\"m.M\"}}", HD_UNSUPPORTED,
+                   "auto_map: an object is not supported; the model may have code of its own");
+    config_refused("{" LLAMA ",\"is_encoder_decoder\":true}", HD_UNSUPPORTED, "is_encoder_decoder");
+    config_refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}",
+                   HD_UNSUPPORTED,
+                   "\"dynamic\" is not supported; its angles depend on the length of the sequence");
+    config_refused("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", HD_UNSUPPORTED,
+                   "\"longrope\" is not supported");
+}
+
+static void all_unknown_keys_are_named_at_once(void **state)
+{
+    char text[4096];
+    size_t len;
+
+    (void)state;
+    config_refused(
+        "{" LLAMA ",\"logit_softcap\":30,\"use_cache\":true,\"alpha\":[1],\"beta\":{}}",
+        HD_UNSUPPORTED,
+        "keys \"logit_softcap\", \"alpha\", \"beta\" of a llama model are not known to this "
+        "build; those that do not matter for training you can remove from the file");
+    len = (size_t)snprintf(text, sizeof text, "{" LLAMA);
+    for (int i = 0; i < 100; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, ",\"unknown_key_%02d\":1", i);
+    (void)snprintf(text + len, sizeof text - len, "}");
+    /* 18 bytes each with ", ": the first 700 bytes hold 39 */
+    config_refused(text, HD_UNSUPPORTED, "\"unknown_key_38\" and 61 more of a llama model are");
+}
+
 static void what_is_not_built_or_not_known_is_named(void **state)
 {
     (void)state;
@@ -514,7 +595,8 @@ static void a_written_config_reads_back(void **state)
     "\"max_position_embeddings\":64"
 
 /* Goal: experts and their router are what the class of transformers makes of the file. Its
- * balancing loss is experts_per_token times ours. */
+ * balancing loss is experts_per_token at balance, once for all layers; ours is 1 in each of the two
+ * layers. */
 static void experts_are_translated_both_ways(void **state)
 {
     static const char silent[] = "{" MIXTRAL "}";
@@ -530,7 +612,7 @@ static void experts_are_translated_both_ways(void **state)
     assert_string_equal(job.family, "mixtral");
     assert_int_equal(job.experts, 8);
     assert_int_equal(job.experts_per_token, 2);
-    assert_true(job.renormalize && !job.noisy && job.balance == 2 * 0.001);
+    assert_true(job.renormalize && !job.noisy && job.balance == 0.001); /* x 2 / 2 */
     assert_true(job.rope_theta == 1e6 && job.norm_eps == 1e-5 && job.window == 0);
     assert_int_equal(notes.len_bytes, 0);
 
@@ -538,7 +620,7 @@ static void experts_are_translated_both_ways(void **state)
     assert_int_equal(job.experts, 6);
     assert_int_equal(job.experts_per_token, 3);
     assert_int_equal(job.window, 9);
-    assert_true(job.balance == 3 * 0.25);
+    assert_true(job.balance == 0.375); /* 0.25 x 3 / 2 */
     assert_string_equal(notes.data, "config.json says router_jitter_noise = 0.125; jitter is not "
                                     "supported, the model is trained without it");
     must(hd_hf_write_config(&job, HD_F32, &out));
@@ -561,6 +643,39 @@ static void experts_are_translated_both_ways(void **state)
     config_refused("{" LLAMA ",\"num_local_experts\":2}", HD_UNSUPPORTED,
                    "key \"num_local_experts\" of a llama model");
     config_refused("{" MIXTRAL ",\"n_shared_experts\":2}", HD_UNSUPPORTED, "n_shared_experts");
+}
+
+/* Goal: a coefficient that comes in goes out as the same text, whatever the numbers of layers and
+ * choices. Mixtral-8x7B: 0.02 for 32 layers of 2 choices is 0.00125 in each. */
+static void a_balancing_weight_is_the_same_after_both_ways(void **state)
+{
+    static const char *const texts[] = {"0.001", "0.02", "0.01", "0.003", "0.1", "0.007"};
+    struct hd_job job = {0};
+
+    (void)state;
+    for (int layers = 1; layers <= 64; layers++)
+        for (int choices = 1; choices <= 8; choices++)
+            for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+                struct hd_text out = {0};
+                char text[600], member[64];
+
+                (void)snprintf(text, sizeof text,
+                               "{\"model_type\":\"mixtral\",\"vocab_size\":97,\"hidden_size\":48,"
+                               "\"intermediate_size\":80,\"num_hidden_layers\":%d,"
+                               "\"num_attention_heads\":6,\"num_key_value_heads\":2,"
+                               "\"max_position_embeddings\":64,\"num_experts_per_tok\":%d,"
+                               "\"router_aux_loss_coef\":%s}",
+                               layers, choices, texts[i]);
+                must(hd_hf_parse_config(text, strlen(text), &job, NULL));
+                if (layers == 32 && choices == 2 && i == 1)
+                    assert_true(job.balance == 0.00125);
+                must(hd_hf_write_config(&job, HD_F32, &out));
+                (void)snprintf(member, sizeof member, "\"router_aux_loss_coef\":%s,", texts[i]);
+                if (!strstr(out.data, member))
+                    fail_msg("no %s for %d layers of %d choices: %s", member, layers, choices,
+                             out.data);
+                hd_text_free(&out);
+            }
 }
 
 static struct hd_job some_llama(void)
@@ -696,9 +811,13 @@ int main(void)
         cmocka_unit_test(windows_are_found_in_each_spelling),
         cmocka_unit_test(a_config_is_translated),
         cmocka_unit_test(defaults_are_those_of_the_class),
+        cmocka_unit_test(keys_that_do_not_matter_are_passed_over),
+        cmocka_unit_test(values_that_matter_are_refused_by_name),
+        cmocka_unit_test(all_unknown_keys_are_named_at_once),
         cmocka_unit_test(what_is_not_built_or_not_known_is_named),
         cmocka_unit_test(a_written_config_reads_back),
         cmocka_unit_test(experts_are_translated_both_ways),
+        cmocka_unit_test(a_balancing_weight_is_the_same_after_both_ways),
         cmocka_unit_test(a_model_gets_the_type_that_has_words_for_it),
         cmocka_unit_test(no_type_has_words_for_alibi),
         cmocka_unit_test(shares_that_are_dropped_survive_both_ways),
