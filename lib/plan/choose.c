@@ -1,5 +1,7 @@
 #include "plan/choose.h"
 
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -141,6 +143,19 @@ int32_t hd_plan_ranks_max(const char *device, const char **ret_engine)
     return cuda ? HD_COMM_NCCL_RANKS_MAX : HD_COMM_GLOO_RANKS_MAX;
 }
 
+enum hd_status hd_plan_check_devices(const char *path, const char *device, int64_t devices)
+{
+    const char *engine;
+    const int32_t most = hd_plan_ranks_max(device, &engine);
+
+    if (devices >= 1 && devices <= most)
+        return HD_OK;
+    return hd_err(devices < 1 ? HD_INVALID : HD_UNSUPPORTED,
+                  "%s: %lld is not possible; give a whole number from 1 to %d, which is what the "
+                  "engine %s connects",
+                  path, (long long)devices, most, engine);
+}
+
 int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
                      int32_t devices_max)
 {
@@ -148,9 +163,14 @@ int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
     const int32_t most = devices_max < connected ? devices_max : connected;
     struct hd_layout_sizes sizes;
 
-    for (int32_t count = most; count >= devices_min && count > 0; count--)
-        if (hd_plan_size(request, count, &sizes) == HD_PLAN_FITS)
+    for (int32_t count = most; count >= devices_min && count > 0; count--) {
+        const enum hd_plan_obstacle why = hd_plan_size(request, count, &sizes);
+
+        if (why == HD_PLAN_FITS)
             return count;
+        if (why < HD_PLAN_TOO_MANY) /* on every number of devices */
+            return 0;
+    }
     return 0;
 }
 
@@ -166,16 +186,6 @@ static bool is_possible_cp(const void *about, int64_t value)
     const struct hd_plan_request *w = about;
 
     return value == 1 || w->context % (2 * value) == 0;
-}
-
-/* A number of devices: a multiple of a replica's, whose replicas divide the batch evenly. */
-static bool is_possible_count(const void *about, int64_t value)
-{
-    const struct hd_plan_request *w = about;
-    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
-
-    return value % replica == 0 && w->global_batch % (value / replica) == 0 &&
-           value / or_one(w->sizes.tp) % or_one(w->sizes.ep) == 0;
 }
 
 struct expert_ranks {
@@ -194,12 +204,48 @@ static bool divides(const void *about, int64_t value)
     return *(const int64_t *)about % value == 0;
 }
 
-static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_obstacle why,
-                                int32_t devices)
+/* A number of devices that has a layout. */
+static bool is_possible_count(const void *about, int64_t value)
 {
+    struct hd_layout_sizes sizes;
+
+    return hd_plan_size(about, (int32_t)value, &sizes) == HD_PLAN_FITS;
+}
+
+/* The request with another value of one of its sizes. */
+struct trial {
+    struct hd_plan_request request;
+    size_t offset; /* of the size in struct hd_layout_sizes */
+    int32_t devices_min, devices_max;
+};
+
+static bool makes_it_fit(const void *about, int64_t value)
+{
+    struct trial t = *(const struct trial *)about;
+
+    *(int64_t *)((char *)&t.request.sizes + t.offset) = value;
+    return hd_plan_most(&t.request, t.devices_min, t.devices_max) > 0;
+}
+
+/* Lists the values of a size up to `max` with which a layout exists. If there is none, because
+ * another size is wrong as well: those that obey the rule that was broken; 1 always does. */
+static void list_values(struct trial *t, int64_t max, bool (*obeys)(const void *, int64_t),
+                        const void *about, char list[HD_TEXT_LIST_MAX])
+{
+    const int64_t wish = *(const int64_t *)((const char *)&t->request.sizes + t->offset);
+
+    hd_text_list_near(makes_it_fit, t, max, wish, list);
+    if (!*list)
+        hd_text_list_near(obeys, about, max, wish, list);
+}
+
+static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_obstacle why,
+                                int32_t min, int32_t max)
+{
+    struct trial t = {*w, offsetof(struct hd_layout_sizes, tp), min, max};
     char list[HD_TEXT_LIST_MAX];
 
-    hd_text_list_near(is_possible_tp, w, devices, w->sizes.tp, list);
+    list_values(&t, max, is_possible_tp, w, list);
     if (why == HD_PLAN_TP_KV_HEADS)
         return hd_err(HD_INVALID,
                       "parallel.tp: %d neither divides model.kv_heads = %lld nor is a multiple of "
@@ -223,9 +269,11 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
 
 /* The message for an obstacle that holds for every number of devices. */
 static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_plan_obstacle why,
-                                    int32_t devices)
+                                    int32_t min, int32_t max)
 {
     static const char unsupported[] = "parallel.%s: %s is not supported yet; use auto or 1";
+    struct trial cp = {*w, offsetof(struct hd_layout_sizes, cp), min, max};
+    struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), min, max};
     char list[HD_TEXT_LIST_MAX];
 
     switch (why) {
@@ -236,7 +284,7 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
                       "parallel.zero: ZeRO stage %d is not supported yet; use auto or 0",
                       (int)w->sizes.zero);
     case HD_PLAN_CP_CONTEXT:
-        hd_text_list_near(is_possible_cp, w, devices, w->sizes.cp, list);
+        list_values(&cp, max, is_possible_cp, w, list);
         return hd_err(HD_INVALID,
                       "parallel.cp: %d ranks take two chunks each of model.context = %lld, which "
                       "%lld does not divide; use %s",
@@ -247,7 +295,7 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
                       "none; write auto or 1",
                       (int)w->sizes.ep);
     case HD_PLAN_EP_EXPERTS:
-        hd_text_list_near(divides, &w->experts, w->experts, w->sizes.ep, list);
+        list_values(&ep, w->experts, divides, &w->experts, list);
         return hd_err(HD_INVALID, "parallel.ep: %d does not divide model.experts = %lld; use %s",
                       (int)w->sizes.ep, (long long)w->experts, list);
     case HD_PLAN_SEQUENCE_ALONE:
@@ -260,7 +308,7 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
                       "model.context",
                       (int)w->sizes.tp, (long long)(w->context / or_one(w->sizes.cp)));
     default:
-        return refuse_tp(w, why, devices);
+        return refuse_tp(w, why, min, max);
     }
 }
 
@@ -280,12 +328,36 @@ static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices
                   devices);
 }
 
+/* The replicas do not share the batch: other numbers of devices, or another batch. */
+static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devices,
+                                   const char *list)
+{
+    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp), dp = devices / replica;
+    char instead[HD_TEXT_LIST_MAX + 64];
+
+    if (*list)
+        (void)snprintf(instead, sizeof instead, "use %s", list);
+    else
+        (void)snprintf(instead, sizeof instead, "make train.global_batch a multiple of %lld",
+                       (long long)(dp * or_one(w->sizes.micro_batch)));
+    if (replica == 1)
+        return hd_err(HD_INVALID,
+                      "resources.devices: %d does not divide train.global_batch = %lld; %s",
+                      devices, (long long)w->global_batch, instead);
+    return hd_err(HD_INVALID,
+                  "resources.devices: %d are %lld replicas of tp x cp = %lld, which do not divide "
+                  "train.global_batch = %lld; %s",
+                  devices, (long long)dp, (long long)replica, (long long)w->global_batch, instead);
+}
+
+/* The message for an obstacle on exactly this number of devices. */
 static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                    int32_t devices)
 {
     const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
     const int64_t share = why == HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
-    struct expert_ranks ep = {.experts = w->experts};
+    struct expert_ranks ranks = {.experts = w->experts};
+    struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices};
     char list[HD_TEXT_LIST_MAX];
 
     hd_text_list_near(is_possible_count, w, hd_plan_ranks_max(w->sizes.device, NULL), devices,
@@ -295,27 +367,20 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
         return hd_err(HD_INVALID,
                       "resources.devices: %d is no multiple of parallel.tp x parallel.cp = %lld; "
                       "%s%s",
-                      devices, (long long)replica, *list ? "use " : "lower tp or cp", list);
+                      devices, (long long)replica,
+                      *list ? "use " : "change tp or cp so that their product divides it", list);
     case HD_PLAN_DP:
         return refuse_dp(w, devices);
     case HD_PLAN_EP_RANKS:
-        ep.ranks = devices / or_one(w->sizes.tp);
-        hd_text_list_near(is_possible_ep, &ep, ep.experts, w->sizes.ep, list);
+        ranks.ranks = devices / or_one(w->sizes.tp);
+        list_values(&ep, w->experts, is_possible_ep, &ranks, list);
         return hd_err(HD_INVALID,
                       "parallel.ep: %d does not divide the %lld ranks of dp x cp "
                       "(resources.devices / parallel.tp); use %s",
-                      (int)w->sizes.ep, (long long)ep.ranks, list);
+                      (int)w->sizes.ep, (long long)ranks.ranks, list);
     case HD_PLAN_BATCH:
-        if (replica == 1)
-            return hd_err(HD_INVALID,
-                          "resources.devices: %d does not divide train.global_batch = %lld; use %s",
-                          devices, (long long)w->global_batch, list);
-        return hd_err(HD_INVALID,
-                      "resources.devices: %d are %lld replicas of tp x cp = %lld, which do not "
-                      "divide train.global_batch = %lld; use %s",
-                      devices, (long long)(devices / replica), (long long)replica,
-                      (long long)w->global_batch, list);
-    default:
+        return refuse_batch(w, devices, list);
+    default: /* every check before this one has passed, so each divisor is possible */
         hd_text_list_near(divides, &share, MICRO_BATCH_MAX, w->sizes.micro_batch, list);
         return hd_err(HD_INVALID,
                       "parallel.micro_batch: %d does not divide the %lld sequences of a rank "
@@ -349,8 +414,7 @@ static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min,
 enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devices_min,
                              int32_t devices_max)
 {
-    const char *engine;
-    const int32_t connected = hd_plan_ranks_max(request->sizes.device, &engine);
+    const int32_t connected = hd_plan_ranks_max(request->sizes.device, NULL);
     const int32_t most = devices_max < connected ? devices_max : connected;
     struct hd_layout_sizes sizes;
     enum hd_plan_obstacle why;
@@ -359,12 +423,9 @@ enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devi
         return HD_OK;
     why = hd_plan_size(request, most, &sizes);
     if (why && why < HD_PLAN_TOO_MANY)
-        return refuse_always(request, why, most);
+        return refuse_always(request, why, devices_min, most);
     if (devices_min > connected)
-        return hd_err(HD_UNSUPPORTED,
-                      "resources.devices: %d are not supported yet; the engine %s connects at most "
-                      "%d",
-                      devices_min, engine, connected);
+        return hd_plan_check_devices("resources.devices", request->sizes.device, devices_min);
     if (devices_min != devices_max)
         return refuse_range(request, devices_min, most);
     return refuse_count(request, why, most);

@@ -43,6 +43,10 @@ struct hd_plan_request {
  * "cuda" (engine nccl); "cpu" or "auto" (gloo). ret_engine: the engine's name; may be NULL. */
 int32_t hd_plan_ranks_max(const char *device, const char **ret_engine);
 
+/* A number of devices is from 1 to hd_plan_ranks_max. The message begins with `path`, the key.
+ * HD_UNSUPPORTED: more; HD_INVALID: less than 1. */
+enum hd_status hd_plan_check_devices(const char *path, const char *device, int64_t devices);
+
 /* Why there is no layout. Up to HD_PLAN_SEQUENCE_ROWS the reason holds for every number of devices:
  * not supported yet, or not possible with the model. The others depend on that number. */
 enum hd_plan_obstacle {

@@ -52,12 +52,13 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
     }
 }
 
+/* check_head_width has the limits of head_width, and knows whether the job file gives it. */
 static enum hd_status check_keys(const struct hd_job *job)
 {
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; i < hd_job_key_count && !st; i++)
-        if (!hd_job_keys[i].hidden)
+        if (!hd_job_keys[i].hidden && strcmp(hd_job_keys[i].path, "model.head_width") != 0)
             st = check_key(&hd_job_keys[i], job);
     return st;
 }
@@ -105,30 +106,55 @@ static enum hd_status check_family(const struct hd_job *job)
                   nearest ? nearest : "", nearest ? "?" : "");
 }
 
+static bool is_head_width(int64_t width)
+{
+    return width >= HEAD_WIDTH_MULTIPLE && width % HEAD_WIDTH_MULTIPLE == 0 &&
+           width <= HEAD_WIDTH_MAX;
+}
+
+static bool is_possible_heads(const void *about, int64_t heads)
+{
+    const int64_t hidden = *(const int64_t *)about;
+
+    return hidden % heads == 0 && is_head_width(hidden / heads);
+}
+
+/* The message when hidden / heads is no width of a head: the job file gives no head_width. */
+static enum hd_status refuse_heads(const struct hd_job *job)
+{
+    const int64_t width = job->hidden / job->heads;
+    char list[HD_TEXT_LIST_MAX], instead[HD_TEXT_LIST_MAX + 160];
+
+    hd_text_list_near(is_possible_heads, &job->hidden, (int64_t)hd_job_find_key("model.heads")->max,
+                      job->heads, list);
+    (void)snprintf(instead, sizeof instead, "%s%s%s%d up to %d", *list ? "use " : "", list,
+                   *list ? ", or give model.head_width, a multiple of "
+                         : "no number of heads is possible with it: give model.head_width, a "
+                           "multiple of ",
+                   HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
+    if (job->hidden % job->heads)
+        return hd_err(HD_INVALID, "model.heads: %lld does not divide model.hidden = %lld; %s",
+                      (long long)job->heads, (long long)job->hidden, instead);
+    return hd_err(HD_INVALID,
+                  "model.heads: %lld heads of model.hidden = %lld are %lld wide, but a width is a "
+                  "multiple of %d (rotary pairs and vector registers) and at most %d (the "
+                  "attention kernel's tile); %s",
+                  (long long)job->heads, (long long)job->hidden, (long long)width,
+                  HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX, instead);
+}
+
 /* head_width may be given or be hidden / heads. */
 static enum hd_status check_head_width(const struct hd_job *job)
 {
-    char list[HD_TEXT_LIST_MAX];
+    const bool derived = job->head_width == job->hidden / job->heads;
 
-    if (job->hidden % job->heads && job->head_width == job->hidden / job->heads) {
-        spec_list_divisors(job->hidden, 4096, job->heads, list);
-        return hd_err(HD_INVALID,
-                      "model.heads: %lld does not divide model.hidden = %lld; use %s, or give "
-                      "model.head_width",
-                      (long long)job->heads, (long long)job->hidden, list);
-    }
-    if (job->head_width % HEAD_WIDTH_MULTIPLE == 0 && job->head_width <= HEAD_WIDTH_MAX)
+    if (is_head_width(job->head_width) && !(derived && job->hidden % job->heads))
         return HD_OK;
-    if (job->head_width != job->hidden / job->heads)
-        return hd_err(HD_INVALID,
-                      "model.head_width: %lld is not possible; use a multiple of %d up to %d",
-                      (long long)job->head_width, HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
+    if (derived)
+        return refuse_heads(job);
     return hd_err(HD_INVALID,
-                  "model.heads: %lld heads of model.hidden = %lld are %lld wide; choose both so "
-                  "that hidden / heads is a multiple of %d (rotary pairs and vector registers) "
-                  "and at most %d (the attention kernel's tile), such as 64",
-                  (long long)job->heads, (long long)job->hidden, (long long)job->head_width,
-                  HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
+                  "model.head_width: %lld is not possible; use a multiple of %d up to %d",
+                  (long long)job->head_width, HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
 }
 
 /* Combinations of features that are not possible. */
@@ -420,12 +446,12 @@ static enum hd_status check_checkpoint(const struct hd_job *job)
 static enum hd_status check_resources(const struct hd_job *job)
 {
     struct hd_plan_request request;
+    enum hd_status st = hd_plan_check_devices("resources.devices", job->device, job->devices_min);
 
-    if (job->devices_min < 1 || job->devices_min > 65536 || job->devices_max > 65536)
-        return hd_err(HD_INVALID,
-                      "resources.devices: %lld is not possible; give a whole number "
-                      "from 1 to 65536",
-                      (long long)(job->devices_min < 1 ? job->devices_min : job->devices_max));
+    if (!st && (job->devices_max < 1 || job->devices_max > 65536)) /* in a job file: less */
+        st = hd_plan_check_devices("resources.devices", job->device, job->devices_max);
+    if (st)
+        return st;
     if (job->devices_max < job->devices_min)
         return hd_err(HD_INVALID, "resources.devices: min = %lld is above max = %lld; swap them",
                       (long long)job->devices_min, (long long)job->devices_max);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/choose.h"
 #include "spec_internal.h"
 
 static enum hd_status no_memory(void)
@@ -10,16 +11,34 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for the job file");
 }
 
+/* The kind of device that the job file asks for, which may come after resources.devices. */
+static const char *device_of(const struct spec_reader *r)
+{
+    const struct yaml_node *group = spec_yaml_find(r->root, "resources");
+    const struct yaml_node *node = group ? spec_yaml_find(group, "device") : NULL;
+
+    return node && node->kind == YAML_KIND_SCALAR ? node->text : "auto";
+}
+
+/* One number of devices: from 1 to what the engine of the job's devices connects. */
+static enum hd_status read_count(struct spec_reader *r, const struct yaml_node *node,
+                                 int64_t *ret_count)
+{
+    static const struct hd_key any = {.kind = HD_KEY_INT, .min = -0x1p63, .max = 0x1p63};
+    enum hd_status st = spec_read_int(r, &any, node, ret_count);
+
+    return st ? st : hd_plan_check_devices(r->path, device_of(r), *ret_count);
+}
+
 /* devices: 4   or   devices: {min: 4, max: 16} */
 static enum hd_status read_devices(struct spec_reader *r, const struct yaml_node *node)
 {
     static const char *const names[] = {"min", "max"};
-    const struct hd_key *key = hd_job_find_key("resources.devices.min");
     int64_t bounds[2] = {0, 0};
     enum hd_status st = HD_OK;
 
     if (node->kind != YAML_KIND_MAP) {
-        st = spec_read_int(r, key, node, &bounds[0]);
+        st = read_count(r, node, &bounds[0]);
         bounds[1] = bounds[0];
     }
     for (const struct yaml_node *c = node->first; node->kind == YAML_KIND_MAP && c && !st;
@@ -31,7 +50,7 @@ static enum hd_status read_devices(struct spec_reader *r, const struct yaml_node
         if (!which && strcmp(c->key, "min") != 0)
             st = spec_unknown_word(r->path, c->key, names, 2);
         else
-            st = spec_read_int(r, key, c, &bounds[which]);
+            st = read_count(r, c, &bounds[which]);
         spec_path_pop(r, len);
     }
     if (!st && (!bounds[0] || !bounds[1]))

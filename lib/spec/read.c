@@ -285,9 +285,18 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
     return hd_err(HD_INTERNAL, "%s: a kind of key without a reader", r->path);
 }
 
+/* The path, or the part of it that is written in `group`. */
+static const char *as_written_in(const char *group, const char *path)
+{
+    const size_t len = strlen(group);
+
+    return len && strncmp(path, group, len) == 0 && path[len] == '.' ? path + len + 1 : path;
+}
+
 static enum hd_status unknown_key(const char *group, const char *name)
 {
     const char *nearest, *where = *group ? group : "a job file", *dot = *group ? "." : "";
+    const char *note, *foreign = spec_find_foreign(name, &note);
     char list[256] = "", quoted[SPEC_QUOTE_MAX];
     struct spec_children children;
     size_t len = 0;
@@ -299,6 +308,9 @@ static enum hd_status unknown_key(const char *group, const char *name)
     nearest = hd_spec_nearest(name, children.names, children.count);
     (void)spec_quote(name, quoted);
     quoted[strlen(quoted) - 1] = '\0'; /* the key is part of a path: no quotes */
+    if (foreign)
+        return hd_err(HD_INVALID, "%s%s%s: unknown key; did you mean %s?%s%s", group, dot,
+                      quoted + 1, as_written_in(group, foreign), note ? " " : "", note ? note : "");
     if (nearest)
         return hd_err(HD_INVALID, "%s%s%s: unknown key; did you mean %s?", group, dot, quoted + 1,
                       nearest);

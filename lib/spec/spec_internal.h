@@ -13,6 +13,7 @@
  *     resolve.c   spec + layout + attempt -> the ranks' job
  *     json.c      struct hd_job -> JSON
  *     document.c  the keys as a table
+ *     foreign.c   what other programs call our keys
  */
 #ifndef HD_SPEC_SPEC_INTERNAL_H
 #define HD_SPEC_SPEC_INTERNAL_H
@@ -47,6 +48,10 @@ struct spec_children {
 void spec_list_children(const char *group, struct spec_children *ret_children);
 /* True if a plain value given for the group sets this key of it: `train.lr: 1e-3` sets its peak. */
 bool spec_is_short_for(const char *group, const char *name);
+
+/* The key that `name` is meant for, whatever its group: a name that another program has for it, or
+ * the last part of one path alone. NULL: none. ret_note: a sentence to add, or NULL. */
+const char *spec_find_foreign(const char *name, const char **ret_note);
 
 /* "PATH: 70 is not possible; give a whole number from 1 to 16" */
 enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value);

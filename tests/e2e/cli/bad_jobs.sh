@@ -28,7 +28,7 @@ refuse a_word_for_a_number 4 "train.steps: 'many' is not a whole number; write d
 change 's/layers: 2/layers: 0/'
 refuse a_number_out_of_range 2 'model.layers: 0 is not possible; give a whole number from 1 to 1024'
 change 's/heads: 4/heads: 5/'
-refuse heads_that_do_not_divide 2 'model.heads: 5 does not divide model.hidden = 64; use 1, 2, 4, 8, 16, 32 or 64, or give model.head_width'
+refuse heads_that_do_not_divide 2 'model.heads: 5 does not divide model.hidden = 64; use 1, 2, 4 or 8, or give model.head_width, a multiple of 8 up to 256'
 change 's/corpus.txt/none.txt/'
 refuse a_missing_file 3 "data.train[0]: cannot find $work/none.txt: No such file or directory; check the path, which is relative to the job file's folder"
 change 's/corpus.txt/none-*.txt/'

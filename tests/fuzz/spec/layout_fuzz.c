@@ -149,7 +149,7 @@ static void write_devices(struct input *in, int32_t *ret_min, int32_t *ret_max)
     case 1:
         *ret_min = counts[choose(in, COUNT(counts))];
         *ret_max = counts[choose(in, COUNT(counts))];
-        in->wrong |= *ret_max < *ret_min;
+        in->wrong |= *ret_max < *ret_min || *ret_max > hd_plan_ranks_max("auto", NULL);
         hd_text_add(&in->text, "devices: {min: %d, max: %d}", *ret_min, *ret_max);
         break;
     default:

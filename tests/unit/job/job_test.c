@@ -24,7 +24,7 @@ static void fill(struct hd_job *job, struct hd_job_file *files)
         else if (key->kind == HD_KEY_PATH)
             memcpy(member, "/a path/b", 10);
         else if (key->kind == HD_KEY_INT)
-            *(int64_t *)member = 1;
+            *(int64_t *)member = key->min > 1 ? (int64_t)key->min : 1;
         else if (key->kind == HD_KEY_REAL) /* not exact in binary */
             *(double *)member = key->max >= 4.0 / 3 ? 4.0 / 3 : 0.1;
         else if (key->kind == HD_KEY_BOOL)

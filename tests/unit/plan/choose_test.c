@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -216,7 +217,7 @@ static const struct refusal refusals[] = {
      8,
      8,
      "parallel.cp: 5 ranks take two chunks each of model.context = 48, which 10 does not divide; "
-     "use 1, 2, 3, 4, 6 or 8"},
+     "use 1, 2, 4 or 8"}, /* 3 and 6 divide the context, but not the devices */
     {{.sizes = {.tp = 4, .cp = 3}, .context = 18},
      12,
      12,
@@ -233,6 +234,25 @@ static const struct refusal refusals[] = {
      10,
      "resources.devices: 10 are 5 replicas of tp x cp = 2, which do not divide "
      "train.global_batch = 24; use 2, 4, 6, 8, 12, 16, 24 or 48"},
+    {{.sizes = {.tp = 2, .dp = 5}}, /* no other number of devices has 5 replicas */
+     10,
+     10,
+     "resources.devices: 10 are 5 replicas of tp x cp = 2, which do not divide "
+     "train.global_batch = 24; make train.global_batch a multiple of 5"},
+    {{.sizes = {.dp = 7, .micro_batch = 2}},
+     7,
+     7,
+     "resources.devices: 7 does not divide train.global_batch = 24; make train.global_batch a "
+     "multiple of 14"},
+    {{.sizes = {.tp = 4, .cp = 8, .device = "cuda"}, .context = 192, .global_batch = 1},
+     4,
+     4, /* one replica of 32 would do */
+     "resources.devices: 4 is no multiple of parallel.tp x parallel.cp = 32; use 32"},
+    {{.sizes = {.tp = 12, .cp = 8, .device = "cuda"}, .context = 192},
+     64,
+     64, /* a replica of 96 is more than nccl connects */
+     "resources.devices: 64 is no multiple of parallel.tp x parallel.cp = 96; change tp or cp so "
+     "that their product divides it"},
     {{.sizes = {.tp = 2, .micro_batch = 5}},
      4,
      4,
@@ -267,6 +287,7 @@ static void a_refusal_says_what_to_write_instead(void **state)
         w.sizes.dp = r->wish.sizes.dp;
         w.sizes.micro_batch = r->wish.sizes.micro_batch;
         w.context = r->wish.context ? r->wish.context : w.context;
+        w.global_batch = r->wish.global_batch ? r->wish.global_batch : w.global_batch;
         w.shared_ffn_hidden = r->wish.shared_ffn_hidden;
         w.vocab = r->wish.vocab;
         if (*r->wish.sizes.device)
@@ -305,6 +326,74 @@ static void what_has_no_layout_has_a_story(void **state)
             if (st)
                 assert_true(strstr(hd_err_message(), "parallel.") ||
                             strstr(hd_err_message(), "resources.devices: "));
+        }
+    }
+}
+
+/* Does what the message of a refusal says: the first value of its list, or what it says in words.
+ * False: it has no remedy in numbers. */
+static bool follow(const char *message, struct hd_plan_request *w, int32_t *devices)
+{
+    const char *use = strstr(message, "; use "), *batch = strstr(message, "a multiple of ");
+    const struct {
+        const char *key;
+        int64_t *value;
+    } sizes[] = {{"parallel.tp:", &w->sizes.tp},
+                 {"parallel.cp:", &w->sizes.cp},
+                 {"parallel.ep:", &w->sizes.ep},
+                 {"parallel.micro_batch:", &w->sizes.micro_batch}};
+
+    assert_null(strstr(message, "use , or"));
+    if (strstr(message, "; make train.global_batch a multiple of "))
+        return (w->global_batch = strtoll(batch + strlen("a multiple of "), NULL, 10)) > 0;
+    if (strstr(message, "write auto or 1"))
+        return (w->sizes.ep = 1);
+    if (strstr(message, "write auto"))
+        return (w->sizes.dp = 0) == 0;
+    if (strstr(message, "write false"))
+        return (w->sizes.sequence = 0) == 0;
+    if (strstr(message, "change tp or cp so that"))
+        return (w->sizes.tp = w->sizes.cp = 1);
+    if (!use)
+        return false;
+    assert_in_range(use[strlen("; use ")], '1', '9');
+    if (strncmp(message, "resources.devices:", 18) == 0)
+        return (*devices = (int32_t)strtol(use + strlen("; use "), NULL, 10)) > 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (strncmp(message, sizes[i].key, strlen(sizes[i].key)) == 0)
+            return (*sizes[i].value = strtoll(use + strlen("; use "), NULL, 10)) > 0;
+    return false;
+}
+
+/* Goal: a remedy is right, also where no value of a size would do. Method: all small wishes; what
+ * the messages say is followed, and ends with a layout after as many messages as there are sizes.
+ */
+static void remedies_that_are_followed_end_with_a_layout(void **state)
+{
+    static const int sizes[] = {0, 2, 3, 5}, experts[] = {0, 6, 8};
+
+    (void)state;
+    for (int code = 0; code < 3 * 3 * 3 * 4 * 3 * 3 * 2; code++) {
+        struct hd_plan_request w = plain;
+        int c = code, steps = 0;
+        int32_t devices;
+
+        w.experts = experts[c % 3], c /= 3;
+        w.sizes.tp = sizes[c % 3], c /= 3;
+        w.sizes.cp = sizes[c % 3 + 1], c /= 3;
+        w.sizes.dp = sizes[c % 4], c /= 4;
+        w.sizes.ep = sizes[c % 3], c /= 3;
+        w.sizes.micro_batch = sizes[c % 3], c /= 3;
+        w.global_batch = c ? 8 : 24;
+        for (devices = 1; devices <= 12; devices += 5) {
+            struct hd_plan_request now = w;
+            int32_t count = devices;
+
+            for (steps = 0; steps < 8 && hd_plan_check(&now, count, count); steps++)
+                if (!follow(hd_err_message(), &now, &count))
+                    fail_msg("no remedy: %s", hd_err_message());
+            if (steps == 8)
+                fail_msg("it goes on: %s", hd_err_message());
         }
     }
 }
@@ -359,7 +448,7 @@ static void a_refusal_of_ep_says_what_to_write_instead(void **state)
         {0, 2, 1, 2,
          "parallel.ep: 2 ranks would share the experts of a block, and the model has none; write "
          "auto or 1"},
-        {8, 3, 1, 6, "parallel.ep: 3 does not divide model.experts = 8; use 1, 2, 4 or 8"},
+        {8, 3, 1, 6, "parallel.ep: 3 does not divide model.experts = 8; use 1 or 2"}, /* of 6 */
         {8, 4, 2, 12,
          "parallel.ep: 4 does not divide the 6 ranks of dp x cp (resources.devices / parallel.tp); "
          "use 1 or 2"},
@@ -403,10 +492,10 @@ static void what_is_not_built_is_another_status(void **state)
             memcpy(w.sizes.device, "cuda", 5);
         assert_int_equal(hd_plan_check(&w, 264, 288), HD_UNSUPPORTED);
         assert_string_equal(hd_err_message(),
-                            cuda ? "resources.devices: 264 are not supported yet; the engine nccl "
-                                   "connects at most 64"
-                                 : "resources.devices: 264 are not supported yet; the engine gloo "
-                                   "connects at most 256");
+                            cuda ? "resources.devices: 264 is not possible; give a whole number "
+                                   "from 1 to 64, which is what the engine nccl connects"
+                                 : "resources.devices: 264 is not possible; give a whole number "
+                                   "from 1 to 256, which is what the engine gloo connects");
     }
 }
 
@@ -459,6 +548,7 @@ int main(void)
         cmocka_unit_test(the_most_devices_are_whole_replicas),
         cmocka_unit_test(a_refusal_says_what_to_write_instead),
         cmocka_unit_test(what_has_no_layout_has_a_story),
+        cmocka_unit_test(remedies_that_are_followed_end_with_a_layout),
         cmocka_unit_test(experts_are_shared_by_blocks_of_ranks),
         cmocka_unit_test(a_refusal_of_ep_says_what_to_write_instead),
         cmocka_unit_test(what_is_not_built_is_another_status),

@@ -157,12 +157,28 @@ static const struct mistake mistakes[] = {
      "job.yaml:1: name: 'my job' is not possible; use 1 to 63 letters, digits, '.', '_' and '-'"},
     {3, "  family: lama", "job.yaml:3: model.family: 'lama' is not a family; did you mean llama?"},
     {6, "  heads: 3",
-     "job.yaml:6: model.heads: 3 does not divide model.hidden = 64; use 1, 2, 4, 8, 16, 32 or 64, "
-     "or give model.head_width"},
+     "job.yaml:6: model.heads: 3 does not divide model.hidden = 64; use 1, 2, 4 or 8, or give "
+     "model.head_width, a multiple of 8 up to 256"},
     {6, "  heads: 16",
-     "job.yaml:6: model.heads: 16 heads of model.hidden = 64 are 4 wide; choose both so that "
-     "hidden / heads is a multiple of 8 (rotary pairs and vector registers) and at most 256 (the "
-     "attention kernel's tile), such as 64"},
+     "job.yaml:6: model.heads: 16 heads of model.hidden = 64 are 4 wide, but a width is a multiple "
+     "of 8 (rotary pairs and vector registers) and at most 256 (the attention kernel's tile); use "
+     "1, 2, 4 or 8, or give model.head_width, a multiple of 8 up to 256"},
+    /* the width comes from hidden, which is to blame; of its 49 divisors up to 4096 none makes
+     * heads of 8, 16 .. 256 channels: 3907 to 4096 alone are small enough, there 4000 with 250 */
+    {5, "  hidden: 1000000",
+     "job.yaml:6: model.heads: 8 heads of model.hidden = 1000000 are 125000 wide, but a width is a "
+     "multiple of 8 (rotary pairs and vector registers) and at most 256 (the attention kernel's "
+     "tile); no number of heads is possible with it: give model.head_width, a multiple of 8 up to "
+     "256"},
+    {5, "  hidden: 1001",
+     "job.yaml:6: model.heads: 8 does not divide model.hidden = 1001; no number of heads is "
+     "possible with it: give model.head_width, a multiple of 8 up to 256"},
+    {5, "  hidden: 10485760",
+     "job.yaml:5: model.hidden: 10485760 is not possible; give a whole number from 1 to 1048576"},
+    {6, "  heads: 8\n  head_width: 0",
+     "job.yaml:7: model.head_width: 0 is not possible; give a whole number from 8 to 256"},
+    {6, "  heads: 8\n  head_width: 512",
+     "job.yaml:7: model.head_width: 512 is not possible; give a whole number from 8 to 256"},
     {6, "  heads: 8\n  kv_heads: 3",
      "job.yaml:7: model.kv_heads: 3 does not divide model.heads = 8; use 1, 2, 4 or 8"},
     {6, "  heads: 8\n  vocab: 300",
@@ -229,6 +245,12 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {cp_exchange: rings}",
      "job.yaml:15: parallel.cp_exchange: 'rings' is not one of auto, ring, all_gather; did you "
      "mean ring?"},
+    {16, "resources: {devices: 0}",
+     "job.yaml:16: resources.devices: 0 is not possible; give a whole number from 1 to 256, which "
+     "is what the engine gloo connects"},
+    {16, "resources: {devices: {min: 0, max: 2}, device: cuda}",
+     "job.yaml:16: resources.devices.min: 0 is not possible; give a whole number from 1 to 64, "
+     "which is what the engine nccl connects"},
     {16, "resources: {devices: {min: 2}}",
      "job.yaml:16: resources.devices: needs both min and max; or give one whole number"},
     {16, "resources: {devices: {min: 4, max: 2}}",
@@ -248,6 +270,102 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.profile.steps: from 1 to 101 is more than 100 steps; give fewer"},
 };
 
+/* What other programs call a key, and where that is here. */
+static const struct {
+    const char *group, *name, *hint;
+} foreign[] = {
+    /* config.json of GPT-2, and nanoGPT */
+    {"model", "n_layer", "layers?"},
+    {"model", "n_head", "heads?"},
+    {"model", "n_embd", "hidden?"},
+    {"model", "n_positions", "context?"},
+    {"model", "n_inner", "ffn_hidden?"},
+    {"model", "block_size", "context?"},
+    {"train", "max_iters", "steps?"},
+    {"train", "warmup_iters", "lr.warmup?"},
+    {"train", "min_lr", "lr.min?"},
+    {"train", "grad_clip", "clip?"},
+    {"train", "eval_interval", "validate.every?"},
+    /* of Llama and its like */
+    {"model", "num_hidden_layers", "layers?"},
+    {"model", "hidden_size", "hidden?"},
+    {"model", "intermediate_size", "ffn_hidden?"},
+    {"model", "num_attention_heads", "heads?"},
+    {"model", "num_key_value_heads", "kv_heads?"},
+    {"model", "head_dim", "head_width?"},
+    {"model", "vocab_size", "vocab?"},
+    {"model", "max_position_embeddings", "context?"},
+    {"model", "tie_word_embeddings", "tie_embeddings?"},
+    {"model", "num_local_experts", "experts?"},
+    {"model", "num_experts_per_tok", "experts_per_token?"},
+    {"model", "router_aux_loss_coef",
+     "router.balance? The loss is 1 at balance in each block, "
+     "and summed over the blocks."},
+    /* TrainingArguments */
+    {"train", "learning_rate", "lr?"},
+    {"train", "max_steps", "steps?"},
+    {"train", "warmup_steps", "lr.warmup?"},
+    {"train", "batch_size", "global_batch?"},
+    {"train", "per_device_train_batch_size", "parallel.micro_batch?"},
+    {"train", "gradient_accumulation_steps",
+     "global_batch? A step accumulates micro-batches of parallel.micro_batch sequences until it "
+     "has that many."},
+    {"train", "max_grad_norm", "clip?"},
+    {"train", "adam_beta2", "beta2?"},
+    {"train", "save_steps", "checkpoint.every?"},
+    {"train", "bf16", "precision?"},
+    /* Megatron-LM, also as options are written there */
+    {"model", "num_layers", "layers?"},
+    {"model", "ffn-hidden-size", "ffn_hidden?"},
+    {"model", "seq_length", "context?"},
+    {"parallel", "tensor_model_parallel_size", "tp?"},
+    {"parallel", "tensor_parallel_size", "tp?"},
+    {"parallel", "micro_batch_size", "micro_batch?"},
+    {"train", "Train-Iters", "steps?"},
+    {"train", "tensor_model_parallel_size", "parallel.tp?"},
+    /* a key of ours in another group */
+    {"train", "context", "model.context?"},
+    {"model", "seed", "train.seed?"},
+    {"train", "tp", "parallel.tp?"},
+};
+
+static void names_of_other_programs_are_answered_with_ours(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        char override[96], message[400];
+        struct hd_job *spec = NULL;
+
+        (void)snprintf(override, sizeof override, "%s.%s=1", foreign[i].group, foreign[i].name);
+        (void)snprintf(message, sizeof message, "--set %s: %s.%s: unknown key; did you mean %s",
+                       override, foreign[i].group, foreign[i].name, foreign[i].hint);
+        assert_int_equal(read_bytes(good, good_bytes, override, &spec), HD_INVALID);
+        assert_string_equal(hd_err_message(), message);
+    }
+}
+
+/* Goal: a hint names a key that a job file can have, and no name of ours is called foreign. Method:
+ * every key of ours by its last part; it is found, or several groups have it. */
+static void hints_name_keys_that_exist(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const char *path = hd_job_keys[i].path, *dot = strrchr(path, '.');
+        const char *note, *hint = spec_find_foreign(dot ? dot + 1 : path, &note);
+
+        assert_true(!hint || hd_job_find_key(hint));
+        if (hint && dot) /* the same word, or it would be called by another program's name */
+            assert_string_equal(strrchr(hint, '.') + 1, dot + 1);
+    }
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        const char *note, *hint = spec_find_foreign(foreign[i].name, &note);
+
+        assert_non_null(hint);
+        if (!spec_find_key(hint))
+            fail_msg("%s: a job file has no key %s", foreign[i].name, hint);
+    }
+}
+
 /* Sensible wishes: another status, words of their own. */
 static const struct mistake wishes[] = {
     {13, "  global_batch: 8\n  precision: fp16",
@@ -266,11 +384,15 @@ static const struct mistake wishes[] = {
      "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
      "heddle-controller --jobs-dir decides for all jobs"},
     {16, "resources: {devices: 257}",
-     "job.yaml:16: resources.devices: 257 are not supported yet; the engine gloo connects at most "
-     "256"},
-    {16, "resources: {device: cuda, devices: {min: 65, max: 70}}",
-     "job.yaml:16: resources.devices: 65 are not supported yet; the engine nccl connects at most "
-     "64"},
+     "job.yaml:16: resources.devices: 257 is not possible; give a whole number from 1 to 256, "
+     "which "
+     "is what the engine gloo connects"},
+    {16, "resources: {device: cuda, devices: 65}",
+     "job.yaml:16: resources.devices: 65 is not possible; give a whole number from 1 to 64, which "
+     "is what the engine nccl connects"},
+    {16, "resources: {devices: {min: 8, max: 65}, device: cuda}",
+     "job.yaml:16: resources.devices.max: 65 is not possible; give a whole number from 1 to 64, "
+     "which is what the engine nccl connects"},
 };
 
 /* Of 8 sequences 3, 5, 6 and 7 devices get no equal shares; 130 could be shared by 65 GPUs, which
@@ -587,7 +709,10 @@ static void a_wrong_override_is_its_own_place(void **state)
          "parsing a flow node"},
         {"train.steps=", "--set train.steps=: nothing is written here"},
         {"model.heads=3", "--set model.heads=3: model.heads: 3 does not divide model.hidden = 64; "
-                          "use 1, 2, 4, 8, 16, 32 or 64, or give model.head_width"},
+                          "use 1, 2, 4 or 8, or give model.head_width, a multiple of 8 up to 256"},
+        {"parallel={tp: 2, dp: 3, cp: 1}", /* with 2 devices */
+         "--set parallel={tp: 2, dp: 3, cp: 1}: parallel.dp: 3 replicas of tp x cp = 2 devices are "
+         "6, not resources.devices = 2; write auto, or let them agree"},
         {"parallel.pp=2", "--set parallel.pp=2: parallel.pp: pipeline parallelism is not supported "
                           "yet; use auto or 1"},
     };
@@ -869,6 +994,8 @@ int main(void)
         cmocka_unit_test(a_range_of_devices_offers_the_most_that_share_the_batch),
         cmocka_unit_test(each_mistake_has_its_place_and_remedy),
         cmocka_unit_test(what_is_not_built_says_so),
+        cmocka_unit_test(names_of_other_programs_are_answered_with_ours),
+        cmocka_unit_test(hints_name_keys_that_exist),
         cmocka_unit_test(gpt2_has_a_key_head_for_each_head),
         cmocka_unit_test(a_file_that_cannot_be_used_is_named),
         cmocka_unit_test(patterns_give_files_in_bytewise_order_with_sizes),
