@@ -411,10 +411,8 @@ struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t firs
     return (struct hd_data_range){.corpus = corpus, .first = first, .count = end - first};
 }
 
-enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,
-                               struct hd_data_range *ret_train, struct hd_data_range *ret_val)
+enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, int64_t *ret_cut)
 {
-    const int64_t total = corpus->token_count;
     int64_t cut;
 
     if (!(fraction > 0 && fraction < 1))
@@ -437,6 +435,19 @@ enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, 
                       "lower model.context",
                       fraction, total, cut, total - cut, context + 1, enough + 1);
     }
+    *ret_cut = cut;
+    return HD_OK;
+}
+
+enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,
+                               struct hd_data_range *ret_train, struct hd_data_range *ret_val)
+{
+    const int64_t total = corpus->token_count;
+    int64_t cut = 0;
+    enum hd_status st = hd_data_split(total, fraction, context, &cut);
+
+    if (st)
+        return st;
     *ret_train = (struct hd_data_range){.corpus = corpus, .first = 0, .count = cut};
     *ret_val = (struct hd_data_range){.corpus = corpus, .first = cut, .count = total - cut};
     return HD_OK;

@@ -16,7 +16,7 @@
  * n % windows of epoch n / windows of that source. There is no state to save and no index in
  * memory; resuming needs only the step. The plan decides which rank computes sample i.
  *
- * Used by: train, worker, generation.   Uses: base.
+ * Used by: train, worker, generation; spec opens files to check them.   Uses: base.
  * Threads: any; a corpus, a sampler and a validation set do not change after their initialisation.
  */
 #ifndef HD_DATA_DATA_H
@@ -92,6 +92,12 @@ struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t firs
  * message says how many tokens are needed. */
 enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,
                                struct hd_data_range *ret_train, struct hd_data_range *ret_val);
+/* The boundary of that split of `total` tokens. */
+enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, int64_t *ret_cut);
+
+/* HD_INVALID, with file and line: the first document of a .jsonl file is no {"text": "..."}. Only
+ * that one is checked here; a rank checks all of them. */
+enum hd_status hd_jsonl_check(const char *path);
 
 /* ---- training samples ---- */
 

@@ -1,5 +1,7 @@
 /* files: finds the files of data.train and data.val: absolute paths, patterns expanded in bytewise
- * order (independent of the locale), current sizes. */
+ * order (independent of the locale), current sizes. Opens each file as a rank will: token files
+ * must be whole and their ids in the vocabulary, lines must be documents, and there must be enough
+ * tokens. */
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>
@@ -10,26 +12,37 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "data/data.h"
 #include "spec_internal.h"
 
-enum { PATHS_BYTES_MAX = 3 << 20 }; /* of one job, which is sent in one message of 4 MiB */
+enum {
+    PATHS_BYTES_MAX = 3 << 20, /* of one job, which is sent in one message of 4 MiB */
+    FILES_READ_MAX = 16        /* of an entry of a list: files whose ids or lines are looked at */
+};
 
-/* A growing list; found[i]: a pattern found item i. Paths live in the arena, the arrays on the heap
+struct file_facts {
+    bool found;     /* by a pattern */
+    int64_t tokens; /* of a token file; of text: its bytes, which are at least as many */
+};
+
+/* A growing list; facts[i] is about items[i]. Paths live in the arena, the arrays on the heap
  * (list_done). */
 struct list {
     struct hd_arena *arena;
     struct hd_job_file *items;
-    bool *found;
+    struct file_facts *facts;
     size_t count, room;
     size_t *path_bytes; /* sum over both lists of the job */
+    int64_t vocab;
     bool mixture;
-    int64_t source; /* of the files that are added next */
+    int64_t source;   /* of the files that are added next, */
+    size_t first_new; /* and the first of them */
 };
 
 static void list_done(struct list *list)
 {
     free(list->items);
-    free(list->found);
+    free(list->facts);
 }
 
 static enum hd_status no_memory(void)
@@ -38,7 +51,7 @@ static enum hd_status no_memory(void)
 }
 
 static enum hd_status list_add(struct list *list, const char *key, const char *path,
-                               int64_t size_bytes, bool found)
+                               int64_t size_bytes, struct file_facts facts)
 {
     *list->path_bytes += strlen(path) + 16;
     if (list->count == HD_SPEC_FILES_MAX || *list->path_bytes > PATHS_BYTES_MAX)
@@ -47,18 +60,18 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
     if (list->count == list->room) {
         size_t room = list->room ? 2 * list->room : 16;
         struct hd_job_file *items = realloc(list->items, room * sizeof *items);
-        bool *flags;
+        struct file_facts *more;
 
         if (!items)
             return no_memory();
         list->items = items;
-        flags = realloc(list->found, room * sizeof *flags);
-        if (!flags)
+        more = realloc(list->facts, room * sizeof *more);
+        if (!more)
             return no_memory();
-        list->found = flags;
+        list->facts = more;
         list->room = room;
     }
-    list->found[list->count] = found;
+    list->facts[list->count] = facts;
     list->items[list->count++] =
         (struct hd_job_file){hd_arena_strdup(list->arena, path), size_bytes, list->source};
     return hd_arena_failed(list->arena) ? no_memory() : HD_OK;
@@ -91,10 +104,45 @@ static bool is_index(const char *path)
     return hd_text_ends(path, ".idx");
 }
 
+/* Of a token file the head, and, if `read`, ids here and there. */
+static enum hd_status open_tokens(const struct list *list, const char *path, bool read,
+                                  int64_t *ret_tokens)
+{
+    const struct hd_corpus_file file = {.path = path, .size_bytes = -1};
+    struct hd_corpus *corpus = NULL;
+    enum hd_status st = hd_corpus_open(&file, 1, &corpus);
+
+    if (!st && read)
+        st = hd_corpus_set_vocab(corpus, list->vocab);
+    if (!st)
+        *ret_tokens = hd_corpus_token_count(corpus);
+    hd_corpus_close(corpus);
+    return st;
+}
+
+/* Opens a file as a rank will. Reads of the first files of an entry only, since a wrong tokenizer
+ * or a wrong form is that of all of them, and an entry may have thousands on a slow disk. */
+static enum hd_status look_at(const struct list *list, const char *key, const char *path,
+                              int64_t *tokens)
+{
+    const bool read = list->count - list->first_new < FILES_READ_MAX;
+    enum hd_status st = HD_OK;
+
+    if (spec_is_token_file(path))
+        st = open_tokens(list, path, read, tokens);
+    else if (spec_is_lines(path) && read)
+        st = hd_jsonl_check(path);
+    if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
+        st = HD_INVALID;
+    return st ? hd_err_prefix(st, "%s", key) : HD_OK;
+}
+
 /* One file by its absolute path. */
 static enum hd_status add_path(struct list *list, const char *key, const char *path, bool found)
 {
+    struct file_facts facts = {.found = found};
     char quoted[SPEC_QUOTE_MAX];
+    enum hd_status st;
     struct stat info;
 
     (void)spec_quote(path, quoted);
@@ -127,7 +175,9 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
     if (access(path, R_OK) < 0)
         return hd_err(HD_INVALID, "%s: cannot read %s: %s; change its permissions", key, path,
                       strerror(errno));
-    return list_add(list, key, path, info.st_size, found);
+    facts.tokens = info.st_size;
+    st = look_at(list, key, path, &facts.tokens);
+    return st ? st : list_add(list, key, path, info.st_size, facts);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -169,6 +219,7 @@ static enum hd_status expand(struct list *list, const char *name, const char *fo
         char key[64];
 
         list->source = files[i].source;
+        list->first_new = list->count;
         (void)snprintf(key, sizeof key, "%s[%zu]", name,
                        list->mixture ? (size_t)files[i].source : i);
         hd_file_join(&path, folder, files[i].path);
@@ -216,12 +267,12 @@ static enum hd_status drop_others(struct list *list, const char *key,
         const struct hd_job_file file = list->items[i];
         bool in_both = other_count && bsearch(&file, others, other_count, sizeof file, by_path);
 
-        if (in_both && !list->found[i] && !st)
+        if (in_both && !list->facts[i].found && !st)
             st =
                 hd_err(HD_INVALID, "%s: %s is in data.val too; remove it from one", key, file.path);
-        if (in_both && list->found[i])
+        if (in_both && list->facts[i].found)
             continue;
-        list->found[kept] = list->found[i];
+        list->facts[kept] = list->facts[i];
         list->items[kept++] = file;
     }
     list->count = kept;
@@ -245,23 +296,58 @@ static enum hd_status drop_validation_files(struct list *train, const struct lis
     return st;
 }
 
-/* Checks that text with one token per byte is long enough; the ranks check token files. */
-static enum hd_status need_bytes(const struct list *list, const char *key, int64_t context)
+/* Checks that the files of a source have a whole sequence. */
+static enum hd_status need_sequence(const struct list *list, const char *key, int64_t source,
+                                    int64_t context)
 {
     int64_t total = 0;
+    bool tokens = false;
 
     for (size_t i = 0; i < list->count; i++) {
-        if (spec_is_token_file(list->items[i].path))
-            return HD_OK;
-        total += list->items[i].size_bytes;
+        if (list->items[i].source != source)
+            continue;
+        tokens = tokens || spec_is_token_file(list->items[i].path);
+        total += list->facts[i].tokens;
     }
     if (total > context) /* one sequence and the token after it */
         return HD_OK;
-    return hd_err(
-        HD_INVALID,
-        "%s: %lld bytes are less than one sequence of model.context + 1 = %lld; give more "
-        "text or lower model.context",
-        key, (long long)total, (long long)context + 1);
+    return hd_err(HD_INVALID,
+                  "%s: %lld %s are less than one sequence of model.context + 1 = %lld; give more "
+                  "text or lower model.context",
+                  key, (long long)total, tokens ? "tokens" : "bytes", (long long)context + 1);
+}
+
+static enum hd_status need_sequences(const struct list *list, const char *name, int64_t context)
+{
+    enum hd_status st = HD_OK;
+    char key[64];
+
+    if (!list->mixture)
+        return need_sequence(list, name, 0, context);
+    for (int64_t source = 0; !st && source <= list->source; source++) {
+        (void)snprintf(key, sizeof key, "%s[%lld]", name, (long long)source);
+        st = need_sequence(list, key, source, context);
+    }
+    return st;
+}
+
+/* Checks that both parts of data.split have a whole sequence, where the number of tokens is known:
+ * that of lines and of text with a tokenizer.json is not, before it is tokenized. */
+static enum hd_status need_parts(const struct list *train, const struct hd_job *job)
+{
+    int64_t total = 0, cut;
+
+    if (job->val_split == 0)
+        return HD_OK;
+    for (size_t i = 0; i < train->count; i++) {
+        const char *path = train->items[i].path;
+
+        if (!spec_is_token_file(path) &&
+            (spec_is_lines(path) || strcmp(job->tokenizer, "bytes") != 0))
+            return HD_OK;
+        total += train->facts[i].tokens;
+    }
+    return hd_data_split(total, job->val_split, job->context, &cut);
 }
 
 /* Copies the expanded list into the job's arena, in place of the list of the job file. */
@@ -283,9 +369,11 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
     size_t path_bytes = 0;
-    struct list train = {
-        .arena = draft->arena, .path_bytes = &path_bytes, .mixture = job->weight_count > 0};
-    struct list val = {.arena = draft->arena, .path_bytes = &path_bytes};
+    struct list train = {.arena = draft->arena,
+                         .path_bytes = &path_bytes,
+                         .vocab = job->vocab,
+                         .mixture = job->weight_count > 0};
+    struct list val = {.arena = draft->arena, .path_bytes = &path_bytes, .vocab = job->vocab};
     enum hd_status st;
 
     st = expand(&train, "data.train", folder, job->train, (size_t)job->train_count);
@@ -294,9 +382,11 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
     if (!st)
         st = drop_validation_files(&train, &val);
     if (!st)
-        st = need_bytes(&train, "data.train", job->context);
+        st = need_sequences(&train, "data.train", job->context);
+    if (!st)
+        st = need_parts(&train, job);
     if (!st && val.count)
-        st = need_bytes(&val, "data.val", job->context);
+        st = need_sequences(&val, "data.val", job->context);
     if (!st)
         st = replace(&train, &job->train, &job->train_count);
     if (!st)

@@ -91,7 +91,8 @@ static void make_job(struct bench *b)
 
     (void)snprintf(train, sizeof train, "%s/train.txt", b->dir);
     (void)snprintf(b->job_file, sizeof b->job_file, "%s/job.yaml", b->dir);
-    need(hd_file_write_atomic(train, "some text", 9, 0644));
+    need(hd_file_write_atomic(train, "some text for training and, its other half, for validation",
+                              58, 0644));
     (void)snprintf(text, sizeof text,
                    "name: tiny\n"
                    "model: {family: llama, layers: 1, hidden: 16, heads: 2, kv_heads: 2,"

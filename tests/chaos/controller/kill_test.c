@@ -79,7 +79,10 @@ static Heddle__V1__JobSpec *new_spec(struct bench *b)
     struct hd_job job;
 
     (void)snprintf(train, sizeof train, "%s/train.txt", b->dir);
-    assert_int_equal(hd_file_write_atomic(train, "some text", 9, 0644), HD_OK);
+    assert_int_equal(
+        hd_file_write_atomic(train, "some text for training and, its other half, for validation",
+                             58, 0644),
+        HD_OK);
     (void)snprintf(text, sizeof text,
                    "name: one-of-many\n"
                    "model: {family: llama, layers: 1, hidden: 16, heads: 2, kv_heads: 2,"

@@ -66,7 +66,10 @@ void start(struct bench *b, const char *vfs)
     temporary_dir(b->dir, "heddle-ctl");
     (void)snprintf(b->address, sizeof b->address, "unix:%s/sock/c", b->dir);
     (void)snprintf(b->train, sizeof b->train, "%s/train.txt", b->dir);
-    assert_int_equal(hd_file_write_atomic(b->train, "some text", 9, 0644), HD_OK);
+    assert_int_equal(
+        hd_file_write_atomic(b->train, "some text for training and, its other half, for validation",
+                             58, 0644),
+        HD_OK);
     if (start_controller(b))
         fail_msg("%s", hd_err_message());
     assert_int_equal(hd_rpc_new(&b->loop, &b->rpc), HD_OK);

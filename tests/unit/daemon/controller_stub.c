@@ -25,7 +25,7 @@ static const char job_yaml[] =
     "name: small\n"
     "model: {family: llama, layers: 1, hidden: 16, heads: 2, vocab: 256, "
     "context: 8}\n"
-    "data: {train: [a.txt], split: 0.1, tokenizer: bytes}\n"
+    "data: {train: [a.txt], split: 0.5, tokenizer: bytes}\n"
     "train: {steps: 3, global_batch: 8, lr: 1e-3}\n"
     "resources: {device: cpu, devices: 2}\n";
 
@@ -494,7 +494,10 @@ void stub_open(struct stub *stub, int nodes)
     (void)snprintf(path, sizeof path, "%s/.probe", stub->jobs_dir);
     assert_int_equal(hd_file_write_atomic(path, "the same place\n", 15, 0644), HD_OK);
     (void)snprintf(path, sizeof path, "%s/a.txt", root);
-    assert_int_equal(hd_file_write_atomic(path, "some text to train on", 21, 0644), HD_OK);
+    assert_int_equal(
+        hd_file_write_atomic(path, "some text for training and, its other half, for validation", 58,
+                             0644),
+        HD_OK);
     stub->node_count = nodes;
     for (int i = 0; i < nodes; i++) {
         (void)snprintf(stub->nodes[i].name, sizeof stub->nodes[i].name, "n%d", i);

@@ -40,6 +40,49 @@ void put_file(const char *name, size_t size_bytes)
     assert_int_equal(hd_file_write_atomic(path, data, size_bytes, 0644), HD_OK);
 }
 
+void put_text(const char *name, const char *text)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0644), HD_OK);
+}
+
+void put_array(const char *name, const char *type, int count, int last)
+{
+    static const char version_1[] = "\x93NUMPY\1\0\x76"; /* 0x76 = 118 bytes follow, as u16 */
+    char path[128], descr[96], head[119];
+    struct hd_text bytes = {0};
+
+    (void)snprintf(descr, sizeof descr, "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }",
+                   type, count);
+    (void)snprintf(head, sizeof head, "%-117s\n", descr);
+    hd_text_add_bytes(&bytes, version_1, 10);
+    hd_text_add_bytes(&bytes, head, 118);
+    for (int i = 0; i < count; i++) {
+        const uint16_t id = (uint16_t)(i + 1 < count ? i % 100 : last);
+
+        hd_text_add_bytes(&bytes, (const char *)&id, sizeof id);
+    }
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(hd_file_write_atomic(path, bytes.data, bytes.len_bytes, 0644), HD_OK);
+    hd_text_free(&bytes);
+}
+
+void change_text(const char *name, const char *from, const char *to)
+{
+    struct hd_text bytes = {0};
+    char path[128], *at;
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(hd_file_read(path, 1 << 16, &bytes), HD_OK);
+    at = memmem(bytes.data, bytes.len_bytes, from, strlen(from));
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+    assert_int_equal(hd_file_write_atomic(path, bytes.data, bytes.len_bytes, 0644), HD_OK);
+    hd_text_free(&bytes);
+}
+
 int make_corpus(void **state)
 {
     char path[128];
@@ -58,9 +101,10 @@ int make_corpus(void **state)
     put_file("corpus/a.txt", 300);
     put_file("corpus/B.txt", 200);
     put_file("corpus/val.txt", 50);
-    put_file("corpus/x.jsonl", 50);
+    put_text("corpus/x.jsonl", "{\"text\": \"a document of more than thirty-two bytes\"}\n");
     put_file("corpus/x.idx", 50);
     put_file("short.txt", 32);
+    put_file("long.txt", 33);
     return 0;
 }
 

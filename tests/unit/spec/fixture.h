@@ -21,6 +21,13 @@ extern struct hd_arena jobs; /* all that were read, until drop_corpus */
 int make_corpus(void **state);
 int drop_corpus(void **state);
 void put_file(const char *name, size_t size_bytes); /* at most 1024, of x */
+void put_text(const char *name, const char *text);  /* the same with this text */
+/* A .npy of 16-bit ids, as NumPy writes it with this type: 0 1 2 .. 99 0 1 .., and `last` at the
+ * end. Its head has 128 bytes. */
+void put_array(const char *name, const char *type, int count, int last);
+
+/* Replaces the first occurrence of a text by one of the same length. */
+void change_text(const char *name, const char *from, const char *to);
 
 /* A job file in the folder; override: KEY=VALUE or NULL. */
 enum hd_status read_bytes(const void *bytes, size_t size_bytes, const char *override,

@@ -112,7 +112,7 @@ static void a_mixture_reaches_the_ranks(void **state)
 {
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
     struct hd_job *spec = read_good("data.train=[{path: [short.txt, corpus/*.txt], weight: "
-                                    "0.7}, {weight: 3, path: short.txt}]");
+                                    "0.7}, {weight: 3, path: long.txt}]");
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_layout_sizes plan;
     size_t first = 0;
@@ -123,7 +123,7 @@ static void a_mixture_reaches_the_ranks(void **state)
         fail_msg("%s", hd_err_message());
     assert_int_equal(job->weight_count, 2);
     assert_true(job->weights[0] == 0.7 && job->weights[1] == 3);
-    assert_int_equal(job->train_count, 5); /* short B a b, without val; short */
+    assert_int_equal(job->train_count, 5); /* short B a b, without val; long */
     while (first < 5 && job->train[first].source == 0)
         first++;
     assert_int_equal(first, 4);
@@ -147,18 +147,83 @@ static void token_files_need_no_tokenizer(void **state)
     struct hd_text text = {0};
 
     (void)state;
-    put_file("ids.npy", 100);
+    put_array("ids.npy", "<u2", 20, 7);
     hd_text_add(&text, "%s%s\n", head, lines[0]);
     if (read_bytes(text.data, text.len_bytes, NULL, &spec))
         fail_msg("%s", hd_err_message());
     assert_string_equal(spec->tokenizer, "none");
     assert_string_equal(spec->documents, "bounded");
-    assert_int_equal(spec->train[0].size_bytes, 100);
+    assert_int_equal(spec->train[0].size_bytes, 128 + 2 * 20);
     hd_text_free(&text);
     hd_text_add(&text, "%s%s\n", head, lines[1]); /* a pattern may find text */
     assert_int_equal(read_bytes(text.data, text.len_bytes, NULL, &spec), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "none cannot read text"));
     hd_text_free(&text);
+}
+
+/* Goal: data files that no rank can read are refused where the job is read, at their line. Method:
+ * one array that is good, and each kind of array, line and number that is not. */
+static void data_that_no_rank_can_read_is_refused(void **state)
+{
+    static const struct {
+        const char *data, *says;
+    } rows[] = {
+        {"[float.npy]", "data.train[0]: @/float.npy: elements of type '<f2'; token ids are "
+                        "little-endian integers: save a.astype('<u2') or a.astype('<u4')"},
+        {"[good.npy, cut.npy]", "data.train[1]: @/cut.npy: 44 bytes after the header, but its 40 "
+                                "elements have 2 each; it was truncated or is being written"},
+        {"[text.npy]", "data.train[0]: @/text.npy: not a NumPy array file: it does not begin with "
+                       "\\x93NUMPY"},
+        {"['*t.npy']", "data.train[0]: @/cut.npy: 44 bytes after the header, but its 40 elements "
+                       "have 2 each; it was truncated or is being written"},
+        {"[good.npy, other.npy]",
+         "data.train[1]: @/other.npy: token 39 is 300, but model.vocab allows 0 to 299; it was "
+         "made by another tokenizer, or model.vocab is too small"},
+        {"[few.npy]", "data.train: 32 tokens are less than one sequence of model.context + 1 = "
+                      "33; give more text or lower model.context"},
+        {"[{path: good.npy, weight: 1}, {path: few.npy, weight: 1}]",
+         "data.train[1]: 32 tokens are less than one sequence of model.context + 1 = 33; give "
+         "more text or lower model.context"},
+        {"[text.bin]", "data.train[0]: @/text.bin: 100 bytes are less than the header of llm.c; "
+                       "and there is no .idx file beside it, as for Megatron"},
+        {"[good.npy]\n  val: [few.npy]",
+         "data.val: 32 tokens are less than one sequence of model.context + 1 = 33; give more "
+         "text or lower model.context"},
+        {"[good.npy]\n  val: [none.npy]",
+         "data.val[0]: cannot find @/none.npy: No such file or directory; check the path, which "
+         "is relative to the job file's folder"},
+        {"[good.npy]\n  split: 0.5",
+         "data.split 0.5 splits the 40 tokens into 0 for training and 40 for validation; each "
+         "needs at least 33 (the context and one more): 131 tokens are enough, or lower "
+         "model.context"},
+    };
+    static const char head[] =
+        "name: t\nmodel: {family: llama, layers: 1, hidden: 16, heads: 2, context: 32, vocab: "
+        "300}\ntrain: {steps: 1, global_batch: 2, lr: 1}\ndata:\n  train: ";
+    struct hd_job *spec = NULL;
+
+    (void)state;
+    put_array("good.npy", "<u2", 40, 299);
+    put_array("float.npy", "<f2", 40, 7);
+    put_array("other.npy", "<u2", 40, 300);
+    put_array("few.npy", "<u2", 32, 7);
+    put_array("cut.npy", "<u2", 22, 7); /* 44 bytes */
+    change_text("cut.npy", "(22,)", "(40,)");
+    put_file("text.npy", 100);
+    put_file("text.bin", 100);
+    put_text("text.jsonl", "\nno json, but more than the thirty-three bytes of a sequence\n");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_text text = {0}, says = {0};
+
+        hd_text_add(&text, "%s%s\n", head, rows[i].data);
+        for (const char *p = rows[i].says; *p; p++)
+            hd_text_add_bytes(&says, *p == '@' ? folder : p, *p == '@' ? strlen(folder) : 1);
+        assert_int_equal(read_bytes(text.data, text.len_bytes, NULL, &spec) == HD_OK, false);
+        if (!strstr(hd_err_message(), says.data) || !strstr(hd_err_message(), "job.yaml:"))
+            fail_msg("%s: '%s' is not '%s'", rows[i].data, hd_err_message(), says.data);
+        hd_text_free(&text);
+        hd_text_free(&says);
+    }
 }
 
 static void lines_are_documents_and_bytes_are_one_text(void **state)
@@ -292,14 +357,6 @@ static void axes_reach_the_ranks(void **state)
 }
 
 /* ---- a model directory ---- */
-
-static void put_text(const char *name, const char *text)
-{
-    char path[160];
-
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0644), HD_OK);
-}
 
 /* A Llama of 2 layers; its weights are one byte, since only the trainer looks for more. */
 static void put_model(void)
@@ -443,6 +500,7 @@ int main(void)
         cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
         cmocka_unit_test(lines_are_documents_and_bytes_are_one_text),
         cmocka_unit_test(token_files_need_no_tokenizer),
+        cmocka_unit_test(data_that_no_rank_can_read_is_refused),
         cmocka_unit_test(experts_reach_the_ranks),
         cmocka_unit_test(a_mixture_reaches_the_ranks),
         cmocka_unit_test(steps_to_trace_reach_the_ranks),

@@ -502,6 +502,9 @@ static void a_file_that_cannot_be_used_is_named(void **state)
     refuse_files(
         9, "  train: corpus/x.idx",
         "job.yaml:9: data.train[0]: @/corpus/x.idx is an index; give its .bin file instead");
+    put_text("bad.jsonl", "\nno json, and more than the thirty-three bytes of a sequence\n");
+    refuse_files(9, "  train: bad.jsonl",
+                 "job.yaml:9: data.train[0]: @/bad.jsonl:2: byte 0: a value is expected here");
     refuse_files(9, "  train: short.txt",
                  "job.yaml:9: data.train: 32 bytes are less than one sequence of model.context + 1 "
                  "= 33; give more text or lower model.context");
@@ -991,11 +994,11 @@ static void the_nearest_word_is_what_was_meant(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_of_other_programs_are_answered_with_ours),
+        cmocka_unit_test(hints_name_keys_that_exist),
         cmocka_unit_test(a_range_of_devices_offers_the_most_that_share_the_batch),
         cmocka_unit_test(each_mistake_has_its_place_and_remedy),
         cmocka_unit_test(what_is_not_built_says_so),
-        cmocka_unit_test(names_of_other_programs_are_answered_with_ours),
-        cmocka_unit_test(hints_name_keys_that_exist),
         cmocka_unit_test(gpt2_has_a_key_head_for_each_head),
         cmocka_unit_test(a_file_that_cannot_be_used_is_named),
         cmocka_unit_test(patterns_give_files_in_bytewise_order_with_sizes),
