@@ -8,6 +8,7 @@
 #include "controller/cli/show.h"
 #include "controller/cli/watch.h"
 #include "hf/hf.h"
+#include "plan/plan.h"
 #include "spec/spec.h"
 
 enum {
@@ -32,10 +33,12 @@ static void note_model(const struct hd_job *job)
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job)
 {
+    const struct hd_spec_source options = {.overrides = overrides->items,
+                                           .override_count = overrides->count,
+                                           .check = hd_plan_check_weights};
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
-    enum hd_status st =
-        job ? hd_spec_read_file(path, overrides->items, overrides->count, arena, job)
-            : hd_err(HD_NO_MEMORY, "no memory for a job");
+    enum hd_status st = job ? hd_spec_read_file(path, &options, arena, job)
+                            : hd_err(HD_NO_MEMORY, "no memory for a job");
     struct hd_text line = {0};
 
     if (!st) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "plan/choose.h"
+#include "train/source.h"
 
 int64_t hd_memory_total(const struct hd_memory *memory)
 {
@@ -68,5 +69,43 @@ enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *t
     for (int rank = 0; !st && rank < plan.world; rank++)
         st = plan_rank(job, traits, rank, &plan);
     *ret_plan = plan;
+    return st;
+}
+
+/* The parameters as a job of one rank has them: whole. */
+static enum hd_status declare_whole(const struct hd_job *spec, struct hd_arena *arena,
+                                    struct hd_registry *registry)
+{
+    struct hd_model_config config;
+    struct hd_model model;
+    enum hd_status st = hd_model_config_from_job(spec, &config);
+
+    if (st)
+        return st;
+    hd_registry_init(registry, arena, NULL, 0);
+    return hd_model_declare(&config, registry, arena, &model);
+}
+
+enum hd_status hd_plan_check_weights(const struct hd_job *spec)
+{
+    const bool own = strcmp(spec->init_from, spec->from_dir) == 0;
+    struct hd_source *source = NULL;
+    struct hd_registry registry;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    if (spec->init_from[0] != '/') /* "" or none */
+        return HD_OK;
+    hd_arena_init(&arena, 0);
+    st = declare_whole(spec, &arena, &registry);
+    if (!st) {
+        st = hd_source_open(spec->init_from, spec, &registry, &source);
+        if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
+            st = HD_INVALID;
+        if (st)
+            st = hd_err_prefix(st, own ? "model.from" : "train.init_from");
+    }
+    hd_source_close(source);
+    hd_arena_done(&arena);
     return st;
 }

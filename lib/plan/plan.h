@@ -44,6 +44,11 @@ static inline bool hd_plan_fits(const struct hd_plan_rank *rank, const struct hd
     return rank->device_bytes <= traits->memory_bytes;
 }
 
+/* Compares the weights that a spec starts from (train.init_from, else model.from) with the
+ * parameters of its model: names, shapes, encodings, and that the files are whole. Reads no values.
+ * HD_INVALID or HD_UNSUPPORTED; the message begins with the key. HD_OK without such weights. */
+enum hd_status hd_plan_check_weights(const struct hd_job *spec);
+
 int64_t hd_memory_total(const struct hd_memory *memory); /* private + comm-visible bytes */
 
 #endif

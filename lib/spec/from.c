@@ -152,6 +152,7 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
 enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
+    const char *key = *job->init_from ? "train.init_from" : "model.from";
     char identity[HD_HASH_TEXT_MAX];
     uint64_t hash = 0;
     enum hd_status st = HD_OK;
@@ -172,7 +173,7 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
         return st;
     st = hd_source_identity(job->init_from, &hash);
     if (st)
-        return at_key("train.init_from", st);
+        return at_key(key, st);
     hd_hash_format(hash, identity);
     (void)snprintf(job->init_identity, sizeof job->init_identity, "%s", identity);
     *spec_given(draft, "train.init_identity") = true;

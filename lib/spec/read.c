@@ -405,6 +405,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         job->documents[0] = '\0';
         spec_fill_zero(job);
     }
+    if (!st && source->check)
+        st = source->check(job);
     return st ? at_key_of_message(r, st) : HD_OK;
 }
 
@@ -459,11 +461,10 @@ static enum hd_status folder_of(const char *path, struct hd_text *ret_folder)
     return HD_OK;
 }
 
-enum hd_status hd_spec_read_file(const char *path, const char *const *overrides,
-                                 size_t override_count, struct hd_arena *arena,
-                                 struct hd_job *ret_job)
+enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *options,
+                                 struct hd_arena *arena, struct hd_job *ret_job)
 {
-    struct hd_spec_source source = {.overrides = overrides, .override_count = override_count};
+    struct hd_spec_source source = *options;
     bool from_stdin = strcmp(path, "-") == 0;
     struct hd_text bytes = {0}, folder = {0};
     enum hd_status st;

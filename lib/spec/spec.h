@@ -17,7 +17,8 @@
  * Limits of a job file: 256 KiB, nesting depth 16, one document, UTF-8 without NUL. Anchors,
  * aliases, tags, unknown keys and repeated keys are HD_INVALID.
  *
- * Used by: the heddle command, controller.   Uses: base, job, hf, plan, the generated messages.
+ * Used by: the heddle command, controller.   Uses: base, job, data, hf, plan, the
+ * generated messages.
  * Threads: any; no state is shared.
  */
 #ifndef HD_SPEC_SPEC_H
@@ -51,20 +52,24 @@ struct hd_spec_source {
     size_t size_bytes;
     const char *const *overrides; /* "train.steps=100": KEY=YAML-VALUE, later ones win */
     size_t override_count;
+    /* A last check of the complete spec by the caller; its message begins with "KEY.PATH: ", and
+     * gets the line of that key. NULL: none. */
+    enum hd_status (*check)(const struct hd_job *job);
 };
 
 /* Reads and checks a job as `heddle submit` does: parses, applies overrides, reads model.from, sets
  * defaults, checks, makes paths absolute, expands patterns (in bytewise order, files only), and
- * records sizes. A file that a pattern of data.train finds is left out if it is in data.val. Lists
- * live in `arena`. */
+ * records sizes. A file that a pattern of data.train finds is left out if it is in data.val. Token
+ * files are opened as a rank will open them; they must be whole, and ids that are looked at (all of
+ * a small file, some of others) in the vocabulary. Lists live in `arena`. */
 enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_arena *arena,
                                  struct hd_job *ret_job);
 
-/* The same from a file; `path` "-" is standard input with the working directory as folder.
- * HD_NOT_FOUND or HD_IO: the job file itself cannot be read. */
-enum hd_status hd_spec_read_file(const char *path, const char *const *overrides,
-                                 size_t override_count, struct hd_arena *arena,
-                                 struct hd_job *ret_job);
+/* The same from a file; `path` "-" is standard input with the working directory as folder. Of
+ * `options` the overrides and the check are used. HD_NOT_FOUND or HD_IO: the job file itself cannot
+ * be read. */
+enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *options,
+                                 struct hd_arena *arena, struct hd_job *ret_job);
 
 /* A complete spec from a client's message. Members for which zero or empty is no valid value
  * (kv_heads, ffn_hidden, vocab, rope_theta, tokenizer, order, decay, beta2, devices ...) get the

@@ -1,5 +1,7 @@
 #include "train/source.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,35 @@ struct hd_source {
     struct hd_hf_map *map;      /* and which of its tensors are which parameters */
 };
 
+static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
+{
+    size_t n = (size_t)snprintf(ret_text, 96, "[");
+
+    for (int d = 0; d < dim_count; d++)
+        n += (size_t)snprintf(ret_text + n, 96 - n, "%s%" PRId64, d ? ", " : "", shape[d]);
+    (void)snprintf(ret_text + n, 96 - n, "]");
+}
+
+static enum hd_status check_tensor(const char *dir, const struct hd_ckpt *ckpt,
+                                   const struct hd_param *p)
+{
+    const struct hd_ckpt_entry *is = hd_ckpt_find_tensor(ckpt, p->name);
+    char theirs[96], ours[96];
+    bool same;
+
+    if (!is)
+        return hd_err(HD_INVALID, "%s has no weight %s: it belongs to another model", dir, p->name);
+    same = is->dim_count == p->dim_count;
+    for (int d = 0; same && d < p->dim_count; d++)
+        same = is->shape[d] == p->shape[d];
+    if (same)
+        return HD_OK;
+    format_shape(is->shape, is->dim_count, theirs);
+    format_shape(p->shape, p->dim_count, ours);
+    return hd_err(HD_INVALID, "%s: weight %s has the shape %s, the model needs %s", dir, p->name,
+                  theirs, ours);
+}
+
 static enum hd_status open_checkpoint(struct hd_source *s, const char *dir,
                                       const struct hd_registry *registry)
 {
@@ -21,9 +52,7 @@ static enum hd_status open_checkpoint(struct hd_source *s, const char *dir,
     for (size_t i = 0; !st && i < hd_ckpt_tensor_count(s->ckpt); i++)
         weights += !hd_text_starts(hd_ckpt_tensor(s->ckpt, i)->name, "adamw.");
     for (int i = 0; !st && i < registry->param_count; i++)
-        if (!hd_ckpt_find_tensor(s->ckpt, registry->params[i].name))
-            st = hd_err(HD_INVALID, "%s has no weight %s: it belongs to another model", dir,
-                        registry->params[i].name);
+        st = check_tensor(dir, s->ckpt, &registry->params[i]);
     if (!st && weights != (size_t)registry->param_count)
         st = hd_err(HD_INVALID, "%s has %zu weights, the model %d: it belongs to another model",
                     dir, weights, registry->param_count);

@@ -1,7 +1,7 @@
 /* source: reads the weights of a model from a directory, for a new run or for generation. The
  * directory is a checkpoint of Heddle (moments are ignored) or a Hugging Face model.
  *
- * Used by: the files of lib/train.   Uses: checkpoint, program (the registry).
+ * Used by: the files of lib/train, plan.   Uses: checkpoint, program (the registry).
  * Threads: one owner at a time. */
 #ifndef HD_TRAIN_SOURCE_H
 #define HD_TRAIN_SOURCE_H
@@ -11,8 +11,8 @@
 
 struct hd_source;
 
-/* HD_INVALID: the directory does not have exactly the parameters of the registry; the message says
- * what differs. */
+/* HD_INVALID: the directory does not have exactly the parameters of the registry, in their shapes;
+ * the message says what differs. Reads no values. */
 enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
                               const struct hd_registry *registry, struct hd_source **ret_source);
 void hd_source_close(struct hd_source *source); /* NULL is fine */

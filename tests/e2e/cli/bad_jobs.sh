@@ -1,5 +1,6 @@
 #!/bin/bash
-# Ten kinds of bad job file: each ends with 2 and says where and what; nothing is submitted.
+# Bad job files, and good ones with bad data or weights: each ends with 2 and says where and what; nothing is
+# submitted.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
 start_controller
@@ -39,6 +40,46 @@ change 's/^name: good/name: \&a good/'
 refuse an_anchor 1 'anchors (&name) and tags (!type) are not allowed; write the plain value'
 change 's/^name: good/name: caf\xe9/'
 refuse bytes_that_are_not_text 1 'not UTF-8 text; save the file as UTF-8'
+
+# what no rank could read is refused in the same words by each command, before anything is started
+same() { # NAME LINE MESSAGE
+    local name=$1 expected="$work/bad.yaml:$2: $3" command message status
+    for command in validate submit local; do
+        message=$(heddle "$command" "$work/bad.yaml" 2>&1 >/dev/null)
+        status=$?
+        if [ $status = 2 ] && [ "$message" = "$expected" ]; then
+            ok "${name}_by_$command"
+        else
+            not_ok "${name}_by_$command" "ended with $status: $message"
+        fi
+    done
+}
+# array NAME TYPE BYTES: a .npy of ten elements, whose file ends after so many bytes of them
+array() {
+    printf '\x93NUMPY\1\0\x76\0%-117s\n' "{'descr': '$2', 'fortran_order': False, 'shape': (10,), }" >"$work/$1"
+    head -c "$3" /dev/zero >>"$work/$1"
+}
+array float.npy '<f4' 40
+array cut.npy '<u2' 19
+change 's/corpus.txt/float.npy/; s/context: 64/context: 64, vocab: 256/'
+same an_array_of_floats 3 "data.train[0]: $work/float.npy: elements of type '<f4'; token ids are little-endian integers: save a.astype('<u2') or a.astype('<u4')"
+change 's/corpus.txt/cut.npy/; s/context: 64/context: 64, vocab: 256/'
+same an_array_that_was_cut 3 "data.train[0]: $work/cut.npy: 19 bytes after the header, but its 10 elements have 2 each; it was truncated or is being written"
+mkdir "$work/llama"
+cat >"$work/llama/config.json" <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+ "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 64}
+END
+head='{"model.embed_tokens.weight":{"dtype":"F32","shape":[256,32],"data_offsets":[0,32768]}}'
+printf "\\x$(printf %02x ${#head})\\0\\0\\0\\0\\0\\0\\0%s" "$head" >"$work/llama/model.safetensors"
+head -c 32768 /dev/zero >>"$work/llama/model.safetensors"
+change 's/^model:.*/model: {from: llama}/'
+same weights_of_another_shape 2 "model.from: $work/llama: model.safetensors: tensor model.embed_tokens.weight has the shape [256, 32], the model needs [256, 64]"
+change 's/^(train: .*)}$/\1, init_from: step}/'
+check a_checkpoint_is_made heddle local "$good" --set train.steps=1 --set model.hidden=32
+ln -s "$(find "$work/heddle-runs" -type d -name 'step-*')" "$work/step"
+same a_checkpoint_of_another_shape 4 "train.init_from: $work/step: weight embedding.weight has the shape [256, 32], the model needs [256, 64]"
+check_equal nothing_else_was_started 1 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | wc -l)"
 
 head -c 300000 /dev/zero | tr '\0' ' ' >"$work/bad.yaml"
 check_status a_file_that_is_too_large 2 heddle submit "$work/bad.yaml"

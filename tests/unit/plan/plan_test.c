@@ -4,10 +4,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/file.h"
+#include "base/text.h"
 #include "plan/plan.h"
 
 enum { L = 3, C = 64, H = 4, F = 96, V = 256, S = 32 };
@@ -273,6 +276,112 @@ static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
     hd_arena_done(&arena);
 }
 
+/* ---- the weights that a job starts from ---- */
+
+struct named_shape {
+    const char *name;
+    int dims, shape[2];
+};
+
+/* What transformers calls the tensors of the small Llama with one block. */
+static const struct named_shape tensors[] = {
+    {"model.embed_tokens.weight", 2, {V, C}},
+    {"model.layers.0.input_layernorm.weight", 1, {C}},
+    {"model.layers.0.self_attn.q_proj.weight", 2, {C, C}},
+    {"model.layers.0.self_attn.k_proj.weight", 2, {C, C}},
+    {"model.layers.0.self_attn.v_proj.weight", 2, {C, C}},
+    {"model.layers.0.self_attn.o_proj.weight", 2, {C, C}},
+    {"model.layers.0.post_attention_layernorm.weight", 1, {C}},
+    {"model.layers.0.mlp.gate_proj.weight", 2, {F, C}},
+    {"model.layers.0.mlp.up_proj.weight", 2, {F, C}},
+    {"model.layers.0.mlp.down_proj.weight", 2, {C, F}},
+    {"model.norm.weight", 1, {C}},
+    {"lm_head.weight", 2, {V, C}},
+};
+enum { TENSORS = sizeof tensors / sizeof tensors[0] };
+
+/* A model.safetensors with these tensors, of zeros in bf16, and `missing` bytes less. */
+static void write_weights(const char *dir, const struct named_shape *list, size_t count,
+                          size_t missing)
+{
+    struct hd_text head = {0}, file = {0}, path = {0};
+    size_t at = 0;
+    uint64_t length;
+
+    for (size_t i = 0; i < count; i++) {
+        const bool matrix = list[i].dims == 2;
+        const size_t bytes = 2 * (size_t)list[i].shape[0] * (size_t)(matrix ? list[i].shape[1] : 1);
+        char second[24] = "";
+
+        if (matrix)
+            (void)snprintf(second, sizeof second, ",%d", list[i].shape[1]);
+        hd_text_add(&head,
+                    "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%d%s],\"data_offsets\":[%zu,%zu]}",
+                    i ? "," : "{", list[i].name, list[i].shape[0], second, at, at + bytes);
+        at += bytes;
+    }
+    hd_text_add(&head, "}");
+    length = head.len_bytes;
+    hd_text_add_bytes(&file, (const char *)&length, sizeof length);
+    hd_text_add_bytes(&file, head.data, head.len_bytes);
+    for (size_t i = 0; i + missing < at; i++)
+        hd_text_add_bytes(&file, "", 1);
+    hd_file_join(&path, dir, "model.safetensors");
+    assert_int_equal(hd_file_write_atomic(path.data, file.data, file.len_bytes, 0644), HD_OK);
+    hd_text_free(&head);
+    hd_text_free(&file);
+    hd_text_free(&path);
+}
+
+static void weights_say(const struct hd_job *job, enum hd_status expected, const char *story)
+{
+    assert_int_equal(hd_plan_check_weights(job), expected);
+    if (expected && !strstr(hd_err_message(), story))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), story);
+}
+
+/* Goal: weights that do not fit the model are known before a rank reads them. Method: a model
+ * folder that fits, and each way in which one does not. */
+static void weights_are_compared_with_the_model(void **state)
+{
+    struct hd_job job = small_job("fp32", 1, 4, 4);
+    struct named_shape other[TENSORS + 1];
+    char dir[64];
+
+    (void)state;
+    (void)snprintf(dir, sizeof dir, "%s/heddle-plan-XXXXXX",
+                   getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(dir));
+    job.layers = 1;
+    weights_say(&job, HD_OK, ""); /* it starts from random weights */
+    (void)snprintf(job.init_from, sizeof job.init_from, "none");
+    weights_say(&job, HD_OK, "");
+    (void)snprintf(job.init_from, sizeof job.init_from, "%s", dir);
+    weights_say(&job, HD_INVALID, "train.init_from: ");
+    write_weights(dir, tensors, TENSORS, 0);
+    weights_say(&job, HD_OK, "");
+
+    write_weights(dir, tensors, TENSORS, 1);
+    weights_say(&job, HD_INVALID, "model.safetensors");
+    memcpy(other, tensors, sizeof tensors);
+    other[7].shape[0] = F + 8;
+    write_weights(dir, other, TENSORS, 0);
+    weights_say(&job, HD_INVALID, "train.init_from: ");
+    weights_say(&job, HD_INVALID,
+                "tensor model.layers.0.mlp.gate_proj.weight has the shape [104, 64], the model "
+                "needs [96, 64]");
+    write_weights(dir, tensors, TENSORS - 1, 0);
+    weights_say(&job, HD_INVALID,
+                "1 of the tensors that config.json requires are missing: lm_head.weight");
+    memcpy(other, tensors, sizeof tensors);
+    other[TENSORS] = (struct named_shape){"model.layers.1.input_layernorm.weight", 1, {C}};
+    write_weights(dir, other, TENSORS + 1, 0);
+    (void)snprintf(job.from_dir, sizeof job.from_dir, "%s", dir);
+    weights_say(&job, HD_INVALID, "model.from: "); /* the key that the user wrote */
+    weights_say(&job, HD_INVALID, "1 tensors are not part of the model of config.json");
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +393,7 @@ int main(void)
         cmocka_unit_test(a_profile_is_part_of_the_memory_and_bounded),
         cmocka_unit_test(traits_travel_as_a_word),
         cmocka_unit_test(a_gpu_holds_the_plan_and_what_is_stated),
+        cmocka_unit_test(weights_are_compared_with_the_model),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
