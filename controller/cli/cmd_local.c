@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
+#include "controller/cli/data_look.h"
 #include "controller/cli/process.h"
 #include "controller/cli/submit.h"
 #include "controller/cli/watch.h"
@@ -424,6 +425,8 @@ int cli_local(struct cli *cli, int argc, char **argv)
     l->log_every = log_every;
     if (code == CLI_CONTINUE)
         code = cli_read_spec(cli->args[0], &overrides, &l->arena, &l->spec);
+    if (code == CLI_CONTINUE)
+        code = data_look_at_tokenizer(l->spec);
     if (code == CLI_CONTINUE) {
         catch_early_signals();
         st = start_cluster(l, cli->args[0], state_dir);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/random.h"
+#include "controller/cli/data_look.h"
 #include "controller/cli/show.h"
 #include "controller/cli/watch.h"
 #include "hf/hf.h"
@@ -180,6 +181,8 @@ int cli_submit(struct cli *cli, int argc, char **argv)
     hd_arena_init(&arena, 0);
     if (code == CLI_CONTINUE)
         code = cli_read_spec(cli->args[0], &overrides, &arena, &job);
+    if (code == CLI_CONTINUE) /* before the connection starts threads */
+        code = data_look_at_tokenizer(job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)

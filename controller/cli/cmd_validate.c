@@ -1,10 +1,8 @@
-/* validate: checks a job file, and says what its data files hold. heddle-worker, which has the
- * tokenizers, reads the data files.
- */
+/* validate: checks a job file, and says what its data files hold. */
 #include <stdio.h>
 #include <string.h>
 
-#include "controller/cli/process.h"
+#include "controller/cli/data_look.h"
 #include "controller/cli/show.h"
 #include "controller/cli/submit.h"
 #include "spec/spec.h"
@@ -14,7 +12,7 @@ struct validated {
     const struct hd_job *spec;
     const Heddle__V1__ValidateJobResponse *verdict; /* NULL: no controller was asked */
     struct hd_arena arena;
-    const struct hd_json *data; /* heddle-worker's answer; NULL: heddle-worker is not installed */
+    const struct hd_json *data; /* NULL: heddle-worker is not installed */
 };
 
 static int ask_controller(struct cli *cli, const struct hd_job *spec, struct hd_arena *arena,
@@ -30,83 +28,6 @@ static int ask_controller(struct cli *cli, const struct hd_job *spec, struct hd_
         return code;
     return cli_call(cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
                     &request.base, ret_response);
-}
-
-/* ---- the data ---- */
-
-/* A mixture's validation files have no sources. */
-static void list_files(const struct hd_job *job, struct hd_text *list)
-{
-    for (int64_t i = 0; i < job->train_count; i++)
-        hd_text_add(list, "train %lld %lld %s\n", (long long)job->train[i].source,
-                    (long long)job->train[i].size_bytes, job->train[i].path);
-    for (int64_t i = 0; i < job->val_count; i++)
-        hd_text_add(list, "val 0 %lld %s\n", (long long)job->val[i].size_bytes, job->val[i].path);
-}
-
-static enum hd_status parse_answer(struct validated *v, const struct hd_text *answer)
-{
-    const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 8};
-    const struct hd_json *list = NULL;
-    enum hd_status st = hd_json_parse(&v->arena, answer->data ? answer->data : "",
-                                      answer->len_bytes, &limits, &v->data);
-
-    if (!st)
-        st = hd_json_need(v->data, "tokenizer", HD_JSON_OBJECT, &list);
-    if (!st)
-        st = hd_json_need(v->data, "sources", HD_JSON_ARRAY, &list);
-    return st ? hd_err_prefix(st, "heddle-worker data") : HD_OK;
-}
-
-static enum hd_status run_worker(struct validated *v, const char *program, int *ret_exit)
-{
-    const struct hd_job *job = v->spec;
-    const char *argv[10] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
-    struct hd_text list = {0}, answer = {0};
-    char vocab[24], end_of_text[24];
-    size_t n = 5;
-    enum hd_status st;
-
-    (void)snprintf(vocab, sizeof vocab, "%lld", (long long)job->vocab);
-    argv[n++] = vocab;
-    if (job->end_of_text != -2) { /* not the tokenizer's */
-        (void)snprintf(end_of_text, sizeof end_of_text, "%lld", (long long)job->end_of_text);
-        argv[n++] = "--end-of-text";
-        argv[n++] = job->end_of_text == -1 ? "none" : end_of_text;
-    }
-    list_files(job, &list);
-    st = list.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of files")
-                     : process_ask(argv, &list, &answer, ret_exit);
-    if (!st && !*ret_exit)
-        st = parse_answer(v, &answer);
-    hd_text_free(&list);
-    hd_text_free(&answer);
-    return st;
-}
-
-/* If heddle-worker is not installed, the data files are left unchecked. If it fails, the data files
- * are wrong, and it has printed the message. */
-static int look_at_data(struct validated *v)
-{
-    struct hd_text program = {0};
-    int status = 0;
-    enum hd_status st = process_find("heddle-worker", &program);
-
-    if (!st)
-        st = run_worker(v, program.data, &status);
-    hd_text_free(&program);
-    if (st == HD_IO) {
-        cli_note("heddle: the data files were not checked: %s", hd_err_message());
-        return CLI_CONTINUE;
-    }
-    if (st)
-        return cli_fail(st);
-    if (!status)
-        return CLI_CONTINUE;
-    if (status == PROCESS_KILLED)
-        return cli_fail(hd_err(HD_IO, "heddle-worker was killed while it read the data files; "
-                                      "the machine may have too little memory"));
-    return status == CLI_USAGE || status == CLI_NOT_FOUND ? status : CLI_FAILED;
 }
 
 /* ---- for programs ---- */
@@ -259,7 +180,7 @@ int cli_validate(struct cli *cli, int argc, char **argv)
         code = cli_read_spec(cli->args[0], &overrides, &v.arena, &spec);
     v.spec = spec;
     if (code == CLI_CONTINUE) /* before the connection starts threads */
-        code = look_at_data(&v);
+        code = data_look_at_files(spec, &v.arena, &v.data);
     if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
         code = ask_controller(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;

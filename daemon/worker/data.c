@@ -134,11 +134,6 @@ static enum hd_status add_source(const struct data_list *a, const struct source 
 
     if (st)
         return hd_err_prefix(st, "data.%s", s->list);
-    if (a->tokenizer && a->vocab < hd_tokenizer_vocab(a->tokenizer) &&
-        (strcmp(survey.kind, "text") == 0 || strcmp(survey.kind, "jsonl") == 0))
-        return hd_err(HD_INVALID, "model.vocab: %" PRId64 " is less than the %d tokens of %s",
-                      a->vocab, (int)hd_tokenizer_vocab(a->tokenizer),
-                      hd_tokenizer_name(a->tokenizer));
     hd_json_begin(w, NULL, '{');
     hd_json_add_string(w, "list", s->list);
     hd_json_add_int64(w, "source", s->number);

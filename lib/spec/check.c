@@ -262,7 +262,7 @@ static enum hd_status check_tokenizer(const struct hd_job *job)
 {
     char quoted[SPEC_QUOTE_MAX];
 
-    if (strcmp(job->tokenizer, "none") == 0 && spec_has_text(job))
+    if (strcmp(job->tokenizer, "none") == 0 && hd_spec_has_text(job))
         return hd_err(HD_INVALID, "data.tokenizer: none cannot read text; write bytes, or give "
                                   "token files (.npy, .bin) alone");
     if (strcmp(job->tokenizer, "bytes") == 0 || strcmp(job->tokenizer, "none") == 0)
@@ -330,7 +330,7 @@ static enum hd_status check_data(const struct hd_job *job)
         st = check_end_of_text(job);
     if (st)
         return st;
-    if (job->vocab != 256 && spec_has_text(job) && strcmp(job->tokenizer, "bytes") == 0)
+    if (job->vocab != 256 && hd_spec_has_text(job) && strcmp(job->tokenizer, "bytes") == 0)
         return hd_err(HD_INVALID,
                       "model.vocab: %lld does not fit data.tokenizer = bytes, which has 256 "
                       "tokens; write 256 or remove the line",

@@ -95,7 +95,7 @@ static void fill_lr(struct hd_job *job)
 void spec_fill_zero(struct hd_job *job)
 {
     if (!*job->tokenizer)
-        (void)strcpy(job->tokenizer, spec_has_text(job) ? "bytes" : "none");
+        (void)strcpy(job->tokenizer, hd_spec_has_text(job) ? "bytes" : "none");
     if (!*job->order)
         set_word(job->order, "shuffled");
     fill_documents(job);

@@ -87,7 +87,7 @@ bool spec_is_lines(const char *path)
     return hd_text_ends(path, ".jsonl");
 }
 
-bool spec_has_text(const struct hd_job *job)
+bool hd_spec_has_text(const struct hd_job *job)
 {
     for (int64_t i = 0; i < job->train_count; i++)
         if (!spec_is_token_file(job->train[i].path))

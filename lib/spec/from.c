@@ -129,7 +129,7 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
     struct hd_text path = {0};
     enum hd_status st = HD_OK;
 
-    if (!*job->tokenizer && *job->from_dir && spec_has_text(job)) {
+    if (!*job->tokenizer && *job->from_dir && hd_spec_has_text(job)) {
         hd_file_join(&path, job->from_dir, "tokenizer.json");
         if (path.failed)
             st = hd_err(HD_NO_MEMORY, "no memory for the job file");

@@ -95,6 +95,9 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
  * features. The spec must be complete. Reports the first violation, in the order of the checks. */
 enum hd_status hd_spec_check(const struct hd_job *job);
 
+/* True if a file is text, which needs a tokenizer; also if data.train is empty. */
+bool hd_spec_has_text(const struct hd_job *job);
+
 /* The sizes that the spec requests, for plan/choose.h. */
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request);
 

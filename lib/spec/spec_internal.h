@@ -154,8 +154,6 @@ enum hd_status spec_check_draft(const struct hd_job *job);
 
 bool spec_is_token_file(const char *path); /* by its suffix: .npy, .bin */
 bool spec_is_lines(const char *path);      /* by its suffix: .jsonl, one document per line */
-/* True if a file is text, which needs a tokenizer; also if data.train is empty. */
-bool spec_has_text(const struct hd_job *job);
 
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);

@@ -65,6 +65,14 @@ change 's/corpus.txt/float.npy/; s/context: 64/context: 64, vocab: 256/'
 same an_array_of_floats 3 "data.train[0]: $work/float.npy: elements of type '<f4'; token ids are little-endian integers: save a.astype('<u2') or a.astype('<u4')"
 change 's/corpus.txt/cut.npy/; s/context: 64/context: 64, vocab: 256/'
 same an_array_that_was_cut 3 "data.train[0]: $work/cut.npy: 19 bytes after the header, but its 10 elements have 2 each; it was truncated or is being written"
+# a tokenizer.json is heddle-worker's to open: where it cannot (no PCRE2), that is said instead, by all three
+change "s|corpus.txt.|&, tokenizer: $HEDDLE_SOURCE_DIR/tests/unit/tokenizer/tokenizers/gpt2.json|; s/context: 64/context: 64, vocab: 300/"
+check_status a_vocabulary_too_small 2 heddle validate "$work/bad.yaml"
+cp "$work/check.err" "$work/vocab.err"
+check_status by_submit 2 heddle submit "$work/bad.yaml"
+check_equal in_the_same_words "$(cat "$work/vocab.err")" "$(cat "$work/check.err")"
+check_status by_local 2 heddle local "$work/bad.yaml"
+check_equal in_the_same_words_too "$(cat "$work/vocab.err")" "$(cat "$work/check.err")"
 mkdir "$work/llama"
 cat >"$work/llama/config.json" <<'END'
 {"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
