@@ -9,9 +9,26 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { UMASK_DEFAULT = 0027 };
+
+enum hd_status hd_file_write_status(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case EIO:
+    case ESTALE:    /* of NFS: the server has lost the file */
+    case ETIMEDOUT: /* of NFS, mounted soft */
+    case ENOTCONN:  /* of FUSE: its process has ended */
+        return HD_STORAGE;
+    default:
+        return HD_IO;
+    }
+}
 
 enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes)
 {
@@ -23,7 +40,7 @@ enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return hd_err(HD_IO, "cannot write: %s", strerror(errno));
+            return hd_err(hd_file_write_status(errno), "cannot write: %s", strerror(errno));
         p += n;
         size_bytes -= (size_t)n;
     }
@@ -50,16 +67,46 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
     return HD_OK;
 }
 
+/* ret_dir may be path. */
 static enum hd_status parent_of(const char *path, char ret_dir[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
-    int n;
+    const size_t n = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
 
-    if (!slash)
-        n = snprintf(ret_dir, PATH_MAX, ".");
-    else
-        n = snprintf(ret_dir, PATH_MAX, "%.*s", (int)(slash == path ? 1 : slash - path), path);
-    return n < PATH_MAX ? HD_OK : hd_err(HD_INVALID, "the path %s is too long", path);
+    if (n >= PATH_MAX)
+        return hd_err(HD_INVALID, "the path %s is too long", path);
+    memmove(ret_dir, slash ? path : ".", n);
+    ret_dir[n] = '\0';
+    return HD_OK;
+}
+
+enum hd_status hd_file_check_room(const char *path, int64_t bytes)
+{
+    char free_text[32], wanted_text[32], dir[PATH_MAX];
+    struct statvfs fs;
+    enum hd_status st = HD_OK;
+    uint64_t blocks;
+    int failed;
+
+    (void)snprintf(dir, sizeof dir, "%s", path);
+    while ((failed = statvfs(dir, &fs)) < 0 && errno == ENOENT && !st && strcmp(dir, "/") != 0)
+        st = parent_of(dir, dir);
+    if (st)
+        return st;
+    if (failed < 0)
+        return hd_err(hd_file_write_status(errno), "cannot examine the file system of %s: %s", path,
+                      strerror(errno));
+    if (fs.f_flag & ST_RDONLY)
+        return hd_err(HD_STORAGE, "%s is in a file system that is mounted read-only", path);
+    blocks = geteuid() == 0 ? fs.f_bfree : fs.f_bavail; /* some are kept for root */
+    if (fs.f_files && !fs.f_ffree)
+        return hd_err(HD_STORAGE,
+                      "no space: the file system of %s has no inode left for a new file", path);
+    if (!fs.f_blocks || !fs.f_frsize || blocks >= (uint64_t)bytes / fs.f_frsize + 1)
+        return HD_OK;
+    hd_text_format_bytes((int64_t)(blocks * fs.f_frsize), free_text);
+    hd_text_format_bytes(bytes, wanted_text);
+    return hd_err(HD_STORAGE, "no space: %s needed, %s free in %s", wanted_text, free_text, path);
 }
 
 enum hd_status hd_file_sync_dir(const char *path)
@@ -68,9 +115,11 @@ enum hd_status hd_file_sync_dir(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0)
-        return hd_err(HD_IO, "cannot open the directory %s: %s", path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot open the directory %s: %s", path,
+                      strerror(errno));
     if (fsync(fd) < 0)
-        st = hd_err(HD_IO, "cannot flush the directory %s: %s", path, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot flush the directory %s: %s", path,
+                    strerror(errno));
     (void)close(fd);
     return st;
 }
@@ -89,17 +138,18 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
         return st;
     fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0)
-        return hd_err(HD_IO, "cannot create %s: %s", part, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot create %s: %s", part, strerror(errno));
 
     st = hd_file_write_all(fd, data, size_bytes);
     if (st)
         (void)hd_err_prefix(st, "%s", part);
     if (!st && fsync(fd) < 0)
-        st = hd_err(HD_IO, "cannot flush %s: %s", part, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot flush %s: %s", part, strerror(errno));
     if (close(fd) < 0 && !st)
-        st = hd_err(HD_IO, "cannot close %s: %s", part, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot close %s: %s", part, strerror(errno));
     if (!st && rename(part, path) < 0)
-        st = hd_err(HD_IO, "cannot rename %s to %s: %s", part, path, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot rename %s to %s: %s", part, path,
+                    strerror(errno));
     if (st) {
         (void)unlink(part); /* best effort: the caller needs the first error */
         return st;
@@ -161,7 +211,8 @@ enum hd_status hd_file_make_dirs(const char *path, mode_t mode)
             if (st)
                 return st;
         } else if (errno != EEXIST) {
-            return hd_err(HD_IO, "cannot create the directory %s: %s", dir, strerror(errno));
+            return hd_err(hd_file_write_status(errno), "cannot create the directory %s: %s", dir,
+                          strerror(errno));
         }
         if (!end)
             break;
@@ -180,9 +231,11 @@ static enum hd_status enter_dir(int dir_fd, const char *name, const char *path, 
 
     if (mkdirat(dir_fd, name, mode) == 0) {
         if (fsync(dir_fd) < 0)
-            st = hd_err(HD_IO, "cannot flush the directory of %s: %s", path, strerror(errno));
+            st = hd_err(hd_file_write_status(errno), "cannot flush the directory of %s: %s", path,
+                        strerror(errno));
     } else if (errno != EEXIST) {
-        st = hd_err(HD_IO, "cannot create the directory %s: %s", path, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot create the directory %s: %s", path,
+                    strerror(errno));
     }
     if (st)
         return st;
@@ -193,7 +246,8 @@ static enum hd_status enter_dir(int dir_fd, const char *name, const char *path, 
                       "it leads. Look who made it, and remove it",
                       path);
     if (fd < 0)
-        return hd_err(HD_IO, "cannot open the directory %s: %s", path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot open the directory %s: %s", path,
+                      strerror(errno));
     *ret_fd = fd;
     return HD_OK;
 }
@@ -208,7 +262,8 @@ enum hd_status hd_file_make_dirs_below(const char *base, const char *below, mode
         return hd_err(HD_INVALID, "the path %s/%s is too long", base, below);
     fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return hd_err(HD_IO, "cannot open the directory %s: %s", base, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot open the directory %s: %s", base,
+                      strerror(errno));
     name = path + strlen(base) + 1;
     while (!st && *name) {
         char *end = name + strcspn(name, "/");
@@ -237,7 +292,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 enum hd_status hd_file_remove_tree(const char *path)
 {
     if (nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
-        return hd_err(HD_IO, "cannot remove %s: %s", path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot remove %s: %s", path, strerror(errno));
     return HD_OK;
 }
 
@@ -246,7 +301,7 @@ enum hd_status hd_file_lock(const char *path, int *ret_fd)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
     if (fd < 0)
-        return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot open %s: %s", path, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         enum hd_status st = errno == EWOULDBLOCK
                                 ? hd_err(HD_CONFLICT, "%s is locked by another process", path)

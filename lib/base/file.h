@@ -17,6 +17,16 @@
 #include "base/status.h"
 #include "base/text.h"
 
+/* What a failed write, flush, rename or creation means, by its errno. HD_STORAGE: the file system
+ * takes no writes for now: it is full or over a quota, read-only, has an I/O error, or its server
+ * does not answer. Else HD_IO. The functions below return it for what they write. */
+enum hd_status hd_file_write_status(int error);
+
+/* HD_STORAGE: in the file system of `path`, or of the next folder above it that exists, fewer than
+ * `bytes` are free for this user, no file can be created, or it is read-only; the message has both
+ * sizes. HD_OK also where it does not say. */
+enum hd_status hd_file_check_room(const char *path, int64_t bytes);
+
 enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
                                     mode_t mode);
 

@@ -30,7 +30,8 @@
     X(TIMEOUT, "timeout", "a deadline passed")                                           \
     X(ABORTED, "aborted", "stopped because something else failed or asked to stop")      \
     X(CONFLICT, "conflict", "the state does not allow it now")                           \
-    X(INTERNAL, "internal", "a bug in Heddle")
+    X(INTERNAL, "internal", "a bug in Heddle")                                           \
+    X(STORAGE, "storage", "a file system takes no writes for now; a later retry may succeed")
 
 enum hd_status {
 #define X(code, name, meaning) HD_##code,

@@ -251,7 +251,8 @@ enum hd_status hd_ckpt_remove_hashes(const char *dir, const char *shard_file)
     enum hd_status st = name_hashes(dir, shard_file, &path);
 
     if (!st && unlink(path.data) < 0 && errno != ENOENT)
-        st = hd_err(HD_IO, "cannot remove %s: %s", path.data, strerror(errno));
+        st =
+            hd_err(hd_file_write_status(errno), "cannot remove %s: %s", path.data, strerror(errno));
     hd_text_free(&path);
     return st;
 }

@@ -94,6 +94,10 @@ void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer);
 typedef enum hd_status hd_ckpt_bytes_fn(void *context, size_t entry, int64_t at, int64_t left_bytes,
                                         const void **ret_bytes, int64_t *ret_size_bytes);
 
+/* An upper bound of the bytes of a checkpoint whose entries have `data_bytes` in all: shards with
+ * their tables, hashes, manifest. */
+int64_t hd_ckpt_bound_bytes(int64_t data_bytes, int64_t entry_count);
+
 /* Opens a writer, adds the bytes of all entries from bytes_of, and finishes. */
 enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ckpt_entry *entries,
                                    size_t count, hd_ckpt_bytes_fn *bytes_of, void *context,
@@ -175,7 +179,6 @@ enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *r
                                   size_t path_max);
 
 struct hd_ckpt_place {
-    int attempt; /* 0 when unknown */
     int64_t step;
     char *path; /* of the checkpoint's directory */
 };
@@ -195,12 +198,16 @@ enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_
                             size_t *ret_count);
 void hd_ckpt_places_free(struct hd_ckpt_place *places, size_t count);
 
-/* The last step of the highest attempt that has a complete checkpoint. HD_NOT_FOUND: there is none.
- * For users; a new attempt starts from the checkpoint that the controller has stored. */
-enum hd_status hd_ckpt_find_newest(const char *job_dir, struct hd_ckpt_place *ret_place);
+/* Removes the directory of a checkpoint that was not finished; HD_OK too if there is none.
+ * HD_EXISTS: it has a manifest, and stays. A rank that is still writing there fails; its checkpoint
+ * is never complete with files missing. */
+enum hd_status hd_ckpt_remove_partial(const char *dir);
 
 /* Removes unfinished files, and directories without a manifest, from CHECKPOINTS_DIR
- * (attempt-K/checkpoints). The caller must know that no rank is writing there. */
+ * (attempt-K/checkpoints), of an attempt that has ended. */
 enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir);
+
+/* The same for each attempt below JOB_DIR before `attempt`. */
+enum hd_status hd_ckpt_clean_before(const char *job_dir, int64_t attempt);
 
 #endif

@@ -9,7 +9,7 @@
  *     commit     phase two: checks the shards, writes the manifest
  *     reader     opens a checkpoint and assembles pieces
  *     verify     reads and hashes every byte
- *     places     directories: list, newest, clean, remove
+ *     places     directories: list, removal of what is unfinished
  */
 #ifndef HD_CHECKPOINT_CHECKPOINT_INTERNAL_H
 #define HD_CHECKPOINT_CHECKPOINT_INTERNAL_H

@@ -1,6 +1,7 @@
 /* commit: phase two of saving. The invariants are at the top of writer.c. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -199,8 +200,11 @@ static enum hd_status publish(const char *dir, const struct hd_text *text)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     else
         st = hd_file_sync_dir(parent.data); /* another rank may have created `dir` */
-    if (!st)
+    if (!st) {
         st = hd_file_write_atomic(path.data, text->data, text->len_bytes, 0644);
+        if (st) /* its name may be there and not durable: then it is no checkpoint, and goes */
+            (void)unlink(path.data);
+    }
     hd_text_free(&path);
     hd_text_free(&parent);
     return st;

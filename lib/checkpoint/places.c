@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,46 +203,6 @@ enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_su
     return st;
 }
 
-/* The newest of one attempt; path NULL: it has none. */
-static enum hd_status find_in_attempt(const char *attempt_dir, struct hd_ckpt_place *ret_place)
-{
-    struct hd_ckpt_place *places = NULL;
-    size_t count = 0;
-    enum hd_status st = hd_ckpt_list(attempt_dir, &places, &count);
-
-    if (st)
-        return st;
-    *ret_place = (struct hd_ckpt_place){0};
-    if (count) {
-        *ret_place = places[count - 1];
-        count--; /* the caller owns its path now */
-    }
-    hd_ckpt_places_free(places, count);
-    return HD_OK;
-}
-
-enum hd_status hd_ckpt_find_newest(const char *job_dir, struct hd_ckpt_place *ret_place)
-{
-    struct hd_ckpt_place *attempts = NULL, place = {0};
-    size_t count = 0;
-    enum hd_status st = list_numbered(job_dir, ATTEMPT_PREFIX, &attempts, &count);
-
-    if (st)
-        return st;
-    if (count)
-        qsort(attempts, count, sizeof *attempts, compare_steps);
-    for (size_t i = count; !st && !place.path && i > 0; i--) {
-        st = find_in_attempt(attempts[i - 1].path, &place);
-        place.attempt = (int)attempts[i - 1].step;
-    }
-    hd_ckpt_places_free(attempts, count);
-    if (!st && !place.path)
-        st = hd_err(HD_NOT_FOUND, "there is no complete checkpoint below %s", job_dir);
-    if (!st)
-        *ret_place = place;
-    return st;
-}
-
 /* ---- cleaning ---- */
 
 /* rank-00000.safetensors.part.123 or manifest.json.part.123 */
@@ -264,9 +225,46 @@ static enum hd_status remove_parts(const char *dir)
     while (!st && (errno = 0, item = readdir(stream)))
         if (is_part(item->d_name) && unlinkat(dirfd(stream), item->d_name, 0) < 0 &&
             errno != ENOENT)
-            st = hd_err(HD_IO, "cannot remove %s/%s: %s", dir, item->d_name, strerror(errno));
+            st = hd_err(hd_file_write_status(errno), "cannot remove %s/%s: %s", dir, item->d_name,
+                        strerror(errno));
     (void)closedir(stream);
     return st;
+}
+
+/* Out of the way of a rank that still writes there: its next rename fails, so that the manifest
+ * cannot appear while files are being removed. */
+static enum hd_status move_aside(const char *dir, char aside[PATH_MAX])
+{
+    enum hd_status st;
+
+    if (snprintf(aside, PATH_MAX, "%s.removed", dir) >= PATH_MAX)
+        return hd_err(HD_LIMIT, "the path %s is too long", dir);
+    st = hd_file_remove_tree(aside); /* left by an earlier try */
+    if (!st && rename(dir, aside) < 0)
+        st = errno == ENOENT ? hd_err(HD_NOT_FOUND, "there is no %s", dir)
+                             : hd_err(hd_file_write_status(errno), "cannot move %s aside: %s", dir,
+                                      strerror(errno));
+    return st;
+}
+
+enum hd_status hd_ckpt_remove_partial(const char *dir)
+{
+    char aside[PATH_MAX];
+    bool complete = false;
+    enum hd_status st = look_for_manifest(dir, &complete);
+
+    if (!st && complete)
+        st = hd_err(HD_EXISTS, "%s is a complete checkpoint", dir);
+    if (!st)
+        st = move_aside(dir, aside);
+    if (st)
+        return st == HD_NOT_FOUND ? HD_OK : st;
+    st = look_for_manifest(aside, &complete); /* it may have come just before the move */
+    if (!st && !complete)
+        return hd_file_remove_tree(aside);
+    if (rename(aside, dir) < 0)
+        return hd_err(HD_IO, "cannot move %s back: %s", aside, strerror(errno));
+    return st ? st : hd_err(HD_EXISTS, "%s is a complete checkpoint", dir);
 }
 
 enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir)
@@ -276,12 +274,30 @@ enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir)
     enum hd_status st = list_numbered(checkpoints_dir, STEP_PREFIX, &places, &count);
 
     for (size_t i = 0; !st && i < count; i++) {
-        bool complete = false;
-
-        st = look_for_manifest(places[i].path, &complete);
-        if (!st)
-            st = complete ? remove_parts(places[i].path) : hd_file_remove_tree(places[i].path);
+        st = hd_ckpt_remove_partial(places[i].path);
+        if (st == HD_EXISTS)
+            st = remove_parts(places[i].path);
     }
     hd_ckpt_places_free(places, count);
+    return st;
+}
+
+enum hd_status hd_ckpt_clean_before(const char *job_dir, int64_t attempt)
+{
+    struct hd_ckpt_place *attempts = NULL;
+    size_t count = 0;
+    enum hd_status st = list_numbered(job_dir, ATTEMPT_PREFIX, &attempts, &count);
+
+    for (size_t i = 0; !st && i < count; i++) {
+        char *dir = NULL;
+
+        if (attempts[i].step >= attempt)
+            continue;
+        st = join(attempts[i].path, "checkpoints", &dir);
+        if (!st)
+            st = hd_ckpt_clean_partial(dir);
+        free(dir);
+    }
+    hd_ckpt_places_free(attempts, count);
     return st;
 }

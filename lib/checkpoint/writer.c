@@ -32,6 +32,8 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint_internal.h"
 
+enum { ENTRY_TEXT_BYTES = 512, REST_BYTES = 512 * 1024 };
+
 struct hd_ckpt_writer {
     char *dir, *part, *path;
     int fd;
@@ -132,7 +134,8 @@ static enum hd_status create_part(struct hd_ckpt_writer *writer)
 {
     writer->fd = open(writer->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (writer->fd < 0)
-        return hd_err(HD_IO, "cannot create %s: %s", writer->part, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot create %s: %s", writer->part,
+                      strerror(errno));
     return HD_OK;
 }
 
@@ -206,6 +209,15 @@ enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ck
     return st;
 }
 
+int64_t hd_ckpt_bound_bytes(int64_t data_bytes, int64_t entry_count)
+{
+    const int64_t blocks = data_bytes / HD_CKPT_BLOCK_BYTES + entry_count;
+
+    /* an entry is in the table of its shard and in the manifest; a hash is in two files, as 8 bytes
+     * and as 16 digits; the rest is for the manifest's other texts and for blocks of files */
+    return data_bytes + entry_count * 2 * ENTRY_TEXT_BYTES + blocks * (8 + 16) + REST_BYTES;
+}
+
 /* ---- writing ---- */
 
 enum hd_status hd_ckpt_writer_add(struct hd_ckpt_writer *writer, const void *data,
@@ -232,16 +244,18 @@ static enum hd_status make_durable(struct hd_ckpt_writer *writer)
     enum hd_status st;
 
     if (fsync(fd) < 0)
-        return hd_err(HD_IO, "cannot flush %s: %s", writer->part, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot flush %s: %s", writer->part,
+                      strerror(errno));
     writer->fd = -1;
     if (close(fd) < 0)
-        return hd_err(HD_IO, "cannot close %s: %s", writer->part, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot close %s: %s", writer->part,
+                      strerror(errno));
     st = hd_ckpt_write_hashes(writer->dir, writer->shard.file, &writer->blocks);
     if (st)
         return st;
     if (rename(writer->part, writer->path) < 0)
-        return hd_err(HD_IO, "cannot rename %s to %s: %s", writer->part, writer->path,
-                      strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot rename %s to %s: %s", writer->part,
+                      writer->path, strerror(errno));
     return hd_file_sync_dir(writer->dir); /* the new name is durable only when its directory is */
 }
 

@@ -131,11 +131,11 @@ enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format
     if (!st) {
         w->fd = open(w->part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (w->fd < 0)
-            st = hd_err(HD_IO, "cannot create %s: %s%s", w->out, strerror(errno),
-                        errno == ENOENT ? "; create its folder first" : "");
+            st = hd_err(hd_file_write_status(errno), "cannot create %s: %s%s", w->out,
+                        strerror(errno), errno == ENOENT ? "; create its folder first" : "");
     }
     if (!st && lseek(w->fd, head_bytes(w), SEEK_SET) < 0)
-        st = hd_err(HD_IO, "cannot seek in %s: %s", w->part, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot seek in %s: %s", w->part, strerror(errno));
     add_int64(&w->documents, 0);
     if (st)
         hd_token_writer_drop(w);
@@ -253,7 +253,8 @@ static enum hd_status write_head(struct hd_token_writer *w)
         head[NPY_HEAD_BYTES - 1] = '\n';
     }
     if (lseek(w->fd, 0, SEEK_SET) < 0)
-        return hd_err(HD_IO, "cannot seek in %s: %s", w->out, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot seek in %s: %s", w->out,
+                      strerror(errno));
     st = hd_file_write_all(w->fd, head, (size_t)head_bytes(w));
     return st ? hd_err_prefix(st, "%s", w->out) : HD_OK;
 }
@@ -293,7 +294,8 @@ static enum hd_status sync_dir(const char *path)
 static enum hd_status rename_to(const char *from, const char *to)
 {
     if (rename(from, to) < 0)
-        return hd_err(HD_IO, "cannot rename %s to %s: %s", from, to, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot rename %s to %s: %s", from, to,
+                      strerror(errno));
     return HD_OK;
 }
 
@@ -303,11 +305,11 @@ static enum hd_status publish(struct hd_token_writer *w)
     enum hd_status st = HD_OK;
 
     if (fsync(w->fd) < 0)
-        return hd_err(HD_IO, "cannot flush %s: %s", w->part, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot flush %s: %s", w->part, strerror(errno));
     if (w->idx)
         st = write_index(w);
     if (!st && w->idx && unlink(w->idx) < 0 && errno != ENOENT)
-        st = hd_err(HD_IO, "cannot replace %s: %s", w->idx, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot replace %s: %s", w->idx, strerror(errno));
     if (!st)
         st = rename_to(w->part, w->out);
     if (!st && w->idx)

@@ -193,7 +193,8 @@ static enum hd_status open_file(struct hd_tensorboard *b)
         return st;
     b->fd = open(b->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (b->fd < 0)
-        return hd_err(HD_IO, "cannot create %s: %s", b->path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot create %s: %s", b->path,
+                      strerror(errno));
     b->size_bytes = 0;
     return HD_OK;
 }
@@ -202,7 +203,8 @@ static enum hd_status cut_torn(struct hd_tensorboard *b)
 {
     if (b->torn &&
         (ftruncate(b->fd, b->size_bytes) < 0 || lseek(b->fd, b->size_bytes, SEEK_SET) < 0))
-        return hd_err(HD_IO, "cannot truncate %s: %s", b->path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot truncate %s: %s", b->path,
+                      strerror(errno));
     b->torn = false;
     return HD_OK;
 }

@@ -22,6 +22,7 @@ int hd_rpc_status_to_grpc(enum hd_status st)
         return GRPC_STATUS_DATA_LOSS;
     case HD_LIMIT:
     case HD_NO_MEMORY:
+    case HD_STORAGE:
         return GRPC_STATUS_RESOURCE_EXHAUSTED;
     case HD_UNAVAILABLE:
         return GRPC_STATUS_UNAVAILABLE;

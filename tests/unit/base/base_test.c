@@ -1,4 +1,5 @@
 /* base: the promises of the bottom room. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -136,6 +138,37 @@ static void atomic_write_replaces_whole_files(void **state)
     hd_text_free(&text);
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
     assert_false(hd_file_exists(dir));
+}
+
+/* The kernel is asked twice, with some bytes between that others may take or give meanwhile. */
+static void room_is_what_the_file_system_has(void **state)
+{
+    struct statvfs fs;
+
+    (void)state;
+    assert_int_equal(statvfs("/tmp", &fs), 0);
+    assert_int_equal(hd_file_check_room("/tmp", (int64_t)(fs.f_bavail * fs.f_frsize / 2)), HD_OK);
+    assert_int_equal(
+        hd_file_check_room("/tmp", (int64_t)(fs.f_bfree * fs.f_frsize) + (INT64_C(1) << 40)),
+        HD_STORAGE);
+    assert_non_null(strstr(hd_err_message(), "no space: "));
+    assert_non_null(strstr(hd_err_message(), " free in /tmp"));
+    assert_int_equal(hd_file_check_room("/tmp/not/there/yet", 1), HD_OK);
+    assert_int_equal(hd_file_check_room("/tmp/not/there/yet", INT64_C(1) << 60), HD_STORAGE);
+    assert_int_equal(hd_file_check_room("nothing", 1), HD_OK); /* in the working directory */
+}
+
+/* What may come back without a change of the job is told from what will not. */
+static void errors_that_pass_are_told_apart(void **state)
+{
+    static const int passing[] = {ENOSPC, EDQUOT, EROFS, EIO, ESTALE};
+    static const int lasting[] = {EACCES, EPERM, ENOENT, ENOTDIR, EFBIG, ELOOP};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++)
+        assert_int_equal(hd_file_write_status(passing[i]), HD_STORAGE);
+    for (size_t i = 0; i < sizeof lasting / sizeof lasting[0]; i++)
+        assert_int_equal(hd_file_write_status(lasting[i]), HD_IO);
 }
 
 /* Goal: a folder below another is made where its path says. Method: a link, a dangling link and a
@@ -268,6 +301,8 @@ int main(void)
         cmocka_unit_test(an_end_is_found_at_the_end_alone),
         cmocka_unit_test(arena_keeps_its_limit_and_remembers_failure),
         cmocka_unit_test(atomic_write_replaces_whole_files),
+        cmocka_unit_test(room_is_what_the_file_system_has),
+        cmocka_unit_test(errors_that_pass_are_told_apart),
         cmocka_unit_test(folders_below_another_are_made_through_no_link),
         cmocka_unit_test(a_umask_is_three_octal_digits),
         cmocka_unit_test(systemd_is_told_in_its_own_words),

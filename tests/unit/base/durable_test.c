@@ -1,4 +1,5 @@
 /* base/file.h: what must be on disk before what. The calls that reach the disk are watched. */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,6 +29,7 @@ static int record(char call)
     if (call != failing)
         return 0;
     failing = '\0';
+    errno = ENOSPC;
     return -1;
 }
 
@@ -94,7 +96,7 @@ static void refused_write_keeps_the_old_content(void **state)
         struct hd_text text = {0};
 
         failing = *call;
-        assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_IO);
+        assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_STORAGE);
         assert_int_equal(failing, 0);
         assert_int_equal(hd_file_read(path, 10, &text), HD_OK);
         assert_string_equal(text.data, "old");
@@ -110,7 +112,7 @@ static void name_that_is_not_flushed_is_reported(void **state)
 {
     (void)state;
     failing = 'd';
-    assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_IO);
+    assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_STORAGE);
 }
 
 int main(void)

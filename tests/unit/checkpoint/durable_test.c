@@ -212,8 +212,10 @@ static int try_on_a_small_disk(struct fixture *f)
         return 2;
     write_small_checkpoint(f->dir);
     dir_of_step(f, 200, next);
-    if (hd_ckpt_write_shard(next, 0, &entry, 1, bytes_in_array, data, &shard) != HD_IO ||
+    if (hd_ckpt_write_shard(next, 0, &entry, 1, bytes_in_array, data, &shard) != HD_STORAGE ||
         !strstr(hd_err_message(), strerror(ENOSPC)))
+        return 1;
+    if (hd_ckpt_remove_partial(next) || hd_file_exists(next))
         return 1;
     return hd_ckpt_verify(f->dir) == HD_OK && hd_ckpt_verify(next) == HD_NOT_FOUND ? 0 : 1;
 }
@@ -254,27 +256,18 @@ static void write_at(const char *job_dir, int attempt, int64_t step, bool comple
         assert_int_equal(hd_ckpt_commit(dir, &manifest, NULL), HD_OK);
 }
 
-static void the_newest_is_the_last_step_of_the_highest_attempt_that_has_one(void **state)
+static void only_complete_checkpoints_are_listed_in_order_of_steps(void **state)
 {
     struct fixture *f = *state;
-    struct hd_ckpt_place place = {0}, *places = NULL;
+    struct hd_ckpt_place *places = NULL;
     size_t count = 1;
 
-    assert_int_equal(hd_ckpt_find_newest(f->job_dir, &place), HD_NOT_FOUND);
     assert_int_equal(hd_ckpt_list(f->attempt_dir, &places, &count), HD_OK);
     assert_int_equal(count, 0);
-    write_at(f->job_dir, 1, 300, true); /* written late by an attempt that was given up */
     write_at(f->job_dir, 2, 99999999, false);
     write_at(f->job_dir, 2, 100, true);
     write_at(f->job_dir, 2, 100000000, true); /* nine digits: sorted as a number */
     write_at(f->job_dir, 2, 20, true);
-    write_at(f->job_dir, 10, 400, false);
-    assert_int_equal(hd_ckpt_find_newest(f->job_dir, &place), HD_OK);
-    assert_int_equal(place.attempt, 2);
-    assert_int_equal(place.step, 100000000);
-    assert_non_null(strstr(place.path, "/attempt-2/checkpoints/step-100000000"));
-    free(place.path);
-
     (void)snprintf(f->attempt_dir, sizeof f->attempt_dir, "%s/attempt-2", f->job_dir);
     assert_int_equal(hd_ckpt_list(f->attempt_dir, &places, &count), HD_OK);
     assert_int_equal(count, 3);
@@ -283,6 +276,64 @@ static void the_newest_is_the_last_step_of_the_highest_attempt_that_has_one(void
     assert_int_equal(places[2].step, 100000000);
     assert_non_null(strstr(places[1].path, "step-00000100"));
     hd_ckpt_places_free(places, count);
+}
+
+static bool exists_at(const char *job_dir, int attempt, int64_t step)
+{
+    char attempt_dir[96], dir[160];
+
+    (void)snprintf(attempt_dir, sizeof attempt_dir, "%s/attempt-%d", job_dir, attempt);
+    assert_int_equal(hd_ckpt_format_dir(attempt_dir, step, dir, sizeof dir), HD_OK);
+    return hd_file_exists(dir);
+}
+
+/* What a killed rank has left of a checkpoint takes the room of the next; the attempt that cleans
+ * may be writing already. */
+static void what_earlier_attempts_left_unfinished_goes(void **state)
+{
+    struct fixture *f = *state;
+
+    write_at(f->job_dir, 1, 100, true);
+    write_at(f->job_dir, 1, 200, false);
+    write_at(f->job_dir, 2, 300, false);
+    write_at(f->job_dir, 3, 400, false);
+    write_at(f->job_dir, 10, 400, false);
+    assert_int_equal(hd_ckpt_clean_before(f->job_dir, 3), HD_OK);
+    assert_true(exists_at(f->job_dir, 1, 100));
+    assert_false(exists_at(f->job_dir, 1, 200));
+    assert_false(exists_at(f->job_dir, 2, 300));
+    assert_true(exists_at(f->job_dir, 3, 400));
+    assert_true(exists_at(f->job_dir, 10, 400));
+}
+
+static void a_complete_checkpoint_is_never_removed_as_unfinished(void **state)
+{
+    struct fixture *f = *state;
+
+    write_small_checkpoint(f->dir);
+    assert_int_equal(hd_ckpt_remove_partial(f->dir), HD_EXISTS);
+    assert_small_checkpoint(f->dir);
+}
+
+/* The ranks look for so much room before they write: it must be enough, and not far too much. */
+static void the_bound_holds_for_what_is_written(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_ckpt_summary summary;
+    struct hd_ckpt *ckpt = NULL;
+    int64_t data_bytes = 0;
+
+    write_small_checkpoint(f->dir);
+    assert_int_equal(hd_ckpt_summarize(f->dir, &summary), HD_OK);
+    assert_int_equal(hd_ckpt_open(f->dir, &ckpt), HD_OK);
+    for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++)
+        data_bytes += hd_ckpt_entry_bytes(hd_ckpt_tensor(ckpt, i));
+    assert_true(summary.size_bytes > data_bytes);
+    assert_true(summary.size_bytes <=
+                hd_ckpt_bound_bytes(data_bytes, (int64_t)hd_ckpt_tensor_count(ckpt)));
+    hd_ckpt_close(ckpt);
+    /* 1 TiB in 1000 entries: hashes of 2^20 blocks, 24 bytes each, and little else */
+    assert_true(hd_ckpt_bound_bytes(INT64_C(1) << 40, 1000) - (INT64_C(1) << 40) < 32 << 20);
 }
 
 static void cleaning_touches_nothing_else(void **state)
@@ -345,7 +396,10 @@ int main(void)
         with_folder(a_complete_checkpoint_is_never_written_to_again),
         with_folder(a_file_that_cannot_grow_leaves_the_old_checkpoint),
         with_folder(a_full_disk_leaves_the_old_checkpoint),
-        with_folder(the_newest_is_the_last_step_of_the_highest_attempt_that_has_one),
+        with_folder(only_complete_checkpoints_are_listed_in_order_of_steps),
+        with_folder(what_earlier_attempts_left_unfinished_goes),
+        with_folder(a_complete_checkpoint_is_never_removed_as_unfinished),
+        with_folder(the_bound_holds_for_what_is_written),
         with_folder(cleaning_touches_nothing_else),
         with_folder(what_cannot_be_looked_at_is_not_rubbish),
     };

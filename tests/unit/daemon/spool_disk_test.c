@@ -225,7 +225,7 @@ static void half_a_report_is_taken_back(void **state)
     open_spool(f, 0, 0);
     append_step(f, 1, false);
     disk.full = true;
-    assert_int_equal(hd_spool_append(f->sup.spool, &second, false), HD_IO);
+    assert_int_equal(hd_spool_append(f->sup.spool, &second, false), HD_STORAGE);
     disk.full = false;
     append_step(f, 2, false);
     (void)expect_read(f, HD_LINK_STEP, 1);
@@ -243,7 +243,7 @@ static void half_a_report_that_stays_ends_its_segment(void **state)
     open_spool(f, 0, 0);
     append_step(f, 1, false);
     disk.full = disk.no_truncate = true;
-    assert_int_equal(hd_spool_append(f->sup.spool, &second, false), HD_IO);
+    assert_int_equal(hd_spool_append(f->sup.spool, &second, false), HD_STORAGE);
     disk.full = disk.no_truncate = false;
     append_step(f, 2, false);
     (void)expect_read(f, HD_LINK_STEP, 1);
