@@ -60,8 +60,20 @@ struct verdicts {
     struct cli *cli;
     struct hd_text out;
     struct show_list list;
-    int code; /* of the last bad one, CLI_CONTINUE: there is none */
+    int code; /* of the worst: damaged, unreadable, ok (CLI_CONTINUE) */
+    bool damaged, unreadable;
 };
+
+/* Its bytes are not known: they may be sound. */
+static bool is_unreadable(enum hd_status st)
+{
+    return st == HD_IO || st == HD_DENIED || st == HD_STORAGE;
+}
+
+static const char *outcome_of(enum hd_status st)
+{
+    return !st ? "ok" : is_unreadable(st) ? "unreadable" : "bad";
+}
 
 static void verdicts_begin(struct verdicts *v, struct cli *cli)
 {
@@ -90,19 +102,31 @@ static void add_verdict(struct verdicts *v, enum hd_status st, const char *path,
             hd_json_add_string(&v->list.writer, "problem", error.message);
         else
             hd_json_add_null(&v->list.writer, "problem");
+        hd_json_add_string(&v->list.writer, "outcome", outcome_of(st));
         show_item_end(&v->list);
     } else {
-        hd_text_add(&v->out, "%s  ", st ? "bad" : "ok ");
+        hd_text_add(&v->out, "%s  ", !st ? "ok " : is_unreadable(st) ? "cannot be read" : "bad");
         cli_add_clean(&v->out, path);
         hd_text_add(&v->out, "\n");
     }
     (void)cli_out(&v->out);
-    if (st)
-        v->code = cli_fail(hd_err_restore(&error));
+    if (!st)
+        return;
+    (void)cli_fail(hd_err_restore(&error));
+    v->unreadable |= is_unreadable(st);
+    v->damaged |= st == HD_CORRUPT;
+    if (!is_unreadable(st))
+        v->code = cli_exit_of(st);
+    else if (v->code == CLI_CONTINUE)
+        v->code = CLI_DENIED;
 }
 
 static int verdicts_end(struct verdicts *v)
 {
+    if (v->unreadable)
+        cli_note(
+            "heddle: what cannot be read may be sound: mend what the message names, or verify as a "
+            "user who may read it");
     if (v->cli->format >= CLI_JSON)
         show_list_end(&v->list);
     (void)cli_out(&v->out);
@@ -110,20 +134,16 @@ static int verdicts_end(struct verdicts *v)
     return v->code;
 }
 
-/* Reads every byte of every checkpoint; goes on after a bad one and ends with its code. */
+/* Reads every byte of every checkpoint; goes on after a bad one and ends with the code of the
+ * worst. */
 static int verify_checkpoints(struct cli *cli, const struct found *f)
 {
     struct verdicts verdicts;
-    bool damaged = false;
 
     verdicts_begin(&verdicts, cli);
-    for (size_t i = 0; i < f->count; i++) {
-        const enum hd_status st = hd_ckpt_verify(f->items[i].path);
-
-        damaged |= st == HD_CORRUPT;
-        add_verdict(&verdicts, st, f->items[i].path, &f->items[i]);
-    }
-    if (damaged)
+    for (size_t i = 0; i < f->count; i++)
+        add_verdict(&verdicts, hd_ckpt_verify(f->items[i].path), f->items[i].path, &f->items[i]);
+    if (verdicts.damaged)
         cli_note(
             "heddle: a damaged checkpoint cannot be repaired; use an older checkpoint (--step N); "
             "heddle checkpoint ls lists them");
@@ -185,7 +205,7 @@ static int find_newest(struct cli *cli, const char *job, int64_t *ret_attempt, i
                        struct hd_text *ret_path)
 {
     struct found f;
-    int code = found_open(cli, job, &f);
+    int code = found_open(cli, job, false, &f);
 
     *ret_attempt = *ret_step = 0;
     for (size_t i = 0; code == CLI_CONTINUE && i < f.count; i++) {
@@ -351,7 +371,7 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
         code = verify_model_dir(cli, cli->args[1]);
         return cli_out_end(code == CLI_CONTINUE ? CLI_OK : code);
     }
-    code = found_open(cli, cli->args[1], &found);
+    code = found_open(cli, cli->args[1], verb == VERB_VERIFY, &found);
     if (code == CLI_CONTINUE)
         code = run_verb(cli, verb, &f, &found);
     found_done(&found);

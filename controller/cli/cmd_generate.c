@@ -76,7 +76,7 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         return code;
     if (found_is_model(cli->args[0]))
         return cli_fail(exec_generate(&g, cli->args[0]));
-    code = found_open(cli, cli->args[0], &f);
+    code = found_open(cli, cli->args[0], false, &f);
     if (code == CLI_CONTINUE && !f.count)
         code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", cli->args[0]));
     cli_disconnect(cli);

@@ -65,6 +65,28 @@ bool found_is_export(const char *dir)
            (is_dir(dir) && hd_hf_has_hashes(dir) && !hd_source_is_checkpoint(dir));
 }
 
+/* Of step-00000100; 0: the folder has another name. */
+static int64_t step_of(const char *dir)
+{
+    const char *name = strrchr(dir, '/');
+    int64_t step;
+
+    name = name ? name + 1 : dir;
+    return hd_text_starts(name, "step-") &&
+                   !hd_text_to_int64(name + strlen("step-"), 0, INT64_MAX, &step)
+               ? step
+               : 0;
+}
+
+static enum hd_status add_unopened(struct found *f, const char *dir)
+{
+    Heddle__V1__CheckpointInfo info = HEDDLE__V1__CHECKPOINT_INFO__INIT;
+
+    info.path = (char *)dir;
+    info.step = step_of(dir);
+    return add(f, &info);
+}
+
 /* Reads the manifest only; the tensors are not touched. */
 static enum hd_status add_checkpoint(struct found *f, const char *dir)
 {
@@ -77,7 +99,7 @@ static enum hd_status add_checkpoint(struct found *f, const char *dir)
     enum hd_status st = hd_ckpt_open(dir, &ckpt);
 
     if (st)
-        return st;
+        return f->damaged_too && st != HD_NO_MEMORY ? add_unopened(f, dir) : st;
     manifest = hd_ckpt_manifest(ckpt);
     info.attempt = manifest->attempt;
     info.step = manifest->step;
@@ -179,11 +201,11 @@ static enum hd_status need_dir(const char *name)
     return HD_OK;
 }
 
-int found_open(struct cli *cli, const char *name, struct found *f)
+int found_open(struct cli *cli, const char *name, bool damaged_too, struct found *f)
 {
     enum hd_status st;
 
-    *f = (struct found){.items = NULL};
+    *f = (struct found){.damaged_too = damaged_too};
     hd_arena_init(&f->arena, 0);
     if (name[strspn(name, "0123456789")] == '\0' && *name && !is_dir(name))
         return ask_controller(cli, name, f);

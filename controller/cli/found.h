@@ -16,12 +16,14 @@ struct found {
     struct hd_arena arena;             /* owns the strings of items */
     Heddle__V1__CheckpointInfo *items; /* oldest first: the newest is the last */
     size_t count, room;
+    bool damaged_too;
 };
 
 /* Finds the checkpoints of JOB or DIR: digits are a job unless there is such a folder; `./7` is
- * always a folder. CLI_CONTINUE, or the exit code after the message was printed; found_done in both
- * cases. */
-int found_open(struct cli *cli, const char *name, struct found *f);
+ * always a folder. `damaged_too`: those in a folder that cannot be opened are listed as well, with
+ * path and step alone; else they are the failure. CLI_CONTINUE, or the exit code after the message
+ * was printed; found_done in both cases. */
+int found_open(struct cli *cli, const char *name, bool damaged_too, struct found *f);
 void found_done(struct found *f);
 
 /* A folder as transformers makes it, and no checkpoint of Heddle. */

@@ -68,6 +68,15 @@ cp -r "$(heddle checkpoint ls "$job" -o jsonl | member path)" "$work/worn"
 printf 'XXXXXXXX' | dd of="$(find "$work/worn" -name "*.safetensors" | head -n 1)" bs=1 seek=20 conv=notrunc status=none
 check_status a_damaged_checkpoint_is_found 6 heddle checkpoint verify "$work/worn"
 check_equal and_an_older_one_recommended 1 "$(grep -c 'use an older checkpoint' "$work/check.err")"
+# a file that cannot be opened may be sound: another outcome than damage
+cp -r "$(heddle checkpoint ls "$job" -o jsonl | member path)" "$work/closed"
+closed=$(find "$work/closed" -name "*.safetensors" | head -n 1)
+ln -sf "$(basename "$closed")" "$closed" # a link to itself: no user can open it
+check_status what_cannot_be_read_is_not_called_damaged 5 heddle checkpoint verify "$work/closed"
+check_equal but_unreadable_with_the_reason "1 1" \
+    "$(grep -c '^cannot be read  ' "$work/check.out") $(grep -c 'Too many levels of symbolic links' "$work/check.err")"
+check_status in_json_too 5 heddle checkpoint verify "$work/closed" -o jsonl
+check_equal as_an_outcome 1 "$(grep -c '"ok":false,"problem":"[^"]*","outcome":"unreadable"' "$work/check.out")"
 # a new run from those weights
 sed -e 's|^model:.*|model: {from: model}|' -e 's/^name:.*/name: anew/' "$file" >"$work/anew.yaml"
 anew=$(submit "$work/anew.yaml" --set train.steps=10)
