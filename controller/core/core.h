@@ -81,7 +81,8 @@ struct hd_observed {
     int32_t attempt;
     enum hd_attempt_state state;
     struct hd_end_record end;                 /* valid if state is ENDED */
-    const char *problem;                      /* of a running attempt; NULL or "": none */
+    const char *problem;                      /* of one that has not ended; NULL or "": none */
+    bool waits;                               /* it does not start or end until that is over */
     struct hd_checkpoint_record *checkpoints; /* attempt, step, path, hash, time_ms, size_bytes */
     size_t checkpoint_count;
 };

@@ -99,6 +99,7 @@ struct core_share {
     bool ended;
     uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
     const char *problem;      /* reported by its node; "" or NULL: none */
+    bool waits;               /* its node lets it wait until that is over */
 };
 
 struct core_attempt {

@@ -487,6 +487,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
     core_attempt_stop(core, job, attempt);
 }
 
+/* A disk that takes no writes (STORAGE) is not the job's fault: it is tried until the disk does. */
 static bool counts_as_failure(enum hd_end_cause cause)
 {
     return cause == HD_END_CAUSE_RANK_EXIT || cause == HD_END_CAUSE_HANG ||
@@ -671,12 +672,23 @@ static void fail_slow_start(struct hd_core *core, struct core_job *job,
     core_attempt_fail(core, job, attempt, &end);
 }
 
+static bool any_waits(const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->share_count; i++)
+        if (!attempt->shares[i].ended && attempt->shares[i].waits)
+            return true;
+    return false;
+}
+
 void core_attempt_timers(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
-    const int64_t spent_ms = core->now.mono_ms - attempt->state_since_mono_ms;
+    int64_t spent_ms;
 
     core->out->looked++;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING && any_waits(attempt))
+        attempt->state_since_mono_ms = core->now.mono_ms; /* this time does not count */
+    spent_ms = core->now.mono_ms - attempt->state_since_mono_ms;
     if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
         spent_ms >= core->config.start_timeout_ms) {
         fail_slow_start(core, job, attempt);

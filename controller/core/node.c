@@ -566,6 +566,21 @@ static void share_runs(struct hd_core *core, struct core_job *job, struct core_a
                attempt->rec.plan.rank_count);
 }
 
+/* Ranks that gave up waiting for those of a node whose disk takes no writes: that is the cause. */
+static void blame_the_wait(const struct core_attempt *attempt, struct hd_end_record *end)
+{
+    for (size_t i = 0; end->echo && i < attempt->share_count; i++) {
+        const struct core_share *share = &attempt->shares[i];
+
+        if (share->ended || !share->waits)
+            continue;
+        *end = (struct hd_end_record){.cause = HD_END_CAUSE_STORAGE,
+                                      .rank = -1,
+                                      .node = share->node->rec.name,
+                                      .message = share->problem};
+    }
+}
+
 static void share_ended(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                         struct core_share *share, const struct hd_observed *observed)
 {
@@ -578,6 +593,7 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
     for (size_t i = 0; end.echo && i < attempt->share_count; i++)
         attempt->shares[i].node->suspect |=
             !attempt->shares[i].ended && &attempt->shares[i] != share;
+    blame_the_wait(attempt, &end);
     if (end.cause != HD_END_CAUSE_COMPLETED)
         core_attempt_fail(core, job, attempt, &end);
     core_share_end(core, job, attempt, share);
@@ -673,6 +689,7 @@ static void take_observed_attempt(struct hd_core *core, struct core_node *node,
     }
     share->listed = true;
     take_problem(core, job, attempt, share, observed->problem ? observed->problem : "");
+    share->waits = observed->waits && share->problem && *share->problem;
     if (observed->state == HD_ATTEMPT_STATE_RUNNING)
         share_runs(core, job, attempt, share);
     else if (observed->state == HD_ATTEMPT_STATE_ENDED)
@@ -689,6 +706,12 @@ static bool is_listed(const struct hd_core_event *event, const struct core_attem
     return false;
 }
 
+/* The node has applied a desired set that says to stop the share. */
+static bool is_stopped_there(const struct hd_core_event *event, const struct core_share *share)
+{
+    return share->stop_generation && event->observed.generation >= share->stop_generation;
+}
+
 /* An attempt that the node should list and does not: the node has not applied the desired set yet
  * (no action), has stopped the attempt before its start, or has lost it. */
 static void end_unlisted(struct hd_core *core, struct core_node *node,
@@ -701,10 +724,10 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core->out->looked++;
     if (!share || share->ended || is_listed(event, attempt))
         return;
-    if (share->listed) {
+    if (share->listed && !(share->waits && is_stopped_there(event, share))) {
         end.cause = HD_END_CAUSE_NODE_LOST;
         end.message = "the node no longer has the attempt";
-    } else if (share->stop_generation && event->observed.generation >= share->stop_generation) {
+    } else if (is_stopped_there(event, share)) {
         end.cause = HD_END_CAUSE_USER;
         end.message = "stopped before its start";
     } else {

@@ -46,7 +46,8 @@
     X(USER, 5, "user")                   \
     X(PREEMPTED, 6, "preempted")         \
     X(LAUNCH_FAILED, 7, "launch_failed") \
-    X(DIVERGED, 8, "diverged")
+    X(DIVERGED, 8, "diverged")           \
+    X(STORAGE, 9, "storage")
 
 #define HD_NODE_STATE_LIST(X)        \
     X(READY, 1, "ready")             \

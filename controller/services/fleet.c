@@ -387,7 +387,8 @@ static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__Obs
                                            .attempt = a->attempt,
                                            .state = (enum hd_attempt_state)a->state,
                                            .end = convert_end_record(a->end),
-                                           .problem = a->problem};
+                                           .problem = a->problem,
+                                           .waits = a->waits};
         take_checkpoints(s, &arena, a, &attempts[i]);
     }
     for (size_t i = 0; deleted && i < m->n_deleted; i++)

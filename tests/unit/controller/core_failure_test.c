@@ -374,6 +374,113 @@ static void ranks_that_never_meet_are_a_failed_launch(void **state)
     sim_free(sim);
 }
 
+/* ---- disks that take no writes ----------------------------------------------------------------*/
+
+/* restart.max 1, and ranks that die of a full disk six times before the first checkpoint. */
+static void what_a_full_disk_ends_is_not_counted(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job;
+
+    (void)state;
+    needs.restart_max = 1;
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 3, .fail_count = 6, .full_disk = true};
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 200);
+    sim_assert_undisturbed(sim, job, 12);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 7);
+    assert_int_equal(sim_attempt(sim, job, 6)->end.cause, HD_END_CAUSE_STORAGE);
+    sim_free(sim);
+}
+
+/* Longer than the limit for starts (600 s), with the reason shown, in one attempt. */
+static void an_attempt_waits_for_a_disk_as_long_as_it_takes(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.full_disk = true;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 1500);
+    assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_STARTING);
+    sim_assert_reason(sim, job, "n1: waits to start: no space");
+    sim->nodes[0].faults.full_disk = false;
+    sim_run_until_ended(sim, job, 60);
+    sim_assert_undisturbed(sim, job, 12);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    sim_free(sim);
+}
+
+/* After the disk is back the limit for starts counts from there. */
+static void the_limit_for_starts_begins_after_the_wait(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults = (struct sim_faults){.full_disk = true, .never_meet = true};
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 700);
+    sim->nodes[0].faults.full_disk = false;
+    sim->nodes[0].changed = true;
+    sim_run(sim, 590);
+    assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_STARTING);
+    sim_run(sim, 20);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_LAUNCH_FAILED);
+    sim_free(sim);
+}
+
+static void a_job_that_waits_for_a_disk_can_be_cancelled(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.full_disk = true;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 20);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim_run_until_ended(sim, job, 10);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_USER);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message, "stopped before its start");
+    sim_free(sim);
+}
+
+/* The ranks of n1 gave up waiting for those of n2, which waits for its disk: that is the cause, and
+ * no failure of the job. */
+static void peers_of_a_node_that_waits_are_not_to_blame(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(4, 12);
+    struct hd_observed ended = {.attempt = 1,
+                                .state = HD_ATTEMPT_STATE_ENDED,
+                                .end = {.cause = HD_END_CAUSE_RANK_EXIT,
+                                        .rank = -1,
+                                        .echo = true,
+                                        .message = "rank 2 is missing"}};
+    struct hd_core_event observed = {
+        .kind = HD_CORE_OBSERVED,
+        .observed = {.uuid = "uuid-1", .attempts = &ended, .attempt_count = 1}};
+
+    (void)state;
+    sim->nodes[1].faults.full_disk = true;
+    ended.job = sim_submitted(sim, &needs);
+    sim_run(sim, 5);
+    observed.observed.stream = sim->nodes[0].stream;
+    sim->slow_store = true; /* the simulated ranks know of no end */
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_int_equal(hd_core_attempt(sim->core, ended.job, 1)->end.cause, HD_END_CAUSE_STORAGE);
+    assert_string_equal(hd_core_attempt(sim->core, ended.job, 1)->end.node, "n2");
+    sim_free(sim);
+}
+
 /* ---- checkpoints ------------------------------------------------------------------------------*/
 
 static void old_checkpoints_go_and_the_newest_stay(void **state)
@@ -528,6 +635,11 @@ int main(void)
         cmocka_unit_test(a_retry_that_waits_says_for_how_long),
         cmocka_unit_test(progress_ends_the_waiting),
         cmocka_unit_test(ranks_that_never_meet_are_a_failed_launch),
+        cmocka_unit_test(what_a_full_disk_ends_is_not_counted),
+        cmocka_unit_test(an_attempt_waits_for_a_disk_as_long_as_it_takes),
+        cmocka_unit_test(the_limit_for_starts_begins_after_the_wait),
+        cmocka_unit_test(a_job_that_waits_for_a_disk_can_be_cancelled),
+        cmocka_unit_test(peers_of_a_node_that_waits_are_not_to_blame),
         cmocka_unit_test(old_checkpoints_go_and_the_newest_stay),
         cmocka_unit_test(the_base_in_use_is_not_deleted),
         cmocka_unit_test(only_the_node_that_has_a_checkpoint_can_delete_it),

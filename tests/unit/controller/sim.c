@@ -454,7 +454,10 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
         return;
     if (faults->fail_count > 0 && a->step + 1 == faults->fail_at_step) {
         faults->fail_count--;
-        end_attempt(node, a, faults->hangs ? HD_END_CAUSE_HANG : HD_END_CAUSE_RANK_EXIT,
+        end_attempt(node, a,
+                    faults->hangs       ? HD_END_CAUSE_HANG
+                    : faults->full_disk ? HD_END_CAUSE_STORAGE
+                                        : HD_END_CAUSE_RANK_EXIT,
                     a->rank + a->device_count - 1, faults->hangs ? "silent" : "killed");
         a->end.bad_input = faults->bad_input;
         return;
@@ -473,12 +476,24 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, "");
 }
 
+/* One that is to die by the full disk is started all the same. */
+static bool waits_to_start(const struct sim_node *node, const struct sim_attempt *a)
+{
+    return node->faults.full_disk && !node->faults.fail_at_step &&
+           a->state == HD_ATTEMPT_STATE_STARTING;
+}
+
 static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_attempt *a)
 {
     enum hd_end_cause cause;
 
     if (a->state == HD_ATTEMPT_STATE_ENDED)
         return;
+    if (waits_to_start(node, a)) {
+        a->used = a->wanted == HD_WANTED_RUNNING; /* else it is forgotten: it has no process */
+        node->changed |= !a->used;
+        return;
+    }
     if (a->wanted == HD_WANTED_STOPPED) {
         end_attempt(node, a, HD_END_CAUSE_USER, -1, "killed as told");
     } else if (peers_stop(sim, a)) {
@@ -531,6 +546,8 @@ static void send_observed(struct sim *sim, const struct sim_node *from, struct s
             o->state = HD_ATTEMPT_STATE_STOPPING; /* reports come first */
             o->end = (struct hd_end_record){0};
         }
+        o->waits = waits_to_start(from, a);
+        o->problem = o->waits ? "waits to start: no space" : "";
         event.observed.attempt_count++;
     }
     node->introduced = true;

@@ -36,9 +36,10 @@ struct sim_faults {
     int64_t damaged[2]; /* the checkpoints of these steps that attempt 1 wrote cannot be loaded */
     int no_start;       /* so many attempts cannot be launched */
     bool never_meet;    /* ranks start, but do not meet */
-    bool ignore_stop;   /* graceful stops are not answered */
-    bool unaware;       /* ranks here do not notice that those of other nodes have left */
-    int save_s;         /* rank 0 here writes the checkpoint of a stop for so many seconds */
+    bool full_disk; /* attempts wait before their start; a rank that dies (fail_at_step) says why */
+    bool ignore_stop; /* graceful stops are not answered */
+    bool unaware;     /* ranks here do not notice that those of other nodes have left */
+    int save_s;       /* rank 0 here writes the checkpoint of a stop for so many seconds */
 };
 
 struct sim_attempt {
