@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
@@ -21,7 +22,9 @@ enum {
     STOP_WRITE_MS = 5000,  /* limit for the last commits when stopping */
     SELF_CHECK_MS = 10000, /* between two test connections to the controller's own address */
     SELF_CHECK_WAIT_MS = 10000,
-    SELF_CHECK_FAILURES = 3 /* failures in a row after which the controller exits */
+    SELF_CHECK_FAILURES = 3, /* failures in a row after which the controller exits */
+    PROBE_RETRY_MS =
+        10000, /* between two tries to write the probe, while the disk takes no writes */
 };
 
 /* ---- the core from the store ------------------------------------------------------------------*/
@@ -127,12 +130,45 @@ static enum hd_status load_core(struct controller *c)
 
 /* ---- folders ----------------------------------------------------------------------------------*/
 
-/* Writes a random text to .heddle-probe. A node that reads the same text sees the jobs directory.
- */
+/* The probe of an earlier start, if the file has one. */
+static bool adopt_probe(struct controller *c, const char *path)
+{
+    struct hd_text text = {0};
+    bool found = hd_file_read(path, sizeof c->probe, &text) == HD_OK &&
+                 text.len_bytes < sizeof c->probe && hd_text_starts(text.data, "heddle-");
+
+    if (found)
+        (void)snprintf(c->probe, sizeof c->probe, "%s", text.data);
+    hd_text_free(&text);
+    return found;
+}
+
+/* Writes c->probe to .heddle-probe. A jobs directory that takes no writes now does not keep the
+ * controller from serving: then that of an earlier start is used, or it is tried again. */
 static enum hd_status write_probe(struct controller *c)
 {
-    unsigned char bytes[16];
     struct hd_text path = {0};
+    enum hd_status st;
+
+    hd_file_join(&path, c->jobs_dir, ".heddle-probe");
+    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                     : hd_file_write_atomic(path.data, c->probe, strlen(c->probe), 0644);
+    if (st == HD_STORAGE) {
+        if (!c->probe_due_ms)
+            hd_log(HD_LOG_WARN, "%s", hd_err_message());
+        c->probe_due_ms = adopt_probe(c, path.data) ? 0 : hd_clock_now_ms() + PROBE_RETRY_MS;
+        st = HD_OK;
+    } else {
+        c->probe_due_ms = 0;
+    }
+    hd_text_free(&path);
+    return st;
+}
+
+/* A random text: a node that reads the same sees the jobs directory. */
+static enum hd_status make_probe(struct controller *c)
+{
+    unsigned char bytes[16];
     size_t used = 0;
     enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
 
@@ -141,11 +177,7 @@ static enum hd_status write_probe(struct controller *c)
     used += (size_t)snprintf(c->probe, sizeof c->probe, "heddle-");
     for (size_t i = 0; i < sizeof bytes; i++)
         used += (size_t)snprintf(c->probe + used, sizeof c->probe - used, "%02x", bytes[i]);
-    hd_file_join(&path, c->jobs_dir, ".heddle-probe");
-    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                     : hd_file_write_atomic(path.data, c->probe, strlen(c->probe), 0644);
-    hd_text_free(&path);
-    return st;
+    return write_probe(c);
 }
 
 static enum hd_status make_absolute(const char *path, char *ret_path, size_t size)
@@ -272,6 +304,8 @@ static void on_tick(uv_timer_t *timer)
     turn_begin(c);
     (void)turn_step(c, &event);
     turn_end(c);
+    if (c->probe_due_ms && hd_clock_now_ms() >= c->probe_due_ms && write_probe(c))
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
     rendezvous_tick(c);
     watch_tick(c);
     tell_status(c);
@@ -383,7 +417,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = hd_store_open(loop, &store, &c->store);
     }
     if (!st)
-        st = write_probe(c);
+        st = make_probe(c);
     if (!st)
         st = load_core(c);
     if (!st)

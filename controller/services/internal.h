@@ -46,7 +46,8 @@ struct controller {
     uv_loop_t *loop;
     struct controller_options options;
     char state_dir[HD_CTL_PATH_BYTES_MAX], jobs_dir[HD_CTL_PATH_BYTES_MAX];
-    char probe[80]; /* content of the probe file in jobs_dir */
+    char probe[80];       /* content of the probe file in jobs_dir */
+    int64_t probe_due_ms; /* when to try again to write it; 0: it is written */
     int port;
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;
