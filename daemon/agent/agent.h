@@ -99,7 +99,7 @@ struct agent {
     uint64_t generation;
     bool reconcile_dirty, stopping;
     int64_t
-        try_again_ms; /* a record could not be written: when to reconcile again; 0: not needed */
+        try_again_ms; /* something could not be written: when to reconcile again; 0: not needed */
     int64_t stop_deadline_ms;
     struct agent_deletion *deletions;
     int exit_code;

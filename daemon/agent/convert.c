@@ -16,7 +16,6 @@
 
 enum { CHECKPOINTS_MAX = 4096 };
 
-/* In place: bytes that are not UTF-8 become '?'. The peer could not read the message otherwise. */
 static char *make_utf8(char *text)
 {
     const size_t n = strlen(text);
@@ -26,6 +25,11 @@ static char *make_utf8(char *text)
             if ((unsigned char)text[i] >= 0x80)
                 text[i] = '?';
     return text;
+}
+
+char *convert_text_of(char *text)
+{
+    return make_utf8(text);
 }
 
 static Heddle__V1__Event *new_event(struct hd_arena *arena, const char *node,
@@ -191,6 +195,7 @@ static Heddle__V1__EndCause end_cause(int64_t cause)
         [HD_LINK_CAUSE_USER] = HEDDLE__V1__END_CAUSE__END_CAUSE_USER,
         [HD_LINK_CAUSE_LAUNCH_FAILED] = HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED,
         [HD_LINK_CAUSE_DIVERGED] = HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED,
+        [HD_LINK_CAUSE_STORAGE] = HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE,
     };
 
     return causes[cause];

@@ -19,6 +19,9 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
                                    struct hd_link_report *end);
 Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_identity *identity);
 
+/* In place: bytes that are not UTF-8 become '?'. The peer could not read the message otherwise. */
+char *convert_text_of(char *text);
+
 /* The complete checkpoints in a directory: folders with a manifest. A missing directory is an empty
  * one. */
 void convert_checkpoints(struct hd_arena *arena, const char *checkpoint_dir, int64_t attempt,

@@ -90,6 +90,8 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
         local_fail_launch(local, st == HD_INVALID || st == HD_UNSUPPORTED, hd_err_message());
     else
         local_launch(local, d->resolved_job, strlen(d->resolved_job), &ranks);
+    if (local->waits)
+        agent->try_again_ms = hd_clock_now_ms() + TRY_AGAIN_MS;
 }
 
 static void carry_out(struct agent *agent, const struct hd_action *action,

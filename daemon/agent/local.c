@@ -19,7 +19,36 @@ enum {
     STOP_GRACE_MS = 0,     /* the controller decides when a stop has taken too long */
     ADOPT_GRACE_MS = 3000, /* for a supervisor that an earlier heddled has just started */
     SEND_MS = 1000,
+    LAUNCH_BYTES = 1 << 20, /* for the files of a supervisor and the first lines of logs */
+    CONCLUDE_MS = 2000,     /* from one try to the next while the disk takes no writes */
+    SAY_AGAIN_MS = 60 * 1000,
 };
+
+/* ---- what it waits for ---- */
+
+/* What differs in its numbers alone is not told at each try. */
+static void set_trouble(struct agent_attempt *l, bool waits, const char *text)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+    const bool same_kind = waits && l->waits && l->trouble[0] && *text;
+
+    if (strcmp(text, l->trouble) == 0 || (same_kind && now_ms - l->trouble_ms < SAY_AGAIN_MS))
+        return;
+    l->waits = waits;
+    l->trouble_ms = now_ms;
+    (void)snprintf(l->trouble, sizeof l->trouble, "%s", text);
+    if (*text)
+        hd_log(HD_LOG_WARN, "job %" PRId64 " attempt %" PRId64 ": %s", l->job, l->attempt, text);
+    l->all->on_change(l->all->user, l);
+}
+
+static void wait_for_storage(struct agent_attempt *l, const char *what)
+{
+    char text[HD_LINK_TEXT_MAX];
+
+    (void)snprintf(text, sizeof text, "%s: %.900s", what, hd_err_message());
+    set_trouble(l, true, text);
+}
 
 /* ---- the connection to a supervisor ---- */
 
@@ -122,6 +151,17 @@ static void take_status(struct agent_attempt *l, const struct hd_frame *frame)
     l->all->on_change(l->all->user, l);
 }
 
+static void take_problem(struct agent_attempt *l, const struct hd_frame *frame)
+{
+    char text[HD_LINK_TEXT_MAX];
+    struct hd_unpack unpack;
+
+    hd_unpack_begin(&unpack, frame);
+    hd_unpack_text(&unpack, text, sizeof text);
+    if (hd_unpack_end(&unpack) == HD_OK)
+        set_trouble(l, false, text);
+}
+
 static enum hd_status take_message(struct agent_attempt *l, const struct hd_frame *frame)
 {
     struct hd_hello hello;
@@ -144,6 +184,8 @@ static enum hd_status take_message(struct agent_attempt *l, const struct hd_fram
         take_status(l, frame);
     else if (frame->type == HD_LINK_MSG_PUT)
         take_put(l, frame);
+    else if (frame->type == HD_LINK_MSG_PROBLEM)
+        take_problem(l, frame);
     return HD_OK;
 }
 
@@ -194,7 +236,8 @@ static enum hd_status connect_to(struct agent_attempt *l)
 static void became_ended(struct agent_attempt *l, const struct hd_link_report *end)
 {
     disconnect(l);
-    l->problem[0] = '\0';
+    l->problem[0] = l->trouble[0] = '\0';
+    l->waits = false;
     l->state = LOCAL_ENDED;
     l->share = HD_SHARE_ENDED;
     l->end = *end;
@@ -224,14 +267,15 @@ static enum hd_status make_run_dir(struct agent_attempt *l)
     return st;
 }
 
-void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message)
+static void end_here(struct agent_attempt *local, enum hd_link_cause cause, bool bad_input,
+                     const char *message)
 {
     struct hd_link_report end = {.kind = HD_LINK_END, .rank = -1};
 
     end.job = local->job;
     end.attempt = local->attempt;
     end.wall_ms = hd_clock_wall_ms();
-    end.end.cause = HD_LINK_CAUSE_LAUNCH_FAILED;
+    end.end.cause = cause;
     end.end.first_rank = -1;
     end.end.bad_input = bad_input;
     (void)snprintf(end.end.message, sizeof end.end.message, "%s", message);
@@ -242,12 +286,36 @@ void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *
     became_ended(local, &end);
 }
 
+void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message)
+{
+    end_here(local, HD_LINK_CAUSE_LAUNCH_FAILED, bad_input, message);
+}
+
+/* The supervisor is dead and left no `end`. */
+static void conclude(struct agent_attempt *l)
+{
+    struct hd_link_report end;
+    enum hd_status st;
+
+    if (hd_clock_now_ms() < l->conclude_ms && !l->stop_wanted && !l->kill_wanted)
+        return;
+    st = hd_attempt_conclude(l->run_dir, l->job, l->attempt, &end);
+    if (st == HD_OK) {
+        became_ended(l, &end);
+    } else if (st == HD_STORAGE && !l->stop_wanted && !l->kill_wanted) {
+        l->conclude_ms = hd_clock_now_ms() + CONCLUDE_MS;
+        wait_for_storage(l, "waits to record how the attempt ended");
+    } else if (st == HD_STORAGE) {
+        end_here(l, HD_LINK_CAUSE_STORAGE, false, hd_err_message());
+    } else if (st != HD_TIMEOUT && st != HD_CONFLICT) {
+        local_fail_launch(l, false, hd_err_message()); /* the directory itself does not exist */
+    }
+}
+
 /* A supervisor that cannot be connected to is starting, or dead. */
 static void examine(struct agent_attempt *l)
 {
     struct hd_attempt_process process;
-    struct hd_link_report end;
-    enum hd_status st;
 
     if (l->child)
         return; /* supervisor_exited is called when it ends */
@@ -257,11 +325,7 @@ static void examine(struct agent_attempt *l)
     } else if (hd_clock_now_ms() - l->alive_ms < ADOPT_GRACE_MS) {
         return;
     }
-    st = hd_attempt_conclude(l->run_dir, l->job, l->attempt, &end);
-    if (st == HD_OK)
-        became_ended(l, &end);
-    else if (st != HD_TIMEOUT && st != HD_CONFLICT)
-        local_fail_launch(l, false, hd_err_message()); /* the directory itself does not exist */
+    conclude(l);
 }
 
 static void look_after(struct agent_attempt *l)
@@ -393,7 +457,7 @@ static enum hd_status spawn(struct agent_attempt *l, struct launch *launch)
     (void)snprintf(path, sizeof path, "%s/" HD_ATTEMPT_LOG_FILE, l->run_dir);
     log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (log_fd < 0)
-        return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot open %s: %s", path, strerror(errno));
     stdio[1].data.fd = stdio[2].data.fd = log_fd;
     l->child = calloc(1, sizeof *l->child);
     if (!l->child) {
@@ -420,13 +484,20 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
 
     fill_launch(local, ranks, &launch);
     if (!st)
+        st = hd_file_check_room(local->run_dir, LAUNCH_BYTES);
+    if (!st)
         st = hd_file_write_atomic(launch.job_path, job_text, job_bytes, 0644);
     if (!st)
         st = spawn(local, &launch);
+    if (st == HD_STORAGE) {
+        wait_for_storage(local, "waits to start");
+        return;
+    }
     if (st) {
         local_fail_launch(local, local->refused_run_dir, hd_err_message());
         return;
     }
+    set_trouble(local, false, "");
     local->state = LOCAL_ALIVE;
     local->share = HD_SHARE_STARTING;
     local->alive_ms = hd_clock_now_ms();

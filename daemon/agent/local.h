@@ -8,6 +8,9 @@
  *
  *   PLANNED --local_launch--> ALIVE --`end` was written or derived (locals_look_after)--> ENDED
  *
+ * While the jobs directory takes no writes, what is PLANNED stays so, and what is ALIVE and whose
+ * supervisor is dead, too; `trouble` says why.
+ *
  * Used by: agent.   Uses: base, link, daemon/attempt, libuv.   Threads: the loop's.
  */
 #ifndef HD_DAEMON_AGENT_LOCAL_H
@@ -60,7 +63,14 @@ struct agent_attempt {
     int64_t watched_ms; /* the last look */
     int64_t pinged_ms, continued_ms, kill_ms;
     int64_t log_bytes, stepped_ms; /* of the ranks' logs, while the supervisor is silent */
-    char problem[256];             /* what is wrong with a running attempt; "": nothing */
+    char problem[256];             /* of the supervisor, while it does not answer; "": none */
+
+    /* What its ranks or its supervisor do without, or what keeps it from starting or from ending;
+     * "": nothing. waits: it does not go on until that is over. */
+    char trouble[HD_LINK_TEXT_MAX];
+    bool waits;
+    int64_t trouble_ms;  /* when it was told, to the controller and to the log */
+    int64_t conclude_ms; /* not before then again */
     struct local_put *puts;
     int put_count;
 };
@@ -106,7 +116,8 @@ struct local_ranks {
 };
 
 /* Writes the job file and starts the supervisor. A failure ends the attempt as launch_failed with
- * the message; the caller has nothing to do. */
+ * the message. If the jobs directory takes no writes now, the attempt stays PLANNED and `waits`:
+ * call it again later. */
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks);
 void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message);

@@ -81,7 +81,8 @@ static Heddle__V1__ObservedAttempt *observe(struct agent *agent, struct hd_arena
     o->job = (uint64_t)l->job;
     o->attempt = (int32_t)l->attempt;
     o->state = shown_state(l);
-    o->problem = l->problem;
+    o->problem = l->problem[0] ? l->problem : convert_text_of(l->trouble);
+    o->waits = l->waits;
     if (o->state == HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED) {
         o->end = convert_end(arena, agent->identity.node_name, &l->end);
         convert_checkpoints(arena, l->checkpoint_dir, l->attempt, o);

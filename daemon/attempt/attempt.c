@@ -277,8 +277,9 @@ static void decide_end(const char *run_dir, const struct hd_attempt_process *pro
         (void)snprintf(ret_end->message, sizeof ret_end->message,
                        "heddle-supervisor did not start; see %.900s/" HD_ATTEMPT_LOG_FILE, run_dir);
     } else if (first_failed_exit(run_dir, &exit) == HD_OK) {
-        ret_end->cause = exit.exit.code == HD_LINK_EXIT_DIVERGED ? HD_LINK_CAUSE_DIVERGED
-                                                                 : HD_LINK_CAUSE_RANK_EXIT;
+        ret_end->cause = exit.exit.code == HD_LINK_EXIT_DIVERGED  ? HD_LINK_CAUSE_DIVERGED
+                         : exit.exit.code == HD_LINK_EXIT_STORAGE ? HD_LINK_CAUSE_STORAGE
+                                                                  : HD_LINK_CAUSE_RANK_EXIT;
         ret_end->first_rank = exit.rank;
         ret_end->code = exit.exit.code;
         ret_end->signal = exit.exit.signal;

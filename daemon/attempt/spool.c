@@ -122,10 +122,11 @@ static enum hd_status next_segment(struct hd_spool_writer *w)
     segment_path(path, w->dir, w->segment + 1);
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
-        return hd_err(HD_IO, "cannot create %s: %s", path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot create %s: %s", path, strerror(errno));
     st = hd_file_sync_dir(w->dir);
     if (!st && w->fd >= 0 && fdatasync(w->fd) < 0) /* a durable report covers older segments too */
-        st = hd_err(HD_IO, "cannot flush the spool in %s: %s", w->dir, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot flush the spool in %s: %s", w->dir,
+                    strerror(errno));
     if (st) {
         (void)close(fd);
         (void)unlink(path);
@@ -151,7 +152,7 @@ enum hd_status hd_spool_append(struct hd_spool_writer *writer, const struct hd_l
     if (!st)
         st = hd_file_write_all(writer->fd, writer->frame, n);
     if (!st && durable && fdatasync(writer->fd) < 0)
-        st = hd_err(HD_IO, "cannot flush: %s", strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot flush: %s", strerror(errno));
     if (st) {
         /* a half-written frame would hide what follows: it is cut off, or a new segment is begun */
         if (writer->fd >= 0 && ftruncate(writer->fd, writer->size_bytes) < 0) {

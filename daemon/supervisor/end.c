@@ -10,8 +10,6 @@
 #include "base/log.h"
 #include "daemon/supervisor/supervisor.h"
 
-enum { END_TRIES = 10 }; /* to write `end`, a second apart */
-
 /* ---- ending the ranks ---- */
 
 void sup_ask_stop(struct sup *sup, int64_t grace_ms)
@@ -159,25 +157,40 @@ static const char *echoed(const struct sup *sup)
 
 /* ---- the record ---- */
 
-void sup_write_end(struct sup *sup, const struct hd_link_report *end)
+static const char *quiet_message(const struct sup *sup, char *text, size_t size_bytes)
 {
-    for (int i = 0; hd_attempt_write_end(sup->options.run_dir, end); i++) {
-        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-        if (i == END_TRIES) /* heddled concludes the attempt when this process is gone */
-            return;
-        (void)sleep(1);
+    if (quiet_cause(sup) != HD_LINK_CAUSE_USER)
+        return sup->reason;
+    if (!sup->problem[0])
+        return "stopped after a checkpoint, as requested";
+    (void)snprintf(text, size_bytes, "stopped as requested, without a checkpoint: %.900s",
+                   sup->problem);
+    return text;
+}
+
+/* The exit status of the rank to blame may tell more than that it failed. */
+static enum hd_link_cause cause_of(const struct sup_rank *blamed)
+{
+    switch (blamed->code) {
+    case HD_LINK_EXIT_DIVERGED:
+        return HD_LINK_CAUSE_DIVERGED;
+    case HD_LINK_EXIT_STORAGE:
+        return HD_LINK_CAUSE_STORAGE;
+    default:
+        return HD_LINK_CAUSE_RANK_EXIT;
     }
 }
 
-void sup_finish(struct sup *sup, int left)
+void sup_describe_end(struct sup *sup, int left, struct hd_link_report *ret_end)
 {
     struct hd_link_report report = {.kind = HD_LINK_END, .rank = -1};
     struct hd_link_end *end = &report.end;
     const struct sup_rank *blamed = NULL;
     const char *message = sup->reason;
+    char text[HD_LINK_TEXT_MAX];
 
-    if (!sup->ending && quiet_cause(sup) == HD_LINK_CAUSE_USER)
-        message = "stopped after a checkpoint, as requested";
+    if (!sup->ending)
+        message = quiet_message(sup, text, sizeof text);
     report.job = sup->job.job_id;
     report.attempt = sup->job.attempt;
     report.wall_ms = hd_clock_wall_ms();
@@ -195,8 +208,8 @@ void sup_finish(struct sup *sup, int left)
         (void)snprintf(end->operation, sizeof end->operation, "%s", blamed->failure.operation);
         if (end->cause == HD_LINK_CAUSE_RANK_EXIT && blamed->exit_text[0])
             message = blamed->exit_text;
-        if (end->cause == HD_LINK_CAUSE_RANK_EXIT && blamed->code == HD_LINK_EXIT_DIVERGED)
-            end->cause = HD_LINK_CAUSE_DIVERGED;
+        if (end->cause == HD_LINK_CAUSE_RANK_EXIT)
+            end->cause = cause_of(blamed);
     }
     (void)snprintf(end->message, sizeof end->message, "%s", message);
     if (left) {
@@ -205,10 +218,20 @@ void sup_finish(struct sup *sup, int left)
         (void)snprintf(end->message + n, sizeof end->message - n,
                        "; %d processes could not be killed", left);
     }
-    sup_retry_held(sup);
-    sup_write_end(sup, &report);
+    *ret_end = report;
+}
+
+enum hd_status sup_write_end(struct sup *sup, const struct hd_link_report *end)
+{
+    enum hd_status st = sup->held_count ? sup_retry_held(sup) : HD_OK;
+
+    if (!st)
+        st = hd_attempt_write_end(sup->options.run_dir, end);
+    if (st)
+        return st;
     sup->state = HD_SHARE_ENDED;
-    hd_log(HD_LOG_INFO, "ended: %s %s", hd_link_cause_name((enum hd_link_cause)end->cause),
-           end->message);
+    hd_log(HD_LOG_INFO, "ended: %s %s", hd_link_cause_name((enum hd_link_cause)end->end.cause),
+           end->end.message);
     sup_tell_state(sup);
+    return HD_OK;
 }

@@ -80,6 +80,7 @@ static void daemon_said(struct sup *sup, const struct hd_frame *frame)
             sup_ask_stop(sup, grace_ms);
         break;
     case HD_LINK_MSG_KILL:
+        sup->at_once = true;
         sup_begin_end(sup, HD_LINK_CAUSE_USER, -1, true,
                       "killed: the controller wants the attempt ended at once");
         break;
@@ -128,6 +129,7 @@ void sup_accept_daemon(struct sup *sup)
         return;
     }
     sup_tell_state(sup);
+    sup_tell_problem(sup); /* also that there is none any more */
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].put_round >= 0 && sup_spans(sup))
             sup_put_to_daemon(sup, &sup->ranks[i]);
@@ -178,6 +180,9 @@ static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd
     case HD_LINK_FAILURE:
         rank->has_failure = true;
         rank->failure = report.failure;
+        break;
+    case HD_LINK_PROBLEM:
+        sup_set_problem(sup, report.problem.text);
         break;
     case HD_LINK_STEP:
         /* after a checkpoint or a validation, a step shows that training goes on */

@@ -8,7 +8,11 @@
 #include "base/log.h"
 #include "daemon/supervisor/supervisor.h"
 
-enum { SMALL_FRAME = 256, VALUE_FRAME = HD_LINK_VALUE_MAX + 64 };
+enum {
+    SMALL_FRAME = 256,
+    VALUE_FRAME = HD_LINK_VALUE_MAX + 64,
+    PROBLEM_FRAME = HD_LINK_TEXT_MAX + 64
+};
 
 /* ---- the spool ---- */
 
@@ -35,12 +39,13 @@ static void hold(struct sup *sup, const struct hd_link_report *report, bool dura
 }
 
 /* Reports that were held go first: the spool is in order of seq. */
-void sup_retry_held(struct sup *sup)
+enum hd_status sup_retry_held(struct sup *sup)
 {
+    enum hd_status st = HD_OK;
     int done = 0;
 
     while (done < sup->held_count &&
-           hd_spool_append(sup->spool, &sup->held[done], sup->held_durable[done]) == HD_OK)
+           !(st = hd_spool_append(sup->spool, &sup->held[done], sup->held_durable[done])))
         done++;
     sup->held_count -= done;
     memmove(sup->held, sup->held + done, (size_t)sup->held_count * sizeof sup->held[0]);
@@ -48,6 +53,7 @@ void sup_retry_held(struct sup *sup)
             (size_t)sup->held_count * sizeof sup->held_durable[0]);
     if (done)
         sup_tell_state(sup);
+    return st;
 }
 
 static void stamp_and_spool(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report)
@@ -135,6 +141,27 @@ void sup_tell_state(struct sup *sup)
     st = hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_STATUS), 0);
     if (st && st != HD_UNAVAILABLE) /* its socket is full: a later state will reach it */
         sup_lose_daemon(sup);
+}
+
+void sup_tell_problem(struct sup *sup)
+{
+    uint8_t bytes[PROBLEM_FRAME];
+    struct hd_pack pack;
+
+    if (sup->daemon_fd < 0)
+        return;
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    hd_pack_text(&pack, sup->problem);
+    if (hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_PROBLEM), 1000))
+        sup_lose_daemon(sup); /* it is told when heddled connects again */
+}
+
+void sup_set_problem(struct sup *sup, const char *text)
+{
+    if (strcmp(sup->problem, text) == 0)
+        return;
+    (void)snprintf(sup->problem, sizeof sup->problem, "%s", text);
+    sup_tell_problem(sup);
 }
 
 /* ---- the rendezvous ---- */

@@ -22,6 +22,9 @@ enum {
     TICK_MS = 1000,
     ENDING_TICK_MS = 50,
     SWEEP_TICK_MS = 10,
+    END_TRIES = 10,    /* to write `end`, a second apart, unless it is worth waiting longer */
+    HURRIED_TRIES = 3, /* the same when the attempt is to end */
+    SAY_TRIES = 60,    /* from one line in the log to the next */
     FROZEN_MS = 10000, /* a turn that took so long: the machine slept, not the ranks */
 };
 
@@ -125,6 +128,24 @@ static enum hd_status open_rest(struct sup *sup)
     return st ? st : set_environment(sup);
 }
 
+/* heddled finds out by itself that nothing started, if that cannot be recorded. */
+static void record_no_start(struct sup *sup, enum hd_status why)
+{
+    struct hd_link_report end = {.kind = HD_LINK_END, .rank = -1};
+    struct hd_error error;
+
+    hd_err_save(why, &error);
+    end.job = sup->job.job_id;
+    end.attempt = sup->job.attempt;
+    end.wall_ms = hd_clock_wall_ms();
+    end.end.cause = why == HD_STORAGE ? HD_LINK_CAUSE_STORAGE : HD_LINK_CAUSE_LAUNCH_FAILED;
+    end.end.first_rank = -1;
+    (void)snprintf(end.end.message, sizeof end.end.message, "%s", error.message);
+    for (int i = 0; sup_write_end(sup, &end) && i < END_TRIES; i++)
+        (void)sleep(1);
+    (void)hd_err_restore(&error);
+}
+
 enum hd_status sup_open(struct sup *sup)
 {
     enum hd_status st;
@@ -144,17 +165,8 @@ enum hd_status sup_open(struct sup *sup)
     if (st)
         return st;
     st = open_rest(sup);
-    if (st) {
-        struct hd_link_report end = {.kind = HD_LINK_END, .rank = -1};
-
-        end.job = sup->job.job_id;
-        end.attempt = sup->job.attempt;
-        end.wall_ms = hd_clock_wall_ms();
-        end.end.cause = HD_LINK_CAUSE_LAUNCH_FAILED;
-        end.end.first_rank = -1;
-        (void)snprintf(end.end.message, sizeof end.end.message, "%s", hd_err_message());
-        sup_write_end(sup, &end);
-    }
+    if (st)
+        record_no_start(sup, st);
     return st;
 }
 
@@ -192,10 +204,12 @@ static void take_signal(struct sup *sup)
     struct signalfd_siginfo info;
 
     while (read(sup->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
+        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
+            sup->at_once = true;
             sup_begin_end(sup, HD_LINK_CAUSE_NODE_LOST, -1, true,
                           "node %s ended its supervisor (signal %d)", sup->options.node,
                           (int)info.ssi_signo);
+        }
     sup_reap(sup);
 }
 
@@ -222,16 +236,58 @@ static void wait_and_act(struct sup *sup, int timeout_ms)
         sup_accept_daemon(sup);
 }
 
+/* The ranks are gone; heddled may still want something. */
+static void wait_for_disk(struct sup *sup)
+{
+    const int64_t end_ms = hd_clock_now_ms() + TICK_MS;
+    int64_t now_ms;
+
+    while ((now_ms = hd_clock_now_ms()) < end_ms && !sup->at_once)
+        wait_and_act(sup, (int)(end_ms - now_ms));
+}
+
+/* In the end without the reports that are held: the newest checkpoint is found on disk all the
+ * same. If not even that can be written, heddled concludes the attempt when this process is gone.
+ */
+void sup_finish(struct sup *sup, int left)
+{
+    struct hd_link_report end;
+    char problem[HD_LINK_TEXT_MAX];
+    enum hd_status st;
+
+    sup_describe_end(sup, left, &end);
+    for (int tries = 1; (st = sup_write_end(sup, &end)); tries++) {
+        const bool hurried = sup->at_once || sup->stop_asked;
+
+        if (tries % SAY_TRIES == 1)
+            hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        if (tries >= (hurried ? HURRIED_TRIES : END_TRIES) && (hurried || st != HD_STORAGE)) {
+            sup->held_count = 0;
+            (void)sup_write_end(sup, &end);
+            return;
+        }
+        (void)snprintf(problem, sizeof problem, "cannot record how the attempt ended: %.900s",
+                       hd_err_message());
+        sup_set_problem(sup, problem);
+        if (sup->at_once)
+            (void)usleep(TICK_MS * 1000 / 4);
+        else
+            wait_for_disk(sup);
+    }
+}
+
 void sup_run(struct sup *sup)
 {
     int64_t before_ms, now_ms = hd_clock_now_ms();
+    enum hd_status st;
     int left = 1;
 
     sup_warn_of_environment(sup);
     for (int i = 0; i < sup->options.rank_count && !sup->ending; i++)
-        if (sup_start_rank(sup, &sup->ranks[i]))
-            sup_begin_end(sup, HD_LINK_CAUSE_LAUNCH_FAILED, sup->ranks[i].rank, true, "%s",
-                          hd_err_message());
+        if ((st = sup_start_rank(sup, &sup->ranks[i])))
+            sup_begin_end(sup,
+                          st == HD_STORAGE ? HD_LINK_CAUSE_STORAGE : HD_LINK_CAUSE_LAUNCH_FAILED,
+                          sup->ranks[i].rank, true, "%s", hd_err_message());
     while (left && !(sup->ending && now_ms >= sup->give_up_at_ms)) {
         const bool all_exited = sup_all_exited(sup);
 
@@ -240,7 +296,7 @@ void sup_run(struct sup *sup)
         now_ms = hd_clock_now_ms();
         if (now_ms - before_ms > FROZEN_MS)
             sup_forgive_silence(sup, now_ms);
-        sup_retry_held(sup);
+        (void)sup_retry_held(sup);
         sup_climb(sup, now_ms);
         sup_look_for_hang(sup, now_ms);
         sup_reap(sup);

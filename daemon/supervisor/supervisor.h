@@ -11,7 +11,8 @@
  * it.
  *  3. `end` is written when no descendant is left: each rank was reaped, and whatever the ranks
  *     started was adopted (PR_SET_CHILD_SUBREAPER), killed and reaped. What cannot be killed within
- *     HD_SUP_GONE_MS is named in `end`.
+ *     HD_SUP_GONE_MS is named in `end`. While the disk takes no writes the supervisor waits and
+ * says so, unless it was killed or is to end at once.
  *  4. Once a rank has failed, all have ended within 5 s (marked dead in shared memory, 1 s to
  * leave, SIGTERM, 1.5 s, SIGKILL).
  *  5. No rank outlives the supervisor: PR_SET_PDEATHSIG is SIGKILL in each.
@@ -102,12 +103,15 @@ struct sup {
     bool stop_asked;
     int64_t stop_deadline_ms; /* when the ranks are killed; 0: never */
 
-    bool ending; /* the ranks that still run are being ended, because: */
+    bool at_once; /* SIGTERM, or a kill by heddled: nothing is waited for */
+    bool ending;  /* the ranks that still run are being ended, because: */
     enum hd_link_cause cause;
     char reason[HD_LINK_TEXT_MAX];
     bool echo;      /* the reason may be a failure on another node */
     int64_t blamed; /* rank; -1: none, or found when `end` is written */
     int64_t term_at_ms, kill_at_ms, give_up_at_ms;
+
+    char problem[HD_LINK_TEXT_MAX]; /* of the share, as heddled is told it; "": none */
 
     struct hd_link_report held[HD_SUP_HELD_MAX];
     bool held_durable[HD_SUP_HELD_MAX];
@@ -128,8 +132,11 @@ static inline bool sup_spans(const struct sup *sup)
 
 /* Stamps and spools; what the disk refuses is held, steps beyond the spool's bound are counted. */
 void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report);
-void sup_retry_held(struct sup *sup);
-void sup_tell_state(struct sup *sup);  /* to heddled */
+enum hd_status sup_retry_held(struct sup *sup); /* the failure that keeps some held, or HD_OK */
+void sup_tell_state(struct sup *sup);           /* to heddled */
+/* Keeps the share's problem and tells it to heddled; "": it is over. */
+void sup_set_problem(struct sup *sup, const char *text);
+void sup_tell_problem(struct sup *sup);
 void sup_lose_daemon(struct sup *sup); /* closes the connection to heddled */
 /* Tells a rank, if it has said hello; a rank that has not is told when it does. */
 void sup_command(const struct sup_rank *rank, enum hd_link_message type);
@@ -147,9 +154,10 @@ void sup_ask_stop(struct sup *sup, int64_t grace_ms);
 void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bool at_once,
                    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void sup_climb(struct sup *sup, int64_t now_ms); /* sends each signal when its time has come */
-/* Writes `end` and tells it; `left`: processes that could not be killed. */
-void sup_finish(struct sup *sup, int left);
-void sup_write_end(struct sup *sup, const struct hd_link_report *end);
+/* The share's END report; `left`: processes that could not be killed. */
+void sup_describe_end(struct sup *sup, int left, struct hd_link_report *ret_end);
+/* Writes what is held, and then `end`, and tells that it is written. */
+enum hd_status sup_write_end(struct sup *sup, const struct hd_link_report *end);
 
 /* ---- hear.c: what the supervisor hears ---- */
 
@@ -183,6 +191,9 @@ void sup_forgive_silence(struct sup *sup, int64_t now_ms);
 
 enum hd_status sup_open(struct sup *sup); /* from options; HD_CONFLICT: supervised before */
 void sup_run(struct sup *sup);
+/* Describes and writes the end, when no process is left but `left` that could not be killed. While
+ * the disk takes no writes it waits, and heddled is told so. */
+void sup_finish(struct sup *sup, int left);
 void sup_close(struct sup *sup);
 
 #endif

@@ -1,7 +1,11 @@
 /* rank: one rank of an attempt, from the resolved job to the exit status.
  *
  *   open the link, meet the peers -> reserve, compile, bind -> weights from init or from the base
- *   checkpoint -> [validate] step .. [validate] [checkpoint] .. -> last checkpoint -> exit
+ *   checkpoint -> room for a checkpoint -> [validate] step .. [validate] [checkpoint] .. -> last
+ *   checkpoint -> exit
+ *
+ * A disk that takes no writes ends nothing (record 43): before the first step the ranks wait for
+ * room, a periodic checkpoint is left out, the last one is tried again until it is written.
  *
  * Decisions that change what the ranks do together (stop, checkpoint now) travel with the exchange
  * that ends each step, so that all ranks decide alike after the same step.
@@ -23,6 +27,7 @@
 #include "train/train.h"
 #include "worker/card.h"
 #include "worker/flags.h"
+#include "worker/storage.h"
 #include "worker/worker.h"
 
 enum {
@@ -60,6 +65,8 @@ struct rank {
     bool board_failed;            /* and said so */
     bool said_memory;             /* of the device */
     bool stopped;
+    bool unsaved; /* stopped without the last checkpoint, which could not be written */
+    struct storage storage;
 };
 
 /* ---- set-up ---- */
@@ -320,7 +327,7 @@ static enum hd_status set_up(struct rank *r)
 
 /* ---- numbers for TensorBoard ---- */
 
-/* Beside the attempts' folders: one run of one job. */
+/* Beside the attempts' folders: one run of one job. Opened late if its disk takes no writes now. */
 static enum hd_status open_board(struct rank *r)
 {
     const char *slash = strrchr(r->job.attempt_dir, '/');
@@ -337,14 +344,22 @@ static enum hd_status open_board(struct rank *r)
     return st;
 }
 
-/* One warning when they cannot be written; training goes on. */
-static void show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count)
+static void board_fails(struct rank *r)
 {
-    if (!r->board || !hd_tensorboard_add(r->board, step, scalars, count))
-        return;
     if (!r->board_failed)
         say(r, HD_LINK_LEVEL_WARN, hd_err_message());
     r->board_failed = true;
+}
+
+/* One warning when they cannot be written; training goes on. */
+static void show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count)
+{
+    enum hd_status st = r->board ? HD_OK : open_board(r);
+
+    if (!st && r->board)
+        st = hd_tensorboard_add(r->board, step, scalars, count);
+    if (st)
+        board_fails(r);
 }
 
 static struct hd_step_metrics metrics_of(const struct rank *r, const struct hd_step_result *s)
@@ -443,44 +458,6 @@ static void check_data(struct rank *r)
     }
 }
 
-/* must: the last checkpoint, without which the work would be lost. A periodic one that fails is a
- * warning, and the next one is tried when it is due; training goes on. None is written of a run
- * that only skips steps: it would count as progress, and in time take the place of a sound one. */
-static enum hd_status save(struct rank *r, bool must)
-{
-    const int64_t step = hd_trainer_steps_done(r->trainer);
-    struct hd_saved saved;
-    enum hd_status st;
-
-    if (r->saved_step == step)
-        return HD_OK;
-    if (!must && r->overflows && (!r->improved || r->overflows >= OVERFLOWS_SUSPECT)) {
-        char text[128];
-
-        (void)snprintf(text, sizeof text,
-                       "no checkpoint at step %lld: the gradients of the last %lld steps were not "
-                       "finite",
-                       (long long)step, (long long)r->overflows);
-        say(r, HD_LINK_LEVEL_WARN, text);
-        return HD_OK;
-    }
-    hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, step);
-    check_data(r);
-    st = hd_trainer_save(r->trainer, &saved);
-    if (st && (must || hd_comm_failure(r->comm)))
-        return st;
-    if (st) {
-        say(r, HD_LINK_LEVEL_WARN, hd_err_message());
-        return HD_OK;
-    }
-    r->saved_step = step;
-    r->improved = false;
-    hd_log(HD_LOG_INFO, "step %lld: checkpoint %s (%s)", (long long)step, saved.path, saved.hash);
-    if (r->rank == 0)
-        hd_link_report_checkpoint(r->link, step, saved.path, saved.hash, saved.bytes);
-    return HD_OK;
-}
-
 static void listen(struct rank *r)
 {
     switch (hd_link_poll(r->link)) {
@@ -494,6 +471,110 @@ static void listen(struct rank *r)
             r->request = REQUEST_CHECKPOINT;
         break;
     }
+}
+
+/* ---- checkpoints ---- */
+
+static bool hear_stop(void *user)
+{
+    struct rank *r = user;
+
+    listen(r);
+    return r->request == REQUEST_STOP;
+}
+
+/* Tries until a disk takes it. A run that is told to stop does not wait: then r->unsaved. */
+static enum hd_status until_done(struct rank *r, storage_act_fn *act, const char *what)
+{
+    char text[128];
+    int64_t waited_ms;
+    enum hd_status st =
+        storage_until_done(&r->storage, act, what, &r->stopped, &r->unsaved, &waited_ms);
+
+    if (st || r->unsaved || waited_ms < 0)
+        return st;
+    (void)snprintf(text, sizeof text, "goes on after it waited %lld s for the disk",
+                   (long long)(waited_ms / 1000));
+    say(r, HD_LINK_LEVEL_INFO, text);
+    return HD_OK;
+}
+
+static enum hd_status save_now(void *user)
+{
+    struct rank *r = user;
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+    struct hd_saved saved;
+    enum hd_status st;
+
+    hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, step);
+    st = hd_trainer_save(r->trainer, &saved);
+    if (st)
+        return st;
+    r->saved_step = step;
+    r->improved = false;
+    hd_log(HD_LOG_INFO, "step %lld: checkpoint %s (%s)", (long long)step, saved.path, saved.hash);
+    if (r->rank == 0)
+        hd_link_report_checkpoint(r->link, step, saved.path, saved.hash, saved.bytes);
+    return HD_OK;
+}
+
+/* A failure is a warning; the next one is tried when it is due, and training goes on. */
+static enum hd_status save_or_leave_out(struct rank *r)
+{
+    enum hd_status st = save_now(r);
+    char text[HD_LINK_TEXT_MAX];
+
+    if (st && hd_comm_failure(r->comm))
+        return st;
+    if (!st) {
+        (void)storage_report(&r->storage, NULL, NULL);
+        return HD_OK;
+    }
+    (void)snprintf(text, sizeof text, "%.900s", hd_err_message());
+    (void)storage_report(&r->storage, "trains on without a new checkpoint", text);
+    say(r, HD_LINK_LEVEL_WARN, text);
+    return HD_OK;
+}
+
+/* must: the last checkpoint, without which the work would be lost. No periodic one is written of a
+ * run that only skips steps: it would count as progress, and in time take the place of a sound one.
+ */
+static enum hd_status save(struct rank *r, bool must)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+
+    if (r->saved_step == step)
+        return HD_OK;
+    if (!must && r->overflows && (!r->improved || r->overflows >= OVERFLOWS_SUSPECT)) {
+        char text[128];
+
+        (void)snprintf(text, sizeof text,
+                       "no checkpoint at step %lld: the gradients of the last %lld steps were not "
+                       "finite",
+                       (long long)step, (long long)r->overflows);
+        say(r, HD_LINK_LEVEL_WARN, text);
+        return HD_OK;
+    }
+    check_data(r);
+    return must ? until_done(r, save_now, "waits to write the last checkpoint")
+                : save_or_leave_out(r);
+}
+
+static enum hd_status check_room(void *user)
+{
+    return hd_trainer_check_room(((struct rank *)user)->trainer);
+}
+
+/* Before the first step, whose work could not be kept else. */
+static enum hd_status make_room(struct rank *r)
+{
+    r->storage = (struct storage){
+        .rank = r->rank, .link = r->link, .trainer = r->trainer, .hear_stop = hear_stop, .user = r};
+    if (r->rank == 0)
+        storage_clean_up(r->job.attempt_dir, r->job.attempt);
+    if (hd_trainer_steps_done(r->trainer) >= r->job.steps)
+        return HD_OK;
+    return until_done(r, check_room, "waits for room before it trains");
 }
 
 static void add_loads(const struct hd_router_result *router, struct hd_link_step *step)
@@ -598,11 +679,11 @@ static enum hd_status one_step(struct rank *r)
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
         hd_trainer_can_validate(r->trainer))
         st = validate(r);
+    r->stopped = s.request == REQUEST_STOP;
     if (!st && (is_turn(r->job.checkpoint_every, s.step) || s.request >= REQUEST_CHECKPOINT))
-        st = save(r, s.request == REQUEST_STOP);
+        st = save(r, r->stopped);
     if (s.request == REQUEST_CHECKPOINT)
         r->request = REQUEST_NONE;
-    r->stopped = s.request == REQUEST_STOP;
     return st;
 }
 
@@ -623,10 +704,11 @@ static enum hd_status check_end(struct rank *r)
 static enum hd_status run(struct rank *r)
 {
     const bool validates = hd_trainer_can_validate(r->trainer) && r->job.validate_batches > 0;
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
     r->finite = true;
-    if (validates && hd_trainer_steps_done(r->trainer) == 0)
+    st = make_room(r);
+    if (!st && !r->stopped && validates && hd_trainer_steps_done(r->trainer) == 0)
         st = validate(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
     while (!st && !r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps)
@@ -635,14 +717,14 @@ static enum hd_status run(struct rank *r)
         write_profile(r, true);
     if (!st)
         st = check_end(r);
-    if (!st)
+    if (!st && !r->unsaved)
         st = save(r, true);
     if (!st && validates && !r->stopped)
         st = validate(r);
     if (!st)
         st = check_end(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_ENDING, hd_trainer_steps_done(r->trainer));
-    r->stopped = r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps;
+    r->stopped = r->unsaved || (r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps);
     return st;
 }
 
@@ -661,6 +743,8 @@ static int exit_status(const struct rank *r, enum hd_status st)
     case HD_NOT_FOUND:
     case HD_UNSUPPORTED:
         return HD_LINK_EXIT_BAD_INPUT;
+    case HD_STORAGE:
+        return HD_LINK_EXIT_STORAGE;
     default:
         return HD_LINK_EXIT_FAILED;
     }
@@ -707,8 +791,8 @@ int hd_worker_rank(int argc, char **argv)
         st = connect(&r, job_path);
     if (!st)
         st = set_up(&r);
-    if (!st)
-        st = open_board(&r);
+    if (!st && open_board(&r))
+        board_fails(&r);
     if (!st)
         st = run(&r);
     if (st)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 
 static void put_le(uint8_t *bytes, uint64_t value, int count)
 {
@@ -320,9 +321,11 @@ enum hd_status hd_frame_listen(const char *dir, const char *name, int *ret_fd)
         st = hd_err(HD_IO, "cannot remove the old socket %s/%s: %s", dir, name, strerror(errno));
     /* fchmod before bind sets the mode of the socket file, so no other user can ever connect */
     if (!st && fchmod(fd, 0600) < 0)
-        st = hd_err(HD_IO, "cannot protect the socket %s/%s: %s", dir, name, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot protect the socket %s/%s: %s", dir, name,
+                    strerror(errno));
     if (!st && bind(fd, (const struct sockaddr *)&address, sizeof address) < 0)
-        st = hd_err(HD_IO, "cannot create the socket %s/%s: %s", dir, name, strerror(errno));
+        st = hd_err(hd_file_write_status(errno), "cannot create the socket %s/%s: %s", dir, name,
+                    strerror(errno));
     if (!st && listen(fd, 8) < 0)
         st = hd_err(HD_IO, "cannot listen on %s/%s: %s", dir, name, strerror(errno));
 

@@ -130,6 +130,14 @@ void hd_link_report_event(struct hd_link *link, enum hd_link_level level, const 
     (void)send_report(link, &report, 0);
 }
 
+void hd_link_report_problem(struct hd_link *link, const char *text)
+{
+    struct hd_link_report report = {.kind = HD_LINK_PROBLEM};
+
+    (void)snprintf(report.problem.text, sizeof report.problem.text, "%s", text);
+    (void)send_report(link, &report, MUST_TIMEOUT_MS);
+}
+
 void hd_link_report_phase(struct hd_link *link, enum hd_link_phase phase, int64_t step)
 {
     struct hd_link_report report = {.kind = HD_LINK_PROGRESS, .progress = {phase, step}};

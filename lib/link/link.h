@@ -37,6 +37,7 @@ enum hd_link_message {
     HD_LINK_MSG_KILL = 7,       /* heddled to supervisor: end now */
     HD_LINK_MSG_STATUS = 8,     /* supervisor to heddled: state; the spool may have grown */
     HD_LINK_MSG_PING = 9,       /* heddled to supervisor: answered with STATUS */
+    HD_LINK_MSG_PROBLEM = 10,   /* supervisor to heddled: what the share waits for; "": nothing */
 };
 
 enum hd_link_command {
@@ -52,7 +53,10 @@ enum hd_link_exit_status {
     HD_LINK_EXIT_BAD_INPUT = 2, /* a retry would fail again */
     HD_LINK_EXIT_BAD_BASE = 3,  /* the checkpoint to start from is damaged or missing */
     HD_LINK_EXIT_DIVERGED = 4,  /* losses or gradients are not finite; a retry would fail again */
-    HD_LINK_EXIT_STOPPED = 10,  /* stopped by command: checkpoint written, steps left */
+    HD_LINK_EXIT_STORAGE =
+        5, /* a file could not be written; a retry may succeed, and does not count */
+    HD_LINK_EXIT_STOPPED = 10, /* stopped by command: checkpoint written, steps left; or none could
+                                  be written, as the newest PROBLEM says */
 };
 
 struct hd_link;
@@ -68,6 +72,10 @@ void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, 
 void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *path,
                                const char *manifest_hash, int64_t bytes);
 void hd_link_report_event(struct hd_link *link, enum hd_link_level level, const char *text);
+
+/* What this rank waits for, or could not do and tries again later, for users; "": that is over. The
+ * newest one counts. Sent by rank 0. */
+void hd_link_report_problem(struct hd_link *link, const char *text);
 
 /* The phase of the rank, and its heartbeat. Report at each change of phase and, during a phase,
  * whenever it made progress (a step report counts, too). */

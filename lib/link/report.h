@@ -3,8 +3,8 @@
  * A rank sends a report over its link. The supervisor stamps it with (job, attempt, rank, seq) and
  * appends it to the spool, a file in the attempt's directory. heddled reads the spool and sends its
  * reports until the controller has acknowledged them. The supervisor makes EXIT and END itself, and
- * does not spool PROGRESS and FAILURE. One list of fields per kind generates the struct and its
- * packing and unpacking.
+ * does not spool PROGRESS, FAILURE and PROBLEM. One list of fields per kind generates the struct
+ * and its packing and unpacking.
  *
  * Used by: worker (through link.h), supervisor, heddled.   Uses: base, frame.   Threads: any.
  */
@@ -47,7 +47,8 @@ enum {
     X(HANG, "hang")                   \
     X(USER, "user")                   \
     X(LAUNCH_FAILED, "launch_failed") \
-    X(DIVERGED, "diverged")
+    X(DIVERGED, "diverged")           \
+    X(STORAGE, "storage")
 
 enum hd_link_phase {
 #define X(code, name) HD_LINK_PHASE_##code,
@@ -107,6 +108,8 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, echo)      /* 1: ranks failed here only because another node's did */ \
     X(WORD, operation)                                                           \
     X(TEXT, message)
+/* What the ranks wait for, or could not do and will try again; "": that is over. */
+#define HD_LINK_PROBLEM_FIELDS(X) X(TEXT, text)
 #define HD_LINK_GAP_FIELDS(X)                          \
     X(INT, count)      /* step reports dropped here */ \
     X(INT, first_step) /* -1: not known */             \
@@ -122,7 +125,8 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     R(FAILURE, failure, "failure", HD_LINK_FAILURE_FIELDS)             \
     R(EXIT, exit, "exit", HD_LINK_EXIT_FIELDS)                         \
     R(END, end, "end", HD_LINK_END_FIELDS)                             \
-    R(GAP, gap, "gap", HD_LINK_GAP_FIELDS)
+    R(GAP, gap, "gap", HD_LINK_GAP_FIELDS)                             \
+    R(PROBLEM, problem, "problem", HD_LINK_PROBLEM_FIELDS)
 
 enum hd_link_kind {
     HD_LINK_NONE,

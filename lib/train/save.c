@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "train/source.h"
 #include "train/trainer.h"
@@ -61,26 +62,18 @@ static int pick_owner(const struct hd_mesh *mesh, const struct hd_param *p, int 
     return owner;
 }
 
-struct shard_plan {
-    struct hd_ckpt_entry *entries;
-    const char **tensors; /* addresses of the entries' values */
-    struct names *names;
-    size_t count;
-};
+/* Calls put for each entry of a checkpoint with the rank that writes it. Every rank computes the
+ * same assignment by itself. HD_NO_MEMORY. */
+typedef void put_entry_fn(void *context, int owner, int param, int kind, int share);
 
-/* The entries that this rank writes. Every rank computes the same assignment by itself. */
-static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
-                                 struct shard_plan *ret_plan)
+static enum hd_status assign(const struct hd_trainer *t, struct hd_arena *arena, put_entry_fn *put,
+                             void *context)
 {
     const struct hd_registry *r = &t->layout.registry;
-    const size_t most = (size_t)r->param_count * KINDS;
     const struct hd_mesh *mesh = &t->layout.mesh;
     int64_t *bytes = hd_arena_array(arena, (size_t)mesh->world, sizeof *bytes);
-    struct shard_plan s = {hd_arena_array(arena, most, sizeof *s.entries),
-                           hd_arena_array(arena, most, sizeof *s.tensors),
-                           hd_arena_array(arena, most, sizeof *s.names), 0};
 
-    if (hd_arena_failed(arena))
+    if (!bytes)
         return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
@@ -93,15 +86,74 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                 continue;
             owner = pick_owner(mesh, p, share, bytes);
             bytes[owner] += share_bytes(p, share);
-            if (owner != t->layout.rank)
-                continue;
-            s.entries[s.count] = entry_of(p, k, &s.names[s.count]);
-            s.tensors[s.count] = hd_trainer_tensor(t, i, kinds[k]);
-            s.count++;
+            put(context, owner, i, k, share);
         }
     }
-    *ret_plan = s;
     return HD_OK;
+}
+
+struct shard_plan {
+    struct hd_trainer *t;
+    struct hd_ckpt_entry *entries;
+    const char **tensors; /* addresses of the entries' values */
+    struct names *names;
+    size_t count;
+};
+
+static void put_own(void *context, int owner, int param, int kind, int share)
+{
+    struct shard_plan *s = context;
+
+    (void)share;
+    if (owner != s->t->layout.rank)
+        return;
+    s->entries[s->count] =
+        entry_of(&s->t->layout.registry.params[param], kind, &s->names[s->count]);
+    s->tensors[s->count++] = hd_trainer_tensor(s->t, param, kinds[kind]);
+}
+
+/* The entries that this rank writes. */
+static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
+                                 struct shard_plan *ret_plan)
+{
+    const size_t most = (size_t)t->layout.registry.param_count * KINDS;
+    struct shard_plan s = {t, hd_arena_array(arena, most, sizeof *s.entries),
+                           hd_arena_array(arena, most, sizeof *s.tensors),
+                           hd_arena_array(arena, most, sizeof *s.names), 0};
+    enum hd_status st = hd_arena_failed(arena)
+                            ? hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint")
+                            : assign(t, arena, put_own, &s);
+
+    if (!st)
+        *ret_plan = s;
+    return st;
+}
+
+/* ---- room ---- */
+
+struct whole {
+    const struct hd_registry *registry;
+    int64_t data_bytes, entries;
+};
+
+static void put_any(void *context, int owner, int param, int kind, int share)
+{
+    struct whole *w = context;
+
+    (void)owner, (void)kind;
+    w->data_bytes += share_bytes(&w->registry->params[param], share);
+    w->entries++;
+}
+
+/* Whether a checkpoint of all ranks fits into the attempt's file system. */
+static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena)
+{
+    struct whole whole = {.registry = &t->layout.registry};
+    enum hd_status st = assign(t, arena, put_any, &whole);
+
+    return st ? st
+              : hd_file_check_room(t->layout.job.attempt_dir,
+                                   hd_ckpt_bound_bytes(whole.data_bytes, whole.entries));
 }
 
 /* ---- saving ---- */
@@ -249,23 +301,56 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
     return st;
 }
 
+/* Rank 0 alone looks: the shards of the others may be growing by then. */
+static enum hd_status agree_on_room(struct hd_trainer *t, struct hd_arena *arena,
+                                    struct outcome *all)
+{
+    struct outcome mine = {0};
+
+    if (t->layout.rank == 0)
+        mine = outcome_of(look_for_room(t, arena));
+    return agree(t, &mine, all);
+}
+
+/* When all ranks know that the save failed: rank 0 removes what was written. The others wait,
+ * because that may take longer than a step. What cannot be removed is removed when the next attempt
+ * starts. */
+static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const char *dir,
+                              struct outcome *all)
+{
+    struct outcome mine = {0};
+    struct hd_error error;
+
+    hd_err_save(st, &error);
+    if (hd_comm_failure(t->comm))
+        return hd_err_restore(&error);
+    if (t->layout.rank == 0)
+        (void)hd_ckpt_remove_partial(dir);
+    (void)agree(t, &mine, all); /* its failure is of the communication, and stays */
+    return hd_err_restore(&error);
+}
+
 static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct hd_saved *ret_saved)
 {
     struct outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all), mine;
     struct hd_saved saved = {.bytes = 0};
     uint64_t hash = 0;
-    enum hd_status st =
-        hd_ckpt_format_dir(t->layout.job.attempt_dir, t->steps_done, saved.path, sizeof saved.path);
+    enum hd_status st;
 
     if (!all)
         return hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
+    st = agree_on_room(t, arena, all);
+    if (st)
+        return st;
+    st =
+        hd_ckpt_format_dir(t->layout.job.attempt_dir, t->steps_done, saved.path, sizeof saved.path);
     if (st)
         mine = outcome_of(st);
     else
         (void)write_shard(t, saved.path, arena, &mine); /* a failure is in the outcome */
     st = agree(t, &mine, all);
     if (st)
-        return st;
+        return give_up(t, st, saved.path, all);
     for (int r = 0; r < t->layout.mesh.world; r++)
         saved.bytes += all[r].shard.size_bytes;
 
@@ -277,7 +362,7 @@ static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct 
     }
     st = agree(t, &mine, all);
     if (st)
-        return st;
+        return give_up(t, st, saved.path, all);
     (void)snprintf(saved.hash, sizeof saved.hash, "%016" PRIx64, all[0].manifest_hash);
     *ret_saved = saved;
     return HD_OK;
@@ -294,6 +379,22 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
     hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
     hd_arena_done(&arena);
     return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)t->steps_done) : HD_OK;
+}
+
+enum hd_status hd_trainer_check_room(struct hd_trainer *t)
+{
+    struct outcome *all = calloc((size_t)t->layout.mesh.world, sizeof *all);
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS);
+    st = all ? agree_on_room(t, &arena, all)
+             : hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
+    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    hd_arena_done(&arena);
+    free(all);
+    return st ? hd_err_prefix(st, "the next checkpoint") : HD_OK;
 }
 
 /* ---- loading ---- */

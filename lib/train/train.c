@@ -688,6 +688,23 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
     return st;
 }
 
+enum hd_status hd_trainer_agree(struct hd_trainer *t, int64_t request, int64_t *ret_request)
+{
+    const char *all;
+    enum hd_status st = hd_trainer_exchange(t, &request, sizeof request, &all);
+
+    if (st)
+        return st;
+    *ret_request = request;
+    for (int r = 0; r < t->layout.mesh.world; r++) {
+        int64_t one;
+
+        memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
+        *ret_request = one > *ret_request ? one : *ret_request;
+    }
+    return HD_OK;
+}
+
 static enum hd_status run_windows(struct hd_trainer *t)
 {
     const int64_t B = t->layout.job.micro_batch, dp = t->layout.mesh.sizes.dp;

@@ -140,10 +140,18 @@ struct hd_saved {
     int64_t bytes; /* all shards */
 };
 
-/* Saves to ATTEMPT_DIR/checkpoints/step-N: every rank writes its shard, then rank 0 the manifest.
- * Returns on all ranks when the checkpoint is durable, or with the failure of the first rank that
- * failed. After a failed save training can continue. */
+/* Saves to ATTEMPT_DIR/checkpoints/step-N: rank 0 looks whether it fits, every rank writes its
+ * shard, then rank 0 the manifest. Returns on all ranks when the checkpoint is durable, or with the
+ * failure of the first rank that failed. After a failed save its folder is gone, and training can
+ * continue, or the save be tried again. HD_STORAGE: the file system takes no writes for now. */
 enum hd_status hd_trainer_save(struct hd_trainer *trainer, struct hd_saved *ret_saved);
+
+/* Whether the file system has room for the next checkpoint now, as rank 0 sees it; all ranks get
+ * the same. HD_STORAGE: it has not. */
+enum hd_status hd_trainer_check_room(struct hd_trainer *trainer);
+
+/* Between steps: the largest `request` of all ranks, as hd_trainer_step gives it. */
+enum hd_status hd_trainer_agree(struct hd_trainer *trainer, int64_t request, int64_t *ret_request);
 
 /* For tests and tools, between steps: this rank's share of one kind of state of a parameter,
  * hd_param.count values. */

@@ -42,6 +42,8 @@ only_what_attempt_1_had_saved_before_attempt_2_is_gone_on_from() {
     kill -KILL "$(rank_pid 0)" || fail "rank 0 was not there"
     await_step "$job" 2 $((2 * EVERY + 2))
     kill -KILL "$(rank_pid 1)" || fail "rank 1 was not there"
+    [ ! -e "$late" ] || fail "attempt 2 has not removed what attempt 1 left unfinished"
+    mkdir "$late"
     cp "$(checkpoint_dir "$job" 1 $EVERY)"/* "$late/"
     succeed "$job" 3
     base=$(checkpoints "$job" | sed -n 's/ 1$//p' | tail -n 2 | head -n 1) # the last is the late one

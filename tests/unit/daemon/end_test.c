@@ -129,6 +129,34 @@ static void the_rank_that_failed_is_named_with_its_words(void **state)
     assert_string_equal(end.message, "the disk is full");
 }
 
+static void a_rank_that_could_not_write_makes_it_the_storage(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_end end;
+
+    fail_rank_1(f, HD_LINK_EXIT_STORAGE, HD_STORAGE, "cannot write tokens: the disk is full");
+    end = finish(f, 0);
+    assert_int_equal(end.cause, HD_LINK_CAUSE_STORAGE);
+    assert_int_equal(end.first_rank, 1);
+    assert_int_equal(end.bad_input, 0);
+    assert_string_equal(end.message, "cannot write tokens: the disk is full");
+}
+
+/* A stop is answered at once, but what was lost by it is told. */
+static void a_stop_without_a_checkpoint_says_so(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_end end;
+
+    f->ranks[2].code = HD_LINK_EXIT_STOPPED;
+    sup_set_problem(&f->sup, "waits to write the last checkpoint: no space");
+    end = finish(f, 0);
+    assert_int_equal(end.cause, HD_LINK_CAUSE_USER);
+    assert_string_equal(end.message,
+                        "stopped as requested, without a checkpoint: waits to write the "
+                        "last checkpoint: no space");
+}
+
 /* Trying again is useless after what the rank's status or its last words say, and after nothing
  * else. */
 static void hopeless_input_is_told_apart(void **state)
@@ -179,6 +207,8 @@ int main(void)
         with_ranks(ranks_that_are_done_have_completed),
         with_ranks(a_rank_that_stopped_makes_it_a_stop),
         with_ranks(the_rank_that_failed_is_named_with_its_words),
+        with_ranks(a_rank_that_could_not_write_makes_it_the_storage),
+        with_ranks(a_stop_without_a_checkpoint_says_so),
         cmocka_unit_test(hopeless_input_is_told_apart),
         with_ranks(a_rank_may_know_better_whose_fault_it_was),
         with_ranks(what_could_not_be_killed_is_counted),

@@ -183,14 +183,60 @@ static void rank_0_tells_for_all(void **state)
     assert_int_equal(count_spooled(f), 2);
 }
 
+static void expect_problem(int fd, const char *expected)
+{
+    uint8_t bytes[HD_FRAME_BYTES_MAX];
+    char text[HD_LINK_TEXT_MAX];
+    struct hd_unpack unpack;
+    struct hd_frame frame;
+
+    do
+        assert_int_equal(hd_frame_receive(fd, bytes, 1000, &frame), HD_OK);
+    while (frame.type != HD_LINK_MSG_PROBLEM);
+    hd_unpack_begin(&unpack, &frame);
+    hd_unpack_text(&unpack, text, sizeof text);
+    assert_int_equal(hd_unpack_end(&unpack), HD_OK);
+    assert_string_equal(text, expected);
+}
+
+/* heddled hears at once what the ranks wait for, not by the spool, which is on the same disk; and
+ * once more when it connects again. */
+static void what_ranks_wait_for_is_passed_on(void **state)
+{
+    const struct hd_link_report waits = {.kind = HD_LINK_PROBLEM, .problem = {"waits: no space"}};
+    struct fixture *f = *state;
+    uint8_t bytes[HD_FRAME_BYTES_MAX];
+    int pair[2], fd;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    f->sup.daemon_fd = pair[0];
+    greet(f, 0);
+    assert_int_equal(
+        hd_frame_send(f->fds[0], bytes, hd_link_report_encode(&waits, bytes, sizeof bytes), 1000),
+        HD_OK);
+    sup_hear_rank(&f->sup, &f->ranks[0]);
+    expect_problem(pair[1], "waits: no space");
+    assert_int_equal(count_spooled(f), 0);
+    (void)close(pair[1]);
+
+    assert_int_equal(hd_frame_listen(f->dir, "sock", &f->sup.listen_fd), HD_OK);
+    assert_int_equal(hd_frame_connect(f->dir, "sock", &fd), HD_OK);
+    sup_accept_daemon(&f->sup);
+    expect_problem(fd, "waits: no space");
+    send_report(f, 0, HD_LINK_PROBLEM); /* "": it is over */
+    expect_problem(fd, "");
+    (void)close(fd);
+    (void)close(f->sup.daemon_fd);
+    (void)close(f->sup.listen_fd);
+}
+
 int main(void)
 {
 #define with_links(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        with_links(a_rendezvous_takes_round_after_round),
-        with_links(a_rank_reports_no_ends),
-        with_links(nothing_counts_before_the_hello),
-        with_links(rank_0_tells_for_all),
+        with_links(a_rendezvous_takes_round_after_round), with_links(a_rank_reports_no_ends),
+        with_links(nothing_counts_before_the_hello),      with_links(rank_0_tells_for_all),
+        with_links(what_ranks_wait_for_is_passed_on),
     };
 
     return cmocka_run_group_tests_name("hear", tests, NULL, NULL);

@@ -23,6 +23,7 @@
 
 static struct {
     bool full;        /* a write stores half of its bytes, then there is no room */
+    int refusals;     /* so many writes more; then there is room. 0: no end */
     bool no_truncate; /* and what was stored cannot be taken back */
     int flushes;
     bool flushed[8]; /* by segment */
@@ -56,6 +57,8 @@ ssize_t __wrap_write(int fd, const void *data, size_t size_bytes)
     if (disk.full && is_segment(fd, &segment)) {
         if (size_bytes > 1 && __real_write(fd, data, size_bytes / 2) > 0)
             disk.full = true;
+        disk.full = disk.refusals != 1;
+        disk.refusals -= disk.refusals > 0;
         errno = ENOSPC;
         return -1;
     }
@@ -112,7 +115,8 @@ static int set_up(void **state)
     assert_non_null(f);
     memset(&disk, 0, sizeof disk);
     temporary_dir(f->dir, "heddle-spool");
-    f->sup.daemon_fd = -1;
+    f->sup.daemon_fd = f->sup.listen_fd = f->sup.signal_fd = -1;
+    (void)snprintf(f->sup.options.run_dir, sizeof f->sup.options.run_dir, "%s", f->dir);
     f->sup.job.job_id = 7;
     f->sup.job.attempt = 2;
     f->rank.rank = 3;
@@ -264,13 +268,13 @@ static void what_the_disk_refuses_is_kept_in_order(void **state)
     disk.full = true;
     tell(f, HD_LINK_CHECKPOINT, 2);
     tell(f, HD_LINK_VALIDATION, 3);
-    sup_retry_held(&f->sup);
+    assert_int_equal(sup_retry_held(&f->sup), HD_STORAGE);
     assert_int_equal(f->sup.held_count, 2);
     disk.full = false;
     tell(f, HD_LINK_CHECKPOINT, 4); /* joins those that wait */
     assert_int_equal(f->sup.held_count, 3);
     disk.flushes = 0;
-    sup_retry_held(&f->sup);
+    assert_int_equal(sup_retry_held(&f->sup), HD_OK);
     assert_int_equal(f->sup.held_count, 0);
     assert_int_equal(disk.flushes, 3); /* as durable as they would have been */
     report = expect_read(f, HD_LINK_VALIDATION, 1);
@@ -282,6 +286,43 @@ static void what_the_disk_refuses_is_kept_in_order(void **state)
     report = expect_read(f, HD_LINK_VALIDATION, 3);
     report = expect_read(f, HD_LINK_CHECKPOINT, 4);
     assert_int_equal(report.checkpoint.step, 4);
+    expect_no_more(f);
+}
+
+/* The end is written when the reports before it are: heddled reads no more after it. Meanwhile
+ * heddled is told what the attempt waits for. */
+static void the_end_waits_for_the_disk(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_report report;
+
+    open_spool(f, 0, 0);
+    disk.full = true;
+    tell(f, HD_LINK_CHECKPOINT, 400);
+    disk.refusals = 1; /* of sup_finish's first try */
+    sup_finish(&f->sup, 0);
+    assert_int_equal(f->sup.state, HD_SHARE_ENDED);
+    assert_non_null(strstr(f->sup.problem, "cannot record how the attempt ended: "));
+    assert_non_null(strstr(f->sup.problem, strerror(ENOSPC)));
+    assert_int_equal(hd_attempt_read_end(f->dir, &report), HD_OK);
+    assert_int_equal(report.end.cause, HD_LINK_CAUSE_COMPLETED);
+    report = expect_read(f, HD_LINK_CHECKPOINT, 1);
+    assert_int_equal(report.checkpoint.step, 400);
+    expect_no_more(f);
+}
+
+/* What is held is lost then; the end is recorded if that can be. */
+static void one_that_is_to_end_at_once_waits_for_no_disk(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_report report;
+
+    open_spool(f, 0, 0);
+    disk.full = true;
+    tell(f, HD_LINK_CHECKPOINT, 400);
+    f->sup.at_once = true;
+    sup_finish(&f->sup, 0);
+    assert_int_equal(hd_attempt_read_end(f->dir, &report), HD_OK);
     expect_no_more(f);
 }
 
@@ -342,6 +383,8 @@ int main(void)
         with_spool(half_a_report_is_taken_back),
         with_spool(half_a_report_that_stays_ends_its_segment),
         with_spool(what_the_disk_refuses_is_kept_in_order),
+        with_spool(the_end_waits_for_the_disk),
+        with_spool(one_that_is_to_end_at_once_waits_for_no_disk),
         with_spool(the_last_places_in_memory_are_for_exits),
         with_spool(steps_beyond_the_bound_are_told_as_a_gap),
     };
