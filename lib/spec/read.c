@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -14,6 +15,38 @@ enum { TREE_BYTES_MAX = 64 << 20 }; /* more than the tree of any file of 256 KiB
 
 /* ---- places in error messages ---- */
 
+/* The override whose key, or a group of it, the message names; NULL: none. */
+static const char *override_of_message(const struct hd_spec_source *source)
+{
+    const char *message = hd_err_message();
+
+    for (size_t i = source->override_count; i > 0; i--) {
+        const char *override = source->overrides[i - 1];
+        const size_t len = strcspn(override, "=");
+
+        for (const char *at = message; *at; at += strcspn(at, " :,;") + 1) {
+            if (strncmp(at, override, len) == 0 && (!at[len] || strchr(". :,;", at[len])))
+                return override;
+            if (!at[strcspn(at, " :,;")])
+                break;
+        }
+    }
+    return NULL;
+}
+
+/* The place in a job that has no lines. */
+static enum hd_status at_override(const struct spec_reader *r, enum hd_status st)
+{
+    const char *override = override_of_message(r->source);
+    char quoted[SPEC_QUOTE_MAX];
+
+    if (!override)
+        return hd_err_prefix(st, "%s", r->name);
+    (void)spec_quote(override, quoted);
+    quoted[strlen(quoted) - 1] = '\0';
+    return hd_err_prefix(st, "--set %s", quoted + 1);
+}
+
 /* Puts "FILE:LINE: ", or the override, in front of the error message. */
 static enum hd_status at_node(const struct spec_reader *r, const struct yaml_node *node,
                               enum hd_status st)
@@ -22,6 +55,8 @@ static enum hd_status at_node(const struct spec_reader *r, const struct yaml_nod
         return st;
     if (node && node->origin)
         return hd_err_prefix(st, "%s", node->origin);
+    if (r->source->is_stored)
+        return at_override(r, st);
     return hd_err_prefix(st, "%s:%d", r->name, node && node->line ? node->line : 1);
 }
 
@@ -413,8 +448,10 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
 enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_arena *arena,
                                  struct hd_job *ret_job)
 {
-    struct spec_reader r = {
-        .name = source->name, .folder = source->folder, .draft = {.job = ret_job, .arena = arena}};
+    struct spec_reader r = {.name = source->name,
+                            .folder = source->folder,
+                            .source = source,
+                            .draft = {.job = ret_job, .arena = arena}};
     enum hd_status st;
 
     *ret_job = (struct hd_job){0};
@@ -467,9 +504,13 @@ enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *
     struct hd_spec_source source = *options;
     bool from_stdin = strcmp(path, "-") == 0;
     struct hd_text bytes = {0}, folder = {0};
+    struct stat info;
     enum hd_status st;
 
     source.name = from_stdin ? "standard input" : path;
+    if (!from_stdin && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return hd_err(HD_INVALID, "%s is a folder; give the job file, such as %s%sjob.yaml", path,
+                      path, path[strlen(path) - 1] == '/' ? "" : "/");
     st = from_stdin ? read_stdin(&bytes) : hd_file_read(path, HD_SPEC_FILE_BYTES_MAX, &bytes);
     if (st == HD_LIMIT)
         st = hd_err(HD_INVALID, "%s: larger than 256 KiB, the limit of a job file", path);

@@ -55,6 +55,8 @@ struct hd_spec_source {
     /* A last check of the complete spec by the caller; its message begins with "KEY.PATH: ", and
      * gets the line of that key. NULL: none. */
     enum hd_status (*check)(const struct hd_job *job);
+    bool is_stored; /* a job that the user has in no file: messages name no line, but the override
+                     * that they are about, if there is one */
 };
 
 /* Reads and checks a job as `heddle submit` does: parses, applies overrides, reads model.from, sets
@@ -67,7 +69,7 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
 
 /* The same from a file; `path` "-" is standard input with the working directory as folder. Of
  * `options` the overrides and the check are used. HD_NOT_FOUND or HD_IO: the job file itself cannot
- * be read. */
+ * be read; HD_INVALID: also that it is a folder. */
 enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *options,
                                  struct hd_arena *arena, struct hd_job *ret_job);
 

@@ -121,6 +121,7 @@ void spec_fill_zero(struct hd_job *job);
 struct spec_reader {
     const char *name; /* of the file, for messages */
     const char *folder;
+    const struct hd_spec_source *source;
     struct hd_arena arena; /* of the tree */
     struct yaml_node *root;
     struct spec_draft draft;

@@ -439,6 +439,41 @@ static void each_mistake_has_its_place_and_remedy(void **state)
     expect_refusals(mistakes, sizeof mistakes / sizeof mistakes[0], HD_INVALID);
 }
 
+/* A job that is resumed has no lines: what is wrong with it came by an override, or from the job.
+ */
+static void a_stored_job_names_the_override(void **state)
+{
+    static const struct {
+        const char *override, *message;
+    } rows[] = {
+        {"train.lr.peak=1e-6",
+         "--set train.lr.peak=1e-6: train.lr.min: 1e-05 is above train.lr.peak = 1e-06; lower it"},
+        {"train.lr={peak: 1e-6, min: 1e-5}",
+         "--set train.lr={peak: 1e-6, min: 1e-5}: train.lr.min: 1e-05 is above train.lr.peak = "
+         "1e-06; lower it"},
+        {"train.step=1", "--set train.step=1: train.step: unknown key; did you mean steps?"},
+        {"train.seed=2", "job 7: train.lr.min: 1e-05 is above train.lr.peak = 1e-06; lower it"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *text = with_line(14, i < 3 ? "  lr: {peak: 1e-3, min: 1e-5}"
+                                         : "  lr: {peak: 1e-6, min: 1e-5}");
+        const struct hd_spec_source source = {.name = "job 7",
+                                              .folder = folder,
+                                              .bytes = text,
+                                              .size_bytes = strlen(text),
+                                              .overrides = &rows[i].override,
+                                              .override_count = 1,
+                                              .is_stored = true};
+        struct hd_job job;
+
+        assert_int_equal(hd_spec_read_yaml(&source, &jobs, &job), HD_INVALID);
+        assert_string_equal(hd_err_message(), rows[i].message);
+        free(text);
+    }
+}
+
 static void what_is_not_built_says_so(void **state)
 {
     (void)state;
@@ -998,6 +1033,7 @@ int main(void)
         cmocka_unit_test(hints_name_keys_that_exist),
         cmocka_unit_test(a_range_of_devices_offers_the_most_that_share_the_batch),
         cmocka_unit_test(each_mistake_has_its_place_and_remedy),
+        cmocka_unit_test(a_stored_job_names_the_override),
         cmocka_unit_test(what_is_not_built_says_so),
         cmocka_unit_test(gpt2_has_a_key_head_for_each_head),
         cmocka_unit_test(a_file_that_cannot_be_used_is_named),
