@@ -40,6 +40,8 @@ static const char usage[] =
     "                      027: user and group of the controller read them; 022: all\n"
     "                      users do); heddled has the same option, for what it makes\n"
     "  --ephemeral         end when the parent process ends\n"
+    "  --end-jobs          end what an earlier controller left running: its jobs have failed,\n"
+    "                      its nodes are gone for good (heddle local, whose nodes end with it)\n"
     "  --help, --version\n"
     "\n"
     "Running jobs do not need the controller: they go on while it is away, and report afterwards.\n"
@@ -60,6 +62,7 @@ enum option_key {
     OPT_TLS_CA,
     OPT_UMASK,
     OPT_EPHEMERAL,
+    OPT_END_JOBS,
 };
 
 struct program {
@@ -126,6 +129,9 @@ static enum hd_status take_option(int key, const char *value, struct program *p)
     case OPT_EPHEMERAL:
         p->ephemeral = true;
         return HD_OK;
+    case OPT_END_JOBS:
+        p->options.end_jobs = "it was killed before it ended";
+        return HD_OK;
     default: /* getopt has told */
         return hd_err(HD_INVALID, "see heddle-controller --help");
     }
@@ -144,6 +150,7 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
         {"tls-ca", required_argument, NULL, OPT_TLS_CA},
         {"umask", required_argument, NULL, OPT_UMASK},
         {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
+        {"end-jobs", no_argument, NULL, OPT_END_JOBS},
         {NULL, 0, NULL, 0},
     };
     enum hd_status st = HD_OK;

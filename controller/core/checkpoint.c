@@ -164,7 +164,7 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     core_set(core, &record.hash, checkpoint->hash);
     core_set(core, &record.node_uuid, node->rec.uuid);
     /* only nodes that see the jobs directory join an attempt of several nodes */
-    record.shared = node->jobs_dir_visible || attempt->share_count > 1;
+    record.shared = checkpoint->shared || node->jobs_dir_visible || attempt->share_count > 1;
     record.state = is_left_over ? HD_CHECKPOINT_STATE_DELETING : HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
     job->checkpoints[job->checkpoint_count++] = record;
@@ -196,9 +196,12 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
                    "cannot look for the checkpoints of attempt %d: %s; the job goes on from the "
                    "newest one that was reported",
                    attempt->rec.attempt, event->found.problem);
-    for (size_t i = 0; i < event->found.checkpoint_count && attempt->share_count; i++)
-        core_checkpoint_take(core, job, attempt, attempt->shares[0].node,
-                             &event->found.checkpoints[i]);
+    for (size_t i = 0; i < event->found.checkpoint_count && attempt->share_count; i++) {
+        struct hd_checkpoint_record found = event->found.checkpoints[i];
+
+        found.shared = true; /* it is in the jobs directory as the controller sees it */
+        core_checkpoint_take(core, job, attempt, attempt->shares[0].node, &found);
+    }
     if (job->checkpoint_count > before)
         core_event(
             core, job, "checkpoints_found", attempt->rec.attempt, -1, "",
@@ -277,7 +280,14 @@ bool core_waits_for_deletion(const struct core_job *job)
         if (job->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
             return true;
     }
-    return false;
+    return core_waits_for_removal(job);
+}
+
+void core_checkpoint_forget_all(struct hd_core *core, struct core_job *job)
+{
+    while (job->checkpoint_count)
+        forget(job, job->checkpoint_count - 1);
+    core_jobs_remove(&core->deleting, job);
 }
 
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
@@ -320,6 +330,10 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
 {
     struct core_job *job = core_find_job(core, deletion->job);
 
+    if (!deletion->attempt) {
+        core_removed(core, node, deletion->job);
+        return;
+    }
     for (size_t i = 0; job && i < job->checkpoint_count; i++) {
         struct hd_checkpoint_record *c = &job->checkpoints[i];
 

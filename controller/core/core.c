@@ -13,13 +13,12 @@
  *   I6  The base of the newest attempt of a live job is never deleted.
  *   I7  A lost node has no part in an attempt that has not ended.
  *   I8  An ended attempt and an ended job never change state again, with two exceptions: a user
- *       resumes a job; an attempt that ended because its only node was lost goes on when that node
- *       is back before the next attempt has started.
- *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
- *   I10 A request id belongs to one job and is never reused.
- *   I11 The ranks of a tensor-parallel group are on one node.
- *   I12 The sets that steps walk over instead of all jobs hold exactly the jobs that they are for.
- *   I13 A look at each queued job, one after another, would start none, and keep the nodes free
+ *       resumes a job (or removes it: it is gone for all but its number); an attempt that ended
+ * because its only node was lost goes on when that node is back before the next attempt has
+ * started. I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap. I10 A request
+ * id belongs to one job and is never reused. I11 The ranks of a tensor-parallel group are on one
+ * node. I12 The sets that steps walk over instead of all jobs hold exactly the jobs that they are
+ * for. I13 A look at each queued job, one after another, would start none, and keep the nodes free
  * that are kept: looking at classes of them, and at newcomers alone, misses nothing.
  *
  * Job:                                           core_submit
@@ -225,6 +224,8 @@ static void flush_job(struct hd_core *core, struct core_job *job)
 {
     struct hd_core_out *out = core->out;
 
+    if (job->rec.removal == HD_REMOVAL_BEGUN && !core_waits_for_deletion(job))
+        job->rec.removal = HD_REMOVAL_DONE;
     hd_batch_add_job(out->batch, job->is_new, &job->rec);
     for (int32_t i = 0; i < job->rec.attempt_count; i++) {
         if (job->attempts[i]->dirty)
@@ -301,6 +302,10 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_report(core, event);
     case HD_CORE_FOUND:
         return core_found(core, event);
+    case HD_CORE_END_ALL:
+        return core_end_all(core, event);
+    case HD_CORE_REMOVE:
+        return core_remove(core, event);
     }
     return hd_err(HD_INTERNAL, "unknown core event %d", (int)event->kind);
 }
@@ -328,6 +333,7 @@ void hd_core_out_clear(struct hd_core_out *out)
     out->node_count = out->job_count = out->search_count = 0;
     out->job = 0;
     out->repeated = false;
+    out->waits_for = NULL;
     out->looked = 0;
 }
 
@@ -413,6 +419,7 @@ static enum hd_status add_deletions(const struct hd_core *core, const struct cor
     for (size_t i = 0; i < core->deleting.count; i++) {
         for (size_t k = 0; k < core->deleting.items[i]->checkpoint_count; k++)
             count += is_deletion_for(core, &core->deleting.items[i]->checkpoints[k], node);
+        count += core_removes(core, core->deleting.items[i], node);
     }
     desired->deletions = hd_arena_array(arena, count + 1, sizeof *desired->deletions);
     if (!desired->deletions)
@@ -429,6 +436,9 @@ static enum hd_status add_deletions(const struct hd_core *core, const struct cor
                                          .path = c->path,
                                          .hash = c->hash};
         }
+        if (core_removes(core, core->deleting.items[i], node))
+            desired->deletions[desired->deletion_count++] =
+                (struct hd_deletion){.job = core->deleting.items[i]->rec.job};
     }
     return HD_OK;
 }

@@ -12,7 +12,7 @@
  *     core from the store. Any other failure changed nothing.
  *
  * The core holds the jobs that have not ended, and ended jobs that still have checkpoints to
- * delete. The store holds all jobs.
+ * delete, or whose folder is. The store holds all jobs.
  *
  * Used by: services, tests.   Uses: record, base.   Threads: one owner.
  */
@@ -73,6 +73,9 @@ enum hd_core_event_kind {
     HD_CORE_OBSERVED,     /* a node's complete observed set */
     HD_CORE_REPORT,       /* a rank's report */
     HD_CORE_FOUND,        /* the answer to hd_core_out.searches */
+    HD_CORE_END_ALL,      /* right after hd_core_restored: no node and no rank of before exists any
+                           * more, so every node is lost and every live job has failed */
+    HD_CORE_REMOVE,       /* an ended job goes, with its folder */
 };
 
 /* One attempt in a node's observed set: the state of this node's share. */
@@ -89,7 +92,7 @@ struct hd_observed {
 
 struct hd_deletion {
     uint64_t job;
-    int32_t attempt;
+    int32_t attempt; /* 0: the folder of the whole job, without step, path and hash */
     int64_t step;
     const char *path, *hash;
 };
@@ -115,7 +118,7 @@ struct hd_core_event {
             bool now;
             const char *by;
         } cancel;
-        struct { /* all records of the job, as hd_core_restore_* takes them */
+        struct { /* RESUME, REMOVE: all records of the job, as hd_core_restore_* takes them */
             const struct hd_job_record *job;
             const struct hd_attempt_record *attempts;
             size_t attempt_count;
@@ -124,7 +127,7 @@ struct hd_core_event {
             const struct hd_position_record *positions;
             size_t position_count;
             uint64_t sequence;
-            struct hd_job_needs needs; /* with spec: how it goes on */
+            struct hd_job_needs needs; /* with spec: how it goes on; REMOVE: as it was */
             const void *spec;
             size_t spec_bytes;
             const char *by;
@@ -133,6 +136,9 @@ struct hd_core_event {
             uint64_t job;
             const char *by;
         } again; /* requeue, checkpoint now */
+        struct {
+            const char *reason; /* of the jobs' failure */
+        } end_all;
         struct {
             const char *node, *reason; /* node: its name */
         } drain;                       /* DRAIN and UNDRAIN; UNDRAIN has no reason */
@@ -200,9 +206,11 @@ struct hd_core_out {
         int32_t attempt;
     } * searches;
     size_t search_count, search_size;
-    uint64_t job;  /* events about one job: the job's number */
-    bool repeated; /* SUBMIT: the request id is that of an earlier job */
-    size_t looked; /* jobs that the step looked at: for tests of what a step costs */
+    uint64_t job;          /* events about one job: the job's number */
+    bool repeated;         /* SUBMIT: the request id is that of an earlier job */
+    const char *waits_for; /* REMOVE: the name of a node that is to delete files and is away; valid
+                            * until the next step; NULL: none */
+    size_t looked;         /* jobs that the step looked at: for tests of what a step costs */
 };
 
 void hd_core_out_clear(struct hd_core_out *out); /* keeps the allocated arrays and the batch */
@@ -220,9 +228,10 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
 
 /* ---- rebuilding from the store ----------------------------------------------------------------*/
 
-/* Call in this order: all nodes; all request ids; for each job that has not ended or has a
- * checkpoint being deleted: the job, its attempts from 1 on, its checkpoints that are not deleted,
- * its report positions; then hd_core_restored once. HD_CORRUPT: the records contradict each other.
+/* Call in this order: all nodes; all request ids; for each job that has not ended, has a
+ * checkpoint being deleted or is being removed: the job, its attempts from 1 on, its checkpoints
+ * that are not deleted, its report positions; then hd_core_restored once. HD_CORRUPT: the records
+ * contradict each other.
  */
 enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_record *node);
 enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job);

@@ -6,6 +6,7 @@
  *   node.c        nodes: streams, leases, observed sets
  *   job.c         jobs and attempts: submit, cancel, start, end, retry
  *   resume.c      jobs that are resumed, queued again, or asked for a checkpoint
+ *   remove.c      ended jobs that are removed with their folders
  *   waiting.c     queued jobs, in classes of jobs that wait for the same
  *   schedule.c    which queued job starts where, and why the others wait
  *   gang.c        one job on several nodes
@@ -97,6 +98,7 @@ struct core_share {
     bool listed;  /* an observed set of the node has listed it */
     bool running; /* its ranks are connected to all others */
     bool ended;
+    bool removed;             /* the job is being removed: its files here are deleted */
     uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
     const char *problem;      /* reported by its node; "" or NULL: none */
     bool waits;               /* its node lets it wait until that is over */
@@ -165,10 +167,10 @@ struct core_job {
 struct hd_core {
     struct hd_core_config config;
     struct core_table jobs;
-    struct core_jobs active;     /* those with an attempt that has not ended */
-    struct core_jobs deleting;   /* those with a checkpoint that is being deleted */
-    struct core_jobs searching;  /* queued ones with job->search */
-    struct core_heap delayed;    /* job numbers by the time of their retry; some are out of date */
+    struct core_jobs active;    /* those with an attempt that has not ended */
+    struct core_jobs deleting;  /* those with a checkpoint that is being deleted, or their folder */
+    struct core_jobs searching; /* queued ones with job->search */
+    struct core_heap delayed;   /* job numbers by the time of their retry; some are out of date */
     struct core_class **classes; /* of queued jobs, by key */
     size_t class_count, class_size, live_count;
     bool class_emptied;       /* some class has no job left */
@@ -240,6 +242,9 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
                               const struct hd_job_needs *needs);
 bool core_reaches(const struct hd_core *core, size_t percent); /* of the limit of live jobs */
+/* Ends it: succeeded, failed or cancelled. */
+void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
+                     const char *reason);
 /* Puts the job where jobs of this state wait, or takes it from there. */
 void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_state state);
 void core_job_free(struct core_job *job);
@@ -278,6 +283,7 @@ enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *even
 enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
+void core_node_lose(struct hd_core *core, struct core_node *node, const char *why);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
 bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
@@ -345,9 +351,24 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
 
 /* ---- resume.c ---------------------------------------------------------------------------------*/
 
+/* Brings an ended job back to memory from its records. On failure nothing of it stays. */
+enum hd_status core_recall(struct hd_core *core, const struct hd_core_event *event,
+                           struct core_job **ret_job);
 enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_event *event);
+
+/* ---- remove.c ---------------------------------------------------------------------------------*/
+
+enum hd_status core_remove(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_end_all(struct hd_core *core, const struct hd_core_event *event);
+/* Some node has not yet confirmed that it has deleted the job's folder. */
+bool core_waits_for_removal(const struct core_job *job);
+/* The node is to delete the job's folder. */
+bool core_removes(const struct hd_core *core, const struct core_job *job,
+                  const struct core_node *node);
+/* The node has done so. */
+void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number);
 
 /* ---- checkpoint.c -----------------------------------------------------------------------------*/
 
@@ -375,7 +396,8 @@ const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job 
  * that one is lost, another. NULL: none can. */
 struct core_node *core_checkpoint_deleter(const struct hd_core *core,
                                           const struct hd_checkpoint_record *checkpoint);
-bool core_waits_for_deletion(const struct core_job *job); /* of some checkpoint */
+bool core_waits_for_deletion(const struct core_job *job); /* of a checkpoint, or of its folder */
+void core_checkpoint_forget_all(struct hd_core *core, struct core_job *job);
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
                              const struct hd_deletion *deletion);
 /* What the next attempt starts from: the newest one that no attempt found damaged, or the newest if

@@ -256,8 +256,8 @@ void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_a
     core_dirty_attempt(core, job, attempt);
 }
 
-static void finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
-                       const char *reason)
+void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
+                     const char *reason)
 {
     core_set_job_state(core, job, state);
     job->rec.ended_ms = core->now.wall_ms;
@@ -290,7 +290,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
                event->cancel.by, event->cancel.now ? ", without a checkpoint" : "");
     attempt = core_active(job);
     if (!attempt) {
-        finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
+        core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
         return HD_OK;
     }
     core_set_job_state(core, job, HD_JOB_STATE_STOPPING);
@@ -565,14 +565,14 @@ static void fail_diverged(struct hd_core *core, struct core_job *job,
         (void)snprintf(text, sizeof text,
                        "%s; the newest checkpoint from before that is step %lld of attempt %d", why,
                        (long long)sound->step, sound->attempt);
-    finish_job(core, job, HD_JOB_STATE_FAILED, text);
+    core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
 }
 
 /* The last step of a run that succeeds had a finite loss. */
 static void succeed(struct hd_core *core, struct core_job *job)
 {
     core_checkpoint_prove(core, job, job->rec.attempt_count, job->rec.steps);
-    finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
+    core_finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
 }
 
 /* Ends or requeues a job whose newest attempt has just ended. */
@@ -587,19 +587,19 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     if (end->cause == HD_END_CAUSE_COMPLETED) {
         succeed(core, job);
     } else if (job->rec.cancel) {
-        finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
+        core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
     } else if (end->bad_input) {
-        finish_job(core, job, HD_JOB_STATE_FAILED, why);
+        core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
     } else if (end->cause == HD_END_CAUSE_DIVERGED) {
         fail_diverged(core, job, attempt, why);
     } else if (is_failure(job, attempt) && (max == 0 || failures > max)) {
         (void)snprintf(text, sizeof text,
                        "%s (%d failures in a row without a new checkpoint, restart.max is %d)", why,
                        failures, max);
-        finish_job(core, job, HD_JOB_STATE_FAILED, text);
+        core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
     } else if (job->rec.attempt_count >= HD_CTL_ATTEMPTS_MAX) {
         (void)snprintf(text, sizeof text, "%s (after %d attempts)", why, HD_CTL_ATTEMPTS_MAX);
-        finish_job(core, job, HD_JOB_STATE_FAILED, text);
+        core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
     } else {
         announce_fallback(core, job, attempt);
         job->rec.devices = job->needs.devices_max;

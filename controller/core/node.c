@@ -222,20 +222,25 @@ static void end_shares(struct hd_core *core, struct core_node *node, const char 
     }
 }
 
-static void mark_lost(struct hd_core *core, struct core_node *node, int64_t silent_ms)
+void core_node_lose(struct hd_core *core, struct core_node *node, const char *why)
+{
+    node->connected = node->synced = false;
+    node->stale_count = 0;
+    set_state(core, node, HD_NODE_STATE_LOST);
+    core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", why);
+    end_shares(core, node, why);
+    for (size_t i = 0; i < core->node_count; i++) /* one of them deletes in its place */
+        if (core->nodes[i]->synced)
+            core_dirty_desired(core, core->nodes[i]);
+}
+
+static void mark_silent(struct hd_core *core, struct core_node *node, int64_t silent_ms)
 {
     char message[160];
 
     (void)snprintf(message, sizeof message, "node %s was silent for %lld s", node->rec.name,
                    (long long)(silent_ms / 1000));
-    node->connected = node->synced = false;
-    node->stale_count = 0;
-    set_state(core, node, HD_NODE_STATE_LOST);
-    core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", message);
-    end_shares(core, node, message);
-    for (size_t i = 0; i < core->node_count; i++) /* one of them deletes in its place */
-        if (core->nodes[i]->synced)
-            core_dirty_desired(core, core->nodes[i]);
+    core_node_lose(core, node, message);
 }
 
 void core_node_timers(struct hd_core *core, struct core_node *node)
@@ -246,7 +251,7 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
         return;
     if (silent_ms >= limit_ms) {
-        mark_lost(core, node, silent_ms);
+        mark_silent(core, node, silent_ms);
     } else if (silent_ms >= core->config.unreachable_ms &&
                node->rec.state != HD_NODE_STATE_UNREACHABLE) {
         set_state(core, node, HD_NODE_STATE_UNREACHABLE);

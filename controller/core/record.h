@@ -116,6 +116,13 @@ enum {
  * protobuf message with half a character in it cannot be decoded.) */
 size_t hd_record_fit(const char *text, size_t bytes_max);
 
+/* What is left of a job that a user has removed. */
+enum hd_removal {
+    HD_REMOVAL_NONE,
+    HD_REMOVAL_BEGUN, /* nodes delete its folder; no list has it any more */
+    HD_REMOVAL_DONE,  /* its number and request id are left, so that neither is used again */
+};
+
 /* In all records: a NULL string means "", times are wall-clock milliseconds, 0: not yet. The
  * creator of a record owns its strings and arrays. */
 struct hd_job_record {
@@ -132,6 +139,7 @@ struct hd_job_record {
     size_t spec_bytes;
     bool spec_changed;       /* since it was stored; name and steps with it */
     int32_t resumed_attempt; /* the newest one when the job was resumed; 0: it never was */
+    enum hd_removal removal;
 };
 
 /* Where a rank runs. */
@@ -237,7 +245,8 @@ struct hd_position_record {
 
 enum hd_batch_op_kind {
     HD_OP_JOB_NEW, /* inserts the row */
-    HD_OP_JOB,     /* updates the row, except its identity, spec and submission */
+    HD_OP_JOB,     /* updates the row, except its identity, spec and submission; with `removal`,
+                    * deletes its history (BEGUN) and its attempts (DONE) */
     HD_OP_ATTEMPT, /* inserts or updates; plan and base are written only on insert */
     HD_OP_NODE,    /* inserts or updates, with all devices */
     HD_OP_CHECKPOINT,

@@ -159,6 +159,8 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
         if (job->rec.state == HD_JOB_STATE_QUEUED && newest &&
             newest->rec.end.cause == HD_END_CAUSE_NODE_LOST)
             core_search_begin(core, job); /* the one before may have got no answer */
+        if (core_waits_for_deletion(job))
+            core_jobs_add(core, &core->deleting, job);
     }
     core->schedule_due = true;
     return check_memory(core);

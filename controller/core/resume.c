@@ -8,9 +8,8 @@
 
 /* ---- resume -----------------------------------------------------------------------------------*/
 
-/* Brings an ended job back to memory from its records. On failure nothing of it stays. */
-static enum hd_status recall(struct hd_core *core, const struct hd_core_event *event,
-                             struct core_job **ret_job)
+enum hd_status core_recall(struct hd_core *core, const struct hd_core_event *event,
+                           struct core_job **ret_job)
 {
     const uint64_t number = event->resume.job->job;
     enum hd_status st =
@@ -103,9 +102,11 @@ enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *eve
     if (job && !job->ended)
         return hd_err(HD_CONFLICT, "job %" PRIu64 " is %s: only a job that has ended is resumed",
                       job->rec.job, hd_job_state_name((int)job->rec.state));
+    if (job && job->rec.removal)
+        return hd_err(HD_NOT_FOUND, "job %" PRIu64 " was removed", job->rec.job);
     st = core_check_needs(&event->resume.needs);
     if (!st && is_recalled)
-        st = recall(core, event, &job);
+        st = core_recall(core, event, &job);
     if (!st) {
         st = check_resume(core, job, event->resume.needs.steps);
         if (st && is_recalled)

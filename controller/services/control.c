@@ -733,6 +733,7 @@ enum hd_status control_register(struct controller *c)
         UNARY("ResumeJob", resume_job_request, resume_job_response, resume_job),
         UNARY("RequeueJob", requeue_job_request, requeue_job_response, requeue_job),
         UNARY("CheckpointJob", checkpoint_job_request, checkpoint_job_response, checkpoint_job),
+        UNARY("RemoveJob", remove_job_request, remove_job_response, remove_job),
         UNARY("ListEvents", list_events_request, list_events_response, list_events),
         UNARY("ListNodes", list_nodes_request, list_nodes_response, list_nodes),
         UNARY("DrainNode", drain_node_request, drain_node_response, drain_node),

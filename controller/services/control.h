@@ -27,7 +27,15 @@ void control_free_prepared(struct prepared *prepared); /* NULL is fine */
 enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,
                             const struct hd_core_event *event);
 
+/* ---- remove.c ---- */
+
+void remove_job(struct hd_rpc_call *call, const ProtobufCMessage *message);
+
 /* ---- resume.c ---- */
+
+/* The event of this kind, RESUME or REMOVE, with a job's records (HD_QUERY_RECORDS). */
+enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query,
+                            struct hd_rpc_call *call, struct hd_core_event *ret_event);
 
 void resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message);
 void requeue_job(struct hd_rpc_call *call, const ProtobufCMessage *message);

@@ -427,6 +427,14 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */
         return hd_err_restore(&error);
     }
+    if (options->end_jobs) {
+        const struct hd_core_event event = {.kind = HD_CORE_END_ALL,
+                                            .end_all = {.reason = options->end_jobs}};
+
+        turn_begin(c);
+        (void)turn_step(c, &event);
+        turn_end(c);
+    }
     (void)uv_timer_start(&c->tick, on_tick, TICK_MS, TICK_MS);
     *ret_controller = c;
     return HD_OK;

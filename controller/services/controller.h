@@ -27,6 +27,9 @@ struct controller_options {
     const char *build;                        /* version, shown to users */
     const struct hd_core_config *core_config; /* NULL: the default */
     const char *vfs;                          /* SQLite VFS of the store; NULL: the system's */
+    /* Not NULL: jobs that have not ended when the controller starts have failed, with this reason,
+     * and no node of before exists any more. */
+    const char *end_jobs;
     int64_t self_check_ms; /* between two test connections to the own address; 0: 10 s */
     /* The controller has failed: log the error, call controller_stop and exit. */
     void (*on_fatal)(void *user, const struct hd_error *error);

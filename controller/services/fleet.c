@@ -145,7 +145,8 @@ static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct
     return m;
 }
 
-static void copy_deletions(struct desired_effect *d, const struct hd_desired *desired)
+static void copy_deletions(struct desired_effect *d, const struct controller *c,
+                           const struct hd_desired *desired)
 {
     d->state.deletions =
         hd_arena_array(&d->arena, desired->deletion_count + 1, sizeof *d->state.deletions);
@@ -159,8 +160,10 @@ static void copy_deletions(struct desired_effect *d, const struct hd_desired *de
         m->job = deletion->job;
         m->attempt = deletion->attempt;
         m->step = deletion->step;
-        m->path = convert_text(hd_arena_strdup(&d->arena, deletion->path));
-        m->manifest_hash = convert_text(hd_arena_strdup(&d->arena, deletion->hash));
+        m->path = convert_text(deletion->attempt ? hd_arena_strdup(&d->arena, deletion->path)
+                                                 : convert_job_dir(&d->arena, c, deletion->job));
+        m->manifest_hash =
+            convert_text(hd_arena_strdup(&d->arena, deletion->hash ? deletion->hash : ""));
         d->state.deletions[d->state.n_deletions++] = m;
     }
 }
@@ -181,7 +184,7 @@ static enum hd_status fill_desired(struct desired_effect *d, struct controller *
             return hd_err(HD_NO_MEMORY, "no memory for a desired set");
         d->state.n_attempts++;
     }
-    copy_deletions(d, &desired);
+    copy_deletions(d, c, &desired);
     return hd_arena_failed(&d->arena) ? hd_err(HD_NO_MEMORY, "no memory for a desired set") : HD_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "controller/services/control.h"
 
 /* ---- what a resume may change -----------------------------------------------------------------*/
@@ -71,30 +72,41 @@ struct resume {
     struct prepared *prepared; /* NULL: as before */
 };
 
+enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query,
+                            struct hd_rpc_call *call, struct hd_core_event *ret_event)
+{
+    const struct hd_job_record *record = &query->jobs[0].record;
+    struct hd_checkpoint_record *checkpoints =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *checkpoints);
+
+    if (!checkpoints)
+        return hd_err(HD_NO_MEMORY, "no memory for a job");
+    for (size_t i = 0; i < query->entry_count; i++)
+        checkpoints[i] = query->entries[i].checkpoint;
+    *ret_event = (struct hd_core_event){.kind = kind,
+                                        .resume = {.job = record,
+                                                   .attempts = query->attempts,
+                                                   .attempt_count = query->attempt_count,
+                                                   .checkpoints = checkpoints,
+                                                   .checkpoint_count = query->entry_count,
+                                                   .positions = query->positions,
+                                                   .position_count = query->position_count,
+                                                   .sequence = query->jobs[0].sequence,
+                                                   .spec = record->spec,
+                                                   .spec_bytes = record->spec_bytes,
+                                                   .by = control_caller(call)}};
+    return HD_OK;
+}
+
 static enum hd_status resume_step(const struct resume *r, struct hd_query *query)
 {
     const struct hd_job_record *record = &query->jobs[0].record;
-    struct hd_core_event event = {.kind = HD_CORE_RESUME,
-                                  .resume = {.job = record,
-                                             .attempts = query->attempts,
-                                             .attempt_count = query->attempt_count,
-                                             .positions = query->positions,
-                                             .position_count = query->position_count,
-                                             .sequence = query->jobs[0].sequence,
-                                             .spec = record->spec,
-                                             .spec_bytes = record->spec_bytes,
-                                             .by = control_caller(r->call)}};
-    struct hd_checkpoint_record *checkpoints =
-        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *checkpoints);
+    struct hd_core_event event;
     struct hd_job before;
-    enum hd_status st = checkpoints ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
+    enum hd_status st = control_check_owner(r->call, record->owner, record->job);
 
-    for (size_t i = 0; !st && i < query->entry_count; i++)
-        checkpoints[i] = query->entries[i].checkpoint;
-    event.resume.checkpoints = checkpoints;
-    event.resume.checkpoint_count = query->entry_count;
     if (!st)
-        st = control_check_owner(r->call, record->owner, record->job);
+        st = resume_event(HD_CORE_RESUME, query, r->call, &event);
     if (!st)
         st = convert_unpack_spec(record->spec, record->spec_bytes, &query->arena, &before);
     if (!st && r->prepared)
@@ -152,16 +164,56 @@ void resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
 /* ---- requeue and checkpoint -------------------------------------------------------------------*/
 
+/* "job 7 failed at 2026-03-01T12:00:00Z: REASON; let it go on with: heddle resume 7" */
+static void on_ended(struct hd_query *query, enum hd_status st)
+{
+    struct hd_rpc_call *call = query->user;
+    char when[HD_CLOCK_TEXT_MAX];
+
+    if (!st) {
+        const struct hd_job_record *job = &query->jobs[0].record;
+        const bool cancelled = job->state == HD_JOB_STATE_CANCELLED;
+
+        hd_clock_format_utc(job->ended_ms, when);
+        st = hd_err(HD_CONFLICT,
+                    "job %" PRIu64 " %s%s at %s%s%.*s; let it go on with: heddle resume %" PRIu64,
+                    job->job, cancelled ? "was " : "", hd_job_state_name((int)job->state), when,
+                    *job->reason ? ": " : "", (int)hd_record_fit(job->reason, HD_ERR_MAX / 2),
+                    job->reason, job->job);
+    }
+    hd_rpc_call_fail(call, st);
+    hd_rpc_call_unref(call);
+    hd_query_free(query);
+}
+
+/* Says how and when a job has ended, which the core has forgotten. */
+static void tell_end(struct controller *c, struct hd_rpc_call *call, uint64_t number)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_JOB);
+
+    if (!query) {
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        return;
+    }
+    query->job = number;
+    query->done = on_ended;
+    query->user = hd_rpc_call_ref(call);
+    hd_store_query(c->store, query);
+}
+
 static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_event_kind kind)
 {
     struct controller *c = hd_rpc_call_user(call);
     const struct hd_job_record *job = hd_core_job(c->core, number);
     const struct hd_core_event event = {.kind = kind,
                                         .again = {.job = number, .by = control_caller(call)}};
-    enum hd_status st =
-        job ? control_check_owner(call, job->owner, number)
-            : hd_err(HD_NOT_FOUND, "there is no job %" PRIu64 " that has not ended", number);
+    enum hd_status st;
 
+    if (!job) {
+        tell_end(c, call, number);
+        return;
+    }
+    st = control_check_owner(call, job->owner, number);
     if (!st)
         st = control_check_disk(c);
     if (!st)

@@ -93,14 +93,15 @@ static struct hd_job_record job_row(struct hd_arena *arena, sqlite3_stmt *s, boo
         .started_ms = long_at(s, 12),
         .ended_ms = long_at(s, 13),
         .resumed_attempt = int_at(s, 14),
+        .removal = (enum hd_removal)int_at(s, 15),
     };
 
     if (with_spec) {
-        size_t count = (size_t)sqlite3_column_bytes(s, 15);
+        size_t count = (size_t)sqlite3_column_bytes(s, 16);
         void *spec = hd_arena_alloc(arena, count + 1);
 
         if (spec && count)
-            memcpy(spec, sqlite3_column_blob(s, 15), count);
+            memcpy(spec, sqlite3_column_blob(s, 16), count);
         job.spec = spec;
         job.spec_bytes = spec ? count : 0;
     }
@@ -558,6 +559,28 @@ static enum hd_status query_records(struct store_db *db, struct hd_query *query)
     return st;
 }
 
+static enum hd_status query_users(struct store_db *db, struct hd_query *query)
+{
+    sqlite3_stmt *s = store_db_bind(db, STORE_FIND_USERS, "ibi", (int64_t)query->job, query->text,
+                                    strlen(query->text), (int64_t)query->limit + 1);
+    enum hd_status st = s ? HD_OK : HD_INTERNAL;
+    bool row = true;
+
+    query->jobs = hd_arena_array(&query->arena, (size_t)query->limit + 1, sizeof *query->jobs);
+    if (!query->jobs)
+        return no_memory();
+    while (!st) {
+        st = store_db_step(db, s, &row);
+        if (st || !row)
+            break;
+        if (query->job_count < (size_t)query->limit)
+            query->jobs[query->job_count++].record = job_row(&query->arena, s, false);
+        else
+            query->more = true;
+    }
+    return st;
+}
+
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
 {
     enum hd_status st = HD_OK;
@@ -578,6 +601,9 @@ enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
         break;
     case HD_QUERY_RECORDS:
         st = query_records(db, query);
+        break;
+    case HD_QUERY_USERS:
+        st = query_users(db, query);
         break;
     }
     if (!st && hd_arena_failed(&query->arena))

@@ -161,6 +161,10 @@ static const struct migration {
     /* 6: before it nothing was known of the losses after a checkpoint, and no job was resumed */
     {.sql = "ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 1;"
             "ALTER TABLE jobs ADD COLUMN resumed_attempt INTEGER NOT NULL DEFAULT 0;"},
+    /* 7: jobs that a user has removed; 1: nodes still delete its folder; 2: nothing is left of it
+       but this row, which keeps its number and its request id from being used again */
+    {.sql = "ALTER TABLE jobs ADD COLUMN removal INTEGER NOT NULL DEFAULT 0;"
+            "CREATE INDEX jobs_removal ON jobs (job) WHERE removal = 1;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

@@ -357,6 +357,8 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
         return; /* on_fatal follows and ends the program */
     if (query->owner)
         query->owner = hd_arena_strdup(&query->arena, query->owner);
+    if (query->text)
+        query->text = hd_arena_strdup(&query->arena, query->text);
     item->query = query;
     put(&store->queued, item);
 }

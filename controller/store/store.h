@@ -83,6 +83,8 @@ enum hd_query_kind {
     HD_QUERY_EVENTS,      /* job (0: cluster), after, limit -> entries: events, in order */
     HD_QUERY_CHECKPOINTS, /* job -> entries: those present, sorted by step */
     HD_QUERY_RECORDS,     /* job -> all of HD_QUERY_JOB and HD_QUERY_CHECKPOINTS, and positions */
+    HD_QUERY_USERS,       /* job, text, limit -> other jobs in whose specs the text occurs: records
+                           * without spec, in order. Reads all specs. */
 };
 
 struct hd_job_row {
@@ -113,6 +115,7 @@ struct hd_query {
     uint64_t before_job; /* only jobs with a lower number; 0: all */
     uint32_t states;     /* bit n: state n; 0: all */
     const char *owner;   /* copied; NULL: all */
+    const char *text;    /* copied */
     int32_t limit;
     void (*done)(struct hd_query *query, enum hd_status st);
     void *user;

@@ -22,12 +22,23 @@
     X(ROLLBACK, "ROLLBACK")                                                                        \
     X(INSERT_JOB,                                                                                  \
       "INSERT INTO jobs (job, request_id, owner, name, state, reason, cancel, cancel_now,"         \
-      " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, resumed_attempt, spec)" \
-      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                 \
+      " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, resumed_attempt,"       \
+      " removal, spec) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                \
     X(UPDATE_JOB,                                                                                  \
       "UPDATE jobs SET state=?2, reason=?3, cancel=?4, cancel_now=?5, attempt_count=?6,"           \
-      " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10 WHERE job=?1")                 \
+      " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10, removal=?11"                  \
+      " WHERE job=?1")                                                                             \
     X(UPDATE_SPEC, "UPDATE jobs SET name=?2, steps=?3, spec=?4 WHERE job=?1")                      \
+    /* Of a job that is removed. Only its attempts stay until its folder is deleted. */            \
+    X(DELETE_EVENTS, "DELETE FROM events WHERE job=?")                                             \
+    X(DELETE_STEPS, "DELETE FROM step_metrics WHERE job=?")                                        \
+    X(DELETE_VALIDATIONS, "DELETE FROM validations WHERE job=?")                                   \
+    X(DELETE_POSITIONS, "DELETE FROM report_positions WHERE job=?")                                \
+    X(DELETE_BASES, "UPDATE attempts SET base_attempt=NULL, base_step=NULL WHERE job=?")           \
+    X(DELETE_CHECKPOINTS, "DELETE FROM checkpoints WHERE job=?")                                   \
+    X(DELETE_ALLOCATIONS, "DELETE FROM allocations WHERE job=?")                                   \
+    X(DELETE_ATTEMPTS, "DELETE FROM attempts WHERE job=?")                                         \
+    X(EMPTY_SPEC, "UPDATE jobs SET spec=x'' WHERE job=?")                                          \
     X(INSERT_ATTEMPT,                                                                              \
       "INSERT INTO attempts (job, attempt, state, layout, base_attempt, base_step, base_path,"     \
       " base_hash, created_ms) VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING")                 \
@@ -66,17 +77,20 @@
       "SELECT device, kind, name, uuid, memory_bytes, threads, precisions FROM devices"            \
       " WHERE node_uuid=? ORDER BY device")                                                        \
     X(GET_REQUESTS, "SELECT request_id, job FROM jobs")                                            \
-    X(GET_LIVE_JOBS,                                                                               \
-      "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs"                                               \
-      " WHERE state IN ('queued','running','stopping')"                                            \
-      " OR job IN (SELECT job FROM checkpoints WHERE state='deleting') ORDER BY job")              \
-    X(GET_JOB, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs WHERE job=?")                         \
+    X(GET_LIVE_JOBS, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs"                                \
+                     " WHERE state IN ('queued','running','stopping')"                             \
+                     " OR job IN (SELECT job FROM checkpoints WHERE state='deleting')"             \
+                     " OR job IN (SELECT job FROM jobs WHERE removal=1) ORDER BY job")             \
+    X(GET_JOB, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs WHERE job=? AND removal=0")           \
     /* Each walks down one range of one index and stops at its limit. */                           \
-    X(FIND_JOBS, "SELECT job FROM jobs WHERE job<? ORDER BY job DESC LIMIT ?")                     \
+    X(FIND_JOBS, "SELECT job FROM jobs WHERE job<? AND removal=0 ORDER BY job DESC LIMIT ?")       \
     X(FIND_JOBS_BY_STATE,                                                                          \
-      "SELECT job FROM jobs WHERE state=? AND job<? ORDER BY job DESC LIMIT ?")                    \
-    X(FIND_JOBS_BY_OWNER,                                                                          \
-      "SELECT job FROM jobs WHERE owner=? AND state=? AND job<? ORDER BY job DESC LIMIT ?")        \
+      "SELECT job FROM jobs WHERE state=? AND job<? AND removal=0 ORDER BY job DESC LIMIT ?")      \
+    X(FIND_JOBS_BY_OWNER, "SELECT job FROM jobs WHERE owner=? AND state=? AND job<? AND removal=0" \
+                          " ORDER BY job DESC LIMIT ?")                                            \
+    /* Walks over all specs: for rare questions only. */                                           \
+    X(FIND_USERS, "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE job<>?1 AND removal=0"             \
+                  " AND instr(spec, ?2) ORDER BY job LIMIT ?3")                                    \
     X(GET_ATTEMPTS,                                                                                \
       "SELECT attempt, state, layout, base_attempt, base_step, base_path, base_hash, created_ms,"  \
       " running_ms, ended_ms, end_cause, end_rank, end_node, end_message, end_exit_code, "         \
@@ -106,12 +120,12 @@
                     " ifnull((SELECT max(seq) FROM step_metrics WHERE job=?1), 0),"                \
                     " ifnull((SELECT max(seq) FROM validations WHERE job=?1), 0),"                 \
                     " ifnull((SELECT max(seq) FROM checkpoints WHERE job=?1), 0))")                \
-    X(HAS_JOB, "SELECT 1 FROM jobs WHERE job=?")                                                   \
+    X(HAS_JOB, "SELECT 1 FROM jobs WHERE job=? AND removal=0")                                     \
     X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")
 
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
-    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt"
+    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt, removal"
 #define STORE_CHECKPOINT_COLUMNS \
     "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven"
 #define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"

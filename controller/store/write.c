@@ -15,24 +15,46 @@ static const char *checkpoint_state_name(enum hd_checkpoint_state state)
 
 static enum hd_status insert_job(struct store_db *db, const struct hd_job_record *j)
 {
-    return store_db_run(db, STORE_INSERT_JOB, "itttttnnniniiinb", (int64_t)j->job, j->request_id,
+    return store_db_run(db, STORE_INSERT_JOB, "itttttnnniniiinnb", (int64_t)j->job, j->request_id,
                         j->owner, j->name, hd_job_state_name((int)j->state), j->reason,
                         (int)j->cancel, (int)j->cancel_now, (int)j->attempt_count, j->steps,
                         (int)j->devices, j->submitted_ms, j->started_ms, j->ended_ms,
-                        (int)j->resumed_attempt, j->spec, j->spec_bytes);
+                        (int)j->resumed_attempt, (int)j->removal, j->spec, j->spec_bytes);
+}
+
+/* What a removed job leaves: until its folder is deleted, its attempts, which say on which nodes it
+ * ran; then nothing but its row. */
+static enum hd_status delete_rows(struct store_db *db, const struct hd_job_record *j)
+{
+    static const enum store_statement history[] = {STORE_DELETE_EVENTS,
+                                                   STORE_DELETE_STEPS,
+                                                   STORE_DELETE_VALIDATIONS,
+                                                   STORE_DELETE_POSITIONS,
+                                                   STORE_DELETE_BASES,
+                                                   STORE_DELETE_CHECKPOINTS},
+                                      rest[] = {STORE_DELETE_ALLOCATIONS, STORE_DELETE_ATTEMPTS,
+                                                STORE_EMPTY_SPEC};
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < sizeof history / sizeof history[0]; i++)
+        st = store_db_run(db, history[i], "i", (int64_t)j->job);
+    for (size_t i = 0; !st && j->removal == HD_REMOVAL_DONE && i < sizeof rest / sizeof rest[0];
+         i++)
+        st = store_db_run(db, rest[i], "i", (int64_t)j->job);
+    return st;
 }
 
 static enum hd_status update_job(struct store_db *db, const struct hd_job_record *j)
 {
-    enum hd_status st = store_db_run(db, STORE_UPDATE_JOB, "ittnnnniin", (int64_t)j->job,
-                                     hd_job_state_name((int)j->state), j->reason, (int)j->cancel,
-                                     (int)j->cancel_now, (int)j->attempt_count, (int)j->devices,
-                                     j->started_ms, j->ended_ms, (int)j->resumed_attempt);
+    enum hd_status st = store_db_run(
+        db, STORE_UPDATE_JOB, "ittnnnniinn", (int64_t)j->job, hd_job_state_name((int)j->state),
+        j->reason, (int)j->cancel, (int)j->cancel_now, (int)j->attempt_count, (int)j->devices,
+        j->started_ms, j->ended_ms, (int)j->resumed_attempt, (int)j->removal);
 
     if (!st && j->spec_changed)
         st = store_db_run(db, STORE_UPDATE_SPEC, "itib", (int64_t)j->job, j->name, j->steps,
                           j->spec, j->spec_bytes);
-    return st;
+    return st || !j->removal ? st : delete_rows(db, j);
 }
 
 static enum hd_status insert_allocations(struct store_db *db, const struct hd_attempt_record *a)

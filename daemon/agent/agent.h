@@ -51,9 +51,10 @@ struct agent_options {
 struct agent_deletion {
     struct agent_deletion *next;
     struct agent *agent;
-    int64_t job, attempt, step;
+    int64_t job, attempt, step; /* attempt 0: the folder of the whole job */
     char *path, *hash;
-    bool wanted; /* by the newest desired state */
+    char *jobs_dir; /* as the controller had it */
+    bool wanted;    /* by the newest desired state */
     bool busy, done;
     int64_t tried_ms;
     uv_work_t work;
@@ -136,6 +137,9 @@ void deletion_free_all(struct agent *agent);
 /* Removes the checkpoint at `path` if its manifest has the hash, or does not exist. HD_CONFLICT: it
  * is another checkpoint; HD_INVALID: the path is not a checkpoint's. */
 enum hd_status deletion_remove(const char *path, const char *hash);
+/* Removes the folder of a job that the controller has forgotten. HD_INVALID: `path` is not
+ * JOBS_DIR/JOB; HD_CONFLICT: it is a link or a file. */
+enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64_t job);
 
 /* ---- desired.c: what the controller wants ---- */
 

@@ -1,10 +1,12 @@
-/* Checkpoints that the controller has given up. A checkpoint is renamed first, so that a half
- * removed one is never taken for whole, and removed in libuv's thread pool: it may be large. */
+/* Checkpoints that the controller has given up, and folders of jobs that were removed. A checkpoint
+ * is renamed first, so that a half removed one is never taken for whole, and removed in libuv's
+ * thread pool: it may be large. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -59,15 +61,27 @@ static enum hd_status move_aside(const char *path, const char *aside)
     return hd_file_sync_dir(parent);
 }
 
-enum hd_status deletion_remove(const char *path, const char *hash)
+/* Only JOBS_DIR/JOB, and only a folder: a link may lead anywhere. */
+static enum hd_status check_job_dir(const char *path, const char *jobs_dir, int64_t job)
+{
+    char expected[PATH_MAX + 32];
+    struct stat info;
+
+    (void)snprintf(expected, sizeof expected, "%s/%" PRId64, jobs_dir, job);
+    if (job < 1 || jobs_dir[0] != '/' || strcmp(path, expected) != 0 ||
+        strlen(path) + 16 > PATH_MAX)
+        return hd_err(HD_INVALID, "%s is not the folder of job %" PRId64 " in %s", path, job,
+                      jobs_dir);
+    if (lstat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+        return hd_err(HD_CONFLICT, "%s is no folder; remove it yourself", path);
+    return HD_OK;
+}
+
+static enum hd_status remove_by_way_of(const char *path)
 {
     char aside[PATH_MAX];
-    enum hd_status st = check_path(path);
+    enum hd_status st;
 
-    if (!st)
-        st = check_manifest(path, hash);
-    if (st)
-        return st;
     (void)snprintf(aside, sizeof aside, "%s.removed", path);
     st = hd_file_remove_tree(aside); /* left by an earlier try */
     if (!st)
@@ -75,10 +89,27 @@ enum hd_status deletion_remove(const char *path, const char *hash)
     return st ? st : hd_file_remove_tree(aside);
 }
 
+enum hd_status deletion_remove(const char *path, const char *hash)
+{
+    enum hd_status st = check_path(path);
+
+    if (!st)
+        st = check_manifest(path, hash);
+    return st ? st : remove_by_way_of(path);
+}
+
+enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64_t job)
+{
+    enum hd_status st = check_job_dir(path, jobs_dir, job);
+
+    return st ? st : remove_by_way_of(path);
+}
+
 static void remove_one(uv_work_t *work)
 {
     struct agent_deletion *d = work->data;
-    enum hd_status st = deletion_remove(d->path, d->hash);
+    enum hd_status st = d->attempt ? deletion_remove(d->path, d->hash)
+                                   : deletion_remove_job(d->path, d->jobs_dir, d->job);
 
     d->error.status = st;
     if (st)
@@ -93,7 +124,7 @@ static void removed_one(uv_work_t *work, int status)
     d->busy = false;
     d->done = d->error.status == HD_OK;
     if (d->done)
-        hd_log(HD_LOG_INFO, "removed the checkpoint %s", d->path);
+        hd_log(HD_LOG_INFO, "removed the %s %s", d->attempt ? "checkpoint" : "folder", d->path);
     else
         hd_log(HD_LOG_WARN, "%s", d->error.message);
     d->agent->observed_dirty = true;
@@ -104,6 +135,7 @@ static void deletion_free(struct agent_deletion *d)
 {
     free(d->path);
     free(d->hash);
+    free(d->jobs_dir);
     free(d);
 }
 
@@ -130,8 +162,9 @@ static struct agent_deletion *add(struct agent *agent, const Heddle__V1__Checkpo
     d->step = wanted->step;
     d->path = strdup(wanted->path);
     d->hash = strdup(wanted->manifest_hash);
+    d->jobs_dir = strdup(agent->jobs_dir);
     d->work.data = d;
-    if (!d->path || !d->hash) {
+    if (!d->path || !d->hash || !d->jobs_dir) {
         deletion_free(d);
         return NULL;
     }
@@ -140,11 +173,22 @@ static struct agent_deletion *add(struct agent *agent, const Heddle__V1__Checkpo
     return d;
 }
 
+/* Some process of the job still runs here, and may write. */
+static bool is_alive(const struct agent_deletion *d)
+{
+    for (const struct agent_attempt *l = d->agent->locals.first; l; l = l->next)
+        if (l->job == d->job && l->state == LOCAL_ALIVE)
+            return true;
+    return false;
+}
+
 static void begin(struct agent_deletion *d)
 {
     if (d->busy || d->done)
         return;
     d->tried_ms = hd_clock_now_ms();
+    if (!d->attempt && is_alive(d))
+        return; /* deletion_tick comes back to it */
     d->busy = uv_queue_work(d->agent->loop, &d->work, remove_one, removed_one) == 0;
 }
 

@@ -79,9 +79,11 @@ static struct sim_desired *copy_desired(struct sim *sim, const struct sim_node *
     copy->attempt_count = desired.attempt_count;
     for (size_t i = 0; i < desired.deletion_count && i < 32; i++) {
         copy->deletions[i].names = desired.deletions[i];
+        copy->deletion_count++;
+        if (!desired.deletions[i].attempt)
+            continue; /* a job's folder */
         (void)snprintf(copy->deletions[i].path, 64, "%s", desired.deletions[i].path);
         (void)snprintf(copy->deletions[i].hash, 24, "%s", desired.deletions[i].hash);
-        copy->deletion_count++;
     }
     hd_arena_done(&arena);
     return copy;
@@ -360,8 +362,12 @@ static void apply_desired(struct sim *sim, struct sim_node *node, const struct s
     }
     node->deleted_count = 0;
     for (size_t i = 0; i < desired->deletion_count; i++) {
-        expect_hash(sim, desired->deletions[i].path, desired->deletions[i].hash);
-        sim_disk_delete(sim, desired->deletions[i].path);
+        if (desired->deletions[i].names.attempt) {
+            expect_hash(sim, desired->deletions[i].path, desired->deletions[i].hash);
+            sim_disk_delete(sim, desired->deletions[i].path);
+        } else {
+            sim_disk_delete_job(sim, desired->deletions[i].names.job);
+        }
         node->deleted[node->deleted_count++] = desired->deletions[i].names;
     }
 }

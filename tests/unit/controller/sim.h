@@ -134,6 +134,7 @@ enum hd_status sim_submit_as(struct sim *sim, const struct hd_job_needs *needs,
 enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now);
 /* An ended job, from all that is durable of it. */
 enum hd_status sim_resume(struct sim *sim, uint64_t job, const struct hd_job_needs *needs);
+enum hd_status sim_remove(struct sim *sim, uint64_t job, const struct hd_job_needs *needs);
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event);
 /* To change and send: number 1 of what a rank of attempt 1 reports, over n1's stream. */
 struct hd_core_event sim_report(const struct sim *sim, uint64_t job, int32_t rank,

@@ -58,6 +58,9 @@ static void db_put_job(struct sim_db *db, bool is_new, const struct hd_job_recor
     }
     if (job->job > db->last_job)
         db->last_job = job->job;
+    for (size_t i = 0; job->removal && i < db->checkpoint_count; i++)
+        if (db->checkpoints[i].job == job->job)
+            db->checkpoints[i].state = HD_CHECKPOINT_STATE_DELETED;
 }
 
 static void db_put_attempt(struct sim_db *db, const struct hd_attempt_record *attempt)
@@ -158,6 +161,8 @@ static bool db_is_live(const struct sim_db *db, uint64_t job)
 {
     if (!db->jobs[job].job)
         return false;
+    if (db->jobs[job].removal)
+        return db->jobs[job].removal == HD_REMOVAL_BEGUN;
     if (db->jobs[job].state <= HD_JOB_STATE_STOPPING)
         return true;
     for (size_t i = 0; i < db->checkpoint_count; i++) {
@@ -287,6 +292,12 @@ void sim_disk_delete(struct sim *sim, const char *path)
     }
 }
 
+void sim_disk_delete_job(struct sim *sim, uint64_t job)
+{
+    for (size_t i = 0; i < sim->disk->count; i++)
+        sim->disk->dirs[i].there &= sim->disk->dirs[i].job != job;
+}
+
 size_t sim_count_on_disk(const struct sim *sim, uint64_t job)
 {
     size_t count = 0;
@@ -342,10 +353,12 @@ void sim_durable_done(struct sim *sim)
 
 /* ---- looking ----------------------------------------------------------------------------------*/
 
-enum hd_status sim_resume(struct sim *sim, uint64_t job, const struct hd_job_needs *needs)
+/* RESUME or REMOVE, with all that is durable of an ended job. */
+static enum hd_status recall(struct sim *sim, enum hd_core_event_kind kind, uint64_t job,
+                             const struct hd_job_needs *needs)
 {
     const struct sim_db *db = sim->db;
-    struct hd_core_event event = {.kind = HD_CORE_RESUME,
+    struct hd_core_event event = {.kind = kind,
                                   .resume = {.job = sim_job(sim, job),
                                              .sequence = db->sequences[job],
                                              .needs = *needs,
@@ -370,6 +383,16 @@ enum hd_status sim_resume(struct sim *sim, uint64_t job, const struct hd_job_nee
     free(attempts);
     free(checkpoints);
     return st;
+}
+
+enum hd_status sim_resume(struct sim *sim, uint64_t job, const struct hd_job_needs *needs)
+{
+    return recall(sim, HD_CORE_RESUME, job, needs);
+}
+
+enum hd_status sim_remove(struct sim *sim, uint64_t job, const struct hd_job_needs *needs)
+{
+    return recall(sim, HD_CORE_REMOVE, job, needs);
 }
 
 const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job)

@@ -616,6 +616,8 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     static const char back[] =
         "ALTER TABLE checkpoints DROP COLUMN proven;"
         "ALTER TABLE jobs DROP COLUMN resumed_attempt;"
+        "DROP INDEX jobs_removal;"
+        "ALTER TABLE jobs DROP COLUMN removal;"
         "DROP INDEX jobs_owner;"
         "ALTER TABLE step_metrics DROP COLUMN metrics;"
         "ALTER TABLE step_metrics DROP COLUMN expert_load;"
@@ -693,6 +695,93 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     assert_string_equal(layout->cp_exchange, "ring");
     hd_query_free(query);
     finish(&bench);
+}
+
+static int64_t count_rows(struct store_db *db, const char *table, uint64_t job)
+{
+    char sql[96];
+    sqlite3_stmt *s;
+    int64_t count;
+
+    (void)snprintf(sql, sizeof sql, "SELECT count(*) FROM %s WHERE job=%llu", table,
+                   (unsigned long long)job);
+    assert_int_equal(sqlite3_prepare_v2(db->sqlite, sql, -1, &s, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    count = sqlite3_column_int64(s, 0);
+    (void)sqlite3_finalize(s);
+    return count;
+}
+
+/* The attempts stay until the folder is deleted: they say on which nodes it is. */
+static void a_removed_job_keeps_only_its_number_and_request(void **state)
+{
+    static const char *const history[] = {"events", "step_metrics", "validations", "checkpoints",
+                                          "report_positions"};
+    const struct hd_node_record node = {.uuid = "u", .name = "n1", .state = HD_NODE_STATE_READY};
+    struct hd_place place = {.node_uuid = "u", .node_name = "n1"};
+    struct hd_attempt_record attempt = {.job = 2,
+                                        .attempt = 1,
+                                        .state = HD_ATTEMPT_STATE_ENDED,
+                                        .plan = {.layout = {.precision = "fp32",
+                                                            .schedule = "none",
+                                                            .recompute = "none",
+                                                            .cp_exchange = "ring",
+                                                            .device = "cpu",
+                                                            .threads = 1},
+                                                 .ranks = &place,
+                                                 .rank_count = 1}};
+    const struct hd_checkpoint_record checkpoint = {.job = 2,
+                                                    .attempt = 1,
+                                                    .step = 5,
+                                                    .node_uuid = "u",
+                                                    .state = HD_CHECKPOINT_STATE_PRESENT,
+                                                    .sequence = 2};
+    const struct hd_step_record step = {.job = 2, .sequence = 3, .attempt = 1};
+    const struct hd_validation_record validation = {.job = 2, .sequence = 4, .attempt = 1};
+    const struct hd_position_record position = {.job = 2, .attempt = 1, .seq = 1};
+    struct hd_job_record job = {.job = 2, .state = HD_JOB_STATE_SUCCEEDED};
+    struct hd_query query = {.kind = HD_QUERY_JOB, .job = 2};
+    struct hd_batch *batch = hd_batch_new();
+    char dir[TEMPORARY_BYTES];
+    struct store_db db;
+
+    (void)state;
+    temporary_dir(dir, "heddle-store");
+    assert_int_equal(store_db_open(&db, dir, NULL), HD_OK);
+    add_job(batch, 1);
+    add_job(batch, 2);
+    hd_batch_add_node(batch, &node);
+    hd_batch_add_attempt(batch, &attempt);
+    hd_batch_add_checkpoint(batch, &checkpoint);
+    attempt.attempt = 2;
+    attempt.base_attempt = 1;
+    attempt.base_step = 5;
+    hd_batch_add_attempt(batch, &attempt);
+    hd_batch_add_step(batch, &step);
+    hd_batch_add_validation(batch, &validation);
+    hd_batch_add_position(batch, &position);
+    for (int removal = HD_REMOVAL_NONE; removal <= HD_REMOVAL_DONE; removal++) {
+        job.removal = (enum hd_removal)removal;
+        hd_batch_add_job(batch, false, &job);
+        assert_int_equal(sqlite3_exec(db.sqlite, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(store_write_batch(&db, batch), HD_OK);
+        assert_int_equal(sqlite3_exec(db.sqlite, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+        hd_batch_free(batch);
+        batch = hd_batch_new();
+        for (size_t i = 0; i < sizeof history / sizeof history[0]; i++)
+            assert_int_equal(count_rows(&db, history[i], 2) > 0, removal == HD_REMOVAL_NONE);
+        assert_int_equal(count_rows(&db, "attempts", 2), removal == HD_REMOVAL_DONE ? 0 : 2);
+        assert_int_equal(count_rows(&db, "allocations", 2), removal == HD_REMOVAL_DONE ? 0 : 2);
+        assert_int_equal(count_rows(&db, "jobs", 2), 1);
+        hd_arena_init(&query.arena, 0);
+        query.attempts = NULL;
+        assert_int_equal(store_read_query(&db, &query), removal ? HD_NOT_FOUND : HD_OK);
+        hd_arena_done(&query.arena);
+    }
+    assert_int_equal(count_rows(&db, "events", 1), 1); /* another job's */
+    hd_batch_free(batch);
+    store_db_close(&db);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
 /* A row that something else has written over: said, and never read as zeros. */
@@ -1303,6 +1392,7 @@ int main(void)
         cmocka_unit_test(a_damaged_database_is_refused),
         cmocka_unit_test(a_newer_schema_is_refused),
         cmocka_unit_test(an_older_schema_is_brought_up_to_date),
+        cmocka_unit_test(a_removed_job_keeps_only_its_number_and_request),
         cmocka_unit_test(damaged_metrics_are_said),
         cmocka_unit_test(the_cluster_keeps_its_identity),
         cmocka_unit_test(a_broken_rule_of_the_schema_is_fatal),

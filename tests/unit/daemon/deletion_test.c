@@ -99,6 +99,26 @@ static void what_is_gone_already_is_removed(void **state)
     assert_int_equal(deletion_remove(f->dir, f->hash), HD_OK);
 }
 
+static void the_folder_of_a_job_goes_and_no_other(void **state)
+{
+    const struct fixture *f = *state;
+    char job[160], link[160];
+
+    (void)snprintf(job, sizeof job, "%s/7", f->root);
+    (void)snprintf(link, sizeof link, "%s/8", f->root);
+    assert_int_equal(hd_file_make_dirs(job, 0700), HD_OK);
+    assert_int_equal(symlink(f->dir, link), 0);
+    assert_int_equal(deletion_remove_job(job, f->root, 8), HD_INVALID);
+    assert_int_equal(deletion_remove_job(job, "/elsewhere", 7), HD_INVALID);
+    assert_int_equal(deletion_remove_job(job, "", 7), HD_INVALID);
+    assert_int_equal(deletion_remove_job(link, f->root, 8), HD_CONFLICT);
+    assert_true(hd_file_exists(job) && hd_file_exists(link));
+    assert_int_equal(deletion_remove_job(job, f->root, 7), HD_OK);
+    assert_false(hd_file_exists(job));
+    assert_int_equal(deletion_remove_job(job, f->root, 7), HD_OK); /* gone already */
+    assert_int_equal(count_files(f), FILES);
+}
+
 /* Goal: a power cut leaves the checkpoint whole, or none of that name. Method: the witness of
  * disk.c complains about each file that goes while the folder's new name is not durable. */
 static void no_file_goes_before_the_name(void **state)
@@ -167,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(another_checkpoint_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_gone_already_is_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_folder_of_a_job_goes_and_no_other, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_file_goes_before_the_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_crash_at_any_instant_leaves_all_or_nothing, set_up,
                                         tear_down),

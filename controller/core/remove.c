@@ -1,0 +1,149 @@
+/* remove: ended jobs that go, with their folders; and the end of all jobs, when a cluster of one
+ * machine is known to have died.
+ *
+ * A job's folder is deleted by the nodes that ran it: where the jobs directory is not shared, each
+ * has a part of it. For a node that is gone, another one deletes that sees the jobs directory.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "controller/core/core_internal.h"
+
+/* ---- who deletes ------------------------------------------------------------------------------*/
+
+/* NULL: none can now. */
+static struct core_node *find_remover(const struct hd_core *core, const struct core_share *share)
+{
+    struct core_node *node = share->node;
+
+    if (!node->rec.retired && (node->rec.state != HD_NODE_STATE_LOST || !node->jobs_dir_visible))
+        return node;
+    for (size_t i = 0; i < core->node_count; i++)
+        if (core->nodes[i]->synced && core->nodes[i]->jobs_dir_visible &&
+            !core->nodes[i]->rec.retired)
+            return core->nodes[i];
+    return NULL;
+}
+
+/* The next share, from *index on, whose files are not known to be deleted; NULL: none. */
+static struct core_share *next_share(const struct core_job *job, int32_t *attempt, size_t *index)
+{
+    for (; *attempt <= job->rec.attempt_count; (*attempt)++, *index = 0) {
+        const struct core_attempt *a = core_find_attempt(job, *attempt);
+
+        while (*index < a->share_count) {
+            struct core_share *share = &a->shares[(*index)++];
+
+            if (!share->removed)
+                return share;
+        }
+    }
+    return NULL;
+}
+
+bool core_waits_for_removal(const struct core_job *job)
+{
+    int32_t attempt = 1;
+    size_t index = 0;
+
+    return job->rec.removal == HD_REMOVAL_BEGUN && next_share(job, &attempt, &index);
+}
+
+bool core_removes(const struct hd_core *core, const struct core_job *job,
+                  const struct core_node *node)
+{
+    const struct core_share *share;
+    int32_t attempt = 1;
+    size_t index = 0;
+
+    if (job->rec.removal != HD_REMOVAL_BEGUN)
+        return false;
+    while ((share = next_share(job, &attempt, &index)))
+        if (find_remover(core, share) == node)
+            return true;
+    return false;
+}
+
+void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number)
+{
+    struct core_job *job = core_find_job(core, number);
+    struct core_share *share;
+    int32_t attempt = 1;
+    size_t index = 0;
+
+    if (!job || job->rec.removal != HD_REMOVAL_BEGUN)
+        return;
+    while ((share = next_share(job, &attempt, &index)))
+        share->removed = share->node == node || find_remover(core, share) == node;
+    core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
+    if (!core_waits_for_deletion(job)) {
+        core_jobs_remove(&core->deleting, job);
+        core_dirty_job(core, job); /* frees it */
+    }
+}
+
+/* ---- remove -----------------------------------------------------------------------------------*/
+
+static void begin_removal(struct hd_core *core, struct core_job *job, const char *by)
+{
+    struct core_share *share;
+    int32_t attempt = 1;
+    size_t index = 0;
+
+    core_checkpoint_forget_all(core, job); /* they go with the folder */
+    job->rec.removal = HD_REMOVAL_BEGUN;
+    while ((share = next_share(job, &attempt, &index))) {
+        struct core_node *remover = find_remover(core, share);
+
+        if (remover)
+            core_dirty_desired(core, remover);
+        if (!remover || !remover->synced || remover->rec.state == HD_NODE_STATE_UNREACHABLE)
+            core->out->waits_for = remover ? remover->rec.name : share->node->rec.name;
+    }
+    if (core_waits_for_deletion(job))
+        core_jobs_add(core, &core->deleting, job);
+    core_dirty_job(core, job);
+    core_event(core, NULL, "job_removed", 0, -1, "", "job %" PRIu64 " (%s) was removed by %s",
+               job->rec.job, job->rec.name, by);
+}
+
+enum hd_status core_remove(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_job *job = core_find_job(core, event->resume.job->job);
+    enum hd_status st = HD_OK;
+
+    core->out->job = event->resume.job->job;
+    if (job && !job->ended)
+        return hd_err(HD_CONFLICT,
+                      "job %" PRIu64 " is %s: only a job that has ended is removed; stop it with: "
+                      "heddle cancel %" PRIu64,
+                      job->rec.job, hd_job_state_name((int)job->rec.state), job->rec.job);
+    if (job && job->rec.removal)
+        return HD_OK;
+    if (!job)
+        st = core_recall(core, event, &job);
+    if (!st)
+        begin_removal(core, job, event->resume.by);
+    return st;
+}
+
+/* ---- the end of all ---------------------------------------------------------------------------*/
+
+enum hd_status core_end_all(struct hd_core *core, const struct hd_core_event *event)
+{
+    char why[HD_CTL_NAME_BYTES_MAX + 64];
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+
+        if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
+            continue;
+        (void)snprintf(why, sizeof why, "node %s ended with its controller", node->rec.name);
+        core_node_lose(core, node, why);
+    }
+    for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
+         job = core_table_next(&core->jobs, job))
+        if (!job->ended)
+            core_finish_job(core, job, HD_JOB_STATE_FAILED, event->end_all.reason);
+    return HD_OK;
+}

@@ -1,0 +1,147 @@
+/* Ended jobs that are removed with their folders; and jobs whose whole cluster has died. */
+#include "sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* On n1, succeeded, with three checkpoints on the disk: keep 2 and the one that is being deleted
+ * are no concern here. */
+static uint64_t succeeded(struct sim *sim, struct hd_job_needs *needs)
+{
+    uint64_t job;
+
+    *needs = sim_needs(2, 60);
+    needs->keep = 0;
+    job = sim_submitted(sim, needs);
+    sim_run_until_ended(sim, job, 200);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_true(sim_count_on_disk(sim, job) > 2);
+    return job;
+}
+
+static void a_removed_job_leaves_nothing_but_its_number(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs;
+    uint64_t job = succeeded(sim, &needs);
+
+    (void)state;
+    assert_int_equal(sim_remove(sim, job, &needs), HD_OK);
+    assert_null(sim->out.waits_for);
+    sim_run(sim, 3);
+    assert_int_equal(sim_count_on_disk(sim, job), 0);
+    assert_int_equal(sim_job(sim, job)->removal, HD_REMOVAL_DONE);
+    sim_controller_crash(sim);
+    sim_run(sim, 3);
+    assert_int_equal(sim_submitted(sim, &needs), job + 1);
+    assert_int_equal(
+        sim_submit_as(sim, &needs, sim_job(sim, job)->request_id, &job, &(bool){false}), HD_OK);
+    assert_int_equal(job, 1); /* the request made a job once, and makes none again */
+    sim_free(sim);
+}
+
+static void a_job_that_has_not_ended_stays(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    sim_run(sim, 9);
+    assert_int_equal(sim_remove(sim, job, &needs), HD_CONFLICT);
+    sim_run_until_ended(sim, job, 400);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    sim_free(sim);
+}
+
+/* Both while the node is away and after a restart of the controller, which has it in its records
+ * only. A job that is being removed is not resumed. */
+static void the_node_that_is_away_deletes_when_it_is_back(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs;
+    uint64_t job = succeeded(sim, &needs);
+
+    (void)state;
+    sim->nodes[0].cut = true;
+    sim_run(sim, 20);
+    assert_int_equal(sim_remove(sim, job, &needs), HD_OK);
+    assert_string_equal(sim->out.waits_for, "n1");
+    needs.steps = 90;
+    assert_int_equal(sim_resume(sim, job, &needs), HD_NOT_FOUND);
+    sim_commit(sim);
+    sim_controller_crash(sim);
+    sim_run(sim, 5);
+    assert_true(sim_count_on_disk(sim, job) > 2);
+    assert_int_equal(sim_job(sim, job)->removal, HD_REMOVAL_BEGUN);
+    sim->nodes[0].cut = false;
+    sim_run(sim, 3);
+    assert_int_equal(sim_count_on_disk(sim, job), 0);
+    assert_int_equal(sim_job(sim, job)->removal, HD_REMOVAL_DONE);
+    sim_free(sim);
+}
+
+static void another_node_deletes_for_one_that_is_lost(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs;
+    uint64_t job = succeeded(sim, &needs);
+
+    (void)state;
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
+    sim->nodes[0].cut = true;
+    sim_run(sim, 200);
+    assert_int_equal(sim_remove(sim, job, &needs), HD_OK);
+    assert_null(sim->out.waits_for);
+    sim_run(sim, 3);
+    assert_int_equal(sim_count_on_disk(sim, job), 0);
+    assert_int_equal(sim_job(sim, job)->removal, HD_REMOVAL_DONE);
+    sim_free(sim);
+}
+
+/* Goal: what was written in the jobs directory is gone on from by any node that sees it, also when
+ * the node that wrote it has never been heard of since the start. */
+static void a_cluster_that_died_goes_on_elsewhere(void **state)
+{
+    const struct hd_core_event end = {.kind = HD_CORE_END_ALL, .end_all = {.reason = "killed"}};
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 200);
+    uint64_t job = sim_submitted(sim, &needs), other;
+
+    (void)state;
+    sim_run(sim, 9);
+    other = sim_submitted(sim, &needs);
+    sim->nodes[0].cut = true; /* for good */
+    sim_commit(sim);
+    sim_controller_crash(sim);
+    assert_int_equal(sim_event(sim, &end), HD_OK);
+    sim_commit(sim);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_string_equal(sim_job(sim, job)->reason, "killed");
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_resume(sim, job, &needs), HD_OK);
+    sim_run(sim, 5);
+    assert_true(sim_attempt(sim, job, 2)->base_step > 0);
+    sim_assert_places(sim, job, 2, "cpu n2:0 n2:1");
+    sim_run_until_ended(sim, job, 400);
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 200));
+    sim_free(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_removed_job_leaves_nothing_but_its_number),
+        cmocka_unit_test(a_job_that_has_not_ended_stays),
+        cmocka_unit_test(the_node_that_is_away_deletes_when_it_is_back),
+        cmocka_unit_test(another_node_deletes_for_one_that_is_lost),
+        cmocka_unit_test(a_cluster_that_died_goes_on_elsewhere),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
