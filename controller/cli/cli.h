@@ -110,6 +110,11 @@ bool cli_has_colour(int fd); /* whether what is written there has colour */
 int cli_fail(enum hd_status st);
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr */
+/* The same for a text of any length, which it frees: a command with a long path must be whole. */
+void cli_note_text(struct hd_text *text);
+/* Asks a question on the terminal. CLI_ANSWER_NONE: standard input or error is no terminal. */
+enum cli_answer { CLI_ANSWER_NO, CLI_ANSWER_YES, CLI_ANSWER_NONE };
+enum cli_answer cli_ask(const char *question);
 int cli_exit_of(enum hd_status st);
 int cli_exit_of_state(Heddle__V1__JobState state);
 
@@ -145,6 +150,8 @@ void cli_add_clean(struct hd_text *out, const char *text);
 /* The same for a message of the controller, which calls a user of its socket "uid:1000": people
  * read "uid 1000 (alice)", or "uid 1000" if this machine has no name for it. */
 void cli_add_people(struct hd_text *out, const char *text);
+/* Adds a word as a shell reads it: in quotes if it needs them. */
+void cli_add_quoted(struct hd_text *out, const char *word);
 /* Columns that text takes on a terminal. */
 int cli_text_width(const char *text);
 /* Adds as much of the text as fits in so many columns, with "..." at the end if something is cut.
@@ -185,6 +192,7 @@ int cli_events(struct cli *cli, int argc, char **argv);
 int cli_cancel(struct cli *cli, int argc, char **argv);
 int cli_resume(struct cli *cli, int argc, char **argv);
 int cli_requeue(struct cli *cli, int argc, char **argv);
+int cli_rm(struct cli *cli, int argc, char **argv);
 int cli_nodes(struct cli *cli, int argc, char **argv);
 int cli_drain(struct cli *cli, int argc, char **argv);
 int cli_undrain(struct cli *cli, int argc, char **argv);

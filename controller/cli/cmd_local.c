@@ -1,7 +1,8 @@
 /* local: runs one job on this machine, with a controller and a daemon of its own.
  *
- * Two folders: a short private one for sockets and the programs' state, removed at the end; and the
- * run's folder, with checkpoints and logs, which is kept. The controller and the daemon run with
+ * Two folders: a short private one for the socket and the daemon's state, removed at the end; and
+ * the run's folder (runs.h), with checkpoints, logs and the controller's state, which is kept: a
+ * later --resume goes on from it. The controller and the daemon run with
  * --ephemeral: they and all processes that they started end when this command ends, also by
  * SIGKILL.
  *
@@ -25,6 +26,7 @@
 #include "base/random.h"
 #include "controller/cli/data_look.h"
 #include "controller/cli/process.h"
+#include "controller/cli/runs.h"
 #include "controller/cli/submit.h"
 #include "controller/cli/watch.h"
 #include "spec/spec.h"
@@ -32,7 +34,6 @@
 enum {
     START_MS = 30000, /* until the controller must answer */
     STOP_MS = 10000,
-    PATH_MAX_BYTES = 4096,
     TEMP_DIR_MAX = 40,   /* a longer $TMPDIR is not used */
     HOLD_MS = 3000,      /* the own daemon connects sooner; a job that still waits says for what */
     PRIVATE_DIR_MAX = 64 /* leaves room for socket names: such a path has at most 107 bytes */
@@ -42,14 +43,20 @@ struct local {
     struct cli *cli;
     struct hd_job *spec; /* in the arena */
     struct hd_arena arena;
+    struct cli_list overrides;
+    /* from flags; NULL: not given */
+    const char *state_dir, *dir, *resume;
+    int64_t keep;
+    bool clean, yes;
+
     char private_dir[PRIVATE_DIR_MAX];
-    char run_dir[PATH_MAX_BYTES];
-    char controller_log[PATH_MAX_BYTES + 32], daemon_log[PATH_MAX_BYTES + 32];
+    struct run run;
+    char controller_log[RUN_PATH_MAX + 32], daemon_log[RUN_PATH_MAX + 32];
     char address[PRIVATE_DIR_MAX + 32];
     struct process controller, daemon;
     uint64_t job;
-    char job_dir[PATH_MAX_BYTES];
-    bool times; /* --times */
+    int32_t resumed_attempt; /* with resume: the newest one before */
+    bool times;              /* --times */
     int64_t log_every;
     bool interrupted, killed;
 };
@@ -127,72 +134,19 @@ static enum hd_status make_private_dir(struct local *l)
     return st;
 }
 
-/* The folder in which runs are kept: --state-dir, or heddle-runs beside the job file. */
-static enum hd_status runs_folder(const char *job_path, const char *state_dir,
-                                  struct hd_text *ret_folder)
-{
-    const char *slash = strcmp(job_path, "-") == 0 ? NULL : strrchr(job_path, '/');
-    char *cwd = getcwd(NULL, 0);
-    struct hd_text beside = {0};
-
-    if (!cwd)
-        return hd_err(HD_IO, "cannot tell the working directory: %s", strerror(errno));
-    hd_text_add(&beside, "%.*sheddle-runs", slash ? (int)(slash - job_path) + 1 : 0, job_path);
-    if (!beside.failed)
-        hd_file_join(ret_folder, cwd, state_dir ? state_dir : beside.data);
-    free(cwd);
-    if (beside.failed || ret_folder->failed)
-        ret_folder->failed = true;
-    hd_text_free(&beside);
-    return ret_folder->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
-}
-
-/* NAME-20260301-120000-a1b2c3, so that two runs of one job file have different folders. */
-static enum hd_status make_run_dir(struct local *l, const char *job_path, const char *state_dir)
-{
-    struct hd_text folder = {0};
-    unsigned char tail[3];
-    char when[32] = "";
-    struct tm tm;
-    time_t now = (time_t)(hd_clock_wall_ms() / 1000);
-    enum hd_status st;
-
-    st = hd_random_bytes(tail, sizeof tail);
-    if (!st)
-        st = runs_folder(job_path, state_dir, &folder);
-    if (!st) {
-        if (gmtime_r(&now, &tm))
-            (void)strftime(when, sizeof when, "%Y%m%d-%H%M%S", &tm);
-        if (snprintf(l->run_dir, sizeof l->run_dir, "%s/%s-%s-%02x%02x%02x", folder.data,
-                     l->spec->name, when, tail[0], tail[1],
-                     tail[2]) >= (int)sizeof l->run_dir - 200)
-            st = hd_err(
-                HD_INVALID,
-                "the path of the run's folder is too long; choose a shorter one with --state-dir");
-    }
-    if (!st)
-        st = hd_file_make_dirs(l->run_dir, 0750);
-    if (st == HD_IO)
-        st = hd_err_prefix(
-            st, "cannot make a folder for the run; choose another place with --state-dir");
-    (void)snprintf(l->controller_log, sizeof l->controller_log, "%s/controller.log", l->run_dir);
-    (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run_dir);
-    hd_text_free(&folder);
-    return st;
-}
-
 /* ---- programs ---- */
 
 static enum hd_status start_controller(struct local *l)
 {
     struct hd_text program = {0};
-    char state[PRIVATE_DIR_MAX + 32];
+    char state[RUN_PATH_MAX + 32];
     enum hd_status st = process_find("heddle-controller", &program);
 
-    (void)snprintf(state, sizeof state, "%s/controller", l->private_dir);
+    (void)snprintf(state, sizeof state, "%s/state", l->run.path);
+    (void)snprintf(l->controller_log, sizeof l->controller_log, "%s/controller.log", l->run.path);
     if (!st) {
-        char *const argv[] = {program.data, "--ephemeral", "--state-dir", state, "--listen",
-                              l->address,   "--jobs-dir",  l->run_dir,    NULL};
+        char *const argv[] = {program.data, "--ephemeral", "--end-jobs", "--state-dir", state,
+                              "--listen",   l->address,    "--jobs-dir", l->run.path,   NULL};
 
         l->controller = (struct process){.name = "heddle-controller", .log = l->controller_log};
         st = process_start(&l->controller, argv);
@@ -225,6 +179,7 @@ static enum hd_status start_daemon(struct local *l)
     enum hd_status st = process_find("heddled", &program);
 
     (void)snprintf(state, sizeof state, "%s/node", l->private_dir);
+    (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run.path);
     name_devices(l->spec, devices, sizeof devices);
     if (!st) {
         char *const argv[] = {
@@ -268,9 +223,12 @@ static enum hd_status await_controller(struct local *l)
     return HD_OK;
 }
 
-static enum hd_status start_cluster(struct local *l, const char *job_path, const char *state_dir)
+/* The run's folder, and a controller for it. */
+static enum hd_status start_run(struct local *l)
 {
-    enum hd_status st = make_run_dir(l, job_path, state_dir);
+    enum hd_status st =
+        l->resume ? run_open(l->resume, l->state_dir, &l->run)
+                  : run_make(l->cli->args[0], l->state_dir, l->dir, l->spec->name, &l->run);
 
     if (!st)
         st = make_private_dir(l);
@@ -278,11 +236,7 @@ static enum hd_status start_cluster(struct local *l, const char *job_path, const
         st = process_adopt_orphans();
     if (!st)
         st = start_controller(l);
-    if (!st)
-        st = await_controller(l);
-    if (!st)
-        st = start_daemon(l);
-    return st;
+    return st ? st : await_controller(l);
 }
 
 /* Ends all processes and removes the private folder. */
@@ -343,100 +297,245 @@ static int on_tick(void *user)
     return CLI_CONTINUE;
 }
 
-/* How long it took, and what to do next. */
-static void say_end(const struct local *l, int code, int64_t begin_ms)
+/* A command with the run's folder, such as "heddle local --resume DIR", and what comes after it. */
+static void add_command(const struct local *l, const char *verb, const char *after,
+                        struct hd_text *out)
 {
-    char span[HD_CLOCK_TEXT_MAX];
-
-    hd_clock_format_span(hd_clock_now_ms() - begin_ms, span);
-    if (code == CLI_JOB_FAILED && !l->interrupted) {
-        cli_note("heddle: took %s; logs and checkpoints are in %s", span, l->job_dir);
-    } else if (code == CLI_OK && strcmp(l->spec->tokenizer, "none") != 0) {
-        cli_note("heddle: took %s; text from the trained model:", span);
-        cli_note("  heddle generate %s --prompt 'Once upon'", l->run_dir);
-    } else if (code == CLI_OK || l->interrupted) {
-        cli_note("heddle: took %s; the checkpoints are listed by", span);
-        cli_note("  heddle checkpoint ls %s", l->run_dir);
-    }
+    hd_text_add(out, "%s ", verb);
+    cli_add_quoted(out, l->run.path);
+    hd_text_add(out, "%s", after);
 }
 
-/* Submits the job and watches it to its end. */
-static int run_job(struct local *l)
+static void note_command(const struct local *l, const char *verb, const char *after)
+{
+    struct hd_text line = {0};
+
+    hd_text_add(&line, "  ");
+    add_command(l, verb, after, &line);
+    cli_note_text(&line);
+}
+
+/* How long it took, and what to do next: the last line is the command. */
+static void say_end(struct local *l, int code, int64_t begin_ms)
+{
+    char span[HD_CLOCK_TEXT_MAX], more[64];
+    struct hd_text resume = {0};
+
+    hd_clock_format_span(hd_clock_now_ms() - begin_ms, span);
+    if (code == CLI_OK) {
+        const bool writes = strcmp(l->spec->tokenizer, "none") != 0;
+
+        (void)snprintf(more, sizeof more, " --set train.steps=%lld", (long long)l->spec->steps * 2);
+        cli_note("heddle: took %s; to train on%s:", span,
+                 writes ? ", or to see text from the model" : "");
+        note_command(l, "heddle local --resume", more);
+        if (writes)
+            note_command(l, "heddle generate", " --prompt 'Once upon'");
+        return;
+    }
+    add_command(l, "heddle local --resume", "", &resume);
+    cli_note("heddle: took %s; logs and checkpoints are in %s", span, l->run.path);
+    if (!resume.failed)
+        cli_say_onward_by(l->cli, code == CLI_JOB_FAILED ? l->job : 0, resume.data);
+    hd_text_free(&resume);
+}
+
+/* Gives the new job to the controller. */
+static int submit(struct local *l)
+{
+    Heddle__V1__SubmitJobResponse *response = NULL;
+    const int code = cli_submit_spec(l->cli, l->spec, NULL, &response);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    l->job = response->job->job;
+    hd_rpc_message_free(&response->base);
+    return CLI_CONTINUE;
+}
+
+/* The job file of the run, with the changes of --set. The run's only job is number 1. */
+static int fetch_spec(struct local *l)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__GetJobResponse *response = NULL;
+    enum hd_status st;
+
+    l->job = request.job = 1;
+    l->spec = hd_arena_alloc(&l->arena, sizeof *l->spec);
+    st = l->spec ? cli_try_call(l->cli, "GetJob", &heddle__v1__get_job_response__descriptor,
+                                &request.base, &response)
+                 : hd_err(HD_NO_MEMORY, "no memory for a job");
+    if (st == HD_NOT_FOUND)
+        st = hd_err(HD_NOT_FOUND,
+                    "%s holds no job: it ended before its job had begun; start it anew", l->resume);
+    if (!st) {
+        l->resumed_attempt = response->job->attempt;
+        st = cli_change_spec(response->job, &l->overrides, &l->arena, l->spec);
+        hd_rpc_message_free(&response->base);
+    }
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+static int resume(struct local *l)
+{
+    Heddle__V1__ResumeJobRequest request = HEDDLE__V1__RESUME_JOB_REQUEST__INIT;
+    Heddle__V1__ResumeJobResponse *response = NULL;
+    int code = fetch_spec(l);
+
+    request.job = l->job;
+    if (code == CLI_CONTINUE && l->overrides.count) {
+        request.spec = hd_spec_to_message(l->spec, &l->arena);
+        if (!request.spec)
+            code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
+    }
+    if (code == CLI_CONTINUE)
+        code = cli_call(l->cli, "ResumeJob", &heddle__v1__resume_job_response__descriptor,
+                        &request.base, &response);
+    if (code == CLI_CONTINUE)
+        hd_rpc_message_free(&response->base);
+    return code;
+}
+
+/* Watches the job to its end. */
+static int watch(struct local *l)
 {
     struct watch_options options = {.on_interrupt = on_interrupt,
                                     .on_tick = on_tick,
                                     .user = l,
+                                    .job = l->job,
                                     .times = l->times,
                                     .log_every = l->log_every,
                                     .one_machine = true,
                                     .hold_ms = HOLD_MS,
-                                    .directory = l->run_dir};
-    const int64_t begin_ms = hd_clock_now_ms();
-    Heddle__V1__SubmitJobResponse *response = NULL;
-    char history[PATH_MAX_BYTES + 32];
+                                    .directory = l->run.path,
+                                    .resumed = l->resume != NULL,
+                                    .resumed_attempt = l->resumed_attempt};
+    char history[RUN_PATH_MAX + 32];
     int code;
 
-    l->cli->controller = l->address;
-    code = cli_connect(l->cli);
-    if (code == CLI_CONTINUE)
-        code = cli_submit_spec(l->cli, l->spec, NULL, &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    options.job = l->job = response->job->job;
-    (void)snprintf(l->job_dir, sizeof l->job_dir, "%s", response->job->directory);
-    hd_rpc_message_free(&response->base);
-    cli_note("heddle: job %s; its logs and checkpoints go to %s", l->spec->name, l->run_dir);
-    if (early_signal)
-        return CLI_INTERRUPTED;
-    (void)snprintf(history, sizeof history, "%s/history.jsonl", l->run_dir);
-    options.history = fopen(history, "wex");
+    /* of a run that goes on all of it is written anew: a run that was killed lacks its last lines
+     */
+    (void)snprintf(history, sizeof history, "%s/history.jsonl", l->run.path);
+    options.history = fopen(history, l->resume ? "we" : "wex");
     if (!options.history)
         cli_note("heddle: cannot write %s: %s; the job runs, but its history is not kept", history,
                  strerror(errno));
     code = cli_watch_job(l->cli, &options);
     if (options.history)
         (void)fclose(options.history);
+    return code;
+}
+
+static int run_job(struct local *l)
+{
+    const int64_t begin_ms = hd_clock_now_ms();
+    enum hd_status st;
+    int code;
+
+    l->cli->controller = l->address;
+    code = cli_connect(l->cli);
+    if (code == CLI_CONTINUE)
+        code = l->resume ? resume(l) : submit(l);
+    if (code != CLI_CONTINUE)
+        return code;
+    cli_note("heddle: job %s; its logs and checkpoints go to %s", l->spec->name, l->run.path);
+    if (early_signal) {
+        l->interrupted = true;
+        code = CLI_INTERRUPTED;
+    } else {
+        st = start_daemon(l);
+        code = st ? (cli_fail(st), CLI_FAILED) : watch(l);
+    }
+    if (l->interrupted && code != CLI_OK)
+        code = CLI_INTERRUPTED;
     say_end(l, code, begin_ms);
-    return l->interrupted ? CLI_INTERRUPTED : code;
+    return code;
+}
+
+static int run_local(struct local *l)
+{
+    enum hd_status st;
+    int code = CLI_CONTINUE;
+
+    if (!l->resume)
+        code = cli_read_spec(l->cli->args[0], &l->overrides, &l->arena, &l->spec);
+    if (code == CLI_CONTINUE && !l->resume)
+        code = data_look_at_tokenizer(l->spec);
+    if (code != CLI_CONTINUE)
+        return code;
+    catch_early_signals();
+    st = start_run(l);
+    if (!st)
+        code = run_job(l);
+    else if (st == HD_ABORTED)
+        code = CLI_INTERRUPTED;
+    else
+        code = (cli_fail(st), l->run.lock < 0 ? cli_exit_of(st) : CLI_FAILED);
+    catch_early_signals(); /* the loop's watchers are gone; the end is not to be cut short */
+    cli_disconnect(l->cli);
+    stop_cluster(l, l->killed);
+    run_close(&l->run);
+    return code;
+}
+
+static int check_flags(const struct local *l)
+{
+    const int files = l->cli->arg_count;
+
+    if (l->clean && l->resume)
+        return cli_usage("local: --clean and --resume: give one of them");
+    if (!l->clean && (l->keep >= 0 || l->yes))
+        return cli_usage("local: --keep and --yes are flags of local --clean");
+    if (l->clean && (l->dir || l->overrides.count || l->times || l->log_every))
+        return cli_usage("local: --clean takes a folder of runs or a job file, --state-dir, --keep "
+                         "and --yes only");
+    if (l->resume && l->dir)
+        return cli_usage("local: --dir names the folder of a new run; leave it out with --resume");
+    if (l->resume && files)
+        return cli_usage("local: --resume goes on with the job file as it was; leave %s out, or "
+                         "change keys with --set",
+                         l->cli->args[0]);
+    if (!l->resume && !l->clean && !files)
+        return cli_usage("local: the job file is missing; see heddle local --help");
+    return CLI_CONTINUE;
 }
 
 int cli_local(struct cli *cli, int argc, char **argv)
 {
-    struct cli_list overrides = {.count = 0};
-    const char *state_dir = NULL;
-    int64_t log_every = 0;
-    bool times = false;
     struct local *l = calloc(1, sizeof *l);
-    const struct cli_flag flags[] = {
-        {"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
-        {"state-dir", 0, CLI_FLAG_TEXT, &state_dir, 0, 0},
-        {"times", 0, CLI_FLAG_BOOL, &times, 0, 0},
-        {"log-every", 0, CLI_FLAG_INT, &log_every, 0, INT32_MAX},
-    };
-    enum hd_status st;
     int code;
 
     if (!l)
         return cli_fail(hd_err(HD_NO_MEMORY, "no memory to start a job"));
     l->cli = cli;
+    l->run.lock = -1;
+    l->keep = -1;
     hd_arena_init(&l->arena, 0);
-    code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
-    l->times = times;
-    l->log_every = log_every;
-    if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &l->arena, &l->spec);
-    if (code == CLI_CONTINUE)
-        code = data_look_at_tokenizer(l->spec);
-    if (code == CLI_CONTINUE) {
-        catch_early_signals();
-        st = start_cluster(l, cli->args[0], state_dir);
-        code = st == HD_OK        ? run_job(l)
-               : st == HD_ABORTED ? CLI_INTERRUPTED
-                                  : (cli_fail(st), CLI_FAILED);
-        catch_early_signals(); /* the loop's watchers are gone; the end is not to be cut short */
-        cli_disconnect(cli);
-        stop_cluster(l, l->killed);
+    {
+        const struct cli_flag flags[] = {
+            {"set", 0, CLI_FLAG_LIST, &l->overrides, 0, 0},
+            {"state-dir", 0, CLI_FLAG_TEXT, &l->state_dir, 0, 0},
+            {"dir", 0, CLI_FLAG_TEXT, &l->dir, 0, 0},
+            {"resume", 0, CLI_FLAG_TEXT, &l->resume, 0, 0},
+            {"clean", 0, CLI_FLAG_BOOL, &l->clean, 0, 0},
+            {"keep", 0, CLI_FLAG_INT, &l->keep, 0, INT32_MAX},
+            {"yes", 'y', CLI_FLAG_BOOL, &l->yes, 0, 0},
+            {"times", 0, CLI_FLAG_BOOL, &l->times, 0, 0},
+            {"log-every", 0, CLI_FLAG_INT, &l->log_every, 0, INT32_MAX},
+        };
+
+        code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
     }
+    if (code == CLI_CONTINUE)
+        code = check_flags(l);
+    if (code == CLI_CONTINUE && l->clean)
+        code =
+            runs_clean(cli, &(struct clean_options){.where = cli->arg_count ? cli->args[0] : NULL,
+                                                    .state_dir = l->state_dir,
+                                                    .keep = l->keep < 0 ? 1 : l->keep,
+                                                    .yes = l->yes});
+    else if (code == CLI_CONTINUE)
+        code = run_local(l);
     hd_arena_done(&l->arena);
     free(l);
     return code;

@@ -1,16 +1,15 @@
-/* resume, requeue: jobs that go on. */
+/* resume, requeue: jobs that go on; and what a job that has ended says of its way on. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "controller/cli/show.h"
+#include "controller/cli/submit.h"
 #include "spec/spec.h"
 
-/* The job's own spec as a job file, read again with the changes: they are checked, and completed,
- * as those of `heddle submit`. */
-static enum hd_status change_spec(const Heddle__V1__JobStatus *status,
-                                  const struct cli_list *overrides, struct hd_arena *arena,
-                                  struct hd_job *ret_job)
+enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
+                               const struct cli_list *overrides, struct hd_arena *arena,
+                               struct hd_job *ret_job)
 {
     struct hd_job *stored = hd_arena_alloc(arena, sizeof *stored);
     struct hd_text text = {0};
@@ -30,7 +29,8 @@ static enum hd_status change_spec(const Heddle__V1__JobStatus *status,
                                               .bytes = text.data,
                                               .size_bytes = text.len_bytes,
                                               .overrides = overrides->items,
-                                              .override_count = overrides->count};
+                                              .override_count = overrides->count,
+                                              .is_stored = true};
 
         (void)snprintf(name, sizeof name, "job %llu", (unsigned long long)status->job);
         st = hd_spec_read_yaml(&source, arena, ret_job);
@@ -56,7 +56,7 @@ static int add_changes(struct cli *cli, const struct cli_list *overrides, struct
     if (!st && (!response->job || !response->job->spec))
         st = hd_err(HD_CORRUPT, "the controller's answer has no job file");
     if (!st)
-        st = change_spec(response->job, overrides, arena, job);
+        st = cli_change_spec(response->job, overrides, arena, job);
     if (!st) {
         request->spec = hd_spec_to_message(job, arena);
         st = request->spec ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
@@ -114,4 +114,80 @@ int cli_requeue(struct cli *cli, int argc, char **argv)
     show_one_job(cli, response->job, false);
     hd_rpc_message_free(&response->base);
     return cli_out_end(CLI_OK);
+}
+
+/* ---- the way on -------------------------------------------------------------------------------*/
+
+/* A run that diverged would diverge again: a tenth of its learning rate. */
+static void add_lower_rate(const Heddle__V1__JobStatus *status, struct hd_text *out)
+{
+    struct hd_arena arena;
+    struct hd_job *job;
+
+    hd_arena_init(&arena, 0);
+    job = hd_arena_alloc(&arena, sizeof *job);
+    if (job && status->spec && !hd_spec_from_message(status->spec, &arena, job)) {
+        const double peak = job->lr_peak / 10;
+
+        hd_text_add(out, " --set train.lr.peak=%.3g", peak);
+        if (job->lr_min > 0.99 * peak)
+            hd_text_add(out, " --set train.lr.min=%.3g", peak / 10);
+    }
+    hd_arena_done(&arena);
+}
+
+static bool has_diverged(const Heddle__V1__JobStatus *status)
+{
+    const Heddle__V1__AttemptStatus *newest =
+        status->n_attempts ? status->attempts[status->n_attempts - 1] : NULL;
+
+    return status->state == HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED && newest && newest->end &&
+           newest->end->cause == HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED;
+}
+
+void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__GetJobResponse *response = NULL;
+    struct hd_text line = {0};
+    bool diverged, has_failed;
+
+    request.job = job;
+    if (!job || cli_try_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor,
+                             &request.base, &response))
+        response = NULL;
+    diverged = response && response->job && has_diverged(response->job);
+    has_failed = response && response->job &&
+                 response->job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED;
+    hd_text_add(&line, "  %s", resume);
+    if (diverged) {
+        cli_note("heddle: to go on from before it diverged, with a lower learning rate:");
+        add_lower_rate(response->job, &line);
+    } else {
+        cli_note(has_failed ? "heddle: to go on, once the cause is mended:" : "heddle: to go on:");
+    }
+    cli_note_text(&line);
+    if (response)
+        hd_rpc_message_free(&response->base);
+}
+
+void cli_say_onward(struct cli *cli, uint64_t job, int code)
+{
+    const char *const flags[][2] = {{"--controller", cli->controller},
+                                    {"--token-file", cli->token_file},
+                                    {"--tls-ca", cli->tls_ca}};
+    struct hd_text resume = {0};
+
+    if (code != CLI_JOB_FAILED)
+        return;
+    hd_text_add(&resume, "heddle resume %llu", (unsigned long long)job);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        if (!flags[i][1])
+            continue;
+        hd_text_add(&resume, " %s ", flags[i][0]);
+        cli_add_quoted(&resume, flags[i][1]);
+    }
+    if (!resume.failed)
+        cli_say_onward_by(cli, job, resume.data);
+    hd_text_free(&resume);
 }

@@ -159,6 +159,7 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
             "%llu",
             (unsigned long long)options.job, (unsigned long long)options.job,
             (unsigned long long)options.job);
+    cli_say_onward(cli, options.job, code);
     return code;
 }
 

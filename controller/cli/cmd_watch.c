@@ -1,4 +1,5 @@
 /* watch, wait: follow a job to its end, with and without its progress. */
+#include "controller/cli/submit.h"
 #include "controller/cli/watch.h"
 
 int cli_watch(struct cli *cli, int argc, char **argv)
@@ -20,6 +21,7 @@ int cli_watch(struct cli *cli, int argc, char **argv)
         cli_note(
             "heddle: the watching has ended, job %s goes on; heddle watch %s | heddle cancel %s",
             cli->args[0], cli->args[0], cli->args[0]);
+    cli_say_onward(cli, options.job, code);
     return code;
 }
 
@@ -36,5 +38,6 @@ int cli_wait(struct cli *cli, int argc, char **argv)
         code = cli_watch_job(cli, &options);
     if (code == CLI_INTERRUPTED)
         cli_note("heddle: the waiting has ended, job %s goes on", cli->args[0]);
+    cli_say_onward(cli, options.job, code);
     return code;
 }

@@ -9,25 +9,27 @@
     "rank measures at its start on its own threads.\n"
 
 static const char local_help[] =
-    "Usage: heddle local FILE [--set KEY=VALUE]... [--state-dir DIR] [--log-every N]\n"
-    "                    [--times] [-o FORMAT]\n"
+    "Usage: heddle local FILE [--set KEY=VALUE]... [--dir NAME] [--state-dir DIR]\n"
+    "                    [--log-every N] [--times] [-o FORMAT]\n"
+    "       heddle local --resume RUN|FILE [--set KEY=VALUE]... [...]\n"
+    "       heddle local --clean [DIR|FILE] [--keep N] [--yes] [-o FORMAT]\n"
     "\n"
-    "Runs a job on this machine: starts a controller and a daemon for it, shows its\n"
-    "progress and ends with its exit code. No process is left, however it ends.\n"
-    "Ctrl-C writes a checkpoint and stops the job; a second Ctrl-C kills it.\n"
+    "Runs a job on this machine, with a controller and a daemon of its own. Ends with\n"
+    "the job's exit code and leaves no process. Ctrl-C writes a checkpoint and stops\n"
+    "the job, a second Ctrl-C kills it. The run's folder keeps logs, checkpoints and\n"
+    "history.jsonl. --resume goes on from its newest sound checkpoint (FILE: of its\n"
+    "newest run). --clean removes runs that are not in use, and asks first.\n"
     "\n"
-    "  --set KEY=VALUE    in place of what the file says, such as train.steps=100\n"
-    "  --state-dir DIR    for the run's folder; else heddle-runs beside FILE\n"
-    "  --log-every N      print every Nth step without a terminal; 0: about 100 lines\n"
-    "  --times            lines of steps end with tokens per second, time and mfu\n"
-    "  -o jsonl           JSON, a line for each step, validation, event and the end\n"
+    "  --set KEY=VALUE    in place of what the file says, such as train.steps=100;\n"
+    "                     with --resume as in heddle resume\n"
+    "  --dir NAME         the run's folder, or its path; else a new name\n"
+    "  --state-dir DIR    where run folders are; else heddle-runs beside FILE\n"
+    "  --keep N           --clean keeps the newest N; else 1\n"
+    "  --yes              --clean does not ask\n"
+    "  --log-every N, --times, -o jsonl    as of heddle watch\n"
     "\n"
-    "Without a terminal, standard output has steps, validations, checkpoints and the\n"
-    "end, by step number. Without --times it is equal for equal runs: diff compares\n"
-    "them. The run's folder keeps logs, checkpoints and history.jsonl (as -o jsonl).\n"
-    "\n" MFU_HELP "\n"
     "Example:\n"
-    "  heddle local job.yaml --set train.steps=100\n";
+    "  heddle local --resume heddle-runs/latest --set train.steps=2000\n";
 
 static const char submit_help[] =
     "Usage: heddle submit FILE|- [--watch] [--set KEY=VALUE]... [-q] [--times]\n"
@@ -187,6 +189,19 @@ static const char requeue_help[] =
     "Example:\n"
     "  heddle requeue 7\n";
 
+static const char rm_help[] =
+    "Usage: heddle rm JOB... [--yes] [-o FORMAT]\n"
+    "\n"
+    "Removes jobs that have ended, for good: from all lists, and their folders in the\n"
+    "jobs directory with all checkpoints, which the nodes that ran them delete. Says\n"
+    "what will go, and asks. A job whose files a job that has not ended names, as in\n"
+    "train.init_from, is not removed.\n"
+    "\n"
+    "  -y, --yes          do not ask\n"
+    "\n"
+    "Example:\n"
+    "  heddle rm 7 8\n";
+
 static const char nodes_help[] =
     "Usage: heddle nodes [-o FORMAT]\n"
     "\n"
@@ -304,6 +319,7 @@ const struct cli_command cli_commands[] = {
     {"cancel", "stop a job", cancel_help, cli_cancel, false},
     {"resume", "let a job that has ended go on", resume_help, cli_resume, false},
     {"requeue", "stop a job at a checkpoint and queue it again", requeue_help, cli_requeue, false},
+    {"rm", "remove jobs that have ended", rm_help, cli_rm, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"drain", "give a node no new work", drain_help, cli_drain, false},
     {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},

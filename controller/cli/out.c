@@ -93,6 +93,25 @@ void cli_note(const char *fmt, ...)
     print_line("", text);
 }
 
+void cli_note_text(struct hd_text *text)
+{
+    if (!text->failed)
+        print_line("", text->data ? text->data : "");
+    hd_text_free(text);
+}
+
+enum cli_answer cli_ask(const char *question)
+{
+    char line[16];
+
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return CLI_ANSWER_NONE;
+    (void)fprintf(stderr, "%s [y/N] ", question);
+    if (!fgets(line, sizeof line, stdin))
+        return CLI_ANSWER_NO;
+    return line[0] == 'y' || line[0] == 'Y' ? CLI_ANSWER_YES : CLI_ANSWER_NO;
+}
+
 /* Why standard output could not be written, as of the first failure: fflush says it once, a second
  * call succeeds. Of the whole process, as standard output is. 0: all was written. */
 static int out_error;

@@ -16,6 +16,18 @@ enum { CLI_REQUEST_ID_MAX = 33 };
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job);
 
+/* A job's own spec as a job file, read again with the changes: they are checked, and completed, as
+ * those of a new job. */
+enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
+                               const struct cli_list *overrides, struct hd_arena *arena,
+                               struct hd_job *ret_job);
+/* Says how a job that failed or was cancelled goes on, as the last line: the command. `code`: what
+ * its watching ended with. */
+void cli_say_onward(struct cli *cli, uint64_t job, int code);
+/* The same by another command: `resume` is "heddle local --resume DIR". job 0: the controller need
+ * not be asked how the job ended. */
+void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume);
+
 /* Submits the job. As long as no answer comes, it tries again with the same request id (made here
  * if NULL), so that a lost answer makes no second job. CLI_CONTINUE, or the exit code when it gave
  * up. */

@@ -48,6 +48,7 @@ struct watch {
     int64_t state_at_ms; /* when a state came whose line is still held back; 0: none is */
     struct bar bar;
     bool has_bar, bar_changed, first_item;
+    bool before_resume; /* entries are of the time before the job was resumed: kept, not shown */
     struct hd_text out;
 };
 
@@ -319,6 +320,14 @@ static void take(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
     w->bar_changed = true;
 }
 
+/* The event by which the job goes on this time. */
+static bool is_resume(const struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+{
+    return entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT &&
+           strcmp(entry->event->kind, "resumed") == 0 &&
+           entry->event->attempt == w->options->resumed_attempt;
+}
+
 static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__WatchJobResponse *entry = (const Heddle__V1__WatchJobResponse *)message;
@@ -342,6 +351,10 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
     }
     if (show && w->options->history)
         keep_history(w, entry);
+    if (w->before_resume && entry->sequence) {
+        w->before_resume = !is_resume(w, entry);
+        show = false;
+    }
     if (show && w->cli->format >= CLI_JSON)
         show_json(w, entry);
     else if (show)
@@ -514,6 +527,7 @@ int cli_watch_job(struct cli *cli, const struct watch_options *options)
     struct watch w = {.cli = cli, .options = options, .code = CLI_CONTINUE, .first_item = true};
     int code = CLI_CONTINUE;
 
+    w.before_resume = options->resumed;
     w.progress.left_ms = -1;
     w.log_every = options->log_every;
     w.lines = (struct lines){.job = options->quiet ? options->job : 0,

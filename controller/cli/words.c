@@ -238,3 +238,18 @@ void cli_add_people(struct hd_text *out, const char *text)
     cli_add_clean(out, part.failed ? "?" : part.data);
     hd_text_free(&part);
 }
+
+void cli_add_quoted(struct hd_text *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_@%+=:,./-";
+
+    if (*word && !word[strspn(word, plain)]) {
+        hd_text_add(out, "%s", word);
+        return;
+    }
+    hd_text_add(out, "'");
+    for (; *word; word++)
+        hd_text_add(out, "%s%c", *word == '\'' ? "'\\'" : "", *word);
+    hd_text_add(out, "'");
+}

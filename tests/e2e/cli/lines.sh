@@ -18,7 +18,7 @@ check_equal every_validation_is_there "0 100 200 203 " "$(sed -nE 's/^validation
 check_equal checkpoints_are_told_from_the_runs_folder \
     "150: 1/attempt-1/checkpoints/step-00000150 203: 1/attempt-1/checkpoints/step-00000203 " \
     "$(sed -nE 's/^checkpoint at step //p' "$work/a.out" | tr '\n' ' ')"
-run=$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | head -n 1)
+run=$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d | head -n 1)
 check_equal and_are_there 1 "$([ -d "$run/1/attempt-1/checkpoints/step-00000203" ] && echo 1)"
 # the last losses once more, in the line of the end
 check_equal the_end_has_the_final_losses \

@@ -16,14 +16,14 @@ check_equal its_output_is_steps 30 "$(grep -c '^{"type":"step"' "$work/run.jsonl
 check_equal nothing_but_json_on_stdout 0 "$(grep -vc '^{"type":"' "$work/run.jsonl")"
 check_equal nothing_runs_on 0 "$(left)"
 check_equal no_private_folder_stays "$privates" "$(private)"
-run=$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1)
+run=$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d)
 check_equal the_run_keeps_its_checkpoints 3 "$(heddle checkpoint ls "$run" -o jsonl | wc -l)"
 check the_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
 
 # distances in place of positions, and a share dropped: it trains and writes, and no transformers model is like it
 check alibi_and_dropout_train heddle local "$file" --set model.positions=alibi --set train.dropout=0.1 \
     --state-dir "$work/alibi"
-run=$(find "$work/alibi" -mindepth 1 -maxdepth 1)
+run=$(find "$work/alibi" -mindepth 1 -maxdepth 1 -type d)
 check that_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
 check_status but_has_no_other_form 2 heddle checkpoint export "$run" --out "$work/exported"
 check_equal as_is_said 1 "$(grep -c 'llama cannot express model.positions: alibi' "$work/check.err")"
@@ -43,7 +43,7 @@ heddle local "$file" >"$work/b.out" 2>"$work/b.err"
 second_status=$?
 wait $first
 check_equal two_runs_in_one_folder_both_succeed "0 0" "$? $second_status"
-check_equal each_has_a_folder_of_its_own 3 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | wc -l)"
+check_equal each_has_a_folder_of_its_own 3 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d | wc -l)"
 
 # 43 bytes: with them the paths of sockets would be too long
 long=$(mktemp -d "/tmp/heddle.$(printf 'x%.0s' {1..24}).XXXXXX")
@@ -53,7 +53,7 @@ rmdir "$long"
 
 check_status a_bad_file_is_2 2 heddle local "$file" --set model.layers=0
 check_status a_file_with_bad_data_is_2 2 heddle local "$file" --set 'data.train=[none.txt]'
-check_equal and_starts_nothing 3 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | wc -l)"
+check_equal and_starts_nothing 3 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d | wc -l)"
 
 # steps_in FILE COUNT
 steps_in() { [ "$(grep -c '^{"type":"step"' "$1")" -ge "$2" ]; }
@@ -67,7 +67,7 @@ start_long "$work/c"
 kill -INT $runner
 wait $runner
 check_equal ctrl_c_is_130 130 $?
-newest=$(ls -td "$work"/heddle-runs/*/ | head -n 1)
+newest=$work/heddle-runs/latest
 check_equal and_writes_a_checkpoint_first 1 "$(heddle checkpoint ls "$newest" -o jsonl | wc -l)"
 check_equal after_ctrl_c_nothing_runs_on 0 "$(left)"
 

@@ -197,6 +197,24 @@ static void counts_are_short(void **state)
     }
 }
 
+static void a_word_is_written_as_a_shell_reads_it(void **state)
+{
+    static const char *const rows[][2] = {{"/a/b-1.2_c", "/a/b-1.2_c"},
+                                          {"a b", "'a b'"},
+                                          {"it's", "'it'\\''s'"},
+                                          {"", "''"},
+                                          {"$x;*", "'$x;*'"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_text out = {0};
+
+        cli_add_quoted(&out, rows[i][0]);
+        assert_string_equal(out.data, rows[i][1]);
+        hd_text_free(&out);
+    }
+}
+
 static void control_characters_never_reach_a_terminal(void **state)
 {
     struct hd_text out = {0};
@@ -943,6 +961,7 @@ int main(void)
         cmocka_unit_test(exit_codes_are_what_scripts_rely_on),
         cmocka_unit_test(states_are_the_words_of_the_api),
         cmocka_unit_test(counts_are_short),
+        cmocka_unit_test(a_word_is_written_as_a_shell_reads_it),
         cmocka_unit_test(control_characters_never_reach_a_terminal),
         cmocka_unit_test(columns_are_aligned_and_nothing_is_cut_without_a_terminal),
         cmocka_unit_test(the_last_column_is_cut_to_the_terminal),

@@ -26,7 +26,7 @@ cat >"$fake/bin/heddle" <<'END'
 echo "$*" >>"$PWD/asked"
 [ "$1" = local ] || { echo "a sample"; exit 0; }
 run=heddle-runs/x/attempt-1/nodes/local
-mkdir -p "$run" && echo resolved >"$run/job"
+mkdir -p "$run" && echo resolved >"$run/job" && ln -sfn x heddle-runs/latest
 if [ -e "$PWD/../wait" ]; then
     trap 'kill $!; echo stopped >>asked; exit 130' INT
     touch ../waiting
@@ -44,7 +44,7 @@ quickstart() { "$HEDDLE_SOURCE_DIR/deploy/quickstart" --build-dir "$fake" "$@" >
 quickstart --dir "$TMPDIR/a"
 [ $? = 0 ] && [ "$(tail -n 1 "$TMPDIR/out")" = 'val_loss 5.5000 -> 1.7500 (bigram 2.5000)' ]
 verdict the_last_line_is_the_verdict $?
-[ "$(head -c 9 "$TMPDIR/a/asked")" = 'local job' ] && grep -q '^generate heddle-runs/x ' "$TMPDIR/a/asked" &&
+[ "$(head -c 9 "$TMPDIR/a/asked")" = 'local job' ] && grep -q '^generate heddle-runs/latest ' "$TMPDIR/a/asked" &&
     grep -qx 'a sample' "$TMPDIR/out"
 verdict another_process_writes_from_the_run_on_disk $?
 [ "$(stat -c %a "$TMPDIR/a")" = 700 ]

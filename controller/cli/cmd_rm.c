@@ -1,0 +1,161 @@
+/* rm: removes jobs that have ended, with their folders. */
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/cli/show.h"
+
+static int call(struct cli *cli, uint64_t job, bool check,
+                Heddle__V1__RemoveJobResponse **ret_response)
+{
+    Heddle__V1__RemoveJobRequest request = HEDDLE__V1__REMOVE_JOB_REQUEST__INIT;
+
+    request.job = job;
+    request.check = check;
+    return cli_call(cli, "RemoveJob", &heddle__v1__remove_job_response__descriptor, &request.base,
+                    ret_response);
+}
+
+/* "job 7 tiny (succeeded): 3 checkpoints, 1.2 GB, and all else in /jobs/7" */
+static void describe(const Heddle__V1__RemoveJobResponse *r, struct hd_text *out)
+{
+    char word[CLI_WORD_MAX], size[32];
+
+    hd_text_format_bytes(r->checkpoint_bytes, size);
+    hd_text_add(out, "job %llu ", (unsigned long long)r->job->job);
+    cli_add_clean(out, r->job->name);
+    hd_text_add(out, " (%s): ", cli_job_state(r->job->state, word));
+    if (r->checkpoints)
+        hd_text_add(out, "%lld checkpoint%s, %s, and all else in ", (long long)r->checkpoints,
+                    r->checkpoints == 1 ? "" : "s", size);
+    else
+        hd_text_add(out, "no checkpoint; all in ");
+    cli_add_clean(out, r->job->directory);
+}
+
+/* Ended jobs that began with this one's files keep their own; those that have no checkpoint yet
+ * cannot be resumed any more. */
+static void note_users(const Heddle__V1__RemoveJobResponse *r)
+{
+    struct hd_text text = {0};
+
+    if (!r->n_users)
+        return;
+    hd_text_add(&text,
+                "heddle: named by the job files of ended jobs, which keep their own files: ");
+    for (size_t i = 0; i < r->n_users; i++)
+        hd_text_add(&text, "%s%llu", i ? ", " : "", (unsigned long long)r->users[i]);
+    hd_text_add(&text, "; one without a checkpoint of its own cannot be resumed then");
+    cli_note_text(&text);
+}
+
+/* CLI_CONTINUE: all of them may go. */
+static int show_what_goes(struct cli *cli, const uint64_t *jobs, int count)
+{
+    int code = CLI_CONTINUE;
+
+    for (int i = 0; i < count; i++) {
+        Heddle__V1__RemoveJobResponse *response = NULL;
+        struct hd_text line = {0};
+        const int one = call(cli, jobs[i], true, &response);
+
+        if (one != CLI_CONTINUE) {
+            code = one;
+            continue;
+        }
+        describe(response, &line);
+        cli_note_text(&line);
+        note_users(response);
+        hd_rpc_message_free(&response->base);
+    }
+    return code;
+}
+
+static void show_removed(struct show_list *list, struct hd_text *out, enum cli_format format,
+                         const Heddle__V1__RemoveJobResponse *r)
+{
+    if (format >= CLI_JSON) {
+        show_item_begin(list);
+        hd_json_add_int64(&list->writer, "job", (int64_t)r->job->job);
+        hd_json_add_string(&list->writer, "name", r->job->name);
+        hd_json_add_string(&list->writer, "directory", r->job->directory);
+        hd_json_add_int64(&list->writer, "checkpoints", r->checkpoints);
+        hd_json_add_int64(&list->writer, "checkpoint_bytes", r->checkpoint_bytes);
+        if (*r->waits_for)
+            hd_json_add_string(&list->writer, "waits_for", r->waits_for);
+        else
+            hd_json_add_null(&list->writer, "waits_for");
+        show_item_end(list);
+        return;
+    }
+    hd_text_add(out, "job %llu removed", (unsigned long long)r->job->job);
+    if (*r->waits_for) {
+        hd_text_add(out, "; its files on node ");
+        cli_add_clean(out, r->waits_for);
+        hd_text_add(out, " go when that node is connected again");
+    }
+    hd_text_add(out, "\n");
+}
+
+static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+    int code = CLI_CONTINUE;
+
+    if (cli->format >= CLI_JSON)
+        show_list_begin(&list, &out, cli->format, "RemovedJobList", "removed_job");
+    for (int i = 0; i < count; i++) { /* one that fails does not save the others */
+        Heddle__V1__RemoveJobResponse *response = NULL;
+        const int one = call(cli, jobs[i], false, &response);
+
+        if (one != CLI_CONTINUE) {
+            code = one;
+            continue;
+        }
+        show_removed(&list, &out, cli->format, response);
+        hd_rpc_message_free(&response->base);
+    }
+    if (cli->format >= CLI_JSON)
+        show_list_end(&list);
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    return code;
+}
+
+static int confirm(int count)
+{
+    char question[64];
+
+    (void)snprintf(question, sizeof question, count == 1 ? "remove it?" : "remove all %d?", count);
+    switch (cli_ask(question)) {
+    case CLI_ANSWER_YES:
+        return CLI_CONTINUE;
+    case CLI_ANSWER_NO:
+        cli_note("heddle: nothing was removed");
+        return CLI_OK;
+    default:
+        return cli_usage("nothing was removed; to remove %s, add --yes",
+                         count == 1 ? "the job" : "these jobs");
+    }
+}
+
+int cli_rm(struct cli *cli, int argc, char **argv)
+{
+    enum { JOBS_MAX = 1000 };
+    uint64_t jobs[JOBS_MAX];
+    bool yes = false;
+    const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, JOBS_MAX);
+
+    for (int i = 0; code == CLI_CONTINUE && i < cli->arg_count; i++)
+        code = cli_parse_job(cli->args[i], &jobs[i]);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE && !yes)
+        code = show_what_goes(cli, jobs, cli->arg_count);
+    if (code == CLI_CONTINUE && !yes)
+        code = confirm(cli->arg_count);
+    if (code == CLI_CONTINUE)
+        code = remove_all(cli, jobs, cli->arg_count);
+    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+}
