@@ -282,19 +282,19 @@ struct listed {
     int64_t used_ms; /* when it was started or resumed last */
 };
 
-struct list {
+struct run_list {
     struct listed *items;
     size_t count, room;
 };
 
-static void free_list(struct list *list)
+static void free_list(struct run_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
         free(list->items[i].path);
     free(list->items);
 }
 
-static enum hd_status add_run(struct list *list, const char *path, int64_t used_ms)
+static enum hd_status add_run(struct run_list *list, const char *path, int64_t used_ms)
 {
     if (list->count == list->room) {
         const size_t room = list->room ? 2 * list->room : 16;
@@ -321,10 +321,10 @@ static int newest_first(const void *left, const void *right)
 
 /* The runs in a folder that are this user's, of one job file or (NULL) of all, newest first.
  * *ret_others: folders that heddle local has not made, or not so that it could tell. */
-static enum hd_status list_runs(const char *folder, const char *job_file, struct list *ret_list,
+static enum hd_status list_runs(const char *folder, const char *job_file, struct run_list *ret_list,
                                 size_t *ret_others)
 {
-    struct list list = {.count = 0};
+    struct run_list list = {.count = 0};
     enum hd_status st = HD_OK;
     const struct dirent *entry;
     DIR *d = opendir(folder);
@@ -367,7 +367,7 @@ static enum hd_status find_newest(const char *job_path, const char *state_dir,
 {
     char *file = realpath(job_path, NULL);
     struct hd_text folder = {0};
-    struct list list = {.count = 0};
+    struct run_list list = {.count = 0};
     size_t others;
     enum hd_status st = file ? runs_folder(job_path, state_dir, &folder) : no_memory();
 
@@ -520,7 +520,7 @@ enum verdict { KEEP_NEWEST, KEEP_IN_USE, REMOVE };
 
 struct cleaned {
     struct cli *cli;
-    struct list runs;
+    struct run_list runs;
     enum verdict *verdicts;
     int64_t *bytes;
     int *locks; /* of those to remove; -1: none */

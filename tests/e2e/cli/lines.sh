@@ -27,7 +27,7 @@ check_equal the_end_has_the_final_losses \
 check_equal stdout_has_nothing_else 0 "$(grep -vcE '^(step [0-9]+/203  loss [0-9.]+  grad_norm [0-9.e+-]+  lr [0-9.e+-]+$|validation at |checkpoint at |job succeeded )' "$work/a.out")"
 
 check_equal stderr_says_what_runs_where 1 "$(grep -cE '^running on 1 cpu device, [0-9]+ threads? each: dp 1, micro-batch 8 x 1, fp32$' "$work/a.err")"
-check_equal and_how_long_it_took 1 "$(grep -c '^heddle: took [0-9hms. ]*; text from the trained model:$' "$work/a.err")"
+check_equal and_how_long_it_took 1 "$(grep -c '^heddle: took [0-9hms. ]*; to train on, or to see text from the model:$' "$work/a.err")"
 check_equal and_nothing_of_the_machinery 0 "$(grep -cE 'no node|submitted|uid|rank_done|is done|ended|ranks are up|queued' "$work/a.err")"
 run_it() { eval "$(sed -nE "s/^  (heddle generate .*)/\\1/p" "$work/a.err") --max-tokens 4"; }
 check the_command_at_the_end_works run_it
