@@ -17,7 +17,7 @@
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 
-#define MARKER "/.heddle-run"
+#define MARKER ".heddle-run"
 #define LATEST "latest"
 /* In the first line of a marker. */
 #define MARKER_FORM "heddle-run 1"
@@ -95,7 +95,7 @@ static enum hd_status read_marker(const char *dir, struct marker *ret_marker)
     struct stat info;
     enum hd_status st;
 
-    (void)snprintf(path, sizeof path, "%s" MARKER, dir);
+    (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
     if (lstat(path, &info) < 0 || !S_ISREG(info.st_mode))
         return hd_err(HD_NOT_FOUND, "%s is no run of heddle local", dir);
     st = hd_file_read(path, MARKER_BYTES_MAX, &text);
@@ -117,7 +117,7 @@ static enum hd_status lock_run(const char *dir, int *ret_lock)
     char path[RUN_PATH_MAX + 32];
     enum hd_status st;
 
-    (void)snprintf(path, sizeof path, "%s" MARKER, dir);
+    (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
     st = hd_file_lock(path, ret_lock);
     if (st == HD_CONFLICT)
         st = hd_err(HD_CONFLICT, "%s is in use by another heddle local", dir);
@@ -137,7 +137,7 @@ static enum hd_status write_marker(const struct run *run, const char *job_path)
     if (!st)
         st = hd_file_write_all(run->lock, text.data, text.len_bytes);
     if (st == HD_IO)
-        st = hd_err_prefix(st, "%s" MARKER, run->path);
+        st = hd_err_prefix(st, "%s/" MARKER, run->path);
     hd_text_free(&text);
     return st;
 }
@@ -342,7 +342,7 @@ static enum hd_status list_runs(const char *folder, const char *job_file, struct
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) >= (int)sizeof path ||
             lstat(path, &info) < 0 || !S_ISDIR(info.st_mode))
             continue;
-        (void)snprintf(marker, sizeof marker, "%s" MARKER, path);
+        (void)snprintf(marker, sizeof marker, "%s/" MARKER, path);
         if (read_marker(path, &found) || info.st_uid != geteuid() || stat(marker, &info) < 0)
             (*ret_others)++;
         else if (!job_file || strcmp(found.job_file, job_file) == 0)
@@ -632,7 +632,7 @@ static enum hd_status remove_run(const char *path)
         return hd_err(HD_IO, "cannot read the folder %s: %s", path, strerror(errno));
     while (!st && (entry = readdir(d))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            strcmp(entry->d_name, MARKER + 1) == 0)
+            strcmp(entry->d_name, MARKER) == 0)
             continue;
         (void)snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
         st = hd_file_remove_tree(below);
