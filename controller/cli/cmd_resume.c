@@ -1,5 +1,6 @@
 /* resume, requeue: jobs that go on; and what a job that has ended says of its way on. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -127,11 +128,12 @@ static void add_lower_rate(const Heddle__V1__JobStatus *status, struct hd_text *
     hd_arena_init(&arena, 0);
     job = hd_arena_alloc(&arena, sizeof *job);
     if (job && status->spec && !hd_spec_from_message(status->spec, &arena, job)) {
-        const double peak = job->lr_peak / 10;
+        char peak[32];
 
-        hd_text_add(out, " --set train.lr.peak=%.3g", peak);
-        if (job->lr_min > 0.99 * peak)
-            hd_text_add(out, " --set train.lr.min=%.3g", peak / 10);
+        (void)snprintf(peak, sizeof peak, "%.3g", job->lr_peak / 10);
+        hd_text_add(out, " --set train.lr.peak=%s", peak);
+        if (job->lr_min > strtod(peak, NULL)) /* which the rules of a job file forbid */
+            hd_text_add(out, " --set train.lr.min=%.3g", job->lr_peak / 100);
     }
     hd_arena_done(&arena);
 }
