@@ -31,7 +31,7 @@ check_equal the_event_of_the_start_tells_ep 1 "$(grep -c 'dp 2, ep 2, micro-batc
 check_equal every_token_has_its_experts "4 512 0 4 512 0 4 512 0" \
     "$(for step in 1 2 3; do choices $step <"$work/two.jsonl"; done | xargs)"
 check_equal tensorboard_has_them_each_step 3 \
-    "$(cat "$work"/two/*/*/tensorboard/events.out.tfevents.* | grep -aoF 'router/busiest_expert' | wc -l)"
+    "$(cat "$work"/two/latest/*/tensorboard/events.out.tfevents.* | grep -aoF 'router/busiest_expert' | wc -l)"
 heddle local "$work/experts.yaml" --set parallel.ep=1 --state-dir "$work/one" -o jsonl >"$work/one.jsonl" 2>"$work/one.err"
 check_equal all_experts_on_each_rank_are_chosen_alike "$(loads <"$work/one.jsonl")" "$(loads <"$work/two.jsonl")"
 # an even share of a sequence's 64 choices is 16: with a quarter of it each of 4 experts takes 4

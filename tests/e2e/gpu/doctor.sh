@@ -41,7 +41,7 @@ file=$(job_file wants)
 look device_cuda_without_a_gpu_fails 6 heddle local "$file" --set resources.device=cuda
 check_equal one_line_says_why 1 "$(grep -c 'no GPU can be used: .*; heddled --doctor tells more' "$work/seen.err")"
 check auto_takes_the_cpu_then heddle local "$file" --set train.steps=2 --state-dir "$work/auto"
-check_equal one_line_says_that 1 "$(cat "$work"/auto/*/heddled.log | grep -c 'no GPU can be used: .*; the CPU is used')"
+check_equal one_line_says_that 1 "$(cat "$work"/auto/latest/heddled.log | grep -c 'no GPU can be used: .*; the CPU is used')"
 
 look a_plan_for_gpus_needs_one 2 heddle plan "$file" --set resources.device=cuda
 check_equal that_is_said_too 1 "$(grep -c 'no GPU of this machine can be used' "$work/seen.err")"

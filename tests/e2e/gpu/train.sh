@@ -47,7 +47,7 @@ check_equal once_they_see_what_is_in_use_of_it 1 \
     "$(grep -c 'the plan has .*, as it said; 0 B are in use beside it' "$work/gpu.jsonl")"
 
 # the memory of the plan is the memory: what the command says beforehand is what the rank reserved
-run_dir=$(find "$work/gpu" -mindepth 1 -maxdepth 1)
+run_dir=$(find "$work/gpu" -mindepth 1 -maxdepth 1 -type d)
 resolved=$(find "$run_dir" -path '*/nodes/*/job')
 check_equal its_resolved_job_has_the_device "resources.device cuda" "$(grep "^resources.device " "$resolved")"
 check_equal a_plan_beforehand_has_its_bytes \
