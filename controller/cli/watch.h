@@ -25,9 +25,9 @@ struct watch_options {
     bool one_machine;      /* `heddle local`: nodes are not named */
     int64_t hold_ms;       /* a state that has not lasted so long is not shown */
     const char *directory; /* checkpoints are named by their path below it; NULL: below the job's */
-    bool resumed;            /* what the job did before it was resumed is not shown; */
+    bool resumed;          /* what the job did before it was resumed is not shown; */
     int32_t resumed_attempt; /* with resumed: its newest attempt then */
-    FILE *history;         /* gets the lines of -o jsonl, whatever the format is; may be NULL */
+    FILE *history;           /* gets the lines of -o jsonl, whatever the format is; may be NULL */
     /* Called on SIGINT, SIGTERM and SIGHUP for the `count`-th time; true: go on watching. NULL:
      * stop. */
     bool (*on_interrupt)(void *user, int signal, int count);
