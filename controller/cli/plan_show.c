@@ -58,6 +58,20 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     /* its place in a block of experts (mesh.h) */
     hd_json_add_int64(w, "ep", (r->coord.dp * a->job.cp + r->coord.cp) % a->job.ep);
     hd_json_end(w, '}');
+    hd_json_begin(w, "slots", '{');
+    hd_json_add_int64(w, "kept", r->kept_slots);
+    hd_json_add_int64(w, "deferred", r->deferred_slots);
+    hd_json_add_int64(w, "boundary", r->boundary_slots);
+    hd_json_end(w, '}');
+    if (a->plan.pipeline.stages > 1) {
+        hd_json_begin(w, "pipeline", '{');
+        hd_json_add_string(w, "schedule", a->job.schedule);
+        hd_json_add_int64(w, "stages", a->plan.pipeline.stages);
+        hd_json_add_int64(w, "chunks", a->plan.pipeline.chunks);
+        hd_json_add_real(w, "bubble", a->plan.bubble);
+        hd_json_add_real(w, "stage_busy", a->plan.stages[r->coord.pp].busy);
+        hd_json_end(w, '}');
+    }
     hd_json_begin(w, "memory", '{');
 #define X(name, meaning) hd_json_add_int64(w, #name "_bytes", m->name);
     HD_MEMORY_LIST(X)
@@ -171,6 +185,65 @@ static void print_step(const struct plan_asked *a, const struct hd_dry *step, in
         }
 }
 
+/* "embedding, layers 0-3" */
+static void add_chunk(const struct hd_plan_chunk *c, struct hd_text *out)
+{
+    const char *between = "";
+
+    if (c->embedding) {
+        hd_text_add(out, "embedding");
+        between = ", ";
+    }
+    if (c->layers == 1)
+        hd_text_add(out, "%slayer %lld", between, (long long)c->first_layer);
+    else if (c->layers)
+        hd_text_add(out, "%slayers %lld-%lld", between, (long long)c->first_layer,
+                    (long long)(c->first_layer + c->layers - 1));
+    if (c->head)
+        hd_text_add(out, "%shead", c->embedding || c->layers ? ", " : "");
+}
+
+static void print_pipeline(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
+{
+    static const struct table_column columns[] = {
+        {"STAGE", true}, {"HAS", false},     {"WORK", true},     {"BUSY", true},
+        {"KEPT", true},  {"DEFERRED", true}, {"BOUNDARY", true}, {"MEMORY", true}};
+    const struct hd_plan *p = &a->plan;
+    const int32_t each = p->pipeline.chunks / p->pipeline.stages;
+    struct table table;
+
+    hd_text_add(out, "\npipeline %s: %d stages", a->job.schedule, (int)p->pipeline.stages);
+    if (each > 1)
+        hd_text_add(out, " of %d chunks", (int)each);
+    hd_text_add(out, "; counted in FLOPs, a stage waits %.1f%% of a step on average\n",
+                100 * p->bubble);
+    table_init(&table, columns, 8);
+    for (int32_t s = 0; s < p->pipeline.stages; s++) {
+        const struct hd_plan_rank *r = &p->ranks[s * (p->world / p->pipeline.stages)];
+        struct hd_text has = {0};
+        char size[32];
+
+        for (int32_t k = 0; k < each; k++) {
+            hd_text_add(&has, "%s", k ? "; " : "");
+            add_chunk(&p->chunks[hd_pipeline_chunk(&p->pipeline, s, k)], &has);
+        }
+        hd_text_format_bytes(hd_memory_total(&r->memory), size);
+        table_begin_row(&table);
+        table_add(&table, NULL, "%d", (int)s);
+        table_add(&table, NULL, "%s", has.failed ? "?" : has.data);
+        table_add(&table, NULL, "%.2f", p->stages[s].work);
+        table_add(&table, NULL, "%.0f%%", 100 * p->stages[s].busy);
+        table_add(&table, NULL, "%d", (int)r->kept_slots);
+        table_add(&table, NULL, "%d", (int)r->deferred_slots);
+        table_add(&table, NULL, "%d", (int)r->boundary_slots);
+        table_add(&table, NULL, "%s", size);
+        hd_text_free(&has);
+    }
+    table_render(&table, cli->colour, 0, out);
+    table_done(&table);
+    hd_text_add(out, "work: 1 is an even share; kept, deferred, boundary: slots of that memory\n");
+}
+
 static bool take_the_same(const struct hd_plan_rank *a, const struct hd_plan_rank *b)
 {
     return memcmp(&a->memory, &b->memory, sizeof a->memory) == 0 &&
@@ -241,7 +314,7 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
     if (hd_plan_fits(r, &a->traits))
         return;
     hd_text_add(out, "it does NOT fit: lower parallel.micro_batch, split the model "
-                     "(parallel.tp, parallel.cp), or take GPUs with more memory\n");
+                     "(parallel.tp, parallel.pp, parallel.cp), or take GPUs with more memory\n");
 }
 
 void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
@@ -261,6 +334,8 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     cli_add_layout(&a->job.layout, out);
     hd_text_add(out, ", %lld micro-batch%s of %lld, %s\n", (long long)p->micro_batches,
                 p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision);
+    if (p->pipeline.stages > 1)
+        print_pipeline(cli, a, out);
     for (int r = 0; r < p->world; r++) {
         if (is_named_before(p, r))
             continue;

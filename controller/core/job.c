@@ -335,7 +335,7 @@ static void announce_start(struct hd_core *core, struct core_job *job,
                            const struct core_placement *place)
 {
     const struct hd_layout_sizes *plan = &record->plan.layout;
-    char from[64] = "from scratch", layout[64], experts[24] = "";
+    char from[64] = "from scratch", layout[96], experts[24] = "";
     struct hd_text nodes = {0};
 
     for (size_t m = 0; m < place->member_count; m++)
@@ -344,7 +344,10 @@ static void announce_start(struct hd_core *core, struct core_job *job,
     if (record->base_attempt)
         (void)snprintf(from, sizeof from, "from step %lld of attempt %d",
                        (long long)record->base_step, record->base_attempt);
-    if (plan->tp * plan->cp > 1)
+    if (plan->pp > 1)
+        (void)snprintf(layout, sizeof layout, "tp %d x cp %d x dp %d x pp %d (%s)", (int)plan->tp,
+                       (int)plan->cp, (int)plan->dp, (int)plan->pp, plan->schedule);
+    else if (plan->tp * plan->cp > 1)
         (void)snprintf(layout, sizeof layout, "tp %d x cp %d x dp %d", (int)plan->tp, (int)plan->cp,
                        (int)plan->dp);
     else

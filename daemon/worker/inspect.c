@@ -71,11 +71,18 @@ static enum hd_status print_programs(const struct hd_layout *l)
 {
     struct hd_text text = {0};
 
-    hd_text_add(&text, "# training, micro-batch of %lld\n", (long long)l->job.micro_batch);
-    hd_chunk_list(l->train, &text);
-    hd_text_add(&text, "# validation\n");
-    hd_chunk_list(l->eval, &text);
-    hd_text_add(&text, "# update\n");
+    for (int k = 0; k < l->chunk_count; k++) {
+        char which[32] = "";
+
+        if (l->pipeline.chunks > 1)
+            (void)snprintf(which, sizeof which, ", chunk %d", hd_layout_chunk(l, k));
+        hd_text_add(&text, "# training, micro-batch of %lld%s\n", (long long)l->job.micro_batch,
+                    which);
+        hd_chunk_list(l->train[k], &text);
+        hd_text_add(&text, "# validation%s\n", which);
+        hd_chunk_list(l->eval[k], &text);
+    }
+    hd_text_add(&text, "# start and update\n");
     hd_chunk_list(l->update, &text);
     if (text.failed) {
         hd_text_free(&text);

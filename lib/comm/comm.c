@@ -2,6 +2,7 @@
 #include "comm/comm.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,6 +263,20 @@ enum hd_status hd_comm_group(struct hd_comm *comm, const char *name, const int32
     comm->groups[comm->group_count++] = group;
     *ret_group = group;
     return HD_OK;
+}
+
+enum hd_status hd_comm_way(struct hd_comm *comm, const char *what, int32_t from, int32_t to,
+                           struct hd_comm_group **ret_group)
+{
+    const int32_t members[2] = {from < to ? from : to, from < to ? to : from};
+    char name[HD_COMM_GROUP_NAME_MAX];
+    enum hd_status st;
+
+    (void)snprintf(name, sizeof name, "%.4s %d>%d", what, (int)from, (int)to);
+    st = hd_comm_group(comm, name, members, 2, ret_group);
+    if (!st)
+        (*ret_group)->is_way = true;
+    return st;
 }
 
 enum hd_status hd_comm_mesh_group(struct hd_comm *comm, const struct hd_mesh *mesh,

@@ -1,7 +1,7 @@
 /* comm: collectives and point-to-point messages between the ranks of a job. One API, implemented by
  * several engines (HD_COMM_ENGINE_LIST).
  *
- * A `struct hd_comm` is one rank's endpoint. It owns three communication streams. Launching an
+ * A `struct hd_comm` is one rank's endpoint. It owns its communication streams. Launching an
  * operation on a stream only enqueues it. Operations of one stream run in launch order; streams run
  * concurrently. Host operations progress only inside launches, hd_comm_poll and hd_comm_wait; a
  * wait progresses all streams of its rank. The engine gloo has a thread that moves bytes between
@@ -103,16 +103,27 @@ enum hd_comm_kind {
         HD_COMM_KIND_COUNT
 };
 
-#define HD_COMM_STREAM_LIST(X) \
-    X(GATHER, "gather")        \
-    X(REDUCE, "reduce")        \
-    X(PIPELINE, "pipeline")
+/* The last eight take only sends and receives, the transfers between pipeline stages: one stream
+ * for each way to or from a neighbour, so that no transfer waits for one of another way. */
+#define HD_COMM_STREAM_LIST(X)                         \
+    X(GATHER, "gather")                                \
+    X(REDUCE, "reduce")                                \
+    X(PIPELINE, "pipeline")                            \
+    X(SEND_NEXT, "send to next")                       \
+    X(SEND_PREVIOUS, "send to previous")               \
+    X(SEND_GRAD_NEXT, "send gradient to next")         \
+    X(SEND_GRAD_PREVIOUS, "send gradient to previous") \
+    X(RECEIVE_NEXT, "receive from next")               \
+    X(RECEIVE_PREVIOUS, "receive from previous")       \
+    X(RECEIVE_GRAD_NEXT, "receive gradient from next") \
+    X(RECEIVE_GRAD_PREVIOUS, "receive gradient from previous")
 
 enum hd_comm_stream_name {
 #define X(code, name) HD_COMM_STREAM_##code,
     HD_COMM_STREAM_LIST(X)
 #undef X
-        HD_COMM_STREAM_COUNT
+        HD_COMM_STREAM_COUNT,
+    HD_COMM_COLLECTIVE_STREAMS = HD_COMM_STREAM_SEND_NEXT /* the first ones */
 };
 
 enum hd_comm_reduce { HD_COMM_SUM, HD_COMM_MAX };
@@ -159,6 +170,12 @@ enum hd_status hd_comm_visible(struct hd_comm *comm, size_t size_bytes, void **r
  * again. The endpoint owns it. */
 enum hd_status hd_comm_group(struct hd_comm *comm, const char *name, const int32_t *members,
                              int member_count, struct hd_comm_group **ret_group);
+
+/* The group {from, to} of two ranks for transfers one way, `from` to `to`, named by both and by `what`
+ * (at most 4 bytes). On nccl it has a communicator of its own, because operations of one communicator
+ * wait for each other; its first operation, on both ranks, must be a collective, such as a barrier. */
+enum hd_status hd_comm_way(struct hd_comm *comm, const char *what, int32_t from, int32_t to,
+                           struct hd_comm_group **ret_group);
 
 /* The group of the mesh that this rank belongs to. */
 enum hd_status hd_comm_mesh_group(struct hd_comm *comm, const struct hd_mesh *mesh,

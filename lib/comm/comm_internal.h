@@ -79,6 +79,7 @@ struct hd_comm_group {
     char name[HD_COMM_GROUP_NAME_MAX];
     uint64_t id; /* hash of name and members, never 0 */
     int size, index;
+    bool is_way;  /* hd_comm_way */
     uint64_t seq; /* sequence number of the collective that was launched last */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
     bool is_mapped; /* shm: the members' visible memory was mapped by the first collective */

@@ -297,7 +297,7 @@ static size_t lay_out(struct gloo_state *gloo, int world)
     places = take(base, &at, ranks * sizeof *places);
     if (gloo)
         gloo->places = places;
-    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
+    for (int s = 0; s < HD_COMM_COLLECTIVE_STREAMS; s++) {
         struct gloo_run run = {.heads = take_some(base, &at, world, world)};
 
         run.out = take(base, &at, ranks * sizeof *run.out);
@@ -325,14 +325,14 @@ static size_t lay_out(struct gloo_state *gloo, int world)
 uint64_t hd_gloo_memory_bytes(int world)
 {
     return hd_comm_whole_pages(lay_out(NULL, world)) +
-           hd_comm_whole_pages(HD_COMM_STREAM_COUNT * stage_bytes(world));
+           hd_comm_whole_pages(HD_COMM_COLLECTIVE_STREAMS * stage_bytes(world));
 }
 
 static enum hd_status visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
     struct gloo_state *gloo = gloo_of(comm);
     const size_t stage_at = hd_comm_whole_pages(size_bytes);
-    const size_t bytes = stage_at + HD_COMM_STREAM_COUNT * stage_bytes(comm->world);
+    const size_t bytes = stage_at + HD_COMM_COLLECTIVE_STREAMS * stage_bytes(comm->world);
     void *base;
     const enum hd_status st = hd_comm_map_region(bytes, -1, &base);
 

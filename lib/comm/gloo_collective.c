@@ -46,7 +46,7 @@ static bool may_enter(const struct hd_comm_op *op)
 
 static struct gloo_run *take_run(struct hd_comm *comm, const struct hd_comm_op *op)
 {
-    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
+    for (int s = 0; s < HD_COMM_COLLECTIVE_STREAMS; s++) {
         const struct hd_comm_stream *stream = &comm->streams[s];
 
         if (op >= stream->ops && op < stream->ops + HD_COMM_QUEUE_MAX)

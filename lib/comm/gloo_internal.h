@@ -16,9 +16,9 @@
  *  1. At most GLOO_SENDS_MAX sends to one peer are not received yet.
  *  2. A stream has one collective in progress, and none ends before all members have entered, so a
  *     peer is at most one collective per stream ahead. With 1., an inbox never holds more than
- *     GLOO_SENDS_MAX + 2 * HD_COMM_STREAM_COUNT heads. For the same reason a rank that has received
- *     all its answers has at most 2 * HD_COMM_STREAM_COUNT heads in flight. That is fewer than
- *     GLOO_HEADS_IN, so its notice cannot overtake a head.
+ *     GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS heads. For the same reason a rank that has
+ * received all its answers has at most 2 * HD_COMM_COLLECTIVE_STREAMS heads in flight. That is
+ * fewer than GLOO_HEADS_IN, so its notice cannot overtake a head.
  *  3. A rank sends at most one notice: that it failed (with the first reason it knows), or that it
  *     left. A connection that ends without a notice means that the peer died.
  *
@@ -37,8 +37,8 @@ enum {
     GLOO_HEADS_IN = 8,   /* posted receives for heads of one peer */
     GLOO_HEADS_OUT = 48, /* heads to one peer that may be unsent */
     GLOO_SENDS_MAX = 32, /* sends to one peer that it has not received */
-    GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_STREAM_COUNT, /* heads of one peer kept here */
-    GLOO_WINDOW = 4,                                        /* chunks of one flow in flight */
+    GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS, /* heads of one peer kept here */
+    GLOO_WINDOW = 4,                                              /* chunks of one flow in flight */
     GLOO_CHUNK_MAX = 512 * 1024,  /* bytes of one message of a collective */
     GLOO_STAGE_MAX = 4 << 20,     /* bytes of a stream's staging buffer for reductions */
     GLOO_STAGES = 2,              /* chunks per peer in it: one is summed while one arrives */
@@ -46,7 +46,7 @@ enum {
     GLOO_LINGER_MS = 2000,        /* closing waits at most this long for the peers' sockets */
 };
 
-_Static_assert((int)GLOO_HEADS_IN >= 2 * (int)HD_COMM_STREAM_COUNT, "see invariant 2");
+_Static_assert((int)GLOO_HEADS_IN >= 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see invariant 2");
 
 enum { GLOO_SLOT_HEAD = 0, GLOO_SLOT_NOTICE = 1, GLOO_SLOT_FIRST = 16 };
 
@@ -145,7 +145,7 @@ struct gloo_state {
     struct gloo_data *free_data, *all_data;
     struct hd_comm_flight flight;
     struct gloo_place *places; /* [world] */
-    struct gloo_run runs[HD_COMM_STREAM_COUNT];
+    struct gloo_run runs[HD_COMM_COLLECTIVE_STREAMS];
     struct gloo_peer peers[]; /* [world]; [rank]: sends to itself. Followed by all the arrays that
                                  gloo.c, lay_out, points to */
 };

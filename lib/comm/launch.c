@@ -146,6 +146,9 @@ static enum hd_status admit(struct hd_comm_group *group, struct hd_comm_stream *
     if (stream->bundling && !bundles)
         return hd_err(HD_CONFLICT, "%s in group %s: only sends and receives may be bundled",
                       hd_comm_op_name(op), group->name);
+    if (!bundles && stream->name >= HD_COMM_COLLECTIVE_STREAMS)
+        return hd_err(HD_INVALID, "%s in group %s: stream '%s' takes only sends and receives",
+                      hd_comm_op_name(op), group->name, hd_comm_stream_text(stream->name));
     if ((unsigned)op->dtype >= HD_DTYPE_COUNT)
         return hd_err(HD_INVALID, "%s in group %s: unknown element type %d", hd_comm_op_name(op),
                       group->name, (int)op->dtype);

@@ -13,7 +13,8 @@
 
 enum { READY_LOOKS = 2000, READY_LOOK_US = 50 };
 
-_Static_assert((int)HD_COMM_NCCL_BYTES == (int)HD_COMM_STREAM_COUNT * (NCCL_STAGE + NCCL_SCRATCH),
+_Static_assert((int)HD_COMM_NCCL_BYTES ==
+                   (int)HD_COMM_COLLECTIVE_STREAMS * (NCCL_STAGE + NCCL_SCRATCH),
                "nccl.h states the size");
 
 /* ---- failing ---- */
@@ -87,6 +88,7 @@ static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_
     if (nccl->communicator_count == NCCL_COMMS_MAX)
         return hd_err(HD_LIMIT, "nccl: more than %d communicators", (int)NCCL_COMMS_MAX);
     communicator = &nccl->communicators[nccl->communicator_count];
+    communicator->way = 0;
     communicator->size = size;
     memcpy(communicator->members, members, (size_t)size * sizeof members[0]);
     *ret_communicator = communicator;
@@ -95,7 +97,8 @@ static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_
 
 /* Creates the communicator of `group`, a group of the host endpoint, which broadcasts the unique id
  * of member 0. */
-static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_group *group)
+static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_group *group,
+                                       uint64_t way)
 {
     struct nccl_state *nccl = nccl_of(comm);
     struct hd_comm_stream *stream = hd_comm_stream(nccl->host, HD_COMM_STREAM_GATHER);
@@ -103,6 +106,8 @@ static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_grou
     struct nccl_communicator *communicator = NULL;
     enum hd_status st = reserve_communicator(nccl, group->members, group->size, &communicator);
 
+    if (!st)
+        communicator->way = way;
     if (!st && group->index == 0)
         st = nccl->calls->unique_id(id);
     if (!st)
@@ -127,7 +132,8 @@ static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_grou
 static bool same_members(const struct nccl_communicator *communicator,
                          const struct hd_comm_group *group)
 {
-    return communicator->comm && communicator->size == group->size &&
+    return communicator->comm && communicator->way == (group->is_way ? group->id : 0) &&
+           communicator->size == group->size &&
            memcmp(communicator->members, group->members, (size_t)group->size * sizeof(int32_t)) ==
                0;
 }
@@ -149,7 +155,7 @@ enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl
         st = hd_comm_group(nccl->host, group->name, group->members, group->size, &host_group);
         nccl_note_progress(nccl);
         if (!st)
-            st = join_by_identity(comm, host_group);
+            st = join_by_identity(comm, host_group, group->is_way ? group->id : 0);
         if (st)
             return st;
     }
@@ -374,7 +380,7 @@ static enum hd_status join_world(struct hd_comm *comm)
     for (int32_t r = 0; r < comm->world; r++)
         all_ranks[r] = r;
     st = hd_comm_group(nccl->host, "nccl", all_ranks, comm->world, &world);
-    return st ? st : join_by_identity(comm, world);
+    return st ? st : join_by_identity(comm, world, 0);
 }
 
 /* From now on this endpoint continues the flight record of the host endpoint. Later operations of

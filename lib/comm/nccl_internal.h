@@ -30,6 +30,7 @@ enum {
 /* A communicator and its members. */
 struct nccl_communicator {
     struct hd_nccl_comm *comm;
+    uint64_t way; /* id of the group, if only that one may use it (hd_comm_way); 0: any group */
     int size;
     int32_t members[HD_COMM_NCCL_RANKS_MAX];
     _Atomic bool is_aborted; /* set by the one thread that aborts it */

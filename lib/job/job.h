@@ -37,7 +37,7 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 3,              /* of the list of keys; raised when keys are added */
+    HD_JOB_VERSION = 4,              /* of the list of keys; raised when keys are added */
     HD_JOB_WORD_MAX = 64,            /* bytes, NUL included; also of HD_KEY_NAME */
     HD_JOB_PATH_MAX = 4096,          /* bytes, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20, /* of the text form in a file */
@@ -195,6 +195,14 @@ static inline int64_t hd_layout_micro_batches(const struct hd_layout_sizes *size
 
     return sequences > 0 ? global_batch / sequences : 0;
 }
+/* parallel.stages as text, "7,8*2,7", not "auto": the numbers of layers; ret_count may exceed
+ * `room`, then only the first are stored. HD_INVALID: no such text. And the text of numbers;
+ * HD_LIMIT: it is too long for a NAME. */
+enum hd_status hd_stages_read(const char *text, int64_t *ret_layers, int64_t room,
+                              int64_t *ret_count);
+enum hd_status hd_stages_write(const int64_t *layers, int64_t count,
+                               char ret_text[HD_JOB_WORD_MAX]);
+
 /* The number of ranks. The sizes may not be auto. */
 static inline int64_t hd_layout_world(const struct hd_layout_sizes *sizes)
 {

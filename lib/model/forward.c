@@ -141,12 +141,32 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
     return NULL;
 }
 
-void hd_model_record(const struct hd_model *model, struct hd_rec *rec)
+struct hd_units hd_model_units(const struct hd_model *model)
+{
+    return (struct hd_units){HD_UNIT_EMBEDDING, model->unit_head + 1};
+}
+
+/* Hidden rows from the chunk before: the rows outside of enter and leave. */
+static struct hd_tensor *take_in(const struct hd_model *model, struct hd_rec *rec)
+{
+    const struct hd_rec_shape *shape = hd_rec_shape(rec);
+
+    return hd_rec_input(rec, "hidden", shape->B * shape->S / hd_rec_row_shares(rec),
+                        model->config.C, shape->mode == HD_RECORD_TRAIN);
+}
+
+void hd_model_record(const struct hd_model *model, struct hd_units units, struct hd_rec *rec)
 {
     struct model_forward f = {model, hd_rec_tp_size(rec)};
-    struct hd_tensor *x = hd_rec_unit(rec, model->unit_embedding, embedding_forward, &f, NULL);
+    struct hd_tensor *x = units.first == HD_UNIT_EMBEDDING ? NULL : take_in(model, rec);
 
-    for (int64_t i = 0; i < model->config.L; i++)
-        x = hd_rec_unit(rec, model->unit_first_block + (int)i, block_forward, &f, x);
-    (void)hd_rec_unit(rec, model->unit_head, head_forward, &f, x);
+    for (int unit = units.first; unit < units.end; unit++)
+        if (unit == model->unit_embedding)
+            x = hd_rec_unit(rec, unit, embedding_forward, &f, NULL);
+        else if (unit < model->unit_head)
+            x = hd_rec_unit(rec, unit, block_forward, &f, x);
+        else
+            x = hd_rec_unit(rec, unit, head_forward, &f, x);
+    if (units.end <= model->unit_head)
+        hd_rec_output(rec, x);
 }

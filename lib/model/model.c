@@ -140,7 +140,7 @@ struct declare {
 /* How ranks hold a parameter: see struct hd_param_spec. */
 struct share {
     int axis, copies;
-    bool padded, partial, experts;
+    bool padded, partial, experts, tied;
 };
 
 static struct share split(int axis)
@@ -198,7 +198,8 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .init = init,
                                                      .init_std = std,
                                                      .decay = dims > 1,
-                                                     .joined = joined});
+                                                     .joined = joined,
+                                                     .tied = share.tied});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
@@ -333,10 +334,12 @@ static void declare_feed_forward(struct declare *d, struct hd_block *b)
 static void declare_embedding(struct declare *d, struct hd_model *m)
 {
     const struct hd_model_config *c = d->config;
+    struct share table = split_vocabulary();
 
+    table.tied = c->tied;
     (void)snprintf(d->prefix, sizeof d->prefix, "embedding");
     m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
-    m->embedding = matrix(d, "weight", c->V, c->C, split_vocabulary(), init_std, false);
+    m->embedding = matrix(d, "weight", c->V, c->C, table, init_std, false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
         m->positions = matrix(d, "positions", c->context, c->C, on_rows(d), init_std, false);
@@ -402,7 +405,8 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
         return hd_err(HD_NO_MEMORY, "no memory for %lld layers", (long long)config->L);
     declare_embedding(&d, &m);
     hd_registry_routers(registry, config->router.E ? config->L : 0, config->router.E);
-    m.unit_first_block = registry->unit_count;
+    m.unit_first_block = HD_UNIT_FIRST_BLOCK;
+    assert(registry->unit_count == m.unit_first_block);
     for (int64_t i = 0; i < config->L; i++)
         declare_block(&d, &m, i);
     declare_head(&d, &m);
@@ -410,21 +414,36 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
     return registry->status ? hd_err(registry->status, "%s", registry->error) : HD_OK;
 }
 
-double hd_model_flops_per_token(const struct hd_model_config *c)
+/* ---- work ---- */
+
+/* Forward and backward of one token in one block: matrix products and attention. */
+static double block_flops(const struct hd_model_config *c, int64_t layer)
 {
     const double C = (double)c->C, H = (double)c->H, G = (double)c->G, D = (double)c->D,
-                 F = (double)c->F, L = (double)c->L;
-    const double E = (double)c->router.E,
-                 F_row = E > 0 ? (double)c->router.K * F + (double)c->F_shared : F;
-    const double block =
+                 F = (double)c->F, E = (double)c->router.E, S = (double)c->context,
+                 W = (double)hd_model_window(c, layer);
+    const double F_row = E > 0 ? (double)c->router.K * F + (double)c->F_shared : F;
+    const double weights =
         C * (2 * H + 2 * G) * D + C * F_row * (c->family->gated_mlp ? 3 : 2) + C * E;
-    const double S = (double)c->context;
-    double visible = 0; /* positions that a token attends to, on average, summed over the blocks */
+    const double visible = W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
 
-    for (int64_t i = 0; i < c->L; i++) {
-        const double W = (double)hd_model_window(c, i);
+    return 6 * weights + 12 * H * D * visible;
+}
 
-        visible += W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
-    }
-    return 6 * (L * block + C * (double)c->V) + 12 * H * D * visible;
+double hd_model_unit_flops(const struct hd_model_config *c, int unit)
+{
+    if (unit == HD_UNIT_EMBEDDING)
+        return 0;
+    if (unit == hd_model_unit_count(c) - 1)
+        return 6 * (double)c->C * (double)c->V;
+    return block_flops(c, unit - HD_UNIT_FIRST_BLOCK);
+}
+
+double hd_model_flops_per_token(const struct hd_model_config *c)
+{
+    double flops = 0;
+
+    for (int unit = 0; unit < hd_model_unit_count(c); unit++)
+        flops += hd_model_unit_flops(c, unit);
+    return flops;
 }

@@ -109,9 +109,28 @@ int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp);
 enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_registry *registry,
                                 struct hd_arena *arena, struct hd_model *ret_model);
 
-/* Records all units. Training and evaluation record the loss, decode the logits of every row. The
- * first failure is kept in the recording (hd_rec_status). */
-void hd_model_record(const struct hd_model *model, struct hd_rec *rec);
+/* A range of units, first to end - 1. */
+struct hd_units {
+    int first, end;
+};
+
+/* All units of the model. */
+struct hd_units hd_model_units(const struct hd_model *model);
+
+/* Records these units, a chunk. Without the embedding it takes in hidden rows, without the head it
+ * puts them out. In the head training and evaluation record the loss, decode the logits of every
+ * row. The first failure is kept in the recording (hd_rec_status). */
+void hd_model_record(const struct hd_model *model, struct hd_units units, struct hd_rec *rec);
+
+/* The indices of units in the registry: embedding, the blocks in layer order, head. */
+enum { HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK };
+static inline int hd_model_unit_count(const struct hd_model_config *config)
+{
+    return (int)config->L + 2;
+}
+
+/* The share of one unit in hd_model_flops_per_token. */
+double hd_model_unit_flops(const struct hd_model_config *config, int unit);
 
 /* Training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B, with causal
  * attention counted once per visible pair): 6 per weight of a matrix that is multiplied, and for

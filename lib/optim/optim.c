@@ -101,13 +101,54 @@ static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, in
 {
     for (int part = 0; part < e->registry->part_count; part++) {
         e->unit = e->registry->parts[part].unit;
-        if (e->registry->parts[part].trainable)
+        if (e->registry->parts[part].trainable && e->registry->parts[part].held)
             emit(e, part);
     }
 }
 
+/* Adds the gradients of a tied weight that the embedding and the head computed on two stages. */
+static void emit_tie(struct hd_emit *e, int part)
+{
+    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_operand grad = hd_emit_part(e, part, HD_STATE_GRAD, 0);
+
+    if (p->stage == p->tie_stage)
+        return;
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_EMBEDDING,
+                               .count = p->count, .dtype = HD_F32),
+                       HD_OPERANDS(comm, .received = grad, .sent = grad));
+}
+
+/* The step's start: sums of the step block, and the routers' records, become zero. */
+static void emit_start(struct hd_emit *e)
+{
+    const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
+
+    (void)hd_emit_step_begin(e, HD_ARGS(step_begin, 0),
+                             HD_OPERANDS(step_begin, .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
+    if (e->registry->routers > 0)
+        (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = routes.store->size_bytes),
+                           HD_OPERANDS(zero, .out = routes));
+}
+
+static void sum_routes(struct hd_emit *e, enum hd_group_name group)
+{
+    const struct hd_registry *r = e->registry;
+    const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
+
+    if (r->routers == 0 || hd_mesh_find_group(&r->mesh, group, r->rank).size == 1)
+        return;
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = group,
+                               .count = r->routers * (HD_ROUTE_WORDS + r->experts),
+                               .dtype = HD_F64),
+                       HD_OPERANDS(comm, .received = routes, .sent = routes));
+}
+
 /* Comes after emit_squares, whose sums the record contains. All tp ranks of one (dp, cp) compute
- * the same loss; tp index 0 counts it. A rank sums only the segments that it counts (registry.h).
+ * the same loss; tp index 0 counts it; on stages without the head the loss is 0. A rank sums only
+ * the segments that it counts (registry.h).
  * With one rank its record is the whole array of records, and nothing is gathered. */
 static void emit_exchange(struct hd_emit *e)
 {
@@ -126,15 +167,8 @@ static void emit_exchange(struct hd_emit *e)
                            HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_WORLD,
                                    .count = HD_EXCHANGE_WORDS, .dtype = HD_F64),
                            HD_OPERANDS(comm, .received = records, .sent = record));
-    if (r->routers > 0 && r->mesh.sizes.dp * r->mesh.sizes.cp > 1) {
-        const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
-
-        (void)hd_emit_comm(e,
-                           HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_DP_CP,
-                                   .count = r->routers * (HD_ROUTE_WORDS + r->experts),
-                                   .dtype = HD_F64),
-                           HD_OPERANDS(comm, .received = routes, .sent = routes));
-    }
+    sum_routes(e, HD_GROUP_DP_CP);
+    sum_routes(e, HD_GROUP_PP); /* records of routers on other stages are zeros */
     (void)hd_emit_step_finish(e, HD_ARGS(step_finish, .ranks = r->mesh.world),
                               HD_OPERANDS(step_finish, .block = block, .records = records));
 }
@@ -149,7 +183,11 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
 
     if (!e)
         return hd_err(HD_NO_MEMORY, "no memory to compile the update");
+    e->unit = -1;
+    e->call = HD_CALL_S;
+    emit_start(e);
     e->call = HD_CALL_U;
+    emit_for_parts(e, emit_tie);
     emit_for_parts(e, emit_squares);
     e->unit = -1;
     emit_exchange(e);

@@ -1,4 +1,7 @@
-/* optim: learning-rate schedules, and the program U (update), which ends a step.
+/* optim: learning-rate schedules, and the programs S (start) and U (update) of a step.
+ *
+ * S sets the sums of the step block and the routers' records to zero. On pipeline stages U first
+ * adds the two gradients of a tied weight that two stages hold.
  *
  * U sums the squares of the gradient by chunks, gathers {loss, targets, overflow, squares} from all
  * ranks, computes one factor for mean and clipping, and runs AdamW over each trainable part, which
@@ -37,7 +40,7 @@ enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
  *   WSD         peak, then linear to min over the last d steps (Hu et al. 2024) */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
-/* Compiles U for all trainable parts of the registry. The chunk lives in `arena`. */
+/* Compiles S, and U for all trainable parts that this rank holds. The chunk lives in `arena`. */
 enum hd_status hd_optim_compile(const struct hd_registry *registry,
                                 const struct hd_compile_options *options, struct hd_arena *arena,
                                 struct hd_chunk **ret_chunk);

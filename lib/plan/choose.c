@@ -14,6 +14,12 @@ static int64_t or_one(int64_t size)
     return size ? size : 1;
 }
 
+/* Devices of one replica of the model. */
+static int64_t replica_of(const struct hd_plan_request *w)
+{
+    return or_one(w->sizes.tp) * or_one(w->sizes.cp) * or_one(w->sizes.pp);
+}
+
 int32_t hd_plan_unit(const struct hd_plan_request *request)
 {
     return (int32_t)or_one(request->sizes.tp);
@@ -21,7 +27,8 @@ int32_t hd_plan_unit(const struct hd_plan_request *request)
 
 struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
 {
-    return (struct hd_plan_shape){.tp = or_one(request->sizes.tp),
+    return (struct hd_plan_shape){.pp = or_one(request->sizes.pp),
+                                  .tp = or_one(request->sizes.tp),
                                   .cp = or_one(request->sizes.cp),
                                   .ep = or_one(request->sizes.ep),
                                   .dp = request->sizes.dp,
@@ -42,9 +49,121 @@ static int64_t auto_micro_batch(int64_t share)
 
 static enum hd_plan_obstacle check_built(const struct hd_layout_sizes *w)
 {
-    if (w->pp > 1)
-        return HD_PLAN_PP_NOT_BUILT;
     return w->zero > 0 ? HD_PLAN_ZERO_NOT_BUILT : HD_PLAN_FITS;
+}
+
+static void decide_word(char word[HD_JOB_WORD_MAX], const char *automatic)
+{
+    if (strcmp(word, "auto") == 0)
+        memcpy(word, automatic, strlen(automatic) + 1);
+}
+
+/* ---- pipelines ---- */
+
+static const char *const schedules[] = {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v"};
+
+/* What a schedule replaces `auto` of virtual_stages by. */
+static int64_t auto_virtual_stages(const char *schedule)
+{
+    return strcmp(schedule, "interleaved") == 0 || strcmp(schedule, "zb-v") == 0 ? 2 : 1;
+}
+
+/* Replaces auto; with one stage the words stay none and 1. */
+static void decide_pipeline(struct hd_layout_sizes *s)
+{
+    if (s->pp == 1) {
+        decide_word(s->schedule, "none");
+        s->virtual_stages = or_one(s->virtual_stages);
+        return;
+    }
+    decide_word(s->schedule, s->virtual_stages > 1 ? "interleaved" : "1f1b");
+    if (!s->virtual_stages)
+        s->virtual_stages = auto_virtual_stages(s->schedule);
+}
+
+static bool is_schedule(const char *word)
+{
+    for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
+        if (strcmp(word, schedules[i]) == 0)
+            return true;
+    return false;
+}
+
+static enum hd_status check_stages(const struct hd_plan_request *w, const struct hd_layout_sizes *s)
+{
+    const int64_t chunks = s->pp * s->virtual_stages;
+    int64_t layers[HD_PLAN_CHUNKS_MAX], count, sum = 0;
+    enum hd_status st;
+
+    if (strcmp(s->stages, "auto") == 0)
+        return HD_OK;
+    st = hd_stages_read(s->stages, layers, HD_PLAN_CHUNKS_MAX, &count);
+    if (st)
+        return hd_err_prefix(st, "parallel.stages");
+    if (count != chunks)
+        return hd_err(HD_INVALID,
+                      "parallel.stages: %lld numbers of layers; parallel.pp x "
+                      "parallel.virtual_stages = %lld are needed",
+                      (long long)count, (long long)chunks);
+    for (int64_t c = 0; c < count; c++) {
+        if (!layers[c] && c > 0 && c < count - 1)
+            return hd_err(HD_INVALID,
+                          "parallel.stages: number %lld is 0; only the first, whose chunk has the "
+                          "embedding, and the last, whose chunk has the head, may be 0",
+                          (long long)c + 1);
+        sum += layers[c];
+    }
+    if (sum == w->layers)
+        return HD_OK;
+    return hd_err(HD_INVALID, "parallel.stages: the numbers add up to %lld; model.layers is %lld",
+                  (long long)sum, (long long)w->layers);
+}
+
+/* s: decide_pipeline has replaced auto. */
+static enum hd_status check_pipeline(const struct hd_plan_request *w,
+                                     const struct hd_layout_sizes *s)
+{
+    const int64_t chunks = s->pp * s->virtual_stages;
+    const bool folded = strcmp(s->schedule, "zb-v") == 0;
+
+    if (s->pp == 1 && strcmp(s->schedule, "none") != 0)
+        return hd_err(
+            HD_INVALID,
+            "parallel.schedule: '%s' is an order of pipeline stages, and parallel.pp is 1; "
+            "write auto, or raise pp",
+            s->schedule);
+    if (s->pp == 1 && s->virtual_stages != 1)
+        return hd_err(HD_INVALID,
+                      "parallel.virtual_stages: %lld chunks per stage need stages, and parallel.pp "
+                      "is 1; write auto, or raise pp",
+                      (long long)s->virtual_stages);
+    if (s->pp > 1 && !is_schedule(s->schedule))
+        return hd_err(HD_INVALID,
+                      "parallel.schedule: '%s' is no order of pipeline stages; use auto, 1f1b, "
+                      "gpipe, interleaved, zb-h1 or zb-v",
+                      s->schedule);
+    if (strcmp(s->schedule, "interleaved") == 0 && s->virtual_stages == 1)
+        return hd_err(HD_INVALID,
+                      "parallel.schedule: interleaved needs several chunks per stage, and "
+                      "parallel.virtual_stages is 1; raise it, or write 1f1b");
+    if (folded && s->virtual_stages != 2)
+        return hd_err(HD_INVALID,
+                      "parallel.virtual_stages: %lld; zb-v has 2 chunks per stage; write 2 or auto",
+                      (long long)s->virtual_stages);
+    if (s->virtual_stages > 1 && !folded && strcmp(s->schedule, "interleaved") != 0)
+        return hd_err(HD_INVALID,
+                      "parallel.virtual_stages: %lld; %s has one chunk per stage; write 1 or auto, "
+                      "or take the schedule interleaved",
+                      (long long)s->virtual_stages, s->schedule);
+    if (s->pp > 1 && (chunks > w->layers + 2 || chunks > HD_PLAN_CHUNKS_MAX))
+        return hd_err(
+            HD_INVALID,
+            "parallel.pp: %lld stages of %lld chunks are more than the %lld units of the "
+            "model (embedding, %lld layers, head); use less",
+            (long long)s->pp, (long long)s->virtual_stages,
+            (long long)(w->layers + 2 < HD_PLAN_CHUNKS_MAX ? w->layers + 2 : HD_PLAN_CHUNKS_MAX),
+            (long long)w->layers);
+    return check_stages(w, s);
 }
 
 static enum hd_plan_obstacle check_tp(const struct hd_plan_request *w, int64_t tp)
@@ -77,12 +196,6 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
     return s->sequence && w->context / s->cp % s->tp ? HD_PLAN_SEQUENCE_ROWS : HD_PLAN_FITS;
 }
 
-static void decide_word(char word[HD_JOB_WORD_MAX], const char *automatic)
-{
-    if (strcmp(word, "auto") == 0)
-        memcpy(word, automatic, strlen(automatic) + 1);
-}
-
 void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
                            struct hd_layout_sizes *sizes)
 {
@@ -99,7 +212,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     enum hd_plan_obstacle why = check_built(&s);
     int64_t replica, share;
 
-    s.pp = 1;
+    s.pp = or_one(s.pp);
     s.cp = or_one(s.cp);
     s.tp = or_one(s.tp);
     s.ep = or_one(s.ep);
@@ -107,9 +220,11 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     if (s.sequence < 0)
         s.sequence = s.tp > 1;
     decide_word(s.cp_exchange, "ring");
-    decide_word(s.schedule, "none");
+    decide_pipeline(&s);
+    if (!why && check_pipeline(request, &s))
+        why = HD_PLAN_PIPELINE;
     decide_word(s.recompute, "none");
-    replica = s.cp * s.tp;
+    replica = s.cp * s.tp * s.pp;
     if (!why)
         why = check_model(request, &s);
     if (why)
@@ -271,14 +386,16 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
 static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                     int32_t min, int32_t max)
 {
-    static const char unsupported[] = "parallel.%s: %s is not supported yet; use auto or 1";
+    struct hd_layout_sizes sizes = w->sizes;
     struct trial cp = {*w, offsetof(struct hd_layout_sizes, cp), min, max};
     struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), min, max};
     char list[HD_TEXT_LIST_MAX];
 
     switch (why) {
-    case HD_PLAN_PP_NOT_BUILT:
-        return hd_err(HD_UNSUPPORTED, unsupported, "pp", "pipeline parallelism");
+    case HD_PLAN_PIPELINE:
+        sizes.pp = or_one(sizes.pp);
+        decide_pipeline(&sizes);
+        return check_pipeline(w, &sizes);
     case HD_PLAN_ZERO_NOT_BUILT:
         return hd_err(HD_UNSUPPORTED,
                       "parallel.zero: ZeRO stage %d is not supported yet; use auto or 0",
@@ -314,7 +431,7 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
 
 static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices)
 {
-    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
+    const int64_t replica = replica_of(w);
 
     if (replica == 1)
         return hd_err(HD_INVALID,
@@ -332,7 +449,7 @@ static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices
 static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devices,
                                    const char *list)
 {
-    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp), dp = devices / replica;
+    const int64_t replica = replica_of(w), dp = devices / replica;
     char instead[HD_TEXT_LIST_MAX + 64];
 
     if (*list)
@@ -354,7 +471,7 @@ static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devi
 static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                    int32_t devices)
 {
-    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
+    const int64_t replica = replica_of(w);
     const int64_t share = why == HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
     struct expert_ranks ranks = {.experts = w->experts};
     struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices};
@@ -372,7 +489,7 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
     case HD_PLAN_DP:
         return refuse_dp(w, devices);
     case HD_PLAN_EP_RANKS:
-        ranks.ranks = devices / or_one(w->sizes.tp);
+        ranks.ranks = devices / or_one(w->sizes.tp) / or_one(w->sizes.pp);
         list_values(&ep, w->experts, is_possible_ep, &ranks, list);
         return hd_err(HD_INVALID,
                       "parallel.ep: %d does not divide the %lld ranks of dp x cp "
@@ -393,7 +510,7 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
 /* The message when no number of devices from min to max is possible. */
 static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min, int32_t max)
 {
-    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
+    const int64_t replica = replica_of(w);
     const int64_t wanted = w->sizes.dp * replica;
 
     if (w->sizes.dp && (wanted < min || wanted > max))

@@ -2,7 +2,10 @@
  * arithmetic. All rules about which sizes are allowed together are here; the check of job files,
  * the controller and `heddle plan` call it, so that they agree.
  *
- *     devices       tp x cp x dp (x pp = 1), at most hd_plan_ranks_max; dp = devices / (tp x cp)
+ *     devices       tp x cp x dp x pp, at most hd_plan_ranks_max; dp = devices / (tp x cp x pp)
+ *     pp > 1        pp x virtual_stages chunks, at most the units of the model: its layers and two;
+ *                   interleaved has two chunks per stage or more, zb-v two, other schedules one;
+ *                   stages: so many numbers, which add up to model.layers
  *     tp            divides model.heads, model.ffn_hidden and model.shared_ffn_hidden; divides
  *                   model.kv_heads, or is a multiple of it (then each key/value head is held by
  *                   tp / kv_heads ranks); gives every rank at least one token of model.vocab, whose
@@ -27,16 +30,19 @@
 #include "base/status.h"
 #include "job/job.h"
 
-enum { HD_MICRO_BATCH_AUTO_MAX = 8 }; /* sequences: uses all cores, in little memory */
+enum {
+    HD_MICRO_BATCH_AUTO_MAX = 8, /* sequences: uses all cores, in little memory */
+    HD_PLAN_CHUNKS_MAX = 1024    /* of a pipeline */
+};
 
 /* The sizes that a job requests, and the sizes of its model and batch that the rules need. */
 struct hd_plan_request {
-    struct hd_layout_sizes sizes;                 /* may be auto (job/job.h) */
-    int64_t global_batch;                         /* sequences per step */
-    int64_t heads, kv_heads, ffn_hidden, context; /* of the model, all >= 1 */
-    int64_t experts;                              /* of a block; 0: the model has none */
-    int64_t shared_ffn_hidden;                    /* 0: no shared expert */
-    int64_t vocab;                                /* 0: not known, not checked */
+    struct hd_layout_sizes sizes;                         /* may be auto (job/job.h) */
+    int64_t global_batch;                                 /* sequences per step */
+    int64_t layers, heads, kv_heads, ffn_hidden, context; /* of the model, all >= 1 */
+    int64_t experts;                                      /* of a block; 0: the model has none */
+    int64_t shared_ffn_hidden;                            /* 0: no shared expert */
+    int64_t vocab;                                        /* 0: not known, not checked */
 };
 
 /* The most ranks that the communication engine of multi-node jobs connects (comm/comm.h). device:
@@ -50,8 +56,8 @@ enum hd_status hd_plan_check_devices(const char *path, const char *device, int64
 /* Why there is no layout. Up to HD_PLAN_SEQUENCE_ROWS the reason holds for every number of devices:
  * not supported yet, or not possible with the model. The others depend on that number. */
 enum hd_plan_obstacle {
-    HD_PLAN_FITS, /* no obstacle */
-    HD_PLAN_PP_NOT_BUILT,
+    HD_PLAN_FITS,     /* no obstacle */
+    HD_PLAN_PIPELINE, /* schedule, virtual_stages or stages do not go with pp or the layers */
     HD_PLAN_ZERO_NOT_BUILT,
     HD_PLAN_TP_HEADS,
     HD_PLAN_TP_KV_HEADS,
@@ -98,8 +104,8 @@ enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t dev
  * same kind of device that each have a layout on some number, and whose shapes are equal, have
  * layouts on exactly the same numbers. No padding: memcmp compares two of them. */
 struct hd_plan_shape {
-    int64_t tp, cp, ep, dp; /* dp 0: auto; the others: 1 where the job says auto */
-    int64_t micro_batch;    /* 0: auto */
+    int64_t pp, tp, cp, ep, dp; /* dp 0: auto; the others: 1 where the job says auto */
+    int64_t micro_batch;        /* 0: auto */
     int64_t global_batch;
 };
 struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request);

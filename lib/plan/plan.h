@@ -19,6 +19,7 @@
 struct hd_plan_rank {
     struct hd_mesh_coord coord;
     struct hd_memory memory;
+    int32_t kept_slots, deferred_slots, boundary_slots; /* of a step (lib/pipeline) */
     struct hd_dry step; /* one optimizer step: all micro-batches and the update */
     /* on a GPU, else 0 */
     int64_t reserved_bytes;          /* the rank's plan */
@@ -31,10 +32,23 @@ struct hd_plan {
     int64_t parameters;         /* of the whole model */
     int64_t micro_batches;      /* per rank and step */
     struct hd_plan_rank *ranks; /* [world] */
+    struct hd_pipeline pipeline;
+    struct hd_plan_stage {
+        double busy; /* share of a step that the stage computes, 0 to 1 */
+        double work; /* its share of the FLOPs of training, in means over all stages; 1: even */
+    } * stages;      /* [pipeline.stages] */
+    double bubble;   /* share of a step that the stages wait, on average */
+    /* [pipeline.chunks] the layers of each chunk: first, and how many; units without layers: 0 */
+    struct hd_plan_chunk {
+        int64_t first_layer, layers;
+        bool embedding, head;
+    } * chunks;
 };
 
-/* Lays out every rank of the job on devices with these traits. The result lives in `arena`.
- * HD_LIMIT: more ranks than the engine connects; else it fails as hd_layout_build does. */
+/* Lays out every rank of the job on devices with these traits. Times of the stages count FLOPs
+ * (hd_model_unit_flops; backward takes twice as long as forward) and transfers as free. The result
+ * lives in `arena`. HD_LIMIT: more ranks than the engine connects; else it fails as hd_layout_build
+ * does. */
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan);
 

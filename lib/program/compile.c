@@ -64,6 +64,15 @@ const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_
     return NULL;
 }
 
+const struct hd_store *hd_chunk_find_boundary(const struct hd_chunk *chunk,
+                                              enum hd_boundary boundary)
+{
+    for (int i = 0; i < chunk->store_count; i++)
+        if (chunk->stores[i]->kind == HD_STORE_BOUNDARY && chunk->stores[i]->boundary == boundary)
+            return chunk->stores[i];
+    return NULL;
+}
+
 /* ---- operands by index ---- */
 
 #define READ(name)       HD_READ,
@@ -110,7 +119,8 @@ const char *hd_call_name(enum hd_call call)
 
 const char *hd_region_name(enum hd_region region)
 {
-    static const char *const names[] = {"state", "kept", "deferred", "work", "gathered"};
+    static const char *const names[] = {"state", "kept",     "deferred",
+                                        "work",  "boundary", "gathered"};
 
     return names[region];
 }

@@ -3,7 +3,12 @@
  * First each op emits its forward, in order. For training the ops are then visited in reverse
  * order: an op whose result has a gradient emits its backward for inputs, then its backward for
  * weights. The latter goes to W with split_backward, else to B, directly after the former. Tensors
- * and parameters that need no gradient are skipped. */
+ * and parameters that need no gradient are skipped.
+ *
+ * The hidden rows that the chunk puts out are written to the boundary directly, or copied there if
+ * their op has memory of its own for its result; their gradient is read there. The gradient of the
+ * rows that it takes in is written there by the last node that adds to it, if that is a node of B
+ * and nothing else uses its memory; else it is copied. */
 #include "program/emit.h"
 
 const struct hd_op_row *hd_op_row(enum hd_op_kind kind)
@@ -30,37 +35,132 @@ static void emit_backward(struct hd_emit *e, const struct hd_op *op)
         row->backward_weights(e, op);
 }
 
+/* ---- boundaries ---- */
+
+static struct hd_store *boundary(struct hd_emit *e, enum hd_boundary which,
+                                 const struct hd_tensor *t)
+{
+    static const char *const names[] = {"in", "out", "out_grad", "in_grad"};
+
+    return hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_BOUNDARY,
+                                               .boundary = which,
+                                               .name = names[which],
+                                               .dtype = t->dtype,
+                                               .rows = t->dim[0],
+                                               .columns = t->dim[1],
+                                               .visible = true});
+}
+
+static void take_in(struct hd_emit *e)
+{
+    const struct hd_tensor *in = e->rec->input;
+
+    if (in)
+        e->value[in->id].store = boundary(e, HD_BOUNDARY_IN, in);
+}
+
+static void copy_rows(struct hd_emit *e, const struct hd_tensor *like, struct hd_operand to,
+                      struct hd_operand from)
+{
+    (void)hd_emit_copy_columns(e,
+                               HD_ARGS(copy_columns, .R = like->dim[0], .N = like->dim[1],
+                                       .ldo = like->dim[1], .ldi = like->dim[1],
+                                       .out_dtype = like->dtype, .inp_dtype = like->dtype),
+                               HD_OPERANDS(copy_columns, .out = to, .inp = from));
+}
+
+/* After the forward of all ops. */
+static void finish_out(struct hd_emit *e, struct hd_store *store)
+{
+    const struct hd_tensor *out = e->rec->output;
+
+    if (store && e->value[out->id].store != store)
+        copy_rows(e, out, (struct hd_operand){store, 0}, e->value[out->id]);
+}
+
+/* An op in place writes to the memory of its input. Returns the store; NULL: there is none. */
+static struct hd_store *put_out(struct hd_emit *e)
+{
+    const struct hd_tensor *out = e->rec->output, *first = out;
+
+    if (!out)
+        return NULL;
+    while (first->same_store >= 0)
+        first = e->rec->tensors[first->same_store];
+    e->value[first->id].store = boundary(e, HD_BOUNDARY_OUT, out);
+    if (out->needs_grad)
+        e->grads[out->id] = (struct hd_grad_slot){
+            .sum = {boundary(e, HD_BOUNDARY_OUT_GRAD, out), 0}, .call = HD_CALL_B};
+    return e->value[first->id].store;
+}
+
+static bool is_used_by(const struct hd_emit *e, enum hd_call call, const struct hd_store *store)
+{
+    for (int i = 0; i < e->lists[call].count; i++)
+        if (hd_node_touches(e->lists[call].nodes[i], store))
+            return true;
+    return false;
+}
+
+static void give_back_gradient(struct hd_emit *e)
+{
+    const struct hd_tensor *in = e->rec->input;
+    const struct hd_grad_slot *grad;
+    struct hd_store *store;
+
+    if (!in || !in->needs_grad || !e->grads[in->id].sum.store)
+        return;
+    grad = &e->grads[in->id];
+    store = grad->sum.store;
+    if (grad->own && store->kind == HD_STORE_TEMPORARY && !grad->sum.offset_bytes &&
+        !is_used_by(e, HD_CALL_F, store) && !is_used_by(e, HD_CALL_W, store)) {
+        store->kind = HD_STORE_BOUNDARY;
+        store->boundary = HD_BOUNDARY_IN_GRAD;
+        store->name = "in_grad";
+        store->visible = true;
+        return;
+    }
+    e->call = HD_CALL_B;
+    e->unit = -1;
+    copy_rows(e, in, (struct hd_operand){boundary(e, HD_BOUNDARY_IN_GRAD, in), 0}, grad->sum);
+}
+
+/* The tied weight already has the gradient of the head, in another chunk of this rank. */
+static void begin_tie(struct hd_emit *e)
+{
+    const struct hd_registry *r = e->registry;
+
+    for (int i = 0; i < r->param_count && e->options->tie_began_elsewhere; i++)
+        if (r->parts[r->params[i].part].tied)
+            e->param_has_grad[i] = true;
+}
+
 struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_options *options)
 {
     static const enum hd_call forward_call[] = {[HD_RECORD_TRAIN] = HD_CALL_F,
                                                 [HD_RECORD_EVAL] = HD_CALL_E,
                                                 [HD_RECORD_DECODE] = HD_CALL_D};
     struct hd_emit *e = hd_emit_begin(rec, options);
+    struct hd_store *out;
 
     if (!e)
         return NULL;
     e->call = forward_call[rec->shape.mode];
     e->unit = -1;
-    if (rec->shape.mode == HD_RECORD_TRAIN)
-        hd_emit_step_begin(e, HD_ARGS(step_begin, 0),
-                           HD_OPERANDS(step_begin, .block = hd_emit_global(e, HD_GLOBAL_BLOCK)))
-            ->only_first = true;
-    if (rec->shape.mode == HD_RECORD_TRAIN && rec->registry->routers > 0) {
-        const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
-
-        hd_emit_zero(e, HD_ARGS(zero, .size_bytes = routes.store->size_bytes),
-                     HD_OPERANDS(zero, .out = routes))
-            ->only_first = true;
-    }
+    take_in(e);
+    out = put_out(e);
+    begin_tie(e);
     for (int i = 0; i < rec->op_count; i++) {
         e->op_index = i;
         e->unit = rec->ops[i].unit;
         hd_op_row(rec->ops[i].kind)->forward(e, &rec->ops[i]);
     }
+    finish_out(e, out);
     for (int i = rec->op_count - 1; i >= 0 && rec->shape.mode == HD_RECORD_TRAIN; i--) {
         e->op_index = i;
         e->unit = rec->ops[i].unit;
         emit_backward(e, &rec->ops[i]);
     }
+    give_back_gradient(e);
     return e;
 }

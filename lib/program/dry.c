@@ -66,15 +66,14 @@ static int64_t node_bytes(const struct hd_dry *dry, const struct hd_chunk *chunk
            (int64_t)hd_dtype_size(node->dtype);
 }
 
-void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool first,
-                bool last)
+void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool last)
 {
     const struct hd_program *p = &chunk->program[call];
 
     for (int i = 0; i < p->count; i++) {
         const struct hd_node *node = p->nodes[i];
 
-        if ((node->only_first && !first) || (node->only_last && !last))
+        if (node->only_last && !last)
             continue;
         if (node->is_comm) {
             dry->calls[node->group][node->comm]++;

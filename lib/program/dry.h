@@ -20,9 +20,8 @@ struct hd_dry {
     int64_t group_bytes[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
 };
 
-/* Adds one run of a program; first, last: for the first, the last micro-batch of the step. */
-void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool first,
-                bool last);
+/* Adds one run of a program; last: for the last micro-batch of the step. */
+void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool last);
 
 /* Adds the costs of a kernel; the rows of experts are counted for balanced routers. */
 void hd_dry_node_costs(struct hd_costs *costs, const struct hd_node *node);

@@ -200,9 +200,8 @@ static struct hd_operand recompute(struct hd_emit *e, const struct hd_tensor *t)
 
 struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t)
 {
-    static const enum hd_store_kind kinds[] = {[HD_TENSOR_RESULT] = HD_STORE_TEMPORARY,
-                                               [HD_TENSOR_BATCH] = HD_STORE_BATCH,
-                                               [HD_TENSOR_INPUT] = HD_STORE_INPUT};
+    static const enum hd_store_kind kinds[] = {
+        [HD_TENSOR_RESULT] = HD_STORE_TEMPORARY, [HD_TENSOR_BATCH] = HD_STORE_BATCH};
     struct hd_operand recomputed;
 
     if (t->id < 0)

@@ -6,9 +6,9 @@
  *
  * A store is printed as "name dtype[shape]" if it is an output and as "name" if it is an input;
  * state of a part as "kind:unit". Region, offset and bytes are those of the first output; "!"
- * marks the comm-visible half. After the stream come a collective's group, "first" and "last" for
- * nodes that run only in the first or last micro-batch, and "wait N" for an edge from node N. "+"
- * marks a kernel that adds to a gradient, "=+" its first contribution in a micro-batch.
+ * marks the comm-visible half. After the stream come a collective's group, "last" for nodes that
+ * run only in the last micro-batch, and "wait N" for an edge from node N. "+" marks a kernel that
+ * adds to a gradient, "=+" its first contribution in a micro-batch.
  */
 #include "program/program.h"
 
@@ -108,8 +108,6 @@ static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
     hd_text_add(text, "%s", hd_stream_text(node->stream));
     if (node->is_comm)
         hd_text_add(text, " %s", hd_group_name(node->group));
-    if (node->only_first)
-        hd_text_add(text, " first");
     if (node->only_last)
         hd_text_add(text, " last");
     for (int w = 0; w < node->wait_count; w++)

@@ -5,6 +5,7 @@
  *   F and then B or W, or a batch field of training  ->  kept, one slot per micro-batch in flight
  *   B and then W                                     ->  deferred, one slot per postponed W
  *   one program                                      ->  work, shared by all
+ *   this chunk and another one                       ->  boundary, one slot each
  *
  * Kept and deferred stores do not share memory. In work, stores whose lifetimes do not overlap
  * share memory: the largest is placed first, each at the lowest offset that is free for its whole
@@ -27,8 +28,7 @@ static int64_t round_up(int64_t bytes)
 
 static bool is_placed_by_programs(const struct hd_store *s)
 {
-    return s->kind == HD_STORE_TEMPORARY || s->kind == HD_STORE_BATCH ||
-           s->kind == HD_STORE_INPUT || s->kind == HD_STORE_OUTPUT;
+    return s->kind == HD_STORE_TEMPORARY || s->kind == HD_STORE_BATCH || s->kind == HD_STORE_OUTPUT;
 }
 
 static int64_t *half(struct hd_extent *extent, bool visible)
@@ -122,7 +122,7 @@ static void find_lives(const struct hd_emit *e, enum hd_call call, struct life *
     for (int s = 0; s < e->store_count; s++) {
         enum hd_store_kind kind = e->stores[s]->kind;
 
-        if (lives[s].first >= 0 && (kind == HD_STORE_BATCH || kind == HD_STORE_INPUT))
+        if (lives[s].first >= 0 && kind == HD_STORE_BATCH)
             lives[s].first = 0; /* written before the call */
         if (lives[s].first >= 0 && kind == HD_STORE_OUTPUT)
             lives[s].last = list->count; /* read after the call */
@@ -136,8 +136,7 @@ static enum hd_region region_of(const struct hd_emit *e, struct life *const live
          w = lives[HD_CALL_W][s].first >= 0;
     enum hd_store_kind kind = e->stores[s]->kind;
 
-    if (e->rec->shape.mode == HD_RECORD_TRAIN &&
-        ((f && (b || w)) || kind == HD_STORE_BATCH || kind == HD_STORE_INPUT))
+    if (e->rec->shape.mode == HD_RECORD_TRAIN && ((f && (b || w)) || kind == HD_STORE_BATCH))
         return HD_REGION_KEPT;
     return b && w ? HD_REGION_DEFERRED : HD_REGION_WORK;
 }
@@ -222,6 +221,17 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
 
 /* ---- state ---- */
 
+/* A boundary is a slot of its own, which begins with it; the region's extent is one slot. */
+static void place_boundary(struct hd_chunk *chunk, struct hd_store *s)
+{
+    int64_t *slot = half(&chunk->extent[HD_REGION_BOUNDARY], true);
+
+    s->region = HD_REGION_BOUNDARY;
+    s->offset = 0;
+    if (round_up(s->size_bytes) > *slot)
+        *slot = round_up(s->size_bytes);
+}
+
 static void place_state(struct hd_emit *e, struct hd_chunk *chunk, struct hd_store *s)
 {
     const struct hd_registry *r = e->registry;
@@ -251,6 +261,10 @@ void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
     for (int i = 0; i < e->store_count; i++) {
         struct hd_store *s = e->stores[i];
 
+        if (s->kind == HD_STORE_BOUNDARY) {
+            place_boundary(chunk, s);
+            continue;
+        }
         if (!is_placed_by_programs(s)) {
             place_state(e, chunk, s);
             continue;

@@ -71,5 +71,8 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
             op.out->same_store = op.in[0]->id;
         (void)hd_rec_op(rec, &op);
     }
+    /* the chunk that takes the rows in expects the encoding of its input */
+    if (rec->output && rec->output->dtype != precision->of_class[HD_CLASS_RESIDUAL])
+        rec->output = cast_to(&p, rec->output, precision->of_class[HD_CLASS_RESIDUAL]);
     return hd_rec_status(rec);
 }

@@ -16,10 +16,16 @@
  *   stream.c     gives each node its stream, and the edges between streams
  *   place.c      computes lifetimes and offsets; asks the target's traits for sizes of scratch
  *
- * A *chunk* holds the programs that are compiled together: F, B and W of training, which share the
- * tensors that F keeps for B and W; or one of E, D and U (enum hd_call). Addresses are bound later
- * (run.h), per slot, so one chunk serves many micro-batches in flight. hd_chunk_list prints a chunk
- * as text (list.c), dry.h counts its work; neither needs a device.
+ * A *chunk* holds the programs that are compiled together for a range of units: F, B and W of
+ * training, which share the tensors that F keeps for B and W; or E, or D; or S and U, which belong
+ * to no unit (enum hd_call). Addresses are bound later (run.h), per slot, so one chunk serves many
+ * micro-batches in flight. hd_chunk_list prints a chunk as text (list.c), dry.h counts its work;
+ * neither needs a device.
+ *
+ * A chunk that does not begin with the embedding takes in hidden rows, one that does not end with
+ * the head puts them out, and their gradients go the other way (enum hd_boundary). This memory
+ * belongs to no program: what one chunk puts out, another one takes in, on this rank or after a
+ * transfer between ranks.
  *
  * Memory: recording and chunk live in one arena, which is given to hd_rec_new.
  * Failures: the first failure is kept in the recording; later calls do nothing. See hd_rec_status.
@@ -72,7 +78,11 @@ enum hd_record_mode {
     HD_RECORD_DECODE /* D: new tokens, with a key/value cache of `context` rows */
 };
 
-enum hd_tensor_kind { HD_TENSOR_RESULT, HD_TENSOR_BATCH, HD_TENSOR_INPUT };
+enum hd_tensor_kind {
+    HD_TENSOR_RESULT,
+    HD_TENSOR_BATCH,
+    HD_TENSOR_INPUT /* hidden rows from the chunk before */
+};
 
 /* A value in the recording. Read-only for model code. */
 struct hd_tensor {
@@ -225,6 +235,8 @@ struct hd_rec *hd_rec_new(const struct hd_registry *registry, const struct hd_re
                           struct hd_arena *arena);
 const struct hd_rec_shape *hd_rec_shape(const struct hd_rec *rec);
 int hd_rec_tp_size(const struct hd_rec *rec);
+int hd_rec_row_shares(const struct hd_rec *rec); /* ranks that split the rows outside of enter and
+                                                    leave: tp with sequence parallelism, else 1 */
 
 /* HD_OK, or the first failure of this recording, with its message set. */
 enum hd_status hd_rec_status(const struct hd_rec *rec);
@@ -232,10 +244,13 @@ enum hd_status hd_rec_status(const struct hd_rec *rec);
 /* A batch field as a tensor: [B*S] (FILLED: [2]). The same field gives the same tensor. */
 struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field);
 
-/* A hidden state [R, C] that the caller writes before F, for example from another pipeline stage.
- * needs_grad: its gradient is computed. */
+/* The hidden rows [R, C] that the chunk takes in (HD_BOUNDARY_IN). needs_grad: their gradient is
+ * computed. At most one in a recording. */
 struct hd_tensor *hd_rec_input(struct hd_rec *rec, const char *name, int64_t R, int64_t C,
                                bool needs_grad);
+
+/* x [R, C] are the hidden rows that the chunk puts out (HD_BOUNDARY_OUT). At most once, last. */
+void hd_rec_output(struct hd_rec *rec, struct hd_tensor *x);
 
 /* Records unit `unit` with its forward function. If a unit of the same kind with the same input
  * shape was recorded before, `forward` is not called: the recorded ops are repeated with the
@@ -322,8 +337,8 @@ struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 /* ---- Programs ---- */
 
 /* The programs: F forward, B backward and W weight gradients of training; E forward only
- * (evaluation); D decode; U update. */
-#define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(U)
+ * (evaluation); D decode; S start of a step; U update. */
+#define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(S) X(U)
 enum hd_call {
 #define X(name) HD_CALL_##name,
     HD_CALL_LIST(X)
@@ -336,8 +351,20 @@ enum hd_region {
     HD_REGION_KEPT,     /* one slot per micro-batch in flight: what F keeps for B and W */
     HD_REGION_DEFERRED, /* one slot per postponed W: what B keeps for W */
     HD_REGION_WORK,     /* scratch and temporaries, shared by all calls */
+    HD_REGION_BOUNDARY, /* slots of hidden rows between chunks, and of their gradients */
     HD_REGION_GATHERED, /* not used: for weights that ZeRO-3 gathers */
     HD_REGION_COUNT
+};
+
+/* What a chunk shares with the chunks before and after it, [rows, hidden] each. Every one has a
+ * slot of the boundary region, of one size for all; F reads IN and writes OUT, B reads OUT_GRAD and
+ * writes IN_GRAD, W may read IN and OUT_GRAD. */
+enum hd_boundary {
+    HD_BOUNDARY_IN,
+    HD_BOUNDARY_OUT,
+    HD_BOUNDARY_OUT_GRAD,
+    HD_BOUNDARY_IN_GRAD,
+    HD_BOUNDARY_COUNT
 };
 
 enum hd_stream_name { HD_STREAM_COMPUTE, HD_STREAM_GATHER, HD_STREAM_REDUCE, HD_STREAM_PIPELINE };
@@ -346,7 +373,7 @@ enum hd_stream_name { HD_STREAM_COMPUTE, HD_STREAM_GATHER, HD_STREAM_REDUCE, HD_
 enum hd_store_kind {
     HD_STORE_TEMPORARY,
     HD_STORE_BATCH,    /* written by the host before the call     */
-    HD_STORE_INPUT,    /* written by the caller before F          */
+    HD_STORE_BOUNDARY, /* shared with another chunk               */
     HD_STORE_OUTPUT,   /* readable by the host after the call     */
     HD_STORE_PART,     /* one kind of state of a part             */
     HD_STORE_GLOBAL,   /* the step block and its arrays           */
@@ -372,6 +399,7 @@ struct hd_store {
     enum hd_state_kind state;       /* HD_STORE_PART */
     enum hd_global global;          /* HD_STORE_GLOBAL */
     enum hd_batch_field field;      /* HD_STORE_BATCH */
+    enum hd_boundary boundary;      /* HD_STORE_BOUNDARY */
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
     struct hd_rope rope;            /* ROPE_TABLE */
     struct hd_zigzag zigzag;        /* POSITIONS */
@@ -417,8 +445,7 @@ struct hd_node {
     /* the program is bound once for each place of the micro-batch in the step: first, last */
     bool contribution;       /* adds to a parameter's gradient */
     bool first_contribution; /* the micro-batch's first: overwrites in the step's first one */
-    bool only_first;         /* runs only in the first micro-batch of a step */
-    bool only_last;          /* runs only in the last */
+    bool only_last;          /* runs only in the last micro-batch of a step */
 
     int waits[HD_NODE_WAITS_MAX]; /* earlier nodes of this program on other streams */
     int wait_count;
@@ -463,7 +490,11 @@ struct hd_compile_options {
     const struct hd_mesh *mesh; /* sizes of the groups */
     struct hd_traits traits;    /* of the device that will run it */
     bool split_backward;        /* W is a program of its own (zero-bubble schedules), else in B */
-    bool no_fuse;               /* for tests: skips the fuse pass */
+    /* A tied weight that two chunks of this rank use: the chunk of the head contributes to its
+     * gradient first and leaves the sums over ranks to the other one, the chunk of the embedding
+     * always adds. */
+    bool tie_ends_elsewhere, tie_began_elsewhere;
+    bool no_fuse; /* for tests: skips the fuse pass */
 };
 
 /* Runs all passes over the recording. The chunk lives in the recording's arena. Fails with the
@@ -478,6 +509,9 @@ void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text);
 /* The store of a batch field; the first store of a kind. NULL: the chunk has none. */
 const struct hd_store *hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field);
 const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind);
+/* NULL: the chunk does not have this boundary. */
+const struct hd_store *hd_chunk_find_boundary(const struct hd_chunk *chunk,
+                                              enum hd_boundary boundary);
 
 /* The name of the node's kernel, or of its collective; a GEMM's includes its fused epilogue. */
 const char *hd_node_name(const struct hd_node *node);

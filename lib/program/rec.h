@@ -21,7 +21,8 @@ struct hd_rec {
     int op_count, op_room, tensor_count, tensor_room, fragment_count, fragment_room;
     int unit; /* being recorded */
     struct hd_tensor *batch[HD_BATCH_FIELD_COUNT];
-    struct hd_tensor dummy; /* returned after a failure */
+    struct hd_tensor *input, *output; /* boundaries of the chunk; NULL: none */
+    struct hd_tensor dummy;           /* returned after a failure */
     struct hd_error error;
 };
 

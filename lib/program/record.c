@@ -41,6 +41,11 @@ int hd_rec_tp_size(const struct hd_rec *rec)
     return rec->registry->mesh.sizes.tp;
 }
 
+int hd_rec_row_shares(const struct hd_rec *rec)
+{
+    return rec->registry->sequence ? hd_rec_tp_size(rec) : 1;
+}
+
 const char *hd_op_name(enum hd_op_kind kind)
 {
     static const char *const names[] = {
@@ -113,7 +118,13 @@ struct hd_tensor *hd_rec_input(struct hd_rec *rec, const char *name, int64_t R, 
 
     t->kind = HD_TENSOR_INPUT;
     t->needs_grad = needs_grad;
+    rec->input = t;
     return t;
+}
+
+void hd_rec_output(struct hd_rec *rec, struct hd_tensor *x)
+{
+    rec->output = x;
 }
 
 bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which)

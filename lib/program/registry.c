@@ -41,6 +41,20 @@ void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena,
     registry->coord = hd_mesh_coord(&registry->mesh, rank);
 }
 
+void hd_registry_stages(struct hd_registry *registry, const int32_t *unit_stage, int32_t head_stage)
+{
+    assert(registry->unit_count == 0);
+    registry->unit_stage = unit_stage;
+    registry->head_stage = head_stage;
+}
+
+bool hd_part_is_held_by(const struct hd_registry *registry, const struct hd_part *part, int rank)
+{
+    const int32_t stage = hd_mesh_coord(&registry->mesh, rank).pp;
+
+    return stage == part->stage || stage == part->tie_stage;
+}
+
 int hd_registry_unit(struct hd_registry *registry, const char *kind, const char *name)
 {
     struct hd_unit *units =
@@ -65,13 +79,15 @@ void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t 
 static int find_part(struct hd_registry *registry, const struct hd_param *p)
 {
     const enum hd_group_name group = p->experts ? HD_GROUP_EXPERT_DP : HD_GROUP_DP_CP;
-    struct hd_unit *unit = &registry->units[registry->unit_count - 1];
+    const int number = registry->unit_count - 1;
+    const int32_t stage = registry->unit_stage ? registry->unit_stage[number] : 0;
+    struct hd_unit *unit = &registry->units[number];
     struct hd_part *parts;
 
     for (int i = 0; i < unit->part_count; i++) {
         const struct hd_part *part = &registry->parts[unit->parts[i]];
 
-        if (part->trainable == p->trainable && part->reduce_group == group)
+        if (part->trainable == p->trainable && part->reduce_group == group && part->tied == p->tied)
             return unit->parts[i];
     }
     parts =
@@ -80,7 +96,14 @@ static int find_part(struct hd_registry *registry, const struct hd_param *p)
         return 0;
     registry->parts = parts;
     parts[registry->part_count] = (struct hd_part){
-        .unit = registry->unit_count - 1, .trainable = p->trainable, .reduce_group = group};
+        .unit = number,
+        .trainable = p->trainable,
+        .tied = p->tied,
+        .stage = stage,
+        .tie_stage = p->tied && registry->unit_stage ? registry->head_stage : stage,
+        .reduce_group = group};
+    parts[registry->part_count].held =
+        hd_part_is_held_by(registry, &parts[registry->part_count], registry->rank);
     unit->parts[unit->part_count++] = registry->part_count;
     return registry->part_count++;
 }
@@ -184,6 +207,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .decay = spec->decay,
                            .trainable = !spec->frozen,
                            .joined = spec->joined,
+                           .tied = spec->tied,
                            .unit = registry->unit_count - 1,
                            .count = 1};
     (void)snprintf(p->name, sizeof p->name, "%s", spec->name);
@@ -299,6 +323,12 @@ static bool is_first_of(const struct hd_registry *registry, enum hd_group_name g
     return hd_mesh_find_group(&registry->mesh, group, registry->rank).index == 0;
 }
 
+/* True if this rank counts the part in the norm for all ranks that have the same gradient. */
+static bool counts_part(const struct hd_registry *registry, const struct hd_part *part)
+{
+    return is_first_of(registry, part->reduce_group) && registry->coord.pp == part->stage;
+}
+
 /* Numbers the chunks of the gradient norm of all parts; first those that this rank counts for its
  * reduce group. */
 static void number_chunks(struct hd_registry *registry)
@@ -307,7 +337,7 @@ static void number_chunks(struct hd_registry *registry)
         for (int i = 0; i < registry->part_count; i++) {
             struct hd_part *part = &registry->parts[i];
 
-            if (!part->trainable || is_first_of(registry, part->reduce_group) != first)
+            if (!part->trainable || !part->held || counts_part(registry, part) != first)
                 continue;
             for (int k = 0; k < part->segment_count; k++) {
                 struct hd_segment *s = &part->segments[k];
@@ -357,6 +387,8 @@ bool hd_global_is_visible(enum hd_global global)
 static bool part_has_state(const struct hd_registry *registry, const struct hd_part *part,
                            enum hd_state_kind kind)
 {
+    if (!part->held)
+        return false;
     if (kind == HD_STATE_WEIGHT)
         return true;
     if (kind == HD_STATE_COPY)

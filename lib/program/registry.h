@@ -20,6 +20,12 @@
  * Gradients are then summed over dp x cp, those of experts over expert_dp. All ranks of such a
  * group then have equal gradients; only the first adds its chunk sums to the gradient norm.
  *
+ * With pipeline stages a rank *holds* the parts of its stage's units: only these have state on it.
+ * All ranks list all parts, in the same order. A tied parameter (the embedding, which is the head's
+ * weight too) is a part of its own. If the head is on another stage, that stage holds the part as
+ * well: both sum its gradient over dp x cp, then with one another (group embedding), and both
+ * update it; the stage of the embedding counts it in the norm and saves it.
+ *
  * The registry also lays out the *state* region: weights, moments, gradient and compute copy of
  * every part, and a few values per step. Offsets are bytes from the region's start. Memory that
  * collectives access is in the comm-visible half, everything else in the private half.
@@ -64,6 +70,7 @@ struct hd_param_spec {
     bool decay;      /* weight decay applies */
     bool frozen;     /* gets no gradient and no update */
     bool joined;     /* adjacent in memory to the unit's previous parameter: one GEMM uses both */
+    bool tied;       /* the head uses it too */
 };
 
 struct hd_param {
@@ -76,7 +83,7 @@ struct hd_param {
     int tp_axis;
     int shares;               /* number of different shares, over tp and ep */
     int tp_shares, tp_copies; /* different shares over tp; ranks that hold each of them */
-    bool partial, experts;
+    bool partial, experts, tied;
     enum hd_init_kind init;
     double init_std;
     bool decay, trainable, joined;
@@ -112,13 +119,16 @@ struct hd_segment {
 struct hd_part {
     int unit;
     bool trainable;
+    bool tied;                       /* its one parameter is the head's weight too */
+    int32_t stage, tie_stage;        /* that hold it; equal: one stage */
+    bool held;                       /* this rank holds it */
     int64_t count;                   /* elements, padding included */
     enum hd_group_name reduce_group; /* gradients are summed over it */
     struct hd_segment *segments;
     int segment_count;
     struct hd_update_range *ranges;
     int64_t range_count;
-    int64_t offset[HD_STATE_KIND_COUNT]; /* bytes in the state region; -1: not there */
+    int64_t offset[HD_STATE_KIND_COUNT]; /* bytes in the state region; -1: not there, not held */
 };
 
 /* Values of a step that belong to no part. */
@@ -138,6 +148,8 @@ struct hd_registry {
     int rank;
     bool sequence; /* sequence parallelism: norms and residuals on 1/tp of the rows; the owner sets
                       it before the first declaration */
+    const int32_t *unit_stage; /* NULL: all on stage 0 */
+    int32_t head_stage;
     struct hd_param *params;
     struct hd_unit *units;
     struct hd_part *parts;
@@ -160,6 +172,11 @@ struct hd_registry {
 void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena,
                       const struct hd_mesh *mesh, int rank);
 
+/* The pipeline stage of each unit, in the order of their declaration, and of the head. The array is
+ * borrowed. Call it before the first unit. */
+void hd_registry_stages(struct hd_registry *registry, const int32_t *unit_stage,
+                        int32_t head_stage);
+
 /* Begins a unit; later declared parameters belong to it. Returns its index. */
 int hd_registry_unit(struct hd_registry *registry, const char *kind, const char *name);
 
@@ -177,6 +194,9 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 
 /* Elements of all parameters (global, each once). */
 int64_t hd_registry_global_count(const struct hd_registry *registry);
+
+/* Whether a rank holds the part; for this rank: part.held. */
+bool hd_part_is_held_by(const struct hd_registry *registry, const struct hd_part *part, int rank);
 
 /* The index of the share that a rank holds; the box of a share: its start, and its extent without
  * padding. */

@@ -102,6 +102,8 @@ void *hd_store_address(const struct hd_bases *bases, const struct hd_store *s)
 {
     if (s->kind == HD_STORE_CONSTANT || s->kind == HD_STORE_CACHE)
         return bases->chunk_state + s->offset;
+    if (s->kind == HD_STORE_BOUNDARY)
+        return bases->boundary[s->boundary];
     return bases->base[s->region][s->visible] + s->offset;
 }
 
@@ -231,7 +233,7 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
         enum hd_status st;
 
         place[i] = -1;
-        if ((node->only_first && !first) || (node->only_last && !last))
+        if (node->only_last && !last)
             continue;
         b->node = node;
         st = node->is_comm ? bind_comm(runner, bases, b)
@@ -399,6 +401,57 @@ enum hd_status hd_runner_join(struct hd_runner *runner)
     if (!st)
         st = runner->table->synchronize(runner->compute);
     span_end(runner, HD_SPAN_JOIN, NULL, begin_ns);
+    return st ? fail(runner, st, NULL) : HD_OK;
+}
+
+/* ---- transfers ---- */
+
+static enum hd_status launch_transfer(struct hd_runner *runner, const struct hd_transfer_args *a,
+                                      const struct hd_transfer *slot)
+{
+    const int peer = 1 - hd_comm_group_index(a->group);
+    enum hd_status st = HD_OK;
+
+    if (slot->stream && slot->stream != a->stream)
+        st = hd_comm_after(a->stream, slot->stream, slot->ticket);
+    if (!st)
+        st = hd_comm_follow(a->stream, runner->compute);
+    if (!st && a->sends)
+        st = hd_comm_send(a->group, a->stream,
+                          &(struct hd_comm_send_args){a->buffer, a->count, a->dtype, peer});
+    else if (!st)
+        st = hd_comm_recv(a->group, a->stream,
+                          &(struct hd_comm_recv_args){a->buffer, a->count, a->dtype, peer});
+    return st;
+}
+
+enum hd_status hd_runner_transfer(struct hd_runner *runner, const struct hd_transfer_args *args,
+                                  struct hd_transfer *slot)
+{
+    enum hd_status st;
+
+    if (runner->error.status)
+        return hd_err_restore(&runner->error);
+    st = launch_transfer(runner, args, slot);
+    if (st)
+        return fail(runner, hd_err_prefix(st, args->sends ? "send" : "receive"), NULL);
+    *slot = (struct hd_transfer){args->stream, hd_comm_record(args->stream)};
+    return HD_OK;
+}
+
+enum hd_status hd_runner_await(struct hd_runner *runner, struct hd_transfer *slot)
+{
+    enum hd_status st;
+    int64_t begin_ns;
+
+    if (runner->error.status)
+        return hd_err_restore(&runner->error);
+    if (!slot->stream)
+        return HD_OK;
+    begin_ns = span_begin(runner, HD_SPAN_JOIN, NULL);
+    st = hd_comm_wait_on(slot->stream, slot->ticket, runner->compute);
+    span_end(runner, HD_SPAN_JOIN, NULL, begin_ns);
+    slot->stream = NULL;
     return st ? fail(runner, st, NULL) : HD_OK;
 }
 

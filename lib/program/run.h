@@ -21,7 +21,8 @@
  * program place.c reserves it until then, and the end of the program waits for the others
  * (bind_end). Two collectives on different streams are ordered through the compute stream. Only the
  * sums of gradients still run after their program. They access only gradients, which only the
- * update reads, after hd_runner_order.
+ * update reads, after hd_runner_order. Transfers between stages are not part of a program: they use
+ * slots of the boundary region, and who uses a slot next waits for them (hd_runner_await).
  *
  * Used by: train, generation, tests.   Uses: program, comm, kernels.
  * Threads: a runner belongs to the thread of its rank.
@@ -31,10 +32,12 @@
 
 #include "program/program.h"
 
-/* Base addresses. Those of kept and deferred differ from slot to slot, the others do not. */
+/* Base addresses. Those of kept and deferred and of the boundaries differ from slot to slot, the
+ * others do not. */
 struct hd_bases {
-    char *base[HD_REGION_COUNT][2]; /* [region][visible] */
-    char *chunk_state;              /* of the chunk's constants and caches */
+    char *base[HD_REGION_COUNT][2];    /* [region][visible] */
+    char *boundary[HD_BOUNDARY_COUNT]; /* slots; only those that the chunk has */
+    char *chunk_state;                 /* of the chunk's constants and caches */
 };
 
 struct hd_runner;
@@ -54,6 +57,28 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
 
 /* Launches the program. It may still run when this returns: see hd_runner_order, hd_runner_join. */
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
+
+/* A transfer of hidden rows, or of their gradient, between two pipeline stages. */
+struct hd_transfer {
+    struct hd_comm_stream *stream; /* NULL: none is under way */
+    uint64_t ticket;
+};
+struct hd_transfer_args {
+    bool sends;
+    struct hd_comm_group *group;   /* of the two ranks */
+    struct hd_comm_stream *stream; /* of this way and no other */
+    void *buffer;                  /* [count], comm-visible */
+    int64_t count;
+    enum hd_dtype dtype;
+};
+
+/* Starts a transfer, after what was launched on the compute stream before. It does not wait for it.
+ * `slot`: the last transfer that used the buffer, which this one follows; becomes this one. */
+enum hd_status hd_runner_transfer(struct hd_runner *runner, const struct hd_transfer_args *args,
+                                  struct hd_transfer *slot);
+
+/* Later launches on the compute stream run after the transfer, if one is under way. */
+enum hd_status hd_runner_await(struct hd_runner *runner, struct hd_transfer *slot);
 
 /* Later launches on the compute stream run after everything that was launched on any stream before.
  * The host waits only if tensors are in host memory. */
@@ -89,7 +114,7 @@ enum hd_span_kind {
     HD_SPAN_LAUNCH, /* launch of a collective or a kernel; on the CPU the kernel's run */
     HD_SPAN_WAIT,   /* wait for the collective `node`; on a device: enqueueing this wait */
     HD_SPAN_POLL,   /* hd_comm_poll between two launches; node is NULL */
-    HD_SPAN_JOIN    /* hd_runner_order or hd_runner_join; node is NULL */
+    HD_SPAN_JOIN    /* hd_runner_order, hd_runner_join or hd_runner_await; node is NULL */
 };
 struct hd_span {
     enum hd_span_kind kind;

@@ -3,6 +3,8 @@
  * They start after the part's last contribution of the step: after the last node, in the order F,
  * B, W, that adds to it, in the step's last micro-batch only. They are all-reduces in place, on the
  * reduce stream, and overlap with the backward of earlier units. The update waits for all of them.
+ * A tied weight that two chunks of one rank use is summed in the chunk of the embedding, whose
+ * backward comes last. If they are on two ranks, the update adds their sums (lib/optim).
  */
 #include <string.h>
 
@@ -68,8 +70,9 @@ void hd_pass_shard(struct hd_emit *e)
 {
     for (int part = 0; part < e->registry->part_count; part++) {
         struct hd_store *store = e->part_store[part * HD_STATE_KIND_COUNT + HD_STATE_GRAD];
+        const bool ends_here = !e->registry->parts[part].tied || !e->options->tie_ends_elsewhere;
 
-        if (store)
+        if (store && ends_here)
             reduce_part(e, part, store);
     }
 }

@@ -403,6 +403,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
 {
     *ret_request = (struct hd_plan_request){.sizes = job->layout,
                                             .global_batch = job->global_batch,
+                                            .layers = job->layers,
                                             .heads = job->heads,
                                             .kv_heads = job->kv_heads,
                                             .ffn_hidden = job->ffn_hidden,
@@ -416,9 +417,6 @@ static enum hd_status check_policies(const struct hd_job *job)
 {
     char quoted[SPEC_QUOTE_MAX];
 
-    if (strcmp(job->schedule, "auto") != 0 && strcmp(job->schedule, "none") != 0)
-        return unsupported("parallel.schedule", spec_quote(job->schedule, quoted),
-                           "use auto or none");
     if (strcmp(job->recompute, "auto") != 0 && strcmp(job->recompute, "none") != 0)
         return unsupported("parallel.recompute", spec_quote(job->recompute, quoted),
                            "use auto or none");

@@ -1,5 +1,6 @@
 /* forms: reads the values of kind HD_KEY_FORM: data.train and data.val (lists of files, a mixture),
- * resources.devices (a number or bounds), train.profile.steps (an interval). */
+ * resources.devices (a number or bounds), train.profile.steps (an interval), parallel.stages (a
+ * list of numbers). */
 #include <stdio.h>
 #include <string.h>
 
@@ -92,6 +93,35 @@ static enum hd_status read_steps(struct spec_reader *r, const struct yaml_node *
     *spec_given(&r->draft, "train.profile.first") = true;
     *spec_given(&r->draft, "train.profile.last") = true;
     return st;
+}
+
+/* stages: [7, 8, 8, 7] */
+static enum hd_status read_stages(struct spec_reader *r, const struct yaml_node *node)
+{
+    static const struct hd_key layers = {.kind = HD_KEY_INT, .max = 1024};
+    const size_t len = strlen(r->path);
+    int64_t numbers[HD_PLAN_CHUNKS_MAX];
+    int64_t count = 0;
+    enum hd_status st = HD_OK;
+
+    *spec_given(&r->draft, "parallel.stages.layers") = true;
+    if (node->kind == YAML_KIND_SCALAR && strcmp(node->text, "auto") == 0)
+        return HD_OK;
+    if (node->kind != YAML_KIND_LIST || !node->first)
+        return hd_err(HD_INVALID,
+                      "%s: expected the layers of each chunk, such as [7, 8, 8, 7], or auto",
+                      r->path);
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next) {
+        if (count == HD_PLAN_CHUNKS_MAX)
+            return hd_err(HD_INVALID, "%s: more than %d numbers", r->path, HD_PLAN_CHUNKS_MAX);
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%lld]", (long long)count);
+        r->here = c;
+        st = spec_read_int(r, &layers, c, &numbers[count++]);
+        spec_path_pop(r, len);
+    }
+    if (!st)
+        st = hd_stages_write(numbers, count, r->draft.job->stages);
+    return st == HD_LIMIT ? hd_err_prefix(st, "%s", r->path) : st;
 }
 
 /* A list of files while it is read. */
@@ -221,6 +251,8 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
         return read_devices(r, node);
     if (strcmp(key->path, "train.profile.steps") == 0)
         return read_steps(r, node);
+    if (strcmp(key->path, "parallel.stages") == 0)
+        return read_stages(r, node);
     st = train ? read_sources(r, node, &list) : read_files(r, node, 0, &list);
     *(train ? &r->draft.job->train : &r->draft.job->val) = list.items;
     *(train ? &r->draft.job->train_count : &r->draft.job->val_count) = list.count;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "plan/choose.h"
 #include "spec_internal.h"
 
 static void add_files(struct hd_json_writer *w, const char *name, const struct hd_job_file *files,
@@ -57,6 +58,19 @@ static void add_steps(struct hd_json_writer *w, const char *name, const struct h
     hd_json_end(w, ']');
 }
 
+static void add_stages(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+{
+    int64_t layers[HD_PLAN_CHUNKS_MAX], count;
+
+    if (strcmp(job->stages, "auto") == 0 ||
+        hd_stages_read(job->stages, layers, HD_PLAN_CHUNKS_MAX, &count))
+        return; /* an absent key */
+    hd_json_begin(w, name, '[');
+    for (int64_t i = 0; i < count && i < HD_PLAN_CHUNKS_MAX; i++)
+        hd_json_add_int64(w, NULL, layers[i]);
+    hd_json_end(w, ']');
+}
+
 /* Groups (train.lr) are written key by key, not in their short form. */
 static void add_form(struct hd_json_writer *w, const struct hd_key *key, const char *name,
                      const struct hd_job *job)
@@ -69,6 +83,8 @@ static void add_form(struct hd_json_writer *w, const struct hd_key *key, const c
         add_devices(w, name, job);
     else if (strcmp(key->path, "train.profile.steps") == 0)
         add_steps(w, name, job);
+    else if (strcmp(key->path, "parallel.stages") == 0)
+        add_stages(w, name, job);
 }
 
 static void add_number(struct hd_json_writer *w, const struct hd_key *key, const char *name,

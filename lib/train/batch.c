@@ -1,6 +1,7 @@
 #include "train/batch.h"
 
 #include "mesh/zigzag.h"
+#include "train/profile.h"
 
 /* Fills `count` whole samples from index `first` on. */
 typedef enum hd_status fill_fn(struct hd_trainer *t, int64_t first, int64_t count,
@@ -54,11 +55,13 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t fi
                                         .positions = sample + 2 * S,
                                         .index = sample + 3 * S,
                                         .bounds = sample + 4 * S};
+    /* documents are found by their tokens, which stages without the embedding do not keep */
+    const bool whole_rows = mine.P == 1 && batch->tokens;
     enum hd_status st = HD_OK;
 
-    if (mine.P == 1)
+    if (whole_rows)
         st = fill_whole(t, first, B, batch);
-    for (int64_t i = 0; mine.P > 1 && !st && i < B; i++) {
+    for (int64_t i = 0; !whole_rows && !st && i < B; i++) {
         st = fill_whole(t, first + i, 1, &whole);
         take_rows(&mine, &whole, batch, i);
     }
@@ -131,19 +134,28 @@ static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, int
 }
 
 /* The samples of one dp index in a step are consecutive; each micro-batch has B of them. */
-enum hd_status hd_batch_fill_training(struct hd_trainer *t, const struct hd_bases *bases,
-                                      int64_t micro_batch)
+enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chunk *chunk,
+                                      const struct hd_bases *bases, int64_t micro_batch,
+                                      void *context)
 {
     const struct hd_layout *l = &t->layout;
-    const struct fields f = find_fields(t, l->train, bases);
+    const struct fields f = find_fields(t, chunk, bases);
+    const enum hd_status st = fill_fields(
+        t, fill_training, (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &f);
 
-    return fill_fields(t, fill_training,
-                       (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &f);
+    (void)context;
+    hd_profile_batch_done(t->profile);
+    return st;
 }
 
-enum hd_status hd_batch_fill_validation(struct hd_trainer *t, int64_t first)
+enum hd_status hd_batch_feed_validation(struct hd_trainer *t, const struct hd_chunk *chunk,
+                                        const struct hd_bases *bases, int64_t micro_batch,
+                                        void *context)
 {
-    const struct fields f = find_fields(t, t->layout.eval, &t->eval_bases);
+    const struct hd_layout *l = &t->layout;
+    const struct fields f = find_fields(t, chunk, bases);
+    const int64_t call = *(const int64_t *)context + micro_batch;
 
-    return fill_fields(t, fill_validation, first, &f);
+    return fill_fields(t, fill_validation,
+                       (call * l->mesh.sizes.dp + l->coord.dp) * l->job.micro_batch, &f);
 }

@@ -7,13 +7,13 @@
 #ifndef HD_TRAIN_BATCH_H
 #define HD_TRAIN_BATCH_H
 
-#include "train/trainer.h"
+#include "train/follow.h"
 
-/* Fills micro-batch `micro_batch` of the next step. */
-enum hd_status hd_batch_fill_training(struct hd_trainer *trainer, const struct hd_bases *bases,
-                                      int64_t micro_batch);
+/* Fills the fields of a chunk with micro-batch `micro_batch` of the next step. */
+hd_follow_feed hd_batch_feed_training;
 
-/* Fills validation windows first .. first + job.micro_batch - 1. */
-enum hd_status hd_batch_fill_validation(struct hd_trainer *trainer, int64_t first);
+/* Fills them with the windows of micro-batch `micro_batch` of a round of validation. context: const
+ * int64_t *, the number of the round's first micro-batch. */
+hd_follow_feed hd_batch_feed_validation;
 
 #endif

@@ -49,7 +49,7 @@ static enum hd_status compile(struct hd_generator *g, int which, const struct hd
 
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
-    hd_model_record(&g->model, rec);
+    hd_model_record(&g->model, hd_model_units(&g->model), rec);
     return hd_compile(rec, &options, &g->chunk[which]);
 }
 

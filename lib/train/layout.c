@@ -4,6 +4,7 @@
 
 #include "comm/nccl.h"
 #include "optim/optim.h"
+#include "train/cut.h"
 
 static int64_t round_up(int64_t bytes)
 {
@@ -22,9 +23,6 @@ enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
 
 static enum hd_status check_plan(const struct hd_job *job)
 {
-    if (job->pp != 1)
-        return hd_err(HD_UNSUPPORTED, "parallel.pp: %lld is not supported yet; set it to 1 or auto",
-                      (long long)job->pp);
     if (job->cp > 1 && job->context % (2 * job->cp))
         return hd_err(HD_INVALID,
                       "model.context: %lld is no multiple of 2 x cp = %lld: each rank takes two "
@@ -57,8 +55,8 @@ static enum hd_status check_sizes(const struct hd_job *job, const struct hd_mode
 }
 
 static enum hd_status compile(struct hd_layout *layout, enum hd_record_mode mode,
-                              const struct hd_compile_options *options, struct hd_arena *arena,
-                              struct hd_chunk **ret_chunk)
+                              struct hd_units units, const struct hd_compile_options *options,
+                              struct hd_arena *arena, struct hd_chunk **ret_chunk)
 {
     const struct hd_rec_shape shape = {.mode = mode,
                                        .B = layout->job.micro_batch,
@@ -71,29 +69,143 @@ static enum hd_status compile(struct hd_layout *layout, enum hd_record_mode mode
 
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
-    hd_model_record(&layout->model, rec);
+    hd_model_record(&layout->model, units, rec);
     return hd_compile(rec, options, ret_chunk);
 }
 
+/* Whether embedding and head are in two chunks of one rank. */
+static bool ties_chunks(const struct hd_layout *l)
+{
+    const int32_t last = l->pipeline.chunks - 1;
+
+    return last > 0 && hd_pipeline_stage(&l->pipeline, 0) == hd_pipeline_stage(&l->pipeline, last);
+}
+
+static enum hd_status compile_chunks(struct hd_layout *l, const struct hd_compile_options *options,
+                                     struct hd_arena *arena)
+{
+    enum hd_status st = HD_OK;
+
+    for (int k = 0; !st && k < l->chunk_count; k++) {
+        const int32_t number = hd_layout_chunk(l, k);
+        struct hd_compile_options o = *options;
+
+        o.tie_began_elsewhere = ties_chunks(l) && number == 0;
+        o.tie_ends_elsewhere = ties_chunks(l) && number == l->pipeline.chunks - 1;
+        st = compile(l, HD_RECORD_TRAIN, l->units[number], &o, arena, &l->train[k]);
+        if (!st)
+            st = compile(l, HD_RECORD_EVAL, l->units[number], &o, arena, &l->eval[k]);
+    }
+    return st;
+}
+
 static enum hd_status compile_all(struct hd_layout *layout, const struct hd_traits *traits,
-                                  const struct hd_layout_options *options, struct hd_arena *arena)
+                                  struct hd_arena *arena)
 {
     struct hd_compile_options o = {
         .precision = hd_precision_uniform(hd_layout_compute_dtype(&layout->job)),
         .mesh = &layout->mesh,
         .traits = *traits,
-        .split_backward = options->split_backward,
+        .split_backward = layout->order.split,
     };
     enum hd_status st;
 
     /* as the job's backend sets it; a planner's traits may be of a GPU that was not opened */
     o.traits.dbias_apart |= layout->job.deterministic;
-    st = compile(layout, HD_RECORD_TRAIN, &o, arena, &layout->train);
-
-    if (!st)
-        st = compile(layout, HD_RECORD_EVAL, &o, arena, &layout->eval);
+    st = compile_chunks(layout, &o, arena);
     if (!st)
         st = hd_optim_compile(&layout->registry, &o, arena, &layout->update);
+    return st;
+}
+
+/* ---- chunks and lists ---- */
+
+int32_t hd_layout_chunk(const struct hd_layout *l, int k)
+{
+    return hd_pipeline_chunk(&l->pipeline, l->coord.pp, k);
+}
+
+const struct hd_chunk *hd_layout_program(const struct hd_layout *l, const struct hd_instruction *in,
+                                         int64_t *ret_state)
+{
+    const int k = in->kind == HD_DO_RUN ? hd_pipeline_index(&l->pipeline, in->chunk) : 0;
+    const bool eval = in->call == HD_CALL_E;
+
+    *ret_state = eval ? l->eval_state[k] : l->train_state[k];
+    if (in->kind != HD_DO_RUN)
+        return l->update;
+    return eval ? l->eval[k] : l->train[k];
+}
+
+int64_t hd_layout_transfer(const struct hd_layout *l, const struct hd_instruction *in,
+                           enum hd_dtype *ret_dtype)
+{
+    const int k = hd_pipeline_index(&l->pipeline, in->chunk);
+    const enum hd_boundary first =
+        in->kind == HD_DO_SEND ? HD_BOUNDARY_OUT : HD_BOUNDARY_IN; /* hidden rows */
+    const enum hd_boundary back =
+        in->kind == HD_DO_SEND ? HD_BOUNDARY_IN_GRAD : HD_BOUNDARY_OUT_GRAD;
+    const struct hd_store *s =
+        hd_chunk_find_boundary(l->train[k], in->call == HD_CALL_F ? first : back);
+
+    *ret_dtype = s->dtype;
+    return s->rows * s->columns;
+}
+
+void hd_layout_fold(const struct hd_layout *l, const struct hd_instruction *in, struct hd_dry *dry)
+{
+    enum hd_dtype dtype;
+    int64_t state, count;
+
+    if (in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE)
+        hd_dry_add(dry, hd_layout_program(l, in, &state), in->call,
+                   in->kind != HD_DO_RUN || in->last);
+    if (in->kind == HD_DO_SEND)
+        dry->calls[HD_GROUP_PP][HD_COMM_SEND]++;
+    if (in->kind != HD_DO_RECEIVE)
+        return;
+    count = hd_layout_transfer(l, in, &dtype);
+    dry->calls[HD_GROUP_PP][HD_COMM_RECV]++;
+    dry->group_bytes[HD_GROUP_PP][HD_COMM_RECV] +=
+        hd_dry_comm_bytes(HD_COMM_RECV, l->pipeline.stages, count, dtype);
+}
+
+static enum hd_status make_order(struct hd_layout *l, const struct hd_layout_options *options,
+                                 struct hd_arena *arena)
+{
+    const struct hd_job *job = &l->job;
+    const int64_t windows = job->validate_batches * job->global_batch;
+    const int64_t calls = (windows + job->dp * job->micro_batch - 1) / (job->dp * job->micro_batch);
+    enum hd_schedule schedule = options->schedule;
+    enum hd_status st;
+
+    if (job->pp > 1 && !hd_schedule_from_name(job->schedule, &schedule))
+        return hd_err(HD_INVALID, "parallel.schedule: '%s' is unknown", job->schedule);
+    st = hd_order_build(schedule, &l->pipeline, (int32_t)l->micro_batches,
+                        options->split_backward || hd_schedule_splits(schedule), arena, &l->order);
+    if (!st)
+        st = hd_order_build(HD_SCHEDULE_FORWARD, &l->pipeline,
+                            calls < 1               ? 1
+                            : calls < HD_EVAL_ROUND ? (int32_t)calls
+                                                    : HD_EVAL_ROUND,
+                            false, arena, &l->eval_order);
+    return st;
+}
+
+/* Proves the lists of all stages, if there are several, and keeps this rank's. */
+static enum hd_status make_plans(const struct hd_layout *l, const struct hd_order *order,
+                                 struct hd_arena *arena, struct hd_step_plan *ret_plan)
+{
+    const int32_t stages = l->pipeline.stages;
+    struct hd_step_plan *plans = hd_arena_array(arena, (size_t)stages, sizeof *plans);
+    enum hd_status st = plans ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a step plan");
+
+    for (int32_t s = 0; !st && s < stages; s++)
+        st = hd_step_plan_build(order, s, arena, &plans[s]);
+    if (!st)
+        st = hd_step_plan_check(order, plans);
+    if (!st)
+        *ret_plan = plans[l->coord.pp];
     return st;
 }
 
@@ -110,15 +222,32 @@ int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_trai
            whole_pages(memory->visible_bytes, traits->page_bytes);
 }
 
-struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_mesh *mesh,
+/* The ways of a list: pairs of stages in one direction, for hidden rows or gradients. */
+static int count_ways(const struct hd_layout *l)
+{
+    int count = 0;
+
+    for (int32_t i = 0; i < l->plan.count; i++) {
+        const struct hd_instruction *in = &l->plan.list[i];
+        bool known = in->kind != HD_DO_SEND && in->kind != HD_DO_RECEIVE;
+
+        for (int32_t k = 0; k < i && !known; k++)
+            known = l->plan.list[k].kind == in->kind && l->plan.list[k].call == in->call &&
+                    l->plan.list[k].peer == in->peer;
+        count += !known;
+    }
+    return count;
+}
+
+struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_layout *l,
                                               const struct hd_traits *traits)
 {
     enum hd_group_name names[HD_GROUP_COUNT];
     struct hd_gpu_overhead b = {.process_bytes = traits->process_bytes};
 
-    if (mesh->world == 1)
+    if (l->mesh.world == 1)
         return b;
-    b.communicators = 1 + hd_mesh_divisions(mesh, names);
+    b.communicators = 1 + hd_mesh_divisions(&l->mesh, names) + count_ways(l);
     b.communicators_bytes = b.communicators * traits->communicator_bytes +
                             whole_pages(HD_COMM_NCCL_BYTES, traits->page_bytes);
     return b;
@@ -170,12 +299,13 @@ static int64_t profile_records(const struct hd_layout *l)
     for (int i = 0; i < l->plan.count; i++) {
         const struct hd_instruction *in = &l->plan.list[i];
 
-        if (in->kind == HD_DO_RUN)
-            records += program_records(&l->train->program[in->call]);
-        else if (in->kind == HD_DO_UPDATE)
-            records += program_records(&l->update->program[HD_CALL_U]);
+        int64_t state;
+
+        if (in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE)
+            records += program_records(&hd_layout_program(l, in, &state)->program[in->call]) +
+                       HD_BOUNDARY_COUNT; /* waits for transfers */
         else
-            records++;
+            records += 2;
     }
     return records * (last - l->job.profile_first + 1);
 }
@@ -191,7 +321,7 @@ static void place_host_bytes(struct hd_layout *l, int64_t *end)
     m->profile = round_up(profile_records(l) * HD_PROFILE_RECORD_BYTES);
     l->sample = l->profile + m->profile;
     l->batch = l->sample;
-    if (l->mesh.sizes.cp > 1)
+    if (l->mesh.sizes.cp > 1 || l->mesh.sizes.pp > 1)
         l->batch += round_up(HD_SAMPLE_FIELDS * l->job.context * number);
     m->sample = l->batch - l->sample;
     if (hd_layout_has_device(l))
@@ -199,37 +329,63 @@ static void place_host_bytes(struct hd_layout *l, int64_t *end)
     *end = l->sample + m->sample;
 }
 
+/* Chunks run one after the other, so work is that of the largest; slots fit every chunk. */
+static struct hd_extent largest_extent(const struct hd_layout *l, enum hd_region region)
+{
+    struct hd_extent most = l->update->extent[region];
+
+    for (int i = 0; i < 2 * l->chunk_count; i++) {
+        const struct hd_chunk *chunk = i % 2 ? l->eval[i / 2] : l->train[i / 2];
+        const struct hd_extent *x = &chunk->extent[region];
+
+        most.private_bytes = larger(most.private_bytes, x->private_bytes);
+        most.visible_bytes = larger(most.visible_bytes, x->visible_bytes);
+    }
+    return most;
+}
+
+static void place_constants(struct hd_layout *l, int64_t *end)
+{
+    const int64_t begin = *end;
+
+    for (int k = 0; k < l->chunk_count; k++) {
+        l->train_state[k] = *end;
+        l->eval_state[k] = *end + l->train[k]->extent[HD_REGION_STATE].private_bytes;
+        *end = l->eval_state[k] + l->eval[k]->extent[HD_REGION_STATE].private_bytes;
+    }
+    l->memory.constants = *end - begin;
+}
+
 static void place_regions(struct hd_layout *l)
 {
-    const struct hd_chunk *chunks[] = {l->train, l->eval, l->update};
+    const struct hd_extent kept = largest_extent(l, HD_REGION_KEPT),
+                           deferred = largest_extent(l, HD_REGION_DEFERRED),
+                           work = largest_extent(l, HD_REGION_WORK);
+    const int32_t boundary_slots = l->plan.boundary_slots > l->eval_plan.boundary_slots
+                                       ? l->plan.boundary_slots
+                                       : l->eval_plan.boundary_slots;
     int64_t end[2] = {l->registry.private_bytes, l->registry.visible_bytes};
     struct hd_memory *m = &l->memory;
 
     add_state(&l->registry, m);
-    l->train_state = end[0];
-    l->eval_state = end[0] + l->train->extent[HD_REGION_STATE].private_bytes;
-    m->constants = l->eval_state - end[0] + l->eval->extent[HD_REGION_STATE].private_bytes;
-    end[0] += m->constants;
+    place_constants(l, &end[0]);
     for (int v = 0; v < 2; v++) {
-        const struct hd_extent *kept = &l->train->extent[HD_REGION_KEPT];
-        const struct hd_extent *deferred = &l->train->extent[HD_REGION_DEFERRED];
-        int64_t work = 0;
+        const int64_t work_bytes = v ? work.visible_bytes : work.private_bytes;
 
-        for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
-            const struct hd_extent *w = &chunks[c]->extent[HD_REGION_WORK];
-
-            work = larger(work, v ? w->visible_bytes : w->private_bytes);
-        }
-        l->kept_slot[v] = v ? kept->visible_bytes : kept->private_bytes;
-        l->deferred_slot[v] = v ? deferred->visible_bytes : deferred->private_bytes;
+        l->kept_slot[v] = v ? kept.visible_bytes : kept.private_bytes;
+        l->deferred_slot[v] = v ? deferred.visible_bytes : deferred.private_bytes;
         l->kept[v] = end[v];
         l->deferred[v] = l->kept[v] + l->kept_slot[v] * l->plan.kept_slots;
         l->work[v] = l->deferred[v] + l->deferred_slot[v] * l->plan.deferred_slots;
-        end[v] = l->work[v] + work;
+        end[v] = l->work[v] + work_bytes;
         m->kept += l->deferred[v] - l->kept[v];
         m->deferred += l->work[v] - l->deferred[v];
-        m->work += work;
+        m->work += work_bytes;
     }
+    l->boundary = end[1];
+    l->boundary_slot = largest_extent(l, HD_REGION_BOUNDARY).visible_bytes;
+    m->boundary = l->boundary_slot * boundary_slots;
+    end[1] += m->boundary;
     place_host_bytes(l, hd_layout_has_device(l) ? &m->host_bytes : &end[0]);
     l->exchange = end[1];
     m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
@@ -245,6 +401,36 @@ static enum hd_status check_profile(const struct hd_memory *m)
                   "train.profile.steps: the records would take %.1f GiB of each rank's memory; "
                   "give fewer steps",
                   (double)m->profile / 0x1p30);
+}
+
+/* Cuts the model into chunks; makes the arrays of this rank's. */
+static enum hd_status cut_model(struct hd_layout *l, const struct hd_model_config *config,
+                                struct hd_arena *arena)
+{
+    enum hd_status st = hd_cut_model(&l->job, config, arena, &l->pipeline, &l->units);
+    size_t count;
+
+    if (st)
+        return st;
+    l->chunk_count = l->pipeline.chunks / l->pipeline.stages;
+    count = (size_t)l->chunk_count;
+    l->train = hd_arena_array(arena, count, sizeof(struct hd_chunk *));
+    l->eval = hd_arena_array(arena, count, sizeof(struct hd_chunk *));
+    l->train_state = hd_arena_array(arena, count, sizeof *l->train_state);
+    l->eval_state = hd_arena_array(arena, count, sizeof *l->eval_state);
+    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for chunks") : HD_OK;
+}
+
+/* The stage of each unit; NULL: one stage. */
+static const int32_t *unit_stages(const struct hd_layout *l, const struct hd_model_config *config,
+                                  struct hd_arena *arena)
+{
+    int32_t *stages = hd_arena_array(arena, (size_t)hd_model_unit_count(config), sizeof *stages);
+
+    for (int32_t c = 0; stages && c < l->pipeline.chunks; c++)
+        for (int unit = l->units[c].first; unit < l->units[c].end; unit++)
+            stages[unit] = hd_pipeline_stage(&l->pipeline, c);
+    return stages;
 }
 
 enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct hd_traits *traits,
@@ -272,16 +458,24 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
         return st;
     l->coord = hd_mesh_coord(&l->mesh, rank);
     l->micro_batches = job->global_batch / (job->dp * job->micro_batch);
+    st = cut_model(l, &config, arena);
+    if (!st)
+        st = make_order(l, options, arena);
+    if (st)
+        return st;
     hd_registry_init(&l->registry, arena, &l->mesh, rank);
+    hd_registry_stages(&l->registry, unit_stages(l, &config, arena),
+                       hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1));
     l->registry.sequence = job->sequence && job->tp > 1;
     st = hd_model_declare(&config, &l->registry, arena, &l->model);
     if (!st)
         st = hd_registry_finish(&l->registry, hd_layout_compute_dtype(job), true);
     if (!st)
-        st = compile_all(l, traits, options, arena);
+        st = compile_all(l, traits, arena);
     if (!st)
-        st = hd_step_plan_build(options->schedule, l->micro_batches, options->split_backward, arena,
-                                &l->plan);
+        st = make_plans(l, &l->order, arena, &l->plan);
+    if (!st)
+        st = make_plans(l, &l->eval_order, arena, &l->eval_plan);
     if (!st)
         place_regions(l);
     return st ? st : check_profile(&l->memory);

@@ -13,6 +13,7 @@
 #include "job/job.h"
 #include "model/model.h"
 #include "pipeline/pipeline.h"
+#include "program/dry.h"
 #include "program/program.h"
 
 enum { HD_EXCHANGE_SLOT_BYTES = 1024 };          /* of one rank's message in hd_trainer_exchange */
@@ -33,6 +34,7 @@ enum {
     X(constants, "tables of angles, slopes and indices, caches")                   \
     X(kept, "activations that forward keeps for backward, all slots")              \
     X(deferred, "what backward keeps for postponed weight gradients, all slots")   \
+    X(boundary, "hidden rows between chunks, and their gradients (comm-visible)")  \
     X(work, "temporaries and scratch")                                             \
     X(sample, "host buffers of samples, for context parallelism and for a device") \
     X(profile, "records of the steps that train.profile names")                    \
@@ -57,13 +59,18 @@ struct hd_gpu_overhead {
     int communicators;           /* number of NCCL communicators; 0 with one rank */
     int64_t communicators_bytes; /* of these, and of the engine's own buffer */
 };
-struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_mesh *mesh,
+struct hd_layout;
+struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_layout *layout,
                                               const struct hd_traits *traits);
 
+/* For tests, of a job with one pipeline stage: another schedule, W apart. */
 struct hd_layout_options {
     enum hd_schedule schedule;
     bool split_backward;
 };
+
+/* A validation runs in rounds of at most so many micro-batches; each fills the pipeline once. */
+enum { HD_EVAL_ROUND = 64 };
 
 struct hd_layout {
     struct hd_job job;
@@ -72,16 +79,21 @@ struct hd_layout {
     struct hd_mesh_coord coord;
     struct hd_model model;
     struct hd_registry registry;
-    struct hd_chunk *train, *eval, *update;
-    struct hd_step_plan plan;
-    int64_t micro_batches; /* per rank and step */
+    struct hd_pipeline pipeline;
+    struct hd_order order, eval_order; /* of all stages */
+    struct hd_units *units;            /* [pipeline.chunks] of each chunk of the model */
+    int chunk_count;                   /* of this rank: train[k] is the chunk hd_layout_chunk(k) */
+    struct hd_chunk **train, **eval, *update;
+    struct hd_step_plan plan, eval_plan; /* of a step, and of a round of validation */
+    int64_t micro_batches;               /* per rank and step */
     struct hd_memory memory;
 
     /* offsets in bytes in the private or visible reservation; on a device profile, sample and batch
      * are offsets in host memory */
-    int64_t train_state, eval_state;        /* private: the chunks' constants */
+    int64_t *train_state, *eval_state;      /* private: the constants of each chunk */
     int64_t kept[2], deferred[2], work[2];  /* [visible] */
     int64_t kept_slot[2], deferred_slot[2]; /* sizes of one slot */
+    int64_t boundary, boundary_slot;        /* visible: slots; size of one slot */
     int64_t profile;                        /* private: records */
     int64_t sample;                         /* private: [HD_SAMPLE_FIELDS, context] int32 */
     int64_t batch;    /* device only: [HD_BATCH_FIELDS, rows of a micro-batch] int32 */
@@ -97,8 +109,25 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
 /* True if tensors are in device memory, false if they are in host memory. */
 static inline bool hd_layout_has_device(const struct hd_layout *layout)
 {
-    return layout->train->traits.memory_bytes > 0;
+    return layout->update->traits.memory_bytes > 0;
 }
+
+/* The number, in the model, of this rank's k-th chunk. */
+int32_t hd_layout_chunk(const struct hd_layout *layout, int k);
+
+/* The programs that an instruction of `plan` or `eval_plan` runs; ret_state: the offset of their
+ * constants. */
+const struct hd_chunk *hd_layout_program(const struct hd_layout *layout,
+                                         const struct hd_instruction *in, int64_t *ret_state);
+
+/* Adds the work of one instruction, and what its transfer moves: at SEND a call, at RECEIVE a call
+ * and the bytes, both of group pp. */
+void hd_layout_fold(const struct hd_layout *layout, const struct hd_instruction *in,
+                    struct hd_dry *dry);
+
+/* Elements and encoding of the hidden rows that a transfer moves. */
+int64_t hd_layout_transfer(const struct hd_layout *layout, const struct hd_instruction *in,
+                           enum hd_dtype *ret_dtype);
 
 enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job);
 

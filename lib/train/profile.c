@@ -206,7 +206,7 @@ void hd_profile_attach(struct hd_profile *p, void *records)
 
 const struct hd_chunk *profile_chunk(const struct hd_profile *p, enum hd_call call)
 {
-    return call == HD_CALL_U ? p->layout->update : p->layout->train;
+    return call == HD_CALL_U || call == HD_CALL_S ? p->layout->update : p->layout->train[0];
 }
 
 /* ---- recording ---- */
@@ -325,12 +325,15 @@ void hd_profile_program_begin(struct hd_profile *p, const struct hd_instruction 
 
     if (!p || !p->active)
         return;
-    p->call = in->kind == HD_DO_UPDATE ? HD_CALL_U : in->call;
-    p->micro_batch = in->kind == HD_DO_RUN ? (int32_t)in->micro_batch : -1;
-    r = in->kind == HD_DO_JOIN ? NULL : add(p, RECORD_PROGRAM);
+    p->begin_ns = hd_clock_now_ns();
+    p->call = in->call;
+    p->micro_batch = in->kind == HD_DO_RUN || in->kind == HD_DO_FEED ? in->micro_batch : -1;
+    r = in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE
+            ? add(p, RECORD_PROGRAM)
+            : NULL;
     p->open_program = r ? r - p->records : -1;
     if (r)
-        r->begin_ns = hd_clock_now_ns();
+        r->begin_ns = p->begin_ns;
 }
 
 void hd_profile_program_end(struct hd_profile *p)
@@ -347,11 +350,11 @@ void hd_profile_batch_done(struct hd_profile *p)
 {
     struct record *r;
 
-    if (!p || !p->active || p->open_program < 0)
+    if (!p || !p->active)
         return;
     r = add(p, RECORD_BATCH);
     if (r) {
-        r->begin_ns = p->records[p->open_program].begin_ns;
+        r->begin_ns = p->begin_ns;
         r->end_ns = hd_clock_now_ns();
     }
 }

@@ -50,6 +50,7 @@ struct hd_profile {
     int32_t first_open; /* list of collectives that are not complete; -1: empty */
     int64_t step, steps_recorded;
     int64_t open_step, open_program; /* indices of the current records; -1: none */
+    int64_t begin_ns;                /* of the current instruction */
     int32_t micro_batch;
     enum hd_call call;
     bool active, written;
@@ -58,7 +59,7 @@ struct hd_profile {
 /* The duration of a span for the table: on the device if it was timed there. */
 int64_t profile_span_ns(const struct hd_profile *profile, const struct record *record);
 
-/* The chunk that has the program of a call. */
+/* A chunk with the program of a call; all chunks have the same registry, groups and traits. */
 const struct hd_chunk *profile_chunk(const struct hd_profile *profile, enum hd_call call);
 
 enum hd_status profile_write_trace(const struct hd_profile *profile, const char *path);

@@ -272,24 +272,30 @@ static int by_time(const void *a, const void *b)
     return (y > x) - (y < x);
 }
 
+/* The chunks of training, then that of the update. */
+static const struct hd_chunk *chunk_at(const struct hd_profile *p, int c)
+{
+    return c < p->layout->chunk_count ? p->layout->train[c] : p->layout->update;
+}
+
 /* A row for each node of the programs, sorted by address for bsearch. */
 static enum hd_status list_nodes(const struct hd_profile *p, struct rows *ret_rows)
 {
-    const struct hd_chunk *const chunks[] = {p->layout->train, p->layout->update};
+    const int count = p->layout->chunk_count + 1;
     struct rows rows = {0};
     size_t room = 0;
 
-    for (size_t c = 0; c < 2; c++)
+    for (int c = 0; c < count; c++)
         for (int call = 0; call < HD_CALL_COUNT; call++)
-            room += (size_t)chunks[c]->program[call].count;
+            room += (size_t)chunk_at(p, c)->program[call].count;
     rows.list = calloc(room + 1, sizeof *rows.list);
     if (!rows.list)
         return hd_err(HD_NO_MEMORY, "no memory for the table of a profile");
-    for (size_t c = 0; c < 2; c++)
+    for (int c = 0; c < count; c++)
         for (int call = 0; call < HD_CALL_COUNT; call++)
-            for (int i = 0; i < chunks[c]->program[call].count; i++)
+            for (int i = 0; i < chunk_at(p, c)->program[call].count; i++)
                 rows.list[rows.count++] = (struct profile_row){
-                    .node = chunks[c]->program[call].nodes[i], .chunk = chunks[c]};
+                    .node = chunk_at(p, c)->program[call].nodes[i], .chunk = chunk_at(p, c)};
     qsort(rows.list, rows.count, sizeof *rows.list, by_node);
     *ret_rows = rows;
     return HD_OK;

@@ -1,10 +1,10 @@
 /* save: writes weights and moments to checkpoints and reads them.
  *
- * Several ranks hold the same share of a tensor: those with the same index in tp and, for experts,
- * in ep. One of them writes it: the one with the fewest bytes so far, in registry order, so that
- * all shards have about the same size. The two moments of a tensor are separate entries. First all
- * ranks write their shards durably; then they exchange descriptions of the shards; then rank 0
- * commits the manifest and sends the result to the others. */
+ * Several ranks hold the same share of a tensor: those of its pipeline stage with the same index in
+ * tp and, for experts, in ep. One of them writes it: the one with the fewest bytes so far, in
+ * registry order, so that all shards have about the same size. The two moments of a tensor are
+ * separate entries. First all ranks write their shards durably; then they exchange descriptions of
+ * the shards; then rank 0 commits the manifest and sends the result to the others. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,13 +50,16 @@ static int64_t share_bytes(const struct hd_param *p, int share)
     return elements * (int64_t)sizeof(float);
 }
 
-/* The rank with the fewest bytes so far among those that hold the share. */
-static int pick_owner(const struct hd_mesh *mesh, const struct hd_param *p, int share,
+/* The rank with the fewest bytes so far among those that hold the share; of a tied weight, among
+ * those of the embedding's stage. */
+static int pick_owner(const struct hd_registry *r, const struct hd_param *p, int share,
                       const int64_t *bytes)
 {
+    const struct hd_mesh *mesh = &r->mesh;
+    const int ranks = mesh->world / mesh->sizes.pp, first = r->parts[p->part].stage * ranks;
     int owner = -1;
 
-    for (int w = 0; w < mesh->world; w++)
+    for (int w = first; w < first + ranks; w++)
         if (hd_param_share_of(p, mesh, w) == share && (owner < 0 || bytes[w] < bytes[owner]))
             owner = w;
     return owner;
@@ -84,7 +87,7 @@ static enum hd_status assign(const struct hd_trainer *t, struct hd_arena *arena,
 
             if (k && !p->trainable)
                 continue;
-            owner = pick_owner(mesh, p, share, bytes);
+            owner = pick_owner(r, p, share, bytes);
             bytes[owner] += share_bytes(p, share);
             put(context, owner, i, k, share);
         }
@@ -257,10 +260,10 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
     const int world = t->layout.mesh.world;
     struct hd_ckpt_shard *shards = hd_arena_array(arena, (size_t)world, sizeof *shards);
     struct hd_text config = {0};
-    char dp[24], tp[24], cp[24], ep[24], threads[24], micro[24];
+    char dp[24], tp[24], pp[24], cp[24], ep[24], threads[24], micro[24];
     const struct hd_ckpt_fact layout[] = {{"dp", dp},
                                           {"tp", tp},
-                                          {"pp", "1"},
+                                          {"pp", pp},
                                           {"cp", cp},
                                           {"ep", ep},
                                           {"cp_exchange", job->cp_exchange},
@@ -287,6 +290,7 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
 
     number_text(job->dp, dp);
     number_text(job->tp, tp);
+    number_text(job->pp, pp);
     number_text(job->cp, cp);
     number_text(job->ep, ep);
     number_text(job->threads, threads);
@@ -408,6 +412,8 @@ static enum hd_status refresh_copies(struct hd_trainer *t)
     for (int i = 0; !st && i < r->part_count && r->compute_dtype != HD_F32; i++) {
         const struct hd_part *p = &r->parts[i];
 
+        if (!p->held)
+            continue;
         st = hd_launch(hd_runner_stream(t->runner), HD_K_cast,
                        &(struct hd_cast_args){.out = t->private_base + p->offset[HD_STATE_COPY],
                                               .inp = t->private_base + p->offset[HD_STATE_WEIGHT],
@@ -456,6 +462,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare("sums", sums_then ? sums_then : "ordered", sums_fact(t), ret_note);
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
     compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
+    compare_size(ckpt, "pp", t->layout.job.pp, ret_note);
     compare_size(ckpt, "cp", t->layout.job.cp, ret_note);
     compare_size(ckpt, "ep", t->layout.job.ep, ret_note);
     compare_size(ckpt, "sequence", t->layout.job.sequence, ret_note);
@@ -506,7 +513,7 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
         for (int k = 0; k < KINDS; k++) {
             enum hd_status st;
 
-            if (k && !r->params[i].trainable)
+            if (!r->parts[r->params[i].part].held || (k && !r->params[i].trainable))
                 continue;
             st = read_share(t, i, k, read_checkpoint, ckpt);
             if (st)
@@ -561,6 +568,13 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
 
 /* ---- initial weights ---- */
 
+static bool is_held(const struct hd_trainer *t, int param)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    return r->parts[r->params[param].part].held;
+}
+
 static enum hd_status init_share(struct hd_trainer *t, int param)
 {
     const struct hd_param *p = &t->layout.registry.params[param];
@@ -582,7 +596,8 @@ static enum hd_status init_by_seed(struct hd_trainer *t)
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
-        st = init_share(t, i);
+        if (is_held(t, i))
+            st = init_share(t, i);
     return st;
 }
 
@@ -597,7 +612,8 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
-        st = read_share(t, i, 0, read_weight, source);
+        if (is_held(t, i))
+            st = read_share(t, i, 0, read_weight, source);
     return st;
 }
 
@@ -626,7 +642,7 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
     for (int i = 0; !st && i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
-        for (int k = 1; k < KINDS && p->trainable && !st; k++)
+        for (int k = 1; k < KINDS && p->trainable && is_held(t, i) && !st; k++)
             st = hd_staging_clear(&t->staging, hd_trainer_tensor(t, i, kinds[k]),
                                   p->count * (int64_t)sizeof(float));
     }

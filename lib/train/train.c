@@ -11,10 +11,9 @@
 #include "base/clock.h"
 #include "tokenizer/tokenizer.h"
 #include "train/batch.h"
+#include "train/follow.h"
 #include "train/profile.h"
 #include "train/trainer.h"
-
-enum { VARIANTS = 4 }; /* first, last */
 
 /* ---- memory ---- */
 
@@ -54,7 +53,7 @@ static void name_largest(const struct hd_memory *m, char *ret_text, size_t size_
  * of several ranks load all kernels when the device is opened (CUDA_MODULE_LOADING). */
 static int64_t later_overhead(const struct hd_trainer *t, int64_t in_use_bytes)
 {
-    const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout.mesh, &t->traits);
+    const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout, &t->traits);
     const int64_t all = overhead.process_bytes + overhead.communicators_bytes;
     const int64_t least = t->layout.mesh.world == 1 ? HD_GPU_LATE_BYTES : 0;
 
@@ -150,7 +149,7 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
     return HD_OK;
 }
 
-static bool uses_group(const struct hd_chunk *chunk, enum hd_group_name group)
+static bool chunk_uses(const struct hd_chunk *chunk, enum hd_group_name group)
 {
     for (int c = 0; c < HD_CALL_COUNT; c++)
         for (int i = 0; i < chunk->program[c].count; i++) {
@@ -160,6 +159,15 @@ static bool uses_group(const struct hd_chunk *chunk, enum hd_group_name group)
                 return true;
         }
     return false;
+}
+
+static bool uses_group(const struct hd_layout *l, enum hd_group_name group)
+{
+    bool uses = chunk_uses(l->update, group);
+
+    for (int k = 0; k < l->chunk_count && !uses; k++)
+        uses = chunk_uses(l->train[k], group) || chunk_uses(l->eval[k], group);
+    return uses;
 }
 
 /* Runs a barrier on every group in use: the first collective of a group maps its peers' memory,
@@ -174,81 +182,34 @@ static enum hd_status meet_peers(struct hd_trainer *t)
         const enum hd_group_name name = (enum hd_group_name)g;
         struct hd_comm_group *group;
 
-        if (name != HD_GROUP_WORLD && !uses_group(l->train, name) && !uses_group(l->eval, name) &&
-            !uses_group(l->update, name))
+        if (name != HD_GROUP_WORLD && !uses_group(l, name))
             continue;
         st = hd_comm_mesh_group(t->comm, &l->mesh, name, &group);
         if (!st)
             st = hd_comm_barrier(group, stream);
     }
+    if (!st)
+        st = hd_follow_meet(t, t->step, stream);
+    if (!st)
+        st = hd_follow_meet(t, t->round, stream);
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
-}
-
-static struct hd_bases make_bases(const struct hd_trainer *t, int slot, int64_t chunk_state)
-{
-    const struct hd_layout *l = &t->layout;
-    char *const base[2] = {t->private_base, t->visible_base};
-    struct hd_bases f = {.chunk_state = t->private_base + chunk_state};
-
-    for (int v = 0; v < 2; v++) {
-        f.base[HD_REGION_STATE][v] = base[v];
-        f.base[HD_REGION_KEPT][v] = base[v] + l->kept[v] + slot * l->kept_slot[v];
-        f.base[HD_REGION_DEFERRED][v] = base[v] + l->deferred[v] + slot * l->deferred_slot[v];
-        f.base[HD_REGION_WORK][v] = base[v] + l->work[v];
-    }
-    return f;
 }
 
 /* ---- binding ---- */
 
-static struct hd_bound **bound_at(struct hd_trainer *t, int slot, enum hd_call call, bool first,
-                                  bool last)
-{
-    return &t->bound[((slot * 3 + (int)call) * 2 + first) * 2 + last];
-}
-
-/* Binds only the combinations of slot, call, first and last that the step plan has. */
-static enum hd_status bind_train(struct hd_trainer *t)
-{
-    const struct hd_step_plan *plan = &t->layout.plan;
-
-    t->bases = hd_arena_array(&t->arena, (size_t)plan->kept_slots, sizeof *t->bases);
-    t->bound = hd_arena_array(&t->arena, (size_t)plan->kept_slots * 3 * VARIANTS,
-                              sizeof(struct hd_bound *));
-    if (!t->bases || !t->bound)
-        return hd_err(HD_NO_MEMORY, "no memory to bind the step");
-    for (int s = 0; s < plan->kept_slots; s++)
-        t->bases[s] = make_bases(t, s, t->layout.train_state);
-    for (int i = 0; i < plan->count; i++) {
-        const struct hd_instruction *in = &plan->list[i];
-        struct hd_bound **slot;
-        enum hd_status st;
-
-        if (in->kind != HD_DO_RUN)
-            continue;
-        slot = bound_at(t, in->slot, in->call, in->first, in->last);
-        st = *slot ? HD_OK
-                   : hd_bind(t->runner, t->layout.train, in->call, in->first, in->last,
-                             &t->bases[in->slot], &t->arena, slot);
-        if (st)
-            return st;
-    }
-    return HD_OK;
-}
-
 static enum hd_status bind_all(struct hd_trainer *t)
 {
-    enum hd_status st = bind_train(t);
+    const int32_t step = t->layout.plan.boundary_slots, round = t->layout.eval_plan.boundary_slots;
+    enum hd_status st;
 
-    t->eval_bases = make_bases(t, 0, t->layout.eval_state);
-    t->update_bases = make_bases(t, 0, t->layout.eval_state);
-    if (!st)
-        st = hd_bind(t->runner, t->layout.eval, HD_CALL_E, true, true, &t->eval_bases, &t->arena,
-                     &t->eval);
-    if (!st)
-        st = hd_bind(t->runner, t->layout.update, HD_CALL_U, true, true, &t->update_bases,
-                     &t->arena, &t->update);
-    return st;
+    t->slots =
+        hd_arena_array(&t->arena, (size_t)(step > round ? step : round) + 1, sizeof *t->slots);
+    t->step = hd_arena_alloc(&t->arena, sizeof *t->step);
+    t->round = hd_arena_alloc(&t->arena, sizeof *t->round);
+    if (!t->slots || !t->step || !t->round)
+        return hd_err(HD_NO_MEMORY, "no memory to bind a step");
+    st = hd_follow_bind(t, &t->layout.plan, t->step);
+    return st ? st : hd_follow_bind(t, &t->layout.eval_plan, t->round);
 }
 
 /* ---- constants ---- */
@@ -272,23 +233,28 @@ static enum hd_status write_constant(struct hd_trainer *t, const struct hd_store
 }
 
 static enum hd_status write_constants(struct hd_trainer *t, const struct hd_chunk *chunk,
-                                      const struct hd_bases *bases)
+                                      int64_t chunk_state)
 {
+    const struct hd_bases bases = {.chunk_state = t->private_base + chunk_state};
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < chunk->store_count; i++)
         if (chunk->stores[i]->kind == HD_STORE_CONSTANT)
-            st = write_constant(t, chunk->stores[i], hd_store_address(bases, chunk->stores[i]));
+            st = write_constant(t, chunk->stores[i], hd_store_address(&bases, chunk->stores[i]));
     return st;
 }
 
 static enum hd_status write_once(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
-    enum hd_status st = write_constants(t, t->layout.train, &t->bases[0]);
+    const struct hd_layout *l = &t->layout;
+    enum hd_status st = HD_OK;
 
-    if (!st)
-        st = write_constants(t, t->layout.eval, &t->eval_bases);
+    for (int k = 0; !st && k < l->chunk_count; k++) {
+        st = write_constants(t, l->train[k], l->train_state[k]);
+        if (!st)
+            st = write_constants(t, l->eval[k], l->eval_state[k]);
+    }
     for (int i = 0; !st && i < r->part_count; i++) {
         const struct hd_part *p = &r->parts[i];
 
@@ -352,9 +318,9 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         hd_profile_attach(t->profile, t->host_base + t->layout.profile);
     if (!st)
-        st = meet_peers(t);
-    if (!st)
         st = bind_all(t);
+    if (!st)
+        st = meet_peers(t);
     if (!st)
         st = make_copies(t);
     if (!st)
@@ -411,7 +377,7 @@ const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *t)
 enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use *ret_use)
 {
     const int64_t planned_bytes = hd_memory_on_device(&t->layout.memory, &t->traits);
-    const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout.mesh, &t->traits);
+    const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout, &t->traits);
     struct hd_device_memory device;
     int64_t other_bytes;
     enum hd_status st = t->table->device
@@ -477,7 +443,7 @@ char *hd_trainer_tensor(const struct hd_trainer *t, int param, enum hd_state_kin
     const struct hd_param *p = &t->layout.registry.params[param];
     const struct hd_part *part = &t->layout.registry.parts[p->part];
 
-    assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
+    assert(part->held && kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
     return half_base(t, hd_state_is_visible(kind)) + part->offset[kind] +
            p->offset * (int64_t)sizeof(float);
 }
@@ -542,38 +508,6 @@ static enum hd_status read_results(struct hd_trainer *t)
     return st;
 }
 
-static enum hd_status follow_plan(struct hd_trainer *t)
-{
-    const struct hd_step_plan *plan = &t->layout.plan;
-
-    for (int i = 0; i < plan->count; i++) {
-        const struct hd_instruction *in = &plan->list[i];
-        enum hd_status st = HD_OK;
-
-        hd_profile_program_begin(t->profile, in);
-        switch (in->kind) {
-        case HD_DO_RUN:
-            if (in->call == HD_CALL_F) {
-                st = hd_batch_fill_training(t, &t->bases[in->slot], in->micro_batch);
-                hd_profile_batch_done(t->profile);
-            }
-            if (!st)
-                st = hd_run(t->runner, *bound_at(t, in->slot, in->call, in->first, in->last));
-            break;
-        case HD_DO_JOIN:
-            st = hd_runner_order(t->runner);
-            break;
-        case HD_DO_UPDATE:
-            st = hd_run(t->runner, t->update);
-            break;
-        }
-        hd_profile_program_end(t->profile);
-        if (st)
-            return st;
-    }
-    return hd_runner_join(t->runner);
-}
-
 enum hd_status hd_trainer_write_profile(struct hd_trainer *t, bool ended, struct hd_text *ret_note)
 {
     return hd_profile_is_due(t->profile, ended) ? hd_profile_write(t->profile, t->peak, ret_note)
@@ -633,7 +567,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     if (st)
         return st;
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
-    st = follow_plan(t);
+    st = hd_follow(t, t->step, t->layout.micro_batches, hd_batch_feed_training, NULL);
     hd_profile_step_end(t->profile, t->runner, st != HD_OK);
     if (!st)
         st = read_results(t);
@@ -705,20 +639,17 @@ enum hd_status hd_trainer_agree(struct hd_trainer *t, int64_t request, int64_t *
     return HD_OK;
 }
 
+/* Every rank runs equally often, if necessary on padding, because of the collectives of ep. */
 static enum hd_status run_windows(struct hd_trainer *t)
 {
-    const int64_t B = t->layout.job.micro_batch, dp = t->layout.mesh.sizes.dp;
+    const int64_t together = t->layout.mesh.sizes.dp * t->layout.job.micro_batch;
+    const int64_t calls = (t->data.validation.window_count + together - 1) / together;
+    const int64_t round = t->layout.eval_order.micro_batches;
+    enum hd_status st = HD_OK;
 
-    /* Every rank runs equally often, if necessary on padding, because of the collectives of ep. */
-    for (int64_t base = 0; base < t->data.validation.window_count; base += dp * B) {
-        enum hd_status st = hd_batch_fill_validation(t, base + t->layout.coord.dp * B);
-
-        if (!st)
-            st = hd_run(t->runner, t->eval);
-        if (st)
-            return st;
-    }
-    return hd_runner_join(t->runner);
+    for (int64_t first = 0; !st && first < calls; first += round)
+        st = hd_follow(t, t->round, calls - first, hd_batch_feed_validation, &first);
+    return st;
 }
 
 struct validation_sum {

@@ -9,6 +9,7 @@
 #include "train/train.h"
 
 struct hd_profile;
+struct hd_bound_list;
 
 struct hd_trainer {
     struct hd_arena arena;
@@ -28,10 +29,8 @@ struct hd_trainer {
     struct hd_reservation reservation;
     struct hd_staging staging;
 
-    struct hd_bases *bases; /* one per kept slot */
-    struct hd_bases eval_bases, update_bases;
-    struct hd_bound **bound; /* [slot][call F, B, W][first][last] */
-    struct hd_bound *eval, *update;
+    struct hd_bound_list *step, *round; /* of a step, of a round of validation */
+    struct hd_transfer *slots;          /* of the boundary region: the transfers under way */
 
     /* The host's copies of step results. Between two steps only the host changes the block, so its
      * whole copy is written back. */

@@ -217,8 +217,8 @@ static bool set_up(struct floor *f, const struct hd_job *job)
                                &f->traits);
     if (hd_layout_build(job, 0, &f->traits, &(struct hd_layout_options){0}, &f->arena, &f->layout))
         return false;
-    count_program(f, &f->layout.train->program[HD_CALL_F]);
-    count_program(f, &f->layout.train->program[HD_CALL_B]);
+    count_program(f, &f->layout.train[0]->program[HD_CALL_F]);
+    count_program(f, &f->layout.train[0]->program[HD_CALL_B]);
     count_program(f, &f->layout.update->program[HD_CALL_U]);
     for (int e = 0; e < ENGINES; e++) {
         const struct hd_backend_options o = {.threads = (int)job->threads, .gemm_by = by[e]};

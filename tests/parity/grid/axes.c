@@ -54,11 +54,18 @@ static void set_micro_batches(struct hd_job *job, struct hd_layout_options *opti
     job->micro_batch = job->global_batch / job->dp / number; /* dp stands before in the table */
 }
 
+/* On one stage: all forwards first, and the weight gradients behind all backwards. */
 static void set_schedule(struct hd_job *job, struct hd_layout_options *options, int number)
 {
-    (void)job;
-    options->schedule = number ? HD_SCHEDULE_GPIPE : HD_SCHEDULE_SEQUENTIAL;
-    options->split_backward = number != 0;
+    const enum hd_schedule schedule = (enum hd_schedule)number;
+
+    options->schedule = schedule;
+    options->split_backward = schedule == HD_SCHEDULE_GPIPE;
+    if (job->pp == 1)
+        return;
+    (void)snprintf(job->schedule, sizeof job->schedule, "%s", hd_schedule_name(schedule));
+    if (schedule == HD_SCHEDULE_INTERLEAVED || schedule == HD_SCHEDULE_ZB_V)
+        job->virtual_stages = 2;
 }
 
 const struct grid_axis grid_axes[GRID_AXES] = {
@@ -68,11 +75,18 @@ const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_EXCHANGE] = {"cp_exchange", 2, {{"ring", 0}, {"all_gather", 1}}, set_exchange, false},
     [GRID_DP] = {"dp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_dp, false},
     [GRID_EP] = {"ep", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_ep, false},
-    [GRID_PP] = {"pp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_pp, true},
+    [GRID_PP] = {"pp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_pp, false},
     /* of a rank and step */
     [GRID_MICRO_BATCHES] = {"micro_batches", 2, {{"2", 2}, {"1", 1}}, set_micro_batches, false},
-    /* gpipe: all forwards first, and the weight gradients behind all backwards */
-    [GRID_SCHEDULE] = {"schedule", 2, {{"sequential", 0}, {"gpipe", 1}}, set_schedule, false},
+    [GRID_SCHEDULE] = {"schedule",
+                       5,
+                       {{"1f1b", HD_SCHEDULE_1F1B},
+                        {"gpipe", HD_SCHEDULE_GPIPE},
+                        {"interleaved", HD_SCHEDULE_INTERLEAVED},
+                        {"zb-h1", HD_SCHEDULE_ZB_H1},
+                        {"zb-v", HD_SCHEDULE_ZB_V}},
+                       set_schedule,
+                       false},
 };
 
 enum {
@@ -188,6 +202,17 @@ static bool experts_left_over(const struct grid_layout *l)
     return number(l, GRID_DP) * number(l, GRID_CP) % number(l, GRID_EP) != 0;
 }
 
+static bool stages_of_one(const struct grid_layout *l)
+{
+    return number(l, GRID_PP) == 1 && number(l, GRID_SCHEDULE) > HD_SCHEDULE_GPIPE;
+}
+
+static bool few_units(const struct grid_layout *l)
+{
+    return number(l, GRID_PP) == 4 && (number(l, GRID_SCHEDULE) == HD_SCHEDULE_INTERLEAVED ||
+                                       number(l, GRID_SCHEDULE) == HD_SCHEDULE_ZB_V);
+}
+
 static const struct {
     bool (*excludes)(const struct grid_layout *l);
     const char *reason;
@@ -195,6 +220,8 @@ static const struct {
     {sequence_alone, "sequence=on shares rows among the ranks of tp, and tp=1 has one"},
     {exchange_of_one, "cp_exchange=all_gather is a way to exchange keys, and cp=1 has nobody"},
     {experts_left_over, "ep shares out experts over dp x cp ranks, and divides their number"},
+    {stages_of_one, "an order of pipeline stages, and pp=1 has one"},
+    {few_units, "eight chunks, and the models here have four units; pipeline_test has deeper ones"},
     {too_many_ranks, "more than 8 ranks, as many as the harness runs"},
 };
 

@@ -24,7 +24,7 @@ enum grid_axis_name {
     GRID_SCHEDULE,
     GRID_AXES
 };
-enum { GRID_VALUES_MAX = 3, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160 };
+enum { GRID_VALUES_MAX = 5, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160 };
 enum { GRID_STEPS = HD_TEST_SANITIZED ? 4 : 20 };
 
 struct grid_layout {

@@ -15,7 +15,7 @@
 #include "tests/cudasim/cudasim.h"
 
 static const struct device_case small = {"llama", "bf16", 1, 48,    1,
-                                         1,       1,      1, false, HD_SCHEDULE_SEQUENTIAL};
+                                         1,       1,      1, false, HD_SCHEDULE_1F1B};
 
 static const int64_t usual_bytes = (int64_t)8 << 30;
 

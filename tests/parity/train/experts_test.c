@@ -301,8 +301,8 @@ static void work_is_priced_at_even_loads(void **state)
 
         hd_arena_init(&arena, 0);
         run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
-        hd_dry_add(&dry, layout.train, HD_CALL_F, true, true);
-        hd_dry_add(&dry, layout.train, HD_CALL_B, true, true);
+        hd_dry_add(&dry, layout.train[0], HD_CALL_F, true);
+        hd_dry_add(&dry, layout.train[0], HD_CALL_B, true);
         if (ep == 1)
             alone = dry.gemm_flops;
         /* gate, up and down of K rows for each, forward and twice backward, are part of it */

@@ -311,7 +311,7 @@ static enum hd_status take_head_gradient(struct harness_rank *r)
         hd_trainer_free(t);
         return HD_OK;
     }
-    f = &hd_trainer_layout(t)->train->program[HD_CALL_F];
+    f = &hd_trainer_layout(t)->train[0]->program[HD_CALL_F];
     head = hd_trainer_layout(t)->model.head;
     h->count = hd_trainer_layout(t)->registry.params[head].count;
     h->chunks = 0;

@@ -117,6 +117,8 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.positions, gpt2 ? "learned" : "rope");
     word(j.cp_exchange, "ring");
     word(j.schedule, "none");
+    word(j.stages, "auto");
+    j.virtual_stages = 1;
     word(j.recompute, "none");
     word(j.family, family);
     word(j.tokenizer, "bytes");

@@ -82,8 +82,8 @@ static void no_two_places_share_a_mask_but_forward_and_backward(void **state)
     hd_arena_init(&arena, 0);
     job = dropping_job(&h, 0.25);
     run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
-    f = keys_of(&layout.train->program[HD_CALL_F]);
-    b = keys_of(&layout.train->program[HD_CALL_B]);
+    f = keys_of(&layout.train[0]->program[HD_CALL_F]);
+    b = keys_of(&layout.train[0]->program[HD_CALL_B]);
     assert_int_equal(f.dropout_count, 1 + 2 * L);
     assert_int_equal(f.attention_count, L);
     assert_int_equal(b.dropout_count, f.dropout_count);
@@ -113,13 +113,14 @@ static void what_is_not_dropped_costs_nothing(void **state)
     run_layout(&job, &(struct hd_layout_options){0}, &arena, &dropping);
     job = dropping_job(&h, 0);
     run_layout(&job, &(struct hd_layout_options){0}, &arena, &plain);
-    k = keys_of(&dropping.eval->program[HD_CALL_E]);
+    k = keys_of(&dropping.eval[0]->program[HD_CALL_E]);
     assert_int_equal(k.dropout_count + k.attention_count, 0);
-    assert_int_equal(dropping.eval->program[HD_CALL_E].count, plain.eval->program[HD_CALL_E].count);
-    k = keys_of(&plain.train->program[HD_CALL_F]);
+    assert_int_equal(dropping.eval[0]->program[HD_CALL_E].count,
+                     plain.eval[0]->program[HD_CALL_E].count);
+    k = keys_of(&plain.train[0]->program[HD_CALL_F]);
     assert_int_equal(k.dropout_count + k.attention_count, 0);
-    assert_non_null(hd_chunk_find_batch(dropping.train, HD_BATCH_SAMPLES));
-    assert_null(hd_chunk_find_batch(plain.train, HD_BATCH_SAMPLES));
+    assert_non_null(hd_chunk_find_batch(dropping.train[0], HD_BATCH_SAMPLES));
+    assert_null(hd_chunk_find_batch(plain.train[0], HD_BATCH_SAMPLES));
     hd_arena_done(&arena);
     harness_teardown(&h);
 }

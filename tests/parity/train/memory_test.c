@@ -82,9 +82,8 @@ static void a_rank_lives_in_exactly_what_was_predicted(void **state)
     harness_setup(&h, 20000);
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (int v = 0; v < 8; v++) {
-            const struct hd_layout_options options = {.schedule = v & 1 ? HD_SCHEDULE_GPIPE
-                                                                        : HD_SCHEDULE_SEQUENTIAL,
-                                                      .split_backward = v & 2};
+            const struct hd_layout_options options = {
+                .schedule = v & 1 ? HD_SCHEDULE_GPIPE : HD_SCHEDULE_1F1B, .split_backward = v & 2};
             const struct hd_job job = sized_job(&h, &sizes[s], v & 4 ? "bf16" : "fp32");
             const struct hd_memory m = witness_predict(&job, &options, 0);
 
@@ -106,7 +105,7 @@ static void slots_scale_with_the_micro_batches_in_flight(void **state)
     harness_setup(&h, 20000);
     job = sized_job(&h, &sizes[1], "bf16");
     for (int split = 0; split < 2; split++) {
-        const struct hd_layout_options one = {HD_SCHEDULE_SEQUENTIAL, split};
+        const struct hd_layout_options one = {HD_SCHEDULE_1F1B, split};
         const struct hd_layout_options all = {HD_SCHEDULE_GPIPE, split};
         const struct hd_memory a = witness_predict(&job, &one, 0),
                                b = witness_predict(&job, &all, 0);

@@ -187,21 +187,18 @@ static void each_step_holds_the_programs_launches_with_the_folds_work(void **sta
 
             for (int i = 0; i < layout.plan.count; i++) {
                 const struct hd_instruction *in = &layout.plan.list[i];
-                const bool update = in->kind == HD_DO_UPDATE;
-                const struct hd_chunk *chunk = update ? layout.update : layout.train;
-                const enum hd_call call = update ? HD_CALL_U : in->call;
-                const bool first = update || in->first, last = update || in->last;
+                const bool last = in->kind != HD_DO_RUN || in->last;
+                const struct hd_program *p;
+                int64_t constants;
 
-                if (in->kind == HD_DO_JOIN)
+                if (in->kind == HD_DO_JOIN || in->kind == HD_DO_FEED)
                     continue;
                 programs++;
-                hd_dry_add(&dry, chunk, call, first, last);
-                for (int n = 0; n < chunk->program[call].count; n++) {
-                    const struct hd_node *node = chunk->program[call].nodes[n];
-
-                    if ((first || !node->only_first) && (last || !node->only_last))
-                        expected[node->is_comm]++;
-                }
+                hd_layout_fold(&layout, in, &dry);
+                p = &hd_layout_program(&layout, in, &constants)->program[in->call];
+                for (int n = 0; n < p->count; n++)
+                    if (last || !p->nodes[n]->only_last)
+                        expected[p->nodes[n]->is_comm]++;
             }
             for (int i = 0; i < t.count; i++) {
                 const struct event *e = &t.list[i];

@@ -38,9 +38,15 @@ static bool speaks_for(const struct hd_registry *r, const struct hd_param *p)
 {
     int rank = 0;
 
-    while (hd_param_share_of(p, &r->mesh, rank) != hd_param_share_of(p, &r->mesh, r->rank))
+    while (!hd_part_is_held_by(r, &r->parts[p->part], rank) ||
+           hd_param_share_of(p, &r->mesh, rank) != hd_param_share_of(p, &r->mesh, r->rank))
         rank++;
     return rank == r->rank;
+}
+
+static bool is_held(const struct hd_registry *r, int param)
+{
+    return r->parts[r->params[param].part].held;
 }
 
 /* What to do with one element of a share and its place in the whole. */
@@ -56,15 +62,16 @@ static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all
 
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
-        float *share = harness_take(t, i, kind);
+        float *share = is_held(r, i) ? harness_take(t, i, kind) : NULL;
 
-        for (int64_t k = 0; k < p->count && (all || speaks_for(r, p)); k++) {
+        for (int64_t k = 0; share && k < p->count && (all || speaks_for(r, p)); k++) {
             const int64_t at = hd_param_global_index(p, k);
 
             if (at >= 0)
                 element(context, share + k, whole + at);
         }
-        harness_put(t, i, kind, share);
+        if (share)
+            harness_put(t, i, kind, share);
         whole += param_elements(p);
     }
     return whole;
@@ -113,8 +120,11 @@ uint64_t run_hash_state(struct hd_trainer *t)
     hd_hash_begin(&hash);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         for (int i = 0; i < r->param_count; i++) {
-            float *values = harness_take(t, i, kinds[k]);
+            float *values;
 
+            if (!is_held(r, i))
+                continue;
+            values = harness_take(t, i, kinds[k]);
             hd_hash_add(&hash, values, (size_t)r->params[i].count * sizeof(float));
             free(values);
         }

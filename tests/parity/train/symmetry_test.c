@@ -34,8 +34,8 @@ static bool alike(const struct hd_node *a, const struct hd_node *b)
     if (!a || !b)
         return a == b;
     return a->comm == b->comm && a->count == b->count && a->dtype == b->dtype &&
-           a->stream == b->stream && a->only_first == b->only_first &&
-           a->only_last == b->only_last && a->rows.elements == b->rows.elements;
+           a->stream == b->stream && a->only_last == b->only_last &&
+           a->rows.elements == b->rows.elements;
 }
 
 static void compare_chunks(const struct hd_chunk *mine, const struct hd_chunk *theirs,
@@ -73,8 +73,10 @@ static void check_job(const struct hd_job *job)
             const enum hd_group_name name = (enum hd_group_name)g;
             const int first = hd_mesh_find_group(&layouts[r].mesh, name, r).first;
 
-            compare_chunks(layouts[r].train, layouts[first].train, name, r, first);
-            compare_chunks(layouts[r].eval, layouts[first].eval, name, r, first);
+            for (int k = 0; k < layouts[r].chunk_count; k++) {
+                compare_chunks(layouts[r].train[k], layouts[first].train[k], name, r, first);
+                compare_chunks(layouts[r].eval[k], layouts[first].eval[k], name, r, first);
+            }
             compare_chunks(layouts[r].update, layouts[first].update, name, r, first);
         }
     hd_arena_done(&arena);

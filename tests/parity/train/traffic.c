@@ -3,10 +3,39 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
 #include "kernels/stream.h"
+
+/* The transfers between stages, which have a group for each way (lib/train/follow.c), count as
+ * those of group pp. */
+static enum hd_status read_transfers(struct harness_rank *r, const struct hd_mesh *mesh,
+                                     struct counted *ret_counted)
+{
+    const struct hd_mesh_group pp = hd_mesh_find_group(mesh, HD_GROUP_PP, r->rank);
+
+    for (int other = 0; other < pp.size; other++)
+        for (int way = 0; way < 4 && other != pp.index; way++) {
+            const int32_t peer = hd_mesh_member(&pp, other);
+            struct hd_comm_group *group;
+            const enum hd_status st =
+                hd_comm_way(r->comm, way / 2 ? "grad" : "pp", way % 2 ? peer : r->rank,
+                            way % 2 ? r->rank : peer, &group);
+
+            if (st)
+                return st;
+            for (int k = HD_COMM_SEND; k <= HD_COMM_RECV; k++) {
+                struct hd_comm_count count;
+
+                hd_comm_count_get(group, (enum hd_comm_kind)k, &count);
+                ret_counted->of[HD_GROUP_PP][k].calls += count.calls;
+                ret_counted->of[HD_GROUP_PP][k].moved_bytes += count.moved_bytes;
+            }
+        }
+    return HD_OK;
+}
 
 /* Endpoints know only the groups that the job's programs use; the others have size 1. */
 static enum hd_status read_counters(struct harness_rank *r, const struct hd_mesh *mesh,
@@ -21,7 +50,7 @@ static enum hd_status read_counters(struct harness_rank *r, const struct hd_mesh
         if (st)
             return st;
     }
-    return HD_OK;
+    return read_transfers(r, mesh, ret_counted);
 }
 
 /* ---- what routers did ---- */
@@ -29,12 +58,12 @@ static enum hd_status read_counters(struct harness_rank *r, const struct hd_mesh
 enum { ROUTES_MAX = 1024 };
 
 /* Of this thread's rank and the step under way: rows that each router sent to other ranks, in the
- * order of the launches of F: micro-batch by micro-batch, block by block. */
+ * order of the launches of F: run by run as the step plan says, block by block. */
 struct routes {
     const struct hd_layout *layout; /* NULL: nobody asks */
     int64_t moved_rows[ROUTES_MAX];
     int count;
-    int64_t micro_batch; /* that the fold is at */
+    const struct hd_instruction *now; /* that the fold is at */
 };
 static _Thread_local struct routes routes;
 
@@ -72,9 +101,21 @@ static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_pur
 static int64_t moved_rows(void *context, const struct hd_node *node)
 {
     const struct hd_layout *l = context;
-    const int64_t layer = node->unit - l->model.unit_first_block;
+    int at = 0;
 
-    return routes.moved_rows[routes.micro_batch * l->model.config.L + layer] * l->mesh.sizes.ep;
+    for (int32_t i = 0; i < l->plan.count; i++) {
+        const struct hd_instruction *in = &l->plan.list[i];
+        const struct hd_units units = l->units[in->chunk > 0 ? in->chunk : 0];
+        const int first = units.first > HD_UNIT_FIRST_BLOCK ? units.first : HD_UNIT_FIRST_BLOCK,
+                  end = units.end <= l->model.unit_head ? units.end : l->model.unit_head;
+
+        if (in->kind != HD_DO_RUN || in->call != HD_CALL_F)
+            continue;
+        if (in->chunk == routes.now->chunk && in->micro_batch == routes.now->micro_batch)
+            return routes.moved_rows[at + node->unit - first] * l->mesh.sizes.ep;
+        at += end - first;
+    }
+    return 0;
 }
 
 /* What the step plan would send, folded over the programs that it names. */
@@ -82,13 +123,8 @@ static void fold_step(const struct hd_layout *l, struct hd_dry *ret_dry)
 {
     *ret_dry = (struct hd_dry){.moved_rows = moved_rows, .context = (void *)l};
     for (int i = 0; i < l->plan.count; i++) {
-        const struct hd_instruction *in = &l->plan.list[i];
-
-        routes.micro_batch = in->micro_batch;
-        if (in->kind == HD_DO_RUN)
-            hd_dry_add(ret_dry, l->train, in->call, in->first, in->last);
-        else if (in->kind == HD_DO_UPDATE)
-            hd_dry_add(ret_dry, l->update, HD_CALL_U, true, true);
+        routes.now = &l->plan.list[i];
+        hd_layout_fold(l, routes.now, ret_dry);
     }
 }
 
@@ -165,7 +201,8 @@ int64_t traffic_moved(const struct traffic *traffic, int world, enum hd_group_na
     return bytes;
 }
 
-/* A program says what the whole group moves; each of its members says it. */
+/* A program says what the whole group moves; each of its members says it. A transfer is said by the
+ * rank that receives. */
 static double dry_bytes(const struct traffic *traffic, const struct hd_layout *layout, int group,
                         int kind)
 {
@@ -173,7 +210,9 @@ static double dry_bytes(const struct traffic *traffic, const struct hd_layout *l
 
     for (int r = 0; r < layout->mesh.world; r++)
         bytes += (double)traffic->dry[r].group_bytes[group][kind] /
-                 hd_mesh_find_group(&layout->mesh, (enum hd_group_name)group, r).size;
+                 (kind == HD_COMM_RECV
+                      ? 1
+                      : hd_mesh_find_group(&layout->mesh, (enum hd_group_name)group, r).size);
     return bytes;
 }
 

@@ -187,8 +187,8 @@ static void random_program(struct rank *self)
         *op = (struct planned){
             .what = (enum what)(dice % WHAT_COUNT),
             .group = groups[(dice >> 8) % 5],
-            .stream =
-                stream_of(self, (enum hd_comm_stream_name)((dice >> 16) % HD_COMM_STREAM_COUNT)),
+            .stream = stream_of(
+                self, (enum hd_comm_stream_name)((dice >> 16) % HD_COMM_COLLECTIVE_STREAMS)),
             .count = (int64_t)((dice >> 24) % 10 ? (dice >> 32) % 100 : (dice >> 32) % ELEMS_MAX),
             .number = number};
         for (int64_t i = 0; i < op->count * hd_comm_group_size(op->group); i++)

@@ -72,7 +72,7 @@ static void build(struct built *b, const struct wish *w)
     assert_int_equal(hd_registry_finish(&b->registry, w->precision.of_class[HD_CLASS_LINEAR], true),
                      HD_OK);
     rec = hd_rec_new(&b->registry, &shape, &b->arena);
-    hd_model_record(&b->model, rec);
+    hd_model_record(&b->model, hd_model_units(&b->model), rec);
     if (hd_compile(rec, &options, &b->chunk))
         fail_msg("%s", hd_err_message());
 }
@@ -99,7 +99,7 @@ static bool life(const struct hd_program *p, const struct hd_store *s, int *firs
             *first = *first < 0 ? i : *first;
             *last = i;
         }
-    if (*first >= 0 && (s->kind == HD_STORE_BATCH || s->kind == HD_STORE_INPUT))
+    if (*first >= 0 && s->kind == HD_STORE_BATCH)
         *first = 0;
     if (*first >= 0 && s->kind == HD_STORE_OUTPUT)
         *last = p->count;

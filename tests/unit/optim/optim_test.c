@@ -1,4 +1,4 @@
-/* optim and pipeline: learning-rate schedules, and the order of a step. */
+/* optim: learning-rate schedules. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include "optim/optim.h"
-#include "pipeline/pipeline.h"
 
 static void near(double a, double b)
 {
@@ -121,53 +120,6 @@ static void schedules_have_names(void **state)
     assert_non_null(strstr(hd_err_message(), "train.lr.decay"));
 }
 
-/* ---- step plans ---- */
-
-/* "F0 B0 W0 .. join update" */
-static void print_plan(const struct hd_step_plan *plan, char *ret_text, size_t size)
-{
-    size_t n = 0;
-
-    ret_text[0] = '\0';
-    for (int i = 0; i < plan->count && n < size; i++) {
-        const struct hd_instruction *in = &plan->list[i];
-
-        if (in->kind == HD_DO_RUN)
-            n += (size_t)snprintf(ret_text + n, size - n, "%s%d/%d%s%s ", hd_call_name(in->call),
-                                  (int)in->micro_batch, in->slot, in->first ? "f" : "",
-                                  in->last ? "l" : "");
-        else
-            n += (size_t)snprintf(ret_text + n, size - n, "%s ",
-                                  in->kind == HD_DO_JOIN ? "join" : "update");
-    }
-}
-
-static void check_plan(enum hd_schedule schedule, int64_t micro_batches, bool split, int kept,
-                       int deferred, const char *expected)
-{
-    struct hd_step_plan plan;
-    struct hd_arena arena;
-    char text[256];
-
-    hd_arena_init(&arena, 0);
-    assert_int_equal(hd_step_plan_build(schedule, micro_batches, split, &arena, &plan), HD_OK);
-    print_plan(&plan, text, sizeof text);
-    assert_string_equal(text, expected);
-    assert_int_equal(plan.kept_slots, kept);
-    assert_int_equal(plan.deferred_slots, deferred);
-    hd_arena_done(&arena);
-}
-
-static void plans_name_program_micro_batch_and_slot(void **state)
-{
-    (void)state;
-    check_plan(HD_SCHEDULE_SEQUENTIAL, 1, false, 1, 0, "F0/0fl B0/0fl join update ");
-    check_plan(HD_SCHEDULE_SEQUENTIAL, 2, true, 1, 1,
-               "F0/0f B0/0f W0/0f F1/0l B1/0l W1/0l join update ");
-    check_plan(HD_SCHEDULE_GPIPE, 2, true, 2, 2,
-               "F0/0f F1/1l B0/0f B1/1l W0/0f W1/1l join update ");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,7 +129,6 @@ int main(void)
         cmocka_unit_test(a_fall_takes_as_long_as_it_says),
         cmocka_unit_test(phases_of_no_length_are_left_out),
         cmocka_unit_test(schedules_have_names),
-        cmocka_unit_test(plans_name_program_micro_batch_and_slot),
     };
     return cmocka_run_group_tests_name("optim", tests, NULL, NULL);
 }

@@ -192,8 +192,8 @@ static void a_pass_over_memory_is_saved(void **state)
     build(&b[0], &cpu_library, HD_RECORD_TRAIN, false, pair);
     build(&b[1], &own, HD_RECORD_TRAIN, false, pair);
     for (int i = 0; i < 2; i++) {
-        hd_dry_add(&dry[i][0], b[i].chunk, HD_CALL_F, true, true);
-        hd_dry_add(&dry[i][1], b[i].chunk, HD_CALL_B, true, true);
+        hd_dry_add(&dry[i][0], b[i].chunk, HD_CALL_F, true);
+        hd_dry_add(&dry[i][1], b[i].chunk, HD_CALL_B, true);
     }
     for (int call = 0; call < 2; call++) {
         assert_true(dry[0][call].gemm_flops == dry[1][call].gemm_flops);

@@ -203,6 +203,19 @@ static void fill_batch(const struct hd_chunk *c, const struct hd_bases *bases, i
     }
 }
 
+/* The list of one stage with one chunk. */
+static struct hd_step_plan plan_of(enum hd_schedule schedule, bool split, struct hd_arena *arena)
+{
+    const struct hd_pipeline pipeline = {1, 1, false};
+    struct hd_order order;
+    struct hd_step_plan plan;
+
+    assert_int_equal(hd_order_build(schedule, &pipeline, MICRO, split, arena, &order), HD_OK);
+    assert_int_equal(hd_step_plan_build(&order, 0, arena, &plan), HD_OK);
+    assert_int_equal(hd_step_plan_check(&order, &plan), HD_OK);
+    return plan;
+}
+
 static void run_step(const struct hd_chunk *chunk, const struct hd_step_plan *plan,
                      struct memory *m, struct hd_runner *runner, struct hd_arena *arena)
 {
@@ -210,14 +223,15 @@ static void run_step(const struct hd_chunk *chunk, const struct hd_step_plan *pl
         const struct hd_instruction *in = &plan->list[i];
         struct hd_bound *bound;
 
+        const struct hd_bases *slot = &m->slot[in->slot[HD_SLOT_KEPT]];
+
         if (in->kind == HD_DO_JOIN)
             assert_int_equal(hd_runner_join(runner), HD_OK);
+        if (in->kind == HD_DO_FEED)
+            fill_batch(chunk, slot, in->micro_batch);
         if (in->kind != HD_DO_RUN)
             continue;
-        if (in->call == HD_CALL_F)
-            fill_batch(chunk, &m->slot[in->slot], in->micro_batch);
-        assert_int_equal(hd_bind(runner, chunk, in->call, in->first, in->last, &m->slot[in->slot],
-                                 arena, &bound),
+        assert_int_equal(hd_bind(runner, chunk, in->call, in->first, in->last, slot, arena, &bound),
                          HD_OK);
         if (hd_run(runner, bound))
             fail_msg("%s", hd_err_message());
@@ -244,7 +258,7 @@ static void *rank_main(void *argument)
     assert_int_equal(hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.tp = r->tp}), HD_OK);
     declare(&toy, &arena, &mesh, r->index);
     chunk = compile(&toy, &arena, &mesh, r->split, false);
-    assert_int_equal(hd_step_plan_build(r->schedule, MICRO, r->split, &arena, &plan), HD_OK);
+    plan = plan_of(r->schedule, r->split, &arena);
     assert_int_equal(hd_comm_open_shm(hd_shm_control_fd(r->ctl), hd_shm_control_rank_fds(r->ctl),
                                       r->index, r->tp, 10000, &comm),
                      HD_OK);
@@ -310,7 +324,7 @@ static void two_ranks_in_flight_agree_with_one_rank_in_order(void **state)
     float w2[C * F];
 
     (void)state;
-    run_ranks(one, 1, false, HD_SCHEDULE_SEQUENTIAL);
+    run_ranks(one, 1, false, HD_SCHEDULE_1F1B);
     run_ranks(two, 2, true, HD_SCHEDULE_GPIPE);
     assert_true(fabs(two[0].loss / one[0].loss - 1) < 1e-6);
     for (int r = 0; r < 2; r++) {
@@ -396,18 +410,17 @@ static void the_text_is_pinned(void **state)
 {
     static const char expected[] =
         "F\n"
-        "   0 step_begin                   block.0 | state+0x0016c0\n"
-        "   1 embedding_forward            embedded.1 f32[4,8]\n"
-        "   2 rmsnorm_forward              normed.5 f32[4,8], rstd.4 f32[4] | kept+0x000040\n"
-        "   3 gemm_gelu                    activated.9 f32[4,8], linear.7 f32[4,8] | "
+        "   0 embedding_forward            embedded.0 f32[4,8]\n"
+        "   1 rmsnorm_forward              normed.4 f32[4,8], rstd.3 f32[4] | kept+0x000040\n"
+        "   2 gemm_gelu                    activated.8 f32[4,8], linear.6 f32[4,8] | "
         "kept+0x000140\n"
-        "   4 gemm                         linear.10 f32[4,8]\n"
-        "   5 all_reduce                   summed.11 f32[4,8]\n"
-        "   6 add                          residual.12 f32[4,8]\n"
-        "   7 gemm                         logits.13 f32[4,32]\n"
-        "   8 cross_entropy                logits.13 f32[4,32], block.0\n"
-        "   9 gemm                         grad.14 f32[4,8] | kept+0x0001c0\n"
-        "  10 gemm =+                      grad:out | state!+0x000200\n"
+        "   3 gemm                         linear.9 f32[4,8]\n"
+        "   4 all_reduce                   summed.10 f32[4,8]\n"
+        "   5 add                          residual.11 f32[4,8]\n"
+        "   6 gemm                         logits.12 f32[4,32]\n"
+        "   7 cross_entropy                logits.12 f32[4,32], block.16\n"
+        "   8 gemm                         grad.13 f32[4,8] | kept+0x0001c0\n"
+        "   9 gemm =+                      grad:out | state!+0x000200\n"
         "B\n"
         "   0 gemm_gelu_backward           grad.20 f32[4,8] | deferred+0x000000\n"
         "W\n"
@@ -441,7 +454,7 @@ static void kept_is_per_slot_and_work_is_shared(void **state)
     assert_int_equal(x[HD_REGION_KEPT].private_bytes, 2 * 64 + row_bytes * (C + F / 2 + F / 2 + C));
     assert_int_equal(x[HD_REGION_DEFERRED].private_bytes, row_bytes * (F / 2));
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_step_plan_build(HD_SCHEDULE_GPIPE, MICRO, true, &arena, &plan), HD_OK);
+    plan = plan_of(HD_SCHEDULE_GPIPE, true, &arena);
     assert_int_equal(plan.kept_slots, MICRO);
     assert_int_equal(plan.deferred_slots, MICRO);
     hd_arena_done(&arena);
@@ -467,9 +480,9 @@ static void dry_counts_every_product_and_every_byte_on_the_wire(void **state)
     const struct compiled *c = *state;
     struct hd_dry dry = {0};
 
-    hd_dry_add(&dry, c->chunk, HD_CALL_F, true, true);
-    hd_dry_add(&dry, c->chunk, HD_CALL_B, true, true);
-    hd_dry_add(&dry, c->chunk, HD_CALL_W, true, true);
+    hd_dry_add(&dry, c->chunk, HD_CALL_F, true);
+    hd_dry_add(&dry, c->chunk, HD_CALL_B, true);
+    hd_dry_add(&dry, c->chunk, HD_CALL_W, true);
     /* W1 forward and weights; W2 forward, inputs and weights: 5 products of R, C, F/2; head: 3 of
      * R, C, V */
     assert_true(dry.gemm_flops == 2.0 * R * (5 * C * F / 2 + 3 * C * V));

@@ -90,7 +90,7 @@ static void a_step_multiplies_by_the_library(void **state)
         if (hd_layout_build(&job, 0, &asked.device.traits, &(struct hd_layout_options){0}, &arena,
                             &layout))
             fail_msg("%s: %s", c->name, hd_err_message());
-        ask_all(&asked, layout.train);
+        ask_all(&asked, layout.train[0]);
         assert_true(asked.products >= (3 + 1) * (4 * (int)c->layers + 1));
         if (asked.own)
             fail_msg("%s: own code computes %d of %d products", c->name, asked.own, asked.products);

@@ -1,0 +1,280 @@
+/* Orders as text: written, read, and drawn over time. */
+#include <stdio.h>
+#include <string.h>
+
+#include "pipeline/pipeline_internal.h"
+
+void hd_order_write(const struct hd_order *order, struct hd_text *ret_text)
+{
+    for (int32_t s = 0; s < order->pipeline.stages; s++) {
+        hd_text_add(ret_text, "%d:", (int)s);
+        for (int32_t i = 0; i < order->stages[s].count; i++) {
+            const struct hd_order_entry *e = &order->stages[s].entries[i];
+
+            hd_text_add(ret_text, " %s%d.%d", hd_call_name(e->call), (int)e->chunk,
+                        (int)e->micro_batch);
+        }
+        hd_text_add(ret_text, "\n");
+    }
+}
+
+/* ---- reading ---- */
+
+enum { WORD_MAX = 32 };
+
+struct reader {
+    const char *at;
+    int32_t line, word; /* from 1 */
+    const char *begin;  /* of the word */
+    size_t length;
+    struct hd_order order;
+    int32_t *lines; /* [stages] 0: not read yet */
+};
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* The next word of the line; false at the end of the line, or at a comment. */
+static bool next_word(struct reader *r)
+{
+    while (is_blank(*r->at))
+        r->at++;
+    if (*r->at == '\0' || *r->at == '\n' || *r->at == '#')
+        return false;
+    r->begin = r->at;
+    while (*r->at != '\0' && *r->at != '\n' && *r->at != '#' && !is_blank(*r->at))
+        r->at++;
+    r->length = (size_t)(r->at - r->begin);
+    r->word++;
+    return true;
+}
+
+/* To the beginning of the next line; false: there is none. */
+static bool next_line(struct reader *r)
+{
+    while (*r->at != '\0' && *r->at != '\n')
+        r->at++;
+    if (*r->at == '\0')
+        return false;
+    r->at++;
+    r->line++;
+    r->word = 0;
+    return true;
+}
+
+/* The word for a message: without bytes that are not ASCII, and not too long. */
+static const char *quote(const struct reader *r, char ret_text[WORD_MAX])
+{
+    size_t n = 0;
+
+    for (; n < r->length && n < WORD_MAX - 4; n++)
+        ret_text[n] = (char)(r->begin[n] > ' ' && r->begin[n] < 127 ? r->begin[n] : '?');
+    (void)snprintf(ret_text + n, WORD_MAX - n, "%s", n < r->length ? "..." : "");
+    return ret_text;
+}
+
+/* A number of decimal digits; false: there is none, or it is too large for any step. */
+static bool read_number(const char **at, const char *end, int32_t *ret_number)
+{
+    const char *c = *at;
+    int32_t n = 0;
+
+    if (c == end || *c < '0' || *c > '9')
+        return false;
+    for (; c < end && *c >= '0' && *c <= '9'; c++) {
+        if (n > 99999999)
+            return false;
+        n = n * 10 + (*c - '0');
+    }
+    *at = c;
+    *ret_number = n;
+    return true;
+}
+
+static enum hd_status read_stage(struct reader *r, int32_t *ret_stage)
+{
+    const char *c = r->begin, *end = r->begin + r->length;
+    char word[WORD_MAX];
+
+    if (!read_number(&c, end, ret_stage) || c + 1 != end || *c != ':')
+        return hd_err(HD_INVALID,
+                      "line %d, word %d: \"%s\" is not a pipeline stage; a line begins like \"0:\"",
+                      (int)r->line, (int)r->word, quote(r, word));
+    if (*ret_stage >= r->order.pipeline.stages)
+        return hd_err(HD_INVALID, "line %d, word %d: there is no stage %d; the last one is %d",
+                      (int)r->line, (int)r->word, (int)*ret_stage,
+                      (int)r->order.pipeline.stages - 1);
+    if (r->lines[*ret_stage])
+        return hd_err(HD_INVALID, "line %d, word %d: stage %d has line %d already", (int)r->line,
+                      (int)r->word, (int)*ret_stage, (int)r->lines[*ret_stage]);
+    return HD_OK;
+}
+
+static enum hd_status read_entry(struct reader *r, struct hd_order_entry *ret_entry)
+{
+    const char *c = r->begin + 1, *end = r->begin + r->length;
+    char word[WORD_MAX];
+
+    switch (*r->begin) {
+    case 'F':
+        ret_entry->call = HD_CALL_F;
+        break;
+    case 'B':
+        ret_entry->call = HD_CALL_B;
+        break;
+    case 'W':
+        ret_entry->call = HD_CALL_W;
+        r->order.split = true;
+        break;
+    default:
+        goto wrong;
+    }
+    if (!read_number(&c, end, &ret_entry->chunk) || c == end || *c++ != '.' ||
+        !read_number(&c, end, &ret_entry->micro_batch) || c != end)
+        goto wrong;
+    return HD_OK;
+wrong:
+    return hd_err(HD_INVALID,
+                  "line %d, word %d: \"%s\" is not a program; write F, B or W, the chunk, a point "
+                  "and the micro-batch, like \"F0.1\"",
+                  (int)r->line, (int)r->word, quote(r, word));
+}
+
+/* The programs of a stage, at most as many as it can have: one more is one twice. */
+static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
+{
+    const struct hd_pipeline *p = &r->order.pipeline;
+    const int32_t most = p->chunks / p->stages * r->order.micro_batches * PROGRAM_ROWS;
+    struct hd_stage_order *stage;
+    int32_t s = 0;
+    int room = 0;
+    enum hd_status st;
+
+    if (!next_word(r))
+        return HD_OK;
+    st = read_stage(r, &s);
+    if (st)
+        return st;
+    r->lines[s] = r->line;
+    stage = &r->order.stages[s];
+    while (next_word(r)) {
+        struct hd_order_entry *entries;
+
+        if (stage->count == most)
+            return hd_err(HD_INVALID,
+                          "line %d, word %d: %d chunks with %d micro-batches have no more programs "
+                          "than the words before",
+                          (int)r->line, (int)r->word, (int)(p->chunks / p->stages),
+                          (int)r->order.micro_batches);
+        entries = hd_arena_grow(arena, stage->entries, stage->count, &room, sizeof *entries);
+        if (!entries)
+            return hd_err(HD_NO_MEMORY, "no memory for an order");
+        stage->entries = entries;
+        st = read_entry(r, &entries[stage->count]);
+        if (st)
+            return st;
+        stage->count++;
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_order_read(const char *text, const struct hd_pipeline *pipeline,
+                             int32_t micro_batches, struct hd_arena *arena,
+                             struct hd_order *ret_order)
+{
+    struct reader r = {.at = text, .line = 1, .order = {*pipeline, micro_batches, false, NULL}};
+    struct hd_arena scratch;
+    struct order_walk walk;
+    enum hd_status st;
+
+    hd_arena_init(&scratch, 0);
+    st = pipeline_check(pipeline, micro_batches);
+    if (st)
+        goto end;
+    r.order.stages = hd_arena_array(arena, (size_t)pipeline->stages, sizeof *r.order.stages);
+    r.lines = hd_arena_array(&scratch, (size_t)pipeline->stages, sizeof *r.lines);
+    if (!r.order.stages || !r.lines) {
+        st = hd_err(HD_NO_MEMORY, "no memory for an order");
+        goto end;
+    }
+    do
+        st = read_line(&r, arena);
+    while (!st && next_line(&r));
+    for (int32_t s = 0; s < pipeline->stages && !st; s++)
+        if (!r.lines[s])
+            st = hd_err(HD_INVALID, "line %d: the text ends without a line for stage %d",
+                        (int)r.line, (int)s);
+    if (!st)
+        st = order_walk(&r.order, NULL, r.lines, &scratch, &walk);
+    if (!st)
+        *ret_order = r.order;
+end:
+    hd_arena_done(&scratch);
+    return st;
+}
+
+/* ---- drawing ---- */
+
+/* One line: a cell for each unit of time. */
+static void draw_stage(const struct hd_order *order, const struct order_walk *walk, int32_t stage,
+                       int32_t total, struct hd_text *text)
+{
+    const bool chunks = order->pipeline.chunks > order->pipeline.stages;
+    const struct hd_stage_order *s = &order->stages[stage];
+    char cell[32];
+    int width, stages_width;
+    int32_t time = 0;
+
+    stages_width = snprintf(NULL, 0, "%d", (int)order->pipeline.stages - 1);
+    width = chunks ? snprintf(NULL, 0, "F%d.%d", (int)order->pipeline.chunks - 1,
+                              (int)order->micro_batches - 1)
+                   : snprintf(NULL, 0, "F%d", (int)order->micro_batches - 1);
+    hd_text_add(text, "%*d ", stages_width, (int)stage);
+    for (int32_t i = 0; i < s->count; i++) {
+        const struct hd_order_entry *e = &s->entries[i];
+        const int64_t id = program_id(order, e->chunk, e->micro_batch);
+        const int row = program_row(e->call);
+
+        for (; time < (int32_t)walk->start[row][id]; time++)
+            hd_text_add(text, " %-*s", width, ".");
+        if (chunks)
+            (void)snprintf(cell, sizeof cell, "%s%d.%d", hd_call_name(e->call), (int)e->chunk,
+                           (int)e->micro_batch);
+        else
+            (void)snprintf(cell, sizeof cell, "%s%d", hd_call_name(e->call), (int)e->micro_batch);
+        hd_text_add(text, " %-*s", width, cell);
+        for (time++; time < (int32_t)walk->end[row][id]; time++)
+            hd_text_add(text, " %-*s", width, "-");
+    }
+    for (; time < total; time++)
+        hd_text_add(text, " %-*s", width, ".");
+    while (text->len_bytes && text->data[text->len_bytes - 1] == ' ')
+        text->data[--text->len_bytes] = '\0';
+    hd_text_add(text, "\n");
+}
+
+void hd_order_draw(const struct hd_order *order, struct hd_text *ret_text)
+{
+    struct hd_arena scratch;
+    struct order_walk walk;
+    int32_t total = 0;
+
+    hd_arena_init(&scratch, 0);
+    if (order_walk(order, NULL, NULL, &scratch, &walk)) {
+        hd_text_add(ret_text, "%s\n", hd_err_message());
+        goto end;
+    }
+    for (int32_t s = 0; s < order->pipeline.stages; s++) {
+        const struct hd_order_entry *e = &order->stages[s].entries[order->stages[s].count - 1];
+        const int32_t end =
+            (int32_t)walk.end[program_row(e->call)][program_id(order, e->chunk, e->micro_batch)];
+
+        total = end > total ? end : total;
+    }
+    for (int32_t s = 0; s < order->pipeline.stages; s++)
+        draw_stage(order, &walk, s, total, ret_text);
+end:
+    hd_arena_done(&scratch);
+}

@@ -1,0 +1,41 @@
+/* pipeline_internal: what the files of this room share. */
+#ifndef HD_PIPELINE_PIPELINE_INTERNAL_H
+#define HD_PIPELINE_PIPELINE_INTERNAL_H
+
+#include "pipeline/pipeline.h"
+
+enum { PROGRAM_ROWS = 3 }; /* F or E, B, W */
+static inline int program_row(enum hd_call call)
+{
+    return call == HD_CALL_W ? 2 : call == HD_CALL_B ? 1 : 0;
+}
+
+/* The index of a program in the arrays of one row. */
+static inline int64_t program_id(const struct hd_order *order, int32_t chunk, int32_t micro_batch)
+{
+    return (int64_t)chunk * order->micro_batches + micro_batch;
+}
+
+static inline bool order_is_forward(const struct hd_order *order)
+{
+    return order->stages[0].count > 0 && order->stages[0].entries[0].call == HD_CALL_E;
+}
+
+/* What a walk finds about each program, by [program_row][program_id]. */
+struct order_walk {
+    int32_t *index[PROGRAM_ROWS]; /* position in the order of its stage */
+    double *start[PROGRAM_ROWS], *end[PROGRAM_ROWS];
+};
+
+/* Proves that the order has each program exactly once, on its stage, micro-batches ascending, and
+ * that nothing waits in a circle; and gives the times. costs NULL: 1 each, B 2 if not split, and
+ * transfers take no time. lines: of each stage in a file, for messages; NULL: messages name stage
+ * and position. The result lives in `arena`. */
+enum hd_status order_walk(const struct hd_order *order, const struct hd_order_costs *costs,
+                          const int32_t *lines, struct hd_arena *arena,
+                          struct order_walk *ret_walk);
+
+/* HD_INVALID, HD_LIMIT: not a pipeline, no micro-batches, or too many programs on a stage. */
+enum hd_status pipeline_check(const struct hd_pipeline *pipeline, int32_t micro_batches);
+
+#endif

@@ -1,0 +1,388 @@
+/* The order of all stages -> the instructions of one stage.
+ *
+ * The list of a stage is one *turn* per program, in this order:
+ *
+ *     RECEIVE what the program after next .. needs   (one program ahead)
+ *     FEED, if the program is F or E
+ *     RUN the program
+ *     SEND what it made for another stage
+ *
+ * Where a value is received is known from the order alone: one program before its reader, and not
+ * later than any value that its sender sends afterwards, so that both ends of a channel have one
+ * order.
+ *
+ * When a slot that is sent may be used again. The transfer ends when the receiver has come to its
+ * RECEIVE. If the sender took the slot before, it would wait for the receiver there, which may
+ * itself wait for the sender. To exclude this the order is walked with unit costs: each turn gets
+ * the time at which it begins, and a slot that is being sent is taken only by a turn that is later
+ * than the receiver's turn with the RECEIVE. So there is one sequence of all instructions of all
+ * stages in which nothing waits, and therefore no circle. Other times than those of the walk can
+ * make an instruction wait, but never for ever. */
+#include <assert.h>
+
+#include "pipeline/pipeline_internal.h"
+
+/* A point in the walk: the stage's host has ended program - 1 and begins the turn of `program`
+ * (`running` false), or it begins the program itself. */
+struct moment {
+    double time;
+    bool running;
+    int32_t stage;
+};
+
+static bool is_before(struct moment a, struct moment b)
+{
+    if (a.time != b.time)
+        return a.time < b.time;
+    if (a.running != b.running)
+        return b.running;
+    return a.stage < b.stage;
+}
+
+struct slot {
+    bool taken;
+    bool sent;             /* and then: */
+    int32_t usable_from;   /* the first turn that may take it: one program has run in between */
+    struct moment receive; /* it may be taken after this moment only */
+};
+
+struct pool {
+    struct slot *slots;
+    int32_t count, room;
+};
+
+struct build {
+    const struct hd_order *order;
+    int32_t stage;
+    struct hd_arena *arena, *scratch;
+    struct order_walk walk;
+    struct hd_step_plan plan;
+    int room; /* of plan.list */
+    struct pool kept, deferred, boundary;
+    /* By program id of the chunk that has them as OUT and OUT_GRAD: the turn of the receiving stage
+     * that receives the hidden rows, the gradient; and the slot on this stage. */
+    int32_t *receive_turn[2]; /* [0] hidden rows, [1] gradient */
+    int32_t *value_slot[2];
+    int32_t *kept_slot, *deferred_slot;    /* by program id */
+    int32_t *first_receive, *next_receive; /* the values that a turn receives, as a linked list */
+    int64_t *receives;                     /* program id * 2 + which */
+    int32_t receive_count;
+};
+
+static const struct hd_order_entry *entry_at(const struct build *b, int32_t stage, int32_t turn)
+{
+    return &b->order->stages[stage].entries[turn];
+}
+
+static int32_t stage_of(const struct build *b, int32_t chunk)
+{
+    return hd_pipeline_stage(&b->order->pipeline, chunk);
+}
+
+static struct moment turn_begins(const struct build *b, int32_t stage, int32_t turn)
+{
+    struct moment m = {-1, false, stage};
+
+    if (turn > 0) {
+        const struct hd_order_entry *e = entry_at(b, stage, turn - 1);
+
+        m.time = b->walk.end[program_row(e->call)][program_id(b->order, e->chunk, e->micro_batch)];
+    }
+    return m;
+}
+
+static struct moment program_begins(const struct build *b, int32_t turn)
+{
+    const struct hd_order_entry *e = entry_at(b, b->stage, turn);
+
+    return (struct moment){
+        b->walk.start[program_row(e->call)][program_id(b->order, e->chunk, e->micro_batch)], true,
+        b->stage};
+}
+
+/* ---- slots ---- */
+
+/* The lowest slot that may be taken in a turn, at a moment of it; -1: no memory. */
+static int32_t take(struct build *b, struct pool *pool, int32_t turn, struct moment now)
+{
+    struct slot *slots;
+    int32_t i;
+
+    for (i = 0; i < pool->count; i++) {
+        const struct slot *s = &pool->slots[i];
+
+        if (!s->taken && (!s->sent || (turn >= s->usable_from && is_before(s->receive, now))))
+            break;
+    }
+    if (i == pool->count) {
+        slots = hd_arena_grow(b->scratch, pool->slots, pool->count, &pool->room, sizeof *slots);
+        if (!slots)
+            return -1;
+        pool->slots = slots;
+        pool->count++;
+    }
+    pool->slots[i] = (struct slot){.taken = true};
+    return i;
+}
+
+static void give_back(struct pool *pool, int32_t slot)
+{
+    if (slot >= 0)
+        pool->slots[slot].taken = false;
+}
+
+/* ---- which values a chunk's programs use ---- */
+
+/* The hidden rows (which 0) or gradient (1) at the upper or lower end of a chunk are named by the
+ * program id of the chunk below the boundary, which has them as OUT and OUT_GRAD. -1: there are
+ * none at the first and last chunk. */
+static int64_t value_in(const struct build *b, const struct hd_order_entry *e)
+{
+    return e->chunk > 0 ? program_id(b->order, e->chunk - 1, e->micro_batch) : -1;
+}
+
+static int64_t value_out(const struct build *b, const struct hd_order_entry *e)
+{
+    return e->chunk < b->order->pipeline.chunks - 1 ? program_id(b->order, e->chunk, e->micro_batch)
+                                                    : -1;
+}
+
+static int32_t slot_of(const struct build *b, int which, int64_t value)
+{
+    return value < 0 ? -1 : b->value_slot[which][value];
+}
+
+/* ---- where values are received ---- */
+
+/* For all values that go from a stage to another: the receiving stage's turn. A stage's sends on a
+ * channel are gone through backwards, so that no value is received later than its successor. */
+static enum hd_status find_receive_turns(struct build *b)
+{
+    const struct hd_pipeline *p = &b->order->pipeline;
+    int32_t *least = hd_arena_array(b->scratch, 2 * (size_t)p->stages, sizeof *least);
+
+    if (!least)
+        return hd_err(HD_NO_MEMORY, "no memory for a step plan");
+    for (int32_t from = 0; from < p->stages; from++) {
+        for (int32_t i = 0; i < 2 * p->stages; i++)
+            least[i] = INT32_MAX;
+        for (int32_t turn = b->order->stages[from].count - 1; turn >= 0; turn--) {
+            const struct hd_order_entry *e = entry_at(b, from, turn);
+            const int which = program_row(e->call);
+            const int32_t reader = which == 0 ? e->chunk + 1 : e->chunk - 1;
+            int32_t to, due, *channel;
+            int64_t value;
+
+            if (which > 1 || reader < 0 || reader >= p->chunks || stage_of(b, reader) == from)
+                continue;
+            to = stage_of(b, reader);
+            channel = &least[2 * to + which];
+            due = b->walk.index[which][program_id(b->order, reader, e->micro_batch)];
+            due = due > 0 ? due - 1 : 0;
+            if (due < *channel)
+                *channel = due;
+            value = which == 0 ? value_out(b, e) : value_in(b, e);
+            b->receive_turn[which][value] = *channel;
+            if (to == b->stage) {
+                const int32_t r = b->receive_count++;
+
+                b->receives[r] = value * 2 + which;
+                b->next_receive[r] = b->first_receive[*channel];
+                b->first_receive[*channel] = r;
+            }
+        }
+    }
+    return HD_OK;
+}
+
+/* ---- instructions ---- */
+
+static const struct hd_instruction no_instruction = {.slot = {-1, -1, -1, -1, -1, -1}};
+
+static struct hd_instruction *add(struct build *b, enum hd_instruction_kind kind)
+{
+    struct hd_instruction *list =
+        hd_arena_grow(b->arena, b->plan.list, b->plan.count, &b->room, sizeof *list);
+
+    if (!list)
+        return NULL;
+    b->plan.list = list;
+    list += b->plan.count++;
+    *list = no_instruction;
+    list->kind = kind;
+    list->call = kind == HD_DO_BEGIN ? HD_CALL_S : kind == HD_DO_UPDATE ? HD_CALL_U : HD_CALL_F;
+    return list;
+}
+
+static void add_receives(struct build *b, int32_t turn)
+{
+    const int32_t M = b->order->micro_batches;
+
+    for (int32_t r = b->first_receive[turn]; r >= 0; r = b->next_receive[r]) {
+        const int which = (int)(b->receives[r] % 2);
+        const int64_t value = b->receives[r] / 2;
+        const int32_t below = (int32_t)(value / M); /* the chunk below the boundary */
+        const int32_t slot = take(b, &b->boundary, turn, turn_begins(b, b->stage, turn));
+        struct hd_instruction *in = add(b, HD_DO_RECEIVE);
+
+        if (slot < 0 || !in)
+            return;
+        b->value_slot[which][value] = slot;
+        in->call = which ? HD_CALL_B : HD_CALL_F;
+        in->chunk = which ? below : below + 1;
+        in->micro_batch = (int32_t)(value % M);
+        in->peer = stage_of(b, which ? below + 1 : below);
+        in->slot[which ? HD_SLOT_OUT_GRAD : HD_SLOT_IN] = slot;
+    }
+}
+
+/* A value that the program of `turn` made: the reader is on this stage, or it is sent. */
+static void add_send(struct build *b, int32_t turn, int which, int64_t value)
+{
+    const struct hd_order_entry *e = entry_at(b, b->stage, turn);
+    const int32_t slot = slot_of(b, which, value);
+    struct hd_instruction *in;
+    int32_t peer;
+
+    if (slot < 0)
+        return;
+    peer = stage_of(b, which ? e->chunk - 1 : e->chunk + 1);
+    if (peer == b->stage)
+        return;
+    in = add(b, HD_DO_SEND);
+    if (!in)
+        return;
+    in->call = which ? HD_CALL_B : HD_CALL_F;
+    in->chunk = e->chunk;
+    in->micro_batch = e->micro_batch;
+    in->peer = peer;
+    in->slot[which ? HD_SLOT_IN_GRAD : HD_SLOT_OUT] = slot;
+    b->boundary.slots[slot] =
+        (struct slot){.sent = true,
+                      .usable_from = turn + 2,
+                      .receive = turn_begins(b, peer, b->receive_turn[which][value])};
+}
+
+static void add_program(struct build *b, int32_t turn)
+{
+    const struct hd_order_entry *e = entry_at(b, b->stage, turn);
+    const int64_t id = program_id(b->order, e->chunk, e->micro_batch);
+    const int64_t in = value_in(b, e), out = value_out(b, e);
+    const struct moment now = program_begins(b, turn);
+    const bool forward = e->call == HD_CALL_F || e->call == HD_CALL_E;
+    const bool last_use =
+        e->call == HD_CALL_E || e->call == HD_CALL_W || (e->call == HD_CALL_B && !b->order->split);
+    struct hd_instruction *run;
+    int32_t *slot;
+
+    if (forward) {
+        struct hd_instruction *feed;
+
+        b->kept_slot[id] = take(b, &b->kept, turn, now);
+        feed = add(b, HD_DO_FEED);
+        if (!feed)
+            return;
+        feed->call = e->call;
+        feed->chunk = e->chunk;
+        feed->micro_batch = e->micro_batch;
+        feed->slot[HD_SLOT_KEPT] = b->kept_slot[id];
+        if (out >= 0)
+            b->value_slot[0][out] = take(b, &b->boundary, turn, now);
+    } else if (e->call == HD_CALL_B) {
+        if (in >= 0)
+            b->value_slot[1][in] = take(b, &b->boundary, turn, now);
+        if (b->order->split)
+            b->deferred_slot[id] = take(b, &b->deferred, turn, now);
+    }
+    run = add(b, HD_DO_RUN);
+    if (!run || hd_arena_failed(b->scratch))
+        return;
+    run->call = e->call;
+    run->chunk = e->chunk;
+    run->micro_batch = e->micro_batch;
+    run->first = e->micro_batch == 0;
+    run->last = e->micro_batch == b->order->micro_batches - 1;
+    slot = run->slot;
+    slot[HD_SLOT_KEPT] = b->kept_slot[id];
+    slot[HD_SLOT_IN] = slot_of(b, 0, in);
+    if (forward) {
+        slot[HD_SLOT_OUT] = slot_of(b, 0, out);
+    } else {
+        slot[HD_SLOT_OUT_GRAD] = slot_of(b, 1, out);
+        if (e->call == HD_CALL_B)
+            slot[HD_SLOT_IN_GRAD] = slot_of(b, 1, in);
+        if (b->order->split)
+            slot[HD_SLOT_DEFERRED] = b->deferred_slot[id];
+    }
+    if (forward)
+        add_send(b, turn, 0, out);
+    else if (e->call == HD_CALL_B)
+        add_send(b, turn, 1, in);
+    if (last_use) {
+        give_back(&b->kept, slot[HD_SLOT_KEPT]);
+        give_back(&b->deferred, slot[HD_SLOT_DEFERRED]);
+        give_back(&b->boundary, slot[HD_SLOT_IN]);
+        give_back(&b->boundary, slot[HD_SLOT_OUT_GRAD]);
+    }
+}
+
+static enum hd_status allocate(struct build *b)
+{
+    const size_t values = (size_t)b->order->pipeline.chunks * (size_t)b->order->micro_batches;
+    const size_t turns = (size_t)b->order->stages[b->stage].count;
+    int32_t **const arrays[] = {&b->receive_turn[0], &b->receive_turn[1], &b->value_slot[0],
+                                &b->value_slot[1],   &b->kept_slot,       &b->deferred_slot};
+
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        *arrays[i] = hd_arena_array(b->scratch, values, sizeof **arrays[i]);
+    /* a program needs at most one value of another stage: IN for F, OUT_GRAD for B */
+    b->first_receive = hd_arena_array(b->scratch, turns, sizeof *b->first_receive);
+    b->next_receive = hd_arena_array(b->scratch, turns, sizeof *b->next_receive);
+    b->receives = hd_arena_array(b->scratch, turns, sizeof *b->receives);
+    if (hd_arena_failed(b->scratch))
+        return hd_err(HD_NO_MEMORY, "no memory for a step plan");
+    for (size_t i = 0; i < turns; i++)
+        b->first_receive[i] = -1;
+    return HD_OK;
+}
+
+enum hd_status hd_step_plan_build(const struct hd_order *order, int32_t stage,
+                                  struct hd_arena *arena, struct hd_step_plan *ret_plan)
+{
+    struct hd_arena scratch;
+    struct build b = {.order = order, .stage = stage, .arena = arena, .scratch = &scratch};
+    enum hd_status st;
+
+    assert(stage >= 0 && stage < order->pipeline.stages);
+    hd_arena_init(&scratch, 0);
+    st = order_walk(order, NULL, NULL, &scratch, &b.walk);
+    if (!st)
+        st = allocate(&b);
+    if (!st)
+        st = find_receive_turns(&b);
+    if (st)
+        goto end;
+    if (!order_is_forward(order))
+        (void)add(&b, HD_DO_BEGIN);
+    for (int32_t turn = 0; turn < order->stages[stage].count; turn++) {
+        add_receives(&b, turn);
+        add_program(&b, turn);
+        if (hd_arena_failed(arena) || hd_arena_failed(&scratch))
+            break;
+    }
+    if (!order_is_forward(order)) {
+        (void)add(&b, HD_DO_JOIN);
+        (void)add(&b, HD_DO_UPDATE);
+    }
+    if (hd_arena_failed(arena) || hd_arena_failed(&scratch)) {
+        st = hd_err(HD_NO_MEMORY, "no memory for a step plan");
+        goto end;
+    }
+    b.plan.kept_slots = b.kept.count;
+    b.plan.deferred_slots = b.deferred.count;
+    b.plan.boundary_slots = b.boundary.count;
+    *ret_plan = b.plan;
+end:
+    hd_arena_done(&scratch);
+    return st;
+}

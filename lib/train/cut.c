@@ -1,0 +1,138 @@
+#include "train/cut.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum hd_status check_chunks(int64_t chunks, const struct hd_job *job)
+{
+    if (chunks <= job->layers + 2)
+        return HD_OK;
+    return hd_err(
+        HD_INVALID,
+        "parallel.pp x parallel.virtual_stages = %lld x %lld chunks, but the model has %lld "
+        "units (embedding, %lld layers, head); use at most that many",
+        (long long)job->pp, (long long)job->virtual_stages, (long long)job->layers + 2,
+        (long long)job->layers);
+}
+
+/* The blocks of each chunk as given. */
+static enum hd_status read_blocks(const struct hd_job *job, int32_t chunks, int64_t *ret_blocks)
+{
+    int64_t sum = 0, count = 0;
+    enum hd_status st = hd_stages_read(job->stages, ret_blocks, chunks, &count);
+
+    if (st)
+        return hd_err_prefix(st, "parallel.stages");
+    if (count != chunks)
+        return hd_err(HD_INVALID,
+                      "parallel.stages: %lld numbers of layers; parallel.pp x "
+                      "parallel.virtual_stages = %d are needed",
+                      (long long)count, (int)chunks);
+    for (int32_t c = 0; c < chunks; c++) {
+        if (ret_blocks[c] < 0 || (ret_blocks[c] == 0 && c > 0 && c < chunks - 1))
+            return hd_err(HD_INVALID,
+                          "parallel.stages: number %d is %lld; only the first, which has the "
+                          "embedding, and the last, which has the head, may be 0",
+                          (int)c + 1, (long long)ret_blocks[c]);
+        sum += ret_blocks[c];
+    }
+    if (sum != job->layers)
+        return hd_err(HD_INVALID, "parallel.stages: %lld layers in sum; model.layers is %lld",
+                      (long long)sum, (long long)job->layers);
+    return HD_OK;
+}
+
+/* ---- an even cut ---- */
+
+/* The work of the best cut of the first blocks into the first chunks. */
+struct cut {
+    double most, squares; /* of the chunk with the most work; sum over chunks of work squared */
+    int64_t before;       /* blocks of all chunks but the last */
+};
+
+static bool is_better(const struct cut *a, const struct cut *b)
+{
+    const double same = 1e-9 * b->most;
+
+    if (a->most < b->most - same || a->most > b->most + same)
+        return a->most < b->most;
+    return a->squares < b->squares * (1 - 1e-9);
+}
+
+/* Dynamic programming over (chunks, blocks): best[c, n] cuts n blocks into c + 1 chunks. */
+static enum hd_status balance(const struct hd_model_config *config, int32_t chunks,
+                              struct hd_arena *arena, int64_t *ret_blocks)
+{
+    const int64_t L = config->L, width = L + 1;
+    const int head = hd_model_unit_count(config) - 1;
+    struct cut *best = hd_arena_array(arena, (size_t)(chunks * width), sizeof *best);
+    double *sum = hd_arena_array(arena, (size_t)width, sizeof *sum);
+
+    if (!best || !sum)
+        return hd_err(HD_NO_MEMORY, "no memory to cut the model");
+    for (int64_t n = 0; n < L; n++)
+        sum[n + 1] = sum[n] + hd_model_unit_flops(config, HD_UNIT_FIRST_BLOCK + (int)n);
+    for (int32_t c = 0; c < chunks; c++) {
+        const bool last = c == chunks - 1;
+
+        for (int64_t n = 0; n <= L; n++) {
+            struct cut *b = &best[c * width + n];
+
+            b->before = -1; /* not possible */
+            for (int64_t from = 0; from <= n; from++) {
+                const struct cut *rest = c ? &best[(c - 1) * width + from] : NULL;
+                const double work =
+                    sum[n] - sum[from] + (last ? hd_model_unit_flops(config, head) : 0);
+                struct cut one = {work, work * work, from};
+
+                if ((c == 0 && from > 0) || (rest && rest->before < 0) ||
+                    (from == n && c > 0 && !last))
+                    continue;
+                if (rest) {
+                    one.most = rest->most > work ? rest->most : work;
+                    one.squares += rest->squares;
+                }
+                if (b->before < 0 || is_better(&one, b))
+                    *b = one;
+            }
+        }
+    }
+    for (int64_t n = L, c = chunks - 1; c >= 0; c--) {
+        const struct cut *b = &best[c * width + n];
+
+        ret_blocks[c] = n - b->before;
+        n = b->before;
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_config *config,
+                            struct hd_arena *arena, struct hd_pipeline *ret_pipeline,
+                            struct hd_units **ret_units)
+{
+    const int64_t per_stage = job->virtual_stages > 0 ? job->virtual_stages : 1;
+    const int64_t chunks = job->pp * per_stage;
+    enum hd_status st = check_chunks(chunks, job);
+    int unit = HD_UNIT_EMBEDDING;
+    struct hd_units *units;
+    int64_t *blocks;
+
+    if (st)
+        return st;
+    units = hd_arena_array(arena, (size_t)chunks, sizeof *units);
+    blocks = hd_arena_array(arena, (size_t)chunks, sizeof *blocks);
+    if (!units || !blocks)
+        return hd_err(HD_NO_MEMORY, "no memory to cut the model");
+    st = *job->stages && strcmp(job->stages, "auto") != 0
+             ? read_blocks(job, (int32_t)chunks, blocks)
+             : balance(config, (int32_t)chunks, arena, blocks);
+    for (int64_t c = 0; !st && c < chunks; c++) {
+        units[c].first = unit;
+        unit += (int)blocks[c] + (c == 0) + (c == chunks - 1);
+        units[c].end = unit;
+    }
+    *ret_units = units;
+    *ret_pipeline =
+        (struct hd_pipeline){(int32_t)job->pp, (int32_t)chunks, strcmp(job->schedule, "zb-v") == 0};
+    return st;
+}

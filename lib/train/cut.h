@@ -1,0 +1,23 @@
+/* cut: which units of a model make up which chunk of a pipeline.
+ *
+ * Used by: layout, plan.   Uses: model, pipeline, job.   Threads: any; no state.
+ */
+#ifndef HD_TRAIN_CUT_H
+#define HD_TRAIN_CUT_H
+
+#include "base/arena.h"
+#include "job/job.h"
+#include "model/model.h"
+#include "pipeline/pipeline.h"
+
+/* The pipeline of a resolved job, and the units of each of its chunks, in `arena`. The first chunk
+ * has the embedding, the last one the head; every other chunk has at least one block. The blocks
+ * are shared out as parallel.stages says, else so that the chunk with the most work has as little
+ * as possible, counted in FLOPs of training (hd_model_unit_flops), and among such cuts the work is
+ * as even as possible. HD_INVALID: more chunks than units, or parallel.stages does not add up; the
+ * message names the key. */
+enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_config *config,
+                            struct hd_arena *arena, struct hd_pipeline *ret_pipeline,
+                            struct hd_units **ret_units);
+
+#endif

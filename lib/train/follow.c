@@ -1,0 +1,245 @@
+#include "train/follow.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/profile.h"
+
+/* ---- addresses ---- */
+
+static char *boundary_slot(const struct hd_trainer *t, int32_t slot)
+{
+    return t->visible_base + t->layout.boundary + slot * t->layout.boundary_slot;
+}
+
+/* Unused slots get the address of the first; the program does not use it. */
+static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_instruction *in,
+                                int64_t chunk_state)
+{
+    const struct hd_layout *l = &t->layout;
+    const int64_t kept = in->slot[HD_SLOT_KEPT] > 0 ? in->slot[HD_SLOT_KEPT] : 0;
+    const int64_t deferred = in->slot[HD_SLOT_DEFERRED] > 0 ? in->slot[HD_SLOT_DEFERRED] : 0;
+    char *const base[2] = {t->private_base, t->visible_base};
+    struct hd_bases b = {.chunk_state = t->private_base + chunk_state};
+
+    for (int v = 0; v < 2; v++) {
+        b.base[HD_REGION_STATE][v] = base[v];
+        b.base[HD_REGION_KEPT][v] = base[v] + l->kept[v] + kept * l->kept_slot[v];
+        b.base[HD_REGION_DEFERRED][v] = base[v] + l->deferred[v] + deferred * l->deferred_slot[v];
+        b.base[HD_REGION_WORK][v] = base[v] + l->work[v];
+    }
+    for (int k = 0; k < HD_BOUNDARY_COUNT; k++)
+        if (in->slot[HD_SLOT_IN + k] >= 0)
+            b.boundary[k] = boundary_slot(t, in->slot[HD_SLOT_IN + k]);
+    return b;
+}
+
+/* ---- binding ---- */
+
+static bool runs(const struct hd_instruction *in)
+{
+    return in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE;
+}
+
+/* True if both run the same program on the same slots. */
+static bool same_run(const struct hd_instruction *a, const struct hd_instruction *b)
+{
+    return a->kind == b->kind && a->call == b->call && a->chunk == b->chunk &&
+           a->first == b->first && a->last == b->last &&
+           memcmp(a->slot, b->slot, sizeof a->slot) == 0;
+}
+
+static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_list *list, int32_t i)
+{
+    const struct hd_instruction *in = &list->plan->list[i];
+    const bool step = in->kind != HD_DO_RUN;
+    int64_t chunk_state;
+    const struct hd_chunk *chunk = hd_layout_program(&t->layout, in, &chunk_state);
+    const struct hd_bases bases = bases_of(t, in, chunk_state);
+
+    for (int32_t k = 0; k < i; k++)
+        if (list->bound[k] && same_run(&list->plan->list[k], in)) {
+            list->bound[i] = list->bound[k];
+            return HD_OK;
+        }
+    return hd_bind(t->runner, chunk, in->call, step || in->first, step || in->last, &bases,
+                   &t->arena, &list->bound[i]);
+}
+
+/* The group of a way from one stage to another: these two ranks. */
+static enum hd_status open_way(struct hd_trainer *t, const struct hd_instruction *in,
+                               struct hd_comm_group **ret_group)
+{
+    const struct hd_layout *l = &t->layout;
+    const bool sends = in->kind == HD_DO_SEND;
+    struct hd_mesh_coord other = l->coord;
+    int32_t peer;
+
+    other.pp = in->peer;
+    peer = hd_mesh_rank(&l->mesh, other);
+    return hd_comm_way(t->comm, in->call == HD_CALL_B ? "grad" : "pp", sends ? l->rank : peer,
+                       sends ? peer : l->rank, ret_group);
+}
+
+static struct hd_comm_stream *stream_of(struct hd_trainer *t, const struct hd_instruction *in)
+{
+    const bool next = in->peer == (t->layout.coord.pp + 1) % t->layout.pipeline.stages;
+    const int way = (in->kind == HD_DO_SEND ? 0 : 4) + (in->call == HD_CALL_B ? 2 : 0) + !next;
+
+    return hd_comm_stream(t->comm, (enum hd_comm_stream_name)(HD_COMM_STREAM_SEND_NEXT + way));
+}
+
+/* The one slot of a transfer. */
+static int32_t slot_of(const struct hd_instruction *in)
+{
+    int k = HD_SLOT_IN;
+
+    while (in->slot[k] < 0)
+        k++;
+    return in->slot[k];
+}
+
+static enum hd_status bind_transfer(struct hd_trainer *t, const struct hd_instruction *in,
+                                    struct hd_transfer_args *ret_args)
+{
+    *ret_args = (struct hd_transfer_args){.sends = in->kind == HD_DO_SEND,
+                                          .stream = stream_of(t, in),
+                                          .buffer = boundary_slot(t, slot_of(in))};
+    ret_args->count = hd_layout_transfer(&t->layout, in, &ret_args->dtype);
+    return open_way(t, in, &ret_args->group);
+}
+
+enum hd_status hd_follow_bind(struct hd_trainer *t, const struct hd_step_plan *plan,
+                              struct hd_bound_list *ret_list)
+{
+    struct hd_bound_list list = {
+        .plan = plan,
+        .bound = hd_arena_array(&t->arena, (size_t)plan->count, sizeof(struct hd_bound *)),
+        .transfers = hd_arena_array(&t->arena, (size_t)plan->count, sizeof *list.transfers)};
+    enum hd_status st = HD_OK;
+
+    if (!list.bound || !list.transfers)
+        return hd_err(HD_NO_MEMORY, "no memory to bind a step");
+    for (int32_t i = 0; !st && i < plan->count; i++)
+        if (runs(&plan->list[i]))
+            st = bind_run(t, &list, i);
+        else if (plan->list[i].kind == HD_DO_SEND || plan->list[i].kind == HD_DO_RECEIVE)
+            st = bind_transfer(t, &plan->list[i], &list.transfers[i]);
+    *ret_list = list;
+    return st;
+}
+
+/* ---- meeting ---- */
+
+/* Ways in an order that all ranks agree on: call, from, to. A rank has at most eight. */
+struct way {
+    int backward, from, to;
+    struct hd_comm_group *group;
+};
+
+static int by_way(const void *a, const void *b)
+{
+    const struct way *x = a, *y = b;
+
+    if (x->backward != y->backward)
+        return x->backward - y->backward;
+    return x->from != y->from ? x->from - y->from : x->to - y->to;
+}
+
+enum hd_status hd_follow_meet(struct hd_trainer *t, const struct hd_bound_list *list,
+                              struct hd_comm_stream *stream)
+{
+    const int mine = t->layout.coord.pp;
+    struct way ways[HD_COMM_STREAM_COUNT];
+    size_t count = 0;
+    enum hd_status st = HD_OK;
+
+    for (int32_t i = 0; i < list->plan->count; i++) {
+        const struct hd_instruction *in = &list->plan->list[i];
+        const bool sends = in->kind == HD_DO_SEND;
+        bool known = !sends && in->kind != HD_DO_RECEIVE;
+
+        for (size_t k = 0; k < count && !known; k++)
+            known = ways[k].group == list->transfers[i].group;
+        if (!known)
+            ways[count++] = (struct way){in->call == HD_CALL_B, sends ? mine : in->peer,
+                                         sends ? in->peer : mine, list->transfers[i].group};
+    }
+    qsort(ways, count, sizeof *ways, by_way);
+    for (size_t k = 0; k < count && !st; k++)
+        st = hd_comm_barrier(ways[k].group, stream);
+    return st;
+}
+
+/* ---- running ---- */
+
+static enum hd_status feed_chunk(struct hd_trainer *t, const struct hd_instruction *in,
+                                 hd_follow_feed *feed, void *context)
+{
+    struct hd_instruction run = *in;
+    const struct hd_chunk *chunk;
+    struct hd_bases bases;
+    int64_t chunk_state;
+
+    run.kind = HD_DO_RUN;
+    chunk = hd_layout_program(&t->layout, &run, &chunk_state);
+    bases = bases_of(t, in, chunk_state);
+    return feed(t, chunk, &bases, in->micro_batch, context);
+}
+
+static enum hd_status run_program(struct hd_trainer *t, const struct hd_instruction *in,
+                                  struct hd_bound *bound)
+{
+    enum hd_status st = HD_OK;
+
+    for (int k = HD_SLOT_IN; !st && k < HD_SLOT_USES; k++)
+        if (in->kind == HD_DO_RUN && in->slot[k] >= 0)
+            st = hd_runner_await(t->runner, &t->slots[in->slot[k]]);
+    return st ? st : hd_run(t->runner, bound);
+}
+
+static enum hd_status follow_one(struct hd_trainer *t, const struct hd_bound_list *list, int32_t i,
+                                 hd_follow_feed *feed, void *context)
+{
+    const struct hd_instruction *in = &list->plan->list[i];
+
+    switch (in->kind) {
+    case HD_DO_FEED:
+        return feed_chunk(t, in, feed, context);
+    case HD_DO_BEGIN:
+    case HD_DO_RUN:
+    case HD_DO_UPDATE:
+        return run_program(t, in, list->bound[i]);
+    case HD_DO_SEND:
+    case HD_DO_RECEIVE:
+        return hd_runner_transfer(t->runner, &list->transfers[i], &t->slots[slot_of(in)]);
+    case HD_DO_JOIN:
+        break;
+    }
+    return hd_runner_order(t->runner);
+}
+
+static bool is_of_micro_batch(const struct hd_instruction *in)
+{
+    return in->kind == HD_DO_FEED || in->kind == HD_DO_RUN || in->kind == HD_DO_SEND ||
+           in->kind == HD_DO_RECEIVE;
+}
+
+enum hd_status hd_follow(struct hd_trainer *t, const struct hd_bound_list *list,
+                         int64_t micro_batches, hd_follow_feed *feed, void *context)
+{
+    for (int32_t i = 0; i < list->plan->count; i++) {
+        const struct hd_instruction *in = &list->plan->list[i];
+        enum hd_status st;
+
+        if (is_of_micro_batch(in) && in->micro_batch >= micro_batches)
+            continue;
+        hd_profile_program_begin(t->profile, in);
+        st = follow_one(t, list, i, feed, context);
+        hd_profile_program_end(t->profile);
+        if (st)
+            return st;
+    }
+    return hd_runner_join(t->runner);
+}

@@ -1,0 +1,35 @@
+/* follow: runs lists of instructions (lib/pipeline): a step, or a round of validation. Only for
+ * lib/train.
+ *
+ * Each RUN is bound to its slots at the start. Between two stages a transfer is under way while
+ * programs run; whoever uses its slot next waits for it. */
+#ifndef HD_TRAIN_FOLLOW_H
+#define HD_TRAIN_FOLLOW_H
+
+#include "train/trainer.h"
+
+/* A list and, by instruction, what it runs (RUN, BEGIN, UPDATE) and which way it sends or receives.
+ */
+struct hd_bound_list {
+    const struct hd_step_plan *plan;
+    struct hd_bound **bound;
+    struct hd_transfer_args *transfers;
+};
+
+/* Binds every program of the list and opens the groups of its transfers. */
+enum hd_status hd_follow_bind(struct hd_trainer *trainer, const struct hd_step_plan *plan,
+                              struct hd_bound_list *ret_list);
+
+/* A barrier on every group of transfers of a list, in an order that is the same on all ranks. */
+enum hd_status hd_follow_meet(struct hd_trainer *trainer, const struct hd_bound_list *list,
+                              struct hd_comm_stream *stream);
+
+/* Runs the list. `feed` writes the batch fields of a chunk for a micro-batch. Instructions of
+ * micro-batches from `micro_batches` on are left out, on all stages. */
+typedef enum hd_status hd_follow_feed(struct hd_trainer *trainer, const struct hd_chunk *chunk,
+                                      const struct hd_bases *bases, int64_t micro_batch,
+                                      void *context);
+enum hd_status hd_follow(struct hd_trainer *trainer, const struct hd_bound_list *list,
+                         int64_t micro_batches, hd_follow_feed *feed, void *context);
+
+#endif

@@ -1,0 +1,411 @@
+/* Pipelines: that they train like one rank, on models of eight units and more and on few and odd
+ * numbers of micro-batches; what they send, against closed forms; and checkpoints that cross from
+ * one pp to another. tests/parity/grid pairs pp with every other axis.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "compare.h"
+#include "traffic.h"
+
+enum { STEPS = 4, LAYERS = 6, C = 32, S = 16 };
+
+struct layout {
+    const char *family, *schedule;
+    int pp, virtual_stages, micro_batch;
+    const char *stages; /* NULL: auto */
+    int tp, dp, cp;     /* 0: 1 */
+    void (*change)(struct hd_job *job);
+};
+
+static void drop(struct hd_job *job)
+{
+    job->dropout_embedding = 0.1;
+    job->dropout_attention = 0.3;
+    job->dropout_residual = 0.2;
+}
+
+static void bound(struct hd_job *job)
+{
+    memcpy(job->documents, "bounded", 8);
+    job->end_of_text = '\n';
+}
+
+static void untie(struct hd_job *job)
+{
+    job->tie_embeddings = false;
+}
+
+static struct hd_job job_of(const struct harness *h, const struct layout *l, bool one_rank)
+{
+    struct hd_job job = harness_job(h, l->family, 1);
+
+    job.layers = LAYERS;
+    job.micro_batch = 2;
+    if (strcmp(l->family, "mixtral") == 0)
+        job.layers = 3; /* RUN_ELEMENTS_MAX */
+    if (l->change)
+        l->change(&job);
+    if (one_rank)
+        return job;
+    job.pp = l->pp;
+    job.tp = l->tp ? l->tp : 1;
+    job.dp = l->dp ? l->dp : 1;
+    job.cp = l->cp ? l->cp : 1;
+    job.micro_batch = l->micro_batch;
+    job.virtual_stages = l->virtual_stages ? l->virtual_stages : 1;
+    (void)snprintf(job.schedule, sizeof job.schedule, "%s", l->schedule);
+    (void)snprintf(job.stages, sizeof job.stages, "%s", l->stages ? l->stages : "auto");
+    return job;
+}
+
+/* Eight sequences per step: micro-batches of 8 / dp / micro_batch. */
+static const struct layout layouts[] = {
+    {.family = "llama", .schedule = "1f1b", .pp = 2, .micro_batch = 2},
+    {.family = "llama", .schedule = "1f1b", .pp = 4, .micro_batch = 1},
+    {.family = "llama",
+     .schedule = "1f1b",
+     .pp = 4,
+     .micro_batch = 8}, /* one micro-batch: fewer than stages */
+    {.family = "llama",
+     .schedule = "1f1b",
+     .pp = 8,
+     .micro_batch = 4}, /* every unit a stage: the head alone */
+    {.family = "llama", .schedule = "gpipe", .pp = 4, .micro_batch = 2},
+    {.family = "llama", .schedule = "interleaved", .pp = 2, .virtual_stages = 3, .micro_batch = 2},
+    {.family = "llama",
+     .schedule = "interleaved",
+     .pp = 4,
+     .virtual_stages = 2,
+     .micro_batch = 1}, /* eight chunks */
+    {.family = "llama",
+     .schedule = "interleaved",
+     .pp = 4,
+     .virtual_stages = 2,
+     .micro_batch = 4}, /* two micro-batches: fewer than stages */
+    {.family = "llama",
+     .schedule = "interleaved",
+     .pp = 3,
+     .virtual_stages = 2,
+     .micro_batch = 2}, /* four micro-batches: no multiple of stages */
+    {.family = "llama", .schedule = "zb-h1", .pp = 4, .micro_batch = 1},
+    {.family = "llama", .schedule = "zb-v", .pp = 2, .virtual_stages = 2, .micro_batch = 2},
+    {.family = "llama", .schedule = "zb-v", .pp = 4, .virtual_stages = 2, .micro_batch = 1},
+    {.family = "llama", .schedule = "1f1b", .pp = 4, .micro_batch = 2, .stages = "0,4,1,1"},
+    {.family = "llama",
+     .schedule = "1f1b",
+     .pp = 2,
+     .micro_batch = 2,
+     .stages = "5,1",
+     .tp = 2,
+     .dp = 2},
+    {.family = "gpt2",
+     .schedule = "1f1b",
+     .pp = 4,
+     .micro_batch = 2}, /* a tied head on another stage */
+    {.family = "gpt2",
+     .schedule = "interleaved",
+     .pp = 2,
+     .virtual_stages = 2,
+     .micro_batch = 2,
+     .dp = 2},
+    {.family = "gpt2",
+     .schedule = "zb-v",
+     .pp = 2,
+     .virtual_stages = 2,
+     .micro_batch = 2}, /* on the same stage, in another chunk */
+    {.family = "gpt2", .schedule = "zb-h1", .pp = 2, .micro_batch = 2, .tp = 2, .dp = 2},
+    {.family = "gpt2", .schedule = "zb-v", .pp = 4, .virtual_stages = 2, .micro_batch = 2, .tp = 2},
+    {.family = "llama", .schedule = "1f1b", .pp = 2, .micro_batch = 2, .cp = 2},
+    {.family = "llama",
+     .schedule = "interleaved",
+     .pp = 2,
+     .virtual_stages = 2,
+     .micro_batch = 2,
+     .dp = 2,
+     .cp = 2},
+    {.family = "gpt2", .schedule = "1f1b", .pp = 2, .micro_batch = 2, .dp = 2, .change = drop},
+    {.family = "llama",
+     .schedule = "zb-v",
+     .pp = 2,
+     .virtual_stages = 2,
+     .micro_batch = 2,
+     .cp = 2,
+     .change = bound}, /* documents, which middle stages do not see */
+    {.family = "mixtral", .schedule = "1f1b", .pp = 2, .micro_batch = 2},
+    {.family = "mixtral",
+     .schedule = "zb-v",
+     .pp = 2,
+     .virtual_stages = 2,
+     .micro_batch = 2,
+     .dp = 2},
+};
+
+static void describe(const struct layout *l, char ret_text[160])
+{
+    (void)snprintf(ret_text, 160, "%s pp=%d %s v=%d micro_batch=%d stages=%s tp=%d dp=%d cp=%d",
+                   l->family, l->pp, l->schedule, l->virtual_stages, l->micro_batch,
+                   l->stages ? l->stages : "auto", l->tp, l->dp, l->cp);
+}
+
+/* Layouts of one family and change stand together and share the run on one rank. */
+static void every_schedule_trains_like_one_rank(void **state)
+{
+    struct run *reference = NULL;
+    struct harness h;
+    int failed = 0;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        const struct layout *l = &layouts[i], *before = i ? l - 1 : NULL;
+        const struct hd_job job = job_of(&h, l, false);
+        struct traffic traffic = {0};
+        double worst = 0;
+        char text[160];
+        enum hd_status st;
+
+        if (!before || strcmp(before->family, l->family) != 0 || before->change != l->change) {
+            run_free(reference);
+            reference = run_new(STEPS);
+            reference->noise = 0.01F;
+            run_threads(job_of(&h, l, true), 1, reference);
+        }
+        describe(l, text);
+        st = compare_with(&job, reference, &worst);
+        if (!st)
+            st = traffic_try(&job, &traffic);
+        if (!st)
+            st = traffic_compare_dry(&traffic, &job);
+        (void)printf("%s %s: gradients %.1e apart%s%s\n", st ? "FAIL" : "PASS", text, worst,
+                     st ? ": " : "", st ? hd_err_message() : "");
+        failed += st != HD_OK;
+    }
+    run_free(reference);
+    harness_teardown(&h);
+    assert_int_equal(failed, 0);
+}
+
+/* The same stages under another order: no gradient and no weight differs in a bit. W apart adds in
+ * another order where a weight is used twice, so the head is not tied. */
+static void schedules_of_the_same_stages_have_the_same_bits(void **state)
+{
+    static const struct layout equal[] = {
+        {.family = "gpt2",
+         .schedule = "1f1b",
+         .pp = 2,
+         .micro_batch = 2,
+         .stages = "3*2",
+         .dp = 2,
+         .change = untie},
+        {.family = "gpt2",
+         .schedule = "gpipe",
+         .pp = 2,
+         .micro_batch = 2,
+         .stages = "3*2",
+         .dp = 2,
+         .change = untie},
+        {.family = "gpt2",
+         .schedule = "zb-h1",
+         .pp = 2,
+         .micro_batch = 2,
+         .stages = "3*2",
+         .dp = 2,
+         .change = untie},
+    };
+    struct run *first = run_new(STEPS);
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    run_threads(job_of(&h, &equal[0], false), 2, first);
+    for (size_t i = 1; i < sizeof equal / sizeof equal[0]; i++) {
+        struct run *other = run_new(STEPS);
+
+        run_threads(job_of(&h, &equal[i], false), 2, other);
+        assert_memory_equal(other->state_hash, first->state_hash, sizeof first->state_hash);
+        assert_memory_equal(other->loss, first->loss, sizeof first->loss);
+        run_free(other);
+    }
+    run_free(first);
+    harness_teardown(&h);
+}
+
+/* Each border between stages is crossed once forward and once backward per micro-batch, by R rows
+ * of C numbers in fp32, or R / tp on each tp rank. Interleaved has P V - 1 borders between stages,
+ * a V of two chunks 2 (P - 1). A tied head is summed over two stages, once a step. */
+static void transfers_move_what_the_closed_form_says(void **state)
+{
+    static const struct {
+        struct layout layout;
+        int borders;
+        bool tied;
+    } cases[] = {
+        {.layout = {.family = "llama", .schedule = "1f1b", .pp = 4, .micro_batch = 2},
+         .borders = 3},
+        {.layout = {.family = "llama",
+                    .schedule = "interleaved",
+                    .pp = 2,
+                    .virtual_stages = 3,
+                    .micro_batch = 2},
+         .borders = 5},
+        {.layout = {.family = "llama",
+                    .schedule = "zb-v",
+                    .pp = 4,
+                    .virtual_stages = 2,
+                    .micro_batch = 2},
+         .borders = 6},
+        {.layout =
+             {.family = "llama", .schedule = "1f1b", .pp = 2, .micro_batch = 2, .tp = 2, .dp = 2},
+         .borders = 1},
+        {.layout = {.family = "gpt2", .schedule = "1f1b", .pp = 2, .micro_batch = 2},
+         .borders = 1,
+         .tied = true},
+        {.layout =
+             {.family = "gpt2", .schedule = "zb-v", .pp = 2, .virtual_stages = 2, .micro_batch = 2},
+         .borders = 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t sequences = 8;
+        struct traffic traffic = {0};
+        struct harness h;
+        struct hd_job job;
+
+        harness_setup(&h, 20000);
+        job = job_of(&h, &cases[i].layout, false);
+        job.sequence = job.tp > 1;
+        traffic_count(&job, &traffic);
+        assert_int_equal(traffic_moved(&traffic, run_world(&job), HD_GROUP_PP, HD_COMM_RECV),
+                         2 * cases[i].borders * sequences * S * C * 4);
+        assert_int_equal(
+            traffic_moved(&traffic, run_world(&job), HD_GROUP_EMBEDDING, HD_COMM_ALL_REDUCE),
+            cases[i].tied ? 2 * job.vocab * C * 4 : 0);
+        traffic_check_dry(&traffic, &job);
+        harness_teardown(&h);
+    }
+}
+
+/* 1f1b keeps min(M, P - s) micro-batches on stage s, gpipe all. */
+static void stages_keep_as_many_micro_batches_as_the_schedule_says(void **state)
+{
+    const struct layout one = {.family = "llama", .schedule = "1f1b", .pp = 4, .micro_batch = 1},
+                        all = {.family = "llama", .schedule = "gpipe", .pp = 4, .micro_batch = 1};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (int rank = 0; rank < 4; rank++) {
+        const struct hd_job jobs[] = {job_of(&h, &one, false), job_of(&h, &all, false)};
+
+        for (int i = 0; i < 2; i++) {
+            struct hd_layout layout;
+            struct hd_arena arena;
+
+            hd_arena_init(&arena, 0);
+            run_layout_of(&jobs[i], rank, &(struct hd_layout_options){0}, &arena, &layout);
+            assert_int_equal(layout.plan.kept_slots, i ? 8 : 4 - rank);
+            hd_arena_done(&arena);
+        }
+    }
+    harness_teardown(&h);
+}
+
+/* ---- checkpoints ---- */
+
+struct crossing {
+    bool load;
+    struct hd_saved saved;
+    struct run *run;
+};
+
+static enum hd_status cross(struct harness_rank *r)
+{
+    struct crossing *c = r->context;
+    const struct hd_trainer_options options = {
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    struct hd_step_result result;
+    struct hd_saved saved;
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    if (c->load) {
+        st = hd_trainer_load(t, c->saved.path, c->saved.hash, NULL);
+    } else {
+        st = hd_trainer_init(t);
+        for (int s = 0; !st && s < 2; s++)
+            st = hd_trainer_step(t, 0, &result);
+        if (!st)
+            st = hd_trainer_save(t, &saved);
+        if (!st && r->rank == 0)
+            c->saved = saved;
+    }
+    if (!st) {
+        (void)run_copy_state(t, HD_STATE_WEIGHT, c->run->weights);
+        (void)run_copy_state(t, HD_STATE_MOMENT1, c->run->moments[0]);
+        (void)run_copy_state(t, HD_STATE_MOMENT2, c->run->moments[1]);
+    }
+    hd_trainer_free(t);
+    return st;
+}
+
+static void a_checkpoint_crosses_from_one_pp_to_another(void **state)
+{
+    static const struct layout crossed[] = {
+        {.family = "gpt2", .schedule = "1f1b", .pp = 1, .micro_batch = 2},
+        {.family = "gpt2", .schedule = "1f1b", .pp = 2, .micro_batch = 2, .tp = 2, .dp = 2},
+        {.family = "gpt2", .schedule = "zb-v", .pp = 2, .virtual_stages = 2, .micro_batch = 2},
+        {.family = "gpt2",
+         .schedule = "interleaved",
+         .pp = 4,
+         .virtual_stages = 2,
+         .micro_batch = 2},
+    };
+    enum { COUNT = sizeof crossed / sizeof crossed[0] };
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (int from = 0; from < COUNT; from++) {
+        struct crossing save = {.run = run_new(0)};
+        struct hd_job job = job_of(&h, &crossed[from], from == 0);
+
+        job.attempt = from + 1;
+        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h.dir, from + 1);
+        if (harness_threads(&job, run_world(&job), &save, cross))
+            fail_msg("%s", hd_err_message());
+        for (int to = 0; to < COUNT; to++) {
+            struct crossing load = {.load = true, .saved = save.saved, .run = run_new(0)};
+
+            job = job_of(&h, &crossed[to], to == 0);
+            if (harness_threads(&job, run_world(&job), &load, cross))
+                fail_msg("%s", hd_err_message());
+            assert_memory_equal(load.run->weights, save.run->weights, sizeof load.run->weights);
+            assert_memory_equal(load.run->moments, save.run->moments, sizeof load.run->moments);
+            run_free(load.run);
+        }
+        run_free(save.run);
+    }
+    harness_teardown(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_schedule_trains_like_one_rank),
+        cmocka_unit_test(schedules_of_the_same_stages_have_the_same_bits),
+        cmocka_unit_test(transfers_move_what_the_closed_form_says),
+        cmocka_unit_test(stages_keep_as_many_micro_batches_as_the_schedule_says),
+        cmocka_unit_test(a_checkpoint_crosses_from_one_pp_to_another),
+    };
+    return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
+}
