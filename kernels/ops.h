@@ -23,7 +23,7 @@
 
 enum {
     HD_TENSOR_ALIGN = 64,      /* bytes: alignment of every tensor */
-    HD_GRAD_CHUNK = 64 * 1024, /* elements per partial sum of the gradient norm */
+    HD_GRAD_CHUNK = 4 * 1024,  /* elements per partial sum of the gradient norm; ZeRO cuts between */
     HD_EXCHANGE_WORDS = 5      /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
 

@@ -140,7 +140,7 @@ struct declare {
 /* How ranks hold a parameter: see struct hd_param_spec. */
 struct share {
     int axis, copies;
-    bool padded, partial, experts, tied;
+    bool padded, partial, experts, tied, wide;
 };
 
 static struct share split(int axis)
@@ -199,7 +199,8 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .init_std = std,
                                                      .decay = dims > 1,
                                                      .joined = joined,
-                                                     .tied = share.tied});
+                                                     .tied = share.tied,
+                                                     .wide = share.wide});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
@@ -304,10 +305,12 @@ static struct hd_expert_params declare_experts(struct declare *d)
     const struct hd_model_config *c = d->config;
     const int64_t E = c->router.E, in[3] = {E, c->F, c->C}, out[3] = {E, c->C, c->F};
     struct hd_expert_params p = {.noise = -1};
+    struct share router = on_parts();
 
-    p.router = matrix(d, "router.weight", E, c->C, on_parts(), init_std, false);
+    router.wide = true; /* a choice that rounding changes would be another model */
+    p.router = matrix(d, "router.weight", E, c->C, router, init_std, false);
     if (c->router.noisy) /* zeros: the noise starts at softplus(0); Shazeer et al. 2017, app. A */
-        p.noise = param(d, "router_noise.weight", E, c->C, on_parts(), HD_INIT_ZEROS, 0, false);
+        p.noise = param(d, "router_noise.weight", E, c->C, router, HD_INIT_ZEROS, 0, false);
     p.gate = tensor(d, "gate.weight", in, of_experts(1), HD_INIT_NORMAL, init_std, false);
     p.up = tensor(d, "up.weight", in, of_experts(1), HD_INIT_NORMAL, init_std, false);
     p.down = tensor(d, "down.weight", out, of_experts(2), HD_INIT_NORMAL, residual_std(c), false);

@@ -59,42 +59,122 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
 
 /* ---- the program U ---- */
 
-/* Sums of squares, by chunks, of the segments that this rank counts in the gradient norm. */
+/* ---- the norm ---- */
+
+/* Sums of squares of elements [begin, end) of a counted segment. A kernel's chunks begin with its
+ * first element, so what comes before the first bound of a chunk is a piece of its own. */
+static void emit_square_pieces(struct hd_emit *e, int part, const struct hd_segment *s,
+                               int64_t begin, int64_t end)
+{
+    while (begin < end) {
+        const int64_t bound = (begin / HD_GRAD_CHUNK + 1) * HD_GRAD_CHUNK;
+        const int64_t stop = begin % HD_GRAD_CHUNK && bound < end ? bound : end;
+        struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
+
+        sums.offset_bytes = hd_segment_chunk(s, begin) * (int64_t)sizeof(double);
+        (void)hd_emit_square_sums(e, HD_ARGS(square_sums, .N = stop - begin),
+                                  HD_OPERANDS(square_sums, .sums = sums,
+                                              .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
+                                              .grad = hd_emit_part(e, part, HD_STATE_GRAD, begin)));
+        begin = stop;
+    }
+}
+
+/* Of a part whose gradient is equal on several ranks one counts it; of shards each rank has its
+ * own. */
+static bool needs_squares(const struct hd_registry *r, const struct hd_part *p)
+{
+    return p->shard_count || hd_part_is_counted(r, p);
+}
+
 static void emit_squares(struct hd_emit *e, int part)
 {
     const struct hd_part *p = &e->registry->parts[part];
 
-    for (int i = 0; i < p->segment_count; i++) {
+    for (int i = 0; i < p->segment_count && needs_squares(e->registry, p); i++) {
         const struct hd_segment *s = &p->segments[i];
-        struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
+        const int64_t begin = s->begin > p->shard_begin ? s->begin : p->shard_begin;
+        const int64_t end = s->end < p->shard_end ? s->end : p->shard_end;
 
-        if (!s->counted)
-            continue;
-        sums.offset_bytes = s->first_chunk * (int64_t)sizeof(double);
-        (void)hd_emit_square_sums(
-            e, HD_ARGS(square_sums, .N = s->end - s->begin),
-            HD_OPERANDS(square_sums, .sums = sums, .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
-                        .grad = hd_emit_part(e, part, HD_STATE_GRAD, s->begin)));
+        if (s->counted)
+            emit_square_pieces(e, part, s, begin, end);
     }
+}
+
+/* Sums [first, end) become zero. */
+static void emit_no_sums(struct hd_emit *e, int64_t first, int64_t end)
+{
+    struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
+
+    sums.offset_bytes = first * (int64_t)sizeof(double);
+    if (end > first)
+        (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = (end - first) * (int64_t)sizeof(double)),
+                           HD_OPERANDS(zero, .out = sums));
+}
+
+/* With ZeRO: the rank that counts the part gets the sums of the other shards, by adding zeros,
+ * which change no bit; the other ranks forget the part. So the record adds the same numbers in the
+ * same order as without ZeRO. */
+static void emit_share_sums(struct hd_emit *e, int part)
+{
+    const struct hd_part *p = &e->registry->parts[part];
+    struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
+    int64_t first = 0, end = 0;
+
+    for (int i = p->segment_count - 1; i >= 0; i--) {
+        if (!p->segments[i].counted)
+            continue;
+        first = p->segments[i].first_chunk;
+        end = end ? end : hd_segment_chunk(&p->segments[i], p->segments[i].end - 1) + 1;
+    }
+    if (!p->shard_count || end == first)
+        return;
+    sums.offset_bytes = first * (int64_t)sizeof(double);
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = p->reduce_group,
+                               .count = end - first, .dtype = HD_F64),
+                       HD_OPERANDS(comm, .received = sums, .sent = sums));
+    if (!hd_part_is_counted(e->registry, p))
+        emit_no_sums(e, first, end);
+}
+
+/* ---- the update ---- */
+
+/* In the order of the parts, so it overlaps with the update of later parts. */
+static void emit_gather(struct hd_emit *e, int part)
+{
+    const struct hd_registry *r = e->registry;
+    const struct hd_part *p = &r->parts[part];
+    const struct hd_operand all = hd_emit_part(e, part, HD_STATE_COPY, 0);
+    const int index = hd_mesh_find_group(&r->mesh, p->reduce_group, r->rank).index;
+
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = p->reduce_group,
+                               .count = p->shard_count, .dtype = p->compute),
+                       HD_OPERANDS(comm, .received = all,
+                                   .sent = hd_emit_at(all, p->shard_count * index, p->compute)));
 }
 
 static void emit_update(struct hd_emit *e, int part)
 {
-    const struct hd_registry *r = e->registry;
-    const struct hd_part *p = &r->parts[part];
-    const bool copy = r->compute_dtype != HD_F32;
+    const struct hd_part *p = &e->registry->parts[part];
+    const bool copy = p->compute != HD_F32;
+    const int64_t begin = p->shard_begin;
 
-    (void)hd_emit_adamw(
-        e,
-        HD_ARGS(adamw, .N = p->count, .range_count = p->range_count,
-                .copy_dtype = r->compute_dtype),
-        HD_OPERANDS(adamw, .weight = hd_emit_part(e, part, HD_STATE_WEIGHT, 0),
-                    .m = hd_emit_part(e, part, HD_STATE_MOMENT1, 0),
-                    .v = hd_emit_part(e, part, HD_STATE_MOMENT2, 0),
-                    .copy = copy ? hd_emit_part(e, part, HD_STATE_COPY, 0) : hd_emit_none(),
-                    .grad = hd_emit_part(e, part, HD_STATE_GRAD, 0),
-                    .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
-                    .ranges = hd_emit_part(e, part, HD_STATE_RANGES, 0)));
+    if (p->shard_end > begin)
+        (void)hd_emit_adamw(
+            e,
+            HD_ARGS(adamw, .N = p->shard_end - begin, .range_count = p->range_count,
+                    .copy_dtype = p->compute),
+            HD_OPERANDS(adamw, .weight = hd_emit_part(e, part, HD_STATE_WEIGHT, begin),
+                        .m = hd_emit_part(e, part, HD_STATE_MOMENT1, begin),
+                        .v = hd_emit_part(e, part, HD_STATE_MOMENT2, begin),
+                        .copy = copy ? hd_emit_part(e, part, HD_STATE_COPY, begin) : hd_emit_none(),
+                        .grad = hd_emit_part(e, part, HD_STATE_GRAD, begin),
+                        .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
+                        .ranges = hd_emit_part(e, part, HD_STATE_RANGES, 0)));
+    if (p->shard_count)
+        emit_gather(e, part);
 }
 
 static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, int part))
@@ -110,13 +190,14 @@ static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, in
 static void emit_tie(struct hd_emit *e, int part)
 {
     const struct hd_part *p = &e->registry->parts[part];
-    const struct hd_operand grad = hd_emit_part(e, part, HD_STATE_GRAD, 0);
+    struct hd_operand grad;
 
-    if (p->stage == p->tie_stage)
+    if (p->stage == p->tie_stage || p->shard_end == p->shard_begin)
         return;
+    grad = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin);
     (void)hd_emit_comm(e,
                        HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_EMBEDDING,
-                               .count = p->count, .dtype = HD_F32),
+                               .count = p->shard_end - p->shard_begin, .dtype = HD_F32),
                        HD_OPERANDS(comm, .received = grad, .sent = grad));
 }
 
@@ -159,7 +240,7 @@ static void emit_exchange(struct hd_emit *e)
     struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
 
     (void)hd_emit_step_record(
-        e, HD_ARGS(step_record, .chunks = r->own_chunk_count, .counts_loss = r->coord.tp == 0),
+        e, HD_ARGS(step_record, .chunks = r->chunk_count, .counts_loss = r->coord.tp == 0),
         HD_OPERANDS(step_record, .record = record, .block = block,
                     .sums = hd_emit_global(e, HD_GLOBAL_SUMS)));
     if (!alone)
@@ -188,7 +269,9 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     emit_start(e);
     e->call = HD_CALL_U;
     emit_for_parts(e, emit_tie);
+    emit_no_sums(e, 0, registry->chunk_count); /* a rank may not compute all of them */
     emit_for_parts(e, emit_squares);
+    emit_for_parts(e, emit_share_sums);
     e->unit = -1;
     emit_exchange(e);
     emit_for_parts(e, emit_update);

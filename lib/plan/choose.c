@@ -49,7 +49,7 @@ static int64_t auto_micro_batch(int64_t share)
 
 static enum hd_plan_obstacle check_built(const struct hd_layout_sizes *w)
 {
-    return w->zero > 0 ? HD_PLAN_ZERO_NOT_BUILT : HD_PLAN_FITS;
+    return w->zero > 1 ? HD_PLAN_ZERO_NOT_BUILT : HD_PLAN_FITS;
 }
 
 static void decide_word(char word[HD_JOB_WORD_MAX], const char *automatic)
@@ -216,7 +216,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     s.cp = or_one(s.cp);
     s.tp = or_one(s.tp);
     s.ep = or_one(s.ep);
-    s.zero = 0;
+    s.zero = s.zero > 0 ? s.zero : 0;
     if (s.sequence < 0)
         s.sequence = s.tp > 1;
     decide_word(s.cp_exchange, "ring");
@@ -398,7 +398,7 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
         return check_pipeline(w, &sizes);
     case HD_PLAN_ZERO_NOT_BUILT:
         return hd_err(HD_UNSUPPORTED,
-                      "parallel.zero: ZeRO stage %d is not supported yet; use auto or 0",
+                      "parallel.zero: ZeRO stage %d is not supported yet; use auto, 0 or 1",
                       (int)w->sizes.zero);
     case HD_PLAN_CP_CONTEXT:
         list_values(&cp, max, is_possible_cp, w, list);

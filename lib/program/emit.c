@@ -77,10 +77,10 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
 {
     static const char *const names[] = {"weight", "copy", "grad", "m", "v", "ranges"};
     const struct hd_part *p = &e->registry->parts[part];
-    enum hd_dtype dtype = kind == HD_STATE_COPY ? e->registry->compute_dtype : HD_F32;
+    enum hd_dtype dtype = kind == HD_STATE_COPY ? p->compute : HD_F32;
     struct hd_store **slot;
 
-    if (kind == HD_STATE_COPY && p->offset[HD_STATE_COPY] == p->offset[HD_STATE_WEIGHT])
+    if (kind == HD_STATE_COPY && p->compute == HD_F32) /* the masters compute */
         kind = HD_STATE_WEIGHT;
     slot = &e->part_store[part * HD_STATE_KIND_COUNT + (int)kind];
     if (!*slot)
@@ -88,22 +88,22 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
             e, &(struct hd_store){.kind = HD_STORE_PART,
                                   .name = names[kind],
                                   .dtype = dtype,
-                                  .rows = p->count,
+                                  .rows = hd_part_state_bytes(e->registry, p, kind) /
+                                          (int64_t)hd_dtype_size(dtype),
                                   .size_bytes = hd_part_state_bytes(e->registry, p, kind),
-                                  .visible = hd_state_is_visible(kind),
+                                  .visible = hd_state_is_visible(p, kind),
                                   .part = part,
                                   .state = kind});
-    return hd_emit_at((struct hd_operand){*slot, 0}, offset, dtype);
+    return hd_emit_at((struct hd_operand){*slot, 0}, offset - hd_part_base(p, kind), dtype);
 }
 
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype)
 {
     const struct hd_param *p = &e->registry->params[param];
 
-    assert(dtype == HD_F32 || dtype == e->registry->compute_dtype);
-    return hd_emit_part(e, p->part,
-                        dtype == e->registry->compute_dtype ? HD_STATE_COPY : HD_STATE_WEIGHT,
-                        p->offset);
+    assert(dtype == e->registry->parts[p->part].compute);
+    (void)dtype;
+    return hd_emit_part(e, p->part, HD_STATE_COPY, p->offset);
 }
 
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)

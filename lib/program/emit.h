@@ -85,10 +85,10 @@ static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
     return o;
 }
 
-/* The weights of a parameter, or of a span that begins with it, in `dtype`: fp32 or the compute
- * dtype. */
+/* The weights of a parameter, or of a span that begins with it, in the encoding that computes,
+ * which must be `dtype`. */
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
-/* One kind of state of a part, from element `offset` on. */
+/* One kind of state of a part, from element `offset` on, which this rank must have. */
 struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind,
                                int64_t offset);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);

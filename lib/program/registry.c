@@ -87,7 +87,8 @@ static int find_part(struct hd_registry *registry, const struct hd_param *p)
     for (int i = 0; i < unit->part_count; i++) {
         const struct hd_part *part = &registry->parts[unit->parts[i]];
 
-        if (part->trainable == p->trainable && part->reduce_group == group && part->tied == p->tied)
+        if (part->trainable == p->trainable && part->reduce_group == group &&
+            part->tied == p->tied && part->wide == p->wide)
             return unit->parts[i];
     }
     parts =
@@ -99,6 +100,7 @@ static int find_part(struct hd_registry *registry, const struct hd_param *p)
         .unit = number,
         .trainable = p->trainable,
         .tied = p->tied,
+        .wide = p->wide,
         .stage = stage,
         .tie_stage = p->tied && registry->unit_stage ? registry->head_stage : stage,
         .reduce_group = group};
@@ -208,6 +210,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .trainable = !spec->frozen,
                            .joined = spec->joined,
                            .tied = spec->tied,
+                           .wide = spec->wide,
                            .unit = registry->unit_count - 1,
                            .count = 1};
     (void)snprintf(p->name, sizeof p->name, "%s", spec->name);
@@ -317,6 +320,98 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
         r->end = part->count;
 }
 
+/* Leaves of the ranges what lies in this rank's shard, counted from the shard's begin. */
+static void cut_ranges(struct hd_part *part)
+{
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < part->range_count; i++) {
+        struct hd_update_range range = part->ranges[i];
+
+        if (range.begin < part->shard_begin)
+            range.begin = part->shard_begin;
+        if (range.end > part->shard_end)
+            range.end = part->shard_end;
+        if (range.begin >= range.end)
+            continue;
+        range.begin -= part->shard_begin;
+        range.end -= part->shard_begin;
+        part->ranges[kept++] = range;
+    }
+    part->range_count = kept;
+}
+
+/* ---- shards of ZeRO ---- */
+
+enum hd_group_name hd_part_shard_group(const struct hd_part *part)
+{
+    return part->shard_count ? part->reduce_group : HD_GROUP_COUNT;
+}
+
+static struct hd_range shard_of(const struct hd_registry *registry, const struct hd_part *part,
+                                int rank)
+{
+    struct hd_range range = {0, part->count};
+
+    if (!part->shard_count)
+        return range;
+    range.begin =
+        part->shard_count * hd_mesh_find_group(&registry->mesh, part->reduce_group, rank).index;
+    range.end = range.begin + part->shard_count;
+    if (range.begin > part->count)
+        range.begin = part->count;
+    if (range.end > part->count)
+        range.end = part->count;
+    return range;
+}
+
+static void cut_part(struct hd_registry *registry, struct hd_part *part)
+{
+    const int P = hd_mesh_find_group(&registry->mesh, part->reduce_group, registry->rank).size;
+    const int64_t chunks = (part->count + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
+    struct hd_range shard;
+
+    if (registry->zero && registry->trains && part->trainable && P > 1)
+        part->shard_count = (chunks + P - 1) / P * HD_GRAD_CHUNK;
+    shard = shard_of(registry, part, registry->rank);
+    part->shard_begin = shard.begin;
+    part->shard_end = shard.end;
+    cut_ranges(part);
+}
+
+/* Whether a kind of state is there for a shard only. fp32 masters are what computes. */
+static bool is_of_shard(const struct hd_part *part, enum hd_state_kind kind)
+{
+    return part->shard_count && (kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2 ||
+                                 (kind == HD_STATE_WEIGHT && part->compute != HD_F32));
+}
+
+struct hd_range hd_part_range(const struct hd_registry *registry, const struct hd_part *part,
+                              enum hd_state_kind kind, int rank)
+{
+    const struct hd_range whole = {0, part->count};
+
+    return is_of_shard(part, kind) || kind == HD_STATE_GRAD ? shard_of(registry, part, rank)
+                                                            : whole;
+}
+
+int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind)
+{
+    return is_of_shard(part, kind) ? part->shard_begin : 0;
+}
+
+/* Elements for which a kind of state has memory. What is gathered or scattered has room for all
+ * shards, the last ones of which may be beyond the part's end. */
+static int64_t state_elements(const struct hd_registry *registry, const struct hd_part *part,
+                              enum hd_state_kind kind)
+{
+    const int P = hd_mesh_find_group(&registry->mesh, part->reduce_group, registry->rank).size;
+
+    if (!part->shard_count)
+        return part->count;
+    return is_of_shard(part, kind) ? part->shard_end - part->shard_begin : part->shard_count * P;
+}
+
 /* True if this rank is the first of the group. */
 static bool is_first_of(const struct hd_registry *registry, enum hd_group_name group)
 {
@@ -329,27 +424,29 @@ static bool counts_part(const struct hd_registry *registry, const struct hd_part
     return is_first_of(registry, part->reduce_group) && registry->coord.pp == part->stage;
 }
 
-/* Numbers the chunks of the gradient norm of all parts; first those that this rank counts for its
- * reduce group. */
+bool hd_part_is_counted(const struct hd_registry *registry, const struct hd_part *part)
+{
+    return counts_part(registry, part);
+}
+
+int64_t hd_segment_chunk(const struct hd_segment *s, int64_t at)
+{
+    return s->first_chunk + at / HD_GRAD_CHUNK - s->begin / HD_GRAD_CHUNK;
+}
+
+/* Numbers the chunks of the gradient norm of all counted segments, part by part. */
 static void number_chunks(struct hd_registry *registry)
 {
-    for (int first = 1; first >= 0; first--) {
-        for (int i = 0; i < registry->part_count; i++) {
-            struct hd_part *part = &registry->parts[i];
+    for (int i = 0; i < registry->part_count; i++) {
+        struct hd_part *part = &registry->parts[i];
 
-            if (!part->trainable || !part->held || counts_part(registry, part) != first)
-                continue;
-            for (int k = 0; k < part->segment_count; k++) {
-                struct hd_segment *s = &part->segments[k];
+        for (int k = 0; part->trainable && part->held && k < part->segment_count; k++) {
+            struct hd_segment *s = &part->segments[k];
 
-                s->first_chunk = registry->chunk_count;
-                if (s->counted)
-                    registry->chunk_count +=
-                        (s->end - s->begin + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
-            }
+            s->first_chunk = registry->chunk_count;
+            if (s->counted)
+                registry->chunk_count = hd_segment_chunk(s, s->end - 1) + 1;
         }
-        if (first)
-            registry->own_chunk_count = registry->chunk_count;
     }
 }
 
@@ -369,19 +466,23 @@ static enum hd_status lay_out_part(struct hd_registry *registry, int part_number
     part->count = round_up(part->count, HD_PARAM_ALIGN);
     part->segments[part->segment_count - 1].end = part->count;
     make_ranges(registry, part, order, order_count);
+    cut_part(registry, part);
     return HD_OK;
 }
 
 /* ---- state ---- */
 
-bool hd_state_is_visible(enum hd_state_kind kind)
+bool hd_state_is_visible(const struct hd_part *part, enum hd_state_kind kind)
 {
-    return kind == HD_STATE_GRAD;
+    const enum hd_state_kind gathered = part->compute == HD_F32 ? HD_STATE_WEIGHT : HD_STATE_COPY;
+
+    return kind == HD_STATE_GRAD || (part->shard_count && kind == gathered);
 }
 
 bool hd_global_is_visible(enum hd_global global)
 {
-    return global == HD_GLOBAL_RECORD || global == HD_GLOBAL_RECORDS || global == HD_GLOBAL_ROUTES;
+    return global == HD_GLOBAL_SUMS || global == HD_GLOBAL_RECORD || global == HD_GLOBAL_RECORDS ||
+           global == HD_GLOBAL_ROUTES;
 }
 
 static bool part_has_state(const struct hd_registry *registry, const struct hd_part *part,
@@ -392,7 +493,7 @@ static bool part_has_state(const struct hd_registry *registry, const struct hd_p
     if (kind == HD_STATE_WEIGHT)
         return true;
     if (kind == HD_STATE_COPY)
-        return registry->compute_dtype != HD_F32;
+        return part->compute != HD_F32;
     return registry->trains && part->trainable;
 }
 
@@ -401,9 +502,8 @@ int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_
 {
     if (kind == HD_STATE_RANGES)
         return part->range_count * (int64_t)sizeof(struct hd_update_range);
-    if (kind == HD_STATE_COPY)
-        return part->count * (int64_t)hd_dtype_size(registry->compute_dtype);
-    return part->count * (int64_t)sizeof(float);
+    return state_elements(registry, part, kind) *
+           (int64_t)hd_dtype_size(kind == HD_STATE_COPY ? part->compute : HD_F32);
 }
 
 /* Reserves size_bytes at the end of one half of the region; returns the offset. */
@@ -450,7 +550,10 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
     registry->trains = trains;
     for (int i = 0; i < registry->part_count; i++) {
         struct hd_part *part = &registry->parts[i];
-        const enum hd_status st = lay_out_part(registry, i);
+        enum hd_status st;
+
+        part->compute = part->wide ? HD_F32 : compute_dtype;
+        st = lay_out_part(registry, i);
 
         if (st)
             return st;
@@ -459,7 +562,7 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 
             part->offset[k] = -1;
             if (part_has_state(registry, part, kind))
-                part->offset[k] = take(registry, hd_state_is_visible(kind),
+                part->offset[k] = take(registry, hd_state_is_visible(part, kind),
                                        hd_part_state_bytes(registry, part, kind));
         }
         if (part->offset[HD_STATE_COPY] < 0)

@@ -7,7 +7,8 @@
  * zeros, gets no gradient and is not saved.
  *
  * Parameters belong to *units* (embedding, a block, the head). The trainable parameters of a unit
- * form a *part*, and so do its frozen ones and its experts. A part has one flat buffer per kind of
+ * form a *part*, and so do its frozen ones, its experts, and those that compute in fp32 always (of
+ * routers). A part has one flat buffer per kind of
  * state; gradients are reduced and weights updated part by part. A part consists of *segments*,
  * which differ in how tp treats them: in the sum of gradients over tp ranks, and in which ranks
  * count the segment in the gradient norm:
@@ -25,6 +26,14 @@
  * weight too) is a part of its own. If the head is on another stage, that stage holds the part as
  * well: both sum its gradient over dp x cp, then with one another (group embedding), and both
  * update it; the stage of the embedding counts it in the norm and saves it.
+ *
+ * With ZeRO (Rajbhandari et al. 2020) the ranks of a part's reduce group share its optimizer: shard
+ * i of P is elements [i n, (i+1) n) of the part, with n a multiple of HD_GRAD_CHUNK, so the cuts
+ * depend on the model and P alone and may lie within a tensor. Stage 1: rank i has moments and
+ * master weights of shard i only. Gradients are scattered, each sum to its shard; the update of the
+ * shard is gathered into the copy in the compute encoding, which every rank has whole. In fp32 that
+ * copy is the master itself, whole on every rank. Bytes per parameter in bf16, P ranks: 6 + 12 / P,
+ * in fp32 8 + 8 / P.
  *
  * The registry also lays out the *state* region: weights, moments, gradient and compute copy of
  * every part, and a few values per step. Offsets are bytes from the region's start. Memory that
@@ -50,7 +59,7 @@ enum {
     HD_PARAM_DIMS_MAX = 3,
     HD_PARAM_PAD = 32,   /* rows: a padded share is a multiple, if then no rank's share is empty */
     HD_PARAM_ALIGN = 16, /* elements: a parameter is aligned to 64 bytes in its fp32 part */
-    HD_PARTS_PER_UNIT = 4
+    HD_PARTS_PER_UNIT = 8
 };
 
 enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL };
@@ -71,6 +80,7 @@ struct hd_param_spec {
     bool frozen;     /* gets no gradient and no update */
     bool joined;     /* adjacent in memory to the unit's previous parameter: one GEMM uses both */
     bool tied;       /* the head uses it too */
+    bool wide;       /* computes in fp32, whatever the compute encoding */
 };
 
 struct hd_param {
@@ -83,7 +93,7 @@ struct hd_param {
     int tp_axis;
     int shares;               /* number of different shares, over tp and ep */
     int tp_shares, tp_copies; /* different shares over tp; ranks that hold each of them */
-    bool partial, experts, tied;
+    bool partial, experts, tied, wide;
     enum hd_init_kind init;
     double init_std;
     bool decay, trainable, joined;
@@ -113,7 +123,7 @@ struct hd_segment {
     int64_t begin, end;           /* elements in the part */
     enum hd_group_name sum_group; /* gradients are first summed over it; HD_GROUP_COUNT: no sum */
     bool counted;                 /* this rank of the tp group counts it in the gradient norm */
-    int64_t first_chunk;          /* counted: index in this rank's array of chunk sums */
+    int64_t first_chunk;          /* counted: index of its sums in the array of chunk sums */
 };
 
 struct hd_part {
@@ -122,11 +132,15 @@ struct hd_part {
     bool tied;                       /* its one parameter is the head's weight too */
     int32_t stage, tie_stage;        /* that hold it; equal: one stage */
     bool held;                       /* this rank holds it */
+    bool wide;                       /* computes in fp32 */
+    enum hd_dtype compute;           /* encoding that computes; set by hd_registry_finish */
     int64_t count;                   /* elements, padding included */
     enum hd_group_name reduce_group; /* gradients are summed over it */
     struct hd_segment *segments;
     int segment_count;
-    struct hd_update_range *ranges;
+    int64_t shard_count;            /* elements of a shard of ZeRO; 0: the part is not cut */
+    int64_t shard_begin, shard_end; /* what this rank updates, within count; all: 0, count */
+    struct hd_update_range *ranges; /* of that, counted from shard_begin */
     int64_t range_count;
     int64_t offset[HD_STATE_KIND_COUNT]; /* bytes in the state region; -1: not there, not held */
 };
@@ -134,7 +148,7 @@ struct hd_part {
 /* Values of a step that belong to no part. */
 enum hd_global {
     HD_GLOBAL_BLOCK,   /* struct hd_step_block                        */
-    HD_GLOBAL_SUMS,    /* double[chunks of all segments that this rank counts] */
+    HD_GLOBAL_SUMS,    /* double[chunks of all segments that this rank counts], visible */
     HD_GLOBAL_RECORD,  /* double[HD_EXCHANGE_WORDS], visible          */
     HD_GLOBAL_RECORDS, /* double[ranks, HD_EXCHANGE_WORDS], visible   */
     HD_GLOBAL_ROUTES,  /* double[routers, HD_ROUTE_WORDS + experts], visible: routers' records */
@@ -158,11 +172,13 @@ struct hd_registry {
     enum hd_status status; /* the first failure */
     char error[HD_ERR_MAX];
 
+    int zero; /* stage of ZeRO, 0 or 1; the owner sets it before hd_registry_finish */
+
     /* set by hd_registry_finish */
     enum hd_dtype compute_dtype;
     bool trains;
-    int64_t chunk_count;      /* chunks of the gradient norm that this rank computes */
-    int64_t own_chunk_count;  /* the first of them, which this rank counts for all ranks */
+    int64_t chunk_count; /* chunks of the gradient norm of all parts that this rank holds; the same
+                            on all ranks of a stage that have the same tp index */
     int64_t routers, experts; /* set by hd_registry_routers */
     int64_t global_offset[HD_GLOBAL_COUNT];
     int64_t private_bytes, visible_bytes; /* size of the state region's halves */
@@ -212,13 +228,34 @@ int64_t hd_param_global_index(const struct hd_param *param, int64_t i);
 void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t first, int64_t count,
                           float *ret_values);
 
+/* The group over which a part's shards are spread; HD_GROUP_COUNT: it is not cut. */
+enum hd_group_name hd_part_shard_group(const struct hd_part *part);
+
+/* The elements of a part of which rank `rank`, which holds it, has this kind of state between two
+ * steps; of gradients: the sums over all ranks. */
+struct hd_range {
+    int64_t begin, end;
+};
+struct hd_range hd_part_range(const struct hd_registry *registry, const struct hd_part *part,
+                              enum hd_state_kind kind, int rank);
+
+/* The element of the part at which the memory of this rank's state begins. */
+int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind);
+
+/* True if the chunk [begin, end) of the norm counts for all ranks that have the same gradient. */
+bool hd_part_is_counted(const struct hd_registry *registry, const struct hd_part *part);
+
+/* The index, in the array of chunk sums, of the chunk that begins with element `at` of a counted
+ * segment. Chunks are [i HD_GRAD_CHUNK, (i+1) HD_GRAD_CHUNK) of the part, cut to the segment. */
+int64_t hd_segment_chunk(const struct hd_segment *segment, int64_t at);
+
 /* Bytes of one kind of state of a part. */
 int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_part *part,
                             enum hd_state_kind kind);
 
 int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global global);
 
-bool hd_state_is_visible(enum hd_state_kind kind);
+bool hd_state_is_visible(const struct hd_part *part, enum hd_state_kind kind);
 bool hd_global_is_visible(enum hd_global global);
 
 #endif

@@ -1,10 +1,11 @@
 /* shard: inserts the collectives that sum the gradients of each part over ranks.
  *
  * They start after the part's last contribution of the step: after the last node, in the order F,
- * B, W, that adds to it, in the step's last micro-batch only. They are all-reduces in place, on the
- * reduce stream, and overlap with the backward of earlier units. The update waits for all of them.
- * A tied weight that two chunks of one rank use is summed in the chunk of the embedding, whose
- * backward comes last. If they are on two ranks, the update adds their sums (lib/optim).
+ * B, W, that adds to it, in the step's last micro-batch only. They are all-reduces in place, or
+ * with ZeRO reduce-scatters to this rank's shard in place, on the reduce stream, and overlap with
+ * the backward of earlier units. The update waits for all of them. A tied weight that two chunks of
+ * one rank use is summed in the chunk of the embedding, whose backward comes last. If they are on
+ * two ranks, the update adds their sums (lib/optim).
  */
 #include <string.h>
 
@@ -20,6 +21,17 @@ static void move_last_to(struct hd_node_list *list, int at)
     memmove(&list->nodes[at + 1], &list->nodes[at],
             (size_t)(list->count - 1 - at) * sizeof(struct hd_node *));
     list->nodes[at] = node;
+}
+
+/* Where this rank's shard begins; beyond the part's end there is room for it, too. */
+static struct hd_operand shard_of_sums(const struct hd_emit *e, const struct hd_part *p,
+                                       struct hd_operand grad)
+{
+    const struct hd_registry *r = e->registry;
+
+    return hd_emit_at(grad,
+                      p->shard_count * hd_mesh_find_group(&r->mesh, p->reduce_group, r->rank).index,
+                      HD_F32);
 }
 
 /* Inserts the sums of a part at index `at` of the list: first over tp for segments with partial
@@ -38,10 +50,17 @@ static void emit_sums(struct hd_emit *e, const struct hd_part *p, struct hd_stor
 
         if (group == HD_GROUP_COUNT || hd_mesh_find_group(mesh, group, 0).size == 1)
             continue;
-        node = hd_emit_comm(e,
-                            HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = group,
-                                    .count = end - begin, .dtype = HD_F32),
-                            HD_OPERANDS(comm, .received = grad, .sent = grad));
+        if (whole && p->shard_count)
+            node = hd_emit_comm(
+                e,
+                HD_ARGS(comm, .kind = HD_COMM_REDUCE_SCATTER, .group = group,
+                        .count = p->shard_count, .dtype = HD_F32),
+                HD_OPERANDS(comm, .received = shard_of_sums(e, p, grad), .sent = grad));
+        else
+            node = hd_emit_comm(e,
+                                HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = group,
+                                        .count = end - begin, .dtype = HD_F32),
+                                HD_OPERANDS(comm, .received = grad, .sent = grad));
         node->stream = HD_STREAM_REDUCE;
         node->only_last = true;
         move_last_to(&e->lists[e->call], at++);

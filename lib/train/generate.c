@@ -106,7 +106,7 @@ static enum hd_status read_weights(struct hd_generator *g, const char *dir)
         uint16_t *copy = (uint16_t *)(g->memory + part->offset[HD_STATE_COPY]) + p->offset;
 
         st = hd_source_read(source, i, &want, master);
-        for (int64_t k = 0; !st && k < p->count && g->registry.compute_dtype != HD_F32; k++)
+        for (int64_t k = 0; !st && k < p->count && part->compute != HD_F32; k++)
             copy[k] = hd_f32_to_bf16(master[k]);
     }
     hd_source_close(source);

@@ -266,7 +266,7 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
         };
 
         for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
-            bool shared = k == HD_STATE_COPY && p->offset[k] == p->offset[HD_STATE_WEIGHT];
+            bool shared = k == HD_STATE_COPY && p->compute == HD_F32;
             int64_t bytes = round_up(hd_part_state_bytes(r, p, (enum hd_state_kind)k));
 
             if (p->offset[k] < 0 || shared)
@@ -467,6 +467,7 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
     hd_registry_stages(&l->registry, unit_stages(l, &config, arena),
                        hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1));
     l->registry.sequence = job->sequence && job->tp > 1;
+    l->registry.zero = job->zero > 0 ? (int)job->zero : 0;
     st = hd_model_declare(&config, &l->registry, arena, &l->model);
     if (!st)
         st = hd_registry_finish(&l->registry, hd_layout_compute_dtype(job), true);

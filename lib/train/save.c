@@ -1,10 +1,11 @@
 /* save: writes weights and moments to checkpoints and reads them.
  *
  * Several ranks hold the same share of a tensor: those of its pipeline stage with the same index in
- * tp and, for experts, in ep. One of them writes it: the one with the fewest bytes so far, in
- * registry order, so that all shards have about the same size. The two moments of a tensor are
- * separate entries. First all ranks write their shards durably; then they exchange descriptions of
- * the shards; then rank 0 commits the manifest and sends the result to the others. */
+ * tp and, for experts, in ep. With ZeRO each of them has moments and master weights of one shard.
+ * One of them writes it: the one with the fewest bytes so far, in registry order, so that all
+ * shards have about the same size. The two moments of a tensor are separate entries. First all
+ * ranks write their shards durably; then they exchange descriptions of the shards; then rank 0
+ * commits the manifest and sends the result to the others. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,57 +41,92 @@ static struct hd_ckpt_entry entry_of(const struct hd_param *p, int kind, struct 
     return e;
 }
 
-static int64_t share_bytes(const struct hd_param *p, int share)
+/* Elements of a share, without padding. Padding is the end of the share. */
+static int64_t real_elements(const struct hd_param *p, int share)
 {
     int64_t start[HD_PARAM_DIMS_MAX], real[HD_PARAM_DIMS_MAX], elements = 1;
 
     hd_param_box(p, share, start, real);
     for (int d = 0; d < p->dim_count; d++)
         elements *= real[d];
-    return elements * (int64_t)sizeof(float);
+    return elements;
 }
 
-/* The rank with the fewest bytes so far among those that hold the share; of a tied weight, among
- * those of the embedding's stage. */
-static int pick_owner(const struct hd_registry *r, const struct hd_param *p, int share,
-                      const int64_t *bytes)
+/* What rank `rank` has of a kind of state of its share of a parameter: elements begin .. end - 1,
+ * without padding. */
+static struct hd_range piece_of(const struct hd_registry *r, const struct hd_param *p, int kind,
+                                int rank)
 {
-    const struct hd_mesh *mesh = &r->mesh;
-    const int ranks = mesh->world / mesh->sizes.pp, first = r->parts[p->part].stage * ranks;
-    int owner = -1;
+    struct hd_range piece = hd_part_range(r, &r->parts[p->part], kinds[kind], rank);
+    const int64_t real = real_elements(p, hd_param_share_of(p, &r->mesh, rank));
 
-    for (int w = first; w < first + ranks; w++)
-        if (hd_param_share_of(p, mesh, w) == share && (owner < 0 || bytes[w] < bytes[owner]))
+    piece.begin = piece.begin > p->offset ? piece.begin - p->offset : 0;
+    piece.end = piece.end > p->offset ? piece.end - p->offset : 0;
+    if (piece.end > real)
+        piece.end = real;
+    return piece;
+}
+
+static bool has_piece(const struct hd_registry *r, const struct hd_param *p, int kind, int rank,
+                      int share, struct hd_range piece)
+{
+    const struct hd_range other = piece_of(r, p, kind, rank);
+
+    return hd_param_share_of(p, &r->mesh, rank) == share && other.begin == piece.begin &&
+           other.end == piece.end;
+}
+
+/* The rank with the fewest bytes so far among those from `first` to `end` - 1 that have the piece;
+ * -1: one before `rank` has it, which has given it to an owner already. */
+static int pick_owner(const struct hd_registry *r, const struct hd_param *p, int kind, int rank,
+                      const struct hd_range *stage, const int64_t *bytes)
+{
+    const struct hd_range piece = piece_of(r, p, kind, rank);
+    const int share = hd_param_share_of(p, &r->mesh, rank);
+    int owner = rank;
+
+    for (int w = (int)stage->begin; w < stage->end; w++) {
+        if (!has_piece(r, p, kind, w, share, piece))
+            continue;
+        if (w < rank)
+            return -1;
+        if (bytes[w] < bytes[owner])
             owner = w;
+    }
     return owner;
 }
 
-/* Calls put for each entry of a checkpoint with the rank that writes it. Every rank computes the
- * same assignment by itself. HD_NO_MEMORY. */
-typedef void put_entry_fn(void *context, int owner, int param, int kind, int share);
+/* Calls put for each entry of a checkpoint with the rank that writes it and what it is of the
+ * share: for each piece of a parameter's state that differs, one owner among the ranks that have
+ * it. Every rank computes the same assignment by itself. HD_NO_MEMORY. */
+typedef void put_entry_fn(void *context, int owner, int param, int kind, struct hd_range piece);
 
 static enum hd_status assign(const struct hd_trainer *t, struct hd_arena *arena, put_entry_fn *put,
                              void *context)
 {
     const struct hd_registry *r = &t->layout.registry;
     const struct hd_mesh *mesh = &t->layout.mesh;
+    const int ranks = mesh->world / mesh->sizes.pp; /* of a stage */
     int64_t *bytes = hd_arena_array(arena, (size_t)mesh->world, sizeof *bytes);
 
     if (!bytes)
         return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
+        const int64_t first = (int64_t)r->parts[p->part].stage * ranks;
+        const struct hd_range stage = {first, first + ranks};
 
-        for (int n = 0; n < KINDS * p->shares; n++) {
-            const int k = n / p->shares, share = n % p->shares;
-            int owner;
+        for (int k = 0; k < KINDS && (k == 0 || p->trainable); k++)
+            for (int w = (int)stage.begin; w < stage.end; w++) {
+                const struct hd_range piece = piece_of(r, p, k, w);
+                const int owner =
+                    piece.begin < piece.end ? pick_owner(r, p, k, w, &stage, bytes) : -1;
 
-            if (k && !p->trainable)
-                continue;
-            owner = pick_owner(r, p, share, bytes);
-            bytes[owner] += share_bytes(p, share);
-            put(context, owner, i, k, share);
-        }
+                if (owner < 0)
+                    continue;
+                bytes[owner] += (piece.end - piece.begin) * (int64_t)sizeof(float);
+                put(context, owner, i, k, piece);
+            }
     }
     return HD_OK;
 }
@@ -103,23 +139,24 @@ struct shard_plan {
     size_t count;
 };
 
-static void put_own(void *context, int owner, int param, int kind, int share)
+static void put_own(void *context, int owner, int param, int kind, struct hd_range piece)
 {
     struct shard_plan *s = context;
+    struct hd_ckpt_entry *e = &s->entries[s->count];
 
-    (void)share;
     if (owner != s->t->layout.rank)
         return;
-    s->entries[s->count] =
-        entry_of(&s->t->layout.registry.params[param], kind, &s->names[s->count]);
-    s->tensors[s->count++] = hd_trainer_tensor(s->t, param, kinds[kind]);
+    *e = entry_of(&s->t->layout.registry.params[param], kind, &s->names[s->count]);
+    e->flat_first = piece.begin;
+    e->flat_count = piece.end - piece.begin;
+    s->tensors[s->count++] = hd_trainer_find(s->t, param, kinds[kind]).at;
 }
 
 /* The entries that this rank writes. */
 static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                                  struct shard_plan *ret_plan)
 {
-    const size_t most = (size_t)t->layout.registry.param_count * KINDS;
+    const size_t most = (size_t)t->layout.registry.param_count * KINDS + 1;
     struct shard_plan s = {t, hd_arena_array(arena, most, sizeof *s.entries),
                            hd_arena_array(arena, most, sizeof *s.tensors),
                            hd_arena_array(arena, most, sizeof *s.names), 0};
@@ -135,23 +172,22 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
 /* ---- room ---- */
 
 struct whole {
-    const struct hd_registry *registry;
     int64_t data_bytes, entries;
 };
 
-static void put_any(void *context, int owner, int param, int kind, int share)
+static void put_any(void *context, int owner, int param, int kind, struct hd_range piece)
 {
     struct whole *w = context;
 
-    (void)owner, (void)kind;
-    w->data_bytes += share_bytes(&w->registry->params[param], share);
+    (void)owner, (void)param, (void)kind;
+    w->data_bytes += (piece.end - piece.begin) * (int64_t)sizeof(float);
     w->entries++;
 }
 
 /* Whether a checkpoint of all ranks fits into the attempt's file system. */
 static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena)
 {
-    struct whole whole = {.registry = &t->layout.registry};
+    struct whole whole = {0};
     enum hd_status st = assign(t, arena, put_any, &whole);
 
     return st ? st
@@ -260,10 +296,11 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
     const int world = t->layout.mesh.world;
     struct hd_ckpt_shard *shards = hd_arena_array(arena, (size_t)world, sizeof *shards);
     struct hd_text config = {0};
-    char dp[24], tp[24], pp[24], cp[24], ep[24], threads[24], micro[24];
+    char dp[24], tp[24], pp[24], zero[24], cp[24], ep[24], threads[24], micro[24];
     const struct hd_ckpt_fact layout[] = {{"dp", dp},
                                           {"tp", tp},
                                           {"pp", pp},
+                                          {"zero", zero},
                                           {"cp", cp},
                                           {"ep", ep},
                                           {"cp_exchange", job->cp_exchange},
@@ -291,6 +328,7 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
     number_text(job->dp, dp);
     number_text(job->tp, tp);
     number_text(job->pp, pp);
+    number_text(job->zero > 0 ? job->zero : 0, zero);
     number_text(job->cp, cp);
     number_text(job->ep, ep);
     number_text(job->threads, threads);
@@ -403,23 +441,51 @@ enum hd_status hd_trainer_check_room(struct hd_trainer *t)
 
 /* ---- loading ---- */
 
-/* Casts the master weights of all parts to their copies in the compute encoding. */
+/* Gathers the copies of all shards of a part. */
+static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_part *p)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_GATHER);
+    char *copy = t->visible_base + p->offset[HD_STATE_COPY];
+    const int64_t shard_bytes = p->shard_count * (int64_t)hd_dtype_size(p->compute);
+    struct hd_comm_group *group;
+    enum hd_status st = hd_comm_mesh_group(t->comm, &r->mesh, hd_part_shard_group(p), &group);
+
+    if (!st)
+        st = hd_comm_follow(stream, hd_runner_stream(t->runner));
+    if (!st)
+        st = hd_comm_all_gather(
+            group, stream,
+            &(struct hd_comm_all_gather_args){copy + hd_comm_group_index(group) * shard_bytes, copy,
+                                              p->shard_count, p->compute});
+    return st ? st : hd_comm_wait_on(stream, hd_comm_record(stream), hd_runner_stream(t->runner));
+}
+
+/* Casts the master weights of all parts to their copies in the compute encoding. Of shards each
+ * rank casts its own. */
 static enum hd_status refresh_copies(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
     enum hd_status st = HD_OK;
 
-    for (int i = 0; !st && i < r->part_count && r->compute_dtype != HD_F32; i++) {
+    for (int i = 0; !st && i < r->part_count; i++) {
         const struct hd_part *p = &r->parts[i];
+        char *copy;
 
-        if (!p->held)
+        if (!p->held || p->compute == HD_F32)
             continue;
-        st = hd_launch(hd_runner_stream(t->runner), HD_K_cast,
-                       &(struct hd_cast_args){.out = t->private_base + p->offset[HD_STATE_COPY],
-                                              .inp = t->private_base + p->offset[HD_STATE_WEIGHT],
-                                              .N = p->count,
-                                              .out_dtype = r->compute_dtype,
-                                              .inp_dtype = HD_F32});
+        copy = (hd_state_is_visible(p, HD_STATE_COPY) ? t->visible_base : t->private_base) +
+               p->offset[HD_STATE_COPY] + p->shard_begin * (int64_t)hd_dtype_size(p->compute);
+        if (p->shard_end > p->shard_begin)
+            st = hd_launch(
+                hd_runner_stream(t->runner), HD_K_cast,
+                &(struct hd_cast_args){.out = copy,
+                                       .inp = t->private_base + p->offset[HD_STATE_WEIGHT],
+                                       .N = p->shard_end - p->shard_begin,
+                                       .out_dtype = p->compute,
+                                       .inp_dtype = HD_F32});
+        if (!st && p->shard_count)
+            st = gather_copies(t, p);
     }
     return st ? st : t->table->synchronize(hd_runner_stream(t->runner));
 }
@@ -482,14 +548,16 @@ typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry
 static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read_fn *read,
                                  void *from)
 {
-    char *tensor = hd_trainer_tensor(t, param, kinds[kind]);
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_range piece = piece_of(r, &r->params[param], kind, t->layout.rank);
+    char *tensor = hd_trainer_find(t, param, kinds[kind]).at;
     struct names name;
-    struct hd_ckpt_entry want = entry_of(&t->layout.registry.params[param], kind, &name);
-    const int64_t count = want.flat_count, size = (int64_t)sizeof(float);
+    struct hd_ckpt_entry want = entry_of(&r->params[param], kind, &name);
+    const int64_t count = piece.end - piece.begin, size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
     for (int64_t at = 0; !st && at < count; at += want.flat_count) {
-        want.flat_first = at;
+        want.flat_first = piece.begin + at;
         want.flat_count = hd_staging_piece(&t->staging, (count - at) * size) / size;
         st = read(from, param, &want, hd_staging_view(&t->staging, tensor + at * size));
         if (!st)
@@ -578,15 +646,15 @@ static bool is_held(const struct hd_trainer *t, int param)
 static enum hd_status init_share(struct hd_trainer *t, int param)
 {
     const struct hd_param *p = &t->layout.registry.params[param];
-    char *tensor = hd_trainer_tensor(t, param, HD_STATE_WEIGHT);
+    const struct hd_held held = hd_trainer_find(t, param, HD_STATE_WEIGHT);
     const int64_t size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
-    for (int64_t at = 0, n; !st && at < p->count; at += n) {
-        n = hd_staging_piece(&t->staging, (p->count - at) * size) / size;
-        hd_param_init_values(p, (uint64_t)t->layout.job.seed, at, n,
-                             hd_staging_view(&t->staging, tensor + at * size));
-        st = hd_staging_put(&t->staging, tensor + at * size, n * size);
+    for (int64_t at = 0, n; !st && at < held.count; at += n) {
+        n = hd_staging_piece(&t->staging, (held.count - at) * size) / size;
+        hd_param_init_values(p, (uint64_t)t->layout.job.seed, held.first + at, n,
+                             hd_staging_view(&t->staging, held.at + at * size));
+        st = hd_staging_put(&t->staging, held.at + at * size, n * size);
     }
     return st;
 }
@@ -642,9 +710,12 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
     for (int i = 0; !st && i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
-        for (int k = 1; k < KINDS && p->trainable && is_held(t, i) && !st; k++)
-            st = hd_staging_clear(&t->staging, hd_trainer_tensor(t, i, kinds[k]),
-                                  p->count * (int64_t)sizeof(float));
+        for (int k = 1; k < KINDS && p->trainable && !st; k++) {
+            const struct hd_held held = hd_trainer_find(t, i, kinds[k]);
+
+            if (held.count)
+                st = hd_staging_clear(&t->staging, held.at, held.count * (int64_t)sizeof(float));
+        }
     }
     if (st)
         return st;

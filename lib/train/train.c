@@ -438,28 +438,60 @@ void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global)
     return half_base(t, hd_global_is_visible(global)) + t->layout.registry.global_offset[global];
 }
 
-char *hd_trainer_tensor(const struct hd_trainer *t, int param, enum hd_state_kind kind)
+struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind)
 {
-    const struct hd_param *p = &t->layout.registry.params[param];
-    const struct hd_part *part = &t->layout.registry.parts[p->part];
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_param *p = &r->params[param];
+    const struct hd_part *part = &r->parts[p->part];
+    struct hd_range range;
+    struct hd_held held = {0};
 
-    assert(part->held && kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
-    return half_base(t, hd_state_is_visible(kind)) + part->offset[kind] +
-           p->offset * (int64_t)sizeof(float);
+    assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
+    if (!part->held)
+        return held;
+    range = hd_part_range(r, part, kind, t->layout.rank);
+    if (range.begin < p->offset)
+        range.begin = p->offset;
+    if (range.end > p->offset + p->count)
+        range.end = p->offset + p->count;
+    if (range.begin >= range.end)
+        return held;
+    held.first = range.begin - p->offset;
+    held.count = range.end - range.begin;
+    held.at = half_base(t, hd_state_is_visible(part, kind)) + part->offset[kind] +
+              (range.begin - hd_part_base(part, kind)) * (int64_t)sizeof(float);
+    return held;
+}
+
+void hd_trainer_held(const struct hd_trainer *t, int param, enum hd_state_kind kind,
+                     int64_t *ret_first, int64_t *ret_count)
+{
+    const struct hd_held held = hd_trainer_find(t, param, kind);
+
+    *ret_first = held.first;
+    *ret_count = held.count;
 }
 
 enum hd_status hd_trainer_read_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
                                      float *ret_values)
 {
-    return hd_staging_read(&t->staging, ret_values, hd_trainer_tensor(t, param, kind),
-                           t->layout.registry.params[param].count * (int64_t)sizeof(float));
+    const struct hd_held held = hd_trainer_find(t, param, kind);
+
+    if (!held.count)
+        return HD_OK;
+    return hd_staging_read(&t->staging, ret_values + held.first, held.at,
+                           held.count * (int64_t)sizeof(float));
 }
 
 enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
                                       const float *values)
 {
-    return hd_staging_write(&t->staging, hd_trainer_tensor(t, param, kind), values,
-                            t->layout.registry.params[param].count * (int64_t)sizeof(float));
+    const struct hd_held held = hd_trainer_find(t, param, kind);
+
+    if (!held.count)
+        return HD_OK;
+    return hd_staging_write(&t->staging, held.at, values + held.first,
+                            held.count * (int64_t)sizeof(float));
 }
 
 /* ---- a step ---- */

@@ -153,11 +153,17 @@ enum hd_status hd_trainer_check_room(struct hd_trainer *trainer);
 /* Between steps: the largest `request` of all ranks, as hd_trainer_step gives it. */
 enum hd_status hd_trainer_agree(struct hd_trainer *trainer, int64_t request, int64_t *ret_request);
 
-/* For tests and tools, between steps: this rank's share of one kind of state of a parameter,
- * hd_param.count values. */
+/* For tests and tools, between steps: one kind of state of this rank's share of a parameter,
+ * hd_param.count values. It reads or writes only those that this rank has, and leaves the others:
+ * see hd_trainer_held. */
 enum hd_status hd_trainer_read_state(struct hd_trainer *trainer, int param, enum hd_state_kind kind,
                                      float *ret_values);
 enum hd_status hd_trainer_write_state(struct hd_trainer *trainer, int param,
                                       enum hd_state_kind kind, const float *values);
+
+/* Which values of its share this rank has: *ret_count from *ret_first on. All, unless they belong
+ * to another pipeline stage (then none) or to other shards of ZeRO. */
+void hd_trainer_held(const struct hd_trainer *trainer, int param, enum hd_state_kind kind,
+                     int64_t *ret_first, int64_t *ret_count);
 
 #endif

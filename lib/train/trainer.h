@@ -47,9 +47,15 @@ struct hd_trainer {
     int64_t steps_done;
 };
 
-/* Addresses of a global value, and of this rank's share of a parameter's state. */
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
-char *hd_trainer_tensor(const struct hd_trainer *t, int param, enum hd_state_kind kind);
+
+/* Where this rank has a kind of state of a parameter: elements first .. first + count - 1 of its
+ * share of the parameter (struct hd_param), row-major. count is 0 where it has nothing. */
+struct hd_held {
+    int64_t first, count;
+    char *at; /* fp32; of element `first` */
+};
+struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind);
 
 /* All-gather of host data: every rank gives at most HD_EXCHANGE_SLOT_BYTES. ret_all: slot of each
  * rank, valid until the next call. Collective: all ranks must call it. */

@@ -68,6 +68,12 @@ static void set_schedule(struct hd_job *job, struct hd_layout_options *options, 
         job->virtual_stages = 2;
 }
 
+static void set_zero(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->zero = number;
+}
+
 const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_TP] = {"tp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_tp, false},
     [GRID_SEQUENCE] = {"sequence", 2, {{"off", 0}, {"on", 1}}, set_sequence, false},
@@ -87,13 +93,14 @@ const struct grid_axis grid_axes[GRID_AXES] = {
                         {"zb-v", HD_SCHEDULE_ZB_V}},
                        set_schedule,
                        false},
+    [GRID_ZERO] = {"zero", 2, {{"0", 0}, {"1", 1}}, set_zero, false},
 };
 
 enum {
     ALL_AXES = (1 << GRID_AXES) - 1,
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     MASKS = DENSE & ~(1 << GRID_PP | 1 << GRID_SCHEDULE),
-    EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP,
+    EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP | 1 << GRID_ZERO,
     GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 
@@ -207,6 +214,11 @@ static bool stages_of_one(const struct grid_layout *l)
     return number(l, GRID_PP) == 1 && number(l, GRID_SCHEDULE) > HD_SCHEDULE_GPIPE;
 }
 
+static bool shards_of_one(const struct grid_layout *l)
+{
+    return number(l, GRID_ZERO) && number(l, GRID_DP) * number(l, GRID_CP) == 1;
+}
+
 static bool few_units(const struct grid_layout *l)
 {
     return number(l, GRID_PP) == 4 && (number(l, GRID_SCHEDULE) == HD_SCHEDULE_INTERLEAVED ||
@@ -220,6 +232,7 @@ static const struct {
     {sequence_alone, "sequence=on shares rows among the ranks of tp, and tp=1 has one"},
     {exchange_of_one, "cp_exchange=all_gather is a way to exchange keys, and cp=1 has nobody"},
     {experts_left_over, "ep shares out experts over dp x cp ranks, and divides their number"},
+    {shards_of_one, "zero shares the optimizer among dp x cp ranks, and here is one"},
     {stages_of_one, "an order of pipeline stages, and pp=1 has one"},
     {few_units, "eight chunks, and the models here have four units; pipeline_test has deeper ones"},
     {too_many_ranks, "more than 8 ranks, as many as the harness runs"},

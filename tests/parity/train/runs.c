@@ -33,20 +33,20 @@ int64_t param_elements(const struct hd_param *p)
     return elements;
 }
 
-/* The lowest rank that holds this rank's share of p puts it into the whole. */
-static bool speaks_for(const struct hd_registry *r, const struct hd_param *p)
+/* The lowest rank that has this rank's share of p, or of it the same shard of ZeRO, puts it into
+ * the whole. */
+static bool speaks_for(const struct hd_registry *r, const struct hd_param *p,
+                       enum hd_state_kind kind)
 {
+    const struct hd_part *part = &r->parts[p->part];
+    const struct hd_range mine = hd_part_range(r, part, kind, r->rank);
     int rank = 0;
 
-    while (!hd_part_is_held_by(r, &r->parts[p->part], rank) ||
-           hd_param_share_of(p, &r->mesh, rank) != hd_param_share_of(p, &r->mesh, r->rank))
+    while (!hd_part_is_held_by(r, part, rank) ||
+           hd_param_share_of(p, &r->mesh, rank) != hd_param_share_of(p, &r->mesh, r->rank) ||
+           hd_part_range(r, part, kind, rank).begin != mine.begin)
         rank++;
     return rank == r->rank;
-}
-
-static bool is_held(const struct hd_registry *r, int param)
-{
-    return r->parts[r->params[param].part].held;
 }
 
 /* What to do with one element of a share and its place in the whole. */
@@ -62,9 +62,12 @@ static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all
 
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
-        float *share = is_held(r, i) ? harness_take(t, i, kind) : NULL;
+        int64_t first, count;
+        float *share;
 
-        for (int64_t k = 0; share && k < p->count && (all || speaks_for(r, p)); k++) {
+        hd_trainer_held(t, i, kind, &first, &count);
+        share = count ? harness_take(t, i, kind) : NULL;
+        for (int64_t k = first; k < first + count && (all || speaks_for(r, p, kind)); k++) {
             const int64_t at = hd_param_global_index(p, k);
 
             if (at >= 0)
@@ -120,12 +123,14 @@ uint64_t run_hash_state(struct hd_trainer *t)
     hd_hash_begin(&hash);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         for (int i = 0; i < r->param_count; i++) {
+            int64_t first, count;
             float *values;
 
-            if (!is_held(r, i))
+            hd_trainer_held(t, i, kinds[k], &first, &count);
+            if (!count)
                 continue;
             values = harness_take(t, i, kinds[k]);
-            hd_hash_add(&hash, values, (size_t)r->params[i].count * sizeof(float));
+            hd_hash_add(&hash, values + first, (size_t)count * sizeof(float));
             free(values);
         }
     return hd_hash_value(&hash);

@@ -187,7 +187,7 @@ static float *state_of(const struct memory *m, const struct toy *toy, int p,
 {
     const struct hd_param *param_ = &toy->registry.params[p];
 
-    return (float *)(m->base[hd_state_is_visible(kind)] +
+    return (float *)(m->base[hd_state_is_visible(&toy->registry.parts[param_->part], kind)] +
                      toy->registry.parts[param_->part].offset[kind]) +
            param_->offset;
 }
