@@ -13,6 +13,7 @@
 #include "base/notify.h"
 #include "base/text.h"
 #include "controller/services/controller.h"
+#include "controller/store/store.h"
 #include "rpc/find.h"
 
 enum { EXIT_USAGE = 2, EXIT_CANNOT = 6 };
@@ -22,6 +23,9 @@ static const char usage[] =
     "heddle-controller: accepts jobs, places them on nodes, restarts them, remembers everything\n"
     "\n"
     "  heddle-controller --state-dir DIR [options]\n"
+    "  heddle-controller backup FILE --state-dir DIR\n"
+    "                      copy the database to the new FILE, also while the controller runs, and\n"
+    "                      check the copy; docs/operations.md says how to restore it\n"
     "\n"
     "  --state-dir DIR     what must not be lost (SQLite; never on NFS); one controller uses it\n"
     "  --listen ADDR       unix:PATH or HOST:PORT (default: the system's socket for root, else\n"
@@ -297,6 +301,60 @@ static enum hd_status run(struct program *p)
     return st;
 }
 
+/* ---- backup -----------------------------------------------------------------------------------*/
+
+static enum hd_status read_backup_options(int argc, char **argv, const char **ret_dir,
+                                          const char **ret_file)
+{
+    static const struct option longs[] = {{"state-dir", required_argument, NULL, OPT_STATE_DIR},
+                                          {NULL, 0, NULL, 0}};
+    int key;
+
+    *ret_dir = *ret_file = NULL;
+    while ((key = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+        if (key != OPT_STATE_DIR) /* getopt has told */
+            return hd_err(HD_INVALID, "see heddle-controller --help");
+        *ret_dir = optarg;
+    }
+    if (optind < argc)
+        *ret_file = argv[optind++];
+    if (optind < argc)
+        return hd_err(HD_INVALID,
+                      "backup: \"%s\" is one word too many; see heddle-controller --help",
+                      argv[optind]);
+    if (!*ret_file || !**ret_file)
+        return hd_err(HD_INVALID, "backup: FILE is missing, the new file to write");
+    if (!*ret_dir)
+        return hd_err(HD_INVALID, "backup: --state-dir DIR is missing, the controller's");
+    return HD_OK;
+}
+
+/* argv[0] is "backup". */
+static int backup(int argc, char **argv)
+{
+    struct hd_store_backup made;
+    const char *dir, *file;
+    char size[32], line[256];
+    struct hd_text text = {0};
+    enum hd_status st = read_backup_options(argc, argv, &dir, &file);
+
+    if (!st)
+        st = hd_store_backup(dir, file, &made);
+    if (!st) {
+        hd_text_format_bytes(made.size_bytes, size);
+        (void)snprintf(line, sizeof line, "%s, %lld job%s, the last is %lld, schema %lld", size,
+                       (long long)made.jobs, made.jobs == 1 ? "" : "s", (long long)made.last_job,
+                       (long long)made.schema);
+        hd_text_add(&text, "%s: %s; checked and on disk\n", file, line);
+        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a line") : hd_file_print(text.data);
+        hd_text_free(&text);
+    }
+    if (!st)
+        return EXIT_SUCCESS;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return st == HD_INVALID || st == HD_EXISTS || st == HD_NOT_FOUND ? EXIT_USAGE : EXIT_CANNOT;
+}
+
 static int print(const char *text)
 {
     if (!hd_file_print(text))
@@ -315,6 +373,8 @@ int main(int argc, char **argv)
         return print(usage);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
         return print("heddle-controller " HD_BUILD "\n");
+    if (argc > 1 && strcmp(argv[1], "backup") == 0)
+        return backup(argc - 1, argv + 1);
     st = read_options(argc, argv, &program);
     if (st) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());

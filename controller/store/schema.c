@@ -170,6 +170,13 @@ enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
 /* ---- errors and statements --------------------------------------------------------------------*/
 
+/* Another process with the file open (a backup) locks it for moments: at its start and end. */
+enum { LOCKED_TIMEOUT_MS = 5000 };
+
+#define STORE_RESTORE                                                                 \
+    "restore it from a backup (made by heddle-controller backup; docs/operations.md " \
+    "says how)"
+
 enum hd_status store_db_error(struct store_db *db, const char *what)
 {
     const int code = sqlite3_errcode(db->sqlite) & 0xff;
@@ -191,8 +198,7 @@ enum hd_status store_db_error(struct store_db *db, const char *what)
                       system_error ? strerror(system_error) : "");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-        return hd_err(HD_CORRUPT, "%s: %s: %s; restore the file from a backup", db->path, what,
-                      message);
+        return hd_err(HD_CORRUPT, "%s: %s: %s; " STORE_RESTORE, db->path, what, message);
     default:
         return hd_err(HD_INTERNAL, "%s: %s: %s", db->path, what, message);
     }
@@ -297,8 +303,7 @@ static enum hd_status execute(struct store_db *db, const char *sql, const char *
     return HD_OK;
 }
 
-/* The first value of a pragma or a query, as text; "": no row. */
-static enum hd_status read_text(struct store_db *db, const char *sql, char *ret_text, size_t size)
+enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *ret_text, size_t size)
 {
     sqlite3_stmt *statement = NULL;
     enum hd_status st = HD_OK;
@@ -314,19 +319,21 @@ static enum hd_status read_text(struct store_db *db, const char *sql, char *ret_
     return st;
 }
 
-static enum hd_status configure(struct store_db *db)
+/* The directory is locked, so that no other controller has the file open. `heddle-controller
+ * backup` reads it meanwhile; for that SQLite needs a file that both processes map (state.db-shm).
+ * exclusive: without it, and without backups while the controller runs. */
+static enum hd_status configure(struct store_db *db, bool exclusive)
 {
     char mode[16];
     enum hd_status st;
 
-    /* The directory is locked, so this is the only process with the file open. In exclusive mode
-     * SQLite needs no shared-memory file. */
-    st = execute(db,
-                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA foreign_keys = ON;"
-                 "PRAGMA trusted_schema = OFF;",
-                 "cannot set pragmas");
+    (void)sqlite3_busy_timeout(db->sqlite, LOCKED_TIMEOUT_MS);
+    st =
+        execute(db, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;", "cannot set pragmas");
+    if (!st && exclusive)
+        st = execute(db, "PRAGMA locking_mode = EXCLUSIVE", "cannot set pragmas");
     if (!st)
-        st = read_text(db, "PRAGMA journal_mode = WAL", mode, sizeof mode);
+        st = store_db_read_text(db, "PRAGMA journal_mode = WAL", mode, sizeof mode);
     if (!st && strcmp(mode, "wal") != 0)
         st = hd_err(HD_UNSUPPORTED,
                     "%s: SQLite cannot use a write-ahead log on this file system (journal mode %s)",
@@ -339,12 +346,11 @@ static enum hd_status configure(struct store_db *db)
 static enum hd_status check(struct store_db *db)
 {
     char verdict[256];
-    enum hd_status st = read_text(db, "PRAGMA quick_check(1)", verdict, sizeof verdict);
+    enum hd_status st = store_db_read_text(db, "PRAGMA quick_check(1)", verdict, sizeof verdict);
 
     if (!st && strcmp(verdict, "ok") != 0)
         st = hd_err(HD_CORRUPT,
-                    "%s is damaged: %s; restore it from a backup, or start with an empty "
-                    "--state-dir",
+                    "%s is damaged: %s; " STORE_RESTORE ", or start with an empty --state-dir",
                     db->path, verdict);
     return st;
 }
@@ -389,12 +395,12 @@ static enum hd_status pack_metrics(struct store_db *db)
 static enum hd_status forget_unique_requests(struct store_db *db)
 {
     char sql[4096];
-    enum hd_status st =
-        read_text(db,
-                  "SELECT 'CREATE TABLE jobs_new ' || replace(substr(sql, instr(sql, '(')),"
-                  " 'request_id TEXT NOT NULL UNIQUE', 'request_id TEXT NOT NULL')"
-                  " FROM sqlite_schema WHERE type = 'table' AND name = 'jobs'",
-                  sql, sizeof sql);
+    enum hd_status st = store_db_read_text(
+        db,
+        "SELECT 'CREATE TABLE jobs_new ' || replace(substr(sql, instr(sql, '(')),"
+        " 'request_id TEXT NOT NULL UNIQUE', 'request_id TEXT NOT NULL')"
+        " FROM sqlite_schema WHERE type = 'table' AND name = 'jobs'",
+        sql, sizeof sql);
 
     if (!st)
         st = execute(db, sql, "cannot migrate");
@@ -434,7 +440,7 @@ static enum hd_status migrate(struct store_db *db)
 {
     char text[32];
     int64_t version = 0;
-    enum hd_status st = read_text(db, "PRAGMA user_version", text, sizeof text);
+    enum hd_status st = store_db_read_text(db, "PRAGMA user_version", text, sizeof text);
 
     if (!st)
         st = hd_text_to_int64(text, 0, INT32_MAX, &version);
@@ -450,11 +456,9 @@ static enum hd_status migrate(struct store_db *db)
     while (!st && version < MIGRATION_COUNT)
         st = migrate_one(db, (int)++version);
     if (!st)
-        st = read_text(db, "PRAGMA foreign_key_check", text, sizeof text);
+        st = store_db_read_text(db, "PRAGMA foreign_key_check", text, sizeof text);
     if (!st && *text)
-        st = hd_err(HD_CORRUPT,
-                    "%s: rows of %s refer to what is not there; restore the file from a "
-                    "backup",
+        st = hd_err(HD_CORRUPT, "%s: rows of %s refer to what is not there; " STORE_RESTORE,
                     db->path, text);
     if (!st)
         st = execute(db, "PRAGMA foreign_keys = ON", "cannot migrate");
@@ -467,7 +471,7 @@ static enum hd_status read_cluster_id(struct store_db *db)
     static const char get[] = "SELECT value FROM meta WHERE key = 'cluster_id'";
     unsigned char bytes[16];
     char sql[128], hex[33];
-    enum hd_status st = read_text(db, get, db->cluster_id, sizeof db->cluster_id);
+    enum hd_status st = store_db_read_text(db, get, db->cluster_id, sizeof db->cluster_id);
 
     if (st || *db->cluster_id)
         return st;
@@ -479,7 +483,7 @@ static enum hd_status read_cluster_id(struct store_db *db)
     (void)snprintf(sql, sizeof sql, "INSERT INTO meta VALUES ('cluster_id', '%s')", hex);
     st = execute(db, sql, "cannot store the cluster id");
     if (!st)
-        st = read_text(db, get, db->cluster_id, sizeof db->cluster_id);
+        st = store_db_read_text(db, get, db->cluster_id, sizeof db->cluster_id);
     return st;
 }
 
@@ -497,7 +501,7 @@ static enum hd_status prepare(struct store_db *db)
     return HD_OK;
 }
 
-enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs)
+static enum hd_status open_as(struct store_db *db, const char *dir, const char *vfs, bool exclusive)
 {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     enum hd_status st = HD_OK;
@@ -508,7 +512,18 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
         st = db->sqlite ? store_db_error(db, "cannot open")
                         : hd_err(HD_NO_MEMORY, "no memory to open %s", db->path);
     if (!st)
-        st = configure(db);
+        st = configure(db, exclusive);
+    return st;
+}
+
+enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs)
+{
+    enum hd_status st = open_as(db, dir, vfs, false);
+
+    if (st == HD_IO || st == HD_UNSUPPORTED) { /* no shared maps here, or no room for the file */
+        store_db_close(db);
+        st = open_as(db, dir, vfs, true);
+    }
     if (!st)
         st = check(db);
     if (!st)

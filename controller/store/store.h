@@ -52,6 +52,22 @@ const char *hd_store_cluster_id(const struct hd_job_store *store);
 /* Why nothing can be written now; NULL: writing works. */
 const char *hd_store_trouble(const struct hd_job_store *store);
 
+/* ---- a backup ---------------------------------------------------------------------------------*/
+
+struct hd_store_backup {
+    int64_t size_bytes, schema, jobs;
+    int64_t last_job; /* the highest number of a job; 0: none */
+};
+
+/* Copies the database in `dir` to the new file `file` and checks the copy; while a controller runs
+ * or not, in another process than the controller's. HD_OK: the copy is one committed state of the
+ * database, in order, and durable. HD_EXISTS: `file` exists. HD_NOT_FOUND: `dir` has no database.
+ * HD_CORRUPT: the copy is damaged. On failure no file is left. Needs no loop. */
+enum hd_status hd_store_backup(const char *dir, const char *file,
+                               struct hd_store_backup *ret_backup);
+
+/* ---- writing ----------------------------------------------------------------------------------*/
+
 /* Takes ownership of the batch. done (may be NULL) gets HD_OK when it is durable, HD_ABORTED when
  * it is dropped. Batches become durable in order; an empty one waits for those before it. */
 void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,

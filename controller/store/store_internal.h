@@ -4,6 +4,7 @@
  *   schema.c  opening, checking, migrations, error messages
  *   write.c   writes one batch into the open transaction
  *   read.c    queries, and loading at start
+ *   backup.c  a copy of the database, by another process than the controller
  *
  * Threads: a struct store_db is used by the loop's thread until the first item is queued, then by
  * the writer thread only, until that has ended.
@@ -162,6 +163,10 @@ enum hd_status store_db_run(struct store_db *db, enum store_statement statement,
 enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool *ret_row);
 
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
+
+/* The first value of a pragma or a query, as text; "": no row. */
+enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *ret_text,
+                                  size_t size);
 
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query);
 enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader);

@@ -34,4 +34,19 @@ check_equal every_step_is_shown_once_and_in_order "$(seq 400 | cksum)" \
 check_equal the_job_was_not_restarted 1 "$(heddle show "$job" -o jsonl | member attempt)"
 heddle logs "$job" >"$work/whole"
 check_equal the_log_is_whole "$(cksum <"$work/whole")" "$(cksum <"$work/follow")"
+
+# a backup while the controller runs, and the way back to it as docs/operations.md describes it
+"$HEDDLE_BIN/heddle-controller" backup "$work/backup" --state-dir "$work/controller" >"$work/backup.out" 2>"$work/backup.err"
+check_equal a_backup_is_made_while_the_controller_runs 0 $?
+check_equal and_says_what_it_holds 1 "$(grep -cE "^$work/backup: .*, 1 job, the last is $job, schema [0-9]+; checked and on disk" "$work/backup.out")"
+check_status it_overwrites_nothing 2 "$HEDDLE_BIN/heddle-controller" backup "$work/backup" --state-dir "$work/controller"
+later=$(submit "$file" --set train.steps=1)
+heddle wait "$later" >/dev/null
+kill -TERM "$controller_pid"
+wait "$controller_pid"
+rm -f "$work/controller"/state.db*
+cp "$work/backup" "$work/controller/state.db"
+start_controller
+check_equal the_job_of_the_backup_is_there "$job" "$(heddle jobs -o jsonl | member job)"
+check_status and_the_later_one_is_not 4 heddle show "$later"
 finish

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -785,6 +786,113 @@ static void a_removed_job_keeps_only_its_number_and_request(void **state)
 }
 
 /* A row that something else has written over: said, and never read as zeros. */
+/* ---- backup -----------------------------------------------------------------------------------*/
+
+static int backup_in_a_child(const char *dir, const char *file)
+{
+    struct hd_store_backup made;
+    const pid_t child = fork();
+    int status = 0;
+
+    if (child == 0) { /* the locks of POSIX do not keep a process from itself */
+        const enum hd_status st = hd_store_backup(dir, file, &made);
+
+        _exit(st ? (int)st : made.jobs == 2 && made.last_job == 7 && made.size_bytes > 0 ? 0 : 255);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void put_jobs(struct bench *bench, uint64_t first, uint64_t second)
+{
+    struct hd_batch *batch = hd_batch_new();
+
+    bench->done = 0;
+    add_job(batch, first);
+    if (second)
+        add_job(batch, second);
+    hd_store_commit(bench->store, batch, on_done, bench);
+    run_until_reported(bench, 1);
+}
+
+/* Goal: a backup is one committed state, and the controller writes on meanwhile and after it. */
+static void a_backup_of_an_open_store_holds_what_was_committed(void **state)
+{
+    struct bench bench;
+    struct hd_query *query;
+    char file[TEMPORARY_BYTES + 32], restored[TEMPORARY_BYTES + 32];
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    put_jobs(&bench, 3, 7);
+    (void)snprintf(file, sizeof file, "%s/backup", bench.dir);
+    assert_int_equal(backup_in_a_child(bench.dir, file), 0);
+    put_jobs(&bench, 8, 0);
+    assert_int_equal(backup_in_a_child(bench.dir, file), HD_EXISTS);
+    close_store(&bench, 1000);
+
+    /* as docs/operations.md restores it */
+    (void)snprintf(restored, sizeof restored, "%s/state.db", bench.dir);
+    assert_int_equal(rename(file, restored), 0);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    query = hd_query_new(HD_QUERY_JOBS);
+    query->limit = 10;
+    assert_int_equal(needs(&bench, query).st, HD_OK);
+    assert_int_equal(query->job_count, 2); /* 3 and 7; 8 came later */
+    hd_query_free(query);
+    finish(&bench);
+}
+
+static void a_backup_of_nothing_is_refused(void **state)
+{
+    struct hd_store_backup made;
+    struct bench bench;
+    char file[TEMPORARY_BYTES + 32];
+
+    (void)state;
+    start(&bench);
+    (void)snprintf(file, sizeof file, "%s/backup", bench.dir);
+    assert_int_equal(hd_store_backup(bench.dir, file, &made), HD_NOT_FOUND);
+    assert_false(hd_file_exists(file));
+    finish(&bench);
+}
+
+/* Goal: no damaged copy gets the name. Method: the first page of a table that the backup itself
+ * does not read is overwritten; only the check of the whole copy can find it. */
+static void a_backup_of_a_damaged_database_fails(void **state)
+{
+    static const char noise[4096] = "noise";
+    struct hd_store_backup made;
+    struct bench bench;
+    struct store_db opened;
+    char file[TEMPORARY_BYTES + 32], path[TEMPORARY_BYTES + 32], page[32];
+    FILE *db;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    put_jobs(&bench, 3, 7);
+    close_store(&bench, 1000);
+    assert_int_equal(store_db_open(&opened, bench.dir, NULL), HD_OK);
+    assert_int_equal(store_db_read_text(&opened,
+                                        "SELECT rootpage FROM sqlite_schema WHERE name='events'",
+                                        page, sizeof page),
+                     HD_OK);
+    store_db_close(&opened);
+    (void)snprintf(path, sizeof path, "%s/state.db", bench.dir);
+    (void)snprintf(file, sizeof file, "%s/backup", bench.dir);
+    db = fopen(path, "r+be");
+    assert_non_null(db);
+    assert_int_equal(fseek(db, (atol(page) - 1) * 4096, SEEK_SET), 0);
+    assert_int_equal(fwrite(noise, 1, sizeof noise, db), sizeof noise);
+    assert_int_equal(fclose(db), 0);
+    assert_int_equal(hd_store_backup(bench.dir, file, &made), HD_CORRUPT);
+    assert_false(hd_file_exists(file));
+    finish(&bench);
+}
+
 static void damaged_metrics_are_said(void **state)
 {
     static const char *const damage[] = {"UPDATE step_metrics SET metrics=x''",
@@ -1395,6 +1503,9 @@ int main(void)
         cmocka_unit_test(a_removed_job_keeps_only_its_number_and_request),
         cmocka_unit_test(damaged_metrics_are_said),
         cmocka_unit_test(the_cluster_keeps_its_identity),
+        cmocka_unit_test(a_backup_of_an_open_store_holds_what_was_committed),
+        cmocka_unit_test(a_backup_of_nothing_is_refused),
+        cmocka_unit_test(a_backup_of_a_damaged_database_fails),
         cmocka_unit_test(a_broken_rule_of_the_schema_is_fatal),
         cmocka_unit_test(lists_come_in_pages_newest_first),
         cmocka_unit_test(lists_are_filtered_by_state_and_owner),

@@ -1,0 +1,202 @@
+/* backup: a copy of the database while a controller uses it.
+ *
+ *   check FILE -> copy into FILE.part.PID (sqlite3_backup) -> check the copy -> flush it
+ *   -> give it its name, which must still be free -> flush the folder
+ *
+ * The copy is one state of the database: what was committed when the copying began. The controller
+ * commits meanwhile; only its write-ahead log is not shortened before the end.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "controller/store/store_internal.h"
+
+enum { LOCKED_TIMEOUT_MS = 10 * 1000 };
+
+static enum hd_status open_source(const char *dir, struct store_db *ret_db)
+{
+    *ret_db = (struct store_db){0};
+    (void)snprintf(ret_db->path, sizeof ret_db->path, "%s/state.db", dir);
+    if (!hd_file_exists(ret_db->path))
+        return hd_err(HD_NOT_FOUND, "%s does not exist; --state-dir is the controller's",
+                      ret_db->path);
+    if (sqlite3_open_v2(ret_db->path, &ret_db->sqlite, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+                        NULL) != SQLITE_OK)
+        return ret_db->sqlite ? store_db_error(ret_db, "cannot open")
+                              : hd_err(HD_NO_MEMORY, "no memory to open %s", ret_db->path);
+    (void)sqlite3_busy_timeout(ret_db->sqlite, LOCKED_TIMEOUT_MS);
+    return HD_OK;
+}
+
+/* An empty file that only this process has: nothing is overwritten, nobody else may read it. */
+static enum hd_status make_part(const char *part)
+{
+    const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot create %s: %s", part, strerror(errno));
+    (void)close(fd);
+    return HD_OK;
+}
+
+static enum hd_status open_copy(const char *part, struct store_db *ret_db)
+{
+    *ret_db = (struct store_db){0};
+    (void)snprintf(ret_db->path, sizeof ret_db->path, "%s", part);
+    if (sqlite3_open_v2(part, &ret_db->sqlite, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
+        SQLITE_OK)
+        return ret_db->sqlite ? store_db_error(ret_db, "cannot open")
+                              : hd_err(HD_NO_MEMORY, "no memory to open %s", part);
+    return HD_OK;
+}
+
+static enum hd_status copy_pages(struct store_db *from, struct store_db *to)
+{
+    sqlite3_backup *backup = sqlite3_backup_init(to->sqlite, "main", from->sqlite, "main");
+    int code;
+
+    if (!backup)
+        return store_db_error(to, "cannot begin the backup");
+    code = sqlite3_backup_step(backup, -1);
+    (void)sqlite3_backup_finish(backup); /* returns the same code; the error is in `to` */
+    if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
+        return hd_err(HD_CONFLICT,
+                      "%s is locked by the controller, because its file system has no shared "
+                      "memory maps; stop the controller (running jobs go on), run this again, and "
+                      "start it",
+                      from->path);
+    return code == SQLITE_DONE ? HD_OK : store_db_error(to, "cannot copy");
+}
+
+static enum hd_status check_text(struct store_db *db, const char *sql, const char *expected)
+{
+    char text[256];
+    enum hd_status st = store_db_read_text(db, sql, text, sizeof text);
+
+    if (!st && strcmp(text, expected) != 0)
+        st = hd_err(HD_CORRUPT,
+                    "the copy is damaged (%s: %s); so is the database that it was made "
+                    "of, or the disk; heddle-controller says at its start which",
+                    sql, text);
+    return st;
+}
+
+static enum hd_status read_number(struct store_db *db, const char *sql, int64_t *ret_number)
+{
+    char text[32];
+    enum hd_status st = store_db_read_text(db, sql, text, sizeof text);
+
+    return st ? st : hd_text_to_int64(text, 0, INT64_MAX, ret_number);
+}
+
+/* One file without a log beside it, checked, and what it holds. */
+static enum hd_status check_copy(struct store_db *copy, struct hd_store_backup *ret_backup)
+{
+    char mode[16];
+    enum hd_status st = store_db_read_text(copy, "PRAGMA journal_mode = DELETE", mode, sizeof mode);
+
+    if (!st && strcmp(mode, "delete") != 0)
+        st =
+            hd_err(HD_IO, "%s: the copy keeps a log beside it (journal mode %s)", copy->path, mode);
+    if (!st)
+        st = check_text(copy, "PRAGMA integrity_check(1)", "ok");
+    if (!st)
+        st = check_text(copy, "PRAGMA foreign_key_check", "");
+    if (!st)
+        st = read_number(copy, "PRAGMA user_version", &ret_backup->schema);
+    if (!st)
+        st = read_number(copy, "SELECT count(*) FROM jobs", &ret_backup->jobs);
+    if (!st)
+        st = read_number(copy, "SELECT ifnull(max(job), 0) FROM jobs", &ret_backup->last_job);
+    return st;
+}
+
+static enum hd_status flush(const char *path, int64_t *ret_bytes)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    enum hd_status st = HD_OK;
+    struct stat info = {0};
+
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
+    if (fsync(fd) < 0 || fstat(fd, &info) < 0)
+        st = hd_err(HD_IO, "cannot flush %s: %s", path, strerror(errno));
+    (void)close(fd);
+    *ret_bytes = info.st_size;
+    return st;
+}
+
+static enum hd_status is_there(const char *file)
+{
+    return hd_err(HD_EXISTS, "%s exists, and a backup overwrites nothing; give another name", file);
+}
+
+/* Fails where the name has been taken meanwhile. */
+static enum hd_status give_name(const char *part, const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    struct hd_text dir = {0};
+    enum hd_status st = HD_OK;
+
+    if (link(part, file) < 0)
+        st = errno == EEXIST
+                 ? is_there(file)
+                 : hd_err(HD_IO, "cannot name the backup %s: %s", file, strerror(errno));
+    (void)unlink(part);
+    hd_text_add(&dir, "%.*s", slash ? (int)(slash - file) + 1 : 1, slash ? file : ".");
+    if (!st)
+        st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : hd_file_sync_dir(dir.data);
+    hd_text_free(&dir);
+    return st;
+}
+
+static enum hd_status copy_into(const char *dir, const char *part,
+                                struct hd_store_backup *ret_backup)
+{
+    struct store_db from = {0}, to = {0};
+    enum hd_status st = open_source(dir, &from);
+
+    if (!st)
+        st = open_copy(part, &to);
+    if (!st)
+        st = copy_pages(&from, &to);
+    if (!st)
+        st = check_copy(&to, ret_backup);
+    (void)sqlite3_close(to.sqlite);
+    (void)sqlite3_close(from.sqlite);
+    return st ? st : flush(part, &ret_backup->size_bytes);
+}
+
+enum hd_status hd_store_backup(const char *dir, const char *file,
+                               struct hd_store_backup *ret_backup)
+{
+    struct stat info;
+    struct hd_text part = {0};
+    struct hd_error error;
+    enum hd_status st = HD_OK;
+
+    *ret_backup = (struct hd_store_backup){0};
+    if (lstat(file, &info) == 0)
+        return is_there(file);
+    hd_text_add(&part, "%s.part.%d", file, (int)getpid());
+    if (part.failed || part.len_bytes >= HD_CTL_PATH_BYTES_MAX)
+        st = hd_err(HD_LIMIT, "the path of the backup is too long");
+    if (!st)
+        st = make_part(part.data);
+    if (!st) {
+        st = copy_into(dir, part.data, ret_backup);
+        hd_err_save(st, &error);
+        if (st)
+            (void)unlink(part.data);
+        st = st ? hd_err_restore(&error) : give_name(part.data, file);
+    }
+    hd_text_free(&part);
+    return st;
+}
