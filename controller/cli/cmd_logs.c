@@ -20,7 +20,7 @@ struct logs {
     bool follow, fixed_attempt, to_terminal;
     bool reached, done; /* reached: the controller has accepted at least one call */
     enum hd_status status;
-    char message[HD_ERR_MAX];
+    char message[HD_ERR_MAX], note[HD_ERR_MAX];
     struct hd_text out;
     uv_signal_t interrupt;
     bool interrupted, closed;
@@ -52,11 +52,26 @@ static void on_open(struct hd_rpc_call *call, const ProtobufCMessage *message)
     cli_wait_end(l->cli);
 }
 
+/* A reader that reconnects is told again; the user is not. */
+static void note_once(struct logs *l, const char *note)
+{
+    struct hd_text text = {0};
+
+    cli_add_clean(&text, note);
+    if (!text.failed && strcmp(text.data, l->note) != 0) {
+        (void)snprintf(l->note, sizeof l->note, "%s", text.data);
+        cli_note("heddle: %s", l->note);
+    }
+    hd_text_free(&text);
+}
+
 static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__ReadLogResponse *chunk = (const Heddle__V1__ReadLogResponse *)message;
     struct logs *l = hd_rpc_call_user(call);
 
+    if (*chunk->note)
+        note_once(l, chunk->note);
     l->attempt = chunk->attempt;
     l->offset_bytes = chunk->offset_bytes + (int64_t)chunk->data.len;
     add_bytes(l, chunk->data.data, chunk->data.len);

@@ -308,6 +308,7 @@ static void on_tick(uv_timer_t *timer)
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
     rendezvous_tick(c);
     watch_tick(c);
+    read_log_tick(c);
     tell_status(c);
 }
 
@@ -339,6 +340,7 @@ static void free_controller(struct controller *c)
 
     rendezvous_free_all(c);
     search_forget_all(c);
+    read_log_forget_all(c);
     hd_core_free(c->core);
     hd_core_out_done(&c->out);
     free(c);

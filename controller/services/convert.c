@@ -60,6 +60,13 @@ const char *convert_attempt_dir(struct hd_arena *arena, const struct controller 
     return hd_arena_printf(arena, "%s/%" PRIu64 "/attempt-%" PRId32, c->jobs_dir, job, attempt);
 }
 
+const char *convert_log_path(struct hd_arena *arena, const struct controller *c, uint64_t job,
+                             int32_t attempt, int32_t rank)
+{
+    return hd_arena_printf(arena, "%s/%" PRIu64 "/attempt-%" PRId32 "/logs/rank-%" PRId32 ".log",
+                           c->jobs_dir, job, attempt, rank);
+}
+
 const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
                                    int32_t attempt)
 {

@@ -38,6 +38,7 @@ struct turn {
 struct node_stream;
 struct watcher;
 struct log_reader;
+struct log_piece;
 struct rendezvous;
 struct reply;
 struct ckpt_search;
@@ -61,6 +62,7 @@ struct controller {
     struct node_stream *streams;
     struct watcher *watchers;
     struct log_reader *log_readers;
+    struct log_piece *log_pieces;
     struct rendezvous *rendezvous;
     struct reply *replies; /* waiting for the commit */
     struct ckpt_search *searches;
@@ -113,10 +115,13 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end);
 struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info);
 char *convert_text(const char *text); /* casts const away for protobuf-c, which only reads */
 
-/* <jobs_dir>/<job>, its attempt-<attempt>, and the folder `checkpoints` below that */
+/* <jobs_dir>/<job>, its attempt-<attempt>, and below that a rank's log and the folder `checkpoints`
+ */
 const char *convert_job_dir(struct hd_arena *arena, const struct controller *c, uint64_t job);
 const char *convert_attempt_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
                                 int32_t attempt);
+const char *convert_log_path(struct hd_arena *arena, const struct controller *c, uint64_t job,
+                             int32_t attempt, int32_t rank);
 const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
                                    int32_t attempt);
 
@@ -145,6 +150,8 @@ void read_log_drain(struct hd_rpc_call *call);
 void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
 void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk);
 void read_log_node_gone(struct controller *c, const char *uuid); /* its Logs stream broke */
+void read_log_tick(struct controller *c);
+void read_log_forget_all(struct controller *c); /* reads in progress end without effect */
 
 /* The node's Logs stream; NULL: not connected. */
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);

@@ -1,8 +1,12 @@
-/* read_log: sends a rank's log to a client, chunk by chunk from the rank's daemon.
+/* read_log: sends a rank's log to a client, chunk by chunk: from the rank's daemon, and while that
+ * is away from the jobs directory, if the log is there.
  *
  *   read the job (which node, which folder) -> request to the daemon -> its chunk -> client
+ *                                           '> piece of the file    ->        ^      |
  *                                               ^                                      |
  *                                               '----- more, or follow and not ended --'
+ *
+ * A file is read in a thread of libuv's pool: a network file system may not answer for long.
  *
  * A reader has at most one request in flight. The next one is sent when the client has taken the
  * last chunk, so a slow client delays only itself.
@@ -12,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "controller/services/internal.h"
 
 enum { FOLLOW_WAIT_MS = 2000 }; /* how long a daemon waits for new bytes before it replies */
@@ -25,7 +30,10 @@ struct log_reader {
     bool follow, busy;     /* busy: a query is in flight */
     bool blocked;          /* the client reads slowly: wait for read_log_drain */
     bool ended_at_request; /* the attempt had ended when the last request was sent */
-    uint64_t request;      /* to the daemon, in flight; 0: none */
+    bool noted;            /* the client knows that the node is away */
+    bool waits;            /* the file has no more bytes now: asked again at the next tick */
+    uint64_t request;      /* to the daemon or for a piece of the file, in flight; 0: none */
+    bool to_daemon;        /* the request in flight */
     char node_uuid[HD_CTL_NAME_BYTES_MAX + 1], node_name[HD_CTL_NAME_BYTES_MAX + 1];
     struct log_reader *next;
 };
@@ -48,28 +56,172 @@ static bool attempt_has_ended(const struct log_reader *r)
     return !attempt || attempt->state == HD_ATTEMPT_STATE_ENDED;
 }
 
-static void ask_daemon(struct log_reader *r)
+/* ---- a piece of the file ----------------------------------------------------------------------*/
+
+struct log_piece {
+    uv_work_t work;
+    struct controller *c; /* NULL: it has been stopped */
+    struct log_piece *next;
+    uint64_t request; /* of the reader that waits for it, if that still does */
+    char path[HD_CTL_PATH_BYTES_MAX];
+    int64_t offset;
+    uint8_t *bytes; /* [LOG_CHUNK_BYTES] */
+    size_t count;
+    struct hd_error error;
+};
+
+static void free_piece(struct log_piece *piece)
 {
-    Heddle__V1__LogRequest m = HEDDLE__V1__LOG_REQUEST__INIT;
-    struct hd_rpc_call *logs = fleet_logs_of(r->c, r->node_uuid);
+    free(piece->bytes);
+    free(piece);
+}
+
+static void read_piece(uv_work_t *work)
+{
+    struct log_piece *p = work->data;
+
+    hd_err_save(
+        hd_file_read_piece(p->path, p->offset, p->bytes, LOG_CHUNK_BYTES, &p->count, &p->offset),
+        &p->error);
+}
+
+static void take_chunk(struct log_reader *r, int64_t offset, ProtobufCBinaryData data,
+                       const char *note);
+
+static void fail_piece(struct log_reader *r, const struct log_piece *p)
+{
+    hd_rpc_call_fail(
+        r->call,
+        p->error.status == HD_NOT_FOUND
+            ? hd_err(HD_UNAVAILABLE,
+                     "node %s, which has the log, is away, and %s is not on the controller's "
+                     "machine; retry when the node is back, or read that file there",
+                     r->node_name, p->path)
+            : hd_err(p->error.status,
+                     "node %s, which has the log, is away, and its file cannot be "
+                     "read here: %s",
+                     r->node_name, p->error.message));
+}
+
+static void on_piece(uv_work_t *work, int status)
+{
+    struct log_piece *p = work->data, **at;
+    struct log_reader *r = p->c ? p->c->log_readers : NULL;
+    char note[HD_CTL_PATH_BYTES_MAX + 256];
+
+    for (at = p->c ? &p->c->log_pieces : NULL; at && *at != p; at = &(*at)->next)
+        ;
+    if (at)
+        *at = p->next;
+    while (r && r->request != p->request)
+        r = r->next;
+    if (r && r->call && !status && !p->c->stopping) {
+        r->request = 0;
+        (void)snprintf(note, sizeof note,
+                       "node %s is away; this is what the jobs directory has (%s)", r->node_name,
+                       p->path);
+        if (p->error.status)
+            fail_piece(r, p);
+        else
+            take_chunk(r, p->offset, (ProtobufCBinaryData){p->count, p->bytes},
+                       r->noted ? "" : note);
+    }
+    free_piece(p);
+}
+
+static enum hd_status begin_piece(struct log_reader *r)
+{
+    struct log_piece *p = calloc(1, sizeof *p);
     struct hd_arena arena;
+    const char *path;
 
     hd_arena_init(&arena, 0);
+    path = convert_log_path(&arena, r->c, r->job, r->attempt, r->rank);
+    if (p)
+        p->bytes = malloc(LOG_CHUNK_BYTES);
+    if (!p || !p->bytes || !path) {
+        hd_arena_done(&arena);
+        if (p)
+            free_piece(p);
+        return hd_err(HD_NO_MEMORY, "no memory for a log");
+    }
+    (void)snprintf(p->path, sizeof p->path, "%s", path);
+    hd_arena_done(&arena);
+    p->c = r->c;
+    p->work.data = p;
+    p->request = r->request;
+    p->offset = r->offset;
+    if (uv_queue_work(r->c->loop, &p->work, read_piece, on_piece)) {
+        free_piece(p);
+        return hd_err(HD_INTERNAL, "cannot read in a thread");
+    }
+    p->next = r->c->log_pieces;
+    r->c->log_pieces = p;
+    return HD_OK;
+}
+
+void read_log_forget_all(struct controller *c)
+{
+    for (; c->log_pieces; c->log_pieces = c->log_pieces->next)
+        c->log_pieces->c = NULL;
+}
+
+/* ---- the next bytes ---------------------------------------------------------------------------*/
+
+/* Not heard of for a while: its streams may be open and dead. */
+static bool node_is_silent(const struct log_reader *r)
+{
+    struct hd_node_view node;
+
+    for (size_t i = 0; i < hd_core_node_count(r->c->core); i++) {
+        hd_core_node_at(r->c->core, i, &node);
+        if (strcmp(node.record->uuid, r->node_uuid) == 0)
+            return node.record->state == HD_NODE_STATE_UNREACHABLE ||
+                   node.record->state == HD_NODE_STATE_LOST;
+    }
+    return true;
+}
+
+static bool ask_daemon(struct log_reader *r)
+{
+    Heddle__V1__LogRequest m = HEDDLE__V1__LOG_REQUEST__INIT;
+    struct hd_rpc_call *logs = node_is_silent(r) ? NULL : fleet_logs_of(r->c, r->node_uuid);
+    struct hd_arena arena;
+    bool sent;
+
+    if (!logs)
+        return false;
+    hd_arena_init(&arena, 0);
     m.attempt_dir = convert_text(convert_attempt_dir(&arena, r->c, r->job, r->attempt));
-    r->ended_at_request = attempt_has_ended(r);
-    r->request = m.request = ++r->c->last_log_request;
+    m.request = r->request;
     m.job = r->job;
     m.attempt = r->attempt;
     m.rank = r->rank;
     m.offset_bytes = r->offset;
     m.max_bytes = LOG_CHUNK_BYTES;
     m.wait_ms = r->follow && !r->ended_at_request ? FOLLOW_WAIT_MS : 0;
-    if (!logs || hd_rpc_call_write(logs, &m.base))
-        hd_rpc_call_fail(r->call, hd_err(HD_UNAVAILABLE,
-                                         "node %s, which has the log, is not connected; the log is "
-                                         "in %s on that node",
-                                         r->node_name, m.attempt_dir));
+    sent = m.attempt_dir && !hd_rpc_call_write(logs, &m.base);
     hd_arena_done(&arena);
+    return sent;
+}
+
+static void ask(struct log_reader *r)
+{
+    enum hd_status st;
+
+    r->waits = false;
+    r->ended_at_request = attempt_has_ended(r);
+    r->request = ++r->c->last_log_request;
+    r->to_daemon = ask_daemon(r);
+    if (r->to_daemon) {
+        r->noted = false; /* it is back: said again when it goes */
+        return;
+    }
+    st = begin_piece(r);
+    if (!st)
+        return;
+    r->request = 0;
+    hd_rpc_call_fail(r->call, st);
 }
 
 /* ---- which log --------------------------------------------------------------------------------*/
@@ -109,7 +261,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
         if (st)
             hd_rpc_call_fail(r->call, st);
         else
-            ask_daemon(r);
+            ask(r);
     }
     hd_query_free(query);
 }
@@ -118,32 +270,29 @@ static void on_job(struct hd_query *query, enum hd_status st)
 
 static void request_next(struct log_reader *r, size_t received)
 {
-    if (received || (r->follow && !r->ended_at_request))
-        ask_daemon(r);
-    else
+    const bool goes_on = received || (r->follow && !r->ended_at_request);
+
+    if (!goes_on)
         hd_rpc_call_finish(r->call);
+    else if (received || r->to_daemon) /* which waits for new bytes */
+        ask(r);
+    else
+        r->waits = true;
 }
 
-void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk)
+/* note: about where the data comes from; "": nothing new. */
+static void take_chunk(struct log_reader *r, int64_t offset, ProtobufCBinaryData data,
+                       const char *note)
 {
     Heddle__V1__ReadLogResponse m = HEDDLE__V1__READ_LOG_RESPONSE__INIT;
-    struct log_reader *r = c->log_readers;
     enum hd_status st = HD_OK;
 
-    while (r && r->request != chunk->request)
-        r = r->next;
-    if (!r || !r->call)
-        return; /* its client has left */
-    r->request = 0;
-    if (*chunk->error) {
-        hd_rpc_call_fail(r->call, hd_err(HD_IO, "node %s: %s", r->node_name, chunk->error));
-        return;
-    }
     m.attempt = r->attempt;
     m.rank = r->rank;
-    m.offset_bytes = chunk->offset_bytes;
-    m.data = chunk->data;
-    if (chunk->data.len)
+    m.offset_bytes = offset;
+    m.data = data;
+    m.note = convert_text(note);
+    if (data.len || *note)
         st = hd_rpc_call_write(r->call, &m.base);
     if (st == HD_LIMIT) { /* read_log_drain requests the same chunk again */
         r->blocked = true;
@@ -151,22 +300,39 @@ void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk)
     }
     if (st)
         return; /* the call has ended, read_log_done follows */
-    if (chunk->data.len || r->offset < 0)
-        r->offset = chunk->offset_bytes + (int64_t)chunk->data.len;
-    request_next(r, chunk->data.len);
+    r->noted |= *note != 0;
+    if (data.len || r->offset < 0)
+        r->offset = offset + (int64_t)data.len;
+    request_next(r, data.len);
+}
+
+void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk)
+{
+    struct log_reader *r = c->log_readers;
+
+    while (r && r->request != chunk->request)
+        r = r->next;
+    if (!r || !r->call || !r->to_daemon)
+        return; /* its client has left, or it reads the file by now */
+    r->request = 0;
+    if (*chunk->error)
+        hd_rpc_call_fail(r->call, hd_err(HD_IO, "node %s: %s", r->node_name, chunk->error));
+    else
+        take_chunk(r, chunk->offset_bytes, chunk->data, "");
 }
 
 void read_log_node_gone(struct controller *c, const char *uuid)
 {
-    for (struct log_reader *r = c->log_readers; r; r = r->next) {
-        if (!r->call || !r->request || strcmp(r->node_uuid, uuid) != 0)
-            continue;
-        r->request = 0;
-        hd_rpc_call_fail(r->call, hd_err(HD_UNAVAILABLE,
-                                         "node %s, which has the log, has disconnected; retry "
-                                         "later from byte %" PRId64,
-                                         r->node_name, r->offset));
-    }
+    for (struct log_reader *r = c->log_readers; r; r = r->next)
+        if (r->call && r->request && r->to_daemon && strcmp(r->node_uuid, uuid) == 0)
+            ask(r); /* the same bytes, of the file */
+}
+
+void read_log_tick(struct controller *c)
+{
+    for (struct log_reader *r = c->log_readers; r; r = r->next)
+        if (r->call && (r->waits || (r->request && r->to_daemon && node_is_silent(r))))
+            ask(r);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------*/
@@ -209,7 +375,7 @@ void read_log_drain(struct hd_rpc_call *call)
     if (!r || !r->blocked)
         return;
     r->blocked = false;
-    ask_daemon(r);
+    ask(r);
 }
 
 void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *message)

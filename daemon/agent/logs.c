@@ -1,15 +1,12 @@
 /* Pieces of ranks' logs, on request, on a stream of their own, so that they never delay the other
  * stream. A request for bytes that are not written yet waits in memory. */
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
 
@@ -34,33 +31,14 @@ static enum hd_status answer(struct agent *agent, uint64_t request, int64_t offs
     return hd_rpc_call_write(agent->logs, &chunk.base);
 }
 
-/* Reads from the wanted offset on. *ret_offset: where the bytes begin. */
+/* What is not there has not been written yet. */
 static enum hd_status read_piece(const struct agent_log_request *r, uint8_t *ret_bytes,
                                  size_t *ret_count, int64_t *ret_offset)
 {
-    const int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    enum hd_status st = HD_OK;
-    struct stat info;
-    ssize_t n = 0;
+    const enum hd_status st = hd_file_read_piece(r->path, r->offset_bytes, ret_bytes,
+                                                 (size_t)r->max_bytes, ret_count, ret_offset);
 
-    *ret_count = 0;
-    *ret_offset = r->offset_bytes > 0 ? r->offset_bytes : 0;
-    if (fd < 0)
-        return errno == ENOENT ? HD_OK /* nothing written yet */
-                               : hd_err(HD_IO, "cannot open %s: %s", r->path, strerror(errno));
-    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
-        st = hd_err(HD_IO, "%s is not a log", r->path);
-    } else {
-        if (r->offset_bytes < 0 && info.st_size > -r->offset_bytes)
-            *ret_offset = info.st_size + r->offset_bytes;
-        n = pread(fd, ret_bytes, (size_t)r->max_bytes, *ret_offset);
-        if (n < 0)
-            st = hd_err(HD_IO, "cannot read %s: %s", r->path, strerror(errno));
-    }
-    (void)close(fd);
-    if (n > 0)
-        *ret_count = (size_t)n;
-    return st;
+    return st == HD_NOT_FOUND ? HD_OK : st;
 }
 
 /* Whether the request is over: it was answered, or the stream has ended. */

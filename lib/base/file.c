@@ -67,6 +67,34 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
     return HD_OK;
 }
 
+enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *ret_bytes,
+                                  size_t max_bytes, size_t *ret_count, int64_t *ret_offset)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    enum hd_status st = HD_OK;
+    struct stat info;
+    ssize_t n = 0;
+
+    *ret_count = 0;
+    *ret_offset = offset_bytes > 0 ? offset_bytes : 0;
+    if (fd < 0)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
+        st = hd_err(HD_IO, "%s is no regular file", path);
+    } else {
+        if (offset_bytes < 0 && info.st_size > -offset_bytes)
+            *ret_offset = info.st_size + offset_bytes;
+        n = pread(fd, ret_bytes, max_bytes, *ret_offset);
+        if (n < 0)
+            st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
+    }
+    (void)close(fd);
+    if (n > 0)
+        *ret_count = (size_t)n;
+    return st;
+}
+
 /* ret_dir may be path. */
 static enum hd_status parent_of(const char *path, char ret_dir[PATH_MAX])
 {

@@ -39,6 +39,11 @@ enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *
 enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes);
 enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int64_t offset_bytes);
 
+/* A piece of a file that may grow: up to max_bytes from byte `offset_bytes` on; negative: so many
+ * bytes before the end. *ret_offset: where the piece begins. *ret_count 0: nothing there yet.
+ * HD_NOT_FOUND: no such file. HD_IO: also a link, or no regular file. */
+enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *ret_bytes,
+                                  size_t max_bytes, size_t *ret_count, int64_t *ret_offset);
 enum hd_status hd_file_sync_dir(const char *path); /* makes names created in `path` durable */
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode); /* like mkdir -p, durable names */
 /* The same for `below` ("7/attempt-1") in the folder `base`, and no link is followed below that.

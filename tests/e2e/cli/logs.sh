@@ -16,4 +16,10 @@ heddle logs "$job" --rank 1 >"$work/whole"
 check_equal following_missed_nothing "$(cksum <"$work/whole")" "$(cksum <"$work/follow")"
 check_status a_rank_that_there_is_not 4 heddle logs "$job" --rank 99
 check_status an_attempt_that_there_is_not 4 heddle logs "$job" --attempt 99
+
+kill -KILL "${node_pids[n1]}"
+wait "${node_pids[n1]}" 2>/dev/null
+check a_log_is_read_while_its_node_is_away heddle logs "$job" --rank 1
+check_equal all_of_it "$(cksum <"$work/whole")" "$(cksum <"$work/check.out")"
+check_equal and_it_is_said 1 "$(grep -c "^heddle: node n1 is away; .*$work/jobs/$job/attempt-1/logs/rank-1.log" "$work/check.err")"
 finish

@@ -559,8 +559,9 @@ static void a_checkpoint_elsewhere_is_ignored(void **state)
 /* ---- logs -------------------------------------------------------------------------------------*/
 
 struct reading {
-    char text[256];
+    char text[256], note[512];
     size_t length;
+    int notes;
     bool done;
     enum hd_status st;
 };
@@ -571,8 +572,13 @@ static void reading_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
     const Heddle__V1__ReadLogResponse *m = (const void *)message;
 
     assert_int_equal(m->offset_bytes, r->length);
-    memcpy(r->text + r->length, m->data.data, m->data.len);
+    if (m->data.len)
+        memcpy(r->text + r->length, m->data.data, m->data.len);
     r->length += m->data.len;
+    if (*m->note) {
+        (void)snprintf(r->note, sizeof r->note, "%s", m->note);
+        r->notes++;
+    }
 }
 
 static void reading_done(struct hd_rpc_call *c, enum hd_status status, const char *message)
@@ -689,6 +695,62 @@ static void a_log_comes_piece_by_piece_and_is_followed(void **state)
     read_log(&r, &b, job, 0, false);
     WAIT_FOR(&b, r.done);
     assert_int_equal(r.st, HD_UNAVAILABLE); /* the node is away, and its log with it */
+    finish(&b);
+}
+
+static void append(const struct bench *b, uint64_t job, const char *text)
+{
+    char path[2 * TEMPORARY_BYTES];
+    FILE *log;
+
+    (void)snprintf(path, sizeof path, "%s/state/jobs/%llu/attempt-1/logs", b->dir,
+                   (unsigned long long)job);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    (void)snprintf(path, sizeof path, "%s/state/jobs/%llu/attempt-1/logs/rank-1.log", b->dir,
+                   (unsigned long long)job);
+    log = fopen(path, "ae");
+    assert_non_null(log);
+    assert_true(fputs(text, log) >= 0);
+    assert_int_equal(fclose(log), 0);
+}
+
+/* Goal: a log in the jobs directory is read on without the node, no byte twice. Method: the node's
+ * stream ends between two pieces; other ranks of the job go on to write. */
+static void a_log_is_read_on_while_its_node_is_away(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    struct reading r;
+    uint64_t job;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    open_logs(&d);
+    job = submit(&b, 2);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    append(&b, job, "first second ");
+    read_log(&r, &b, job, 1, true);
+    WAIT_FOR(&b, d.log_requests == 1);
+    answer_log(&d, "first ");
+    WAIT_FOR(&b, d.log_requests == 2); /* in flight when the node goes */
+    assert_int_equal(r.notes, 0);
+    hd_rpc_call_cancel(d.logs);
+    WAIT_FOR(&b, r.length == strlen("first second "));
+    append(&b, job, "third");
+    WAIT_FOR(&b, r.length == strlen("first second third"));
+    assert_string_equal(r.text, "first second third");
+    assert_int_equal(r.notes, 1);
+    assert_non_null(strstr(r.note, "n1 is away"));
+    assert_non_null(strstr(r.note, "attempt-1/logs/rank-1.log"));
+    WAIT_FOR(&b, !d.logs);
+    open_logs(&d); /* back: it is asked for what follows */
+    WAIT_FOR(&b, d.log_requests == 3);
+    assert_int_equal(d.log_request.offset_bytes, r.length);
+    answer_log(&d, " fourth");
+    WAIT_FOR(&b, r.length == strlen("first second third fourth"));
+    assert_int_equal(r.notes, 1);
+    free_daemon(&d);
     finish(&b);
 }
 
@@ -811,6 +873,7 @@ int main(void)
         cmocka_unit_test(ranks_meet_when_the_last_one_is_there),
         cmocka_unit_test(a_checkpoint_elsewhere_is_ignored),
         cmocka_unit_test(a_log_comes_piece_by_piece_and_is_followed),
+        cmocka_unit_test(a_log_is_read_on_while_its_node_is_away),
         cmocka_unit_test(a_full_disk_refuses_jobs_and_still_shows_them),
         cmocka_unit_test(health_says_that_nothing_can_be_committed),
         cmocka_unit_test(health_says_that_the_door_does_not_open),
