@@ -25,6 +25,7 @@
 #include "link/link.h"
 #include "metrics/tensorboard.h"
 #include "train/train.h"
+#include "train/trend.h"
 #include "worker/card.h"
 #include "worker/flags.h"
 #include "worker/storage.h"
@@ -61,6 +62,8 @@ struct rank {
     bool improved;                /* a step since saved_step had a finite gradient */
     bool finite;                  /* the newest loss */
     bool diverged;                /* the reason for which the run is given up */
+    struct hd_trend trend;
+    bool said_stuck;
     bool data_changed;            /* and said so */
     bool board_failed;            /* and said so */
     bool said_memory;             /* of the device */
@@ -635,6 +638,43 @@ static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
     return HD_OK;
 }
 
+/* Losses that are finite and of no use: the run goes on and ends as it would, but says so. */
+static void check_trend(struct rank *r, const struct hd_step_result *s)
+{
+    char text[320];
+    bool stuck;
+
+    if (!s->targets || s->too_many_rows)
+        return;
+    hd_trend_add(&r->trend, s->step, s->loss, s->grad_norm);
+    stuck = hd_trend_is_stuck(&r->trend, r->job.vocab);
+    if (stuck && !r->said_stuck) {
+        (void)snprintf(text, sizeof text,
+                       "step %lld: the loss has been %.4f for %d steps, with a gradient norm of "
+                       "%.3g: the model is not learning (its lowest loss was %.4f at step %lld); a "
+                       "lower train.lr, or train.clip, may prevent this",
+                       (long long)s->step, s->loss, HD_TREND_STEPS, s->grad_norm, r->trend.lowest,
+                       (long long)r->trend.lowest_step);
+        say(r, HD_LINK_LEVEL_WARN, text);
+    }
+    r->said_stuck = stuck;
+}
+
+static void check_trend_at_end(struct rank *r)
+{
+    char text[320];
+
+    if (!hd_trend_is_stuck(&r->trend, r->job.vocab) && !hd_trend_is_lost(&r->trend, r->job.vocab))
+        return;
+    (void)snprintf(text, sizeof text,
+                   "the loss ended at %.4f, its lowest was %.4f at step %lld; a model that knows "
+                   "nothing has %.4f: the last weights are probably of no use; lower train.lr, or "
+                   "set train.clip",
+                   r->trend.last, r->trend.lowest, (long long)r->trend.lowest_step,
+                   log((double)r->job.vocab));
+    say(r, HD_LINK_LEVEL_WARN, text);
+}
+
 /* What is in use of the device, beside what was planned and what is assumed for the rest. By now
  * what a step launches has been loaded and every group has met. */
 static void say_memory(struct rank *r)
@@ -675,6 +715,7 @@ static enum hd_status one_step(struct rank *r)
     show_step(r, &s);
     say_memory(r);
     write_profile(r, false);
+    check_trend(r, &s);
     st = check_skip(r, &s);
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
         hd_trainer_can_validate(r->trainer))
@@ -723,6 +764,8 @@ static enum hd_status run(struct rank *r)
         st = validate(r);
     if (!st)
         st = check_end(r);
+    if (!st)
+        check_trend_at_end(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_ENDING, hd_trainer_steps_done(r->trainer));
     r->stopped = r->unsaved || (r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps);
     return st;

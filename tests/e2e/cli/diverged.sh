@@ -14,6 +14,12 @@ check_equal one_warning_says_why 1 "$(grep -c '^warning: no checkpoint at step 2
 check_status so_does_one_that_ends_before_it_is_given_up 1 heddle local "$file" "${hot[@]}" --set train.steps=14
 check_equal with_the_same_cause 1 "$(grep -cE '^job failed at step 1[34], .*: diverged: ' "$work/check.out")"
 
+# finite, and of no use: the run ends as it would, and says so
+check_status a_destroyed_run_succeeds 0 heddle local "$file" --set train.steps=30 --set train.lr=30 --set train.clip=0 --set resources.devices=1
+check_equal with_a_warning 1 "$(cat "$work"/check.* | grep -cE '^warning: the loss ended at [0-9.]+, its lowest was [0-9.]+ at step [0-9]+')"
+check_status a_sound_run_succeeds 0 heddle local "$file" --set resources.devices=1
+check_equal without_one 0 "$(cat "$work"/check.* | grep -cE 'its lowest (loss )?was')"
+
 # weights that hold a NaN: named before step 1
 heddle local "$file" --set resources.devices=1 --set train.steps=2 >/dev/null 2>&1
 dir=$(find "$work/heddle-runs" -name 'step-00000002' | head -n 1)

@@ -1,0 +1,66 @@
+#include "train/trend.h"
+
+#include <math.h>
+
+void hd_trend_add(struct hd_trend *t, int64_t step, double loss, double grad_norm)
+{
+    const int64_t at = t->steps % HD_TREND_STEPS;
+
+    if (!isfinite(loss)) /* a run that diverges is told by its gradients */
+        return;
+    if (t->steps == 0 || loss < t->lowest) {
+        t->lowest = loss;
+        t->lowest_step = step;
+    }
+    t->last = loss;
+    t->losses[at] = loss;
+    t->grad_norms[at] = grad_norm;
+    t->steps++;
+}
+
+struct spread {
+    double least, most;
+    bool no_gradient;
+};
+
+static struct spread spread_of(const struct hd_trend *t)
+{
+    struct spread s = {t->losses[0], t->losses[0], true};
+
+    for (int i = 0; i < HD_TREND_STEPS; i++) {
+        s.least = fmin(s.least, t->losses[i]);
+        s.most = fmax(s.most, t->losses[i]);
+        s.no_gradient &= t->grad_norms[i] == 0;
+    }
+    return s;
+}
+
+/* fp32 sums of many equal losses are not exactly ln V */
+static bool is_guessing(double least, double ln_vocab)
+{
+    return least >= 0.999 * ln_vocab;
+}
+
+bool hd_trend_is_stuck(const struct hd_trend *t, int64_t vocab)
+{
+    const double ln_vocab = log((double)vocab);
+    struct spread s;
+
+    if (t->steps < HD_TREND_STEPS)
+        return false;
+    s = spread_of(t);
+    if (!s.no_gradient && s.most - s.least > 1e-6 * s.least)
+        return false;
+    return is_guessing(s.least, ln_vocab) || s.least > t->lowest + 0.1 * ln_vocab;
+}
+
+bool hd_trend_is_lost(const struct hd_trend *t, int64_t vocab)
+{
+    const double ln_vocab = log((double)vocab);
+    struct spread s;
+
+    if (t->steps < HD_TREND_STEPS)
+        return false;
+    s = spread_of(t);
+    return is_guessing(s.least, ln_vocab) && s.least > t->lowest + 0.1 * ln_vocab;
+}
