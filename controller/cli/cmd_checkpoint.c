@@ -15,7 +15,8 @@ enum { SAVE_PAUSE_MS = 300 };
 /* ---- checkpoint ls, verify ---- */
 
 static const struct table_column checkpoint_columns[] = {
-    {"ATTEMPT", true}, {"STEP", true}, {"SIZE", true}, {"TIME", false}, {"PATH", false},
+    {"ATTEMPT", true}, {"STEP", true},      {"SIZE", true},
+    {"TIME", false},   {"VAL LOSS", false}, {"PATH", false},
 };
 
 static void list_checkpoints(struct cli *cli, const struct found *f)
@@ -46,6 +47,10 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
             table_add(&table, NULL, "%lld", (long long)c->step);
             table_add(&table, NULL, "%s", c->size_bytes ? size : "");
             table_add(&table, NULL, "%s", c->time_unix_ms ? when : "");
+            if (c->_val_loss_case)
+                table_add(&table, NULL, "%.4f%s", c->val_loss, c->best ? " best" : "");
+            else
+                table_add(&table, NULL, "%s", "");
             table_add(&table, NULL, "%s", c->path);
         }
         table_render(&table, cli->colour, 0, &out); /* a path that is cut is of no use */
@@ -171,7 +176,7 @@ static int verify_model_dir(struct cli *cli, const char *dir)
 
 /* The flags of `checkpoint`; export's have the names that heddle-worker takes. */
 struct checkpoint_flags {
-    int64_t step; /* 0: all of them, or the newest */
+    int64_t step; /* as in found.h; FOUND_NEWEST: all of them, or the newest */
     const char *out, *dtype, *max_shard_size;
     bool force;
     int64_t timeout_s; /* of save */
@@ -297,37 +302,20 @@ static int check_flags(enum checkpoint_verb verb, const struct checkpoint_flags 
     return CLI_CONTINUE;
 }
 
-/* Only the checkpoint of that step, the newest attempt's where several have one. */
-static enum hd_status keep_step(struct found *f, const char *name, int64_t step)
-{
-    size_t at = f->count;
-
-    for (size_t i = 0; i < f->count; i++)
-        if (f->items[i].step == step)
-            at = i;
-    if (at == f->count)
-        return hd_err(HD_NOT_FOUND,
-                      "%s has no checkpoint of step %lld; heddle checkpoint ls %s lists its steps",
-                      name, (long long)step, name);
-    f->items[0] = f->items[at];
-    f->count = 1;
-    return HD_OK;
-}
-
 static int run_verb(struct cli *cli, enum checkpoint_verb verb,
                     const struct checkpoint_flags *flags, struct found *f)
 {
     enum hd_status st = HD_OK;
 
-    if (flags->step)
-        st = keep_step(f, cli->args[1], flags->step);
+    if (flags->step != FOUND_NEWEST || verb == VERB_EXPORT)
+        st = found_keep(f, cli->args[1], flags->step);
     else if (verb != VERB_LS && !f->count)
         st = hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", cli->args[1]);
     if (st)
         return cli_fail(st);
-    if (verb == VERB_EXPORT) { /* the newest */
+    if (verb == VERB_EXPORT) {
         cli_disconnect(cli);
-        return export_checkpoint(cli, flags, f->items[f->count - 1].path);
+        return export_checkpoint(cli, flags, f->items[0].path);
     }
     if (verb == VERB_VERIFY)
         return verify_checkpoints(cli, f);
@@ -338,8 +326,9 @@ static int run_verb(struct cli *cli, enum checkpoint_verb verb,
 int cli_checkpoint(struct cli *cli, int argc, char **argv)
 {
     struct checkpoint_flags f = {.timeout_s = 300};
+    const char *step = NULL;
     const struct cli_flag flags[] = {
-        {"step", 0, CLI_FLAG_INT, &f.step, 1, INT64_C(1) << 40},
+        {"step", 0, CLI_FLAG_TEXT, &step, 0, 0},
         {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
         {"dtype", 0, CLI_FLAG_TEXT, &f.dtype, 0, 0},
         {"max-shard-size", 0, CLI_FLAG_TEXT, &f.max_shard_size, 0, 0},
@@ -358,6 +347,8 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
             "checkpoint: %s is not ls, verify, export or save; see heddle checkpoint --help",
             cli->args[0]);
     code = check_flags(verb, &f);
+    if (code == CLI_CONTINUE)
+        code = found_parse_step("checkpoint", step, &f.step);
     if (code != CLI_CONTINUE)
         return code;
     if (verb == VERB_SAVE) {

@@ -55,6 +55,8 @@ static int check_numbers(const struct generate *g)
 int cli_generate(struct cli *cli, int argc, char **argv)
 {
     struct generate g = {.prompt = NULL};
+    const char *step_text = NULL;
+    int64_t step = FOUND_NEWEST;
     struct found f;
     const struct cli_flag flags[] = {
         {"prompt", 0, CLI_FLAG_TEXT, &g.prompt, 0, 0},
@@ -64,6 +66,7 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"top-p", 0, CLI_FLAG_TEXT, &g.top_p, 0, 0},
         {"seed", 0, CLI_FLAG_TEXT, &g.seed, 0, 0},
         {"greedy", 0, CLI_FLAG_BOOL, &g.greedy, 0, 0},
+        {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
@@ -72,16 +75,25 @@ int cli_generate(struct cli *cli, int argc, char **argv)
             "generate: --prompt is missing; give the text to continue, such as --prompt 'Once'");
     if (code == CLI_CONTINUE)
         code = check_numbers(&g);
+    if (code == CLI_CONTINUE)
+        code = found_parse_step("generate", step_text, &step);
     if (code != CLI_CONTINUE)
         return code;
-    if (found_is_model(cli->args[0]))
+    if (found_is_model(cli->args[0])) {
+        if (step_text)
+            return cli_usage("generate: --step: %s is a model folder, which has no steps",
+                             cli->args[0]);
         return cli_fail(exec_generate(&g, cli->args[0]));
+    }
     code = found_open(cli, cli->args[0], false, &f);
-    if (code == CLI_CONTINUE && !f.count)
-        code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", cli->args[0]));
+    if (code == CLI_CONTINUE) {
+        const enum hd_status st = found_keep(&f, cli->args[0], step);
+
+        code = st ? cli_fail(st) : CLI_CONTINUE;
+    }
     cli_disconnect(cli);
-    if (code == CLI_CONTINUE) /* with the newest */
-        code = cli_fail(exec_generate(&g, f.items[f.count - 1].path));
+    if (code == CLI_CONTINUE)
+        code = cli_fail(exec_generate(&g, f.items[0].path));
     found_done(&f);
     return code;
 }

@@ -111,6 +111,24 @@ static void add_attempts(struct cli *cli, struct hd_text *out, const Heddle__V1_
     table_done(&table);
 }
 
+/* Of a job with checkpoint.best. Without an answer there is no line: the job is what was asked for.
+ */
+static void add_best(struct cli *cli, struct hd_text *out, uint64_t job)
+{
+    Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    Heddle__V1__ListCheckpointsResponse *response = NULL;
+
+    request.job = job;
+    if (cli_try_call(cli, "ListCheckpoints", &heddle__v1__list_checkpoints_response__descriptor,
+                     &request.base, &response))
+        return;
+    for (size_t i = 0; i < response->n_checkpoints; i++)
+        if (response->checkpoints[i]->best)
+            add_fact(out, "best", "step %lld, validation loss %.4f",
+                     (long long)response->checkpoints[i]->step, response->checkpoints[i]->val_loss);
+    hd_rpc_message_free(&response->base);
+}
+
 static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
@@ -128,6 +146,7 @@ static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__J
     hd_clock_format_utc(j->submitted_unix_ms, when);
     add_fact(out, "submitted", "%s", when);
     add_progress_facts(out, j);
+    add_best(cli, out, j->job);
     add_fact(out, "devices", "%d", j->devices);
     add_fact(out, "nodes", "%s", nodes.failed ? "?" : nodes.data);
     add_fact(out, "directory", "%s", j->directory);

@@ -105,6 +105,10 @@ static enum hd_status add_checkpoint(struct found *f, const char *dir)
     info.step = manifest->step;
     for (size_t i = 0; i < manifest->shard_count; i++)
         info.size_bytes += manifest->shards[i].size_bytes;
+    if (manifest->has_val_loss) {
+        info._val_loss_case = HEDDLE__V1__CHECKPOINT_INFO___VAL_LOSS_VAL_LOSS;
+        info.val_loss = manifest->val_loss;
+    }
     (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hd_ckpt_hash(ckpt));
     info.manifest_hash = hash;
     info.path = (char *)dir;
@@ -163,6 +167,56 @@ static enum hd_status scan_dir(struct found *f, const char *dir)
     return st;
 }
 
+/* As the controller does: the lowest validation loss, the oldest of equals. */
+static void mark_best(struct found *f)
+{
+    Heddle__V1__CheckpointInfo *best = NULL;
+
+    for (size_t i = 0; i < f->count; i++)
+        if (f->items[i]._val_loss_case &&
+            (!best || f->items[i].val_loss < best->val_loss ||
+             (f->items[i].val_loss == best->val_loss && f->items[i].step < best->step)))
+            best = &f->items[i];
+    if (best)
+        best->best = true;
+}
+
+/* ---- one of them ---- */
+
+int found_parse_step(const char *verb, const char *text, int64_t *ret_step)
+{
+    *ret_step = text && strcmp(text, "best") == 0 ? FOUND_BEST : FOUND_NEWEST;
+    if (text && !*ret_step && hd_text_to_int64(text, 1, INT64_C(1) << 40, ret_step))
+        return cli_usage("%s: --step: %s; give the number of a step, or best", verb,
+                         hd_err_message());
+    return CLI_CONTINUE;
+}
+
+enum hd_status found_keep(struct found *f, const char *name, int64_t step)
+{
+    size_t at = f->count;
+
+    if (!f->count)
+        return hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", name);
+    if (step == FOUND_NEWEST)
+        at = f->count - 1;
+    for (size_t i = 0; i < f->count; i++)
+        if (step == FOUND_BEST ? f->items[i].best : f->items[i].step == step)
+            at = i;
+    if (at == f->count && step == FOUND_BEST)
+        return hd_err(HD_NOT_FOUND,
+                      "%s has no best checkpoint: a job keeps one with checkpoint.best: true, once "
+                      "it has validated",
+                      name);
+    if (at == f->count)
+        return hd_err(HD_NOT_FOUND,
+                      "%s has no checkpoint of step %lld; heddle checkpoint ls %s lists its steps",
+                      name, (long long)step, name);
+    f->items[0] = f->items[at];
+    f->count = 1;
+    return HD_OK;
+}
+
 /* ---- from the controller ---- */
 
 static int ask_controller(struct cli *cli, const char *name, struct found *f)
@@ -212,5 +266,7 @@ int found_open(struct cli *cli, const char *name, bool damaged_too, struct found
     st = need_dir(name);
     if (!st)
         st = scan_dir(f, name);
+    if (!st)
+        mark_best(f);
     return st ? cli_fail(st) : CLI_CONTINUE;
 }

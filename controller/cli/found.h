@@ -4,7 +4,7 @@
  * or the folder of a `heddle local` run; only manifests are read, no tensors. A model folder of
  * Hugging Face's transformers is no checkpoint: the verbs ask for it first.
  *
- * Used by: checkpoint, generate.   Uses: cli.h, checkpoint, hf.   Threads: one.
+ * Used by: checkpoint, eval, generate, show.   Uses: cli.h, checkpoint, hf.   Threads: one.
  */
 #ifndef HD_CLI_FOUND_H
 #define HD_CLI_FOUND_H
@@ -25,6 +25,14 @@ struct found {
  * was printed; found_done in both cases. */
 int found_open(struct cli *cli, const char *name, bool damaged_too, struct found *f);
 void found_done(struct found *f);
+
+/* What --step asks for: the number of a step, FOUND_BEST ("best"), or FOUND_NEWEST (not given). */
+enum { FOUND_NEWEST = 0, FOUND_BEST = -1 };
+/* CLI_CONTINUE, or the exit code after the message was printed. text NULL: not given. */
+int found_parse_step(const char *verb, const char *text, int64_t *ret_step);
+/* Keeps only that checkpoint, of a step the newest attempt's. HD_NOT_FOUND: it is not there; `name`
+ * is JOB or DIR. */
+enum hd_status found_keep(struct found *f, const char *name, int64_t step);
 
 /* A folder as transformers makes it, and no checkpoint of Heddle. */
 bool found_is_model(const char *dir);

@@ -66,6 +66,8 @@ static void add_checkpoint(struct hd_text *out, const struct lines *lines,
         path += n + 1;
     hd_text_add(out, "checkpoint at step %lld: ", (long long)c->step);
     cli_add_clean(out, path);
+    if (c->_val_loss_case)
+        hd_text_add(out, "  val_loss %.6f", c->val_loss);
 }
 
 /* ---- events ---- */

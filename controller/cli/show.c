@@ -81,6 +81,8 @@ void show_checkpoint(struct hd_json_writer *w, const Heddle__V1__CheckpointInfo 
     add_text_or_null(w, "manifest_hash", c->manifest_hash);
     add_known(w, "size_bytes", c->size_bytes > 0, (double)c->size_bytes);
     show_time(w, "time", c->time_unix_ms);
+    add_known(w, "val_loss", c->_val_loss_case != 0, c->val_loss);
+    hd_json_add_bool(w, "best", c->best);
 }
 
 static void add_end(struct hd_json_writer *w, const Heddle__V1__EndReport *end)

@@ -121,18 +121,32 @@ static void forget(struct core_job *job, size_t index)
     memmove(c, c + 1, (job->checkpoint_count - index) * sizeof *c);
 }
 
+const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *job)
+{
+    const struct hd_checkpoint_record *best = NULL;
+
+    for (size_t i = 0; i < job->checkpoint_count && job->needs.keep_best; i++) {
+        const struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+        if (c->state == HD_CHECKPOINT_STATE_PRESENT && hd_record_is_better(c, best) &&
+            !is_damaged(job, c))
+            best = c;
+    }
+    return best;
+}
+
 /* At HD_CTL_CHECKPOINTS_MAX, removes the oldest from the list. It stays on disk and in the store,
  * but no attempt starts from it. False: `checkpoint` itself is older than all in the list. */
 static bool make_room(struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
-    const struct hd_checkpoint_record *all = job->checkpoints;
+    const struct hd_checkpoint_record *all = job->checkpoints, *best = core_checkpoint_best(job);
     size_t oldest = job->checkpoint_count;
 
     if (job->checkpoint_count < HD_CTL_CHECKPOINTS_MAX)
         return true;
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         if (all[i].state == HD_CHECKPOINT_STATE_PRESENT && !is_base(job, &all[i]) &&
-            (oldest == job->checkpoint_count || is_newer(&all[oldest], &all[i])))
+            &all[i] != best && (oldest == job->checkpoint_count || is_newer(&all[oldest], &all[i])))
             oldest = i;
     }
     if (oldest == job->checkpoint_count || !is_newer(checkpoint, &all[oldest]))
@@ -300,7 +314,7 @@ void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
 
         if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_base(job, c) ||
             c == core_checkpoint_proven(job) || /* a run that diverges may go back to it */
-            count_newer(job, c) < (size_t)job->needs.keep)
+            c == core_checkpoint_best(job) || count_newer(job, c) < (size_t)job->needs.keep)
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETING;
         core_jobs_add(core, &core->deleting, job);

@@ -392,6 +392,9 @@ void core_checkpoint_disprove_base(struct hd_core *core, struct core_job *job,
                                    const struct core_attempt *attempt);
 /* The newest proven checkpoint that no attempt found damaged; NULL: there is none. */
 const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job);
+/* With checkpoint.best: the undamaged one with the lowest validation loss, the oldest of equals;
+ * NULL: there is none. */
+const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *job);
 /* The node that is to delete it: the one that wrote it or, where all see the jobs directory and
  * that one is lost, another. NULL: none can. */
 struct core_node *core_checkpoint_deleter(const struct hd_core *core,

@@ -1,5 +1,6 @@
 #include "controller/core/record.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,16 @@ enum hd_device_kind hd_device_kind_of(const char *word)
 }
 
 /* ---- texts ------------------------------------------------------------------------------------*/
+
+bool hd_record_is_better(const struct hd_checkpoint_record *c,
+                         const struct hd_checkpoint_record *than)
+{
+    if (isnan(c->val_loss) || !than)
+        return !isnan(c->val_loss);
+    if (c->val_loss != than->val_loss)
+        return c->val_loss < than->val_loss;
+    return c->step != than->step ? c->step < than->step : c->attempt < than->attempt;
+}
 
 size_t hd_record_fit(const char *text, size_t bytes_max)
 {

@@ -205,8 +205,14 @@ struct hd_checkpoint_record {
     int64_t time_ms, size_bytes;
     enum hd_checkpoint_state state;
     bool proven; /* a step after it had a finite loss and gradient, or the job succeeded with it */
+    double val_loss; /* of a job with checkpoint.best, if it was validated; else NaN */
     uint64_t sequence;
 };
+
+/* A known validation loss that is lower than that of `than` (NULL: there is none), or the same of
+ * an earlier step. */
+bool hd_record_is_better(const struct hd_checkpoint_record *checkpoint,
+                         const struct hd_checkpoint_record *than);
 
 struct hd_event_record {
     uint64_t job; /* 0: about the cluster */

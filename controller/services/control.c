@@ -609,13 +609,19 @@ static void on_checkpoints(struct hd_query *query, enum hd_status st)
 {
     struct list_answer *answer = query->user;
     Heddle__V1__ListCheckpointsResponse response = HEDDLE__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+    const struct hd_checkpoint_record *best = NULL;
+    size_t best_at = 0;
 
     response.checkpoints =
         hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response.checkpoints);
     for (size_t i = 0; !st && response.checkpoints && i < query->entry_count; i++) {
         response.checkpoints[i] = convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
         response.n_checkpoints += response.checkpoints[i] != NULL;
+        if (hd_record_is_better(&query->entries[i].checkpoint, best))
+            best = &query->entries[best_at = i].checkpoint;
     }
+    if (best && response.n_checkpoints == query->entry_count)
+        response.checkpoints[best_at]->best = true;
     if (!st && hd_arena_failed(&query->arena))
         st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
     if (st)

@@ -1,5 +1,6 @@
 /* convert: the controller's records <-> the messages of proto/heddle/v1. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,6 +141,10 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
     m->manifest_hash = convert_text(checkpoint->hash);
     m->time_unix_ms = checkpoint->time_ms;
     m->size_bytes = checkpoint->size_bytes;
+    if (!isnan(checkpoint->val_loss)) {
+        m->_val_loss_case = HEDDLE__V1__CHECKPOINT_INFO___VAL_LOSS_VAL_LOSS;
+        m->val_loss = checkpoint->val_loss;
+    }
     return m;
 }
 
@@ -389,6 +394,7 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
                                  .devices_max = (int32_t)job->devices_max,
                                  .steps = job->steps,
                                  .keep = (int32_t)job->checkpoint_keep,
+                                 .keep_best = job->checkpoint_best,
                                  .restart_max = (int32_t)job->restart_max};
 
     hd_spec_plan_request(job, &needs.wish);
@@ -421,5 +427,6 @@ struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__Checkpoi
                                          .path = info->path,
                                          .hash = info->manifest_hash,
                                          .time_ms = info->time_unix_ms,
-                                         .size_bytes = info->size_bytes};
+                                         .size_bytes = info->size_bytes,
+                                         .val_loss = info->_val_loss_case ? info->val_loss : NAN};
 }

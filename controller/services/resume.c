@@ -61,6 +61,12 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
             return refuse("data.train");
     if (!same_files(before->val, before->val_count, now->val, now->val_count))
         return refuse("data.val");
+    if (before->checkpoint_best && now->checkpoint_best &&
+        before->validate_batches != now->validate_batches)
+        return hd_err(HD_INVALID,
+                      "validate.batches: cannot change while checkpoint.best is true: losses of "
+                      "other data cannot be compared; keep %lld, or set checkpoint.best to false",
+                      (long long)before->validate_batches);
     return HD_OK;
 }
 

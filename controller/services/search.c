@@ -34,6 +34,7 @@ static enum hd_status read_place(struct ckpt_search *s, const struct hd_ckpt_pla
         .hash = hd_arena_strdup(&s->arena, summary.hash),
         .time_ms = summary.time_ms,
         .size_bytes = summary.size_bytes,
+        .val_loss = summary.val_loss,
     };
     s->count += record->path && record->hash;
     return HD_OK;

@@ -124,6 +124,7 @@ static struct hd_checkpoint_record checkpoint_row(struct hd_arena *arena, sqlite
         .state = (enum hd_checkpoint_state)checkpoint_state_at(s, 8),
         .sequence = (uint64_t)long_at(s, 9),
         .proven = int_at(s, 10),
+        .val_loss = real_at(s, 11),
     };
 }
 

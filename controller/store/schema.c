@@ -165,10 +165,10 @@ static const struct migration {
        but this row, which keeps its number and its request id from being used again */
     {.sql = "ALTER TABLE jobs ADD COLUMN removal INTEGER NOT NULL DEFAULT 0;"
             "CREATE INDEX jobs_removal ON jobs (job) WHERE removal = 1;"},
+    /* 8: checkpoint.best; NULL: the checkpoint was not validated */
+    {.sql = "ALTER TABLE checkpoints ADD COLUMN val_loss REAL;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
-
-/* ---- errors and statements --------------------------------------------------------------------*/
 
 /* Another process with the file open (a backup) locks it for moments: at its start and end. */
 enum { LOCKED_TIMEOUT_MS = 5000 };
@@ -176,6 +176,8 @@ enum { LOCKED_TIMEOUT_MS = 5000 };
 #define STORE_RESTORE                                                                 \
     "restore it from a backup (made by heddle-controller backup; docs/operations.md " \
     "says how)"
+
+/* ---- errors and statements --------------------------------------------------------------------*/
 
 enum hd_status store_db_error(struct store_db *db, const char *what)
 {

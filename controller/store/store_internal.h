@@ -60,7 +60,8 @@
       " precisions) VALUES (?,?,?,?,?,?,?,?)")                                                     \
     X(PUT_CHECKPOINT,                                                                              \
       "INSERT INTO checkpoints (job, attempt, step, path, hash, node_uuid, shared, time_ms,"       \
-      " size_bytes, state, seq, proven) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)"           \
+      " size_bytes, state, seq, proven, val_loss)"                                                 \
+      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)"                                       \
       " ON CONFLICT (job, attempt, step) DO UPDATE SET state=?10, seq=?11, proven=?12")            \
     X(INSERT_EVENT, "INSERT INTO events (job, seq, time_ms, attempt, rank, kind, node, message)"   \
                     " VALUES (?,?,?,?,?,?,?,?)")                                                   \
@@ -127,8 +128,9 @@
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
     "devices, submitted_ms, started_ms, ended_ms, resumed_attempt, removal"
-#define STORE_CHECKPOINT_COLUMNS \
-    "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven"
+#define STORE_CHECKPOINT_COLUMNS                                                              \
+    "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven, " \
+    "val_loss"
 #define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"
 
 #define X(name, text) STORE_##name,
@@ -162,11 +164,11 @@ enum hd_status store_db_run(struct store_db *db, enum store_statement statement,
  * statement is reset; a caller that stops earlier must reset it. */
 enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool *ret_row);
 
-enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
-
 /* The first value of a pragma or a query, as text; "": no row. */
 enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *ret_text,
                                   size_t size);
+
+enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
 
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query);
 enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader);

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,14 @@ static Heddle__V1__ValidationReport *new_validation(struct hd_arena *arena,
     return validation;
 }
 
+static void set_val_loss(Heddle__V1__CheckpointInfo *info, double val_loss)
+{
+    if (isnan(val_loss))
+        return;
+    info->_val_loss_case = HEDDLE__V1__CHECKPOINT_INFO___VAL_LOSS_VAL_LOSS;
+    info->val_loss = val_loss;
+}
+
 static Heddle__V1__CheckpointInfo *new_checkpoint(struct hd_arena *arena,
                                                   struct hd_link_report *report)
 {
@@ -110,6 +119,7 @@ static Heddle__V1__CheckpointInfo *new_checkpoint(struct hd_arena *arena,
     info->manifest_hash = make_utf8(report->checkpoint.manifest_hash);
     info->time_unix_ms = report->wall_ms;
     info->size_bytes = report->checkpoint.bytes;
+    set_val_loss(info, report->checkpoint.val_loss);
     return info;
 }
 
@@ -307,6 +317,7 @@ static Heddle__V1__CheckpointInfo *look_at_folder(struct hd_arena *arena, const 
     info->manifest_hash = hd_arena_strdup(arena, summary.hash);
     info->time_unix_ms = summary.time_ms;
     info->size_bytes = summary.size_bytes;
+    set_val_loss(info, summary.val_loss);
     return info;
 }
 

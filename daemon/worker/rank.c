@@ -64,9 +64,9 @@ struct rank {
     bool diverged;                /* the reason for which the run is given up */
     struct hd_trend trend;
     bool said_stuck;
-    bool data_changed;            /* and said so */
-    bool board_failed;            /* and said so */
-    bool said_memory;             /* of the device */
+    bool data_changed; /* and said so */
+    bool board_failed; /* and said so */
+    bool said_memory;  /* of the device */
     bool stopped;
     bool unsaved; /* stopped without the last checkpoint, which could not be written */
     struct storage storage;
@@ -517,7 +517,8 @@ static enum hd_status save_now(void *user)
     r->improved = false;
     hd_log(HD_LOG_INFO, "step %lld: checkpoint %s (%s)", (long long)step, saved.path, saved.hash);
     if (r->rank == 0)
-        hd_link_report_checkpoint(r->link, step, saved.path, saved.hash, saved.bytes);
+        hd_link_report_checkpoint(r->link, step, saved.path, saved.hash, saved.bytes,
+                                  saved.val_loss);
     return HD_OK;
 }
 
@@ -702,6 +703,22 @@ static bool is_turn(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
+/* With checkpoint.best the last checkpoint is written after the last validation, so that it has its
+ * loss; without, before it, so that it is safe. */
+static bool validates_before_last_save(const struct rank *r)
+{
+    return r->job.checkpoint_best && !r->stopped && hd_trainer_can_validate(r->trainer);
+}
+
+/* Whether a checkpoint is written after this step, and after its validation. */
+static bool is_due(const struct rank *r, const struct hd_step_result *s)
+{
+    if (s->step == r->job.steps && s->request != REQUEST_STOP && validates_before_last_save(r))
+        return false; /* it follows the last validation */
+    return s->request >= REQUEST_CHECKPOINT || hd_trainer_is_best(r->trainer) ||
+           is_turn(r->job.checkpoint_every, s->step);
+}
+
 static enum hd_status one_step(struct rank *r)
 {
     struct hd_step_result s;
@@ -721,7 +738,7 @@ static enum hd_status one_step(struct rank *r)
         hd_trainer_can_validate(r->trainer))
         st = validate(r);
     r->stopped = s.request == REQUEST_STOP;
-    if (!st && (is_turn(r->job.checkpoint_every, s.step) || s.request >= REQUEST_CHECKPOINT))
+    if (!st && is_due(r, &s))
         st = save(r, r->stopped);
     if (s.request == REQUEST_CHECKPOINT)
         r->request = REQUEST_NONE;
@@ -746,6 +763,7 @@ static enum hd_status run(struct rank *r)
 {
     const bool validates = hd_trainer_can_validate(r->trainer) && r->job.validate_batches > 0;
     enum hd_status st;
+    bool early;
 
     r->finite = true;
     st = make_room(r);
@@ -758,9 +776,12 @@ static enum hd_status run(struct rank *r)
         write_profile(r, true);
     if (!st)
         st = check_end(r);
+    early = validates && validates_before_last_save(r);
+    if (!st && early)
+        st = validate(r);
     if (!st && !r->unsaved)
         st = save(r, true);
-    if (!st && validates && !r->stopped)
+    if (!st && validates && !early && !r->stopped)
         st = validate(r);
     if (!st)
         st = check_end(r);

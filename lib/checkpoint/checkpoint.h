@@ -118,6 +118,10 @@ struct hd_ckpt_manifest {
     const char *job;
     int attempt;
     int64_t step, tokens_seen;
+    bool has_val_loss; /* of a job with checkpoint.best: these weights were validated */
+    double val_loss;
+    bool has_lowest_val_loss; /* the lowest of the run until here, of other checkpoints as well */
+    double lowest_val_loss;
     const char *config; /* the text of the resolved job file */
     const struct hd_ckpt_fact *layout;
     size_t layout_count;
@@ -188,6 +192,7 @@ struct hd_ckpt_summary {
     char hash[HD_HASH_TEXT_MAX]; /* of the manifest */
     int64_t time_ms;             /* when the manifest was written */
     int64_t size_bytes;          /* of all files in the directory */
+    double val_loss;             /* NaN: the manifest has none */
 };
 /* HD_NOT_FOUND, HD_IO: the manifest is missing, or cannot be read. */
 enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_summary);

@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 
 #define HD_CKPT_MANIFEST_FILE "manifest.json"
+#define HD_CKPT_VAL_LOSS      "val_loss" /* a member of the manifest */
 
 enum {
     HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* the limit of the safetensors library */

@@ -2,6 +2,8 @@
  *
  *     {"format":"heddle-checkpoint","version":2,
  *     "job":"42","attempt":1,"step":100,"tokens_seen":1638400,
+ *     "val_loss":1.8125,
+ *     "lowest_val_loss":1.8125,
  *     "layout":{...},"determinism":{...},"counters":{...},"config":"...",
  *     "shards":[
  *     {"file":"rank-00000.safetensors","size_bytes":1320,"xxh64":"0123456789abcdef",
@@ -14,10 +16,14 @@
  * of 64 bytes, then of each entry in blocks of 1 MiB. "xxh64" is the hash of these hashes. Version
  * 1 has no "blocks", and its "xxh64" is the hash of the whole file.
  *
+ * The losses are there only if they are known, each on a line of its own (hd_ckpt_summarize looks
+ * for it).
+ *
  * The last line is the same in every version: the XXH64 of all bytes before it. It is checked
  * before the version, so that damage is not reported as another version.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +70,9 @@ static enum hd_status check_manifest(const struct hd_ckpt_manifest *m)
 {
     enum hd_status st;
 
+    if ((m->has_val_loss && !isfinite(m->val_loss)) ||
+        (m->has_lowest_val_loss && !isfinite(m->lowest_val_loss)))
+        return hd_err(HD_INVALID, "the manifest's validation loss is not finite");
     if (m->attempt < 0 || m->step < 0 || m->tokens_seen < 0)
         return hd_err(HD_INVALID, "the manifest's attempt, step or tokens_seen is negative");
     if (m->counter_count > FACTS_MAX)
@@ -91,6 +100,14 @@ static void add_facts(struct hd_json_writer *w, const char *key, const struct hd
     hd_json_end(w, '}');
 }
 
+static void add_loss(struct hd_json_writer *w, const char *key, bool known, double loss)
+{
+    if (!known)
+        return;
+    hd_json_add_line(w);
+    hd_json_add_real(w, key, loss);
+}
+
 static void add_head(struct hd_json_writer *w, const struct hd_ckpt_manifest *m, int version)
 {
     hd_json_add_string(w, "format", FORMAT);
@@ -100,6 +117,8 @@ static void add_head(struct hd_json_writer *w, const struct hd_ckpt_manifest *m,
     hd_json_add_int64(w, "attempt", m->attempt);
     hd_json_add_int64(w, "step", m->step);
     hd_json_add_int64(w, "tokens_seen", m->tokens_seen);
+    add_loss(w, HD_CKPT_VAL_LOSS, m->has_val_loss, m->val_loss);
+    add_loss(w, "lowest_val_loss", m->has_lowest_val_loss, m->lowest_val_loss);
     add_facts(w, "layout", m->layout, m->layout_count);
     add_facts(w, "determinism", m->determinism, m->determinism_count);
     hd_json_add_line(w);
@@ -457,6 +476,19 @@ static enum hd_status parse_entries(struct hd_arena *arena, const struct hd_json
     return HD_OK;
 }
 
+/* Absent in manifests of older builds, and where nothing was validated. */
+static enum hd_status parse_loss(const struct hd_json *root, const char *key, bool *ret_known,
+                                 double *ret_loss)
+{
+    const struct hd_json *member = hd_json_member(root, key);
+
+    *ret_known = member != NULL;
+    if (!member)
+        return HD_OK;
+    *ret_loss = member->kind == HD_JSON_NUMBER ? strtod(member->text, NULL) : NAN;
+    return isfinite(*ret_loss) ? HD_OK : hd_err(HD_INVALID, "'%s' is no number", key);
+}
+
 static enum hd_status parse_head(struct hd_arena *arena, const struct hd_json *root,
                                  struct hd_ckpt_manifest *m)
 {
@@ -470,6 +502,10 @@ static enum hd_status parse_head(struct hd_arena *arena, const struct hd_json *r
         st = hd_json_need_int64(root, "step", 0, INT64_MAX, &m->step);
     if (!st)
         st = hd_json_need_int64(root, "tokens_seen", 0, INT64_MAX, &m->tokens_seen);
+    if (!st)
+        st = parse_loss(root, HD_CKPT_VAL_LOSS, &m->has_val_loss, &m->val_loss);
+    if (!st)
+        st = parse_loss(root, "lowest_val_loss", &m->has_lowest_val_loss, &m->lowest_val_loss);
     if (!st)
         st = copy_string(arena, root, "config", &m->config);
     if (!st)

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +183,15 @@ static int64_t folder_bytes(const char *path)
     return sum;
 }
 
+/* A line begins with the key: no text in JSON has a line break, so this is the member. */
+static double find_val_loss(const char *manifest)
+{
+    static const char begin[] = "\n\"" HD_CKPT_VAL_LOSS "\":";
+    const char *at = strstr(manifest, begin);
+
+    return at ? strtod(at + sizeof begin - 1, NULL) : NAN;
+}
+
 enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_summary)
 {
     struct hd_text manifest = {0};
@@ -197,6 +207,7 @@ enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_su
         hd_hash_format(hd_hash_bytes(manifest.data, manifest.len_bytes), ret_summary->hash);
         ret_summary->time_ms = (int64_t)info.st_mtim.tv_sec * 1000;
         ret_summary->size_bytes = folder_bytes(dir);
+        ret_summary->val_loss = find_val_loss(manifest.data);
     }
     hd_text_free(&manifest);
     free(path);

@@ -9,7 +9,7 @@
  * Each key is declared once, in keys.def. The text form is a list of "path value" lines, which the
  * ranks parse without a YAML or protobuf library:
  *
- *     HEDDLE-JOB 3
+ *     HEDDLE-JOB 4
  *     model.family llama
  *     model.layers 6
  *     data.train 1048576 /data/corpus/a.txt

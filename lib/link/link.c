@@ -111,10 +111,11 @@ void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, 
 }
 
 void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *path,
-                               const char *manifest_hash, int64_t bytes)
+                               const char *manifest_hash, int64_t bytes, double val_loss)
 {
-    struct hd_link_report report = {.kind = HD_LINK_CHECKPOINT,
-                                    .checkpoint = {.step = step, .bytes = bytes}};
+    struct hd_link_report report = {
+        .kind = HD_LINK_CHECKPOINT,
+        .checkpoint = {.step = step, .bytes = bytes, .val_loss = val_loss}};
 
     (void)snprintf(report.checkpoint.path, sizeof report.checkpoint.path, "%s", path);
     (void)snprintf(report.checkpoint.manifest_hash, sizeof report.checkpoint.manifest_hash, "%s",

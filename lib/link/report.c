@@ -1,5 +1,6 @@
 #include "link/report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,22 +29,40 @@ const char *hd_link_kind_name(enum hd_link_kind kind)
     return (unsigned)kind < HD_LINK_KIND_COUNT ? names[kind] : "unknown";
 }
 
-#define PACK_INT(name)  hd_pack_int(pack, value->name);
-#define PACK_REAL(name) hd_pack_real(pack, value->name);
-#define PACK_WORD(name) hd_pack_text(pack, value->name);
-#define PACK_TEXT(name) hd_pack_text(pack, value->name);
-#define PACK_PATH(name) hd_pack_text(pack, value->name);
+#define PACK_INT(name)   hd_pack_int(pack, value->name);
+#define PACK_REAL(name)  hd_pack_real(pack, value->name);
+#define PACK_LATER(name) pack_later(pack, value->name);
+#define PACK_WORD(name)  hd_pack_text(pack, value->name);
+#define PACK_TEXT(name)  hd_pack_text(pack, value->name);
+#define PACK_PATH(name)  hd_pack_text(pack, value->name);
 
 #define PACK_METRICS(name) pack_metrics(pack, &value->name);
 #define PACK_LOADS(name)   pack_loads(pack, value->name, value->name##_count);
 
 #define UNPACK_INT(name)     ret_value->name = hd_unpack_int(unpack);
 #define UNPACK_REAL(name)    ret_value->name = hd_unpack_real(unpack);
+#define UNPACK_LATER(name)   ret_value->name = unpack_later(unpack);
 #define UNPACK_WORD(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
 #define UNPACK_TEXT(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
 #define UNPACK_PATH(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
 #define UNPACK_METRICS(name) unpack_metrics(unpack, &ret_value->name);
 #define UNPACK_LOADS(name)   ret_value->name##_count = unpack_loads(unpack, ret_value->name);
+
+static void pack_later(struct hd_pack *pack, double value)
+{
+    if (!isnan(value))
+        hd_pack_real(pack, value);
+}
+
+static double unpack_later(struct hd_unpack *unpack)
+{
+    const bool is_there = unpack->at_bytes < unpack->len_bytes;
+    const double value = is_there ? hd_unpack_real(unpack) : NAN;
+
+    if (is_there && isnan(value))
+        unpack->failed = true;
+    return value;
+}
 
 /* In the order of the metrics list: supervisor and ranks are of one build. */
 static void pack_metrics(struct hd_pack *pack, const struct hd_step_metrics *metrics)

@@ -75,8 +75,9 @@ const char *hd_link_phase_name(enum hd_link_phase phase);
 const char *hd_link_level_name(enum hd_link_level level);
 const char *hd_link_cause_name(enum hd_link_cause cause);
 
-/* Fields of each kind. INT: int64_t; REAL: double; WORD, TEXT, PATH: char[] of that kind's size;
- * METRICS: struct hd_step_metrics; LOADS: int64_t[] and its count. */
+/* Fields of each kind. INT: int64_t; REAL: double; LATER: the last field, a double that older
+ * builds do not know and that is left out where it is NaN; WORD, TEXT, PATH: char[] of that kind's
+ * size; METRICS: struct hd_step_metrics; LOADS: int64_t[] and its count. */
 #define HD_LINK_STEP_FIELDS(X) \
     X(INT, step)               \
     X(METRICS, metrics)        \
@@ -86,7 +87,8 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, step)                                            \
     X(PATH, path)          /* the checkpoint's directory */ \
     X(WORD, manifest_hash) /* hex */                        \
-    X(INT, bytes)
+    X(INT, bytes)                                           \
+    X(LATER, val_loss) /* of a job with checkpoint.best, where it was just validated */
 #define HD_LINK_EVENT_FIELDS(X)    X(INT, level) X(TEXT, text)
 #define HD_LINK_PROGRESS_FIELDS(X) X(INT, phase) X(INT, step)
 #define HD_LINK_FAILURE_FIELDS(X)                                                  \
@@ -138,6 +140,7 @@ enum hd_link_kind {
 
 #define HD_LINK_MEMBER_INT(name)     int64_t name;
 #define HD_LINK_MEMBER_REAL(name)    double name;
+#define HD_LINK_MEMBER_LATER(name)   double name;
 #define HD_LINK_MEMBER_WORD(name)    char name[HD_LINK_WORD_MAX];
 #define HD_LINK_MEMBER_TEXT(name)    char name[HD_LINK_TEXT_MAX];
 #define HD_LINK_MEMBER_PATH(name)    char name[HD_JOB_PATH_MAX];

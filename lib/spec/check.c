@@ -338,6 +338,13 @@ static enum hd_status check_data(const struct hd_job *job)
     if (job->validate_batches && !job->val_count && job->val_split == 0)
         return hd_err(HD_INVALID, "validate.batches: there is nothing to validate on; give "
                                   "data.val or data.split, or write 0");
+    if (job->checkpoint_best && !job->val_count && job->val_split == 0)
+        return hd_err(HD_INVALID, "checkpoint.best: the best checkpoint is the one with the lowest "
+                                  "validation loss, and there is no validation data; give data.val "
+                                  "or data.split, or remove checkpoint.best");
+    if (job->checkpoint_best && !job->validate_batches)
+        return hd_err(HD_INVALID, "checkpoint.best: nothing is validated, as validate.batches is "
+                                  "0; raise it, or remove checkpoint.best");
     return HD_OK;
 }
 

@@ -7,6 +7,7 @@
  * ranks write their shards durably; then they exchange descriptions of the shards; then rank 0
  * commits the manifest and sends the result to the others. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,12 @@ static const char *sums_fact(const struct hd_trainer *t)
     return hd_comm_sums_natively(t->comm) ? "native" : "ordered";
 }
 
+/* The weights as they are now. */
+static bool is_validated(const struct hd_trainer *t)
+{
+    return t->val_step >= 0 && t->val_step == t->steps_done;
+}
+
 static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct outcome *all,
                              struct hd_arena *arena, uint64_t *ret_hash)
 {
@@ -316,6 +323,10 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
                                  .attempt = (int)job->attempt,
                                  .step = t->steps_done,
                                  .tokens_seen = t->steps_done * job->global_batch * job->context,
+                                 .has_val_loss = is_validated(t),
+                                 .val_loss = t->val_loss,
+                                 .has_lowest_val_loss = isfinite(t->lowest_val_loss),
+                                 .lowest_val_loss = t->lowest_val_loss,
                                  .layout = layout,
                                  .layout_count = sizeof layout / sizeof layout[0],
                                  .determinism = determinism,
@@ -375,7 +386,7 @@ static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const cha
 static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct hd_saved *ret_saved)
 {
     struct outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all), mine;
-    struct hd_saved saved = {.bytes = 0};
+    struct hd_saved saved = {.val_loss = is_validated(t) ? t->val_loss : NAN};
     uint64_t hash = 0;
     enum hd_status st;
 
@@ -624,6 +635,9 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
         st = verify(t, dir);
     if (!st)
         st = hd_ckpt_counter(ckpt, "step", &t->steps_done);
+    t->val_step = t->lowest_step = -1;
+    t->lowest_val_loss =
+        hd_ckpt_manifest(ckpt)->has_lowest_val_loss ? hd_ckpt_manifest(ckpt)->lowest_val_loss : NAN;
     if (!st)
         st = read_state(t, ckpt);
     if (!st)

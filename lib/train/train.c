@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,6 +342,8 @@ enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_
     hd_arena_init(&t->arena, 0);
     t->table = options->backend;
     t->comm = options->comm;
+    t->val_loss = t->lowest_val_loss = NAN;
+    t->val_step = t->lowest_step = -1;
     st = set_up(t, job, options);
     if (st) {
         hd_trainer_free(t);
@@ -690,6 +693,24 @@ struct validation_sum {
     int64_t too_many_rows;
 };
 
+/* All ranks have the same loss, and so the same answer to hd_trainer_is_best. */
+static void note_loss(struct hd_trainer *t, double loss)
+{
+    if (!t->layout.job.checkpoint_best || t->steps_done == 0 || !isfinite(loss))
+        return;
+    t->val_loss = loss;
+    t->val_step = t->steps_done;
+    if (loss >= t->lowest_val_loss) /* not of a NaN: the first one */
+        return;
+    t->lowest_val_loss = loss;
+    t->lowest_step = t->steps_done;
+}
+
+bool hd_trainer_is_best(const struct hd_trainer *t)
+{
+    return t->lowest_step >= 0 && t->lowest_step == t->steps_done;
+}
+
 enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64_t *ret_targets)
 {
     struct validation_sum mine = {0}, total = {0};
@@ -733,5 +754,6 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
                                   "document; see data.documents and data.end_of_text");
     *ret_loss = total.loss / (double)total.targets;
     *ret_targets = total.targets;
+    note_loss(t, *ret_loss);
     return HD_OK;
 }

@@ -128,6 +128,11 @@ enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
 
+/* With checkpoint.best: the weights as they are now were validated, and no earlier ones of the run
+ * had as low a loss. A run that starts from a checkpoint goes on from the lowest loss that it
+ * holds. The initial weights (step 0) do not count: they have no checkpoint. */
+bool hd_trainer_is_best(const struct hd_trainer *trainer);
+
 /* Appends a sentence for users about the data. */
 void hd_trainer_describe_data(const struct hd_trainer *trainer, struct hd_text *ret_text);
 
@@ -136,8 +141,9 @@ enum hd_status hd_trainer_check_data(const struct hd_trainer *trainer);
 
 struct hd_saved {
     char path[HD_JOB_PATH_MAX];
-    char hash[17]; /* of the manifest, hex */
-    int64_t bytes; /* all shards */
+    char hash[17];   /* of the manifest, hex */
+    int64_t bytes;   /* all shards */
+    double val_loss; /* with checkpoint.best, if these weights were validated; else NaN */
 };
 
 /* Saves to ATTEMPT_DIR/checkpoints/step-N: rank 0 looks whether it fits, every rank writes its

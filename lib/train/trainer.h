@@ -45,6 +45,10 @@ struct hd_trainer {
     struct hd_profile *profile; /* NULL: the job has no train.profile */
 
     int64_t steps_done;
+
+    /* of checkpoint.best */
+    double val_loss, lowest_val_loss; /* of step val_step; of the run until now; NaN: none */
+    int64_t val_step, lowest_step;    /* lowest_step: -1 if it was before this attempt */
 };
 
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);

@@ -402,6 +402,85 @@ static void a_checkpoint_with_a_nan_is_named_and_not_loaded(void **state)
     harness_teardown(&h);
 }
 
+/* ---- checkpoint.best ---- */
+
+/* What rank 0 found on the way. */
+struct best {
+    struct hd_saved validated, later;
+    double first_loss;
+    bool best_at_zero, best_first, best_unvalidated, best_again;
+};
+
+static enum hd_status find_best(struct harness_rank *r)
+{
+    struct best *b = r->context, found = {.first_loss = 0};
+    const struct hd_trainer_options options = {
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    struct hd_trainer *t;
+    struct hd_step_result step;
+    double loss;
+    int64_t targets;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = hd_trainer_init(t);
+    if (!st)
+        st = hd_trainer_validate(t, &loss, &targets);
+    found.best_at_zero = hd_trainer_is_best(t);
+    if (!st)
+        st = hd_trainer_step(t, 0, &step);
+    if (!st)
+        st = hd_trainer_validate(t, &found.first_loss, &targets);
+    found.best_first = hd_trainer_is_best(t);
+    if (!st)
+        st = hd_trainer_save(t, &found.validated);
+    if (!st)
+        st = hd_trainer_step(t, 0, &step);
+    found.best_unvalidated = hd_trainer_is_best(t);
+    if (!st)
+        st = hd_trainer_save(t, &found.later);
+    if (!st)
+        st = hd_trainer_load(t, found.validated.path, found.validated.hash, NULL);
+    if (!st)
+        st = hd_trainer_validate(t, &loss, &targets); /* the same loss: not a lower one */
+    found.best_again = hd_trainer_is_best(t);
+    if (!st && loss != found.first_loss)
+        st = hd_err(HD_INTERNAL, "the loss was %.17g, is %.17g", found.first_loss, loss);
+    hd_trainer_free(t);
+    if (r->rank == 0)
+        *b = found;
+    return st;
+}
+
+/* Goal: the lowest validation loss is part of the state. Method: validate what was validated before
+ * the checkpoint, from the checkpoint: without its memory this would be the lowest. */
+static void the_lowest_validation_loss_is_kept_in_checkpoints(void **state)
+{
+    struct harness h;
+    struct best b = {.first_loss = 0};
+    struct hd_job job;
+    struct hd_ckpt *ckpt = NULL;
+
+    (void)state;
+    harness_setup(&h, 4000);
+    job = harness_job(&h, "llama", 2);
+    job.checkpoint_best = true;
+    if (harness_threads(&job, 2, &b, find_best))
+        fail_msg("%s", hd_err_message());
+    assert_false(b.best_at_zero);
+    assert_true(b.best_first);
+    assert_false(b.best_unvalidated);
+    assert_false(b.best_again);
+    assert_true(b.validated.val_loss == b.first_loss);
+    assert_true(isnan(b.later.val_loss));
+    assert_int_equal(hd_ckpt_open(b.later.path, &ckpt), HD_OK);
+    assert_false(hd_ckpt_manifest(ckpt)->has_val_loss);
+    assert_true(hd_ckpt_manifest(ckpt)->lowest_val_loss == b.first_loss);
+    hd_ckpt_close(ckpt);
+    harness_teardown(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +490,7 @@ int main(void)
         cmocka_unit_test(another_manifest_than_expected_is_refused),
         cmocka_unit_test(a_damaged_shard_is_named_and_not_loaded),
         cmocka_unit_test(a_checkpoint_with_a_nan_is_named_and_not_loaded),
+        cmocka_unit_test(the_lowest_validation_loss_is_kept_in_checkpoints),
         cmocka_unit_test(a_save_that_fails_on_one_rank_is_told_to_all_and_training_goes_on),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* checkpoint: what any layout saved, any other layout loads, bit for bit. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -343,6 +344,41 @@ static void manifest_tells_what_was_committed(void **state)
     assert_small_checkpoint(f->dir);
 }
 
+/* The losses of checkpoint.best: to the bit, also by the reader that does not parse the manifest;
+ * without them there are none, and not zeros. */
+static void a_manifest_holds_validation_losses_if_it_has_them(void **state)
+{
+    struct fixture *f = *state;
+    const double losses[] = {1.0 / 3, 0.1};
+
+    for (int known = 0; known < 3; known++) {
+        const int64_t shape[] = {5};
+        const struct hd_ckpt_entry entry = hd_ckpt_entry_whole("b", HD_F32, 1, shape);
+        const struct hd_ckpt_shard shard = write_shard(f->dir, 0, &entry, 1);
+        struct hd_ckpt_manifest manifest = make_manifest(&shard, 1);
+        struct hd_ckpt_summary summary;
+        const struct hd_ckpt_manifest *m;
+        struct hd_ckpt *ckpt = NULL;
+
+        manifest.config = "name \"val_loss\":9\nend\n"; /* no line of the manifest's own */
+        manifest.has_val_loss = known > 1;
+        manifest.val_loss = losses[0];
+        manifest.has_lowest_val_loss = known > 0;
+        manifest.lowest_val_loss = losses[1];
+        assert_int_equal(hd_ckpt_commit(f->dir, &manifest, NULL), HD_OK);
+        assert_int_equal(hd_ckpt_open(f->dir, &ckpt), HD_OK);
+        m = hd_ckpt_manifest(ckpt);
+        assert_int_equal(m->has_val_loss, known > 1);
+        assert_int_equal(m->has_lowest_val_loss, known > 0);
+        assert_true(known < 2 || m->val_loss == losses[0]);
+        assert_true(known < 1 || m->lowest_val_loss == losses[1]);
+        hd_ckpt_close(ckpt);
+        assert_int_equal(hd_ckpt_summarize(f->dir, &summary), HD_OK);
+        assert_true(known < 2 ? isnan(summary.val_loss) : summary.val_loss == losses[0]);
+        assert_int_equal(hd_file_remove_tree(f->dir), HD_OK);
+    }
+}
+
 static void equal_states_give_equal_bytes(void **state)
 {
     struct fixture *f = *state;
@@ -547,6 +583,7 @@ int main(void)
         with_folder(shards_obey_the_rules_of_safetensors),
         cmocka_unit_test(tables_with_gaps_or_overlaps_are_refused),
         with_folder(manifest_tells_what_was_committed),
+        with_folder(a_manifest_holds_validation_losses_if_it_has_them),
         with_folder(equal_states_give_equal_bytes),
         with_folder(a_missing_range_is_named_and_not_committed),
         with_folder(shards_that_disagree_on_a_tensor_are_not_committed),

@@ -1,8 +1,10 @@
 /* core: attempts that fail, and the checkpoints that the next ones start from. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -560,6 +562,58 @@ static void only_the_node_that_has_a_checkpoint_can_delete_it(void **state)
     sim_free(sim);
 }
 
+/* Which checkpoints of the only job are to be deleted, as "1 2 4". */
+static void list_deletions(struct sim *sim, char ret_text[64])
+{
+    struct hd_desired desired;
+    struct hd_arena arena;
+    size_t n = 0;
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_core_desired(sim->core, "uuid-1", &arena, &desired), HD_OK);
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < desired.deletion_count; i++)
+        n += (size_t)snprintf(ret_text + n, 64 - n, "%s%lld", i ? " " : "",
+                              (long long)desired.deletions[i].step);
+    hd_arena_done(&arena);
+}
+
+/* With checkpoint.best the lowest validation loss is kept beside the newest, here one: of equal
+ * losses the oldest, and not what had none. A start of the controller does not change it. */
+static void the_best_checkpoint_is_kept_beside_the_newest(void **state)
+{
+    /* by step, from 1; NaN: not validated */
+    static const double losses[] = {2.5, 1.5, 1.75, NAN, 1.5, 1.25, 1.375};
+    static const char *const deleted[] = {"", "1", "1", "1 3", "1 3 4", "1 2 3 4 5", "1 2 3 4 5"};
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    struct hd_core_event report;
+    char text[64];
+    uint64_t job;
+
+    (void)state;
+    needs.keep = 1;
+    needs.keep_best = true;
+    job = sim_submitted(sim, &needs);
+    report = sim_report(sim, job, 0, HD_REPORT_CHECKPOINT);
+    sim->slow_store = true; /* the node hears of no deletion */
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+        report.report.seq = i + 1;
+        report.report.checkpoint = (struct hd_checkpoint_record){
+            .step = (int64_t)i + 1, .path = "/step", .hash = "h", .val_loss = losses[i]};
+        assert_int_equal(sim_event(sim, &report), HD_OK);
+        list_deletions(sim, text);
+        assert_string_equal(text, deleted[i]);
+    }
+    sim->nodes[0].stream = 0; /* nothing is told to it any more */
+    sim_commit(sim);
+    sim_controller_crash(sim);
+    sim_run(sim, 1); /* hello again */
+    list_deletions(sim, text);
+    assert_string_equal(text, "1 2 3 4 5");
+    sim_free(sim);
+}
+
 /* What was deleted is remembered as that: after a start of the controller it is not asked for
  * again. */
 static void a_deletion_is_remembered(void **state)
@@ -643,6 +697,7 @@ int main(void)
         cmocka_unit_test(old_checkpoints_go_and_the_newest_stay),
         cmocka_unit_test(the_base_in_use_is_not_deleted),
         cmocka_unit_test(only_the_node_that_has_a_checkpoint_can_delete_it),
+        cmocka_unit_test(the_best_checkpoint_is_kept_beside_the_newest),
         cmocka_unit_test(a_deletion_is_remembered),
         cmocka_unit_test(beyond_the_limit_the_newest_checkpoints_count),
     };

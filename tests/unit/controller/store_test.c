@@ -615,6 +615,7 @@ static void a_newer_schema_is_refused(void **state)
 static void an_older_schema_is_brought_up_to_date(void **state)
 {
     static const char back[] =
+        "ALTER TABLE checkpoints DROP COLUMN val_loss;"
         "ALTER TABLE checkpoints DROP COLUMN proven;"
         "ALTER TABLE jobs DROP COLUMN resumed_attempt;"
         "DROP INDEX jobs_removal;"
@@ -785,7 +786,6 @@ static void a_removed_job_keeps_only_its_number_and_request(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
-/* A row that something else has written over: said, and never read as zeros. */
 /* ---- backup -----------------------------------------------------------------------------------*/
 
 static int backup_in_a_child(const char *dir, const char *file)
@@ -893,6 +893,7 @@ static void a_backup_of_a_damaged_database_fails(void **state)
     finish(&bench);
 }
 
+/* A row that something else has written over: said, and never read as zeros. */
 static void damaged_metrics_are_said(void **state)
 {
     static const char *const damage[] = {"UPDATE step_metrics SET metrics=x''",
@@ -1502,10 +1503,10 @@ int main(void)
         cmocka_unit_test(an_older_schema_is_brought_up_to_date),
         cmocka_unit_test(a_removed_job_keeps_only_its_number_and_request),
         cmocka_unit_test(damaged_metrics_are_said),
-        cmocka_unit_test(the_cluster_keeps_its_identity),
         cmocka_unit_test(a_backup_of_an_open_store_holds_what_was_committed),
         cmocka_unit_test(a_backup_of_nothing_is_refused),
         cmocka_unit_test(a_backup_of_a_damaged_database_fails),
+        cmocka_unit_test(the_cluster_keeps_its_identity),
         cmocka_unit_test(a_broken_rule_of_the_schema_is_fatal),
         cmocka_unit_test(lists_come_in_pages_newest_first),
         cmocka_unit_test(lists_are_filtered_by_state_and_owner),

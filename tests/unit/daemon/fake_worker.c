@@ -22,6 +22,7 @@
  * FAKE_GPUS is what it says of GPUs: a list as JSON, or the file that has it, which may be another
  * each time. "hang" is a driver that does not answer.
  */
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,7 +59,7 @@ static int finish(struct hd_link *link)
 
     for (int64_t n = 1; n <= (steps ? atoll(steps) : 3); n++)
         report_step(link, n);
-    hd_link_report_checkpoint(link, steps ? atoll(steps) : 3, "/checkpoint", "00ff", 7);
+    hd_link_report_checkpoint(link, steps ? atoll(steps) : 3, "/checkpoint", "00ff", 7, NAN);
     return HD_LINK_EXIT_COMPLETED;
 }
 
@@ -83,7 +84,7 @@ static int wait_for_stop(struct hd_link *link)
         report_step(link, ++step);
         (void)usleep(PAUSE_US);
     }
-    hd_link_report_checkpoint(link, step, "/checkpoint", "00ff", 7);
+    hd_link_report_checkpoint(link, step, "/checkpoint", "00ff", 7, NAN);
     return HD_LINK_EXIT_STOPPED;
 }
 

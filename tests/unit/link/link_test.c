@@ -1,5 +1,6 @@
 /* Frames, reports and a rank's end of the link, against bytes and against a peer that misbehaves.
  */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -173,6 +174,31 @@ static void every_kind_of_report_reads_back(void **state)
     }
 }
 
+/* The last field of a checkpoint's report is newer than the others: older builds read and write it
+ * without. */
+static void a_report_without_the_later_field_is_read(void **state)
+{
+    struct hd_link_report report = {.kind = HD_LINK_CHECKPOINT,
+                                    .checkpoint = {.step = 3, .bytes = 7, .val_loss = NAN}},
+                          back;
+    uint8_t bytes[512];
+    struct hd_frame frame;
+    size_t without, with, size;
+
+    (void)state;
+    without = hd_link_report_encode(&report, bytes, sizeof bytes);
+    assert_int_equal(hd_frame_decode(bytes, without, &frame, &size), HD_OK);
+    assert_int_equal(hd_link_report_decode(&frame, &back), HD_OK);
+    assert_true(isnan(back.checkpoint.val_loss));
+    assert_int_equal(back.checkpoint.bytes, 7);
+    report.checkpoint.val_loss = 1.5;
+    with = hd_link_report_encode(&report, bytes, sizeof bytes);
+    assert_int_equal(with, without + 8);
+    assert_int_equal(hd_frame_decode(bytes, with, &frame, &size), HD_OK);
+    assert_int_equal(hd_link_report_decode(&frame, &back), HD_OK);
+    assert_true(back.checkpoint.val_loss == 1.5);
+}
+
 static void a_report_with_unknown_numbers_is_refused(void **state)
 {
     struct hd_link_report report = {.kind = HD_LINK_PROGRESS, .progress = {.phase = 99}}, back;
@@ -260,7 +286,7 @@ static void reports_arrive_as_they_were_given(void **state)
     (void)state;
     link = open_pair(1, 2, &fd);
     hd_link_report_step(link, &step);
-    hd_link_report_checkpoint(link, 3, "/jobs/1/attempt-1/checkpoints/step-3", "00ff", 4096);
+    hd_link_report_checkpoint(link, 3, "/jobs/1/attempt-1/checkpoints/step-3", "00ff", 4096, NAN);
     hd_link_report_failure(link, HD_IO, 0, "all_gather", "rank 0 went away");
     next_report(fd, &report);
     assert_int_equal(report.kind, HD_LINK_STEP);
@@ -379,7 +405,7 @@ static void what_must_not_be_lost_waits_for_room(void **state)
         if (kinds[i] == HD_LINK_VALIDATION)
             hd_link_report_validation(link, 2, 1.5, 64);
         else if (kinds[i] == HD_LINK_CHECKPOINT)
-            hd_link_report_checkpoint(link, 2, "/checkpoint", "00ff", 7);
+            hd_link_report_checkpoint(link, 2, "/checkpoint", "00ff", 7, NAN);
         else
             hd_link_report_failure(link, HD_IO, 0, "all_gather", "rank 0 went away");
         assert_int_equal(pthread_join(thread, NULL), 0);
@@ -606,6 +632,7 @@ int main(void)
         cmocka_unit_test(a_frame_that_claims_too_much_is_refused_at_once),
         cmocka_unit_test(fields_that_do_not_fit_are_remembered),
         cmocka_unit_test(every_kind_of_report_reads_back),
+        cmocka_unit_test(a_report_without_the_later_field_is_read),
         cmocka_unit_test(a_report_with_unknown_numbers_is_refused),
         cmocka_unit_test(versions_that_do_not_meet_are_named),
         cmocka_unit_test(reports_arrive_as_they_were_given),
