@@ -200,6 +200,7 @@ int cli_watch(struct cli *cli, int argc, char **argv);
 int cli_wait(struct cli *cli, int argc, char **argv);
 int cli_logs(struct cli *cli, int argc, char **argv);
 int cli_local(struct cli *cli, int argc, char **argv);
+int cli_eval(struct cli *cli, int argc, char **argv);
 int cli_generate(struct cli *cli, int argc, char **argv);
 int cli_checkpoint(struct cli *cli, int argc, char **argv);
 int cli_data(struct cli *cli, int argc, char **argv);

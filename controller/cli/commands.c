@@ -232,6 +232,28 @@ static const char generate_help[] =
     "Example:\n"
     "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
 
+static const char eval_help[] =
+    "Usage: heddle eval JOB|DIR [--data FILE...] [--step N|best] [--windows N]\n"
+    "                   [--context N] [--precision P] [--threads N] [-o FORMAT]\n"
+    "\n"
+    "Loss (nats per token) and perplexity of a model, without training, on this\n"
+    "machine's processor: of the newest checkpoint of a job or in a folder, or of a\n"
+    "model folder of Hugging Face's transformers. Windows are those of validation:\n"
+    "they do not overlap, and documents are bounded as in training.\n"
+    "\n"
+    "  --data FILE...     text files (.txt, .jsonl ...) or token files (.npy, .bin);\n"
+    "                     else the validation data of the job, as much as it uses\n"
+    "  --step N|best      the checkpoint of this step, or the one with the lowest\n"
+    "                     validation loss (checkpoint.best); else the newest\n"
+    "  --windows N        the first N windows; else all\n"
+    "  --context N        tokens of a window; else the model's context, of a model\n"
+    "                     folder at most 2048\n"
+    "  --precision P      fp32 or bf16; else the job's, of a model folder fp32\n"
+    "  --threads N        else one for each core\n"
+    "\n"
+    "Example:\n"
+    "  heddle eval 7 --step best --data wikitext/test.txt\n";
+
 static const char checkpoint_help[] =
     "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
     "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
@@ -327,6 +349,7 @@ const struct cli_command cli_commands[] = {
     {"drain", "give a node no new work", drain_help, cli_drain, false},
     {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
+    {"eval", "loss and perplexity of a trained model on data", eval_help, cli_eval, false},
     {"data", "make token files of text", data_help, cli_data, false},
     {"checkpoint", "list, verify, export and save checkpoints", checkpoint_help, cli_checkpoint,
      false},

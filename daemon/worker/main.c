@@ -19,6 +19,11 @@ static const struct verb {
     {"logits", "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]",
      "the most likely next tokens: JSON lines; with --out all logits as an array",
      hd_worker_logits},
+    {"eval",
+     "--checkpoint DIR [--windows N] [--context N] [--precision fp32|bf16] [--threads N]\n"
+     "            [--json | --jsonl] [-- FILE...]",
+     "loss and perplexity on text or token files, else on the job's validation data",
+     hd_worker_eval},
     {"export",
      "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--force]\n"
      "            [--json | --jsonl]",

@@ -16,6 +16,7 @@
 int hd_worker_rank(int argc, char **argv);
 int hd_worker_generate(int argc, char **argv);
 int hd_worker_logits(int argc, char **argv);
+int hd_worker_eval(int argc, char **argv);
 int hd_worker_export(int argc, char **argv);
 int hd_worker_tokenize(int argc, char **argv);
 int hd_worker_data(int argc, char **argv);

@@ -49,6 +49,38 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
                                    job->global_batch, order, (uint64_t)job->seed);
 }
 
+static enum hd_status open_train(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                                 const struct hd_token_cache *cache, struct hd_arena *arena,
+                                 struct hd_job_data *d)
+{
+    const enum hd_status st = open_corpus(job, tokenizer, job->train, job->train_count,
+                                          cache ? cache->train : NULL, arena, &d->train_corpus);
+
+    if (st)
+        return hd_err_prefix(st, "data.train");
+    d->train = hd_corpus_all(d->train_corpus);
+    return HD_OK;
+}
+
+/* The validation data: files of its own, or the end of the training data, which is open; else none.
+ */
+static enum hd_status open_val(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                               const struct hd_token_cache *cache, struct hd_arena *arena,
+                               struct hd_job_data *d, struct hd_data_range *ret_val)
+{
+    enum hd_status st;
+
+    if (!job->val_count)
+        return job->val_split > 0 ? hd_corpus_split(d->train_corpus, job->val_split, job->context,
+                                                    &d->train, ret_val)
+                                  : HD_OK;
+    st = open_corpus(job, tokenizer, job->val, job->val_count, cache ? cache->val : NULL, arena,
+                     &d->val_corpus);
+    if (!st)
+        *ret_val = hd_corpus_all(d->val_corpus);
+    return st;
+}
+
 static enum hd_status open_all(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                const struct hd_token_cache *cache, struct hd_arena *arena,
                                struct hd_job_data *ret_data)
@@ -58,27 +90,39 @@ static enum hd_status open_all(const struct hd_job *job, struct hd_job_tokenizer
     enum hd_status st;
 
     *d = (struct hd_job_data){.can_validate = false};
-    st = open_corpus(job, tokenizer, job->train, job->train_count, cache ? cache->train : NULL,
-                     arena, &d->train_corpus);
+    st = open_train(job, tokenizer, cache, arena, d);
     if (st)
-        return hd_err_prefix(st, "data.train");
-    d->train = hd_corpus_all(d->train_corpus);
-    if (job->val_count) {
-        st = open_corpus(job, tokenizer, job->val, job->val_count, cache ? cache->val : NULL, arena,
-                         &d->val_corpus);
-        if (st)
-            return hd_err_prefix(st, "data.val");
-        val = hd_corpus_all(d->val_corpus);
-    } else if (job->val_split > 0) {
-        st = hd_corpus_split(d->train_corpus, job->val_split, job->context, &d->train, &val);
-    }
-    if (!st)
-        st = open_sampler(job, d);
+        return st;
+    st = open_val(job, tokenizer, cache, arena, d, &val);
+    if (st)
+        return job->val_count ? hd_err_prefix(st, "data.val") : st;
+    st = open_sampler(job, d);
     if (!st && val.corpus && job->validate_batches) {
         st = hd_validation_init(&d->validation, val, job->context,
                                 job->validate_batches * job->global_batch);
         d->can_validate = !st;
     }
+    return st;
+}
+
+enum hd_status hd_job_data_open_validation(const struct hd_job *job,
+                                           struct hd_job_tokenizer *tokenizer,
+                                           const struct hd_token_cache *cache, int64_t context,
+                                           int64_t window_limit, struct hd_arena *arena,
+                                           struct hd_job_data *ret_data)
+{
+    struct hd_job_data *d = ret_data;
+    struct hd_data_range val = {0};
+    enum hd_status st = HD_OK;
+
+    *d = (struct hd_job_data){.can_validate = false};
+    if (!job->val_count)
+        st = open_train(job, tokenizer, cache, arena, d);
+    if (!st)
+        st = open_val(job, tokenizer, cache, arena, d, &val);
+    if (!st)
+        st = hd_validation_init(&d->validation, val, context, window_limit);
+    d->can_validate = !st;
     return st;
 }
 

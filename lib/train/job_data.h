@@ -1,6 +1,6 @@
 /* job_data: opens and checks the training and validation data of a resolved job.
  *
- * Used by: trainer, worker.   Uses: data, job.
+ * Used by: trainer, evaluate, worker.   Uses: data, job.
  * Threads: immutable after hd_job_data_open. */
 #ifndef HD_TRAIN_JOB_DATA_H
 #define HD_TRAIN_JOB_DATA_H
@@ -27,6 +27,13 @@ struct hd_job_data {
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                 const struct hd_token_cache *cache, struct hd_arena *arena,
                                 struct hd_job_data *ret_data);
+/* The validation data alone, which the job must have: the first windows of `context` tokens, at
+ * most window_limit (0: all of them). Error messages do not begin with data.val. */
+enum hd_status hd_job_data_open_validation(const struct hd_job *job,
+                                           struct hd_job_tokenizer *tokenizer,
+                                           const struct hd_token_cache *cache, int64_t context,
+                                           int64_t window_limit, struct hd_arena *arena,
+                                           struct hd_job_data *ret_data);
 /* Appends a sentence for users: files, kinds, tokens, windows, sources, documents. */
 void hd_job_data_describe(const struct hd_job_data *data, struct hd_text *ret_text);
 void hd_job_data_close(struct hd_job_data *data);

@@ -1,0 +1,106 @@
+/* eval: loss and perplexity of a trained model on data. heddle-worker computes it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/cli/found.h"
+#include "controller/cli/process.h"
+
+/* The flags, which heddle-worker takes under the same names. NULL: not given. */
+struct eval {
+    struct cli_list data;
+    const char *windows, *context, *precision, *threads;
+};
+
+/* Words after JOB|DIR are data files, too: a shell expands a pattern after --data to several. */
+static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, const char *model)
+{
+    const struct {
+        const char *flag, *value;
+    } values[] = {{"--windows", e->windows},
+                  {"--context", e->context},
+                  {"--precision", e->precision},
+                  {"--threads", e->threads}};
+    const char **argv = calloc((size_t)cli->arg_count + e->data.count + 20, sizeof *argv);
+    size_t n = 1;
+    enum hd_status st;
+
+    if (!argv)
+        return hd_err(HD_NO_MEMORY, "no memory for the arguments");
+    argv[n++] = "eval";
+    argv[n++] = "--checkpoint";
+    argv[n++] = model;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        if (values[i].value) {
+            argv[n++] = values[i].flag;
+            argv[n++] = values[i].value;
+        }
+    if (cli->format >= CLI_JSON)
+        argv[n++] = cli->format == CLI_JSONL ? "--jsonl" : "--json";
+    argv[n++] = "--";
+    for (size_t i = 0; i < e->data.count; i++)
+        argv[n++] = e->data.items[i];
+    for (int i = 1; i < cli->arg_count; i++)
+        argv[n++] = cli->args[i];
+    st = process_become("heddle-worker", argv);
+    free(argv);
+    return st;
+}
+
+static int check_flags(const struct eval *e, const struct cli *cli)
+{
+    int64_t i;
+
+    if (cli->arg_count > 1 && !e->data.count)
+        return cli_usage("eval: \"%s\" is one word too many; --data names the data files",
+                         cli->args[1]);
+    if (e->windows && hd_text_to_int64(e->windows, 1, INT64_C(1) << 40, &i))
+        return cli_usage("eval: --windows: %s", hd_err_message());
+    if (e->context && hd_text_to_int64(e->context, 1, 1 << 24, &i))
+        return cli_usage("eval: --context: %s", hd_err_message());
+    if (e->threads && hd_text_to_int64(e->threads, 1, 4096, &i))
+        return cli_usage("eval: --threads: %s", hd_err_message());
+    if (e->precision && strcmp(e->precision, "fp32") != 0 && strcmp(e->precision, "bf16") != 0)
+        return cli_usage("eval: --precision %s is not fp32 or bf16", e->precision);
+    return CLI_CONTINUE;
+}
+
+int cli_eval(struct cli *cli, int argc, char **argv)
+{
+    struct eval e = {.windows = NULL};
+    const char *step_text = NULL;
+    int64_t step = FOUND_NEWEST;
+    struct found f;
+    const struct cli_flag flags[] = {
+        {"data", 0, CLI_FLAG_LIST, &e.data, 0, 0},
+        {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
+        {"windows", 0, CLI_FLAG_TEXT, &e.windows, 0, 0},
+        {"context", 0, CLI_FLAG_TEXT, &e.context, 0, 0},
+        {"precision", 0, CLI_FLAG_TEXT, &e.precision, 0, 0},
+        {"threads", 0, CLI_FLAG_TEXT, &e.threads, 0, 0},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
+
+    if (code == CLI_CONTINUE)
+        code = check_flags(&e, cli);
+    if (code == CLI_CONTINUE)
+        code = found_parse_step("eval", step_text, &step);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (found_is_model(cli->args[0])) {
+        if (step_text)
+            return cli_usage("eval: --step: %s is a model folder, which has no steps",
+                             cli->args[0]);
+        return cli_fail(exec_eval(&e, cli, cli->args[0]));
+    }
+    code = found_open(cli, cli->args[0], false, &f);
+    if (code == CLI_CONTINUE) {
+        const enum hd_status st = found_keep(&f, cli->args[0], step);
+
+        code = st ? cli_fail(st) : CLI_CONTINUE;
+    }
+    cli_disconnect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_fail(exec_eval(&e, cli, f.items[0].path));
+    found_done(&f);
+    return code;
+}

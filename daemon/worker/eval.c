@@ -1,0 +1,192 @@
+/* eval: `heddle-worker eval`, the loss of a checkpoint or a model folder on data. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "train/evaluate.h"
+#include "worker/flags.h"
+#include "worker/worker.h"
+
+enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130 };
+
+static volatile sig_atomic_t stop; /* set by the handler alone: nothing else may be done there */
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+/* The first signal stops the work in order, so that the folder of tokens goes; a second one ends
+ * the process at once. */
+static void take_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
+
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            (void)sigaction(signals[i], &action, NULL);
+}
+
+struct eval_bar {
+    bool shown, tokenizing;
+    int64_t begin_ms, last_ms;
+};
+
+/* On a terminal one line that is overwritten, else a new line from time to time. */
+static bool show_progress(void *user, const struct hd_evaluation_progress *p)
+{
+    struct eval_bar *bar = user;
+    const int64_t now = hd_clock_now_ms();
+    const bool is_terminal = isatty(STDERR_FILENO);
+    char done[32], total[32], left[HD_CLOCK_TEXT_MAX];
+
+    if (stop)
+        return false;
+    if (bar->tokenizing != p->tokenizing)
+        bar->begin_ms = now;
+    bar->tokenizing = p->tokenizing;
+    if (!p->done || !p->total || now - bar->last_ms < (is_terminal ? PROGRESS_MS : LINE_MS))
+        return true;
+    bar->last_ms = now;
+    bar->shown = is_terminal;
+    if (p->tokenizing) {
+        hd_text_format_bytes(p->done, done);
+        hd_text_format_bytes(p->total, total);
+    } else {
+        (void)snprintf(done, sizeof done, "%lld", (long long)p->done);
+        (void)snprintf(total, sizeof total, "%lld windows", (long long)p->total);
+    }
+    hd_clock_format_span(
+        (int64_t)((double)(p->total - p->done) * (double)(now - bar->begin_ms) / (double)p->done),
+        left);
+    (void)fprintf(stderr, "%s%s%s of %s, %s left%s", is_terminal ? "\r\033[K" : "",
+                  p->tokenizing ? "tokenizing: " : "", done, total, left, is_terminal ? "" : "\n");
+    return true;
+}
+
+enum eval_form { FORM_TEXT, FORM_JSON, FORM_JSONL };
+
+/* Flags are before "--", data files after it. */
+static enum hd_status read_options(int argc, char **argv, struct hd_evaluation_options *ret,
+                                   enum eval_form *ret_form)
+{
+    struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--windows", false, false, NULL},
+                          {"--context", false, false, NULL},   {"--precision", false, false, NULL},
+                          {"--threads", false, false, NULL},   {"--json", false, true, NULL},
+                          {"--jsonl", false, true, NULL}};
+    int64_t threads = 0, windows = 0, context = 0;
+    int flags = 0;
+    enum hd_status st;
+
+    while (flags < argc && strcmp(argv[flags], "--") != 0)
+        flags++;
+    st = hd_flags_read(flags, argv, f, sizeof f / sizeof f[0]);
+    if (!st)
+        st = hd_flag_int(&f[1], 1, INT64_C(1) << 40, 0, &windows);
+    if (!st)
+        st = hd_flag_int(&f[2], 1, 1 << 24, 0, &context);
+    if (!st)
+        st = hd_flag_int(&f[4], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
+    if (st)
+        return st;
+    *ret = (struct hd_evaluation_options){.dir = f[0].value,
+                                          .windows = windows,
+                                          .context = context,
+                                          .precision = f[3].value,
+                                          .backend = hd_backend_cpu(),
+                                          .threads = (int)threads};
+    if (flags + 1 < argc) {
+        ret->files = (const char *const *)argv + flags + 1;
+        ret->file_count = (size_t)(argc - flags - 1);
+    }
+    *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_TEXT;
+    return HD_OK;
+}
+
+static void add_json(struct hd_text *text, const struct hd_evaluation_options *o,
+                     const struct hd_evaluation *e, enum eval_form form)
+{
+    struct hd_json_writer w = {.out = text};
+
+    if (form == FORM_JSON) {
+        hd_json_begin(&w, NULL, '{');
+        hd_json_add_string(&w, "api_version", "heddle/v1");
+        hd_json_add_string(&w, "kind", "EvaluationList");
+        hd_json_begin(&w, "items", '[');
+    }
+    hd_json_begin(&w, NULL, '{');
+    if (form == FORM_JSONL)
+        hd_json_add_string(&w, "type", "evaluation");
+    hd_json_add_real(&w, "loss", e->loss);
+    hd_json_add_real(&w, "perplexity", exp(e->loss));
+    hd_json_add_int64(&w, "tokens", e->targets);
+    hd_json_add_int64(&w, "windows", e->windows);
+    hd_json_add_int64(&w, "all_windows", e->all_windows);
+    hd_json_add_int64(&w, "context", e->context);
+    hd_json_add_string(&w, "precision", e->precision);
+    hd_json_add_string(&w, "model", o->dir);
+    if (e->is_checkpoint)
+        hd_json_add_int64(&w, "step", e->step);
+    else
+        hd_json_add_null(&w, "step");
+    hd_json_end(&w, '}');
+    if (form == FORM_JSON) {
+        hd_json_end(&w, ']');
+        hd_json_end(&w, '}');
+    }
+    hd_text_add(text, "\n");
+}
+
+static void add_text(struct hd_text *text, const struct hd_evaluation_options *o,
+                     const struct hd_evaluation *e)
+{
+    hd_text_add(text, "loss        %.6f\n", e->loss);
+    hd_text_add(text, "perplexity  %.6g\n", exp(e->loss));
+    hd_text_add(text, "tokens      %lld, %lld of %lld windows of %lld\n", (long long)e->targets,
+                (long long)e->windows, (long long)e->all_windows, (long long)e->context);
+    if (e->is_checkpoint)
+        hd_text_add(text, "step        %lld\n", (long long)e->step);
+    hd_text_add(text, "model       %s, %s\n", o->dir, e->precision);
+}
+
+int hd_worker_eval(int argc, char **argv)
+{
+    struct hd_evaluation_options options;
+    struct hd_evaluation result;
+    struct eval_bar bar = {.begin_ms = hd_clock_now_ms()};
+    struct hd_text text = {0};
+    enum eval_form form = FORM_TEXT;
+    enum hd_status st = read_options(argc, argv, &options, &form);
+
+    bar.last_ms = bar.begin_ms;
+    take_signals();
+    if (!st) {
+        options.progress = show_progress;
+        options.user = &bar;
+        st = hd_evaluate(&options, &result);
+    }
+    if (bar.shown)
+        (void)fprintf(stderr, "\r\033[K");
+    if (!st && form == FORM_TEXT)
+        add_text(&text, &options, &result);
+    else if (!st)
+        add_json(&text, &options, &result, form);
+    if (!st)
+        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
+                         : hd_file_print(text.data);
+    hd_text_free(&text);
+    if (st == HD_ABORTED) {
+        (void)hd_worker_finish("eval", st);
+        return INTERRUPTED;
+    }
+    return hd_worker_finish("eval", st);
+}

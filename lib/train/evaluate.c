@@ -1,0 +1,280 @@
+#include "train/evaluate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "train/job_data.h"
+#include "train/loaded.h"
+
+struct evaluation {
+    const struct hd_evaluation_options *options;
+    struct hd_loaded model;
+    struct hd_job job; /* the model's, as validation reads it: with the data to evaluate on */
+    struct hd_chunk *chunk;
+    struct hd_bound *bound;
+    struct hd_job_tokenizer tokenizer;
+    struct hd_job_data data;
+    int64_t context, batch;       /* tokens of a window, windows of a run */
+    char tokens[HD_JOB_PATH_MAX]; /* temporary folder of token files; "": none */
+};
+
+/* ---- the job ---- */
+
+static enum hd_status choose_context(struct evaluation *e)
+{
+    const int64_t context = e->model.job.context, wish = e->options->context;
+
+    e->context =
+        e->model.is_checkpoint || context < HD_EVALUATE_CONTEXT ? context : HD_EVALUATE_CONTEXT;
+    if (wish > context)
+        return hd_err(HD_INVALID, "--context: %lld is more than the model's context of %lld",
+                      (long long)wish, (long long)context);
+    if (wish)
+        e->context = wish;
+    e->batch = e->model.is_checkpoint ? e->model.job.micro_batch : HD_EVALUATE_CONTEXT / e->context;
+    if (e->batch < 1)
+        e->batch = 1;
+    return HD_OK;
+}
+
+static enum hd_status choose_precision(struct hd_job *job, const char *wish)
+{
+    if (wish && strcmp(wish, "fp32") != 0 && strcmp(wish, "bf16") != 0)
+        return hd_err(HD_INVALID, "--precision: '%.20s' is neither fp32 nor bf16", wish);
+    if (wish)
+        (void)snprintf(job->precision, sizeof job->precision, "%s", wish);
+    return HD_OK;
+}
+
+/* What a model directory does not say gets the defaults of a job file. */
+static void complete_job(struct evaluation *e)
+{
+    struct hd_job *job = &e->job;
+    const char *tokenizer = *e->model.tokenizer ? e->model.tokenizer : "none";
+
+    if (e->model.is_checkpoint)
+        return;
+    (void)snprintf(job->tokenizer, sizeof job->tokenizer, "%s", tokenizer);
+    (void)snprintf(job->documents, sizeof job->documents, "%s",
+                   strcmp(tokenizer, "bytes") == 0 ? "joined" : "bounded");
+    job->end_of_text = -2;
+}
+
+static bool is_text(const char *path)
+{
+    return !hd_text_ends(path, ".npy") && !hd_text_ends(path, ".bin");
+}
+
+/* The files to evaluate on become the job's validation files. */
+static enum hd_status choose_files(struct evaluation *e)
+{
+    const struct hd_evaluation_options *o = e->options;
+    struct hd_job *job = &e->job;
+
+    if (o->file_count) {
+        struct hd_job_file *files = hd_arena_array(&e->model.arena, o->file_count, sizeof *files);
+
+        if (!files)
+            return hd_err(HD_NO_MEMORY, "no memory for a list of files");
+        for (size_t i = 0; i < o->file_count; i++)
+            files[i] = (struct hd_job_file){.path = o->files[i], .size_bytes = -1};
+        job->val = files;
+        job->val_count = (int64_t)o->file_count;
+        job->val_split = 0;
+    } else if (!e->model.is_checkpoint || (!job->val_count && job->val_split <= 0)) {
+        return hd_err(HD_INVALID, "--data is missing: %s has no validation data of its own",
+                      o->dir);
+    }
+    if (job->val_count) /* else the end of the training text */
+        job->train_count = job->weight_count = 0;
+    for (int64_t i = 0; i < job->val_count; i++)
+        if (is_text(job->val[i].path) && strcmp(job->tokenizer, "none") == 0)
+            return hd_err(HD_INVALID,
+                          "--data: %s is text, and %s names no tokenizer; give token files (.npy, "
+                          ".bin; heddle data tokenize makes them)",
+                          job->val[i].path, o->dir);
+    return HD_OK;
+}
+
+/* ---- the data ---- */
+
+static bool tell(struct evaluation *e, bool tokenizing, int64_t done, int64_t total)
+{
+    const struct hd_evaluation_progress progress = {tokenizing, done, total};
+
+    return !e->options->progress || e->options->progress(e->options->user, &progress);
+}
+
+static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
+{
+    return tell(context, true, done_bytes, total_bytes);
+}
+
+/* Token files of this evaluation are in a folder of its own: those of a job may be in use. */
+static enum hd_status make_folder(struct evaluation *e)
+{
+    const char *base = getenv("TMPDIR");
+
+    (void)snprintf(e->tokens, sizeof e->tokens, "%.*s/heddle-eval.XXXXXX",
+                   (int)sizeof e->tokens - 32, base && *base ? base : "/tmp");
+    if (!mkdtemp(e->tokens)) {
+        const enum hd_status st =
+            hd_err(HD_IO, "cannot create the folder %s for tokens: %s", e->tokens, strerror(errno));
+
+        e->tokens[0] = '\0';
+        return st;
+    }
+    (void)snprintf(e->job.attempt_dir, sizeof e->job.attempt_dir, "%.*s/attempt",
+                   (int)sizeof e->job.attempt_dir - 16, e->tokens);
+    return HD_OK;
+}
+
+static enum hd_status open_data(struct evaluation *e)
+{
+    const int64_t own = e->job.validate_batches * e->job.global_batch;
+    const int64_t limit = e->options->windows || e->options->file_count ? e->options->windows : own;
+    const struct hd_token_cache_watch watch = {.world = 1, .alive = alive, .context = e};
+    struct hd_token_cache cache;
+    enum hd_status st = make_folder(e);
+
+    if (!st)
+        st = hd_token_cache_fill(&e->job, &e->tokenizer, &watch, &e->model.arena, &cache);
+    if (!st)
+        st = hd_job_data_open_validation(&e->job, &e->tokenizer, &cache, e->context, limit,
+                                         &e->model.arena, &e->data);
+    /* what is not there is a mistake in the options, as anything else about them */
+    if (st == HD_NOT_FOUND)
+        st = hd_err(HD_INVALID, "%s", hd_err_message());
+    return st ? hd_err_prefix(st, e->options->file_count ? "--data" : "the job's validation data")
+              : HD_OK;
+}
+
+/* ---- the program ---- */
+
+static enum hd_status load(struct evaluation *e)
+{
+    struct hd_loaded *m = &e->model;
+    const struct hd_rec_shape shape = {.mode = HD_RECORD_EVAL,
+                                       .B = e->batch,
+                                       .S = e->context,
+                                       .context = m->job.context,
+                                       .bounded = strcmp(e->job.documents, "bounded") == 0};
+    enum hd_status st = hd_loaded_declare(m);
+
+    if (!st)
+        st = hd_loaded_compile(m, &shape, &e->chunk);
+    if (!st)
+        st = hd_loaded_open(m);
+    if (!st)
+        st = hd_loaded_reserve(m, &e->chunk, 1);
+    if (!st)
+        st = hd_loaded_bind(m, e->chunk, HD_CALL_E, &e->bound);
+    return st ? st : hd_loaded_read_weights(m, e->options->dir);
+}
+
+static int32_t *field(const struct evaluation *e, enum hd_batch_field name)
+{
+    const struct hd_store *store = hd_chunk_find_batch(e->chunk, name);
+
+    return store ? hd_store_address(&e->model.bases, store) : NULL;
+}
+
+static enum hd_status run_windows(struct evaluation *e)
+{
+    const struct hd_data_batch batch = {.tokens = field(e, HD_BATCH_TOKENS),
+                                        .targets = field(e, HD_BATCH_TARGETS),
+                                        .positions = field(e, HD_BATCH_POSITIONS),
+                                        .index = field(e, HD_BATCH_INDEX),
+                                        .bounds = field(e, HD_BATCH_BOUNDS)};
+    const int64_t count = e->data.validation.window_count;
+    enum hd_status st = HD_OK;
+
+    for (int64_t first = 0; !st && first < count; first += e->batch) {
+        if (!tell(e, false, first, count))
+            return hd_err(HD_ABORTED, "interrupted after %lld of %lld windows", (long long)first,
+                          (long long)count);
+        st = hd_validation_fill(&e->data.validation, first, e->batch, &batch);
+        if (!st)
+            st = hd_run(e->model.runner, e->bound);
+        if (!st)
+            st = hd_runner_join(e->model.runner);
+    }
+    return st;
+}
+
+static struct hd_step_block *block_of(const struct evaluation *e)
+{
+    return (struct hd_step_block *)(e->model.memory +
+                                    e->model.registry.global_offset[HD_GLOBAL_BLOCK]);
+}
+
+static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
+{
+    struct hd_step_block *block = block_of(e);
+    const struct hd_validation *v = &e->data.validation;
+    enum hd_status st;
+
+    *block = (struct hd_step_block){.loss_scale = 1};
+    st = run_windows(e);
+    if (st)
+        return st;
+    if (!block->target_count)
+        return hd_err(HD_INVALID, "the data has no target: each of its tokens ends a document");
+    *ret = (struct hd_evaluation){.loss = block->loss_sum / (double)block->target_count,
+                                  .targets = block->target_count,
+                                  .windows = v->window_count,
+                                  .all_windows = (v->range.count - 1) / v->context,
+                                  .context = v->context,
+                                  .is_checkpoint = e->model.is_checkpoint,
+                                  .step = e->model.step};
+    (void)snprintf(ret->precision, sizeof ret->precision, "%s", e->model.job.precision);
+    if (!isfinite(ret->loss))
+        return hd_err(
+            HD_CORRUPT,
+            "the loss is not finite; the weights are damaged or have diverged: see heddle "
+            "checkpoint verify, or take an older checkpoint");
+    return HD_OK;
+}
+
+enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
+                           struct hd_evaluation *ret_evaluation)
+{
+    struct evaluation *e = calloc(1, sizeof *e);
+    struct hd_error error;
+    enum hd_status st;
+
+    if (!e)
+        return hd_err(HD_NO_MEMORY, "no memory for an evaluation");
+    e->options = options;
+    hd_loaded_init(&e->model, options->backend, options->threads);
+    st = hd_loaded_read_job(&e->model, options->dir);
+    if (!st)
+        st = choose_precision(&e->model.job, options->precision);
+    if (!st)
+        st = choose_context(e);
+    if (!st) {
+        e->job = e->model.job;
+        e->job.threads = options->threads;
+        complete_job(e);
+        st = choose_files(e);
+    }
+    if (!st)
+        st = open_data(e);
+    if (!st)
+        st = load(e);
+    if (!st)
+        st = evaluate(e, ret_evaluation);
+    hd_err_save(st, &error);
+    hd_job_data_close(&e->data);
+    hd_job_tokenizer_close(&e->tokenizer);
+    if (e->tokens[0])
+        (void)hd_file_remove_tree(e->tokens); /* it only uses space */
+    hd_loaded_done(&e->model);
+    free(e);
+    return st ? hd_err_restore(&error) : HD_OK;
+}

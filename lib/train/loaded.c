@@ -1,0 +1,169 @@
+#include "train/loaded.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "hf/hf.h"
+#include "train/source.h"
+
+void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads)
+{
+    *l = (struct hd_loaded){.table = backend, .options = {.threads = threads}, .tokenizer = ""};
+    hd_arena_init(&l->arena, 0);
+}
+
+void hd_loaded_done(struct hd_loaded *l)
+{
+    hd_runner_free(l->runner);
+    if (l->backend)
+        l->table->close(l->backend);
+    free(l->memory);
+    hd_arena_done(&l->arena);
+}
+
+/* ---- the job ---- */
+
+/* A checkpoint contains its job. */
+static enum hd_status read_stored_job(struct hd_loaded *l, const char *dir)
+{
+    struct hd_ckpt *ckpt = NULL;
+    const char *config;
+    enum hd_status st = hd_ckpt_open(dir, &ckpt);
+
+    if (st)
+        return st;
+    config = hd_ckpt_manifest(ckpt)->config;
+    l->step = hd_ckpt_manifest(ckpt)->step;
+    l->is_checkpoint = true;
+    st = hd_job_read(config, strlen(config), &l->arena, &l->job);
+    l->tokenizer = l->job.tokenizer;
+    hd_ckpt_close(ckpt);
+    return st ? hd_err_prefix(st, "the job stored in the checkpoint") : HD_OK;
+}
+
+/* The tokenizer in config.json, which only models exported by Heddle have; else the directory's
+ * tokenizer.json. */
+static enum hd_status find_tokenizer(struct hd_loaded *l, const char *dir)
+{
+    char *path = hd_arena_printf(&l->arena, "%s/tokenizer.json", dir);
+
+    if (!path)
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    l->tokenizer = l->job.tokenizer;
+    if (!*l->tokenizer && hd_file_exists(path))
+        l->tokenizer = path;
+    return HD_OK;
+}
+
+/* config.json gives the architecture. */
+static enum hd_status make_job(struct hd_loaded *l, const char *dir)
+{
+    enum hd_status st = hd_hf_read_config(dir, &l->job, NULL);
+
+    if (st)
+        return st;
+    (void)snprintf(l->job.precision, sizeof l->job.precision, "fp32");
+    return find_tokenizer(l, dir);
+}
+
+enum hd_status hd_loaded_read_job(struct hd_loaded *l, const char *dir)
+{
+    return hd_source_is_checkpoint(dir) || !hd_hf_has_config(dir) ? read_stored_job(l, dir)
+                                                                  : make_job(l, dir);
+}
+
+/* ---- programs and memory ---- */
+
+enum hd_status hd_loaded_declare(struct hd_loaded *l)
+{
+    struct hd_model_config config;
+    enum hd_status st = hd_mesh_init(&l->mesh, &(struct hd_mesh_sizes){0});
+
+    if (!st)
+        st = hd_model_config_from_job(&l->job, &config);
+    if (st)
+        return st;
+    hd_registry_init(&l->registry, &l->arena, &l->mesh, 0);
+    st = hd_model_declare(&config, &l->registry, &l->arena, &l->model);
+    return st ? st : hd_registry_finish(&l->registry, hd_layout_compute_dtype(&l->job), false);
+}
+
+enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape *shape,
+                                 struct hd_chunk **ret_chunk)
+{
+    struct hd_compile_options options = {
+        .precision = hd_precision_uniform(hd_layout_compute_dtype(&l->job)), .mesh = &l->mesh};
+    struct hd_rec *rec = hd_rec_new(&l->registry, shape, &l->arena);
+
+    if (!rec)
+        return hd_err(HD_NO_MEMORY, "no memory to record the model");
+    l->table->describe(&l->options, &options.traits);
+    hd_model_record(&l->model, rec);
+    return hd_compile(rec, &options, ret_chunk);
+}
+
+enum hd_status hd_loaded_open(struct hd_loaded *l)
+{
+    enum hd_status st = l->table->open(&l->options, &l->backend);
+
+    return st ? st : hd_runner_new(l->table, l->backend, NULL, &l->mesh, &l->runner);
+}
+
+enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count)
+{
+    const int64_t own = chunks[0]->extent[HD_REGION_STATE].private_bytes;
+    int64_t work = 0, total;
+
+    for (int i = 0; i < count; i++) {
+        const int64_t bytes = chunks[i]->extent[HD_REGION_WORK].private_bytes;
+
+        assert(own == chunks[i]->extent[HD_REGION_STATE].private_bytes);
+        work = bytes > work ? bytes : work;
+    }
+    total = l->registry.private_bytes + own + work;
+    if (posix_memalign((void **)&l->memory, 4096, (size_t)total)) {
+        l->memory = NULL;
+        return hd_err(HD_NO_MEMORY, "no memory for a model of %lld bytes", (long long)total);
+    }
+    memset(l->memory, 0, (size_t)total);
+    l->bases.base[HD_REGION_STATE][0] = l->memory;
+    l->bases.chunk_state = l->memory + l->registry.private_bytes;
+    l->bases.base[HD_REGION_WORK][0] = l->bases.chunk_state + own;
+    for (int i = 0; i < chunks[0]->store_count; i++) {
+        const struct hd_store *s = chunks[0]->stores[i];
+
+        if (s->kind == HD_STORE_CONSTANT)
+            hd_constant_fill(s, hd_store_address(&l->bases, s));
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk, enum hd_call call,
+                              struct hd_bound **ret_bound)
+{
+    return hd_bind(l->runner, chunk, call, true, true, &l->bases, &l->arena, ret_bound);
+}
+
+enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
+{
+    struct hd_source *source = NULL;
+    enum hd_status st = hd_source_open(dir, &l->job, &l->registry, &source);
+
+    for (int i = 0; !st && i < l->registry.param_count; i++) {
+        const struct hd_param *p = &l->registry.params[i];
+        const struct hd_part *part = &l->registry.parts[p->part];
+        const struct hd_ckpt_entry want =
+            hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+        float *master = (float *)(l->memory + part->offset[HD_STATE_WEIGHT]) + p->offset;
+        uint16_t *copy = (uint16_t *)(l->memory + part->offset[HD_STATE_COPY]) + p->offset;
+
+        st = hd_source_read(source, i, &want, master);
+        for (int64_t k = 0; !st && k < p->count && l->registry.compute_dtype != HD_F32; k++)
+            copy[k] = hd_f32_to_bf16(master[k]);
+    }
+    hd_source_close(source);
+    return st;
+}

@@ -1,0 +1,46 @@
+/* loaded: a model with its weights and without what only training needs, on one CPU device; for
+ * generation and evaluation. Only for lib/train.
+ *
+ * The order of calls: read_job, declare (the job may be changed between them), compile for each
+ * program, open, reserve, read_weights.
+ */
+#ifndef HD_TRAIN_LOADED_H
+#define HD_TRAIN_LOADED_H
+
+#include "program/run.h"
+#include "train/layout.h"
+
+struct hd_loaded {
+    struct hd_arena arena;
+    struct hd_job job; /* a checkpoint's; of a Hugging Face model the model's members alone */
+    struct hd_mesh mesh;
+    struct hd_registry registry;
+    struct hd_model model;
+    struct hd_bases bases;
+    const struct hd_backend_table *table;
+    struct hd_backend_options options;
+    struct hd_backend *backend;
+    struct hd_runner *runner;
+    char *memory;
+    bool is_checkpoint;    /* or a Hugging Face model directory */
+    int64_t step;          /* of the checkpoint */
+    const char *tokenizer; /* data.tokenizer, or the path of a tokenizer.json; "": unknown */
+};
+
+void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads);
+void hd_loaded_done(struct hd_loaded *l);
+
+/* A Hugging Face model computes in fp32. */
+enum hd_status hd_loaded_read_job(struct hd_loaded *l, const char *dir);
+enum hd_status hd_loaded_declare(struct hd_loaded *l);
+enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape *shape,
+                                 struct hd_chunk **ret_chunk);
+enum hd_status hd_loaded_open(struct hd_loaded *l);
+/* One allocation: weights, then the chunks' constants and caches (chunks of one model have them at
+ * the same offsets), then work. */
+enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count);
+enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk, enum hd_call call,
+                              struct hd_bound **ret_bound);
+enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir);
+
+#endif
