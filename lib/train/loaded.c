@@ -101,7 +101,7 @@ enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape 
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
     l->table->describe(&l->options, &options.traits);
-    hd_model_record(&l->model, rec);
+    hd_model_record(&l->model, hd_model_units(&l->model), rec);
     return hd_compile(rec, &options, ret_chunk);
 }
 
@@ -161,7 +161,7 @@ enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
         uint16_t *copy = (uint16_t *)(l->memory + part->offset[HD_STATE_COPY]) + p->offset;
 
         st = hd_source_read(source, i, &want, master);
-        for (int64_t k = 0; !st && k < p->count && l->registry.compute_dtype != HD_F32; k++)
+        for (int64_t k = 0; !st && k < p->count && part->compute != HD_F32; k++)
             copy[k] = hd_f32_to_bf16(master[k]);
     }
     hd_source_close(source);
