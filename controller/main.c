@@ -36,7 +36,11 @@ static const char usage[] =
     "  --node-lost-after SECONDS\n"
     "                      a node that is silent for so long is lost, and its jobs are started\n"
     "                      elsewhere from their newest checkpoints (default: 180, at least 30)\n"
-    "  --token-file FILE   the cluster's token; HOST:PORT needs it\n"
+    "  --token-file FILE   tokens of users; HOST:PORT needs it. A line is NAME TOKEN, and jobs\n"
+    "                      belong to NAME; one line may be a TOKEN alone, without a name\n"
+    "  --node-token-file FILE\n"
+    "                      tokens of nodes, without which none comes by HOST:PORT: a TOKEN\n"
+    "                      alone for all nodes, or lines NAME TOKEN, each for the node NAME\n"
     "  --tls-cert FILE, --tls-key FILE\n"
     "                      PEM; needed to listen beyond loopback\n"
     "  --tls-ca FILE       PEM; clients must show a certificate that it signed\n"
@@ -49,7 +53,7 @@ static const char usage[] =
     "  --help, --version\n"
     "\n"
     "Running jobs do not need the controller: they go on while it is away, and report afterwards.\n"
-    "Signals: SIGTERM and SIGINT stop it; SIGHUP does not (options, token and certificates are\n"
+    "Signals: SIGTERM and SIGINT stop it; SIGHUP does not (options, tokens and certificates are\n"
     "read at the start).\n"
     "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
     "\n"
@@ -61,6 +65,7 @@ enum option_key {
     OPT_JOBS_DIR,
     OPT_NODE_LOST,
     OPT_TOKEN_FILE,
+    OPT_NODE_TOKEN_FILE,
     OPT_TLS_CERT,
     OPT_TLS_KEY,
     OPT_TLS_CA,
@@ -74,8 +79,8 @@ struct program {
     struct controller *controller;
     struct controller_options options;
     struct hd_core_config core_config;
-    const char *token_file, *umask; /* NULL: not given */
-    char token[HD_RPC_TOKEN_MAX + 1];
+    const char *token_file, *node_token_file, *umask; /* NULL: not given */
+    struct hd_rpc_tokens tokens;
     struct hd_rpc_tls tls;
     struct hd_text listen;
     bool ephemeral, stopping;
@@ -118,6 +123,9 @@ static enum hd_status take_option(int key, const char *value, struct program *p)
     case OPT_TOKEN_FILE:
         p->token_file = value;
         return HD_OK;
+    case OPT_NODE_TOKEN_FILE:
+        p->node_token_file = value;
+        return HD_OK;
     case OPT_TLS_CERT:
         p->tls.cert_path = value;
         return HD_OK;
@@ -141,6 +149,21 @@ static enum hd_status take_option(int key, const char *value, struct program *p)
     }
 }
 
+static enum hd_status read_tokens(struct program *p)
+{
+    enum hd_status st = HD_OK;
+
+    if (p->node_token_file && !p->token_file)
+        return hd_err(HD_INVALID, "--node-token-file without --token-file: no user could come by "
+                                  "HOST:PORT; give both");
+    if (p->token_file)
+        st = hd_rpc_tokens_read(&p->tokens, p->token_file, HD_RPC_PARTY_USER);
+    if (!st && p->node_token_file)
+        st = hd_rpc_tokens_read(&p->tokens, p->node_token_file, HD_RPC_PARTY_NODE);
+    p->options.tokens = &p->tokens;
+    return st;
+}
+
 static enum hd_status read_options(int argc, char **argv, struct program *p)
 {
     static const struct option longs[] = {
@@ -149,6 +172,7 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
         {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
         {"node-lost-after", required_argument, NULL, OPT_NODE_LOST},
         {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
+        {"node-token-file", required_argument, NULL, OPT_NODE_TOKEN_FILE},
         {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
         {"tls-ca", required_argument, NULL, OPT_TLS_CA},
@@ -177,10 +201,8 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
     }
     if (!st)
         st = hd_rpc_check_address(p->options.listen);
-    if (!st && p->token_file) {
-        st = hd_rpc_read_token(p->token_file, p->token);
-        p->options.token = p->token;
-    }
+    if (!st)
+        st = read_tokens(p);
     if (p->tls.cert_path || p->tls.key_path || p->tls.ca_path)
         p->options.tls = &p->tls;
     return st;
@@ -221,7 +243,7 @@ static void on_signal(uv_signal_t *handle, int number)
 static void on_hangup(uv_signal_t *handle, int number)
 {
     (void)handle, (void)number;
-    hd_log(HD_LOG_INFO, "SIGHUP: nothing is read again; to read the token and certificates again, "
+    hd_log(HD_LOG_INFO, "SIGHUP: nothing is read again; to read tokens and certificates again, "
                         "restart the controller (running jobs go on)");
 }
 
@@ -382,6 +404,7 @@ int main(int argc, char **argv)
     }
     st = run(&program);
     hd_text_free(&program.listen);
+    hd_rpc_tokens_done(&program.tokens);
     if (!st)
         return program.exit_code;
     hd_log(HD_LOG_ERROR, "%s", hd_err_message());

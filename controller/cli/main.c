@@ -22,7 +22,7 @@ static int print_overview(FILE *to)
                 "Flags of every command:\n"
                 "  --controller ADDR  unix:PATH or HOST:PORT; else HEDDLE_CONTROLLER, else the\n"
                 "                     user's and the system's socket\n"
-                "  --token-file FILE  the token for HOST:PORT; else HEDDLE_TOKEN_FILE\n"
+                "  --token-file FILE  your token for HOST:PORT; else HEDDLE_TOKEN_FILE\n"
                 "  --tls-ca FILE      the authority of a HOST:PORT elsewhere; else HEDDLE_TLS_CA\n"
                 "  -o FORMAT          table, wide, json or jsonl (not where raw text is printed)\n"
                 "  --color WHEN       auto, always or never; NO_COLOR is honoured\n"

@@ -242,9 +242,45 @@ static void on_self_check(void *user, int in_a_row, const char *message)
         controller_fail(c, hd_err(HD_UNAVAILABLE, "self-check failed repeatedly: %s", message));
 }
 
+static bool takes_nodes(const struct controller *c)
+{
+    for (size_t i = 0; c->options.tokens && i < c->options.tokens->count; i++)
+        if (c->options.tokens->items[i].party == HD_RPC_PARTY_NODE)
+            return true;
+    return false;
+}
+
+/* A node is sent the jobs of all users and is believed what it says of them, so a user's token must
+ * not make one; and what a node has on its disk must not submit jobs. */
+static enum hd_status authorize(void *user, const struct hd_rpc_principal *caller, const char *path)
+{
+    const struct controller *c = user;
+
+    if (caller->party == HD_RPC_PARTY_USER && hd_text_starts(path, "/heddle.v1.Fleet/"))
+        return takes_nodes(c)
+                   ? hd_err(HD_DENIED,
+                            "the token of %s is a user's, not a node's; give heddled a token of "
+                            "the controller's --node-token-file",
+                            caller->name)
+                   : hd_err(HD_DENIED,
+                            "the token of %s is a user's, and this controller has no tokens of "
+                            "nodes; start heddle-controller with --node-token-file FILE, and "
+                            "heddled with a token of that file",
+                            caller->name);
+    if (caller->party == HD_RPC_PARTY_NODE && hd_text_starts(path, "/heddle.v1.Control/"))
+        return hd_err(HD_DENIED,
+                      "this token is a node's (%s), not a user's; give a token of the "
+                      "controller's --token-file",
+                      caller->name);
+    return HD_OK;
+}
+
 static enum hd_status start_server(struct controller *c)
 {
-    const struct hd_rpc_server_options options = {.token = c->options.token, .tls = c->options.tls};
+    const struct hd_rpc_server_options options = {.tokens = c->options.tokens,
+                                                  .tls = c->options.tls,
+                                                  .authorize = authorize,
+                                                  .authorize_user = c};
     enum hd_status st = hd_rpc_new(c->loop, &c->rpc);
 
     if (!st)

@@ -19,10 +19,10 @@
 struct controller;
 
 struct controller_options {
-    const char *state_dir; /* created if absent */
-    const char *jobs_dir;  /* NULL: "jobs" in state_dir; created if absent */
-    const char *listen;    /* unix:PATH or HOST:PORT */
-    const char *token;     /* for HOST:PORT */
+    const char *state_dir;              /* created if absent */
+    const char *jobs_dir;               /* NULL: "jobs" in state_dir; created if absent */
+    const char *listen;                 /* unix:PATH or HOST:PORT */
+    const struct hd_rpc_tokens *tokens; /* of users and nodes, for HOST:PORT; copied; NULL: none */
     const struct hd_rpc_tls *tls;
     const char *build;                        /* version, shown to users */
     const struct hd_core_config *core_config; /* NULL: the default */

@@ -278,6 +278,34 @@ static void end_older_streams(struct node_stream *s)
     }
 }
 
+/* A token with a name is for the node of that name alone: with it nobody becomes another node,
+ * neither by its name nor by its uuid, which every user can read. */
+static enum hd_status check_token(const struct controller *c, const struct hd_rpc_call *call,
+                                  const char *name, const char *uuid)
+{
+    const struct hd_rpc_principal *caller = hd_rpc_call_principal(call);
+    const char *mine = caller->party == HD_RPC_PARTY_NODE ? caller->token_name : "";
+    struct hd_node_view view;
+
+    if (!*mine)
+        return HD_OK;
+    if (strcmp(mine, name) != 0)
+        return hd_err(HD_DENIED,
+                      "the token is that of node %s, not of %s; start heddled with --node-name %s, "
+                      "or with the token of %s",
+                      mine, name, mine, name);
+    for (size_t i = 0; i < hd_core_node_count(c->core); i++) {
+        hd_core_node_at(c->core, i, &view);
+        if (strcmp(view.record->uuid, uuid) == 0 && strcmp(view.record->name, mine) != 0)
+            return hd_err(HD_DENIED,
+                          "the token is that of node %s, but the --state-dir is that of node %s; "
+                          "use another --state-dir, or remove the other node with: heddle node rm "
+                          "%s",
+                          mine, view.record->name, view.record->name);
+    }
+    return HD_OK;
+}
+
 static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello *hello)
 {
     struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
@@ -294,6 +322,8 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
                                             .device_count = (int32_t)hello->n_devices}};
     enum hd_status st = check_protocol(hello, s->c);
 
+    if (!st)
+        st = check_token(s->c, s->call, hello->node_name, hello->node_uuid);
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
         st = hd_err(HD_LIMIT, "%zu devices on one node, the limit is %d", hello->n_devices,
                     HD_CTL_DEVICES_PER_NODE_MAX);
@@ -680,14 +710,17 @@ static void on_logs_msg(struct hd_rpc_call *call, const ProtobufCMessage *messag
     const Heddle__V1__LogChunk *m = (const Heddle__V1__LogChunk *)(const void *)message;
     struct controller *c = hd_rpc_call_user(call);
     struct node_stream *s;
+    enum hd_status st;
 
     if (m->request) {
         read_log_chunk(c, m);
         return;
     }
     s = find_node(c, m->node_uuid);
-    if (!s) {
-        hd_rpc_call_fail(call, hd_err(HD_CONFLICT, "send Hello on a Connect stream first"));
+    st = s ? check_token(c, call, s->name, s->uuid)
+           : hd_err(HD_CONFLICT, "send Hello on a Connect stream first");
+    if (st) {
+        hd_rpc_call_fail(call, st);
         return;
     }
     if (s->logs && s->logs != call)

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "rpc/acceptor.h"
+#include "rpc/given.h"
 #include "rpc/rate.h"
 #include "rpc/server_internal.h"
 
@@ -24,39 +24,27 @@ enum {
     SHARE_OF_ONE_PEER = 4, /* by default one address has at most a fourth of all connections */
 };
 
-struct peer { /* an IPv4 address as ::ffff:a.b.c.d, or the first 8 bytes of an IPv6 address */
-    unsigned char bytes[16];
-};
-
 /* A connection that has sent nothing yet. */
 struct arrival {
     struct arrival *next, **link; /* oldest first */
     struct hd_rpc_arrivals *all;
     uv_poll_t poll;
-    struct peer peer;
+    struct sockaddr_storage from;
+    struct hd_rpc_peer peer;
     int64_t deadline_ms;
     int fd;
     bool give; /* to gRPC, once the handle is closed; else the connection is closed then */
-};
-
-/* A connection that was handed to gRPC, which does not tell when it closes the descriptor. It has
- * closed it when the descriptor is invalid, or belongs to a socket with another inode. */
-struct given {
-    struct peer peer;
-    int fd;
-    ino_t inode;
 };
 
 struct hd_rpc_arrivals {
     struct hd_rpc_server *server;
     struct arrival *first, **last;
     size_t waiting;
-    struct given *given;
-    size_t given_count, given_room;
+    struct hd_rpc_given given;
     size_t max, max_of_peer;
-    int64_t look_again_ms; /* for given connections that were closed */
     uv_timer_t deadline;   /* of `first` */
-    struct hd_rpc_rate refusals;
+    uv_timer_t first_call; /* of the oldest given one that is not proven */
+    struct hd_rpc_rate refusals, strangers;
 };
 
 /* ---- limits ---- */
@@ -72,89 +60,62 @@ static size_t default_max(void)
                : CONNECTIONS_MAX;
 }
 
-static struct peer peer_of(const struct sockaddr_storage *from)
+static size_t count_of_peer(const struct hd_rpc_arrivals *all, const struct hd_rpc_peer *peer)
 {
-    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)from)->sin6_addr;
-    struct peer peer = {{0}};
-
-    if (from->ss_family == AF_INET) {
-        memset(peer.bytes + 10, 0xff, 2);
-        memcpy(peer.bytes + 12, &((const struct sockaddr_in *)from)->sin_addr, 4);
-    } else if (from->ss_family == AF_INET6) {
-        memcpy(peer.bytes, v6, IN6_IS_ADDR_V4MAPPED(v6) ? 16 : 8);
-    }
-    return peer;
-}
-
-static bool same_peer(const struct peer *a, const struct peer *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
-static size_t count_of_peer(const struct hd_rpc_arrivals *all, const struct peer *peer)
-{
-    size_t count = 0;
+    size_t count = hd_rpc_given_count(&all->given, peer);
 
     for (const struct arrival *a = all->first; a; a = a->next)
-        count += same_peer(&a->peer, peer);
-    for (size_t i = 0; i < all->given_count; i++)
-        count += same_peer(&all->given[i].peer, peer);
+        count += hd_rpc_peer_same(&a->peer, peer);
     return count;
 }
 
-static bool is_open(const struct given *given)
+static size_t count_of_all(const struct hd_rpc_arrivals *all)
 {
-    struct stat info;
-
-    return fstat(given->fd, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_ino == given->inode;
-}
-
-/* Forgets the connections that gRPC has closed. A look costs below a microsecond for each; the
- * pause of a hundredth of a millisecond for each keeps a flood from filling the loop with looks. */
-static void forget_closed(struct hd_rpc_arrivals *all)
-{
-    int64_t now_ms = hd_clock_now_ms();
-    size_t kept = 0;
-
-    if (now_ms < all->look_again_ms)
-        return;
-    all->look_again_ms = now_ms + (int64_t)all->given_count / 100;
-    for (size_t i = 0; i < all->given_count; i++)
-        if (is_open(&all->given[i]))
-            all->given[kept++] = all->given[i];
-    all->given_count = kept;
-}
-
-static bool is_full(const struct hd_rpc_arrivals *all)
-{
-    return all->waiting + all->given_count >= all->max;
+    return all->waiting + hd_rpc_given_count(&all->given, NULL);
 }
 
 static void dismiss(struct arrival *arrival);
 
-/* Whether a connection of this peer may stay; makes room if that is possible. */
-static bool make_room(struct hd_rpc_arrivals *all, const struct peer *peer)
+static void tell_strangers(struct hd_rpc_arrivals *all, size_t count, const char *why)
 {
-    bool full = is_full(all), peer_full = count_of_peer(all, peer) >= all->max_of_peer;
+    size_t left_out;
+
+    all->strangers.left_out += count - 1;
+    if (hd_rpc_rate_allows(&all->strangers, &left_out))
+        hd_log(HD_LOG_WARN,
+               "closed a TCP connection by which no call with a token has come: %s (%zu more "
+               "closed since the last such line)",
+               why, left_out);
+}
+
+/* Whether a connection of this peer may stay; makes room if that is possible: in the place of the
+ * oldest one that has sent nothing, or else of the oldest by which no call with a token came. */
+static bool make_room(struct hd_rpc_arrivals *all, const struct hd_rpc_peer *peer)
+{
+    bool full = count_of_all(all) >= all->max,
+         peer_full = count_of_peer(all, peer) >= all->max_of_peer;
 
     if (full || peer_full) {
-        forget_closed(all);
-        full = is_full(all);
+        hd_rpc_given_forget_closed(&all->given);
+        full = count_of_all(all) >= all->max;
         peer_full = count_of_peer(all, peer) >= all->max_of_peer;
     }
     if (!full && !peer_full)
         return true;
     for (struct arrival *a = all->first; a; a = a->next) {
-        if (peer_full && !same_peer(&a->peer, peer))
+        if (peer_full && !hd_rpc_peer_same(&a->peer, peer))
             continue;
         dismiss(a);
         return true;
     }
-    return false;
+    if (!hd_rpc_given_end_oldest(&all->given, peer_full ? peer : NULL))
+        return false;
+    tell_strangers(all, 1, "a new connection needs its place");
+    return true;
 }
 
 static void tell_refused(struct hd_rpc_arrivals *all, const struct sockaddr_storage *from,
-                         const struct peer *peer)
+                         const struct hd_rpc_peer *peer)
 {
     char host[INET6_ADDRSTRLEN] = "?";
     size_t mine = count_of_peer(all, peer), left_out;
@@ -169,7 +130,38 @@ static void tell_refused(struct hd_rpc_arrivals *all, const struct sockaddr_stor
         HD_LOG_WARN,
         "refused a connection from %s: it has %zu of at most %zu connections of one address, all "
         "addresses have %zu of at most %zu (%zu more refused since the last such line)",
-        host, mine, all->max_of_peer, all->waiting + all->given_count, all->max, left_out);
+        host, mine, all->max_of_peer, count_of_all(all), all->max, left_out);
+}
+
+/* Without TLS the client can be told why: an HTTP/2 client shows the text of GOAWAY in its error.
+ */
+static void tell_client(const struct hd_rpc_arrivals *all, int fd, const struct hd_rpc_peer *peer)
+{
+    static const unsigned char settings[9] = {[3] = 4};
+    unsigned char goaway[9 + 8] = {[3] = 7, [16] = 11}; /* ENHANCE_YOUR_CALM; no stream was taken */
+    char text[sizeof settings + sizeof goaway + 200];
+    const size_t mine = count_of_peer(all, peer), head = sizeof settings + sizeof goaway;
+    const bool peer_full = mine >= all->max_of_peer;
+    int length;
+
+    length = snprintf(text + head, sizeof text - head,
+                      "refused: too many connections%s are open (%zu of at most %zu); close some "
+                      "and try again",
+                      peer_full ? " from this address" : "", peer_full ? mine : count_of_all(all),
+                      peer_full ? all->max_of_peer : all->max);
+    goaway[2] = (unsigned char)(8 + length); /* below 256 */
+    memcpy(text, settings, sizeof settings);
+    memcpy(text + sizeof settings, goaway, sizeof goaway);
+    (void)send(fd, text, head + (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void refuse(struct hd_rpc_arrivals *all, int fd, const struct sockaddr_storage *from,
+                   const struct hd_rpc_peer *peer)
+{
+    tell_refused(all, from, peer);
+    if (!all->server->tls)
+        tell_client(all, fd, peer);
+    (void)close(fd);
 }
 
 /* ---- waiting for the first bytes ---- */
@@ -223,25 +215,38 @@ static void on_deadline(uv_timer_t *timer)
     set_timer(all);
 }
 
+static void on_first_call(uv_timer_t *timer)
+{
+    struct hd_rpc_arrivals *all = timer->data;
+    const int64_t now_ms = hd_clock_now_ms();
+    int64_t next_ms;
+    size_t count = hd_rpc_given_end_overdue(&all->given, now_ms, &next_ms);
+    char why[64];
+
+    if (count) {
+        (void)snprintf(why, sizeof why, "none came within %g s",
+                       (double)all->server->options.first_call_ms / 1e3);
+        tell_strangers(all, count, why);
+    }
+    if (next_ms)
+        (void)uv_timer_start(timer, on_first_call, (uint64_t)(next_ms - now_ms), 0);
+}
+
 /* Notes a connection as gRPC's. False: no memory. */
 static bool note_given(struct hd_rpc_arrivals *all, const struct arrival *arrival)
 {
-    size_t room = all->given_room ? 2 * all->given_room : 64;
-    struct given *given = all->given;
-    struct stat info;
+    const int64_t span_ms = all->server->options.first_call_ms;
 
-    if (all->given_count == all->given_room) {
-        given = realloc(given, room * sizeof *given);
-        if (!given)
-            return false;
-        all->given = given;
-        all->given_room = room;
-    }
-    if (fstat(arrival->fd, &info) < 0)
+    if (!hd_rpc_given_add(&all->given, arrival->fd, &arrival->from, hd_clock_now_ms() + span_ms))
         return false;
-    given[all->given_count++] =
-        (struct given){.peer = arrival->peer, .fd = arrival->fd, .inode = info.st_ino};
+    if (!uv_is_active((uv_handle_t *)&all->first_call))
+        (void)uv_timer_start(&all->first_call, on_first_call, (uint64_t)span_ms, 0);
     return true;
+}
+
+void hd_rpc_arrivals_prove(struct hd_rpc_arrivals *all, const char *peer)
+{
+    hd_rpc_given_prove(&all->given, peer);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -260,12 +265,11 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 void hd_rpc_arrivals_take(struct hd_rpc_arrivals *all, int fd, const struct sockaddr_storage *from)
 {
-    struct peer peer = peer_of(from);
+    const struct hd_rpc_peer peer = hd_rpc_peer_of(from);
     struct arrival *arrival;
 
     if (!make_room(all, &peer)) {
-        tell_refused(all, from, &peer);
-        (void)close(fd);
+        refuse(all, fd, from, &peer);
         return;
     }
     arrival = calloc(1, sizeof *arrival);
@@ -276,6 +280,7 @@ void hd_rpc_arrivals_take(struct hd_rpc_arrivals *all, int fd, const struct sock
     }
     arrival->all = all;
     arrival->poll.data = arrival;
+    arrival->from = *from;
     arrival->peer = peer;
     arrival->fd = fd;
     arrival->deadline_ms = hd_clock_now_ms() + all->server->options.first_bytes_ms;
@@ -304,8 +309,9 @@ enum hd_status hd_rpc_arrivals_open(struct hd_rpc_server *server, struct hd_rpc_
     all->max_of_peer = options->connections_of_peer_max ? options->connections_of_peer_max
                                                         : all->max / SHARE_OF_ONE_PEER;
     (void)uv_timer_init(server->rpc->loop, &all->deadline);
-    all->deadline.data = all;
-    server->handles++;
+    (void)uv_timer_init(server->rpc->loop, &all->first_call);
+    all->deadline.data = all->first_call.data = all;
+    server->handles += 2;
     *ret = all;
     return HD_OK;
 }
@@ -320,6 +326,7 @@ void hd_rpc_arrivals_close(struct hd_rpc_arrivals *all)
     while (all->first)
         dismiss(all->first);
     uv_close((uv_handle_t *)&all->deadline, on_timer_closed);
+    uv_close((uv_handle_t *)&all->first_call, on_timer_closed);
 }
 
 void hd_rpc_arrivals_free(struct hd_rpc_arrivals *all)
@@ -327,6 +334,6 @@ void hd_rpc_arrivals_free(struct hd_rpc_arrivals *all)
     if (!all)
         return;
     assert(!all->first);
-    free(all->given);
+    hd_rpc_given_done(&all->given);
     free(all);
 }

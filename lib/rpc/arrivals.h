@@ -1,14 +1,15 @@
 /* arrivals: TCP connections between accept and gRPC, and how many of them there may be.
  *
- *   accepted --first bytes--> given to gRPC --gRPC closes it--> not counted any more
+ *   accepted --first bytes--> given to gRPC (given.h) --gRPC closes it--> not counted any more
  *       \--no bytes for first_bytes_ms, or a newer connection needs the place--> closed
  *
  * A stranger needs no token to connect, so a connection must not cost more than its descriptor
  * before it has sent something, and connections must never take the last descriptors of the
  * process: the store, logs and the Unix door need some. Hence two limits, on all connections and on
  * those from one address (of IPv6: from one /64 network, which one host can own whole). When a
- * limit is met, the oldest connection that has sent nothing is closed for the new one; if all have
- * sent something, the new one is closed, and a line in the log says so.
+ * limit is met, the oldest connection that has sent nothing is closed for the new one, or else the
+ * oldest by which no call with a token has come. If such calls came by all of them, the new one is
+ * refused: without TLS with an HTTP/2 message that says why, and with a line in the log.
  *
  * Used by: the files of rpc.   Uses: base, libuv.   Threads: the loop's.
  */
@@ -31,6 +32,9 @@ enum hd_status hd_rpc_arrivals_open(struct hd_rpc_server *server,
  * more. */
 void hd_rpc_arrivals_take(struct hd_rpc_arrivals *arrivals, int fd,
                           const struct sockaddr_storage *from);
+
+/* A call with a token came from `peer`, as gRPC writes it: its connection keeps its place. */
+void hd_rpc_arrivals_prove(struct hd_rpc_arrivals *arrivals, const char *peer);
 
 /* Closes what has not been given to gRPC. Before the shutdown of gRPC's server begins. */
 void hd_rpc_arrivals_close(struct hd_rpc_arrivals *arrivals);

@@ -367,8 +367,19 @@ static bool find_exact_status(const struct hd_rpc_call *call, enum hd_status *re
     return false;
 }
 
+/* gRPC does not hand on the text of a server's GOAWAY (arrivals.c). */
+static bool is_turned_away(const char *details, int len_bytes)
+{
+    static const char goaway[] = "GOAWAY received";
+
+    return len_bytes == sizeof goaway - 1 && memcmp(details, goaway, sizeof goaway - 1) == 0;
+}
+
 static char *format_failure(const struct hd_rpc_call *call, enum hd_status st, bool from_server)
 {
+    static const char turned_away[] =
+        ": the server is ending, or too many connections are open, in "
+        "all or from this address; its log tells";
     const char *details = (const char *)GRPC_SLICE_START_PTR(call->details);
     int len_bytes = (int)GRPC_SLICE_LENGTH(call->details);
     char *text = NULL;
@@ -380,7 +391,8 @@ static char *format_failure(const struct hd_rpc_call *call, enum hd_status st, b
         code = asprintf(&text, "no answer from %s within %g s", call->client->address,
                         (double)call->timeout_ms / 1e3);
     else if (st == HD_UNAVAILABLE)
-        code = asprintf(&text, "cannot reach %s: %.*s", call->client->address, len_bytes, details);
+        code = asprintf(&text, "cannot reach %s: %.*s%s", call->client->address, len_bytes, details,
+                        is_turned_away(details, len_bytes) ? turned_away : "");
     else
         code = asprintf(&text, "%s: %.*s", call->path, len_bytes, details);
     return code < 0 ? NULL : text;

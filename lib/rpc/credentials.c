@@ -1,71 +1,11 @@
 #include "rpc/credentials.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/text.h"
 
 enum { PEM_BYTES_MAX = 1024 * 1024 };
-
-enum hd_status hd_rpc_check_token(const char *token)
-{
-    size_t len_bytes = strlen(token);
-
-    if (len_bytes < HD_RPC_TOKEN_MIN || len_bytes > HD_RPC_TOKEN_MAX)
-        return hd_err(HD_INVALID,
-                      "a token has %d to %d bytes, this one has %zu; make one with: openssl rand "
-                      "-hex 32",
-                      HD_RPC_TOKEN_MIN, HD_RPC_TOKEN_MAX, len_bytes);
-    for (const char *p = token; *p; p++)
-        if (*p <= ' ' || *p > '~')
-            return hd_err(HD_INVALID, "a token is printable ASCII without spaces; byte %td is not",
-                          p - token);
-    return HD_OK;
-}
-
-bool hd_rpc_token_equals(const char expected[HD_RPC_TOKEN_MAX + 1], const char *given)
-{
-    volatile unsigned char difference = 0;
-    char padded[HD_RPC_TOKEN_MAX + 1] = {0};
-    size_t len_bytes = strlen(given);
-
-    if (len_bytes > HD_RPC_TOKEN_MAX)
-        return false;
-    memcpy(padded, given, len_bytes);
-    for (size_t i = 0; i < sizeof padded; i++)
-        difference |= (unsigned char)(padded[i] ^ expected[i]);
-    return difference == 0;
-}
-
-enum hd_status hd_rpc_read_token(const char *path, char ret_token[HD_RPC_TOKEN_MAX + 1])
-{
-    struct hd_text text = {0};
-    struct stat info;
-    enum hd_status st;
-
-    st = hd_file_read(path, HD_RPC_TOKEN_MAX + 1, &text);
-    if (!st && stat(path, &info) < 0)
-        st = hd_err(HD_IO, "cannot stat %s: %m", path);
-    if (!st && info.st_mode & (S_IRWXG | S_IRWXO))
-        st = hd_err(HD_DENIED, "others may read the token in %s; run: chmod 600 %s", path, path);
-    if (!st) {
-        while (text.len_bytes && strchr("\r\n", text.data[text.len_bytes - 1]))
-            text.data[--text.len_bytes] = '\0';
-        if (strlen(text.data) != text.len_bytes)
-            st = hd_err(HD_INVALID, "%s is not a token: it has a NUL byte", path);
-        else if (hd_rpc_check_token(text.data))
-            st = hd_err_prefix(HD_INVALID, "%s", path);
-    }
-    if (!st) {
-        memset(ret_token, 0, HD_RPC_TOKEN_MAX + 1);
-        memcpy(ret_token, text.data, text.len_bytes);
-    }
-    if (text.data)
-        explicit_bzero(text.data, text.size_bytes);
-    hd_text_free(&text);
-    return st;
-}
 
 static enum hd_status read_pem(const char *path, const char *what, struct hd_text *ret_pem)
 {

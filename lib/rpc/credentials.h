@@ -1,4 +1,4 @@
-/* credentials: tokens and certificates, read from files and compared.
+/* credentials: tokens (tokens.c) and certificates, read from files and compared.
  *
  * Used by: the files of rpc.   Uses: base, gRPC.   Threads: any. */
 #ifndef HD_RPC_CREDENTIALS_H
@@ -11,8 +11,22 @@
 #include "rpc/rpc.h"
 
 enum hd_status hd_rpc_check_token(const char *token); /* HD_INVALID: length, or not ASCII */
-/* Compares in constant time. `expected` is padded with zeros. */
-bool hd_rpc_token_equals(const char expected[HD_RPC_TOKEN_MAX + 1], const char *given);
+
+/* A server's tokens, to be found in a time that says nothing of them: a hash with a random key
+ * chooses, the token itself decides. */
+struct hd_rpc_token_set {
+    struct hd_rpc_tokens tokens; /* each padded with zeros */
+    uint64_t *hashes;            /* of each token */
+    unsigned char key[16];
+};
+
+/* Copies the tokens. HD_INVALID: one is malformed. */
+enum hd_status hd_rpc_token_set_init(struct hd_rpc_token_set *ret_set,
+                                     const struct hd_rpc_tokens *tokens);
+void hd_rpc_token_set_done(struct hd_rpc_token_set *set);
+/* NULL: there is no such token. */
+const struct hd_rpc_token *hd_rpc_token_set_find(const struct hd_rpc_token_set *set,
+                                                 const char *given);
 
 enum hd_status hd_rpc_load_server_tls(const struct hd_rpc_tls *tls,
                                       grpc_server_credentials **ret_credentials);

@@ -54,6 +54,8 @@ struct hd_rpc_call;
 enum {
     HD_RPC_TOKEN_MIN = 16, /* bytes; a shorter token is refused as guessable */
     HD_RPC_TOKEN_MAX = 256,
+    HD_RPC_TOKEN_NAME_MAX = 64,                     /* bytes */
+    HD_RPC_TOKENS_MAX = 4096,                       /* of one server */
     HD_RPC_QUEUE_LEN_DEFAULT = 1024,                /* messages in a call's send queue */
     HD_RPC_QUEUE_BYTES_DEFAULT = 8 * 1024 * 1024,   /* bytes in a call's send queue */
     HD_RPC_RECEIVE_BYTES_DEFAULT = 4 * 1024 * 1024, /* one message */
@@ -62,6 +64,7 @@ enum {
     HD_RPC_CONNECT_DEFAULT_MS = 10000,              /* to connect, TLS included */
     HD_RPC_TIMEOUT_DEFAULT_MS = 20000,              /* a unary call: as long again for its answer */
     HD_RPC_FIRST_BYTES_DEFAULT_MS = 10000, /* a TCP connection that sends nothing is closed */
+    HD_RPC_FIRST_CALL_DEFAULT_MS = 30000,  /* and one by which no call with a token has come */
     HD_RPC_KEEPALIVE_DEFAULT_MS = 30000,   /* a client's ping when all is quiet */
     HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS = 10000,
 };
@@ -88,10 +91,21 @@ enum hd_rpc_transport {
     HD_RPC_TRANSPORT_TCP,  /* TCP with a valid token */
 };
 
+/* Whose token it is. Each may call only what the server's `authorize` lets it. */
+enum hd_rpc_party {
+    HD_RPC_PARTY_USER,
+    HD_RPC_PARTY_NODE,
+    HD_RPC_PARTY_LOCAL, /* no token: the Unix socket */
+};
+
 struct hd_rpc_principal {
     enum hd_rpc_transport transport;
-    uid_t uid;      /* TRANSPORT_UNIX only, else (uid_t)-1 */
-    char name[128]; /* "uid:1000", "token", or "cert:NAME" of a verified client certificate */
+    enum hd_rpc_party party;
+    uid_t uid; /* TRANSPORT_UNIX only, else (uid_t)-1 */
+    /* "uid:1000"; the name of a user's token; "node:" and the name of a node's. Of a token without
+     * a name "cert:NAME" of a verified client certificate, or else "token" or "node". */
+    char name[128];
+    char token_name[HD_RPC_TOKEN_NAME_MAX + 1]; /* "": the token has none */
 };
 
 /* ---- calls ---- */
@@ -182,8 +196,32 @@ struct hd_rpc_tls {
     const char *cert_path, *key_path, *ca_path;
 };
 
-/* Reads a token: one line of HD_RPC_TOKEN_MIN .. HD_RPC_TOKEN_MAX printable ASCII bytes. HD_DENIED:
- * the file's mode gives access to group or others. */
+/* ---- tokens ---- */
+
+struct hd_rpc_token {
+    enum hd_rpc_party party;
+    char name[HD_RPC_TOKEN_NAME_MAX + 1]; /* "": none */
+    char token[HD_RPC_TOKEN_MAX + 1];
+};
+
+/* The tokens that a server takes; {0}: none. */
+struct hd_rpc_tokens {
+    struct hd_rpc_token *items;
+    size_t count, room;
+};
+
+/* A token file has lines `NAME TOKEN`, and at most one line with a TOKEN alone; empty lines and
+ * those that begin with # do not count. A NAME has letters, digits and . _ - @, and is not "token"
+ * or "node"; a TOKEN has HD_RPC_TOKEN_MIN .. HD_RPC_TOKEN_MAX printable ASCII bytes without spaces.
+ *
+ * Adds the file's tokens. HD_DENIED: the file's mode gives access to group or others. HD_INVALID
+ * names the line; it is also the answer to a token that is there already. After a failure, as after
+ * use, hd_rpc_tokens_done erases and frees what there is. */
+enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
+                                  enum hd_rpc_party party);
+void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens);
+
+/* For a client: the token of a file with one line. */
 enum hd_status hd_rpc_read_token(const char *path, char ret_token[HD_RPC_TOKEN_MAX + 1]);
 
 /* ---- addresses ---- */
@@ -198,8 +236,8 @@ bool hd_rpc_address_is_loopback(const char *address);
 /* ---- server ---- */
 
 struct hd_rpc_server_options {
-    const char *token;            /* needed by TCP listeners */
-    const struct hd_rpc_tls *tls; /* for TCP listeners; needed beyond loopback */
+    const struct hd_rpc_tokens *tokens; /* needed by TCP listeners; NULL: none */
+    const struct hd_rpc_tls *tls;       /* for TCP listeners; needed beyond loopback */
     /* Called once per call, after the caller is identified and before on_open. A status other than
      * HD_OK refuses the call with that status and hd_err_message(). May be NULL. */
     enum hd_status (*authorize)(void *user, const struct hd_rpc_principal *principal,
@@ -213,6 +251,7 @@ struct hd_rpc_server_options {
      * less 128, and a fourth of that. */
     size_t connections_max, connections_of_peer_max;
     int64_t first_bytes_ms; /* until a TCP connection must have sent something */
+    int64_t first_call_ms;  /* from there until a call with a token must have come by it */
     /* gRPC disconnects clients that ping more often than every keepalive_ms / 2: give both sides
      * the same value. */
     int64_t keepalive_ms, keepalive_timeout_ms;
@@ -229,7 +268,8 @@ struct hd_rpc_method {
     size_t queue_len_max, queue_bytes_max; /* of each call's send queue; 0: the default */
 };
 
-/* Options and methods are copied; descriptors and the strings of methods are borrowed. */
+/* Options, with their tokens, and methods are copied; descriptors and the strings of methods are
+ * borrowed. */
 enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_options *options,
                                  struct hd_rpc_server **ret_server);
 /* Call it before the first listen. HD_EXISTS: the path is already registered. */

@@ -78,6 +78,7 @@ static void fill_defaults(struct hd_rpc_server_options *o)
     o->streams_per_connection_max =
         o->streams_per_connection_max ? o->streams_per_connection_max : HD_RPC_STREAMS_DEFAULT;
     o->first_bytes_ms = o->first_bytes_ms ? o->first_bytes_ms : HD_RPC_FIRST_BYTES_DEFAULT_MS;
+    o->first_call_ms = o->first_call_ms ? o->first_call_ms : HD_RPC_FIRST_CALL_DEFAULT_MS;
     o->keepalive_ms = o->keepalive_ms ? o->keepalive_ms : HD_RPC_KEEPALIVE_DEFAULT_MS;
     o->keepalive_timeout_ms =
         o->keepalive_timeout_ms ? o->keepalive_timeout_ms : HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS;
@@ -89,7 +90,7 @@ enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_
                                  struct hd_rpc_server **ret_server)
 {
     struct hd_rpc_server *server = calloc(1, sizeof *server);
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
     if (!server)
         return hd_err(HD_NO_MEMORY, "no memory for a server");
@@ -98,8 +99,7 @@ enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_
     if (options)
         server->options = *options;
     fill_defaults(&server->options);
-    if (server->options.token)
-        st = hd_rpc_check_token(server->options.token);
+    st = hd_rpc_token_set_init(&server->tokens, server->options.tokens);
     if (!st && server->options.tls)
         st = hd_rpc_load_server_tls(server->options.tls, &server->tls);
     if (!st)
@@ -107,15 +107,14 @@ enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_
     if (st) {
         if (server->tls)
             grpc_server_credentials_release(server->tls);
+        hd_rpc_token_set_done(&server->tokens);
         free(server);
         return st;
     }
-    if (server->options.token)
-        strncpy(server->token, server->options.token, HD_RPC_TOKEN_MAX);
     server->insecure = grpc_insecure_server_credentials_create();
     server->server = create_server(server);
     grpc_server_register_completion_queue(server->server, rpc->cq, NULL);
-    server->options.token = NULL;
+    server->options.tokens = NULL;
     server->options.tls = NULL;
 
     rpc->live++;
@@ -163,7 +162,7 @@ enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
 static enum hd_status check_security(const struct hd_rpc_server *server, const char *text,
                                      const struct hd_rpc_address *address)
 {
-    if (!server->token[0])
+    if (!server->tokens.tokens.count)
         return hd_err(HD_DENIED, "listening on %s needs a token file; or listen on unix:PATH",
                       text);
     if (!address->is_loopback && !server->tls)
@@ -315,7 +314,7 @@ void hd_rpc_server_release(struct hd_rpc_server *server)
     if (server->tls)
         grpc_server_credentials_release(server->tls);
     grpc_server_credentials_release(server->insecure);
-    explicit_bzero(server->token, sizeof server->token);
+    hd_rpc_token_set_done(&server->tokens);
     *server->link = server->next;
     if (server->next)
         server->next->link = server->link;

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "rpc/credentials.h"
+#include "rpc/arrivals.h"
 #include "rpc/server_internal.h"
 
 enum {
@@ -50,6 +50,7 @@ static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call
     if (fd >= server->uids_count)
         return false;
     who->transport = HD_RPC_TRANSPORT_UNIX;
+    who->party = HD_RPC_PARTY_LOCAL;
     who->uid = server->uids[fd];
     (void)snprintf(who->name, sizeof who->name, "uid:%u", (unsigned)who->uid);
     if (asprintf(&call->peer, "unix (%s)", who->name) < 0)
@@ -57,7 +58,9 @@ static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call
     return true;
 }
 
-static bool has_token(const struct hd_rpc_server *server, const grpc_metadata_array *metadata)
+/* NULL: the call has no token, or a wrong one. */
+static const struct hd_rpc_token *find_token(const struct hd_rpc_server *server,
+                                             const grpc_metadata_array *metadata)
 {
     static const char scheme[] = "Bearer ";
     const size_t scheme_bytes = sizeof scheme - 1;
@@ -72,65 +75,89 @@ static bool has_token(const struct hd_rpc_server *server, const grpc_metadata_ar
         len_bytes = GRPC_SLICE_LENGTH(*value);
         if (len_bytes < scheme_bytes || len_bytes - scheme_bytes > HD_RPC_TOKEN_MAX ||
             memcmp(GRPC_SLICE_START_PTR(*value), scheme, scheme_bytes) != 0)
-            return false;
+            return NULL;
         memcpy(given, GRPC_SLICE_START_PTR(*value) + scheme_bytes, len_bytes - scheme_bytes);
         given[len_bytes - scheme_bytes] = '\0';
-        return server->token[0] && hd_rpc_token_equals(server->token, given);
+        return hd_rpc_token_set_find(&server->tokens, given);
     }
-    return false;
+    return NULL;
 }
 
-static void name_tcp_peer(struct hd_rpc_call *call)
+static void name_tcp_peer(struct hd_rpc_call *call, const struct hd_rpc_token *token)
 {
     grpc_auth_context *auth = grpc_call_auth_context(call->call);
     const grpc_auth_property *property = NULL;
+    struct hd_rpc_principal *who = &call->principal;
     grpc_auth_property_iterator names;
 
-    call->principal.transport = HD_RPC_TRANSPORT_TCP;
-    call->principal.uid = (uid_t)-1;
+    who->transport = HD_RPC_TRANSPORT_TCP;
+    who->party = token->party;
+    who->uid = (uid_t)-1;
+    memcpy(who->token_name, token->name, sizeof who->token_name);
     if (auth && grpc_auth_context_peer_is_authenticated(auth)) {
         names = grpc_auth_context_find_properties_by_name(auth, GRPC_X509_CN_PROPERTY_NAME);
         property = grpc_auth_property_iterator_next(&names);
     }
-    if (property)
-        (void)snprintf(call->principal.name, sizeof call->principal.name, "cert:%.*s",
-                       (int)property->value_length, property->value);
+    if (token->name[0])
+        (void)snprintf(who->name, sizeof who->name, "%s%s",
+                       token->party == HD_RPC_PARTY_NODE ? "node:" : "", token->name);
+    else if (property)
+        (void)snprintf(who->name, sizeof who->name, "cert:%.*s", (int)property->value_length,
+                       property->value);
     else
-        (void)snprintf(call->principal.name, sizeof call->principal.name, "token");
+        (void)snprintf(who->name, sizeof who->name, "%s",
+                       token->party == HD_RPC_PARTY_NODE ? "node" : "token");
     if (auth)
         grpc_auth_context_release(auth);
 }
 
 /* Somebody who guesses tokens, or a node with an old one, should not go unnoticed; neither should
  * they fill the log. */
-static void tell_denied(struct hd_rpc_server *server, const struct hd_rpc_call *call)
+static void tell_denied(struct hd_rpc_server *server, const struct hd_rpc_call *call,
+                        const char *why)
 {
     size_t left_out;
 
     if (hd_rpc_rate_allows(&server->denials, &left_out))
         hd_log(HD_LOG_WARN,
-               "refused a call from %s: its token is missing or wrong (%zu more such calls since "
-               "the last such line)",
-               hd_rpc_call_peer(call), left_out);
+               "refused a call from %s: %s (%zu more such calls since the last such line)",
+               hd_rpc_call_peer(call), why, left_out);
 }
 
 static enum hd_status identify(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
 {
+    struct hd_rpc_server *server = call->server;
     char *peer = grpc_call_get_peer(call->call);
+    const struct hd_rpc_token *token;
     enum hd_status st = HD_OK;
 
-    if (!peer || !identify_unix(call->server, call, peer)) {
+    if (!peer || !identify_unix(server, call, peer)) {
         call->peer = peer ? strdup(peer) : NULL;
-        if (has_token(call->server, metadata)) {
-            name_tcp_peer(call);
+        token = find_token(server, metadata);
+        if (token) {
+            name_tcp_peer(call, token);
+            if (peer && server->arrivals)
+                hd_rpc_arrivals_prove(server->arrivals, peer);
         } else {
             call->unauthenticated = true;
-            tell_denied(call->server, call);
-            st = hd_err(HD_DENIED, "the token is missing or wrong; give the controller's token "
-                                   "file");
+            tell_denied(server, call, "its token is missing or wrong");
+            st = hd_err(HD_DENIED, "the token is missing or wrong; give a token file with one of "
+                                   "the controller's");
         }
     }
     gpr_free(peer);
+    return st;
+}
+
+static enum hd_status authorize(struct hd_rpc_call *call)
+{
+    const struct hd_rpc_server_options *options = &call->server->options;
+    enum hd_status st = HD_OK;
+
+    if (options->authorize)
+        st = options->authorize(options->authorize_user, &call->principal, call->path);
+    if (st)
+        tell_denied(call->server, call, hd_err_message());
     return st;
 }
 
@@ -193,12 +220,9 @@ static enum hd_status admit(struct hd_rpc_call *call, struct hd_rpc_slot *slot,
     st = copy_metadata(call, &slot->metadata);
     if (st)
         return st;
-    if (server->options.authorize) {
-        st =
-            server->options.authorize(server->options.authorize_user, &call->principal, call->path);
-        if (st)
-            return st;
-    }
+    st = authorize(call);
+    if (st)
+        return st;
     if (method->kind == HD_RPC_BIDI)
         return HD_OK;
     if (!payload)

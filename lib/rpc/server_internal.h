@@ -4,6 +4,7 @@
 #define HD_RPC_SERVER_INTERNAL_H
 
 #include "rpc/address.h"
+#include "rpc/credentials.h"
 #include "rpc/rate.h"
 #include "rpc/rpc_internal.h"
 
@@ -51,7 +52,7 @@ struct hd_rpc_server {
     struct hd_rpc_server *next, **link;
     grpc_server *server;
     struct hd_rpc_server_options options; /* its strings are not used */
-    char token[HD_RPC_TOKEN_MAX + 1];     /* padded with zeros; "" when there is none */
+    struct hd_rpc_token_set tokens;
     grpc_server_credentials *tls, *insecure;
 
     struct hd_rpc_registration *methods;

@@ -1,9 +1,13 @@
 #!/bin/bash
-# Who may come in: a port needs the token, also on this machine; the socket is its owner's.
+# Who may come in: a port needs a token, also on this machine, and one of a node is not one of a user;
+# the socket is its owner's.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
-(umask 077 && head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$work/token" &&
-    head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$work/wrong")
+umask 077
+secret() { head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n'; }
+secret >"$work/token" && secret >"$work/wrong" && secret >"$work/node"
+printf 'ann %s\n' "$(secret)" >"$work/ann"
+{ cat "$work/token" && printf '\n' && cat "$work/ann"; } >"$work/users"
 cp "$work/token" "$work/open" && chmod 0644 "$work/open"
 
 start_controller
@@ -16,7 +20,8 @@ controller_pid=
 for try in 1 2 3 4 5; do
     export HEDDLE_CONTROLLER=127.0.0.1:$((20000 + RANDOM % 20000)) HEDDLE_TOKEN_FILE=$work/token
     "$HEDDLE_BIN/heddle-controller" --state-dir "$work/controller" --listen "$HEDDLE_CONTROLLER" \
-        --token-file "$work/token" --ephemeral >>"$work/controller.log" 2>&1 &
+        --token-file "$work/users" --node-token-file "$work/node" --jobs-dir "$work/jobs" \
+        --ephemeral >>"$work/controller.log" 2>&1 &
     controller_pid=$!
     await 10 heddle jobs && break
     kill "$controller_pid" 2>/dev/null
@@ -30,8 +35,18 @@ check_status a_token_file_that_is_not_there_is_2 2 heddle jobs --token-file "$wo
 check_status a_token_that_others_can_read_is_5 5 heddle jobs --token-file "$work/open"
 check_status beyond_loopback_there_must_be_tls 5 heddle jobs --controller 192.0.2.1:5
 check_status an_address_that_is_none_is_2 2 heddle jobs --controller nonsense
-start_node n1 cpu:1 --token-file "$work/token"
+check_status a_users_token_makes_no_node 1 "$HEDDLE_BIN/heddled" --state-dir "$work/made-up" \
+    --node-name made-up --devices cpu:1 --ephemeral --token-file "$work/ann"
+check_equal and_the_right_one_is_named 1 \
+    "$(grep -c "give heddled a token of the controller's --node-token-file" "$work/check.err")"
+check_status a_nodes_token_makes_no_user 5 heddle jobs --token-file "$work/node"
+check_status a_file_of_all_users_is_no_users_own 2 heddle jobs --token-file "$work/users"
+start_node n1 cpu:1 --token-file "$work/node"
 check a_node_comes_in_by_the_port heddle nodes
+job=$(submit --token-file "$work/ann" --set resources.devices=2 "$(job_file tiny)")
+check_equal a_job_belongs_to_the_name_of_the_token "$job" "$(heddle jobs --owner ann -o jsonl | member job)"
+check_status and_no_other_name_may_cancel_it 5 heddle cancel "$job"
+check ann_may heddle cancel "$job" --token-file "$work/ann"
 "$HEDDLE_BIN/heddle-controller" --state-dir "$work/other" --listen 127.0.0.1:0 --ephemeral \
     >"$work/other.log" 2>&1
 check_equal a_port_without_a_token_is_not_opened 1 "$(grep -c token "$work/other.log")"

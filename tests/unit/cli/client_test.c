@@ -331,8 +331,9 @@ static int start(bool far)
 {
     char cert[128], key[128];
     const struct hd_rpc_tls tls = {cert, key, NULL};
-    const struct hd_rpc_server_options options = {.token = far ? TOKEN : NULL,
-                                                  .tls = far ? &tls : NULL};
+    struct hd_rpc_token token = {.token = TOKEN};
+    const struct hd_rpc_tokens tokens = {.items = &token, .count = far};
+    const struct hd_rpc_server_options options = {.tokens = &tokens, .tls = far ? &tls : NULL};
 
     fake = (struct fake){.hold = false};
     (void)snprintf(fake.dir, sizeof fake.dir, "%.44s/cli-XXXXXX",

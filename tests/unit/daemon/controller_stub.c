@@ -447,7 +447,9 @@ void stub_want_deleted(struct stub *stub, const char *path, const char *hash)
 
 void stub_serve(struct stub *stub)
 {
-    const struct hd_rpc_server_options options = {.token = STUB_TOKEN};
+    struct hd_rpc_token token = {.party = HD_RPC_PARTY_NODE, .token = STUB_TOKEN};
+    const struct hd_rpc_tokens tokens = {.items = &token, .count = 1};
+    const struct hd_rpc_server_options options = {.tokens = &tokens};
     struct hd_rpc_method method = {.path = "/heddle.v1.Fleet/Connect",
                                    .kind = HD_RPC_BIDI,
                                    .request = &heddle__v1__node_message__descriptor,

@@ -20,7 +20,16 @@
 #include "base/text.h"
 #include "tests/delay_proxy.h"
 
-static const struct hd_rpc_server_options server_token = {.token = ECHO_TOKEN};
+#define ANN_TOKEN  "ann-0123456789abcdef"
+#define NODE_TOKEN "node-0123456789abcdef"
+
+static struct hd_rpc_token echo_tokens[] = {
+    {.party = HD_RPC_PARTY_USER, .token = ECHO_TOKEN},
+    {.party = HD_RPC_PARTY_USER, .name = "ann", .token = ANN_TOKEN},
+    {.party = HD_RPC_PARTY_NODE, .name = "n1", .token = NODE_TOKEN},
+};
+static const struct hd_rpc_tokens known = {.items = echo_tokens, .count = 3};
+static const struct hd_rpc_server_options server_token = {.tokens = &known};
 static const struct hd_rpc_client_options client_token = {.token = ECHO_TOKEN};
 
 static Heddle__Test__EchoRequest request_of(const char *text)
@@ -191,6 +200,24 @@ static void connection_of_a_dead_peer_stays_until_its_calls_are_taken(void **sta
     echo_close(&echo);
 }
 
+/* By a connection of its own. */
+static enum hd_status ask_by(struct echo *echo, const struct hd_rpc_client_options *options)
+{
+    const Heddle__Test__EchoRequest request = request_of("x");
+    ProtobufCMessage *response = NULL;
+    struct hd_rpc_client *client;
+    enum hd_status st;
+
+    st = hd_rpc_client_new(echo->rpc, echo->address, options, &client);
+    if (st)
+        return st;
+    st = hd_rpc_call_wait(client, ECHO_UNARY, &heddle__test__echo_response__descriptor, 3000,
+                          &request.base, &response);
+    hd_rpc_message_free(response);
+    hd_rpc_client_close(client);
+    return st;
+}
+
 /* ---- tokens ---- */
 
 static void tcp_needs_the_token_and_nothing_less(void **state)
@@ -223,6 +250,46 @@ static void tcp_needs_the_token_and_nothing_less(void **state)
     }
     assert_int_equal(echo.server_opens, 1);
     assert_int_equal(hd_rpc_client_new(echo.rpc, echo.address, &none, &client), HD_DENIED);
+    echo_close(&echo);
+}
+
+/* Users alone may call ECHO_UNARY. */
+static enum hd_status only_users(void *user, const struct hd_rpc_principal *principal,
+                                 const char *path)
+{
+    (void)user;
+    if (principal->party == HD_RPC_PARTY_NODE && strcmp(path, ECHO_UNARY) == 0)
+        return hd_err(HD_DENIED, "not for %s", principal->name);
+    return HD_OK;
+}
+
+static void a_caller_has_the_name_of_its_token(void **state)
+{
+    const struct hd_rpc_client_options ann = {.token = ANN_TOKEN}, node = {.token = NODE_TOKEN};
+    struct hd_rpc_server_options options = server_token;
+    struct echo echo;
+
+    (void)state;
+    echo_open(&echo, "127.0.0.1:0", &options, &client_token);
+    assert_int_equal(ask_by(&echo, &ann), HD_OK);
+    assert_string_equal(echo.principal.name, "ann");
+    assert_string_equal(echo.principal.token_name, "ann");
+    assert_int_equal(echo.principal.party, HD_RPC_PARTY_USER);
+    assert_int_equal(ask_by(&echo, &node), HD_OK);
+    assert_string_equal(echo.principal.name, "node:n1");
+    assert_string_equal(echo.principal.token_name, "n1");
+    assert_int_equal(echo.principal.party, HD_RPC_PARTY_NODE);
+    assert_int_equal(ask_by(&echo, &client_token), HD_OK);
+    assert_string_equal(echo.principal.name, "token");
+    assert_string_equal(echo.principal.token_name, "");
+    echo_close(&echo);
+
+    options.authorize = only_users;
+    echo_open(&echo, "127.0.0.1:0", &options, &client_token);
+    assert_int_equal(ask_by(&echo, &ann), HD_OK);
+    assert_int_equal(ask_by(&echo, &node), HD_DENIED);
+    assert_string_equal(hd_err_message(), "not for node:n1");
+    assert_int_equal(echo.server_opens, 1);
     echo_close(&echo);
 }
 
@@ -279,7 +346,9 @@ static void wrong_tokens_leave_one_line_in_the_log(void **state)
 
 static void tcp_without_token_is_refused_before_anything_listens(void **state)
 {
-    const struct hd_rpc_server_options guessable = {.token = "secret"};
+    struct hd_rpc_token secret[] = {{.token = "secret"}};
+    const struct hd_rpc_tokens secrets = {.items = secret, .count = 1};
+    const struct hd_rpc_server_options guessable = {.tokens = &secrets};
     struct hd_rpc_server *server;
     struct echo echo;
 
@@ -298,6 +367,11 @@ static void tcp_without_token_is_refused_before_anything_listens(void **state)
     echo_close(&echo);
 }
 
+static enum hd_status write_token(const char *path, const char *text)
+{
+    return hd_file_write_atomic(path, text, strlen(text), 0600);
+}
+
 static void token_file_must_be_private_and_long_enough(void **state)
 {
     char path[128], token[HD_RPC_TOKEN_MAX + 1];
@@ -307,15 +381,71 @@ static void token_file_must_be_private_and_long_enough(void **state)
     echo_begin(&echo);
     (void)snprintf(path, sizeof path, "%s/token", echo.dir);
     assert_int_equal(hd_rpc_read_token(path, token), HD_NOT_FOUND);
-    assert_int_equal(hd_file_write_atomic(path, ECHO_TOKEN "\n", 33, 0600), HD_OK);
+    assert_int_equal(write_token(path, ECHO_TOKEN "\n"), HD_OK);
     assert_int_equal(hd_rpc_read_token(path, token), HD_OK);
     assert_string_equal(token, ECHO_TOKEN);
     assert_int_equal(chmod(path, 0640), 0);
     assert_int_equal(hd_rpc_read_token(path, token), HD_DENIED);
-    assert_int_equal(hd_file_write_atomic(path, "short\n", 6, 0600), HD_OK);
+    assert_int_equal(write_token(path, "short\n"), HD_OK);
     assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID);
-    assert_int_equal(hd_file_write_atomic(path, "0123456789 abcdef\n", 18, 0600), HD_OK);
-    assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID); /* a space */
+    assert_int_equal(write_token(path, "0123456789 abcdef\n"), HD_OK);
+    assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID); /* too short behind its name */
+    assert_int_equal(write_token(path, "ann " ANN_TOKEN), HD_OK); /* her line of the server's */
+    assert_int_equal(hd_rpc_read_token(path, token), HD_OK);
+    assert_string_equal(token, ANN_TOKEN);
+    assert_int_equal(write_token(path, "ann " ANN_TOKEN "\n" ECHO_TOKEN), HD_OK);
+    assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "has 2 tokens"));
+    echo_close(&echo);
+}
+
+static void token_file_has_a_name_on_each_line_but_one(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"# nobody yet\n\n", "has no token"},
+        {ECHO_TOKEN "\n" ANN_TOKEN "\n", ":2: a second token without a name"},
+        {"ann " ANN_TOKEN "\nbob " ANN_TOKEN "\n", ":2: the token of this line was given before"},
+        {"ann " ANN_TOKEN " admin\n", ":1: it has more than a name and a token"},
+        {"uid:0 " ANN_TOKEN "\n", ":1: a name has"}, /* root's at the Unix socket */
+        {"token " ANN_TOKEN "\n", ":1: \"token\" is what a token without a name is called"},
+        {"n1 " NODE_TOKEN "\n", ":1: this is a user's token and a node's"},
+    };
+    struct hd_rpc_tokens tokens = {0};
+    char path[128];
+    struct echo echo;
+
+    (void)state;
+    echo_begin(&echo);
+    (void)snprintf(path, sizeof path, "%s/tokens", echo.dir);
+    assert_int_equal(write_token(path, NODE_TOKEN), HD_OK);
+    assert_int_equal(hd_rpc_tokens_read(&tokens, path, HD_RPC_PARTY_NODE), HD_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct hd_rpc_tokens more = {0};
+
+        assert_int_equal(write_token(path, NODE_TOKEN), HD_OK);
+        assert_int_equal(hd_rpc_tokens_read(&more, path, HD_RPC_PARTY_NODE), HD_OK);
+        assert_int_equal(write_token(path, bad[i].text), HD_OK);
+        assert_int_equal(hd_rpc_tokens_read(&more, path, HD_RPC_PARTY_USER), HD_INVALID);
+        if (!strstr(hd_err_message(), bad[i].why))
+            fail_msg("%s: %s", bad[i].why, hd_err_message());
+        assert_null(strstr(hd_err_message(), "0123456789"));
+        hd_rpc_tokens_done(&more);
+    }
+    assert_int_equal(write_token(path, "# two people and a machine\r\nann\t" ANN_TOKEN "\r\n"
+                                       "\nbob@lab  bob-0123456789abcdef\n" ECHO_TOKEN "\n"),
+                     HD_OK);
+    assert_int_equal(hd_rpc_tokens_read(&tokens, path, HD_RPC_PARTY_USER), HD_OK);
+    assert_int_equal(tokens.count, 4);
+    assert_int_equal(tokens.items[0].party, HD_RPC_PARTY_NODE);
+    assert_string_equal(tokens.items[1].name, "ann");
+    assert_string_equal(tokens.items[1].token, ANN_TOKEN);
+    assert_string_equal(tokens.items[2].name, "bob@lab");
+    assert_string_equal(tokens.items[3].name, "");
+    assert_string_equal(tokens.items[3].token, ECHO_TOKEN);
+    assert_int_equal(tokens.items[3].party, HD_RPC_PARTY_USER);
+    hd_rpc_tokens_done(&tokens);
     echo_close(&echo);
 }
 
@@ -454,23 +584,6 @@ static void name_files(struct tls_files *files, const char *dir)
     (void)snprintf(files->other_ca, sizeof files->other_ca, "%s/otherca.pem", dir);
 }
 
-static enum hd_status ask_over_tls(struct echo *echo, const struct hd_rpc_client_options *options)
-{
-    const Heddle__Test__EchoRequest request = request_of("x");
-    ProtobufCMessage *response = NULL;
-    struct hd_rpc_client *client;
-    enum hd_status st;
-
-    st = hd_rpc_client_new(echo->rpc, echo->address, options, &client);
-    if (st)
-        return st;
-    st = hd_rpc_call_wait(client, ECHO_UNARY, &heddle__test__echo_response__descriptor, 3000,
-                          &request.base, &response);
-    hd_rpc_message_free(response);
-    hd_rpc_client_close(client);
-    return st;
-}
-
 static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
 {
     struct hd_rpc_tls server_tls, trusting = {0}, mistrusting = {0}, proving = {0}, broken = {0};
@@ -493,26 +606,26 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
         server_tls.ca_path = mutual ? files.ca : NULL;
         client.tls = &trusting;
         echo_open(&echo, "127.0.0.1:0", &server, &client);
-        assert_int_equal(ask_over_tls(&echo, &client), mutual ? HD_UNAVAILABLE : HD_OK);
+        assert_int_equal(ask_by(&echo, &client), mutual ? HD_UNAVAILABLE : HD_OK);
         if (!mutual)
             assert_string_equal(echo.principal.name, "token");
         proving = (struct hd_rpc_tls){files.cert, files.key, files.ca};
         client.tls = &proving;
-        assert_int_equal(ask_over_tls(&echo, &client), HD_OK);
+        assert_int_equal(ask_by(&echo, &client), HD_OK);
         if (mutual)
             assert_string_equal(echo.principal.name, "cert:node-0042");
 
         mistrusting.ca_path = files.other_ca; /* signed by nobody we know */
         client.tls = &mistrusting;
-        assert_int_equal(ask_over_tls(&echo, &client), HD_UNAVAILABLE);
+        assert_int_equal(ask_by(&echo, &client), HD_UNAVAILABLE);
         client.tls = &proving;
         client.tls_server_name = "node-0043"; /* another node's name */
-        assert_int_equal(ask_over_tls(&echo, &client), HD_UNAVAILABLE);
+        assert_int_equal(ask_by(&echo, &client), HD_UNAVAILABLE);
         client.tls_server_name = "node-0042";
         client.token = "0123456789abcdef0123456789abcdeX"; /* a certificate is no token */
-        assert_int_equal(ask_over_tls(&echo, &client), HD_DENIED);
+        assert_int_equal(ask_by(&echo, &client), HD_DENIED);
         client.token = ECHO_TOKEN;
-        assert_int_equal(ask_over_tls(&echo, &client_token), HD_UNAVAILABLE); /* without TLS */
+        assert_int_equal(ask_by(&echo, &client_token), HD_UNAVAILABLE); /* without TLS */
         echo_close(&echo);
     }
 
@@ -580,7 +693,7 @@ static void far_away_is_reached_over_tls(void **state)
     for (size_t i = 0; i < sizeof round_trips_ms / sizeof round_trips_ms[0]; i++) {
         open_far(&far, round_trips_ms[i]);
         begin_ms = hd_clock_now_ms();
-        if (ask_over_tls(&far.echo, &far.client))
+        if (ask_by(&far.echo, &far.client))
             fail_msg("at %d ms: %s", (int)round_trips_ms[i], hd_err_message());
         assert_true(hd_clock_now_ms() - begin_ms >= 3 * round_trips_ms[i] - 10);
         close_far(&far);
@@ -770,7 +883,7 @@ static bool is_closed(int fd)
 
 static enum hd_status ask_anew(struct echo *echo)
 {
-    return ask_over_tls(echo, &client_token); /* by a connection of its own; TLS is the options' */
+    return ask_by(echo, &client_token);
 }
 
 /* Runs in a process of its own: connects 2,000 times, sends nothing, holds on, and goes. */
@@ -838,8 +951,8 @@ static void idle_connections_keep_nobody_out(void **state)
 static void one_address_has_a_part_of_the_connections(void **state)
 {
     struct hd_rpc_server_options options = server_token;
-    int fds[5], again;
     struct echo echo;
+    int fds[5];
 
     (void)state;
     options.connections_max = 9;
@@ -850,20 +963,108 @@ static void one_address_has_a_part_of_the_connections(void **state)
         assert_int_equal(send(fds[i], "PRI", 3, MSG_NOSIGNAL), 3);
         echo_run_for(&echo, 100);
     }
-    for (int i = 0; i < 4; i++)
+    assert_true(is_closed(fds[0])); /* the oldest, for the fifth */
+    for (int i = 1; i < 5; i++)
         assert_false(is_closed(fds[i]));
-    assert_true(is_closed(fds[4]));
     assert_int_equal(ask_anew(&echo), HD_OK); /* another address */
-
     for (int i = 0; i < 5; i++)
         assert_int_equal(close(fds[i]), 0);
-    echo_run_for(&echo, 200);
-    again = connect_from(2, echo.address);
-    assert_int_equal(send(again, "PRI", 3, MSG_NOSIGNAL), 3);
-    echo_run_for(&echo, 200);
-    assert_false(is_closed(again)); /* gRPC has closed the others, and their places are free */
-    assert_int_equal(close(again), 0);
     echo_close(&echo);
+}
+
+/* A client by whose connection a call with a token has come. */
+static struct hd_rpc_client *known_client(struct echo *echo)
+{
+    const Heddle__Test__EchoRequest request = request_of("x");
+    ProtobufCMessage *response = NULL;
+    struct hd_rpc_client *client;
+
+    assert_int_equal(hd_rpc_client_new(echo->rpc, echo->address, &client_token, &client), HD_OK);
+    if (hd_rpc_call_wait(client, ECHO_UNARY, &heddle__test__echo_response__descriptor, 3000,
+                         &request.base, &response))
+        fail_msg("%s", hd_err_message());
+    hd_rpc_message_free(response);
+    return client;
+}
+
+/* Goal: no newcomer, with or without a token, takes the place of a connection by which a call with
+ * a token has come; and a client that is refused hears why. */
+static void calls_with_a_token_keep_a_place(void **state)
+{
+    struct hd_rpc_server_options options = server_token;
+    struct hd_rpc_client *clients[3];
+    char bytes[512] = "", *text;
+    struct echo echo;
+    ssize_t count;
+    int fd;
+
+    (void)state;
+    options.connections_max = 9;
+    options.connections_of_peer_max = 3;
+    echo_open(&echo, "127.0.0.1:0", &options, &client_token);
+    for (int i = 0; i < 3; i++)
+        clients[i] = known_client(&echo);
+    fd = connect_from(1, echo.address);
+    echo_run_for(&echo, 100);
+    count = recv(fd, bytes, sizeof bytes - 1, MSG_DONTWAIT);
+    assert_true(count > 26);
+    text = bytes + 26; /* SETTINGS: 9 bytes; GOAWAY: 9 of its frame, 8 of its own */
+    assert_string_equal(text, "refused: too many connections from this address are open (3 of at "
+                              "most 3); close some and try again");
+    assert_int_equal((unsigned char)bytes[11], 8 + strlen(text)); /* the frame's length */
+    assert_true(is_closed(fd));
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(ask_anew(&echo), HD_UNAVAILABLE);
+    assert_non_null(
+        strstr(hd_err_message(), "too many connections are open, in all or from this address"));
+
+    hd_rpc_client_close(clients[0]);
+    echo_run_for(&echo, 200);
+    assert_int_equal(ask_anew(&echo), HD_OK); /* gRPC has closed that one, and its place is free */
+    echo_close(&echo);
+}
+
+static bool has_ipv6(void)
+{
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool has = fd >= 0 && bind(fd, (struct sockaddr *)&in6, sizeof in6) == 0;
+
+    if (fd >= 0)
+        (void)close(fd);
+    return has;
+}
+
+/* Method: HTTP/2's whole preface, and then no call; beside it a client that has called once, and
+ * whose stream stays open. */
+static void a_connection_without_a_call_with_a_token_goes(void **state)
+{
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
+    struct hd_rpc_server_options options = server_token;
+    struct hd_rpc_call_options chat;
+    struct outcome outcome;
+    struct echo echo;
+    int fd;
+
+    (void)state;
+    options.first_call_ms = 700;
+    for (int ipv6 = 0; ipv6 <= (int)has_ipv6(); ipv6++) {
+        echo_open(&echo, ipv6 ? "[::1]:0" : "127.0.0.1:0", &options, &client_token);
+        chat = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &outcome);
+        chat.timeout_ms = 0;
+        assert_int_equal(hd_rpc_client_call(echo.client, &chat, NULL, NULL), HD_OK);
+        echo_run_until(&echo, &outcome.opens, 1, 2000);
+        fd = ipv6 ? -1 : connect_from(1, echo.address);
+        if (fd >= 0)
+            assert_int_equal(send(fd, preface, sizeof preface, MSG_NOSIGNAL), sizeof preface);
+        echo_run_for(&echo, 400);
+        assert_false(fd >= 0 && is_closed(fd));
+        echo_run_for(&echo, 800);
+        assert_true(fd < 0 || is_closed(fd));
+        assert_int_equal(outcome.dones, 0);
+        echo_close(&echo);
+        assert_true(fd < 0 || close(fd) == 0);
+    }
 }
 
 static void a_connection_that_sends_nothing_goes(void **state)
@@ -952,9 +1153,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(socket_of_a_dead_server_is_replaced_a_live_one_is_not),
         cmocka_unit_test(connection_of_a_dead_peer_stays_until_its_calls_are_taken),
         cmocka_unit_test(tcp_needs_the_token_and_nothing_less),
+        cmocka_unit_test(a_caller_has_the_name_of_its_token),
         cmocka_unit_test(wrong_tokens_leave_one_line_in_the_log),
         cmocka_unit_test(tcp_without_token_is_refused_before_anything_listens),
         cmocka_unit_test(token_file_must_be_private_and_long_enough),
+        cmocka_unit_test(token_file_has_a_name_on_each_line_but_one),
         cmocka_unit_test(taken_port_is_named),
         cmocka_unit_test(two_servers_never_share_a_port),
         cmocka_unit_test(one_server_opens_several_doors),
@@ -967,6 +1170,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(unix_door_hears_again_when_descriptors_are_back),
         cmocka_unit_test(idle_connections_keep_nobody_out),
         cmocka_unit_test(one_address_has_a_part_of_the_connections),
+        cmocka_unit_test(calls_with_a_token_keep_a_place),
+        cmocka_unit_test(a_connection_without_a_call_with_a_token_goes),
         cmocka_unit_test(a_connection_that_sends_nothing_goes),
         cmocka_unit_test(self_check_is_content_with_every_kind_of_listener),
         cmocka_unit_test(file_limit_is_raised_to_the_hard_one),
