@@ -42,7 +42,8 @@ static const char submit_help[] =
     "  -q, --quiet        print the number only\n"
     "  --times            as of heddle watch\n"
     "  --request-id ID    16 to 64 letters, digits, - and _. If the controller has a\n"
-    "                     job of this ID, no second one is made.\n"
+    "                     job of this ID, no second one is made; another job file\n"
+    "                     under the same ID is refused.\n"
     "\n"
     "Example:\n"
     "  heddle submit job.yaml --watch --set resources.devices=4\n";

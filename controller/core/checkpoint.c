@@ -79,6 +79,16 @@ const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_jo
     return core_attempt_found_base_damaged(attempt) ? find_newest(job, false) : NULL;
 }
 
+bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        if (job->checkpoints[i].attempt == attempt->rec.attempt &&
+            job->checkpoints[i].step >= job->rec.steps)
+            return true;
+    }
+    return false;
+}
+
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
 {
     /* Callers go back from the newest attempt and stop at the first that progressed. Its last
@@ -423,6 +433,8 @@ static void take_step(struct hd_core *core, struct core_job *job, struct core_at
     record.attempt = event->report.attempt;
     record.sequence = ++job->sequence;
     hd_batch_add_step(core->out->batch, &record);
+    if (record.step > attempt->last_step)
+        attempt->last_step = record.step;
     if (!isfinite(record.metrics.loss) || !isfinite(record.metrics.grad_norm))
         return;
     attempt->had_finite_step = true;

@@ -14,11 +14,13 @@
  *   I7  A lost node has no part in an attempt that has not ended.
  *   I8  An ended attempt and an ended job never change state again, with two exceptions: a user
  *       resumes a job (or removes it: it is gone for all but its number); an attempt that ended
- * because its only node was lost goes on when that node is back before the next attempt has
- * started. I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap. I10 A request
- * id belongs to one job and is never reused. I11 The ranks of a tensor-parallel group are on one
- * node. I12 The sets that steps walk over instead of all jobs hold exactly the jobs that they are
- * for. I13 A look at each queued job, one after another, would start none, and keep the nodes free
+ *       because its only node was lost goes on when that node is back before the next attempt has
+ *       started.
+ *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
+ *   I10 A request id belongs to one job and is never reused, nor answered to another spec.
+ *   I11 The ranks of a tensor-parallel group are on one node.
+ *   I12 The sets that steps walk over instead of all jobs hold exactly the jobs that they are for.
+ *   I13 A look at each queued job, one after another, would start none, and keep the nodes free
  * that are kept: looking at classes of them, and at newcomers alone, misses nothing.
  *
  * Job:                                           core_submit
@@ -377,7 +379,8 @@ void hd_core_free(struct hd_core *core)
     free(core->classes);
     free(core->nodes);
     core_map_done(&core->node_by_uuid);
-    core_map_done(&core->job_by_request);
+    core_map_done(&core->by_request);
+    free(core->requests);
     free(core);
 }
 
@@ -576,7 +579,7 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
 {
     const struct core_attempt *newest = core_newest(job), *active = core_active(job);
     const bool live = job->rec.state <= HD_JOB_STATE_STOPPING;
-    uint64_t owner;
+    const struct core_request *request = core_request_find(core, job->rec.request_id);
 
     if (live == job->ended)
         return hd_err(HD_INTERNAL, "I4: job %llu is %s but %s", (unsigned long long)job->rec.job,
@@ -594,7 +597,7 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
             return hd_err(HD_INTERNAL, "I6: the base of attempt %d of job %llu is being deleted",
                           newest->rec.attempt, (unsigned long long)job->rec.job);
     }
-    if (!core_map_get(&core->job_by_request, job->rec.request_id, &owner) || owner != job->rec.job)
+    if (!request || request->job != job->rec.job)
         return hd_err(HD_INTERNAL, "I10: request id %s does not belong to job %llu",
                       job->rec.request_id, (unsigned long long)job->rec.job);
     return check_attempts(core, job);

@@ -231,11 +231,12 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
 
 /* Call in this order: all nodes; all request ids; for each job that has not ended, has a
  * checkpoint being deleted or is being removed: the job, its attempts from 1 on, its checkpoints
- * that are not deleted, its report positions; then hd_core_restored once. HD_CORRUPT: the records
- * contradict each other.
+ * that are not deleted, its report positions, its newest step if there is one; then
+ * hd_core_restored once. HD_CORRUPT: the records contradict each other.
  */
 enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_record *node);
-enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job);
+enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
+                                       uint64_t hash);
 enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_record *job,
                                    const struct hd_job_needs *needs, uint64_t sequence);
 enum hd_status hd_core_restore_attempt(struct hd_core *core,
@@ -244,6 +245,8 @@ enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
                                           const struct hd_checkpoint_record *checkpoint);
 enum hd_status hd_core_restore_position(struct hd_core *core,
                                         const struct hd_position_record *position);
+enum hd_status hd_core_restore_step(struct hd_core *core, uint64_t job, int32_t attempt,
+                                    int64_t step);
 enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_t cluster_sequence,
                                 struct hd_now now);
 

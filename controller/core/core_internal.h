@@ -113,6 +113,7 @@ struct core_attempt {
     bool kill;                   /* wanted STOPPED even if the job is not cancelled */
     bool failed;                 /* rec.end holds the first failure */
     bool had_finite_step;        /* one of its steps had a finite loss and gradient */
+    int64_t last_step;           /* the newest that was reported; 0: none */
     bool requeue;                /* it is to stop, and the job to wait for a place again */
     int32_t saves_asked;         /* checkpoints, beside those that are due */
     bool dirty;
@@ -177,7 +178,12 @@ struct hd_core {
     bool limit_told;          /* of live jobs: the event that says so is out */
     struct core_node **nodes; /* by name, retired ones last */
     size_t node_count, node_size;
-    struct core_map node_by_uuid, job_by_request;
+    struct core_map node_by_uuid;
+    struct core_map by_request; /* request id -> index in requests */
+    struct core_request {
+        uint64_t job, hash; /* as in hd_job_record */
+    } * requests;
+    size_t request_count, request_size;
     uint64_t last_job, cluster_sequence;
     bool schedule_due;         /* something changed that may let a job start, or keep other nodes */
     bool unsettled;            /* the same, but it can wait for the next pass */
@@ -241,6 +247,9 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
 enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
                               const struct hd_job_needs *needs);
+/* The request id that a job was submitted with. False: no memory. */
+bool core_request_put(struct hd_core *core, const char *id, uint64_t job, uint64_t hash);
+const struct core_request *core_request_find(const struct hd_core *core, const char *id);
 bool core_reaches(const struct hd_core *core, size_t percent); /* of the limit of live jobs */
 /* Ends it: succeeded, failed or cancelled. */
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
@@ -413,6 +422,8 @@ bool core_attempt_found_base_damaged(const struct core_attempt *attempt);
  * attempt starts from. NULL: its base was not damaged, or there is no other. */
 const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
                                                             const struct core_attempt *attempt);
+/* The attempt has reported a checkpoint of the job's last step. */
+bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt);
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt); /* has a checkpoint */
 
 /* ---- plan.c -----------------------------------------------------------------------------------*/

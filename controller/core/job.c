@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "controller/core/core_internal.h"
 
 /* ---- memory -----------------------------------------------------------------------------------*/
@@ -186,12 +187,58 @@ static void tell_limit(struct hd_core *core)
     hd_text_free(&text);
 }
 
+bool core_request_put(struct hd_core *core, const char *id, uint64_t job, uint64_t hash)
+{
+    if (!core_reserve(core, &core->requests, core->request_count, &core->request_size,
+                      sizeof *core->requests) ||
+        !core_map_put(&core->by_request, id, core->request_count))
+        return false;
+    core->requests[core->request_count++] = (struct core_request){.job = job, .hash = hash};
+    return true;
+}
+
+const struct core_request *core_request_find(const struct hd_core *core, const char *id)
+{
+    uint64_t index;
+
+    return core_map_get(&core->by_request, id, &index) ? &core->requests[index] : NULL;
+}
+
+static uint64_t hash_request(const struct hd_core_event *event)
+{
+    struct hd_hash hash;
+    uint64_t value;
+
+    hd_hash_begin(&hash);
+    hd_hash_add(&hash, event->submit.spec, event->submit.spec_bytes);
+    hd_hash_add(&hash, event->submit.owner, strlen(event->submit.owner));
+    value = hd_hash_value(&hash);
+    return value ? value : 1;
+}
+
+/* A client that got no answer asks again, for the same. Anything else under this id is a mistake:
+ * the caller would take another job for its own. */
+static enum hd_status repeat(struct hd_core *core, const struct core_request *request,
+                             uint64_t hash)
+{
+    if (request->hash && request->hash != hash)
+        return hd_err(HD_EXISTS,
+                      "this request id was used for job %" PRIu64 ", with another job file, other "
+                      "options or by another user; use a new one (see that job: heddle show "
+                      "%" PRIu64 ")",
+                      request->job, request->job);
+    core->out->job = request->job;
+    core->out->repeated = true;
+    return HD_OK;
+}
+
 enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event)
 {
     const struct hd_job_needs *needs = &event->submit.needs;
     const char *request = event->submit.request_id;
     struct hd_job_record record = {.request_id = request,
                                    .owner = event->submit.owner,
+                                   .request_hash = hash_request(event),
                                    .name = needs->name,
                                    .state = HD_JOB_STATE_QUEUED,
                                    .steps = needs->steps,
@@ -199,15 +246,15 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
                                    .submitted_ms = core->now.wall_ms,
                                    .spec = event->submit.spec,
                                    .spec_bytes = event->submit.spec_bytes};
+    const struct core_request *before;
     struct core_job *job;
     enum hd_status st;
 
     if (!request || !*request || strlen(request) > HD_CTL_NAME_BYTES_MAX)
         return hd_err(HD_INVALID, "request_id: must have 1 to %d bytes", HD_CTL_NAME_BYTES_MAX);
-    if (core_map_get(&core->job_by_request, request, &core->out->job)) {
-        core->out->repeated = true;
-        return HD_OK;
-    }
+    before = core_request_find(core, request);
+    if (before)
+        return repeat(core, before, record.request_hash);
     if (record.spec_bytes > HD_CTL_SPEC_BYTES_MAX)
         return hd_err(HD_LIMIT, "the job's spec has %zu bytes, the limit is %d", record.spec_bytes,
                       HD_CTL_SPEC_BYTES_MAX);
@@ -222,7 +269,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
 
     record.job = ++core->last_job;
     job = core_job_new(core, &record, needs);
-    if (!job || !core_map_put(&core->job_by_request, request, record.job)) {
+    if (!job || !core_request_put(core, request, record.job, record.request_hash)) {
         core->no_memory = true;
         return HD_OK; /* hd_core_step returns HD_NO_MEMORY */
     }
@@ -494,7 +541,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
 static bool counts_as_failure(enum hd_end_cause cause)
 {
     return cause == HD_END_CAUSE_RANK_EXIT || cause == HD_END_CAUSE_HANG ||
-           cause == HD_END_CAUSE_LAUNCH_FAILED;
+           cause == HD_END_CAUSE_LAUNCH_FAILED || cause == HD_END_CAUSE_INCOMPLETE;
 }
 
 /* An attempt that found its base damaged is no failure if there is an undamaged checkpoint. Each
@@ -628,12 +675,43 @@ static void release_devices(struct hd_core *core, const struct core_attempt *att
     }
 }
 
+/* Of an attempt whose shares all say that they completed. A daemon's word is not enough: without
+ * the last step and its checkpoint there is no result. */
+static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    const long long steps = job->rec.steps;
+    struct hd_end_record end = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
+    const bool had_all_before =
+        attempt->rec.base_attempt && attempt->rec.base_step >= job->rec.steps;
+    char message[160] = "", text[HD_CTL_MESSAGE_BYTES_MAX];
+
+    if (!had_all_before && attempt->last_step < job->rec.steps)
+        (void)snprintf(message, sizeof message,
+                       "its ranks ended as if the run were complete, but the last step that they "
+                       "reported is %lld of %lld",
+                       (long long)attempt->last_step, steps);
+    else if (!had_all_before && !core_checkpoint_is_final(job, attempt))
+        (void)snprintf(message, sizeof message,
+                       "its ranks ended as if the run were complete, but they reported no "
+                       "checkpoint of step %lld, the last one",
+                       steps);
+    if (*message) {
+        end.cause = HD_END_CAUSE_INCOMPLETE;
+        end.node = attempt->rec.plan.ranks[0].node_name;
+        end.message = message;
+    }
+    core_attempt_set_end(core, attempt, &end);
+    if (*message) {
+        describe_end(&end, text, sizeof text);
+        core_event(core, job, "attempt_failed", attempt->rec.attempt, -1, end.node,
+                   "attempt %d: %s", attempt->rec.attempt, text);
+    }
+}
+
 static void attempt_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
-    const struct hd_end_record completed = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
-
     if (!attempt->failed)
-        core_attempt_set_end(core, attempt, &completed);
+        complete(core, job, attempt);
     attempt->rec.state = HD_ATTEMPT_STATE_ENDED;
     core_jobs_remove(&core->active, job);
     attempt->rec.ended_ms = core->now.wall_ms;

@@ -47,7 +47,8 @@
     X(PREEMPTED, 6, "preempted")         \
     X(LAUNCH_FAILED, 7, "launch_failed") \
     X(DIVERGED, 8, "diverged")           \
-    X(STORAGE, 9, "storage")
+    X(STORAGE, 9, "storage")             \
+    X(INCOMPLETE, 10, "incomplete")
 
 #define HD_NODE_STATE_LIST(X)        \
     X(READY, 1, "ready")             \
@@ -128,6 +129,7 @@ enum hd_removal {
 struct hd_job_record {
     uint64_t job;
     const char *request_id, *owner, *name;
+    uint64_t request_hash; /* of the spec and its owner, as submitted; 0: not known */
     enum hd_job_state state;
     const char *reason; /* failed: why */
     bool cancel, cancel_now;

@@ -24,9 +24,10 @@ enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_r
     return check_memory(core);
 }
 
-enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job)
+enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
+                                       uint64_t hash)
 {
-    if (!core_map_put(&core->job_by_request, request_id, job))
+    if (!core_request_put(core, request_id, job, hash))
         core->no_memory = true;
     return check_memory(core);
 }
@@ -138,6 +139,18 @@ enum hd_status hd_core_restore_position(struct hd_core *core,
         return hd_err(HD_CORRUPT, "a report position of job %" PRIu64 " names an unknown rank",
                       position->job);
     attempt->seq[position->rank] = position->seq;
+    return HD_OK;
+}
+
+enum hd_status hd_core_restore_step(struct hd_core *core, uint64_t job, int32_t attempt,
+                                    int64_t step)
+{
+    const struct core_job *found = core_find_job(core, job);
+    struct core_attempt *of = found ? core_find_attempt(found, attempt) : NULL;
+
+    if (!of)
+        return hd_err(HD_CORRUPT, "a step of job %" PRIu64 " names an unknown attempt", job);
+    of->last_step = step;
     return HD_OK;
 }
 

@@ -39,9 +39,9 @@ static enum hd_status load_node(void *user, const struct hd_node_record *node)
     return hd_core_restore_node(((struct loading *)user)->c->core, node);
 }
 
-static enum hd_status load_request(void *user, const char *request_id, uint64_t job)
+static enum hd_status load_request(void *user, const char *request_id, uint64_t job, uint64_t hash)
 {
-    return hd_core_restore_request(((struct loading *)user)->c->core, request_id, job);
+    return hd_core_restore_request(((struct loading *)user)->c->core, request_id, job, hash);
 }
 
 static enum hd_status load_job(void *user, const struct hd_job_record *job, uint64_t sequence)
@@ -77,6 +77,11 @@ static enum hd_status load_checkpoint(void *user, const struct hd_checkpoint_rec
 static enum hd_status load_position(void *user, const struct hd_position_record *position)
 {
     return hd_core_restore_position(((struct loading *)user)->c->core, position);
+}
+
+static enum hd_status load_step(void *user, uint64_t job, int32_t attempt, int64_t step)
+{
+    return hd_core_restore_step(((struct loading *)user)->c->core, job, attempt, step);
 }
 
 static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
@@ -117,6 +122,7 @@ static enum hd_status load_core(struct controller *c)
                                            .attempt = load_attempt,
                                            .checkpoint = load_checkpoint,
                                            .position = load_position,
+                                           .step = load_step,
                                            .end = load_end,
                                            .user = &loading};
     enum hd_status st = find_last_dir(c->jobs_dir, &loading.last_dir);

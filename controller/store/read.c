@@ -94,14 +94,15 @@ static struct hd_job_record job_row(struct hd_arena *arena, sqlite3_stmt *s, boo
         .ended_ms = long_at(s, 13),
         .resumed_attempt = int_at(s, 14),
         .removal = (enum hd_removal)int_at(s, 15),
+        .request_hash = (uint64_t)long_at(s, 16),
     };
 
     if (with_spec) {
-        size_t count = (size_t)sqlite3_column_bytes(s, 16);
+        size_t count = (size_t)sqlite3_column_bytes(s, 17);
         void *spec = hd_arena_alloc(arena, count + 1);
 
         if (spec && count)
-            memcpy(spec, sqlite3_column_blob(s, 16), count);
+            memcpy(spec, sqlite3_column_blob(s, 17), count);
         job.spec = spec;
         job.spec_bytes = spec ? count : 0;
     }
@@ -683,7 +684,7 @@ static enum hd_status load_requests(struct store_db *db, const struct hd_store_l
         if (st || !row)
             break;
         st = loader->request(loader->user, (const char *)sqlite3_column_text(s, 0),
-                             (uint64_t)long_at(s, 1));
+                             (uint64_t)long_at(s, 1), (uint64_t)long_at(s, 2));
     }
     (void)sqlite3_reset(s);
     return st;
@@ -729,6 +730,21 @@ static enum hd_status load_positions(struct store_db *db, const struct hd_store_
     return st;
 }
 
+static enum hd_status load_step(struct store_db *db, const struct hd_store_loader *loader,
+                                struct hd_arena *arena, uint64_t job)
+{
+    sqlite3_stmt *s = store_db_bind(db, STORE_GET_NEWEST_STEP, "i", (int64_t)job);
+    bool row = false;
+    enum hd_status st = s ? store_db_step(db, s, &row) : HD_INTERNAL;
+    struct hd_step_record step = {0};
+
+    if (st || !row)
+        return st;
+    st = step_row(arena, s, job, &step);
+    (void)sqlite3_reset(s);
+    return st ? st : loader->step(loader->user, job, step.attempt, step.step);
+}
+
 static enum hd_status load_job(struct store_db *db, const struct hd_store_loader *loader,
                                struct hd_arena *arena, const struct hd_job_record *job)
 {
@@ -747,6 +763,8 @@ static enum hd_status load_job(struct store_db *db, const struct hd_store_loader
         st = load_checkpoints(db, loader, arena, job->job);
     if (!st)
         st = load_positions(db, loader, job->job);
+    if (!st)
+        st = load_step(db, loader, arena, job->job);
     return st;
 }
 

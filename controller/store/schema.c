@@ -167,6 +167,8 @@ static const struct migration {
             "CREATE INDEX jobs_removal ON jobs (job) WHERE removal = 1;"},
     /* 8: checkpoint.best; NULL: the checkpoint was not validated */
     {.sql = "ALTER TABLE checkpoints ADD COLUMN val_loss REAL;"},
+    /* 9: 0: not known, of older jobs; a repeated request of one is not compared */
+    {.sql = "ALTER TABLE jobs ADD COLUMN request_hash INTEGER NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

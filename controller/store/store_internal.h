@@ -24,7 +24,7 @@
     X(INSERT_JOB,                                                                                  \
       "INSERT INTO jobs (job, request_id, owner, name, state, reason, cancel, cancel_now,"         \
       " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, resumed_attempt,"       \
-      " removal, spec) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                \
+      " removal, spec, request_hash) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                \
     X(UPDATE_JOB,                                                                                  \
       "UPDATE jobs SET state=?2, reason=?3, cancel=?4, cancel_now=?5, attempt_count=?6,"           \
       " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10, removal=?11"                  \
@@ -78,7 +78,7 @@
     X(GET_DEVICES,                                                                                 \
       "SELECT device, kind, name, uuid, memory_bytes, threads, precisions FROM devices"            \
       " WHERE node_uuid=? ORDER BY device")                                                        \
-    X(GET_REQUESTS, "SELECT request_id, job FROM jobs")                                            \
+    X(GET_REQUESTS, "SELECT request_id, job, request_hash FROM jobs")                              \
     X(GET_LIVE_JOBS, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs"                                \
                      " WHERE state IN ('queued','running','stopping')"                             \
                      " OR job IN (SELECT job FROM checkpoints WHERE state='deleting')"             \
@@ -127,7 +127,7 @@
 
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
-    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt, removal"
+    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt, removal, request_hash"
 #define STORE_CHECKPOINT_COLUMNS                                                              \
     "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven, " \
     "val_loss"

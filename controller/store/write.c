@@ -15,11 +15,12 @@ static const char *checkpoint_state_name(enum hd_checkpoint_state state)
 
 static enum hd_status insert_job(struct store_db *db, const struct hd_job_record *j)
 {
-    return store_db_run(db, STORE_INSERT_JOB, "itttttnnniniiinnb", (int64_t)j->job, j->request_id,
+    return store_db_run(db, STORE_INSERT_JOB, "itttttnnniniiinnbi", (int64_t)j->job, j->request_id,
                         j->owner, j->name, hd_job_state_name((int)j->state), j->reason,
                         (int)j->cancel, (int)j->cancel_now, (int)j->attempt_count, j->steps,
                         (int)j->devices, j->submitted_ms, j->started_ms, j->ended_ms,
-                        (int)j->resumed_attempt, (int)j->removal, j->spec, j->spec_bytes);
+                        (int)j->resumed_attempt, (int)j->removal, j->spec, j->spec_bytes,
+                        (int64_t)j->request_hash);
 }
 
 /* What a removed job leaves: until its folder is deleted, its attempts, which say on which nodes it

@@ -40,6 +40,57 @@ static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
     sim_free(sim);
 }
 
+/* A daemon says that the run is complete, and has reported only 7 of 12 steps. */
+static void a_claim_without_the_last_step_is_no_success(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .claims = true};
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_INCOMPLETE);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.node, "n1");
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message,
+                        "its ranks ended as if the run were complete, but the last step that they "
+                        "reported is 7 of 12");
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5); /* tried again, as after a failure */
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 12));
+
+    needs.restart_max = 1;
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 1, .fail_count = 2, .claims = true};
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_non_null(
+        strstr(sim_job(sim, job)->reason, "incomplete: node n1: its ranks ended as if"));
+    assert_non_null(strstr(sim_job(sim, job)->reason, "reported is 0 of 12"));
+    sim_free(sim);
+}
+
+/* The same of the checkpoint of the last step; that of step 10 is not it. */
+static void a_claim_without_the_last_checkpoint_is_no_success(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job;
+
+    (void)state;
+    needs.restart_max = 0;
+    sim->nodes[0].faults = (struct sim_faults){.keeps_last = true};
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_INCOMPLETE);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message,
+                        "its ranks ended as if the run were complete, but they reported no "
+                        "checkpoint of step 12, the last one");
+    sim_free(sim);
+}
+
 /* An end that names no node is that of the node that tells it. */
 static void an_end_without_a_node_is_the_tellers(void **state)
 {
@@ -674,6 +725,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_rank_restarts_from_the_newest_checkpoint),
+        cmocka_unit_test(a_claim_without_the_last_step_is_no_success),
+        cmocka_unit_test(a_claim_without_the_last_checkpoint_is_no_success),
         cmocka_unit_test(an_end_without_a_node_is_the_tellers),
         cmocka_unit_test(a_job_gives_up_after_restart_max),
         cmocka_unit_test(a_new_checkpoint_forgives_failures),

@@ -536,11 +536,14 @@ static void a_repeated_request_is_the_same_job(void **state)
     (void)state;
     assert_int_equal(sim_submit_as(sim, &needs, "r-1", &first, &repeated), HD_OK);
     assert_false(repeated);
-    assert_int_equal(sim_submit_as(sim, &other, "r-1", &again, &repeated), HD_OK);
+    assert_int_equal(sim_submit_as(sim, &needs, "r-1", &again, &repeated), HD_OK);
     assert_true(repeated);
     assert_int_equal(again, first);
+    assert_int_equal(sim_submit_as(sim, &other, "r-1", &again, &repeated), HD_EXISTS);
+    assert_non_null(strstr(hd_err_message(), "was used for job 1, with another job file"));
     sim_run_until_ended(sim, first, 60);
     sim_controller_crash(sim);
+    assert_int_equal(sim_submit_as(sim, &other, "r-1", &again, &repeated), HD_EXISTS);
     assert_int_equal(sim_submit_as(sim, &needs, "r-1", &again, &repeated), HD_OK);
     assert_true(repeated);
     assert_int_equal(again, first);

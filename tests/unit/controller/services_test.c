@@ -331,7 +331,8 @@ static void a_job_goes_its_way_and_its_watcher_sees_it(void **state)
     finish(&b);
 }
 
-/* The controller is stopped and started between every two reports. */
+/* The controller is stopped and started between every two reports; the last step's, too, so that
+ * the one that hears the end knows it from the store. */
 static void a_controller_that_comes_and_goes_loses_nothing(void **state)
 {
     struct bench b;
@@ -347,7 +348,7 @@ static void a_controller_that_comes_and_goes_loses_nothing(void **state)
     WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
     observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING, NULL);
     for (uint64_t seq = 1; seq <= 4; seq++) {
-        send_step(&d, job, seq, (int64_t)seq);
+        send_step(&d, job, seq, 6 + (int64_t)seq); /* the last one is 10 */
         WAIT_FOR(&b, d.acked == seq);
         stop_controller(&b);
         WAIT_FOR(&b, d.done);
@@ -360,13 +361,14 @@ static void a_controller_that_comes_and_goes_loses_nothing(void **state)
         assert_int_equal(d.desired->desired->n_attempts, 1);
         assert_int_equal(d.desired->desired->attempts[0]->attempt, 1);
     }
+    send_checkpoint(&d, job, 5, 10, d.desired->desired->attempts[0]->checkpoint_dir);
     end.cause = HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED;
     end.rank = -1;
     observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED, &end);
     WAIT_FOR(&b, state_of(&b, job) == HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
     watch(&w, &b, job, 0, false);
     WAIT_FOR(&b, w.done);
-    assert_int_equal(w.count, 3 + 4 + 2);
+    assert_int_equal(w.count, 3 + 4 + 1 + 2);
     for (int i = 0; i < w.count; i++)
         assert_int_equal(w.sequences[i], i + 1);
     free_daemon(&d);
@@ -675,6 +677,8 @@ static void a_log_comes_piece_by_piece_and_is_followed(void **state)
     assert_int_equal(d.log_request.offset_bytes, 6);
     answer_log(&d, ""); /* nothing yet: asked again */
     WAIT_FOR(&b, d.log_requests == 3);
+    send_step(&d, job, 1, 10);
+    send_checkpoint(&d, job, 2, 10, d.desired->desired->attempts[0]->checkpoint_dir);
     end.cause = HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED;
     end.rank = -1;
     observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED, &end);

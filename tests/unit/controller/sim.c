@@ -460,6 +460,10 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
         return;
     if (faults->fail_count > 0 && a->step + 1 == faults->fail_at_step) {
         faults->fail_count--;
+        if (faults->claims) {
+            end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, "");
+            return;
+        }
         end_attempt(node, a,
                     faults->hangs       ? HD_END_CAUSE_HANG
                     : faults->full_disk ? HD_END_CAUSE_STORAGE
@@ -476,7 +480,8 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
     a->value = sim_train(a->value, a->step);
     if (a->rank == 0)
         report(a, HD_REPORT_STEP);
-    if (a->rank == 0 && (a->step % SIM_EVERY == 0 || a->step == a->steps))
+    if (a->rank == 0 && (a->step % SIM_EVERY == 0 || a->step == a->steps) &&
+        !(a->step == a->steps && faults->keeps_last))
         checkpoint(sim, a);
     if (a->step == a->steps)
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, "");

@@ -29,6 +29,8 @@ enum {
 struct sim_faults {
     int fail_at_step;   /* a rank here of any attempt dies when this step begins; 0: never */
     int fail_count;     /* so many times */
+    bool claims;        /* then it does not die either, but ends as if the run were complete */
+    bool keeps_last;    /* the checkpoint of the last step is not reported */
     bool hangs;         /* it does not die but stands still, which its supervisor sees */
     bool bad_input;     /* and says that trying again is useless */
     int diverges_at;    /* losses from this step on are not finite, and the attempt gives up 7 steps

@@ -28,6 +28,7 @@ struct sim_db {
     } events[DB_ROWS];
     struct {
         uint64_t job;
+        int32_t attempt;
         int64_t step;
     } steps[DB_ROWS];
     size_t attempt_count, node_count, checkpoint_count, position_count, event_count, step_count;
@@ -146,6 +147,7 @@ void sim_db_put(struct sim_db *db, const struct hd_batch_op *op)
         expect_next(db, op->step.job, op->step.sequence);
         assert_true(db->step_count < DB_ROWS);
         db->steps[db->step_count].job = op->step.job;
+        db->steps[db->step_count].attempt = op->step.attempt;
         db->steps[db->step_count++].step = op->step.step;
         break;
     case HD_OP_VALIDATION:
@@ -193,6 +195,14 @@ static void restore_job(struct sim *sim, uint64_t job)
         if (db->positions[i].job == job)
             assert_int_equal(hd_core_restore_position(sim->core, &db->positions[i]), HD_OK);
     }
+    for (size_t i = db->step_count; i > 0; i--) {
+        if (db->steps[i - 1].job != job)
+            continue;
+        assert_int_equal(
+            hd_core_restore_step(sim->core, job, db->steps[i - 1].attempt, db->steps[i - 1].step),
+            HD_OK);
+        break;
+    }
 }
 
 void sim_restore(struct sim *sim)
@@ -203,7 +213,9 @@ void sim_restore(struct sim *sim)
         assert_int_equal(hd_core_restore_node(sim->core, &db->nodes[i]), HD_OK);
     for (uint64_t job = 1; job < SIM_JOBS; job++) {
         if (db->jobs[job].job)
-            assert_int_equal(hd_core_restore_request(sim->core, db->jobs[job].request_id, job), 0);
+            assert_int_equal(hd_core_restore_request(sim->core, db->jobs[job].request_id, job,
+                                                     db->jobs[job].request_hash),
+                             HD_OK);
     }
     for (uint64_t job = 1; job < SIM_JOBS; job++) {
         if (db_is_live(db, job))

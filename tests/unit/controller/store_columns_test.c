@@ -21,7 +21,7 @@
 #include "controller/store/store_internal.h"
 #include "tests/temporary.h"
 
-enum { ROWS = 9, LOADS = 3, CHECKPOINTS = 3, RANKS = 2, OLDER = 101 };
+enum { ROWS = 11, LOADS = 3, CHECKPOINTS = 3, RANKS = 2, OLDER = 101 };
 
 #define BIG ((int64_t)1 << 40) /* does not fit into 32 bits */
 
@@ -87,7 +87,8 @@ static struct hd_job_record job_of(int i, int age)
                                   .ended_ms = BIG + 500 + k,
                                   .spec = spec,
                                   .spec_bytes = 3,
-                                  .resumed_attempt = 60 + k};
+                                  .resumed_attempt = 60 + k,
+                                  .request_hash = (uint64_t) - (BIG + 500 + i)};
 }
 
 /* A value for each key of a layout, another one for each i. */
@@ -133,7 +134,7 @@ static struct hd_attempt_record attempt_of(int i, int age)
         .base_step = i < ROWS ? BIG + 60 + i : 0,
         .base_path = word("base", i),
         .base_hash = word("base-hash", i),
-        .end = {.cause = (enum hd_end_cause)((k - 1) % 9),
+        .end = {.cause = (enum hd_end_cause)((k - 1) % 11),
                 .rank = k - 2,
                 .node = word("end-node", k),
                 .message = word("end", k),
@@ -234,12 +235,12 @@ static const struct expected_row {
      "job 1, request_id 'request-1', owner 'owner-1', name 'job-1', state 'queued', "
      "reason 'why-1', cancel 1, cancel_now 0, attempt_count 41, steps 1099511627977, devices 51, "
      "submitted_ms 1099511628077, started_ms 1099511628177, ended_ms 1099511628277, "
-     "spec X'0100FF', resumed_attempt 61, removal 0"},
+     "spec X'0100FF', resumed_attempt 61, removal 0, request_hash -1099511628277"},
     {"jobs", "job=2",
      "job 2, request_id 'request-2', owner 'owner-2', name 'job-2', state 'running', "
      "reason 'why-2', cancel 0, cancel_now 1, attempt_count 42, steps 1099511627978, devices 52, "
      "submitted_ms 1099511628078, started_ms 1099511628178, ended_ms 1099511628278, "
-     "spec X'0200FF', resumed_attempt 62, removal 0"},
+     "spec X'0200FF', resumed_attempt 62, removal 0, request_hash -1099511628278"},
     {"attempts", "job=1",
      "job 1, attempt 31, state 'starting', base_attempt 21, base_step 1099511627837, "
      "base_path 'base-1', base_hash 'base-hash-1', created_ms 1099511628377, "
@@ -252,11 +253,11 @@ static const struct expected_row {
      "running_ms 1099511628478, ended_ms 1099511628578, end_cause 'completed', end_rank 0, "
      "end_node 'end-node-2', end_message 'end-2', end_exit_code 82, end_signal 92, "
      "end_bad_input 0, layout *"},
-    {"attempts", "job=9", /* from scratch */
-     "job 9, attempt 39, state 'starting', base_attempt NULL, base_step NULL, base_path 'base-9', "
-     "base_hash 'base-hash-9', created_ms 1099511628385, running_ms 1099511628485, "
-     "ended_ms 1099511628585, end_cause 'diverged', end_rank 7, end_node 'end-node-9', "
-     "end_message 'end-9', end_exit_code 89, end_signal 99, end_bad_input 1, layout *"},
+    {"attempts", "job=11", /* from scratch */
+     "job 11, attempt 41, state 'stopping', base_attempt NULL, base_step NULL, base_path 'base-11', "
+     "base_hash 'base-hash-11', created_ms 1099511628387, running_ms 1099511628487, "
+     "ended_ms 1099511628587, end_cause 'incomplete', end_rank 9, end_node 'end-node-11', "
+     "end_message 'end-11', end_exit_code 91, end_signal 101, end_bad_input 1, layout *"},
     {"allocations", "job=1 AND rank=0",
      "job 1, attempt 31, rank 0, node_uuid 'uuid-1', node_name 'place-1', device 110"},
     {"allocations", "job=2 AND rank=1",
@@ -497,7 +498,7 @@ static void assert_expected_rows(const struct base *base)
 
 struct reader {
     struct hd_batch *batch; /* all that was read */
-    int nodes, requests, jobs, attempts, checkpoints, positions;
+    int nodes, requests, jobs, attempts, checkpoints, positions, steps;
     uint64_t last_job, cluster_sequence;
 };
 
@@ -510,10 +511,11 @@ static enum hd_status take_node(void *user, const struct hd_node_record *node)
     return HD_OK;
 }
 
-static enum hd_status take_request(void *user, const char *request_id, uint64_t job)
+static enum hd_status take_request(void *user, const char *request_id, uint64_t job, uint64_t hash)
 {
     ((struct reader *)user)->requests++;
     assert_string_equal(request_id, word("request", (int)job));
+    assert_true(hash == job_of((int)job, 0).request_hash);
     return HD_OK;
 }
 
@@ -554,6 +556,17 @@ static enum hd_status take_position(void *user, const struct hd_position_record 
 
     reader->positions++;
     hd_batch_add_position(reader->batch, position);
+    return HD_OK;
+}
+
+/* Of the columns of steps the test of the history sees each; here it is the newest one's. */
+static enum hd_status take_step(void *user, uint64_t job, int32_t attempt, int64_t step)
+{
+    const struct hd_step_record expected = step_of((int)job);
+
+    ((struct reader *)user)->steps++;
+    assert_int_equal(attempt, expected.attempt);
+    assert_true(step == expected.step);
     return HD_OK;
 }
 
@@ -612,6 +625,7 @@ static void read_everything(struct base *base, struct reader *reader)
                                            .attempt = take_attempt,
                                            .checkpoint = take_checkpoint,
                                            .position = take_position,
+                                           .step = take_step,
                                            .end = take_end,
                                            .user = reader};
 
@@ -624,6 +638,7 @@ static void read_everything(struct base *base, struct reader *reader)
     assert_int_equal(reader->attempts, ROWS);
     assert_int_equal(reader->checkpoints, ROWS * (CHECKPOINTS - 1));
     assert_int_equal(reader->positions, ROWS);
+    assert_int_equal(reader->steps, ROWS);
     assert_int_equal(reader->last_job, ROWS);
     assert_int_equal(reader->cluster_sequence, ROWS);
     read_history(base, reader, 0, ROWS);
@@ -698,7 +713,7 @@ static void every_word_is_read_as_its_number(void **state)
 {
     struct base base;
     struct reader reader;
-    bool causes[9] = {false}, jobs[7] = {false}, attempts[5] = {false}, nodes[6] = {false},
+    bool causes[11] = {false}, jobs[7] = {false}, attempts[5] = {false}, nodes[6] = {false},
          kinds[HD_DEVICE_KIND_COUNT] = {false}, checkpoints[4] = {false};
 
     (void)state;

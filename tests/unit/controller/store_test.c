@@ -172,11 +172,12 @@ static enum hd_status count_node(void *user, const struct hd_node_record *node)
     return HD_OK;
 }
 
-static enum hd_status count_request(void *user, const char *request_id, uint64_t job)
+static enum hd_status count_request(void *user, const char *request_id, uint64_t job, uint64_t hash)
 {
     struct census *census = user;
     char expected[32];
 
+    (void)hash;
     (void)snprintf(expected, sizeof expected, "request-%llu", (unsigned long long)job);
     assert_string_equal(request_id, expected);
     census->requests++;
@@ -620,6 +621,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "ALTER TABLE jobs DROP COLUMN resumed_attempt;"
         "DROP INDEX jobs_removal;"
         "ALTER TABLE jobs DROP COLUMN removal;"
+        "ALTER TABLE jobs DROP COLUMN request_hash;"
         "DROP INDEX jobs_owner;"
         "ALTER TABLE step_metrics DROP COLUMN metrics;"
         "ALTER TABLE step_metrics DROP COLUMN expert_load;"
@@ -1305,9 +1307,9 @@ static enum hd_status put_node(void *user, const struct hd_node_record *node)
     return hd_core_restore_node(((struct rebuild *)user)->core, node);
 }
 
-static enum hd_status put_request(void *user, const char *request_id, uint64_t job)
+static enum hd_status put_request(void *user, const char *request_id, uint64_t job, uint64_t hash)
 {
-    return hd_core_restore_request(((struct rebuild *)user)->core, request_id, job);
+    return hd_core_restore_request(((struct rebuild *)user)->core, request_id, job, hash);
 }
 
 static enum hd_status put_job(void *user, const struct hd_job_record *job, uint64_t sequence)
@@ -1332,6 +1334,11 @@ static enum hd_status put_checkpoint(void *user, const struct hd_checkpoint_reco
 static enum hd_status put_position(void *user, const struct hd_position_record *position)
 {
     return hd_core_restore_position(((struct rebuild *)user)->core, position);
+}
+
+static enum hd_status put_step(void *user, uint64_t job, int32_t attempt, int64_t step)
+{
+    return hd_core_restore_step(((struct rebuild *)user)->core, job, attempt, step);
 }
 
 static enum hd_status put_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
@@ -1447,6 +1454,7 @@ static void the_core_is_rebuilt_from_the_store(void **state)
                                                .attempt = put_attempt,
                                                .checkpoint = put_checkpoint,
                                                .position = put_position,
+                                               .step = put_step,
                                                .end = put_end,
                                                .user = &rebuild};
         struct hd_job_needs spec = sim_needs(1 + round % 2, 40);
