@@ -1,5 +1,6 @@
-/* nodes, drain, undrain: the machines of the cluster. */
+/* nodes, drain, undrain, node: the machines of the cluster. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "controller/cli/show.h"
@@ -227,4 +228,52 @@ int cli_undrain(struct cli *cli, int argc, char **argv)
     code = print_node(cli, response->node);
     hd_rpc_message_free(&response->base);
     return code;
+}
+
+/* ---- node rm ---- */
+
+static void print_removed(const struct cli *cli, const Heddle__V1__RemoveNodeResponse *response)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "NodeList", "node");
+        show_item_begin(&list);
+        hd_json_add_string(&list.writer, "name", response->node);
+        hd_json_add_string(&list.writer, "node_uuid", response->node_uuid);
+        hd_json_add_string(&list.writer, "state", "removed");
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "node %s removed\n", response->node);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+int cli_node(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__RemoveNodeRequest request = HEDDLE__V1__REMOVE_NODE_REQUEST__INIT;
+    Heddle__V1__RemoveNodeResponse *response = NULL;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 2);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    if (strcmp(cli->args[0], "rm") != 0)
+        return cli_usage("node: '%s' is not a command of heddle node; the only one is rm",
+                         cli->args[0]);
+    if (cli->arg_count < 2)
+        return cli_usage("node rm: the node's name is missing; see heddle nodes");
+    code = cli_connect(cli);
+    if (code != CLI_CONTINUE)
+        return code;
+    request.node = (char *)cli->args[1];
+    code = cli_call(cli, "RemoveNode", &heddle__v1__remove_node_response__descriptor, &request.base,
+                    &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    print_removed(cli, response);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
 }

@@ -330,6 +330,18 @@ static const char undrain_help[] = "Usage: heddle undrain NODE [-o FORMAT]\n"
                                    "Example:\n"
                                    "  heddle undrain n7\n";
 
+static const char node_help[] =
+    "Usage: heddle node rm NODE [-o FORMAT]\n"
+    "\n"
+    "Removes a node that is gone for good from the list, so that another daemon may\n"
+    "have its name: that of a machine that was installed anew, above all. A node with\n"
+    "work is not removed, and neither is one that is connected, unless it is drained.\n"
+    "The heddled of a drained node ends; started again, it joins as a new node. A\n"
+    "lost node gives up its name by itself.\n"
+    "\n"
+    "Example:\n"
+    "  heddle node rm n7\n";
+
 const struct cli_command cli_commands[] = {
     {"local", "run a job on this machine", local_help, cli_local, false},
     {"submit", "give a job to the controller", submit_help, cli_submit, false},
@@ -349,6 +361,7 @@ const struct cli_command cli_commands[] = {
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"drain", "give a node no new work", drain_help, cli_drain, false},
     {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
+    {"node", "remove a node that is gone", node_help, cli_node, false},
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
     {"eval", "loss and perplexity of a trained model on data", eval_help, cli_eval, false},
     {"data", "make token files of text", data_help, cli_data, false},

@@ -376,6 +376,31 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
     }
 }
 
+void core_checkpoint_abandon(struct hd_core *core, struct core_node *node)
+{
+    for (size_t j = 0; j < core->deleting.count;) {
+        struct core_job *job = core->deleting.items[j];
+
+        for (size_t i = 0; i < job->checkpoint_count;) {
+            struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+            if (c->state != HD_CHECKPOINT_STATE_DELETING ||
+                core_checkpoint_deleter(core, c) != node) {
+                i++;
+                continue;
+            }
+            c->state = HD_CHECKPOINT_STATE_DELETED;
+            hd_batch_add_checkpoint(core->out->batch, c);
+            forget(job, i);
+            core_dirty_job(core, job);
+        }
+        if (core_waits_for_deletion(job))
+            j++;
+        else
+            core_jobs_remove(&core->deleting, job);
+    }
+}
+
 /* ---- reports ----------------------------------------------------------------------------------*/
 
 static enum hd_status find_reporter(const struct hd_core *core, const struct hd_core_event *event,

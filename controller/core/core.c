@@ -47,6 +47,8 @@
  *        core_drain(undo)  | | core_drain       '------------------'----> ready or draining
  *                          | v
  *                        draining ---> drained    (its last attempt has ended)
+ *             core_node_remove: a node without work that is drained, lost or not connected is
+ *             forgotten; its daemon may come again, as a new node
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -292,6 +294,8 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
     case HD_CORE_DRAIN:
     case HD_CORE_UNDRAIN:
         return core_drain(core, event);
+    case HD_CORE_REMOVE_NODE:
+        return core_node_remove(core, event);
     case HD_CORE_HELLO:
         return core_hello(core, event);
     case HD_CORE_ALIVE:

@@ -68,6 +68,7 @@ enum hd_core_event_kind {
     HD_CORE_CHECKPOINT_NOW, /* writes a checkpoint and trains on */
     HD_CORE_DRAIN,
     HD_CORE_UNDRAIN,
+    HD_CORE_REMOVE_NODE,  /* forgets a node that is gone */
     HD_CORE_HELLO,        /* a node opened its stream */
     HD_CORE_ALIVE,        /* any message of a node: renews its lease */
     HD_CORE_DISCONNECTED, /* a node's stream broke; the node's attempts go on */
@@ -143,6 +144,9 @@ struct hd_core_event {
         struct {
             const char *node, *reason; /* node: its name */
         } drain;                       /* DRAIN and UNDRAIN; UNDRAIN has no reason */
+        struct {
+            const char *node, *by; /* node: its name */
+        } remove;
         struct {
             const char *uuid, *name, *boot_id, *build;
             const char *data_address; /* where other nodes reach its ranks; "": none */

@@ -293,6 +293,7 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
 void core_node_lose(struct hd_core *core, struct core_node *node, const char *why);
+enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
 bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
@@ -410,6 +411,8 @@ struct core_node *core_checkpoint_deleter(const struct hd_core *core,
                                           const struct hd_checkpoint_record *checkpoint);
 bool core_waits_for_deletion(const struct core_job *job); /* of a checkpoint, or of its folder */
 void core_checkpoint_forget_all(struct hd_core *core, struct core_job *job);
+/* The node is gone for good: what only it could delete counts as deleted. */
+void core_checkpoint_abandon(struct hd_core *core, struct core_node *node);
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
                              const struct hd_deletion *deletion);
 /* What the next attempt starts from: the newest one that no attempt found damaged, or the newest if

@@ -327,9 +327,12 @@ static enum hd_status check_name(const struct hd_core *core, const struct hd_cor
         return HD_OK;
     if (other->rec.state != HD_NODE_STATE_LOST)
         return hd_err(HD_EXISTS,
-                      "the name %s belongs to another daemon, which is %s; start this one with "
-                      "another --node-name, or with the --state-dir of that daemon",
-                      event->hello.name, hd_node_state_name(other->rec.state));
+                      "the name %s belongs to another daemon (%s), which is %s; if that daemon is "
+                      "gone for good, because this machine was installed anew, run: heddle node rm "
+                      "%s; otherwise start this one with another --node-name, or with the "
+                      "--state-dir of that daemon",
+                      event->hello.name, other->rec.uuid, hd_node_state_name(other->rec.state),
+                      event->hello.name);
     *ret_old_owner = other;
     return HD_OK;
 }
@@ -404,7 +407,7 @@ static void add_device_events(struct hd_core *core, const struct core_node *node
 static void rename_node(struct hd_core *core, struct core_node *node, const char *name)
 {
     remove_node(core, node);
-    node->rec.retired = false;
+    node->rec.retired = node->rec.removed = false;
     core_set(core, &node->rec.name, name);
     if (node->rec.name)
         insert_node(core, node);
@@ -450,7 +453,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
                       node->rec.name, event->hello.name);
     if (node)
         st = check_devices(core, node, event);
-    else if (core->node_count >= HD_CTL_NODES_MAX)
+    else if (hd_core_node_count(core) >= HD_CTL_NODES_MAX)
         st = hd_err(HD_LIMIT, "the cluster has %d nodes, which is the limit", HD_CTL_NODES_MAX);
     if (st)
         return st;
@@ -535,6 +538,80 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
     core_dirty_node(core, node);
     core_node_refresh(core, node);
     core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- removal ----------------------------------------------------------------------------------*/
+
+/* A queued job that can go on nowhere else: its newest checkpoint is on this node's disk alone. */
+static const struct core_job *waiting_for(const struct hd_core *core, const struct core_node *node)
+{
+    for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
+         job = core_table_next(&core->jobs, job)) {
+        const struct hd_checkpoint_record *base =
+            job->rec.state == HD_JOB_STATE_QUEUED ? core_checkpoint_newest(job) : NULL;
+
+        if (base && !base->shared && core_same(base->node_uuid, node->rec.uuid))
+            return job;
+    }
+    return NULL;
+}
+
+static enum hd_status check_removal(const struct hd_core *core, const struct core_node *node)
+{
+    const char *name = node->rec.name;
+    const struct core_job *waiting = waiting_for(core, node);
+
+    for (int32_t d = 0; d < node->rec.device_count; d++) {
+        const unsigned long long job = node->holds[d].job;
+
+        if (job && node->rec.state == HD_NODE_STATE_UNREACHABLE)
+            return hd_err(HD_CONFLICT,
+                          "%s is unreachable and may still be training job %llu; wait until it is "
+                          "lost, %lld s after its last message (heddle nodes), then remove it",
+                          name, job, (long long)(node->lost_after_ms / 1000));
+        if (job)
+            return hd_err(HD_CONFLICT,
+                          "%s runs attempt %d of job %llu; heddle drain %s, and wait until it is "
+                          "drained, or cancel the job",
+                          name, node->holds[d].attempt, job, name);
+    }
+    if (node->connected && node->rec.state == HD_NODE_STATE_READY)
+        return hd_err(HD_CONFLICT,
+                      "%s is connected; stop its heddled for good and remove it 15 s later, or "
+                      "drain it first: heddle drain %s",
+                      name, name);
+    if (waiting)
+        return hd_err(HD_CONFLICT,
+                      "job %llu waits for %s, because its newest checkpoint is on that node's disk "
+                      "alone; bring the node back, or cancel the job",
+                      (unsigned long long)waiting->rec.job, name);
+    return HD_OK;
+}
+
+enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = core_find_node_named(core, event->remove.node);
+    enum hd_status st;
+
+    if (!node)
+        return hd_err(HD_NOT_FOUND, "there is no node %s", event->remove.node);
+    st = check_removal(core, node);
+    if (st)
+        return st;
+    core_event(core, NULL, "removed", 0, -1, node->rec.name, "node %s (%s) was removed by %s",
+               node->rec.name, node->rec.uuid, event->remove.by);
+    remove_node(core, node);
+    /* in memory it stays, because attempts may point to it; and its daemon may come again */
+    node->rec.retired = node->rec.removed = true;
+    insert_node(core, node);
+    node->connected = node->synced = false;
+    node->stale_count = 0;
+    node->reserved_by = 0;
+    node->rec.drain = false;
+    core_set(core, &node->rec.drain_reason, "");
+    set_state(core, node, HD_NODE_STATE_LOST);
+    core_checkpoint_abandon(core, node);
     return HD_OK;
 }
 

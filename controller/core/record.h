@@ -192,7 +192,8 @@ struct hd_node_record {
     enum hd_node_state state;
     bool drain;
     const char *drain_reason;
-    bool retired; /* it was lost, and another uuid has its name now */
+    bool retired; /* it was lost, and another uuid has its name now; or it was removed */
+    bool removed; /* not stored: the row goes, unless jobs that have run there refer to it */
     int64_t seen_ms;
     struct hd_device_record *devices;
     int32_t device_count;

@@ -189,7 +189,8 @@ struct reply {
     struct hd_rpc_call *call; /* referenced; NULL: control_fail_waiting has answered it */
     enum answer_kind kind;
     uint64_t job; /* 0: the reply is about `node` */
-    bool repeated, undrain;
+    bool repeated, undrain, removed;
+    char node_uuid[HD_CTL_NAME_BYTES_MAX + 1]; /* of a removed one */
     char node[HD_CTL_NAME_BYTES_MAX + 1];
     /* A new job as the step left it; NULL: it is read from the store. The step is on disk when the
      * reply leaves, and a second way through the store's queue would double the time of a reply. */
@@ -202,10 +203,17 @@ static void answer_node(struct controller *c, struct reply *reply)
 {
     Heddle__V1__DrainNodeResponse drain = HEDDLE__V1__DRAIN_NODE_RESPONSE__INIT;
     Heddle__V1__UndrainNodeResponse undrain = HEDDLE__V1__UNDRAIN_NODE_RESPONSE__INIT;
+    Heddle__V1__RemoveNodeResponse removed = HEDDLE__V1__REMOVE_NODE_RESPONSE__INIT;
     Heddle__V1__NodeStatus *node = NULL;
     struct hd_arena arena;
     size_t index;
 
+    if (reply->removed) {
+        removed.node = reply->node;
+        removed.node_uuid = reply->node_uuid;
+        (void)hd_rpc_call_reply(reply->call, &removed.base);
+        return;
+    }
     hd_arena_init(&arena, 0);
     if (hd_core_node_find(c->core, reply->node, &index))
         node = convert_node(&arena, c, index);
@@ -704,6 +712,42 @@ static void undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *messa
     change_drain(call, &event);
 }
 
+static void remove_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__RemoveNodeRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_core_event event = {.kind = HD_CORE_REMOVE_NODE,
+                                        .remove = {.node = m->node, .by = control_caller(call)}};
+    char uuid[HD_CTL_NAME_BYTES_MAX + 1] = "";
+    struct hd_node_view view;
+    struct reply *reply;
+    size_t index;
+    enum hd_status st = control_check_disk(c);
+
+    if (!st && hd_core_node_find(c->core, m->node, &index)) {
+        hd_core_node_at(c->core, index, &view);
+        (void)snprintf(uuid, sizeof uuid, "%s", view.record->uuid);
+    }
+    if (st) {
+        fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    st = turn_step(c, &event);
+    reply = st ? NULL : new_reply(c, call);
+    if (reply) {
+        reply->removed = true;
+        (void)snprintf(reply->node, sizeof reply->node, "%s", m->node);
+        (void)snprintf(reply->node_uuid, sizeof reply->node_uuid, "%s", uuid);
+        turn_when_durable(c, &reply->effect);
+    }
+    if (!st)
+        fleet_send_removed(c, uuid, control_caller(call));
+    turn_end(c);
+    if (st)
+        fail(call, st);
+}
+
 static void get_server_info(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     Heddle__V1__GetServerInfoResponse response = HEDDLE__V1__GET_SERVER_INFO_RESPONSE__INIT;
@@ -744,6 +788,7 @@ enum hd_status control_register(struct controller *c)
         UNARY("ListNodes", list_nodes_request, list_nodes_response, list_nodes),
         UNARY("DrainNode", drain_node_request, drain_node_response, drain_node),
         UNARY("UndrainNode", undrain_node_request, undrain_node_response, undrain_node),
+        UNARY("RemoveNode", remove_node_request, remove_node_response, remove_node),
         UNARY("ListCheckpoints", list_checkpoints_request, list_checkpoints_response,
               list_checkpoints),
         UNARY("GetServerInfo", get_server_info_request, get_server_info_response, get_server_info),

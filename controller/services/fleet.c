@@ -19,6 +19,7 @@ struct node_stream {
     struct hd_rpc_call *call, *logs;
     char uuid[HD_CTL_NAME_BYTES_MAX + 1], name[HD_CTL_NAME_BYTES_MAX + 1];
     uint64_t number; /* of the stream, for the core; 0: no Hello yet */
+    bool removed;    /* the node is; what its daemon still sends is not for this cluster */
     struct node_stream *next;
 };
 
@@ -210,6 +211,49 @@ void fleet_send_desired(struct controller *c, const char *uuid)
         return;
     }
     turn_when_durable(c, &d->effect);
+}
+
+/* ---- removal ----------------------------------------------------------------------------------*/
+
+struct removed_effect {
+    struct effect effect;
+    uint64_t stream;
+    char text[HD_CTL_NAME_BYTES_MAX + 16];
+};
+
+static void run_removed(struct effect *effect, struct controller *c, enum hd_status st)
+{
+    struct removed_effect *r = (struct removed_effect *)(void *)effect;
+    struct node_stream *s = find_stream(c, r->stream);
+    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
+    Heddle__V1__Removed body = HEDDLE__V1__REMOVED__INIT;
+
+    body.message = r->text;
+    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REMOVED;
+    message.removed = &body;
+    if (!st && s) {
+        send_message(s, &message);
+        hd_rpc_call_finish(s->call);
+    }
+    free(r);
+}
+
+void fleet_send_removed(struct controller *c, const char *uuid, const char *by)
+{
+    struct node_stream *s = find_node(c, uuid);
+    struct removed_effect *r = s ? calloc(1, sizeof *r) : NULL;
+
+    if (!s)
+        return;
+    s->removed = true;
+    if (!r) {
+        hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory to tell node %s", s->name));
+        return;
+    }
+    r->effect.run = run_removed;
+    r->stream = s->number;
+    (void)snprintf(r->text, sizeof r->text, "%s", by);
+    turn_when_durable(c, &r->effect);
 }
 
 /* ---- Hello ------------------------------------------------------------------------------------*/
@@ -657,7 +701,7 @@ static void on_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
     struct controller *c;
     enum hd_status st;
 
-    if (!s)
+    if (!s || s->removed)
         return;
     c = s->c;
     turn_begin(c);

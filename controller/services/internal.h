@@ -157,6 +157,9 @@ void read_log_forget_all(struct controller *c); /* reads in progress end without
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
 /* Builds the node's desired set now and sends it when the turn is durable. */
 void fleet_send_desired(struct controller *c, const char *uuid);
+/* The node was removed, by this caller: tells its daemon so when the turn is durable, and ends its
+ * stream. */
+void fleet_send_removed(struct controller *c, const char *uuid, const char *by);
 void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record *attempt,
                            const Heddle__V1__ControllerMessage *message);
 

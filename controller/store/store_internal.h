@@ -54,6 +54,11 @@
       "INSERT INTO nodes (uuid, name, boot_id, build, state, drain, drain_reason, retired,"        \
       " seen_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT (uuid) DO UPDATE SET name=?2,"    \
       " boot_id=?3, build=?4, state=?5, drain=?6, drain_reason=?7, retired=?8, seen_ms=?9")        \
+    X(DELETE_NODE, /* attempts and checkpoints keep the row that they refer to; retired = 1 says   \
+                      it */                                                                        \
+      "DELETE FROM nodes WHERE uuid=?1"                                                            \
+      " AND NOT EXISTS (SELECT 1 FROM allocations WHERE node_uuid=?1)"                             \
+      " AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE node_uuid=?1)")                            \
     X(DELETE_DEVICES, "DELETE FROM devices WHERE node_uuid=?")                                     \
     X(INSERT_DEVICE,                                                                               \
       "INSERT INTO devices (node_uuid, device, kind, name, uuid, memory_bytes, threads,"           \

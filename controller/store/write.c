@@ -104,6 +104,8 @@ static enum hd_status put_node(struct store_db *db, const struct hd_node_record 
 
     if (!st)
         st = store_db_run(db, STORE_DELETE_DEVICES, "t", n->uuid);
+    if (!st && n->removed)
+        return store_db_run(db, STORE_DELETE_NODE, "t", n->uuid);
     for (int32_t i = 0; !st && i < n->device_count; i++) {
         const struct hd_device_record *d = &n->devices[i];
 

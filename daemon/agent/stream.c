@@ -96,6 +96,16 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
         logs_open(agent);
 }
 
+/* As asked for by an operator: no failure, so that systemd does not start heddled again. */
+static void take_removed(struct agent *agent, const Heddle__V1__Removed *removed)
+{
+    hd_log(HD_LOG_ERROR,
+           "node %s was removed from the cluster by %s (heddle node rm); heddled ends. Started "
+           "again, it joins as a new node",
+           agent->identity.node_name, removed->message);
+    agent_end(agent, EXIT_SUCCESS);
+}
+
 static void on_message(struct hd_rpc_call *call, const ProtobufCMessage *base)
 {
     const Heddle__V1__ControllerMessage *m = (const Heddle__V1__ControllerMessage *)base;
@@ -113,6 +123,9 @@ static void on_message(struct hd_rpc_call *call, const ProtobufCMessage *base)
     switch (m->body_case) {
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_DESIRED:
         desired_take(agent, (Heddle__V1__ControllerMessage *)hd_rpc_call_take(call));
+        break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REMOVED:
+        take_removed(agent, m->removed);
         break;
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REPORT_ACK:
         take_ack(agent, m->report_ack);

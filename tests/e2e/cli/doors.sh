@@ -1,6 +1,6 @@
 #!/bin/bash
 # Who may come in: a port needs a token, also on this machine, and one of a node is not one of a user;
-# the socket is its owner's.
+# the socket is its owner's. What a machine that was installed anew is told.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
 umask 077
@@ -47,6 +47,30 @@ job=$(submit --token-file "$work/ann" --set resources.devices=2 "$(job_file tiny
 check_equal a_job_belongs_to_the_name_of_the_token "$job" "$(heddle jobs --owner ann -o jsonl | member job)"
 check_status and_no_other_name_may_cancel_it 5 heddle cancel "$job"
 check ann_may heddle cancel "$job" --token-file "$work/ann"
+id=0123456789abcdef
+first=$(submit --request-id $id "$(job_file one)")
+check_equal a_request_that_is_repeated_is_the_same_job "$first" "$(submit --request-id $id "$(job_file one)")"
+check_status a_request_id_is_not_used_for_another_job 6 heddle submit --request-id $id "$(job_file two)"
+check_equal and_the_job_that_has_it_is_named 1 "$(grep -c "was used for job $first" "$work/check.err")"
+check that_job_ends heddle cancel "$first"
+
+# the machine of n1 is installed anew: the same name, another state directory
+anew() {
+    "$HEDDLE_BIN/heddled" --state-dir "$work/anew" --node-name n1 --devices cpu:1 --ephemeral \
+        --token-file "$work/node"
+}
+check_status a_taken_name_is_refused 1 anew
+check_equal and_the_command_that_helps_is_named 1 "$(grep -c 'run: heddle node rm n1;' "$work/check.err")"
+check_status a_connected_node_is_not_removed 6 heddle node rm n1
+check a_node_is_drained heddle drain n1
+await 10 node_is n1 drained
+check a_drained_node_is_removed heddle node rm n1
+wait "${node_pids[n1]}"
+check_equal its_daemon_ends_as_wished 0 $?
+unset 'node_pids[n1]'
+mv "$work/n1" "$work/n1-before"
+start_node n1 cpu:1 --token-file "$work/node"
+check the_new_one_has_the_name heddle nodes
 "$HEDDLE_BIN/heddle-controller" --state-dir "$work/other" --listen 127.0.0.1:0 --ephemeral \
     >"$work/other.log" 2>&1
 check_equal a_port_without_a_token_is_not_opened 1 "$(grep -c token "$work/other.log")"

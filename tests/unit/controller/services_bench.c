@@ -33,6 +33,7 @@ enum hd_status start_controller(struct bench *b)
                                                .vfs = b->vfs,
                                                .self_check_ms = b->self_check_ms,
                                                .core_config = b->core_config,
+                                               .tokens = b->tokens,
                                                .on_fatal = on_fatal,
                                                .user = b};
 
@@ -220,6 +221,9 @@ static void daemon_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
         break;
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT:
         d->answered = m->heartbeat->nonce;
+        break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REMOVED:
+        (void)snprintf(d->removed_by, sizeof d->removed_by, "%s", m->removed->message);
         break;
     default:
         fail_msg("message %d", (int)m->body_case);

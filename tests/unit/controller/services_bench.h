@@ -21,6 +21,7 @@ struct bench {
     const char *vfs;
     int64_t self_check_ms;                    /* of the next start_controller; 0: the default */
     const struct hd_core_config *core_config; /* of the next start_controller; NULL: the usual */
+    const struct hd_rpc_tokens *tokens;       /* likewise; NULL: none */
     struct controller *controller;
     struct hd_error fatal;
     struct hd_rpc *rpc;
@@ -74,6 +75,7 @@ struct daemon {
     bool done;
     enum hd_status end;
     char message[HD_ERR_MAX];
+    char removed_by[64]; /* "": it is not removed */
     Heddle__V1__LogRequest log_request;
     int log_requests;
 };

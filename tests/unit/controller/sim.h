@@ -159,6 +159,8 @@ void sim_assert_places(const struct sim *sim, uint64_t job, int32_t attempt, con
 void sim_assert_undisturbed(const struct sim *sim, uint64_t job, int64_t steps);
 size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind);
 size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step);
+/* Durable records of the job's checkpoints that are in this state. */
+size_t sim_count_checkpoints(const struct sim *sim, uint64_t job, enum hd_checkpoint_state state);
 /* Checkpoint directories of the job that are on the disk. */
 size_t sim_count_on_disk(const struct sim *sim, uint64_t job);
 /* The state of the job's newest checkpoint on disk, against steps done without disturbance. */

@@ -88,6 +88,10 @@ static void db_put_node(struct sim_db *db, const struct hd_node_record *node)
     while (i < db->node_count && strcmp(db->nodes[i].uuid, node->uuid) != 0)
         i++;
     assert_true(i < 8);
+    if (node->removed) {
+        db->nodes[i] = db->nodes[db->node_count -= i < db->node_count];
+        return;
+    }
     db->node_count += i == db->node_count;
     db->nodes[i] = hd_record_copy_node(&db->arena, node);
 }
@@ -457,5 +461,14 @@ size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step)
 
     for (size_t i = 0; i < sim->db->step_count; i++)
         count += sim->db->steps[i].job == job && sim->db->steps[i].step == step;
+    return count;
+}
+
+size_t sim_count_checkpoints(const struct sim *sim, uint64_t job, enum hd_checkpoint_state state)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < sim->db->checkpoint_count; i++)
+        count += sim->db->checkpoints[i].job == job && sim->db->checkpoints[i].state == state;
     return count;
 }

@@ -161,14 +161,16 @@ static void commit_job(struct bench *bench, uint64_t job)
 /* ---- loading ----------------------------------------------------------------------------------*/
 
 struct census {
-    uint64_t requests, last_job, jobs;
+    uint64_t requests, last_job, jobs, nodes, retired;
     int32_t seen[4096];
 };
 
 static enum hd_status count_node(void *user, const struct hd_node_record *node)
 {
-    (void)user;
-    (void)node;
+    struct census *census = user;
+
+    census->nodes++;
+    census->retired += node->retired;
     return HD_OK;
 }
 
@@ -895,6 +897,50 @@ static void a_backup_of_a_damaged_database_fails(void **state)
     finish(&bench);
 }
 
+/* A removed node leaves the table, unless an attempt that ran there refers to it. */
+static void a_removed_node_is_gone_from_disk(void **state)
+{
+    struct hd_node_record node = {
+        .uuid = "uuid-9", .name = "n9", .boot_id = "b", .build = "1", .state = HD_NODE_STATE_LOST};
+    struct hd_place place = {.node_uuid = "uuid-8", .node_name = "n8"};
+    const struct hd_attempt_record attempt = {.job = 1,
+                                              .attempt = 1,
+                                              .state = HD_ATTEMPT_STATE_ENDED,
+                                              .plan = {.layout = {.precision = "fp32",
+                                                                  .schedule = "none",
+                                                                  .recompute = "none",
+                                                                  .cp_exchange = "ring",
+                                                                  .device = "cpu",
+                                                                  .threads = 1},
+                                                       .ranks = &place,
+                                                       .rank_count = 1}};
+    struct hd_batch *batch = hd_batch_new();
+    struct census census;
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    add_job_of(batch, 1, "ann", HD_JOB_STATE_SUCCEEDED);
+    hd_batch_add_node(batch, &node);
+    node.uuid = "uuid-8";
+    node.name = "n8";
+    hd_batch_add_node(batch, &node);
+    hd_batch_add_attempt(batch, &attempt);
+    node.retired = node.removed = true;
+    hd_batch_add_node(batch, &node);
+    node.uuid = "uuid-9";
+    node.name = "n9";
+    hd_batch_add_node(batch, &node);
+    hd_store_commit(bench.store, batch, on_done, &bench);
+    close_store(&bench, 1000);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    census = load(&bench);
+    assert_int_equal(census.nodes, 1); /* n8, retired */
+    assert_int_equal(census.retired, 1);
+    finish(&bench);
+}
+
 /* A row that something else has written over: said, and never read as zeros. */
 static void damaged_metrics_are_said(void **state)
 {
@@ -1510,6 +1556,7 @@ int main(void)
         cmocka_unit_test(a_newer_schema_is_refused),
         cmocka_unit_test(an_older_schema_is_brought_up_to_date),
         cmocka_unit_test(a_removed_job_keeps_only_its_number_and_request),
+        cmocka_unit_test(a_removed_node_is_gone_from_disk),
         cmocka_unit_test(damaged_metrics_are_said),
         cmocka_unit_test(a_backup_of_an_open_store_holds_what_was_committed),
         cmocka_unit_test(a_backup_of_nothing_is_refused),

@@ -455,6 +455,24 @@ static void a_plan_that_does_not_fit_the_node_fails_to_launch(void **state)
 
 /* Goal: who may make names in the jobs directory cannot send a job's files elsewhere. Method: the
  * job's folder is a link when the job comes; the folder that it names stays empty. */
+/* As an operator wants it: status 0, so that systemd does not start it again. */
+static void heddled_ends_when_its_node_is_removed(void **state)
+{
+    int status;
+
+    (void)state;
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_remove(&stub);
+    stub_until(&stub, !stub.nodes[0].stream);
+    status = stub_wait_node(&stub, 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(stub.nodes[0].hellos, 1); /* it did not join again */
+    stub_close(&stub);
+}
+
 static void a_job_folder_that_is_a_link_is_refused(void **state)
 {
     char path[256], other[256], message[300];
@@ -744,6 +762,7 @@ int main(void)
         cmocka_unit_test(a_state_directory_has_one_heddled),
         cmocka_unit_test(a_taken_name_is_an_error_at_start),
         cmocka_unit_test(a_plan_that_does_not_fit_the_node_fails_to_launch),
+        cmocka_unit_test(heddled_ends_when_its_node_is_removed),
         cmocka_unit_test(a_job_folder_that_is_a_link_is_refused),
         cmocka_unit_test(ranks_get_the_gpus_of_the_plan),
         cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),

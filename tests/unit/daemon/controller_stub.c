@@ -443,6 +443,20 @@ void stub_want_deleted(struct stub *stub, const char *path, const char *hash)
     send_desired(stub, &desired);
 }
 
+void stub_remove(struct stub *stub)
+{
+    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
+    Heddle__V1__Removed body = HEDDLE__V1__REMOVED__INIT;
+
+    body.message = (char *)"ann";
+    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REMOVED;
+    message.removed = &body;
+    for (int i = 0; i < stub->node_count; i++) {
+        assert_int_equal(hd_rpc_call_write(stub->nodes[i].stream, &message.base), HD_OK);
+        hd_rpc_call_finish(stub->nodes[i].stream);
+    }
+}
+
 /* ---- the house ---- */
 
 void stub_serve(struct stub *stub)

@@ -79,6 +79,7 @@ void stub_close(struct stub *stub); /* stops every heddled, and asserts that no 
 void stub_start_node(struct stub *stub, int index, ...);
 int stub_wait_node(struct stub *stub, int index); /* its wait status */
 void stub_signal_node(struct stub *stub, int index, int signal);
+void stub_remove(struct stub *stub);  /* says to every heddled that its node was removed */
 void stub_serve(struct stub *stub);   /* takes calls; stub_open does it once */
 void stub_unserve(struct stub *stub); /* goes away, as a controller that is restarted */
 

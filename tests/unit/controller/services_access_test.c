@@ -1,0 +1,261 @@
+/* services: who may call what, by which token, and what a removed node hears. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "services_bench.h"
+
+static struct hd_rpc_token all_tokens[] = {
+    {.party = HD_RPC_PARTY_USER, .name = "ann", .token = "ann-0123456789abcdef"},
+    {.party = HD_RPC_PARTY_USER, .name = "bob", .token = "bob-0123456789abcdef"},
+    {.party = HD_RPC_PARTY_NODE, .name = "n1", .token = "n1-0123456789abcdef"},
+    {.party = HD_RPC_PARTY_NODE, .token = "any-0123456789abcdef"},
+};
+enum { ANN, BOB, N1, ANY, TOKENS };
+
+/* The controller of `start`, once more, behind a port; the first `count` tokens open it. */
+static void start_port(struct bench *b, size_t count)
+{
+    static struct hd_rpc_tokens tokens;
+
+    tokens = (struct hd_rpc_tokens){.items = all_tokens, .count = count};
+    start(b, NULL);
+    stop_controller(b);
+    (void)snprintf(b->address, sizeof b->address, "127.0.0.1:0");
+    b->tokens = &tokens;
+    if (start_controller(b))
+        fail_msg("%s", hd_err_message());
+    (void)snprintf(b->address, sizeof b->address, "127.0.0.1:%d", controller_port(b->controller));
+}
+
+/* From here on the bench calls with this token. */
+static void be(struct bench *b, int who)
+{
+    const struct hd_rpc_client_options options = {.token = all_tokens[who].token};
+
+    hd_rpc_client_close(b->client);
+    assert_int_equal(hd_rpc_client_new(b->rpc, b->address, &options, &b->client), HD_OK);
+}
+
+/* A Hello by this token is refused; the reason has these words. */
+static void assert_no_node(struct bench *b, int who, const char *name, const char *uuid,
+                           const char *words)
+{
+    struct daemon d = {.b = NULL};
+
+    be(b, who);
+    connect_as(&d, b, name, uuid, HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(b, d.done);
+    assert_int_equal(d.end, HD_DENIED);
+    if (!strstr(d.message, words))
+        fail_msg("%s", d.message);
+    free_daemon(&d);
+}
+
+/* A made-up node would be sent the jobs of others, and be believed. */
+static void a_users_token_makes_no_node(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    start_port(&b, TOKENS);
+    assert_no_node(&b, ANN, "n9", "uuid-9",
+                   "the token of ann is a user's, not a node's; give heddled a token of the "
+                   "controller's --node-token-file");
+    finish(&b);
+    start_port(&b, N1); /* as in older days: tokens of users alone */
+    assert_no_node(&b, ANN, "n9", "uuid-9",
+                   "start heddle-controller with --node-token-file FILE, and heddled with a token "
+                   "of that file");
+    finish(&b);
+}
+
+static void a_nodes_token_submits_nothing(void **state)
+{
+    struct bench b;
+    uint64_t job;
+    bool repeated;
+
+    (void)state;
+    start_port(&b, TOKENS);
+    be(&b, N1);
+    assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &job, &repeated),
+                     HD_DENIED);
+    assert_string_equal(hd_err_message(), "this token is a node's (node:n1), not a user's; give a "
+                                          "token of the controller's --token-file");
+    finish(&b);
+}
+
+static void a_job_belongs_to_the_name_of_its_token(void **state)
+{
+    Heddle__V1__CancelJobRequest cancel = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
+    Heddle__V1__ListJobsRequest list = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
+    Heddle__V1__ListJobsResponse *jobs = NULL;
+    ProtobufCMessage *response = NULL;
+    struct bench b;
+
+    (void)state;
+    start_port(&b, TOKENS);
+    be(&b, ANN);
+    cancel.job = submit(&b, 2);
+    be(&b, BOB);
+    (void)submit(&b, 2);
+    list.owner = (char *)"ann";
+    assert_int_equal(
+        call(&b, "ListJobs", &heddle__v1__list_jobs_response__descriptor, &list.base, &jobs),
+        HD_OK);
+    assert_int_equal(jobs->n_jobs, 1);
+    assert_int_equal(jobs->jobs[0]->job, cancel.job);
+    assert_string_equal(jobs->jobs[0]->owner, "ann");
+    hd_rpc_message_free(&jobs->base);
+    assert_int_equal(call(&b, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
+                          &cancel.base, &response),
+                     HD_DENIED);
+    assert_string_equal(hd_err_message(), "job 1 belongs to ann; you are bob");
+    be(&b, ANN);
+    assert_int_equal(call(&b, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
+                          &cancel.base, &response),
+                     HD_OK);
+    hd_rpc_message_free(response);
+    finish(&b);
+}
+
+static void logs_done(struct hd_rpc_call *c, enum hd_status status, const char *message)
+{
+    (void)message;
+    *(enum hd_status *)hd_rpc_call_user(c) = status;
+}
+
+/* n2's uuid is known to all who may list nodes; n1's token does not make n2 of it. */
+static void a_token_with_a_name_is_for_that_node(void **state)
+{
+    enum hd_status end = HD_OK;
+    const struct hd_rpc_call_options logs = {.path = "/heddle.v1.Fleet/Logs",
+                                             .kind = HD_RPC_BIDI,
+                                             .response = &heddle__v1__log_request__descriptor,
+                                             .handler = {.on_done = logs_done},
+                                             .user = &end};
+    Heddle__V1__LogChunk chunk = HEDDLE__V1__LOG_CHUNK__INIT;
+    struct daemon n1 = {.b = NULL}, n2 = {.b = NULL};
+    struct hd_rpc_call *call;
+    struct hd_rpc_client *first;
+    struct bench b;
+
+    (void)state;
+    start_port(&b, TOKENS);
+    be(&b, ANY);
+    connect_as(&n2, &b, "n2", "uuid-2", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(&b, n2.welcome);
+    first = b.client; /* n2's stream goes on */
+    assert_int_equal(hd_rpc_client_new(
+                         b.rpc, b.address,
+                         &(struct hd_rpc_client_options){.token = all_tokens[N1].token}, &b.client),
+                     HD_OK);
+    assert_no_node(&b, N1, "n2", "uuid-7",
+                   "the token is that of node n1, not of n2; start heddled with --node-name n1");
+    assert_no_node(&b, N1, "n1", "uuid-2",
+                   "the token is that of node n1, but the --state-dir is that of node n2");
+    chunk.node_uuid = (char *)"uuid-2";
+    assert_int_equal(hd_rpc_client_call(b.client, &logs, NULL, &call), HD_OK);
+    assert_int_equal(hd_rpc_call_write(call, &chunk.base), HD_OK);
+    WAIT_FOR(&b, end);
+    assert_int_equal(end, HD_DENIED);
+    connect_as(&n1, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(&b, n1.welcome);
+    assert_false(n2.done);
+    free_daemon(&n1);
+    free_daemon(&n2);
+    hd_rpc_client_close(first);
+    finish(&b);
+}
+
+/* What a request id stands for is never another job. */
+static void a_request_id_is_not_answered_with_another_job(void **state)
+{
+    struct bench b;
+    uint64_t first, again;
+    bool repeated;
+
+    (void)state;
+    start_port(&b, TOKENS);
+    be(&b, ANN);
+    assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &first, &repeated),
+                     HD_OK);
+    assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 1, ""), &again, &repeated),
+                     HD_EXISTS);
+    assert_string_equal(hd_err_message(),
+                        "this request id was used for job 1, with another job file, other options "
+                        "or by another user; use a new one (see that job: heddle show 1)");
+    be(&b, BOB);
+    assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &again, &repeated),
+                     HD_EXISTS);
+    be(&b, ANN);
+    assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &again, &repeated),
+                     HD_OK);
+    assert_true(repeated);
+    assert_int_equal(again, first);
+    finish(&b);
+}
+
+static void a_removed_node_is_told(void **state)
+{
+    Heddle__V1__DrainNodeRequest drain = HEDDLE__V1__DRAIN_NODE_REQUEST__INIT;
+    Heddle__V1__RemoveNodeRequest request = HEDDLE__V1__REMOVE_NODE_REQUEST__INIT;
+    Heddle__V1__RemoveNodeResponse *removed = NULL;
+    Heddle__V1__ListNodesRequest list = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
+    Heddle__V1__ListNodesResponse *nodes = NULL;
+    ProtobufCMessage *response = NULL;
+    struct daemon d = {.b = NULL};
+    char expected[32];
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    request.node = drain.node = (char *)"n1";
+    assert_int_equal(call(&b, "RemoveNode", &heddle__v1__remove_node_response__descriptor,
+                          &request.base, &response),
+                     HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "n1 is connected"));
+    assert_int_equal(
+        call(&b, "DrainNode", &heddle__v1__drain_node_response__descriptor, &drain.base, &response),
+        HD_OK);
+    hd_rpc_message_free(response);
+    assert_int_equal(call(&b, "RemoveNode", &heddle__v1__remove_node_response__descriptor,
+                          &request.base, &removed),
+                     HD_OK);
+    assert_string_equal(removed->node, "n1");
+    assert_string_equal(removed->node_uuid, "uuid-1");
+    hd_rpc_message_free(&removed->base);
+    WAIT_FOR(&b, d.done);
+    assert_int_equal(d.end, HD_OK);
+    (void)snprintf(expected, sizeof expected, "uid:%u", (unsigned)getuid());
+    assert_string_equal(d.removed_by, expected);
+    assert_int_equal(
+        call(&b, "ListNodes", &heddle__v1__list_nodes_response__descriptor, &list.base, &nodes),
+        HD_OK);
+    assert_int_equal(nodes->n_nodes, 0);
+    hd_rpc_message_free(&nodes->base);
+    free_daemon(&d);
+    finish(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_users_token_makes_no_node),
+        cmocka_unit_test(a_nodes_token_submits_nothing),
+        cmocka_unit_test(a_job_belongs_to_the_name_of_its_token),
+        cmocka_unit_test(a_token_with_a_name_is_for_that_node),
+        cmocka_unit_test(a_request_id_is_not_answered_with_another_job),
+        cmocka_unit_test(a_removed_node_is_told),
+    };
+
+    return cmocka_run_group_tests_name("services: access", tests, NULL, NULL);
+}
