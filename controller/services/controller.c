@@ -265,11 +265,11 @@ static enum hd_status authorize(void *user, const struct hd_rpc_principal *calle
     if (caller->party == HD_RPC_PARTY_USER && hd_text_starts(path, "/heddle.v1.Fleet/"))
         return takes_nodes(c)
                    ? hd_err(HD_DENIED,
-                            "the token of %s is a user's, not a node's; give heddled a token of "
+                            "this token is a user's (%s), not a node's; give heddled a token of "
                             "the controller's --node-token-file",
                             caller->name)
                    : hd_err(HD_DENIED,
-                            "the token of %s is a user's, and this controller has no tokens of "
+                            "this token is a user's (%s), and this controller has no tokens of "
                             "nodes; start heddle-controller with --node-token-file FILE, and "
                             "heddled with a token of that file",
                             caller->name);

@@ -757,7 +757,7 @@ static void on_logs_msg(struct hd_rpc_call *call, const ProtobufCMessage *messag
     enum hd_status st;
 
     if (m->request) {
-        read_log_chunk(c, m);
+        read_log_chunk(c, call, m);
         return;
     }
     s = find_node(c, m->node_uuid);

@@ -148,7 +148,9 @@ void watch_tick(struct controller *c); /* sends changed reasons, which change wi
 void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void read_log_drain(struct hd_rpc_call *call);
 void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
-void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk);
+/* `logs`: the stream that it came by. */
+void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
+                    const Heddle__V1__LogChunk *chunk);
 void read_log_node_gone(struct controller *c, const char *uuid); /* its Logs stream broke */
 void read_log_tick(struct controller *c);
 void read_log_forget_all(struct controller *c); /* reads in progress end without effect */

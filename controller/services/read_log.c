@@ -306,14 +306,15 @@ static void take_chunk(struct log_reader *r, int64_t offset, ProtobufCBinaryData
     request_next(r, data.len);
 }
 
-void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk)
+void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
+                    const Heddle__V1__LogChunk *chunk)
 {
     struct log_reader *r = c->log_readers;
 
     while (r && r->request != chunk->request)
         r = r->next;
-    if (!r || !r->call || !r->to_daemon)
-        return; /* its client has left, or it reads the file by now */
+    if (!r || !r->call || !r->to_daemon || fleet_logs_of(c, r->node_uuid) != logs)
+        return; /* its client has left, it reads the file by now, or this is not the node asked */
     r->request = 0;
     if (*chunk->error)
         hd_rpc_call_fail(r->call, hd_err(HD_IO, "node %s: %s", r->node_name, chunk->error));

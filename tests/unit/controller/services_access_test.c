@@ -66,7 +66,7 @@ static void a_users_token_makes_no_node(void **state)
     (void)state;
     start_port(&b, TOKENS);
     assert_no_node(&b, ANN, "n9", "uuid-9",
-                   "the token of ann is a user's, not a node's; give heddled a token of the "
+                   "this token is a user's (ann), not a node's; give heddled a token of the "
                    "controller's --node-token-file");
     finish(&b);
     start_port(&b, N1); /* as in older days: tokens of users alone */
