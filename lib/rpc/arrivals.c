@@ -88,12 +88,27 @@ static void tell_strangers(struct hd_rpc_arrivals *all, size_t count, const char
                why, left_out);
 }
 
+/* The oldest connection of this peer, or of all (NULL), that has sent nothing. */
+static struct arrival *find_silent(const struct hd_rpc_arrivals *all,
+                                   const struct hd_rpc_peer *peer)
+{
+    struct arrival *a = all->first;
+
+    while (a && peer && !hd_rpc_peer_same(&a->peer, peer))
+        a = a->next;
+    return a;
+}
+
 /* Whether a connection of this peer may stay; makes room if that is possible: in the place of the
- * oldest one that has sent nothing, or else of the oldest by which no call with a token came. */
+ * oldest one by which no call with a token has come, whether it has sent something or not. Were
+ * silent ones to go first, strangers that send at once would displace clients on their way in. */
 static bool make_room(struct hd_rpc_arrivals *all, const struct hd_rpc_peer *peer)
 {
+    const struct hd_rpc_server_options *options = &all->server->options;
     bool full = count_of_all(all) >= all->max,
          peer_full = count_of_peer(all, peer) >= all->max_of_peer;
+    struct arrival *silent;
+    int64_t given_ms;
 
     if (full || peer_full) {
         hd_rpc_given_forget_closed(&all->given);
@@ -102,15 +117,17 @@ static bool make_room(struct hd_rpc_arrivals *all, const struct hd_rpc_peer *pee
     }
     if (!full && !peer_full)
         return true;
-    for (struct arrival *a = all->first; a; a = a->next) {
-        if (peer_full && !hd_rpc_peer_same(&a->peer, peer))
-            continue;
-        dismiss(a);
-        return true;
-    }
-    if (!hd_rpc_given_end_oldest(&all->given, peer_full ? peer : NULL))
+    silent = find_silent(all, peer_full ? peer : NULL);
+    given_ms = hd_rpc_given_oldest_ms(&all->given, peer_full ? peer : NULL);
+    if (silent &&
+        silent->deadline_ms - options->first_bytes_ms <= given_ms - options->first_call_ms)
+        dismiss(silent);
+    else if (hd_rpc_given_end_oldest(&all->given, peer_full ? peer : NULL))
+        tell_strangers(all, 1, "a new connection needs its place");
+    else if (silent)
+        dismiss(silent);
+    else
         return false;
-    tell_strangers(all, 1, "a new connection needs its place");
     return true;
 }
 

@@ -7,9 +7,9 @@
  * before it has sent something, and connections must never take the last descriptors of the
  * process: the store, logs and the Unix door need some. Hence two limits, on all connections and on
  * those from one address (of IPv6: from one /64 network, which one host can own whole). When a
- * limit is met, the oldest connection that has sent nothing is closed for the new one, or else the
- * oldest by which no call with a token has come. If such calls came by all of them, the new one is
- * refused: without TLS with an HTTP/2 message that says why, and with a line in the log.
+ * limit is met, the oldest connection by which no call with a token has come is closed for the new
+ * one. If such calls came by all of them, the new one is refused: without TLS with an HTTP/2
+ * message that says why, and with a line in the log.
  *
  * Used by: the files of rpc.   Uses: base, libuv.   Threads: the loop's.
  */

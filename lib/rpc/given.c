@@ -239,19 +239,34 @@ static size_t count_ending(const struct hd_rpc_given *given)
     return count;
 }
 
-bool hd_rpc_given_end_oldest(struct hd_rpc_given *given, const struct hd_rpc_peer *peer)
+static struct hd_rpc_given_item *find_oldest(const struct hd_rpc_given *given,
+                                             const struct hd_rpc_peer *peer)
 {
-    if (count_ending(given) >= ENDING_MAX)
-        return false;
     for (size_t i = 0; i < given->count; i++) {
         struct hd_rpc_given_item *item = &given->items[i];
 
         if (!item->deadline_ms || item->ended || (peer && !hd_rpc_peer_same(&item->peer, peer)))
             continue;
-        end(item);
-        return true;
+        return item;
     }
-    return false;
+    return NULL;
+}
+
+int64_t hd_rpc_given_oldest_ms(const struct hd_rpc_given *given, const struct hd_rpc_peer *peer)
+{
+    const struct hd_rpc_given_item *oldest = find_oldest(given, peer);
+
+    return oldest ? oldest->deadline_ms : INT64_MAX;
+}
+
+bool hd_rpc_given_end_oldest(struct hd_rpc_given *given, const struct hd_rpc_peer *peer)
+{
+    struct hd_rpc_given_item *oldest = find_oldest(given, peer);
+
+    if (!oldest || count_ending(given) >= ENDING_MAX)
+        return false;
+    end(oldest);
+    return true;
 }
 
 size_t hd_rpc_given_end_overdue(struct hd_rpc_given *given, int64_t now_ms, int64_t *ret_next_ms)

@@ -47,6 +47,9 @@ void hd_rpc_given_forget_closed(struct hd_rpc_given *given);
 /* A call with a token came by the connection of this peer, as gRPC writes it:
  * "ipv4:10.0.0.1:4242", "ipv6:[::1]:4242". */
 void hd_rpc_given_prove(struct hd_rpc_given *given, const char *peer);
+/* The deadline of the oldest one of this peer, or of all (NULL), that is not proven; INT64_MAX:
+ * there is none. */
+int64_t hd_rpc_given_oldest_ms(const struct hd_rpc_given *given, const struct hd_rpc_peer *peer);
 /* Ends the oldest one of this peer, or of all (NULL), that is not proven. False: there is none, or
  * gRPC has not closed enough of those that were ended before. */
 bool hd_rpc_given_end_oldest(struct hd_rpc_given *given, const struct hd_rpc_peer *peer);

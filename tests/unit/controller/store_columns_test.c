@@ -254,7 +254,8 @@ static const struct expected_row {
      "end_node 'end-node-2', end_message 'end-2', end_exit_code 82, end_signal 92, "
      "end_bad_input 0, layout *"},
     {"attempts", "job=11", /* from scratch */
-     "job 11, attempt 41, state 'stopping', base_attempt NULL, base_step NULL, base_path 'base-11', "
+     "job 11, attempt 41, state 'stopping', base_attempt NULL, base_step NULL, base_path "
+     "'base-11', "
      "base_hash 'base-hash-11', created_ms 1099511628387, running_ms 1099511628487, "
      "ended_ms 1099511628587, end_cause 'incomplete', end_rank 9, end_node 'end-node-11', "
      "end_message 'end-11', end_exit_code 91, end_signal 101, end_bad_input 1, layout *"},

@@ -966,6 +966,15 @@ static void one_address_has_a_part_of_the_connections(void **state)
     assert_true(is_closed(fds[0])); /* the oldest, for the fifth */
     for (int i = 1; i < 5; i++)
         assert_false(is_closed(fds[i]));
+    (void)close(fds[0]);
+    fds[0] = connect_from(2, echo.address); /* sends nothing yet, like a client on its way in */
+    (void)close(fds[1]);
+    fds[1] = connect_from(2, echo.address);
+    (void)close(fds[2]);
+    fds[2] = connect_from(2, echo.address);
+    echo_run_for(&echo, 100);
+    assert_false(is_closed(fds[0]) || is_closed(fds[1]) || is_closed(fds[2]));
+    assert_true(is_closed(fds[3]));           /* older, though it has sent something */
     assert_int_equal(ask_anew(&echo), HD_OK); /* another address */
     for (int i = 0; i < 5; i++)
         assert_int_equal(close(fds[i]), 0);
