@@ -527,7 +527,7 @@ struct host {
     int64_t open;        /* transfers that this host has come to and that have not ended */
 };
 
-struct run {
+struct execution {
     struct check *c;
     struct host *hosts;
     int64_t *active; /* per channel in use: the first transfer that has not ended; -1: all have */
@@ -535,7 +535,7 @@ struct run {
 };
 
 /* The transfer for which an instruction waits; -1: it does not wait. */
-static int64_t waits_for(const struct run *r, int32_t stage)
+static int64_t waits_for(const struct execution *r, int32_t stage)
 {
     static const enum hd_slot_use reads[] = {HD_SLOT_IN, HD_SLOT_OUT_GRAD},
                                   writes[] = {HD_SLOT_OUT, HD_SLOT_IN_GRAD};
@@ -565,7 +565,7 @@ static int64_t waits_for(const struct run *r, int32_t stage)
 }
 
 /* The host comes to its next instruction, and beyond it, unless it waits there. */
-static bool step_host(struct run *r, int32_t stage)
+static bool step_host(struct execution *r, int32_t stage)
 {
     struct host *h = &r->hosts[stage];
     const struct hd_instruction *in;
@@ -597,7 +597,7 @@ static bool step_host(struct run *r, int32_t stage)
 }
 
 /* Ends what can end on a channel, from its first transfer that has not. */
-static bool end_transfers(struct run *r, int64_t channel)
+static bool end_transfers(struct execution *r, int64_t channel)
 {
     struct transfer *transfers = r->c->transfers;
     bool progress = false;
@@ -635,7 +635,7 @@ static bool find_cause(const struct check *c, int64_t number, int32_t *ret_stage
     return false;
 }
 
-static enum hd_status circle_error(const struct run *r, int32_t stage)
+static enum hd_status circle_error(const struct execution *r, int32_t stage)
 {
     const struct check *c = r->c;
     char story[HD_ERR_MAX] = "", a[STORY_MAX], b[STORY_MAX];
@@ -658,7 +658,7 @@ static enum hd_status circle_error(const struct run *r, int32_t stage)
     return hd_err(HD_INVALID, "the lists wait in a circle: %s", story);
 }
 
-static enum hd_status prepare_run(struct run *r)
+static enum hd_status prepare_run(struct execution *r)
 {
     struct check *c = r->c;
 
@@ -684,7 +684,7 @@ static enum hd_status prepare_run(struct run *r)
 static enum hd_status run_lists(struct check *c)
 {
     const int32_t P = c->order->pipeline.stages;
-    struct run r = {.c = c};
+    struct execution r = {.c = c};
     bool progress = true;
     enum hd_status st = prepare_run(&r);
 

@@ -71,6 +71,8 @@ static int64_t auto_virtual_stages(const char *schedule)
 /* Replaces auto; with one stage the words stay none and 1. */
 static void decide_pipeline(struct hd_layout_sizes *s)
 {
+    if (!*s->stages)
+        memcpy(s->stages, "auto", sizeof "auto");
     if (s->pp == 1) {
         decide_word(s->schedule, "none");
         s->virtual_stages = or_one(s->virtual_stages);

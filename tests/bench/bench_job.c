@@ -43,6 +43,7 @@ struct hd_job bench_job(const char *family, const char *precision, const char *d
     bench_job_word(j.positions, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
     bench_job_word(j.rope_scaling, "none");
     bench_job_word(j.cp_exchange, "ring");
+    bench_job_word(j.stages, "auto");
     bench_job_word(j.schedule, "none");
     bench_job_word(j.recompute, "none");
     bench_job_word(j.documents, "joined");

@@ -657,6 +657,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
                                                                   .schedule = "none",
                                                                   .recompute = "none",
                                                                   .cp_exchange = "ring",
+                                                                  .stages = "auto",
                                                                   .device = "cpu",
                                                                   .threads = 1}}};
     struct bench bench;
@@ -732,6 +733,7 @@ static void a_removed_job_keeps_only_its_number_and_request(void **state)
                                                             .schedule = "none",
                                                             .recompute = "none",
                                                             .cp_exchange = "ring",
+                                                            .stages = "auto",
                                                             .device = "cpu",
                                                             .threads = 1},
                                                  .ranks = &place,
@@ -910,6 +912,7 @@ static void a_removed_node_is_gone_from_disk(void **state)
                                                                   .schedule = "none",
                                                                   .recompute = "none",
                                                                   .cp_exchange = "ring",
+                                                                  .stages = "auto",
                                                                   .device = "cpu",
                                                                   .threads = 1},
                                                        .ranks = &place,

@@ -286,6 +286,7 @@ static void write_job(struct hd_text *ret_text)
     word(job->precision, "fp32");
     word(job->device, "cpu");
     word(job->cp_exchange, "ring");
+    word(job->stages, "auto");
     word(job->base_manifest_hash, "-");
     word(job->attempt_dir, "/j/attempt-1");
     must(hd_job_write(job, ret_text));

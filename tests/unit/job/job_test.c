@@ -190,6 +190,7 @@ static void a_layout_is_read_back(void **state)
     memcpy(sizes.schedule, "none", 5);
     memcpy(sizes.recompute, "none", 5);
     memcpy(sizes.cp_exchange, "ring", 5);
+    memcpy(sizes.stages, "auto", 5);
     assert_int_equal(hd_layout_write(&sizes, &text), HD_OK);
     assert_int_equal(hd_layout_read(text.data, &back), HD_OK);
     assert_memory_equal(&back, &sizes, sizeof sizes);

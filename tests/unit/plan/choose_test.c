@@ -469,18 +469,17 @@ static void a_refusal_of_ep_says_what_to_write_instead(void **state)
 static void what_is_not_built_is_another_status(void **state)
 {
     const struct {
-        int pp, zero;
+        int zero;
         const char *says;
     } rows[] = {
-        {2, -1, "parallel.pp: pipeline parallelism is not supported yet; use auto or 1"},
-        {0, 3, "parallel.zero: ZeRO stage 3 is not supported yet; use auto or 0"},
+        {2, "parallel.zero: ZeRO stage 2 is not supported yet; use auto, 0 or 1"},
+        {3, "parallel.zero: ZeRO stage 3 is not supported yet; use auto, 0 or 1"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_plan_request w = plain;
 
-        w.sizes.pp = rows[i].pp;
         w.sizes.zero = rows[i].zero;
         assert_int_equal(hd_plan_check(&w, 2, 2), HD_UNSUPPORTED);
         assert_string_equal(hd_err_message(), rows[i].says);

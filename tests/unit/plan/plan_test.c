@@ -58,6 +58,7 @@ static struct hd_job small_job(const char *precision, int64_t dp, int64_t global
     (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "none");
     (void)snprintf(job.positions, sizeof job.positions, "rope");
     (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "ring");
+    (void)snprintf(job.stages, sizeof job.stages, "auto");
     (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
     (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
     (void)snprintf(job.device, sizeof job.device, "cpu");

@@ -25,6 +25,7 @@ static void fill_plan(struct hd_layout_sizes *plan, int64_t ranks)
                                      .schedule = "none",
                                      .recompute = "none",
                                      .cp_exchange = "ring",
+                                     .stages = "auto",
                                      .device = "cpu"};
 }
 

@@ -102,7 +102,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:2: validation: unknown key; did you mean validate?"},
     {15, "parallel: {xyzzy: 1}",
      "job.yaml:15: parallel.xyzzy: unknown key; parallel has tp, pp, "
-     "dp, cp, ep, expert_rows, zero, schedule, micro_batch, recompute, sequence, cp_exchange"},
+     "dp, cp, ep, expert_rows, zero, schedule, virtual_stages, stages, micro_batch, recompute, "
+     "sequence, cp_exchange"},
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
      "data, train, validate, parallel, resources, checkpoint, "
@@ -242,6 +243,29 @@ static const struct mistake mistakes[] = {
      "write auto or false, or raise tp"},
     {15, "parallel: {sequence: maybe}",
      "job.yaml:15: parallel.sequence: 'maybe' is not one of auto, true, false; use one of them"},
+    {15, "parallel: {schedule: 1f1b}",
+     "job.yaml:15: parallel.schedule: '1f1b' is an order of pipeline stages, and parallel.pp is 1; "
+     "write auto, or raise pp"},
+    {15, "parallel: {pp: 2, schedule: zigzag}",
+     "job.yaml:15: parallel.schedule: 'zigzag' is no order of pipeline stages; use auto, 1f1b, "
+     "gpipe, interleaved, zb-h1 or zb-v"},
+    {15, "parallel: {pp: 2, schedule: interleaved, virtual_stages: 1}",
+     "job.yaml:15: parallel.schedule: interleaved needs several chunks per stage, and "
+     "parallel.virtual_stages is 1; raise it, or write 1f1b"},
+    {15, "parallel: {pp: 2, schedule: zb-h1, virtual_stages: 2}",
+     "job.yaml:15: parallel.virtual_stages: 2; zb-h1 has one chunk per stage; write 1 or auto, or "
+     "take the schedule interleaved"},
+    {15, "parallel: {pp: 2, stages: [1, 2, 3]}",
+     "job.yaml:15: parallel.stages: 3 numbers of layers; parallel.pp x parallel.virtual_stages = 2 "
+     "are needed"},
+    {15, "parallel: {pp: 2, stages: [1, 20]}",
+     "job.yaml:15: parallel.stages: the numbers add up to 21; model.layers is 2"},
+    {15, "parallel: {pp: 2, stages: 2}",
+     "job.yaml:15: parallel.stages: expected the layers of each chunk, such as [7, 8, 8, 7], or "
+     "auto"},
+    {15, "parallel: {pp: 8}",
+     "job.yaml:15: parallel.pp: 8 stages of 1 chunks are more than the 4 units of the model "
+     "(embedding, 2 layers, head); use less"},
     {15, "parallel: {cp_exchange: rings}",
      "job.yaml:15: parallel.cp_exchange: 'rings' is not one of auto, ring, all_gather; did you "
      "mean ring?"},
@@ -372,12 +396,8 @@ static const struct mistake wishes[] = {
      "job.yaml:14: train.precision: fp16 is not supported yet; use auto, fp32 or bf16"},
     {13, "  global_batch: 8\n  precision: fp8",
      "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32 or bf16"},
-    {15, "parallel: {pp: 2}",
-     "job.yaml:15: parallel.pp: pipeline parallelism is not supported yet; use auto or 1"},
-    {15, "parallel: {zero: 1}",
-     "job.yaml:15: parallel.zero: ZeRO stage 1 is not supported yet; use auto or 0"},
-    {15, "parallel: {schedule: 1f1b}",
-     "job.yaml:15: parallel.schedule: '1f1b' is not supported yet; use auto or none"},
+    {15, "parallel: {zero: 2}",
+     "job.yaml:15: parallel.zero: ZeRO stage 2 is not supported yet; use auto, 0 or 1"},
     {15, "parallel: {recompute: full}",
      "job.yaml:15: parallel.recompute: 'full' is not supported yet; use auto or none"},
     {15, "checkpoint: {dir: /x}",
@@ -751,8 +771,8 @@ static void a_wrong_override_is_its_own_place(void **state)
         {"parallel={tp: 2, dp: 3, cp: 1}", /* with 2 devices */
          "--set parallel={tp: 2, dp: 3, cp: 1}: parallel.dp: 3 replicas of tp x cp = 2 devices are "
          "6, not resources.devices = 2; write auto, or let them agree"},
-        {"parallel.pp=2", "--set parallel.pp=2: parallel.pp: pipeline parallelism is not supported "
-                          "yet; use auto or 1"},
+        {"parallel.zero=3", "--set parallel.zero=3: parallel.zero: ZeRO stage 3 is not supported "
+                            "yet; use auto, 0 or 1"},
     };
 
     (void)state;
