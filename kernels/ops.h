@@ -22,9 +22,9 @@
 #include "base/dtype.h"
 
 enum {
-    HD_TENSOR_ALIGN = 64,      /* bytes: alignment of every tensor */
-    HD_GRAD_CHUNK = 4 * 1024,  /* elements per partial sum of the gradient norm; ZeRO cuts between */
-    HD_EXCHANGE_WORDS = 5      /* doubles per rank in the step's exchange: enum hd_exchange_word */
+    HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
+    HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts between */
+    HD_EXCHANGE_WORDS = 5     /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
 
 /* ---- The step block: inputs and results of one training step, in device memory ----

@@ -171,9 +171,10 @@ enum hd_status hd_comm_visible(struct hd_comm *comm, size_t size_bytes, void **r
 enum hd_status hd_comm_group(struct hd_comm *comm, const char *name, const int32_t *members,
                              int member_count, struct hd_comm_group **ret_group);
 
-/* The group {from, to} of two ranks for transfers one way, `from` to `to`, named by both and by `what`
- * (at most 4 bytes). On nccl it has a communicator of its own, because operations of one communicator
- * wait for each other; its first operation, on both ranks, must be a collective, such as a barrier. */
+/* The group {from, to} of two ranks for transfers one way, `from` to `to`, named by both and by
+ * `what` (at most 4 bytes). On nccl it has a communicator of its own, because operations of one
+ * communicator wait for each other; its first operation, on both ranks, must be a collective, such
+ * as a barrier. */
 enum hd_status hd_comm_way(struct hd_comm *comm, const char *what, int32_t from, int32_t to,
                            struct hd_comm_group **ret_group);
 
