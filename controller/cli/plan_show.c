@@ -178,6 +178,11 @@ static void print_step(const struct plan_asked *a, const struct hd_dry *step, in
         for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
             if (!step->calls[g][k])
                 continue;
+            if (k == HD_COMM_SEND) {
+                hd_text_add(out, "          %lld x send in %s, counted where they arrive\n",
+                            (long long)step->calls[g][k], hd_group_name((enum hd_group_name)g));
+                continue;
+            }
             hd_text_format_bytes(step->group_bytes[g][k], bytes);
             hd_text_add(out, "          %lld x %s in %s, %s moved by its members together\n",
                         (long long)step->calls[g][k], hd_comm_kind_name((enum hd_comm_kind)k),

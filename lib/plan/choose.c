@@ -36,11 +36,12 @@ struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
                                   .global_batch = request->global_batch};
 }
 
-/* The largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step. */
-static int64_t auto_micro_batch(int64_t share)
+/* The largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step; with pipeline
+ * stages one that leaves at least four micro-batches per stage, so that the stages wait little. */
+static int64_t auto_micro_batch(int64_t share, int64_t pp)
 {
     for (int64_t size = HD_MICRO_BATCH_AUTO_MAX; size > 1; size--)
-        if (share % size == 0)
+        if (share % size == 0 && (pp == 1 || share / size >= 4 * pp))
             return size;
     return 1;
 }
@@ -244,7 +245,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
         return HD_PLAN_BATCH;
     share = request->global_batch / s.dp;
     if (!s.micro_batch)
-        s.micro_batch = auto_micro_batch(share);
+        s.micro_batch = auto_micro_batch(share, s.pp);
     if (share % s.micro_batch)
         return HD_PLAN_MICRO_BATCH;
     *ret_sizes = s;
