@@ -41,6 +41,9 @@ static const struct verb {
      hd_worker_memory},
     {"program", "--job FILE [--rank R]", "the compiled programs of a rank, as text",
      hd_worker_program},
+    {"schedule",
+     "--name NAME|--file FILE --stages P --micro-batches M [--virtual-stages V] [--text]",
+     "a pipeline schedule: proved, drawn, with its slots; --text: the order", hd_worker_schedule},
     {"device", "[--threads N] [--world N] [--device cpu|cuda|auto] [--measure]",
      "what this machine's processor, or its first GPU, computes fast; --measure: the GPU memory "
      "that a process takes",
