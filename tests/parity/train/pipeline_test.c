@@ -318,6 +318,28 @@ static void stages_keep_as_many_micro_batches_as_the_schedule_says(void **state)
     harness_teardown(&h);
 }
 
+/* A head over 512 tokens is as much work as two of the six layers: of two stages the one with the
+ * head has two layers less. */
+static void the_head_counts_as_work(void **state)
+{
+    const struct layout one = {.family = "llama", .schedule = "1f1b", .pp = 2, .micro_batch = 2};
+    struct hd_layout layout;
+    struct hd_arena arena;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    hd_arena_init(&arena, 0);
+    job = job_of(&h, &one, false);
+    job.vocab = 512;
+    run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+    assert_int_equal(layout.units[0].end, 1 + 4); /* the embedding and four layers */
+    assert_int_equal(layout.units[1].end, LAYERS + 2);
+    hd_arena_done(&arena);
+    harness_teardown(&h);
+}
+
 /* ---- checkpoints ---- */
 
 struct crossing {
@@ -405,6 +427,7 @@ int main(void)
         cmocka_unit_test(schedules_of_the_same_stages_have_the_same_bits),
         cmocka_unit_test(transfers_move_what_the_closed_form_says),
         cmocka_unit_test(stages_keep_as_many_micro_batches_as_the_schedule_says),
+        cmocka_unit_test(the_head_counts_as_work),
         cmocka_unit_test(a_checkpoint_crosses_from_one_pp_to_another),
     };
     return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
