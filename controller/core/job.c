@@ -676,21 +676,23 @@ static void release_devices(struct hd_core *core, const struct core_attempt *att
 }
 
 /* Of an attempt whose shares all say that they completed. A daemon's word is not enough: without
- * the last step and its checkpoint there is no result. */
+ * the checkpoint of the last step there is no result. Reports of steps may be left out where the
+ * disk is full. */
 static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     const long long steps = job->rec.steps;
     struct hd_end_record end = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
     const bool had_all_before =
         attempt->rec.base_attempt && attempt->rec.base_step >= job->rec.steps;
+    const bool has_all = had_all_before || core_checkpoint_is_final(job, attempt);
     char message[160] = "", text[HD_CTL_MESSAGE_BYTES_MAX];
 
-    if (!had_all_before && attempt->last_step < job->rec.steps)
+    if (!has_all && attempt->last_step < job->rec.steps)
         (void)snprintf(message, sizeof message,
                        "its ranks ended as if the run were complete, but the last step that they "
                        "reported is %lld of %lld",
                        (long long)attempt->last_step, steps);
-    else if (!had_all_before && !core_checkpoint_is_final(job, attempt))
+    else if (!has_all)
         (void)snprintf(message, sizeof message,
                        "its ranks ended as if the run were complete, but they reported no "
                        "checkpoint of step %lld, the last one",
