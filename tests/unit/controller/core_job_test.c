@@ -556,8 +556,15 @@ static void plans_divide_the_batch(void **state)
     assert_int_equal(plan.layout.micro_batch, 5); /* 20 a replica */
     assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 5, &plan), HD_INVALID);
     needs.wish.sizes.tp = 0;
-    needs.wish.sizes.pp = 2;
+    needs.wish.sizes.zero = 2;
     assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 2, &plan), HD_UNSUPPORTED);
+    needs.wish.sizes.zero = 0;
+    needs.wish.sizes.pp = 2;
+    needs.wish.layers = 4;
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
+    assert_true(plan.layout.pp == 2 && plan.layout.dp == 1 && plan.layout.virtual_stages == 1);
+    assert_string_equal(plan.layout.schedule, "1f1b");
+    assert_int_equal(plan.layout.micro_batch, 6); /* 10 micro-batches: four for each stage */
     needs.wish.sizes.pp = 0;
     assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 2, &plan), HD_OK);
     assert_string_equal(plan.layout.device, "cuda");
@@ -577,7 +584,7 @@ static void what_can_never_run_is_refused(void **state)
     assert_int_equal(sim_submit(sim, &needs, &job), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "train.global_batch = 8"));
     needs = sim_needs(2, 10);
-    needs.wish.sizes.pp = 2;
+    needs.wish.sizes.zero = 3;
     assert_int_equal(sim_submit(sim, &needs, &job), HD_UNSUPPORTED);
     sim_free(sim);
 }

@@ -53,13 +53,31 @@ static void report_step(struct hd_link *link, int64_t number)
     hd_link_report_step(link, &step);
 }
 
+/* ATTEMPT_DIR is three folders above the job file: ATTEMPT_DIR/nodes/NODE/job. */
+static char attempt_dir[1024] = "";
+
+static void find_attempt_dir(const char *job_file)
+{
+    (void)snprintf(attempt_dir, sizeof attempt_dir, "%s", job_file);
+    for (int i = 0; i < 3 && strrchr(attempt_dir, '/'); i++)
+        *strrchr(attempt_dir, '/') = '\0';
+}
+
+static void report_checkpoint(struct hd_link *link, int64_t step)
+{
+    char path[1100];
+
+    (void)snprintf(path, sizeof path, "%s/checkpoints/step-%08lld", attempt_dir, (long long)step);
+    hd_link_report_checkpoint(link, step, path, "00000000000000ff", 7, NAN);
+}
+
 static int finish(struct hd_link *link)
 {
     const char *steps = getenv("FAKE_STEPS");
 
     for (int64_t n = 1; n <= (steps ? atoll(steps) : 3); n++)
         report_step(link, n);
-    hd_link_report_checkpoint(link, steps ? atoll(steps) : 3, "/checkpoint", "00ff", 7, NAN);
+    report_checkpoint(link, steps ? atoll(steps) : 3);
     return HD_LINK_EXIT_COMPLETED;
 }
 
@@ -84,7 +102,7 @@ static int wait_for_stop(struct hd_link *link)
         report_step(link, ++step);
         (void)usleep(PAUSE_US);
     }
-    hd_link_report_checkpoint(link, step, "/checkpoint", "00ff", 7, NAN);
+    report_checkpoint(link, step);
     return HD_LINK_EXIT_STOPPED;
 }
 
@@ -201,7 +219,7 @@ int main(int argc, char **argv)
     rank = flag(argc, argv, "--rank");
     (void)snprintf(name, sizeof name, "FAKE_%s", rank);
     mode = getenv(name);
-    (void)flag(argc, argv, "--job");
+    find_attempt_dir(flag(argc, argv, "--job"));
     (void)flag(argc, argv, "--shm-control");
     (void)flag(argc, argv, "--shm-ranks");
     printf("rank %s of %s: %s, %s threads\n", rank, flag(argc, argv, "--world"),
