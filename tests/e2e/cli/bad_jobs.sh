@@ -87,7 +87,7 @@ change 's/^(train: .*)}$/\1, init_from: step}/'
 check a_checkpoint_is_made heddle local "$good" --set train.steps=1 --set model.hidden=32
 ln -s "$(find "$work/heddle-runs" -type d -name 'step-*')" "$work/step"
 same a_checkpoint_of_another_shape 4 "train.init_from: $work/step: weight embedding.weight has the shape [256, 32], the model needs [256, 64]"
-check_equal nothing_else_was_started 1 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | wc -l)"
+check_equal nothing_else_was_started 1 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d | wc -l)"
 
 head -c 300000 /dev/zero | tr '\0' ' ' >"$work/bad.yaml"
 check_status a_file_that_is_too_large 2 heddle submit "$work/bad.yaml"
