@@ -1,0 +1,39 @@
+#!/bin/bash
+# The chapter on layouts: a model in pipeline stages, planned, trained, and gone on with in others.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+unset HEDDLE_CONTROLLER
+file=$(job_file layouts)
+sed -i '/^resources:/d' "$file"
+printf 'resources: {device: cpu, devices: 4}\nparallel: {tp: 2, pp: 2}\n' >>"$file"
+cd "$work" || exit 1
+
+check the_plan_shows_the_stages heddle plan "$file"
+check_equal with_what_each_has "0 embedding, layer 0;1 layer 1, head;" \
+    "$(sed -nE 's/^ +([01])  (([^ ]| [^ ])+)  .*/\1 \2/p' check.out | head -n 2 | tr '\n' ';')"
+check_equal and_how_long_they_wait 1 "$(grep -cE '^pipeline 1f1b: 2 stages; .* waits [0-9.]+% of a step' check.out)"
+promised=$(heddle plan "$file" -o jsonl | sed -nE 's/.*"total_bytes":([0-9]+).*/\1/p' | tr '\n' ' ')
+
+loss_of() { sed -nE 's/^step 30\/30  loss ([0-9.]+).*/\1/p' "$1"; }
+check four_devices_train_it heddle local "$file"
+cp check.out stages.out
+check_equal ranks_reserve_what_was_promised "$promised" \
+    "$(for rank in 0 1 2 3; do
+        "$HEDDLE_BIN/heddle-worker" memory --rank $rank --job "$(find heddle-runs/latest/ -path '*/nodes/*/job')" |
+            sed -nE 's/ *([0-9]+)  total.*/\1/p'
+    done | tr '\n' ' ')"
+check one_device_trains_it heddle local "$file" --dir alone --set parallel.tp=1 --set parallel.pp=1 --set resources.devices=1
+check_equal to_the_same_loss "$(loss_of stages.out | cut -c 1-5)" "$(loss_of check.out | cut -c 1-5)"
+check it_goes_on_with_shards_of_zero heddle local --resume heddle-runs/layouts-* --set train.steps=40 \
+    --set parallel.pp=1 --set parallel.tp=1 --set parallel.zero=1
+check_equal from_where_it_was 1 "$(grep -c '^step 31/40 ' check.out)"
+check a_sample_is_written heddle generate heddle-runs/layouts-* --prompt 'The ' --max-tokens 4
+check_status too_many_stages_are_refused 2 heddle local "$file" --set parallel.pp=8
+check a_schedule_is_drawn "$HEDDLE_BIN/heddle-worker" schedule --name zb-h1 --stages 2 --micro-batches 3
+check_equal stage_by_stage 2 "$(grep -cE '^[01]  [.F]' check.out)"
+"$HEDDLE_BIN/heddle-worker" schedule --name 1f1b --stages 2 --micro-batches 2 --text >order
+check an_order_is_read_back "$HEDDLE_BIN/heddle-worker" schedule --file order --stages 2 --micro-batches 2
+sed -i 's/F0.1 B0.0/B0.0 F0.1/; s/B1.0 F1.1/F1.1 B1.0/' order
+check_status a_circle_is_refused 2 "$HEDDLE_BIN/heddle-worker" schedule --file order --stages 2 --micro-batches 2
+check_equal with_who_waits_for_whom 1 "$(grep -c "order: the order waits in a circle: .* waits for" check.err)"
+finish
