@@ -391,8 +391,10 @@ static int resume(struct local *l)
     if (code == CLI_CONTINUE)
         code = cli_call(l->cli, "ResumeJob", &heddle__v1__resume_job_response__descriptor,
                         &request.base, &response);
-    if (code == CLI_CONTINUE)
+    if (code == CLI_CONTINUE) {
         hd_rpc_message_free(&response->base);
+        run_is_newest(&l->run);
+    }
     return code;
 }
 

@@ -508,10 +508,14 @@ enum hd_status run_open(const char *target, const char *state_dir, struct run *r
         run_close(&run);
         return st;
     }
-    (void)futimens(run.lock, NULL); /* it is the newest now */
-    link_latest(&run, true);
     *ret_run = run;
     return HD_OK;
+}
+
+void run_is_newest(const struct run *run)
+{
+    (void)futimens(run->lock, NULL);
+    link_latest(run, true);
 }
 
 /* ---- clean ------------------------------------------------------------------------------------*/

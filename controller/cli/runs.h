@@ -32,6 +32,8 @@ enum hd_status run_make(const char *job_path, const char *state_dir, const char 
 /* Finds and locks a run: `target` is its folder, the job's folder in it, or a job file, whose
  * newest run it then is. Waits for processes of the run that are still ending. */
 enum hd_status run_open(const char *target, const char *state_dir, struct run *ret_run);
+/* It goes on: it is the newest run now, and `latest`, if that is there, leads to it. */
+void run_is_newest(const struct run *run);
 void run_close(struct run *run);
 
 struct clean_options {

@@ -1,6 +1,7 @@
 /* Silence: a rank that gives no sign of life for too long hangs, and one is to blame. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "daemon/supervisor/supervisor.h"
@@ -59,8 +60,8 @@ static const struct sup_rank *find_behind(const struct sup *sup, const struct su
 }
 
 /* With ranks on other nodes (gloo) collectives are not counted. A rank that waits for peers sleeps,
- * so the rank to blame is one that does not. NULL: all sleep. The search ends at the first busy
- * rank, because sup_is_busy blocks. */
+ * so the rank to blame is one that does not: it computes, or is stopped. NULL: all sleep. The
+ * search ends at the first busy rank, because sup_is_busy blocks. */
 static const struct sup_rank *find_busy(const struct sup *sup, const struct sup_rank *silent,
                                         int64_t now_ms)
 {
@@ -71,6 +72,30 @@ static const struct sup_rank *find_busy(const struct sup *sup, const struct sup_
             sup_is_busy(&sup->ranks[i]))
             return &sup->ranks[i];
     return NULL;
+}
+
+/* Whether a rank's open operation is a transfer between pipeline stages ("grad 1>0"). Stages launch
+ * different numbers of operations, so they cannot be counted against one another. */
+static bool are_stages(const struct sup *sup, const struct sup_rank *silent, int64_t now_ms)
+{
+    struct hd_flight_record record;
+
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (is_silent_too(&sup->ranks[i], silent, now_ms) &&
+            sup_find_flight(sup, &sup->ranks[i], &record) && strchr(record.group, '>'))
+            return true;
+    return false;
+}
+
+static const struct sup_rank *find_blamed(const struct sup *sup, const struct sup_rank *silent,
+                                          int64_t now_ms)
+{
+    const struct sup_rank *busy;
+
+    if (!sup_spans(sup) && !are_stages(sup, silent, now_ms))
+        return find_behind(sup, silent, now_ms);
+    busy = find_busy(sup, silent, now_ms);
+    return busy || sup_spans(sup) ? busy : find_behind(sup, silent, now_ms);
 }
 
 void sup_look_for_hang(struct sup *sup, int64_t now_ms)
@@ -84,7 +109,7 @@ void sup_look_for_hang(struct sup *sup, int64_t now_ms)
             silent = &sup->ranks[i];
     if (!silent || sup->ending || now_ms - silent->heard_ms < silence_limit_ms(sup, silent))
         return;
-    blamed = sup_spans(sup) ? find_busy(sup, silent, now_ms) : find_behind(sup, silent, now_ms);
+    blamed = find_blamed(sup, silent, now_ms);
     if (!blamed) { /* they may wait for a rank of another node */
         sup->echo = true;
         sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false,

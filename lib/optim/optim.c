@@ -87,6 +87,17 @@ static bool needs_squares(const struct hd_registry *r, const struct hd_part *p)
     return p->shard_count || hd_part_is_counted(r, p);
 }
 
+static bool computes_all_squares(const struct hd_registry *r)
+{
+    for (int i = 0; i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
+
+        if (p->trainable && p->held && (p->shard_count || !hd_part_is_counted(r, p)))
+            return false;
+    }
+    return true;
+}
+
 static void emit_squares(struct hd_emit *e, int part)
 {
     const struct hd_part *p = &e->registry->parts[part];
@@ -269,7 +280,8 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     emit_start(e);
     e->call = HD_CALL_U;
     emit_for_parts(e, emit_tie);
-    emit_no_sums(e, 0, registry->chunk_count); /* a rank may not compute all of them */
+    if (!computes_all_squares(registry))
+        emit_no_sums(e, 0, registry->chunk_count);
     emit_for_parts(e, emit_squares);
     emit_for_parts(e, emit_share_sums);
     e->unit = -1;

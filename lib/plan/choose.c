@@ -294,6 +294,18 @@ int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
 
 /* ---- the messages ---- */
 
+/* The axes of a replica, for messages. */
+static const char *replica_words(const struct hd_plan_request *w)
+{
+    return w->sizes.pp > 1 ? "tp x cp x pp" : "tp x cp";
+}
+
+static const char *replica_keys(const struct hd_plan_request *w)
+{
+    return w->sizes.pp > 1 ? "parallel.tp x parallel.cp x parallel.pp"
+                           : "parallel.tp x parallel.cp";
+}
+
 static bool is_possible_tp(const void *about, int64_t value)
 {
     return check_tp(about, value) == HD_PLAN_FITS;
@@ -442,10 +454,10 @@ static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices
                       "number in both",
                       (int)w->sizes.dp, devices);
     return hd_err(HD_INVALID,
-                  "parallel.dp: %d replicas of tp x cp = %lld devices are %lld, not "
+                  "parallel.dp: %d replicas of %s = %lld devices are %lld, not "
                   "resources.devices = %d; write auto, or let them agree",
-                  (int)w->sizes.dp, (long long)replica, (long long)(w->sizes.dp * replica),
-                  devices);
+                  (int)w->sizes.dp, replica_words(w), (long long)replica,
+                  (long long)(w->sizes.dp * replica), devices);
 }
 
 /* The replicas do not share the batch: other numbers of devices, or another batch. */
@@ -465,9 +477,10 @@ static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devi
                       "resources.devices: %d does not divide train.global_batch = %lld; %s",
                       devices, (long long)w->global_batch, instead);
     return hd_err(HD_INVALID,
-                  "resources.devices: %d are %lld replicas of tp x cp = %lld, which do not divide "
+                  "resources.devices: %d are %lld replicas of %s = %lld, which do not divide "
                   "train.global_batch = %lld; %s",
-                  devices, (long long)dp, (long long)replica, (long long)w->global_batch, instead);
+                  devices, (long long)dp, replica_words(w), (long long)replica,
+                  (long long)w->global_batch, instead);
 }
 
 /* The message for an obstacle on exactly this number of devices. */
@@ -484,11 +497,12 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
                       list);
     switch (why) {
     case HD_PLAN_DEVICES:
-        return hd_err(HD_INVALID,
-                      "resources.devices: %d is no multiple of parallel.tp x parallel.cp = %lld; "
-                      "%s%s",
-                      devices, (long long)replica,
-                      *list ? "use " : "change tp or cp so that their product divides it", list);
+        return hd_err(HD_INVALID, "resources.devices: %d is no multiple of %s = %lld; %s%s%s",
+                      devices, replica_keys(w), (long long)replica, *list ? "use " : "change ",
+                      *list             ? list
+                      : w->sizes.pp > 1 ? "tp, cp or pp"
+                                        : "tp or cp",
+                      *list ? "" : " so that their product divides it");
     case HD_PLAN_DP:
         return refuse_dp(w, devices);
     case HD_PLAN_EP_RANKS:
@@ -520,9 +534,9 @@ static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min,
         return refuse_dp(w, wanted < min ? min : max);
     if (max / replica * replica < min)
         return hd_err(HD_INVALID,
-                      "resources.devices: no number from %d to %d is a multiple of parallel.tp x "
-                      "parallel.cp = %lld; change one of them",
-                      min, max, (long long)replica);
+                      "resources.devices: no number from %d to %d is a multiple of %s = %lld; "
+                      "change one of them",
+                      min, max, replica_keys(w), (long long)replica);
     return hd_err(HD_INVALID,
                   "resources.devices: no number from %d to %d shares train.global_batch = %lld "
                   "evenly%s%s; change one of them",

@@ -150,8 +150,10 @@ enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk,
 enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
 {
     struct hd_source *source = NULL;
-    enum hd_status st = hd_source_open(dir, &l->job, &l->registry, &source);
+    enum hd_status st = hd_source_is_checkpoint(dir) ? hd_ckpt_verify(dir) : HD_OK;
 
+    if (!st)
+        st = hd_source_open(dir, &l->job, &l->registry, &source);
     for (int i = 0; !st && i < l->registry.param_count; i++) {
         const struct hd_param *p = &l->registry.params[i];
         const struct hd_part *part = &l->registry.parts[p->part];

@@ -713,6 +713,8 @@ static enum hd_status init_from_source(struct hd_trainer *t)
     if (!st)
         st = read_source(t, source);
     hd_source_close(source);
+    if (st == HD_CORRUPT) /* damage of an input: another attempt would find it, too */
+        st = HD_INVALID;
     return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
 }
 
