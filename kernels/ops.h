@@ -68,7 +68,8 @@ enum hd_exchange_word {
 /* Applied to the fp32 result s of a GEMM (s includes the bias) before it is stored. */
 enum hd_gemm_epilogue {
     HD_EPILOGUE_NONE,
-    HD_EPILOGUE_GELU,         /* c = gelu(s), as gelu_forward below; pre = s, unless pre is NULL */
+    HD_EPILOGUE_GELU,         /* c = gelu(s), as gelu_forward below; pre = s, unless pre is NULL.
+                                 s is rounded to c's encoding first, but not on a GPU */
     HD_EPILOGUE_GELU_BACKWARD /* c = s * gelu'(gelu_inp) */
 };
 

@@ -210,7 +210,7 @@ INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum
         return x * gelu_slope(vf_load(a->gelu_inp, at, n, c_dtype));
     if (a->pre)
         vf_store(a->pre, at, n, x, c_dtype);
-    return gelu(x);
+    return gelu(vf_round(x, c_dtype));
 }
 
 /* c (+)= tile. */

@@ -10,7 +10,7 @@ enum { ROWS_AT_ONCE = 4 };
 INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
 {
     if (a->epilogue == HD_EPILOGUE_GELU)
-        return gelu(sum);
+        return gelu(vf_round(sum, a->c_dtype));
     if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD)
         return sum * gelu_slope(vf_load(a->gelu_inp, column, 1, a->c_dtype));
     return sum;

@@ -354,4 +354,10 @@ INLINE void vf_store(void *tensor, int64_t i, int64_t n, vf x, enum hd_dtype dty
         vf_store_f32((float *)tensor + i, n, x);
 }
 
+/* x as vf_store would store it. */
+INLINE vf vf_round(vf x, enum hd_dtype dtype)
+{
+    return dtype == HD_BF16 ? vf_from_bf16(vf_to_bf16(x)) : x;
+}
+
 #endif

@@ -203,6 +203,11 @@ enum hd_status hd_stages_read(const char *text, int64_t *ret_layers, int64_t roo
 enum hd_status hd_stages_write(const int64_t *layers, int64_t count,
                                char ret_text[HD_JOB_WORD_MAX]);
 
+/* parallel.recompute as text: none, selective, full or full:K. False: it is none of these.
+ * ret_units: K of full, 1 without a number; 0 for the others. */
+enum { HD_RECOMPUTE_UNITS_MAX = 1024 };
+bool hd_recompute_read(const char *text, int64_t *ret_units);
+
 /* The number of ranks. The sizes may not be auto. */
 static inline int64_t hd_layout_world(const struct hd_layout_sizes *sizes)
 {

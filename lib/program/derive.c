@@ -56,7 +56,7 @@ static void take_in(struct hd_emit *e)
     const struct hd_tensor *in = e->rec->input;
 
     if (in)
-        e->value[in->id].store = boundary(e, HD_BOUNDARY_IN, in);
+        e->into->value[in->id].store = boundary(e, HD_BOUNDARY_IN, in);
 }
 
 static void copy_rows(struct hd_emit *e, const struct hd_tensor *like, struct hd_operand to,
@@ -74,8 +74,8 @@ static void finish_out(struct hd_emit *e, struct hd_store *store)
 {
     const struct hd_tensor *out = e->rec->output;
 
-    if (store && e->value[out->id].store != store)
-        copy_rows(e, out, (struct hd_operand){store, 0}, e->value[out->id]);
+    if (store && e->into->value[out->id].store != store)
+        copy_rows(e, out, (struct hd_operand){store, 0}, e->into->value[out->id]);
 }
 
 /* An op in place writes to the memory of its input. Returns the store; NULL: there is none. */
@@ -87,11 +87,11 @@ static struct hd_store *put_out(struct hd_emit *e)
         return NULL;
     while (first->same_store >= 0)
         first = e->rec->tensors[first->same_store];
-    e->value[first->id].store = boundary(e, HD_BOUNDARY_OUT, out);
+    e->into->value[first->id].store = boundary(e, HD_BOUNDARY_OUT, out);
     if (out->needs_grad)
         e->grads[out->id] = (struct hd_grad_slot){
             .sum = {boundary(e, HD_BOUNDARY_OUT_GRAD, out), 0}, .call = HD_CALL_B};
-    return e->value[first->id].store;
+    return e->into->value[first->id].store;
 }
 
 static bool is_used_by(const struct hd_emit *e, enum hd_call call, const struct hd_store *store)
@@ -156,6 +156,7 @@ struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_optio
         hd_op_row(rec->ops[i].kind)->forward(e, &rec->ops[i]);
     }
     finish_out(e, out);
+    e->into = NULL;
     for (int i = rec->op_count - 1; i >= 0 && rec->shape.mode == HD_RECORD_TRAIN; i--) {
         e->op_index = i;
         e->unit = rec->ops[i].unit;

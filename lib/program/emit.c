@@ -24,20 +24,28 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
     if (!e)
         return NULL;
     *e = (struct hd_emit){.rec = rec, .registry = r, .options = options, .arena = arena};
-    e->value = hd_arena_array(arena, tensors, sizeof *e->value);
-    for (int i = 0; i < 2; i++)
-        e->recomputed[i] = hd_arena_array(arena, tensors, sizeof *e->recomputed[i]);
+    for (int i = 0; i < HD_FRAME_COUNT; i++)
+        e->frame[i] = (struct hd_emit_frame){
+            .value = hd_arena_array(arena, tensors, sizeof(struct hd_operand)),
+            .stats = hd_arena_array(arena, ops, sizeof(struct hd_emit_stats)),
+            .state = hd_arena_array(arena, ops, sizeof(void *))};
+    e->into = &e->frame[HD_FRAME_FORWARD];
+    e->keeps = hd_arena_array(arena, tensors, sizeof *e->keeps);
     e->producer = hd_arena_array(arena, tensors, sizeof *e->producer);
     e->grads = hd_arena_array(arena, tensors, sizeof *e->grads);
-    e->kept = hd_arena_array(arena, ops, sizeof *e->kept);
-    e->op_state = hd_arena_array(arena, ops, sizeof *e->op_state);
+    e->again = hd_arena_array(arena, ops, sizeof *e->again);
     e->part_store = hd_arena_array(arena, (size_t)r->part_count * HD_STATE_KIND_COUNT + 1,
                                    sizeof(struct hd_store *));
     e->param_has_grad = hd_arena_array(arena, (size_t)r->param_count + 1, sizeof(bool));
-    for (int i = 0; e->producer && i < rec->op_count; i++)
+    if (hd_arena_failed(arena))
+        return NULL;
+    for (int t = 0; t < rec->tensor_count; t++)
+        e->producer[t] = -1;
+    for (int i = 0; i < rec->op_count; i++)
         if (rec->ops[i].out)
-            e->producer[rec->ops[i].out->id] = &rec->ops[i];
-    return hd_arena_failed(arena) ? NULL : e;
+            e->producer[rec->ops[i].out->id] = i;
+    hd_emit_choose_kept(e);
+    return e;
 }
 
 /* ---- stores ---- */
@@ -184,42 +192,69 @@ struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dty
 
 /* ---- values ---- */
 
-/* The value as recomputed in B or W, emitted at first use there; absent: forward kept it. */
-static struct hd_operand recompute(struct hd_emit *e, const struct hd_tensor *t)
-{
-    const bool backward = e->call == HD_CALL_B || e->call == HD_CALL_W;
-    const struct hd_op *op = e->producer[t->id];
-    struct hd_operand *value = &e->recomputed[e->call == HD_CALL_W][t->id];
-
-    if (!backward || !op || !hd_op_row(op->kind)->recompute)
-        return hd_emit_none();
-    if (!value->store)
-        *value = hd_op_row(op->kind)->recompute(e, op);
-    return *value;
-}
-
-struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t)
+/* The memory of t in a frame, made at first use. An op in place has that of its input. */
+static struct hd_operand memory_of(struct hd_emit *e, struct hd_emit_frame *frame,
+                                   const struct hd_tensor *t)
 {
     static const enum hd_store_kind kinds[] = {
         [HD_TENSOR_RESULT] = HD_STORE_TEMPORARY, [HD_TENSOR_BATCH] = HD_STORE_BATCH};
-    struct hd_operand recomputed;
+    struct hd_operand *value = &frame->value[t->id];
 
-    if (t->id < 0)
-        return hd_emit_none();
-    recomputed = recompute(e, t);
-    if (recomputed.store)
-        return recomputed;
-    if (!e->value[t->id].store && t->same_store >= 0)
-        e->value[t->id] = hd_emit_value(e, e->rec->tensors[t->same_store]);
-    if (!e->value[t->id].store)
-        e->value[t->id].store =
+    if (!value->store && t->same_store >= 0)
+        *value = memory_of(e, frame, e->rec->tensors[t->same_store]);
+    if (!value->store)
+        value->store =
             hd_emit_store(e, &(struct hd_store){.kind = kinds[t->kind],
                                                 .name = t->name,
                                                 .dtype = t->dtype,
                                                 .rows = t->dim[0],
                                                 .columns = t->dim_count > 1 ? t->dim[1] : 0,
                                                 .field = t->field});
-    return e->value[t->id];
+    return *value;
+}
+
+struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t)
+{
+    struct hd_emit_frame *forward = &e->frame[HD_FRAME_FORWARD];
+
+    if (t->id < 0)
+        return hd_emit_none();
+    if (e->into != forward && !e->keeps[t->id])
+        return hd_emit_again(e, t);
+    return memory_of(e, forward, t);
+}
+
+struct hd_operand hd_emit_result(struct hd_emit *e, const struct hd_op *op)
+{
+    return memory_of(e, e->into, op->out);
+}
+
+void hd_emit_set_result(struct hd_emit *e, const struct hd_op *op, struct hd_operand value)
+{
+    e->into->value[op->out->id] = value;
+}
+
+/* The frame of the newest emission of the current op. */
+static struct hd_emit_frame *newest_frame(struct hd_emit *e)
+{
+    const struct hd_tensor *out = e->rec->ops[e->op_index].out;
+    int i = e->call == HD_CALL_W ? HD_FRAME_W : HD_FRAME_B;
+
+    if (e->into)
+        return e->into;
+    while (i > HD_FRAME_FORWARD && !(out && e->frame[i].value[out->id].store))
+        i--;
+    return &e->frame[i];
+}
+
+struct hd_emit_stats *hd_emit_stats(struct hd_emit *e)
+{
+    return &newest_frame(e)->stats[e->op_index];
+}
+
+void **hd_emit_state(struct hd_emit *e)
+{
+    return &newest_frame(e)->state[e->op_index];
 }
 
 /* ---- nodes ---- */

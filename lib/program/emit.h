@@ -30,9 +30,19 @@ struct hd_grad_slot {
     enum hd_call call;     /* the program of the newest contribution: B, or F by a composite op */
 };
 
-/* Statistics that the forward of an op keeps for its backward. */
-struct hd_emit_kept {
+/* Statistics that the forward of an op leaves for its backward. */
+struct hd_emit_stats {
     struct hd_operand lse, mean, rstd;
+};
+
+/* What one emission of forward ops leaves: their results, statistics and states. Forward fills the
+ * first frame; ops that are emitted again in B or in W, because forward did not keep their results,
+ * fill the others. */
+enum { HD_FRAME_FORWARD, HD_FRAME_B, HD_FRAME_W, HD_FRAME_COUNT };
+struct hd_emit_frame {
+    struct hd_operand *value;    /* by tensor id; absent: not emitted */
+    struct hd_emit_stats *stats; /* by op index */
+    void **state;                /* by op index: of a composite op */
 };
 
 struct hd_emit {
@@ -51,14 +61,13 @@ struct hd_emit {
     int unit;
     int op_index; /* of the op being emitted */
 
+    struct hd_emit_frame frame[HD_FRAME_COUNT];
+    struct hd_emit_frame *into; /* the frame that forward ops fill now; NULL: backward */
     /* by tensor id */
-    struct hd_operand *value;         /* absent: not emitted yet */
-    struct hd_operand *recomputed[2]; /* in B, in W; absent: not recomputed there */
-    const struct hd_op **producer;    /* the op that computes it; NULL: none */
+    bool *keeps;   /* forward keeps the value for backward (recompute.c) */
+    int *producer; /* the index of the op that computes it; -1: none */
     struct hd_grad_slot *grads;
-    /* by op index */
-    struct hd_emit_kept *kept;
-    void **op_state; /* of a composite op, from its forward to its backward */
+    bool *again; /* by op index: for recompute.c */
 
     bool *param_has_grad;         /* by parameter: has a contribution in this micro-batch */
     struct hd_store **part_store; /* by part * HD_STATE_KIND_COUNT + kind; NULL: not used yet */
@@ -104,9 +113,33 @@ struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dty
 
 /* ---- values ---- */
 
-/* The tensor's value; its store is made at the first call. In B and W a value that forward did not
- * keep is recomputed (hd_op_row.recompute), once per program. */
+/* The value of an op's input; also of its result, in backward. In B and W a value that forward did
+ * not keep is recomputed: the ops from which it follows are emitted again. */
 struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t);
+
+/* For the forward function of an op: the memory of its result, or a view that is its result. */
+struct hd_operand hd_emit_result(struct hd_emit *e, const struct hd_op *op);
+void hd_emit_set_result(struct hd_emit *e, const struct hd_op *op, struct hd_operand value);
+
+/* Statistics and state of the op that is being emitted: in forward those that it fills, in backward
+ * those of its newest emission. In backward call hd_emit_value for the op's result first. */
+struct hd_emit_stats *hd_emit_stats(struct hd_emit *e);
+void **hd_emit_state(struct hd_emit *e);
+
+/* ---- recompute (recompute.c) ---- */
+
+/* Decides which values forward keeps. */
+void hd_emit_choose_kept(struct hd_emit *e);
+/* In backward: emits again, in B, what the value of t follows from and is not cheap. To be called
+ * before the nodes that the fuse pass may merge, so that nothing comes between them. */
+void hd_emit_prepare(struct hd_emit *e, const struct hd_tensor *t);
+/* The value of t in the frame of B or W; emits what is missing. Only for hd_emit_value. */
+struct hd_operand hd_emit_again(struct hd_emit *e, const struct hd_tensor *t);
+/* True if the op is being emitted again. */
+static inline bool hd_emit_is_again(const struct hd_emit *e)
+{
+    return e->into && e->into != &e->frame[HD_FRAME_FORWARD];
+}
 
 /* ---- gradients (emit_grad.c) ---- */
 
@@ -172,10 +205,9 @@ struct hd_op_row {
     void (*forward)(struct hd_emit *e, const struct hd_op *op);
     void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: nothing to do */
     void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: nothing to do */
-    /* Recompute: emits the op a second time in backward, from its inputs, and returns the result,
-     * which forward did not keep. Returns an absent operand if forward kept it. NULL: forward
-     * always keeps the result. */
-    struct hd_operand (*recompute)(struct hd_emit *e, const struct hd_op *op);
+    /* The result costs little to compute again: selective recompute does, and W computes it for
+     * itself rather than keep that of B. */
+    bool cheap;
     /* If F computes the gradient of the result, backward_inputs is emitted into F too: its output
      * is smaller, so F keeps less memory. */
     bool follows_gradient;

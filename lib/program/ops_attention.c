@@ -23,7 +23,7 @@ static void emit_rope(struct hd_emit *e, const struct hd_op *op, struct hd_opera
 
 static void rope_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    emit_rope(e, op, hd_emit_value(e, op->out), false);
+    emit_rope(e, op, hd_emit_result(e, op), false);
 }
 
 static void rope_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -104,6 +104,8 @@ void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *
                              const struct hd_emit_keys *keys,
                              const struct hd_emit_attention_grads *g)
 {
+    const struct hd_operand out = hd_emit_value(e, a->op->out);
+
     (void)hd_emit_attention_backward(
         e,
         HD_ARGS(attention_backward, .B = a->B, .q_len = a->S, .kv_len = keys->rows,
@@ -116,9 +118,9 @@ void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *
                 .grad_dtype = g->dtype),
         HD_OPERANDS(attention_backward, .dq = g->dq, .dk = g->dk, .dv = g->dv,
                     .dout = hd_emit_grad(e, a->op->out), .q = a->q, .k = keys->k, .v = keys->v,
-                    .out = hd_emit_value(e, a->op->out), .lse = e->kept[e->op_index].lse,
-                    .q_index = a->index, .kv_index = keys->index, .q_bound = a->bounds,
-                    .slopes = a->slopes, .sample = a->samples, .block = a->block));
+                    .out = out, .lse = hd_emit_stats(e)->lse, .q_index = a->index,
+                    .kv_index = keys->index, .q_bound = a->bounds, .slopes = a->slopes,
+                    .sample = a->samples, .block = a->block));
 }
 
 /* Appends the new rows of k or v to this unit's cache and returns the cache. */
@@ -160,13 +162,13 @@ static void attention_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_operand lse = hd_emit_temp(e, "lse", HD_F32, a.H, a.R);
     struct hd_emit_keys keys;
 
-    e->kept[e->op_index].lse = lse;
+    hd_emit_stats(e)->lse = lse;
     if (e->rec->shape.mode != HD_RECORD_DECODE && e->registry->mesh.sizes.cp > 1) {
         hd_emit_context_forward(e, &a, lse);
         return;
     }
     keys = e->rec->shape.mode == HD_RECORD_DECODE ? cached_keys(e, &a) : hd_emit_own_keys(&a, a.q);
-    hd_emit_attend(e, &a, &keys, hd_emit_value(e, op->out), lse);
+    hd_emit_attend(e, &a, &keys, hd_emit_result(e, op), lse);
 }
 
 static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)

@@ -151,8 +151,8 @@ void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *
             HD_ARGS(attention_merge, .R = a->R, .H = a->H, .D = a->D, .first = step == 0,
                     .dtype = a->dtype),
             HD_OPERANDS(attention_merge,
-                        .out = step == last ? hd_emit_value(e, a->op->out) : hd_emit_none(),
-                        .acc = sum, .lse = lse, .block_out = out, .block_lse = out_lse));
+                        .out = step == last ? hd_emit_result(e, a->op) : hd_emit_none(), .acc = sum,
+                        .lse = lse, .block_out = out, .block_lse = out_lse));
     }
 }
 

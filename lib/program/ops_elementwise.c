@@ -8,7 +8,7 @@ static void swiglu_forward(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_swiglu_forward(e,
                                  HD_ARGS(swiglu_forward, .R = op->out->dim[0], .F = op->out->dim[1],
                                          .dtype = op->out->dtype),
-                                 HD_OPERANDS(swiglu_forward, .out = hd_emit_value(e, op->out),
+                                 HD_OPERANDS(swiglu_forward, .out = hd_emit_result(e, op),
                                              .inp = hd_emit_value(e, op->in[0])));
 }
 
@@ -27,8 +27,8 @@ static void swiglu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_emit_add_grad(e, x, dx, true);
 }
 
-const struct hd_op_row hd_op_row_swiglu = {.forward = swiglu_forward,
-                                           .backward_inputs = swiglu_backward_inputs};
+const struct hd_op_row hd_op_row_swiglu = {
+    .forward = swiglu_forward, .backward_inputs = swiglu_backward_inputs, .cheap = true};
 
 /* ---- GELU ---- */
 
@@ -36,7 +36,7 @@ static void gelu_forward(struct hd_emit *e, const struct hd_op *op)
 {
     (void)hd_emit_gelu_forward(
         e, HD_ARGS(gelu_forward, .N = op->out->dim[0] * op->out->dim[1], .dtype = op->out->dtype),
-        HD_OPERANDS(gelu_forward, .out = hd_emit_value(e, op->out),
+        HD_OPERANDS(gelu_forward, .out = hd_emit_result(e, op),
                     .inp = hd_emit_value(e, op->in[0])));
 }
 
@@ -55,8 +55,8 @@ static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_emit_add_grad(e, x, dx, true);
 }
 
-const struct hd_op_row hd_op_row_gelu = {.forward = gelu_forward,
-                                         .backward_inputs = gelu_backward_inputs};
+const struct hd_op_row hd_op_row_gelu = {
+    .forward = gelu_forward, .backward_inputs = gelu_backward_inputs, .cheap = true};
 
 /* ---- add: the gradient of the sum is that of both inputs; they share its memory ---- */
 
@@ -64,7 +64,7 @@ static void add_forward(struct hd_emit *e, const struct hd_op *op)
 {
     (void)hd_emit_add(
         e, HD_ARGS(add, .N = op->out->dim[0] * op->out->dim[1], .dtype = op->out->dtype),
-        HD_OPERANDS(add, .out = hd_emit_value(e, op->out), .a = hd_emit_value(e, op->in[0]),
+        HD_OPERANDS(add, .out = hd_emit_result(e, op), .a = hd_emit_value(e, op->in[0]),
                     .b = hd_emit_value(e, op->in[1])));
 }
 
@@ -98,7 +98,7 @@ static void emit_dropout(struct hd_emit *e, const struct hd_op *op, struct hd_op
 
 static void dropout_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    emit_dropout(e, op, hd_emit_value(e, op->out), hd_emit_value(e, op->in[0]));
+    emit_dropout(e, op, hd_emit_result(e, op), hd_emit_value(e, op->in[0]));
 }
 
 static void dropout_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -129,7 +129,7 @@ static void cast_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
 
-    emit_cast(e, hd_emit_value(e, op->out), op->out->dtype, hd_emit_value(e, x), x->dtype,
+    emit_cast(e, hd_emit_result(e, op), op->out->dtype, hd_emit_value(e, x), x->dtype,
               x->dim[0] * x->dim[1]);
 }
 
@@ -145,8 +145,8 @@ static void cast_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_emit_add_grad(e, x, dx, true);
 }
 
-const struct hd_op_row hd_op_row_cast = {.forward = cast_forward,
-                                         .backward_inputs = cast_backward_inputs};
+const struct hd_op_row hd_op_row_cast = {
+    .forward = cast_forward, .backward_inputs = cast_backward_inputs, .cheap = true};
 
 /* ---- bias after a sum over tp ranks; other linears add their bias themselves ---- */
 
@@ -156,7 +156,7 @@ static void bias_forward(struct hd_emit *e, const struct hd_op *op)
 
     (void)hd_emit_bias_forward(
         e, HD_ARGS(bias_forward, .R = x->dim[0], .N = x->dim[1], .dtype = x->dtype),
-        HD_OPERANDS(bias_forward, .out = hd_emit_value(e, op->out), .inp = hd_emit_value(e, x),
+        HD_OPERANDS(bias_forward, .out = hd_emit_result(e, op), .inp = hd_emit_value(e, x),
                     .bias = hd_emit_weight(e, op->param[0], x->dtype)));
 }
 

@@ -396,50 +396,62 @@ static struct hd_operand second_half(const struct experts *x, struct hd_operand 
     return hd_emit_at(o, x->F, x->dtype);
 }
 
+static struct hd_operand activate(struct experts *x)
+{
+    const struct hd_operand out = rows(x, "activated", x->T_received, x->F);
+
+    (void)set_even_rows(
+        x, hd_emit_swiglu_forward(x->e,
+                                  HD_ARGS(swiglu_forward, .R = x->T_received, .F = x->F,
+                                          .groups = x->El, .dtype = x->dtype),
+                                  HD_OPERANDS(swiglu_forward, .out = out, .inp = x->hidden,
+                                              .counts = x->expert_counts)));
+    return out;
+}
+
 static struct hd_operand compute(struct experts *x)
 {
     const struct hd_operand out = rows(x, "result", x->T_received, x->C);
 
     x->hidden = rows(x, "hidden", x->T_received, 2 * x->F);
-    x->activated = rows(x, "activated", x->T_received, x->F);
     product(x, x->hidden, 2 * x->F, x->entered, x->C, PARAM_GATE, x->F, x->C, true, false);
     product(x, second_half(x, x->hidden), 2 * x->F, x->entered, x->C, PARAM_UP, x->F, x->C, true,
             false);
-    (void)set_even_rows(
-        x, hd_emit_swiglu_forward(x->e,
-                                  HD_ARGS(swiglu_forward, .R = x->T_received, .F = x->F,
-                                          .groups = x->El, .dtype = x->dtype),
-                                  HD_OPERANDS(swiglu_forward, .out = x->activated, .inp = x->hidden,
-                                              .counts = x->expert_counts)));
+    x->activated = activate(x);
     product(x, out, x->C, x->activated, x->F, PARAM_DOWN, x->C, x->F, true, false);
     return out;
 }
 
+/* Emitted again, the op moves the rows and computes, by the router's first choice. */
 static void experts_forward(struct hd_emit *e, const struct hd_op *op)
 {
+    const bool again = hd_emit_is_again(e);
+    const struct experts *first = e->frame[HD_FRAME_FORWARD].state[e->op_index];
     struct experts *x = hd_arena_alloc(e->arena, sizeof *x);
     struct hd_operand permuted;
 
-    if (!x) {
+    if (!x || (again && !first)) {
         hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to compile a program"));
         return;
     }
-    *x = describe(e, op);
-    e->op_state[e->op_index] = x;
-    route(x);
+    *x = again ? *first : describe(e, op);
+    *hd_emit_state(e) = x;
+    if (!again)
+        route(x);
     permuted = rows(x, "permuted", x->T_sent, x->C);
     (void)hd_emit_permute_forward(e,
                                   HD_ARGS(permute_forward, .R = x->R, .K = x->K, .C = x->C,
                                           .T = x->T_sent, .dtype = x->dtype),
                                   HD_OPERANDS(permute_forward, .out = permuted,
                                               .inp = hd_emit_value(e, op->in[0]), .slot = x->slot));
-    exchange_counts(x);
-    x->entered = dispatch(x, permuted, true);
+    if (!again)
+        exchange_counts(x);
+    x->entered = dispatch(x, permuted, !again);
     x->returned = undispatch(x, compute(x));
     (void)hd_emit_combine_forward(e,
                                   HD_ARGS(combine_forward, .R = x->R, .K = x->K, .C = x->C,
                                           .T = x->T_sent, .dtype = x->dtype),
-                                  HD_OPERANDS(combine_forward, .out = hd_emit_value(e, op->out),
+                                  HD_OPERANDS(combine_forward, .out = hd_emit_result(e, op),
                                               .inp = x->returned, .gate = x->gate,
                                               .slot = x->slot));
 }
@@ -505,9 +517,11 @@ static void input_gradient(struct experts *x, struct hd_operand dentered)
 
 static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
-    struct experts *x = e->op_state[e->op_index];
     struct hd_operand dreturned, dgate, dactivated, dentered;
+    struct experts *x;
 
+    (void)hd_emit_value(e, op->out); /* recomputes what lies within, if it was not kept */
+    x = *hd_emit_state(e);
     if (!x)
         return; /* forward failed */
     dreturned = rows(x, "dreturned", x->T_sent, x->C);
@@ -536,6 +550,17 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     product(x, dentered, x->C, second_half(x, x->dhidden), 2 * x->F, PARAM_UP, x->C, x->F, false,
             true);
     input_gradient(x, dentered);
+}
+
+/* Cheap, as the result of op_swiglu is. */
+static struct hd_operand activated(struct experts *x)
+{
+    const struct hd_emit *e = x->e;
+    const bool in_b = x != e->frame[HD_FRAME_FORWARD].state[e->op_index]; /* all of it again */
+
+    if (e->options->recompute.policy == HD_RECOMPUTE_NONE || (in_b && !e->options->split_backward))
+        return x->activated;
+    return activate(x);
 }
 
 /* dW_e += sum over its rows of dout^T in: [M, N] each. */
@@ -578,13 +603,13 @@ static void router_weight_gradient(struct experts *x, int param, struct hd_opera
 
 static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)
 {
-    struct experts *x = e->op_state[e->op_index];
+    struct experts *x = *hd_emit_state(e);
     struct hd_operand in;
 
     (void)op;
     if (!x)
         return;
-    expert_weight_gradient(x, PARAM_DOWN, x->dresult, x->C, x->C, x->activated, x->F);
+    expert_weight_gradient(x, PARAM_DOWN, x->dresult, x->C, x->C, activated(x), x->F);
     expert_weight_gradient(x, PARAM_GATE, x->dhidden, 2 * x->F, x->F, x->entered, x->C);
     expert_weight_gradient(x, PARAM_UP, second_half(x, x->dhidden), 2 * x->F, x->F, x->entered,
                            x->C);

@@ -22,7 +22,7 @@ static void embedding_forward(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_embedding_forward(
         e, &args,
         HD_OPERANDS(
-            embedding_forward, .out = hd_emit_value(e, out), .index = hd_emit_value(e, op->in[0]),
+            embedding_forward, .out = hd_emit_result(e, op), .index = hd_emit_value(e, op->in[0]),
             .weight = hd_emit_weight(e, op->param[0], out->dtype),
             .index2 = positions ? hd_emit_value(e, op->in[1]) : hd_emit_none(),
             .weight2 = positions ? hd_emit_weight(e, op->param[1], out->dtype) : hd_emit_none()));
@@ -65,7 +65,7 @@ static void linear_forward(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_gemm(e,
                        HD_ARGS(gemm, .M = x->dim[0], .N = N, .K = K, .lda = K, .ldb = K, .ldc = N,
                                .trans_b = true, .ab_dtype = x->dtype, .c_dtype = y->dtype),
-                       HD_OPERANDS(gemm, .c = hd_emit_value(e, y), .a = hd_emit_value(e, x),
+                       HD_OPERANDS(gemm, .c = hd_emit_result(e, op), .a = hd_emit_value(e, x),
                                    .b = hd_emit_weight(e, op->param[0], x->dtype),
                                    .bias = op->param[1] >= 0
                                                ? hd_emit_weight(e, op->param[1], x->dtype)
@@ -81,8 +81,8 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 
     if (!x->needs_grad)
         return;
-    if (!e->options->split_backward && hd_op_trains_param(e->registry, op, 0))
-        (void)hd_emit_value(e, x); /* so that a recomputed gather overlaps with the GEMM of dx */
+    if (hd_op_trains_param(e->registry, op, 0))
+        hd_emit_prepare(e, x); /* also so that a gather overlaps with the GEMM of dx */
     dx = hd_emit_grad_sum(e, x, &accumulate);
     (void)hd_emit_gemm(e,
                        HD_ARGS(gemm, .M = x->dim[0], .N = K, .K = N, .lda = N, .ldb = K, .ldc = K,

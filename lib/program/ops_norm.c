@@ -6,14 +6,14 @@
 static void rmsnorm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_emit_kept *kept = &e->kept[e->op_index];
+    struct hd_emit_stats *stats = hd_emit_stats(e);
 
-    kept->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
+    stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
     (void)hd_emit_rmsnorm_forward(e,
                                   HD_ARGS(rmsnorm_forward, .R = x->dim[0], .C = x->dim[1],
                                           .eps = (float)op->set.eps, .dtype = x->dtype),
-                                  HD_OPERANDS(rmsnorm_forward, .out = hd_emit_value(e, op->out),
-                                              .rstd = kept->rstd, .inp = hd_emit_value(e, x),
+                                  HD_OPERANDS(rmsnorm_forward, .out = hd_emit_result(e, op),
+                                              .rstd = stats->rstd, .inp = hd_emit_value(e, x),
                                               .weight = hd_emit_weight(e, op->param[0], x->dtype)));
 }
 
@@ -28,7 +28,7 @@ static void rmsnorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_rmsnorm_backward(
         e, HD_ARGS(rmsnorm_backward, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
         HD_OPERANDS(rmsnorm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
-                    .inp = hd_emit_value(e, x), .rstd = e->kept[e->op_index].rstd,
+                    .inp = hd_emit_value(e, x), .rstd = hd_emit_stats(e)->rstd,
                     .weight = hd_emit_weight(e, op->param[0], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
@@ -46,28 +46,29 @@ static void rmsnorm_backward_weights(struct hd_emit *e, const struct hd_op *op)
         hd_emit_rmsnorm_backward_weight(
             e, HD_ARGS(rmsnorm_backward_weight, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
             HD_OPERANDS(rmsnorm_backward_weight, .dweight = grad, .dout = hd_emit_grad(e, op->out),
-                        .inp = hd_emit_value(e, x), .rstd = e->kept[e->op_index].rstd)),
+                        .inp = hd_emit_value(e, x), .rstd = hd_emit_stats(e)->rstd)),
         first);
 }
 
 const struct hd_op_row hd_op_row_rmsnorm = {.forward = rmsnorm_forward,
                                             .backward_inputs = rmsnorm_backward_inputs,
-                                            .backward_weights = rmsnorm_backward_weights};
+                                            .backward_weights = rmsnorm_backward_weights,
+                                            .cheap = true};
 
 /* ---- LayerNorm ---- */
 
 static void layernorm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_emit_kept *kept = &e->kept[e->op_index];
+    struct hd_emit_stats *stats = hd_emit_stats(e);
 
-    kept->mean = hd_emit_temp(e, "mean", HD_F32, x->dim[0], 0);
-    kept->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
+    stats->mean = hd_emit_temp(e, "mean", HD_F32, x->dim[0], 0);
+    stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
     (void)hd_emit_layernorm_forward(e,
                                     HD_ARGS(layernorm_forward, .R = x->dim[0], .C = x->dim[1],
                                             .eps = (float)op->set.eps, .dtype = x->dtype),
-                                    HD_OPERANDS(layernorm_forward, .out = hd_emit_value(e, op->out),
-                                                .mean = kept->mean, .rstd = kept->rstd,
+                                    HD_OPERANDS(layernorm_forward, .out = hd_emit_result(e, op),
+                                                .mean = stats->mean, .rstd = stats->rstd,
                                                 .inp = hd_emit_value(e, x),
                                                 .weight = hd_emit_weight(e, op->param[0], x->dtype),
                                                 .bias = hd_emit_weight(e, op->param[1], x->dtype)));
@@ -84,8 +85,8 @@ static void layernorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_layernorm_backward(
         e, HD_ARGS(layernorm_backward, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
         HD_OPERANDS(layernorm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
-                    .inp = hd_emit_value(e, x), .mean = e->kept[e->op_index].mean,
-                    .rstd = e->kept[e->op_index].rstd,
+                    .inp = hd_emit_value(e, x), .mean = hd_emit_stats(e)->mean,
+                    .rstd = hd_emit_stats(e)->rstd,
                     .weight = hd_emit_weight(e, op->param[0], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
@@ -108,27 +109,28 @@ static void layernorm_backward_weights(struct hd_emit *e, const struct hd_op *op
             HD_ARGS(layernorm_backward_weight, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
             HD_OPERANDS(layernorm_backward_weight, .dweight = dweight, .dbias = dbias,
                         .dout = hd_emit_grad(e, op->out), .inp = hd_emit_value(e, x),
-                        .mean = e->kept[e->op_index].mean, .rstd = e->kept[e->op_index].rstd)),
+                        .mean = hd_emit_stats(e)->mean, .rstd = hd_emit_stats(e)->rstd)),
         first);
 }
 
 const struct hd_op_row hd_op_row_layernorm = {.forward = layernorm_forward,
                                               .backward_inputs = layernorm_backward_inputs,
-                                              .backward_weights = layernorm_backward_weights};
+                                              .backward_weights = layernorm_backward_weights,
+                                              .cheap = true};
 
 /* ---- RMSNorm over the heads of queries and keys ---- */
 
 static void head_norm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_emit_kept *kept = &e->kept[e->op_index];
+    struct hd_emit_stats *stats = hd_emit_stats(e);
 
-    kept->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], op->set.heads + op->set.kv_heads);
+    stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], op->set.heads + op->set.kv_heads);
     (void)hd_emit_head_norm_forward(
         e,
         HD_ARGS(head_norm_forward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
                 .D = op->set.head_width, .eps = (float)op->set.eps, .dtype = x->dtype),
-        HD_OPERANDS(head_norm_forward, .out = hd_emit_value(e, op->out), .rstd = kept->rstd,
+        HD_OPERANDS(head_norm_forward, .out = hd_emit_result(e, op), .rstd = stats->rstd,
                     .inp = hd_emit_value(e, x),
                     .q_weight = hd_emit_weight(e, op->param[0], x->dtype),
                     .k_weight = hd_emit_weight(e, op->param[1], x->dtype)));
@@ -147,7 +149,7 @@ static void head_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         HD_ARGS(head_norm_backward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
                 .D = op->set.head_width, .dtype = x->dtype),
         HD_OPERANDS(head_norm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
-                    .inp = hd_emit_value(e, x), .rstd = e->kept[e->op_index].rstd,
+                    .inp = hd_emit_value(e, x), .rstd = hd_emit_stats(e)->rstd,
                     .q_weight = hd_emit_weight(e, op->param[0], x->dtype),
                     .k_weight = hd_emit_weight(e, op->param[1], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
@@ -172,7 +174,7 @@ static void head_norm_backward_weights(struct hd_emit *e, const struct hd_op *op
                     .G = op->set.kv_heads, .D = op->set.head_width, .dtype = x->dtype),
             HD_OPERANDS(head_norm_backward_weight, .dq_weight = dq, .dk_weight = dk,
                         .dout = hd_emit_grad(e, op->out), .inp = hd_emit_value(e, x),
-                        .rstd = e->kept[e->op_index].rstd)),
+                        .rstd = hd_emit_stats(e)->rstd)),
         first);
 }
 

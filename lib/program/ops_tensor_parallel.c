@@ -56,15 +56,8 @@ static void tp_enter_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_operand x = hd_emit_value(e, op->in[0]);
 
-    e->value[op->out->id] =
-        e->registry->sequence ? emit_gather(e, "entered", op->out, op->in[0], x) : x;
-}
-
-static struct hd_operand tp_enter_recompute(struct hd_emit *e, const struct hd_op *op)
-{
-    if (!e->registry->sequence)
-        return hd_emit_none(); /* the result is the input, which is kept */
-    return emit_gather(e, "entered", op->out, op->in[0], hd_emit_value(e, op->in[0]));
+    hd_emit_set_result(
+        e, op, e->registry->sequence ? emit_gather(e, "entered", op->out, op->in[0], x) : x);
 }
 
 static void tp_enter_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -77,14 +70,14 @@ static void tp_enter_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 
 const struct hd_op_row hd_op_row_tp_enter = {.forward = tp_enter_forward,
                                              .backward_inputs = tp_enter_backward_inputs,
-                                             .recompute = tp_enter_recompute,
+                                             .cheap = true,
                                              .follows_gradient = true};
 
 /* ---- leave ---- */
 
 static void tp_leave_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    e->value[op->out->id] = emit_sum(e, "summed", op->out, hd_emit_value(e, op->in[0]));
+    hd_emit_set_result(e, op, emit_sum(e, "summed", op->out, hd_emit_value(e, op->in[0])));
 }
 
 static void tp_leave_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -107,8 +100,9 @@ const struct hd_op_row hd_op_row_tp_leave = {.forward = tp_leave_forward,
 
 static void tp_rows_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    e->value[op->out->id] = hd_emit_at(hd_emit_value(e, op->in[0]),
-                                       e->registry->coord.tp * op->out->dim[0], op->out->dtype);
+    hd_emit_set_result(e, op,
+                       hd_emit_at(hd_emit_value(e, op->in[0]),
+                                  e->registry->coord.tp * op->out->dim[0], op->out->dtype));
 }
 
 const struct hd_op_row hd_op_row_tp_rows = {.forward = tp_rows_forward};

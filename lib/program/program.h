@@ -11,7 +11,8 @@
  *   precision.c  gives every tensor its dtype by a table (op class -> encoding), inserts casts
  *   derive.c     emits the nodes of each op: forward, backward for inputs, backward for weights
  *                (ops_*.c); emits no gradient that is not needed
- *   fuse.c       merges adjacent nodes that one kernel can compute in one pass over memory
+ *   recompute.c  used by derive: which values are kept for backward, and the others' second
+ * emission fuse.c       merges adjacent nodes that one kernel can compute in one pass over memory
  *   shard.c      inserts the reductions of each part's gradient after its last contribution
  *   stream.c     gives each node its stream, and the edges between streams
  *   place.c      computes lifetimes and offsets; asks the target's traits for sizes of scratch
@@ -485,8 +486,16 @@ struct hd_precision {
 };
 struct hd_precision hd_precision_uniform(enum hd_dtype dtype);
 
+/* What backward computes again instead of keeping it from forward (recompute.c). */
+enum hd_recompute_policy { HD_RECOMPUTE_NONE, HD_RECOMPUTE_SELECTIVE, HD_RECOMPUTE_FULL };
+struct hd_recompute {
+    enum hd_recompute_policy policy;
+    int units; /* FULL: only what enters every so many units is kept; 0: 1 */
+};
+
 struct hd_compile_options {
     struct hd_precision precision;
+    struct hd_recompute recompute;
     const struct hd_mesh *mesh; /* sizes of the groups */
     struct hd_traits traits;    /* of the device that will run it */
     bool split_backward;        /* W is a program of its own (zero-bubble schedules), else in B */

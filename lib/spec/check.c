@@ -423,11 +423,14 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
 static enum hd_status check_policies(const struct hd_job *job)
 {
     char quoted[SPEC_QUOTE_MAX];
+    int64_t units;
 
-    if (strcmp(job->recompute, "auto") != 0 && strcmp(job->recompute, "none") != 0)
-        return unsupported("parallel.recompute", spec_quote(job->recompute, quoted),
-                           "use auto or none");
-    return HD_OK;
+    if (strcmp(job->recompute, "auto") == 0 || hd_recompute_read(job->recompute, &units))
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "parallel.recompute: %s is not known; use auto, none, selective, full or "
+                  "{full: LAYERS}",
+                  spec_quote(job->recompute, quoted));
 }
 
 int32_t hd_spec_most_devices(const struct hd_job *job)

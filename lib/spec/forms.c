@@ -1,6 +1,6 @@
 /* forms: reads the values of kind HD_KEY_FORM: data.train and data.val (lists of files, a mixture),
  * resources.devices (a number or bounds), train.profile.steps (an interval), parallel.stages (a
- * list of numbers). */
+ * list of numbers); and the map that parallel.recompute may be. */
 #include <stdio.h>
 #include <string.h>
 
@@ -122,6 +122,27 @@ static enum hd_status read_stages(struct spec_reader *r, const struct yaml_node 
     if (!st)
         st = hd_stages_write(numbers, count, r->draft.job->stages);
     return st == HD_LIMIT ? hd_err_prefix(st, "%s", r->path) : st;
+}
+
+enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node)
+{
+    static const struct hd_key units = {
+        .kind = HD_KEY_INT, .min = 1, .max = HD_RECOMPUTE_UNITS_MAX};
+    const struct yaml_node *child = node->first;
+    const size_t len = strlen(r->path);
+    enum hd_status st;
+    int64_t number;
+
+    if (!child || child->next || strcmp(child->key, "full") != 0)
+        return hd_err(HD_INVALID, "%s: expected none, selective, full or {full: LAYERS}", r->path);
+    (void)spec_path_push(r, child->key);
+    r->here = child;
+    st = spec_read_int(r, &units, child, &number);
+    spec_path_pop(r, len);
+    if (!st)
+        (void)snprintf(r->draft.job->recompute, sizeof r->draft.job->recompute, "full:%lld",
+                       (long long)number);
+    return st;
 }
 
 /* A list of files while it is read. */

@@ -145,6 +145,8 @@ enum hd_status spec_unknown_word(const char *path, const char *text, const char 
 /* Reads the value of a key of kind HD_KEY_FORM. */
 enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
+/* parallel.recompute: {full: K}. */
+enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node);
 
 /* ---- rules ---- */
 

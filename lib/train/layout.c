@@ -23,6 +23,8 @@ enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
 
 static enum hd_status check_plan(const struct hd_job *job)
 {
+    int64_t units;
+
     if (job->cp > 1 && job->context % (2 * job->cp))
         return hd_err(HD_INVALID,
                       "model.context: %lld is no multiple of 2 x cp = %lld: each rank takes two "
@@ -32,6 +34,8 @@ static enum hd_status check_plan(const struct hd_job *job)
         return hd_err(
             HD_INVALID, "train.global_batch: %lld is no multiple of dp x micro_batch = %lld x %lld",
             (long long)job->global_batch, (long long)job->dp, (long long)job->micro_batch);
+    if (!hd_recompute_read(job->recompute, &units))
+        return hd_err(HD_INVALID, "parallel.recompute: '%s' is not known", job->recompute);
     if (strcmp(job->precision, "fp32") != 0 && strcmp(job->precision, "bf16") != 0)
         return hd_err(HD_UNSUPPORTED,
                       "train.precision: '%s' is not supported yet; use fp32 or bf16",
@@ -99,10 +103,23 @@ static enum hd_status compile_chunks(struct hd_layout *l, const struct hd_compil
     return st;
 }
 
+static struct hd_recompute recompute_of(const struct hd_job *job)
+{
+    int64_t units;
+
+    (void)hd_recompute_read(job->recompute, &units);
+    return (struct hd_recompute){.policy = units ? HD_RECOMPUTE_FULL
+                                           : strcmp(job->recompute, "selective") == 0
+                                               ? HD_RECOMPUTE_SELECTIVE
+                                               : HD_RECOMPUTE_NONE,
+                                 .units = (int)units};
+}
+
 static enum hd_status compile_all(struct hd_layout *layout, const struct hd_traits *traits,
                                   struct hd_arena *arena)
 {
     struct hd_compile_options o = {
+        .recompute = recompute_of(&layout->job),
         .precision = hd_precision_uniform(hd_layout_compute_dtype(&layout->job)),
         .mesh = &layout->mesh,
         .traits = *traits,

@@ -74,6 +74,14 @@ static void set_zero(struct hd_job *job, struct hd_layout_options *options, int 
     job->zero = number;
 }
 
+static void set_recompute(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    static const char *const words[] = {"none", "selective", "full", "full:2"};
+
+    (void)options;
+    (void)snprintf(job->recompute, sizeof job->recompute, "%s", words[number]);
+}
+
 const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_TP] = {"tp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_tp, false},
     [GRID_SEQUENCE] = {"sequence", 2, {{"off", 0}, {"on", 1}}, set_sequence, false},
@@ -94,13 +102,19 @@ const struct grid_axis grid_axes[GRID_AXES] = {
                        set_schedule,
                        false},
     [GRID_ZERO] = {"zero", 2, {{"0", 0}, {"1", 1}}, set_zero, false},
+    [GRID_RECOMPUTE] = {"recompute",
+                        4,
+                        {{"none", 0}, {"selective", 1}, {"full", 2}, {"full:2", 3}},
+                        set_recompute,
+                        false},
 };
 
 enum {
     ALL_AXES = (1 << GRID_AXES) - 1,
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     MASKS = DENSE & ~(1 << GRID_PP | 1 << GRID_SCHEDULE),
-    EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP | 1 << GRID_ZERO,
+    EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP | 1 << GRID_ZERO |
+              1 << GRID_RECOMPUTE,
     GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 

@@ -23,6 +23,7 @@ enum grid_axis_name {
     GRID_MICRO_BATCHES,
     GRID_SCHEDULE,
     GRID_ZERO,
+    GRID_RECOMPUTE,
     GRID_AXES
 };
 enum { GRID_VALUES_MAX = 5, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160 };

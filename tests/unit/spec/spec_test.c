@@ -255,6 +255,13 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {pp: 2, schedule: zb-h1, virtual_stages: 2}",
      "job.yaml:15: parallel.virtual_stages: 2; zb-h1 has one chunk per stage; write 1 or auto, or "
      "take the schedule interleaved"},
+    {15, "parallel: {recompute: some}",
+     "job.yaml:15: parallel.recompute: 'some' is not known; use auto, none, selective, full or "
+     "{full: LAYERS}"},
+    {15, "parallel: {recompute: {full: 0}}",
+     "job.yaml:15: parallel.recompute.full: 0 is not possible; give a whole number from 1 to 1024"},
+    {15, "parallel: {recompute: {half: 2}}",
+     "job.yaml:15: parallel.recompute: expected none, selective, full or {full: LAYERS}"},
     {15, "parallel: {pp: 2, stages: [1, 2, 3]}",
      "job.yaml:15: parallel.stages: 3 numbers of layers; parallel.pp x parallel.virtual_stages = 2 "
      "are needed"},
@@ -398,8 +405,6 @@ static const struct mistake wishes[] = {
      "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32 or bf16"},
     {15, "parallel: {zero: 2}",
      "job.yaml:15: parallel.zero: ZeRO stage 2 is not supported yet; use auto, 0 or 1"},
-    {15, "parallel: {recompute: full}",
-     "job.yaml:15: parallel.recompute: 'full' is not supported yet; use auto or none"},
     {15, "checkpoint: {dir: /x}",
      "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
      "heddle-controller --jobs-dir decides for all jobs"},

@@ -1,0 +1,196 @@
+/* recompute: which values forward keeps for backward, and how backward gets the others again.
+ *
+ * Backward asks for a value by hd_emit_value. If forward did not keep it, the ops from which it
+ * follows are emitted again, back to values that were kept: in B, or in W for itself where they are
+ * cheap. Each is emitted once per program; what only B asks for is never in W. Kernels, shapes and
+ * inputs are those of forward, random numbers depend on their place alone, and what has effects
+ * (losses, a router's choice and its record) is never emitted again: so the gradients have the same
+ * bits under every policy.
+ *
+ *   none       keeps every result but the rows that sequence parallelism gathers
+ *   selective  recomputes cheap results: of norms, activations and casts (Korthikanti et al. 2022,
+ *              "Reducing Activation Recomputation in Large Transformer Models", recompute
+ *              attention's scores, which the attention kernels here never store)
+ *   full       keeps only what enters a segment of K units (Chen et al. 2016, "Training Deep Nets
+ *              with Sublinear Memory Cost")
+ *
+ * Statistics of a norm are kept unless the norm itself is emitted again; they are small.
+ */
+#include <string.h>
+
+#include "program/emit.h"
+
+/* ---- what is kept ---- */
+
+static const struct hd_op *producer_of(const struct hd_emit *e, const struct hd_tensor *t)
+{
+    return e->producer[t->id] < 0 ? NULL : &e->rec->ops[e->producer[t->id]];
+}
+
+/* The result is its input's memory, or a view of a batch field. */
+static bool is_view(const struct hd_emit *e, const struct hd_op *op)
+{
+    return op->kind == HD_OP_tp_rows || (op->kind == HD_OP_tp_enter && !e->registry->sequence);
+}
+
+static bool is_cheap(const struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_traits *t = &e->options->traits;
+
+    /* there GELU is computed from a product's fp32 sums; the rounded ones would give other bits */
+    if (op->kind == HD_OP_gelu && hd_traits_is_cuda(t) && !t->gelu_apart &&
+        op->out->dtype != HD_F32)
+        return false;
+    return hd_op_row(op->kind)->cheap;
+}
+
+/* The number of the segment of each unit: K units of one kind in a row. */
+static void number_segments(const struct hd_emit *e, int *ret_segment)
+{
+    const struct hd_unit *units = e->registry->units;
+    const int most = e->options->recompute.units > 0 ? e->options->recompute.units : 1;
+    int length = 0, segment = 0;
+
+    for (int u = 0; u < e->registry->unit_count; u++) {
+        const bool begins =
+            u == 0 || strcmp(units[u].kind, units[u - 1].kind) != 0 || length == most;
+
+        segment += begins;
+        length = begins ? 1 : length + 1;
+        ret_segment[u] = segment;
+    }
+}
+
+/* Full: values that another segment reads. */
+static void keep_segments(struct hd_emit *e)
+{
+    int *segment = hd_arena_array(e->arena, (size_t)e->registry->unit_count + 1, sizeof *segment);
+
+    if (!segment)
+        return;
+    number_segments(e, segment);
+    for (int i = 0; i < e->rec->op_count; i++)
+        for (int k = 0; k < e->rec->ops[i].in_count; k++) {
+            const struct hd_tensor *t = e->rec->ops[i].in[k];
+            const struct hd_op *from = producer_of(e, t);
+
+            if (from && segment[from->unit] != segment[e->rec->ops[i].unit])
+                e->keeps[t->id] = true;
+        }
+}
+
+/* Selective: all but cheap results. An op in place makes its input's memory what it is itself. */
+static void keep_dear(struct hd_emit *e)
+{
+    for (int i = e->rec->op_count - 1; i >= 0; i--) {
+        const struct hd_op *op = &e->rec->ops[i];
+
+        if (op->out && !is_cheap(e, op))
+            e->keeps[op->out->id] = true;
+        if (op->out && op->out->same_store >= 0)
+            e->keeps[op->out->same_store] = e->keeps[op->out->id];
+    }
+}
+
+void hd_emit_choose_kept(struct hd_emit *e)
+{
+    const enum hd_recompute_policy policy = e->options->recompute.policy;
+
+    for (int t = 0; t < e->rec->tensor_count; t++)
+        e->keeps[t] = e->producer[t] < 0 || policy == HD_RECOMPUTE_NONE;
+    if (policy == HD_RECOMPUTE_SELECTIVE)
+        keep_dear(e);
+    if (policy == HD_RECOMPUTE_FULL)
+        keep_segments(e);
+    for (int i = 0; i < e->rec->op_count; i++) {
+        const struct hd_op *op = &e->rec->ops[i];
+
+        if (op->kind == HD_OP_tp_enter || op->kind == HD_OP_tp_rows)
+            e->keeps[op->out->id] = is_view(e, op) && e->keeps[op->in[0]->id];
+    }
+}
+
+/* ---- emitting again ---- */
+
+/* In this frame; else it is in B's, or kept. */
+static bool belongs(const struct hd_emit *e, const struct hd_emit_frame *frame,
+                    const struct hd_tensor *t)
+{
+    if (e->keeps[t->id])
+        return false;
+    return frame == &e->frame[HD_FRAME_B] || is_cheap(e, producer_of(e, t)) ||
+           is_view(e, producer_of(e, t));
+}
+
+static void emit_op(struct hd_emit *e, struct hd_emit_frame *frame, int index)
+{
+    const struct hd_op *op = &e->rec->ops[index];
+    struct hd_emit_frame *const into = e->into;
+    const int op_index = e->op_index, unit = e->unit;
+    const enum hd_call call = e->call;
+
+    e->into = frame;
+    e->op_index = index;
+    e->unit = op->unit;
+    e->call = frame == &e->frame[HD_FRAME_B] ? HD_CALL_B : HD_CALL_W;
+    hd_op_row(op->kind)->forward(e, op);
+    e->into = into;
+    e->op_index = op_index;
+    e->unit = unit;
+    e->call = call;
+}
+
+/* Marks the op that computes t, if the frame has not got t yet. Returns its index, or `least`. */
+static int mark(struct hd_emit *e, const struct hd_emit_frame *frame, const struct hd_tensor *t,
+                int least)
+{
+    const int index = t->id < 0 ? -1 : e->producer[t->id];
+
+    if (index < 0 || !belongs(e, frame, t) || frame->value[t->id].store)
+        return least;
+    e->again[index] = true;
+    return index < least ? index : least;
+}
+
+/* Emits again, in their order, the ops from which t follows. */
+static void emit_again(struct hd_emit *e, struct hd_emit_frame *frame, const struct hd_tensor *t)
+{
+    const int last = e->producer[t->id];
+    int first = mark(e, frame, t, last);
+
+    for (int i = last; i >= first; i--)
+        for (int k = 0; e->again[i] && k < e->rec->ops[i].in_count; k++)
+            first = mark(e, frame, e->rec->ops[i].in[k], first);
+    for (int i = first; i <= last; i++) {
+        if (e->again[i])
+            emit_op(e, frame, i);
+        e->again[i] = false;
+    }
+}
+
+static struct hd_emit_frame *frame_for(struct hd_emit *e, const struct hd_tensor *t)
+{
+    struct hd_emit_frame *w = &e->frame[HD_FRAME_W];
+
+    return e->call == HD_CALL_W && belongs(e, w, t) ? w : &e->frame[HD_FRAME_B];
+}
+
+struct hd_operand hd_emit_again(struct hd_emit *e, const struct hd_tensor *t)
+{
+    struct hd_emit_frame *frame = frame_for(e, t);
+
+    if (!frame->value[t->id].store)
+        emit_again(e, frame, t);
+    return frame->value[t->id];
+}
+
+void hd_emit_prepare(struct hd_emit *e, const struct hd_tensor *t)
+{
+    if (!e->options->split_backward) {
+        (void)hd_emit_value(e, t);
+        return;
+    }
+    while (!e->keeps[t->id] && belongs(e, &e->frame[HD_FRAME_W], t))
+        t = producer_of(e, t)->in[0];
+    (void)hd_emit_value(e, t);
+}
