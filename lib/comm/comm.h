@@ -109,6 +109,7 @@ enum hd_comm_kind {
     X(GATHER, "gather")                                \
     X(REDUCE, "reduce")                                \
     X(PIPELINE, "pipeline")                            \
+    X(AHEAD, "gather ahead")                           \
     X(SEND_NEXT, "send to next")                       \
     X(SEND_PREVIOUS, "send to previous")               \
     X(SEND_GRAD_NEXT, "send gradient to next")         \

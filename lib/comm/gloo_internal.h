@@ -34,7 +34,7 @@
 #include "comm/gloo_link.h"
 
 enum {
-    GLOO_HEADS_IN = 8,   /* posted receives for heads of one peer */
+    GLOO_HEADS_IN = 10,  /* posted receives for heads of one peer */
     GLOO_HEADS_OUT = 48, /* heads to one peer that may be unsent */
     GLOO_SENDS_MAX = 32, /* sends to one peer that it has not received */
     GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS, /* heads of one peer kept here */
@@ -46,7 +46,7 @@ enum {
     GLOO_LINGER_MS = 2000,        /* closing waits at most this long for the peers' sockets */
 };
 
-_Static_assert((int)GLOO_HEADS_IN >= 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see invariant 2");
+_Static_assert((int)GLOO_HEADS_IN > 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see invariant 2");
 
 enum { GLOO_SLOT_HEAD = 0, GLOO_SLOT_NOTICE = 1, GLOO_SLOT_FIRST = 16 };
 

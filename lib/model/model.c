@@ -140,7 +140,7 @@ struct declare {
 /* How ranks hold a parameter: see struct hd_param_spec. */
 struct share {
     int axis, copies;
-    bool padded, partial, experts, tied, wide;
+    bool padded, partial, experts, tied, head, wide;
 };
 
 static struct share split(int axis)
@@ -200,6 +200,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .decay = dims > 1,
                                                      .joined = joined,
                                                      .tied = share.tied,
+                                                     .head = share.head,
                                                      .wide = share.wide});
 }
 
@@ -368,12 +369,13 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
 static void declare_head(struct declare *d, struct hd_model *m)
 {
     const struct hd_model_config *c = d->config;
+    struct share share = split_vocabulary();
 
+    share.head = true;
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
     m->head_norm = declare_norm(d, "norm");
-    m->head = c->tied ? m->embedding
-                      : matrix(d, "weight", c->V, c->C, split_vocabulary(), init_std, false);
+    m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
 }
 
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)

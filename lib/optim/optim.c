@@ -184,7 +184,7 @@ static void emit_update(struct hd_emit *e, int part)
                         .grad = hd_emit_part(e, part, HD_STATE_GRAD, begin),
                         .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
                         .ranges = hd_emit_part(e, part, HD_STATE_RANGES, 0)));
-    if (p->shard_count)
+    if (p->shard_count && p->zero < 3)
         emit_gather(e, part);
 }
 
@@ -210,6 +210,18 @@ static void emit_tie(struct hd_emit *e, int part)
                        HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_EMBEDDING,
                                .count = p->shard_end - p->shard_begin, .dtype = HD_F32),
                        HD_OPERANDS(comm, .received = grad, .sent = grad));
+}
+
+/* The sums of shards of gradients, to which every micro-batch adds. */
+static void emit_no_gradient(struct hd_emit *e, int part)
+{
+    const struct hd_part *p = &e->registry->parts[part];
+    const int64_t count = p->shard_end - p->shard_begin;
+
+    if (p->zero >= 2 && count > 0)
+        (void)hd_emit_zero(
+            e, HD_ARGS(zero, .size_bytes = count * (int64_t)sizeof(float)),
+            HD_OPERANDS(zero, .out = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin)));
 }
 
 /* The step's start: sums of the step block, and the routers' records, become zero. */
@@ -278,6 +290,7 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     e->unit = -1;
     e->call = HD_CALL_S;
     emit_start(e);
+    emit_for_parts(e, emit_no_gradient);
     e->call = HD_CALL_U;
     emit_for_parts(e, emit_tie);
     if (!computes_all_squares(registry))

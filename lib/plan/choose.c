@@ -48,11 +48,6 @@ static int64_t auto_micro_batch(int64_t share, int64_t pp)
 
 /* ---- the rules ---- */
 
-static enum hd_plan_obstacle check_built(const struct hd_layout_sizes *w)
-{
-    return w->zero > 1 ? HD_PLAN_ZERO_NOT_BUILT : HD_PLAN_FITS;
-}
-
 static void decide_word(char word[HD_JOB_WORD_MAX], const char *automatic)
 {
     if (strcmp(word, "auto") == 0)
@@ -212,7 +207,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
                                    struct hd_layout_sizes *ret_sizes)
 {
     struct hd_layout_sizes s = request->sizes;
-    enum hd_plan_obstacle why = check_built(&s);
+    enum hd_plan_obstacle why = HD_PLAN_FITS;
     int64_t replica, share;
 
     s.pp = or_one(s.pp);
@@ -411,10 +406,6 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
         sizes.pp = or_one(sizes.pp);
         decide_pipeline(&sizes);
         return check_pipeline(w, &sizes);
-    case HD_PLAN_ZERO_NOT_BUILT:
-        return hd_err(HD_UNSUPPORTED,
-                      "parallel.zero: ZeRO stage %d is not supported yet; use auto, 0 or 1",
-                      (int)w->sizes.zero);
     case HD_PLAN_CP_CONTEXT:
         list_values(&cp, max, is_possible_cp, w, list);
         return hd_err(HD_INVALID,

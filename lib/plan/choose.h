@@ -58,7 +58,6 @@ enum hd_status hd_plan_check_devices(const char *path, const char *device, int64
 enum hd_plan_obstacle {
     HD_PLAN_FITS,     /* no obstacle */
     HD_PLAN_PIPELINE, /* schedule, virtual_stages or stages do not go with pp or the layers */
-    HD_PLAN_ZERO_NOT_BUILT,
     HD_PLAN_TP_HEADS,
     HD_PLAN_TP_KV_HEADS,
     HD_PLAN_TP_FFN,

@@ -45,6 +45,8 @@ enum hd_status hd_compile(struct hd_rec *rec, const struct hd_compile_options *o
         hd_pass_fuse(e);
     if (!e->error.status)
         hd_pass_shard(e);
+    if (!e->error.status)
+        hd_pass_gather(e);
     return hd_emit_finish(e, ret_chunk);
 }
 
@@ -119,15 +121,14 @@ const char *hd_call_name(enum hd_call call)
 
 const char *hd_region_name(enum hd_region region)
 {
-    static const char *const names[] = {"state", "kept",     "deferred",
-                                        "work",  "boundary", "gathered"};
+    static const char *const names[] = {"state", "kept", "deferred", "work", "boundary"};
 
     return names[region];
 }
 
 const char *hd_stream_text(enum hd_stream_name stream)
 {
-    static const char *const names[] = {"compute", "gather", "reduce", "pipeline"};
+    static const char *const names[] = {"compute", "gather", "reduce", "pipeline", "ahead"};
 
     return names[stream];
 }

@@ -125,13 +125,14 @@ static void give_back_gradient(struct hd_emit *e)
     copy_rows(e, in, (struct hd_operand){boundary(e, HD_BOUNDARY_IN_GRAD, in), 0}, grad->sum);
 }
 
-/* The tied weight already has the gradient of the head, in another chunk of this rank. */
+/* The tied weight already has the gradient of the head, in another chunk of this rank; buckets are
+ * of one chunk. */
 static void begin_tie(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;
 
     for (int i = 0; i < r->param_count && e->options->tie_began_elsewhere; i++)
-        if (r->parts[r->params[i].part].tied)
+        if (r->parts[r->params[i].part].tied && r->parts[r->params[i].part].zero < 2)
             e->param_has_grad[i] = true;
 }
 

@@ -36,7 +36,12 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
     e->again = hd_arena_array(arena, ops, sizeof *e->again);
     e->part_store = hd_arena_array(arena, (size_t)r->part_count * HD_STATE_KIND_COUNT + 1,
                                    sizeof(struct hd_store *));
-    e->param_has_grad = hd_arena_array(arena, (size_t)r->param_count + 1, sizeof(bool));
+    e->bucket =
+        hd_arena_array(arena, (size_t)r->part_count * HD_CALL_COUNT + 1, sizeof(struct hd_store *));
+    e->gathered =
+        hd_arena_array(arena, (size_t)r->part_count * HD_CALL_COUNT + 1, sizeof(struct hd_store *));
+    e->param_has_grad =
+        hd_arena_array(arena, (size_t)r->param_count * HD_CALL_COUNT + 1, sizeof(bool));
     if (hd_arena_failed(arena))
         return NULL;
     for (int t = 0; t < rec->tensor_count; t++)
@@ -105,13 +110,45 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
     return hd_emit_at((struct hd_operand){*slot, 0}, offset - hd_part_base(p, kind), dtype);
 }
 
+/* A store of all shards of a part that lives within one program, made at first use. */
+static struct hd_store *for_program(struct hd_emit *e, struct hd_store **list,
+                                    const struct hd_store *like)
+{
+    struct hd_store **slot = &list[like->part * HD_CALL_COUNT + (int)e->call];
+
+    if (!*slot)
+        *slot = hd_emit_store(e, like);
+    return *slot;
+}
+
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype)
 {
     const struct hd_param *p = &e->registry->params[param];
+    const struct hd_part *part = &e->registry->parts[p->part];
+    const struct hd_store all = {.kind = HD_STORE_GATHERED,
+                                 .name = "gathered",
+                                 .dtype = dtype,
+                                 .rows = hd_part_shards_count(e->registry, part),
+                                 .visible = true,
+                                 .part = p->part};
 
-    assert(dtype == e->registry->parts[p->part].compute);
-    (void)dtype;
-    return hd_emit_part(e, p->part, HD_STATE_COPY, p->offset);
+    assert(dtype == part->compute);
+    if (part->zero < 3)
+        return hd_emit_part(e, p->part, HD_STATE_COPY, p->offset);
+    return hd_emit_at((struct hd_operand){for_program(e, e->gathered, &all), 0}, p->offset, dtype);
+}
+
+struct hd_operand hd_emit_bucket(struct hd_emit *e, int part, int64_t offset)
+{
+    const struct hd_store all = {.kind = HD_STORE_BUCKET,
+                                 .name = "bucket",
+                                 .dtype = HD_F32,
+                                 .rows =
+                                     hd_part_shards_count(e->registry, &e->registry->parts[part]),
+                                 .visible = true,
+                                 .part = part};
+
+    return hd_emit_at((struct hd_operand){for_program(e, e->bucket, &all), 0}, offset, HD_F32);
 }
 
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)

@@ -69,8 +69,10 @@ struct hd_emit {
     struct hd_grad_slot *grads;
     bool *again; /* by op index: for recompute.c */
 
-    bool *param_has_grad;         /* by parameter: has a contribution in this micro-batch */
+    bool *param_has_grad; /* by parameter: has a contribution in this micro-batch; to buckets: in
+                             this program, by parameter + call * param_count */
     struct hd_store **part_store; /* by part * HD_STATE_KIND_COUNT + kind; NULL: not used yet */
+    struct hd_store **bucket, **gathered; /* by part * HD_CALL_COUNT + call */
     struct hd_store *global_store[HD_GLOBAL_COUNT];
 };
 
@@ -95,11 +97,13 @@ static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
 }
 
 /* The weights of a parameter, or of a span that begins with it, in the encoding that computes,
- * which must be `dtype`. */
+ * which must be `dtype`; with ZeRO 3 gathered for this program. */
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
 /* One kind of state of a part, from element `offset` on, which this rank must have. */
 struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind,
                                int64_t offset);
+/* The bucket of a part's gradient in this program, from element `offset` on (ZeRO 2, 3). */
+struct hd_operand hd_emit_bucket(struct hd_emit *e, int part, int64_t offset);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
 /* Constants; equal ones share a store: the RoPE table [positions, head_width/2, 2], and the
  * positions of the rows of B sequences, as the zigzag gives them. */
@@ -153,8 +157,9 @@ void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_op
 struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
                                    bool *ret_accumulate);
 
-/* The gradient of `span` parameters from `param` on. ret_first: it is the micro-batch's first
- * contribution. The caller marks the node that writes it with hd_emit_contributes. */
+/* The gradient of `span` parameters from `param` on; with ZeRO 2 and 3 in this program's bucket.
+ * ret_first: it is the micro-batch's, or the bucket's, first contribution. The caller marks the
+ * node that writes it with hd_emit_contributes. */
 struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first);
 void hd_emit_contributes(struct hd_node *node, bool first);
 
@@ -227,6 +232,9 @@ enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk);
 struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_options *options);
 void hd_pass_fuse(struct hd_emit *e);
 void hd_pass_shard(struct hd_emit *e);
+void hd_pass_gather(struct hd_emit *e);
+/* Moves the last `count` nodes of the list to index `at`. */
+void hd_move_last_to(struct hd_node_list *list, int count, int at);
 void hd_pass_stream(struct hd_emit *e);
 void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk);
 

@@ -36,11 +36,23 @@ struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
 struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first)
 {
     const struct hd_param *p = &e->registry->params[param];
+    const bool to_bucket = e->registry->parts[p->part].zero >= 2;
+    bool *has_grad =
+        &e->param_has_grad[param + (to_bucket ? (int)e->call : 0) * e->registry->param_count];
 
-    *ret_first = !e->param_has_grad[param];
+    *ret_first = !*has_grad;
     for (int i = 0; i < span; i++)
-        e->param_has_grad[param + i] = true;
-    return hd_emit_part(e, p->part, HD_STATE_GRAD, p->offset);
+        has_grad[i] = true;
+    return to_bucket ? hd_emit_bucket(e, p->part, p->offset)
+                     : hd_emit_part(e, p->part, HD_STATE_GRAD, p->offset);
+}
+
+static bool writes_bucket(const struct hd_node *node)
+{
+    for (int k = 0; k < hd_node_operand_count(node); k++)
+        if (node->operands[k].store && node->operands[k].store->kind == HD_STORE_BUCKET)
+            return true;
+    return false;
 }
 
 void hd_emit_contributes(struct hd_node *node, bool first)
@@ -49,6 +61,7 @@ void hd_emit_contributes(struct hd_node *node, bool first)
 
     node->contribution = true;
     node->first_contribution = first;
+    node->overwrites = first && node->args && writes_bucket(node);
     if (accumulate)
         *accumulate = true; /* hd_bind clears it for `first` in the step's first micro-batch */
 }

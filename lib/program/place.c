@@ -28,7 +28,8 @@ static int64_t round_up(int64_t bytes)
 
 static bool is_placed_by_programs(const struct hd_store *s)
 {
-    return s->kind == HD_STORE_TEMPORARY || s->kind == HD_STORE_BATCH || s->kind == HD_STORE_OUTPUT;
+    return s->kind == HD_STORE_TEMPORARY || s->kind == HD_STORE_BATCH ||
+           s->kind == HD_STORE_OUTPUT || s->kind == HD_STORE_BUCKET || s->kind == HD_STORE_GATHERED;
 }
 
 static int64_t *half(struct hd_extent *extent, bool visible)

@@ -14,6 +14,7 @@
  *   recompute.c  used by derive: which values are kept for backward, and the others' second
  * emission fuse.c       merges adjacent nodes that one kernel can compute in one pass over memory
  *   shard.c      inserts the reductions of each part's gradient after its last contribution
+ *   gather.c     inserts the gathers of weights ahead of the unit that needs them (ZeRO 3)
  *   stream.c     gives each node its stream, and the edges between streams
  *   place.c      computes lifetimes and offsets; asks the target's traits for sizes of scratch
  *
@@ -353,7 +354,6 @@ enum hd_region {
     HD_REGION_DEFERRED, /* one slot per postponed W: what B keeps for W */
     HD_REGION_WORK,     /* scratch and temporaries, shared by all calls */
     HD_REGION_BOUNDARY, /* slots of hidden rows between chunks, and of their gradients */
-    HD_REGION_GATHERED, /* not used: for weights that ZeRO-3 gathers */
     HD_REGION_COUNT
 };
 
@@ -368,7 +368,15 @@ enum hd_boundary {
     HD_BOUNDARY_COUNT
 };
 
-enum hd_stream_name { HD_STREAM_COMPUTE, HD_STREAM_GATHER, HD_STREAM_REDUCE, HD_STREAM_PIPELINE };
+/* AHEAD: gathers of weights before their unit needs them (ZeRO 3). */
+enum hd_stream_name {
+    HD_STREAM_COMPUTE,
+    HD_STREAM_GATHER,
+    HD_STREAM_REDUCE,
+    HD_STREAM_PIPELINE,
+    HD_STREAM_AHEAD,
+    HD_STREAM_COUNT
+};
 
 /* The content of a store. */
 enum hd_store_kind {
@@ -377,6 +385,8 @@ enum hd_store_kind {
     HD_STORE_BOUNDARY, /* shared with another chunk               */
     HD_STORE_OUTPUT,   /* readable by the host after the call     */
     HD_STORE_PART,     /* one kind of state of a part             */
+    HD_STORE_BUCKET,   /* a part's gradient in one program, not yet reduced (ZeRO 2, 3) */
+    HD_STORE_GATHERED, /* a part's weights, gathered for one program (ZeRO 3)           */
     HD_STORE_GLOBAL,   /* the step block and its arrays           */
     HD_STORE_CONSTANT, /* filled once, by hd_constant_fill */
     HD_STORE_CACHE     /* keys or values of one unit              */
@@ -396,7 +406,7 @@ struct hd_store {
     enum hd_region region;
     int64_t offset; /* within its half of the region (of the slot, for kept and deferred) */
     /* members of certain kinds */
-    int part;                       /* HD_STORE_PART */
+    int part;                       /* HD_STORE_PART, BUCKET, GATHERED */
     enum hd_state_kind state;       /* HD_STORE_PART */
     enum hd_global global;          /* HD_STORE_GLOBAL */
     enum hd_batch_field field;      /* HD_STORE_BATCH */
@@ -446,6 +456,7 @@ struct hd_node {
     /* the program is bound once for each place of the micro-batch in the step: first, last */
     bool contribution;       /* adds to a parameter's gradient */
     bool first_contribution; /* the micro-batch's first: overwrites in the step's first one */
+    bool overwrites;         /* a first contribution to a bucket: in every micro-batch */
     bool only_last;          /* runs only in the last micro-batch of a step */
 
     int waits[HD_NODE_WAITS_MAX]; /* earlier nodes of this program on other streams */

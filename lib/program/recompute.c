@@ -44,7 +44,12 @@ static bool is_cheap(const struct hd_emit *e, const struct hd_op *op)
     return hd_op_row(op->kind)->cheap;
 }
 
-/* The number of the segment of each unit: K units of one kind in a row. */
+static bool is_block(const struct hd_unit *unit)
+{
+    return strstr(unit->kind, "block") != NULL;
+}
+
+/* The number of the segment of each unit: K blocks in a row; embedding and head are alone. */
 static void number_segments(const struct hd_emit *e, int *ret_segment)
 {
     const struct hd_unit *units = e->registry->units;
@@ -53,7 +58,7 @@ static void number_segments(const struct hd_emit *e, int *ret_segment)
 
     for (int u = 0; u < e->registry->unit_count; u++) {
         const bool begins =
-            u == 0 || strcmp(units[u].kind, units[u - 1].kind) != 0 || length == most;
+            u == 0 || !is_block(&units[u]) || !is_block(&units[u - 1]) || length == most;
 
         segment += begins;
         length = begins ? 1 : length + 1;

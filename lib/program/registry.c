@@ -88,7 +88,7 @@ static int find_part(struct hd_registry *registry, const struct hd_param *p)
         const struct hd_part *part = &registry->parts[unit->parts[i]];
 
         if (part->trainable == p->trainable && part->reduce_group == group &&
-            part->tied == p->tied && part->wide == p->wide)
+            part->tied == p->tied && part->head == p->head && part->wide == p->wide)
             return unit->parts[i];
     }
     parts =
@@ -100,6 +100,7 @@ static int find_part(struct hd_registry *registry, const struct hd_param *p)
         .unit = number,
         .trainable = p->trainable,
         .tied = p->tied,
+        .head = p->head,
         .wide = p->wide,
         .stage = stage,
         .tie_stage = p->tied && registry->unit_stage ? registry->head_stage : stage,
@@ -210,6 +211,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .trainable = !spec->frozen,
                            .joined = spec->joined,
                            .tied = spec->tied,
+                           .head = spec->head,
                            .wide = spec->wide,
                            .unit = registry->unit_count - 1,
                            .count = 1};
@@ -373,6 +375,7 @@ static void cut_part(struct hd_registry *registry, struct hd_part *part)
 
     if (registry->zero && registry->trains && part->trainable && P > 1)
         part->shard_count = (chunks + P - 1) / P * HD_GRAD_CHUNK;
+    part->zero = part->shard_count ? registry->zero : 0;
     shard = shard_of(registry, part, registry->rank);
     part->shard_begin = shard.begin;
     part->shard_end = shard.end;
@@ -382,8 +385,21 @@ static void cut_part(struct hd_registry *registry, struct hd_part *part)
 /* Whether a kind of state is there for a shard only. fp32 masters are what computes. */
 static bool is_of_shard(const struct hd_part *part, enum hd_state_kind kind)
 {
-    return part->shard_count && (kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2 ||
-                                 (kind == HD_STATE_WEIGHT && part->compute != HD_F32));
+    switch (kind) {
+    case HD_STATE_MOMENT1:
+    case HD_STATE_MOMENT2:
+        return part->zero >= 1;
+    case HD_STATE_WEIGHT:
+        return part->zero >= (part->compute == HD_F32 ? 3 : 1);
+    case HD_STATE_GRAD:
+        return part->zero >= 2;
+    case HD_STATE_COPY:
+        return part->zero == 3;
+    case HD_STATE_RANGES:
+    case HD_STATE_KIND_COUNT:
+        break;
+    }
+    return false;
 }
 
 struct hd_range hd_part_range(const struct hd_registry *registry, const struct hd_part *part,
@@ -400,16 +416,29 @@ int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind)
     return is_of_shard(part, kind) ? part->shard_begin : 0;
 }
 
-/* Elements for which a kind of state has memory. What is gathered or scattered has room for all
+/* The state that collectives gather: what computes. */
+static enum hd_state_kind gathered_kind(const struct hd_part *part)
+{
+    return part->compute == HD_F32 ? HD_STATE_WEIGHT : HD_STATE_COPY;
+}
+
+int64_t hd_part_shards_count(const struct hd_registry *registry, const struct hd_part *part)
+{
+    return part->shard_count *
+           hd_mesh_find_group(&registry->mesh, part->reduce_group, registry->rank).size;
+}
+
+/* Elements for which a kind of state has memory. What is gathered or scattered has room for whole
  * shards, the last ones of which may be beyond the part's end. */
 static int64_t state_elements(const struct hd_registry *registry, const struct hd_part *part,
                               enum hd_state_kind kind)
 {
-    const int P = hd_mesh_find_group(&registry->mesh, part->reduce_group, registry->rank).size;
-
     if (!part->shard_count)
         return part->count;
-    return is_of_shard(part, kind) ? part->shard_end - part->shard_begin : part->shard_count * P;
+    if (!is_of_shard(part, kind))
+        return hd_part_shards_count(registry, part);
+    return part->zero == 3 && kind == gathered_kind(part) ? part->shard_count
+                                                          : part->shard_end - part->shard_begin;
 }
 
 /* True if this rank is the first of the group. */
@@ -474,9 +503,7 @@ static enum hd_status lay_out_part(struct hd_registry *registry, int part_number
 
 bool hd_state_is_visible(const struct hd_part *part, enum hd_state_kind kind)
 {
-    const enum hd_state_kind gathered = part->compute == HD_F32 ? HD_STATE_WEIGHT : HD_STATE_COPY;
-
-    return kind == HD_STATE_GRAD || (part->shard_count && kind == gathered);
+    return kind == HD_STATE_GRAD || (part->shard_count && kind == gathered_kind(part));
 }
 
 bool hd_global_is_visible(enum hd_global global)

@@ -7,11 +7,11 @@
  * zeros, gets no gradient and is not saved.
  *
  * Parameters belong to *units* (embedding, a block, the head). The trainable parameters of a unit
- * form a *part*, and so do its frozen ones, its experts, and those that compute in fp32 always (of
- * routers). A part has one flat buffer per kind of
- * state; gradients are reduced and weights updated part by part. A part consists of *segments*,
- * which differ in how tp treats them: in the sum of gradients over tp ranks, and in which ranks
- * count the segment in the gradient norm:
+ * form a *part*, and so do its frozen ones, its experts, those that compute in fp32 always (of
+ * routers), and the head's weight, whose gradient F computes and not B. A part has one flat buffer
+ * per kind of state; gradients are reduced and weights updated part by part. A part consists of
+ * *segments*, which differ in how tp treats them: in the sum of gradients over tp ranks, and in
+ * which ranks count the segment in the gradient norm:
  *
  *     split                                        no sum                 every rank counts
  *     split, held by several ranks (kv heads)      sum over kv_replica    first copy counts
@@ -32,8 +32,15 @@
  * depend on the model and P alone and may lie within a tensor. Stage 1: rank i has moments and
  * master weights of shard i only. Gradients are scattered, each sum to its shard; the update of the
  * shard is gathered into the copy in the compute encoding, which every rank has whole. In fp32 that
- * copy is the master itself, whole on every rank. Bytes per parameter in bf16, P ranks: 6 + 12 / P,
- * in fp32 8 + 8 / P.
+ * copy is the master itself, whole on every rank. Stage 2: the sums of gradients are of the shard
+ * only. A program writes its contributions to a *bucket*, which is scattered and added when the
+ * part is complete, in every micro-batch. Stage 3 (also FSDP, Zhao et al. 2023): the copies are of
+ * the shard only, too, and a program gathers a unit's weights before it uses them and then forgets
+ * them. Bytes per parameter with P ranks, without what lives within a program:
+ *
+ *     stage    0        1           2           3
+ *     bf16    18   6 + 12 / P  2 + 16 / P    18 / P
+ *     fp32    16   8 +  8 / P  4 + 12 / P    16 / P
  *
  * The registry also lays out the *state* region: weights, moments, gradient and compute copy of
  * every part, and a few values per step. Offsets are bytes from the region's start. Memory that
@@ -80,6 +87,7 @@ struct hd_param_spec {
     bool frozen;     /* gets no gradient and no update */
     bool joined;     /* adjacent in memory to the unit's previous parameter: one GEMM uses both */
     bool tied;       /* the head uses it too */
+    bool head;       /* the head's own weight */
     bool wide;       /* computes in fp32, whatever the compute encoding */
 };
 
@@ -93,7 +101,7 @@ struct hd_param {
     int tp_axis;
     int shares;               /* number of different shares, over tp and ep */
     int tp_shares, tp_copies; /* different shares over tp; ranks that hold each of them */
-    bool partial, experts, tied, wide;
+    bool partial, experts, tied, head, wide;
     enum hd_init_kind init;
     double init_std;
     bool decay, trainable, joined;
@@ -138,7 +146,9 @@ struct hd_part {
     enum hd_group_name reduce_group; /* gradients are summed over it */
     struct hd_segment *segments;
     int segment_count;
-    int64_t shard_count;            /* elements of a shard of ZeRO; 0: the part is not cut */
+    bool head;                      /* its one parameter is the head's own weight */
+    int zero;                       /* the stage of ZeRO; 0: the part is not cut */
+    int64_t shard_count;            /* elements of a shard; 0: the part is not cut */
     int64_t shard_begin, shard_end; /* what this rank updates, within count; all: 0, count */
     struct hd_update_range *ranges; /* of that, counted from shard_begin */
     int64_t range_count;
@@ -172,7 +182,7 @@ struct hd_registry {
     enum hd_status status; /* the first failure */
     char error[HD_ERR_MAX];
 
-    int zero; /* stage of ZeRO, 0 or 1; the owner sets it before hd_registry_finish */
+    int zero; /* stage of ZeRO, 0 to 3; the owner sets it before hd_registry_finish */
 
     /* set by hd_registry_finish */
     enum hd_dtype compute_dtype;
@@ -230,6 +240,9 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
 
 /* The group over which a part's shards are spread; HD_GROUP_COUNT: it is not cut. */
 enum hd_group_name hd_part_shard_group(const struct hd_part *part);
+
+/* Elements of all shards of a part together, room beyond its end included. */
+int64_t hd_part_shards_count(const struct hd_registry *registry, const struct hd_part *part);
 
 /* The elements of a part of which rank `rank`, which holds it, has this kind of state between two
  * steps; of gradients: the sums over all ranks. */

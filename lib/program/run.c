@@ -131,7 +131,7 @@ static enum hd_status bind_kernel(struct hd_runner *runner, bool first,
     }
     copy.args = b->args;
     if (node->contribution)
-        *hd_node_accumulate(&copy) = !(node->first_contribution && first);
+        *hd_node_accumulate(&copy) = !(node->first_contribution && (first || node->overwrites));
     return runner->table->prepare(runner->backend, node->kernel, b->args);
 }
 
@@ -141,7 +141,8 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
     static const enum hd_comm_stream_name streams[] = {[HD_STREAM_GATHER] = HD_COMM_STREAM_GATHER,
                                                        [HD_STREAM_REDUCE] = HD_COMM_STREAM_REDUCE,
                                                        [HD_STREAM_PIPELINE] =
-                                                           HD_COMM_STREAM_PIPELINE};
+                                                           HD_COMM_STREAM_PIPELINE,
+                                                       [HD_STREAM_AHEAD] = HD_COMM_STREAM_AHEAD};
     const struct hd_node *node = b->node;
     const struct hd_comm_operands *operands = hd_comm_operands_of(node);
     void *received = resolve(bases, operands->received);
@@ -200,12 +201,12 @@ static void bind_waits(const struct hd_program *p, const int *place, struct boun
 }
 
 /* The end of a program waits for its collectives, because later programs read the results and reuse
- * the memory (place.c). It does not wait for sums of gradients: the update does. */
+ * the memory (place.c). It does not wait for the sums of a step: the update does. */
 static void bind_end(struct hd_bound *bound)
 {
     for (int i = bound->count - 1; i >= 0; i--) {
         const struct hd_node *node = bound->nodes[i].node;
-        bool covered = !node->is_comm || node->stream == HD_STREAM_REDUCE;
+        bool covered = !node->is_comm || node->only_last;
 
         for (int w = 0; w < bound->wait_count && !covered; w++)
             covered = bound->nodes[bound->waits[w]].node->stream == node->stream;

@@ -8,7 +8,7 @@
 
 #include "program/emit.h"
 
-enum { STREAMS = HD_STREAM_PIPELINE + 1 };
+enum { STREAMS = HD_STREAM_COUNT };
 
 /* Per store and stream: the last node that wrote it, and that read or wrote it; -1: none. */
 struct touch {
@@ -20,7 +20,7 @@ static enum hd_stream_name choose(const struct hd_node *node)
     if (!node->is_comm)
         return HD_STREAM_COMPUTE;
     if (node->stream != HD_STREAM_COMPUTE)
-        return node->stream; /* set by the shard pass */
+        return node->stream; /* set by a pass */
     return node->comm == HD_COMM_SHIFT ? HD_STREAM_PIPELINE : HD_STREAM_GATHER;
 }
 

@@ -69,7 +69,7 @@ static const char *unit_name(const struct hd_chunk *chunk, const struct hd_node 
 /* ---- the trace ---- */
 
 enum {
-    DEVICE_TRACK = HD_STREAM_PIPELINE + 1
+    DEVICE_TRACK = HD_STREAM_COUNT
 }; /* launches and waits on the device; track 0 is then the host */
 
 struct trace {
@@ -203,7 +203,7 @@ static void add_names(const struct trace *t)
                   "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank "
                   "%d\"}}",
                   t->rank, t->rank);
-    for (int s = HD_STREAM_COMPUTE; s <= HD_STREAM_PIPELINE; s++)
+    for (int s = HD_STREAM_COMPUTE; s < HD_STREAM_COUNT; s++)
         (void)fprintf(t->out,
                       ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{"
                       "\"name\":\"%s\"}}",

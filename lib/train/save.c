@@ -485,8 +485,10 @@ static enum hd_status refresh_copies(struct hd_trainer *t)
 
         if (!p->held || p->compute == HD_F32)
             continue;
-        copy = (hd_state_is_visible(p, HD_STATE_COPY) ? t->visible_base : t->private_base) +
-               p->offset[HD_STATE_COPY] + p->shard_begin * (int64_t)hd_dtype_size(p->compute);
+        copy =
+            (hd_state_is_visible(p, HD_STATE_COPY) ? t->visible_base : t->private_base) +
+            p->offset[HD_STATE_COPY] +
+            (p->shard_begin - hd_part_base(p, HD_STATE_COPY)) * (int64_t)hd_dtype_size(p->compute);
         if (p->shard_end > p->shard_begin)
             st = hd_launch(
                 hd_runner_stream(t->runner), HD_K_cast,
@@ -495,7 +497,7 @@ static enum hd_status refresh_copies(struct hd_trainer *t)
                                        .N = p->shard_end - p->shard_begin,
                                        .out_dtype = p->compute,
                                        .inp_dtype = HD_F32});
-        if (!st && p->shard_count)
+        if (!st && p->shard_count && p->zero < 3)
             st = gather_copies(t, p);
     }
     return st ? st : t->table->synchronize(hd_runner_stream(t->runner));

@@ -101,7 +101,7 @@ const struct grid_axis grid_axes[GRID_AXES] = {
                         {"zb-v", HD_SCHEDULE_ZB_V}},
                        set_schedule,
                        false},
-    [GRID_ZERO] = {"zero", 2, {{"0", 0}, {"1", 1}}, set_zero, false},
+    [GRID_ZERO] = {"zero", 4, {{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}}, set_zero, false},
     [GRID_RECOMPUTE] = {"recompute",
                         4,
                         {{"none", 0}, {"selective", 1}, {"full", 2}, {"full:2", 3}},

@@ -36,6 +36,16 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, int
     return job;
 }
 
+static void compare_bits(const struct run *cut, const struct run *plain)
+{
+    assert_memory_equal(cut->loss, plain->loss, sizeof plain->loss);
+    assert_memory_equal(cut->grad_norm, plain->grad_norm, sizeof plain->grad_norm);
+    assert_memory_equal(cut->last_grad, plain->last_grad, sizeof plain->last_grad);
+    assert_memory_equal(cut->weights, plain->weights, sizeof plain->weights);
+    assert_memory_equal(cut->moments, plain->moments, sizeof plain->moments);
+    assert_memory_equal(&cut->validation_loss, &plain->validation_loss, sizeof(double));
+}
+
 /* The sums are the same, cut in another place; the norm adds the same numbers in the same order.
  * Cuts fall inside tensors: blocks of harness_job have 7,744 elements and more, shards are
  * multiples of 4,096. */
@@ -57,14 +67,68 @@ static void stage_1_has_the_bits_of_plain_data_parallelism(void **state)
         harness_setup(&h, 20000);
         run_threads(job_of(&h, &layouts[i], 0), layouts[i].dp, plain);
         run_threads(job_of(&h, &layouts[i], 1), layouts[i].dp, cut);
-        assert_memory_equal(cut->loss, plain->loss, sizeof plain->loss);
-        assert_memory_equal(cut->grad_norm, plain->grad_norm, sizeof plain->grad_norm);
-        assert_memory_equal(cut->last_grad, plain->last_grad, sizeof plain->last_grad);
-        assert_memory_equal(cut->weights, plain->weights, sizeof plain->weights);
-        assert_memory_equal(cut->moments, plain->moments, sizeof plain->moments);
-        assert_memory_equal(&cut->validation_loss, &plain->validation_loss, sizeof(double));
+        compare_bits(cut, plain);
         run_free(plain);
         run_free(cut);
+        harness_teardown(&h);
+    }
+}
+
+/* With one micro-batch, stages 2 and 3 add to nothing what stage 1 sums, and compute on weights
+ * that were cut and put together again. */
+static void stages_2_and_3_have_these_bits_with_one_micro_batch(void **state)
+{
+    static const struct layout layouts[] = {
+        {.family = "llama", .precision = "fp32", .dp = 2},
+        {.family = "gpt2", .precision = "bf16", .dp = 4},
+        {.family = "llama", .precision = "bf16", .dp = 2, .tp = 2},
+        {.family = "gpt2", .precision = "bf16", .dp = 2, .pp = 2},
+        {.family = "mixtral", .precision = "bf16", .dp = 2, .cp = 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct run *plain = run_new(STEPS);
+        struct harness h;
+        struct hd_job job;
+
+        harness_setup(&h, 20000);
+        job = job_of(&h, &layouts[i], 0);
+        job.micro_batch = job.global_batch / layouts[i].dp;
+        job.tie_embeddings = false;
+        run_threads(job, layouts[i].dp, plain);
+        for (int zero = 2; zero <= 3; zero++) {
+            struct run *cut = run_new(STEPS);
+
+            job.zero = zero;
+            run_threads(job, layouts[i].dp, cut);
+            compare_bits(cut, plain);
+            run_free(cut);
+        }
+        run_free(plain);
+        harness_teardown(&h);
+    }
+}
+
+/* With several, the sums are added in another order than without ZeRO, but in one order by both. */
+static void stages_2_and_3_have_the_same_bits(void **state)
+{
+    static const struct layout layouts[] = {
+        {.family = "llama", .precision = "bf16", .dp = 2, .tp = 2},
+        {.family = "mixtral", .precision = "fp32", .dp = 4},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct run *two = run_new(STEPS), *three = run_new(STEPS);
+        struct harness h;
+
+        harness_setup(&h, 20000);
+        run_threads(job_of(&h, &layouts[i], 2), layouts[i].dp, two);
+        run_threads(job_of(&h, &layouts[i], 3), layouts[i].dp, three);
+        compare_bits(three, two);
+        run_free(two);
+        run_free(three);
         harness_teardown(&h);
     }
 }
@@ -74,24 +138,43 @@ static int64_t up(int64_t count, int64_t to)
     return (count + to - 1) / to * to;
 }
 
-/* Of a part of n elements on P ranks a shard is up(n / P) elements, a multiple of 4,096. Per
- * element of the shard in bf16: 4 bytes of master and 8 of moments; per element of all shards 2
- * bytes of copy and 4 of gradient. In fp32 the masters are what computes: 8 per element of the
- * shard, 4 + 4 of all. */
+/* Bytes per element of the rank's shard (mine), of a whole shard (each), and of all shards (all).
+ */
+struct rule {
+    int mine, each, all;
+};
+
+static int64_t bytes_by(struct rule rule, int64_t mine, int64_t each, int64_t all)
+{
+    return rule.mine * mine + rule.each * each + rule.all * all;
+}
+
+/* Of a part of n elements on P ranks a shard is up(n / P) elements, a multiple of 4,096; a rank's
+ * own ends with the part. What is gathered has room for a whole shard. */
 static void state_takes_what_the_closed_form_says(void **state)
 {
-    static const struct layout layouts[] = {{.family = "llama", .precision = "bf16", .dp = 2},
-                                            {.family = "llama", .precision = "fp32", .dp = 4}};
+    static const struct {
+        const char *precision;
+        int zero;
+        struct rule masters, copies, gradients;
+    } forms[] = {
+        {"bf16", 1, {.mine = 4}, {.all = 2}, {.all = 4}},
+        {"bf16", 2, {.mine = 4}, {.all = 2}, {.mine = 4}},
+        {"bf16", 3, {.mine = 4}, {.each = 2}, {.mine = 4}},
+        {"fp32", 1, {.all = 4}, {0}, {.all = 4}},
+        {"fp32", 2, {.all = 4}, {0}, {.mine = 4}},
+        {"fp32", 3, {.each = 4}, {0}, {.mine = 4}},
+    };
+    struct harness h;
 
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        const bool bf16 = strcmp(layouts[i].precision, "bf16") == 0;
-        struct harness h;
-
-        harness_setup(&h, 20000);
-        for (int rank = 0; rank < layouts[i].dp; rank++) {
-            const struct hd_job job = job_of(&h, &layouts[i], 1);
-            int64_t mine = 0, all = 0;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        for (int rank = 0; rank < 4; rank++) {
+            const struct layout layout = {
+                .family = "llama", .precision = forms[i].precision, .dp = 4};
+            const struct hd_job job = job_of(&h, &layout, forms[i].zero);
+            int64_t mine = 0, each = 0, all = 0;
             struct hd_layout l;
             struct hd_arena arena;
 
@@ -104,44 +187,154 @@ static void state_takes_what_the_closed_form_says(void **state)
 
                 left = left < 0 ? 0 : left;
                 mine += left < shard ? left : shard;
+                each += shard;
                 all += shard * job.dp;
             }
             assert_int_equal(l.memory.moments, 8 * mine);
-            assert_int_equal(l.memory.weights, 4 * (bf16 ? mine : all));
-            assert_int_equal(l.memory.copies, bf16 ? 2 * all : 0);
-            assert_int_equal(l.memory.gradients, 4 * all);
+            assert_int_equal(l.memory.weights, bytes_by(forms[i].masters, mine, each, all));
+            assert_int_equal(l.memory.copies, bytes_by(forms[i].copies, mine, each, all));
+            assert_int_equal(l.memory.gradients, bytes_by(forms[i].gradients, mine, each, all));
             hd_arena_done(&arena);
         }
-        harness_teardown(&h);
-    }
+    harness_teardown(&h);
 }
 
-/* Once a step, for all shards together (n elements, padding included): each rank reads n / P sums'
- * terms from P - 1 others, 4 (P - 1) n bytes, and then their n / P new weights, 2 (P - 1) n in
- * bf16. */
-static void a_step_scatters_sums_and_gathers_weights(void **state)
+/* Elements of all shards of the parts of blocks, of the head's norm, and of what is used once: the
+ * table of the embedding and the head's weight. */
+struct sizes {
+    int64_t blocks, norm, tables;
+};
+
+static struct sizes sizes_of(const struct hd_job *job)
 {
-    const struct layout layout = {.family = "llama", .precision = "bf16", .dp = 4};
-    struct traffic traffic = {0};
-    int64_t all = 0;
+    struct sizes sizes = {0};
     struct hd_layout l;
     struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
+    for (int i = 0; i < l.registry.part_count; i++) {
+        const struct hd_part *p = &l.registry.parts[i];
+        const int64_t all = up((p->count + job->dp - 1) / job->dp, HD_GRAD_CHUNK) * job->dp;
+
+        if (p->unit == l.model.unit_embedding || p->head)
+            sizes.tables += all;
+        else if (p->unit == l.model.unit_head)
+            sizes.norm += all;
+        else
+            sizes.blocks += all;
+    }
+    hd_arena_done(&arena);
+    return sizes;
+}
+
+/* For n elements each rank reads the terms of n / P sums from P - 1 others: 4 (P - 1) n bytes; and
+ * n / P weights of each of them, 2 (P - 1) n in bf16. Stage 1 does both once a step; stage 2 sums
+ * in each of the M micro-batches; stage 3 also gathers there, for F and again for B, where only the
+ * tables are not needed, and no more in the update. */
+static void a_step_scatters_sums_and_gathers_weights(void **state)
+{
+    enum { P = 4, M = 2 };
     struct harness h;
-    struct hd_job job;
 
     (void)state;
     harness_setup(&h, 20000);
-    job = job_of(&h, &layout, 1);
+    for (int zero = 1; zero <= 3; zero++) {
+        const struct layout layout = {.family = "llama", .precision = "bf16", .dp = P};
+        struct hd_job job = job_of(&h, &layout, zero);
+        struct traffic traffic = {0};
+        struct sizes n;
+        int64_t all, gathered;
+
+        job.tie_embeddings = false;
+        n = sizes_of(&job);
+        all = n.blocks + n.norm + n.tables;
+        gathered = zero == 3 ? M * (2 * n.blocks + 2 * n.norm + n.tables) : all;
+        traffic_count(&job, &traffic);
+        assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_DP_CP, HD_COMM_REDUCE_SCATTER),
+                         (P - 1) * 4 * all * (zero == 1 ? 1 : M));
+        assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_DP_CP, HD_COMM_ALL_GATHER),
+                         (P - 1) * 2 * gathered);
+        traffic_check_dry(&traffic, &job);
+    }
+    harness_teardown(&h);
+}
+
+/* ---- overlap, by the order of the nodes ---- */
+
+/* The unit whose weights, or gradient, the node uses; -1: none. */
+static int unit_of(const struct hd_layout *l, const struct hd_node *node, enum hd_store_kind kind)
+{
+    for (int k = 0; k < hd_node_operand_count(node); k++)
+        if (node->operands[k].store && node->operands[k].store->kind == kind)
+            return l->registry.parts[node->operands[k].store->part].unit;
+    return -1;
+}
+
+/* In the list, each unit's store of this kind lives from its first to its last use: returns the
+ * most units that are alive at a time. */
+static int most_alive(const struct hd_layout *l, const struct hd_program *p,
+                      enum hd_store_kind kind)
+{
+    int most = 0;
+
+    for (int i = 0; i < p->count; i++) {
+        int alive = 0;
+
+        for (int unit = 0; unit < l->registry.unit_count; unit++) {
+            bool before = false, after = false;
+
+            for (int k = 0; k < p->count; k++)
+                if (unit_of(l, p->nodes[k], kind) == unit) {
+                    before |= k <= i;
+                    after |= k >= i;
+                }
+            alive += before && after;
+        }
+        most = alive > most ? alive : most;
+    }
+    return most;
+}
+
+/* The gather of each unit but the first is launched before the unit ahead of it uses its weights,
+ * and a gradient is added only when the next unit's is complete. */
+static void collectives_run_beside_the_unit_next_to_theirs(void **state)
+{
+    static const enum hd_call calls[] = {HD_CALL_F, HD_CALL_B};
+    static const struct layout layout = {.family = "llama", .precision = "bf16", .dp = 2};
+    struct harness h;
+    struct hd_layout l;
+    struct hd_arena arena;
+    struct hd_job job;
+    int gathers = 0, beside = 0;
+
+    (void)state;
+    harness_setup(&h, 20000);
     hd_arena_init(&arena, 0);
+    job = job_of(&h, &layout, 3);
+    job.layers = 4;
+    job.tie_embeddings = false;
     run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
-    for (int p = 0; p < l.registry.part_count; p++)
-        all += up((l.registry.parts[p].count + 3) / 4, HD_GRAD_CHUNK) * 4;
+    for (size_t c = 0; c < sizeof calls / sizeof calls[0]; c++) {
+        const struct hd_program *p = &l.train[0]->program[calls[c]];
+
+        assert_int_equal(most_alive(&l, p, HD_STORE_GATHERED), 2);
+        for (int i = 0; i < p->count; i++) {
+            const int unit = unit_of(&l, p->nodes[i], HD_STORE_GATHERED);
+            int k = i + 1;
+
+            if (p->nodes[i]->stream != HD_STREAM_AHEAD)
+                continue;
+            gathers++;
+            while (k < p->count &&
+                   (p->nodes[k]->is_comm || unit_of(&l, p->nodes[k], HD_STORE_GATHERED) < 0))
+                k++; /* the next node that uses weights */
+            beside += unit_of(&l, p->nodes[k], HD_STORE_GATHERED) != unit;
+        }
+    }
+    assert_true(gathers - beside == 2); /* one in each program: the first */
+    assert_int_equal(most_alive(&l, &l.train[0]->program[HD_CALL_B], HD_STORE_BUCKET), 2);
     hd_arena_done(&arena);
-    traffic_count(&job, &traffic);
-    assert_int_equal(traffic_moved(&traffic, 4, HD_GROUP_DP_CP, HD_COMM_REDUCE_SCATTER),
-                     3 * 4 * all);
-    assert_int_equal(traffic_moved(&traffic, 4, HD_GROUP_DP_CP, HD_COMM_ALL_GATHER), 3 * 2 * all);
-    traffic_check_dry(&traffic, &job);
     harness_teardown(&h);
 }
 
@@ -195,7 +388,7 @@ static void a_checkpoint_crosses_from_one_number_of_shards_to_another(void **sta
         {.family = "gpt2", .precision = "bf16", .dp = 1, .zero = 0},
         {.family = "gpt2", .precision = "bf16", .dp = 4, .zero = 1},
         {.family = "gpt2", .precision = "bf16", .dp = 2, .tp = 2, .zero = 1},
-        {.family = "gpt2", .precision = "bf16", .dp = 2, .pp = 2, .zero = 1},
+        {.family = "gpt2", .precision = "bf16", .dp = 2, .pp = 2, .zero = 3},
     };
     enum { COUNT = sizeof crossed / sizeof crossed[0] };
     struct harness h;
@@ -231,8 +424,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stage_1_has_the_bits_of_plain_data_parallelism),
+        cmocka_unit_test(stages_2_and_3_have_these_bits_with_one_micro_batch),
+        cmocka_unit_test(stages_2_and_3_have_the_same_bits),
         cmocka_unit_test(state_takes_what_the_closed_form_says),
         cmocka_unit_test(a_step_scatters_sums_and_gathers_weights),
+        cmocka_unit_test(collectives_run_beside_the_unit_next_to_theirs),
         cmocka_unit_test(a_checkpoint_crosses_from_one_number_of_shards_to_another),
     };
     return cmocka_run_group_tests_name("ZeRO", tests, NULL, NULL);

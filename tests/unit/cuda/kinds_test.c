@@ -51,6 +51,7 @@ static struct hd_job some_job(const char *family, const char *precision)
                    strcmp(family, "gpt2") == 0 ? "learned" : "rope");
     (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "ring");
     (void)snprintf(job.stages, sizeof job.stages, "auto");
+    (void)snprintf(job.recompute, sizeof job.recompute, "none");
     (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
     (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
     (void)snprintf(job.device, sizeof job.device, "cuda");

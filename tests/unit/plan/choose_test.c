@@ -466,24 +466,9 @@ static void a_refusal_of_ep_says_what_to_write_instead(void **state)
     }
 }
 
-static void what_is_not_built_is_another_status(void **state)
+static void more_ranks_than_an_engine_connects_are_another_status(void **state)
 {
-    const struct {
-        int zero;
-        const char *says;
-    } rows[] = {
-        {2, "parallel.zero: ZeRO stage 2 is not supported yet; use auto, 0 or 1"},
-        {3, "parallel.zero: ZeRO stage 3 is not supported yet; use auto, 0 or 1"},
-    };
-
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct hd_plan_request w = plain;
-
-        w.sizes.zero = rows[i].zero;
-        assert_int_equal(hd_plan_check(&w, 2, 2), HD_UNSUPPORTED);
-        assert_string_equal(hd_err_message(), rows[i].says);
-    }
     for (int cuda = 0; cuda < 2; cuda++) {
         struct hd_plan_request w = plain;
 
@@ -550,7 +535,7 @@ int main(void)
         cmocka_unit_test(remedies_that_are_followed_end_with_a_layout),
         cmocka_unit_test(experts_are_shared_by_blocks_of_ranks),
         cmocka_unit_test(a_refusal_of_ep_says_what_to_write_instead),
-        cmocka_unit_test(what_is_not_built_is_another_status),
+        cmocka_unit_test(more_ranks_than_an_engine_connects_are_another_status),
         cmocka_unit_test(wishes_of_one_shape_fit_the_same_numbers),
     };
 

@@ -59,6 +59,7 @@ static struct hd_job small_job(const char *precision, int64_t dp, int64_t global
     (void)snprintf(job.positions, sizeof job.positions, "rope");
     (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "ring");
     (void)snprintf(job.stages, sizeof job.stages, "auto");
+    (void)snprintf(job.recompute, sizeof job.recompute, "none");
     (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
     (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
     (void)snprintf(job.device, sizeof job.device, "cpu");
@@ -239,7 +240,7 @@ static void traits_travel_as_a_word(void **state)
  * communicator of NCCL, and its engine collects in 3 streams x (8 MiB + 64 KiB). */
 static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
 {
-    const int64_t page = 2 << 20, engine_pages = (3 * ((8 << 20) + (64 << 10)) + page - 1) / page;
+    const int64_t page = 2 << 20, engine_pages = (4 * ((8 << 20) + (64 << 10)) + page - 1) / page;
     struct hd_traits gpu;
     struct hd_arena arena;
 

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "program/emit.h"
 
-enum { STORES = 4, NODES_MAX = 16, STREAMS = HD_STREAM_PIPELINE + 1 };
+enum { STORES = 4, NODES_MAX = 16, STREAMS = HD_STREAM_COUNT };
 
 struct case_ {
     struct hd_arena arena;

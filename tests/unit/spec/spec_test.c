@@ -403,8 +403,6 @@ static const struct mistake wishes[] = {
      "job.yaml:14: train.precision: fp16 is not supported yet; use auto, fp32 or bf16"},
     {13, "  global_batch: 8\n  precision: fp8",
      "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32 or bf16"},
-    {15, "parallel: {zero: 2}",
-     "job.yaml:15: parallel.zero: ZeRO stage 2 is not supported yet; use auto, 0 or 1"},
     {15, "checkpoint: {dir: /x}",
      "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
      "heddle-controller --jobs-dir decides for all jobs"},
@@ -776,8 +774,8 @@ static void a_wrong_override_is_its_own_place(void **state)
         {"parallel={tp: 2, dp: 3, cp: 1}", /* with 2 devices */
          "--set parallel={tp: 2, dp: 3, cp: 1}: parallel.dp: 3 replicas of tp x cp = 2 devices are "
          "6, not resources.devices = 2; write auto, or let them agree"},
-        {"parallel.zero=3", "--set parallel.zero=3: parallel.zero: ZeRO stage 3 is not supported "
-                            "yet; use auto, 0 or 1"},
+        {"train.precision=fp8", "--set train.precision=fp8: train.precision: fp8 is not supported "
+                                "yet; use auto, fp32 or bf16"},
     };
 
     (void)state;
