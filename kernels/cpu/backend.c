@@ -29,13 +29,22 @@ struct cpu_stream {
 
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype)
 {
-    if (dtype == HD_F32 || dtype == HD_BF16)
+    if (dtype == HD_F32 || dtype == HD_BF16 || dtype == HD_F16)
         return HD_OK;
-    return hd_err(HD_UNSUPPORTED, "%s: the cpu backend computes in f32 and bf16, not in %s", kernel,
-                  hd_dtype_name(dtype));
+    return hd_err(HD_UNSUPPORTED, "%s: the cpu backend computes in f32, bf16 and f16, not in %s",
+                  kernel, hd_dtype_name(dtype));
 }
 
 #ifdef HEDDLE_CPU_X86
+/* What the avx2 kernels are compiled for. gcc and clang do not both know "f16c" as a name. */
+static bool has_avx2(void)
+{
+    unsigned eax, ebx, ecx, edx;
+
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
 /* True if the processor has AMX with bf16 (CPUID leaf 7: edx bits 22 and 24), the kernel saves
  * tiles (XCR0 bits 17, 18), and it permits this process to use them, which must be requested. */
 static bool has_amx_bf16(void)
@@ -65,7 +74,7 @@ static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *t
 
     traits->vector_bytes = 16;
 #ifdef HEDDLE_CPU_X86
-    if (!force_plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (!force_plain && has_avx2()) {
         kernels = &hd_cpu_kernels_avx2;
         isa = "avx2";
         traits->vector_bytes = 32;
