@@ -280,9 +280,9 @@ static void measure_threads(const void *args, int64_t begin, int64_t end, int th
 }
 
 /* The best rate of several GEMMs that fit into the caches. It runs a GEMM because the library
- * chooses the instruction for bf16; on one thread, because a barrier between threads would measure
- * the other load of the machine. */
-static double gemm_rate(struct hd_backend *cpu)
+ * chooses the instruction for 16-bit factors; on one thread, because a barrier between threads
+ * would measure the other load of the machine. */
+static double gemm_rate(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     enum { SIZE = 512, ROUNDS_MIN = 5 };
     struct hd_gemm_args a = {.M = SIZE,
@@ -292,8 +292,8 @@ static double gemm_rate(struct hd_backend *cpu)
                              .ldb = SIZE,
                              .ldc = SIZE,
                              .trans_b = true,
-                             .ab_dtype = HD_BF16,
-                             .c_dtype = HD_BF16};
+                             .ab_dtype = dtype,
+                             .c_dtype = dtype};
     const size_t matrix_bytes = sizeof(uint16_t) * SIZE * SIZE;
     const int64_t scratch_bytes = hd_kernel_scratch_bytes(HD_K_gemm, &a, &cpu->traits);
     const int64_t begin_ns = hd_clock_now_ns();
@@ -322,7 +322,7 @@ static double gemm_rate(struct hd_backend *cpu)
 }
 
 /* The rate of one thread times the number of threads. */
-static double bf16_rate(const struct hd_backend *cpu)
+static double half_rate(const struct hd_backend *cpu, enum hd_dtype dtype)
 {
     struct hd_backend_options options = cpu->options;
     struct hd_backend *one = NULL;
@@ -331,11 +331,12 @@ static double bf16_rate(const struct hd_backend *cpu)
     options.threads = 1;
     if (open_cpu(&options, &one))
         return 0;
-    rate = gemm_rate(one) * cpu->traits.threads;
+    rate = gemm_rate(one, dtype) * cpu->traits.threads;
     close_cpu(one);
     return rate;
 }
 
+/* fp16 factors are widened to fp32, unless the library multiplies them faster than that. */
 static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     const struct peak peak = {.cpu = cpu,
@@ -345,11 +346,16 @@ static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
     if (!peak.rates)
         return 0;
     if (dtype == HD_BF16 && cpu->traits.bf16_fast) {
-        sum = bf16_rate(cpu);
+        sum = half_rate(cpu, dtype);
     } else {
         hd_cpu_parallel(cpu, cpu->traits.threads, 1, measure_threads, &peak);
         for (int i = 0; i < cpu->traits.threads; i++)
             sum += peak.rates[i];
+    }
+    if (dtype == HD_F16 && cpu->gemm_library) {
+        const double by_library = half_rate(cpu, dtype);
+
+        sum = by_library > sum ? by_library : sum;
     }
     free(peak.rates);
     return sum;

@@ -164,7 +164,8 @@ enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
 
         st = hd_source_read(source, i, &want, master);
         for (int64_t k = 0; !st && k < p->count && part->compute != HD_F32; k++)
-            copy[k] = hd_f32_to_bf16(master[k]);
+            copy[k] =
+                part->compute == HD_F16 ? hd_f32_to_f16(master[k]) : hd_f32_to_bf16(master[k]);
     }
     hd_source_close(source);
     return st;
