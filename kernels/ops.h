@@ -75,7 +75,7 @@ enum hd_gemm_epilogue {
 
 /* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row), summed in fp32.
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
- * trans_b. c may be fp32 with bf16 factors (weight gradients). pre and gelu_inp have ldc, too.
+ * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre and gelu_inp have ldc, too.
  * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
  * with the weight gradient of the same layer.
  * HD_INVALID: bias or an epilogue with accumulate; GELU_BACKWARD with bias; dbias without trans_a,

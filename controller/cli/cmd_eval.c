@@ -59,8 +59,9 @@ static int check_flags(const struct eval *e, const struct cli *cli)
         return cli_usage("eval: --context: %s", hd_err_message());
     if (e->threads && hd_text_to_int64(e->threads, 1, 4096, &i))
         return cli_usage("eval: --threads: %s", hd_err_message());
-    if (e->precision && strcmp(e->precision, "fp32") != 0 && strcmp(e->precision, "bf16") != 0)
-        return cli_usage("eval: --precision %s is not fp32 or bf16", e->precision);
+    if (e->precision && strcmp(e->precision, "fp32") != 0 && strcmp(e->precision, "bf16") != 0 &&
+        strcmp(e->precision, "fp16") != 0)
+        return cli_usage("eval: --precision %s is not fp32, bf16 or fp16", e->precision);
     return CLI_CONTINUE;
 }
 

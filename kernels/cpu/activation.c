@@ -24,10 +24,7 @@ static void swiglu_rows(const void *args, int64_t begin, int64_t end, int thread
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            swiglu_row(a, r, HD_BF16);
-        else
-            swiglu_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, swiglu_row(a, r, T));
 }
 
 enum hd_status KERNEL(swiglu_forward)(struct hd_backend *cpu,
@@ -68,10 +65,7 @@ static void swiglu_backward_rows(const void *args, int64_t begin, int64_t end, i
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            swiglu_backward_row(a, r, HD_BF16);
-        else
-            swiglu_backward_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, swiglu_backward_row(a, r, T));
 }
 
 enum hd_status KERNEL(swiglu_backward)(struct hd_backend *cpu,
@@ -105,10 +99,7 @@ static void gelu_pieces(const void *args, int64_t begin, int64_t end, int thread
     const struct hd_gelu_forward_args *a = args;
 
     (void)thread;
-    if (a->dtype == HD_BF16)
-        gelu_piece(a, begin, end, HD_BF16);
-    else
-        gelu_piece(a, begin, end, HD_F32);
+    WITH_FLOATS(a->dtype, T, gelu_piece(a, begin, end, T));
 }
 
 enum hd_status KERNEL(gelu_forward)(struct hd_backend *cpu, const struct hd_gelu_forward_args *args)
@@ -136,10 +127,7 @@ static void gelu_backward_pieces(const void *args, int64_t begin, int64_t end, i
     const struct hd_gelu_backward_args *a = args;
 
     (void)thread;
-    if (a->dtype == HD_BF16)
-        gelu_backward_piece(a, begin, end, HD_BF16);
-    else
-        gelu_backward_piece(a, begin, end, HD_F32);
+    WITH_FLOATS(a->dtype, T, gelu_backward_piece(a, begin, end, T));
 }
 
 enum hd_status KERNEL(gelu_backward)(struct hd_backend *cpu,

@@ -62,10 +62,7 @@ static void update_pieces(const void *args, int64_t begin, int64_t end, int thre
         const float lr = a->block->lr * range->lr_scale;
         const float decay = a->block->weight_decay * range->decay;
 
-        if (a->copy_dtype == HD_BF16)
-            update_range(u, first, last, lr, decay, HD_BF16);
-        else
-            update_range(u, first, last, lr, decay, HD_F32);
+        WITH_FLOATS(a->copy_dtype, T, update_range(u, first, last, lr, decay, T));
     }
 }
 

@@ -111,10 +111,7 @@ static void load_block(const struct task *t, struct forward_tiles *s, int64_t fi
 {
     load_sight(t, first, rows, &s->sight);
     /* `out` is not used before the first tile: it holds the rows until they are transposed */
-    if (t->dtype == HD_BF16)
-        load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, HD_BF16);
-    else
-        load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, HD_F32);
+    WITH_FLOATS(t->dtype, T, load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, T));
     transpose_rows(t, s->q_t, s->out, rows);
     memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);
     for (int64_t i = 0; i < rows; i++) {
@@ -153,10 +150,7 @@ static void attend_block(const struct cpu_forward *f, const struct task *t, stru
         if (cover_of(t, &extent, &keys) != NOTHING)
             attend_tile(t, s, first, rows, key, count, &keys);
     }
-    if (t->dtype == HD_BF16)
-        store_block(f->args, t, s, first, rows, HD_BF16);
-    else
-        store_block(f->args, t, s, first, rows, HD_F32);
+    WITH_FLOATS(t->dtype, T, store_block(f->args, t, s, first, rows, T));
 }
 
 static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)

@@ -172,10 +172,7 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
     extent = row_extent_of(&s->sight, 0, rows);
     if (a->accumulate && !sees_a_key(t, &extent, TILE))
         return; /* nothing to add */
-    if (a->dtype == HD_BF16)
-        load_block(a, t, s, first, rows, HD_BF16);
-    else
-        load_block(a, t, s, first, rows, HD_F32);
+    WITH_FLOATS(a->dtype, T, load_block(a, t, s, first, rows, T));
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
         const int64_t count = at_most(TILE, t->kv_len - key);
         const struct attention_extent keys = load_keys(t, s->key_index, key, count);
@@ -183,10 +180,7 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
         if (cover_of(t, &extent, &keys) != NOTHING)
             differentiate_tile(t, s, first, rows, key, count, &keys);
     }
-    if (a->grad_dtype == HD_BF16)
-        store_queries(a, t, s, first, rows, HD_BF16);
-    else
-        store_queries(a, t, s, first, rows, HD_F32);
+    WITH_FLOATS(a->grad_dtype, T, store_queries(a, t, s, first, rows, T));
 }
 
 static void differentiate_groups(const void *args, int64_t begin, int64_t end, int thread)
@@ -204,10 +198,7 @@ static void differentiate_groups(const void *args, int64_t begin, int64_t end, i
         memset(s.dv, 0, bytes);
         for (int64_t first = 0; first < rows; first += f->layout.block_rows)
             differentiate_block(a, &t, &s, first, at_most(f->layout.block_rows, rows - first));
-        if (a->grad_dtype == HD_BF16)
-            store_keys(a, &t, &s, HD_BF16);
-        else
-            store_keys(a, &t, &s, HD_F32);
+        WITH_FLOATS(a->grad_dtype, T, store_keys(a, &t, &s, T));
     }
 }
 

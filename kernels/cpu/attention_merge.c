@@ -79,10 +79,7 @@ static void merge_rows(const void *args, int64_t begin, int64_t end, int thread)
             const int64_t rows = end - row < VL ? end - row : VL;
             const int64_t heads = a->H - h < HEADS ? a->H - h : HEADS;
 
-            if (a->dtype == HD_BF16)
-                merge_heads(a, row, rows, h, heads, HD_BF16);
-            else
-                merge_heads(a, row, rows, h, heads, HD_F32);
+            WITH_FLOATS(a->dtype, T, merge_heads(a, row, rows, h, heads, T));
         }
 }
 

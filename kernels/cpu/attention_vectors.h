@@ -49,19 +49,15 @@ static struct attention_extent load_keys(const struct task *t, int32_t *index, i
 static void pack_keys_transposed(const struct task *t, float *to, const void *from, int64_t ld,
                                  int64_t key, int64_t count)
 {
-    if (t->dtype == HD_BF16)
-        pack_transposed(to, TILE, from, key_at(t, key, ld), ld, count, t->D, TILE, HD_BF16);
-    else
-        pack_transposed(to, TILE, from, key_at(t, key, ld), ld, count, t->D, TILE, HD_F32);
+    WITH_FLOATS(t->dtype, T,
+                pack_transposed(to, TILE, from, key_at(t, key, ld), ld, count, t->D, TILE, T));
 }
 
 static void pack_keys(const struct task *t, float *to, const void *from, int64_t ld, int64_t key,
                       int64_t count)
 {
-    if (t->dtype == HD_BF16)
-        pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, HD_BF16);
-    else
-        pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, HD_F32);
+    WITH_FLOATS(t->dtype, T,
+                pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, T));
 }
 
 /* Adds the ALiBi term to the scores of a row; sets scores of keys that it does not see to -inf. */

@@ -29,13 +29,22 @@ struct cpu_stream {
 
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype)
 {
-    if (dtype == HD_F32 || dtype == HD_BF16)
+    if (dtype == HD_F32 || dtype == HD_BF16 || dtype == HD_F16)
         return HD_OK;
-    return hd_err(HD_UNSUPPORTED, "%s: the cpu backend computes in f32 and bf16, not in %s", kernel,
-                  hd_dtype_name(dtype));
+    return hd_err(HD_UNSUPPORTED, "%s: the cpu backend computes in f32, bf16 and f16, not in %s",
+                  kernel, hd_dtype_name(dtype));
 }
 
 #ifdef HEDDLE_CPU_X86
+/* What the avx2 kernels are compiled for. gcc and clang do not both know "f16c" as a name. */
+static bool has_avx2(void)
+{
+    unsigned eax, ebx, ecx, edx;
+
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
 /* True if the processor has AMX with bf16 (CPUID leaf 7: edx bits 22 and 24), the kernel saves
  * tiles (XCR0 bits 17, 18), and it permits this process to use them, which must be requested. */
 static bool has_amx_bf16(void)
@@ -65,7 +74,7 @@ static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *t
 
     traits->vector_bytes = 16;
 #ifdef HEDDLE_CPU_X86
-    if (!force_plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (!force_plain && has_avx2()) {
         kernels = &hd_cpu_kernels_avx2;
         isa = "avx2";
         traits->vector_bytes = 32;
@@ -271,9 +280,9 @@ static void measure_threads(const void *args, int64_t begin, int64_t end, int th
 }
 
 /* The best rate of several GEMMs that fit into the caches. It runs a GEMM because the library
- * chooses the instruction for bf16; on one thread, because a barrier between threads would measure
- * the other load of the machine. */
-static double gemm_rate(struct hd_backend *cpu)
+ * chooses the instruction for 16-bit factors; on one thread, because a barrier between threads
+ * would measure the other load of the machine. */
+static double gemm_rate(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     enum { SIZE = 512, ROUNDS_MIN = 5 };
     struct hd_gemm_args a = {.M = SIZE,
@@ -283,8 +292,8 @@ static double gemm_rate(struct hd_backend *cpu)
                              .ldb = SIZE,
                              .ldc = SIZE,
                              .trans_b = true,
-                             .ab_dtype = HD_BF16,
-                             .c_dtype = HD_BF16};
+                             .ab_dtype = dtype,
+                             .c_dtype = dtype};
     const size_t matrix_bytes = sizeof(uint16_t) * SIZE * SIZE;
     const int64_t scratch_bytes = hd_kernel_scratch_bytes(HD_K_gemm, &a, &cpu->traits);
     const int64_t begin_ns = hd_clock_now_ns();
@@ -313,7 +322,7 @@ static double gemm_rate(struct hd_backend *cpu)
 }
 
 /* The rate of one thread times the number of threads. */
-static double bf16_rate(const struct hd_backend *cpu)
+static double half_rate(const struct hd_backend *cpu, enum hd_dtype dtype)
 {
     struct hd_backend_options options = cpu->options;
     struct hd_backend *one = NULL;
@@ -322,11 +331,12 @@ static double bf16_rate(const struct hd_backend *cpu)
     options.threads = 1;
     if (open_cpu(&options, &one))
         return 0;
-    rate = gemm_rate(one) * cpu->traits.threads;
+    rate = gemm_rate(one, dtype) * cpu->traits.threads;
     close_cpu(one);
     return rate;
 }
 
+/* fp16 factors are widened to fp32, unless the library multiplies them faster than that. */
 static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     const struct peak peak = {.cpu = cpu,
@@ -336,11 +346,16 @@ static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
     if (!peak.rates)
         return 0;
     if (dtype == HD_BF16 && cpu->traits.bf16_fast) {
-        sum = bf16_rate(cpu);
+        sum = half_rate(cpu, dtype);
     } else {
         hd_cpu_parallel(cpu, cpu->traits.threads, 1, measure_threads, &peak);
         for (int i = 0; i < cpu->traits.threads; i++)
             sum += peak.rates[i];
+    }
+    if (dtype == HD_F16 && cpu->gemm_library) {
+        const double by_library = half_rate(cpu, dtype);
+
+        sum = by_library > sum ? by_library : sum;
     }
     free(peak.rates);
     return sum;

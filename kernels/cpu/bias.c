@@ -14,10 +14,7 @@ static void add_bias(const void *args, int64_t begin, int64_t end, int thread)
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            bias_row(a, r, HD_BF16);
-        else
-            bias_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, bias_row(a, r, T));
 }
 
 enum hd_status KERNEL(bias_forward)(struct hd_backend *cpu, const struct hd_bias_forward_args *args)
@@ -41,10 +38,7 @@ static void bias_rows(const void *args, float *sums, int64_t begin, int64_t end)
 {
     const struct hd_bias_backward_args *a = args;
 
-    if (a->dtype == HD_BF16)
-        sum_rows(bias_terms, 1, a, sums, begin, end, a->N, HD_BF16);
-    else
-        sum_rows(bias_terms, 1, a, sums, begin, end, a->N, HD_F32);
+    WITH_FLOATS(a->dtype, T, sum_rows(bias_terms, 1, a, sums, begin, end, a->N, T));
 }
 
 enum hd_status KERNEL(bias_backward)(struct hd_backend *cpu,

@@ -73,7 +73,7 @@ int64_t hd_cpu_row_grain(int64_t row_bytes);
  */
 int64_t hd_cpu_rows_in_use(const int32_t *counts, int64_t groups, int64_t bound);
 
-/* HD_UNSUPPORTED unless dtype is f32 or bf16, the encodings this backend computes with. */
+/* HD_UNSUPPORTED unless dtype is f32, bf16 or f16, the encodings this backend computes with. */
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype);
 
 /* cpu/gemm_dnnl.c: the one owner of dnnl.h. */

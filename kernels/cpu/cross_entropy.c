@@ -73,10 +73,7 @@ static void cross_entropy_rows(const void *args, int64_t begin, int64_t end, int
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            cross_entropy_row(a, r, HD_BF16);
-        else
-            cross_entropy_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, cross_entropy_row(a, r, T));
 }
 
 enum hd_status KERNEL(cross_entropy)(struct hd_backend *cpu,
@@ -122,10 +119,7 @@ static void stats_rows(const void *args, int64_t begin, int64_t end, int thread)
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            stats_row(a, r, HD_BF16);
-        else
-            stats_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, stats_row(a, r, T));
 }
 
 enum hd_status KERNEL(cross_entropy_stats)(struct hd_backend *cpu,
@@ -177,10 +171,7 @@ static void shared_rows(const void *args, int64_t begin, int64_t end, int thread
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            shared_row(a, r, HD_BF16);
-        else
-            shared_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, shared_row(a, r, T));
 }
 
 enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,

@@ -32,10 +32,7 @@ static void drop_rows(const void *args, int64_t begin, int64_t end, int thread)
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (f->args->dtype == HD_BF16)
-            drop_row(f, r, HD_BF16);
-        else
-            drop_row(f, r, HD_F32);
+        WITH_FLOATS(f->args->dtype, T, drop_row(f, r, T));
 }
 
 enum hd_status KERNEL(dropout)(struct hd_backend *cpu, const struct hd_dropout_args *args)

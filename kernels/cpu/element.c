@@ -16,10 +16,7 @@ static void add_pieces(const void *args, int64_t begin, int64_t end, int thread)
     const struct hd_add_args *a = args;
 
     (void)thread;
-    if (a->dtype == HD_BF16)
-        add_piece(a, begin, end, HD_BF16);
-    else
-        add_piece(a, begin, end, HD_F32);
+    WITH_FLOATS(a->dtype, T, add_piece(a, begin, end, T));
 }
 
 enum hd_status KERNEL(add)(struct hd_backend *cpu, const struct hd_add_args *args)
@@ -42,17 +39,15 @@ INLINE void cast_piece(const struct hd_cast_args *a, int64_t begin, int64_t end,
 static void cast_pieces(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_cast_args *a = args;
+    const int64_t bytes = vf_element_bytes(a->inp_dtype);
 
     (void)thread;
-    if (a->out_dtype == HD_BF16 && a->inp_dtype == HD_BF16)
-        memcpy((uint16_t *)a->out + begin, (const uint16_t *)a->inp + begin,
-               (size_t)(end - begin) * sizeof(uint16_t));
-    else if (a->out_dtype == HD_BF16)
-        cast_piece(a, begin, end, HD_BF16, HD_F32);
-    else if (a->inp_dtype == HD_BF16)
-        cast_piece(a, begin, end, HD_F32, HD_BF16);
+    if (a->out_dtype == a->inp_dtype)
+        memcpy((char *)a->out + begin * bytes, (const char *)a->inp + begin * bytes,
+               (size_t)((end - begin) * bytes));
     else
-        cast_piece(a, begin, end, HD_F32, HD_F32);
+        WITH_FLOATS(a->out_dtype, Out,
+                    WITH_FLOATS(a->inp_dtype, Inp, cast_piece(a, begin, end, Out, Inp)));
 }
 
 enum hd_status KERNEL(cast)(struct hd_backend *cpu, const struct hd_cast_args *args)
@@ -79,14 +74,8 @@ static void copy_columns_rows(const void *args, int64_t begin, int64_t end, int 
     const struct hd_copy_columns_args *a = args;
 
     (void)thread;
-    if (a->out_dtype == HD_BF16 && a->inp_dtype == HD_BF16)
-        copy_rows(a, begin, end, HD_BF16, HD_BF16);
-    else if (a->out_dtype == HD_BF16)
-        copy_rows(a, begin, end, HD_BF16, HD_F32);
-    else if (a->inp_dtype == HD_BF16)
-        copy_rows(a, begin, end, HD_F32, HD_BF16);
-    else
-        copy_rows(a, begin, end, HD_F32, HD_F32);
+    WITH_FLOATS(a->out_dtype, Out,
+                WITH_FLOATS(a->inp_dtype, Inp, copy_rows(a, begin, end, Out, Inp)));
 }
 
 enum hd_status KERNEL(copy_columns)(struct hd_backend *cpu, const struct hd_copy_columns_args *args)

@@ -30,10 +30,7 @@ static void embedding_rows(const void *args, int64_t begin, int64_t end, int thr
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            embedding_row(a, r, HD_BF16);
-        else
-            embedding_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, embedding_row(a, r, T));
 }
 
 enum hd_status KERNEL(embedding_forward)(struct hd_backend *cpu,
@@ -101,10 +98,7 @@ static void embedding_gradients(const void *args, int64_t begin, int64_t end, in
 
     (void)thread;
     for (int64_t v = begin; v < end; v++)
-        if (s->args->dtype == HD_BF16)
-            embedding_gradient(s, v, HD_BF16);
-        else
-            embedding_gradient(s, v, HD_F32);
+        WITH_FLOATS(s->args->dtype, T, embedding_gradient(s, v, T));
 }
 
 enum hd_status KERNEL(embedding_backward)(struct hd_backend *cpu,

@@ -5,8 +5,8 @@
  * reads them; then each thread computes groups of tiles of c. Packing handles transposed factors
  * and sizes that are not multiples: the inner loops get whole panels, padded with zeros.
  *
- * A word of a panel is an fp32 value (bf16 factors are widened while packing), or, if the CPU has
- * bf16 instructions, a pair of bf16 values (panel.h).
+ * A word of a panel is an fp32 value (bf16 and f16 factors are widened while packing), or, for bf16
+ * factors if the CPU multiplies them, a pair of bf16 values (panel.h).
  *
  * The order in which the terms of an element are added depends on K only, not on rows, columns or
  * threads.
@@ -161,10 +161,7 @@ static void pack_a_panels(const void *args, int64_t begin, int64_t end, int thre
         return;
     }
     if (!s->panels && s->args->trans_a) {
-        if (s->args->ab_dtype == HD_BF16)
-            pack_a_lines(s, begin, end, HD_BF16);
-        else
-            pack_a_lines(s, begin, end, HD_F32);
+        WITH_FLOATS(s->args->ab_dtype, T, pack_a_lines(s, begin, end, T));
         return;
     }
     for (int64_t p = begin; p < end; p++) {
@@ -175,10 +172,8 @@ static void pack_a_panels(const void *args, int64_t begin, int64_t end, int thre
             continue;
         if (s->panels)
             pack_a_pairs(s, to, row, rows);
-        else if (s->args->ab_dtype == HD_BF16)
-            pack_a_widened(s, (float *)to, row, rows, HD_BF16);
         else
-            pack_a_widened(s, (float *)to, row, rows, HD_F32);
+            WITH_FLOATS(s->args->ab_dtype, T, pack_a_widened(s, (float *)to, row, rows, T));
     }
 }
 
@@ -194,10 +189,8 @@ static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thre
 
         if (s->panels)
             pack_b_pairs(s, to, column, columns);
-        else if (s->args->ab_dtype == HD_BF16)
-            pack_b_widened(s, (float *)to, column, columns, HD_BF16);
         else
-            pack_b_widened(s, (float *)to, column, columns, HD_F32);
+            WITH_FLOATS(s->args->ab_dtype, T, pack_b_widened(s, (float *)to, column, columns, T));
     }
 }
 
@@ -334,7 +327,8 @@ static bool multiply_into_c(const struct slab *s, int64_t row, int64_t column,
 
     p->is_bf16 = !s->sums && g->c_dtype == HD_BF16;
     p->add = s->k > 0 || (!s->sums && g->accumulate);
-    if ((s->sums && s->last) || (p->is_bf16 && p->add) || (g->epilogue && s->last))
+    if ((s->sums && s->last) || (p->is_bf16 && p->add) || (g->epilogue && s->last) ||
+        (!s->sums && g->c_dtype == HD_F16))
         return false;
     p->ldc = s->sums ? s->sums_ld : g->ldc;
     if (s->sums)
@@ -371,10 +365,7 @@ static void compute_tile(const struct slab *s, int64_t row, int64_t column)
         micro_block(MICRO_M, 2, tile, MICRO_N, (const float *)a, 1, MICRO_M, (const float *)b,
                     MICRO_N, s->depth, false);
     }
-    if (s->args->c_dtype == HD_BF16)
-        store_tile(s, tile, row, rows, column, columns, HD_BF16);
-    else
-        store_tile(s, tile, row, rows, column, columns, HD_F32);
+    WITH_FLOATS(s->args->c_dtype, T, store_tile(s, tile, row, rows, column, columns, T));
 }
 
 static void compute_groups(const void *args, int64_t begin, int64_t end, int thread)

@@ -99,7 +99,7 @@ static dnnl_status_t make_matmul(dnnl_primitive_desc_t *ret_matmul, dnnl_engine_
 
 static dnnl_data_type_t type_of(enum hd_dtype dtype)
 {
-    return dtype == HD_BF16 ? dnnl_bf16 : dnnl_f32;
+    return dtype == HD_BF16 ? dnnl_bf16 : dtype == HD_F16 ? dnnl_f16 : dnnl_f32;
 }
 
 /* If c has one row, ldc has no meaning: it is replaced, so that it does not lead to another cache

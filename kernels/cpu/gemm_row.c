@@ -56,10 +56,7 @@ static void compute(const void *args, int64_t begin, int64_t end, int thread)
     const struct hd_gemm_args *a = args;
 
     (void)thread;
-    if (a->ab_dtype == HD_BF16)
-        compute_rows(a, begin, end, HD_BF16);
-    else
-        compute_rows(a, begin, end, HD_F32);
+    WITH_FLOATS(a->ab_dtype, T, compute_rows(a, begin, end, T));
 }
 
 void KERNEL(gemm_row)(struct hd_backend *cpu, const struct hd_gemm_args *args)

@@ -41,10 +41,7 @@ static void forward_rows(const void *args, int64_t begin, int64_t end, int threa
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            forward_row(a, r, HD_BF16);
-        else
-            forward_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, forward_row(a, r, T));
 }
 
 enum hd_status KERNEL(head_norm_forward)(struct hd_backend *cpu,
@@ -95,10 +92,7 @@ static void backward_rows(const void *args, int64_t begin, int64_t end, int thre
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            backward_row(a, r, HD_BF16);
-        else
-            backward_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, backward_row(a, r, T));
 }
 
 enum hd_status KERNEL(head_norm_backward)(struct hd_backend *cpu,
@@ -141,10 +135,7 @@ static void weight_rows(const void *args, float *sums, int64_t begin, int64_t en
 {
     const struct hd_head_norm_backward_weight_args *a = args;
 
-    if (a->dtype == HD_BF16)
-        sum_rows(weight_terms, 2, a, sums, begin, end, a->D, HD_BF16);
-    else
-        sum_rows(weight_terms, 2, a, sums, begin, end, a->D, HD_F32);
+    WITH_FLOATS(a->dtype, T, sum_rows(weight_terms, 2, a, sums, begin, end, a->D, T));
 }
 
 enum hd_status

@@ -122,10 +122,8 @@ static void permute_gradients(const void *args, int64_t begin, int64_t end, int 
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            sum_slots(a->dinp, r * a->C, a->dout, a->slot + r * a->K, NULL, a->K, a->C, HD_BF16);
-        else
-            sum_slots(a->dinp, r * a->C, a->dout, a->slot + r * a->K, NULL, a->K, a->C, HD_F32);
+        WITH_FLOATS(a->dtype, T,
+                    sum_slots(a->dinp, r * a->C, a->dout, a->slot + r * a->K, NULL, a->K, a->C, T));
 }
 
 enum hd_status KERNEL(permute_backward)(struct hd_backend *cpu,
@@ -151,10 +149,7 @@ static void combine_rows(const void *args, int64_t begin, int64_t end, int threa
         const int32_t *slot = a->slot + r * a->K;
         const float *gate = a->gate + r * a->K;
 
-        if (a->dtype == HD_BF16)
-            sum_slots(a->out, r * a->C, a->inp, slot, gate, a->K, a->C, HD_BF16);
-        else
-            sum_slots(a->out, r * a->C, a->inp, slot, gate, a->K, a->C, HD_F32);
+        WITH_FLOATS(a->dtype, T, sum_slots(a->out, r * a->C, a->inp, slot, gate, a->K, a->C, T));
     }
 }
 
@@ -193,10 +188,9 @@ static void combine_gradients(const void *args, int64_t begin, int64_t end, int 
     for (int64_t i = begin * a->K; i < end * a->K; i++)
         if (a->slot[i] < 0)
             a->dgate[i] = 0;
-        else if (a->dtype == HD_BF16)
-            a->dgate[i] = combine_gradient(a, i / a->K, a->slot[i], a->gate[i], HD_BF16);
         else
-            a->dgate[i] = combine_gradient(a, i / a->K, a->slot[i], a->gate[i], HD_F32);
+            WITH_FLOATS(a->dtype, T,
+                        a->dgate[i] = combine_gradient(a, i / a->K, a->slot[i], a->gate[i], T));
 }
 
 enum hd_status KERNEL(combine_backward)(struct hd_backend *cpu,

@@ -41,10 +41,7 @@ static void rmsnorm_rows(const void *args, int64_t begin, int64_t end, int threa
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            rmsnorm_row(a, r, HD_BF16);
-        else
-            rmsnorm_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, rmsnorm_row(a, r, T));
 }
 
 enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
@@ -88,10 +85,7 @@ static void rmsnorm_backward_rows(const void *args, int64_t begin, int64_t end, 
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            rmsnorm_backward_row(a, r, HD_BF16);
-        else
-            rmsnorm_backward_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, rmsnorm_backward_row(a, r, T));
 }
 
 enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
@@ -119,10 +113,7 @@ static void rmsnorm_weight_rows(const void *args, float *sums, int64_t begin, in
 {
     const struct hd_rmsnorm_backward_weight_args *a = args;
 
-    if (a->dtype == HD_BF16)
-        sum_rows(rmsnorm_terms, 1, a, sums, begin, end, a->C, HD_BF16);
-    else
-        sum_rows(rmsnorm_terms, 1, a, sums, begin, end, a->C, HD_F32);
+    WITH_FLOATS(a->dtype, T, sum_rows(rmsnorm_terms, 1, a, sums, begin, end, a->C, T));
 }
 
 enum hd_status KERNEL(rmsnorm_backward_weight)(struct hd_backend *cpu,
@@ -176,10 +167,7 @@ static void layernorm_rows(const void *args, int64_t begin, int64_t end, int thr
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            layernorm_row(a, r, HD_BF16);
-        else
-            layernorm_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, layernorm_row(a, r, T));
 }
 
 enum hd_status KERNEL(layernorm_forward)(struct hd_backend *cpu,
@@ -225,10 +213,7 @@ static void layernorm_backward_rows(const void *args, int64_t begin, int64_t end
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            layernorm_backward_row(a, r, HD_BF16);
-        else
-            layernorm_backward_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, layernorm_backward_row(a, r, T));
 }
 
 enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,
@@ -256,10 +241,7 @@ static void layernorm_weight_rows(const void *args, float *sums, int64_t begin, 
 {
     const struct hd_layernorm_backward_weight_args *a = args;
 
-    if (a->dtype == HD_BF16)
-        sum_rows(layernorm_terms, 2, a, sums, begin, end, a->C, HD_BF16);
-    else
-        sum_rows(layernorm_terms, 2, a, sums, begin, end, a->C, HD_F32);
+    WITH_FLOATS(a->dtype, T, sum_rows(layernorm_terms, 2, a, sums, begin, end, a->C, T));
 }
 
 enum hd_status

@@ -42,10 +42,7 @@ static void rope_rows(const void *args, int64_t begin, int64_t end, int thread)
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        if (a->dtype == HD_BF16)
-            rope_row(a, r, HD_BF16);
-        else
-            rope_row(a, r, HD_F32);
+        WITH_FLOATS(a->dtype, T, rope_row(a, r, T));
 }
 
 enum hd_status KERNEL(rope)(struct hd_backend *cpu, const struct hd_rope_args *args)

@@ -14,7 +14,7 @@ enum { PREFETCH_ROWS = 12 };
 /* Prefetches `columns` elements from `at` on. The hardware does not prefetch distant rows. */
 INLINE void prefetch_row(const void *tensor, int64_t at, int64_t columns, enum hd_dtype dtype)
 {
-    const int64_t e = dtype == HD_BF16 ? 2 : 4;
+    const int64_t e = vf_element_bytes(dtype);
     const char *row = (const char *)tensor + at * e;
 
     for (int64_t byte = 0; byte < columns * e; byte += 64)

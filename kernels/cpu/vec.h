@@ -1,5 +1,5 @@
 /* vec: vectors of the instruction set that a file is compiled for, with loads and stores that
- * convert bf16 to fp32 and back.
+ * convert bf16 and f16 to fp32 and back.
  *
  * A file that includes this is compiled once per instruction set (see CMakeLists.txt). The code
  * uses the vector extensions of gcc and clang; intrinsics are used only for what the extensions
@@ -26,7 +26,7 @@
 
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) /* and FMA and F16C: see CMakeLists.txt */
 #define VEC_BYTES 32
 #else
 #define VEC_BYTES 16
@@ -37,7 +37,7 @@ enum { VL = VEC_BYTES / 4 }; /* lanes: floats in a vector */
 typedef float vf __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t vi __attribute__((vector_size(VEC_BYTES)));
 typedef uint32_t vu __attribute__((vector_size(VEC_BYTES)));
-typedef uint16_t vh __attribute__((vector_size(VEC_BYTES / 2)));   /* VL bf16 values */
+typedef uint16_t vh __attribute__((vector_size(VEC_BYTES / 2)));   /* VL bf16 or f16 values */
 typedef float vf_half __attribute__((vector_size(VEC_BYTES / 2))); /* VL/2 floats */
 typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* VL/2 doubles */
 
@@ -292,6 +292,37 @@ INLINE vh vf_to_bf16(vf x)
 #endif
 }
 
+/* Exact; a NaN becomes a quiet NaN. */
+INLINE vf vf_from_f16(vh half)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_cvtph_ps((__m256i)half);
+#elif defined(__AVX2__)
+    return (vf)_mm256_cvtph_ps((__m128i)half);
+#else
+    vf x = {0};
+
+    for (int i = 0; i < VL; i++)
+        x[i] = hd_f16_to_f32(half[i]);
+    return x;
+#endif
+}
+
+INLINE vh vf_to_f16(vf x) /* hd_f32_to_f16 per lane */
+{
+#if defined(__AVX512F__)
+    return (vh)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+    return (vh)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+    vh half = {0};
+
+    for (int i = 0; i < VL; i++)
+        half[i] = hd_f32_to_f16(x[i]);
+    return half;
+#endif
+}
+
 /* Loads n 16-bit values from p; zero in the other lanes. */
 INLINE vh vh_load(const uint16_t *p, int64_t n)
 {
@@ -312,15 +343,8 @@ INLINE vh vh_load(const uint16_t *p, int64_t n)
     return half;
 }
 
-INLINE vf vf_load_bf16(const uint16_t *p, int64_t n)
+INLINE void vh_store(uint16_t *p, int64_t n, vh half)
 {
-    return vf_from_bf16(vh_load(p, n));
-}
-
-INLINE void vf_store_bf16(uint16_t *p, int64_t n, vf x)
-{
-    const vh half = vf_to_bf16(x);
-
     if (n == VL)
         memcpy(p, &half, sizeof half);
 #if defined(__AVX512F__)
@@ -333,23 +357,43 @@ INLINE void vf_store_bf16(uint16_t *p, int64_t n, vf x)
 #endif
 }
 
+INLINE vf vf_load_bf16(const uint16_t *p, int64_t n)
+{
+    return vf_from_bf16(vh_load(p, n));
+}
+
+INLINE void vf_store_bf16(uint16_t *p, int64_t n, vf x)
+{
+    vh_store(p, n, vf_to_bf16(x));
+}
+
+/* Bytes of an element of an encoding that kernels compute with; a constant where this is inlined
+ * with a constant dtype. */
+INLINE int64_t vf_element_bytes(enum hd_dtype dtype)
+{
+    return dtype == HD_F32 ? 4 : 2;
+}
+
 /* Prefetches the cache line of element i, which may be past the end of the tensor. */
 INLINE void vf_prefetch(const void *tensor, int64_t i, enum hd_dtype dtype)
 {
-    __builtin_prefetch((const char *)tensor + i * (dtype == HD_BF16 ? 2 : 4));
+    __builtin_prefetch((const char *)tensor + i * vf_element_bytes(dtype));
 }
 
 /* Elements [i, i + n) of a tensor of `dtype`; dtype is a constant where this is inlined. */
 INLINE vf vf_load(const void *tensor, int64_t i, int64_t n, enum hd_dtype dtype)
 {
-    return dtype == HD_BF16 ? vf_load_bf16((const uint16_t *)tensor + i, n)
-                            : vf_load_f32((const float *)tensor + i, n);
+    return dtype == HD_BF16  ? vf_load_bf16((const uint16_t *)tensor + i, n)
+           : dtype == HD_F16 ? vf_from_f16(vh_load((const uint16_t *)tensor + i, n))
+                             : vf_load_f32((const float *)tensor + i, n);
 }
 
 INLINE void vf_store(void *tensor, int64_t i, int64_t n, vf x, enum hd_dtype dtype)
 {
     if (dtype == HD_BF16)
         vf_store_bf16((uint16_t *)tensor + i, n, x);
+    else if (dtype == HD_F16)
+        vh_store((uint16_t *)tensor + i, n, vf_to_f16(x));
     else
         vf_store_f32((float *)tensor + i, n, x);
 }
@@ -357,7 +401,28 @@ INLINE void vf_store(void *tensor, int64_t i, int64_t n, vf x, enum hd_dtype dty
 /* x as vf_store would store it. */
 INLINE vf vf_round(vf x, enum hd_dtype dtype)
 {
-    return dtype == HD_BF16 ? vf_from_bf16(vf_to_bf16(x)) : x;
+    if (dtype == HD_BF16)
+        return vf_from_bf16(vf_to_bf16(x));
+    return dtype == HD_F16 ? vf_from_f16(vf_to_f16(x)) : x;
 }
+
+/* Runs the statement with the constant T = dtype, which is one that kernels compute with
+ * (hd_cpu_check_float): the functions that are inlined in it are compiled once per encoding. */
+#define WITH_FLOATS(dtype, T, ...)           \
+    do {                                     \
+        if ((dtype) == HD_BF16) {            \
+            const enum hd_dtype T = HD_BF16; \
+                                             \
+            __VA_ARGS__;                     \
+        } else if ((dtype) == HD_F16) {      \
+            const enum hd_dtype T = HD_F16;  \
+                                             \
+            __VA_ARGS__;                     \
+        } else {                             \
+            const enum hd_dtype T = HD_F32;  \
+                                             \
+            __VA_ARGS__;                     \
+        }                                    \
+    } while (0)
 
 #endif

@@ -31,7 +31,9 @@ size_t hd_dtype_size(enum hd_dtype dtype);      /* bytes of one element; 0 for a
 const char *hd_dtype_name(enum hd_dtype dtype); /* "bf16"; "unknown" for an unknown code */
 bool hd_dtype_from_name(const char *name, enum hd_dtype *ret_dtype);
 
-/* bf16 is the upper half of an fp32. Exact. */
+/* The conversions are branch-free, so that compilers vectorise loops over them.
+ *
+ * bf16 is the upper half of an fp32. Exact. */
 static inline float hd_bf16_to_f32(uint16_t bits)
 {
     const uint32_t wide = (uint32_t)bits << 16;
@@ -41,8 +43,7 @@ static inline float hd_bf16_to_f32(uint16_t bits)
     return value;
 }
 
-/* Rounds to nearest, ties to even; a NaN becomes a quiet NaN. Branch-free, so that compilers
- * vectorise loops over it. */
+/* Rounds to nearest, ties to even; a NaN becomes a quiet NaN. */
 static inline uint16_t hd_f32_to_bf16(float value)
 {
     uint32_t bits, rounded, quiet;
@@ -53,10 +54,45 @@ static inline uint16_t hd_f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
+/* f16 is IEEE 754 binary16: 1 sign, 5 exponent (bias 15) and 10 mantissa bits; fp32 has 1, 8 (bias
+ * 127) and 23. Exact, subnormals included. */
+static inline float hd_f16_to_f32(uint16_t bits)
+{
+    const uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
+    uint32_t wide;
+    float value;
+
+    memcpy(&value, &magnitude, sizeof value);
+    value *= 0x1p112f; /* from bias 15 to bias 127 */
+    memcpy(&wide, &value, sizeof wide);
+    wide |= magnitude >= 0x0f800000u ? 0x7f800000u : 0; /* infinity or NaN */
+    wide |= (uint32_t)(bits & 0x8000u) << 16;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+/* Rounds to nearest, ties to even; 65520 and above become infinity; a NaN becomes a quiet NaN with
+ * the upper bits of its payload. */
+static inline uint16_t hd_f32_to_f16(float value)
+{
+    uint32_t bits, magnitude, normal, subnormal, rounded;
+    float shifted;
+
+    memcpy(&bits, &value, sizeof bits);
+    magnitude = bits & 0x7fffffffu;
+    /* the carry may enter the exponent */
+    normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    memcpy(&shifted, &magnitude, sizeof shifted);
+    shifted += 0.5f; /* leaves multiples of 2^-24, rounded */
+    memcpy(&subnormal, &shifted, sizeof subnormal);
+    subnormal -= 0x3f000000u;
+    rounded = magnitude < 0x38800000u ? subnormal : normal; /* 2^-14 */
+    rounded = magnitude < 0x477ff000u ? rounded : 0x7c00u;  /* 65520 */
+    rounded = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : rounded;
+    return (uint16_t)((bits >> 16 & 0x8000u) | rounded);
+}
+
 /* The index of the first NaN or infinity; -1: all values are finite. */
 int64_t hd_f32_find_nonfinite(const float *values, int64_t count);
-
-float hd_f16_to_f32(uint16_t bits);  /* IEEE 754 binary16, subnormals included; exact */
-uint16_t hd_f32_to_f16(float value); /* to nearest, ties to even; 65520 and above: infinity */
 
 #endif

@@ -44,8 +44,10 @@ static enum hd_status choose_context(struct evaluation *e)
 
 static enum hd_status choose_precision(struct hd_job *job, const char *wish)
 {
-    if (wish && strcmp(wish, "fp32") != 0 && strcmp(wish, "bf16") != 0)
-        return hd_err(HD_INVALID, "--precision: '%.20s' is neither fp32 nor bf16", wish);
+    enum hd_dtype dtype;
+
+    if (wish && !hd_layout_find_precision(wish, &dtype))
+        return hd_err(HD_INVALID, "--precision: '%.20s' is not fp32, bf16 or fp16", wish);
     if (wish)
         (void)snprintf(job->precision, sizeof job->precision, "%s", wish);
     return HD_OK;

@@ -32,7 +32,7 @@ struct hd_evaluation_options {
     int64_t windows;                        /* the first so many; 0: all, of the job's own data as
                                                many as the job validates on */
     int64_t context;                        /* tokens of a window; 0: the model's */
-    const char *precision;                  /* "fp32", "bf16"; NULL: the job's, else fp32 */
+    const char *precision;                  /* "fp32", "bf16", "fp16"; NULL: the job's, else fp32 */
     const struct hd_backend_table *backend; /* in host memory */
     int threads;
     /* Called often. False: stop with HD_ABORTED. May be NULL. */

@@ -16,13 +16,32 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+bool hd_layout_find_precision(const char *precision, enum hd_dtype *ret_dtype)
+{
+    static const struct {
+        const char *name;
+        enum hd_dtype dtype;
+    } all[] = {{"fp32", HD_F32}, {"bf16", HD_BF16}, {"fp16", HD_F16}};
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (strcmp(precision, all[i].name) == 0) {
+            *ret_dtype = all[i].dtype;
+            return true;
+        }
+    return false;
+}
+
 enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
 {
-    return strcmp(job->precision, "bf16") == 0 ? HD_BF16 : HD_F32;
+    enum hd_dtype dtype = HD_F32;
+
+    (void)hd_layout_find_precision(job->precision, &dtype);
+    return dtype;
 }
 
 static enum hd_status check_plan(const struct hd_job *job)
 {
+    enum hd_dtype dtype;
     int64_t units;
 
     if (job->cp > 1 && job->context % (2 * job->cp))
@@ -36,9 +55,9 @@ static enum hd_status check_plan(const struct hd_job *job)
             (long long)job->global_batch, (long long)job->dp, (long long)job->micro_batch);
     if (!hd_recompute_read(job->recompute, &units))
         return hd_err(HD_INVALID, "parallel.recompute: '%s' is not known", job->recompute);
-    if (strcmp(job->precision, "fp32") != 0 && strcmp(job->precision, "bf16") != 0)
+    if (!hd_layout_find_precision(job->precision, &dtype))
         return hd_err(HD_UNSUPPORTED,
-                      "train.precision: '%s' is not supported yet; use fp32 or bf16",
+                      "train.precision: '%s' is not supported yet; use fp32, bf16 or fp16",
                       job->precision);
     return HD_OK;
 }

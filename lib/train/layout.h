@@ -129,6 +129,8 @@ void hd_layout_fold(const struct hd_layout *layout, const struct hd_instruction 
 int64_t hd_layout_transfer(const struct hd_layout *layout, const struct hd_instruction *in,
                            enum hd_dtype *ret_dtype);
 
-enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job);
+/* The encoding that a value of train.precision names; false: none that programs compute in. */
+bool hd_layout_find_precision(const char *precision, enum hd_dtype *ret_dtype);
+enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job); /* the job's; else HD_F32 */
 
 #endif

@@ -147,6 +147,11 @@ enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk,
     return hd_bind(l->runner, chunk, call, true, true, &l->bases, &l->arena, ret_bound);
 }
 
+static uint16_t rounded(float value, enum hd_dtype dtype)
+{
+    return dtype == HD_F16 ? hd_f32_to_f16(value) : hd_f32_to_bf16(value);
+}
+
 enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
 {
     struct hd_source *source = NULL;
@@ -164,7 +169,7 @@ enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
 
         st = hd_source_read(source, i, &want, master);
         for (int64_t k = 0; !st && k < p->count && part->compute != HD_F32; k++)
-            copy[k] = hd_f32_to_bf16(master[k]);
+            copy[k] = rounded(master[k], part->compute);
     }
     hd_source_close(source);
     return st;

@@ -1,8 +1,8 @@
 /* kernels_bench: how near each kernel of the CPU backend comes to the machine's floor.
  *
- *   kernels_bench [-t THREADS] [-p] [-d f32|bf16] [NAME]      -p: the portable path; -d: only this
- * encoding; NAME: only kernels that begin so
- *   kernels_bench -t THREADS -b [-d f32|bf16] [NAME]          products with and without a busy loop
+ *   kernels_bench [-t THREADS] [-p] [-d TYPE] [NAME]     -p: the portable path; -d: only this
+ * encoding, f32, bf16 or f16; NAME: only kernels that begin so
+ *   kernels_bench -t THREADS -b [-d TYPE] [NAME]         products with and without a busy loop
  * on one core beside them, in turns: the ratio of their mean times. Of two cores 1.33 would be a
  * fair share.
  *
@@ -32,6 +32,10 @@
 #include "kernels/kernels.h"
 
 enum { POOL_BYTES = 512 * 1024 * 1024, ROUNDS_MIN = 4, TIME_NS = 200 * 1000 * 1000 };
+
+/* Each kernel runs in these encodings, in this order. */
+enum { TYPES = 3 };
+_Static_assert((int)HD_F32 == 0 && (int)HD_BF16 == 1 && (int)HD_F16 == 2, "they are the first");
 
 static atomic_llong malloc_count;
 
@@ -81,7 +85,7 @@ struct bench {
     struct hd_traits traits;
     char *pool, *scratch;
     int64_t used_bytes, scratch_bytes;
-    double peak[2], bytes_per_s; /* peak: fp32, bf16 */
+    double peak[TYPES], bytes_per_s;
     const char *only, *only_dtype;
     struct hd_step_block *block;
     pid_t neighbour; /* 0: none */
@@ -259,7 +263,7 @@ static void time_kernel(struct bench *b, const char *label, enum hd_kernel kerne
     }
     hd_kernel_cost_add(&costs, kernel, &args);
     memory_s = (double)(costs.read_bytes + costs.write_bytes) / b->bytes_per_s;
-    floor_s = computes ? costs.flops / b->peak[dtype == HD_BF16] : 0;
+    floor_s = computes ? costs.flops / b->peak[dtype] : 0;
     if (memory_s > floor_s)
         floor_s = memory_s;
     printf("%-26s %-4s %-24s %9.3f ms %8.1f GF/s %7.1f GB/s %5.0f%% of the floor %3lld mallocs\n",
@@ -295,7 +299,7 @@ static void bench_gemm(struct bench *b, int64_t R, int64_t out, int64_t in)
 {
     static const char kinds[] = "fbw"; /* Y = X W^T, dX = dY W, dW += dY^T X */
 
-    for (int bf16 = 0; bf16 < 2; bf16++)
+    for (int type = 0; type < TYPES; type++)
         for (int k = 0; k < 3; k++) {
             const int64_t forward[] = {R, out, in, 'f'}, backward[] = {R, in, out, 'b'};
             const int64_t weight[] = {out, in, R, 'w'};
@@ -304,7 +308,7 @@ static void bench_gemm(struct bench *b, int64_t R, int64_t out, int64_t in)
 
             (void)snprintf(label, sizeof label, "%lldx%lldx%lld %c", (long long)all[k][0],
                            (long long)all[k][1], (long long)all[k][2], kinds[k]);
-            time_kernel(b, label, HD_K_gemm, make_gemm, all[k], bf16 ? HD_BF16 : HD_F32, true);
+            time_kernel(b, label, HD_K_gemm, make_gemm, all[k], (enum hd_dtype)type, true);
         }
 }
 
@@ -390,18 +394,18 @@ static void bench_attention(struct bench *b)
                                        {8, 1, 1024, 12, 4, 64}};
 
     for (int i = 0; i < 4; i++)
-        for (int bf16 = 0; bf16 < 2; bf16++) {
+        for (int type = 0; type < TYPES; type++) {
             const int64_t *s = sizes[i];
             char label[64];
 
             (void)snprintf(label, sizeof label, "B%lld %lldx%lld H%lld/%lld D%lld", (long long)s[0],
                            (long long)s[1], (long long)s[2], (long long)s[3], (long long)s[4],
                            (long long)s[5]);
-            time_kernel(b, label, HD_K_attention_forward, make_attention, s,
-                        bf16 ? HD_BF16 : HD_F32, true);
+            time_kernel(b, label, HD_K_attention_forward, make_attention, s, (enum hd_dtype)type,
+                        true);
             if (s[1] > 1)
                 time_kernel(b, label, HD_K_attention_backward, make_attention_backward, s,
-                            bf16 ? HD_BF16 : HD_F32, true);
+                            (enum hd_dtype)type, true);
         }
 }
 
@@ -715,8 +719,8 @@ static void bench_rows(struct bench *b, const int64_t *s)
     (void)snprintf(label, sizeof label, "R%lld C%lld F%lld V%lld", (long long)s[0], (long long)s[1],
                    (long long)s[2], (long long)s[3]);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        for (int bf16 = 0; bf16 < 2; bf16++)
-            time_kernel(b, label, all[i].kernel, all[i].make, s, bf16 ? HD_BF16 : HD_F32, false);
+        for (int type = 0; type < TYPES; type++)
+            time_kernel(b, label, all[i].kernel, all[i].make, s, (enum hd_dtype)type, false);
 }
 
 /* ---- experts: sizes are {R, C, F, E, K} ---- */
@@ -851,8 +855,8 @@ static void bench_experts(struct bench *b, const int64_t *s)
                    (long long)s[1], (long long)s[2], (long long)s[3], (long long)s[4]);
     set_experts(s);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        for (int bf16 = all[i].kernel == HD_K_route_forward ? 1 : 0; bf16 < 2; bf16++)
-            time_kernel(b, label, all[i].kernel, all[i].make, s, bf16 ? HD_BF16 : HD_F32,
+        for (int type = 0; type < (all[i].kernel == HD_K_route_forward ? 1 : TYPES); type++)
+            time_kernel(b, label, all[i].kernel, all[i].make, s, (enum hd_dtype)type,
                         all[i].computes);
 }
 
@@ -919,13 +923,15 @@ int main(int argc, char **argv)
     experts.slot = indices(65536, 1);
     if (!b.pool)
         die("no memory");
-    for (int64_t i = 0; i < POOL_BYTES / 4; i++) /* also sensible as bf16: exponents near 1 */
+    /* as 16-bit values, too, the exponents are near that of 1 */
+    for (int64_t i = 0; i < POOL_BYTES / 4; i++)
         ((uint32_t *)(void *)b.pool)[i] = 0x3f003e80u ^ (uint32_t)((uint64_t)i * 2654435761u % 127);
-    b.peak[0] = table->measure_peak(b.backend, HD_F32);
-    b.peak[1] = table->measure_peak(b.backend, HD_BF16);
+    for (int type = 0; type < TYPES; type++)
+        b.peak[type] = table->measure_peak(b.backend, (enum hd_dtype)type);
     b.bytes_per_s = measure_bandwidth(&b);
-    printf("%s, %d threads: peak %.0f GF/s fp32, %.0f GF/s bf16; memory %.1f GB/s\n", b.traits.isa,
-           b.traits.threads, b.peak[0] * 1e-9, b.peak[1] * 1e-9, b.bytes_per_s * 1e-9);
+    printf("%s, %d threads: peak %.0f GF/s fp32, %.0f bf16, %.0f f16; memory %.1f GB/s\n",
+           b.traits.isa, b.traits.threads, b.peak[HD_F32] * 1e-9, b.peak[HD_BF16] * 1e-9,
+           b.peak[HD_F16] * 1e-9, b.bytes_per_s * 1e-9);
 
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     if (beside)

@@ -1,7 +1,8 @@
 /* Logical ranks on one device, over the engine local, train like one rank on it: a layout of each
  * kind of collective, small enough for an emulator. grid_test.c has all of them, for a device that
- * is fast.
+ * is fast. And the device computes in fp16.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,6 +32,27 @@ static void layout_trains_like_one_rank(void **state)
     grid_benches_close(benches);
 }
 
+/* One rank in fp16 against fp32: gradients of the first step and its loss. */
+static void fp16_stays_within_its_rounding(void **state)
+{
+    struct run *fp32 = run_new(1), *fp16 = run_new(1);
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = harness_job(&h, "llama", 1);
+    run_threads(job, 1, fp32);
+    (void)snprintf(job.precision, sizeof job.precision, "fp16");
+    run_threads(job, 1, fp16);
+    if (compare_gradients(&job, fp16->first_grad, fp32->first_grad, half_bound, NULL))
+        fail_msg("%s", hd_err_message());
+    assert_true(fabs(fp16->loss[0] - fp32->loss[0]) <= half_loss_bound(&job));
+    run_free(fp32);
+    run_free(fp16);
+    harness_teardown(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -39,6 +61,7 @@ int main(void)
         {"data_parallelism", layout_trains_like_one_rank, NULL, NULL, "gpt2: dp=2"},
         {"a_ring", layout_trains_like_one_rank, NULL, NULL, "llama: cp=2"},
         {"experts_on_two_ranks", layout_trains_like_one_rank, NULL, NULL, "mixtral: dp=2 ep=2"},
+        cmocka_unit_test(fp16_stays_within_its_rounding),
     };
 
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);

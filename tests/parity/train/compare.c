@@ -38,14 +38,21 @@ double fp32_bound(const struct hd_layout *layout, const struct hd_param *p)
     return 1e-5;
 }
 
-double bf16_bound(const struct hd_layout *layout, const struct hd_param *p)
+static double eps_of(const struct hd_job *job)
 {
-    return 4 * pow(1.03, (double)(layout->model.config.L + 1 - p->unit)) / 128;
+    return strcmp(job->precision, "fp16") == 0 ? 0x1p-10 : 0x1p-7;
 }
 
-double bf16_loss_bound(const struct hd_job *job)
+double half_bound(const struct hd_layout *layout, const struct hd_param *p)
 {
-    return 2 * 0.02 * sqrt((double)job->hidden) * (double)(job->layers + 1) / 128;
+    const double units_above = (double)(layout->model.config.L + 1 - p->unit);
+
+    return 4 * pow(1.03, units_above) * eps_of(&layout->job);
+}
+
+double half_loss_bound(const struct hd_job *job)
+{
+    return 2 * 0.02 * sqrt((double)job->hidden) * (double)(job->layers + 1) * eps_of(job);
 }
 
 /* A gradient that is zero but for rounding. With dK the gradient of the keys, the key matrix gets

@@ -11,16 +11,16 @@
 /* How far two gradients of parameter p may lie apart, in units of their length. */
 typedef double bound_fn(const struct hd_layout *layout, const struct hd_param *p);
 double fp32_bound(const struct hd_layout *layout, const struct hd_param *p); /* 1e-5 */
-/* k C^(L+1-l) eps with k = 4, C = 1.03 (the bound by which Megatron compares layouts): errors of
- * the layers above add up on the way down. l counts units from the embedding; eps of bf16 is 2^-7.
- */
-double bf16_bound(const struct hd_layout *layout, const struct hd_param *p);
+/* In the job's bf16 or fp16, k C^(L+1-l) eps with k = 4, C = 1.03 (the bound by which Megatron
+ * compares layouts): errors of the layers above add up on the way down. l counts units from the
+ * embedding; eps, the distance of the numbers from 1 on, is 2^-7 for bf16 and 2^-10 for fp16. */
+double half_bound(const struct hd_layout *layout, const struct hd_param *p);
 
 /* How far two losses at the initial weights may lie apart. The loss is a mean of
  * log-sum-exp(z) - z[target], so it moves by at most twice the error of a logit. A logit is a
  * product of C terms x w with |x| about 1 (normed) and w of 0.02, so of size 0.02 sqrt(C), and
  * carries a rounding, eps of itself, per unit that it came through. */
-double bf16_loss_bound(const struct hd_job *job);
+double half_loss_bound(const struct hd_job *job);
 
 /* Gradients of all parameters, whole (runs.h). ret_worst, if given: the largest distance found. */
 enum hd_status compare_gradients(const struct hd_job *job, const float *mine,

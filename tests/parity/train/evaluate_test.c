@@ -73,11 +73,11 @@ static struct hd_evaluation evaluate(const struct hd_evaluation_options *options
 static void evaluation_is_validation_to_the_bit(void **state)
 {
     static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral"};
-    static const char *const precisions[] = {"fp32", "bf16"};
+    static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++)
-        for (int p = 0; p < 2; p++) {
+        for (int p = 0; p < 3; p++) {
             struct model m;
             struct hd_evaluation_options options;
             struct hd_evaluation found;
@@ -93,8 +93,8 @@ static void evaluation_is_validation_to_the_bit(void **state)
             assert_int_equal(found.step, 2);
             assert_string_equal(found.precision, precisions[p]);
 
-            /* the other precision: another number, and nearly the same */
-            options.precision = precisions[!p];
+            /* another precision: another number, and nearly the same */
+            options.precision = precisions[(p + 1) % 3];
             found = evaluate(&options);
             assert_true(found.loss != m.loss);
             assert_true(fabs(found.loss - m.loss) < 0.05);
@@ -204,7 +204,7 @@ static void what_does_not_fit_is_refused_in_words(void **state)
     assert_refused(&options, "--context: 17 is more than the model's context of 16");
     options = options_of(&m);
     options.precision = "fp8";
-    assert_refused(&options, "--precision: 'fp8' is neither fp32 nor bf16");
+    assert_refused(&options, "--precision: 'fp8' is not fp32, bf16 or fp16");
     options = options_of(&m);
     options.files = files;
     options.file_count = 1;

@@ -1,5 +1,5 @@
 /* Data parallelism changes nothing but rounding: 2 and 4 ranks against 1, one rank with its batch
- * cut in other ways, threads against processes, bf16 against fp32.
+ * cut in other ways, threads against processes, bf16 and fp16 against fp32.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -148,7 +148,7 @@ static void schedules_give_the_same_bits(void **state)
     harness_teardown(&h);
 }
 
-static void bf16_case(const char *family)
+static void half_case(const char *family, const char *precision)
 {
     struct harness h;
     struct hd_job job;
@@ -157,15 +157,15 @@ static void bf16_case(const char *family)
     harness_setup(&h, CORPUS_BYTES);
     job = harness_job(&h, family, 1);
     run_threads(job, 1, fp32);
-    (void)snprintf(job.precision, sizeof job.precision, "bf16");
+    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
     run_threads(job, 1, one);
     job.micro_batch = 1;
     run_threads(job, 2, two);
     check_ranks_agree(two, 2);
-    check(compare_gradients(&job, two->first_grad, one->first_grad, bf16_bound, NULL));
-    check(compare_gradients(&job, one->first_grad, fp32->first_grad, bf16_bound, NULL));
-    assert_true(fabs(one->loss[0] - fp32->loss[0]) <= bf16_loss_bound(&job));
-    assert_true(fabs(two->loss[0] - fp32->loss[0]) <= bf16_loss_bound(&job));
+    check(compare_gradients(&job, two->first_grad, one->first_grad, half_bound, NULL));
+    check(compare_gradients(&job, one->first_grad, fp32->first_grad, half_bound, NULL));
+    assert_true(fabs(one->loss[0] - fp32->loss[0]) <= half_loss_bound(&job));
+    assert_true(fabs(two->loss[0] - fp32->loss[0]) <= half_loss_bound(&job));
     check_learning(one);
     check_learning(two);
     run_free(fp32);
@@ -177,13 +177,25 @@ static void bf16_case(const char *family)
 static void llama_in_bf16_stays_within_its_rounding(void **state)
 {
     (void)state;
-    bf16_case("llama");
+    half_case("llama", "bf16");
 }
 
 static void gpt2_in_bf16_stays_within_its_rounding(void **state)
 {
     (void)state;
-    bf16_case("gpt2");
+    half_case("gpt2", "bf16");
+}
+
+static void llama_in_fp16_stays_within_its_rounding(void **state)
+{
+    (void)state;
+    half_case("llama", "fp16");
+}
+
+static void gpt2_in_fp16_stays_within_its_rounding(void **state)
+{
+    (void)state;
+    half_case("gpt2", "fp16");
 }
 
 int main(void)
@@ -196,6 +208,8 @@ int main(void)
         cmocka_unit_test(schedules_give_the_same_bits),
         cmocka_unit_test(llama_in_bf16_stays_within_its_rounding),
         cmocka_unit_test(gpt2_in_bf16_stays_within_its_rounding),
+        cmocka_unit_test(llama_in_fp16_stays_within_its_rounding),
+        cmocka_unit_test(gpt2_in_fp16_stays_within_its_rounding),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }

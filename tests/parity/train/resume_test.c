@@ -180,6 +180,7 @@ static void a_resumed_run_is_the_undisturbed_run_bit_for_bit(void **state)
     resume_case("gpt2", "fp32", 1, 0);
     resume_case("gpt2", "fp32", 2, 0.2);
     resume_case("llama", "bf16", 2, 0);
+    resume_case("llama", "fp16", 2, 0);
 }
 
 /* Saving is no part of the mathematics. */

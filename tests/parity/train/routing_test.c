@@ -194,9 +194,9 @@ static void mixtures_train_alike_with_routing_free_and_played_back(void **state)
     harness_teardown(&h);
 }
 
-/* In bf16 with the choices played back: gradients of the first step within the bound that grows
- * with the layers above. */
-static void in_bf16_they_stay_within_its_rounding(void **state)
+/* In bf16 or fp16 with the choices played back: gradients of the first step within the bound that
+ * grows with the layers above. */
+static void half_case(const char *precision)
 {
     struct choices *choices = harness_shared(sizeof *choices);
     struct routing look_on = {.mode = LOOK, .choices = choices};
@@ -205,13 +205,12 @@ static void in_bf16_they_stay_within_its_rounding(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     one->backend = &table;
     one->before_step = before_step;
     one->context = &look_on;
     job = job_of(&h, &layouts[0]);
-    (void)snprintf(job.precision, sizeof job.precision, "bf16");
+    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
     if (run_on_threads(&job, one))
         fail_msg("%s", hd_err_message());
     for (int i = 1; i < LAYOUTS; i++) {
@@ -221,15 +220,27 @@ static void in_bf16_they_stay_within_its_rounding(void **state)
         mine->before_step = before_step;
         mine->context = &play;
         job = job_of(&h, &layouts[i]);
-        (void)snprintf(job.precision, sizeof job.precision, "bf16");
+        (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
         if (run_on_threads(&job, mine) ||
-            compare_gradients(&job, mine->first_grad, one->first_grad, bf16_bound, NULL))
+            compare_gradients(&job, mine->first_grad, one->first_grad, half_bound, NULL))
             fail_msg("layout %d: %s", i, hd_err_message());
         run_free(mine);
     }
     run_free(one);
     harness_shared_free(choices, sizeof *choices);
     harness_teardown(&h);
+}
+
+static void in_bf16_they_stay_within_its_rounding(void **state)
+{
+    (void)state;
+    half_case("bf16");
+}
+
+static void in_fp16_they_stay_within_its_rounding(void **state)
+{
+    (void)state;
+    half_case("fp16");
 }
 
 /* Goal: play-back is not idle. Method: other choices than the routers' give another loss. */
@@ -262,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixtures_train_alike_with_routing_free_and_played_back),
         cmocka_unit_test(in_bf16_they_stay_within_its_rounding),
+        cmocka_unit_test(in_fp16_they_stay_within_its_rounding),
         cmocka_unit_test(other_choices_give_another_loss),
     };
     return cmocka_run_group_tests_name("routing", tests, NULL, NULL);

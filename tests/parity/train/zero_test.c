@@ -55,7 +55,7 @@ static void stage_1_has_the_bits_of_plain_data_parallelism(void **state)
         {.family = "llama", .precision = "fp32", .dp = 2},
         {.family = "gpt2", .precision = "bf16", .dp = 4},
         {.family = "llama", .precision = "bf16", .dp = 2, .tp = 2},
-        {.family = "gpt2", .precision = "bf16", .dp = 2, .pp = 2},
+        {.family = "gpt2", .precision = "fp16", .dp = 2, .pp = 2},
         {.family = "mixtral", .precision = "bf16", .dp = 2, .cp = 2},
     };
 

@@ -281,7 +281,7 @@ static void merged_blocks_are_the_whole(void **state)
             struct tensor *out, *lse;
             struct device device;
 
-            if (!setting_is_in_turn(setting, i))
+            if (!setting_is_in_turn(setting, i) || !setting_takes(setting, p.dtype))
                 continue;
             out = tensor_new(p.q->count, p.dtype);
             lse = tensor_new(p.lse_rounded->count, HD_F32);
@@ -333,7 +333,7 @@ static void gradients_of_blocks_add_up(void **state)
         for (int setting = 0; setting < attention_setting_count; setting++) {
             struct device device;
 
-            if (!setting_is_in_turn(setting, i))
+            if (!setting_is_in_turn(setting, i) || !setting_takes(setting, p.dtype))
                 continue;
             device = device_open(&settings[setting]);
             for (int64_t r = 0; r < p.s->ranks; r++) {

@@ -23,7 +23,7 @@ static void every_length_is_right(void **state)
                                     .D = widths[i % 3],
                                     .kv_filled = -1,
                                     .causal = true};
-        const struct problem p = attention_problem(&shape, has_f16() && i % 2 ? HD_F16 : HD_BF16);
+        const struct problem p = attention_problem(&shape, i % 2 ? HD_F16 : HD_BF16);
         const struct ref_attention naive = attention_naive(&p);
         const struct setting *setting = &settings[i % setting_count];
         struct tensor *out = tensor_new(p.q->count, p.dtype);
@@ -80,7 +80,7 @@ static void heads_that_share_keys_are_cut(void **state)
                                     .causal = true};
         const int64_t sums_bytes =
             cuts[i].parts * 2 * shape.B * shape.G * shape.kv_len * shape.D * 4;
-        struct problem p = attention_problem(&shape, has_f16() && i % 4 > 1 ? HD_F16 : HD_BF16);
+        struct problem p = attention_problem(&shape, i % 4 > 1 ? HD_F16 : HD_BF16);
         struct hd_attention_backward_args args = attention_backward_args(&p), plain = args;
         const struct hd_costs_attention_sights sights = hd_costs_attention_backward_sights(&args);
         struct gradient gradients[3];

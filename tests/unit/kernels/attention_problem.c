@@ -257,8 +257,3 @@ void attention_check_backward(const struct setting *setting, const struct proble
                         g[i].want, g[i].naive, 2 * FP32_UNITS);
     device_close(&device);
 }
-
-bool has_f16(void)
-{
-    return float_type_count > 2;
-}

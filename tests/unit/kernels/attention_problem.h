@@ -62,6 +62,4 @@ void attention_gradients(const struct problem *p, enum hd_dtype dtype, bool accu
 void attention_check_backward(const struct setting *setting, const struct problem *p,
                               enum hd_dtype grad_dtype, bool accumulate, struct gradient g[3]);
 
-bool has_f16(void); /* the backend under test */
-
 #endif

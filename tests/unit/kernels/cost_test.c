@@ -550,9 +550,8 @@ static void the_measured_peak_is_a_peak(void **state)
         struct device device = device_open(&settings[setting]);
 
         /* any processor does 100 million and none 100 million million per second and core */
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            const double rate =
-                hd_backend_cpu()->measure_peak(device.backend, bf16 ? HD_BF16 : HD_F32);
+        for (int type = 0; type < float_type_count; type++) {
+            const double rate = hd_backend_cpu()->measure_peak(device.backend, float_types[type]);
 
             assert_true(rate > 1e8 && rate < 1e14);
         }

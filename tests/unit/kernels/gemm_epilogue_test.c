@@ -110,7 +110,7 @@ static void every_epilogue_is_right(void **state)
     static const enum hd_dtype types[][2] = {{HD_F32, HD_F32},  {HD_BF16, HD_BF16},
                                              {HD_BF16, HD_F32}, {HD_F32, HD_BF16},
                                              {HD_F16, HD_F16},  {HD_F16, HD_F32}};
-    const int type_count = float_type_count == 3 ? 6 : 4;
+    const int type_count = sizeof types / sizeof types[0];
 
     (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
@@ -133,7 +133,8 @@ static void every_epilogue_is_right(void **state)
                                             .ab = types[type][0],
                                             .c = types[type][1]};
 
-                    if (!on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
+                    if (!setting_takes(s, p.ab) ||
+                        !on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
                         continue;
                     check(&device, &p);
                     tensors_free();
@@ -211,7 +212,8 @@ static void the_gradient_of_a_bias_comes_with_the_weights(void **state)
                                              .accumulate = bits & 2,
                                              .ab = float_types[type]};
 
-                    if (!on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
+                    if (!setting_takes(s, p.ab) ||
+                        !on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
                         continue;
                     check_weight(&device, &p);
                     tensors_free();

@@ -81,7 +81,7 @@ static void every_combination_is_right(void **state)
     static const enum hd_dtype types[][2] = {
         {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}, {HD_F32, HD_BF16},
         {HD_F16, HD_F16}, {HD_F16, HD_F32},   {HD_F32, HD_F16}};
-    const int type_count = float_type_count == 3 ? 7 : 4;
+    const int type_count = sizeof types / sizeof types[0];
 
     (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
@@ -103,7 +103,8 @@ static void every_combination_is_right(void **state)
                                               .ab = types[type][0],
                                               .c = types[type][1]};
 
-                    if (!on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
+                    if (!setting_takes(s, p.ab) ||
+                        !on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
                         continue;
                     check(&device, &p);
                     tensors_free();

@@ -33,6 +33,14 @@ bool setting_is_in_turn(int setting, int number)
     return settings[1].order == 0 || setting == number % setting_count;
 }
 
+bool setting_takes(int s, enum hd_dtype factors)
+{
+    const enum hd_gemm_by by = settings[s].gemm_by;
+
+    return s < setting_count || factors == HD_BF16 ||
+           (by != HD_GEMM_BY_WIDENED && by != HD_GEMM_BY_TILE_MODEL);
+}
+
 struct device device_open(const struct setting *setting)
 {
     const struct hd_backend_options options = {.threads = setting->threads,

@@ -39,6 +39,9 @@ extern const int attention_setting_count; /* all, or fewer: if it knows no such 
 /* For long tests: orders of emulated threads take turns, so that every case runs in one and every
  * order has many. What else settings choose between, every case runs by. */
 bool setting_is_in_turn(int setting, int number);
+/* Whether setting number s multiplies factors of this encoding by code of its own: the last
+ * settings of the CPU differ from the first in products of bf16 alone. */
+bool setting_takes(int s, enum hd_dtype factors);
 extern const enum hd_dtype float_types[]; /* that the backend computes with */
 extern const int float_type_count;
 

@@ -168,7 +168,7 @@ static void every_expert_multiplies_its_rows(void **state)
     static const int64_t sizes[][2] = {{33, 40}, {7, 1100}, {130, 16}};
     static const enum hd_dtype types[][2] = {
         {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}, {HD_F16, HD_F16}};
-    const int type_count = float_type_count + 1;
+    const int type_count = sizeof types / sizeof types[0];
 
     (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
@@ -186,7 +186,7 @@ static void every_expert_multiplies_its_rows(void **state)
                                       .ab = types[i / LOADS / 9][0],
                                       .c = types[i / LOADS / 9][1]};
 
-            if (!on_takes(s, i, gemm_setting_count - 1))
+            if (!setting_takes(s, p.ab) || !on_takes(s, i, gemm_setting_count - 1))
                 continue;
             check_product(&device, &p);
             tensors_free();
@@ -263,7 +263,7 @@ static void every_expert_gets_its_gradient(void **state)
                                       .accumulate = rest / 2 % 2,
                                       .ab = float_types[rest / 4]};
 
-            if (!on_takes(s, i, gemm_setting_count - 1))
+            if (!setting_takes(s, p.ab) || !on_takes(s, i, gemm_setting_count - 1))
                 continue;
             check_weight(&device, &p);
             tensors_free();

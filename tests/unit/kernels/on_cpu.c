@@ -19,8 +19,8 @@ const struct setting settings[] = {
 };
 const int setting_count = 8, gemm_setting_count = sizeof settings / sizeof settings[0];
 const int attention_setting_count = sizeof settings / sizeof settings[0];
-const enum hd_dtype float_types[] = {HD_F32, HD_BF16};
-const int float_type_count = 2;
+const enum hd_dtype float_types[] = {HD_F32, HD_BF16, HD_F16};
+const int float_type_count = 3;
 
 const struct hd_backend_table *on_backend(void)
 {

@@ -8,6 +8,10 @@
 
 #include <cmocka.h>
 
+#if defined(__AVX2__)
+#include <cpuid.h>
+#endif
+
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vecmath.h"
 
@@ -19,7 +23,10 @@ static bool runs_here(void)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #elif defined(__AVX2__)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    unsigned eax, ebx, ecx, edx;
+
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 #else
     return true;
 #endif
@@ -146,6 +153,69 @@ static void bf16_conversion_is_that_of_base(void **state)
     }
 }
 
+/* Every f16 becomes the value that base gives it, and comes back; a NaN comes back quiet. */
+static void every_f16_is_loaded_and_stored(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    for (uint32_t first = 0; first < 0x10000; first += VL) {
+        uint16_t halves[VL], stored[VL];
+        vf x;
+
+        for (uint32_t i = 0; i < VL; i++)
+            halves[i] = (uint16_t)(first + i);
+        x = vf_load(halves, 0, VL, HD_F16);
+        vf_store(stored, 0, VL, x, HD_F16);
+        for (int i = 0; i < VL; i++) {
+            const float value = hd_f16_to_f32(halves[i]);
+
+            assert_true(isnan(value) ? isnan(x[i]) : x[i] == value);
+            assert_int_equal(stored[i], isnan(value) ? halves[i] | 0x200 : halves[i]);
+        }
+    }
+}
+
+/* Goal: to the nearest, ties to even, 65520 and more to infinity, subnormals kept. Method: between
+ * neighbours a < b of f16 the middle goes to the even one, and what is next to the middle to its
+ * own side. The successor of the largest number is infinity, at 65536. */
+static void f16_is_rounded_to_the_nearest_ties_to_even(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    for (uint16_t a = 0; a < 0x7c00; a++) {
+        const uint16_t b = (uint16_t)(a + 1), even = a & 1 ? b : a;
+        const float low = hd_f16_to_f32(a), high = b == 0x7c00 ? 65536.0f : hd_f16_to_f32(b);
+        const float middle = (low + high) / 2;
+        const float values[] = {middle, nextafterf(middle, 0.0f), nextafterf(middle, 1e9f)};
+        const uint16_t want[] = {even, a, b};
+
+        for (int i = 0; i < 3; i++) {
+            uint16_t stored[2] = {0};
+
+            vf_store(stored, 0, 1, vf_set(values[i]), HD_F16);
+            vf_store(stored, 1, 1, vf_set(-values[i]), HD_F16);
+            assert_int_equal(stored[0], want[i]);
+            assert_int_equal(stored[1], want[i] | 0x8000);
+        }
+    }
+}
+
+static void f16_conversion_is_that_of_base(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    for (uint64_t bits = 0; bits < UINT64_C(0x100000000); bits += 4099) {
+        const uint32_t pattern = (uint32_t)bits;
+        float value;
+        uint16_t stored[VL];
+
+        memcpy(&value, &pattern, sizeof value);
+        vf_store(stored, 0, VL, vf_set(value), HD_F16);
+        if (stored[VL - 1] != hd_f32_to_f16(value))
+            fail_msg("%08x becomes %04x", pattern, stored[VL - 1]);
+    }
+}
+
 /* Every count of lanes loads and stores exactly that many, and zeroes the rest of the vector. */
 static void parts_of_vectors_touch_only_their_lanes(void **state)
 {
@@ -170,6 +240,16 @@ static void parts_of_vectors_touch_only_their_lanes(void **state)
         }
         x = vf_load_bf16(short_from, n);
         vf_store_bf16(short_to, n, x);
+        for (int i = 0; i < VL; i++) {
+            assert_true(x[i] == (i < n ? (float)i + 1 : 0));
+            assert_int_equal(short_to[i], i < n ? short_from[i] : 7);
+        }
+        for (int i = 0; i < VL; i++) {
+            short_from[i] = hd_f32_to_f16((float)i + 1);
+            short_to[i] = 7;
+        }
+        x = vf_load(short_from, 0, n, HD_F16);
+        vf_store(short_to, 0, n, x, HD_F16);
         for (int i = 0; i < VL; i++) {
             assert_true(x[i] == (i < n ? (float)i + 1 : 0));
             assert_int_equal(short_to[i], i < n ? short_from[i] : 7);
@@ -203,6 +283,9 @@ int main(void)
         cmocka_unit_test(log1p_is_within_two_and_a_half_units),
         cmocka_unit_test(sigmoid_ends_at_0_and_1),
         cmocka_unit_test(bf16_conversion_is_that_of_base),
+        cmocka_unit_test(every_f16_is_loaded_and_stored),
+        cmocka_unit_test(f16_is_rounded_to_the_nearest_ties_to_even),
+        cmocka_unit_test(f16_conversion_is_that_of_base),
         cmocka_unit_test(parts_of_vectors_touch_only_their_lanes),
         cmocka_unit_test(blocks_are_transposed),
     };

@@ -1,0 +1,144 @@
+/* In bf16 and fp16 layouts stay as close to one rank, and to fp32, as rounding allows: the
+ * gradients of the first step by the bound that grows with the layers above.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "trial.h"
+
+static const char *const bf16_names[] = {
+    "gpt2: tp=2",
+    "gpt2: tp=4",
+    "gpt2: tp=2 sequence=on dp=2",
+    "gpt2: tp=4 sequence=on schedule=gpipe",
+    "gpt2: dp=4 micro_batches=1",
+    "llama: tp=2 dp=4",
+    "llama: tp=4",
+    "llama: tp=2 sequence=on micro_batches=1",
+    "llama: tp=4 sequence=on dp=2",
+    "qwen2: tp=2 sequence=on",
+    "qwen3: tp=4 sequence=on",
+    "mistral: tp=2 sequence=on dp=2",
+    "gpt2: cp=2",
+    "llama: cp=4",
+    "llama: tp=2 sequence=on cp=2 dp=2",
+    "mistral: tp=2 cp=2 cp_exchange=all_gather",
+    "gpt2_dropout: tp=2 sequence=on cp=2 dp=2",
+    "llama_alibi: tp=4 sequence=on cp=2",
+};
+static const char *const fp16_names[] = {
+    "gpt2: tp=4 sequence=on schedule=gpipe",
+    "qwen2: tp=2 sequence=on",
+    "qwen3: tp=4 sequence=on",
+    "llama: tp=2 sequence=on cp=2 dp=2",
+    "mistral: tp=2 cp=2 cp_exchange=all_gather",
+    "gpt2_dropout: tp=2 sequence=on cp=2 dp=2",
+    "llama_alibi: tp=4 sequence=on cp=2",
+};
+enum {
+    BF16_NAMES = sizeof bf16_names / sizeof bf16_names[0],
+    FP16_NAMES = sizeof fp16_names / sizeof fp16_names[0],
+    BF16_AT_LEAST = 12
+};
+
+static void set_precision(struct hd_job *job, const char *precision)
+{
+    (void)snprintf(job->precision, sizeof job->precision, "%s", precision);
+}
+
+static void check(enum hd_status st, const char *text)
+{
+    if (st)
+        fail_msg("%s: %s", text, hd_err_message());
+}
+
+/* One rank in bf16 or fp16, and in fp32 (the bench's own run). */
+struct pair {
+    struct grid_bench *bench;
+    struct run *half;
+};
+
+static struct pair *pair_of(struct pair pairs[GRID_BENCHES_MAX], struct grid_bench *bench,
+                            const char *precision)
+{
+    struct hd_job job = grid_reference(bench->model, &bench->harness);
+    int i = 0;
+
+    while (pairs[i].bench && pairs[i].bench != bench)
+        i++;
+    if (pairs[i].bench)
+        return &pairs[i];
+    pairs[i] = (struct pair){bench, run_new(GRID_STEPS)};
+    grid_bench_refer(bench);
+    set_precision(&job, precision);
+    run_threads(job, 1, pairs[i].half);
+    return &pairs[i];
+}
+
+static void check_pick(const struct grid_pick *pick, const struct pair *pair, const char *precision)
+{
+    struct run *run = run_new(GRID_STEPS);
+    struct hd_job job =
+        grid_job(pick->bench->model, &pick->bench->harness, &pick->layout, &run->layout);
+    double worst = 0;
+
+    set_precision(&job, precision);
+    check(run_on_threads(&job, run), pick->text);
+    check(compare_ranks_agree(run, run_world(&job)), pick->text);
+    check(compare_gradients(&job, run->first_grad, pair->half->first_grad, half_bound, &worst),
+          pick->text);
+    check(compare_gradients(&job, run->first_grad, pick->bench->reference->first_grad, half_bound,
+                            &worst),
+          pick->text);
+    (void)printf("PASS %s %s worst %.1e, loss %.4f -> %.4f\n", precision, pick->text, worst,
+                 run->loss[0], run->loss[GRID_STEPS - 1]);
+    assert_true(fabs(run->loss[0] - pair->half->loss[0]) <= half_loss_bound(&job));
+    assert_true(fabs(run->loss[0] - pick->bench->reference->loss[0]) <= half_loss_bound(&job));
+    if (!HD_TEST_SANITIZED)                                        /* it takes fewer steps */
+        assert_true(run->loss[GRID_STEPS - 1] < run->loss[0] - 1); /* as ranks_test.c derives */
+    run_free(run);
+}
+
+static int check_layouts(const char *const *names, int name_count, const char *precision)
+{
+    struct grid_bench benches[GRID_BENCHES_MAX] = {0};
+    struct pair pairs[GRID_BENCHES_MAX] = {0};
+    struct grid_pick picks[BF16_NAMES];
+    const int count = grid_pick(names, name_count, benches, picks);
+
+    for (int i = 0; i < count; i++)
+        check_pick(&picks[i], pair_of(pairs, picks[i].bench, precision), precision);
+    for (int i = 0; i < GRID_BENCHES_MAX && pairs[i].bench; i++)
+        run_free(pairs[i].half);
+    grid_benches_close(benches);
+    return count;
+}
+
+static void a_dozen_layouts_stay_within_the_rounding_of_bf16(void **state)
+{
+    (void)state;
+    assert_true(check_layouts(bf16_names, BF16_NAMES, "bf16") >= BF16_AT_LEAST);
+}
+
+/* Without a loss scale: the gradients of these small models are within the range of fp16. */
+static void some_layouts_stay_within_the_rounding_of_fp16(void **state)
+{
+    (void)state;
+    assert_int_equal(check_layouts(fp16_names, FP16_NAMES, "fp16"), FP16_NAMES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dozen_layouts_stay_within_the_rounding_of_bf16),
+        cmocka_unit_test(some_layouts_stay_within_the_rounding_of_fp16)};
+
+    return cmocka_run_group_tests_name("half", tests, NULL, NULL);
+}
