@@ -33,11 +33,13 @@ enum {
  * a step. The host writes the first part before a step and reads the rest once, after the step. */
 struct hd_step_block {
     /* written by the host before the step */
-    int64_t step;        /* 1-based: number of this update, t in Adam's bias correction */
+    int64_t step;        /* 1-based: number of this step; random numbers depend on it */
+    int64_t update;      /* 1-based: number of this update, t in Adam's bias correction; steps that
+                            are skipped do not count */
     float lr;            /* learning rate of this step */
     float max_grad_norm; /* clipping threshold; 0: no clipping */
     float beta1, beta2, adam_eps, weight_decay;
-    float loss_scale; /* factor on dlogits; 1 for fp32 and bf16 */
+    float loss_scale; /* factor on gradients of the losses; 1 for fp32 and bf16 */
     int64_t request;  /* a number that this rank sends to all ranks with its record of the step */
     /* accumulated by the programs of this rank; zeroed by step_begin */
     double loss_sum;       /* sum of -log p over this rank's targets */
@@ -560,7 +562,7 @@ struct hd_update_range {
     float decay, lr_scale; /* multiply weight_decay and lr */
 };
 
-/* AdamW over a flat shard of N parameters, with t = block->step and g = grad * block->grad_factor:
+/* AdamW over a flat shard of N parameters, with t = block->update and g = grad * block->grad_factor:
  *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  mh = m / (1-b1^t),  vh = v / (1-b2^t),
  *   w = w - lr * (mh / (sqrt(vh) + eps) + weight_decay * w)
  * where lr and weight_decay are multiplied by lr_scale and decay of the element's range.

@@ -368,12 +368,14 @@ static void show(struct rank *r, int64_t step, const struct hd_scalar *scalars, 
 static struct hd_step_metrics metrics_of(const struct rank *r, const struct hd_step_result *s)
 {
     struct hd_step_metrics metrics = {.loss = s->loss,
-                                      .grad_norm = s->grad_norm,
+                                      /* without a sign that a NaN may have */
+                                      .grad_norm = isnan(s->grad_norm) ? NAN : s->grad_norm,
                                       .lr = s->lr,
                                       .tokens = r->job.global_batch * r->job.context,
                                       .tokens_per_s = s->tokens_per_s,
                                       .step_ms = s->step_ms,
-                                      .mfu = s->mfu};
+                                      .mfu = s->mfu,
+                                      .loss_scale = (double)s->loss_scale};
 
     if (s->router.present) {
         metrics.router_balance = s->router.balance;
@@ -619,22 +621,64 @@ static const char *why_skipped(const struct hd_step_result *s)
                           : "no token has a target";
 }
 
+/* ": the gradient of TENSOR is NaN on rank 2", or nothing. All ranks call it. */
+static enum hd_status name_gradient(struct rank *r, char ret_text[HD_NONFINITE_TEXT + 32])
+{
+    char found[HD_NONFINITE_TEXT];
+    const enum hd_status st = hd_trainer_find_nonfinite(r->trainer, found);
+
+    (void)snprintf(ret_text, HD_NONFINITE_TEXT + 32, "%s%s", *found ? ": the gradient of " : "",
+                   found);
+    return st;
+}
+
+/* With fp16 an overflow is how the scale is found; at the floor it is the end. */
+static enum hd_status check_scale(struct rank *r, const struct hd_step_result *s)
+{
+    char text[160], gradient[HD_NONFINITE_TEXT + 32];
+    enum hd_status st;
+
+    if (s->rescaled) {
+        (void)snprintf(text, sizeof text,
+                       "step %lld: gradients overflowed fp16; no weight was changed by this step, "
+                       "and the loss scale is halved to %lld",
+                       (long long)s->step, (long long)s->loss_scale / 2);
+        say(r, HD_LINK_LEVEL_INFO, text);
+        return HD_OK;
+    }
+    st = name_gradient(r, gradient);
+    if (st)
+        return st;
+    r->diverged = true;
+    return hd_err(HD_INTERNAL,
+                  "step %lld: gradients overflow fp16 even with the loss scale at its floor of "
+                  "%lld%s; lower train.lr, look at the data, or take bf16",
+                  (long long)s->step, (long long)s->loss_scale, gradient);
+}
+
 static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
 {
-    char text[256];
+    char text[256 + HD_NONFINITE_TEXT], gradient[HD_NONFINITE_TEXT + 32] = "";
+    enum hd_status st = HD_OK;
 
+    r->finite = isfinite(s->loss) || !s->targets;
+    r->improved |= !is_overflow(s);
+    if (is_overflow(s) && s->loss_scale)
+        return check_scale(r, s);
     r->skips = s->skipped ? r->skips + 1 : 0;
     r->overflows = is_overflow(s) ? r->overflows + 1 : 0;
-    r->improved |= !r->overflows;
-    r->finite = isfinite(s->loss) || !s->targets;
     if (!s->skipped)
         return HD_OK;
     r->diverged = r->skips >= SKIPS_MAX && is_overflow(s);
+    if (r->overflows == 1 || r->diverged)
+        st = name_gradient(r, gradient);
+    if (st)
+        return st;
     if (r->skips >= SKIPS_MAX)
-        return hd_err(HD_INTERNAL, "step %lld: no weight was changed in %d steps in a row: %s",
-                      (long long)s->step, SKIPS_MAX, why_skipped(s));
-    (void)snprintf(text, sizeof text, "step %lld: %s; no weight was changed by this step",
-                   (long long)s->step, why_skipped(s));
+        return hd_err(HD_INTERNAL, "step %lld: no weight was changed in %d steps in a row: %s%s",
+                      (long long)s->step, SKIPS_MAX, why_skipped(s), gradient);
+    (void)snprintf(text, sizeof text, "step %lld: %s; no weight was changed by this step%s",
+                   (long long)s->step, why_skipped(s), gradient);
     say(r, HD_LINK_LEVEL_WARN, text);
     return HD_OK;
 }

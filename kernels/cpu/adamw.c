@@ -69,7 +69,7 @@ static void update_pieces(const void *args, int64_t begin, int64_t end, int thre
 enum hd_status KERNEL(adamw)(struct hd_backend *cpu, const struct hd_adamw_args *args)
 {
     const struct hd_step_block *block = args->block;
-    const double t = (double)block->step;
+    const double t = (double)block->update;
     const struct update update = {
         .args = args,
         .correction1 = (float)(1.0 / (1.0 - pow((double)block->beta1, t))),

@@ -38,8 +38,8 @@ static __device__ __forceinline__ struct cuda_update update_of(const struct hd_s
     u.b2 = block->beta2;
     u.rest1 = 1.0f - u.b1;
     u.rest2 = 1.0f - u.b2;
-    u.correction1 = (float)(1.0 / (1.0 - power((double)u.b1, block->step)));
-    u.correction2 = (float)(1.0 / (1.0 - power((double)u.b2, block->step)));
+    u.correction1 = (float)(1.0 / (1.0 - power((double)u.b1, block->update)));
+    u.correction2 = (float)(1.0 / (1.0 - power((double)u.b2, block->update)));
     u.eps = block->adam_eps;
     u.grad_factor = block->grad_factor;
     u.lr = block->lr;

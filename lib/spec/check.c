@@ -389,6 +389,32 @@ static enum hd_status check_profile(const struct hd_job *job)
     return HD_OK;
 }
 
+static enum hd_status check_power(const char *path, int64_t value)
+{
+    int64_t below = 1;
+
+    while (below * 2 <= value)
+        below *= 2;
+    if (below == value)
+        return HD_OK;
+    return hd_err(HD_INVALID, "%s: %lld is no power of two; use %lld or %lld", path,
+                  (long long)value, (long long)below, (long long)below * 2);
+}
+
+static enum hd_status check_loss_scale(const struct hd_job *job)
+{
+    enum hd_status st = check_power("train.loss_scale.initial", job->loss_scale_initial);
+
+    if (!st)
+        st = check_power("train.loss_scale.floor", job->loss_scale_floor);
+    if (!st && job->loss_scale_floor > job->loss_scale_initial)
+        st = hd_err(
+            HD_INVALID,
+            "train.loss_scale.floor: %lld is above train.loss_scale.initial = %lld; lower it",
+            (long long)job->loss_scale_floor, (long long)job->loss_scale_initial);
+    return st;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -397,11 +423,10 @@ static enum hd_status check_train(const struct hd_job *job)
         return st;
     if (*job->init_from && job->init_from[0] != '/' && strcmp(job->init_from, SPEC_INIT_NONE) != 0)
         return hd_err(HD_INVALID, "train.init_from: is not an absolute path");
-    if (strcmp(job->precision, "fp16") == 0)
-        return unsupported("train.precision", "fp16", "use auto, fp32 or bf16");
     if (strcmp(job->precision, "fp8") == 0)
-        return unsupported("train.precision", "fp8", "use auto, fp32 or bf16");
-    return check_lr(job);
+        return unsupported("train.precision", "fp8", "use auto, fp32, bf16 or fp16");
+    st = check_loss_scale(job);
+    return st ? st : check_lr(job);
 }
 
 /* ---- layout ---- */

@@ -318,7 +318,9 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
         {"library", t->traits.library},   {"threads", threads},
         {"precision", precision_fact(t)}, {"sums", sums_fact(t)}};
     const struct hd_ckpt_counter counters[] = {{"step", t->steps_done},
-                                               {"adam_step", t->steps_done}};
+                                               {"adam_step", t->updates},
+                                               {"loss_scale", t->scale.scale},
+                                               {"loss_scale_good", t->scale.good}};
     struct hd_ckpt_manifest m = {.job = job->name,
                                  .attempt = (int)job->attempt,
                                  .step = t->steps_done,
@@ -332,7 +334,7 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
                                  .determinism = determinism,
                                  .determinism_count = sizeof determinism / sizeof determinism[0],
                                  .counters = counters,
-                                 .counter_count = sizeof counters / sizeof counters[0],
+                                 .counter_count = t->scale.used ? 4 : 2,
                                  .shards = shards};
     enum hd_status st = shards ? hd_job_write(job, &config) : hd_err(HD_NO_MEMORY, "no memory");
 
@@ -620,6 +622,22 @@ static enum hd_status verify(struct hd_trainer *t, const char *dir)
     return st;
 }
 
+/* A checkpoint of a run in another precision has no scale: it begins anew. */
+static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *ckpt)
+{
+    enum hd_status st = hd_ckpt_counter(ckpt, "step", &t->steps_done);
+    int64_t scale;
+
+    if (!st)
+        st = hd_ckpt_counter(ckpt, "adam_step", &t->updates);
+    hd_loss_scale_init(&t->layout.job, &t->scale);
+    if (st || hd_ckpt_counter(ckpt, "loss_scale", &scale) ||
+        hd_ckpt_counter(ckpt, "loss_scale_good", &t->scale.good))
+        return st;
+    t->scale.scale = scale;
+    return HD_OK;
+}
+
 enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char *expected_hash,
                                struct hd_text *ret_note)
 {
@@ -636,7 +654,7 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
     if (!st)
         st = verify(t, dir);
     if (!st)
-        st = hd_ckpt_counter(ckpt, "step", &t->steps_done);
+        st = read_counters(t, ckpt);
     t->val_step = t->lowest_step = -1;
     t->lowest_val_loss =
         hd_ckpt_manifest(ckpt)->has_lowest_val_loss ? hd_ckpt_manifest(ckpt)->lowest_val_loss : NAN;
@@ -737,6 +755,7 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
     }
     if (st)
         return st;
-    t->steps_done = 0;
+    t->steps_done = t->updates = 0;
+    hd_loss_scale_init(&t->layout.job, &t->scale);
     return refresh_copies(t);
 }

@@ -301,6 +301,7 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     st = hd_layout_build(job, options->rank, &t->traits, &options->layout, &t->arena, &t->layout);
     if (!st)
         st = hd_lr_schedule_from_job(job, &t->schedule);
+    hd_loss_scale_init(job, &t->scale);
     if (!st)
         st = hd_job_data_open(job, options->tokenizer, options->tokens, &t->arena, &t->data);
     if (!st && !options->instance)
@@ -517,13 +518,14 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request)
     const int64_t step = t->steps_done + 1;
 
     t->block.step = step;
+    t->block.update = t->updates + 1;
     t->block.lr = (float)hd_lr_at(&t->schedule, step);
     t->block.max_grad_norm = (float)job->clip;
     t->block.beta1 = (float)job->beta1;
     t->block.beta2 = (float)job->beta2;
     t->block.adam_eps = (float)job->adam_eps;
     t->block.weight_decay = (float)job->weight_decay;
-    t->block.loss_scale = 1;
+    t->block.loss_scale = hd_loss_scale_factor(&t->scale, job->global_batch * job->context);
     t->block.request = request;
     return write_block(t);
 }
@@ -589,6 +591,25 @@ static struct hd_router_result read_routers(const struct hd_trainer *t)
     return result;
 }
 
+static bool has_too_many_rows(const struct hd_trainer *t)
+{
+    return largest_word(t, HD_EXCHANGE_OVERFLOW) >= HD_EXCHANGE_TOO_MANY_ROWS;
+}
+
+/* Counts the update and adapts the scale of fp16; every rank decides the same from the same
+ * records. Rows that find no room, and a step without targets, say nothing about the scale. Returns
+ * whether the scale was lowered. */
+static bool follow_scale(struct hd_trainer *t)
+{
+    const bool skipped = t->block.skip_update != 0;
+    const bool overflowed = skipped && !has_too_many_rows(t) && t->block.total_targets > 0;
+    bool lower;
+
+    t->updates += !skipped;
+    lower = (overflowed || !skipped) && hd_loss_scale_after(&t->scale, overflowed);
+    return t->scale.used && overflowed && lower;
+}
+
 enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
@@ -596,7 +617,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     const int64_t tokens = job->global_batch * job->context;
     const int64_t begin = hd_clock_now_ns();
     enum hd_status st;
+    int64_t scale;
     double seconds;
+    bool rescaled;
 
     st = set_block(t, request);
     if (st)
@@ -608,6 +631,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         st = read_results(t);
     if (st)
         return st;
+    scale = t->scale.used ? t->scale.scale : 0;
+    rescaled = follow_scale(t);
     t->steps_done++;
     seconds = (double)(hd_clock_now_ns() - begin) * 1e-9;
     *ret_result = (struct hd_step_result){
@@ -622,7 +647,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                (t->peak * (double)t->layout.mesh.world),
         .targets = (int64_t)t->block.total_targets,
         .skipped = t->block.skip_update != 0,
-        .too_many_rows = largest_word(t, HD_EXCHANGE_OVERFLOW) >= HD_EXCHANGE_TOO_MANY_ROWS,
+        .too_many_rows = has_too_many_rows(t),
+        .loss_scale = scale,
+        .rescaled = rescaled,
         .router = read_routers(t),
         .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
     };

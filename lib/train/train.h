@@ -105,6 +105,8 @@ struct hd_step_result {
     bool skipped;       /* no weight changed: a gradient was not finite, the step had no target, or
                            too_many_rows */
     bool too_many_rows; /* a rank's experts received more rows than parallel.expert_rows allows */
+    int64_t loss_scale; /* fp16: of this step; else 0 */
+    bool rescaled;      /* fp16: skipped because gradients overflowed; the next scale is half */
     struct hd_router_result router;
     int64_t request; /* the largest `request` of all ranks */
 };
@@ -114,6 +116,13 @@ struct hd_step_result {
 enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
+
+/* After a step that was skipped: "blocks.0.mlp.up.weight[3, 17] is NaN on rank 2", the first
+ * gradient of the lowest rank that is not finite; empty: all are. Collective: all ranks must call
+ * it. */
+enum { HD_NONFINITE_TEXT = 256 };
+enum hd_status hd_trainer_find_nonfinite(struct hd_trainer *trainer,
+                                         char ret_text[HD_NONFINITE_TEXT]);
 
 /* Call it between steps. Writes this rank's profile, once, when all steps of train.profile are
  * done, or with `ended` when at least one is. ret_note then gets a sentence with the path. After a

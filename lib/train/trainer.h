@@ -5,6 +5,7 @@
 #include "optim/optim.h"
 #include "train/job_data.h"
 #include "train/reserve.h"
+#include "train/scale.h"
 #include "train/staging.h"
 #include "train/train.h"
 
@@ -45,6 +46,8 @@ struct hd_trainer {
     struct hd_profile *profile; /* NULL: the job has no train.profile */
 
     int64_t steps_done;
+    int64_t updates; /* steps done that were not skipped */
+    struct hd_loss_scale scale;
 
     /* of checkpoint.best */
     double val_loss, lowest_val_loss; /* of step val_step; of the run until now; NaN: none */

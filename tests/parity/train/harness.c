@@ -103,7 +103,11 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .devices_min = dp,
                        .devices_max = dp,
                        .attempt = 1,
-                       .train_count = 1};
+                       .train_count = 1,
+                       /* fp16: a factor of 1 on the sums over 8 x 16 tokens */
+                       .loss_scale_initial = 128,
+                       .loss_scale_interval = 2000,
+                       .loss_scale_floor = 1};
 
     if (strcmp(family, "mixtral") == 0) {
         j.experts = 4;

@@ -225,7 +225,7 @@ static void a_record_adds_every_chunk(void **state)
 static void check_ranges(struct device *device, int64_t N, int64_t longest, bool displaced,
                          enum hd_dtype copy_dtype)
 {
-    const struct hd_step_block values = {.step = 1000,
+    const struct hd_step_block values = {.update = 1000,
                                          .lr = 0.01f,
                                          .beta1 = 0.9f,
                                          .beta2 = 0.999f,
@@ -264,7 +264,7 @@ static void check_ranges(struct device *device, int64_t N, int64_t longest, bool
                                       .eps = (double)block.adam_eps,
                                       .weight_decay =
                                           (double)block.weight_decay * (double)ranges[k].decay,
-                                      .step = block.step};
+                                      .step = block.update};
 
         ref_adamw(&ref, t[0]->values + at, t[1]->values + at, t[2]->values + at, scaled + begin,
                   ranges[k].end - begin);

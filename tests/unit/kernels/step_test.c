@@ -284,7 +284,8 @@ static void step_finish_means_and_clips(void **state)
 
 static struct hd_step_block adam_block(void)
 {
-    return (struct hd_step_block){.step = 3,
+    return (struct hd_step_block){.step = 5,
+                                  .update = 3,
                                   .lr = 0.01f,
                                   .beta1 = 0.9f,
                                   .beta2 = 0.95f,

@@ -255,6 +255,10 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {pp: 2, schedule: zb-h1, virtual_stages: 2}",
      "job.yaml:15: parallel.virtual_stages: 2; zb-h1 has one chunk per stage; write 1 or auto, or "
      "take the schedule interleaved"},
+    {13, "  global_batch: 8\n  loss_scale: {initial: 1000}",
+     "job.yaml:14: train.loss_scale.initial: 1000 is no power of two; use 512 or 1024"},
+    {13, "  global_batch: 8\n  loss_scale: {initial: 4, floor: 8}",
+     "job.yaml:14: train.loss_scale.floor: 8 is above train.loss_scale.initial = 4; lower it"},
     {15, "parallel: {recompute: some}",
      "job.yaml:15: parallel.recompute: 'some' is not known; use auto, none, selective, full or "
      "{full: LAYERS}"},
@@ -399,10 +403,8 @@ static void hints_name_keys_that_exist(void **state)
 
 /* Sensible wishes: another status, words of their own. */
 static const struct mistake wishes[] = {
-    {13, "  global_batch: 8\n  precision: fp16",
-     "job.yaml:14: train.precision: fp16 is not supported yet; use auto, fp32 or bf16"},
     {13, "  global_batch: 8\n  precision: fp8",
-     "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32 or bf16"},
+     "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32, bf16 or fp16"},
     {15, "checkpoint: {dir: /x}",
      "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
      "heddle-controller --jobs-dir decides for all jobs"},
@@ -775,7 +777,7 @@ static void a_wrong_override_is_its_own_place(void **state)
          "--set parallel={tp: 2, dp: 3, cp: 1}: parallel.dp: 3 replicas of tp x cp = 2 devices are "
          "6, not resources.devices = 2; write auto, or let them agree"},
         {"train.precision=fp8", "--set train.precision=fp8: train.precision: fp8 is not supported "
-                                "yet; use auto, fp32 or bf16"},
+                                "yet; use auto, fp32, bf16 or fp16"},
     };
 
     (void)state;

@@ -1,0 +1,334 @@
+/* fp16: the loss scale follows PyTorch's rule on a forced sequence; an overflow anywhere skips the
+ * step on all ranks; Adam's count stands still; a checkpoint has the scale; the floor is the end.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "checkpoint/checkpoint.h"
+#include "compare.h"
+#include "train/scale.h"
+
+enum { STEPS = 24 };
+
+/* ---- the rule ---- */
+
+/* What torch.amp.GradScaler had (init_scale 2^10, growth_interval 3) after steps with a gradient
+ * that is infinite (x) or not (.): tests/golden/loss_scale.py. */
+static const char forced[] = "..x....xx......x.....";
+static const int64_t pytorch[] = {
+#include "loss_scales.inc"
+};
+
+static void the_scale_follows_pytorchs_rule(void **state)
+{
+    struct hd_loss_scale s = {.used = true, .scale = 1 << 10, .interval = 3, .floor = 1};
+
+    (void)state;
+    assert_int_equal(sizeof pytorch / sizeof pytorch[0], sizeof forced - 1);
+    for (size_t i = 0; i < sizeof forced - 1; i++) {
+        assert_true(hd_loss_scale_after(&s, forced[i] == 'x'));
+        assert_int_equal(s.scale, pytorch[i]);
+    }
+}
+
+static void the_floor_is_the_end(void **state)
+{
+    struct hd_loss_scale s = {.used = true, .scale = 8, .interval = 3, .floor = 4};
+
+    (void)state;
+    assert_true(hd_loss_scale_after(&s, true));
+    assert_int_equal(s.scale, 4);
+    assert_false(hd_loss_scale_after(&s, true));
+    assert_int_equal(s.scale, 4);
+}
+
+/* A power of two that is at most twice the number of tokens: no gradient loses a bit by it. */
+static void the_factor_is_relative_to_the_mean_loss(void **state)
+{
+    struct hd_loss_scale s = {.used = true, .scale = 1 << 16};
+
+    (void)state;
+    assert_true(hd_loss_scale_factor(&s, 1 << 10) == 64.0f);
+    assert_true(hd_loss_scale_factor(&s, (1 << 10) + 1) == 32.0f);
+    s.used = false;
+    assert_true(hd_loss_scale_factor(&s, 1000) == 1.0f);
+}
+
+/* ---- training ---- */
+
+struct layout {
+    int dp, tp, pp, zero;
+};
+
+static struct hd_job job_of(const struct harness *h, const struct layout *l)
+{
+    struct hd_job job = harness_job(h, "gpt2", l->dp);
+
+    job.tp = l->tp;
+    job.pp = l->pp;
+    job.zero = l->zero;
+    job.micro_batch = 1;
+    job.vocab = 258;
+    memcpy(job.precision, "fp16", 5);
+    memcpy(job.schedule, "1f1b", 5);
+    job.loss_scale_initial = (int64_t)1 << 36;
+    job.loss_scale_interval = 4;
+    job.loss_scale_floor = 1;
+    return job;
+}
+
+struct course {
+    bool resumed; /* saved after half of the steps, and loaded again */
+    bool skipped[STEPS];
+    int64_t scale[STEPS];
+    struct run *run;
+};
+
+/* Of this rank's masters and moments. */
+static uint64_t hash_of(struct hd_trainer *t)
+{
+    static const enum hd_state_kind kinds[] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1, HD_STATE_MOMENT2};
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < hd_trainer_layout(t)->registry.param_count; i++) {
+            int64_t first, count;
+            float *values;
+
+            hd_trainer_held(t, i, kinds[k], &first, &count);
+            if (!count)
+                continue;
+            values = harness_take(t, i, kinds[k]);
+            hd_hash_add(&hash, values + first, (size_t)count * sizeof(float));
+            free(values);
+        }
+    return hd_hash_value(&hash);
+}
+
+/* A step that is skipped changes no weight and no moment, another one does (a shard of ZeRO may be
+ * empty, but not rank 0's). */
+static enum hd_status one_step(struct hd_trainer *t, int rank, struct course *c, int s)
+{
+    struct hd_step_result result;
+    const uint64_t before = hash_of(t);
+    enum hd_status st = hd_trainer_step(t, 0, &result);
+
+    if (!st && result.rescaled != result.skipped)
+        st = hd_err(HD_INTERNAL, "a step was skipped, and not for the scale");
+    if (!st && (hash_of(t) == before) != result.skipped && (result.skipped || rank == 0))
+        st = hd_err(HD_INTERNAL, "step %d was %s, and the weights say otherwise", s + 1,
+                    result.skipped ? "skipped" : "not skipped");
+    if (!st && rank == 0) {
+        c->skipped[s] = result.skipped;
+        c->scale[s] = result.loss_scale;
+    }
+    return st;
+}
+
+/* Adam's count in a checkpoint is the number of steps that changed the weights. */
+static enum hd_status check_count(const struct course *c, const char *path)
+{
+    struct hd_ckpt *ckpt;
+    int64_t counted, updates = 0;
+    enum hd_status st = hd_ckpt_open(path, &ckpt);
+
+    if (st)
+        return st;
+    st = hd_ckpt_counter(ckpt, "adam_step", &counted);
+    hd_ckpt_close(ckpt);
+    for (int s = 0; s <= STEPS / 2; s++)
+        updates += !c->skipped[s];
+    return st || counted == updates ? st
+                                    : hd_err(HD_INTERNAL, "Adam's count is %lld, not %lld",
+                                             (long long)counted, (long long)updates);
+}
+
+static enum hd_status train(struct harness_rank *r)
+{
+    struct course *c = r->context;
+    const struct hd_trainer_options options = {
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    struct hd_saved saved;
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = hd_trainer_init(t);
+    for (int s = 0; !st && s < STEPS; s++) {
+        st = one_step(t, r->rank, c, s);
+        if (!st && c->resumed && s == STEPS / 2) {
+            st = hd_trainer_save(t, &saved);
+            if (!st && r->rank == 0)
+                st = check_count(c, saved.path);
+            if (!st) /* as if nothing had been before */
+                st = hd_trainer_init(t);
+            if (!st)
+                st = hd_trainer_load(t, saved.path, saved.hash, NULL);
+        }
+    }
+    (void)run_copy_state(t, HD_STATE_WEIGHT, c->run->weights);
+    (void)run_copy_state(t, HD_STATE_MOMENT1, c->run->moments[0]);
+    (void)run_copy_state(t, HD_STATE_MOMENT2, c->run->moments[1]);
+    hd_trainer_free(t);
+    return st;
+}
+
+static struct course course_of(const struct harness *h, const struct layout *l, int attempt,
+                               bool resumed)
+{
+    struct course c = {.resumed = resumed, .run = run_new(1)};
+    struct hd_job job = job_of(h, l);
+
+    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h->dir, attempt);
+    if (harness_threads(&job, run_world(&job), &c, train))
+        fail_msg("%s", hd_err_message());
+    return c;
+}
+
+/* The first scale is far too large. It falls by halves until nothing overflows, and is then tried
+ * again every four updates, on every layout in the same steps: only rounding differs. The weights
+ * after a load are those of a run that was not interrupted, to the bit: so the scale, its count and
+ * Adam's are restored. */
+static void all_ranks_skip_together_and_a_load_restores_the_scale(void **state)
+{
+    static const struct layout layouts[] = {
+        {1, 1, 1, 0}, {2, 1, 1, 1}, {2, 1, 2, 3}, {1, 2, 2, 0}, {4, 1, 1, 2}};
+    struct course one = {.run = NULL};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct course whole = course_of(&h, &layouts[i], (int)i + 1, false);
+        struct course resumed = course_of(&h, &layouts[i], (int)i + 1, true);
+        int skips = 0;
+
+        for (int s = 0; s < STEPS; s++) {
+            skips += whole.skipped[s];
+            if (s > 0)
+                assert_true(whole.scale[s] == (whole.skipped[s - 1] ? whole.scale[s - 1] / 2
+                                                                    : whole.scale[s - 1]) ||
+                            whole.scale[s] == 2 * whole.scale[s - 1]);
+        }
+        assert_in_range(skips, 3, STEPS - 8);
+        assert_memory_equal(resumed.scale, whole.scale, sizeof whole.scale);
+        assert_memory_equal(resumed.run->weights, whole.run->weights, sizeof whole.run->weights);
+        assert_memory_equal(resumed.run->moments, whole.run->moments, sizeof whole.run->moments);
+        if (one.run)
+            assert_memory_equal(one.skipped, whole.skipped, 8 * sizeof(bool));
+        run_free(resumed.run);
+        if (one.run)
+            run_free(whole.run);
+        else
+            one = whole;
+    }
+    run_free(one.run);
+    harness_teardown(&h);
+}
+
+/* ---- against fp32 ---- */
+
+static struct run *long_run(const struct harness *h, const char *precision)
+{
+    struct hd_job job = harness_job(h, "llama", 1);
+    struct run *run = run_new(RUN_STEPS_MAX);
+
+    job.steps = RUN_STEPS_MAX;
+    job.loss_scale_initial = 65536;
+    job.loss_scale_interval = 2000;
+    job.loss_scale_floor = 1;
+    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    run_threads(job, 1, run);
+    return run;
+}
+
+static void fp16_ends_within_a_percent_of_fp32(void **state)
+{
+    struct harness h;
+    struct run *wide, *half;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    wide = long_run(&h, "fp32");
+    half = long_run(&h, "fp16");
+    assert_true(wide->validation_loss < 0.8 * wide->loss[0]); /* it has learnt */
+    assert_true(fabs(half->validation_loss / wide->validation_loss - 1) < 0.01);
+    run_free(wide);
+    run_free(half);
+    harness_teardown(&h);
+}
+
+/* ---- a gradient that is not finite, in any precision ---- */
+
+static enum hd_status poison(struct harness_rank *r)
+{
+    const struct hd_trainer_options options = {
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    char *text = r->context, own[HD_NONFINITE_TEXT];
+    struct hd_step_result result;
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+    int64_t first, count;
+
+    if (st)
+        return st;
+    st = hd_trainer_init(t);
+    if (!st)
+        st = hd_trainer_step(t, 0, &result);
+    if (!st)
+        st = hd_trainer_find_nonfinite(t, own);
+    if (!st && *own)
+        st = hd_err(HD_INTERNAL, "named one where all are finite: %s", own);
+    hd_trainer_held(t, 5, HD_STATE_GRAD, &first, &count);
+    if (!st && count && r->rank == 1) {
+        float *values = harness_take(t, 5, HD_STATE_GRAD);
+
+        values[first + 3] = -INFINITY;
+        harness_put(t, 5, HD_STATE_GRAD, values);
+    }
+    if (!st)
+        st = hd_trainer_find_nonfinite(t, own);
+    if (!st && r->rank == 0)
+        memcpy(text, own, sizeof own);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void a_gradient_that_is_not_finite_has_a_name(void **state)
+{
+    char text[HD_NONFINITE_TEXT];
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = harness_job(&h, "llama", 2);
+    if (harness_threads(&job, 2, text, poison))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(text, "blocks.0.attention.out.weight[0, 3] is infinite on rank 1");
+    harness_teardown(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_scale_follows_pytorchs_rule),
+        cmocka_unit_test(the_floor_is_the_end),
+        cmocka_unit_test(the_factor_is_relative_to_the_mean_loss),
+        cmocka_unit_test(all_ranks_skip_together_and_a_load_restores_the_scale),
+        cmocka_unit_test(fp16_ends_within_a_percent_of_fp32),
+        cmocka_unit_test(a_gradient_that_is_not_finite_has_a_name),
+    };
+    return cmocka_run_group_tests_name("loss scale", tests, NULL, NULL);
+}
