@@ -562,12 +562,12 @@ struct hd_update_range {
     float decay, lr_scale; /* multiply weight_decay and lr */
 };
 
-/* AdamW over a flat shard of N parameters, with t = block->update and g = grad * block->grad_factor:
- *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  mh = m / (1-b1^t),  vh = v / (1-b2^t),
- *   w = w - lr * (mh / (sqrt(vh) + eps) + weight_decay * w)
- * where lr and weight_decay are multiplied by lr_scale and decay of the element's range.
- * (Loshchilov & Hutter 2019.) copy, if not NULL, gets w in copy_dtype. Ranges are ascending,
- * disjoint and cover [0, N). If block->skip_update is set, nothing changes. */
+/* AdamW over a flat shard of N parameters, with t = block->update and g = grad *
+ * block->grad_factor: m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  mh = m / (1-b1^t),  vh = v /
+ * (1-b2^t), w = w - lr * (mh / (sqrt(vh) + eps) + weight_decay * w) where lr and weight_decay are
+ * multiplied by lr_scale and decay of the element's range. (Loshchilov & Hutter 2019.) copy, if not
+ * NULL, gets w in copy_dtype. Ranges are ascending, disjoint and cover [0, N). If
+ * block->skip_update is set, nothing changes. */
 struct hd_adamw_args {
     float *weight;     /* [N] master weights */
     float *m, *v;      /* [N] */
