@@ -76,6 +76,8 @@ enum hd_status hd_mesh_init(struct hd_mesh *mesh, const struct hd_mesh_sizes *si
     if (!st)
         st = check_divides("zero_shard", m.sizes.zero_shard, "dp * cp", dp_cp);
     if (!st)
+        st = check_divides("ep", m.sizes.ep, "zero_shard", m.sizes.zero_shard);
+    if (!st)
         st = take_size("kv_replica", sizes->kv_replica, 1, &m.sizes.kv_replica);
     if (!st)
         st = check_divides("kv_replica", m.sizes.kv_replica, "tp", m.sizes.tp);
@@ -147,6 +149,8 @@ struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_grou
         return around(rank, c.tp % s->kv_replica, 1, s->kv_replica);
     case HD_GROUP_ZERO_SHARD:
         return around(rank, data % s->zero_shard, s->tp, s->zero_shard);
+    case HD_GROUP_EXPERT_SHARD:
+        return around(rank, data % s->zero_shard / s->ep, s->ep * s->tp, s->zero_shard / s->ep);
     case HD_GROUP_ZERO_REPLICATE:
         return around(rank, data / s->zero_shard, s->zero_shard * s->tp,
                       s->dp * s->cp / s->zero_shard);

@@ -6,7 +6,8 @@
  *
  *   ep          the dp*cp ranks of one (pp, tp) in blocks of `ep` consecutive ranks; a block holds
  *               one copy of all experts
- *   zero_shard  the same ranks in blocks of `zero_shard`; a block holds one copy of the optimizer
+ *   zero_shard  the same ranks in blocks of `zero_shard`, whole blocks of ep; a block holds one
+ *               copy of the optimizer
  *   kv_replica  the tp ranks of one (pp, dp, cp) in blocks that hold the same key/value heads
  *
  * Every group is an arithmetic progression of ranks. Each rank is in exactly one group of each
@@ -36,6 +37,7 @@
     X(EMBEDDING, "embedding", "first and last stage, for tied embeddings; other stages: alone")  \
     X(KV_REPLICA, "kv_replica", "tp ranks that hold the same key/value heads")                   \
     X(ZERO_SHARD, "zero_shard", "shard of one copy of the optimizer")                            \
+    X(EXPERT_SHARD, "expert_shard", "the same of experts: ranks of a block with the same ones")  \
     X(ZERO_REPLICATE, "zero_replicate", "copy of the same optimizer shard")
 
 enum hd_group_name {
@@ -49,7 +51,7 @@ enum hd_group_name {
 struct hd_mesh_sizes {
     int32_t pp, dp, cp, tp;
     int32_t ep;         /* divides dp*cp */
-    int32_t zero_shard; /* divides dp*cp */
+    int32_t zero_shard; /* divides dp*cp, a multiple of ep */
     int32_t kv_replica; /* divides tp    */
 };
 

@@ -142,7 +142,7 @@ static void emit_share_sums(struct hd_emit *e, int part)
         return;
     sums.offset_bytes = first * (int64_t)sizeof(double);
     (void)hd_emit_comm(e,
-                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = p->reduce_group,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = p->shard_group,
                                .count = end - first, .dtype = HD_F64),
                        HD_OPERANDS(comm, .received = sums, .sent = sums));
     if (!hd_part_is_counted(e->registry, p))
@@ -157,10 +157,10 @@ static void emit_gather(struct hd_emit *e, int part)
     const struct hd_registry *r = e->registry;
     const struct hd_part *p = &r->parts[part];
     const struct hd_operand all = hd_emit_part(e, part, HD_STATE_COPY, 0);
-    const int index = hd_mesh_find_group(&r->mesh, p->reduce_group, r->rank).index;
+    const int index = hd_mesh_find_group(&r->mesh, p->shard_group, r->rank).index;
 
     (void)hd_emit_comm(e,
-                       HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = p->reduce_group,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = p->shard_group,
                                .count = p->shard_count, .dtype = p->compute),
                        HD_OPERANDS(comm, .received = all,
                                    .sent = hd_emit_at(all, p->shard_count * index, p->compute)));
@@ -197,19 +197,36 @@ static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, in
     }
 }
 
-/* Adds the gradients of a tied weight that the embedding and the head computed on two stages. */
-static void emit_tie(struct hd_emit *e, int part)
+/* Adds this rank's shard of the gradient, or all of it, over a group. */
+static void emit_sum_over(struct hd_emit *e, int part, enum hd_group_name group)
 {
     const struct hd_part *p = &e->registry->parts[part];
     struct hd_operand grad;
 
-    if (p->stage == p->tie_stage || p->shard_end == p->shard_begin)
+    if (p->shard_end == p->shard_begin)
         return;
     grad = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin);
     (void)hd_emit_comm(e,
-                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_EMBEDDING,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = group,
                                .count = p->shard_end - p->shard_begin, .dtype = HD_F32),
                        HD_OPERANDS(comm, .received = grad, .sent = grad));
+}
+
+/* With hybrid sharding: over the ranks that have the same shard. */
+static void emit_replicas(struct hd_emit *e, int part)
+{
+    const struct hd_registry *r = e->registry;
+
+    if (r->parts[part].shard_count &&
+        hd_mesh_find_group(&r->mesh, HD_GROUP_ZERO_REPLICATE, r->rank).size > 1)
+        emit_sum_over(e, part, HD_GROUP_ZERO_REPLICATE);
+}
+
+/* The gradients of a tied weight that the embedding and the head computed on two stages. */
+static void emit_tie(struct hd_emit *e, int part)
+{
+    if (e->registry->parts[part].stage != e->registry->parts[part].tie_stage)
+        emit_sum_over(e, part, HD_GROUP_EMBEDDING);
 }
 
 /* The sums of shards of gradients, to which every micro-batch adds. */
@@ -292,6 +309,7 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     emit_start(e);
     emit_for_parts(e, emit_no_gradient);
     e->call = HD_CALL_U;
+    emit_for_parts(e, emit_replicas);
     emit_for_parts(e, emit_tie);
     if (!computes_all_squares(registry))
         emit_no_sums(e, 0, registry->chunk_count);

@@ -32,6 +32,7 @@ struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
                                   .cp = or_one(request->sizes.cp),
                                   .ep = or_one(request->sizes.ep),
                                   .dp = request->sizes.dp,
+                                  .zero_shard = request->sizes.zero_shard,
                                   .micro_batch = request->sizes.micro_batch,
                                   .global_batch = request->global_batch};
 }
@@ -191,7 +192,11 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
         return w->experts ? HD_PLAN_EP_EXPERTS : HD_PLAN_EP_DENSE;
     if (s->sequence && s->tp == 1)
         return HD_PLAN_SEQUENCE_ALONE;
-    return s->sequence && w->context / s->cp % s->tp ? HD_PLAN_SEQUENCE_ROWS : HD_PLAN_FITS;
+    if (s->sequence && w->context / s->cp % s->tp)
+        return HD_PLAN_SEQUENCE_ROWS;
+    if (s->zero_shard && !s->zero)
+        return HD_PLAN_SHARD_OF_NOTHING;
+    return s->zero_shard % s->ep ? HD_PLAN_SHARD_EP : HD_PLAN_FITS;
 }
 
 void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
@@ -236,6 +241,8 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
         return HD_PLAN_DP;
     if (s.dp * s.cp % s.ep)
         return HD_PLAN_EP_RANKS;
+    if (s.zero_shard && s.dp * s.cp % s.zero_shard)
+        return HD_PLAN_SHARD;
     if (request->global_batch < 1 || request->global_batch % s.dp)
         return HD_PLAN_BATCH;
     share = request->global_batch / s.dp;
@@ -430,6 +437,16 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
                       "sequence on a rank (model.context / parallel.cp); write false, or change "
                       "model.context",
                       (int)w->sizes.tp, (long long)(w->context / or_one(w->sizes.cp)));
+    case HD_PLAN_SHARD_OF_NOTHING:
+        return hd_err(HD_INVALID,
+                      "parallel.zero_shard: %lld ranks would share what parallel.zero "
+                      "names, and zero is 0; write zero: 1, 2 or 3, or remove zero_shard",
+                      (long long)w->sizes.zero_shard);
+    case HD_PLAN_SHARD_EP:
+        return hd_err(HD_INVALID,
+                      "parallel.zero_shard: a block of %lld ranks would hold a part of the experts "
+                      "that parallel.ep = %lld ranks share; write a multiple of ep",
+                      (long long)w->sizes.zero_shard, (long long)w->sizes.ep);
     default:
         return refuse_tp(w, why, min, max);
     }
@@ -482,6 +499,7 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
     const int64_t share = why == HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
     struct expert_ranks ranks = {.experts = w->experts};
     struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices};
+    struct trial shard = {*w, offsetof(struct hd_layout_sizes, zero_shard), devices, devices};
     char list[HD_TEXT_LIST_MAX];
 
     hd_text_list_near(is_possible_count, w, hd_plan_ranks_max(w->sizes.device, NULL), devices,
@@ -503,6 +521,13 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
                       "parallel.ep: %d does not divide the %lld ranks of dp x cp "
                       "(resources.devices / parallel.tp); use %s",
                       (int)w->sizes.ep, (long long)ranks.ranks, list);
+    case HD_PLAN_SHARD:
+        ranks.ranks = devices / or_one(w->sizes.tp) / or_one(w->sizes.pp);
+        list_values(&shard, ranks.ranks, divides, &ranks.ranks, list);
+        return hd_err(HD_INVALID,
+                      "parallel.zero_shard: %lld does not divide the %lld ranks of dp x cp "
+                      "(resources.devices / parallel.tp / parallel.pp); use %s",
+                      (long long)w->sizes.zero_shard, (long long)ranks.ranks, list);
     case HD_PLAN_BATCH:
         return refuse_batch(w, devices, list);
     default: /* every check before this one has passed, so each divisor is possible */

@@ -53,7 +53,7 @@ int32_t hd_plan_ranks_max(const char *device, const char **ret_engine);
  * HD_UNSUPPORTED: more; HD_INVALID: less than 1. */
 enum hd_status hd_plan_check_devices(const char *path, const char *device, int64_t devices);
 
-/* Why there is no layout. Up to HD_PLAN_SEQUENCE_ROWS the reason holds for every number of devices:
+/* Why there is no layout. Up to HD_PLAN_SHARD_EP the reason holds for every number of devices:
  * not supported yet, or not possible with the model. The others depend on that number. */
 enum hd_plan_obstacle {
     HD_PLAN_FITS,     /* no obstacle */
@@ -68,10 +68,13 @@ enum hd_plan_obstacle {
     HD_PLAN_EP_EXPERTS,
     HD_PLAN_SEQUENCE_ALONE, /* requested, but tp is 1 */
     HD_PLAN_SEQUENCE_ROWS,
-    HD_PLAN_TOO_MANY, /* more devices than hd_plan_ranks_max */
-    HD_PLAN_DEVICES,  /* no multiple of tp x cp */
-    HD_PLAN_DP,       /* the requested dp is not devices / (tp x cp) */
-    HD_PLAN_EP_RANKS, /* ep does not divide dp x cp */
+    HD_PLAN_SHARD_OF_NOTHING, /* zero_shard, but zero is 0 */
+    HD_PLAN_SHARD_EP,         /* zero_shard is no multiple of ep */
+    HD_PLAN_TOO_MANY,         /* more devices than hd_plan_ranks_max */
+    HD_PLAN_DEVICES,          /* no multiple of tp x cp */
+    HD_PLAN_DP,               /* the requested dp is not devices / (tp x cp) */
+    HD_PLAN_EP_RANKS,         /* ep does not divide dp x cp */
+    HD_PLAN_SHARD,            /* zero_shard does not divide dp x cp */
     HD_PLAN_BATCH,
     HD_PLAN_MICRO_BATCH
 };
@@ -104,6 +107,7 @@ enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t dev
  * layouts on exactly the same numbers. No padding: memcmp compares two of them. */
 struct hd_plan_shape {
     int64_t pp, tp, cp, ep, dp; /* dp 0: auto; the others: 1 where the job says auto */
+    int64_t zero_shard;         /* 0: auto */
     int64_t micro_batch;        /* 0: auto */
     int64_t global_batch;
 };

@@ -22,7 +22,7 @@ static void emit_gather(struct hd_emit *e, struct hd_store *gathered, int at)
 
     e->unit = p->unit;
     hd_emit_comm(e,
-                 HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = p->reduce_group,
+                 HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = p->shard_group,
                          .count = p->shard_count, .dtype = p->compute),
                  HD_OPERANDS(comm, .received = {gathered, 0},
                              .sent = hd_emit_part(e, gathered->part, HD_STATE_COPY,

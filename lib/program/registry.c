@@ -104,7 +104,8 @@ static int find_part(struct hd_registry *registry, const struct hd_param *p)
         .wide = p->wide,
         .stage = stage,
         .tie_stage = p->tied && registry->unit_stage ? registry->head_stage : stage,
-        .reduce_group = group};
+        .reduce_group = group,
+        .shard_group = p->experts ? HD_GROUP_EXPERT_SHARD : HD_GROUP_ZERO_SHARD};
     parts[registry->part_count].held =
         hd_part_is_held_by(registry, &parts[registry->part_count], registry->rank);
     unit->parts[unit->part_count++] = registry->part_count;
@@ -345,11 +346,6 @@ static void cut_ranges(struct hd_part *part)
 
 /* ---- shards of ZeRO ---- */
 
-enum hd_group_name hd_part_shard_group(const struct hd_part *part)
-{
-    return part->shard_count ? part->reduce_group : HD_GROUP_COUNT;
-}
-
 static struct hd_range shard_of(const struct hd_registry *registry, const struct hd_part *part,
                                 int rank)
 {
@@ -358,7 +354,7 @@ static struct hd_range shard_of(const struct hd_registry *registry, const struct
     if (!part->shard_count)
         return range;
     range.begin =
-        part->shard_count * hd_mesh_find_group(&registry->mesh, part->reduce_group, rank).index;
+        part->shard_count * hd_mesh_find_group(&registry->mesh, part->shard_group, rank).index;
     range.end = range.begin + part->shard_count;
     if (range.begin > part->count)
         range.begin = part->count;
@@ -369,7 +365,7 @@ static struct hd_range shard_of(const struct hd_registry *registry, const struct
 
 static void cut_part(struct hd_registry *registry, struct hd_part *part)
 {
-    const int P = hd_mesh_find_group(&registry->mesh, part->reduce_group, registry->rank).size;
+    const int P = hd_mesh_find_group(&registry->mesh, part->shard_group, registry->rank).size;
     const int64_t chunks = (part->count + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
     struct hd_range shard;
 
@@ -425,7 +421,7 @@ static enum hd_state_kind gathered_kind(const struct hd_part *part)
 int64_t hd_part_shards_count(const struct hd_registry *registry, const struct hd_part *part)
 {
     return part->shard_count *
-           hd_mesh_find_group(&registry->mesh, part->reduce_group, registry->rank).size;
+           hd_mesh_find_group(&registry->mesh, part->shard_group, registry->rank).size;
 }
 
 /* Elements for which a kind of state has memory. What is gathered or scattered has room for whole

@@ -27,20 +27,24 @@
  * well: both sum its gradient over dp x cp, then with one another (group embedding), and both
  * update it; the stage of the embedding counts it in the norm and saves it.
  *
- * With ZeRO (Rajbhandari et al. 2020) the ranks of a part's reduce group share its optimizer: shard
- * i of P is elements [i n, (i+1) n) of the part, with n a multiple of HD_GRAD_CHUNK, so the cuts
- * depend on the model and P alone and may lie within a tensor. Stage 1: rank i has moments and
- * master weights of shard i only. Gradients are scattered, each sum to its shard; the update of the
- * shard is gathered into the copy in the compute encoding, which every rank has whole. In fp32 that
- * copy is the master itself, whole on every rank. Stage 2: the sums of gradients are of the shard
- * only. A program writes its contributions to a *bucket*, which is scattered and added when the
- * part is complete, in every micro-batch. Stage 3 (also FSDP, Zhao et al. 2023): the copies are of
- * the shard only, too, and a program gathers a unit's weights before it uses them and then forgets
- * them. Bytes per parameter with P ranks, without what lives within a program:
+ * With ZeRO (Rajbhandari et al. 2020) the ranks of a part's shard group, which is its reduce group
+ * or, with hybrid sharding, a part of that, share its optimizer: shard i of P is elements [i n,
+ * (i+1) n) of the part, with n a multiple of HD_GRAD_CHUNK, so the cuts depend on the model and P
+ * alone and may lie within a tensor. Stage 1: rank i has moments and master weights of shard i
+ * only. Gradients are scattered, each sum to its shard; the update of the shard is gathered into
+ * the copy in the compute encoding, which every rank has whole. In fp32 that copy is the master
+ * itself, whole on every rank. Stage 2: the sums of gradients are of the shard only. A program
+ * writes its contributions to a *bucket*, which is scattered and added when the part is complete,
+ * in every micro-batch. Stage 3 (also FSDP, Zhao et al. 2023): the copies are of the shard only,
+ * too, and a program gathers a unit's weights before it uses them and then forgets them. Bytes per
+ * parameter with P ranks, without what lives within a program:
  *
  *     stage    0        1           2           3
  *     bf16    18   6 + 12 / P  2 + 16 / P    18 / P
  *     fp32    16   8 +  8 / P  4 + 12 / P    16 / P
+ *
+ * With hybrid sharding the ranks that have the same shard (group zero_replicate) add their
+ * gradients in U, once a step.
  *
  * The registry also lays out the *state* region: weights, moments, gradient and compute copy of
  * every part, and a few values per step. Offsets are bytes from the region's start. Memory that
@@ -144,6 +148,7 @@ struct hd_part {
     enum hd_dtype compute;           /* encoding that computes; set by hd_registry_finish */
     int64_t count;                   /* elements, padding included */
     enum hd_group_name reduce_group; /* gradients are summed over it */
+    enum hd_group_name shard_group;  /* over which shards are spread, if it is cut */
     struct hd_segment *segments;
     int segment_count;
     bool head;                      /* its one parameter is the head's own weight */
@@ -237,9 +242,6 @@ int64_t hd_param_global_index(const struct hd_param *param, int64_t i);
  * random numbers depend on seed, name and *global* index, so they are equal in every layout. */
 void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t first, int64_t count,
                           float *ret_values);
-
-/* The group over which a part's shards are spread; HD_GROUP_COUNT: it is not cut. */
-enum hd_group_name hd_part_shard_group(const struct hd_part *part);
 
 /* Elements of all shards of a part together, room beyond its end included. */
 int64_t hd_part_shards_count(const struct hd_registry *registry, const struct hd_part *part);

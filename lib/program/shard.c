@@ -37,9 +37,8 @@ static struct hd_operand shard_of_sums(const struct hd_emit *e, const struct hd_
 {
     const struct hd_registry *r = e->registry;
 
-    return hd_emit_at(grad,
-                      p->shard_count * hd_mesh_find_group(&r->mesh, p->reduce_group, r->rank).index,
-                      HD_F32);
+    return hd_emit_at(
+        grad, p->shard_count * hd_mesh_find_group(&r->mesh, p->shard_group, r->rank).index, HD_F32);
 }
 
 /* Inserts the sums of a part at index `at` of the list: first over tp for segments with partial
@@ -50,7 +49,9 @@ static void emit_sums(struct hd_emit *e, const struct hd_part *p, struct hd_stor
 
     for (int i = 0; i <= p->segment_count; i++) {
         const bool whole = i == p->segment_count;
-        const enum hd_group_name group = whole ? p->reduce_group : p->segments[i].sum_group;
+        const enum hd_group_name group = !whole           ? p->segments[i].sum_group
+                                         : p->shard_count ? p->shard_group
+                                                          : p->reduce_group;
         const int64_t begin = whole ? 0 : p->segments[i].begin;
         const int64_t end = whole ? p->count : p->segments[i].end;
         const struct hd_operand grad = {store, begin * (int64_t)sizeof(float)};

@@ -487,6 +487,7 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
                                               .cp = (int32_t)job->cp,
                                               .tp = (int32_t)job->tp,
                                               .ep = (int32_t)job->ep,
+                                              .zero_shard = (int32_t)job->zero_shard,
                                               .kv_replica = hd_model_kv_replica(&config, job->tp)});
     if (!st)
         st = check_sizes(job, &config);

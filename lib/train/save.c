@@ -462,7 +462,7 @@ static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_part *
     char *copy = t->visible_base + p->offset[HD_STATE_COPY];
     const int64_t shard_bytes = p->shard_count * (int64_t)hd_dtype_size(p->compute);
     struct hd_comm_group *group;
-    enum hd_status st = hd_comm_mesh_group(t->comm, &r->mesh, hd_part_shard_group(p), &group);
+    enum hd_status st = hd_comm_mesh_group(t->comm, &r->mesh, p->shard_group, &group);
 
     if (!st)
         st = hd_comm_follow(stream, hd_runner_stream(t->runner));

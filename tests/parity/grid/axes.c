@@ -74,6 +74,12 @@ static void set_zero(struct hd_job *job, struct hd_layout_options *options, int 
     job->zero = number;
 }
 
+static void set_shard(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->zero_shard = number;
+}
+
 static void set_recompute(struct hd_job *job, struct hd_layout_options *options, int number)
 {
     static const char *const words[] = {"none", "selective", "full", "full:2"};
@@ -102,6 +108,7 @@ const struct grid_axis grid_axes[GRID_AXES] = {
                        set_schedule,
                        false},
     [GRID_ZERO] = {"zero", 4, {{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}}, set_zero, false},
+    [GRID_SHARD] = {"zero_shard", 2, {{"all", 0}, {"2", 2}}, set_shard, false},
     [GRID_RECOMPUTE] = {"recompute",
                         4,
                         {{"none", 0}, {"selective", 1}, {"full", 2}, {"full:2", 3}},
@@ -114,7 +121,7 @@ enum {
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     MASKS = DENSE & ~(1 << GRID_PP | 1 << GRID_SCHEDULE),
     EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP | 1 << GRID_ZERO |
-              1 << GRID_RECOMPUTE,
+              1 << GRID_SHARD | 1 << GRID_RECOMPUTE,
     GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 
@@ -233,6 +240,12 @@ static bool shards_of_one(const struct grid_layout *l)
     return number(l, GRID_ZERO) && number(l, GRID_DP) * number(l, GRID_CP) == 1;
 }
 
+static bool blocks_of_all(const struct grid_layout *l)
+{
+    return number(l, GRID_SHARD) && (!number(l, GRID_ZERO) || number(l, GRID_EP) > 2 ||
+                                     number(l, GRID_DP) * number(l, GRID_CP) < 4);
+}
+
 static bool few_units(const struct grid_layout *l)
 {
     return number(l, GRID_PP) == 4 && (number(l, GRID_SCHEDULE) == HD_SCHEDULE_INTERLEAVED ||
@@ -247,6 +260,8 @@ static const struct {
     {exchange_of_one, "cp_exchange=all_gather is a way to exchange keys, and cp=1 has nobody"},
     {experts_left_over, "ep shares out experts over dp x cp ranks, and divides their number"},
     {shards_of_one, "zero shares the optimizer among dp x cp ranks, and here is one"},
+    {blocks_of_all,
+     "zero_shard is blocks of 2 among 4 dp x cp ranks or more, of whole blocks of ep"},
     {stages_of_one, "an order of pipeline stages, and pp=1 has one"},
     {few_units, "eight chunks, and the models here have four units; pipeline_test has deeper ones"},
     {too_many_ranks, "more than 8 ranks, as many as the harness runs"},

@@ -23,6 +23,7 @@ enum grid_axis_name {
     GRID_MICRO_BATCHES,
     GRID_SCHEDULE,
     GRID_ZERO,
+    GRID_SHARD,
     GRID_RECOMPUTE,
     GRID_AXES
 };

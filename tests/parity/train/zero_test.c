@@ -18,7 +18,7 @@ enum { STEPS = 5 };
 
 struct layout {
     const char *family, *precision;
-    int dp, tp, pp, cp, zero;
+    int dp, tp, pp, cp, zero, zero_shard;
 };
 
 static struct hd_job job_of(const struct harness *h, const struct layout *l, int zero)
@@ -29,6 +29,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, int
     job.pp = l->pp ? l->pp : 1;
     job.cp = l->cp ? l->cp : 1;
     job.zero = zero;
+    job.zero_shard = l->zero_shard;
     job.micro_batch = 1;
     (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
     if (job.pp > 1)
@@ -199,6 +200,35 @@ static void state_takes_what_the_closed_form_says(void **state)
     harness_teardown(&h);
 }
 
+/* Of four ranks in blocks of two each rank has what it has in a job of two. */
+static void a_block_has_what_as_many_ranks_have(void **state)
+{
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (int zero = 1; zero <= 3; zero++)
+        for (int rank = 0; rank < 4; rank++) {
+            const struct layout two = {.family = "llama", .precision = "bf16", .dp = 2};
+            const struct layout four = {.family = "llama", .precision = "bf16", .dp = 4};
+            struct hd_job job = job_of(&h, &two, zero);
+            struct hd_layout alone, blocks;
+            struct hd_arena arena;
+
+            hd_arena_init(&arena, 0);
+            run_layout_of(&job, rank % 2, &(struct hd_layout_options){0}, &arena, &alone);
+            job = job_of(&h, &four, zero);
+            job.zero_shard = 2;
+            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &blocks);
+            assert_int_equal(blocks.memory.weights, alone.memory.weights);
+            assert_int_equal(blocks.memory.copies, alone.memory.copies);
+            assert_int_equal(blocks.memory.gradients, alone.memory.gradients);
+            assert_int_equal(blocks.memory.moments, alone.memory.moments);
+            hd_arena_done(&arena);
+        }
+    harness_teardown(&h);
+}
+
 /* Elements of all shards of the parts of blocks, of the head's norm, and of what is used once: the
  * table of the embedding and the head's weight. */
 struct sizes {
@@ -251,9 +281,9 @@ static void a_step_scatters_sums_and_gathers_weights(void **state)
         all = n.blocks + n.norm + n.tables;
         gathered = zero == 3 ? M * (2 * n.blocks + 2 * n.norm + n.tables) : all;
         traffic_count(&job, &traffic);
-        assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_DP_CP, HD_COMM_REDUCE_SCATTER),
+        assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_ZERO_SHARD, HD_COMM_REDUCE_SCATTER),
                          (P - 1) * 4 * all * (zero == 1 ? 1 : M));
-        assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_DP_CP, HD_COMM_ALL_GATHER),
+        assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_ZERO_SHARD, HD_COMM_ALL_GATHER),
                          (P - 1) * 2 * gathered);
         traffic_check_dry(&traffic, &job);
     }
@@ -386,7 +416,7 @@ static void a_checkpoint_crosses_from_one_number_of_shards_to_another(void **sta
 {
     static const struct layout crossed[] = {
         {.family = "gpt2", .precision = "bf16", .dp = 1, .zero = 0},
-        {.family = "gpt2", .precision = "bf16", .dp = 4, .zero = 1},
+        {.family = "gpt2", .precision = "bf16", .dp = 4, .zero = 1, .zero_shard = 2},
         {.family = "gpt2", .precision = "bf16", .dp = 2, .tp = 2, .zero = 1},
         {.family = "gpt2", .precision = "bf16", .dp = 2, .pp = 2, .zero = 3},
     };
@@ -427,6 +457,7 @@ int main(void)
         cmocka_unit_test(stages_2_and_3_have_these_bits_with_one_micro_batch),
         cmocka_unit_test(stages_2_and_3_have_the_same_bits),
         cmocka_unit_test(state_takes_what_the_closed_form_says),
+        cmocka_unit_test(a_block_has_what_as_many_ranks_have),
         cmocka_unit_test(a_step_scatters_sums_and_gathers_weights),
         cmocka_unit_test(collectives_run_beside_the_unit_next_to_theirs),
         cmocka_unit_test(a_checkpoint_crosses_from_one_number_of_shards_to_another),

@@ -28,7 +28,7 @@ static int for_each_mesh(int32_t world_max, void (*visit)(const struct hd_mesh *
                                 const struct hd_mesh_sizes sizes = {pp, dp, cp, tp, ep, zero, kv};
                                 struct hd_mesh mesh;
 
-                                if (dp * cp % ep || dp * cp % zero || tp % kv)
+                                if (dp * cp % ep || dp * cp % zero || zero % ep || tp % kv)
                                     continue;
                                 assert_int_equal(hd_mesh_init(&mesh, &sizes), HD_OK);
                                 visit(&mesh);
@@ -136,6 +136,8 @@ static void check_meaning(const struct hd_mesh *mesh)
                              pp && tp && ja / s->zero_shard == jb / s->zero_shard);
             assert_int_equal(together[HD_GROUP_ZERO_REPLICATE],
                              pp && tp && ja % s->zero_shard == jb % s->zero_shard);
+            assert_int_equal(together[HD_GROUP_EXPERT_SHARD],
+                             together[HD_GROUP_ZERO_SHARD] && together[HD_GROUP_EXPERT_DP]);
             assert_int_equal(together[HD_GROUP_KV_REPLICA],
                              pp && dp && cp && ca.tp / s->kv_replica == cb.tp / s->kv_replica);
             assert_int_equal(together[HD_GROUP_EMBEDDING],
@@ -232,6 +234,7 @@ static void check_sets(const struct hd_mesh *mesh)
         check_tiles(mesh, HD_GROUP_DP, HD_GROUP_CP, HD_GROUP_DP_CP, rank);
         check_tiles(mesh, HD_GROUP_EP, HD_GROUP_EXPERT_DP, HD_GROUP_DP_CP, rank);
         check_tiles(mesh, HD_GROUP_ZERO_SHARD, HD_GROUP_ZERO_REPLICATE, HD_GROUP_DP_CP, rank);
+        check_tiles(mesh, HD_GROUP_EXPERT_SHARD, HD_GROUP_ZERO_REPLICATE, HD_GROUP_EXPERT_DP, rank);
         assert_true((kv & ~tp) == 0);
         assert_int_equal(
             size_of(mesh, HD_GROUP_TP, rank) % size_of(mesh, HD_GROUP_KV_REPLICA, rank), 0);
@@ -244,7 +247,7 @@ static void check_sets(const struct hd_mesh *mesh)
 static void groups_cut_the_world_and_tile_each_other(void **state)
 {
     (void)state;
-    assert_true(for_each_mesh(WORLD_MAX, check_sets) > 40000);
+    assert_true(for_each_mesh(WORLD_MAX, check_sets) > 20000);
 }
 
 static void unset_sizes_mean_no_division(void **state)
@@ -269,6 +272,7 @@ static void sizes_that_do_not_divide_are_named(void **state)
     } wrong[] = {
         {{.dp = 4, .ep = 3}, "ep = 3 does not divide dp * cp = 4"},
         {{.dp = 4, .cp = 2, .zero_shard = 3}, "zero_shard = 3 does not divide dp * cp = 8"},
+        {{.dp = 8, .ep = 4, .zero_shard = 2}, "ep = 4 does not divide zero_shard = 2"},
         {{.tp = 4, .kv_replica = 8}, "kv_replica = 8 does not divide tp = 4"},
         {{.pp = -1}, "pp = -1; use 1 or more"},
         {{.pp = 65536, .tp = 65536}, "too many ranks"},

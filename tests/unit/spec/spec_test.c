@@ -102,8 +102,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:2: validation: unknown key; did you mean validate?"},
     {15, "parallel: {xyzzy: 1}",
      "job.yaml:15: parallel.xyzzy: unknown key; parallel has tp, pp, "
-     "dp, cp, ep, expert_rows, zero, schedule, virtual_stages, stages, micro_batch, recompute, "
-     "sequence, cp_exchange"},
+     "dp, cp, ep, expert_rows, zero, zero_shard, schedule, virtual_stages, stages, micro_batch, "
+     "recompute, sequence, cp_exchange"},
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
      "data, train, validate, parallel, resources, checkpoint, "
@@ -259,6 +259,12 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.loss_scale.initial: 1000 is no power of two; use 512 or 1024"},
     {13, "  global_batch: 8\n  loss_scale: {initial: 4, floor: 8}",
      "job.yaml:14: train.loss_scale.floor: 8 is above train.loss_scale.initial = 4; lower it"},
+    {15, "parallel: {zero_shard: 2}",
+     "job.yaml:15: parallel.zero_shard: 2 ranks would share what parallel.zero names, and zero is "
+     "0; write zero: 1, 2 or 3, or remove zero_shard"},
+    {15, "parallel: {zero: 1, zero_shard: 3}",
+     "job.yaml:15: parallel.zero_shard: 3 does not divide the 2 ranks of dp x cp "
+     "(resources.devices / parallel.tp / parallel.pp); use 1 or 2"},
     {15, "parallel: {recompute: some}",
      "job.yaml:15: parallel.recompute: 'some' is not known; use auto, none, selective, full or "
      "{full: LAYERS}"},
