@@ -46,6 +46,7 @@ struct hd_trainer_options {
     struct hd_layout_options layout;
     struct hd_job_tokenizer *tokenizer;   /* may be NULL */
     const struct hd_token_cache *tokens;  /* token files of the job's text; NULL: read the text */
+    double peak;                          /* FLOP/s of this rank, for MFU; 0: it is measured */
     bool force_plain;                     /* for tests: the portable kernels */
     bool epilogues_apart;                 /* for measurements: as in the options of `instance` */
     int64_t private_bytes, visible_bytes; /* for tests; 0: the layout's; less is HD_NO_MEMORY */

@@ -28,7 +28,7 @@ enum grid_axis_name {
     GRID_AXES
 };
 enum { GRID_VALUES_MAX = 5, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160 };
-enum { GRID_STEPS = HD_TEST_SANITIZED ? 4 : 20 };
+enum { GRID_STEPS = HD_TEST_SANITIZED ? 4 : 8 };
 
 struct grid_layout {
     signed char value[GRID_AXES]; /* which of the axis' values; 0: at rest */

@@ -145,7 +145,8 @@ struct attempt {
 static enum hd_status one_step(struct harness_rank *r)
 {
     struct attempt *a = r->context;
-    const struct hd_trainer_options options = {.backend = harness_backend(),
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
                                                .instance = r->instance,
                                                .comm = r->comm,
                                                .rank = r->rank,

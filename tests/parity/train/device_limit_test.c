@@ -155,8 +155,11 @@ static enum hd_status look_beside(struct harness_rank *r)
 {
     struct hd_device_table device = *harness_backend()->device;
     struct hd_backend_table table = *harness_backend();
-    const struct hd_trainer_options options = {
-        .backend = &table, .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = &table,
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     struct hd_device_use *use = r->context;
     struct hd_trainer *t;
     enum hd_status st;

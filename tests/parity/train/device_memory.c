@@ -73,7 +73,8 @@ static enum hd_status look(struct harness_rank *r, struct hd_trainer *t)
 static enum hd_status train(struct harness_rank *r)
 {
     const struct device_found *f = r->context;
-    const struct hd_trainer_options options = {.backend = harness_backend(),
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
                                                .instance = r->instance,
                                                .comm = r->comm,
                                                .rank = r->rank,

@@ -40,8 +40,11 @@ struct steps {
 static enum hd_status take_steps(struct harness_rank *r)
 {
     struct steps *s = r->context;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     struct hd_step_result result = {0};
     struct hd_trainer *t;
     double loss;
@@ -207,8 +210,11 @@ static void too_many_rows_change_no_weight_and_are_named(void **state)
 static enum hd_status validate(struct harness_rank *r)
 {
     double *loss = r->context;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     struct hd_trainer *t;
     double mine = 0;
     int64_t targets = 0;

@@ -161,7 +161,8 @@ enum hd_status harness_meet(struct harness_rank *r)
 
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
-    const struct hd_trainer_options options = {.backend = harness_backend(),
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
                                                .instance = r->instance,
                                                .comm = r->comm,
                                                .rank = r->rank,

@@ -6,6 +6,7 @@
 #include "train/train.h"
 
 enum { HARNESS_WORLD_MAX = 8 };
+#define HARNESS_PEAK 1e9 /* FLOP/s: to measure it would take longer than a test */
 
 /* A directory for one test, with a corpus of `corpus_bytes` bytes of text that a model can learn.
  */

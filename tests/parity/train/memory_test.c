@@ -206,8 +206,11 @@ static void read_smaps(int rank, const unsigned char *base, struct seen *seen)
 static enum hd_status look_at_the_process(struct harness_rank *r)
 {
     struct seen *seen = (struct seen *)r->shared + r->rank;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     const struct hd_reservation *given;
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);

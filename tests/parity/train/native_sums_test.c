@@ -61,8 +61,11 @@ static enum hd_status train(struct hd_trainer *t, struct trained *run, int rank)
 static enum hd_status train_on(struct trained *run, int rank, struct hd_comm *comm,
                                struct hd_backend *instance)
 {
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = instance, .comm = comm, .rank = rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = instance,
+                                               .comm = comm,
+                                               .rank = rank};
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(&run->job, &options, &t);
 

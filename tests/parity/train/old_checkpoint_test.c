@@ -28,8 +28,11 @@ struct resumed {
 static enum hd_status resume(struct harness_rank *r)
 {
     struct resumed *resumed = r->context;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     struct hd_trainer *t;
     struct hd_text note = {0};
     enum hd_status st = hd_trainer_new(r->job, &options, &t);

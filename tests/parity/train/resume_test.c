@@ -85,8 +85,11 @@ static enum hd_status take_steps(struct hd_trainer *t, struct way *w, bool speak
 static enum hd_status go(struct harness_rank *r)
 {
     struct way *w = r->context;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     struct hd_trainer *t;
     int64_t targets;
     double validation;
@@ -415,8 +418,11 @@ struct best {
 static enum hd_status find_best(struct harness_rank *r)
 {
     struct best *b = r->context, found = {.first_loss = 0};
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     struct hd_trainer *t;
     struct hd_step_result step;
     double loss;

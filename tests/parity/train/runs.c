@@ -203,7 +203,8 @@ static enum hd_status compare_ranks(struct harness_rank *r, struct hd_trainer *t
 static enum hd_status body(struct harness_rank *r)
 {
     struct run *run = r->shared ? r->shared : r->context;
-    const struct hd_trainer_options options = {.backend =
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend =
                                                    run->backend ? run->backend : harness_backend(),
                                                .instance = r->instance,
                                                .comm = r->comm,

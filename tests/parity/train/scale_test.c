@@ -156,8 +156,11 @@ static enum hd_status check_count(const struct course *c, const char *path)
 static enum hd_status train(struct harness_rank *r)
 {
     struct course *c = r->context;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     struct hd_saved saved;
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);
@@ -273,8 +276,11 @@ static void fp16_ends_within_a_percent_of_fp32(void **state)
 
 static enum hd_status poison(struct harness_rank *r)
 {
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     char *text = r->context, own[HD_NONFINITE_TEXT];
     struct hd_step_result result;
     struct hd_trainer *t;

@@ -159,8 +159,11 @@ struct crossing {
 static enum hd_status cross(struct harness_rank *r)
 {
     struct crossing *c = r->context;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
     struct hd_step_result result;
     struct hd_saved saved;
     struct hd_trainer *t;

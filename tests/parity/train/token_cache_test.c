@@ -223,8 +223,11 @@ static enum hd_status fill_rank(struct harness_rank *r)
     struct counts *c = r->context;
     const struct hd_token_cache_watch watch = {
         .rank = r->rank, .world = r->world, .alive = count_calls, .context = &c->calls};
-    struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                         .backend = harness_backend(),
+                                         .instance = r->instance,
+                                         .comm = r->comm,
+                                         .rank = r->rank};
     struct hd_token_cache cache;
     struct hd_trainer *t = NULL;
     struct hd_step_result result;

@@ -133,7 +133,8 @@ static void fold_step(const struct hd_layout *l, struct hd_dry *ret_dry)
 static enum hd_status count_traffic(struct harness_rank *r)
 {
     struct traffic *traffic = r->shared ? r->shared : r->context;
-    const struct hd_trainer_options options = {.backend = &watched,
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = &watched,
                                                .instance = r->instance,
                                                .comm = r->comm,
                                                .rank = r->rank,

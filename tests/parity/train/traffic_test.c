@@ -129,7 +129,8 @@ static void note_launch(void *context, const struct hd_launch_event *event)
 static enum hd_status watch_step(struct harness_rank *r)
 {
     struct order *order = r->context;
-    const struct hd_trainer_options options = {.backend = harness_backend(),
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
                                                .instance = r->instance,
                                                .comm = r->comm,
                                                .rank = r->rank,

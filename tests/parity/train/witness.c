@@ -105,6 +105,7 @@ static enum hd_status train_in_cut(struct harness_rank *r)
     const struct witness_cut *cut = r->context;
     const struct hd_memory m = witness_predict(r->job, &cut->layout, r->rank);
     const struct hd_trainer_options options = {
+        .peak = HARNESS_PEAK,
         .backend = harness_backend(),
         .instance = r->instance,
         .comm = r->comm,
@@ -161,7 +162,8 @@ static void count_product(void *context, const struct hd_launch_event *event)
 static enum hd_status count_allocations(struct harness_rank *r)
 {
     struct quiet *q = r->shared;
-    const struct hd_trainer_options options = {.backend = harness_backend(),
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
                                                .instance = r->instance,
                                                .comm = r->comm,
                                                .rank = r->rank,
