@@ -38,8 +38,8 @@ enum {
     OVERFLOWS_SUSPECT = 3,            /* in a row: a single one may be a bad batch */
 };
 
-/* What a rank asks for in a step's exchange; the largest wins. */
-enum rank_request { REQUEST_NONE, REQUEST_CHECKPOINT, REQUEST_STOP };
+/* What a rank asks for in a step's exchange, or says there; the largest wins. */
+enum rank_request { REQUEST_NONE, REQUEST_WRITING, REQUEST_CHECKPOINT, REQUEST_STOP };
 
 struct rank {
     struct hd_arena arena;
@@ -504,30 +504,52 @@ static enum hd_status until_done(struct rank *r, storage_act_fn *act, const char
     return HD_OK;
 }
 
+static void report_saved(struct rank *r, const struct hd_saved *saved)
+{
+    r->saved_step = saved->step;
+    hd_log(HD_LOG_INFO, "step %lld: checkpoint %s (%s)", (long long)saved->step, saved->path,
+           saved->hash);
+    if (r->rank == 0)
+        hd_link_report_checkpoint(r->link, saved->step, saved->path, saved->hash, saved->bytes,
+                                  saved->val_loss);
+}
+
 static enum hd_status save_now(void *user)
 {
     struct rank *r = user;
-    const int64_t step = hd_trainer_steps_done(r->trainer);
     struct hd_saved saved;
     enum hd_status st;
 
-    hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, step);
+    hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, hd_trainer_steps_done(r->trainer));
     st = hd_trainer_save(r->trainer, &saved);
     if (st)
         return st;
-    r->saved_step = step;
     r->improved = false;
-    hd_log(HD_LOG_INFO, "step %lld: checkpoint %s (%s)", (long long)step, saved.path, saved.hash);
-    if (r->rank == 0)
-        hd_link_report_checkpoint(r->link, step, saved.path, saved.hash, saved.bytes,
-                                  saved.val_loss);
+    report_saved(r, &saved);
     return HD_OK;
 }
 
-/* A failure is a warning; the next one is tried when it is due, and training goes on. */
-static enum hd_status save_or_leave_out(struct rank *r)
+static enum hd_status begin_to_save(struct rank *r)
 {
-    enum hd_status st = save_now(r);
+    const enum hd_status st = hd_trainer_save_begin(r->trainer);
+
+    r->improved &= st != HD_OK;
+    return st;
+}
+
+static enum hd_status finish_save(struct rank *r)
+{
+    struct hd_saved saved;
+    const enum hd_status st = hd_trainer_save_finish(r->trainer, &saved);
+
+    if (!st)
+        report_saved(r, &saved);
+    return st;
+}
+
+/* A failure of a save is a warning; the next one is tried when it is due, and training goes on. */
+static enum hd_status leave_out(struct rank *r, enum hd_status st)
+{
     char text[HD_LINK_TEXT_MAX];
 
     if (st && hd_comm_failure(r->comm))
@@ -548,9 +570,14 @@ static enum hd_status save_or_leave_out(struct rank *r)
 static enum hd_status save(struct rank *r, bool must)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
+    enum hd_status st = HD_OK;
 
-    if (r->saved_step == step)
-        return HD_OK;
+    if (hd_trainer_is_saving(r->trainer)) {
+        hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, step);
+        st = leave_out(r, finish_save(r));
+    }
+    if (st || r->saved_step == step)
+        return st;
     if (!must && r->overflows && (!r->improved || r->overflows >= OVERFLOWS_SUSPECT)) {
         char text[128];
 
@@ -562,8 +589,9 @@ static enum hd_status save(struct rank *r, bool must)
         return HD_OK;
     }
     check_data(r);
-    return must ? until_done(r, save_now, "waits to write the last checkpoint")
-                : save_or_leave_out(r);
+    if (must)
+        return until_done(r, save_now, "waits to write the last checkpoint");
+    return leave_out(r, r->job.checkpoint_async ? begin_to_save(r) : save_now(r));
 }
 
 static enum hd_status check_room(void *user)
@@ -765,11 +793,15 @@ static bool is_due(const struct rank *r, const struct hd_step_result *s)
 
 static enum hd_status one_step(struct rank *r)
 {
+    enum rank_request request;
     struct hd_step_result s;
     enum hd_status st;
 
     listen(r);
-    st = hd_trainer_step(r->trainer, r->request, &s);
+    request = r->request;
+    if (request == REQUEST_NONE && !hd_trainer_has_written(r->trainer))
+        request = REQUEST_WRITING;
+    st = hd_trainer_step(r->trainer, request, &s);
     if (st)
         return st;
     report_step(r, &s);
@@ -782,6 +814,8 @@ static enum hd_status one_step(struct rank *r)
         hd_trainer_can_validate(r->trainer))
         st = validate(r);
     r->stopped = s.request == REQUEST_STOP;
+    if (!st && s.request == REQUEST_NONE && hd_trainer_is_saving(r->trainer))
+        st = leave_out(r, finish_save(r)); /* all ranks have written */
     if (!st && is_due(r, &s))
         st = save(r, r->stopped);
     if (s.request == REQUEST_CHECKPOINT)

@@ -5,6 +5,7 @@
 #include "comm/nccl.h"
 #include "optim/optim.h"
 #include "train/cut.h"
+#include "train/owners.h"
 
 static int64_t round_up(int64_t bytes)
 {
@@ -362,7 +363,9 @@ static void place_host_bytes(struct hd_layout *l, int64_t *end)
     m->sample = l->batch - l->sample;
     if (hd_layout_has_device(l))
         m->sample += round_up(HD_BATCH_FIELDS * rows * number);
-    *end = l->sample + m->sample;
+    l->snapshot = l->sample + m->sample;
+    m->snapshot = round_up(l->snapshot_bytes);
+    *end = l->snapshot + m->snapshot;
 }
 
 /* Chunks run one after the other, so work is that of the largest; slots fit every chunk. */
@@ -508,6 +511,8 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
     st = hd_model_declare(&config, &l->registry, arena, &l->model);
     if (!st)
         st = hd_registry_finish(&l->registry, hd_layout_compute_dtype(job), true);
+    if (!st && job->checkpoint_async)
+        st = hd_owners_bytes(&l->registry, arena, &l->snapshot_bytes);
     if (!st)
         st = compile_all(l, traits, arena);
     if (!st)

@@ -37,6 +37,7 @@ enum {
     X(boundary, "hidden rows between chunks, and their gradients (comm-visible)")  \
     X(work, "temporaries and scratch")                                             \
     X(sample, "host buffers of samples, for context parallelism and for a device") \
+    X(snapshot, "copy of what a rank writes of a checkpoint (checkpoint.async)")   \
     X(profile, "records of the steps that train.profile names")                    \
     X(exchange, "messages between hosts (comm-visible)")
 
@@ -86,16 +87,18 @@ struct hd_layout {
     struct hd_chunk **train, **eval, *update;
     struct hd_step_plan plan, eval_plan; /* of a step, and of a round of validation */
     int64_t micro_batches;               /* per rank and step */
+    int64_t snapshot_bytes;              /* of all entries that this rank saves; 0: not copied */
     struct hd_memory memory;
 
     /* offsets in bytes in the private or visible reservation; on a device profile, sample and batch
-     * are offsets in host memory */
+     * are offsets in host memory, and so is snapshot */
     int64_t *train_state, *eval_state;      /* private: the constants of each chunk */
     int64_t kept[2], deferred[2], work[2];  /* [visible] */
     int64_t kept_slot[2], deferred_slot[2]; /* sizes of one slot */
     int64_t boundary, boundary_slot;        /* visible: slots; size of one slot */
     int64_t profile;                        /* private: records */
     int64_t sample;                         /* private: [HD_SAMPLE_FIELDS, context] int32 */
+    int64_t snapshot; /* private: the copy of what this rank writes of a checkpoint */
     int64_t batch;    /* device only: [HD_BATCH_FIELDS, rows of a micro-batch] int32 */
     int64_t exchange; /* visible: [world + 1, HD_EXCHANGE_SLOT_BYTES] */
 };

@@ -1,26 +1,32 @@
 /* save: writes weights and moments to checkpoints and reads them.
  *
- * Several ranks hold the same share of a tensor: those of its pipeline stage with the same index in
- * tp and, for experts, in ep. With ZeRO each of them has moments and master weights of one shard.
- * One of them writes it: the one with the fewest bytes so far, in registry order, so that all
- * shards have about the same size. The two moments of a tensor are separate entries. First all
- * ranks write their shards durably; then they exchange descriptions of the shards; then rank 0
- * commits the manifest and sends the result to the others. */
+ * Each rank writes the entries that it owns (owners.h); the two moments of a tensor are separate
+ * entries. First all ranks write their shards durably; then they exchange descriptions of the
+ * shards; then rank 0 commits the manifest and sends the result to the others.
+ *
+ * With checkpoint.async a rank copies its entries to memory that the plan has for it, and a thread
+ * writes the shard while training goes on (hd_trainer_save_begin). What the manifest says of the
+ * moment, such as step and loss scale, is noted with the copy. Descriptions are exchanged when
+ * every rank has written (hd_trainer_save_finish). A shard without a manifest is no checkpoint: one
+ * that is interrupted leaves the one before it valid. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "train/owners.h"
 #include "train/source.h"
 #include "train/trainer.h"
 
-enum { KINDS = 3, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000 };
+enum { KINDS = HD_SAVED_KINDS, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000 };
 
-static const enum hd_state_kind kinds[KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
-                                                HD_STATE_MOMENT2};
+static const enum hd_state_kind *const kinds = hd_saved_kinds;
 static const char *const prefixes[KINDS] = {"", "adamw.m.", "adamw.v."};
 
 /* ---- entries ---- */
@@ -40,96 +46,6 @@ static struct hd_ckpt_entry entry_of(const struct hd_param *p, int kind, struct 
         if (p->real[d] != p->shape[d])
             hd_ckpt_entry_cut(&e, d, p->start[d], p->real[d]);
     return e;
-}
-
-/* Elements of a share, without padding. Padding is the end of the share. */
-static int64_t real_elements(const struct hd_param *p, int share)
-{
-    int64_t start[HD_PARAM_DIMS_MAX], real[HD_PARAM_DIMS_MAX], elements = 1;
-
-    hd_param_box(p, share, start, real);
-    for (int d = 0; d < p->dim_count; d++)
-        elements *= real[d];
-    return elements;
-}
-
-/* What rank `rank` has of a kind of state of its share of a parameter: elements begin .. end - 1,
- * without padding. */
-static struct hd_range piece_of(const struct hd_registry *r, const struct hd_param *p, int kind,
-                                int rank)
-{
-    struct hd_range piece = hd_part_range(r, &r->parts[p->part], kinds[kind], rank);
-    const int64_t real = real_elements(p, hd_param_share_of(p, &r->mesh, rank));
-
-    piece.begin = piece.begin > p->offset ? piece.begin - p->offset : 0;
-    piece.end = piece.end > p->offset ? piece.end - p->offset : 0;
-    if (piece.end > real)
-        piece.end = real;
-    return piece;
-}
-
-static bool has_piece(const struct hd_registry *r, const struct hd_param *p, int kind, int rank,
-                      int share, struct hd_range piece)
-{
-    const struct hd_range other = piece_of(r, p, kind, rank);
-
-    return hd_param_share_of(p, &r->mesh, rank) == share && other.begin == piece.begin &&
-           other.end == piece.end;
-}
-
-/* The rank with the fewest bytes so far among those from `first` to `end` - 1 that have the piece;
- * -1: one before `rank` has it, which has given it to an owner already. */
-static int pick_owner(const struct hd_registry *r, const struct hd_param *p, int kind, int rank,
-                      const struct hd_range *stage, const int64_t *bytes)
-{
-    const struct hd_range piece = piece_of(r, p, kind, rank);
-    const int share = hd_param_share_of(p, &r->mesh, rank);
-    int owner = rank;
-
-    for (int w = (int)stage->begin; w < stage->end; w++) {
-        if (!has_piece(r, p, kind, w, share, piece))
-            continue;
-        if (w < rank)
-            return -1;
-        if (bytes[w] < bytes[owner])
-            owner = w;
-    }
-    return owner;
-}
-
-/* Calls put for each entry of a checkpoint with the rank that writes it and what it is of the
- * share: for each piece of a parameter's state that differs, one owner among the ranks that have
- * it. Every rank computes the same assignment by itself. HD_NO_MEMORY. */
-typedef void put_entry_fn(void *context, int owner, int param, int kind, struct hd_range piece);
-
-static enum hd_status assign(const struct hd_trainer *t, struct hd_arena *arena, put_entry_fn *put,
-                             void *context)
-{
-    const struct hd_registry *r = &t->layout.registry;
-    const struct hd_mesh *mesh = &t->layout.mesh;
-    const int ranks = mesh->world / mesh->sizes.pp; /* of a stage */
-    int64_t *bytes = hd_arena_array(arena, (size_t)mesh->world, sizeof *bytes);
-
-    if (!bytes)
-        return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
-    for (int i = 0; i < r->param_count; i++) {
-        const struct hd_param *p = &r->params[i];
-        const int64_t first = (int64_t)r->parts[p->part].stage * ranks;
-        const struct hd_range stage = {first, first + ranks};
-
-        for (int k = 0; k < KINDS && (k == 0 || p->trainable); k++)
-            for (int w = (int)stage.begin; w < stage.end; w++) {
-                const struct hd_range piece = piece_of(r, p, k, w);
-                const int owner =
-                    piece.begin < piece.end ? pick_owner(r, p, k, w, &stage, bytes) : -1;
-
-                if (owner < 0)
-                    continue;
-                bytes[owner] += (piece.end - piece.begin) * (int64_t)sizeof(float);
-                put(context, owner, i, k, piece);
-            }
-    }
-    return HD_OK;
 }
 
 struct shard_plan {
@@ -163,7 +79,7 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                            hd_arena_array(arena, most, sizeof *s.names), 0};
     enum hd_status st = hd_arena_failed(arena)
                             ? hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint")
-                            : assign(t, arena, put_own, &s);
+                            : hd_owners_assign(&t->layout.registry, arena, put_own, &s);
 
     if (!st)
         *ret_plan = s;
@@ -189,7 +105,7 @@ static void put_any(void *context, int owner, int param, int kind, struct hd_ran
 static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena)
 {
     struct whole whole = {0};
-    enum hd_status st = assign(t, arena, put_any, &whole);
+    enum hd_status st = hd_owners_assign(&t->layout.registry, arena, put_any, &whole);
 
     return st ? st
               : hd_file_check_room(t->layout.job.attempt_dir,
@@ -197,6 +113,14 @@ static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena
 }
 
 /* ---- saving ---- */
+
+/* What a manifest says of the moment at which the weights were as they are saved. */
+struct moment {
+    int64_t step, updates;
+    struct hd_loss_scale scale;
+    bool is_validated;
+    double val_loss, lowest_val_loss;
+};
 
 /* What a rank sends to the others: a failure with its message, or the description of its shard. */
 struct outcome {
@@ -290,14 +214,18 @@ static const char *sums_fact(const struct hd_trainer *t)
     return hd_comm_sums_natively(t->comm) ? "native" : "ordered";
 }
 
-/* The weights as they are now. */
-static bool is_validated(const struct hd_trainer *t)
+static struct moment now(const struct hd_trainer *t)
 {
-    return t->val_step >= 0 && t->val_step == t->steps_done;
+    return (struct moment){.step = t->steps_done,
+                           .updates = t->updates,
+                           .scale = t->scale,
+                           .is_validated = t->val_step >= 0 && t->val_step == t->steps_done,
+                           .val_loss = t->val_loss,
+                           .lowest_val_loss = t->lowest_val_loss};
 }
 
-static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct outcome *all,
-                             struct hd_arena *arena, uint64_t *ret_hash)
+static enum hd_status commit(struct hd_trainer *t, const struct moment *at, const char *dir,
+                             const struct outcome *all, struct hd_arena *arena, uint64_t *ret_hash)
 {
     const struct hd_job *job = &t->layout.job;
     const int world = t->layout.mesh.world;
@@ -317,24 +245,24 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
         {"backend", t->traits.backend},   {"isa", t->traits.isa},
         {"library", t->traits.library},   {"threads", threads},
         {"precision", precision_fact(t)}, {"sums", sums_fact(t)}};
-    const struct hd_ckpt_counter counters[] = {{"step", t->steps_done},
-                                               {"adam_step", t->updates},
-                                               {"loss_scale", t->scale.scale},
-                                               {"loss_scale_good", t->scale.good}};
+    const struct hd_ckpt_counter counters[] = {{"step", at->step},
+                                               {"adam_step", at->updates},
+                                               {"loss_scale", at->scale.scale},
+                                               {"loss_scale_good", at->scale.good}};
     struct hd_ckpt_manifest m = {.job = job->name,
                                  .attempt = (int)job->attempt,
-                                 .step = t->steps_done,
-                                 .tokens_seen = t->steps_done * job->global_batch * job->context,
-                                 .has_val_loss = is_validated(t),
-                                 .val_loss = t->val_loss,
-                                 .has_lowest_val_loss = isfinite(t->lowest_val_loss),
-                                 .lowest_val_loss = t->lowest_val_loss,
+                                 .step = at->step,
+                                 .tokens_seen = at->step * job->global_batch * job->context,
+                                 .has_val_loss = at->is_validated,
+                                 .val_loss = at->val_loss,
+                                 .has_lowest_val_loss = isfinite(at->lowest_val_loss),
+                                 .lowest_val_loss = at->lowest_val_loss,
                                  .layout = layout,
                                  .layout_count = sizeof layout / sizeof layout[0],
                                  .determinism = determinism,
                                  .determinism_count = sizeof determinism / sizeof determinism[0],
                                  .counters = counters,
-                                 .counter_count = t->scale.used ? 4 : 2,
+                                 .counter_count = at->scale.used ? 4 : 2,
                                  .shards = shards};
     enum hd_status st = shards ? hd_job_write(job, &config) : hd_err(HD_NO_MEMORY, "no memory");
 
@@ -385,25 +313,19 @@ static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const cha
     return hd_err_restore(&error);
 }
 
-static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct hd_saved *ret_saved)
+/* Phase two, when this rank's shard is written or has failed. */
+static enum hd_status publish(struct hd_trainer *t, const struct moment *at,
+                              const struct outcome *written, struct hd_arena *arena,
+                              struct hd_saved *ret_saved)
 {
     struct outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all), mine;
-    struct hd_saved saved = {.val_loss = is_validated(t) ? t->val_loss : NAN};
+    struct hd_saved saved = *ret_saved;
     uint64_t hash = 0;
     enum hd_status st;
 
     if (!all)
         return hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
-    st = agree_on_room(t, arena, all);
-    if (st)
-        return st;
-    st =
-        hd_ckpt_format_dir(t->layout.job.attempt_dir, t->steps_done, saved.path, sizeof saved.path);
-    if (st)
-        mine = outcome_of(st);
-    else
-        (void)write_shard(t, saved.path, arena, &mine); /* a failure is in the outcome */
-    st = agree(t, &mine, all);
+    st = agree(t, written, all);
     if (st)
         return give_up(t, st, saved.path, all);
     for (int r = 0; r < t->layout.mesh.world; r++)
@@ -411,7 +333,7 @@ static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct 
 
     mine = (struct outcome){0};
     if (t->layout.rank == 0) {
-        st = commit(t, saved.path, all, arena, &hash);
+        st = commit(t, at, saved.path, all, arena, &hash);
         mine = outcome_of(st);
         mine.manifest_hash = hash;
     }
@@ -423,17 +345,201 @@ static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct 
     return HD_OK;
 }
 
+/* Looks for room, and begins the description of what will be saved. ret_mine: of a failure of this
+ * rank alone. */
+static enum hd_status open_save(struct hd_trainer *t, const struct moment *at,
+                                struct hd_arena *arena, struct hd_saved *ret_saved,
+                                struct outcome *ret_mine)
+{
+    struct outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all);
+    enum hd_status st = all ? agree_on_room(t, arena, all)
+                            : hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
+
+    if (st)
+        return st;
+    *ret_saved =
+        (struct hd_saved){.step = at->step, .val_loss = at->is_validated ? at->val_loss : NAN};
+    st = hd_ckpt_format_dir(t->layout.job.attempt_dir, at->step, ret_saved->path,
+                            sizeof ret_saved->path);
+    *ret_mine = outcome_of(st);
+    return HD_OK;
+}
+
+static enum hd_status save(struct hd_trainer *t, const struct moment *at, struct hd_arena *arena,
+                           struct hd_saved *ret_saved)
+{
+    struct outcome mine;
+    enum hd_status st = open_save(t, at, arena, ret_saved, &mine);
+
+    if (st)
+        return st;
+    if (!mine.status)
+        (void)write_shard(t, ret_saved->path, arena, &mine); /* a failure is in the outcome */
+    return publish(t, at, &mine, arena, ret_saved);
+}
+
 enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 {
+    const struct moment at = now(t);
+    struct hd_saved saved;
     struct hd_arena arena;
     enum hd_status st;
 
+    assert(!t->background);
     hd_arena_init(&arena, 0);
     hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS); /* disks are slower than steps */
-    st = save(t, &arena, ret_saved);
+    st = save(t, &at, &arena, &saved);
     hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
     hd_arena_done(&arena);
-    return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)t->steps_done) : HD_OK;
+    if (st)
+        return hd_err_prefix(st, "checkpoint of step %lld", (long long)at.step);
+    *ret_saved = saved;
+    return HD_OK;
+}
+
+/* ---- saving in the background ---- */
+
+/* A save between begin and finish. The thread uses plan, copy, saved.path and mine; everything
+ * else is the rank's. */
+struct hd_background_save {
+    struct hd_arena arena;
+    struct moment at;
+    struct hd_saved saved;
+    struct shard_plan plan; /* its tensors are in the copy */
+    struct outcome mine;
+    int rank;
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool written, given_up;
+};
+
+static enum hd_status copied_bytes(void *context, size_t entry, int64_t at, int64_t left_bytes,
+                                   const void **ret_bytes, int64_t *ret_size_bytes)
+{
+    const struct hd_background_save *b = context;
+
+    if (atomic_load(&b->given_up))
+        return hd_err(HD_ABORTED, "the rank ends");
+    *ret_size_bytes = left_bytes < HD_STAGING_BYTES ? left_bytes : HD_STAGING_BYTES;
+    *ret_bytes = b->plan.tensors[entry] + at;
+    return HD_OK;
+}
+
+static void *write_copy(void *argument)
+{
+    struct hd_background_save *b = argument;
+    const enum hd_status st = hd_ckpt_write_shard(b->saved.path, b->rank, b->plan.entries,
+                                                  b->plan.count, copied_bytes, b, &b->mine.shard);
+
+    if (st)
+        b->mine = outcome_of(st);
+    else
+        b->mine.has_shard = 1;
+    atomic_store(&b->written, true);
+    return NULL;
+}
+
+/* Training waits for this alone. */
+static enum hd_status copy_entries(struct hd_trainer *t, struct hd_background_save *b)
+{
+    char *copy = t->host_base + t->layout.snapshot;
+    enum hd_status st = plan_shard(t, &b->arena, &b->plan);
+
+    for (size_t i = 0; !st && i < b->plan.count; i++) {
+        const int64_t bytes = hd_ckpt_entry_bytes(&b->plan.entries[i]);
+
+        st = hd_staging_read(&t->staging, copy, b->plan.tensors[i], bytes);
+        b->plan.tensors[i] = copy;
+        copy += bytes;
+    }
+    return st;
+}
+
+static enum hd_status begin(struct hd_trainer *t, struct hd_background_save *b)
+{
+    enum hd_status st = open_save(t, &b->at, &b->arena, &b->saved, &b->mine);
+
+    if (st)
+        return st;
+    if (!b->mine.status)
+        b->mine = outcome_of(copy_entries(t, b));
+    atomic_store(&b->written, true);
+    if (b->mine.status || !b->plan.count)
+        return HD_OK; /* a failure of this rank alone is told in publish */
+    atomic_store(&b->written, false);
+    b->has_thread = pthread_create(&b->thread, NULL, write_copy, b) == 0;
+    if (!b->has_thread) {
+        b->mine = outcome_of(hd_err(HD_NO_MEMORY, "no thread to write a checkpoint"));
+        atomic_store(&b->written, true);
+    }
+    return HD_OK;
+}
+
+static void end_background(struct hd_trainer *t)
+{
+    if (t->background->has_thread)
+        (void)pthread_join(t->background->thread, NULL);
+    hd_arena_done(&t->background->arena);
+    free(t->background);
+    t->background = NULL;
+}
+
+enum hd_status hd_trainer_save_begin(struct hd_trainer *t)
+{
+    struct hd_background_save *b = calloc(1, sizeof *b);
+    enum hd_status st;
+
+    assert(!t->background && t->layout.job.checkpoint_async);
+    if (!b)
+        return hd_err(HD_NO_MEMORY, "no memory to begin a checkpoint");
+    hd_arena_init(&b->arena, 0);
+    b->at = now(t);
+    b->rank = t->layout.rank;
+    t->background = b;
+    hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS);
+    st = begin(t, b);
+    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    if (st) {
+        st = hd_err_prefix(st, "checkpoint of step %lld", (long long)b->at.step);
+        end_background(t);
+    }
+    return st;
+}
+
+bool hd_trainer_is_saving(const struct hd_trainer *t)
+{
+    return t->background != NULL;
+}
+
+bool hd_trainer_has_written(const struct hd_trainer *t)
+{
+    return !t->background || atomic_load(&t->background->written);
+}
+
+enum hd_status hd_trainer_save_finish(struct hd_trainer *t, struct hd_saved *ret_saved)
+{
+    struct hd_background_save *b = t->background;
+    const int64_t step = b->at.step;
+    enum hd_status st;
+
+    if (b->has_thread)
+        (void)pthread_join(b->thread, NULL);
+    b->has_thread = false;
+    hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS);
+    st = publish(t, &b->at, &b->mine, &b->arena, &b->saved);
+    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    if (!st)
+        *ret_saved = b->saved;
+    end_background(t);
+    return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)step) : HD_OK;
+}
+
+void hd_trainer_drop_save(struct hd_trainer *t)
+{
+    if (!t->background)
+        return;
+    atomic_store(&t->background->given_up, true);
+    end_background(t);
 }
 
 enum hd_status hd_trainer_check_room(struct hd_trainer *t)
@@ -564,7 +670,7 @@ static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read
                                  void *from)
 {
     const struct hd_registry *r = &t->layout.registry;
-    const struct hd_range piece = piece_of(r, &r->params[param], kind, t->layout.rank);
+    const struct hd_range piece = hd_owners_piece(r, &r->params[param], kind, t->layout.rank);
     char *tensor = hd_trainer_find(t, param, kinds[kind]).at;
     struct names name;
     struct hd_ckpt_entry want = entry_of(&r->params[param], kind, &name);

@@ -362,6 +362,7 @@ void hd_trainer_free(struct hd_trainer *t)
         return;
     if (t->table->device && t->runner) /* after a failure kernels may still use the memory */
         (void)t->table->synchronize(hd_runner_stream(t->runner));
+    hd_trainer_drop_save(t);
     hd_profile_free(t->profile);
     hd_staging_done(&t->staging);
     hd_runner_free(t->runner);

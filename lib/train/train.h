@@ -150,6 +150,7 @@ void hd_trainer_describe_data(const struct hd_trainer *trainer, struct hd_text *
 enum hd_status hd_trainer_check_data(const struct hd_trainer *trainer);
 
 struct hd_saved {
+    int64_t step;
     char path[HD_JOB_PATH_MAX];
     char hash[17];   /* of the manifest, hex */
     int64_t bytes;   /* all shards */
@@ -161,6 +162,16 @@ struct hd_saved {
  * failure of the first rank that failed. After a failed save its folder is gone, and training can
  * continue, or the save be tried again. HD_STORAGE: the file system takes no writes for now. */
 enum hd_status hd_trainer_save(struct hd_trainer *trainer, struct hd_saved *ret_saved);
+
+/* With checkpoint.async: begin copies what this rank writes, and a thread of its own writes it;
+ * until finish the rank may step and validate. Collective, both; at most one save is under way, and
+ * hd_trainer_save may not be called meanwhile. begin: HD_STORAGE if there is no room. finish waits
+ * for the thread; its failures are those of hd_trainer_save, and the save is over. A trainer that
+ * is freed drops a save that is under way: the checkpoint before it is then the newest. */
+enum hd_status hd_trainer_save_begin(struct hd_trainer *trainer);
+enum hd_status hd_trainer_save_finish(struct hd_trainer *trainer, struct hd_saved *ret_saved);
+bool hd_trainer_is_saving(const struct hd_trainer *trainer);   /* the same on all ranks */
+bool hd_trainer_has_written(const struct hd_trainer *trainer); /* this rank; finish does not wait */
 
 /* Whether the file system has room for the next checkpoint now, as rank 0 sees it; all ranks get
  * the same. HD_STORAGE: it has not. */

@@ -11,6 +11,7 @@
 
 struct hd_profile;
 struct hd_bound_list;
+struct hd_background_save;
 
 struct hd_trainer {
     struct hd_arena arena;
@@ -43,7 +44,8 @@ struct hd_trainer {
     struct hd_job_data data;
     struct hd_lr_schedule schedule;
 
-    struct hd_profile *profile; /* NULL: the job has no train.profile */
+    struct hd_profile *profile;            /* NULL: the job has no train.profile */
+    struct hd_background_save *background; /* NULL: none is under way */
 
     int64_t steps_done;
     int64_t updates; /* steps done that were not skipped */
@@ -53,6 +55,9 @@ struct hd_trainer {
     double val_loss, lowest_val_loss; /* of step val_step; of the run until now; NaN: none */
     int64_t val_step, lowest_step;    /* lowest_step: -1 if it was before this attempt */
 };
+
+/* Ends a save that is under way; what was written of it is no checkpoint. */
+void hd_trainer_drop_save(struct hd_trainer *t);
 
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
 
