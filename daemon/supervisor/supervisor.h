@@ -16,7 +16,7 @@
  *  4. Once a rank has failed, all have ended within 5 s (marked dead in shared memory, 1 s to
  * leave, SIGTERM, 1.5 s, SIGKILL).
  *  5. No rank outlives the supervisor: PR_SET_PDEATHSIG is SIGKILL in each.
- *  6. Only step reports are ever dropped, and a gap report says how many.
+ *  6. Only step reports are ever dropped, never the newest one, and a gap report says how many.
  *  7. Of an attempt on several nodes, `end` says whether a rank here failed by itself or because
  *     ranks elsewhere did (an echo); no rank here is blamed for an echo.
  *
@@ -85,7 +85,9 @@ struct sup_rank {
     bool has_failure;
     struct hd_link_failure failure;
     int64_t gap_count, gap_first, gap_last; /* step reports dropped since the last gap report */
-    int64_t put_round;                      /* of `value`; -1: none */
+    struct hd_link_report
+        newest_step;   /* left out, and newer than those; kind NONE: there is none */
+    int64_t put_round; /* of `value`; -1: none */
     size_t value_bytes;
     uint8_t value[HD_LINK_VALUE_MAX];
 };
@@ -130,10 +132,13 @@ static inline bool sup_spans(const struct sup *sup)
 
 /* ---- say.c: what the supervisor tells ---- */
 
-/* Stamps and spools; what the disk refuses is held, steps beyond the spool's bound are counted. */
+/* Stamps and spools. What the disk refuses is held. Of steps that come while reports are held, or
+ * beyond the spool's bound, the newest is kept until there is room, at the longest until the rank's
+ * next report that is not held or its end; the others are counted. */
 void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report);
-enum hd_status sup_retry_held(struct sup *sup); /* the failure that keeps some held, or HD_OK */
-void sup_tell_state(struct sup *sup);           /* to heddled */
+/* Spools what was held or kept; the failure that keeps some, or HD_OK. */
+enum hd_status sup_retry_held(struct sup *sup);
+void sup_tell_state(struct sup *sup); /* to heddled */
 /* Keeps the share's problem and tells it to heddled; "": it is over. */
 void sup_set_problem(struct sup *sup, const char *text);
 void sup_tell_problem(struct sup *sup);

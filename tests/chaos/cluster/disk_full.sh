@@ -71,6 +71,7 @@ the_last_checkpoint_waits_for_room() {
     make_room
     succeed "$job" 1
     [ "$(newest_step "$job")" = 60 ] || fail "there is no last checkpoint"
+    [ "$(field "$job" step)" = 60 ] || fail "the job succeeded at step $(field "$job" step) of 60"
     "$HEDDLE_BIN/heddle" show "$job" -o jsonl | grep -q 'no space' && fail "the problem is still shown"
 
     job=$(submit --set train.steps=60 --set checkpoint.every=0) || exit
