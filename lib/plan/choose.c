@@ -132,8 +132,8 @@ static enum hd_status check_pipeline(const struct hd_plan_request *w,
     if (s->pp > 1 && (chunks > w->layers + 2 || chunks > HD_PLAN_CHUNKS_MAX))
         return hd_err(
             HD_INVALID,
-            "parallel.pp: %lld stages of %lld chunks are more than the %lld units of the "
-            "model (embedding, %lld layers, head); use less",
+            "parallel.pp: %lld stages x %lld virtual_stages are more chunks than the %lld units of "
+            "the model (embedding, %lld layers, head); use at most that many",
             (long long)s->pp, (long long)s->virtual_stages,
             (long long)(w->layers + 2 < HD_PLAN_CHUNKS_MAX ? w->layers + 2 : HD_PLAN_CHUNKS_MAX),
             (long long)w->layers);
