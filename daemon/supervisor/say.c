@@ -120,6 +120,13 @@ enum hd_status sup_retry_held(struct sup *sup)
     return st;
 }
 
+void sup_drop_held(struct sup *sup)
+{
+    sup->held_count = 0;
+    for (int i = 0; i < sup->options.rank_count; i++)
+        sup->ranks[i].newest_step.kind = HD_LINK_NONE;
+}
+
 void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report)
 {
     if (report->kind == HD_LINK_GAP) {
@@ -179,17 +186,27 @@ void sup_tell_problem(struct sup *sup)
     if (sup->daemon_fd < 0)
         return;
     hd_pack_begin(&pack, bytes, sizeof bytes);
-    hd_pack_text(&pack, sup->problem);
+    hd_pack_text(&pack, sup->stopped[0] ? sup->stopped : sup->problem);
     if (hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_PROBLEM), 1000))
         sup_lose_daemon(sup); /* it is told when heddled connects again */
 }
 
+static void set_text(struct sup *sup, char kept[HD_LINK_TEXT_MAX], const char *text)
+{
+    if (strcmp(kept, text) == 0)
+        return;
+    (void)snprintf(kept, HD_LINK_TEXT_MAX, "%s", text);
+    sup_tell_problem(sup);
+}
+
 void sup_set_problem(struct sup *sup, const char *text)
 {
-    if (strcmp(sup->problem, text) == 0)
-        return;
-    (void)snprintf(sup->problem, sizeof sup->problem, "%s", text);
-    sup_tell_problem(sup);
+    set_text(sup, sup->problem, text);
+}
+
+void sup_set_stopped(struct sup *sup, const char *text)
+{
+    set_text(sup, sup->stopped, text);
 }
 
 /* ---- the rendezvous ---- */

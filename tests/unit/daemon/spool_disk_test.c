@@ -322,6 +322,8 @@ static void one_that_is_to_end_at_once_waits_for_no_disk(void **state)
     open_spool(f, 0, 0);
     disk.full = true;
     tell(f, HD_LINK_CHECKPOINT, 400);
+    tell(f, HD_LINK_STEP, 401);
+    f->rank.exited = true;
     f->sup.at_once = true;
     sup_finish(&f->sup, 0);
     assert_int_equal(hd_attempt_read_end(f->dir, &report), HD_OK);
