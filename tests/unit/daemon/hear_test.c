@@ -1,13 +1,11 @@
 /* What the supervisor believes of what its ranks send, frame by frame. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -40,7 +38,6 @@ static int set_up(void **state)
     f->sup.options.rank_count = RANKS;
     f->sup.options.world = RANKS;
     f->sup.daemon_fd = -1;
-    assert_int_equal(hd_shm_control_new(RANKS, &f->sup.shm), HD_OK);
     assert_int_equal(hd_spool_writer_open(f->dir, &limits, &f->sup.spool), HD_OK);
     assert_int_equal(hd_spool_reader_open(f->dir, &f->reader), HD_OK);
     for (int i = 0; i < RANKS; i++) {
@@ -64,7 +61,6 @@ static int tear_down(void **state)
         if (f->ranks[i].link_fd >= 0)
             (void)close(f->ranks[i].link_fd);
     }
-    hd_shm_control_free(f->sup.shm);
     hd_spool_reader_close(f->reader);
     hd_spool_writer_close(f->sup.spool);
     st = hd_file_remove_tree(f->dir);
@@ -227,6 +223,10 @@ static void what_ranks_wait_for_is_passed_on(void **state)
     assert_int_equal(hd_frame_connect(f->dir, "sock", &fd), HD_OK);
     sup_accept_daemon(&f->sup);
     expect_problem(fd, "waits: no space");
+    sup_set_stopped(&f->sup, "rank 1 is stopped"); /* before what the ranks say */
+    expect_problem(fd, "rank 1 is stopped");
+    sup_set_stopped(&f->sup, "");
+    expect_problem(fd, "waits: no space");
     send_report(f, 0, HD_LINK_PROBLEM); /* "": it is over */
     expect_problem(fd, "");
     (void)close(fd);
@@ -234,65 +234,13 @@ static void what_ranks_wait_for_is_passed_on(void **state)
     (void)close(f->sup.listen_fd);
 }
 
-/* A job whose rank is stopped (kill -STOP, or a frozen cgroup) would run for half an hour without a
- * reason, which is what a set-up may take: it is told after 10 s, and is a hang after 60 s more. */
-static void a_stopped_rank_is_told_and_then_hangs(void **state)
-{
-    struct fixture *f = *state;
-    const pid_t pid = fork();
-    int pair[2];
-
-    if (pid == 0)
-        for (;;)
-            (void)pause();
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    f->sup.daemon_fd = pair[0];
-    f->ranks[1].pid = pid;
-    f->ranks[1].phase = HD_LINK_PHASE_SETUP;
-    f->ranks[0].heard_ms = f->ranks[1].heard_ms = 1000;
-    sup_look_for_stopped(&f->sup, 60000); /* silent, as a long set-up is */
-    assert_string_equal(f->sup.stopped, "");
-    assert_int_equal(kill(pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
-    sup_set_problem(&f->sup, "waits: no space");
-    expect_problem(pair[1], "waits: no space");
-    f->ranks[1].heard_ms = 51000; /* it may be stopped for a moment */
-    sup_look_for_stopped(&f->sup, 60000);
-    assert_string_equal(f->sup.stopped, "");
-    sup_look_for_stopped(&f->sup, 61000);
-    assert_non_null(strstr(f->sup.stopped, "rank 1 (process "));
-    expect_problem(pair[1], f->sup.stopped);
-    assert_int_equal(kill(pid, SIGCONT), 0);
-    assert_int_equal(waitpid(pid, NULL, WCONTINUED), pid);
-    sup_look_for_stopped(&f->sup, 120000); /* it goes on: the ranks' own problem is left */
-    expect_problem(pair[1], "waits: no space");
-    assert_false(f->sup.ending);
-    assert_int_equal(kill(pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
-    sup_look_for_stopped(&f->sup, 130000);
-    sup_look_for_stopped(&f->sup, 189000);
-    assert_false(f->sup.ending);
-    sup_look_for_stopped(&f->sup, 190000);
-    assert_true(f->sup.ending);
-    assert_int_equal(f->sup.cause, HD_LINK_CAUSE_HANG);
-    assert_int_equal(f->sup.blamed, 1);
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    f->ranks[1].pid = 0;
-    (void)close(pair[0]);
-    (void)close(pair[1]);
-}
-
 int main(void)
 {
 #define with_links(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        with_links(a_rendezvous_takes_round_after_round),
-        with_links(a_rank_reports_no_ends),
-        with_links(nothing_counts_before_the_hello),
-        with_links(rank_0_tells_for_all),
+        with_links(a_rendezvous_takes_round_after_round), with_links(a_rank_reports_no_ends),
+        with_links(nothing_counts_before_the_hello),      with_links(rank_0_tells_for_all),
         with_links(what_ranks_wait_for_is_passed_on),
-        with_links(a_stopped_rank_is_told_and_then_hangs),
     };
 
     return cmocka_run_group_tests_name("hear", tests, NULL, NULL);
