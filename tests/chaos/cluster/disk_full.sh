@@ -16,12 +16,6 @@ small_disk() {
     mkdir "$dir/jobs"
     mount -t tmpfs -o size=128m tmpfs "$dir/jobs" || fail "cannot mount a tmpfs"
 }
-leave_free() { # BYTES
-    local free
-    free=$(df --output=avail -B 1 "$dir/jobs" | tail -n 1)
-    head -c $((free - $1)) /dev/zero >"$dir/jobs/filler" 2>/dev/null # the last bytes may not fit
-}
-make_room() { rm "$dir/jobs/filler"; }
 reason_is() { # JOB PATTERN
     "$HEDDLE_BIN/heddle" jobs -o wide | grep -qE -- "^ *$1 .*$2"
 }
