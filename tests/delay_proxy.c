@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CLIENT, SERVER, SIDES, CHUNK_BYTES = 64 * 1024 };
 
@@ -17,9 +18,16 @@ struct chunk { /* size_bytes 0: the end */
     char bytes[];
 };
 
+union way {
+    uv_handle_t handle;
+    uv_stream_t stream;
+    uv_tcp_t tcp;
+    uv_pipe_t pipe;
+};
+
 struct side { /* of a link; what it reads goes to the other side */
     struct link *link;
-    uv_tcp_t tcp;
+    union way way;
     uv_timer_t due;
     uv_shutdown_t shutdown;
     struct chunk *first, **last;
@@ -37,8 +45,9 @@ struct link {
 };
 
 struct delay_proxy {
-    uv_tcp_t listener;
+    union way listener;
     struct sockaddr_in server;
+    char *server_path; /* of a Unix socket; NULL: `server` */
     uint64_t round_trip_ms;
     struct link *links;
     int connections; /* so far */
@@ -62,8 +71,10 @@ static struct side *other(struct side *side)
 
 static void free_if_unused(struct delay_proxy *proxy)
 {
-    if (proxy->closed && !proxy->links)
-        free(proxy);
+    if (!proxy->closed || proxy->links)
+        return;
+    free(proxy->server_path);
+    free(proxy);
 }
 
 static void on_side_closed(uv_handle_t *handle)
@@ -93,7 +104,7 @@ static void close_link(struct link *link)
         return;
     link->closing = true;
     for (int i = 0; i < SIDES; i++) {
-        uv_close((uv_handle_t *)&link->sides[i].tcp, on_side_closed);
+        uv_close(&link->sides[i].way.handle, on_side_closed);
         uv_close((uv_handle_t *)&link->sides[i].due, on_side_closed);
     }
 }
@@ -132,7 +143,7 @@ static void on_shut(uv_shutdown_t *shutdown, int status)
 static void send_due(uv_timer_t *due)
 {
     struct side *side = due->data;
-    uv_stream_t *to = (uv_stream_t *)&other(side)->tcp;
+    uv_stream_t *to = &other(side)->way.stream;
     struct chunk *chunk;
     uv_buf_t buffer;
     int code = 0;
@@ -201,8 +212,14 @@ static void on_connected(uv_connect_t *connect, int status)
         return;
     }
     link->sides[SERVER].connected = true;
-    must(uv_read_start((uv_stream_t *)&link->sides[SERVER].tcp, give_buffer, on_bytes), "read");
+    must(uv_read_start(&link->sides[SERVER].way.stream, give_buffer, on_bytes), "read");
     wait_for_first(&link->sides[CLIENT]);
+}
+
+static void init_way(uv_loop_t *loop, const struct delay_proxy *proxy, union way *way)
+{
+    must(proxy->server_path ? uv_pipe_init(loop, &way->pipe, 0) : uv_tcp_init(loop, &way->tcp),
+         "socket");
 }
 
 static void on_client(uv_stream_t *listener, int status)
@@ -226,38 +243,63 @@ static void on_client(uv_stream_t *listener, int status)
 
         side->link = link;
         side->last = &side->first;
-        must(uv_tcp_init(listener->loop, &side->tcp), "socket");
+        init_way(listener->loop, proxy, &side->way);
         must(uv_timer_init(listener->loop, &side->due), "timer");
-        side->tcp.data = side->due.data = side;
+        side->way.handle.data = side->due.data = side;
     }
-    must(uv_accept(listener, (uv_stream_t *)&link->sides[CLIENT].tcp), "accept");
+    must(uv_accept(listener, &link->sides[CLIENT].way.stream), "accept");
     link->sides[CLIENT].connected = true;
-    must(uv_read_start((uv_stream_t *)&link->sides[CLIENT].tcp, give_buffer, on_bytes), "read");
+    must(uv_read_start(&link->sides[CLIENT].way.stream, give_buffer, on_bytes), "read");
     link->connect.data = link;
-    must(uv_tcp_connect(&link->connect, &link->sides[SERVER].tcp,
-                        (const struct sockaddr *)&proxy->server, on_connected),
-         "connect");
+    if (proxy->server_path)
+        uv_pipe_connect(&link->connect, &link->sides[SERVER].way.pipe, proxy->server_path,
+                        on_connected);
+    else
+        must(uv_tcp_connect(&link->connect, &link->sides[SERVER].way.tcp,
+                            (const struct sockaddr *)&proxy->server, on_connected),
+             "connect");
 }
 
 /* ---- opening and closing ---- */
+
+/* server_path NULL: TCP. */
+static struct delay_proxy *new_proxy(uv_loop_t *loop, const char *server_path,
+                                     int64_t round_trip_ms)
+{
+    struct delay_proxy *proxy = calloc(1, sizeof *proxy);
+
+    must(proxy ? 0 : UV_ENOMEM, "a proxy");
+    proxy->round_trip_ms = (uint64_t)round_trip_ms;
+    proxy->server_path = server_path ? strdup(server_path) : NULL;
+    init_way(loop, proxy, &proxy->listener);
+    proxy->listener.handle.data = proxy;
+    return proxy;
+}
 
 struct delay_proxy *delay_proxy_open(uv_loop_t *loop, int server_port, int64_t round_trip_ms,
                                      int *ret_port)
 {
     struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct delay_proxy *proxy = calloc(1, sizeof *proxy);
+    struct delay_proxy *proxy = new_proxy(loop, NULL, round_trip_ms);
     int own_bytes = sizeof own;
 
-    must(proxy ? 0 : UV_ENOMEM, "a proxy");
-    proxy->round_trip_ms = (uint64_t)round_trip_ms;
     proxy->server = own;
     proxy->server.sin_port = htons((uint16_t)server_port);
-    must(uv_tcp_init(loop, &proxy->listener), "socket");
-    proxy->listener.data = proxy;
-    must(uv_tcp_bind(&proxy->listener, (struct sockaddr *)&own, 0), "bind");
-    must(uv_listen((uv_stream_t *)&proxy->listener, 16, on_client), "listen");
-    must(uv_tcp_getsockname(&proxy->listener, (struct sockaddr *)&own, &own_bytes), "port");
+    must(uv_tcp_bind(&proxy->listener.tcp, (struct sockaddr *)&own, 0), "bind");
+    must(uv_listen(&proxy->listener.stream, 16, on_client), "listen");
+    must(uv_tcp_getsockname(&proxy->listener.tcp, (struct sockaddr *)&own, &own_bytes), "port");
     *ret_port = ntohs(own.sin_port);
+    return proxy;
+}
+
+struct delay_proxy *delay_proxy_open_unix(uv_loop_t *loop, const char *path,
+                                          const char *server_path, int64_t round_trip_ms)
+{
+    struct delay_proxy *proxy = new_proxy(loop, server_path, round_trip_ms);
+
+    (void)unlink(path);
+    must(uv_pipe_bind(&proxy->listener.pipe, path), "bind");
+    must(uv_listen(&proxy->listener.stream, 16, on_client), "listen");
     return proxy;
 }
 
@@ -278,5 +320,5 @@ void delay_proxy_close(struct delay_proxy *proxy)
 {
     for (struct link *link = proxy->links; link; link = link->next)
         close_link(link);
-    uv_close((uv_handle_t *)&proxy->listener, on_listener_closed);
+    uv_close(&proxy->listener.handle, on_listener_closed);
 }

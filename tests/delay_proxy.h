@@ -1,6 +1,6 @@
-/* delay_proxy: a long way between a client and a server on 127.0.0.1.
+/* delay_proxy: a long way between a client and a server of this machine.
  *
- * Connections to the proxy are passed on to the server's port; every byte, and the end of the
+ * Connections to the proxy are passed on to the server; every byte, and the end of the
  * bytes, arrives half a round trip later, in either direction. The kernel answers a connect to the
  * proxy at once, which a far server would not: therefore the client's first bytes wait for a round
  * trip more.
@@ -16,9 +16,12 @@
 
 struct delay_proxy;
 
-/* Listens on 127.0.0.1:*ret_port. A failure ends the program. */
+/* Listens on 127.0.0.1:*ret_port, for a server on 127.0.0.1. A failure ends the program. */
 struct delay_proxy *delay_proxy_open(uv_loop_t *loop, int server_port, int64_t round_trip_ms,
                                      int *ret_port);
+/* The same between two Unix sockets; replaces the file `path`. */
+struct delay_proxy *delay_proxy_open_unix(uv_loop_t *loop, const char *path,
+                                          const char *server_path, int64_t round_trip_ms);
 
 /* How many connections have come so far. */
 int delay_proxy_connections(const struct delay_proxy *proxy);

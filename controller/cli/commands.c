@@ -85,7 +85,8 @@ static const char plan_help[] =
 static const char jobs_help[] =
     "Usage: heddle jobs [--state STATE]... [--owner NAME] [-n COUNT] [-o FORMAT]\n"
     "\n"
-    "Lists jobs, newest first. REASON says what a queued job waits for.\n"
+    "Lists jobs, newest first. REASON says what a queued job waits for, or what\n"
+    "is wrong with a running one.\n"
     "\n"
     "  --state STATE      queued, running, stopping, succeeded, failed or cancelled\n"
     "  --owner NAME       only jobs of this owner, as in the column OWNER\n"

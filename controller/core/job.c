@@ -676,8 +676,8 @@ static void release_devices(struct hd_core *core, const struct core_attempt *att
 }
 
 /* Of an attempt whose shares all say that they completed. A daemon's word is not enough: without
- * the checkpoint of the last step there is no result. Reports of steps may be left out where the
- * disk is full. */
+ * the checkpoint of the last step there is no result. Of the reports of steps the last one may be
+ * lost with a supervisor that was killed. */
 static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     const long long steps = job->rec.steps;

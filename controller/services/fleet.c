@@ -322,8 +322,9 @@ static void end_older_streams(struct node_stream *s)
     }
 }
 
-/* A token with a name is for the node of that name alone: with it nobody becomes another node,
- * neither by its name nor by its uuid, which every user can read. */
+/* A token with a name is for the node of that name alone. A daemon with this token cannot connect
+ * as another node: neither under another name, nor with another node's uuid, which any user can
+ * read. */
 static enum hd_status check_token(const struct controller *c, const struct hd_rpc_call *call,
                                   const char *name, const char *uuid)
 {

@@ -35,7 +35,7 @@ static enum hd_status open_source(const char *dir, struct store_db *ret_db)
     return HD_OK;
 }
 
-/* An empty file that only this process has: nothing is overwritten, nobody else may read it. */
+/* Makes an empty file that only its owner can read; fails if there is one of that name. */
 static enum hd_status make_part(const char *part)
 {
     const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -7,7 +7,7 @@
  * twice, but is never lost. A segment ends at a frame that a crash has cut off.
  *
  * The spool is bounded: while `segments_max` segments wait, the writer drops step reports
- * (hd_spool_is_full), and nothing else.
+ * (hd_spool_is_full), all but the newest one, and nothing else.
  *
  * Used by: supervisor (writes), agent (reads).   Uses: base, link.   Threads: one per object.
  */

@@ -223,7 +223,7 @@ void sup_describe_end(struct sup *sup, int left, struct hd_link_report *ret_end)
 
 enum hd_status sup_write_end(struct sup *sup, const struct hd_link_report *end)
 {
-    enum hd_status st = sup->held_count ? sup_retry_held(sup) : HD_OK;
+    enum hd_status st = sup_retry_held(sup);
 
     if (!st)
         st = hd_attempt_write_end(sup->options.run_dir, end);

@@ -337,6 +337,14 @@ static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
     return end && sscanf(end + 1, " %c %d", ret_state, ret_parent) == 2;
 }
 
+bool sup_is_stopped(const struct sup_rank *rank)
+{
+    pid_t parent;
+    char state;
+
+    return rank->pid && read_stat(rank->pid, &state, &parent) && state == 'T';
+}
+
 bool sup_is_busy(const struct sup_rank *rank)
 {
     pid_t parent;

@@ -38,6 +38,63 @@ static void hold(struct sup *sup, const struct hd_link_report *report, bool dura
     sup->held_durable[sup->held_count++] = durable;
 }
 
+static enum hd_status stamp_and_spool(struct sup *sup, struct sup_rank *rank,
+                                      struct hd_link_report *report)
+{
+    const bool durable = must_be_durable(report->kind);
+    enum hd_status st = HD_OK;
+
+    report->job = sup->job.job_id;
+    report->attempt = sup->job.attempt;
+    report->rank = rank->rank;
+    report->seq = ++rank->seq;
+    if (!report->wall_ms)
+        report->wall_ms = hd_clock_wall_ms();
+    if (!sup->held_count)
+        st = hd_spool_append(sup->spool, report, durable);
+    if (st)
+        hd_log(HD_LOG_ERROR, "%s; will try again", hd_err_message());
+    if (st || sup->held_count)
+        hold(sup, report, durable);
+    return st;
+}
+
+static void leave_out(struct sup_rank *rank, int64_t count, int64_t first, int64_t last)
+{
+    if (!rank->gap_count || (first >= 0 && first < rank->gap_first))
+        rank->gap_first = first;
+    if (last > rank->gap_last)
+        rank->gap_last = last;
+    rank->gap_count += count;
+}
+
+/* Spools how many steps were left out, and the newest of them. */
+static enum hd_status tell_left_out(struct sup *sup, struct sup_rank *rank)
+{
+    struct hd_link_report gap = {.kind = HD_LINK_GAP,
+                                 .gap = {rank->gap_count, rank->gap_first, rank->gap_last}};
+    struct hd_link_report newest = rank->newest_step;
+    enum hd_status of_gap = HD_OK, of_newest = HD_OK;
+
+    rank->gap_count = rank->gap_last = 0;
+    rank->newest_step.kind = HD_LINK_NONE;
+    if (gap.gap.count)
+        of_gap = stamp_and_spool(sup, rank, &gap);
+    if (newest.kind == HD_LINK_STEP)
+        of_newest = stamp_and_spool(sup, rank, &newest);
+    return of_gap ? of_gap : of_newest;
+}
+
+/* Keeps the step in place of an older one. */
+static void keep_newest(struct sup_rank *rank, const struct hd_link_report *report)
+{
+    const int64_t older = rank->newest_step.step.step;
+
+    if (rank->newest_step.kind == HD_LINK_STEP)
+        leave_out(rank, 1, older, older);
+    rank->newest_step = *report;
+}
+
 /* Reports that were held go first: the spool is in order of seq. */
 enum hd_status sup_retry_held(struct sup *sup)
 {
@@ -51,46 +108,23 @@ enum hd_status sup_retry_held(struct sup *sup)
     memmove(sup->held, sup->held + done, (size_t)sup->held_count * sizeof sup->held[0]);
     memmove(sup->held_durable, sup->held_durable + done,
             (size_t)sup->held_count * sizeof sup->held_durable[0]);
+    for (int i = 0; !st && i < sup->options.rank_count; i++) {
+        struct sup_rank *rank = &sup->ranks[i];
+
+        if (rank->newest_step.kind == HD_LINK_STEP &&
+            (rank->exited || !hd_spool_is_full(sup->spool)))
+            st = tell_left_out(sup, rank);
+    }
     if (done)
         sup_tell_state(sup);
     return st;
 }
 
-static void stamp_and_spool(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report)
+void sup_drop_held(struct sup *sup)
 {
-    const bool durable = must_be_durable(report->kind);
-
-    report->job = sup->job.job_id;
-    report->attempt = sup->job.attempt;
-    report->rank = rank->rank;
-    report->seq = ++rank->seq;
-    if (!report->wall_ms)
-        report->wall_ms = hd_clock_wall_ms();
-    if (sup->held_count || hd_spool_append(sup->spool, report, durable) != HD_OK) {
-        if (!sup->held_count)
-            hd_log(HD_LOG_ERROR, "%s; will try again", hd_err_message());
-        hold(sup, report, durable);
-    }
-}
-
-static void leave_out(struct sup_rank *rank, int64_t count, int64_t first, int64_t last)
-{
-    if (!rank->gap_count || (first >= 0 && first < rank->gap_first))
-        rank->gap_first = first;
-    if (last > rank->gap_last)
-        rank->gap_last = last;
-    rank->gap_count += count;
-}
-
-static void tell_gap(struct sup *sup, struct sup_rank *rank)
-{
-    struct hd_link_report gap = {.kind = HD_LINK_GAP,
-                                 .gap = {rank->gap_count, rank->gap_first, rank->gap_last}};
-
-    if (!rank->gap_count)
-        return;
-    rank->gap_count = rank->gap_last = 0;
-    stamp_and_spool(sup, rank, &gap);
+    sup->held_count = 0;
+    for (int i = 0; i < sup->options.rank_count; i++)
+        sup->ranks[i].newest_step.kind = HD_LINK_NONE;
 }
 
 void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report)
@@ -100,11 +134,12 @@ void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *r
         return;
     }
     if (report->kind == HD_LINK_STEP && (sup->held_count || hd_spool_is_full(sup->spool))) {
-        leave_out(rank, 1, report->step.step, report->step.step);
+        keep_newest(rank, report);
         return;
     }
-    tell_gap(sup, rank);
-    stamp_and_spool(sup, rank, report);
+    if (!sup->held_count)
+        (void)tell_left_out(sup, rank);
+    (void)stamp_and_spool(sup, rank, report);
     sup_tell_state(sup);
 }
 
@@ -151,17 +186,27 @@ void sup_tell_problem(struct sup *sup)
     if (sup->daemon_fd < 0)
         return;
     hd_pack_begin(&pack, bytes, sizeof bytes);
-    hd_pack_text(&pack, sup->problem);
+    hd_pack_text(&pack, sup->stopped[0] ? sup->stopped : sup->problem);
     if (hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_PROBLEM), 1000))
         sup_lose_daemon(sup); /* it is told when heddled connects again */
 }
 
+static void set_text(struct sup *sup, char kept[HD_LINK_TEXT_MAX], const char *text)
+{
+    if (strcmp(kept, text) == 0)
+        return;
+    (void)snprintf(kept, HD_LINK_TEXT_MAX, "%s", text);
+    sup_tell_problem(sup);
+}
+
 void sup_set_problem(struct sup *sup, const char *text)
 {
-    if (strcmp(sup->problem, text) == 0)
-        return;
-    (void)snprintf(sup->problem, sizeof sup->problem, "%s", text);
-    sup_tell_problem(sup);
+    set_text(sup, sup->problem, text);
+}
+
+void sup_set_stopped(struct sup *sup, const char *text)
+{
+    set_text(sup, sup->stopped, text);
 }
 
 /* ---- the rendezvous ---- */

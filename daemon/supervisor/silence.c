@@ -11,6 +11,7 @@
 enum {
     UNLEARNED_SILENCE_MS = 30 * 60 * 1000,
     TRAINING_SILENCE_MS = 60 * 1000,
+    STOPPED_TOLD_MS = 10 * 1000,
     SILENCE_FACTOR = 8,
     LEARNED_COUNT = 16,
 };
@@ -123,6 +124,34 @@ void sup_look_for_hang(struct sup *sup, int64_t now_ms)
                   "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s%s",
                   blamed->rank, (now_ms - blamed->heard_ms) / 1000,
                   hd_link_phase_name(blamed->phase), flight[0] ? "; it was in " : "", flight);
+}
+
+/* In any phase: a rank that is stopped by a signal does nothing, however long its phase may take.
+ */
+void sup_look_for_stopped(struct sup *sup, int64_t now_ms)
+{
+    char text[HD_LINK_TEXT_MAX] = "";
+
+    for (int i = 0; i < sup->options.rank_count && !sup->ending; i++) {
+        struct sup_rank *rank = &sup->ranks[i];
+
+        if (now_ms - rank->heard_ms < STOPPED_TOLD_MS || !sup_is_stopped(rank))
+            rank->stopped_ms = 0;
+        else if (!rank->stopped_ms)
+            rank->stopped_ms = now_ms;
+        if (!rank->stopped_ms)
+            continue;
+        if (now_ms - rank->stopped_ms >= TRAINING_SILENCE_MS)
+            sup_begin_end(
+                sup, HD_LINK_CAUSE_HANG, rank->rank, false,
+                "rank %" PRId64 " was stopped by a signal (SIGSTOP) for %" PRId64 " s while %s",
+                rank->rank, (now_ms - rank->stopped_ms) / 1000, hd_link_phase_name(rank->phase));
+        (void)snprintf(text, sizeof text,
+                       "rank %" PRId64 " (process %d) is stopped by a signal; kill -CONT %d lets "
+                       "it go on, and after %d s it is ended",
+                       rank->rank, (int)rank->pid, (int)rank->pid, TRAINING_SILENCE_MS / 1000);
+    }
+    sup_set_stopped(sup, text);
 }
 
 /* A machine that slept, or a supervisor that was stopped, knows nothing of the ranks' silence. */

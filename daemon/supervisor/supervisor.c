@@ -262,7 +262,7 @@ void sup_finish(struct sup *sup, int left)
         if (tries % SAY_TRIES == 1)
             hd_log(HD_LOG_ERROR, "%s", hd_err_message());
         if (tries >= (hurried ? HURRIED_TRIES : END_TRIES) && (hurried || st != HD_STORAGE)) {
-            sup->held_count = 0;
+            sup_drop_held(sup);
             (void)sup_write_end(sup, &end);
             return;
         }
@@ -298,6 +298,7 @@ void sup_run(struct sup *sup)
             sup_forgive_silence(sup, now_ms);
         (void)sup_retry_held(sup);
         sup_climb(sup, now_ms);
+        sup_look_for_stopped(sup, now_ms);
         sup_look_for_hang(sup, now_ms);
         sup_reap(sup);
         if (!sup_all_exited(sup))

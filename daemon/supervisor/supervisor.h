@@ -16,7 +16,7 @@
  *  4. Once a rank has failed, all have ended within 5 s (marked dead in shared memory, 1 s to
  * leave, SIGTERM, 1.5 s, SIGKILL).
  *  5. No rank outlives the supervisor: PR_SET_PDEATHSIG is SIGKILL in each.
- *  6. Only step reports are ever dropped, and a gap report says how many.
+ *  6. Only step reports are ever dropped, never the newest one, and a gap report says how many.
  *  7. Of an attempt on several nodes, `end` says whether a rank here failed by itself or because
  *     ranks elsewhere did (an echo); no rank here is blamed for an echo.
  *
@@ -82,10 +82,13 @@ struct sup_rank {
     enum hd_link_phase phase;
     int64_t seq;
     int64_t heard_ms, longest_silence_ms, heard_count; /* longest and count: while training */
+    int64_t stopped_ms; /* when it was first seen stopped by a signal (SIGSTOP); 0: it is not */
     bool has_failure;
     struct hd_link_failure failure;
     int64_t gap_count, gap_first, gap_last; /* step reports dropped since the last gap report */
-    int64_t put_round;                      /* of `value`; -1: none */
+    struct hd_link_report
+        newest_step;   /* left out, and newer than those; kind NONE: there is none */
+    int64_t put_round; /* of `value`; -1: none */
     size_t value_bytes;
     uint8_t value[HD_LINK_VALUE_MAX];
 };
@@ -111,7 +114,9 @@ struct sup {
     int64_t blamed; /* rank; -1: none, or found when `end` is written */
     int64_t term_at_ms, kill_at_ms, give_up_at_ms;
 
-    char problem[HD_LINK_TEXT_MAX]; /* of the share, as heddled is told it; "": none */
+    /* What heddled is told of the share; the first that is not "". */
+    char stopped[HD_LINK_TEXT_MAX]; /* a rank is stopped by a signal */
+    char problem[HD_LINK_TEXT_MAX]; /* what the ranks wait for, or this supervisor */
 
     struct hd_link_report held[HD_SUP_HELD_MAX];
     bool held_durable[HD_SUP_HELD_MAX];
@@ -130,12 +135,17 @@ static inline bool sup_spans(const struct sup *sup)
 
 /* ---- say.c: what the supervisor tells ---- */
 
-/* Stamps and spools; what the disk refuses is held, steps beyond the spool's bound are counted. */
+/* Stamps and spools. What the disk refuses is held. Of steps that come while reports are held, or
+ * beyond the spool's bound, the newest is kept until there is room, at the longest until the rank's
+ * next report that is not held or its end; the others are counted. */
 void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report);
-enum hd_status sup_retry_held(struct sup *sup); /* the failure that keeps some held, or HD_OK */
-void sup_tell_state(struct sup *sup);           /* to heddled */
-/* Keeps the share's problem and tells it to heddled; "": it is over. */
+/* Spools what was held or kept; the failure that keeps some, or HD_OK. */
+enum hd_status sup_retry_held(struct sup *sup);
+void sup_drop_held(struct sup *sup);  /* they are lost */
+void sup_tell_state(struct sup *sup); /* to heddled */
+/* Keeps the share's problem, or that a rank is stopped, and tells it to heddled; "": it is over. */
 void sup_set_problem(struct sup *sup, const char *text);
+void sup_set_stopped(struct sup *sup, const char *text);
 void sup_tell_problem(struct sup *sup);
 void sup_lose_daemon(struct sup *sup); /* closes the connection to heddled */
 /* Tells a rank, if it has said hello; a rank that has not is told when it does. */
@@ -177,6 +187,8 @@ bool sup_all_exited(const struct sup *sup);
 bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
                      struct hd_flight_record *ret_record);
 int sup_kill_descendants(void); /* returns how many children there are still */
+/* Whether a rank is stopped by a signal. */
+bool sup_is_stopped(const struct sup_rank *rank);
 /* Whether a rank is stopped, waits for a disk or computes; a rank that waits for peers sleeps.
  * Blocks for 200 ms while the rank is busy: nothing else is heard then. */
 bool sup_is_busy(const struct sup_rank *rank);
@@ -184,6 +196,8 @@ bool sup_is_busy(const struct sup_rank *rank);
 /* ---- silence.c: ranks that hang ---- */
 
 void sup_look_for_hang(struct sup *sup, int64_t now_ms);
+/* A rank that is stopped by a signal is told as a problem after 10 s, and hangs after 60 s. */
+void sup_look_for_stopped(struct sup *sup, int64_t now_ms);
 /* After the machine slept, or this process was stopped: all ranks count as just heard. */
 void sup_forgive_silence(struct sup *sup, int64_t now_ms);
 

@@ -196,10 +196,13 @@ static inline int64_t hd_layout_micro_batches(const struct hd_layout_sizes *size
     return sequences > 0 ? global_batch / sequences : 0;
 }
 /* parallel.stages as text, "7,8*2,7", not "auto": the numbers of layers; ret_count may exceed
- * `room`, then only the first are stored. HD_INVALID: no such text. And the text of numbers;
- * HD_LIMIT: it is too long for a NAME. */
+ * `room`, then only the first are stored. HD_INVALID: no such text. The same with its rules: a
+ * number for each chunk, at most `room` of them, that add up to the model's layers; HD_INVALID
+ * names the key. And the text of numbers; HD_LIMIT: it is too long for a NAME. */
 enum hd_status hd_stages_read(const char *text, int64_t *ret_layers, int64_t room,
                               int64_t *ret_count);
+enum hd_status hd_stages_read_chunks(const char *text, int64_t chunks, int64_t layers,
+                                     int64_t *ret_layers);
 enum hd_status hd_stages_write(const int64_t *layers, int64_t count,
                                char ret_text[HD_JOB_WORD_MAX]);
 

@@ -16,9 +16,10 @@ struct hd_link {
     int fd;
     int64_t rank, world;
     atomic_bool broken;
-    atomic_int_least64_t dropped; /* step reports that were not sent since the last one that was */
-    bool stop, checkpoint;        /* received commands that hd_link_poll has not returned yet */
-    int64_t round;                /* of the present or the next rendezvous */
+    int64_t dropped; /* step reports that were not sent since the last one that was */
+    struct hd_link_step newest_dropped;
+    bool stop, checkpoint; /* received commands that hd_link_poll has not returned yet */
+    int64_t round;         /* of the present or the next rendezvous */
     int64_t values_count;
     struct hd_link_values values; /* filled during the rendezvous, else empty */
     uint8_t received[HD_FRAME_BYTES_MAX];
@@ -90,24 +91,57 @@ static enum hd_status send_report(struct hd_link *link, struct hd_link_report *r
     return send_frame(link, bytes, n, timeout_ms);
 }
 
+static enum hd_status send_step(struct hd_link *link, const struct hd_link_step *step,
+                                int timeout_ms)
+{
+    struct hd_link_report report = {.kind = HD_LINK_STEP, .step = *step};
+
+    return send_report(link, &report, timeout_ms);
+}
+
+/* Tells that `count` of the steps up to `last` were dropped. */
+static void send_gap(struct hd_link *link, int64_t count, int64_t last, int timeout_ms)
+{
+    struct hd_link_report report = {.kind = HD_LINK_GAP, .gap = {count, -1, last}};
+
+    if (count && send_report(link, &report, timeout_ms) == HD_OK)
+        link->dropped -= count;
+}
+
 void hd_link_report_step(struct hd_link *link, const struct hd_link_step *step)
 {
-    struct hd_link_report report;
-    const int64_t dropped = atomic_load(&link->dropped);
+    send_gap(link, link->dropped, step->step - 1, 0);
+    if (send_step(link, step, 0) != HD_UNAVAILABLE)
+        return;
+    link->dropped++;
+    link->newest_dropped = *step;
+}
 
-    report = (struct hd_link_report){.kind = HD_LINK_GAP, .gap = {dropped, -1, step->step - 1}};
-    if (dropped && send_report(link, &report, 0) == HD_OK)
-        atomic_fetch_sub(&link->dropped, dropped);
-    report = (struct hd_link_report){.kind = HD_LINK_STEP, .step = *step};
-    if (send_report(link, &report, 0) == HD_UNAVAILABLE)
-        atomic_fetch_add(&link->dropped, 1);
+static int left_ms(int64_t deadline_ms)
+{
+    const int64_t ms = deadline_ms - hd_clock_now_ms();
+
+    return ms > 0 ? (int)ms : 0;
+}
+
+/* Of a report that must not be lost. If the newest step was dropped, it is sent before. */
+static void send_safely(struct hd_link *link, struct hd_link_report *report)
+{
+    const int64_t deadline_ms = hd_clock_now_ms() + MUST_TIMEOUT_MS;
+
+    if (link->dropped) {
+        send_gap(link, link->dropped - 1, link->newest_dropped.step - 1, left_ms(deadline_ms));
+        if (send_step(link, &link->newest_dropped, left_ms(deadline_ms)) == HD_OK)
+            link->dropped--;
+    }
+    (void)send_report(link, report, left_ms(deadline_ms));
 }
 
 void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens)
 {
     struct hd_link_report report = {.kind = HD_LINK_VALIDATION, .validation = {step, loss, tokens}};
 
-    (void)send_report(link, &report, MUST_TIMEOUT_MS);
+    send_safely(link, &report);
 }
 
 void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *path,
@@ -120,7 +154,7 @@ void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *p
     (void)snprintf(report.checkpoint.path, sizeof report.checkpoint.path, "%s", path);
     (void)snprintf(report.checkpoint.manifest_hash, sizeof report.checkpoint.manifest_hash, "%s",
                    manifest_hash);
-    (void)send_report(link, &report, MUST_TIMEOUT_MS);
+    send_safely(link, &report);
 }
 
 void hd_link_report_event(struct hd_link *link, enum hd_link_level level, const char *text)
@@ -154,7 +188,7 @@ void hd_link_report_failure(struct hd_link *link, enum hd_status st, int64_t fir
 
     (void)snprintf(report.failure.operation, sizeof report.failure.operation, "%s", operation);
     (void)snprintf(report.failure.message, sizeof report.failure.message, "%s", message);
-    (void)send_report(link, &report, MUST_TIMEOUT_MS);
+    send_safely(link, &report);
 }
 
 static void keep_value(struct hd_link *link, const struct hd_frame *frame)

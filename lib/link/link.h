@@ -4,14 +4,15 @@
  * (report.h) and receives commands and the values of the rendezvous. hd_link_worker_open and
  * hd_link_rendezvous allocate and wait; the other calls do not allocate. Reports that must not be
  * lost (validation, checkpoint, failure) wait for a full socket buffer, at most 10 s. Other reports
- * never wait: they are dropped, and dropped step reports are counted in a GAP report.
+ * never wait: they are dropped, and dropped step reports are counted in a GAP report. The newest
+ * step is never lost: if it was dropped, it is sent before the next report that must not be lost.
  *
  * A broken link does not stop a rank: the calls become no-ops and hd_link_poll returns NONE. A rank
  * must not outlive its supervisor, which records its exit; therefore the supervisor sets
  * PR_SET_PDEATHSIG to SIGKILL in each rank before exec.
  *
  * Used by: worker.   Uses: base, report, frame, libc.
- * Threads: hd_link_report_* from any thread; open, poll, rendezvous, close from one at a time.
+ * Threads: hd_link_report_event, _problem and _phase from any thread; the rest from one at a time.
  */
 #ifndef HD_LINK_LINK_H
 #define HD_LINK_LINK_H

@@ -8,7 +8,7 @@
  *
  *   hd_order_build      a schedule -> the order of F, B and W of every stage
  *   hd_step_plan_build  the order -> the instructions of one stage: programs, transfers and slots
- *   hd_step_plan_check  proves the lists of all stages together, whoever made the order
+ *   hd_step_plan_check  proves the lists of all stages together, for any order
  *
  * Schedules. P stages, V chunks per stage, M micro-batches (any number, also fewer than P); tF, tB
  * and tW the times of all chunks of a stage for one micro-batch.

@@ -88,41 +88,12 @@ static bool is_schedule(const char *word)
     return false;
 }
 
-static enum hd_status check_stages(const struct hd_plan_request *w, const struct hd_layout_sizes *s)
-{
-    const int64_t chunks = s->pp * s->virtual_stages;
-    int64_t layers[HD_PLAN_CHUNKS_MAX], count, sum = 0;
-    enum hd_status st;
-
-    if (strcmp(s->stages, "auto") == 0)
-        return HD_OK;
-    st = hd_stages_read(s->stages, layers, HD_PLAN_CHUNKS_MAX, &count);
-    if (st)
-        return hd_err_prefix(st, "parallel.stages");
-    if (count != chunks)
-        return hd_err(HD_INVALID,
-                      "parallel.stages: %lld numbers of layers; parallel.pp x "
-                      "parallel.virtual_stages = %lld are needed",
-                      (long long)count, (long long)chunks);
-    for (int64_t c = 0; c < count; c++) {
-        if (!layers[c] && c > 0 && c < count - 1)
-            return hd_err(HD_INVALID,
-                          "parallel.stages: number %lld is 0; only the first, whose chunk has the "
-                          "embedding, and the last, whose chunk has the head, may be 0",
-                          (long long)c + 1);
-        sum += layers[c];
-    }
-    if (sum == w->layers)
-        return HD_OK;
-    return hd_err(HD_INVALID, "parallel.stages: the numbers add up to %lld; model.layers is %lld",
-                  (long long)sum, (long long)w->layers);
-}
-
 /* s: decide_pipeline has replaced auto. */
 static enum hd_status check_pipeline(const struct hd_plan_request *w,
                                      const struct hd_layout_sizes *s)
 {
     const int64_t chunks = s->pp * s->virtual_stages;
+    int64_t layers[HD_PLAN_CHUNKS_MAX];
     const bool folded = strcmp(s->schedule, "zb-v") == 0;
 
     if (s->pp == 1 && strcmp(s->schedule, "none") != 0)
@@ -157,12 +128,14 @@ static enum hd_status check_pipeline(const struct hd_plan_request *w,
     if (s->pp > 1 && (chunks > w->layers + 2 || chunks > HD_PLAN_CHUNKS_MAX))
         return hd_err(
             HD_INVALID,
-            "parallel.pp: %lld stages of %lld chunks are more than the %lld units of the "
-            "model (embedding, %lld layers, head); use less",
+            "parallel.pp: %lld stages x %lld virtual_stages are more chunks than the %lld units of "
+            "the model (embedding, %lld layers, head); use at most that many",
             (long long)s->pp, (long long)s->virtual_stages,
             (long long)(w->layers + 2 < HD_PLAN_CHUNKS_MAX ? w->layers + 2 : HD_PLAN_CHUNKS_MAX),
             (long long)w->layers);
-    return check_stages(w, s);
+    if (strcmp(s->stages, "auto") == 0)
+        return HD_OK;
+    return hd_stages_read_chunks(s->stages, chunks, w->layers, layers);
 }
 
 static enum hd_plan_obstacle check_tp(const struct hd_plan_request *w, int64_t tp)

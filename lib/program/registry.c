@@ -443,15 +443,9 @@ static bool is_first_of(const struct hd_registry *registry, enum hd_group_name g
     return hd_mesh_find_group(&registry->mesh, group, registry->rank).index == 0;
 }
 
-/* True if this rank counts the part in the norm for all ranks that have the same gradient. */
-static bool counts_part(const struct hd_registry *registry, const struct hd_part *part)
-{
-    return is_first_of(registry, part->reduce_group) && registry->coord.pp == part->stage;
-}
-
 bool hd_part_is_counted(const struct hd_registry *registry, const struct hd_part *part)
 {
-    return counts_part(registry, part);
+    return is_first_of(registry, part->reduce_group) && registry->coord.pp == part->stage;
 }
 
 int64_t hd_segment_chunk(const struct hd_segment *s, int64_t at)

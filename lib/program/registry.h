@@ -257,7 +257,7 @@ struct hd_range hd_part_range(const struct hd_registry *registry, const struct h
 /* The element of the part at which the memory of this rank's state begins. */
 int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind);
 
-/* True if the chunk [begin, end) of the norm counts for all ranks that have the same gradient. */
+/* True if this rank counts the part in the norm, for all ranks that have the same gradient. */
 bool hd_part_is_counted(const struct hd_registry *registry, const struct hd_part *part);
 
 /* The index, in the array of chunk sums, of the chunk that begins with element `at` of a counted

@@ -390,7 +390,10 @@ static enum hd_status read_key(struct spec_reader *r, const struct yaml_node *ma
     if (earlier != node)
         st = hd_err(HD_INVALID, "%s: is given twice, first in line %d; remove one", r->path,
                     earlier->line);
-    else
+    else if (node->short_form) { /* messages name the key as it is written: train.lr */
+        spec_path_pop(r, len);
+        st = read_value(r, key, node);
+    } else
         st = is_group ? read_short_group(r, node) : read_value(r, key, node);
     spec_path_pop(r, len);
     return st;

@@ -81,6 +81,7 @@ enum yaml_kind { YAML_KIND_SCALAR, YAML_KIND_LIST, YAML_KIND_MAP };
 struct yaml_node {
     enum yaml_kind kind;
     bool plain;         /* a scalar without quotes */
+    bool short_form;    /* a scalar that is written in place of its map */
     int line;           /* from 1; 0: from an override */
     const char *origin; /* the override, as the user typed it; NULL: from the file */
     const char *key;    /* in a map */

@@ -85,6 +85,7 @@ struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
             return NULL;
         value->plain = node->plain;
         value->text = node->text;
+        value->short_form = true;
         spec_yaml_append(map, value);
     }
     return map;
@@ -261,7 +262,8 @@ enum hd_status spec_yaml_parse(const char *name, const char *origin, const void 
 
     st = expect(&p, YAML_STREAM_START_EVENT, "not YAML");
     if (!st)
-        st = expect(&p, YAML_DOCUMENT_START_EVENT, "nothing is written here");
+        st = expect(&p, YAML_DOCUMENT_START_EVENT,
+                    origin ? "no value is given" : "no keys are given; README.md has an example");
     if (!st)
         st = read_tree(&p, ret_root);
     if (!st)

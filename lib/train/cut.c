@@ -15,33 +15,6 @@ static enum hd_status check_chunks(int64_t chunks, const struct hd_job *job)
         (long long)job->layers);
 }
 
-/* The blocks of each chunk as given. */
-static enum hd_status read_blocks(const struct hd_job *job, int32_t chunks, int64_t *ret_blocks)
-{
-    int64_t sum = 0, count = 0;
-    enum hd_status st = hd_stages_read(job->stages, ret_blocks, chunks, &count);
-
-    if (st)
-        return hd_err_prefix(st, "parallel.stages");
-    if (count != chunks)
-        return hd_err(HD_INVALID,
-                      "parallel.stages: %lld numbers of layers; parallel.pp x "
-                      "parallel.virtual_stages = %d are needed",
-                      (long long)count, (int)chunks);
-    for (int32_t c = 0; c < chunks; c++) {
-        if (ret_blocks[c] < 0 || (ret_blocks[c] == 0 && c > 0 && c < chunks - 1))
-            return hd_err(HD_INVALID,
-                          "parallel.stages: number %d is %lld; only the first, which has the "
-                          "embedding, and the last, which has the head, may be 0",
-                          (int)c + 1, (long long)ret_blocks[c]);
-        sum += ret_blocks[c];
-    }
-    if (sum != job->layers)
-        return hd_err(HD_INVALID, "parallel.stages: %lld layers in sum; model.layers is %lld",
-                      (long long)sum, (long long)job->layers);
-    return HD_OK;
-}
-
 /* ---- an even cut ---- */
 
 /* The work of the best cut of the first blocks into the first chunks. */
@@ -124,7 +97,7 @@ enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_conf
     if (!units || !blocks)
         return hd_err(HD_NO_MEMORY, "no memory to cut the model");
     st = *job->stages && strcmp(job->stages, "auto") != 0
-             ? read_blocks(job, (int32_t)chunks, blocks)
+             ? hd_stages_read_chunks(job->stages, chunks, job->layers, blocks)
              : balance(config, (int32_t)chunks, arena, blocks);
     for (int64_t c = 0; !st && c < chunks; c++) {
         units[c].first = unit;

@@ -2,7 +2,7 @@
  * lib/train.
  *
  * Each RUN is bound to its slots at the start. Between two stages a transfer is under way while
- * programs run; whoever uses its slot next waits for it. */
+ * programs run; the next program or transfer that uses its slot waits for it. */
 #ifndef HD_TRAIN_FOLLOW_H
 #define HD_TRAIN_FOLLOW_H
 

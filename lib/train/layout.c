@@ -460,7 +460,7 @@ static enum hd_status cut_model(struct hd_layout *l, const struct hd_model_confi
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for chunks") : HD_OK;
 }
 
-/* The stage of each unit; NULL: one stage. */
+/* The stage of each unit; NULL: no memory. */
 static const int32_t *unit_stages(const struct hd_layout *l, const struct hd_model_config *config,
                                   struct hd_arena *arena)
 {
@@ -478,6 +478,7 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
 {
     struct hd_layout *l = ret_layout;
     struct hd_model_config config;
+    const int32_t *stages;
     enum hd_status st = check_plan(job);
 
     *l = (struct hd_layout){.job = *job, .rank = rank};
@@ -503,8 +504,11 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
         st = make_order(l, options, arena);
     if (st)
         return st;
+    stages = unit_stages(l, &config, arena);
+    if (!stages)
+        return hd_err(HD_NO_MEMORY, "no memory for the stages of a model");
     hd_registry_init(&l->registry, arena, &l->mesh, rank);
-    hd_registry_stages(&l->registry, unit_stages(l, &config, arena),
+    hd_registry_stages(&l->registry, stages,
                        hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1));
     l->registry.sequence = job->sequence && job->tp > 1;
     l->registry.zero = job->zero > 0 ? (int)job->zero : 0;

@@ -36,8 +36,8 @@ static bool has_piece(const struct hd_registry *r, const struct hd_param *p, int
            other.end == piece.end;
 }
 
-/* The rank with the fewest bytes so far among those from `first` to `end` - 1 that have the piece;
- * -1: one before `rank` has it, which has given it to an owner already. */
+/* The rank with the fewest bytes so far among the ranks of `stage` that have the piece; -1: a rank
+ * lower than `rank` has it, too, and the piece got its owner when that rank was asked for. */
 static int pick_owner(const struct hd_registry *r, const struct hd_param *p, int kind, int rank,
                       const struct hd_range *stage, const int64_t *bytes)
 {

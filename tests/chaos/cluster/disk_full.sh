@@ -16,12 +16,6 @@ small_disk() {
     mkdir "$dir/jobs"
     mount -t tmpfs -o size=128m tmpfs "$dir/jobs" || fail "cannot mount a tmpfs"
 }
-leave_free() { # BYTES
-    local free
-    free=$(df --output=avail -B 1 "$dir/jobs" | tail -n 1)
-    head -c $((free - $1)) /dev/zero >"$dir/jobs/filler" 2>/dev/null # the last bytes may not fit
-}
-make_room() { rm "$dir/jobs/filler"; }
 reason_is() { # JOB PATTERN
     "$HEDDLE_BIN/heddle" jobs -o wide | grep -qE -- "^ *$1 .*$2"
 }
@@ -71,6 +65,7 @@ the_last_checkpoint_waits_for_room() {
     make_room
     succeed "$job" 1
     [ "$(newest_step "$job")" = 60 ] || fail "there is no last checkpoint"
+    [ "$(field "$job" step)" = 60 ] || fail "the job succeeded at step $(field "$job" step) of 60"
     "$HEDDLE_BIN/heddle" show "$job" -o jsonl | grep -q 'no space' && fail "the problem is still shown"
 
     job=$(submit --set train.steps=60 --set checkpoint.every=0) || exit

@@ -35,7 +35,7 @@ processes() { # PATTERN
         tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qE -- "$1" && printf '%s\n' "$pid"
     done
 }
-programs='^[^ ]*heddle(d|-[a-z]+)? ' # all of Heddle
+programs='^[^ ]*(heddle(d|-[a-z]+)?|chaos_way) ' # all of Heddle, and the monkey's network
 rank_pid() { processes "heddle-worker rank .*--rank $1 "; }
 none_of() { [ -z "$(processes "$1")" ]; }
 gone() { # PID...
@@ -81,6 +81,15 @@ start_cluster() {
     start_controller
     start_daemon a
 }
+
+# ---- a jobs directory on a small disk ----
+
+leave_free() { # BYTES
+    local free
+    free=$(df --output=avail -B 1 "$dir/jobs" | tail -n 1)
+    head -c $((free - $1)) /dev/zero >"$dir/jobs/filler" 2>/dev/null # the last bytes may not fit
+}
+make_room() { rm "$dir/jobs/filler"; }
 
 # ---- jobs ----
 
@@ -145,9 +154,9 @@ succeed() { # JOB ATTEMPTS|any: waits for the end and checks it
 # The shards of a job's last checkpoint are those of the undisturbed run, byte for byte.
 same_weights() { # JOB
     local attempt shards shard found
-    attempt=$(attempts "$1")
+    attempt=$(checkpoints "$1" | sed -n "s/^$STEPS //p" | tail -n 1)
+    [ -n "$attempt" ] || fail "job $1 left no checkpoint of step $STEPS"
     found=$(checkpoint_dir "$1" "$attempt" $STEPS)
-    [ -f "$found/manifest.json" ] || fail "attempt $attempt left no checkpoint of step $STEPS"
     shards=$(cd "$work/reference" && echo rank-*.safetensors)
     [ "$(cd "$found" && echo rank-*.safetensors)" = "$shards" ] || fail "$found has other shards than $shards"
     for shard in $shards; do

@@ -269,6 +269,84 @@ void run_processes(struct hd_job job, int dp, struct run *run)
         fail_msg("%d processes: %s", run_world(&job), hd_err_message());
 }
 
+/* ---- checkpoints ---- */
+
+struct crossing {
+    int steps;                    /* before it saves */
+    const struct hd_saved *saved; /* to load; NULL: it saves */
+    struct hd_saved *ret_saved;
+    struct run *run;
+};
+
+static enum hd_status begin_crossing(struct hd_trainer *t, const struct crossing *c, int rank)
+{
+    struct hd_step_result result;
+    struct hd_saved saved;
+    enum hd_status st;
+
+    if (c->saved)
+        return hd_trainer_load(t, c->saved->path, c->saved->hash, NULL);
+    st = hd_trainer_init(t);
+    for (int s = 0; !st && s < c->steps; s++)
+        st = hd_trainer_step(t, 0, &result);
+    if (!st)
+        st = hd_trainer_save(t, &saved);
+    if (!st && rank == 0)
+        *c->ret_saved = saved;
+    return st;
+}
+
+static enum hd_status cross(struct harness_rank *r)
+{
+    const struct crossing *c = r->context;
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
+    struct hd_step_result result;
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = begin_crossing(t, c, r->rank);
+    if (!st) {
+        (void)run_copy_state(t, HD_STATE_WEIGHT, c->run->weights);
+        (void)run_copy_state(t, HD_STATE_MOMENT1, c->run->moments[0]);
+        (void)run_copy_state(t, HD_STATE_MOMENT2, c->run->moments[1]);
+    }
+    for (int s = 0; !st && s < c->run->steps; s++) {
+        st = hd_trainer_step(t, 0, &result);
+        if (!st && r->rank == 0)
+            c->run->loss[s] = result.loss;
+    }
+    hd_trainer_free(t);
+    return st;
+}
+
+static void run_crossing(const struct hd_job *job, struct crossing *crossing)
+{
+    if (harness_threads(job, run_world(job), crossing, cross))
+        fail_msg("%s", hd_err_message());
+}
+
+void run_save(const struct hd_job *job, int steps, struct run *run, struct hd_saved *ret_saved)
+{
+    run_crossing(job, &(struct crossing){.steps = steps, .ret_saved = ret_saved, .run = run});
+}
+
+void run_load(const struct hd_job *job, const struct hd_saved *saved, struct run *run)
+{
+    run_crossing(job, &(struct crossing){.saved = saved, .run = run});
+}
+
+void run_compare_state(const struct run *a, const struct run *b)
+{
+    assert_memory_equal(a->weights, b->weights, sizeof a->weights);
+    assert_memory_equal(a->moments, b->moments, sizeof a->moments);
+}
+
 void run_layout(const struct hd_job *job, const struct hd_layout_options *options,
                 struct hd_arena *arena, struct hd_layout *ret_layout)
 {

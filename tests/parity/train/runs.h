@@ -61,6 +61,12 @@ enum hd_status run_on_gloo(const struct hd_job *job, struct run *run); /* proces
 /* In threads on tests/lazy_device, for a test that is built with it. */
 enum hd_status run_on_lazy_device(const struct hd_job *job, struct run *run);
 
+/* In threads: trains `steps` steps and saves, or loads what was saved. Puts weights and moments
+ * into `run`, then takes run->steps more steps, whose losses are in `run`, too. */
+void run_save(const struct hd_job *job, int steps, struct run *run, struct hd_saved *ret_saved);
+void run_load(const struct hd_job *job, const struct hd_saved *saved, struct run *run);
+void run_compare_state(const struct run *a, const struct run *b); /* weights, moments: equal bits */
+
 int run_world(const struct hd_job *job);
 
 int64_t param_elements(const struct hd_param *param); /* of the whole tensor */

@@ -150,47 +150,6 @@ static void sequence_parallelism_keeps_what_the_closed_form_says(void **state)
 
 /* ---- checkpoints ---- */
 
-struct crossing {
-    bool load;
-    struct hd_saved saved;
-    struct run *run;
-};
-
-static enum hd_status cross(struct harness_rank *r)
-{
-    struct crossing *c = r->context;
-    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
-                                               .backend = harness_backend(),
-                                               .instance = r->instance,
-                                               .comm = r->comm,
-                                               .rank = r->rank};
-    struct hd_step_result result;
-    struct hd_saved saved;
-    struct hd_trainer *t;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
-
-    if (st)
-        return st;
-    if (c->load) {
-        st = hd_trainer_load(t, c->saved.path, c->saved.hash, NULL);
-    } else {
-        st = hd_trainer_init(t);
-        for (int s = 0; !st && s < 3; s++)
-            st = hd_trainer_step(t, 0, &result);
-        if (!st)
-            st = hd_trainer_save(t, &saved);
-        if (!st && r->rank == 0)
-            c->saved = saved;
-    }
-    if (!st) {
-        (void)run_copy_state(t, HD_STATE_WEIGHT, c->run->weights);
-        (void)run_copy_state(t, HD_STATE_MOMENT1, c->run->moments[0]);
-        (void)run_copy_state(t, HD_STATE_MOMENT2, c->run->moments[1]);
-    }
-    hd_trainer_free(t);
-    return st;
-}
-
 /* Goal: any layout reads what any other wrote, to the bit. Method: what the ranks of one layout
  * hold when they save, put together, against what those of another hold when they have loaded. Of
  * the padded vocabulary only what is real is written: the checkpoint's shapes are the model's. */
@@ -203,7 +162,8 @@ static void a_checkpoint_crosses_from_one_tp_to_another(void **state)
 
     (void)state;
     for (int from = 0; from < LAYOUTS; from++) {
-        struct crossing save = {.run = run_new(0)};
+        struct run *save = run_new(0);
+        struct hd_saved saved;
         struct harness h;
         struct hd_job job;
 
@@ -211,21 +171,18 @@ static void a_checkpoint_crosses_from_one_tp_to_another(void **state)
         job = job_of(&h, from % 2 ? "gpt2" : "llama", layouts[from].tp, layouts[from].tp > 1);
         job.vocab = 258; /* tp = 2: two shares of 160 rows, the second one with 98 */
         job.dp = layouts[from].dp;
-        if (harness_threads(&job, run_world(&job), &save, cross))
-            fail_msg("%s", hd_err_message());
+        run_save(&job, 3, save, &saved);
         for (int to = 0; to < LAYOUTS; to++) {
-            struct crossing load = {.load = true, .saved = save.saved, .run = run_new(0)};
+            struct run *load = run_new(0);
 
             job.tp = layouts[to].tp;
             job.dp = layouts[to].dp;
             job.sequence = job.tp > 1;
-            if (harness_threads(&job, run_world(&job), &load, cross))
-                fail_msg("%s", hd_err_message());
-            assert_memory_equal(load.run->weights, save.run->weights, sizeof load.run->weights);
-            assert_memory_equal(load.run->moments, save.run->moments, sizeof load.run->moments);
-            run_free(load.run);
+            run_load(&job, &saved, load);
+            run_compare_state(load, save);
+            run_free(load);
         }
-        run_free(save.run);
+        run_free(save);
         harness_teardown(&h);
     }
 }

@@ -370,51 +370,6 @@ static void collectives_run_beside_the_unit_next_to_theirs(void **state)
 
 /* ---- checkpoints ---- */
 
-struct crossing {
-    bool load;
-    struct hd_saved saved;
-    struct run *run;
-};
-
-static enum hd_status cross(struct harness_rank *r)
-{
-    struct crossing *c = r->context;
-    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
-                                               .backend = harness_backend(),
-                                               .instance = r->instance,
-                                               .comm = r->comm,
-                                               .rank = r->rank};
-    struct hd_step_result result;
-    struct hd_saved saved;
-    struct hd_trainer *t;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
-
-    if (st)
-        return st;
-    if (c->load) {
-        st = hd_trainer_load(t, c->saved.path, c->saved.hash, NULL);
-    } else {
-        st = hd_trainer_init(t);
-        for (int s = 0; !st && s < 2; s++)
-            st = hd_trainer_step(t, 0, &result);
-        if (!st)
-            st = hd_trainer_save(t, &saved);
-        if (!st && r->rank == 0)
-            c->saved = saved;
-    }
-    if (!st) {
-        (void)run_copy_state(t, HD_STATE_WEIGHT, c->run->weights);
-        (void)run_copy_state(t, HD_STATE_MOMENT1, c->run->moments[0]);
-        (void)run_copy_state(t, HD_STATE_MOMENT2, c->run->moments[1]);
-    }
-    if (!st) /* on the weights in the encoding that computes, too */
-        st = hd_trainer_step(t, 0, &result);
-    if (!st && r->rank == 0)
-        c->run->loss[0] = result.loss;
-    hd_trainer_free(t);
-    return st;
-}
-
 static void a_checkpoint_crosses_from_one_number_of_shards_to_another(void **state)
 {
     static const struct layout crossed[] = {
@@ -429,26 +384,24 @@ static void a_checkpoint_crosses_from_one_number_of_shards_to_another(void **sta
     (void)state;
     harness_setup(&h, 20000);
     for (int from = 0; from < COUNT; from++) {
-        struct crossing save = {.run = run_new(1)};
+        struct run *save = run_new(1);
+        struct hd_saved saved;
         struct hd_job job = job_of(&h, &crossed[from], crossed[from].zero);
 
         job.vocab = 258;
         (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h.dir, from + 1);
-        if (harness_threads(&job, run_world(&job), &save, cross))
-            fail_msg("%s", hd_err_message());
+        run_save(&job, 2, save, &saved);
         for (int to = 0; to < COUNT; to++) {
-            struct crossing load = {.load = true, .saved = save.saved, .run = run_new(1)};
+            struct run *load = run_new(1);
 
             job = job_of(&h, &crossed[to], crossed[to].zero);
             job.vocab = 258;
-            if (harness_threads(&job, run_world(&job), &load, cross))
-                fail_msg("%s", hd_err_message());
-            assert_memory_equal(load.run->weights, save.run->weights, sizeof load.run->weights);
-            assert_memory_equal(load.run->moments, save.run->moments, sizeof load.run->moments);
-            assert_float_equal(load.run->loss[0], save.run->loss[0], 0.02);
-            run_free(load.run);
+            run_load(&job, &saved, load);
+            run_compare_state(load, save);
+            assert_float_equal(load->loss[0], save->loss[0], 0.02);
+            run_free(load);
         }
-        run_free(save.run);
+        run_free(save);
     }
     harness_teardown(&h);
 }

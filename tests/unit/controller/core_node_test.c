@@ -4,13 +4,45 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "sim.h"
 
 /* ---- nodes that vanish ------------------------------------------------------------------------*/
+
+/* A job whose node is silent runs for three minutes more, and says why from the first 15 s on. */
+static void a_running_job_tells_that_its_node_is_silent(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    char since[HD_CLOCK_TEXT_MAX], expected[256];
+    struct hd_text text = {0};
+    uint64_t job;
+
+    (void)state;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 9);
+    hd_clock_format_utc(sim->now.wall_ms, since);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 14);
+    hd_core_explain(sim->core, job, sim->now, &text);
+    assert_int_equal(text.len_bytes, 0);
+    sim_run(sim, 1);
+    (void)snprintf(expected, sizeof expected,
+                   "node n1 has been silent since %s; its ranks may be training; it counts as lost "
+                   "after 180 s",
+                   since);
+    sim_assert_reason(sim, job, expected);
+    sim->nodes[0].cut = false;
+    sim_run(sim, 5);
+    hd_core_explain(sim->core, job, sim->now, &text);
+    assert_int_equal(text.len_bytes, 0);
+    sim_free(sim);
+}
 
 /* Silence means unreachable after 15 s and lost after 180 s, not before; it costs no restart. */
 static void a_lost_node_moves_its_job_to_the_other(void **state)
@@ -847,6 +879,7 @@ static void nothing_leaves_before_it_is_durable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_running_job_tells_that_its_node_is_silent),
         cmocka_unit_test(a_lost_node_moves_its_job_to_the_other),
         cmocka_unit_test(what_an_older_attempt_writes_later_is_never_looked_at),
         cmocka_unit_test(an_attempt_goes_on_when_its_lost_node_is_back_first),

@@ -175,7 +175,8 @@ static void a_token_with_a_name_is_for_that_node(void **state)
     finish(&b);
 }
 
-/* What a request id stands for is never another job. */
+/* A request id that was used with another job file, or by another user, is refused; it never
+ * returns the job that it was used for. */
 static void a_request_id_is_not_answered_with_another_job(void **state)
 {
     struct bench b;

@@ -223,6 +223,10 @@ static void what_ranks_wait_for_is_passed_on(void **state)
     assert_int_equal(hd_frame_connect(f->dir, "sock", &fd), HD_OK);
     sup_accept_daemon(&f->sup);
     expect_problem(fd, "waits: no space");
+    sup_set_stopped(&f->sup, "rank 1 is stopped"); /* before what the ranks say */
+    expect_problem(fd, "rank 1 is stopped");
+    sup_set_stopped(&f->sup, "");
+    expect_problem(fd, "waits: no space");
     send_report(f, 0, HD_LINK_PROBLEM); /* "": it is over */
     expect_problem(fd, "");
     (void)close(fd);

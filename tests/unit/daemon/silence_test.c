@@ -1,11 +1,14 @@
 /* The supervisor's limits in time, on a clock of the test: when silence is a hang, when a stop
- * becomes a kill. No rank is a process here. */
+ * becomes a kill. A rank is no process here, or one that only waits. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -120,6 +123,53 @@ static void a_sleep_of_the_machine_is_forgiven(void **state)
     assert_limit(f, 1 * MINUTE);
 }
 
+static void look_for_stopped(struct fixture *f, int64_t after_ms)
+{
+    sup_look_for_stopped(&f->sup, f->now_ms + after_ms);
+}
+
+/* Waits until the child has taken the signal. */
+static void tell_child(pid_t pid, int signal, int wait_for)
+{
+    assert_int_equal(kill(pid, signal), 0);
+    assert_int_equal(waitpid(pid, NULL, wait_for), pid);
+}
+
+/* A job whose rank is stopped (kill -STOP, or a debugger that left) would run for half an hour
+ * without a reason, which is what a set-up may take: it is told after 10 s, and is a hang after 60
+ * s more. */
+static void a_stopped_rank_is_told_and_then_hangs(void **state)
+{
+    struct fixture *f = *state;
+    const pid_t pid = fork();
+
+    if (pid == 0)
+        for (;;)
+            (void)pause();
+    f->ranks[1].pid = pid;
+    f->ranks[1].phase = HD_LINK_PHASE_SETUP;
+    look_for_stopped(f, 29 * MINUTE); /* silent, as a long set-up is */
+    assert_string_equal(f->sup.stopped, "");
+    tell_child(pid, SIGSTOP, WUNTRACED);
+    f->ranks[1].heard_ms = f->now_ms + 29 * MINUTE;
+    look_for_stopped(f, 29 * MINUTE + 9 * SECOND); /* it may be stopped for a moment */
+    assert_string_equal(f->sup.stopped, "");
+    look_for_stopped(f, 29 * MINUTE + 10 * SECOND);
+    assert_non_null(strstr(f->sup.stopped, "rank 1 (process "));
+    tell_child(pid, SIGCONT, WCONTINUED);
+    look_for_stopped(f, 40 * MINUTE);
+    assert_string_equal(f->sup.stopped, "");
+    tell_child(pid, SIGSTOP, WUNTRACED);
+    look_for_stopped(f, 50 * MINUTE);
+    look_for_stopped(f, 51 * MINUTE - 1);
+    assert_false(f->sup.ending);
+    look_for_stopped(f, 51 * MINUTE);
+    assert_true(f->sup.ending);
+    assert_int_equal(f->sup.cause, HD_LINK_CAUSE_HANG);
+    assert_int_equal(f->sup.blamed, 1);
+    tell_child(pid, SIGKILL, 0);
+}
+
 /* A second request does not give a stop more time; the first that names a time sets it. */
 static void the_time_for_a_stop_is_set_once(void **state)
 {
@@ -171,6 +221,7 @@ int main(void)
         with_ranks(a_checkpoint_has_more_patience_than_a_step),
         with_ranks(an_option_sets_the_limit_of_all_phases),
         with_ranks(a_sleep_of_the_machine_is_forgiven),
+        with_ranks(a_stopped_rank_is_told_and_then_hangs),
         with_ranks(the_time_for_a_stop_is_set_once),
         with_ranks(each_signal_has_its_time),
     };

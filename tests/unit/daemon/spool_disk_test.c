@@ -120,6 +120,8 @@ static int set_up(void **state)
     f->sup.job.job_id = 7;
     f->sup.job.attempt = 2;
     f->rank.rank = 3;
+    f->sup.ranks = &f->rank;
+    f->sup.options.rank_count = 1;
     *state = f;
     return 0;
 }
@@ -320,6 +322,8 @@ static void one_that_is_to_end_at_once_waits_for_no_disk(void **state)
     open_spool(f, 0, 0);
     disk.full = true;
     tell(f, HD_LINK_CHECKPOINT, 400);
+    tell(f, HD_LINK_STEP, 401);
+    f->rank.exited = true;
     f->sup.at_once = true;
     sup_finish(&f->sup, 0);
     assert_int_equal(hd_attempt_read_end(f->dir, &report), HD_OK);
@@ -364,12 +368,78 @@ static void steps_beyond_the_bound_are_told_as_a_gap(void **state)
     for (int64_t seq = 1; seq <= 3; seq++)
         assert_int_equal(expect_read(f, HD_LINK_STEP, seq).step.step, seq);
     gap = expect_read(f, HD_LINK_GAP, 4);
-    assert_int_equal(gap.gap.count, 5);
+    assert_int_equal(gap.gap.count, 4); /* 4 and 5, and the rank's two */
     assert_int_equal(gap.gap.first_step, 4);
     assert_int_equal(gap.gap.last_step, 9);
-    (void)expect_read(f, HD_LINK_CHECKPOINT, 5);
-    tell(f, HD_LINK_CHECKPOINT, 10); /* the gap is told once */
+    assert_int_equal(expect_read(f, HD_LINK_STEP, 5).step.step, 6);
     (void)expect_read(f, HD_LINK_CHECKPOINT, 6);
+    tell(f, HD_LINK_CHECKPOINT, 10); /* both are told once */
+    (void)expect_read(f, HD_LINK_CHECKPOINT, 7);
+    expect_no_more(f);
+}
+
+/* ---- the newest step --------------------------------------------------------------------------*/
+
+/* A job's last step is what the last step report says: a job that succeeded at step 60 was shown at
+ * step 45, because reports 46 to 60 came while the disk was full. */
+static void the_newest_step_is_told_when_the_disk_takes_writes(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_report gap;
+
+    open_spool(f, 0, 0);
+    tell(f, HD_LINK_STEP, 44);
+    disk.full = true;
+    for (int64_t step = 45; step <= 60; step++)
+        tell(f, HD_LINK_STEP, step); /* 45 is held */
+    tell(f, HD_LINK_VALIDATION, 60);
+    assert_int_equal(sup_retry_held(&f->sup), HD_STORAGE);
+    disk.full = false;
+    assert_int_equal(sup_retry_held(&f->sup), HD_OK);
+    (void)expect_read(f, HD_LINK_STEP, 1);
+    assert_int_equal(expect_read(f, HD_LINK_STEP, 2).step.step, 45);
+    (void)expect_read(f, HD_LINK_VALIDATION, 3);
+    gap = expect_read(f, HD_LINK_GAP, 4);
+    assert_int_equal(gap.gap.count, 14); /* 46 to 59 */
+    assert_int_equal(gap.gap.first_step, 46);
+    assert_int_equal(gap.gap.last_step, 59);
+    assert_int_equal(expect_read(f, HD_LINK_STEP, 5).step.step, 60);
+    expect_no_more(f);
+}
+
+/* While the disk refuses to write, the newest step takes no place among the reports that are held.
+ */
+static void steps_leave_the_places_in_memory_to_other_reports(void **state)
+{
+    struct fixture *f = *state;
+
+    open_spool(f, 0, 0);
+    disk.full = true;
+    for (int64_t step = 1; step <= 10; step++) {
+        tell(f, HD_LINK_STEP, step);
+        tell(f, HD_LINK_VALIDATION, step);
+    }
+    assert_int_equal(f->sup.held_count, 1 + 10); /* step 1 was refused by the disk itself */
+}
+
+/* The rank has ended and its spool is at its bound: its newest step is told before the end. */
+static void the_end_waits_for_the_newest_step(void **state)
+{
+    struct fixture *f = *state;
+
+    open_spool(f, 2 * REPORT_BYTES, 1);
+    tell(f, HD_LINK_STEP, 1);
+    disk.full = true;
+    tell(f, HD_LINK_STEP, 2); /* left out: one segment is all there may be */
+    tell(f, HD_LINK_STEP, 3);
+    tell(f, HD_LINK_EXIT, 0);
+    f->rank.exited = true;
+    disk.refusals = 1;
+    sup_finish(&f->sup, 0);
+    assert_int_equal(expect_read(f, HD_LINK_STEP, 1).step.step, 1);
+    (void)expect_read(f, HD_LINK_GAP, 2);
+    assert_int_equal(expect_read(f, HD_LINK_STEP, 3).step.step, 3);
+    (void)expect_read(f, HD_LINK_EXIT, 4);
     expect_no_more(f);
 }
 
@@ -387,6 +457,9 @@ int main(void)
         with_spool(one_that_is_to_end_at_once_waits_for_no_disk),
         with_spool(the_last_places_in_memory_are_for_exits),
         with_spool(steps_beyond_the_bound_are_told_as_a_gap),
+        with_spool(the_newest_step_is_told_when_the_disk_takes_writes),
+        with_spool(steps_leave_the_places_in_memory_to_other_reports),
+        with_spool(the_end_waits_for_the_newest_step),
     };
 
     return cmocka_run_group_tests_name("spool_disk", tests, NULL, NULL);

@@ -363,6 +363,50 @@ static void a_stalled_supervisor_costs_steps_but_no_time(void **state)
     (void)close(fd);
 }
 
+struct late_checkpoint {
+    struct hd_link *link;
+    int64_t step;
+};
+
+static void *report_late(void *argument)
+{
+    const struct late_checkpoint *late = argument;
+
+    hd_link_report_checkpoint(late->link, late->step, "/c", "1", 1, NAN);
+    return NULL;
+}
+
+/* The last step of a job is what it is known by: it is sent again before the checkpoint, which
+ * waits until the supervisor reads. */
+static void the_newest_step_is_not_lost_to_a_stalled_supervisor(void **state)
+{
+    struct late_checkpoint late = {.step = 20000}; /* more reports than the socket takes */
+    static struct hd_link_report report;
+    int64_t seen = 0, left_out = 0, newest = 0;
+    struct hd_link_step step = {0};
+    pthread_t thread;
+    int fd;
+
+    (void)state;
+    late.link = open_pair(0, 1, &fd);
+    for (step.step = 1; step.step <= late.step; step.step++)
+        hd_link_report_step(late.link, &step);
+    assert_int_equal(pthread_create(&thread, NULL, report_late, &late), 0);
+    do {
+        next_report(fd, &report);
+        seen += report.kind == HD_LINK_STEP;
+        left_out += report.kind == HD_LINK_GAP ? report.gap.count : 0;
+        if (report.kind == HD_LINK_STEP)
+            newest = report.step.step;
+    } while (report.kind != HD_LINK_CHECKPOINT);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(left_out > 0);
+    assert_int_equal(newest, late.step);
+    assert_int_equal(seen + left_out, late.step);
+    hd_link_close(late.link);
+    (void)close(fd);
+}
+
 /* A supervisor that comes back after a moment, and reads on until it has this kind of report. */
 struct late_reader {
     int fd;
@@ -637,6 +681,7 @@ int main(void)
         cmocka_unit_test(versions_that_do_not_meet_are_named),
         cmocka_unit_test(reports_arrive_as_they_were_given),
         cmocka_unit_test(a_stalled_supervisor_costs_steps_but_no_time),
+        cmocka_unit_test(the_newest_step_is_not_lost_to_a_stalled_supervisor),
         cmocka_unit_test(what_must_not_be_lost_waits_for_room),
         cmocka_unit_test(a_stop_is_told_once_and_before_a_checkpoint),
         cmocka_unit_test(a_broken_link_does_not_disturb),

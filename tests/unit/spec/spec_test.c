@@ -47,7 +47,7 @@ static const struct mistake mistakes[] = {
     {6, "  heads: 8\n  positions: sideways",
      "job.yaml:7: model.positions: 'sideways' is not one of rope, learned, alibi; use one of them"},
     {14, "  lr: 1e-3\n  dropout: 1",
-     "job.yaml:15: train.dropout.embedding: 1 is not possible; give a number from 0 to 0.99"},
+     "job.yaml:15: train.dropout: 1 is not possible; give a number from 0 to 0.99"},
     {14, "  lr: 1e-3\n  dropout: {residual: -0.5}",
      "job.yaml:15: train.dropout.residual: -0.5 is not possible; give a number from 0 to 0.99"},
     /* experts */
@@ -281,8 +281,13 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: parallel.stages: expected the layers of each chunk, such as [7, 8, 8, 7], or "
      "auto"},
     {15, "parallel: {pp: 8}",
-     "job.yaml:15: parallel.pp: 8 stages of 1 chunks are more than the 4 units of the model "
-     "(embedding, 2 layers, head); use less"},
+     "job.yaml:15: parallel.pp: 8 stages x 1 virtual_stages are more chunks than the 4 units of "
+     "the "
+     "model (embedding, 2 layers, head); use at most that many"},
+    {14, "  lr: -1e-3",
+     "job.yaml:14: train.lr: -0.001 is not possible; give a number from 1e-12 to 1000"},
+    {14, "  lr: {peak: -1e-3}",
+     "job.yaml:14: train.lr.peak: -0.001 is not possible; give a number from 1e-12 to 1000"},
     {15, "parallel: {cp_exchange: rings}",
      "job.yaml:15: parallel.cp_exchange: 'rings' is not one of auto, ring, all_gather; did you "
      "mean ring?"},
@@ -776,7 +781,7 @@ static void a_wrong_override_is_its_own_place(void **state)
         {"train.steps=[",
          "--set train.steps=[: not YAML: did not find expected node content, while "
          "parsing a flow node"},
-        {"train.steps=", "--set train.steps=: nothing is written here"},
+        {"train.steps=", "--set train.steps=: no value is given"},
         {"model.heads=3", "--set model.heads=3: model.heads: 3 does not divide model.hidden = 64; "
                           "use 1, 2, 4 or 8, or give model.head_width, a multiple of 8 up to 256"},
         {"parallel={tp: 2, dp: 3, cp: 1}", /* with 2 devices */
@@ -830,8 +835,8 @@ static void a_byte_order_mark_is_no_part_of_the_first_key(void **state)
 static void nothing_is_not_a_job(void **state)
 {
     static const char *const rows[][2] = {
-        {"", "job.yaml:1: nothing is written here"},
-        {"# only a comment\n", "job.yaml:2: nothing is written here"},
+        {"", "job.yaml:1: no keys are given; README.md has an example"},
+        {"# only a comment\n", "job.yaml:2: no keys are given; README.md has an example"},
         {"--- \n", "job.yaml:2: expected keys such as name: and model:, not a plain value"},
         {"hello", "job.yaml:1: expected keys such as name: and model:, not a plain value"},
         {"- a", "job.yaml:1: expected keys such as name: and model:, not a list"},
