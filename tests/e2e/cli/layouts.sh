@@ -24,9 +24,14 @@ check_equal ranks_reserve_what_was_promised "$promised" \
     done | tr '\n' ' ')"
 check one_device_trains_it heddle local "$file" --dir alone --set parallel.tp=1 --set parallel.pp=1 --set resources.devices=1
 check_equal to_the_same_loss "$(loss_of stages.out | cut -c 1-5)" "$(loss_of check.out | cut -c 1-5)"
-check it_goes_on_with_shards_of_zero heddle local --resume heddle-runs/layouts-* --set train.steps=40 \
-    --set parallel.pp=1 --set parallel.tp=1 --set parallel.zero=1
+check it_goes_on_with_shards_of_everything heddle local --resume heddle-runs/layouts-* --set train.steps=40 \
+    --set parallel.pp=1 --set parallel.tp=1 --set parallel.zero=3 --set parallel.recompute=full \
+    --set checkpoint.async=true --set checkpoint.every=4
 check_equal from_where_it_was 1 "$(grep -c '^step 31/40 ' check.out)"
+check_equal and_writes_while_it_trains 3 "$(grep -c '^checkpoint at step [34]' check.out)" # 32, 36, 40
+check fp16_finds_its_scale heddle local "$file" --dir half --set train.precision=fp16 --set parallel.tp=1 \
+    --set parallel.zero=2 --set train.loss_scale.initial=1073741824
+check_equal and_says_so 1 "$(grep -c '^step 1: gradients overflowed fp16; .* is halved to 536870912$' check.out)"
 check a_sample_is_written heddle generate heddle-runs/layouts-* --prompt 'The ' --max-tokens 4
 check_status too_many_stages_are_refused 2 heddle local "$file" --set parallel.pp=8
 check a_schedule_is_drawn "$HEDDLE_BIN/heddle-worker" schedule --name zb-h1 --stages 2 --micro-batches 3

@@ -1,0 +1,233 @@
+/* checkpoint.async: a checkpoint that is written while training goes on has the weights and
+ * counters of the step at which it began; one that fails or is dropped leaves the one before it;
+ * its memory is in the plan.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "compare.h"
+#include "train/owners.h"
+
+static struct hd_job job_of(const struct harness *h, int dp, int pp, int zero)
+{
+    struct hd_job job = harness_job(h, "gpt2", dp);
+
+    job.pp = pp;
+    job.zero = zero;
+    job.micro_batch = 1;
+    job.checkpoint_async = true;
+    memcpy(job.schedule, "1f1b", 5);
+    memcpy(job.precision, "bf16", 5);
+    return job;
+}
+
+struct course {
+    struct hd_saved saved;
+    struct run *then, *loaded; /* at the step of the save; after the load of it */
+    int64_t steps;             /* after the load */
+    bool blocks;               /* something stands where the first checkpoint would be */
+    bool drops;                /* the trainer is freed while it writes */
+    char said[512];
+};
+
+static void note_state(struct hd_trainer *t, struct run *run)
+{
+    (void)run_copy_state(t, HD_STATE_WEIGHT, run->weights);
+    (void)run_copy_state(t, HD_STATE_MOMENT1, run->moments[0]);
+    (void)run_copy_state(t, HD_STATE_MOMENT2, run->moments[1]);
+}
+
+static enum hd_status steps(struct hd_trainer *t, int count)
+{
+    struct hd_step_result result;
+    enum hd_status st = HD_OK;
+
+    for (int s = 0; !st && s < count; s++)
+        st = hd_trainer_step(t, 0, &result);
+    return st;
+}
+
+static enum hd_status train(struct harness_rank *r)
+{
+    struct course *c = r->context;
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank};
+    struct hd_saved saved;
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = hd_trainer_init(t);
+    if (!st)
+        st = steps(t, 2);
+    note_state(t, c->then);
+    if (!st)
+        st = hd_trainer_save_begin(t);
+    if (!st && c->drops) {
+        hd_trainer_free(t);
+        return HD_OK;
+    }
+    if (!st && !hd_trainer_is_saving(t))
+        st = hd_err(HD_INTERNAL, "nothing is being saved");
+    if (!st)
+        st = steps(t, 2);
+    if (!st) {
+        st = hd_trainer_save_finish(t, &saved);
+        if (c->blocks && r->rank == 0)
+            (void)snprintf(c->said, sizeof c->said, "%d %s", st, hd_err_message());
+        st = c->blocks && st ? steps(t, 1) : st; /* training can go on */
+    }
+    if (!st && hd_trainer_is_saving(t))
+        st = hd_err(HD_INTERNAL, "a save is under way still");
+    if (!st && !c->blocks && r->rank == 0)
+        c->saved = saved;
+    if (!st && !c->blocks)
+        st = hd_trainer_load(t, saved.path, saved.hash, NULL);
+    note_state(t, c->loaded);
+    c->steps = hd_trainer_steps_done(t);
+    hd_trainer_free(t);
+    return st;
+}
+
+static struct course course_new(bool blocks, bool drops)
+{
+    return (struct course){
+        .then = run_new(1), .loaded = run_new(1), .blocks = blocks, .drops = drops};
+}
+
+static void course_free(struct course *c)
+{
+    run_free(c->then);
+    run_free(c->loaded);
+}
+
+static void it_has_the_step_at_which_it_began(void **state)
+{
+    static const int layouts[][3] = {{1, 1, 0}, {2, 2, 1}, {4, 1, 3}}; /* dp, pp, zero */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct course c = course_new(false, false);
+        struct harness h;
+        struct hd_job job;
+
+        harness_setup(&h, 20000);
+        job = job_of(&h, layouts[i][0], layouts[i][1], layouts[i][2]);
+        if (harness_threads(&job, run_world(&job), &c, train))
+            fail_msg("%s", hd_err_message());
+        assert_int_equal(c.saved.step, 2);
+        assert_int_equal(c.steps, 2);
+        assert_memory_equal(c.loaded->weights, c.then->weights, sizeof c.then->weights);
+        assert_memory_equal(c.loaded->moments, c.then->moments, sizeof c.then->moments);
+        course_free(&c);
+        harness_teardown(&h);
+    }
+}
+
+static void the_first_folder(const struct hd_job *job, char path[HD_JOB_PATH_MAX])
+{
+    (void)snprintf(path, HD_JOB_PATH_MAX, "%s/checkpoints/step-00000002", job->attempt_dir);
+}
+
+static void a_save_that_fails_ends_and_training_goes_on(void **state)
+{
+    struct course c = course_new(true, false);
+    char path[HD_JOB_PATH_MAX], parent[HD_JOB_PATH_MAX];
+    struct harness h;
+    struct hd_job job;
+    FILE *file;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, 2, 1, 1);
+    the_first_folder(&job, path);
+    (void)mkdir(job.attempt_dir, 0755);
+    (void)snprintf(parent, sizeof parent, "%s/checkpoints", job.attempt_dir);
+    (void)mkdir(parent, 0755);
+    file = fopen(path, "w"); /* no folder can be made there */
+    assert_non_null(file);
+    (void)fclose(file);
+    if (harness_threads(&job, 2, &c, train))
+        fail_msg("%s", hd_err_message());
+    assert_non_null(strstr(c.said, "checkpoint of step 2: rank 0: "));
+    assert_int_equal(c.steps, 5);
+    course_free(&c);
+    harness_teardown(&h);
+}
+
+static void a_save_that_is_dropped_is_no_checkpoint(void **state)
+{
+    struct course c = course_new(false, true);
+    char path[HD_JOB_PATH_MAX];
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, 2, 1, 0);
+    if (harness_threads(&job, 2, &c, train))
+        fail_msg("%s", hd_err_message());
+    the_first_folder(&job, path);
+    (void)strncat(path, "/manifest.json", sizeof path - strlen(path) - 1);
+    assert_int_not_equal(access(path, F_OK), 0);
+    course_free(&c);
+    harness_teardown(&h);
+}
+
+/* Masters and both moments of every element, each once: 12 bytes, over all ranks; every rank has
+ * room for what it owns, rounded up to whole lines of the plan. */
+static void the_copy_is_in_the_plan(void **state)
+{
+    static const int layouts[][3] = {{1, 1, 0}, {2, 2, 1}, {4, 1, 3}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct hd_job job = job_of(&h, layouts[i][0], layouts[i][1], layouts[i][2]);
+        int64_t bytes = 0, elements = 0;
+
+        for (int rank = 0; rank < run_world(&job); rank++) {
+            struct hd_layout with, without;
+            struct hd_arena arena;
+
+            hd_arena_init(&arena, 0);
+            job.checkpoint_async = true;
+            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &with);
+            job.checkpoint_async = false;
+            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &without);
+            elements = hd_registry_global_count(&with.registry);
+            bytes += with.snapshot_bytes;
+            assert_in_range(with.memory.snapshot, with.snapshot_bytes, with.snapshot_bytes + 63);
+            assert_int_equal(with.memory.private_bytes - without.memory.private_bytes,
+                             with.memory.snapshot);
+            assert_int_equal(without.memory.snapshot, 0);
+            hd_arena_done(&arena);
+        }
+        assert_int_equal(bytes, 12 * elements);
+    }
+    harness_teardown(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_has_the_step_at_which_it_began),
+        cmocka_unit_test(a_save_that_fails_ends_and_training_goes_on),
+        cmocka_unit_test(a_save_that_is_dropped_is_no_checkpoint),
+        cmocka_unit_test(the_copy_is_in_the_plan),
+    };
+    return cmocka_run_group_tests_name("saving in the background", tests, NULL, NULL);
+}
