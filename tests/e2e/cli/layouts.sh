@@ -31,7 +31,7 @@ check_equal from_where_it_was 1 "$(grep -c '^step 31/40 ' check.out)"
 check_equal and_writes_while_it_trains 3 "$(grep -c '^checkpoint at step [34]' check.out)" # 32, 36, 40
 check fp16_finds_its_scale heddle local "$file" --dir half --set train.precision=fp16 --set parallel.tp=1 \
     --set parallel.zero=2 --set train.loss_scale.initial=1099511627776
-check_equal and_says_so 1 "$(grep -c '^step 1: gradients overflowed fp16; .* is halved to 549755813888$' check.out)"
+check_equal and_says_so 1 "$(grep -c '^step 1: gradients overflowed fp16; .* is halved to 549755813888$' check.err)"
 check a_sample_is_written heddle generate heddle-runs/layouts-* --prompt 'The ' --max-tokens 4
 check_status too_many_stages_are_refused 2 heddle local "$file" --set parallel.pp=8
 check a_schedule_is_drawn "$HEDDLE_BIN/heddle-worker" schedule --name zb-h1 --stages 2 --micro-batches 3
