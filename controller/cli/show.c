@@ -283,7 +283,7 @@ static void add_metrics(struct hd_json_writer *w, const struct hd_step_metrics *
         const char *name = hd_metrics[i].name;
         const double value = hd_metric_get(metrics, i);
 
-        if (hd_metric_is_of_router(i) && !experts)
+        if (!hd_metric_is_present(metrics, i, experts))
             continue;
         if (i == HD_METRIC_INDEX_mfu) /* 0: the peak is unknown */
             add_known(w, name, value > 0, value);

@@ -404,7 +404,7 @@ static void show_step(struct rank *r, const struct hd_step_result *s)
     size_t count = 0;
 
     for (int i = 0; i < HD_METRIC_COUNT; i++)
-        if (*hd_metrics[i].tag && (s->router.present || !hd_metric_is_of_router(i)))
+        if (*hd_metrics[i].tag && hd_metric_is_present(&metrics, i, s->router.present))
             scalars[count++] = (struct hd_scalar){hd_metrics[i].tag, hd_metric_get(&metrics, i)};
     if (s->router.present)
         scalars[count++] = (struct hd_scalar){"router/busiest_expert", busiest_expert(&s->router)};

@@ -41,9 +41,11 @@ bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value)
     return true;
 }
 
-bool hd_metric_is_of_router(int index)
+bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts)
 {
-    return strncmp(hd_metrics[index].name, "router_", 7) == 0;
+    if (index == HD_METRIC_INDEX_loss_scale)
+        return metrics->loss_scale > 0;
+    return experts || strncmp(hd_metrics[index].name, "router_", 7) != 0;
 }
 
 int hd_metric_find(int id)

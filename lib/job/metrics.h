@@ -43,8 +43,10 @@ extern const struct hd_metric hd_metrics[HD_METRIC_COUNT];
 double hd_metric_get(const struct hd_step_metrics *metrics, int index);
 /* False: the metric is INT and the value is no integer of magnitude up to 2^53; nothing changed. */
 bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value);
-bool hd_metric_is_of_router(int index); /* only models with experts report it */
-int hd_metric_find(int id);             /* index in hd_metrics; -1: unknown to this build */
+/* Whether a step has the metric: those of routers only with experts, the loss scale only with fp16.
+ */
+bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts);
+int hd_metric_find(int id); /* index in hd_metrics; -1: unknown to this build */
 
 enum { HD_METRICS_BYTES_MAX = HD_METRIC_COUNT * 10 };
 /* Returns the number of bytes written, at most HD_METRICS_BYTES_MAX. */

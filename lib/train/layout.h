@@ -35,7 +35,7 @@ enum {
     X(kept, "activations that forward keeps for backward, all slots")              \
     X(deferred, "what backward keeps for postponed weight gradients, all slots")   \
     X(boundary, "hidden rows between chunks, and their gradients (comm-visible)")  \
-    X(work, "temporaries and scratch")                                             \
+    X(work, "temporaries and scratch; ZeRO: buckets, gathered weights")            \
     X(sample, "host buffers of samples, for context parallelism and for a device") \
     X(snapshot, "copy of what a rank writes of a checkpoint (checkpoint.async)")   \
     X(profile, "records of the steps that train.profile names")                    \

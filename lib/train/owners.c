@@ -85,14 +85,14 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
     return HD_OK;
 }
 
-struct own {
+struct own_bytes {
     int rank;
     int64_t bytes;
 };
 
 static void add_own(void *context, int owner, int param, int kind, struct hd_range piece)
 {
-    struct own *own = context;
+    struct own_bytes *own = context;
 
     (void)param, (void)kind;
     if (owner == own->rank)
@@ -102,7 +102,7 @@ static void add_own(void *context, int owner, int param, int kind, struct hd_ran
 enum hd_status hd_owners_bytes(const struct hd_registry *registry, struct hd_arena *arena,
                                int64_t *ret_bytes)
 {
-    struct own own = {.rank = registry->rank};
+    struct own_bytes own = {.rank = registry->rank};
     const enum hd_status st = hd_owners_assign(registry, arena, add_own, &own);
 
     *ret_bytes = own.bytes;

@@ -115,7 +115,7 @@ static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena
 /* ---- saving ---- */
 
 /* What a manifest says of the moment at which the weights were as they are saved. */
-struct moment {
+struct saved_moment {
     int64_t step, updates;
     struct hd_loss_scale scale;
     bool is_validated;
@@ -214,17 +214,17 @@ static const char *sums_fact(const struct hd_trainer *t)
     return hd_comm_sums_natively(t->comm) ? "native" : "ordered";
 }
 
-static struct moment now(const struct hd_trainer *t)
+static struct saved_moment now(const struct hd_trainer *t)
 {
-    return (struct moment){.step = t->steps_done,
-                           .updates = t->updates,
-                           .scale = t->scale,
-                           .is_validated = t->val_step >= 0 && t->val_step == t->steps_done,
-                           .val_loss = t->val_loss,
-                           .lowest_val_loss = t->lowest_val_loss};
+    return (struct saved_moment){.step = t->steps_done,
+                                 .updates = t->updates,
+                                 .scale = t->scale,
+                                 .is_validated = t->val_step >= 0 && t->val_step == t->steps_done,
+                                 .val_loss = t->val_loss,
+                                 .lowest_val_loss = t->lowest_val_loss};
 }
 
-static enum hd_status commit(struct hd_trainer *t, const struct moment *at, const char *dir,
+static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at, const char *dir,
                              const struct outcome *all, struct hd_arena *arena, uint64_t *ret_hash)
 {
     const struct hd_job *job = &t->layout.job;
@@ -314,7 +314,7 @@ static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const cha
 }
 
 /* Phase two, when this rank's shard is written or has failed. */
-static enum hd_status publish(struct hd_trainer *t, const struct moment *at,
+static enum hd_status publish(struct hd_trainer *t, const struct saved_moment *at,
                               const struct outcome *written, struct hd_arena *arena,
                               struct hd_saved *ret_saved)
 {
@@ -347,7 +347,7 @@ static enum hd_status publish(struct hd_trainer *t, const struct moment *at,
 
 /* Looks for room, and begins the description of what will be saved. ret_mine: of a failure of this
  * rank alone. */
-static enum hd_status open_save(struct hd_trainer *t, const struct moment *at,
+static enum hd_status open_save(struct hd_trainer *t, const struct saved_moment *at,
                                 struct hd_arena *arena, struct hd_saved *ret_saved,
                                 struct outcome *ret_mine)
 {
@@ -365,8 +365,8 @@ static enum hd_status open_save(struct hd_trainer *t, const struct moment *at,
     return HD_OK;
 }
 
-static enum hd_status save(struct hd_trainer *t, const struct moment *at, struct hd_arena *arena,
-                           struct hd_saved *ret_saved)
+static enum hd_status save(struct hd_trainer *t, const struct saved_moment *at,
+                           struct hd_arena *arena, struct hd_saved *ret_saved)
 {
     struct outcome mine;
     enum hd_status st = open_save(t, at, arena, ret_saved, &mine);
@@ -380,7 +380,7 @@ static enum hd_status save(struct hd_trainer *t, const struct moment *at, struct
 
 enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 {
-    const struct moment at = now(t);
+    const struct saved_moment at = now(t);
     struct hd_saved saved;
     struct hd_arena arena;
     enum hd_status st;
@@ -403,7 +403,7 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
  * else is the rank's. */
 struct hd_background_save {
     struct hd_arena arena;
-    struct moment at;
+    struct saved_moment at;
     struct hd_saved saved;
     struct shard_plan plan; /* its tensors are in the copy */
     struct outcome mine;
