@@ -176,6 +176,10 @@ bool sup_all_exited(const struct sup *sup);
  * record: none has begun, or the attempt is on several nodes and uses gloo. */
 bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
                      struct hd_flight_record *ret_record);
+/* What a rank is in, for messages (hd_flight_describe_open); "": no record. */
+enum { SUP_FLIGHT_MAX = 320 };
+void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
+                         char ret_text[SUP_FLIGHT_MAX]);
 int sup_kill_descendants(void); /* returns how many children there are still */
 /* Whether a rank is stopped, waits for a disk or computes; a rank that waits for peers sleeps.
  * Blocks for 200 ms while the rank is busy: nothing else is heard then. */
