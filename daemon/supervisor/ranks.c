@@ -182,19 +182,6 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
     return st ? hd_err_prefix(st, "rank %" PRId64, rank->rank) : HD_OK;
 }
 
-/* For its peers, who say why they gave up. */
-static void describe_exit(const struct sup_rank *rank, char *ret_text, size_t size_bytes)
-{
-    if (rank->has_failure && rank->failure.message[0])
-        (void)snprintf(ret_text, size_bytes, "%s", rank->failure.message);
-    else if (rank->signal)
-        (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " was killed by signal %d (%s)",
-                       rank->rank, rank->signal, strsignal(rank->signal));
-    else
-        (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " ended with status %d", rank->rank,
-                       rank->code);
-}
-
 /* ---- the flight record of a rank that cannot tell it itself ---- */
 
 bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
@@ -210,6 +197,32 @@ bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
         i++;
     *ret_record = records[i];
     return true;
+}
+
+void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
+                         char ret_text[SUP_FLIGHT_MAX])
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
+
+    hd_flight_describe_open(records, count, ret_text, SUP_FLIGHT_MAX);
+}
+
+/* For its peers, who say why they gave up. */
+static void describe_exit(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
+                          size_t size_bytes)
+{
+    char flight[SUP_FLIGHT_MAX];
+
+    sup_describe_flight(sup, rank, flight);
+    if (rank->has_failure && rank->failure.message[0])
+        (void)snprintf(ret_text, size_bytes, "%s", rank->failure.message);
+    else if (rank->signal)
+        (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " was killed by signal %d (%s)%s",
+                       rank->rank, rank->signal, strsignal(rank->signal), flight);
+    else
+        (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " ended with status %d", rank->rank,
+                       rank->code);
 }
 
 /* Appends the rank's last collectives to its log. */
@@ -239,21 +252,18 @@ static void log_flight(const struct sup *sup, const struct sup_rank *rank)
 static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
                    size_t size_bytes)
 {
-    struct hd_flight_record record;
-    char flight[160] = "";
+    char flight[SUP_FLIGHT_MAX];
 
-    if (sup_find_flight(sup, rank, &record))
-        hd_flight_describe(&record, flight, sizeof flight);
+    sup_describe_flight(sup, rank, flight);
     if (rank->signal == SIGKILL)
         (void)snprintf(ret_text, size_bytes,
                        "unless a person killed it, the machine ran out of memory: see the kernel's "
-                       "log (dmesg)%s%s",
-                       flight[0] ? "; its last collective was " : "", flight);
+                       "log (dmesg)%s",
+                       flight);
     else
         (void)snprintf(ret_text, size_bytes,
-                       "it left no reason; see %.700s/logs/rank-%" PRId64 ".log%s%s",
-                       sup->job.attempt_dir, rank->rank,
-                       flight[0] ? "; its last collective was " : "", flight);
+                       "it left no reason; see %.700s/logs/rank-%" PRId64 ".log%s",
+                       sup->job.attempt_dir, rank->rank, flight);
 }
 
 static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
@@ -292,7 +302,7 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
            report.exit.message);
     if (!rank->gone_bad)
         return;
-    describe_exit(rank, reason, sizeof reason);
+    describe_exit(sup, rank, reason, sizeof reason);
     hd_shm_control_mark_dead(sup->shm, (int)(rank - sup->ranks), reason);
     sup_begin_end(sup, HD_LINK_CAUSE_RANK_EXIT, -1, false, "%s", reason);
 }

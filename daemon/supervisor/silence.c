@@ -60,9 +60,10 @@ static const struct sup_rank *find_behind(const struct sup *sup, const struct su
     return blamed;
 }
 
-/* With ranks on other nodes (gloo) collectives are not counted. A rank that waits for peers sleeps,
- * so the rank to blame is one that does not: it computes, or is stopped. NULL: all sleep. The
- * search ends at the first busy rank, because sup_is_busy blocks. */
+/* With ranks on other nodes (gloo) collectives are not counted, and those of pipeline stages cannot
+ * be counted against one another. A rank that waits for peers sleeps, so the rank to blame is one
+ * that does not: it computes, or is stopped. NULL: all sleep. The search ends at the first busy
+ * rank, because sup_is_busy blocks. */
 static const struct sup_rank *find_busy(const struct sup *sup, const struct sup_rank *silent,
                                         int64_t now_ms)
 {
@@ -75,25 +76,13 @@ static const struct sup_rank *find_busy(const struct sup *sup, const struct sup_
     return NULL;
 }
 
-/* Whether a rank's open operation is a transfer between pipeline stages ("grad 1>0"). Stages launch
- * different numbers of operations, so they cannot be counted against one another. */
-static bool are_stages(const struct sup *sup, const struct sup_rank *silent, int64_t now_ms)
-{
-    struct hd_flight_record record;
-
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (is_silent_too(&sup->ranks[i], silent, now_ms) &&
-            sup_find_flight(sup, &sup->ranks[i], &record) && strchr(record.group, '>'))
-            return true;
-    return false;
-}
-
 static const struct sup_rank *find_blamed(const struct sup *sup, const struct sup_rank *silent,
                                           int64_t now_ms)
 {
+    const bool are_stages = sup->job.pp > 1; /* which launch different numbers of operations */
     const struct sup_rank *busy;
 
-    if (!sup_spans(sup) && !are_stages(sup, silent, now_ms))
+    if (!sup_spans(sup) && !are_stages)
         return find_behind(sup, silent, now_ms);
     busy = find_busy(sup, silent, now_ms);
     return busy || sup_spans(sup) ? busy : find_behind(sup, silent, now_ms);
@@ -102,8 +91,7 @@ static const struct sup_rank *find_blamed(const struct sup *sup, const struct su
 void sup_look_for_hang(struct sup *sup, int64_t now_ms)
 {
     const struct sup_rank *silent = NULL, *blamed;
-    struct hd_flight_record record;
-    char flight[160] = "";
+    char flight[SUP_FLIGHT_MAX];
 
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].pid && (!silent || sup->ranks[i].heard_ms < silent->heard_ms))
@@ -118,12 +106,11 @@ void sup_look_for_hang(struct sup *sup, int64_t now_ms)
                       (now_ms - silent->heard_ms) / 1000, hd_link_phase_name(silent->phase));
         return;
     }
-    if (sup_find_flight(sup, blamed, &record))
-        hd_flight_describe(&record, flight, sizeof flight);
+    sup_describe_flight(sup, blamed, flight);
     sup_begin_end(sup, HD_LINK_CAUSE_HANG, blamed->rank, false,
-                  "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s%s",
+                  "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s",
                   blamed->rank, (now_ms - blamed->heard_ms) / 1000,
-                  hd_link_phase_name(blamed->phase), flight[0] ? "; it was in " : "", flight);
+                  hd_link_phase_name(blamed->phase), flight);
 }
 
 /* In any phase: a rank that is stopped by a signal does nothing, however long its phase may take.

@@ -186,6 +186,10 @@ bool sup_all_exited(const struct sup *sup);
  * record: none has begun, or the attempt is on several nodes and uses gloo. */
 bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
                      struct hd_flight_record *ret_record);
+/* What a rank is in, for messages (hd_flight_describe_open); "": no record. */
+enum { SUP_FLIGHT_MAX = 320 };
+void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
+                         char ret_text[SUP_FLIGHT_MAX]);
 int sup_kill_descendants(void); /* returns how many children there are still */
 /* Whether a rank is stopped by a signal. */
 bool sup_is_stopped(const struct sup_rank *rank);

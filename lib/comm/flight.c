@@ -190,6 +190,34 @@ void hd_flight_describe(const struct hd_flight_record *record, char *ret_text, s
                    record->seq, record->group, bytes, hd_flight_state_name(record->state));
 }
 
+static bool is_open(const struct hd_flight_record *record)
+{
+    return record->state != HD_FLIGHT_COMPLETE && record->state != HD_FLIGHT_QUEUED;
+}
+
+void hd_flight_describe_open(const struct hd_flight_record *records, int count, char *ret_text,
+                             size_t size_bytes)
+{
+    int skip = -HD_FLIGHT_OPEN_MAX; /* of more open operations the oldest are left out */
+    char what[128];
+    size_t n = 0;
+
+    ret_text[0] = '\0';
+    for (int i = 0; i < count; i++)
+        skip += is_open(&records[i]);
+    for (int i = 0; i < count && n < size_bytes; i++) {
+        if (!is_open(&records[i]) || skip-- > 0)
+            continue;
+        hd_flight_describe(&records[i], what, sizeof what);
+        n += (size_t)snprintf(ret_text + n, size_bytes - n, "%s%s", n ? " and " : "; it was in ",
+                              what);
+    }
+    if (!count || is_open(&records[count - 1]) || n >= size_bytes)
+        return;
+    hd_flight_describe(&records[count - 1], what, sizeof what);
+    (void)snprintf(ret_text + n, size_bytes - n, "; its last collective was %s", what);
+}
+
 void hd_flight_add_text(const struct hd_flight_record *records, int count, int rank, int64_t now_ms,
                         struct hd_text *text)
 {

@@ -45,6 +45,15 @@ const char *hd_flight_state_name(enum hd_flight_state state);
 /* "all_reduce #41 of group dp (1.2 MiB), entered" */
 void hd_flight_describe(const struct hd_flight_record *record, char *ret_text, size_t size_bytes);
 
+/* Where a rank was that cannot tell it itself, to follow other text: "; it was in send #3 of group
+ * F 0>2 (2.0 KiB), entered and all_gather #9 of group dp (1.2 MiB), moving": its operations that
+ * have begun and are not complete, at most HD_FLIGHT_OPEN_MAX, oldest first; a pipeline stage has
+ * several at once, among them transfers that were started ahead. If the latest operation is not
+ * among them, also "; its last collective was .., complete". "": no records. */
+enum { HD_FLIGHT_OPEN_MAX = 4 };
+void hd_flight_describe_open(const struct hd_flight_record *records, int count, char *ret_text,
+                             size_t size_bytes);
+
 /* A heading with the rank, then one line per record, oldest first. now_ms: hd_clock_now_ms. */
 void hd_flight_add_text(const struct hd_flight_record *records, int count, int rank, int64_t now_ms,
                         struct hd_text *text);

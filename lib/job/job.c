@@ -39,6 +39,23 @@ static enum hd_status write_files(const char *key, const struct hd_job_file *fil
     return HD_OK;
 }
 
+static const char order_key[] = "parallel.schedule.order";
+
+/* A line per stage. */
+static enum hd_status write_order(const char *order, struct hd_text *ret_text)
+{
+    while (*order) {
+        const size_t len = strcspn(order, "\r\n");
+
+        if (!len || order[len] != '\n')
+            return hd_err(HD_INVALID, "parallel.schedule: the order has an empty line, or one "
+                                      "without an end");
+        hd_text_add(ret_text, "%s %.*s\n", order_key, (int)len, order);
+        order += len + 1;
+    }
+    return HD_OK;
+}
+
 enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text)
 {
     enum hd_status st = HD_OK;
@@ -52,6 +69,8 @@ enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text)
                          job->weight_count ? job->weights : NULL, ret_text);
     if (!st)
         st = write_files("data.val", job->val, job->val_count, NULL, ret_text);
+    if (!st && job->schedule_order)
+        st = write_order(job->schedule_order, ret_text);
     hd_text_add(ret_text, "end\n");
     if (!st && ret_text->failed)
         st = hd_err(HD_NO_MEMORY, "no memory to write the resolved job");
@@ -99,8 +118,10 @@ struct job_reader {
     struct job_file_list train, val;
     double *weights; /* [HD_JOB_SOURCES_MAX]; NULL before the first source */
     int64_t weight_count;
-    int version; /* of the text */
-    bool *seen;  /* [hd_job_key_count] */
+    char *order, *order_end; /* NULL before the first line of it */
+    size_t size_bytes;       /* of the text */
+    int version;             /* of the text */
+    bool *seen;              /* [hd_job_key_count] */
 };
 
 /* The files that follow belong to this source. A previous source must have files; before the first
@@ -161,6 +182,17 @@ static void set_old_default(const struct hd_key *key, struct hd_job *job)
         (void)strcpy(member, key->old_default_text ? key->old_default_text : "");
 }
 
+static enum hd_status add_order_line(struct job_reader *r, const char *value)
+{
+    if (!r->order)
+        r->order = r->order_end = hd_arena_alloc(r->arena, r->size_bytes + 1);
+    if (!r->order)
+        return hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
+    r->order_end = stpcpy(r->order_end, value); /* shorter than its line: the key is longer */
+    r->order_end = stpcpy(r->order_end, "\n");
+    return HD_OK;
+}
+
 static enum hd_status read_line(struct job_reader *r, char *line)
 {
     char *value = strchr(line, ' ');
@@ -170,6 +202,8 @@ static enum hd_status read_line(struct job_reader *r, char *line)
     *value++ = '\0';
     if (strcmp(line, "data.train") == 0)
         return add_file(&r->train, r->arena, r->weight_count ? r->weight_count - 1 : 0, value);
+    if (strcmp(line, order_key) == 0)
+        return add_order_line(r, value);
     if (strcmp(line, "data.source") == 0)
         return add_source(r, value);
     if (strcmp(line, "data.val") == 0)
@@ -214,6 +248,7 @@ enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena 
 {
     struct job_reader r = {.arena = arena,
                            .job = ret_job,
+                           .size_bytes = size_bytes,
                            .seen = hd_arena_array(arena, hd_job_key_count, sizeof *r.seen)};
     char *copy = hd_arena_alloc(arena, size_bytes + 1), *line, *next;
     bool ended = false;
@@ -251,6 +286,7 @@ enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena 
     ret_job->val_count = r.val.count;
     ret_job->weights = r.weights;
     ret_job->weight_count = r.weight_count;
+    ret_job->schedule_order = r.order;
     if (r.weight_count &&
         (!r.train.count || r.train.items[r.train.count - 1].source != r.weight_count - 1))
         return hd_err(HD_INVALID, "the resolved job's last data.source has no files");

@@ -18,8 +18,10 @@
  * Every key occurs exactly once; a list has one line per item, in order. In a mixture a line
  * "data.source WEIGHT" precedes the files of each source. The first line has the version of the
  * list of keys. A text of an older version lacks the newer keys: each gets the value that the older
- * build used in effect (hd_key.old_default). A text of a newer version is HD_UNSUPPORTED, and the
- * message names both versions. Unknown, repeated or missing keys are HD_INVALID.
+ * build used in effect (hd_key.old_default). An order of pipeline stages (parallel.schedule: {file:
+ * F}) is "parallel.schedule.order" with a line of the order, once per stage. A text of a newer
+ * version is HD_UNSUPPORTED, and the message names both versions. Unknown, repeated or missing keys
+ * are HD_INVALID.
  *
  * Memory: file lists and weights belong to the reader's arena.
  * Used by: spec, plan, controller (make it), supervisor, worker, model, optim, train, hf (read it).
@@ -37,13 +39,17 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 5,              /* of the list of keys; raised when keys are added */
-    HD_JOB_WORD_MAX = 64,            /* bytes, NUL included; also of HD_KEY_NAME */
-    HD_JOB_PATH_MAX = 4096,          /* bytes, NUL included */
-    HD_JOB_FILE_BYTES_MAX = 4 << 20, /* of the text form in a file */
-    HD_JOB_SOURCES_MAX = 64,         /* of a mixture */
-    HD_JOB_PROFILE_STEPS_MAX = 100   /* in one trace */
+    HD_JOB_VERSION = 5,                 /* of the list of keys; raised when keys are added */
+    HD_JOB_WORD_MAX = 64,               /* bytes, NUL included; also of HD_KEY_NAME */
+    HD_JOB_PATH_MAX = 4096,             /* bytes, NUL included */
+    HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* of the text form in a file */
+    HD_JOB_ORDER_BYTES_MAX = 128 << 10, /* of an order of pipeline stages */
+    HD_JOB_SOURCES_MAX = 64,            /* of a mixture */
+    HD_JOB_PROFILE_STEPS_MAX = 100      /* in one trace */
 };
+
+/* parallel.schedule, where the job has an order of its own. A job file cannot write this word. */
+#define HD_SCHEDULE_FILE "file"
 
 /* ---- the struct ---- */
 
@@ -91,8 +97,10 @@ struct hd_job {
     };
     struct hd_job_file *train, *val; /* [train_count], [val_count] */
     int64_t train_count, val_count;
-    double *weights;      /* [weight_count], of a mixture's sources; their sum need not be 1 */
-    int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
+    double *weights; /* [weight_count], of a mixture's sources; their sum need not be 1 */
+    const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_order_write
+                                   (pipeline/ pipeline.h) writes it; else NULL */
+    int64_t weight_count;       /* 0: no mixture; the training files are one text, in their order */
 };
 #undef F
 

@@ -64,7 +64,7 @@ static const char *place(const struct check *c, int32_t stage, int32_t i, char r
         (void)snprintf(what, sizeof what, " %d.%d", (int)in->chunk, (int)in->micro_batch);
     else if (in->kind == HD_DO_RUN || transfer)
         (void)snprintf(what, sizeof what, " %s%d.%d",
-                       in->call < HD_CALL_COUNT ? hd_call_name(in->call) : "?", (int)in->chunk,
+                       in->call < HD_CALL_COUNT ? call_name(in->call) : "?", (int)in->chunk,
                        (int)in->micro_batch);
     if (transfer)
         (void)snprintf(peer, sizeof peer, " %s %d", in->kind == HD_DO_SEND ? "to" : "from",
@@ -372,7 +372,7 @@ static enum hd_status check_end(const struct stage_check *s)
         const struct hd_order_entry *e = &stage->entries[s->runs];
 
         return hd_err(HD_INVALID, "stage %d: its list ends after %d instructions without %s%d.%d",
-                      (int)s->stage, (int)plan->count, hd_call_name(e->call), (int)e->chunk,
+                      (int)s->stage, (int)plan->count, call_name(e->call), (int)e->chunk,
                       (int)e->micro_batch);
     }
     if (!s->c->forward &&
@@ -723,5 +723,20 @@ enum hd_status hd_step_plan_check(const struct hd_order *order, const struct hd_
         st = run_lists(&c);
 end:
     hd_arena_done(&c.arena);
+    return st;
+}
+
+enum hd_status hd_order_prove(const struct hd_order *order, struct hd_arena *arena,
+                              struct hd_step_plan **ret_plans)
+{
+    const int32_t stages = order->pipeline.stages;
+    struct hd_step_plan *plans = hd_arena_array(arena, (size_t)stages, sizeof *plans);
+    enum hd_status st = plans ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for lists");
+
+    for (int32_t s = 0; !st && s < stages; s++)
+        st = hd_step_plan_build(order, s, arena, &plans[s]);
+    if (!st)
+        st = hd_step_plan_check(order, plans);
+    *ret_plans = plans;
     return st;
 }

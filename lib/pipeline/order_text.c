@@ -11,7 +11,7 @@ void hd_order_write(const struct hd_order *order, struct hd_text *ret_text)
         for (int32_t i = 0; i < order->stages[s].count; i++) {
             const struct hd_order_entry *e = &order->stages[s].entries[i];
 
-            hd_text_add(ret_text, " %s%d.%d", hd_call_name(e->call), (int)e->chunk,
+            hd_text_add(ret_text, " %s%d.%d", call_name(e->call), (int)e->chunk,
                         (int)e->micro_batch);
         }
         hd_text_add(ret_text, "\n");
@@ -93,7 +93,7 @@ static bool read_number(const char **at, const char *end, int32_t *ret_number)
     return true;
 }
 
-static enum hd_status read_stage(struct reader *r, int32_t *ret_stage)
+static enum hd_status parse_stage(const struct reader *r, int32_t *ret_stage)
 {
     const char *c = r->begin, *end = r->begin + r->length;
     char word[WORD_MAX];
@@ -102,6 +102,15 @@ static enum hd_status read_stage(struct reader *r, int32_t *ret_stage)
         return hd_err(HD_INVALID,
                       "line %d, word %d: \"%s\" is not a pipeline stage; a line begins like \"0:\"",
                       (int)r->line, (int)r->word, quote(r, word));
+    return HD_OK;
+}
+
+static enum hd_status read_stage(struct reader *r, int32_t *ret_stage)
+{
+    enum hd_status st = parse_stage(r, ret_stage);
+
+    if (st)
+        return st;
     if (*ret_stage >= r->order.pipeline.stages)
         return hd_err(HD_INVALID, "line %d, word %d: there is no stage %d; the last one is %d",
                       (int)r->line, (int)r->word, (int)*ret_stage,
@@ -180,6 +189,103 @@ static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
     return HD_OK;
 }
 
+/* A number of the text that is the largest of its kind, and where. */
+struct largest {
+    int32_t number, line, word; /* -1: there is none */
+};
+
+static void measure(const struct reader *r, int32_t number, struct largest *largest)
+{
+    if (number > largest->number)
+        *largest = (struct largest){number, r->line, r->word};
+}
+
+struct measures {
+    struct largest stage, chunk, micro_batch;
+    struct largest first; /* the last chunk of stage 0 */
+    int32_t lines;        /* of a stage each */
+    int64_t programs;
+};
+
+static enum hd_status measure_line(struct reader *r, struct measures *m)
+{
+    struct hd_order_entry entry;
+    int32_t stage = 0;
+    enum hd_status st;
+
+    if (!next_word(r))
+        return HD_OK;
+    st = parse_stage(r, &stage);
+    if (st)
+        return st;
+    m->lines++;
+    measure(r, stage, &m->stage);
+    while (!st && next_word(r)) {
+        st = read_entry(r, &entry);
+        if (st)
+            return st;
+        m->programs++;
+        measure(r, entry.chunk, &m->chunk);
+        measure(r, entry.micro_batch, &m->micro_batch);
+        if (!stage)
+            measure(r, entry.chunk, &m->first);
+    }
+    return st;
+}
+
+/* Numbers that are too large for the text would cost memory before hd_order_read finds what is
+ * missing. */
+static enum hd_status check_measures(const struct measures *m, int32_t stages, int32_t chunks)
+{
+    const struct largest *c = &m->chunk, *b = &m->micro_batch;
+
+    if (stages > m->lines)
+        return hd_err(HD_INVALID,
+                      "line %d, word %d: stage %d is the last, so %d lines are needed, and there "
+                      "are %d; stages are counted from 0",
+                      (int)m->stage.line, (int)m->stage.word, (int)m->stage.number, (int)stages,
+                      (int)m->lines);
+    if (chunks < stages || chunks % stages)
+        return hd_err(HD_INVALID,
+                      "line %d, word %d: chunk %d is the last of %d, and %d stages have equally "
+                      "many; chunks are counted from 0",
+                      (int)c->line, (int)c->word, (int)c->number, (int)chunks, (int)stages);
+    if ((int64_t)chunks * (b->number + 1) <= m->programs)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "%d chunks (line %d, word %d) with %d micro-batches (line %d, word %d) have at "
+                  "least %lld programs, and there are %lld; numbers are counted from 0",
+                  (int)chunks, (int)c->line, (int)c->word, (int)b->number + 1, (int)b->line,
+                  (int)b->word, 2 * (long long)chunks * (b->number + 1), (long long)m->programs);
+}
+
+enum hd_status hd_order_measure(const char *text, struct hd_pipeline *ret_pipeline,
+                                int32_t *ret_micro_batches)
+{
+    struct reader r = {.at = text, .line = 1};
+    struct measures m = {
+        .stage.number = -1, .chunk.number = -1, .micro_batch.number = -1, .first.number = -1};
+    int32_t stages, chunks;
+    enum hd_status st;
+
+    do
+        st = measure_line(&r, &m);
+    while (!st && next_line(&r));
+    if (st)
+        return st;
+    if (!m.programs)
+        return hd_err(HD_INVALID, "line %d: the text ends without a program", (int)r.line);
+    stages = m.stage.number + 1;
+    chunks = m.chunk.number + 1;
+    st = check_measures(&m, stages, chunks);
+    if (st)
+        return st;
+    *ret_pipeline = (struct hd_pipeline){
+        stages, chunks, stages > 1 && chunks == 2 * stages && m.first.number == m.chunk.number};
+    *ret_micro_batches = m.micro_batch.number + 1;
+    return HD_OK;
+}
+
 enum hd_status hd_order_read(const char *text, const struct hd_pipeline *pipeline,
                              int32_t micro_batches, struct hd_arena *arena,
                              struct hd_order *ret_order)
@@ -240,10 +346,10 @@ static void draw_stage(const struct hd_order *order, const struct order_walk *wa
         for (; time < (int32_t)walk->start[row][id]; time++)
             hd_text_add(text, " %-*s", width, ".");
         if (chunks)
-            (void)snprintf(cell, sizeof cell, "%s%d.%d", hd_call_name(e->call), (int)e->chunk,
+            (void)snprintf(cell, sizeof cell, "%s%d.%d", call_name(e->call), (int)e->chunk,
                            (int)e->micro_batch);
         else
-            (void)snprintf(cell, sizeof cell, "%s%d", hd_call_name(e->call), (int)e->micro_batch);
+            (void)snprintf(cell, sizeof cell, "%s%d", call_name(e->call), (int)e->micro_batch);
         hd_text_add(text, " %-*s", width, cell);
         for (time++; time < (int32_t)walk->end[row][id]; time++)
             hd_text_add(text, " %-*s", width, "-");

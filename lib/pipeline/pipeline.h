@@ -32,7 +32,8 @@
  *
  * With one stage, 1f1b is F0 B0 F1 B1 .. in one slot.
  *
- * Used by: train (layout, trainer), plan, worker (draws schedules).   Uses: base, program (calls).
+ * Used by: train (layout, trainer), plan, spec (orders in job files), worker (draws schedules).
+ * Uses: base, and of program the enum of calls.
  * Threads: any; no state.
  */
 #ifndef HD_PIPELINE_PIPELINE_H
@@ -111,6 +112,11 @@ enum hd_status hd_order_build(enum hd_schedule schedule, const struct hd_pipelin
  * circle; `split` is true if there is a W. It reads orders of training only: E is no program of it.
  * HD_INVALID names line and word, counted from 1; for a circle who waits for what. */
 void hd_order_write(const struct hd_order *order, struct hd_text *ret_text);
+/* The pipeline and the number of micro-batches that a text is for: the largest numbers in it. The
+ * chunks are folded if there are two per stage and stage 0 has the last one. HD_INVALID names line
+ * and word: no order, or numbers that so many lines and words cannot have. */
+enum hd_status hd_order_measure(const char *text, struct hd_pipeline *ret_pipeline,
+                                int32_t *ret_micro_batches);
 enum hd_status hd_order_read(const char *text, const struct hd_pipeline *pipeline,
                              int32_t micro_batches, struct hd_arena *arena,
                              struct hd_order *ret_order);
@@ -190,6 +196,11 @@ enum hd_status hd_step_plan_build(const struct hd_order *order, int32_t stage,
  * program stops the host. HD_INVALID: what is wrong, with stage, position in its list, and for a
  * circle who waits for what. */
 enum hd_status hd_step_plan_check(const struct hd_order *order, const struct hd_step_plan *plans);
+
+/* Makes the lists of all stages and proves them. ret_plans: [order->pipeline.stages], in `arena`.
+ */
+enum hd_status hd_order_prove(const struct hd_order *order, struct hd_arena *arena,
+                              struct hd_step_plan **ret_plans);
 
 /* Times of one micro-batch, any unit, [pipeline.chunks] each. */
 struct hd_order_costs {

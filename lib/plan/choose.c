@@ -34,6 +34,7 @@ struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
                                   .dp = request->sizes.dp,
                                   .zero_shard = request->sizes.zero_shard,
                                   .micro_batch = request->sizes.micro_batch,
+                                  .order_micro_batches = request->sizes.order_micro_batches,
                                   .global_batch = request->global_batch};
 }
 
@@ -57,7 +58,8 @@ static void decide_word(char word[HD_JOB_WORD_MAX], const char *automatic)
 
 /* ---- pipelines ---- */
 
-static const char *const schedules[] = {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v"};
+static const char *const schedules[] = {"1f1b",  "gpipe", "interleaved",
+                                        "zb-h1", "zb-v",  HD_SCHEDULE_FILE};
 
 /* What a schedule replaces `auto` of virtual_stages by. */
 static int64_t auto_virtual_stages(const char *schedule)
@@ -86,6 +88,11 @@ static bool is_schedule(const char *word)
         if (strcmp(word, schedules[i]) == 0)
             return true;
     return false;
+}
+
+static bool is_from_file(const struct hd_layout_sizes *s)
+{
+    return strcmp(s->schedule, HD_SCHEDULE_FILE) == 0;
 }
 
 /* s: decide_pipeline has replaced auto. */
@@ -120,7 +127,10 @@ static enum hd_status check_pipeline(const struct hd_plan_request *w,
         return hd_err(HD_INVALID,
                       "parallel.virtual_stages: %lld; zb-v has 2 chunks per stage; write 2 or auto",
                       (long long)s->virtual_stages);
-    if (s->virtual_stages > 1 && !folded && strcmp(s->schedule, "interleaved") != 0)
+    if (is_from_file(s) != (s->order_micro_batches > 0))
+        return hd_err(HD_INVALID, "parallel.schedule: without an order; write {file: PATH}");
+    if (s->virtual_stages > 1 && !folded && strcmp(s->schedule, "interleaved") != 0 &&
+        !is_from_file(s))
         return hd_err(HD_INVALID,
                       "parallel.virtual_stages: %lld; %s has one chunk per stage; write 1 or auto, "
                       "or take the schedule interleaved",
@@ -219,10 +229,14 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     if (request->global_batch < 1 || request->global_batch % s.dp)
         return HD_PLAN_BATCH;
     share = request->global_batch / s.dp;
+    if (!s.micro_batch && is_from_file(&s) && share % s.order_micro_batches == 0)
+        s.micro_batch = share / s.order_micro_batches;
     if (!s.micro_batch)
         s.micro_batch = auto_micro_batch(share, s.pp);
     if (share % s.micro_batch)
         return HD_PLAN_MICRO_BATCH;
+    if (is_from_file(&s) && share / s.micro_batch != s.order_micro_batches)
+        return HD_PLAN_ORDER;
     *ret_sizes = s;
     return HD_PLAN_FITS;
 }
@@ -464,12 +478,32 @@ static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devi
                   (long long)w->global_batch, instead);
 }
 
+/* The order from a file has another number of micro-batches than a replica. */
+static enum hd_status refuse_order(const struct hd_plan_request *w, int64_t share)
+{
+    const long long M = w->sizes.order_micro_batches, size = w->sizes.micro_batch;
+    char list[HD_TEXT_LIST_MAX];
+
+    if (size)
+        return hd_err(HD_INVALID,
+                      "parallel.schedule: the order has %lld micro-batches, and the %lld sequences "
+                      "of a replica are %lld of parallel.micro_batch = %lld; give an order with "
+                      "%lld, or write micro_batch: auto",
+                      M, (long long)share, (long long)share / size, size, (long long)share / size);
+    hd_text_list_near(divides, &share, share, M, list);
+    return hd_err(HD_INVALID,
+                  "parallel.schedule: the order has %lld micro-batches, which do not divide the "
+                  "%lld sequences of a replica (train.global_batch / parallel.dp); give an order "
+                  "with %s, or change the batch",
+                  M, (long long)share, list);
+}
+
 /* The message for an obstacle on exactly this number of devices. */
 static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                    int32_t devices)
 {
     const int64_t replica = replica_of(w);
-    const int64_t share = why == HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
+    const int64_t share = why >= HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
     struct expert_ranks ranks = {.experts = w->experts};
     struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices};
     struct trial shard = {*w, offsetof(struct hd_layout_sizes, zero_shard), devices, devices};
@@ -503,6 +537,8 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
                       (long long)w->sizes.zero_shard, (long long)ranks.ranks, list);
     case HD_PLAN_BATCH:
         return refuse_batch(w, devices, list);
+    case HD_PLAN_ORDER:
+        return refuse_order(w, share);
     default: /* every check before this one has passed, so each divisor is possible */
         hd_text_list_near(divides, &share, MICRO_BATCH_MAX, w->sizes.micro_batch, list);
         return hd_err(HD_INVALID,

@@ -16,7 +16,8 @@
  *                   ranks of dp x cp together hold one copy of all experts
  *     sequence      tp > 1, and tp divides model.context / cp: tp ranks split the rows of norms;
  *                   the rule holds for every micro-batch size
- *     micro_batch   dp x micro_batch divides train.global_batch
+ *     micro_batch   dp x micro_batch divides train.global_batch; with an order from a file the
+ *                   quotient is the order's number of micro-batches
  *
  * Used by: spec, plan, controller, the heddle command.   Uses: base, job, comm.h (limits).
  * Threads: any; no state.
@@ -76,7 +77,8 @@ enum hd_plan_obstacle {
     HD_PLAN_EP_RANKS,         /* ep does not divide dp x cp */
     HD_PLAN_SHARD,            /* zero_shard does not divide dp x cp */
     HD_PLAN_BATCH,
-    HD_PLAN_MICRO_BATCH
+    HD_PLAN_MICRO_BATCH,
+    HD_PLAN_ORDER /* the order from a file has another number of micro-batches */
 };
 
 /* The layout on exactly `devices` devices; ret_sizes is set only with HD_PLAN_FITS. Precision, kind
@@ -106,9 +108,10 @@ enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t dev
  * same kind of device that each have a layout on some number, and whose shapes are equal, have
  * layouts on exactly the same numbers. No padding: memcmp compares two of them. */
 struct hd_plan_shape {
-    int64_t pp, tp, cp, ep, dp; /* dp 0: auto; the others: 1 where the job says auto */
-    int64_t zero_shard;         /* 0: auto */
-    int64_t micro_batch;        /* 0: auto */
+    int64_t pp, tp, cp, ep, dp;  /* dp 0: auto; the others: 1 where the job says auto */
+    int64_t zero_shard;          /* 0: auto */
+    int64_t micro_batch;         /* 0: auto */
+    int64_t order_micro_batches; /* 0: no order of pipeline stages from a file */
     int64_t global_batch;
 };
 struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request);

@@ -551,6 +551,8 @@ enum hd_status spec_check_draft(const struct hd_job *job)
     if (!st)
         st = check_policies(job);
     if (!st)
+        st = spec_check_order(job);
+    if (!st)
         st = check_resources(job);
     if (!st)
         st = check_checkpoint(job);

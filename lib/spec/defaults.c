@@ -101,6 +101,7 @@ void spec_fill_zero(struct hd_job *job)
     fill_documents(job);
     fill_model(job);
     fill_lr(job);
+    spec_fill_order(job);
     if (job->beta2 == 0)
         job->beta2 = 0.95;
     if (job->adam_eps == 0)

@@ -71,6 +71,24 @@ static void add_stages(struct hd_json_writer *w, const char *name, const struct 
     hd_json_end(w, ']');
 }
 
+/* Not the file's path: the job has its order, and the file may have changed. */
+static void add_order(struct hd_json_writer *w, const char *name, const char *order)
+{
+    hd_json_begin(w, name, '{');
+    hd_json_begin(w, "order", '[');
+    while (*order) {
+        const size_t len = strcspn(order, "\n");
+        struct hd_text line = {0};
+
+        hd_text_add_bytes(&line, order, len);
+        hd_json_add_string(w, NULL, line.data ? line.data : "");
+        hd_text_free(&line);
+        order += len + (order[len] == '\n');
+    }
+    hd_json_end(w, ']');
+    hd_json_end(w, '}');
+}
+
 /* Groups (train.lr) are written key by key, not in their short form. */
 static void add_form(struct hd_json_writer *w, const struct hd_key *key, const char *name,
                      const struct hd_job *job)
@@ -115,7 +133,9 @@ static void add_value(struct hd_json_writer *w, const struct hd_key *key, const 
     case HD_KEY_WORD:
     case HD_KEY_NAME:
     case HD_KEY_PATH:
-        if (*(const char *)member) /* an empty one is an absent key */
+        if (job->schedule_order && strcmp(key->path, "parallel.schedule") == 0)
+            add_order(w, name, job->schedule_order);
+        else if (*(const char *)member) /* an empty one is an absent key */
             hd_json_add_string(w, name, member);
         break;
     case HD_KEY_INT:

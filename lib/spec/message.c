@@ -267,6 +267,16 @@ static enum hd_status take_files(Heddle__V1__DataFile *const *files, size_t coun
                                   : HD_OK;
 }
 
+static enum hd_status take_order(const Heddle__V1__ParallelSpec *parallel, struct hd_arena *arena,
+                                 struct hd_job *job)
+{
+    if (!parallel || !*parallel->schedule_order)
+        return HD_OK;
+    job->schedule_order = hd_arena_strdup(arena, parallel->schedule_order);
+    return job->schedule_order ? HD_OK
+                               : hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
+}
+
 static enum hd_status take_lists(const Heddle__V1__DataSpec *data, struct hd_arena *arena,
                                  struct hd_job *job)
 {
@@ -309,6 +319,8 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
     hd_job_set_default(hd_job_find_key("attempt.base_hash"), ret_job);
     if (!st)
         st = take_lists(message->data, arena, ret_job);
+    if (!st)
+        st = take_order(message->parallel, arena, ret_job);
     if (!st)
         st = take_pairs(message->keys, message->n_keys, ret_job);
     if (!st)
@@ -435,8 +447,10 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
         else if (!field)
             m->keys[m->n_keys++] = new_pair(key, job, arena);
     }
-    if (hd_arena_failed(arena) || !m->data)
+    if (hd_arena_failed(arena) || !m->data || !m->parallel)
         return NULL;
+    if (job->schedule_order)
+        m->parallel->schedule_order = (char *)(uintptr_t)job->schedule_order;
     put_files(job->train, job->train_count, arena, &m->data->train, &m->data->n_train);
     put_files(job->val, job->val_count, arena, &m->data->val, &m->data->n_val);
     m->data->train_weights = job->weights;

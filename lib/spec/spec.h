@@ -17,7 +17,7 @@
  * Limits of a job file: 256 KiB, nesting depth 16, one document, UTF-8 without NUL. Anchors,
  * aliases, tags, unknown keys and repeated keys are HD_INVALID.
  *
- * Used by: the heddle command, controller.   Uses: base, job, data, hf, plan, the
+ * Used by: the heddle command, controller.   Uses: base, job, data, hf, plan, pipeline, the
  * generated messages.
  * Threads: any; no state is shared.
  */

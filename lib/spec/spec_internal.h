@@ -4,6 +4,7 @@
  *     schema.c    the keys of job/keys.def as groups of a job file
  *     read.c      tree -> struct hd_job
  *     forms.c     values of kind HD_KEY_FORM: lists of files, devices, intervals
+ *     order.c     parallel.schedule: {file: PATH}
  *     override.c  --set: replaces values of the file
  *     defaults.c  defaults of absent keys, and of keys that depend on other keys
  *     check.c     the rules
@@ -148,8 +149,15 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
 /* parallel.recompute: {full: K}. */
 enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node);
+/* parallel.schedule: {file: PATH}, or {order: [LINE, ...]}. */
+enum hd_status spec_read_schedule(struct spec_reader *r, const struct yaml_node *node);
+/* Sets pp, virtual_stages and order_micro_batches, where they are 0, from the job's order. */
+void spec_fill_order(struct hd_job *job);
 
 /* ---- rules ---- */
+
+/* The job's order of pipeline stages: proved, and the numbers of the job are its own. */
+enum hd_status spec_check_order(const struct hd_job *job);
 
 /* hd_spec_check of a job whose data files are as the job file names them: relative, or patterns. */
 enum hd_status spec_check_draft(const struct hd_job *job);

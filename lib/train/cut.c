@@ -87,9 +87,13 @@ enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_conf
     const int64_t chunks = job->pp * per_stage;
     enum hd_status st = check_chunks(chunks, job);
     int unit = HD_UNIT_EMBEDDING;
+    struct hd_pipeline own = {0}; /* of the job's own order */
+    int32_t micro_batches;
     struct hd_units *units;
     int64_t *blocks;
 
+    if (!st && job->schedule_order)
+        st = hd_order_measure(job->schedule_order, &own, &micro_batches);
     if (st)
         return st;
     units = hd_arena_array(arena, (size_t)chunks, sizeof *units);
@@ -105,7 +109,7 @@ enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_conf
         units[c].end = unit;
     }
     *ret_units = units;
-    *ret_pipeline =
-        (struct hd_pipeline){(int32_t)job->pp, (int32_t)chunks, strcmp(job->schedule, "zb-v") == 0};
+    *ret_pipeline = (struct hd_pipeline){(int32_t)job->pp, (int32_t)chunks,
+                                         own.folded || strcmp(job->schedule, "zb-v") == 0};
     return st;
 }

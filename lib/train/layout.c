@@ -216,10 +216,18 @@ static enum hd_status make_order(struct hd_layout *l, const struct hd_layout_opt
     enum hd_schedule schedule = options->schedule;
     enum hd_status st;
 
-    if (job->pp > 1 && !hd_schedule_from_name(job->schedule, &schedule))
+    if (job->pp > 1 && !job->schedule_order && !hd_schedule_from_name(job->schedule, &schedule))
         return hd_err(HD_INVALID, "parallel.schedule: '%s' is unknown", job->schedule);
-    st = hd_order_build(schedule, &l->pipeline, (int32_t)l->micro_batches,
-                        options->split_backward || hd_schedule_splits(schedule), arena, &l->order);
+    if (job->pp > 1 && job->schedule_order) {
+        st = hd_order_read(job->schedule_order, &l->pipeline, (int32_t)l->micro_batches, arena,
+                           &l->order);
+        if (st)
+            st = hd_err_prefix(st, "parallel.schedule");
+    } else {
+        st = hd_order_build(schedule, &l->pipeline, (int32_t)l->micro_batches,
+                            options->split_backward || hd_schedule_splits(schedule), arena,
+                            &l->order);
+    }
     if (!st)
         st = hd_order_build(HD_SCHEDULE_FORWARD, &l->pipeline,
                             calls < 1               ? 1

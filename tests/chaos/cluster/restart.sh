@@ -22,7 +22,7 @@ a_killed_rank_ends_its_attempt_and_the_next_goes_on_from_its_checkpoint() {
     began_from "$job" 2 "$base"
     says "$job" '"kind": *"rank_exit".*"attempt": *1,.*"node": *"a",.*"rank": *1,.*signal 9' ||
         fail "no event names attempt 1, node a, rank 1 and signal 9: $(events "$job")"
-    says "$job" '"attempt": *1,.*signal 9.*its last collective was [a-z_]* #[0-9]* of group' ||
+    says "$job" '"attempt": *1,.*signal 9.*(it was in|its last collective was) [a-z_]* #[0-9]* of group' ||
         fail "no event tells the last collective of rank 1: $(events "$job")"
     grep -q "^the last [0-9]* of [0-9]* collectives of rank 1, oldest first" "$(job_dir "$job")/attempt-1/logs/rank-1.log" ||
         fail "the log of rank 1 does not tell its collectives"

@@ -37,8 +37,16 @@ check_status too_many_stages_are_refused 2 heddle local "$file" --set parallel.p
 check a_schedule_is_drawn "$HEDDLE_BIN/heddle-worker" schedule --name zb-h1 --stages 2 --micro-batches 3
 check_equal stage_by_stage 2 "$(grep -cE '^[01]  [.F]' check.out)"
 "$HEDDLE_BIN/heddle-worker" schedule --name 1f1b --stages 2 --micro-batches 2 --text >order
-check an_order_is_read_back "$HEDDLE_BIN/heddle-worker" schedule --file order --stages 2 --micro-batches 2
+check an_order_is_read_back "$HEDDLE_BIN/heddle-worker" schedule --file order
+cp order own
+printf 'parallel: {tp: 2, schedule: {file: %s/own}}\n' "$PWD" | cat <(sed '/^parallel:/d' "$file") - >own.yaml
+check a_job_runs_the_order_of_a_file heddle local own.yaml --dir own-run --set parallel.recompute=none
+check_equal to_that_loss_too "$(loss_of stages.out | cut -c 1-5)" "$(loss_of check.out | cut -c 1-5)"
+rm own
+check it_goes_on_without_the_file heddle local --resume heddle-runs/own-run --set train.steps=31
+check_status a_job_needs_its_file 2 heddle validate own.yaml
+check_equal and_says_where "parallel.schedule.file" "$(grep -o 'parallel.schedule.file' check.err | head -n 1)"
 sed -i 's/F0.1 B0.0/B0.0 F0.1/; s/B1.0 F1.1/F1.1 B1.0/' order
-check_status a_circle_is_refused 2 "$HEDDLE_BIN/heddle-worker" schedule --file order --stages 2 --micro-batches 2
+check_status a_circle_is_refused 2 "$HEDDLE_BIN/heddle-worker" schedule --file order
 check_equal with_who_waits_for_whom 1 "$(grep -c "order: the order waits in a circle: .* waits for" check.err)"
 finish

@@ -51,6 +51,8 @@ static void prove(const struct hd_order *order, struct hd_arena *arena)
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     const struct target *target;
+    struct hd_pipeline measured;
+    int32_t micro_batches;
     struct hd_arena arena;
     struct hd_order order;
     char *text;
@@ -63,6 +65,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     memcpy(text, bytes + 1, size_bytes - 1);
     text[size_bytes - 1] = '\0';
     hd_arena_init(&arena, 0);
+    if (hd_order_measure(text, &measured, &micro_batches) == HD_OK)
+        require(measured.stages >= 1 && measured.chunks % measured.stages == 0 &&
+                (size_t)measured.chunks * (size_t)micro_batches <= size_bytes);
+    else
+        require(strstr(hd_err_message(), "line ") != NULL);
     if (hd_order_read(text, &target->pipeline, target->micro_batches, &arena, &order) == HD_OK)
         prove(&order, &arena);
     else

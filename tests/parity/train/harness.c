@@ -330,13 +330,23 @@ enum hd_status harness_threads(const struct hd_job *job, int world, void *contex
                        body);
 }
 
+/* What a killed rank was in, as a supervisor adds it. */
+static void add_flight(const struct hd_shm_control *ctl, int rank, char *reason, size_t size_bytes)
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_shm_control_flight(ctl, rank, records);
+    const size_t n = strlen(reason);
+
+    hd_flight_describe_open(records, count, reason + n, size_bytes - n);
+}
+
 /* Starts the ranks and waits for all, in the order in which they end, as a supervisor would. */
 static enum hd_status run_processes(const struct hd_job *job, int world, void *shared,
                                     const struct meeting *meeting,
                                     enum hd_status (*body)(struct harness_rank *r))
 {
     pid_t pids[HARNESS_WORLD_MAX];
-    char reason[64];
+    char reason[HD_SHM_REASON_MAX];
     int failed = -1;
 
     for (int i = 0; i < world; i++) {
@@ -362,6 +372,8 @@ static enum hd_status run_processes(const struct hd_job *job, int world, void *s
         (void)snprintf(reason, sizeof reason,
                        WIFSIGNALED(status) ? "killed by signal %d" : "exited with %d",
                        WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        if (meeting->ctl && WIFSIGNALED(status))
+            add_flight(meeting->ctl, rank, reason, sizeof reason);
         if (meeting->ctl)
             hd_shm_control_mark_dead(meeting->ctl, rank, reason);
         failed = rank;

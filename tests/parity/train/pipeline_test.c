@@ -20,6 +20,7 @@ struct layout {
     const char *family, *schedule;
     int pp, virtual_stages, micro_batch;
     const char *stages; /* NULL: auto */
+    const char *order;  /* schedule file: its text */
     int tp, dp, cp;     /* 0: 1 */
     void (*change)(struct hd_job *job);
 };
@@ -42,6 +43,23 @@ static void untie(struct hd_job *job)
     job->tie_embeddings = false;
 }
 
+/* Orders that no schedule makes, for four micro-batches. The first runs three ahead and puts W off
+ * further and further; in the second stage 1 runs all F of one chunk before the other; the last is
+ * a V without W. */
+#define OWN_ORDER                                                      \
+    "0: F0.0 F0.1 F0.2 B0.0 F0.3 B0.1 W0.0 B0.2 B0.3 W0.1 W0.2 W0.3\n" \
+    "1: F1.0 B1.0 F1.1 F1.2 B1.1 W1.0 B1.2 F1.3 B1.3 W1.1 W1.2 W1.3\n"
+#define OWN_CHUNKS                                                              \
+    "0: F0.0 F0.1 F2.0 F0.2 F2.1 F0.3 F2.2 F2.3 B2.0 B0.0 B2.1 B2.2 B0.1 B2.3 " \
+    "B0.2 B0.3\n"                                                               \
+    "1: F1.0 F1.1 F1.2 F1.3 F3.0 F3.1 B3.0 B1.0 B3.1 F3.2 F3.3 B3.2 B1.1 B3.3 " \
+    "B1.2 B1.3\n"
+#define OWN_V                                                                   \
+    "0: F0.0 F0.1 F3.0 B3.0 F0.2 F3.1 B3.1 F0.3 B0.0 F3.2 B3.2 B0.1 F3.3 B3.3 " \
+    "B0.2 B0.3\n"                                                               \
+    "1: F1.0 F2.0 F1.1 F2.1 B2.0 F1.2 B1.0 F2.2 B2.1 B1.1 F1.3 F2.3 B2.2 B1.2 " \
+    "B2.3 B1.3\n"
+
 static struct hd_job job_of(const struct harness *h, const struct layout *l, bool one_rank)
 {
     struct hd_job job = harness_job(h, l->family, 1);
@@ -61,6 +79,8 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, boo
     job.micro_batch = l->micro_batch;
     job.virtual_stages = l->virtual_stages ? l->virtual_stages : 1;
     (void)snprintf(job.schedule, sizeof job.schedule, "%s", l->schedule);
+    job.schedule_order = l->order;
+    job.order_micro_batches = l->order ? 4 : 0;
     (void)snprintf(job.stages, sizeof job.stages, "%s", l->stages ? l->stages : "auto");
     return job;
 }
@@ -98,6 +118,21 @@ static const struct layout layouts[] = {
     {.family = "llama", .schedule = "zb-v", .pp = 2, .virtual_stages = 2, .micro_batch = 2},
     {.family = "llama", .schedule = "zb-v", .pp = 4, .virtual_stages = 2, .micro_batch = 1},
     {.family = "llama", .schedule = "1f1b", .pp = 4, .micro_batch = 2, .stages = "0,4,1,1"},
+    {.family = "llama", .schedule = "file", .order = OWN_ORDER, .pp = 2, .micro_batch = 2},
+    {.family = "llama",
+     .schedule = "file",
+     .order = OWN_CHUNKS,
+     .pp = 2,
+     .virtual_stages = 2,
+     .micro_batch = 1,
+     .dp = 2},
+    {.family = "llama",
+     .schedule = "file",
+     .order = OWN_V,
+     .pp = 2,
+     .virtual_stages = 2,
+     .micro_batch = 2,
+     .tp = 2},
     {.family = "llama",
      .schedule = "1f1b",
      .pp = 2,
@@ -190,6 +225,46 @@ static void every_schedule_trains_like_one_rank(void **state)
     run_free(reference);
     harness_teardown(&h);
     assert_int_equal(failed, 0);
+}
+
+/* What each rank's layout holds, written again, is the text; one micro-batch more or less is
+ * refused. */
+static void ranks_run_the_order_of_the_job(void **state)
+{
+    static const struct layout own[] = {
+        {.family = "llama", .schedule = "file", .order = OWN_ORDER, .pp = 2, .micro_batch = 2},
+        {.family = "llama",
+         .schedule = "file",
+         .order = OWN_V,
+         .pp = 2,
+         .virtual_stages = 2,
+         .micro_batch = 2}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        for (int rank = 0; rank < 2; rank++) {
+            struct hd_job job = job_of(&h, &own[i], false);
+            const struct hd_backend_options backend = {.threads = (int)job.threads};
+            struct hd_traits traits;
+            struct hd_text text = {0};
+            struct hd_layout layout;
+            struct hd_arena arena;
+
+            hd_arena_init(&arena, 0);
+            harness_backend()->describe(&backend, &traits);
+            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &layout);
+            hd_order_write(&layout.order, &text);
+            assert_string_equal(text.data, own[i].order);
+            job.global_batch += job.micro_batch;
+            assert_int_equal(hd_layout_build(&job, rank, &traits, &(struct hd_layout_options){0},
+                                             &arena, &layout),
+                             HD_INVALID);
+            hd_text_free(&text);
+            hd_arena_done(&arena);
+        }
+    harness_teardown(&h);
 }
 
 /* The same stages under another order: no gradient and no weight differs in a bit. W apart adds in
@@ -384,6 +459,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_trains_like_one_rank),
+        cmocka_unit_test(ranks_run_the_order_of_the_job),
         cmocka_unit_test(schedules_of_the_same_stages_have_the_same_bits),
         cmocka_unit_test(transfers_move_what_the_closed_form_says),
         cmocka_unit_test(stages_keep_as_many_micro_batches_as_the_schedule_says),

@@ -113,6 +113,54 @@ static void an_option_sets_the_limit_of_all_phases(void **state)
 }
 
 /* Nothing was heard while nothing could be: the silence begins when the machine is awake again. */
+/* A barrier of the rank's own, or one of all in which it waits. */
+static void enter(struct hd_comm *comm, bool alone)
+{
+    const int32_t all[] = {0, 1}, own = hd_comm_rank(comm);
+    struct hd_comm_group *group;
+
+    assert_int_equal(
+        hd_comm_group(comm, alone ? "own" : "world", alone ? &own : all, alone ? 1 : RANKS, &group),
+        HD_OK);
+    assert_int_equal(hd_comm_barrier(group, hd_comm_stream(comm, HD_COMM_STREAM_GATHER)), HD_OK);
+    assert_int_equal(hd_comm_poll(comm), HD_OK);
+}
+
+/* Rank 0 sleeps in its first operation; rank 1, the later stage, has done two and is stopped. The
+ * count of operations would blame rank 0. */
+static void of_stages_the_one_that_does_not_sleep_is_to_blame(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_comm *comm[RANKS];
+
+    f->sup.job.pp = RANKS;
+    f->sup.options.hang_limit_ms = 700;
+    for (int i = 0; i < RANKS; i++) {
+        f->ranks[i].pid = fork();
+        if (f->ranks[i].pid == 0)
+            for (;;)
+                (void)pause();
+        assert_int_equal(hd_comm_open_shm(hd_shm_control_fd(f->sup.shm),
+                                          hd_shm_control_rank_fds(f->sup.shm), i, RANKS, MINUTE,
+                                          &comm[i]),
+                         HD_OK);
+    }
+    enter(comm[0], false);
+    enter(comm[1], true);
+    enter(comm[1], true);
+    (void)kill(f->ranks[1].pid, SIGSTOP);
+    (void)waitpid(f->ranks[1].pid, NULL, WUNTRACED);
+    (void)usleep(100 * 1000); /* rank 0 has come to its pause */
+    sup_look_for_hang(&f->sup, f->now_ms + 700);
+    for (int i = 0; i < RANKS; i++) {
+        (void)kill(f->ranks[i].pid, SIGKILL);
+        (void)waitpid(f->ranks[i].pid, NULL, 0);
+        hd_comm_free(comm[i]);
+    }
+    assert_int_equal(f->sup.blamed, 1);
+    assert_non_null(strstr(f->sup.reason, "; its last collective was barrier #2 of group own"));
+}
+
 static void a_sleep_of_the_machine_is_forgiven(void **state)
 {
     struct fixture *f = *state;
@@ -220,6 +268,7 @@ int main(void)
         with_ranks(the_limit_is_learned),
         with_ranks(a_checkpoint_has_more_patience_than_a_step),
         with_ranks(an_option_sets_the_limit_of_all_phases),
+        with_ranks(of_stages_the_one_that_does_not_sleep_is_to_blame),
         with_ranks(a_sleep_of_the_machine_is_forgiven),
         with_ranks(a_stopped_rank_is_told_and_then_hangs),
         with_ranks(the_time_for_a_stop_is_set_once),

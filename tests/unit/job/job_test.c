@@ -63,6 +63,33 @@ static void what_is_written_is_read_back(void **state)
     hd_arena_done(&arena);
 }
 
+/* A line per stage; a text without an end of line would run into the next key. */
+static void an_order_of_stages_is_read_back(void **state)
+{
+    static const char order[] = "0: F0.0 B0.0\n1: F1.0 B1.0\n";
+    struct hd_text text = {0}, wrong = {0};
+    struct hd_job_file files[2];
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill(&job, files);
+    job.schedule_order = order;
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    assert_non_null(strstr(text.data, "\nparallel.schedule.order 1: F1.0 B1.0\n"));
+    assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_OK);
+    assert_string_equal(back.schedule_order, order);
+    for (int i = 0; i < 2; i++) {
+        job.schedule_order = i ? "0: F0.0\n\n" : "0: F0.0";
+        hd_text_clear(&wrong);
+        assert_int_equal(hd_job_write(&job, &wrong), HD_INVALID);
+    }
+    hd_text_free(&text);
+    hd_text_free(&wrong);
+    hd_arena_done(&arena);
+}
+
 /* Goal: each file of a mixture keeps its source. Method: two sources, weights that are no binary
  * fractions. */
 static void a_mixture_is_read_back(void **state)
@@ -272,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(an_order_of_stages_is_read_back),
         cmocka_unit_test(a_mixture_is_read_back),
         cmocka_unit_test(a_source_without_files_is_refused),
         cmocka_unit_test(a_text_of_version_1_is_read),

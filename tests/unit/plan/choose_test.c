@@ -483,6 +483,41 @@ static void more_ranks_than_an_engine_connects_are_another_status(void **state)
     }
 }
 
+/* An order from a file is for one number of micro-batches: with replicas and their size it is the
+ * batch of 24. */
+static void an_order_from_a_file_decides_the_micro_batch(void **state)
+{
+    static const struct {
+        int order, micro_batch, devices, found; /* found: the micro-batch; 0: no layout */
+    } rows[] = {{6, 0, 2, 4},                   /* 24 / 6 */
+                {6, 0, 4, 2},                   /* two replicas */
+                {6, 2, 4, 2}, {6, 4, 4, 0}, {5, 0, 2, 0}, {24, 0, 2, 1}, {24, 0, 4, 0}};
+    struct hd_plan_request w = plain;
+    struct hd_plan_shape before, after;
+    struct hd_layout_sizes sizes;
+
+    (void)state;
+    w.layers = 4;
+    w.sizes.pp = 2;
+    before = hd_plan_shape(&w);
+    memcpy(w.sizes.schedule, "file", 5);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        w.sizes.order_micro_batches = rows[i].order;
+        w.sizes.micro_batch = rows[i].micro_batch;
+        assert_int_equal(hd_plan_size(&w, rows[i].devices, &sizes) == HD_PLAN_FITS,
+                         rows[i].found > 0);
+        if (rows[i].found)
+            assert_int_equal(sizes.micro_batch, rows[i].found);
+    }
+    w.sizes.micro_batch = 0;
+    after = hd_plan_shape(&w);
+    assert_int_not_equal(memcmp(&before, &after, sizeof after), 0); /* other numbers of devices */
+    w.sizes.order_micro_batches = 0;
+    assert_int_equal(hd_plan_check(&w, 2, 2), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "parallel.schedule: without an order; write {file: PATH}");
+}
+
 /* Goal: the controller may treat jobs of one shape alike. Method: all pairs of many wishes; those
  * of one shape that have a layout somewhere have one on exactly the same numbers of devices. */
 static void wishes_of_one_shape_fit_the_same_numbers(void **state)
@@ -536,6 +571,7 @@ int main(void)
         cmocka_unit_test(experts_are_shared_by_blocks_of_ranks),
         cmocka_unit_test(a_refusal_of_ep_says_what_to_write_instead),
         cmocka_unit_test(more_ranks_than_an_engine_connects_are_another_status),
+        cmocka_unit_test(an_order_from_a_file_decides_the_micro_batch),
         cmocka_unit_test(wishes_of_one_shape_fit_the_same_numbers),
     };
 
