@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+
 void bench_job_word(char *ret_word, const char *text)
 {
     (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
@@ -65,4 +67,17 @@ enum hd_status bench_make_dir(char ret_dir[BENCH_DIR_MAX])
     if (!mkdtemp(ret_dir))
         return hd_err(HD_IO, "cannot make a folder %s: %s", ret_dir, strerror(errno));
     return HD_OK;
+}
+
+enum hd_status bench_write_corpus(const char *dir, char ret_corpus[BENCH_CORPUS_MAX])
+{
+    static char bytes[BENCH_CORPUS_BYTES];
+    uint32_t x = 1;
+
+    for (int i = 0; i < BENCH_CORPUS_BYTES; i++) {
+        x = x * 1664525u + 1013904223u;
+        bytes[i] = (char)(x >> 24);
+    }
+    (void)snprintf(ret_corpus, BENCH_CORPUS_MAX, "%s/corpus", dir);
+    return hd_file_write_atomic(ret_corpus, bytes, sizeof bytes, 0600);
 }

@@ -15,4 +15,8 @@ void bench_job_word(char *ret_word, const char *text);
 enum { BENCH_DIR_MAX = 512 };
 enum hd_status bench_make_dir(char ret_dir[BENCH_DIR_MAX]);
 
+/* The file DIR/corpus: random bytes, the same in each call. */
+enum { BENCH_CORPUS_MAX = BENCH_DIR_MAX + sizeof "/corpus", BENCH_CORPUS_BYTES = 1 << 20 };
+enum hd_status bench_write_corpus(const char *dir, char ret_corpus[BENCH_CORPUS_MAX]);
+
 #endif

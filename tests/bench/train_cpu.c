@@ -14,20 +14,17 @@
  *
  * The figures of docs/PERFORMANCE.md come from here. Run by hand; nothing depends on PyTorch.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "tests/bench/bench_job.h"
+#include "tests/bench/bench_peer.h"
 #include "tests/bench/train_cpu.h"
 
-enum { RUNS_MAX = 64, PEERS_MAX = 4, CORPUS_BYTES = 1 << 20, ARGS_MAX = 16, STEPS_MAX = 16 };
+enum { PEERS_MAX = 4, ARGS_MAX = 16, STEPS_MAX = 16 };
 
 static const struct train_case cases[] = {
     {"a", "6 layers x 384, vocabulary 256, S 256, B 16", 6, 384, 6, 256, 256, 16, 4},
@@ -63,144 +60,59 @@ struct hd_job train_case_job(const struct train_case *c, const char *precision,
     return j;
 }
 
-static _Noreturn void die(const char *what, const char *why)
-{
-    fprintf(stderr, "train_cpu: %s: %s\n", what, why);
-    exit(1);
-}
-
 /* ---- peers ---- */
 
 struct peer {
-    const char *name;
-    pid_t pid;
-    FILE *to, *from;
-    double ms[RUNS_MAX], parts[RUNS_MAX][3]; /* parts: of the floor */
+    struct bench_peer process;
+    double ms[BENCH_RUNS_MAX], parts[BENCH_RUNS_MAX][3]; /* parts: of the floor */
 };
 
 static void start(struct peer *p, const char *name, const char *const *argv)
 {
-    char about[512];
-    int to[2], from[2];
+    char about[BENCH_ABOUT_MAX];
 
-    p->name = name;
-    if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0)
-        die("pipe", strerror(errno));
-    p->pid = fork();
-    if (p->pid < 0)
-        die("fork", strerror(errno));
-    if (!p->pid) {
-        (void)dup2(to[0], 0);
-        (void)dup2(from[1], 1);
-        if (!strcmp(argv[0],
-                    "/proc/self/exe")) /* as the supervisor starts ranks: bound, the crew */
-            (void)setenv("OMP_PROC_BIND", "false", 1); /* would share the first thread's core */
-        (void)execvp(argv[0], (char *const *)argv);
-        die(argv[0], strerror(errno));
-    }
-    (void)close(to[0]);
-    (void)close(from[1]);
-    p->to = fdopen(to[1], "w");
-    p->from = fdopen(from[0], "r");
-    if (!p->to || !p->from || !fgets(about, sizeof about, p->from))
-        die(name, "did not start");
+    bench_peer_exec(&p->process, name, argv);
+    bench_peer_about(&p->process, about);
     printf("%-14s %s", name, about);
     (void)fflush(stdout);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values, int count)
-{
-    double sorted[RUNS_MAX];
-
-    memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
-    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
-}
-
-static int ask(struct peer *p, int steps, double *ret_numbers)
-{
-    char line[1024], *rest = line;
-    int count = 0;
-
-    fprintf(p->to, "run %d\n", steps);
-    (void)fflush(p->to);
-    if (!fgets(line, sizeof line, p->from))
-        die(p->name, "ended early");
-    for (char *end; count < STEPS_MAX; rest = end) {
-        ret_numbers[count] = strtod(rest, &end);
-        if (end == rest)
-            break;
-        count++;
-    }
-    return count;
 }
 
 static void run(struct peer *p, int round, int steps, bool is_floor)
 {
     double numbers[STEPS_MAX];
-    const int count = ask(p, steps, numbers);
+    char line[32];
+    int count;
 
+    (void)snprintf(line, sizeof line, "run %d", steps);
+    bench_peer_tell(&p->process, line);
+    count = bench_peer_hear(&p->process, numbers, STEPS_MAX);
     if (is_floor) {
         p->ms[round] = numbers[0];
         memcpy(p->parts[round], numbers + 1, sizeof p->parts[round]);
     } else {
-        p->ms[round] = median(numbers, count);
+        p->ms[round] = bench_spread(numbers, count).median;
     }
-}
-
-static double peak_mib(const struct peer *p)
-{
-    char path[64], line[256];
-    long long kib = 0;
-    FILE *status;
-
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)p->pid);
-    status = fopen(path, "re");
-    while (status && fgets(line, sizeof line, status))
-        if (sscanf(line, "VmHWM: %lld", &kib) == 1)
-            break;
-    if (status)
-        (void)fclose(status);
-    return (double)kib / 1024;
-}
-
-static void stop(struct peer *p)
-{
-    int status;
-
-    (void)fclose(p->to);
-    (void)waitpid(p->pid, &status, 0);
-    (void)fclose(p->from);
 }
 
 /* ---- the table ---- */
 
 static double ratio(const struct peer *above, const struct peer *below, int runs)
 {
-    double ratios[RUNS_MAX];
+    double ratios[BENCH_RUNS_MAX];
 
     for (int i = 0; i < runs; i++)
         ratios[i] = above->ms[i] / below->ms[i];
-    return median(ratios, runs);
+    return bench_spread(ratios, runs).median;
 }
 
 static void print_peer(const struct train_case *c, const struct peer *p, int runs)
 {
     const double tokens = (double)(c->batch * c->context);
-    double sorted[RUNS_MAX];
+    const struct bench_spread ms = bench_spread(p->ms, runs);
 
-    memcpy(sorted, p->ms, sizeof sorted);
-    qsort(sorted, (size_t)runs, sizeof *sorted, by_size);
-    printf("  %-14s %9.1f ms a step (%.1f .. %.1f) %9.0f tokens/s  peak %6.0f MiB\n", p->name,
-           median(p->ms, runs), sorted[0], sorted[runs - 1], tokens / median(p->ms, runs) * 1e3,
-           peak_mib(p));
+    printf("  %-14s %9.1f ms a step (%.1f .. %.1f) %9.0f tokens/s  peak %6.0f MiB\n",
+           p->process.name, ms.median, ms.least, ms.most, tokens / ms.median * 1e3,
+           bench_peak_mib(p->process.pid));
 }
 
 struct setting {
@@ -251,48 +163,32 @@ static void run_case(const struct setting *s, const struct train_case *c, const 
     for (int p = 0; p < count; p++)
         print_peer(c, &peers[p], s->runs);
     for (int k = 0; k < 3; k++) {
-        double values[RUNS_MAX];
+        double values[BENCH_RUNS_MAX];
 
         for (int i = 0; i < s->runs; i++)
             values[i] = peers[1].parts[i][k];
-        parts[k] = median(values, s->runs);
+        parts[k] = bench_spread(values, s->runs).median;
     }
     printf("  the floor: products %.1f ms, attention's products %.1f ms, bytes %.1f ms\n", parts[0],
            parts[1], parts[2]);
     printf("  floor / ours %.2f", ratio(&peers[1], &peers[0], s->runs));
     for (int p = 2; p < count; p++)
-        printf("   %s / ours %.2f", peers[p].name, ratio(&peers[p], &peers[0], s->runs));
+        printf("   %s / ours %.2f", peers[p].process.name, ratio(&peers[p], &peers[0], s->runs));
     printf("\n");
     (void)fflush(stdout);
     for (int p = 0; p < count; p++)
-        stop(&peers[p]);
+        bench_peer_stop(&peers[p].process);
 }
 
 /* ---- the command ---- */
 
 static int serve(char **argv)
 {
-    struct hd_job_file file = {.path = argv[3], .size_bytes = CORPUS_BYTES};
+    struct hd_job_file file = {.path = argv[3], .size_bytes = BENCH_CORPUS_BYTES};
     const struct train_case *c = train_case_find(argv[1]);
     const struct hd_job job = train_case_job(c, argv[2], &file);
 
     return !strcmp(argv[0], "ours") ? train_cpu_ours(&job, argv[4][0]) : train_cpu_floor(&job);
-}
-
-static void write_corpus(char ret_dir[BENCH_DIR_MAX], char *ret_corpus, size_t size_bytes)
-{
-    static char bytes[CORPUS_BYTES];
-    uint32_t x = 1;
-
-    for (int i = 0; i < CORPUS_BYTES; i++) {
-        x = x * 1664525u + 1013904223u;
-        bytes[i] = (char)(x >> 24);
-    }
-    if (bench_make_dir(ret_dir))
-        die("temporary folder", hd_err_message());
-    (void)snprintf(ret_corpus, size_bytes, "%s/corpus", ret_dir);
-    if (hd_file_write_atomic(ret_corpus, bytes, sizeof bytes, 0600))
-        die(ret_corpus, hd_err_message());
 }
 
 /* The same for all peers; the allocator's part helps PyTorch, ours allocates nothing in a step. */
@@ -304,48 +200,31 @@ static void set_environment(void)
     (void)setenv("OMP_NUM_THREADS", threads, 1);
     (void)setenv("OMP_PROC_BIND", "close", 1);
     (void)setenv("OMP_PLACES", "cores", 1);
-    (void)setenv("MALLOC_MMAP_MAX_", "0", 1);
-    (void)setenv("MALLOC_TRIM_THRESHOLD_", "20000000000", 1);
-    (void)setenv("MALLOC_TOP_PAD_", "268435456", 1);
-}
-
-static const char *value_of(int argc, char **argv, const char *name, const char *otherwise)
-{
-    for (int i = 1; i + 1 < argc; i++)
-        if (!strcmp(argv[i], name))
-            return argv[i + 1];
-    return otherwise;
-}
-
-static bool has(int argc, char **argv, const char *name)
-{
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], name))
-            return true;
-    return false;
+    bench_keep_memory();
 }
 
 int main(int argc, char **argv)
 {
     static const char *const precisions[] = {"fp32", "bf16"};
-    char dir[BENCH_DIR_MAX], corpus[BENCH_DIR_MAX + sizeof "/corpus"];
-    const char *only_case = value_of(argc, argv, "--case", NULL);
-    const char *only_precision = value_of(argc, argv, "--precision", NULL);
-    struct setting s = {.python = value_of(argc, argv, "--python", NULL),
+    char dir[BENCH_DIR_MAX], corpus[BENCH_CORPUS_MAX];
+    const char *only_case = bench_value_of(argc, argv, "--case", NULL);
+    const char *only_precision = bench_value_of(argc, argv, "--precision", NULL);
+    struct setting s = {.python = bench_value_of(argc, argv, "--python", NULL),
                         .script = HEDDLE_BENCH_TORCH,
-                        .runs = atoi(value_of(argc, argv, "--runs", "5")),
-                        .compile = has(argc, argv, "--compile"),
-                        .ops = has(argc, argv, "--ops")};
+                        .runs = atoi(bench_value_of(argc, argv, "--runs", "5")),
+                        .compile = bench_has(argc, argv, "--compile"),
+                        .ops = bench_has(argc, argv, "--ops")};
 
     if (argc == 7 && !strcmp(argv[1], "--serve"))
         return serve(argv + 2);
-    if (s.runs < 1 || s.runs > RUNS_MAX)
-        die("--runs", "give 1 to 64");
-    if (!strcmp(value_of(argc, argv, "--peer", ""), "torch") && !s.python)
+    if (s.runs < 1 || s.runs > BENCH_RUNS_MAX)
+        bench_die("--runs", "give 1 to 64");
+    if (!strcmp(bench_value_of(argc, argv, "--peer", ""), "torch") && !s.python)
         s.python = "python3";
     (void)signal(SIGPIPE, SIG_IGN);
     set_environment();
-    write_corpus(dir, corpus, sizeof corpus);
+    if (bench_make_dir(dir) || bench_write_corpus(dir, corpus))
+        bench_die("corpus", hd_err_message());
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (size_t k = 0; k < sizeof precisions / sizeof precisions[0]; k++)
             if ((!only_case || !strcmp(only_case, cases[i].name)) &&
