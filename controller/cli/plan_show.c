@@ -322,8 +322,9 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
                          : "what stands beside the plan is assumed, not measured\n");
     if (hd_plan_fits(r, &a->traits))
         return;
-    hd_text_add(out, "it does NOT fit: lower parallel.micro_batch, split the model "
-                     "(parallel.tp, parallel.pp, parallel.cp), or take GPUs with more memory\n");
+    hd_text_add(out, "it does NOT fit: lower parallel.micro_batch, share more (parallel.zero: 3), "
+                     "keep less (parallel.recompute: full), split the model (parallel.tp, "
+                     "parallel.pp, parallel.cp), or take GPUs with more memory\n");
 }
 
 void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)

@@ -11,6 +11,7 @@
  * that ends each step, so that all ranks decide alike after the same step.
  */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,7 @@ struct rank {
     bool improved;                /* a step since saved_step had a finite gradient */
     bool finite;                  /* the newest loss */
     bool diverged;                /* the reason for which the run is given up */
+    bool fails_alike;             /* all ranks give it up for what they all know */
     struct hd_trend trend;
     bool said_stuck;
     bool data_changed; /* and said so */
@@ -365,11 +367,16 @@ static void show(struct rank *r, int64_t step, const struct hd_scalar *scalars, 
         board_fails(r);
 }
 
+/* Of a NaN, which would be printed. */
+static double without_sign(double value)
+{
+    return isnan(value) ? NAN : value;
+}
+
 static struct hd_step_metrics metrics_of(const struct rank *r, const struct hd_step_result *s)
 {
-    struct hd_step_metrics metrics = {.loss = s->loss,
-                                      /* without a sign that a NaN may have */
-                                      .grad_norm = isnan(s->grad_norm) ? NAN : s->grad_norm,
+    struct hd_step_metrics metrics = {.loss = without_sign(s->loss),
+                                      .grad_norm = without_sign(s->grad_norm),
                                       .lr = s->lr,
                                       .tokens = r->job.global_batch * r->job.context,
                                       .tokens_per_s = s->tokens_per_s,
@@ -667,6 +674,7 @@ static enum hd_status check_scale(struct rank *r, const struct hd_step_result *s
     enum hd_status st;
 
     if (s->rescaled) {
+        r->overflows++;
         (void)snprintf(text, sizeof text,
                        "step %lld: gradients overflowed fp16; no weight was changed by this step, "
                        "and the loss scale is halved to %lld",
@@ -677,6 +685,12 @@ static enum hd_status check_scale(struct rank *r, const struct hd_step_result *s
     st = name_gradient(r, gradient);
     if (st)
         return st;
+    if (r->finite && r->job.loss_scale_floor > 1)
+        return hd_err(HD_INVALID,
+                      "step %lld: gradients overflow fp16 with the loss scale at %lld, and "
+                      "train.loss_scale.floor = %lld allows no lower one%s; lower the floor",
+                      (long long)s->step, (long long)s->loss_scale,
+                      (long long)r->job.loss_scale_floor, gradient);
     r->diverged = true;
     return hd_err(HD_INTERNAL,
                   "step %lld: gradients overflow fp16 even with the loss scale at its floor of "
@@ -693,7 +707,7 @@ static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
     r->improved |= !is_overflow(s);
     if (is_overflow(s) && s->loss_scale)
         return check_scale(r, s);
-    r->skips = s->skipped ? r->skips + 1 : 0;
+    r->skips = s->skipped ? r->skips + 1 : 0; /* what follows also ends a search for a scale */
     r->overflows = is_overflow(s) ? r->overflows + 1 : 0;
     if (!s->skipped)
         return HD_OK;
@@ -810,6 +824,7 @@ static enum hd_status one_step(struct rank *r)
     write_profile(r, false);
     check_trend(r, &s);
     st = check_skip(r, &s);
+    r->fails_alike = st && !hd_comm_failure(r->comm);
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
         hd_trainer_can_validate(r->trainer))
         st = validate(r);
@@ -823,6 +838,29 @@ static enum hd_status one_step(struct rank *r)
     return st;
 }
 
+/* fp16: the last steps lowered the scale. If some step of the run changed the weights, that is how
+ * scales are found; if none did, the run is worth nothing. */
+static enum hd_status check_scale_at_end(struct rank *r)
+{
+    const int64_t updates = hd_trainer_updates_done(r->trainer);
+    char text[160];
+
+    if (!updates)
+        return hd_err(HD_INVALID,
+                      "no step changed a weight: their gradients overflowed fp16 while the loss "
+                      "scale was lowered; lower train.loss_scale.initial (now %lld), or train more "
+                      "steps",
+                      (long long)r->job.loss_scale_initial);
+    (void)snprintf(
+        text, sizeof text,
+        "the last %lld steps changed no weight, as their gradients overflowed fp16; %lld "
+        "of all steps did",
+        (long long)r->overflows, (long long)updates);
+    say(r, HD_LINK_LEVEL_WARN, text);
+    r->overflows = 0; /* said once */
+    return HD_OK;
+}
+
 /* A run that ends with a loss that is not finite, or with gradients that are not, has diverged,
  * however many steps it did. */
 static enum hd_status check_end(struct rank *r)
@@ -831,10 +869,24 @@ static enum hd_status check_end(struct rank *r)
 
     if (r->stopped || (r->finite && !r->overflows))
         return HD_OK;
+    if (r->finite && strcmp(r->job.precision, "fp16") == 0)
+        return check_scale_at_end(r);
     r->diverged = true;
     return hd_err(HD_INTERNAL,
                   "step %lld, the last one: the %s not finite; lower train.lr or look at the data",
                   (long long)step, r->finite ? "gradients of the last steps are" : "loss is");
+}
+
+/* A run that fails on all ranks alike keeps the checkpoint that is being written. */
+static void keep_save(struct rank *r, enum hd_status st)
+{
+    struct hd_error error;
+
+    if (!hd_trainer_is_saving(r->trainer) || !r->fails_alike || hd_comm_failure(r->comm))
+        return;
+    hd_err_save(st, &error);
+    (void)leave_out(r, finish_save(r));
+    (void)hd_err_restore(&error);
 }
 
 static enum hd_status run(struct rank *r)
@@ -854,6 +906,8 @@ static enum hd_status run(struct rank *r)
         write_profile(r, true);
     if (!st)
         st = check_end(r);
+    if (st)
+        keep_save(r, st);
     early = validates && validates_before_last_save(r);
     if (!st && early)
         st = validate(r);
@@ -928,6 +982,7 @@ int hd_worker_rank(int argc, char **argv)
     enum hd_status st;
 
     hd_arena_init(&r.arena, 0);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is then an error of write */
     st = read_flags(&r, argc, argv, &job_path);
     if (!st)
         st = connect(&r, job_path);

@@ -526,7 +526,7 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
         list_values(&ep, w->experts, is_possible_ep, &ranks, list);
         return hd_err(HD_INVALID,
                       "parallel.ep: %d does not divide the %lld ranks of dp x cp "
-                      "(resources.devices / parallel.tp); use %s",
+                      "(resources.devices / parallel.tp / parallel.pp); use %s",
                       (int)w->sizes.ep, (long long)ranks.ranks, list);
     case HD_PLAN_SHARD:
         ranks.ranks = devices / or_one(w->sizes.tp) / or_one(w->sizes.pp);
@@ -567,7 +567,9 @@ static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min,
                   "evenly%s%s; change one of them",
                   min, max, (long long)w->global_batch,
                   w->sizes.micro_batch ? " in whole micro-batches" : "",
-                  w->sizes.ep > 1 ? " among whole blocks of parallel.ep" : "");
+                  w->sizes.zero_shard ? " among whole blocks of parallel.zero_shard"
+                  : w->sizes.ep > 1   ? " among whole blocks of parallel.ep"
+                                      : "");
 }
 
 enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devices_min,

@@ -24,7 +24,7 @@
 #include "train/source.h"
 #include "train/trainer.h"
 
-enum { KINDS = HD_SAVED_KINDS, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000 };
+enum { KINDS = HD_SAVED_KINDS, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000, SUMS_TEXT = 64 };
 
 static const enum hd_state_kind *const kinds = hd_saved_kinds;
 static const char *const prefixes[KINDS] = {"", "adamw.m.", "adamw.v."};
@@ -209,9 +209,18 @@ static const char *precision_fact(const struct hd_trainer *t)
 }
 
 /* How sums over ranks are made; train.native_reduction has an effect only with NCCL. */
-static const char *sums_fact(const struct hd_trainer *t)
+static const char *sums_fact(const struct hd_trainer *t, char ret_text[SUMS_TEXT])
 {
-    return hd_comm_sums_natively(t->comm) ? "native" : "ordered";
+    const struct hd_layout *l = &t->layout;
+    const int32_t shard = l->mesh.sizes.zero_shard, replicas = l->mesh.sizes.dp * l->mesh.sizes.cp;
+    int used =
+        snprintf(ret_text, SUMS_TEXT, "%s", hd_comm_sums_natively(t->comm) ? "native" : "ordered");
+
+    if (l->registry.zero >= 2 && replicas > 1)
+        used += snprintf(ret_text + used, (size_t)(SUMS_TEXT - used), " in each micro-batch");
+    if (l->registry.zero && shard < replicas)
+        (void)snprintf(ret_text + used, (size_t)(SUMS_TEXT - used), " by blocks of %d", (int)shard);
+    return ret_text;
 }
 
 static struct saved_moment now(const struct hd_trainer *t)
@@ -231,7 +240,7 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
     const int world = t->layout.mesh.world;
     struct hd_ckpt_shard *shards = hd_arena_array(arena, (size_t)world, sizeof *shards);
     struct hd_text config = {0};
-    char dp[24], tp[24], pp[24], zero[24], cp[24], ep[24], threads[24], micro[24];
+    char sums[SUMS_TEXT], dp[24], tp[24], pp[24], zero[24], cp[24], ep[24], threads[24], micro[24];
     const struct hd_ckpt_fact layout[] = {{"dp", dp},
                                           {"tp", tp},
                                           {"pp", pp},
@@ -244,7 +253,7 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
     const struct hd_ckpt_fact determinism[] = {
         {"backend", t->traits.backend},   {"isa", t->traits.isa},
         {"library", t->traits.library},   {"threads", threads},
-        {"precision", precision_fact(t)}, {"sums", sums_fact(t)}};
+        {"precision", precision_fact(t)}, {"sums", sums_fact(t, sums)}};
     const struct hd_ckpt_counter counters[] = {{"step", at->step},
                                                {"adam_step", at->updates},
                                                {"loss_scale", at->scale.scale},
@@ -638,7 +647,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
 {
     const char *sums_then =
         hd_ckpt_determinism(ckpt, "sums"); /* NULL: written before native_reduction existed */
-    char threads[24];
+    char threads[24], sums[SUMS_TEXT];
 
     number_text(t->layout.job.threads, threads);
     compare_fact(ckpt, "backend", t->traits.backend, ret_note);
@@ -646,7 +655,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_fact(ckpt, "library", t->traits.library, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", precision_fact(t), ret_note);
-    compare("sums", sums_then ? sums_then : "ordered", sums_fact(t), ret_note);
+    compare("sums", sums_then ? sums_then : "ordered", sums_fact(t, sums), ret_note);
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
     compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
     compare_size(ckpt, "pp", t->layout.job.pp, ret_note);
@@ -740,7 +749,7 @@ static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *
     if (st || hd_ckpt_counter(ckpt, "loss_scale", &scale) ||
         hd_ckpt_counter(ckpt, "loss_scale_good", &t->scale.good))
         return st;
-    t->scale.scale = scale;
+    t->scale.scale = scale > t->scale.floor ? scale : t->scale.floor;
     return HD_OK;
 }
 

@@ -418,6 +418,11 @@ int64_t hd_trainer_steps_done(const struct hd_trainer *t)
     return t->steps_done;
 }
 
+int64_t hd_trainer_updates_done(const struct hd_trainer *t)
+{
+    return t->updates;
+}
+
 bool hd_trainer_can_validate(const struct hd_trainer *t)
 {
     return t->data.can_validate;

@@ -117,6 +117,7 @@ struct hd_step_result {
 enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
+int64_t hd_trainer_updates_done(const struct hd_trainer *trainer); /* steps that were not skipped */
 
 /* After a step that was skipped: "blocks.0.mlp.up.weight[3, 17] is NaN on rank 2", the first
  * gradient of the lowest rank that is not finite; empty: all are. Collective: all ranks must call

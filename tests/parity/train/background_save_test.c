@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,8 +14,8 @@
 
 #include <cmocka.h>
 
+#include "checkpoint/checkpoint.h"
 #include "compare.h"
-#include "train/owners.h"
 
 static struct hd_job job_of(const struct harness *h, int dp, int pp, int zero)
 {
@@ -27,6 +28,29 @@ static struct hd_job job_of(const struct harness *h, int dp, int pp, int zero)
     memcpy(job.schedule, "1f1b", 5);
     memcpy(job.precision, "bf16", 5);
     return job;
+}
+
+/* Ranks that have taken their steps after begin; a shard is written when all have. */
+static atomic_int stepped;
+static int ranks;
+
+enum hd_status __real_hd_ckpt_write_shard(const char *dir, int rank,
+                                          const struct hd_ckpt_entry *entries, size_t count,
+                                          hd_ckpt_bytes_fn *bytes_of, void *context,
+                                          struct hd_ckpt_shard *ret_shard);
+enum hd_status __wrap_hd_ckpt_write_shard(const char *dir, int rank,
+                                          const struct hd_ckpt_entry *entries, size_t count,
+                                          hd_ckpt_bytes_fn *bytes_of, void *context,
+                                          struct hd_ckpt_shard *ret_shard);
+
+enum hd_status __wrap_hd_ckpt_write_shard(const char *dir, int rank,
+                                          const struct hd_ckpt_entry *entries, size_t count,
+                                          hd_ckpt_bytes_fn *bytes_of, void *context,
+                                          struct hd_ckpt_shard *ret_shard)
+{
+    while (atomic_load(&stepped) < ranks)
+        (void)usleep(1000);
+    return __real_hd_ckpt_write_shard(dir, rank, entries, count, bytes_of, context, ret_shard);
 }
 
 struct course {
@@ -76,6 +100,7 @@ static enum hd_status train(struct harness_rank *r)
     if (!st)
         st = hd_trainer_save_begin(t);
     if (!st && c->drops) {
+        atomic_fetch_add(&stepped, 1);
         hd_trainer_free(t);
         return HD_OK;
     }
@@ -83,6 +108,7 @@ static enum hd_status train(struct harness_rank *r)
         st = hd_err(HD_INTERNAL, "nothing is being saved");
     if (!st)
         st = steps(t, 2);
+    atomic_fetch_add(&stepped, 1);
     if (!st) {
         st = hd_trainer_save_finish(t, &saved);
         if (c->blocks && r->rank == 0)
@@ -101,8 +127,10 @@ static enum hd_status train(struct harness_rank *r)
     return st;
 }
 
-static struct course course_new(bool blocks, bool drops)
+static struct course course_new(int world, bool blocks, bool drops)
 {
+    atomic_store(&stepped, 0);
+    ranks = world;
     return (struct course){
         .then = run_new(1), .loaded = run_new(1), .blocks = blocks, .drops = drops};
 }
@@ -119,7 +147,7 @@ static void it_has_the_step_at_which_it_began(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-        struct course c = course_new(false, false);
+        struct course c = course_new(layouts[i][0] * layouts[i][1], false, false);
         struct harness h;
         struct hd_job job;
 
@@ -143,7 +171,7 @@ static void the_first_folder(const struct hd_job *job, char path[HD_JOB_PATH_MAX
 
 static void a_save_that_fails_ends_and_training_goes_on(void **state)
 {
-    struct course c = course_new(true, false);
+    struct course c = course_new(2, true, false);
     char path[HD_JOB_PATH_MAX], parent[HD_JOB_PATH_MAX];
     struct harness h;
     struct hd_job job;
@@ -169,7 +197,7 @@ static void a_save_that_fails_ends_and_training_goes_on(void **state)
 
 static void a_save_that_is_dropped_is_no_checkpoint(void **state)
 {
-    struct course c = course_new(false, true);
+    struct course c = course_new(2, false, true);
     char path[HD_JOB_PATH_MAX];
     struct harness h;
     struct hd_job job;

@@ -450,7 +450,8 @@ static void a_refusal_of_ep_says_what_to_write_instead(void **state)
          "auto or 1"},
         {8, 3, 1, 6, "parallel.ep: 3 does not divide model.experts = 8; use 1 or 2"}, /* of 6 */
         {8, 4, 2, 12,
-         "parallel.ep: 4 does not divide the 6 ranks of dp x cp (resources.devices / parallel.tp); "
+         "parallel.ep: 4 does not divide the 6 ranks of dp x cp (resources.devices / parallel.tp / "
+         "parallel.pp); "
          "use 1 or 2"},
     };
 
