@@ -34,7 +34,7 @@ check fp16_finds_its_scale heddle local "$file" --dir half --set train.precision
 check_equal and_says_so 1 "$(grep -c '^step 1: gradients overflowed fp16; .* is halved to 549755813888$' check.err)"
 check_status a_run_that_changed_no_weight_fails 1 heddle local "$file" --dir none --set train.precision=fp16 \
     --set train.loss_scale.initial=1099511627776 --set train.steps=4 --set parallel.tp=1 --set parallel.zero=1
-check_equal and_says_what_to_lower 1 "$(grep -c '^job failed at step 4, .* lower train.loss_scale.initial (now 1099511627776)' check.out)"
+check_equal and_says_what_to_lower 1 "$(grep -c '^job failed at step [34], .* lower train.loss_scale.initial (now 1099511627776)' check.out)"
 check_equal without_a_checkpoint_that_looks_sound 0 "$(ls heddle-runs/none/1/attempt-1/checkpoints 2>/dev/null | wc -l)"
 check a_sample_is_written heddle generate heddle-runs/layouts-* --prompt 'The ' --max-tokens 4
 check_status too_many_stages_are_refused 2 heddle local "$file" --set parallel.pp=8
