@@ -33,13 +33,19 @@ static bool is_view(const struct hd_emit *e, const struct hd_op *op)
     return op->kind == HD_OP_tp_rows || (op->kind == HD_OP_tp_enter && !e->registry->sequence);
 }
 
+/* GELU is a pass of its own, or its epilogue computes the same bits from what it stores. As the
+ * epilogue of a product it works on sums that were not stored, and compilers may contract it with
+ * their last addition. */
+static bool gelu_is_apart(const struct hd_traits *t, enum hd_dtype dtype)
+{
+    if (hd_traits_is_cuda(t))
+        return t->gelu_apart || dtype == HD_F32;
+    return t->gemm_scratch_bytes > 0 && !(dtype == HD_BF16 && t->own_bf16);
+}
+
 static bool is_cheap(const struct hd_emit *e, const struct hd_op *op)
 {
-    const struct hd_traits *t = &e->options->traits;
-
-    /* there GELU is computed from a product's fp32 sums; the rounded ones would give other bits */
-    if (op->kind == HD_OP_gelu && hd_traits_is_cuda(t) && !t->gelu_apart &&
-        op->out->dtype != HD_F32)
+    if (op->kind == HD_OP_gelu && !gelu_is_apart(&e->options->traits, op->out->dtype))
         return false;
     return hd_op_row(op->kind)->cheap;
 }
