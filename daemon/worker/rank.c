@@ -707,7 +707,7 @@ static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
     r->improved |= !is_overflow(s);
     if (is_overflow(s) && s->loss_scale)
         return check_scale(r, s);
-    r->skips = s->skipped ? r->skips + 1 : 0; /* what follows also ends a search for a scale */
+    r->skips = s->skipped ? r->skips + 1 : 0;
     r->overflows = is_overflow(s) ? r->overflows + 1 : 0;
     if (!s->skipped)
         return HD_OK;
@@ -904,8 +904,10 @@ static enum hd_status run(struct rank *r)
         st = one_step(r);
     if (!st)
         write_profile(r, true);
-    if (!st)
+    if (!st) {
         st = check_end(r);
+        r->fails_alike = st != HD_OK;
+    }
     if (st)
         keep_save(r, st);
     early = validates && validates_before_last_save(r);

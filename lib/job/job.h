@@ -97,10 +97,10 @@ struct hd_job {
     };
     struct hd_job_file *train, *val; /* [train_count], [val_count] */
     int64_t train_count, val_count;
-    double *weights; /* [weight_count], of a mixture's sources; their sum need not be 1 */
-    const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_order_write
-                                   (pipeline/ pipeline.h) writes it; else NULL */
-    int64_t weight_count;       /* 0: no mixture; the training files are one text, in their order */
+    double *weights;      /* [weight_count], of a mixture's sources; their sum need not be 1 */
+    int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
+    const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_order_write of
+                                   pipeline.h writes it; else NULL */
 };
 #undef F
 

@@ -233,8 +233,8 @@ struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_optio
 void hd_pass_fuse(struct hd_emit *e);
 void hd_pass_shard(struct hd_emit *e);
 void hd_pass_gather(struct hd_emit *e);
-/* Moves the last `count` nodes of the list to index `at`. */
-void hd_move_last_to(struct hd_node_list *list, int count, int at);
+/* Moves the last node of the list to index `at`. */
+void hd_move_last_to(struct hd_node_list *list, int at);
 void hd_pass_stream(struct hd_emit *e);
 void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk);
 

@@ -3,7 +3,9 @@
  *
  * A program gathers the weights of a unit once, into memory that lives until its last use there.
  * The gathers of a unit stand before the first use of the unit before it, on a stream of their own,
- * so they overlap with that unit's compute, and at most two units' weights are gathered at a time.
+ * so they overlap with that unit's compute, and at most two units' weights are gathered at a time;
+ * but a tied table, which both ends of F use, is there for all of F, and full recompute over K
+ * units needs the weights of the K that it replays.
  */
 #include "program/emit.h"
 
@@ -28,7 +30,7 @@ static void emit_gather(struct hd_emit *e, struct hd_store *gathered, int at)
                              .sent = hd_emit_part(e, gathered->part, HD_STATE_COPY,
                                                   hd_part_base(p, HD_STATE_COPY))))
         ->stream = HD_STREAM_AHEAD;
-    hd_move_last_to(&e->lists[e->call], 1, at);
+    hd_move_last_to(&e->lists[e->call], at);
 }
 
 static bool is_gathered(const struct hd_node *first, const struct hd_store *s)

@@ -90,7 +90,8 @@ static void keep_segments(struct hd_emit *e)
         }
 }
 
-/* Selective: all but cheap results. An op in place makes its input's memory what it is itself. */
+/* Selective: all but cheap results. An op in place shares its input's memory: both are kept, or
+ * neither. */
 static void keep_dear(struct hd_emit *e)
 {
     for (int i = e->rec->op_count - 1; i >= 0; i--) {

@@ -19,16 +19,13 @@
 
 static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* last first */
 
-void hd_move_last_to(struct hd_node_list *list, int count, int at)
+void hd_move_last_to(struct hd_node_list *list, int at)
 {
-    for (; count > 0; count--, at++) {
-        struct hd_node *node = list->nodes[list->count - count];
-        const int from = list->count - count;
+    struct hd_node *node = list->nodes[list->count - 1];
 
-        memmove(&list->nodes[at + 1], &list->nodes[at],
-                (size_t)(from - at) * sizeof(struct hd_node *));
-        list->nodes[at] = node;
-    }
+    memmove(&list->nodes[at + 1], &list->nodes[at],
+            (size_t)(list->count - 1 - at) * sizeof(struct hd_node *));
+    list->nodes[at] = node;
 }
 
 /* Where this rank's shard begins; beyond the part's end there is room for it, too. */
@@ -72,7 +69,7 @@ static void emit_sums(struct hd_emit *e, const struct hd_part *p, struct hd_stor
                                 HD_OPERANDS(comm, .received = grad, .sent = grad));
         node->stream = HD_STREAM_REDUCE;
         node->only_last = p->zero < 2;
-        hd_move_last_to(&e->lists[e->call], 1, at++);
+        hd_move_last_to(&e->lists[e->call], at++);
     }
 }
 
@@ -110,7 +107,7 @@ static void zero_gap(struct hd_emit *e, int part, int64_t begin, int64_t end, in
         return;
     (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = (end - begin) * (int64_t)sizeof(float)),
                        HD_OPERANDS(zero, .out = hd_emit_bucket(e, part, begin)));
-    hd_move_last_to(&e->lists[e->call], 1, at);
+    hd_move_last_to(&e->lists[e->call], at);
 }
 
 /* The parameter of the part with the lowest offset from `from` on that this program contributes to;
@@ -166,7 +163,7 @@ static int add_shard(struct hd_emit *e, int part, int at)
     (void)hd_emit_add(
         e, HD_ARGS(add, .N = count, .dtype = HD_F32),
         HD_OPERANDS(add, .out = sums, .a = sums, .b = hd_emit_bucket(e, part, p->shard_begin)));
-    hd_move_last_to(&e->lists[e->call], 1, at);
+    hd_move_last_to(&e->lists[e->call], at);
     return 1;
 }
 

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "train/trainer.h"
@@ -27,6 +26,26 @@ static void name_element(const struct hd_trainer *t, int param, int64_t at, floa
                    isnan(value) ? "NaN" : "infinite", t->layout.rank);
 }
 
+/* The first of a parameter's gradient, piece by piece. */
+static enum hd_status find_in(struct hd_trainer *t, int param, const struct hd_held *held,
+                              char ret_text[HD_NONFINITE_TEXT])
+{
+    const int64_t size = (int64_t)sizeof(float);
+    enum hd_status st = HD_OK;
+
+    for (int64_t first = 0, n; !st && !*ret_text && first < held->count; first += n) {
+        const void *values;
+        int64_t at;
+
+        n = hd_staging_piece(&t->staging, (held->count - first) * size) / size;
+        st = hd_staging_fetch(&t->staging, held->at + first * size, n * size, &values);
+        at = st ? -1 : hd_f32_find_nonfinite(values, n);
+        if (at >= 0)
+            name_element(t, param, held->first + first + at, ((const float *)values)[at], ret_text);
+    }
+    return st;
+}
+
 /* The first of this rank; the text stays empty if all are finite. */
 static enum hd_status find_own(struct hd_trainer *t, char ret_text[HD_NONFINITE_TEXT])
 {
@@ -34,19 +53,9 @@ static enum hd_status find_own(struct hd_trainer *t, char ret_text[HD_NONFINITE_
 
     for (int i = 0; !st && !*ret_text && i < t->layout.registry.param_count; i++) {
         const struct hd_held held = hd_trainer_find(t, i, HD_STATE_GRAD);
-        int64_t at;
-        float *values;
 
-        if (!held.count || !t->layout.registry.params[i].trainable)
-            continue;
-        values = malloc((size_t)held.count * sizeof *values);
-        if (!values)
-            return hd_err(HD_NO_MEMORY, "no memory to look at the gradients");
-        st = hd_staging_read(&t->staging, values, held.at, held.count * (int64_t)sizeof *values);
-        at = st ? -1 : hd_f32_find_nonfinite(values, held.count);
-        if (at >= 0)
-            name_element(t, i, held.first + at, values[at], ret_text);
-        free(values);
+        if (held.count && t->layout.registry.params[i].trainable)
+            st = find_in(t, i, &held, ret_text);
     }
     return st;
 }

@@ -394,7 +394,7 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
     struct hd_arena arena;
     enum hd_status st;
 
-    assert(!t->background);
+    assert(!hd_trainer_is_saving(t));
     hd_arena_init(&arena, 0);
     hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS); /* disks are slower than steps */
     st = save(t, &at, &arena, &saved);
@@ -411,6 +411,7 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 /* A save between begin and finish. The thread uses plan, copy, saved.path and mine; everything
  * else is the rank's. */
 struct hd_background_save {
+    bool under_way;
     struct hd_arena arena;
     struct saved_moment at;
     struct hd_saved saved;
@@ -484,53 +485,62 @@ static enum hd_status begin(struct hd_trainer *t, struct hd_background_save *b)
     return HD_OK;
 }
 
-static void end_background(struct hd_trainer *t)
+static void end_save(struct hd_background_save *b)
 {
-    if (t->background->has_thread)
-        (void)pthread_join(t->background->thread, NULL);
-    hd_arena_done(&t->background->arena);
+    if (b->has_thread)
+        (void)pthread_join(b->thread, NULL);
+    b->has_thread = b->under_way = false;
+    hd_arena_done(&b->arena);
+}
+
+enum hd_status hd_trainer_background_init(struct hd_trainer *t)
+{
+    t->background = calloc(1, sizeof *t->background);
+    return t->background ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to save in the background");
+}
+
+void hd_trainer_background_done(struct hd_trainer *t)
+{
+    if (hd_trainer_is_saving(t)) {
+        atomic_store(&t->background->given_up, true);
+        end_save(t->background);
+    }
     free(t->background);
     t->background = NULL;
 }
 
 enum hd_status hd_trainer_save_begin(struct hd_trainer *t)
 {
-    struct hd_background_save *b = calloc(1, sizeof *b);
+    struct hd_background_save *b = t->background;
     enum hd_status st;
 
-    assert(!t->background && t->layout.job.checkpoint_async);
-    if (!b)
-        return hd_err(HD_NO_MEMORY, "no memory to begin a checkpoint");
+    assert(b && !b->under_way);
+    *b = (struct hd_background_save){.under_way = true, .at = now(t), .rank = t->layout.rank};
     hd_arena_init(&b->arena, 0);
-    b->at = now(t);
-    b->rank = t->layout.rank;
-    t->background = b;
     hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS);
     st = begin(t, b);
     hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
-    if (st) {
-        st = hd_err_prefix(st, "checkpoint of step %lld", (long long)b->at.step);
-        end_background(t);
-    }
-    return st;
+    if (st)
+        end_save(b);
+    return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)b->at.step) : HD_OK;
 }
 
 bool hd_trainer_is_saving(const struct hd_trainer *t)
 {
-    return t->background != NULL;
+    return t->background && t->background->under_way;
 }
 
 bool hd_trainer_has_written(const struct hd_trainer *t)
 {
-    return !t->background || atomic_load(&t->background->written);
+    return !hd_trainer_is_saving(t) || atomic_load(&t->background->written);
 }
 
 enum hd_status hd_trainer_save_finish(struct hd_trainer *t, struct hd_saved *ret_saved)
 {
     struct hd_background_save *b = t->background;
-    const int64_t step = b->at.step;
     enum hd_status st;
 
+    assert(hd_trainer_is_saving(t));
     if (b->has_thread)
         (void)pthread_join(b->thread, NULL);
     b->has_thread = false;
@@ -539,16 +549,8 @@ enum hd_status hd_trainer_save_finish(struct hd_trainer *t, struct hd_saved *ret
     hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
     if (!st)
         *ret_saved = b->saved;
-    end_background(t);
-    return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)step) : HD_OK;
-}
-
-void hd_trainer_drop_save(struct hd_trainer *t)
-{
-    if (!t->background)
-        return;
-    atomic_store(&t->background->given_up, true);
-    end_background(t);
+    end_save(b);
+    return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)b->at.step) : HD_OK;
 }
 
 enum hd_status hd_trainer_check_room(struct hd_trainer *t)

@@ -325,6 +325,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
         st = meet_peers(t);
     if (!st)
         st = make_copies(t);
+    if (!st && job->checkpoint_async)
+        st = hd_trainer_background_init(t);
     if (!st)
         st = write_once(t);
     if (!st)
@@ -362,7 +364,7 @@ void hd_trainer_free(struct hd_trainer *t)
         return;
     if (t->table->device && t->runner) /* after a failure kernels may still use the memory */
         (void)t->table->synchronize(hd_runner_stream(t->runner));
-    hd_trainer_drop_save(t);
+    hd_trainer_background_done(t);
     hd_profile_free(t->profile);
     hd_staging_done(&t->staging);
     hd_runner_free(t->runner);

@@ -45,7 +45,7 @@ struct hd_trainer {
     struct hd_lr_schedule schedule;
 
     struct hd_profile *profile;            /* NULL: the job has no train.profile */
-    struct hd_background_save *background; /* NULL: none is under way */
+    struct hd_background_save *background; /* NULL: without checkpoint.async */
 
     int64_t steps_done;
     int64_t updates; /* steps done that were not skipped */
@@ -56,8 +56,11 @@ struct hd_trainer {
     int64_t val_step, lowest_step;    /* lowest_step: -1 if it was before this attempt */
 };
 
-/* Ends a save that is under way; what was written of it is no checkpoint. */
-void hd_trainer_drop_save(struct hd_trainer *t);
+/* For checkpoint.async: memory for what describes a save, so that begin does not fail for want of
+ * it on one rank alone. done ends a save that is under way; what was written of it is no
+ * checkpoint. */
+enum hd_status hd_trainer_background_init(struct hd_trainer *t);
+void hd_trainer_background_done(struct hd_trainer *t);
 
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
 

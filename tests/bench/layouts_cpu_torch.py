@@ -24,6 +24,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
+from torch_block import Block
+
 layers, hidden, heads, vocab, context, batch = (int(a) for a in sys.argv[1:7])
 precision, threads, layout = sys.argv[7], int(sys.argv[8]), sys.argv[9]
 rank, world, micro_batches, store = int(sys.argv[10]), int(sys.argv[11]), int(sys.argv[12]), sys.argv[13]
@@ -58,25 +60,6 @@ def autocast():
     return torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm1 = nn.LayerNorm(hidden)
-        self.qkv = nn.Linear(hidden, 3 * hidden)
-        self.out = nn.Linear(hidden, hidden)
-        self.norm2 = nn.LayerNorm(hidden)
-        self.up = nn.Linear(hidden, 4 * hidden)
-        self.down = nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x):
-        b, s, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).split(hidden, dim=2)
-        q, k, v = (t.view(b, s, heads, c // heads).transpose(1, 2) for t in (q, k, v))
-        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(a.transpose(1, 2).reshape(b, s, c))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-
 class GPT2(nn.Module):
     """All of it, or its first or last blocks: tokens in or hidden rows in, hidden rows or logits out."""
 
@@ -86,7 +69,7 @@ class GPT2(nn.Module):
         self.tokens = nn.Embedding(vocab, hidden)  # tied: also the head's weight
         if first:
             self.positions = nn.Embedding(context, hidden)
-        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(blocks))
         if last:
             self.norm = nn.LayerNorm(hidden)
         for p in self.parameters():

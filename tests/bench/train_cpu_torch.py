@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from torch_block import Block
+
 layers, hidden, heads, vocab, context, batch = (int(a) for a in sys.argv[1:7])
 precision, threads, how = sys.argv[7], int(sys.argv[8]), sys.argv[9]
 torch.set_num_threads(threads)
@@ -21,31 +23,12 @@ torch.set_num_interop_threads(1)
 torch.manual_seed(1)
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm1 = nn.LayerNorm(hidden)
-        self.qkv = nn.Linear(hidden, 3 * hidden)
-        self.out = nn.Linear(hidden, hidden)
-        self.norm2 = nn.LayerNorm(hidden)
-        self.up = nn.Linear(hidden, 4 * hidden)
-        self.down = nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x):
-        b, s, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).split(hidden, dim=2)
-        q, k, v = (t.view(b, s, heads, c // heads).transpose(1, 2) for t in (q, k, v))
-        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(a.transpose(1, 2).reshape(b, s, c))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-
 class GPT2(nn.Module):
     def __init__(self):
         super().__init__()
         self.tokens = nn.Embedding(vocab, hidden)
         self.positions = nn.Embedding(context, hidden)
-        self.blocks = nn.ModuleList(Block() for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden)
         for p in self.parameters():
             if p.dim() == 2:

@@ -57,17 +57,10 @@ struct course {
     struct hd_saved saved;
     struct run *then, *loaded; /* at the step of the save; after the load of it */
     int64_t steps;             /* after the load */
-    bool blocks;               /* something stands where the first checkpoint would be */
+    bool blocks;               /* a file has the name of the checkpoint's folder: the save fails */
     bool drops;                /* the trainer is freed while it writes */
     char said[512];
 };
-
-static void note_state(struct hd_trainer *t, struct run *run)
-{
-    (void)run_copy_state(t, HD_STATE_WEIGHT, run->weights);
-    (void)run_copy_state(t, HD_STATE_MOMENT1, run->moments[0]);
-    (void)run_copy_state(t, HD_STATE_MOMENT2, run->moments[1]);
-}
 
 static enum hd_status steps(struct hd_trainer *t, int count)
 {
@@ -82,21 +75,14 @@ static enum hd_status steps(struct hd_trainer *t, int count)
 static enum hd_status train(struct harness_rank *r)
 {
     struct course *c = r->context;
-    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
-                                               .backend = harness_backend(),
-                                               .instance = r->instance,
-                                               .comm = r->comm,
-                                               .rank = r->rank};
     struct hd_saved saved;
-    struct hd_trainer *t;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+    struct hd_trainer *t = NULL;
+    enum hd_status st = harness_trainer(r, &t);
 
-    if (st)
-        return st;
-    st = hd_trainer_init(t);
     if (!st)
         st = steps(t, 2);
-    note_state(t, c->then);
+    if (!st)
+        run_copy_saved(t, c->then);
     if (!st)
         st = hd_trainer_save_begin(t);
     if (!st && c->drops) {
@@ -121,8 +107,10 @@ static enum hd_status train(struct harness_rank *r)
         c->saved = saved;
     if (!st && !c->blocks)
         st = hd_trainer_load(t, saved.path, saved.hash, NULL);
-    note_state(t, c->loaded);
-    c->steps = hd_trainer_steps_done(t);
+    if (!st) {
+        run_copy_saved(t, c->loaded);
+        c->steps = hd_trainer_steps_done(t);
+    }
     hd_trainer_free(t);
     return st;
 }

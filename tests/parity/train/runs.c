@@ -113,27 +113,40 @@ int64_t run_copy_state(struct hd_trainer *t, enum hd_state_kind kind, float *ret
     return for_share(t, kind, false, put, ret_values);
 }
 
-uint64_t run_hash_state(struct hd_trainer *t)
+void run_copy_saved(struct hd_trainer *t, struct run *run)
 {
-    static const enum hd_state_kind kinds[] = {HD_STATE_WEIGHT, HD_STATE_GRAD, HD_STATE_MOMENT1,
-                                               HD_STATE_MOMENT2};
+    (void)run_copy_state(t, HD_STATE_WEIGHT, run->weights);
+    (void)run_copy_state(t, HD_STATE_MOMENT1, run->moments[0]);
+    (void)run_copy_state(t, HD_STATE_MOMENT2, run->moments[1]);
+}
+
+uint64_t run_hash_kinds(struct hd_trainer *t, const enum hd_state_kind *kinds, int count)
+{
     const struct hd_registry *r = &hd_trainer_layout(t)->registry;
     struct hd_hash hash;
 
     hd_hash_begin(&hash);
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+    for (int k = 0; k < count; k++)
         for (int i = 0; i < r->param_count; i++) {
-            int64_t first, count;
+            int64_t first, held;
             float *values;
 
-            hd_trainer_held(t, i, kinds[k], &first, &count);
-            if (!count)
+            hd_trainer_held(t, i, kinds[k], &first, &held);
+            if (!held)
                 continue;
             values = harness_take(t, i, kinds[k]);
-            hd_hash_add(&hash, values + first, (size_t)count * sizeof(float));
+            hd_hash_add(&hash, values + first, (size_t)held * sizeof(float));
             free(values);
         }
     return hd_hash_value(&hash);
+}
+
+uint64_t run_hash_state(struct hd_trainer *t)
+{
+    static const enum hd_state_kind kinds[] = {HD_STATE_WEIGHT, HD_STATE_GRAD, HD_STATE_MOMENT1,
+                                               HD_STATE_MOMENT2};
+
+    return run_hash_kinds(t, kinds, (int)(sizeof kinds / sizeof kinds[0]));
 }
 
 static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank)
@@ -312,9 +325,7 @@ static enum hd_status cross(struct harness_rank *r)
         return st;
     st = begin_crossing(t, c, r->rank);
     if (!st) {
-        (void)run_copy_state(t, HD_STATE_WEIGHT, c->run->weights);
-        (void)run_copy_state(t, HD_STATE_MOMENT1, c->run->moments[0]);
-        (void)run_copy_state(t, HD_STATE_MOMENT2, c->run->moments[1]);
+        run_copy_saved(t, c->run);
     }
     for (int s = 0; !st && s < c->run->steps; s++) {
         st = hd_trainer_step(t, 0, &result);

@@ -74,6 +74,9 @@ int64_t param_elements(const struct hd_param *param); /* of the whole tensor */
 /* Writes this rank's elements of one kind of state into the whole, unless another rank of a lower
  * number has the same share; returns how many elements the whole has. */
 int64_t run_copy_state(struct hd_trainer *trainer, enum hd_state_kind kind, float *ret_values);
+void run_copy_saved(struct hd_trainer *trainer, struct run *run); /* weights and moments */
+/* Of this rank's state of these kinds; run_hash_state: gradients, weights and moments. */
+uint64_t run_hash_kinds(struct hd_trainer *trainer, const enum hd_state_kind *kinds, int count);
 uint64_t run_hash_state(struct hd_trainer *trainer);
 
 #endif

@@ -1,5 +1,6 @@
 /* fp16: the loss scale follows PyTorch's rule on a forced sequence; an overflow anywhere skips the
- * step on all ranks; Adam's count stands still; a checkpoint has the scale; the floor is the end.
+ * step on all ranks, and Adam's bias correction does not count that step; checkpoints save the
+ * scale; an overflow at the smallest scale that is allowed ends the run.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -7,12 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "base/hash.h"
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
 #include "train/scale.h"
@@ -93,26 +92,11 @@ struct course {
     struct run *run;
 };
 
-/* Of this rank's masters and moments. */
 static uint64_t hash_of(struct hd_trainer *t)
 {
     static const enum hd_state_kind kinds[] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1, HD_STATE_MOMENT2};
-    struct hd_hash hash;
 
-    hd_hash_begin(&hash);
-    for (int k = 0; k < 3; k++)
-        for (int i = 0; i < hd_trainer_layout(t)->registry.param_count; i++) {
-            int64_t first, count;
-            float *values;
-
-            hd_trainer_held(t, i, kinds[k], &first, &count);
-            if (!count)
-                continue;
-            values = harness_take(t, i, kinds[k]);
-            hd_hash_add(&hash, values + first, (size_t)count * sizeof(float));
-            free(values);
-        }
-    return hd_hash_value(&hash);
+    return run_hash_kinds(t, kinds, 3);
 }
 
 /* A step that is skipped changes no weight and no moment, another one does (a shard of ZeRO may be
@@ -156,18 +140,10 @@ static enum hd_status check_count(const struct course *c, const char *path)
 static enum hd_status train(struct harness_rank *r)
 {
     struct course *c = r->context;
-    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
-                                               .backend = harness_backend(),
-                                               .instance = r->instance,
-                                               .comm = r->comm,
-                                               .rank = r->rank};
+    struct hd_trainer *t = NULL;
     struct hd_saved saved;
-    struct hd_trainer *t;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+    enum hd_status st = harness_trainer(r, &t);
 
-    if (st)
-        return st;
-    st = hd_trainer_init(t);
     for (int s = 0; !st && s < STEPS; s++) {
         st = one_step(t, r->rank, c, s);
         if (!st && c->resumed && s == STEPS / 2) {
@@ -180,9 +156,8 @@ static enum hd_status train(struct harness_rank *r)
                 st = hd_trainer_load(t, saved.path, saved.hash, NULL);
         }
     }
-    (void)run_copy_state(t, HD_STATE_WEIGHT, c->run->weights);
-    (void)run_copy_state(t, HD_STATE_MOMENT1, c->run->moments[0]);
-    (void)run_copy_state(t, HD_STATE_MOMENT2, c->run->moments[1]);
+    if (!st)
+        run_copy_saved(t, c->run);
     hd_trainer_free(t);
     return st;
 }
@@ -276,27 +251,20 @@ static void fp16_ends_within_a_percent_of_fp32(void **state)
 
 static enum hd_status poison(struct harness_rank *r)
 {
-    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
-                                               .backend = harness_backend(),
-                                               .instance = r->instance,
-                                               .comm = r->comm,
-                                               .rank = r->rank};
     char *text = r->context, own[HD_NONFINITE_TEXT];
     struct hd_step_result result;
-    struct hd_trainer *t;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
-    int64_t first, count;
+    struct hd_trainer *t = NULL;
+    enum hd_status st = harness_trainer(r, &t);
+    int64_t first = 0, count = 0;
 
-    if (st)
-        return st;
-    st = hd_trainer_init(t);
     if (!st)
         st = hd_trainer_step(t, 0, &result);
     if (!st)
         st = hd_trainer_find_nonfinite(t, own);
     if (!st && *own)
         st = hd_err(HD_INTERNAL, "named one where all are finite: %s", own);
-    hd_trainer_held(t, 5, HD_STATE_GRAD, &first, &count);
+    if (!st)
+        hd_trainer_held(t, 5, HD_STATE_GRAD, &first, &count);
     if (!st && count && r->rank == 1) {
         float *values = harness_take(t, 5, HD_STATE_GRAD);
 
