@@ -44,9 +44,9 @@ void bar_clear(struct bar *bar)
     bar->columns = 0;
 }
 
-void bar_put(struct bar *bar, const char *text)
+void bar_put(struct bar *bar, const char *text, int columns)
 {
     bar_clear(bar);
     (void)fputs(text, stderr);
-    bar->columns = bar_terminal_columns() - 1;
+    bar->columns = columns;
 }

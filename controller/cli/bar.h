@@ -23,7 +23,8 @@ int bar_terminal_columns(void); /* 80 if the terminal does not know */
 bool bar_has_blocks(void);
 
 void bar_clear(struct bar *bar);
-/* Clears the line and writes this text, which has fewer columns than the terminal. */
-void bar_put(struct bar *bar, const char *text);
+/* Clears the line and writes this text of at most `columns` columns, fewer than the terminal had
+ * when the text was made. The terminal may have become narrower since. */
+void bar_put(struct bar *bar, const char *text, int columns);
 
 #endif

@@ -86,7 +86,7 @@ static void draw_bar(struct watch *w)
         add_state(w, style.columns - 1, &line);
     else
         progress_render(&w->progress, &style, &line);
-    bar_put(&w->bar, line.failed ? "" : line.data);
+    bar_put(&w->bar, line.failed ? "" : line.data, style.columns - 1);
     hd_text_free(&line);
     w->bar_changed = false;
 }

@@ -725,8 +725,10 @@ static void on_a_terminal_there_is_a_bar_that_fits(void **state)
         assert_non_null(strstr(last, "1/2"));
         assert_in_range(longest_line(last), 7, widths[i] - 1);
         columns = widths[i];
-        if (widths[i] == 40) /* the old bar of 299 columns now covers eight rows */
+        if (widths[i] == 40) { /* the old bar of 299 columns now covers eight rows */
+            read_terminal(terminal, "\033[7A", seen + before, sizeof seen - before);
             assert_non_null(strstr(seen + before, "\033[7A"));
+        }
     }
 
     before = strlen(seen);
