@@ -25,6 +25,7 @@
 #include "hf/hf.h"
 #include "link/link.h"
 #include "metrics/tensorboard.h"
+#include "train/reserve.h"
 #include "train/train.h"
 #include "train/trend.h"
 #include "worker/card.h"
@@ -312,9 +313,12 @@ static enum hd_status set_up(struct rank *r)
     m = hd_trainer_reservation(r->trainer);
     hd_text_format_bytes(m->private_bytes + m->visible_bytes, bytes);
     (void)snprintf(where, sizeof where, "on the GPU");
-    hd_text_format_bytes(m->private_huge + m->visible_huge, huge);
-    if (!r->backend->device)
+    if (!r->backend->device) {
+        hd_text_format_bytes(hd_memory_huge_bytes(m->private_base, m->private_bytes) +
+                                 hd_memory_huge_bytes(m->visible_base, m->visible_bytes),
+                             huge);
         (void)snprintf(where, sizeof where, "%s of it on huge pages", huge);
+    }
     (void)snprintf(text, sizeof text, "%lld parameters, %s reserved per rank, %s",
                    (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry),
                    bytes, where);

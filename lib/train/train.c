@@ -143,10 +143,6 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
     r->visible_bytes = visible_bytes;
     r->private_base = t->private_base;
     r->visible_base = t->visible_base;
-    if (!t->table->device) {
-        r->private_huge = hd_memory_huge_bytes(t->private_base, private_bytes);
-        r->visible_huge = hd_memory_huge_bytes(t->visible_base, visible_bytes);
-    }
     return HD_OK;
 }
 

@@ -33,7 +33,6 @@ struct hd_trainer;
 struct hd_reservation {
     int64_t resident_before_bytes; /* of the process, just before the first touch */
     int64_t private_bytes, visible_bytes;
-    int64_t private_huge, visible_huge; /* bytes of them in huge pages; 0 on a device */
     const void *private_base, *visible_base;
 };
 

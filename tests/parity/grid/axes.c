@@ -1,5 +1,6 @@
 #include "axes.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,18 +268,25 @@ static const struct {
     {too_many_ranks, "more than 8 ranks, as many as the harness runs"},
 };
 
+enum { LEGAL_MAX = 65536 };
+
 /* What the engine says of a value that it does not have. */
 static char missing[GRID_AXES][GRID_VALUES_MAX][HD_ERR_MAX];
+
+static const char *broken_rule(const struct grid_layout *layout)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (rules[i].excludes(layout))
+            return rules[i].reason;
+    return NULL;
+}
 
 const char *grid_exclusion(const struct grid_layout *layout)
 {
     for (int a = 0; a < GRID_AXES; a++)
         if (missing[a][layout->value[a]][0])
             return missing[a][layout->value[a]];
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        if (rules[i].excludes(layout))
-            return rules[i].reason;
-    return NULL;
+    return broken_rule(layout);
 }
 
 bool grid_next(const struct grid_model *model, struct grid_layout *layout)
@@ -302,20 +310,41 @@ static int off_rest(const struct grid_layout *layout)
     return count;
 }
 
+/* The model's layouts that no rule excludes, those with most axes at rest first; among equals in
+ * grid_next's order. */
+static struct {
+    const struct grid_model *model;
+    struct grid_layout list[LEGAL_MAX];
+    int count;
+} legal;
+
+static void list_legal(const struct grid_model *model)
+{
+    legal.model = model;
+    legal.count = 0;
+    for (int off = 0; off <= GRID_AXES; off++) {
+        struct grid_layout layout = {{0}};
+
+        do
+            if (off_rest(&layout) == off && !broken_rule(&layout)) {
+                assert(legal.count < LEGAL_MAX);
+                legal.list[legal.count++] = layout;
+            }
+        while (grid_next(model, &layout));
+    }
+}
+
 bool grid_least(const struct grid_model *model, const struct grid_layout *wish,
                 struct grid_layout *ret_layout)
 {
-    struct grid_layout layout = {{0}};
-    bool found = false;
-
-    do {
-        if (!grid_grants(&layout, wish) || grid_exclusion(&layout))
-            continue;
-        if (!found || off_rest(&layout) < off_rest(ret_layout))
-            *ret_layout = layout;
-        found = true;
-    } while (grid_next(model, &layout));
-    return found;
+    if (legal.model != model)
+        list_legal(model);
+    for (int i = 0; i < legal.count; i++)
+        if (grid_grants(&legal.list[i], wish) && !grid_exclusion(&legal.list[i])) {
+            *ret_layout = legal.list[i];
+            return true;
+        }
+    return false;
 }
 
 /* One layout. */

@@ -81,13 +81,12 @@ static bool has_pair(const struct grid_layout *l, const int axis[2], const int v
 
 static bool is_legal_pair(const struct grid_model *model, const int axis[2], const int value[2])
 {
-    struct grid_layout l = {{0}};
+    struct grid_layout wish, layout;
 
-    do {
-        if (has_pair(&l, axis, value) && !grid_exclusion(&l))
-            return true;
-    } while (grid_next(model, &l));
-    return false;
+    memset(wish.value, -1, sizeof wish.value);
+    for (int i = 0; i < 2; i++)
+        wish.value[axis[i]] = (signed char)value[i];
+    return grid_least(model, &wish, &layout);
 }
 
 static bool is_covered(const struct grid_cover *cover, const int axis[2], const int value[2])

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "train/reserve.h"
 #include "witness.h"
 
 enum { MICRO_BATCHES = 4 };
@@ -220,7 +221,7 @@ static enum hd_status look_at_the_process(struct harness_rank *r)
     st = witness_use_everything(t);
     given = hd_trainer_reservation(t);
     seen->before = given->resident_before_bytes;
-    seen->huge = given->private_huge;
+    seen->huge = hd_memory_huge_bytes(given->private_base, given->private_bytes);
     seen->predicted = given->private_bytes + given->visible_bytes;
     seen->aligned = (uintptr_t)hd_trainer_reservation(t)->private_base % HUGE_BYTES == 0;
     read_smaps(r->rank, hd_trainer_reservation(t)->private_base, seen);

@@ -66,8 +66,10 @@ static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all
         float *share;
 
         hd_trainer_held(t, i, kind, &first, &count);
+        if (count && !all && !speaks_for(r, p, kind))
+            count = 0;
         share = count ? harness_take(t, i, kind) : NULL;
-        for (int64_t k = first; k < first + count && (all || speaks_for(r, p, kind)); k++) {
+        for (int64_t k = first; k < first + count; k++) {
             const int64_t at = hd_param_global_index(p, k);
 
             if (at >= 0)
