@@ -9,7 +9,7 @@ export LC_ALL=C
 : "${HEDDLE_BIN:=${HEDDLE_BUILD_DIR:?}/bin}"
 
 PATIENCE=90     # seconds for anything that should take a moment; sanitizers and a busy machine are slow
-: "${STEPS:=400}" # of the usual job: some seconds on one core
+: "${STEPS:=240}" # of the usual job: a few seconds on one core
 : "${BATCH:=8}"   # its sequences a step: what a step costs
 EVERY=20        # its steps between checkpoints
 

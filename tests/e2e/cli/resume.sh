@@ -9,8 +9,8 @@ file=$(job_file onward)
 slow=(--set validate.every=0 --set checkpoint.every=1000 --set checkpoint.keep=0 --set train.lr.decay=constant --set train.lr.warmup=10 --set train.global_batch=64)
 tensors() { cat "$(heddle checkpoint ls "$1" | tail -n 1 | sed 's/.* //')"/rank-*.safetensors | cksum; }
 
-straight=$(submit "$file" "${slow[@]}" --set train.steps=260)
-job=$(submit "$file" "${slow[@]}" --set train.steps=200)
+straight=$(submit "$file" "${slow[@]}" --set train.steps=150)
+job=$(submit "$file" "${slow[@]}" --set train.steps=120)
 check_status save_needs_a_job_that_trains 6 heddle checkpoint save "$job"
 check the_undisturbed_run_succeeds heddle wait "$straight"
 trains() { steps_at_least "$job" 1; }
@@ -28,10 +28,10 @@ check_status there_has_to_be_such_a_job 4 heddle resume 999
 check a_cancelled_job_is_resumed heddle resume "$job"
 check it_succeeds heddle wait "$job"
 check_status all_steps_are_done 2 heddle resume "$job"
-check_equal so_more_are_to_be_asked_for 1 "$(grep -c 'has done all its 200 steps; ask for more: --set train.steps=N' "$work/check.err")"
+check_equal so_more_are_to_be_asked_for 1 "$(grep -c 'has done all its 120 steps; ask for more: --set train.steps=N' "$work/check.err")"
 check_status what_decides_the_samples_cannot_change 2 heddle resume "$job" --set train.seed=2
 check_equal by_its_key 1 "$(grep -c 'train.seed: cannot change when a job is resumed' "$work/check.err")"
-check a_job_that_succeeded_is_resumed heddle resume "$job" --set train.steps=260
+check a_job_that_succeeded_is_resumed heddle resume "$job" --set train.steps=150
 check_status one_that_has_not_ended_is_not 6 heddle resume "$job"
 check it_succeeds_again heddle wait "$job"
 check_equal with_the_weights_of_the_undisturbed_run "$(tensors "$straight")" "$(tensors "$job")"

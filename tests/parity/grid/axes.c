@@ -120,6 +120,8 @@ const struct grid_axis grid_axes[GRID_AXES] = {
 enum {
     ALL_AXES = (1 << GRID_AXES) - 1,
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
+    /* what orders and sharding do to a part does not depend on the family: gpt2 has those pairs */
+    ROTARY = DENSE & ~(1 << GRID_MICRO_BATCHES | 1 << GRID_SCHEDULE | 1 << GRID_SHARD),
     MASKS = DENSE & ~(1 << GRID_PP | 1 << GRID_SCHEDULE),
     EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP | 1 << GRID_ZERO |
               1 << GRID_SHARD | 1 << GRID_RECOMPUTE,
@@ -153,7 +155,7 @@ static void weigh_by_distance(struct hd_job *job)
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
     {"gpt2", "gpt2", 257, false, DENSE, "tied head, learned positions, biases, layer norms", NULL},
-    {"llama", "llama", 258, false, DENSE, "grouped queries: 4 heads, 2 key/value heads", NULL},
+    {"llama", "llama", 258, false, ROTARY, "grouped queries: 4 heads, 2 key/value heads", NULL},
     {"qwen2", "qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents",
      NULL},
     {"qwen3", "qwen3", 258, false, GROUPS, "norms of heads on grouped queries", NULL},

@@ -21,6 +21,10 @@ static struct {
     const char *only; /* NULL: all */
 } asked;
 
+/* Of the chosen layouts those that are trained: a sanitizer looks at addresses, for which few do.
+ */
+enum { EVERY = HD_TEST_SANITIZED ? 6 : 1 };
+
 static struct grid_layout wish_of(const char *words)
 {
     struct grid_layout wish;
@@ -45,7 +49,7 @@ static void every_layout_trains_like_one_rank(void **state)
     for (int i = 0; i < cover.count; i++) {
         double worst = 0;
 
-        if (!grid_grants(&cover.list[i], &only))
+        if (!grid_grants(&cover.list[i], &only) || (i % EVERY && !asked.only))
             continue;
         grid_write(&cover.list[i], text);
         if (asked.list) {

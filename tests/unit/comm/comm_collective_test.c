@@ -27,9 +27,9 @@ static uint64_t scramble(uint64_t x) /* the finisher of splitmix64 */
  * 2^-18 to 2^13, wider than the 24 bits of an fp32 sum. Every fifth element of ranks 0 and 1 is
  * large and cancels: added first they leave the third exact, added last they have eaten its low
  * bits. */
-static void fill(void *to, int rank, int64_t count, enum hd_dtype dtype)
+static void compute(void *to, int rank, int64_t first, int64_t count, enum hd_dtype dtype)
 {
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = first; i < count; i++) {
         const bool cancels = i % 5 == 0 && rank < 2;
         const uint64_t bits = scramble((uint64_t)i * 64 + (cancels ? 1 : (uint64_t)rank + 1));
         const bool negative = cancels ? rank == 1 : bits & 1;
@@ -58,6 +58,32 @@ static void fill(void *to, int rank, int64_t count, enum hd_dtype dtype)
             break;
         }
     }
+}
+
+/* Elements: more than fits in what an engine stages, of the widest type. With a sanitizer still
+ * many of its steps. */
+enum { LARGE = HD_TEST_SANITIZED ? 150001 : 500001, WORLD_MAX = 4 };
+
+/* LARGE elements of each rank and type, computed once, before there are threads. */
+static void *prepared[WORLD_MAX][HD_DTYPE_COUNT];
+
+static void prepare(void)
+{
+    for (int r = 0; r < WORLD_MAX; r++)
+        for (int t = 0; t < HD_DTYPE_COUNT; t++) {
+            prepared[r][t] = malloc(LARGE * hd_dtype_size((enum hd_dtype)t));
+            if (!prepared[r][t])
+                abort();
+            compute(prepared[r][t], r, 0, LARGE, (enum hd_dtype)t);
+        }
+}
+
+static void fill(void *to, int rank, int64_t count, enum hd_dtype dtype)
+{
+    const int64_t known = count < LARGE ? count : LARGE;
+
+    memcpy(to, prepared[rank][dtype], (size_t)known * hd_dtype_size(dtype));
+    compute(to, rank, known, count, dtype);
 }
 
 static void expect_element(void *out, const void *const *in, const int *order, int members,
@@ -353,10 +379,6 @@ static void try_everything(struct desk *desk, const struct sizes *sizes)
     }
 }
 
-/* Elements: more than fits in what an engine stages, of the widest type. With a sanitizer still
- * many of its steps. */
-enum { LARGE = HD_TEST_SANITIZED ? 150001 : 500001 };
-
 /* All types, sums and maxima, over counts that are odd against lines, blocks and steps. */
 static void try_all_sizes(struct desk *desk, bool large)
 {
@@ -579,6 +601,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_engine_self_copies),
     };
 
+    prepare();
     ranks_read_engine(argc, argv);
     if (RANKS_ON_DEVICE)
         ranks_device_seed(20);
