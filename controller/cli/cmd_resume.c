@@ -163,7 +163,8 @@ void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume)
                  response->job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED;
     hd_text_add(&line, "  %s", resume);
     if (diverged) {
-        cli_note("heddle: to go on from before it diverged, with a lower learning rate:");
+        cli_note("heddle: to train on with a lower learning rate, from the newest checkpoint "
+                 "before it diverged, or from the start if there is none:");
         add_lower_rate(response->job, &line);
     } else {
         cli_note(has_failed ? "heddle: to go on, once the cause is mended:" : "heddle: to go on:");

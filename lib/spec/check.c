@@ -405,6 +405,15 @@ static enum hd_status check_loss_scale(const struct hd_job *job)
 {
     enum hd_status st = check_power("train.loss_scale.initial", job->loss_scale_initial);
 
+    if (!st && strcmp(job->precision, "fp16") != 0)
+        for (size_t i = 0; i < hd_job_key_count; i++)
+            if (strncmp(hd_job_keys[i].path, "train.loss_scale.", 17) == 0 &&
+                *(const int64_t *)hd_job_member(&hd_job_keys[i], (struct hd_job *)(uintptr_t)job) !=
+                    (int64_t)hd_job_keys[i].number)
+                return hd_err(HD_INVALID,
+                              "%s: only fp16 has a loss scale, and train.precision is %s; remove "
+                              "it, or set train.precision: fp16",
+                              hd_job_keys[i].path, job->precision);
     if (!st)
         st = check_power("train.loss_scale.floor", job->loss_scale_floor);
     if (!st && job->loss_scale_floor > job->loss_scale_initial)

@@ -21,7 +21,7 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
 
         if (!name || !group || !holder)
             return hd_err(HD_NO_MEMORY, "no memory for the job file");
-        if (!spec_is_group(group))
+        if (!spec_takes_group(group))
             return hd_err(HD_INVALID, "%s: there is no group %s in %s", origin, name,
                           *holder ? holder : "a job file");
         child = spec_yaml_find(map, name);
@@ -34,7 +34,7 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
             full = spec_yaml_expand(arena, group, child);
             if (!full)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            if (full->first) {
+            if (full->first || !spec_is_group(group)) { /* its short form, or a word */
                 child->kind = YAML_KIND_MAP;
                 child->first = full->first;
                 child->last = full->last;

@@ -221,8 +221,10 @@ enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
     errno = 0;
     value = strtoll(node->text, &end, 10);
     if (*end || end == node->text || *node->text == '+')
-        return hd_err(HD_INVALID, "%s: %s is not a whole number; write digits only, such as 1000",
-                      r->path, spec_quote(node->text, quoted));
+        return key->words ? spec_err_number(r->path, key, spec_quote(node->text, quoted))
+                          : hd_err(HD_INVALID,
+                                   "%s: %s is not a whole number; write digits only, such as 1000",
+                                   r->path, spec_quote(node->text, quoted));
     if (errno || (double)value < key->min || (double)value > key->max)
         return spec_err_range(r->path, key, strtod(node->text, NULL));
     *ret_value = value;
@@ -401,6 +403,20 @@ static enum hd_status read_key(struct spec_reader *r, const struct yaml_node *ma
     return st;
 }
 
+static enum hd_status not_a_group(const char *path, const struct yaml_node *node)
+{
+    struct spec_children children;
+    char list[160] = "";
+    size_t len = 0, i;
+
+    spec_list_children(path, &children);
+    for (i = 0; i < children.count && len + 40 < sizeof list; i++)
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "",
+                                children.names[i]);
+    return hd_err(HD_INVALID, "%s: expected its keys, not %s; it has %s%s", path, kind_text(node),
+                  list, i < children.count ? " ..." : "");
+}
+
 static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *node)
 {
     enum hd_status st = HD_OK;
@@ -413,7 +429,7 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
         if (is_null(node))
             return hd_err(HD_INVALID, "%s: has no value; give its keys or remove the line",
                           r->path);
-        return hd_err(HD_INVALID, "%s: expected keys, not %s", r->path, kind_text(node));
+        return not_a_group(r->path, node);
     }
     for (const struct yaml_node *c = node->first; c && !st; c = c->next)
         st = read_key(r, node, c);

@@ -35,6 +35,12 @@ bool spec_is_group(const char *path)
     return false;
 }
 
+bool spec_takes_group(const char *path)
+{
+    return spec_is_group(path) || strcmp(path, "parallel.recompute") == 0 ||
+           strcmp(path, "parallel.schedule") == 0;
+}
+
 static bool holds(const struct spec_children *c, const char *name)
 {
     for (size_t i = 0; i < c->count; i++)
@@ -84,6 +90,14 @@ enum hd_status spec_err_range(const char *path, const struct hd_key *key, double
     char range[96];
 
     return hd_err(HD_INVALID, "%s: %.13g is not possible; give %s", path, value,
+                  range_text(key, range));
+}
+
+enum hd_status spec_err_number(const char *path, const struct hd_key *key, const char *quoted)
+{
+    char range[96];
+
+    return hd_err(HD_INVALID, "%s: %s is not possible; give %s", path, quoted,
                   range_text(key, range));
 }
 

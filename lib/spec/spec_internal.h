@@ -40,6 +40,8 @@ bool *spec_given(struct spec_draft *draft, const char *path);
 /* The key with this path that a job file can set; NULL: none, or a group. */
 const struct hd_key *spec_find_key(const char *path);
 bool spec_is_group(const char *path);
+/* Also a key whose value may be a group instead of a word: {full: 2}. */
+bool spec_takes_group(const char *path);
 /* The names directly below a group, in the order of the file format ("": below the root). */
 struct spec_children {
     char texts[SPEC_CHILDREN_MAX][32];
@@ -57,6 +59,8 @@ const char *spec_find_foreign(const char *name, const char **ret_note);
 /* "PATH: 70 is not possible; give a whole number from 1 to 16" */
 enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value);
 /* "PATH: is missing; give a whole number from 1 to 16" */
+/* For a text that is neither a number nor one of the words; `quoted` has its quotes. */
+enum hd_status spec_err_number(const char *path, const struct hd_key *key, const char *quoted);
 enum hd_status spec_err_missing(const char *path, const struct hd_key *key);
 /* Limits of the weight of a mixture's source. */
 #define SPEC_WEIGHT_MIN 1e-9

@@ -135,7 +135,15 @@ static const struct mistake mistakes[] = {
     {4, "  layers: 2\n  tie_embeddings: yes",
      "job.yaml:5: model.tie_embeddings: 'yes' is neither true nor false"},
     {15, "restart:", "job.yaml:15: restart: has no value; give its keys or remove the line"},
-    {15, "parallel: auto", "job.yaml:15: parallel: expected keys, not a plain value"},
+    {15, "parallel: auto",
+     "job.yaml:15: parallel: expected its keys, not a plain value; it has tp, pp, dp, cp, ep, "
+     "expert_rows, zero, zero_shard, schedule, virtual_stages, stages, micro_batch, recompute, "
+     "sequence, cp_exchange"},
+    {13, "  global_batch: 8\n  loss_scale: {floor: 2}",
+     "job.yaml:14: train.loss_scale.floor: only fp16 has a loss scale, and train.precision is "
+     "auto; remove it, or set train.precision: fp16"},
+    {15, "parallel: {zero: none}",
+     "job.yaml:15: parallel.zero: 'none' is not possible; give auto or a whole number from 0 to 3"},
     {13, "  global_batch: 8\n  precision: fp31",
      "job.yaml:14: train.precision: 'fp31' is not one "
      "of auto, fp32, bf16, fp16, fp8; did you mean "
@@ -255,10 +263,10 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {pp: 2, schedule: zb-h1, virtual_stages: 2}",
      "job.yaml:15: parallel.virtual_stages: 2; zb-h1 has one chunk per stage; write 1 or auto, or "
      "take the schedule interleaved"},
-    {13, "  global_batch: 8\n  loss_scale: {initial: 1000}",
-     "job.yaml:14: train.loss_scale.initial: 1000 is no power of two; use 512 or 1024"},
-    {13, "  global_batch: 8\n  loss_scale: {initial: 4, floor: 8}",
-     "job.yaml:14: train.loss_scale.floor: 8 is above train.loss_scale.initial = 4; lower it"},
+    {13, "  global_batch: 8\n  precision: fp16\n  loss_scale: {initial: 1000}",
+     "job.yaml:15: train.loss_scale.initial: 1000 is no power of two; use 512 or 1024"},
+    {13, "  global_batch: 8\n  precision: fp16\n  loss_scale: {initial: 4, floor: 8}",
+     "job.yaml:15: train.loss_scale.floor: 8 is above train.loss_scale.initial = 4; lower it"},
     {15, "parallel: {zero_shard: 2}",
      "job.yaml:15: parallel.zero_shard: 2 ranks would share what parallel.zero names, and zero is "
      "0; write zero: 1, 2 or 3, or remove zero_shard"},
@@ -759,6 +767,8 @@ static void an_override_takes_the_place_of_what_the_file_says(void **state)
     assert_int_equal(spec->global_batch, 8); /* its neighbours stay */
     spec = read_good("restart.max=9");       /* a group that the file does not have */
     assert_int_equal(spec->restart_max, 9);
+    spec = read_good("parallel.recompute.full=2"); /* a word or a group */
+    assert_string_equal(spec->recompute, "full:2");
     spec = read_good("train.lr.warmup=20"); /* the file has the short form: the peak stays */
     assert_true(spec->lr_peak == 1e-3);
     assert_int_equal(spec->lr_warmup_steps, 20);

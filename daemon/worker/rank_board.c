@@ -1,0 +1,97 @@
+/* rank_board: a step's numbers, and their files for TensorBoard. */
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "worker/rank_internal.h"
+
+/* Beside the attempts' folders: one run of one job. Opened late if its disk takes no writes now. */
+static enum hd_status open_board(struct rank *r)
+{
+    const char *slash = strrchr(r->job.attempt_dir, '/');
+    struct hd_text dir = {0};
+    enum hd_status st;
+
+    if (r->rank != 0 || !slash)
+        return HD_OK;
+    hd_text_add(&dir, "%.*s/tensorboard", (int)(slash - r->job.attempt_dir), r->job.attempt_dir);
+    st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                    : hd_tensorboard_open(dir.data, r->job.attempt,
+                                          hd_trainer_steps_done(r->trainer), &r->board);
+    hd_text_free(&dir);
+    return st;
+}
+
+static void board_fails(struct rank *r)
+{
+    if (!r->board_failed)
+        rank_say(r, HD_LINK_LEVEL_WARN, hd_err_message());
+    r->board_failed = true;
+}
+
+void rank_open_board(struct rank *r)
+{
+    if (open_board(r))
+        board_fails(r);
+}
+
+void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count)
+{
+    enum hd_status st = r->board ? HD_OK : open_board(r);
+
+    if (!st && r->board)
+        st = hd_tensorboard_add(r->board, step, scalars, count);
+    if (st)
+        board_fails(r);
+}
+
+/* Of a NaN, which would be printed. */
+static double without_sign(double value)
+{
+    return isnan(value) ? NAN : value;
+}
+
+struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_result *s)
+{
+    struct hd_step_metrics metrics = {.loss = without_sign(s->loss),
+                                      .grad_norm = without_sign(s->grad_norm),
+                                      .lr = s->lr,
+                                      .tokens = r->job.global_batch * r->job.context,
+                                      .tokens_per_s = s->tokens_per_s,
+                                      .step_ms = s->step_ms,
+                                      .mfu = s->mfu,
+                                      .loss_scale = (double)s->loss_scale};
+
+    if (s->router.present) {
+        metrics.router_balance = s->router.balance;
+        metrics.router_z = s->router.z;
+        metrics.router_dropped = s->router.dropped;
+    }
+    return metrics;
+}
+
+/* The busiest expert in even shares, as `heddle watch` tells it. */
+static double busiest_expert(const struct hd_router_result *router)
+{
+    int64_t sum = 0, most = 0;
+
+    for (int64_t e = 0; e < router->experts; e++) {
+        sum += router->load[e];
+        most = router->load[e] > most ? router->load[e] : most;
+    }
+    return sum ? (double)most * (double)router->experts / (double)sum : 0;
+}
+
+void rank_show_step(struct rank *r, const struct hd_step_result *s)
+{
+    const struct hd_step_metrics metrics = rank_metrics(r, s);
+    struct hd_scalar scalars[HD_METRIC_COUNT + 1];
+    size_t count = 0;
+
+    for (int i = 0; i < HD_METRIC_COUNT; i++)
+        if (*hd_metrics[i].tag && hd_metric_is_present(&metrics, i, s->router.present))
+            scalars[count++] = (struct hd_scalar){hd_metrics[i].tag, hd_metric_get(&metrics, i)};
+    if (s->router.present)
+        scalars[count++] = (struct hd_scalar){"router/busiest_expert", busiest_expert(&s->router)};
+    rank_show(r, s->step, scalars, count);
+}

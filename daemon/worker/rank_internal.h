@@ -1,0 +1,102 @@
+/* rank: what the files of a rank share (rank*.c). Only for daemon/worker.
+ *
+ *   rank.c         set-up, the loop over steps, the exit status
+ *   rank_save.c    room on disk and checkpoints, also those written while training goes on
+ *   rank_check.c   what steps that change no weight and losses that do not fall mean for the run
+ *   rank_board.c   numbers for TensorBoard
+ *
+ * Threads: the rank's.
+ */
+#ifndef HD_WORKER_RANK_INTERNAL_H
+#define HD_WORKER_RANK_INTERNAL_H
+
+#include "base/arena.h"
+#include "comm/comm.h"
+#include "comm/shm_control.h"
+#include "job/job.h"
+#include "job/metrics.h"
+#include "kernels/kernels.h"
+#include "link/link.h"
+#include "metrics/tensorboard.h"
+#include "train/train.h"
+#include "train/trend.h"
+#include "worker/storage.h"
+#include "worker/worker.h"
+
+enum { OVERFLOWS_SUSPECT = 3 }; /* in a row: a single one may be a bad batch */
+
+/* What a rank asks for in a step's exchange, or says there; the largest wins. */
+enum rank_request { REQUEST_NONE, REQUEST_WRITING, REQUEST_CHECKPOINT, REQUEST_STOP };
+
+struct rank {
+    struct hd_arena arena;
+    struct hd_job job;
+    int64_t rank, world;
+    int link_fd;
+    struct hd_shm_fds fds;
+    const struct hd_backend_table *backend;
+    struct hd_worker_device device;  /* where backend has memory of its own */
+    const char *node, *data_address; /* with ranks on other nodes, else NULL */
+    struct hd_link *link;
+    struct hd_comm *comm;
+    struct hd_trainer *trainer;
+    bool bad_base; /* the checkpoint to start from could not be loaded as it was written */
+    struct hd_tensorboard *board; /* rank 0 */
+    enum rank_request request;    /* of this rank */
+    int64_t saved_step;           /* of the newest checkpoint; -1: none */
+    int64_t skips;                /* steps in a row that changed no weight */
+    int64_t overflows;            /* steps in a row whose gradient was not finite */
+    bool improved;                /* a step since saved_step had a finite gradient */
+    bool finite;                  /* the newest loss */
+    bool diverged;                /* the reason for which the run is given up */
+    bool fails_alike;             /* all ranks give it up for what they all know */
+    struct hd_trend trend;
+    bool said_stuck;
+    bool data_changed; /* and said so */
+    bool board_failed; /* and said so */
+    bool said_memory;  /* of the device */
+    bool stopped;
+    bool unsaved; /* stopped without the last checkpoint, which could not be written */
+    struct storage storage;
+};
+
+/* A line in the log, from rank 0 also an event of the job. */
+void rank_say(struct rank *r, enum hd_link_level level, const char *text);
+/* Takes the newest command of the supervisor: sets r->request. */
+void rank_listen(struct rank *r);
+
+/* ---- rank_save.c ---- */
+
+/* Waits until there is room for a checkpoint. Before the first step, whose work could not be kept
+ * else. */
+enum hd_status rank_make_room(struct rank *r);
+/* must: the last checkpoint, without which the work would be lost. No periodic one is written of a
+ * run that only skips steps: it would count as progress, and in time take the place of a sound one.
+ */
+enum hd_status rank_save(struct rank *r, bool must);
+/* Ends a checkpoint that is being written while training goes on. A failure is a warning; the next
+ * checkpoint is tried when it is due. */
+enum hd_status rank_end_save(struct rank *r);
+/* A run that fails with `st` on all ranks alike keeps the checkpoint that is being written. */
+void rank_keep_save(struct rank *r, enum hd_status st);
+
+/* ---- rank_check.c ---- */
+
+/* Counts steps that change no weight. A failure: the run is given up. Collective. */
+enum hd_status rank_check_skip(struct rank *r, const struct hd_step_result *s);
+/* Losses that are finite and of no use: the run goes on and ends as it would, but says so. */
+void rank_check_trend(struct rank *r, const struct hd_step_result *s);
+void rank_check_trend_at_end(struct rank *r);
+/* A run that ends with a loss that is not finite, or with gradients that are not, has diverged,
+ * however many steps it did. */
+enum hd_status rank_check_end(struct rank *r);
+
+/* ---- rank_board.c ---- */
+
+/* One warning when it cannot be opened or written; training goes on. */
+void rank_open_board(struct rank *r);
+struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_result *s);
+void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count);
+void rank_show_step(struct rank *r, const struct hd_step_result *s);
+
+#endif
