@@ -22,12 +22,13 @@ static bool hear_stop(void *user)
 }
 
 /* Tries until a disk takes it. A run that is told to stop does not wait: then r->unsaved. */
-static enum hd_status until_done(struct rank *r, storage_act_fn *act, const char *what)
+static enum hd_status until_done(struct rank *r, storage_act_fn *act, const char *what,
+                                 const char *left)
 {
     char text[128];
     int64_t waited_ms;
     enum hd_status st =
-        storage_until_done(&r->storage, act, what, &r->stopped, &r->unsaved, &waited_ms);
+        storage_until_done(&r->storage, act, what, left, &r->stopped, &r->unsaved, &waited_ms);
 
     if (st || r->unsaved || waited_ms < 0)
         return st;
@@ -125,7 +126,8 @@ enum hd_status rank_save(struct rank *r, bool must)
     }
     check_data(r);
     if (must)
-        return until_done(r, save_now, "waits to write the last checkpoint");
+        return until_done(r, save_now, "waits to write the last checkpoint",
+                          "stopped without a last checkpoint");
     return leave_out(r, r->job.checkpoint_async ? begin_to_save(r) : save_now(r));
 }
 
@@ -142,7 +144,8 @@ enum hd_status rank_make_room(struct rank *r)
         storage_clean_up(r->job.attempt_dir, r->job.attempt);
     if (hd_trainer_steps_done(r->trainer) >= r->job.steps)
         return HD_OK;
-    return until_done(r, check_room, "waits for room before it trains");
+    return until_done(r, check_room, "waits for room before it trains",
+                      "stopped while it waited for room");
 }
 
 void rank_keep_save(struct rank *r, enum hd_status st)

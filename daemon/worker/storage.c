@@ -55,7 +55,8 @@ static enum hd_status pause_ranks(struct storage *s, int64_t pause_ms, bool *ret
 }
 
 enum hd_status storage_until_done(struct storage *s, storage_act_fn *act, const char *what,
-                                  bool *stopped, bool *ret_left, int64_t *ret_waited_ms)
+                                  const char *left, bool *stopped, bool *ret_left,
+                                  int64_t *ret_waited_ms)
 {
     const int64_t begin_ms = hd_clock_now_ms();
     int64_t pause_ms = RETRY_MIN_MS;
@@ -66,10 +67,12 @@ enum hd_status storage_until_done(struct storage *s, storage_act_fn *act, const 
     *ret_waited_ms = -1;
     while ((st = act(s->user)) == HD_STORAGE) {
         (void)snprintf(why, sizeof why, "%.900s", hd_err_message());
-        if (storage_report(s, what, why))
+        if (!*stopped && storage_report(s, what, why))
             hd_log(HD_LOG_WARN, "%s: %s", what, why);
         st = *stopped ? HD_OK : pause_ranks(s, pause_ms, stopped);
         *ret_left = !st && *stopped;
+        if (*ret_left && storage_report(s, left, why))
+            hd_log(HD_LOG_WARN, "%s: %s", left, why);
         if (st || *ret_left)
             return st;
         *ret_waited_ms = hd_clock_now_ms() - begin_ms;

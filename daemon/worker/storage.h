@@ -28,11 +28,12 @@ struct storage {
 bool storage_report(struct storage *s, const char *what, const char *why);
 
 /* Does `act` until it does not fail with HD_STORAGE; meanwhile `what` is reported. *stopped: the
- * run is to stop, or (set on return) was told to: then it is not waited, *ret_left is true and
- * HD_OK returned. *ret_waited_ms: -1 without a wait. */
+ * run is to stop, or (set on return) was told to: then it is not waited, `left` is reported,
+ * *ret_left is true and HD_OK returned. *ret_waited_ms: -1 without a wait. */
 typedef enum hd_status storage_act_fn(void *user);
 enum hd_status storage_until_done(struct storage *s, storage_act_fn *act, const char *what,
-                                  bool *stopped, bool *ret_left, int64_t *ret_waited_ms);
+                                  const char *left, bool *stopped, bool *ret_left,
+                                  int64_t *ret_waited_ms);
 
 /* By rank 0: removes what killed ranks of earlier attempts have left of checkpoints, which would
  * take the room of the next one. */
