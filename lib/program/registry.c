@@ -317,7 +317,8 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
         if (r)
             r->end = p->offset;
         r = &part->ranges[part->range_count++];
-        *r = (struct hd_update_range){p->offset, p->offset + p->count, decay, 1};
+        *r = (struct hd_update_range){
+            .begin = p->offset, .end = p->offset + p->count, .decay = decay, .lr_scale = 1};
     }
     if (r)
         r->end = part->count;
