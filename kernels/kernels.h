@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 7 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 8 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "base/encoding.h"
 
 enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
@@ -556,10 +557,12 @@ struct hd_step_finish_args {
     int64_t ranks;
 };
 
-/* Elements [begin, end) of an optimizer shard that have the same factors. */
+/* Elements [begin, end) of an optimizer shard with the same factors and encoding of moments. */
 struct hd_update_range {
     int64_t begin, end;
     float decay, lr_scale; /* multiply weight_decay and lr */
+    int64_t moments;       /* bytes in m, and in v, before those of this range */
+    int64_t block;         /* elements of a block (base/encoding.h); 0: fp32 */
 };
 
 /* AdamW over a flat shard of N parameters, with t = block->update and g = grad *
@@ -567,15 +570,21 @@ struct hd_update_range {
  * (1-b2^t), w = w - lr * (mh / (sqrt(vh) + eps) + weight_decay * w) where lr and weight_decay are
  * multiplied by lr_scale and decay of the element's range. (Loshchilov & Hutter 2019.) copy, if not
  * NULL, gets w in copy_dtype. Ranges are ascending, disjoint and cover [0, N). If
- * block->skip_update is set, nothing changes. */
+ * block->skip_update is set, nothing changes.
+ *
+ * With moment_bytes, m and v are encoded as their ranges say: fp32, or blocks of 8-bit codes, m by
+ * the signed and v by the unsigned map. A block is decoded, updated in fp32 as above, which gives
+ * w, and encoded with its new scale. Then the bounds of a range are multiples of its block and of
+ * HD_BLOCK_MIN, and all addresses are multiples of HD_ENCODING_ALIGN bytes. */
 struct hd_adamw_args {
     float *weight;     /* [N] master weights */
-    float *m, *v;      /* [N] */
+    void *m, *v;       /* [N] fp32; or moment_bytes bytes each */
     void *copy;        /* [N] copy_dtype, or NULL */
     const float *grad; /* [N] sum over the step's targets */
     const struct hd_step_block *block;
     const struct hd_update_range *ranges; /* [range_count] */
     int64_t N, range_count;
+    int64_t moment_bytes; /* of m, and of v; 0: both are fp32, and ranges do not place them */
     enum hd_dtype copy_dtype;
 };
 

@@ -342,8 +342,9 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
         hd_text_add(out, ", %lld thread%s each", (long long)a->threads, a->threads == 1 ? "" : "s");
     hd_text_add(out, "; ");
     cli_add_layout(&a->job.layout, out);
-    hd_text_add(out, ", %lld micro-batch%s of %lld, %s\n", (long long)p->micro_batches,
-                p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision);
+    hd_text_add(out, ", %lld micro-batch%s of %lld, %s%s\n", (long long)p->micro_batches,
+                p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision,
+                strcmp(a->job.moments, "8bit") == 0 ? ", moments of 8 bits" : "");
     if (p->pipeline.stages > 1)
         print_pipeline(cli, a, out);
     for (int r = 0; r < p->world; r++) {

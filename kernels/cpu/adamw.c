@@ -1,37 +1,156 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-enum { GRAIN = 16 * 1024 }; /* elements of a piece */
+enum { GRAIN = 16 * 1024 }; /* elements of a piece: whole blocks */
 
 struct update {
     const struct hd_adamw_args *args;
     float correction1, correction2; /* 1 / (1 - b1^t), 1 / (1 - b2^t) */
+    float values[2][256];           /* of the codes of m and v, with moment_bytes */
 };
 
-/* Every element is computed by the same vector instructions, wherever it lies in its shard, so the
- * result does not depend on the sharding. */
-INLINE void update_range(const struct update *u, int64_t begin, int64_t end, float lr, float decay,
-                         enum hd_dtype copy_dtype)
+/* The factors of a range. */
+struct update_factors {
+    float lr, decay;
+};
+
+/* Elements i .. i + n - 1: the new m and v from the old ones, and the weights that they give. Every
+ * element is computed by the same vector instructions, wherever it lies in its shard, so the result
+ * does not depend on the sharding. */
+INLINE void update_vector(const struct update *u, int64_t i, int64_t n, struct update_factors f,
+                          vf *m, vf *v, enum hd_dtype copy_dtype)
 {
     const struct hd_adamw_args *a = u->args;
     const struct hd_step_block *block = a->block;
     const float b1 = block->beta1, b2 = block->beta2, eps = block->adam_eps;
     const float rest1 = 1.0f - b1, rest2 = 1.0f - b2;
+    const vf g = vf_load_f32(a->grad + i, n) * block->grad_factor;
+    vf w = vf_load_f32(a->weight + i, n), step;
 
+    *m = *m * b1 + g * rest1;
+    *v = *v * b2 + g * g * rest2;
+    step = *m * u->correction1 / (vf_sqrt(*v * u->correction2) + eps);
+    w -= f.lr * (step + f.decay * w);
+    vf_store_f32(a->weight + i, n, w);
+    if (a->copy)
+        vf_store(a->copy, i, n, w, copy_dtype);
+}
+
+/* Moments in fp32, of which m[0] and v[0] are those of element `first`. */
+INLINE void update_fp32(const struct update *u, float *m_, float *v_, int64_t first, int64_t begin,
+                        int64_t end, struct update_factors f, enum hd_dtype copy_dtype)
+{
     FOR_VECTORS (i, n, begin, end) {
-        const vf g = vf_load_f32(a->grad + i, n) * block->grad_factor;
-        const vf m = vf_load_f32(a->m + i, n) * b1 + g * rest1;
-        const vf v = vf_load_f32(a->v + i, n) * b2 + g * g * rest2;
-        const vf step = m * u->correction1 / (vf_sqrt(v * u->correction2) + eps);
-        vf w = vf_load_f32(a->weight + i, n);
+        vf m = vf_load_f32(m_ + (i - first), n), v = vf_load_f32(v_ + (i - first), n);
 
-        w -= lr * (step + decay * w);
-        vf_store_f32(a->m + i, n, m);
-        vf_store_f32(a->v + i, n, v);
-        vf_store_f32(a->weight + i, n, w);
-        if (a->copy)
-            vf_store(a->copy, i, n, w, copy_dtype);
+        update_vector(u, i, n, f, &m, &v, copy_dtype);
+        vf_store_f32(m_ + (i - first), n, m);
+        vf_store_f32(v_ + (i - first), n, v);
     }
+}
+
+/* ---- moments in blocks ---- */
+
+/* hd_encoding_code of n elements. In a decade of the map the values are the centres of equal
+ * intervals, so the nearest is that of the interval. */
+INLINE void encode_vector(vf x, int64_t n, enum hd_map map, uint8_t *ret_codes)
+{
+    const bool is_signed = map == HD_MAP_SIGNED;
+    const int top = is_signed ? 64 : 128;
+    const vf magnitude = vf_max(x, -x);
+    vf count = vf_set((float)top), power = vf_set(1), fraction;
+    vi code, is_one;
+
+    UNROLL
+    for (int e = 1; e <= 6; e++) { /* with constants */
+        static const float powers[] = {1, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f};
+        const vi below = magnitude < hd_encoding_decade(top >> e, powers[e]);
+
+        count = vf_select(below, vf_set((float)(top >> e)), count);
+        power = vf_select(below, vf_set(powers[e]), power);
+    }
+    fraction = (magnitude * power - 0.1f) * (count * (1 / 0.9f));
+    fraction = vf_min(vf_max(fraction, vf_set(0)), count - 1.0f);
+    code = __builtin_convertvector(count, vi) + __builtin_convertvector(fraction, vi);
+    code |= (x < 0.0f) & 0x80;
+    code &= ~(is_signed ? magnitude < 0.55e-6f / 2 : x <= 0.0f);
+    is_one = x > 1 - 0.225f / (float)top;
+    code = (is_one & (is_signed ? 0x80 : 0x01)) | (~is_one & code);
+    vi_store_u8(ret_codes, n, code);
+}
+
+/* Encodes a block; returns its scale. */
+INLINE float encode(const float *elements, int64_t count, enum hd_map map, uint8_t *ret_codes)
+{
+    vf largest = vf_set(0), smallest = vf_set(0);
+    float scale;
+
+    FOR_VECTORS (i, n, 0, count) {
+        const vf x = vf_load_f32(elements + i, n); /* 0 behind the n lanes */
+
+        largest = vf_max(largest, x);
+        smallest = vf_min(smallest, x);
+    }
+    scale = hd_encoding_scale(map, vf_max_lane(largest), -vf_max_lane(-smallest));
+    FOR_VECTORS (i, n, 0, count) {
+        const vf element = vf_load_f32(elements + i, n);
+        vf x = element / hd_encoding_divisor(scale); /* hd_encoding_quotient */
+
+        x = vf_select((element > 0.0f) & (x == 0.0f), vf_set(FLT_MIN), x);
+        encode_vector(x, n, map, ret_codes + i);
+    }
+    return scale;
+}
+
+INLINE void update_blocks(const struct update *u, const struct hd_update_range *range,
+                          int64_t begin, int64_t end, struct update_factors f,
+                          enum hd_dtype copy_dtype)
+{
+    const int64_t block = range->block;
+    const int64_t codes_at = hd_encoding_scales_bytes(range->end - range->begin, block);
+    float *scales[2], elements[2][HD_BLOCK_MAX];
+    uint8_t *codes[2];
+
+    scales[0] = (float *)((char *)u->args->m + range->moments);
+    scales[1] = (float *)((char *)u->args->v + range->moments);
+    for (int k = 0; k < 2; k++)
+        codes[k] = (uint8_t *)scales[k] + codes_at;
+    for (int64_t at = begin; at < end; at += block) {
+        const int64_t in_range = at - range->begin;
+
+        FOR_VECTORS (i, n, 0, block) {
+            vf m = vf_lookup(u->values[0], vi_load_u8(codes[0] + in_range + i, n)) *
+                   scales[0][in_range / block];
+            vf v = vf_lookup(u->values[1], vi_load_u8(codes[1] + in_range + i, n)) *
+                   scales[1][in_range / block];
+
+            update_vector(u, at + i, n, f, &m, &v, copy_dtype);
+            vf_store_f32(elements[0] + i, n, m);
+            vf_store_f32(elements[1] + i, n, v);
+        }
+        scales[0][in_range / block] =
+            encode(elements[0], block, HD_MAP_SIGNED, codes[0] + in_range);
+        scales[1][in_range / block] =
+            encode(elements[1], block, HD_MAP_UNSIGNED, codes[1] + in_range);
+    }
+}
+
+/* ---- ranges ---- */
+
+INLINE void update_range(const struct update *u, const struct hd_update_range *range, int64_t begin,
+                         int64_t end, enum hd_dtype copy_dtype)
+{
+    const struct hd_adamw_args *a = u->args;
+    const struct update_factors f = {a->block->lr * range->lr_scale,
+                                     a->block->weight_decay * range->decay};
+    const bool placed = a->moment_bytes > 0;
+    const int64_t moments = placed ? range->moments : 0, first = placed ? range->begin : 0;
+
+    if (placed && range->block)
+        update_blocks(u, range, begin, end, f, copy_dtype);
+    else
+        update_fp32(u, (float *)((char *)a->m + moments), (float *)((char *)a->v + moments), first,
+                    begin, end, f, copy_dtype);
 }
 
 static int64_t range_of(const struct hd_adamw_args *a, int64_t element) /* first that ends after */
@@ -59,10 +178,8 @@ static void update_pieces(const void *args, int64_t begin, int64_t end, int thre
         const struct hd_update_range *range = &a->ranges[k];
         const int64_t first = range->begin > begin ? range->begin : begin;
         const int64_t last = range->end < end ? range->end : end;
-        const float lr = a->block->lr * range->lr_scale;
-        const float decay = a->block->weight_decay * range->decay;
 
-        WITH_FLOATS(a->copy_dtype, T, update_range(u, first, last, lr, decay, T));
+        WITH_FLOATS(a->copy_dtype, T, update_range(u, range, first, last, T));
     }
 }
 
@@ -70,13 +187,17 @@ enum hd_status KERNEL(adamw)(struct hd_backend *cpu, const struct hd_adamw_args 
 {
     const struct hd_step_block *block = args->block;
     const double t = (double)block->update;
-    const struct update update = {
+    struct update update = {
         .args = args,
         .correction1 = (float)(1.0 / (1.0 - pow((double)block->beta1, t))),
         .correction2 = (float)(1.0 / (1.0 - pow((double)block->beta2, t))),
     };
     const enum hd_status st = args->copy ? hd_cpu_check_float("adamw", args->copy_dtype) : HD_OK;
 
+    for (int code = 0; args->moment_bytes && code < 256; code++) {
+        update.values[0][code] = hd_encoding_value((uint8_t)code, HD_MAP_SIGNED);
+        update.values[1][code] = hd_encoding_value((uint8_t)code, HD_MAP_UNSIGNED);
+    }
     if (!st && !block->skip_update)
         hd_cpu_parallel(cpu, args->N, GRAIN, update_pieces, &update);
     return st;

@@ -357,6 +357,59 @@ INLINE void vh_store(uint16_t *p, int64_t n, vh half)
 #endif
 }
 
+/* Loads n bytes from p, widened; zero in the other lanes. */
+INLINE vi vi_load_u8(const uint8_t *p, int64_t n)
+{
+    vi x = {0};
+
+#if defined(__AVX512F__)
+    if (n == VL)
+        return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+#elif defined(__AVX2__)
+    if (n == VL)
+        return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+#endif
+    for (int i = 0; i < n; i++)
+        x[i] = p[i];
+    return x;
+}
+
+/* Stores n numbers from 0 to 255 as bytes. */
+INLINE void vi_store_u8(uint8_t *p, int64_t n, vi x)
+{
+#if defined(__AVX512F__)
+    _mm512_mask_cvtepi32_storeu_epi8(p, vf_mask(n), (__m512i)x);
+#else
+#if defined(__AVX2__)
+    const __m128i half = _mm_packus_epi32(_mm256_castsi256_si128((__m256i)x),
+                                          _mm256_extracti128_si256((__m256i)x, 1));
+
+    if (n == VL) {
+        _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(half, half));
+        return;
+    }
+#endif
+    for (int i = 0; i < n; i++)
+        p[i] = (uint8_t)x[i];
+#endif
+}
+
+/* table[index[i]] */
+INLINE vf vf_lookup(const float *table, vi index)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_i32gather_ps((__m512i)index, table, 4);
+#elif defined(__AVX2__)
+    return (vf)_mm256_i32gather_ps(table, (__m256i)index, 4);
+#else
+    vf x = {0};
+
+    for (int i = 0; i < VL; i++)
+        x[i] = table[index[i]];
+    return x;
+#endif
+}
+
 INLINE vf vf_load_bf16(const uint16_t *p, int64_t n)
 {
     return vf_from_bf16(vh_load(p, n));

@@ -1,4 +1,4 @@
-/* adamw: the AdamW update of a flat shard.
+/* adamw: the AdamW update of a flat shard, with moments in fp32 or in blocks of 8-bit codes.
  *
  * Bytes: 28 N, and 2 N or 4 N for the copy: weight, m and v are read and written once, the gradient
  * is read. Each thread has two packs of 16 bytes of each of the four inputs in flight: 128 bytes
@@ -7,7 +7,11 @@
  *
  * Each block computes the factors of the step once; each thread searches its first range and walks
  * on from there. Every element is computed by the same operations, without compiler-made fused
- * multiply-adds, so no result depends on sharding or alignment. */
+ * multiply-adds, so no result depends on sharding or alignment.
+ *
+ * With moments in blocks a thread has 8 neighbouring elements, and the lanes that have a block find
+ * its largest elements by a butterfly. All lanes take part in every shuffle, because neighbours may
+ * have blocks of other sizes. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pack.cuh"
 
@@ -190,12 +194,174 @@ static __global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_RESIDENT)
     }
 }
 
+/* ---- moments in blocks ---- */
+
+enum { ADAMW_OWN = HD_BLOCK_MIN, ADAMW_HALF = ADAMW_OWN / 2 };
+
+/* One moment of a thread's elements. */
+struct own_moment {
+    float at[ADAMW_OWN];
+
+    /* From a run of fp32 or of blocks; `in_run`: elements of the run before these. */
+    __device__ __forceinline__ void load(const char *run, const struct hd_update_range *range,
+                                         int64_t in_run, const float *values)
+    {
+        if (!range->block) {
+#pragma unroll
+            for (int h = 0; h < ADAMW_OWN; h += ADAMW_HALF) {
+                const pack<float, ADAMW_HALF> p =
+                    pack_load<ADAMW_HALF>((const float *)run + in_run + h);
+
+#pragma unroll
+                for (int j = 0; j < ADAMW_HALF; j++)
+                    at[h + j] = p.at[j];
+            }
+        } else {
+            const float scale = ((const float *)run)[in_run / range->block];
+            const pack<uint8_t, ADAMW_OWN> codes = pack_load<ADAMW_OWN>(
+                (const uint8_t *)run +
+                hd_encoding_scales_bytes(range->end - range->begin, range->block) + in_run);
+
+#pragma unroll
+            for (int j = 0; j < ADAMW_OWN; j++)
+                at[j] = __fmul_rn(values[codes.at[j]], scale);
+        }
+    }
+
+    /* The same, where the block's largest and smallest element are known. */
+    __device__ __forceinline__ void store(char *run, const struct hd_update_range *range,
+                                          int64_t in_run, enum hd_map map, float largest,
+                                          float smallest) const
+    {
+        if (!range->block) {
+#pragma unroll
+            for (int h = 0; h < ADAMW_OWN; h += ADAMW_HALF) {
+                pack<float, ADAMW_HALF> p;
+
+#pragma unroll
+                for (int j = 0; j < ADAMW_HALF; j++)
+                    p.at[j] = at[h + j];
+                pack_store((float *)run + in_run + h, p);
+            }
+        } else {
+            const float scale = hd_encoding_scale(map, largest, smallest);
+            const float divisor = hd_encoding_divisor(scale);
+            pack<uint8_t, ADAMW_OWN> codes;
+
+#pragma unroll
+            for (int j = 0; j < ADAMW_OWN; j++)
+                codes.at[j] = hd_encoding_code(hd_encoding_quotient(at[j], divisor), map);
+            if (in_run % range->block == 0)
+                ((float *)run)[in_run / range->block] = scale;
+            pack_store((uint8_t *)run +
+                           hd_encoding_scales_bytes(range->end - range->begin, range->block) +
+                           in_run,
+                       codes);
+        }
+    }
+
+    __device__ __forceinline__ void extremes(float *largest, float *smallest) const
+    {
+#pragma unroll
+        for (int j = 0; j < ADAMW_OWN; j++) {
+            *largest = fmaxf(*largest, at[j]);
+            *smallest = fminf(*smallest, at[j]);
+        }
+    }
+};
+
+/* The largest x of `lanes` neighbouring lanes, a power of two that may differ between lanes. */
+static __device__ __forceinline__ float lanes_max(float x, int64_t lanes)
+{
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, x, distance);
+
+        x = distance < lanes ? fmaxf(x, other) : x;
+    }
+    return x;
+}
+
+/* The weights of a thread's elements from element `at` on. */
+template <typename Copy>
+static __device__ __forceinline__ void
+update_own(const struct adamw<Copy> &a, const struct cuda_update &u, const struct adamw_place &p,
+           int64_t at, struct own_moment *m, struct own_moment *v)
+{
+#pragma unroll
+    for (int h = 0; h < ADAMW_OWN; h += ADAMW_HALF) {
+        pack<float, ADAMW_HALF> w = pack_load<ADAMW_HALF>(a.weight + at + h);
+        const pack<float, ADAMW_HALF> g = pack_load<ADAMW_HALF>(a.grad + at + h);
+        pack<Copy, ADAMW_HALF> rounded;
+
+#pragma unroll
+        for (int j = 0; j < ADAMW_HALF; j++) {
+            update_one(u, p, w.at[j], m->at[h + j], v->at[h + j], g.at[j]);
+            rounded.at[j] = from_float<Copy>(w.at[j]);
+        }
+        pack_store(a.weight + at + h, w);
+        if (a.copy)
+            pack_store(a.copy + at + h, rounded);
+    }
+}
+
+template <typename Copy>
+static __global__ void __launch_bounds__(ADAMW_THREADS)
+    adamw_blocks(struct adamw<Copy> a, char *m, char *v)
+{
+    HD_SHARED(struct cuda_update, shared, 1);
+    HD_SHARED(float, values_of_m, 256);
+    HD_SHARED(float, values_of_v, 256);
+    const struct cuda_update &u = shared[0];
+    const int64_t threads = (int64_t)gridDim.x * ADAMW_THREADS, lane = threadIdx.x % 32;
+    struct adamw_place p = {0, 0, 0, 0};
+
+    if (a.block->skip_update)
+        return;
+    if (threadIdx.x == 0)
+        shared[0] = update_of(a.block);
+    values_of_m[threadIdx.x] = hd_encoding_value((uint8_t)threadIdx.x, HD_MAP_SIGNED);
+    values_of_v[threadIdx.x] = hd_encoding_value((uint8_t)threadIdx.x, HD_MAP_UNSIGNED);
+    __syncthreads();
+
+    /* `at` minus the lane's elements is the same in a warp, so its lanes leave the loop together */
+    for (int64_t at = ((int64_t)blockIdx.x * ADAMW_THREADS + threadIdx.x) * ADAMW_OWN;
+         at - lane * ADAMW_OWN < a.N; at += threads * ADAMW_OWN) {
+        const bool used = at < a.N;
+        const struct hd_update_range *range = a.ranges;
+        struct own_moment own_m, own_v;
+        float largest = 0, smallest = 0, largest_v = 0, smallest_v = 0;
+        int64_t lanes = 0;
+
+        if (used) {
+            if (at >= p.end)
+                place_seek(&p, u, a.ranges, a.range_count, at);
+            range = &a.ranges[p.range];
+            lanes = range->block / ADAMW_OWN;
+            own_m.load(m + range->moments, range, at - range->begin, values_of_m);
+            own_v.load(v + range->moments, range, at - range->begin, values_of_v);
+            update_own(a, u, p, at, &own_m, &own_v);
+            own_m.extremes(&largest, &smallest);
+            own_v.extremes(&largest_v, &smallest_v);
+        }
+        largest = lanes_max(largest, lanes);
+        smallest = -lanes_max(-smallest, lanes);
+        largest_v = lanes_max(largest_v, lanes);
+        if (used) {
+            own_m.store(m + range->moments, range, at - range->begin, HD_MAP_SIGNED, largest,
+                        smallest);
+            own_v.store(v + range->moments, range, at - range->begin, HD_MAP_UNSIGNED, largest_v,
+                        0);
+        }
+    }
+}
+
 template <typename Copy>
 static enum hd_status adamw_launch(struct hd_cuda_stream *s, const struct hd_adamw_args *args)
 {
     constexpr int V = 4;
     const struct adamw<Copy> a = {
-        args->weight, args->m, args->v,
+        args->weight, (float *)args->m, (float *)args->v,
             (Copy *)args->copy, args->grad, args->block, args->ranges, args->N, args->range_count
     };
     const bool wide = pack_fits<float, V>(a.weight, 0) && pack_fits<float, V>(a.m, 0) &&
@@ -203,7 +369,14 @@ static enum hd_status adamw_launch(struct hd_cuda_stream *s, const struct hd_ada
                       pack_fits<Copy, V>(a.copy, 0);
     const int64_t packs = divide_up(a.N, wide ? V : 1);
     const dim3 grid(grid_of(s, divide_up(packs, ADAMW_THREADS * ADAMW_UNROLL), ADAMW_RESIDENT));
+    const dim3 grid_in_blocks(
+        grid_of(s, divide_up(a.N, ADAMW_THREADS * ADAMW_OWN), ADAMW_RESIDENT));
 
+    if (args->moment_bytes && !wide)
+        return hd_err(HD_INVALID, "adamw: moments in blocks need tensors aligned to 16 bytes");
+    if (args->moment_bytes)
+        return HD_LAUNCH(s, (adamw_blocks<Copy>), grid_in_blocks, dim3(ADAMW_THREADS), 0, a,
+                         (char *)args->m, (char *)args->v);
     if (wide)
         return HD_LAUNCH(s, (adamw_flat<Copy, V>), grid, dim3(ADAMW_THREADS), 0, a);
     return HD_LAUNCH(s, (adamw_flat<Copy, 1>), grid, dim3(ADAMW_THREADS), 0, a);

@@ -140,12 +140,37 @@ struct declare {
 /* How ranks hold a parameter: see struct hd_param_spec. */
 struct share {
     int axis, copies;
-    bool padded, partial, experts, tied, head, wide;
+    int64_t grain;
+    bool padded, partial, experts, tied, head, wide, table;
 };
 
-static struct share split(int axis)
+static struct share split_rows(void)
 {
-    return (struct share){.axis = axis};
+    return (struct share){.axis = 0};
+}
+
+/* Columns, of which no legal tp cuts `grain` neighbours apart. */
+static struct share split_columns(int64_t grain)
+{
+    return (struct share){.axis = 1, .grain = grain};
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* tp divides the number of heads and the width of every feed-forward layer (check_tp), so it leaves
+ * multiples of this number of channels together. */
+static int64_t ffn_grain(const struct hd_model_config *c, int64_t F)
+{
+    return F / common_divisor(common_divisor(c->H, c->F), c->F_shared);
 }
 
 /* Key/value heads; if tp exceeds their number, several tp ranks hold the same head. */
@@ -172,10 +197,10 @@ static struct share on_parts(void)
     return (struct share){.axis = -1, .partial = true};
 }
 
-/* Axis 0 is experts; tp splits axis `axis`. */
-static struct share of_experts(int axis)
+/* Axis 0 is experts; tp splits axis `axis`; if it is the last one: grain as above. */
+static struct share of_experts(int axis, int64_t grain)
 {
-    return (struct share){.axis = axis, .experts = true};
+    return (struct share){.axis = axis, .grain = grain, .experts = true};
 }
 
 /* Declares a parameter. shape: 1 to 3 dimensions, the rest 0. */
@@ -192,6 +217,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .shape = {shape[0], shape[1], shape[2]},
                                                      .tp_axis = share.axis,
                                                      .tp_copies = share.copies,
+                                                     .tp_grain = share.grain,
                                                      .padded = share.padded,
                                                      .partial = share.partial,
                                                      .experts = share.experts,
@@ -201,7 +227,8 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .joined = joined,
                                                      .tied = share.tied,
                                                      .head = share.head,
-                                                     .wide = share.wide});
+                                                     .wide = share.wide,
+                                                     .table = share.table});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
@@ -252,11 +279,11 @@ static struct hd_attention declare_attention(struct declare *d)
     const int64_t Q = c->H * c->D, K = c->G * c->D;
     struct hd_attention a;
 
-    a.qkv = matrix(d, "attention.q.weight", Q, c->C, split(0), init_std, false);
+    a.qkv = matrix(d, "attention.q.weight", Q, c->C, split_rows(), init_std, false);
     (void)matrix(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std, true);
     (void)matrix(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std, true);
-    a.out = matrix(d, "attention.out.weight", c->C, Q, split(1), residual_std(c), false);
-    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split(0), false);
+    a.out = matrix(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(c), false);
+    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split_rows(), false);
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
     (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
@@ -285,17 +312,18 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
     struct hd_mlp m;
 
     if (c->family->gated_mlp) {
-        m.up = matrix(d, "gate.weight", F, c->C, split(0), init_std, false);
-        (void)matrix(d, "up.weight", F, c->C, split(0), init_std, true);
+        m.up = matrix(d, "gate.weight", F, c->C, split_rows(), init_std, false);
+        (void)matrix(d, "up.weight", F, c->C, split_rows(), init_std, true);
     } else {
-        m.up = matrix(d, "up.weight", F, c->C, split(0), init_std, false);
+        m.up = matrix(d, "up.weight", F, c->C, split_rows(), init_std, false);
     }
-    m.down = matrix(d, "down.weight", c->C, F, split(1), residual_std(c), false);
+    m.down =
+        matrix(d, "down.weight", c->C, F, split_columns(ffn_grain(c, F)), residual_std(c), false);
     if (c->family->gated_mlp) {
-        m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, split(0), false);
-        (void)bias(d, c->mlp_bias, "up.bias", F, split(0), true);
+        m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, split_rows(), false);
+        (void)bias(d, c->mlp_bias, "up.bias", F, split_rows(), true);
     } else {
-        m.up_bias = bias(d, c->mlp_bias, "up.bias", F, split(0), false);
+        m.up_bias = bias(d, c->mlp_bias, "up.bias", F, split_rows(), false);
     }
     m.down_bias = bias(d, c->mlp_bias, "down.bias", c->C, on_rows(d), false);
     return m;
@@ -312,9 +340,10 @@ static struct hd_expert_params declare_experts(struct declare *d)
     p.router = matrix(d, "router.weight", E, c->C, router, init_std, false);
     if (c->router.noisy) /* zeros: the noise starts at softplus(0); Shazeer et al. 2017, app. A */
         p.noise = param(d, "router_noise.weight", E, c->C, router, HD_INIT_ZEROS, 0, false);
-    p.gate = tensor(d, "gate.weight", in, of_experts(1), HD_INIT_NORMAL, init_std, false);
-    p.up = tensor(d, "up.weight", in, of_experts(1), HD_INIT_NORMAL, init_std, false);
-    p.down = tensor(d, "down.weight", out, of_experts(2), HD_INIT_NORMAL, residual_std(c), false);
+    p.gate = tensor(d, "gate.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);
+    p.up = tensor(d, "up.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);
+    p.down = tensor(d, "down.weight", out, of_experts(2, ffn_grain(c, c->F)), HD_INIT_NORMAL,
+                    residual_std(c), false);
     return p;
 }
 
@@ -338,15 +367,16 @@ static void declare_feed_forward(struct declare *d, struct hd_block *b)
 static void declare_embedding(struct declare *d, struct hd_model *m)
 {
     const struct hd_model_config *c = d->config;
-    struct share table = split_vocabulary();
+    struct share table = split_vocabulary(), positions = on_rows(d);
 
     table.tied = c->tied;
+    table.table = positions.table = true;
     (void)snprintf(d->prefix, sizeof d->prefix, "embedding");
     m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
     m->embedding = matrix(d, "weight", c->V, c->C, table, init_std, false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
-        m->positions = matrix(d, "positions", c->context, c->C, on_rows(d), init_std, false);
+        m->positions = matrix(d, "positions", c->context, c->C, positions, init_std, false);
 }
 
 static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)

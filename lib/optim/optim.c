@@ -176,7 +176,7 @@ static void emit_update(struct hd_emit *e, int part)
         (void)hd_emit_adamw(
             e,
             HD_ARGS(adamw, .N = p->shard_end - begin, .range_count = p->range_count,
-                    .copy_dtype = p->compute),
+                    .moment_bytes = p->in_blocks ? p->moment_bytes : 0, .copy_dtype = p->compute),
             HD_OPERANDS(adamw, .weight = hd_emit_part(e, part, HD_STATE_WEIGHT, begin),
                         .m = hd_emit_part(e, part, HD_STATE_MOMENT1, begin),
                         .v = hd_emit_part(e, part, HD_STATE_MOMENT2, begin),

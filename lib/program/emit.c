@@ -90,7 +90,10 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
 {
     static const char *const names[] = {"weight", "copy", "grad", "m", "v", "ranges"};
     const struct hd_part *p = &e->registry->parts[part];
-    enum hd_dtype dtype = kind == HD_STATE_COPY ? p->compute : HD_F32;
+    const bool is_moment = kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2;
+    enum hd_dtype dtype = kind == HD_STATE_COPY       ? p->compute
+                          : is_moment && p->in_blocks ? HD_U8 /* bytes of codes and scales */
+                                                      : HD_F32;
     struct hd_store **slot;
 
     if (kind == HD_STATE_COPY && p->compute == HD_F32) /* the masters compute */

@@ -188,6 +188,22 @@ static bool share_experts(struct hd_registry *registry, const struct hd_param_sp
     return true;
 }
 
+/* The block of a parameter's moments, by its global shape and its role; 0: fp32. */
+static int64_t block_of(const struct hd_param_spec *spec)
+{
+    const int last = spec->dim_count - 1;
+    const int64_t whole = spec->tp_axis == last ? spec->tp_grain : spec->shape[last];
+    int64_t elements = 1, block = HD_BLOCK_MAX;
+
+    for (int d = 0; d < spec->dim_count; d++)
+        elements *= spec->shape[d];
+    if (spec->dim_count == 1 || elements < HD_BLOCKS_FROM || spec->table || spec->wide)
+        return 0;
+    while (whole % block)
+        block /= 2;
+    return block < HD_BLOCK_MIN ? 0 : block;
+}
+
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec)
 {
     struct hd_param *params = grow(registry, registry->params, registry->param_count,
@@ -227,6 +243,15 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     hd_param_box(p, hd_param_share_of(p, &registry->mesh, registry->rank), p->start, p->real);
     for (int d = 0; d < p->dim_count; d++)
         p->count *= p->local[d];
+    if (registry->moments_in_blocks)
+        p->block = block_of(spec);
+    if (p->block && p->local[p->dim_count - 1] % p->block) {
+        fail(registry, hd_err(HD_INVALID,
+                              "train.moments: rows of %s in shares of %lld are no whole blocks of "
+                              "%lld; use another parallel.tp, or fp32",
+                              p->name, (long long)p->local[p->dim_count - 1], (long long)p->block));
+        return 0;
+    }
     p->part = find_part(registry, p);
     if (registry->status)
         return 0;
@@ -286,7 +311,9 @@ static void put_params(struct hd_registry *registry, int part_number, enum treat
         if (leader != wanted)
             continue;
         if (!p->joined)
-            part->count = round_up(part->count, HD_PARAM_ALIGN);
+            part->count =
+                round_up(part->count, p->block > HD_PARAM_ALIGN ? p->block : HD_PARAM_ALIGN);
+        assert(!p->block || part->count % p->block == 0);
         if (!part->segment_count || *last != own) {
             if (part->segment_count)
                 part->segments[part->segment_count - 1].end = part->count;
@@ -299,8 +326,9 @@ static void put_params(struct hd_registry *registry, int part_number, enum treat
     }
 }
 
-/* Adjacent parameters with the same decay share a range; alignment gaps belong to the range before
- * them. */
+/* Adjacent parameters with the same decay and block share a range; alignment gaps belong to the
+ * range before them, and are whole blocks of it: what follows begins at a multiple of a larger
+ * power of two. */
 static void make_ranges(struct hd_registry *registry, struct hd_part *part, const int *order,
                         int order_count)
 {
@@ -310,14 +338,18 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
         const struct hd_param *p = &registry->params[order[i]];
         float decay = p->decay ? 1 : 0;
 
-        if (r && r->decay == decay) {
+        if (r && r->decay == decay && r->block == p->block) {
             r->end = p->offset + p->count;
             continue;
         }
         if (r)
             r->end = p->offset;
         r = &part->ranges[part->range_count++];
-        *r = (struct hd_update_range){p->offset, p->offset + p->count, decay, 1};
+        *r = (struct hd_update_range){.begin = p->offset,
+                                      .end = p->offset + p->count,
+                                      .decay = decay,
+                                      .lr_scale = 1,
+                                      .block = p->block};
     }
     if (r)
         r->end = part->count;
@@ -342,6 +374,38 @@ static void cut_ranges(struct hd_part *part)
         part->ranges[kept++] = range;
     }
     part->range_count = kept;
+}
+
+/* Places the moments of the shard's ranges one behind the other. */
+static void place_moments(struct hd_part *part)
+{
+    for (int64_t i = 0; i < part->range_count; i++) {
+        struct hd_update_range *r = &part->ranges[i];
+
+        assert(!r->block || (r->begin % r->block == 0 && r->end % r->block == 0));
+        r->moments = part->moment_bytes;
+        part->moment_bytes += hd_encoding_bytes(r->end - r->begin, r->block);
+        part->in_blocks |= r->block > 0;
+    }
+}
+
+struct hd_moment_place hd_part_moment_place(const struct hd_part *part, int64_t element)
+{
+    const struct hd_update_range *r = part->ranges;
+    struct hd_moment_place place;
+    int64_t in_range;
+
+    while (part->shard_begin + r->end <= element)
+        r++;
+    in_range = element - part->shard_begin - r->begin;
+    place = (struct hd_moment_place){.block = r->block, .at = r->moments};
+    if (!r->block) {
+        place.at += in_range * (int64_t)sizeof(float);
+        return place;
+    }
+    place.at += hd_encoding_scales_bytes(r->end - r->begin, r->block) + in_range;
+    place.scale_at = r->moments + in_range / r->block * (int64_t)sizeof(float);
+    return place;
 }
 
 /* ---- shards of ZeRO ---- */
@@ -376,6 +440,7 @@ static void cut_part(struct hd_registry *registry, struct hd_part *part)
     part->shard_begin = shard.begin;
     part->shard_end = shard.end;
     cut_ranges(part);
+    place_moments(part);
 }
 
 /* Whether a kind of state is there for a shard only. fp32 masters are what computes. */
@@ -519,6 +584,8 @@ int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_
 {
     if (kind == HD_STATE_RANGES)
         return part->range_count * (int64_t)sizeof(struct hd_update_range);
+    if (kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2)
+        return part->moment_bytes;
     return state_elements(registry, part, kind) *
            (int64_t)hd_dtype_size(kind == HD_STATE_COPY ? part->compute : HD_F32);
 }

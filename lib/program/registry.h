@@ -46,6 +46,16 @@
  * With hybrid sharding the ranks that have the same shard (group zero_replicate) add their
  * gradients in U, once a step.
  *
+ * With moments_in_blocks both moments are 8-bit codes with a scale per block (base/encoding.h;
+ * record 54). A block lies within a row, which is the last axis. Its size is the largest power of
+ * two, up to HD_BLOCK_MAX, that divides whatever tp may leave of a row, so it depends on the global
+ * shape alone and no cut is within a block: tp cuts between blocks, a parameter begins at a
+ * multiple of its block in the part, and so do shards. fp32 stay the moments of vectors (norms and
+ * biases), of tensors with fewer than HD_BLOCKS_FROM elements, of tables (embedding and positions,
+ * whose rows get gradients in few steps), of parameters that compute in fp32, and of those whose
+ * block would be smaller than HD_BLOCK_MIN. Bytes of both moments per parameter: 2 + 8 / block
+ * instead of 8. A part's moments lie range by range (ranges of struct hd_part), fp32 or blocks.
+ *
  * The registry also lays out the *state* region: weights, moments, gradient and compute copy of
  * every part, and a few values per step. Offsets are bytes from the region's start. Memory that
  * collectives access is in the comm-visible half, everything else in the private half.
@@ -70,6 +80,7 @@ enum {
     HD_PARAM_DIMS_MAX = 3,
     HD_PARAM_PAD = 32,   /* rows: a padded share is a multiple, if then no rank's share is empty */
     HD_PARAM_ALIGN = 16, /* elements: a parameter is aligned to 64 bytes in its fp32 part */
+    HD_BLOCKS_FROM = 4096, /* elements: of smaller tensors the moments stay fp32 */
     HD_PARTS_PER_UNIT = 8
 };
 
@@ -81,10 +92,11 @@ struct hd_param_spec {
     int dim_count;
     int64_t shape[HD_PARAM_DIMS_MAX]; /* global */
     int tp_axis;                      /* the axis that tp splits; -1: replicated */
-    int tp_copies; /* split: number of adjacent tp ranks that hold the same share; 0 means 1 */
-    bool padded;   /* split on axis 0: the last share may be padded */
-    bool partial;  /* replicated: each tp rank computes a partial gradient, their sum is needed */
-    bool experts;  /* axis 0 is experts, split over ep; tp splits another axis */
+    int tp_copies;    /* split: number of adjacent tp ranks that hold the same share; 0 means 1 */
+    int64_t tp_grain; /* split on the last axis: every legal share is a multiple of it */
+    bool padded;      /* split on axis 0: the last share may be padded */
+    bool partial; /* replicated: each tp rank computes a partial gradient, their sum is needed */
+    bool experts; /* axis 0 is experts, split over ep; tp splits another axis */
     enum hd_init_kind init;
     double init_std; /* HD_INIT_NORMAL */
     bool decay;      /* weight decay applies */
@@ -93,6 +105,7 @@ struct hd_param_spec {
     bool tied;       /* the head uses it too */
     bool head;       /* the head's own weight */
     bool wide;       /* computes in fp32, whatever the compute encoding */
+    bool table;      /* rows are looked up by an index */
 };
 
 struct hd_param {
@@ -110,6 +123,7 @@ struct hd_param {
     double init_std;
     bool decay, trainable, joined;
     int unit, part;
+    int64_t block;         /* of its moments; 0: they are fp32 */
     int64_t offset, count; /* elements, within the part */
 };
 
@@ -124,8 +138,8 @@ enum hd_state_kind {
     HD_STATE_WEIGHT,  /* fp32 master                                                     */
     HD_STATE_COPY,    /* the compute encoding; the same memory as WEIGHT when that is fp32 */
     HD_STATE_GRAD,    /* fp32, comm-visible                                              */
-    HD_STATE_MOMENT1, /* fp32 */
-    HD_STATE_MOMENT2, /* fp32 */
+    HD_STATE_MOMENT1, /* fp32, or blocks of codes by the signed map                      */
+    HD_STATE_MOMENT2, /* fp32, or blocks of codes by the unsigned map                    */
     HD_STATE_RANGES,  /* struct hd_update_range[]                                        */
     HD_STATE_KIND_COUNT
 };
@@ -157,6 +171,8 @@ struct hd_part {
     int64_t shard_begin, shard_end; /* what this rank updates, within count; all: 0, count */
     struct hd_update_range *ranges; /* of that, counted from shard_begin */
     int64_t range_count;
+    bool in_blocks;                      /* the moments of some range are */
+    int64_t moment_bytes;                /* of each of the two moments of that */
     int64_t offset[HD_STATE_KIND_COUNT]; /* bytes in the state region; -1: not there, not held */
 };
 
@@ -177,6 +193,7 @@ struct hd_registry {
     int rank;
     bool sequence; /* sequence parallelism: norms and residuals on 1/tp of the rows; the owner sets
                       it before the first declaration */
+    bool moments_in_blocks;    /* likewise */
     const int32_t *unit_stage; /* NULL: all on stage 0 */
     int32_t head_stage;
     struct hd_param *params;
@@ -256,6 +273,14 @@ struct hd_range hd_part_range(const struct hd_registry *registry, const struct h
 
 /* The element of the part at which the memory of this rank's state begins. */
 int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind);
+
+/* Where a moment of an element of this rank's shard is, in bytes from the begin of the moment's
+ * memory: the element in fp32 (block 0); or its code, and the scale of its block. The memory from
+ * there to the end of the element's parameter, or shard, continues alike. */
+struct hd_moment_place {
+    int64_t block, at, scale_at;
+};
+struct hd_moment_place hd_part_moment_place(const struct hd_part *part, int64_t element);
 
 /* True if this rank counts the part in the norm, for all ranks that have the same gradient. */
 bool hd_part_is_counted(const struct hd_registry *registry, const struct hd_part *part);

@@ -113,6 +113,7 @@ static const struct {
      "clip_grad_norm",
      NULL},
     {"train.precision", "bf16 fp16 fp8 dtype torch_dtype mixed_precision params_dtype", NULL},
+    {"train.moments", "optim_bits use_8bit_adam adam_bits", NULL},
     {"train.dropout.attention", "attn_pdrop attention_dropout attn_dropout", NULL},
     {"train.dropout.embedding", "embd_pdrop embedding_dropout", NULL},
     {"train.dropout.residual", "resid_pdrop hidden_dropout residual_dropout resid_dropout", NULL},

@@ -519,6 +519,7 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
     hd_registry_stages(&l->registry, stages,
                        hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1));
     l->registry.sequence = job->sequence && job->tp > 1;
+    l->registry.moments_in_blocks = strcmp(job->moments, "8bit") == 0;
     l->registry.zero = job->zero > 0 ? (int)job->zero : 0;
     st = hd_model_declare(&config, &l->registry, arena, &l->model);
     if (!st)

@@ -1,8 +1,11 @@
 /* save: writes weights and moments to checkpoints and reads them.
  *
  * Each rank writes the entries that it owns (owners.h); the two moments of a tensor are separate
- * entries. First all ranks write their shards durably; then they exchange descriptions of the
- * shards; then rank 0 commits the manifest and sends the result to the others.
+ * entries, in fp32: those that a rank has in blocks are decoded, and encoded when they are read, so
+ * a checkpoint fits every layout and either value of train.moments. Encoding gives back the codes
+ * and scales that were decoded (base/encoding.h). First all ranks write their shards durably; then
+ * they exchange descriptions of the shards; then rank 0 commits the manifest and sends the result
+ * to the others.
  *
  * With checkpoint.async a rank copies its entries to memory that the plan has for it, and a thread
  * writes the shard while training goes on (hd_trainer_save_begin). What the manifest says of the
@@ -51,7 +54,7 @@ static struct hd_ckpt_entry entry_of(const struct hd_param *p, int kind, struct 
 struct shard_plan {
     struct hd_trainer *t;
     struct hd_ckpt_entry *entries;
-    const char **tensors; /* addresses of the entries' values */
+    struct hd_held *held; /* the entries' values */
     struct names *names;
     size_t count;
 };
@@ -66,7 +69,7 @@ static void put_own(void *context, int owner, int param, int kind, struct hd_ran
     *e = entry_of(&s->t->layout.registry.params[param], kind, &s->names[s->count]);
     e->flat_first = piece.begin;
     e->flat_count = piece.end - piece.begin;
-    s->tensors[s->count++] = hd_trainer_find(s->t, param, kinds[kind]).at;
+    s->held[s->count++] = hd_trainer_find(s->t, param, kinds[kind]);
 }
 
 /* The entries that this rank writes. */
@@ -75,7 +78,7 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
 {
     const size_t most = (size_t)t->layout.registry.param_count * KINDS + 1;
     struct shard_plan s = {t, hd_arena_array(arena, most, sizeof *s.entries),
-                           hd_arena_array(arena, most, sizeof *s.tensors),
+                           hd_arena_array(arena, most, sizeof *s.held),
                            hd_arena_array(arena, most, sizeof *s.names), 0};
     enum hd_status st = hd_arena_failed(arena)
                             ? hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint")
@@ -163,23 +166,35 @@ static enum hd_status agree(struct hd_trainer *t, const struct outcome *mine,
 struct shard_source {
     const struct hd_staging *staging;
     const struct shard_plan *plan;
+    float *decoded; /* [HD_HELD_PIECE] */
 };
 
-/* The bytes of an entry: all at once from host memory, a staging buffer at a time from a device. */
+/* The bytes of an entry: all at once from host memory, a staging buffer at a time from a device, a
+ * piece at a time where it is decoded. */
 static enum hd_status entry_bytes(void *context, size_t entry, int64_t at, int64_t left_bytes,
                                   const void **ret_bytes, int64_t *ret_size_bytes)
 {
     const struct shard_source *s = context;
+    const struct hd_held *held = &s->plan->held[entry];
+    const int64_t size = (int64_t)sizeof(float);
 
+    if (held->block) {
+        const int64_t left = left_bytes / size, count = left < HD_HELD_PIECE ? left : HD_HELD_PIECE;
+
+        *ret_bytes = s->decoded;
+        *ret_size_bytes = count * size;
+        return hd_held_read(s->staging, held, at / size, count, s->decoded);
+    }
     *ret_size_bytes = hd_staging_piece(s->staging, left_bytes);
-    return hd_staging_fetch(s->staging, s->plan->tensors[entry] + at, *ret_size_bytes, ret_bytes);
+    return hd_staging_fetch(s->staging, held->at + at, *ret_size_bytes, ret_bytes);
 }
 
 static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct hd_arena *arena,
                                   struct outcome *ret_outcome)
 {
     struct shard_plan plan = {0};
-    struct shard_source source = {&t->staging, &plan};
+    struct shard_source source = {&t->staging, &plan,
+                                  hd_arena_array(arena, HD_HELD_PIECE, sizeof(float))};
     enum hd_status st = plan_shard(t, arena, &plan);
 
     *ret_outcome = (struct outcome){0};
@@ -253,7 +268,8 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
     const struct hd_ckpt_fact determinism[] = {
         {"backend", t->traits.backend},   {"isa", t->traits.isa},
         {"library", t->traits.library},   {"threads", threads},
-        {"precision", precision_fact(t)}, {"sums", sums_fact(t, sums)}};
+        {"precision", precision_fact(t)}, {"moments", job->moments},
+        {"sums", sums_fact(t, sums)}};
     const struct hd_ckpt_counter counters[] = {{"step", at->step},
                                                {"adam_step", at->updates},
                                                {"loss_scale", at->scale.scale},
@@ -415,7 +431,8 @@ struct hd_background_save {
     struct hd_arena arena;
     struct saved_moment at;
     struct hd_saved saved;
-    struct shard_plan plan; /* its tensors are in the copy */
+    struct shard_plan plan;
+    const char **copies; /* of the entries, fp32 */
     struct outcome mine;
     int rank;
     pthread_t thread;
@@ -431,7 +448,7 @@ static enum hd_status copied_bytes(void *context, size_t entry, int64_t at, int6
     if (atomic_load(&b->given_up))
         return hd_err(HD_ABORTED, "the rank ends");
     *ret_size_bytes = left_bytes < HD_STAGING_BYTES ? left_bytes : HD_STAGING_BYTES;
-    *ret_bytes = b->plan.tensors[entry] + at;
+    *ret_bytes = b->copies[entry] + at;
     return HD_OK;
 }
 
@@ -455,11 +472,15 @@ static enum hd_status copy_entries(struct hd_trainer *t, struct hd_background_sa
     char *copy = t->host_base + t->layout.snapshot;
     enum hd_status st = plan_shard(t, &b->arena, &b->plan);
 
+    b->copies = hd_arena_array(&b->arena, b->plan.count + 1, sizeof *b->copies);
+    if (!st && !b->copies)
+        st = hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
     for (size_t i = 0; !st && i < b->plan.count; i++) {
         const int64_t bytes = hd_ckpt_entry_bytes(&b->plan.entries[i]);
 
-        st = hd_staging_read(&t->staging, copy, b->plan.tensors[i], bytes);
-        b->plan.tensors[i] = copy;
+        st = hd_held_read(&t->staging, &b->plan.held[i], 0, bytes / (int64_t)sizeof(float),
+                          (float *)copy);
+        b->copies[i] = copy;
         copy += bytes;
     }
     return st;
@@ -649,6 +670,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
 {
     const char *sums_then =
         hd_ckpt_determinism(ckpt, "sums"); /* NULL: written before native_reduction existed */
+    const char *moments_then = hd_ckpt_determinism(ckpt, "moments"); /* NULL: of an older build */
     char threads[24], sums[SUMS_TEXT];
 
     number_text(t->layout.job.threads, threads);
@@ -657,6 +679,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_fact(ckpt, "library", t->traits.library, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", precision_fact(t), ret_note);
+    compare("moments", moments_then ? moments_then : "fp32", t->layout.job.moments, ret_note);
     compare("sums", sums_then ? sums_then : "ordered", sums_fact(t, sums), ret_note);
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
     compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
@@ -682,18 +705,44 @@ static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read
 {
     const struct hd_registry *r = &t->layout.registry;
     const struct hd_range piece = hd_owners_piece(r, &r->params[param], kind, t->layout.rank);
-    char *tensor = hd_trainer_find(t, param, kinds[kind]).at;
+    const struct hd_held held = hd_trainer_find(t, param, kinds[kind]);
     struct names name;
     struct hd_ckpt_entry want = entry_of(&r->params[param], kind, &name);
     const int64_t count = piece.end - piece.begin, size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
     for (int64_t at = 0; !st && at < count; at += want.flat_count) {
+        char *tensor = held.at + at * size;
+
         want.flat_first = piece.begin + at;
         want.flat_count = hd_staging_piece(&t->staging, (count - at) * size) / size;
-        st = read(from, param, &want, hd_staging_view(&t->staging, tensor + at * size));
+        st = read(from, param, &want, hd_staging_view(&t->staging, tensor));
         if (!st)
-            st = hd_staging_put(&t->staging, tensor + at * size, want.flat_count * size);
+            st = hd_staging_put(&t->staging, tensor, want.flat_count * size);
+    }
+    return st;
+}
+
+/* The same of a moment in blocks, by way of `values`, HD_HELD_PIECE elements. */
+static enum hd_status read_blocks(struct hd_trainer *t, int param, int kind, struct hd_ckpt *ckpt,
+                                  float *values)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_range piece = hd_owners_piece(r, &r->params[param], kind, t->layout.rank);
+    const struct hd_held held = hd_trainer_find(t, param, kinds[kind]);
+    struct names name;
+    struct hd_ckpt_entry want = entry_of(&r->params[param], kind, &name);
+    enum hd_status st = HD_OK;
+
+    for (want.flat_first = piece.begin; !st && want.flat_first < piece.end;
+         want.flat_first += want.flat_count) {
+        want.flat_count = piece.end - want.flat_first;
+        if (want.flat_count > HD_HELD_PIECE)
+            want.flat_count = HD_HELD_PIECE;
+        st = hd_source_read_checkpoint(ckpt, &want, values);
+        if (!st)
+            st = hd_held_write(&t->staging, &held, want.flat_first - piece.begin, want.flat_count,
+                               values);
     }
     return st;
 }
@@ -708,18 +757,18 @@ static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckp
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
 {
     const struct hd_registry *r = &t->layout.registry;
+    float *values = calloc(HD_HELD_PIECE, sizeof *values);
+    enum hd_status st = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read moments");
 
-    for (int i = 0; i < r->param_count; i++)
-        for (int k = 0; k < KINDS; k++) {
-            enum hd_status st;
-
+    for (int i = 0; !st && i < r->param_count; i++)
+        for (int k = 0; !st && k < KINDS; k++) {
             if (!r->parts[r->params[i].part].held || (k && !r->params[i].trainable))
                 continue;
-            st = read_share(t, i, k, read_checkpoint, ckpt);
-            if (st)
-                return st;
+            st = k && r->params[i].block ? read_blocks(t, i, k, ckpt, values)
+                                         : read_share(t, i, k, read_checkpoint, ckpt);
         }
-    return HD_OK;
+    free(values);
+    return st;
 }
 
 /* Rank 0 checks the hash of every byte and tells the others, so that no rank loads damaged data. */
@@ -855,21 +904,29 @@ static enum hd_status init_from_source(struct hd_trainer *t)
     return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
 }
 
-enum hd_status hd_trainer_init(struct hd_trainer *t)
+/* Zeros are moments of 0 in either encoding. */
+static enum hd_status clear_moments(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < r->part_count; i++)
+        for (int k = 1; !st && k < KINDS; k++) {
+            const struct hd_part *p = &r->parts[i];
+
+            if (p->offset[kinds[k]] >= 0)
+                st = hd_staging_clear(&t->staging, t->private_base + p->offset[kinds[k]],
+                                      hd_part_state_bytes(r, p, kinds[k]));
+        }
+    return st;
+}
+
+enum hd_status hd_trainer_init(struct hd_trainer *t)
+{
     enum hd_status st = t->layout.job.init_from[0] ? init_from_source(t) : init_by_seed(t);
 
-    for (int i = 0; !st && i < r->param_count; i++) {
-        const struct hd_param *p = &r->params[i];
-
-        for (int k = 1; k < KINDS && p->trainable && !st; k++) {
-            const struct hd_held held = hd_trainer_find(t, i, kinds[k]);
-
-            if (held.count)
-                st = hd_staging_clear(&t->staging, held.at, held.count * (int64_t)sizeof(float));
-        }
-    }
+    if (!st)
+        st = clear_moments(t);
     if (st)
         return st;
     t->steps_done = t->updates = 0;

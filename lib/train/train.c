@@ -453,6 +453,7 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
     const struct hd_registry *r = &t->layout.registry;
     const struct hd_param *p = &r->params[param];
     const struct hd_part *part = &r->parts[p->part];
+    struct hd_moment_place place;
     struct hd_range range;
     struct hd_held held = {0};
 
@@ -468,8 +469,16 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
         return held;
     held.first = range.begin - p->offset;
     held.count = range.end - range.begin;
-    held.at = half_base(t, hd_state_is_visible(part, kind)) + part->offset[kind] +
-              (range.begin - hd_part_base(part, kind)) * (int64_t)sizeof(float);
+    held.at = half_base(t, hd_state_is_visible(part, kind)) + part->offset[kind];
+    if (kind != HD_STATE_MOMENT1 && kind != HD_STATE_MOMENT2) {
+        held.at += (range.begin - hd_part_base(part, kind)) * (int64_t)sizeof(float);
+        return held;
+    }
+    place = hd_part_moment_place(part, range.begin);
+    held.block = place.block;
+    held.scales = held.at + place.scale_at;
+    held.map = kind == HD_STATE_MOMENT1 ? HD_MAP_SIGNED : HD_MAP_UNSIGNED;
+    held.at += place.at;
     return held;
 }
 
@@ -489,8 +498,7 @@ enum hd_status hd_trainer_read_state(struct hd_trainer *t, int param, enum hd_st
 
     if (!held.count)
         return HD_OK;
-    return hd_staging_read(&t->staging, ret_values + held.first, held.at,
-                           held.count * (int64_t)sizeof(float));
+    return hd_held_read(&t->staging, &held, 0, held.count, ret_values + held.first);
 }
 
 enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
@@ -500,8 +508,7 @@ enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_s
 
     if (!held.count)
         return HD_OK;
-    return hd_staging_write(&t->staging, held.at, values + held.first,
-                            held.count * (int64_t)sizeof(float));
+    return hd_held_write(&t->staging, &held, 0, held.count, values + held.first);
 }
 
 /* ---- a step ---- */

@@ -68,9 +68,19 @@ void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
  * share of the parameter (struct hd_param), row-major. count is 0 where it has nothing. */
 struct hd_held {
     int64_t first, count;
-    char *at; /* fp32; of element `first` */
+    char *at;      /* of element `first`: fp32, or its code */
+    int64_t block; /* of a moment in blocks (base/encoding.h); 0: fp32 */
+    char *scales;  /* of a moment in blocks: of the block that begins with element `first` */
+    enum hd_map map;
 };
 struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind);
+
+/* Elements [at, at + count) of those held, as fp32; of a moment in blocks they are whole blocks. */
+enum { HD_HELD_PIECE = 64 * 1024 }; /* elements that are decoded or encoded at once */
+enum hd_status hd_held_read(const struct hd_staging *staging, const struct hd_held *held,
+                            int64_t at, int64_t count, float *ret_values);
+enum hd_status hd_held_write(const struct hd_staging *staging, const struct hd_held *held,
+                             int64_t at, int64_t count, const float *values);
 
 /* All-gather of host data: every rank gives at most HD_EXCHANGE_SLOT_BYTES. ret_all: slot of each
  * rank, valid until the next call. Collective: all ranks must call it. */

@@ -687,6 +687,20 @@ static void make_adamw(struct bench *b, void *args, const int64_t *s, enum hd_dt
                                                            .copy_dtype = dtype};
 }
 
+/* Moments in blocks of 256. */
+static void make_adamw_blocks(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    static struct hd_update_range range = {.decay = 1, .lr_scale = 1, .block = HD_BLOCK_MAX};
+    struct hd_adamw_args *a = args;
+
+    make_adamw(b, args, s, dtype);
+    range.end = a->N;
+    a->ranges = &range;
+    a->moment_bytes = hd_encoding_bytes(a->N, range.block);
+    a->m = tensor(b, a->moment_bytes, HD_U8);
+    a->v = tensor(b, a->moment_bytes, HD_U8);
+}
+
 static void bench_rows(struct bench *b, const int64_t *s)
 {
     static const struct {
@@ -721,6 +735,10 @@ static void bench_rows(struct bench *b, const int64_t *s)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         for (int type = 0; type < TYPES; type++)
             time_kernel(b, label, all[i].kernel, all[i].make, s, (enum hd_dtype)type, false);
+    (void)snprintf(label, sizeof label, "R%lld C%lld F%lld 8bit", (long long)s[0], (long long)s[1],
+                   (long long)s[2]);
+    for (int type = 0; type < TYPES; type++)
+        time_kernel(b, label, HD_K_adamw, make_adamw_blocks, s, (enum hd_dtype)type, false);
 }
 
 /* ---- experts: sizes are {R, C, F, E, K} ---- */

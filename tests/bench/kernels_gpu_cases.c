@@ -300,6 +300,9 @@ static void update(struct bench *b)
     const int64_t N = b->run->rows * b->run->channels;
     const struct hd_update_range ranges[] = {{.begin = 0, .end = N / 2, .decay = 1, .lr_scale = 1},
                                              {.begin = N / 2, .end = N, .decay = 0, .lr_scale = 1}};
+    const struct hd_update_range blocks = {
+        .end = N, .decay = 1, .lr_scale = 1, .block = HD_BLOCK_MAX};
+    const int64_t bytes = hd_encoding_bytes(N, HD_BLOCK_MAX);
 
     RUN(b, square_sums, "[R C]", .sums = take(b, (N / HD_GRAD_CHUNK + 1) * 8),
         .block = step_block(b), .grad = random_values(b, N, HD_F32, 1), .N = N);
@@ -307,6 +310,11 @@ static void update(struct bench *b)
         .m = random_values(b, N, HD_F32, 0), .v = random_values(b, N, HD_F32, 0),
         .copy = take(b, N * 2), .grad = random_values(b, N, HD_F32, 1), .block = step_block(b),
         .ranges = put(b, ranges, sizeof ranges), .N = N, .range_count = 2, .copy_dtype = HD_BF16);
+    RUN(b, adamw, "[R C] with a copy, moments of 8 bits", .weight = random_values(b, N, HD_F32, 1),
+        .m = take(b, bytes), .v = take(b, bytes), .copy = take(b, N * 2),
+        .grad = random_values(b, N, HD_F32, 1), .block = step_block(b),
+        .ranges = put(b, &blocks, sizeof blocks), .N = N, .range_count = 1, .moment_bytes = bytes,
+        .copy_dtype = HD_BF16);
 }
 
 /* Two of 64 experts for each row; slots as a permutation that jumps. */

@@ -1,6 +1,7 @@
 #include "tests/reference/reference.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 void ref_gemm(double *c, const double *a, const double *b, const double *bias, int64_t M, int64_t N,
@@ -392,4 +393,32 @@ void ref_adamw(const struct ref_adamw *a, double *weight, double *m, double *v, 
         vh = v[i] / (1 - pow(a->beta2, (double)a->step));
         weight[i] -= a->lr * (mh / (sqrt(vh) + a->eps) + a->weight_decay * weight[i]);
     }
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+void ref_dynamic_map(double ret_values[256], int is_signed)
+{
+    int count = 0;
+
+    for (int E = 0; E <= 6; E++) {
+        const int pieces = (is_signed ? 64 : 128) >> E;
+
+        for (int k = 0; k < pieces; k++) {
+            const double low = 0.1 + 0.9 * k / pieces, high = 0.1 + 0.9 * (k + 1) / pieces;
+            const double centre = (low + high) / 2 * pow(10, -E);
+
+            ret_values[count++] = centre;
+            if (is_signed)
+                ret_values[count++] = -centre;
+        }
+    }
+    ret_values[count++] = 0;
+    ret_values[count++] = 1;
+    qsort(ret_values, (size_t)count, sizeof *ret_values, compare_doubles);
 }

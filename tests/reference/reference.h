@@ -79,4 +79,9 @@ struct ref_adamw {
 void ref_adamw(const struct ref_adamw *a, double *weight, double *m, double *v, const double *grad,
                int64_t N);
 
+/* The values of dynamic tree quantisation in ascending order (Dettmers et al. 2022): for each
+ * exponent E = 0 .. 6 the interval [0.1, 1] * 10^-E is cut into 2^(6-E) equal pieces, without signs
+ * into twice as many; the centres of the pieces, with both signs or one, and 0 and 1. */
+void ref_dynamic_map(double ret_values[256], int is_signed);
+
 #endif

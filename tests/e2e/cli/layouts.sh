@@ -29,6 +29,10 @@ check it_goes_on_with_shards_of_everything heddle local --resume heddle-runs/lay
     --set checkpoint.async=true --set checkpoint.every=4
 check_equal from_where_it_was 1 "$(grep -c '^step 31/40 ' check.out)"
 check_equal and_writes_while_it_trains 3 "$(grep -c '^checkpoint at step [34]' check.out)" # 32, 36, 40
+check its_moments_become_8_bits heddle local --resume heddle-runs/layouts-* --set train.steps=44 --set train.moments=8bit
+check_equal which_is_noted 1 "$(grep -rhoE 'moments was fp32, is 8bit' heddle-runs/layouts-* check.err check.out | sort -u | wc -l)"
+check a_plan_says_so heddle plan "$file" --set train.moments=8bit
+check_equal beside_the_precision 1 "$(grep -c ', moments of 8 bits$' check.out)"
 check fp16_finds_its_scale heddle local "$file" --dir half --set train.precision=fp16 --set parallel.tp=1 \
     --set parallel.zero=2 --set train.loss_scale.initial=1099511627776
 check_equal and_says_so 1 "$(grep -c '^step 1: gradients overflowed fp16; .* is halved to 549755813888$' check.err)"

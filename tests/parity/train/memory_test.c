@@ -95,6 +95,28 @@ static void a_rank_lives_in_exactly_what_was_predicted(void **state)
     harness_teardown(&h);
 }
 
+/* With moments in blocks (moments_test has their bytes by hand). */
+static void so_does_a_rank_with_moments_of_8_bits(void **state)
+{
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        struct hd_job job = sized_job(&h, &sizes[s], "bf16");
+        struct hd_memory fp32, blocks;
+
+        fp32 = witness_predict(&job, &(struct hd_layout_options){0}, 0);
+        (void)snprintf(job.moments, sizeof job.moments, "8bit");
+        blocks = witness_predict(&job, &(struct hd_layout_options){0}, 0);
+        assert_int_equal(sum_of_purposes(&blocks), blocks.private_bytes + blocks.visible_bytes);
+        assert_true(blocks.moments < fp32.moments);
+        if (witness_edges(&job, &(struct witness_cut){0}))
+            fail_msg("%s", hd_err_message());
+    }
+    harness_teardown(&h);
+}
+
 /* With all micro-batches in flight what forward keeps is there once for each; with W behind them so
  * is what it needs from B. The rest does not know the schedule. */
 static void slots_scale_with_the_micro_batches_in_flight(void **state)
@@ -429,6 +451,7 @@ int main(void)
         cmocka_unit_test(huge_pages_are_asked_for_and_counted),
         cmocka_unit_test(the_witness_sees_calls_of_every_kind),
         cmocka_unit_test(a_rank_lives_in_exactly_what_was_predicted),
+        cmocka_unit_test(so_does_a_rank_with_moments_of_8_bits),
         cmocka_unit_test(slots_scale_with_the_micro_batches_in_flight),
         cmocka_unit_test(a_page_less_is_refused_by_name),
     };

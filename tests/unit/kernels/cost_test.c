@@ -310,6 +310,7 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
     const struct hd_step_record_args r = {.chunks = 5};
     const struct hd_step_begin_args b = {0};
     const struct hd_adamw_args a = {.N = 10, .copy = &given, .copy_dtype = HD_BF16};
+    const struct hd_adamw_args blocks = {.N = 512, .moment_bytes = 512 + 16};
 
     (void)state;
     /* a square and an add each; two chunks of 8 bytes */
@@ -320,6 +321,8 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
     check(cost_of(HD_K_step_begin, &b), 0, 0, 0);
     /* weight, m, v and grad in; weight, m, v and the copy out */
     check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);
+    /* weight and grad, two moments of a byte each and two scales aligned to 16 bytes */
+    check(cost_of(HD_K_adamw, &blocks), 27 * 512, 4 * 1024 + 2 * 528, 4 * 512 + 2 * 528);
 }
 
 /* R 6 rows, E 4 experts, K 2 choices, two sequences of 3 rows. */

@@ -299,7 +299,9 @@ static void check_adamw(struct device *device, enum hd_dtype copy_dtype, bool wi
 {
     enum { N = 40003 };
     static const struct hd_update_range ranges[] = {
-        {0, 1000, 1, 1}, {1000, 20005, 0, 1}, {20005, N, 1, 0.5f}};
+        {.begin = 0, .end = 1000, .decay = 1, .lr_scale = 1},
+        {.begin = 1000, .end = 20005, .decay = 0, .lr_scale = 1},
+        {.begin = 20005, .end = N, .decay = 1, .lr_scale = 0.5f}};
     const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
     struct tensor *weight = tensor_random(N, HD_F32, 1, 2), *m = tensor_random(N, HD_F32, 0.1, 3);
     struct tensor *v = tensor_random(N, HD_F32, 0.1, 4), *copy = tensor_new(N, copy_dtype);
@@ -374,7 +376,8 @@ static void adamw_does_not_depend_on_the_cut(void **state)
                 tensor_put(t[cut][2], i, fabs(t[cut][2]->values[i]));
             for (int part = 0; part < (cut ? 2 : 1); part++) {
                 const int64_t begin = part ? CUT : 0, end = cut && !part ? CUT : N;
-                const struct hd_update_range range = {0, end - begin, 1, 1};
+                const struct hd_update_range range = {
+                    .end = end - begin, .decay = 1, .lr_scale = 1};
                 struct hd_adamw_args a = {.weight = (float *)t[cut][0]->data + begin,
                                           .m = (float *)t[cut][1]->data + begin,
                                           .v = (float *)t[cut][2]->data + begin,

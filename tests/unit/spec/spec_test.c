@@ -148,6 +148,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.precision: 'fp31' is not one "
      "of auto, fp32, bf16, fp16, fp8; did you mean "
      "fp32?"},
+    {13, "  global_batch: 8\n  moments: 4bit",
+     "job.yaml:14: train.moments: '4bit' is not one of fp32, 8bit; did you mean 8bit?"},
     {9, "  train: [corpus/a.txt, {b: c}]",
      "job.yaml:9: data.train[1]: expected a path, not a group of keys"},
     /* what is missing: at the line of its group */

@@ -1,0 +1,61 @@
+/* held: a rank's elements of a state as fp32 for the host, whatever encoding they have. */
+#include <assert.h>
+
+#include "train/trainer.h"
+
+enum { PIECE = HD_HELD_PIECE };
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t scales_bytes(const struct hd_held *held, int64_t elements)
+{
+    return elements / held->block * (int64_t)sizeof(float);
+}
+
+enum hd_status hd_held_read(const struct hd_staging *staging, const struct hd_held *held,
+                            int64_t at, int64_t count, float *ret_values)
+{
+    float scales[PIECE / HD_BLOCK_MIN];
+    uint8_t codes[PIECE];
+    enum hd_status st = HD_OK;
+
+    if (!held->block)
+        return hd_staging_read(staging, ret_values, held->at + at * (int64_t)sizeof(float),
+                               count * (int64_t)sizeof(float));
+    assert(at % held->block == 0 && count % held->block == 0);
+    for (int64_t done = 0, n; !st && done < count; done += n) {
+        n = smaller(count - done, PIECE);
+        st = hd_staging_read(staging, codes, held->at + at + done, n);
+        if (!st)
+            st = hd_staging_read(staging, scales, held->scales + scales_bytes(held, at + done),
+                                 scales_bytes(held, n));
+        if (!st)
+            hd_decode(held->map, held->block, n, scales, codes, ret_values + done);
+    }
+    return st;
+}
+
+enum hd_status hd_held_write(const struct hd_staging *staging, const struct hd_held *held,
+                             int64_t at, int64_t count, const float *values)
+{
+    float scales[PIECE / HD_BLOCK_MIN];
+    uint8_t codes[PIECE];
+    enum hd_status st = HD_OK;
+
+    if (!held->block)
+        return hd_staging_write(staging, held->at + at * (int64_t)sizeof(float), values,
+                                count * (int64_t)sizeof(float));
+    assert(at % held->block == 0 && count % held->block == 0);
+    for (int64_t done = 0, n; !st && done < count; done += n) {
+        n = smaller(count - done, PIECE);
+        hd_encode(held->map, held->block, n, values + done, scales, codes);
+        st = hd_staging_write(staging, held->at + at + done, codes, n);
+        if (!st)
+            st = hd_staging_write(staging, held->scales + scales_bytes(held, at + done), scales,
+                                  scales_bytes(held, n));
+    }
+    return st;
+}
