@@ -78,6 +78,8 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
 #undef X
     hd_json_add_int64(w, "private_bytes", m->private_bytes);
     hd_json_add_int64(w, "comm_visible_bytes", m->visible_bytes);
+    if (hd_traits_is_cuda(&a->traits))
+        hd_json_add_int64(w, "host_bytes", m->host_bytes); /* among the total */
     hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
     hd_json_add_int64(w, "between_nodes_bytes", a->between_bytes); /* beside the total */
     hd_json_end(w, '}');
@@ -320,11 +322,17 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
     hd_text_add(out, a->traits.process_measured
                          ? "the process's part was measured here; of communicators it is assumed\n"
                          : "what stands beside the plan is assumed, not measured\n");
+    hd_text_format_bytes(r->memory.host_bytes, all);
+    hd_text_add(out, "of the host's memory: %s for each rank (%s)\n", all,
+                strcmp(a->job.offload, "optimizer") == 0
+                    ? "masters, moments, offload, sample, snapshot, profile"
+                    : "sample, snapshot, profile");
     if (hd_plan_fits(r, &a->traits))
         return;
     hd_text_add(out, "it does NOT fit: lower parallel.micro_batch, share more (parallel.zero: 3), "
-                     "keep less (parallel.recompute: full), split the model (parallel.tp, "
-                     "parallel.pp, parallel.cp), or take GPUs with more memory\n");
+                     "keep less (parallel.recompute: full), keep the optimizer on the host "
+                     "(parallel.offload: optimizer), split the model (parallel.tp, parallel.pp, "
+                     "parallel.cp), or take GPUs with more memory\n");
 }
 
 void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)

@@ -169,10 +169,10 @@ static void emit_gather(struct hd_emit *e, int part)
 static void emit_update(struct hd_emit *e, int part)
 {
     const struct hd_part *p = &e->registry->parts[part];
-    const bool copy = p->compute != HD_F32;
+    const bool copy = p->copied;
     const int64_t begin = p->shard_begin;
 
-    if (p->shard_end > begin)
+    if (p->shard_end > begin && !p->offloaded)
         (void)hd_emit_adamw(
             e,
             HD_ARGS(adamw, .N = p->shard_end - begin, .range_count = p->range_count,
@@ -184,7 +184,16 @@ static void emit_update(struct hd_emit *e, int part)
                         .grad = hd_emit_part(e, part, HD_STATE_GRAD, begin),
                         .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
                         .ranges = hd_emit_part(e, part, HD_STATE_RANGES, 0)));
-    if (p->shard_count && p->zero < 3)
+    if (p->shard_count && p->zero < 3 && !p->offloaded)
+        emit_gather(e, part);
+}
+
+/* After the host's update of all parts (train/offload.h). */
+static void emit_publish(struct hd_emit *e, int part)
+{
+    const struct hd_part *p = &e->registry->parts[part];
+
+    if (p->shard_count && p->zero < 3 && p->offloaded)
         emit_gather(e, part);
 }
 
@@ -318,5 +327,7 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     e->unit = -1;
     emit_exchange(e);
     emit_for_parts(e, emit_update);
+    e->call = HD_CALL_P;
+    emit_for_parts(e, emit_publish);
     return hd_emit_finish(e, ret_chunk);
 }

@@ -1,4 +1,4 @@
-/* optim: learning-rate schedules, and the programs S (start) and U (update) of a step.
+/* optim: learning-rate schedules, and the programs S (start), U (update) and P (publish) of a step.
  *
  * S sets the sums of the step block and the routers' records to zero. On pipeline stages U first
  * adds the two gradients of a tied weight that two stages hold.
@@ -8,6 +8,9 @@
  * also writes the copy of the weights in the compute encoding. Gradients are sums over all targets
  * of the step and are not divided before that factor, so accumulation over micro-batches gives the
  * same mean as one large batch.
+ *
+ * With parallel.offload U ends before AdamW, which the host runs (train/offload.h); then P gathers
+ * the copies of all shards. Otherwise P is empty.
  *
  * Used by: train (trainer, layout).   Uses: program, job.   Threads: any; no state.
  */
@@ -40,7 +43,8 @@ enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
  *   WSD         peak, then linear to min over the last d steps (Hu et al. 2024) */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
-/* Compiles S, and U for all trainable parts that this rank holds. The chunk lives in `arena`. */
+/* Compiles S, and U and P for all trainable parts that this rank holds. The chunk lives in `arena`.
+ */
 enum hd_status hd_optim_compile(const struct hd_registry *registry,
                                 const struct hd_compile_options *options, struct hd_arena *arena,
                                 struct hd_chunk **ret_chunk);

@@ -96,8 +96,9 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
                                                       : HD_F32;
     struct hd_store **slot;
 
-    if (kind == HD_STATE_COPY && p->compute == HD_F32) /* the masters compute */
+    if (kind == HD_STATE_COPY && !p->copied) /* the masters compute */
         kind = HD_STATE_WEIGHT;
+    assert(!hd_state_is_on_host(p, kind));
     slot = &e->part_store[part * HD_STATE_KIND_COUNT + (int)kind];
     if (!*slot)
         *slot = hd_emit_store(

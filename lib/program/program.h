@@ -339,8 +339,9 @@ struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 /* ---- Programs ---- */
 
 /* The programs: F forward, B backward and W weight gradients of training; E forward only
- * (evaluation); D decode; S start of a step; U update. */
-#define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(S) X(U)
+ * (evaluation); D decode; S start of a step; U update; P publishes what the host has updated: it
+ * gathers weights that U would gather, with parallel.offload. */
+#define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(S) X(U) X(P)
 enum hd_call {
 #define X(name) HD_CALL_##name,
     HD_CALL_LIST(X)

@@ -443,7 +443,7 @@ static void cut_part(struct hd_registry *registry, struct hd_part *part)
     place_moments(part);
 }
 
-/* Whether a kind of state is there for a shard only. fp32 masters are what computes. */
+/* Whether a kind of state is there for a shard only. Masters without a copy are what computes. */
 static bool is_of_shard(const struct hd_part *part, enum hd_state_kind kind)
 {
     switch (kind) {
@@ -451,7 +451,7 @@ static bool is_of_shard(const struct hd_part *part, enum hd_state_kind kind)
     case HD_STATE_MOMENT2:
         return part->zero >= 1;
     case HD_STATE_WEIGHT:
-        return part->zero >= (part->compute == HD_F32 ? 3 : 1);
+        return part->zero >= (part->copied ? 1 : 3);
     case HD_STATE_GRAD:
         return part->zero >= 2;
     case HD_STATE_COPY:
@@ -480,7 +480,7 @@ int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind)
 /* The state that collectives gather: what computes. */
 static enum hd_state_kind gathered_kind(const struct hd_part *part)
 {
-    return part->compute == HD_F32 ? HD_STATE_WEIGHT : HD_STATE_COPY;
+    return part->copied ? HD_STATE_COPY : HD_STATE_WEIGHT;
 }
 
 int64_t hd_part_shards_count(const struct hd_registry *registry, const struct hd_part *part)
@@ -561,6 +561,12 @@ bool hd_state_is_visible(const struct hd_part *part, enum hd_state_kind kind)
     return kind == HD_STATE_GRAD || (part->shard_count && kind == gathered_kind(part));
 }
 
+bool hd_state_is_on_host(const struct hd_part *part, enum hd_state_kind kind)
+{
+    return part->offloaded && (kind == HD_STATE_WEIGHT || kind == HD_STATE_MOMENT1 ||
+                               kind == HD_STATE_MOMENT2 || kind == HD_STATE_RANGES);
+}
+
 bool hd_global_is_visible(enum hd_global global)
 {
     return global == HD_GLOBAL_SUMS || global == HD_GLOBAL_RECORD || global == HD_GLOBAL_RECORDS ||
@@ -575,7 +581,7 @@ static bool part_has_state(const struct hd_registry *registry, const struct hd_p
     if (kind == HD_STATE_WEIGHT)
         return true;
     if (kind == HD_STATE_COPY)
-        return part->compute != HD_F32;
+        return part->copied;
     return registry->trains && part->trainable;
 }
 
@@ -590,11 +596,10 @@ int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_
            (int64_t)hd_dtype_size(kind == HD_STATE_COPY ? part->compute : HD_F32);
 }
 
-/* Reserves size_bytes at the end of one half of the region; returns the offset. */
-static int64_t take(struct hd_registry *registry, bool visible, int64_t size_bytes)
+/* Reserves size_bytes at *end; returns the offset. */
+static int64_t take(int64_t *end, int64_t size_bytes)
 {
-    int64_t *end = visible ? &registry->visible_bytes : &registry->private_bytes;
-    int64_t offset = *end;
+    const int64_t offset = *end;
 
     *end += round_up(size_bytes, HD_TENSOR_ALIGN);
     return offset;
@@ -620,8 +625,10 @@ static void lay_out_globals(struct hd_registry *registry)
     for (int g = 0; g < HD_GLOBAL_COUNT; g++) {
         registry->global_offset[g] = -1;
         if (g == HD_GLOBAL_BLOCK || registry->trains)
-            registry->global_offset[g] = take(registry, hd_global_is_visible((enum hd_global)g),
-                                              hd_global_bytes(registry, (enum hd_global)g));
+            registry->global_offset[g] =
+                take(hd_global_is_visible((enum hd_global)g) ? &registry->visible_bytes
+                                                             : &registry->private_bytes,
+                     hd_global_bytes(registry, (enum hd_global)g));
     }
 }
 
@@ -637,6 +644,8 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
         enum hd_status st;
 
         part->compute = part->wide ? HD_F32 : compute_dtype;
+        part->offloaded = registry->offload && trains && part->trainable;
+        part->copied = part->compute != HD_F32 || part->offloaded;
         st = lay_out_part(registry, i);
 
         if (st)
@@ -646,7 +655,9 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 
             part->offset[k] = -1;
             if (part_has_state(registry, part, kind))
-                part->offset[k] = take(registry, hd_state_is_visible(part, kind),
+                part->offset[k] = take(hd_state_is_on_host(part, kind)   ? &registry->host_bytes
+                                       : hd_state_is_visible(part, kind) ? &registry->visible_bytes
+                                                                         : &registry->private_bytes,
                                        hd_part_state_bytes(registry, part, kind));
         }
         if (part->offset[HD_STATE_COPY] < 0)

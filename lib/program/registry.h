@@ -136,7 +136,7 @@ struct hd_unit {
 
 enum hd_state_kind {
     HD_STATE_WEIGHT,  /* fp32 master                                                     */
-    HD_STATE_COPY,    /* the compute encoding; the same memory as WEIGHT when that is fp32 */
+    HD_STATE_COPY,    /* the compute encoding; without hd_part.copied the memory of WEIGHT */
     HD_STATE_GRAD,    /* fp32, comm-visible                                              */
     HD_STATE_MOMENT1, /* fp32, or blocks of codes by the signed map                      */
     HD_STATE_MOMENT2, /* fp32, or blocks of codes by the unsigned map                    */
@@ -159,6 +159,8 @@ struct hd_part {
     int32_t stage, tie_stage;        /* that hold it; equal: one stage */
     bool held;                       /* this rank holds it */
     bool wide;                       /* computes in fp32 */
+    bool offloaded;                  /* masters, moments and ranges are in host memory */
+    bool copied;                     /* what computes is apart from the masters */
     enum hd_dtype compute;           /* encoding that computes; set by hd_registry_finish */
     int64_t count;                   /* elements, padding included */
     enum hd_group_name reduce_group; /* gradients are summed over it */
@@ -204,7 +206,8 @@ struct hd_registry {
     enum hd_status status; /* the first failure */
     char error[HD_ERR_MAX];
 
-    int zero; /* stage of ZeRO, 0 to 3; the owner sets it before hd_registry_finish */
+    int zero;     /* stage of ZeRO, 0 to 3; the owner sets it before hd_registry_finish */
+    bool offload; /* likewise: the optimizer's state is in host memory beside a device's */
 
     /* set by hd_registry_finish */
     enum hd_dtype compute_dtype;
@@ -214,6 +217,7 @@ struct hd_registry {
     int64_t routers, experts; /* set by hd_registry_routers */
     int64_t global_offset[HD_GLOBAL_COUNT];
     int64_t private_bytes, visible_bytes; /* size of the state region's halves */
+    int64_t host_bytes;                   /* of offloaded state, which no program uses */
 };
 
 /* Everything lives in `arena`. For `rank` of `mesh`; mesh NULL: a job of one rank. */
@@ -296,6 +300,7 @@ int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_
 int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global global);
 
 bool hd_state_is_visible(const struct hd_part *part, enum hd_state_kind kind);
+bool hd_state_is_on_host(const struct hd_part *part, enum hd_state_kind kind);
 bool hd_global_is_visible(enum hd_global global);
 
 #endif

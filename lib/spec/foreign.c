@@ -136,6 +136,8 @@ static const struct {
      NULL},
     {"parallel.sequence", "sequence_parallel sequence_parallelism", NULL},
     {"parallel.zero", "zero_stage zero_optimization use_distributed_optimizer fsdp", NULL},
+    {"parallel.offload",
+     "cpu_offload offload_optimizer optimizer_cpu_offload offload_optimizer_device", NULL},
     {"parallel.recompute",
      "gradient_checkpointing activation_checkpointing recompute_granularity recompute_activations",
      NULL},

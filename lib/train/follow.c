@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/offload.h"
 #include "train/profile.h"
 
 /* ---- addresses ---- */
@@ -63,6 +64,13 @@ static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_list *list,
             list->bound[i] = list->bound[k];
             return HD_OK;
         }
+    if (in->kind == HD_DO_UPDATE && t->layout.registry.offload) {
+        const enum hd_status st =
+            hd_bind(t->runner, chunk, HD_CALL_P, true, true, &bases, &t->arena, &list->publish);
+
+        if (st)
+            return st;
+    }
     return hd_bind(t->runner, chunk, in->call, step || in->first, step || in->last, &bases,
                    &t->arena, &list->bound[i]);
 }
@@ -203,6 +211,7 @@ static enum hd_status follow_one(struct hd_trainer *t, const struct hd_bound_lis
                                  hd_follow_feed *feed, void *context)
 {
     const struct hd_instruction *in = &list->plan->list[i];
+    enum hd_status st;
 
     switch (in->kind) {
     case HD_DO_FEED:
@@ -210,7 +219,12 @@ static enum hd_status follow_one(struct hd_trainer *t, const struct hd_bound_lis
     case HD_DO_BEGIN:
     case HD_DO_RUN:
     case HD_DO_UPDATE:
-        return run_program(t, in, list->bound[i]);
+        st = run_program(t, in, list->bound[i]);
+        if (!st && list->publish && in->kind == HD_DO_UPDATE)
+            st = hd_offload_update(t);
+        if (!st && list->publish && in->kind == HD_DO_UPDATE)
+            st = hd_run(t->runner, list->publish);
+        return st;
     case HD_DO_SEND:
     case HD_DO_RECEIVE:
         return hd_runner_transfer(t->runner, &list->transfers[i], &t->slots[slot_of(in)]);

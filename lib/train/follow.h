@@ -14,6 +14,7 @@ struct hd_bound_list {
     const struct hd_step_plan *plan;
     struct hd_bound **bound;
     struct hd_transfer_args *transfers;
+    struct hd_bound *publish; /* program P, behind UPDATE; NULL: nothing is offloaded */
 };
 
 /* Binds every program of the list and opens the groups of its transfers. */

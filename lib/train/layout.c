@@ -197,6 +197,8 @@ void hd_layout_fold(const struct hd_layout *l, const struct hd_instruction *in, 
     if (in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE)
         hd_dry_add(dry, hd_layout_program(l, in, &state), in->call,
                    in->kind != HD_DO_RUN || in->last);
+    if (in->kind == HD_DO_UPDATE)
+        hd_dry_add(dry, l->update, HD_CALL_P, true);
     if (in->kind == HD_DO_SEND)
         dry->calls[HD_GROUP_PP][HD_COMM_SEND]++;
     if (in->kind != HD_DO_RECEIVE)
@@ -311,7 +313,7 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
         };
 
         for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
-            bool shared = k == HD_STATE_COPY && p->compute == HD_F32;
+            bool shared = k == HD_STATE_COPY && !p->copied;
             int64_t bytes = round_up(hd_part_state_bytes(r, p, (enum hd_state_kind)k));
 
             if (p->offset[k] < 0 || shared)
@@ -320,7 +322,7 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
             parts += bytes;
         }
     }
-    m->step_state += r->private_bytes + r->visible_bytes - parts; /* the globals */
+    m->step_state += r->private_bytes + r->visible_bytes + r->host_bytes - parts; /* the globals */
 }
 
 /* The most records of one run of a program: program and input, a launch and a poll per node, a wait
@@ -351,8 +353,31 @@ static int64_t profile_records(const struct hd_layout *l)
                        HD_BOUNDARY_COUNT; /* waits for transfers */
         else
             records += 2;
+        if (in->kind == HD_DO_UPDATE)
+            records += program_records(&l->update->program[HD_CALL_P]);
     }
     return records * (last - l->job.profile_first + 1);
+}
+
+/* The most that hd_offload_update has of one part at a time. */
+static int64_t window_bytes(const struct hd_registry *r)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
+
+        if (p->offloaded && p->held)
+            most = larger(most,
+                          hd_layout_window_copy(p) + round_up((p->shard_end - p->shard_begin) *
+                                                              (int64_t)hd_dtype_size(p->compute)));
+    }
+    return most;
+}
+
+int64_t hd_layout_window_copy(const struct hd_part *part)
+{
+    return round_up((part->shard_end - part->shard_begin) * (int64_t)sizeof(float));
 }
 
 /* Places the memory that only the host uses at *end. */
@@ -373,7 +398,10 @@ static void place_host_bytes(struct hd_layout *l, int64_t *end)
         m->sample += round_up(HD_BATCH_FIELDS * rows * number);
     l->snapshot = l->sample + m->sample;
     m->snapshot = round_up(l->snapshot_bytes);
-    *end = l->snapshot + m->snapshot;
+    l->host_state = l->snapshot + m->snapshot;
+    l->window = l->host_state + l->registry.host_bytes;
+    m->offload = window_bytes(&l->registry);
+    *end = l->window + m->offload;
 }
 
 /* Chunks run one after the other, so work is that of the largest; slots fit every chunk. */
@@ -521,6 +549,7 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
     l->registry.sequence = job->sequence && job->tp > 1;
     l->registry.moments_in_blocks = strcmp(job->moments, "8bit") == 0;
     l->registry.zero = job->zero > 0 ? (int)job->zero : 0;
+    l->registry.offload = strcmp(job->offload, "optimizer") == 0 && traits->memory_bytes > 0;
     st = hd_model_declare(&config, &l->registry, arena, &l->model);
     if (!st)
         st = hd_registry_finish(&l->registry, hd_layout_compute_dtype(job), true);

@@ -25,28 +25,30 @@ enum {
 };
 
 /* Bytes of one rank, by purpose. */
-#define HD_MEMORY_LIST(X)                                                          \
-    X(weights, "fp32 master weights")                                              \
-    X(copies, "weights in the compute encoding")                                   \
-    X(gradients, "fp32 gradient sums (comm-visible)")                              \
-    X(moments, "both moments of AdamW")                                            \
-    X(step_state, "step block, chunk sums, exchange records, update ranges")       \
-    X(constants, "tables of angles, slopes and indices, caches")                   \
-    X(kept, "activations that forward keeps for backward, all slots")              \
-    X(deferred, "what backward keeps for postponed weight gradients, all slots")   \
-    X(boundary, "hidden rows between chunks, and their gradients (comm-visible)")  \
-    X(work, "temporaries and scratch; ZeRO: buckets, gathered weights")            \
-    X(sample, "host buffers of samples, for context parallelism and for a device") \
-    X(snapshot, "copy of what a rank writes of a checkpoint (checkpoint.async)")   \
-    X(profile, "records of the steps that train.profile names")                    \
+#define HD_MEMORY_LIST(X)                                                                 \
+    X(weights, "fp32 master weights")                                                     \
+    X(copies, "weights in the compute encoding")                                          \
+    X(gradients, "fp32 gradient sums (comm-visible)")                                     \
+    X(moments, "both moments of AdamW")                                                   \
+    X(step_state, "step block, chunk sums, exchange records, update ranges")              \
+    X(constants, "tables of angles, slopes and indices, caches")                          \
+    X(kept, "activations that forward keeps for backward, all slots")                     \
+    X(deferred, "what backward keeps for postponed weight gradients, all slots")          \
+    X(boundary, "hidden rows between chunks, and their gradients (comm-visible)")         \
+    X(work, "temporaries and scratch; ZeRO: buckets, gathered weights")                   \
+    X(sample, "host buffers of samples, for context parallelism and for a device")        \
+    X(offload, "gradients and weights under way to the host and back (parallel.offload)") \
+    X(snapshot, "copy of what a rank writes of a checkpoint (checkpoint.async)")          \
+    X(profile, "records of the steps that train.profile names")                           \
     X(exchange, "messages between hosts (comm-visible)")
 
 struct hd_memory {
 #define X(name, meaning) int64_t name;
     HD_MEMORY_LIST(X)
 #undef X
-    /* Sizes of the two reservations, and, on a device, of host memory for samples and profile. The
-     * sum of the three is the sum of all members above. */
+    /* Sizes of the two reservations, and, on a device, of host memory: for samples, profile, a
+     * snapshot, and with parallel.offload masters, moments and ranges. The sum of the three is the
+     * sum of all members above. */
     int64_t private_bytes, visible_bytes, host_bytes;
 };
 
@@ -90,17 +92,19 @@ struct hd_layout {
     int64_t snapshot_bytes;              /* of all entries that this rank saves; 0: not copied */
     struct hd_memory memory;
 
-    /* offsets in bytes in the private or visible reservation; on a device profile, sample and batch
-     * are offsets in host memory, and so is snapshot */
+    /* offsets in bytes in the private or visible reservation; on a device profile, sample, batch,
+     * snapshot, host_state and window are offsets in host memory */
     int64_t *train_state, *eval_state;      /* private: the constants of each chunk */
     int64_t kept[2], deferred[2], work[2];  /* [visible] */
     int64_t kept_slot[2], deferred_slot[2]; /* sizes of one slot */
     int64_t boundary, boundary_slot;        /* visible: slots; size of one slot */
     int64_t profile;                        /* private: records */
     int64_t sample;                         /* private: [HD_SAMPLE_FIELDS, context] int32 */
-    int64_t snapshot; /* private: the copy of what this rank writes of a checkpoint */
-    int64_t batch;    /* device only: [HD_BATCH_FIELDS, rows of a micro-batch] int32 */
-    int64_t exchange; /* visible: [world + 1, HD_EXCHANGE_SLOT_BYTES] */
+    int64_t snapshot;   /* private: the copy of what this rank writes of a checkpoint */
+    int64_t host_state; /* device only: state of offloaded parts (registry.h) */
+    int64_t window;     /* device only: gradients of the largest offloaded part, then its copies */
+    int64_t batch;      /* device only: [HD_BATCH_FIELDS, rows of a micro-batch] int32 */
+    int64_t exchange;   /* visible: [world + 1, HD_EXCHANGE_SLOT_BYTES] */
 };
 
 /* Builds the layout of `rank` of the job's mesh, on a device with these traits. Fails with
@@ -127,6 +131,9 @@ const struct hd_chunk *hd_layout_program(const struct hd_layout *layout,
  * and the bytes, both of group pp. */
 void hd_layout_fold(const struct hd_layout *layout, const struct hd_instruction *in,
                     struct hd_dry *dry);
+
+/* Where the copies of an offloaded part begin in the window, in bytes. */
+int64_t hd_layout_window_copy(const struct hd_part *part);
 
 /* Elements and encoding of the hidden rows that a transfer moves. */
 int64_t hd_layout_transfer(const struct hd_layout *layout, const struct hd_instruction *in,

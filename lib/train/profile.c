@@ -206,7 +206,8 @@ void hd_profile_attach(struct hd_profile *p, void *records)
 
 const struct hd_chunk *profile_chunk(const struct hd_profile *p, enum hd_call call)
 {
-    return call == HD_CALL_U || call == HD_CALL_S ? p->layout->update : p->layout->train[0];
+    return call == HD_CALL_U || call == HD_CALL_S || call == HD_CALL_P ? p->layout->update
+                                                                       : p->layout->train[0];
 }
 
 /* ---- recording ---- */

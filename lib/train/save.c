@@ -23,6 +23,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "train/offload.h"
 #include "train/owners.h"
 #include "train/source.h"
 #include "train/trainer.h"
@@ -623,20 +624,20 @@ static enum hd_status refresh_copies(struct hd_trainer *t)
         const struct hd_part *p = &r->parts[i];
         char *copy;
 
-        if (!p->held || p->compute == HD_F32)
+        if (!p->held || !p->copied)
             continue;
         copy =
-            (hd_state_is_visible(p, HD_STATE_COPY) ? t->visible_base : t->private_base) +
-            p->offset[HD_STATE_COPY] +
+            hd_trainer_state(t, p, HD_STATE_COPY) +
             (p->shard_begin - hd_part_base(p, HD_STATE_COPY)) * (int64_t)hd_dtype_size(p->compute);
-        if (p->shard_end > p->shard_begin)
-            st = hd_launch(
-                hd_runner_stream(t->runner), HD_K_cast,
-                &(struct hd_cast_args){.out = copy,
-                                       .inp = t->private_base + p->offset[HD_STATE_WEIGHT],
-                                       .N = p->shard_end - p->shard_begin,
-                                       .out_dtype = p->compute,
-                                       .inp_dtype = HD_F32});
+        if (p->shard_end > p->shard_begin && p->offloaded)
+            st = hd_offload_copy(t, p);
+        else if (p->shard_end > p->shard_begin)
+            st = hd_launch(hd_runner_stream(t->runner), HD_K_cast,
+                           &(struct hd_cast_args){.out = copy,
+                                                  .inp = hd_trainer_state(t, p, HD_STATE_WEIGHT),
+                                                  .N = p->shard_end - p->shard_begin,
+                                                  .out_dtype = p->compute,
+                                                  .inp_dtype = HD_F32});
         if (!st && p->shard_count && p->zero < 3)
             st = gather_copies(t, p);
     }
@@ -915,7 +916,7 @@ static enum hd_status clear_moments(struct hd_trainer *t)
             const struct hd_part *p = &r->parts[i];
 
             if (p->offset[kinds[k]] >= 0)
-                st = hd_staging_clear(&t->staging, t->private_base + p->offset[kinds[k]],
+                st = hd_staging_clear(&t->staging, hd_trainer_state(t, p, kinds[k]),
                                       hd_part_state_bytes(r, p, kinds[k]));
         }
     return st;

@@ -1,5 +1,6 @@
 #include "train/staging.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,14 @@ enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_s
     return HD_OK;
 }
 
+static bool is_on_device(const struct hd_staging *staging, const void *tensor)
+{
+    const uintptr_t at = (uintptr_t)tensor;
+
+    return staging->device &&
+           !(at >= (uintptr_t)staging->host_begin && at < (uintptr_t)staging->host_end);
+}
+
 void hd_staging_done(struct hd_staging *staging)
 {
     free(staging->buffer);
@@ -26,7 +35,7 @@ void hd_staging_done(struct hd_staging *staging)
 enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, const void *bytes,
                                 int64_t size_bytes)
 {
-    if (staging->device)
+    if (is_on_device(staging, tensor))
         return staging->device->write(staging->stream, tensor, bytes, size_bytes);
     memcpy(tensor, bytes, (size_t)size_bytes);
     return HD_OK;
@@ -35,7 +44,7 @@ enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, 
 enum hd_status hd_staging_read(const struct hd_staging *staging, void *ret_bytes,
                                const void *tensor, int64_t size_bytes)
 {
-    if (staging->device)
+    if (is_on_device(staging, tensor))
         return staging->device->read(staging->stream, ret_bytes, tensor, size_bytes);
     memcpy(ret_bytes, tensor, (size_t)size_bytes);
     return HD_OK;
@@ -48,19 +57,25 @@ int64_t hd_staging_piece(const struct hd_staging *staging, int64_t left_bytes)
 
 void *hd_staging_view(const struct hd_staging *staging, void *tensor)
 {
-    return staging->device ? staging->buffer : tensor;
+    return is_on_device(staging, tensor) ? staging->buffer : tensor;
 }
 
 enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, int64_t size_bytes)
 {
-    return staging->device ? hd_staging_write(staging, tensor, staging->buffer, size_bytes) : HD_OK;
+    return is_on_device(staging, tensor)
+               ? hd_staging_write(staging, tensor, staging->buffer, size_bytes)
+               : HD_OK;
 }
 
 enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *tensor,
                                 int64_t size_bytes, const void **ret_bytes)
 {
-    *ret_bytes = staging->device ? staging->buffer : tensor;
-    return staging->device ? hd_staging_read(staging, staging->buffer, tensor, size_bytes) : HD_OK;
+    if (!is_on_device(staging, tensor)) {
+        *ret_bytes = tensor;
+        return HD_OK;
+    }
+    *ret_bytes = staging->buffer;
+    return hd_staging_read(staging, staging->buffer, tensor, size_bytes);
 }
 
 enum hd_status hd_staging_clear(const struct hd_staging *staging, void *tensor, int64_t size_bytes)

@@ -2,7 +2,8 @@
  *
  * On the CPU, tensors are host memory and are accessed in place. On a device the host cannot
  * dereference a tensor's address: bytes are copied through a staging buffer in host memory, ordered
- * with the launches of the rank's compute stream. Large tensors are processed in pieces:
+ * with the launches of the rank's compute stream. What a rank with a device keeps in host memory
+ * (parallel.offload) is accessed in place, too. Large tensors are processed in pieces:
  *
  *     for (int64_t at = 0; at < bytes; at += piece) {
  *         piece = hd_staging_piece(staging, bytes - at);
@@ -23,6 +24,7 @@ struct hd_staging {
     const struct hd_device_table *device; /* NULL: tensors are host memory */
     struct hd_stream *stream;             /* borrowed */
     void *buffer;                         /* HD_STAGING_BYTES; NULL without a device */
+    const char *host_begin, *host_end;    /* tensors in here are host memory beside a device */
 };
 
 enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_stream *stream,

@@ -1,4 +1,5 @@
 #include "train/train.h"
+#include "train/offload.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -29,13 +30,17 @@ static enum hd_status check_reservation(const char *half, int64_t given, int64_t
         half, (long long)given, (long long)needed);
 }
 
-/* The largest member of the plan, as text: "kept takes 1.2 GB of it". */
-static void name_largest(const struct hd_memory *m, char *ret_text, size_t size_bytes)
+/* The largest member of the plan that is on the device, as text: "kept takes 1.2 GB of it". */
+static void name_largest(const struct hd_layout *l, char *ret_text, size_t size_bytes)
 {
+    struct hd_memory memory = l->memory, *const m = &memory;
     const char *name = "";
     int64_t most = 0;
     char bytes[32];
 
+    m->sample = m->snapshot = m->profile = m->offload = 0;
+    if (l->registry.offload)
+        m->weights = m->moments = 0;
 #define X(part, meaning)  \
     if (m->part > most) { \
         most = m->part;   \
@@ -81,7 +86,7 @@ static enum hd_status check_device(struct hd_trainer *t)
     hd_text_format_bytes(device.total_bytes, total);
     hd_text_format_bytes(device.free_bytes, left);
     hd_text_format_bytes(device.total_bytes - device.free_bytes, taken);
-    name_largest(m, largest, sizeof largest);
+    name_largest(&t->layout, largest, sizeof largest);
     if (needed_bytes + later_overhead(t, 0) > device.total_bytes)
         return hd_err(
             HD_INVALID,
@@ -113,6 +118,8 @@ static enum hd_status reserve_private(struct hd_trainer *t, int64_t private_byte
     t->host_base = t->private_base = t->reserved.base;
     if (!t->table->device)
         return HD_OK;
+    t->staging.host_begin = t->host_base;
+    t->staging.host_end = t->host_base + host_bytes;
     st = t->table->device->reserve(t->backend, private_bytes, false, &base);
     t->private_base = st ? NULL : base;
     return st;
@@ -256,8 +263,8 @@ static enum hd_status write_once(struct hd_trainer *t)
         const struct hd_part *p = &r->parts[i];
 
         if (p->offset[HD_STATE_RANGES] >= 0)
-            st = hd_staging_write(&t->staging, t->private_base + p->offset[HD_STATE_RANGES],
-                                  p->ranges, p->range_count * (int64_t)sizeof *p->ranges);
+            st = hd_staging_write(&t->staging, hd_trainer_state(t, p, HD_STATE_RANGES), p->ranges,
+                                  p->range_count * (int64_t)sizeof *p->ranges);
     }
     return st;
 }
@@ -314,6 +321,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         st = reserve(t, options);
     if (!st)
+        st = hd_offload_open(t);
+    if (!st)
         hd_profile_attach(t->profile, t->host_base + t->layout.profile);
     if (!st)
         st = bind_all(t);
@@ -362,6 +371,7 @@ void hd_trainer_free(struct hd_trainer *t)
         (void)t->table->synchronize(hd_runner_stream(t->runner));
     hd_trainer_background_done(t);
     hd_profile_free(t->profile);
+    hd_offload_close(t);
     hd_staging_done(&t->staging);
     hd_runner_free(t->runner);
     if (t->table->device && t->private_base)
@@ -448,6 +458,15 @@ void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global)
     return half_base(t, hd_global_is_visible(global)) + t->layout.registry.global_offset[global];
 }
 
+char *hd_trainer_state(const struct hd_trainer *t, const struct hd_part *part,
+                       enum hd_state_kind kind)
+{
+    char *base = hd_state_is_on_host(part, kind) ? t->host_base + t->layout.host_state
+                                                 : half_base(t, hd_state_is_visible(part, kind));
+
+    return base + part->offset[kind];
+}
+
 struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind)
 {
     const struct hd_registry *r = &t->layout.registry;
@@ -469,7 +488,7 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
         return held;
     held.first = range.begin - p->offset;
     held.count = range.end - range.begin;
-    held.at = half_base(t, hd_state_is_visible(part, kind)) + part->offset[kind];
+    held.at = hd_trainer_state(t, part, kind);
     if (kind != HD_STATE_MOMENT1 && kind != HD_STATE_MOMENT2) {
         held.at += (range.begin - hd_part_base(part, kind)) * (int64_t)sizeof(float);
         return held;

@@ -18,7 +18,9 @@ struct hd_trainer {
     struct hd_layout layout;
     const struct hd_backend_table *table;
     struct hd_backend *backend;
-    struct hd_backend *own_backend; /* NULL: `backend` is borrowed */
+    struct hd_backend *own_backend;  /* NULL: `backend` is borrowed */
+    struct hd_backend *host_backend; /* of the CPU, with parallel.offload (offload.h), else NULL */
+    struct hd_stream *host_stream;
     struct hd_traits traits;
     struct hd_comm *comm;
     struct hd_comm_group *world;
@@ -61,6 +63,10 @@ struct hd_trainer {
  * checkpoint. */
 enum hd_status hd_trainer_background_init(struct hd_trainer *t);
 void hd_trainer_background_done(struct hd_trainer *t);
+
+/* Where a kind of state of a held part begins, in device or host memory. */
+char *hd_trainer_state(const struct hd_trainer *t, const struct hd_part *part,
+                       enum hd_state_kind kind);
 
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
 

@@ -89,6 +89,12 @@ static void set_recompute(struct hd_job *job, struct hd_layout_options *options,
     (void)snprintf(job->recompute, sizeof job->recompute, "%s", words[number]);
 }
 
+static void set_offload(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    (void)snprintf(job->offload, sizeof job->offload, "%s", number ? "optimizer" : "none");
+}
+
 const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_TP] = {"tp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_tp, false},
     [GRID_SEQUENCE] = {"sequence", 2, {{"off", 0}, {"on", 1}}, set_sequence, false},
@@ -115,10 +121,11 @@ const struct grid_axis grid_axes[GRID_AXES] = {
                         {{"none", 0}, {"selective", 1}, {"full", 2}, {"full:2", 3}},
                         set_recompute,
                         false},
+    [GRID_OFFLOAD] = {"offload", 2, {{"none", 0}, {"optimizer", 1}}, set_offload, false},
 };
 
 enum {
-    ALL_AXES = (1 << GRID_AXES) - 1,
+    ALL_AXES = ((1 << GRID_AXES) - 1) & ~(1 << GRID_OFFLOAD),
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     /* what orders and sharding do to a part does not depend on the family: gpt2 has those pairs */
     ROTARY = DENSE & ~(1 << GRID_MICRO_BATCHES | 1 << GRID_SCHEDULE | 1 << GRID_SHARD),

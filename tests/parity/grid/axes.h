@@ -25,6 +25,7 @@ enum grid_axis_name {
     GRID_ZERO,
     GRID_SHARD,
     GRID_RECOMPUTE,
+    GRID_OFFLOAD, /* by name alone: on the CPU it changes nothing */
     GRID_AXES
 };
 enum { GRID_VALUES_MAX = 5, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160 };

@@ -16,8 +16,8 @@
 
 enum { STEPS = 4 }; /* 2 runs of them a layout */
 
-/* Sums over tp with sequences shared, buckets, gathers ahead, transfers, a ring, rows to experts.
- */
+/* Sums over tp with sequences shared, buckets, gathers ahead, transfers, an update on the host, a
+ * ring, rows to experts. */
 static void layout_trains_like_one_rank(void **state)
 {
     const char *const name = *state;
@@ -63,6 +63,8 @@ int main(void)
          "gpt2: dp=2 zero=2 recompute=selective"},
         {"stages_of_shards", layout_trains_like_one_rank, NULL, NULL,
          "llama: dp=2 pp=2 zero=3 recompute=full"},
+        {"the_optimizer_on_the_host", layout_trains_like_one_rank, NULL, NULL,
+         "gpt2: dp=2 zero=1 offload=optimizer"},
         {"a_ring", layout_trains_like_one_rank, NULL, NULL, "llama: cp=2"},
         {"experts_on_two_ranks", layout_trains_like_one_rank, NULL, NULL, "mixtral: dp=2 ep=2"},
         cmocka_unit_test(fp16_stays_within_its_rounding),

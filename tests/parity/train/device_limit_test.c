@@ -14,8 +14,8 @@
 #include "device_memory.h"
 #include "tests/cudasim/cudasim.h"
 
-static const struct device_case small = {"llama", "bf16", 1, 48,    1,
-                                         1,       1,      1, false, HD_SCHEDULE_1F1B};
+static const struct device_case small = {"llama", "bf16",           1,    48, 1, 1, 1, 1,
+                                         false,   HD_SCHEDULE_1F1B, false};
 
 static const int64_t usual_bytes = (int64_t)8 << 30;
 

@@ -22,6 +22,8 @@ struct hd_job device_job(const struct harness *h, const struct device_case *c)
     job.micro_batch = 1;
     job.validate_batches = 1;
     (void)snprintf(job.precision, sizeof job.precision, "%s", c->precision);
+    if (c->offload)
+        (void)snprintf(job.offload, sizeof job.offload, "optimizer");
     (void)snprintf(job.device, sizeof job.device, "cuda");
     return job;
 }

@@ -13,6 +13,7 @@ struct device_case {
     int64_t layers, ffn, dp, cp, tp, ep;
     bool sequence;
     enum hd_schedule schedule;
+    bool offload;
 };
 
 /* What came of it; on one device that all ranks share. */

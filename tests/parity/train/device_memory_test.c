@@ -29,12 +29,13 @@ static int64_t constant_bytes(void)
 
 /* Feed-forward widths by which the predictions differ in pages. */
 static const struct device_case cases[] = {
-    {"llama", "fp32", 2, 1500, 1, 1, 1, 1, false, HD_SCHEDULE_1F1B},
-    {"gpt2", "bf16", 1, 3000, 1, 1, 1, 1, false, HD_SCHEDULE_GPIPE},
-    {"qwen3", "bf16", 1, 800, 2, 1, 1, 1, false, HD_SCHEDULE_1F1B},
-    {"llama", "bf16", 1, 48, 1, 1, 2, 1, true, HD_SCHEDULE_1F1B},
-    {"llama", "fp32", 1, 2400, 1, 2, 1, 1, false, HD_SCHEDULE_1F1B},
-    {"mixtral", "fp32", 1, 640, 2, 1, 1, 2, false, HD_SCHEDULE_1F1B},
+    {"llama", "fp32", 2, 1500, 1, 1, 1, 1, false, HD_SCHEDULE_1F1B, false},
+    {"gpt2", "bf16", 1, 3000, 1, 1, 1, 1, false, HD_SCHEDULE_GPIPE, false},
+    {"qwen3", "bf16", 1, 800, 2, 1, 1, 1, false, HD_SCHEDULE_1F1B, false},
+    {"llama", "bf16", 1, 48, 1, 1, 2, 1, true, HD_SCHEDULE_1F1B, false},
+    {"llama", "fp32", 1, 2400, 1, 2, 1, 1, false, HD_SCHEDULE_1F1B, false},
+    {"gpt2", "bf16", 1, 3000, 2, 1, 1, 1, false, HD_SCHEDULE_1F1B, true},
+    {"mixtral", "fp32", 1, 640, 2, 1, 1, 2, false, HD_SCHEDULE_1F1B, false},
 };
 
 static void a_device_has_in_use_what_was_predicted(void **state)

@@ -124,6 +124,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.stages, "auto");
     j.virtual_stages = 1;
     word(j.recompute, "none");
+    word(j.offload, "none");
     word(j.family, family);
     word(j.tokenizer, "bytes");
     word(j.order, "shuffled");

@@ -1,0 +1,105 @@
+#include "train/offload.h"
+
+enum hd_status hd_offload_open(struct hd_trainer *t)
+{
+    const struct hd_backend_table *cpu = hd_backend_cpu();
+    enum hd_status st;
+
+    if (!t->layout.registry.offload)
+        return HD_OK;
+    st = cpu->open(&(struct hd_backend_options){.threads = (int)t->layout.job.threads},
+                   &t->host_backend);
+    return st ? st : cpu->stream_open(t->host_backend, HD_STREAM_FOR_COMPUTE, &t->host_stream);
+}
+
+void hd_offload_close(struct hd_trainer *t)
+{
+    if (t->host_stream)
+        hd_backend_cpu()->stream_close(t->host_stream);
+    if (t->host_backend)
+        hd_backend_cpu()->close(t->host_backend);
+}
+
+/* ---- addresses ---- */
+
+static char *on_host(const struct hd_trainer *t, const struct hd_part *p, enum hd_state_kind kind)
+{
+    return t->host_base + t->layout.host_state + p->offset[kind];
+}
+
+/* Of the first element that this rank updates. */
+static char *on_device(const struct hd_trainer *t, const struct hd_part *p, enum hd_state_kind kind)
+{
+    const enum hd_dtype dtype = kind == HD_STATE_COPY ? p->compute : HD_F32;
+    char *base = hd_state_is_visible(p, kind) ? t->visible_base : t->private_base;
+
+    return base + p->offset[kind] +
+           (p->shard_begin - hd_part_base(p, kind)) * (int64_t)hd_dtype_size(dtype);
+}
+
+/* ---- the update ---- */
+
+static enum hd_status write_weights(struct hd_trainer *t, const struct hd_part *p,
+                                    const char *copies)
+{
+    const char *weights = p->compute == HD_F32 ? on_host(t, p, HD_STATE_WEIGHT) : copies;
+
+    return hd_staging_write(&t->staging, on_device(t, p, HD_STATE_COPY), weights,
+                            (p->shard_end - p->shard_begin) * (int64_t)hd_dtype_size(p->compute));
+}
+
+static enum hd_status update_part(struct hd_trainer *t, const struct hd_part *p,
+                                  const struct hd_step_block *block)
+{
+    char *window = t->host_base + t->layout.window, *copies = window + hd_layout_window_copy(p);
+    const int64_t count = p->shard_end - p->shard_begin;
+    const struct hd_adamw_args args = {
+        .weight = (float *)on_host(t, p, HD_STATE_WEIGHT),
+        .m = on_host(t, p, HD_STATE_MOMENT1),
+        .v = on_host(t, p, HD_STATE_MOMENT2),
+        .copy = p->compute == HD_F32 ? NULL : copies,
+        .grad = (const float *)window,
+        .block = block,
+        .ranges = (const struct hd_update_range *)on_host(t, p, HD_STATE_RANGES),
+        .N = count,
+        .range_count = p->range_count,
+        .moment_bytes = p->in_blocks ? p->moment_bytes : 0,
+        .copy_dtype = p->compute};
+    enum hd_status st = hd_staging_read(&t->staging, window, on_device(t, p, HD_STATE_GRAD),
+                                        count * (int64_t)sizeof(float));
+
+    if (!st)
+        st = hd_launch(t->host_stream, HD_K_adamw, &args);
+    return st ? st : write_weights(t, p, copies);
+}
+
+enum hd_status hd_offload_update(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    struct hd_step_block block;
+    enum hd_status st =
+        hd_staging_read(&t->staging, &block, hd_trainer_global(t, HD_GLOBAL_BLOCK), sizeof block);
+
+    for (int i = 0; !st && !block.skip_update && i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
+
+        if (p->offloaded && p->held && p->shard_end > p->shard_begin)
+            st = update_part(t, p, &block);
+    }
+    return st;
+}
+
+enum hd_status hd_offload_copy(struct hd_trainer *t, const struct hd_part *p)
+{
+    char *copies = t->host_base + t->layout.window + hd_layout_window_copy(p);
+    enum hd_status st = HD_OK;
+
+    if (p->compute != HD_F32)
+        st = hd_launch(t->host_stream, HD_K_cast,
+                       &(struct hd_cast_args){.out = copies,
+                                              .inp = on_host(t, p, HD_STATE_WEIGHT),
+                                              .N = p->shard_end - p->shard_begin,
+                                              .out_dtype = p->compute,
+                                              .inp_dtype = HD_F32});
+    return st ? st : write_weights(t, p, copies);
+}
