@@ -212,7 +212,8 @@ static bool try_one(const uint8_t *bytes, size_t count)
 {
     static const int32_t batches[] = {8, 1, 2, 6, 12, 24, 64, 120};
     struct input in = {.bytes = bytes, .left = count};
-    struct hd_plan_request wish = {.sizes = {.schedule = "auto", .recompute = "auto"}};
+    struct hd_plan_request wish = {
+        .sizes = {.schedule = "auto", .recompute = "auto", .offload = "none"}};
     struct hd_layout_sizes s;
     struct hd_arena arena;
     struct hd_job spec;

@@ -836,6 +836,7 @@ struct hd_job_needs sim_needs(int devices, int steps)
                                                     .zero = -1,
                                                     .schedule = "auto",
                                                     .recompute = "auto",
+                                                    .offload = "none",
                                                     .sequence = -1,
                                                     .cp_exchange = "auto",
                                                     .device = "auto"},

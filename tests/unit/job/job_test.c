@@ -216,6 +216,7 @@ static void a_layout_is_read_back(void **state)
     memcpy(sizes.device, "cuda", 5);
     memcpy(sizes.schedule, "none", 5);
     memcpy(sizes.recompute, "none", 5);
+    memcpy(sizes.offload, "none", 5);
     memcpy(sizes.cp_exchange, "ring", 5);
     memcpy(sizes.stages, "auto", 5);
     assert_int_equal(hd_layout_write(&sizes, &text), HD_OK);

@@ -170,6 +170,7 @@ static void the_job_has_the_order_wherever_it_goes(void **state)
     memcpy(layout.device, "cpu", 4);
     memcpy(layout.cp_exchange, "ring", 5);
     memcpy(layout.recompute, "none", 5);
+    memcpy(layout.offload, "none", 5);
     if (hd_spec_resolve(third, &layout, &(struct hd_spec_attempt){1, 1, "/x", NULL, NULL},
                         &resolved) ||
         hd_job_write(&resolved, &ranks) || hd_job_read(ranks.data, ranks.len_bytes, &jobs, &fourth))

@@ -24,6 +24,7 @@ static void fill_plan(struct hd_layout_sizes *plan, int64_t ranks)
                                      .precision = "bf16",
                                      .schedule = "none",
                                      .recompute = "none",
+                                     .offload = "none",
                                      .cp_exchange = "ring",
                                      .stages = "auto",
                                      .device = "cpu"};

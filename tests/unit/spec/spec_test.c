@@ -103,7 +103,7 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {xyzzy: 1}",
      "job.yaml:15: parallel.xyzzy: unknown key; parallel has tp, pp, "
      "dp, cp, ep, expert_rows, zero, zero_shard, schedule, virtual_stages, stages, micro_batch, "
-     "recompute, sequence, cp_exchange"},
+     "offload, recompute, sequence, cp_exchange"},
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
      "data, train, validate, parallel, resources, checkpoint, "
