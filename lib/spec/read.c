@@ -406,7 +406,7 @@ static enum hd_status read_key(struct spec_reader *r, const struct yaml_node *ma
 static enum hd_status not_a_group(const char *path, const struct yaml_node *node)
 {
     struct spec_children children;
-    char list[160] = "";
+    char list[256] = "";
     size_t len = 0, i;
 
     spec_list_children(path, &children);

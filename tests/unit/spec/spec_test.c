@@ -137,8 +137,8 @@ static const struct mistake mistakes[] = {
     {15, "restart:", "job.yaml:15: restart: has no value; give its keys or remove the line"},
     {15, "parallel: auto",
      "job.yaml:15: parallel: expected its keys, not a plain value; it has tp, pp, dp, cp, ep, "
-     "expert_rows, zero, zero_shard, schedule, virtual_stages, stages, micro_batch, recompute, "
-     "sequence, cp_exchange"},
+     "expert_rows, zero, zero_shard, schedule, virtual_stages, stages, micro_batch, offload, "
+     "recompute, sequence, cp_exchange"},
     {13, "  global_batch: 8\n  loss_scale: {floor: 2}",
      "job.yaml:14: train.loss_scale.floor: only fp16 has a loss scale, and train.precision is "
      "auto; remove it, or set train.precision: fp16"},
