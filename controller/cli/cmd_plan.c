@@ -26,7 +26,7 @@ static int refuse_devices(const char *text)
     code = cli_usage(
         "plan: --devices %s is not understood; give cpu:N or cpu:N:T, N devices (1 to %d) of T "
         "threads, or KIND:N, N GPUs of one of these kinds: %s",
-        text, hd_plan_ranks_max("cpu", NULL), words.failed ? "" : words.data);
+        text, HD_PLAN_DEVICES_MAX, words.failed ? "" : words.data);
     hd_text_free(&words);
     return code;
 }
@@ -55,8 +55,7 @@ static int read_devices(const char *text, struct plan_asked *a, struct cli_list 
     cpu = strcmp(word, "cpu") == 0;
     a->kind = hd_gpu_kind_find(word);
     if (rest || !(cpu || a->kind) || !count ||
-        hd_text_to_int64(count, 1, hd_plan_ranks_max(a->kind ? "cuda" : "cpu", NULL),
-                         &a->devices) ||
+        hd_text_to_int64(count, 1, HD_PLAN_DEVICES_MAX, &a->devices) ||
         (threads && (!cpu || hd_text_to_int64(threads, 1, 4096, &a->threads))))
         return refuse_devices(text);
     (void)snprintf(a->override, sizeof a->override, "resources.devices=%s", count);
@@ -87,11 +86,13 @@ static enum hd_status ask_worker(struct plan_asked *a)
 {
     struct hd_text program = {0}, answer = {0};
     enum hd_status st = process_find("heddle-worker", &program);
+    const int32_t connected = hd_plan_ranks_max("cpu", NULL);
     char number[24], ranks[24], *word;
     int status = 0;
 
     (void)snprintf(number, sizeof number, "%lld", (long long)a->threads);
-    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)a->devices);
+    (void)snprintf(ranks, sizeof ranks, "%lld",
+                   (long long)(a->devices < connected ? a->devices : connected));
     if (!st) {
         const char *const argv[] = {program.data, "device", "--threads", number,
                                     "--world",    ranks,    "--device",  a->spec->device,
@@ -172,7 +173,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = read_devices(devices, a, &overrides);
     if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &a->arena, &a->spec);
+        code = cli_read_spec_to_plan(cli->args[0], &overrides, &a->arena, &a->spec);
     if (code == CLI_CONTINUE) {
         fill_devices(a);
         st = find_traits(a);
