@@ -59,6 +59,10 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     /* its place in a block of experts (mesh.h) */
     hd_json_add_int64(w, "ep", (coord.dp * a->job.cp + coord.cp) % a->job.ep);
     hd_json_end(w, '}');
+    if (a->choice.len_bytes)
+        hd_json_add_string(w, "choice", a->choice.data);
+    else
+        hd_json_add_null(w, "choice");
     hd_json_begin(w, "slots", '{');
     hd_json_add_int64(w, "kept", r->kept_slots);
     hd_json_add_int64(w, "deferred", r->deferred_slots);
@@ -417,6 +421,8 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     cli_add_layout(&a->job.layout, out);
     hd_text_add(out, ", %lld micro-batch%s of %lld, %s\n", (long long)p->micro_batches,
                 p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision);
+    if (a->choice.len_bytes)
+        hd_text_add(out, "%s\n", a->choice.data);
     if (p->pipeline.stages > 1)
         print_pipeline(cli, a, out);
     print_kinds(cli, a, out);
