@@ -182,8 +182,9 @@ struct hd_gpu_kind {
     double half, tf32, single; /* 10^12 operations per second: dense bf16 and f16, and dense TF32,
                                   on tensor cores; fp32 without tensor cores */
 };
-const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);    /* static array */
-const struct hd_gpu_kind *hd_gpu_kind_find(const char *word); /* NULL: unknown */
+const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);       /* static array */
+const struct hd_gpu_kind *hd_gpu_kind_find(const char *word);    /* NULL: unknown */
+const struct hd_gpu_kind *hd_gpu_kind_of_name(const char *name); /* of the CUDA runtime's */
 /* Peak rate by the data sheet for GEMMs with factors of this type, in operations per second. */
 double hd_gpu_kind_rate(const struct hd_gpu_kind *kind, enum hd_dtype dtype, bool tf32);
 void hd_gpu_kind_traits(const struct hd_gpu_kind *kind, struct hd_traits *ret_traits);

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "controller/cli/plan_show.h"
 #include "controller/cli/process.h"
 #include "controller/cli/submit.h"
+#include "plan/fit.h"
 #include "spec/spec.h"
 
 /* ---- the device ---- */
@@ -26,7 +28,7 @@ static int refuse_devices(const char *text)
     code = cli_usage(
         "plan: --devices %s is not understood; give cpu:N or cpu:N:T, N devices (1 to %d) of T "
         "threads, or KIND:N, N GPUs of one of these kinds: %s",
-        text, hd_plan_ranks_max("cpu", NULL), words.failed ? "" : words.data);
+        text, HD_PLAN_DEVICES_MAX, words.failed ? "" : words.data);
     hd_text_free(&words);
     return code;
 }
@@ -55,8 +57,7 @@ static int read_devices(const char *text, struct plan_asked *a, struct cli_list 
     cpu = strcmp(word, "cpu") == 0;
     a->kind = hd_gpu_kind_find(word);
     if (rest || !(cpu || a->kind) || !count ||
-        hd_text_to_int64(count, 1, hd_plan_ranks_max(a->kind ? "cuda" : "cpu", NULL),
-                         &a->devices) ||
+        hd_text_to_int64(count, 1, HD_PLAN_DEVICES_MAX, &a->devices) ||
         (threads && (!cpu || hd_text_to_int64(threads, 1, 4096, &a->threads))))
         return refuse_devices(text);
     (void)snprintf(a->override, sizeof a->override, "resources.devices=%s", count);
@@ -87,11 +88,13 @@ static enum hd_status ask_worker(struct plan_asked *a)
 {
     struct hd_text program = {0}, answer = {0};
     enum hd_status st = process_find("heddle-worker", &program);
+    const int32_t connected = hd_plan_ranks_max("cpu", NULL);
     char number[24], ranks[24], *word;
     int status = 0;
 
     (void)snprintf(number, sizeof number, "%lld", (long long)a->threads);
-    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)a->devices);
+    (void)snprintf(ranks, sizeof ranks, "%lld",
+                   (long long)(a->devices < connected ? a->devices : connected));
     if (!st) {
         const char *const argv[] = {program.data, "device", "--threads", number,
                                     "--world",    ranks,    "--device",  a->spec->device,
@@ -132,23 +135,46 @@ static enum hd_status find_traits(struct plan_asked *a)
     return HD_OK;
 }
 
+/* What a rank may take: of a GPU its memory; of CPU devices that share this machine their share of
+ * its memory, as heddled offers it; of other CPU devices it is not known. */
+static void find_memory(struct plan_asked *a, bool other_machines)
+{
+    const int64_t machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    const bool cuda = hd_traits_is_cuda(&a->traits);
+    const int64_t own = cuda ? a->traits.memory_bytes : other_machines ? 0 : machine / a->devices;
+
+    if (!a->memory_bytes || (cuda && own < a->memory_bytes))
+        a->memory_bytes = own;
+}
+
 /* ---- the plan ---- */
 
-/* The layout that the controller, too, gets from plan/choose.h, and the plan of each rank in it. */
+/* The layout that the controller, too, gets from plan/fit.h, and the plan of each rank in it. */
 static enum hd_status resolve(struct plan_asked *a)
 {
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/"};
     const bool cuda = hd_traits_is_cuda(&a->traits);
     struct hd_layout_sizes layout;
     struct hd_plan_request wish;
+    const struct hd_fit_asked asked = {.spec = a->spec,
+                                       .request = &wish,
+                                       .devices = (int32_t)a->devices,
+                                       .threads = a->threads,
+                                       .bf16_fast = a->traits.bf16_fast,
+                                       .traits = &a->traits,
+                                       .memory_bytes = a->memory_bytes};
+    struct hd_fit fit;
     enum hd_status st = hd_spec_check(a->spec);
 
     if (st)
         return st;
     hd_spec_plan_request(a->spec, &wish);
-    st = hd_plan_decide(&wish, (int32_t)a->devices, &layout);
+    (void)snprintf(wish.sizes.device, sizeof wish.sizes.device, "%s", cuda ? "cuda" : "cpu");
+    st = hd_fit_choose(&asked, &fit);
     if (st)
         return st;
+    hd_fit_explain(&asked, &fit, &a->choice);
+    layout = fit.sizes;
     hd_plan_decide_device(cuda ? "cuda" : "cpu", a->traits.bf16_fast, a->threads, &layout);
     st = hd_spec_resolve(a->spec, &layout, &attempt, &a->job);
     return st ? st : hd_plan_build(&a->job, &a->traits, &a->arena, &a->plan);
@@ -157,8 +183,9 @@ static enum hd_status resolve(struct plan_asked *a)
 int cli_plan(struct cli *cli, int argc, char **argv)
 {
     struct cli_list overrides = {.count = 0};
-    const char *devices = NULL;
+    const char *devices = NULL, *memory = NULL;
     const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
+                                     {"device-memory", 0, CLI_FLAG_TEXT, &memory, 0, 0},
                                      {"devices", 0, CLI_FLAG_TEXT, &devices, 0, 0}};
     struct plan_asked *a = calloc(1, sizeof *a);
     struct hd_text out = {0};
@@ -171,13 +198,17 @@ int cli_plan(struct cli *cli, int argc, char **argv)
     code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
     if (code == CLI_CONTINUE)
         code = read_devices(devices, a, &overrides);
+    if (code == CLI_CONTINUE && memory && hd_text_to_bytes(memory, 1 << 20, &a->memory_bytes))
+        code = cli_usage("plan: --device-memory: %s", hd_err_message());
     if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &a->arena, &a->spec);
+        code = cli_read_spec_to_plan(cli->args[0], &overrides, &a->arena, &a->spec);
     if (code == CLI_CONTINUE) {
         fill_devices(a);
         st = find_traits(a);
-        if (!st)
+        if (!st) {
+            find_memory(a, devices != NULL);
             st = resolve(a);
+        }
         code = st ? cli_fail(st) : CLI_CONTINUE;
     }
     if (code == CLI_CONTINUE) {
@@ -189,6 +220,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
         code = cli_out_end(CLI_OK);
     }
     hd_text_free(&out);
+    hd_text_free(&a->choice);
     hd_arena_done(&a->arena);
     free(a);
     return code;

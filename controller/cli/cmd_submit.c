@@ -31,10 +31,11 @@ static void note_model(const struct hd_job *job)
     hd_text_free(&notes);
 }
 
-int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
-                  struct hd_job **ret_job)
+static int read_spec(const char *path, const struct cli_list *overrides, bool only_planned,
+                     struct hd_arena *arena, struct hd_job **ret_job)
 {
     const struct hd_spec_source options = {.overrides = overrides->items,
+                                           .only_planned = only_planned,
                                            .override_count = overrides->count,
                                            .check = hd_plan_check_weights};
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
@@ -54,6 +55,18 @@ int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_
     hd_text_free(&line);
     return st == HD_INVALID || st == HD_UNSUPPORTED || st == HD_NOT_FOUND ? CLI_USAGE
                                                                           : cli_exit_of(st);
+}
+
+int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
+                  struct hd_job **ret_job)
+{
+    return read_spec(path, overrides, false, arena, ret_job);
+}
+
+int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
+                          struct hd_arena *arena, struct hd_job **ret_job)
+{
+    return read_spec(path, overrides, true, arena, ret_job);
 }
 
 /* The controller keeps the id with the job: the same request sent twice makes one job. */

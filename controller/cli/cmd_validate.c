@@ -148,8 +148,9 @@ static void print_people(const struct validated *v, struct hd_text *out)
             print_source(v, s, out);
     }
     if (v->verdict) {
-        hd_text_add(out, "%s", v->verdict->fits_now ? "it would start now" : "it would wait: ");
-        cli_add_clean(out, v->verdict->fits_now ? "" : v->verdict->reason);
+        hd_text_add(out, "%s%s", v->verdict->fits_now ? "it would start now" : "it would wait",
+                    *v->verdict->reason ? ": " : "");
+        cli_add_clean(out, v->verdict->reason);
         hd_text_add(out, "\n");
     }
 }

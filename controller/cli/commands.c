@@ -62,8 +62,8 @@ static const char validate_help[] =
     "  heddle validate job.yaml -o json\n";
 
 static const char plan_help[] =
-    "Usage: heddle plan FILE|- [--devices cpu:N[:T]|KIND:N] [--set KEY=VALUE]...\n"
-    "                   [-o FORMAT]\n"
+    "Usage: heddle plan FILE|- [--devices cpu:N[:T]|KIND:N] [--device-memory SIZE]\n"
+    "                   [--set KEY=VALUE]... [-o FORMAT]\n"
     "\n"
     "Says what each rank of a job will take, and starts nothing: every part of its\n"
     "memory, to the byte, and the operations and bytes of a step.\n"
@@ -72,6 +72,10 @@ static const char plan_help[] =
     "  --devices KIND:N     plan for N GPUs of a kind: a100-80gb, h100, b200 ...\n"
     "                       They need not be in this machine: the rates are those of\n"
     "                       the data sheet. A wrong KIND lists those that are known.\n"
+    "                       More than an engine connects can be planned, too.\n"
+    "  --device-memory SIZE what a rank may take of a device, such as 24G or 512M.\n"
+    "                       parallel.zero and parallel.pp, where they are auto, are\n"
+    "                       chosen to fit; for cpu:N they are not without a SIZE\n"
     "  --set KEY=VALUE      in place of what the file says, such as train.steps=100\n"
     "  -o json              the same for programs, an item for each rank\n"
     "\n"

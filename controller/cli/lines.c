@@ -82,6 +82,8 @@ static const struct {
     {"error", "error: ", true, true},
     {"attempt_failed", "failed: ", true, false}, /* its message names rank and node */
     {"checkpoint_damaged", "warning: ", true, false},
+    {"layout", "layout: ", false, false},
+    {"no_fit", "", true, false},
     {"cancel", "", false, false},
     {"killed", "", false, false},
 };

@@ -46,18 +46,23 @@ static void show_communication(struct hd_json_writer *w, const struct hd_dry *st
 
 static void show_rank(struct hd_json_writer *w, int rank, const struct plan_asked *a)
 {
-    const struct hd_plan_rank *r = &a->plan.ranks[rank];
+    const struct hd_plan_class *r = hd_plan_rank(&a->plan, rank);
+    const struct hd_mesh_coord coord = hd_mesh_coord(&a->plan.mesh, rank);
     const struct hd_memory *m = &r->memory;
 
     hd_json_add_int64(w, "rank", rank);
     hd_json_begin(w, "coordinates", '{');
-    hd_json_add_int64(w, "pp", r->coord.pp);
-    hd_json_add_int64(w, "dp", r->coord.dp);
-    hd_json_add_int64(w, "cp", r->coord.cp);
-    hd_json_add_int64(w, "tp", r->coord.tp);
+    hd_json_add_int64(w, "pp", coord.pp);
+    hd_json_add_int64(w, "dp", coord.dp);
+    hd_json_add_int64(w, "cp", coord.cp);
+    hd_json_add_int64(w, "tp", coord.tp);
     /* its place in a block of experts (mesh.h) */
-    hd_json_add_int64(w, "ep", (r->coord.dp * a->job.cp + r->coord.cp) % a->job.ep);
+    hd_json_add_int64(w, "ep", (coord.dp * a->job.cp + coord.cp) % a->job.ep);
     hd_json_end(w, '}');
+    if (a->choice.len_bytes)
+        hd_json_add_string(w, "choice", a->choice.data);
+    else
+        hd_json_add_null(w, "choice");
     hd_json_begin(w, "slots", '{');
     hd_json_add_int64(w, "kept", r->kept_slots);
     hd_json_add_int64(w, "deferred", r->deferred_slots);
@@ -69,7 +74,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
         hd_json_add_int64(w, "stages", a->plan.pipeline.stages);
         hd_json_add_int64(w, "chunks", a->plan.pipeline.chunks);
         hd_json_add_real(w, "bubble", a->plan.bubble);
-        hd_json_add_real(w, "stage_busy", a->plan.stages[r->coord.pp].busy);
+        hd_json_add_real(w, "stage_busy", a->plan.stages[coord.pp].busy);
         hd_json_end(w, '}');
     }
     hd_json_begin(w, "memory", '{');
@@ -114,7 +119,7 @@ void plan_show_json(const struct cli *cli, const struct plan_asked *a, struct hd
     struct show_list list;
 
     show_list_begin(&list, out, cli->format, "RankPlanList", "rank_plan");
-    for (int r = 0; r < a->plan.world; r++) {
+    for (int r = 0; r < a->plan.mesh.world; r++) {
         show_item_begin(&list);
         show_rank(&list.writer, r, a);
         show_item_end(&list);
@@ -210,6 +215,18 @@ static void add_chunk(const struct hd_plan_chunk *c, struct hd_text *out)
         hd_text_add(out, "%shead", c->embedding || c->layers ? ", " : "");
 }
 
+/* The rank of a stage that takes most memory. */
+static const struct hd_plan_class *largest_of_stage(const struct hd_plan *p, int32_t stage)
+{
+    const struct hd_plan_class *most = NULL;
+
+    for (int32_t i = 0; i < p->class_count; i++)
+        if (p->classes[i].stage == stage &&
+            (!most || hd_memory_total(&p->classes[i].memory) > hd_memory_total(&most->memory)))
+            most = &p->classes[i];
+    return most;
+}
+
 static void print_pipeline(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
 {
     static const struct table_column columns[] = {
@@ -226,7 +243,7 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
                 100 * p->bubble);
     table_init(&table, columns, 8);
     for (int32_t s = 0; s < p->pipeline.stages; s++) {
-        const struct hd_plan_rank *r = &p->ranks[s * (p->world / p->pipeline.stages)];
+        const struct hd_plan_class *r = largest_of_stage(p, s);
         struct hd_text has = {0};
         char size[32];
 
@@ -253,7 +270,7 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
 
 /* Ranks with the same memory, products and messages. One of several with equal gradients squares
  * them for the norm, a difference of a few FLOP; the first of the ranks, which is shown, does. */
-static bool take_the_same(const struct hd_plan_rank *a, const struct hd_plan_rank *b)
+static bool take_the_same(const struct hd_plan_class *a, const struct hd_plan_class *b)
 {
     return memcmp(&a->memory, &b->memory, sizeof a->memory) == 0 &&
            a->step.gemm_flops == b->step.gemm_flops &&
@@ -261,35 +278,94 @@ static bool take_the_same(const struct hd_plan_rank *a, const struct hd_plan_ran
            memcmp(a->step.group_bytes, b->step.group_bytes, sizeof a->step.group_bytes) == 0;
 }
 
-/* "ranks 0-2, 4, each:" of all that take what `rank` takes; returns how many. */
-static int name_ranks(const struct hd_plan *p, int rank, struct hd_text *out)
+enum { RUNS_NAMED = 8, KINDS_SHOWN = 8 };
+
+/* "ranks 0-2, 4, each:" of all that take what a rank of this class takes. */
+static void name_ranks(const struct hd_plan *p, const struct hd_plan_class *kind,
+                       struct hd_text *out)
 {
     struct hd_text names = {0};
-    int count = 0;
+    int count = 0, runs = 0, named = 0;
 
-    for (int first = rank, end; first < p->world; first = end) {
+    for (int first = kind->lowest, end; first < p->mesh.world; first = end) {
         end = first + 1;
-        if (!take_the_same(&p->ranks[first], &p->ranks[rank]))
+        if (!take_the_same(hd_plan_rank(p, first), kind))
             continue;
-        while (end < p->world && take_the_same(&p->ranks[end], &p->ranks[rank]))
+        while (end < p->mesh.world && take_the_same(hd_plan_rank(p, end), kind))
             end++;
-        hd_text_add(&names, "%s%d", count ? ", " : "", first);
+        count += end - first;
+        if (++runs > RUNS_NAMED)
+            continue;
+        named += end - first;
+        hd_text_add(&names, "%s%d", runs > 1 ? ", " : "", first);
         if (end - first > 1)
             hd_text_add(&names, "-%d", end - 1);
-        count += end - first;
     }
+    if (count > named)
+        hd_text_add(&names, " and %d more", count - named);
     hd_text_add(out, count > 1 ? "\nranks %s, each:\n" : "\nrank %s:\n",
                 names.failed ? "?" : names.data);
     hd_text_free(&names);
-    return count;
 }
 
-static bool is_named_before(const struct hd_plan *p, int rank)
+/* A class of lower ranks takes the same. */
+static bool is_named_before(const struct hd_plan *p, int32_t number)
 {
-    for (int r = 0; r < rank; r++)
-        if (take_the_same(&p->ranks[r], &p->ranks[rank]))
+    for (int32_t i = 0; i < number; i++)
+        if (take_the_same(&p->classes[i], &p->classes[number]))
             return true;
     return false;
+}
+
+static void print_kind(const struct cli *cli, const struct plan_asked *a,
+                       const struct hd_plan_class *kind, struct hd_text *out)
+{
+    name_ranks(&a->plan, kind, out);
+    print_memory(cli, &kind->memory, out);
+    print_step(a, &kind->step, a->plan.mesh.world, out);
+}
+
+/* The class that takes most memory. */
+static const struct hd_plan_class *largest_of_all(const struct hd_plan *p)
+{
+    const struct hd_plan_class *most = &p->classes[0];
+
+    for (int32_t i = 1; i < p->class_count; i++)
+        if (hd_memory_total(&p->classes[i].memory) > hd_memory_total(&most->memory))
+            most = &p->classes[i];
+    return most;
+}
+
+/* A table for each kind of rank; of many kinds for the one that takes most memory. */
+static void print_kinds(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
+{
+    const struct hd_plan *p = &a->plan;
+    int kinds = 0;
+
+    for (int32_t i = 0; i < p->class_count; i++)
+        kinds += !is_named_before(p, i);
+    for (int32_t i = 0; kinds <= KINDS_SHOWN && i < p->class_count; i++)
+        if (!is_named_before(p, i))
+            print_kind(cli, a, &p->classes[i], out);
+    if (kinds <= KINDS_SHOWN)
+        return;
+    print_kind(cli, a, largest_of_all(p), out);
+    hd_text_add(out,
+                "\nof %d kinds of ranks this one takes most memory; -o json shows every rank\n",
+                kinds);
+}
+
+/* No engine connects so many ranks. */
+static void print_limit(const struct plan_asked *a, struct hd_text *out)
+{
+    const char *engine;
+    const int32_t most = hd_plan_ranks_max(a->job.device, &engine);
+
+    if (a->plan.mesh.world > most)
+        hd_text_add(out,
+                    "note: it cannot run yet: the engine %s connects at most %d ranks, and the "
+                    "plan is of %d\n",
+                    engine, most, a->plan.mesh.world);
 }
 
 static const char *whose_memory(const struct hd_gpu_kind *kind)
@@ -303,12 +379,12 @@ static const char *whose_memory(const struct hd_gpu_kind *kind)
 /* The rank that takes most, beside what a GPU has. */
 static void print_fit(const struct plan_asked *a, struct hd_text *out)
 {
-    const struct hd_plan_rank *r = &a->plan.ranks[0];
+    const struct hd_plan_class *r = &a->plan.classes[0];
     char all[32], reserved[32], process[32], communicators[32], device[32];
 
-    for (int i = 1; i < a->plan.world; i++)
-        if (a->plan.ranks[i].device_bytes > r->device_bytes)
-            r = &a->plan.ranks[i];
+    for (int32_t i = 1; i < a->plan.class_count; i++)
+        if (a->plan.classes[i].device_bytes > r->device_bytes)
+            r = &a->plan.classes[i];
     hd_text_format_bytes(r->device_bytes, all);
     hd_text_format_bytes(r->reserved_bytes, reserved);
     hd_text_format_bytes(r->overhead.process_bytes, process);
@@ -344,8 +420,9 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
 
     cli_format_count((double)p->parameters, count);
     (void)snprintf(precision, sizeof precision, "%.20s", a->job.precision);
-    hd_text_add(out, "%s: %s parameters; %d rank%s on %s (%s)", a->job.name, count, p->world,
-                p->world == 1 ? "" : "s", a->kind ? a->kind->text : a->job.device, a->traits.isa);
+    hd_text_add(out, "%s: %s parameters; %d rank%s on %s (%s)", a->job.name, count, p->mesh.world,
+                p->mesh.world == 1 ? "" : "s", a->kind ? a->kind->text : a->job.device,
+                a->traits.isa);
     if (!hd_traits_is_cuda(&a->traits))
         hd_text_add(out, ", %lld thread%s each", (long long)a->threads, a->threads == 1 ? "" : "s");
     hd_text_add(out, "; ");
@@ -353,15 +430,13 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     hd_text_add(out, ", %lld micro-batch%s of %lld, %s%s\n", (long long)p->micro_batches,
                 p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision,
                 strcmp(a->job.moments, "8bit") == 0 ? ", moments of 8 bits" : "");
+    if (a->choice.len_bytes)
+        hd_text_add(out, "%s\n", a->choice.data);
     if (p->pipeline.stages > 1)
         print_pipeline(cli, a, out);
-    for (int r = 0; r < p->world; r++) {
-        if (is_named_before(p, r))
-            continue;
-        all += hd_memory_total(&p->ranks[r].memory) * name_ranks(p, r, out);
-        print_memory(cli, &p->ranks[r].memory, out);
-        print_step(a, &p->ranks[r].step, p->world, out);
-    }
+    print_kinds(cli, a, out);
+    for (int32_t i = 0; i < p->class_count; i++)
+        all += hd_memory_total(&p->classes[i].memory) * p->classes[i].ranks;
     hd_text_format_bytes(all, all_text);
     hd_text_add(out, "\nall ranks: %s", all_text);
     hd_text_format_bytes(machine, machine_text);
@@ -376,4 +451,5 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
         hd_text_add(out, "on several nodes each takes %s more, for messages between them\n",
                     all_text);
     }
+    print_limit(a, out);
 }

@@ -8,7 +8,6 @@
 #include "base/arena.h"
 #include "controller/cli/cli.h"
 #include "job/job.h"
-#include "plan/choose.h"
 #include "plan/plan.h"
 
 /* A job, the devices that it is planned for, and the plan. */
@@ -19,6 +18,8 @@ struct plan_asked {
     const struct hd_gpu_kind *kind; /* of --devices; NULL: this machine's own devices */
     int64_t between_bytes;   /* what a rank takes beside its plan if the job is on several nodes */
     struct hd_traits traits; /* of the device */
+    int64_t memory_bytes;    /* of a device, that a rank may take; 0: not known */
+    struct hd_text choice;   /* what was chosen so that it fits, and why; "": nothing */
     struct hd_arena arena;   /* of spec and plan */
     struct hd_job job;
     struct hd_plan plan;

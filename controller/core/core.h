@@ -26,7 +26,27 @@
 struct hd_core;
 
 /* Durations in milliseconds, and a limit. */
+/* What the layout of an attempt must fit; asked once for each attempt, of devices that are found.
+ */
+struct hd_core_fit {
+    const void *spec; /* the job's, as it was submitted */
+    size_t spec_bytes;
+    const struct hd_plan_request *wish; /* with the kind of device */
+    int32_t devices;
+    /* of the device that has least memory: its memory (> 0), its model, the traits of its node's
+     * CPU devices as a word ("": not known) */
+    int64_t memory_bytes;
+    const char *device_name, *traits;
+    int32_t threads; /* the fewest that a device has */
+    bool bf16;       /* all compute it natively */
+};
+
 struct hd_core_config {
+    /* Chooses the members of the layout that the job leaves auto (plan/fit.h). The core is a pure
+     * state machine, so this is a pure function, too. True: *sizes is a layout that fits; ret_why
+     * says what was chosen, or nothing. False: none fits; ret_why says why. NULL: *sizes stays. */
+    bool (*fit)(const struct hd_core_fit *asked, struct hd_layout_sizes *sizes,
+                struct hd_text *ret_why);
     int64_t unreachable_ms;     /* a node that is silent this long becomes unreachable */
     int64_t lost_ms;            /* a node that is silent this long becomes lost */
     int64_t lost_confirmed_ms;  /* the same for a node that a peer has reported dead */
@@ -151,6 +171,7 @@ struct hd_core_event {
             const char *uuid, *name, *boot_id, *build;
             const char *data_address; /* where other nodes reach its ranks; "": none */
             const char *compute;      /* nodes with equal strings compute equal bits */
+            const char *traits;       /* of its CPU devices, as a word; "": not known */
             uint64_t stream;          /* the caller's number of this stream, never reused */
             const struct hd_device_record *devices;
             int32_t device_count;
@@ -293,11 +314,12 @@ void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning);
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,
                      struct hd_text *ret_reason);
 
-/* The same for a job that is not submitted. *ret_fits_now: it would start at once. HD_UNSUPPORTED
- * or HD_INVALID: it could not start on any cluster. */
+/* The same for a job that is not submitted. *ret_fits_now: it would start at once; the reason then
+ * says which layout was chosen to fit, if another one would not. HD_UNSUPPORTED or HD_INVALID: it
+ * could not start on any cluster. */
 enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
-                                     struct hd_now now, bool *ret_fits_now,
-                                     struct hd_text *ret_reason);
+                                     const void *spec, size_t spec_bytes, struct hd_now now,
+                                     bool *ret_fits_now, struct hd_text *ret_reason);
 
 /* The attempt that holds a device; job 0: the device is free. */
 struct hd_device_hold {

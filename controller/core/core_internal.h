@@ -79,6 +79,7 @@ struct core_node {
     const char *jobs_dir_problem;
     const char *data_address; /* where other nodes reach its ranks; "": none */
     const char *compute;      /* nodes with equal strings compute equal bits */
+    const char *traits;       /* of its CPU devices, as a word; "" or NULL: not known */
     bool suspect;             /* a peer reported it dead */
     int64_t seen_mono_ms;     /* when its newest message arrived */
     int64_t lost_after_ms;    /* silence until lost; longer after a start of the controller */
@@ -158,6 +159,7 @@ struct core_job {
     int64_t search_since_mono; /* with OUT: when it was sent */
     enum core_wait wait; /* while queued; core_wait_of says whether it is this or the class's */
     uint64_t wait_job;   /* with CORE_WAIT_RESERVED */
+    const char *misfit;  /* why fewer devices than needs.devices_min are too few; NULL: nothing */
     struct core_class *class; /* NULL: not queued, or waiting for its retry delay or a search */
     struct core_job *before, *after; /* in the class */
     uint64_t looked_in;              /* the last pass that tried to place it */
@@ -260,10 +262,11 @@ void core_job_free(struct core_job *job);
 void core_job_forget(struct hd_core *core, struct core_job *job); /* frees it; the store keeps it */
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
                                       const struct hd_attempt_record *record);
-/* Starts an attempt. It takes the first free devices of the plan's kind on each member; ranks are
- * numbered in the order of members, then of devices. */
+/* Starts an attempt; why: what was chosen so that it fits, "": nothing. It takes the first free
+ * devices of the plan's kind on each member; ranks are numbered in the order of members, then of
+ * devices. */
 void core_attempt_start(struct hd_core *core, struct core_job *job,
-                        const struct core_placement *place);
+                        const struct core_placement *place, const char *why);
 /* Its ranks write a checkpoint and end. */
 void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 /* Copies the strings. */
@@ -345,6 +348,19 @@ int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
 int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only);
 /* The node may become usable without a user's action: not retired, not draining, not lost. */
 bool core_node_may_come_back(const struct core_node *node);
+
+/* ---- fit.c ------------------------------------------------------------------------------------*/
+
+/* The first device of the kind, from `from` on, that is free and works; -1: none. */
+int32_t core_free_device(const struct core_node *node, enum hd_device_kind kind, int32_t from);
+/* Lets config.fit choose place->plan.layout for a job. True: it starts there; *ret_why then says
+ * what was chosen, if anything had to be. False: no layout fits the devices. */
+bool core_choose_layout(const struct hd_core *core, const struct hd_job_needs *needs,
+                        const void *spec, size_t spec_bytes, struct core_placement *place,
+                        struct hd_text *ret_why);
+/* No layout of the job fits so many devices: it waits for more, or fails if it may not have more.
+ */
+void core_take_misfit(struct hd_core *core, struct core_job *job, int32_t devices, const char *why);
 
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 
@@ -431,6 +447,8 @@ bool core_attempt_progressed(const struct core_job *job, int32_t attempt); /* ha
 
 /* ---- plan.c -----------------------------------------------------------------------------------*/
 
+/* The job's wish with the device kind filled in: the limits on ranks depend on it. */
+struct hd_plan_request core_wish_on(const struct hd_job_needs *needs, enum hd_device_kind kind);
 bool core_kind_spans_nodes(enum hd_device_kind kind); /* one attempt may use several nodes */
 /* hd_core_plan without an error message; false: there is no layout. */
 bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,

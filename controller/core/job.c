@@ -86,6 +86,7 @@ void core_job_free(struct core_job *job)
     core_unset(&job->rec.owner);
     core_unset(&job->rec.name);
     core_unset(&job->rec.reason);
+    core_unset(&job->misfit);
     free(job);
 }
 
@@ -382,7 +383,7 @@ static void announce_start(struct hd_core *core, struct core_job *job,
                            const struct core_placement *place)
 {
     const struct hd_layout_sizes *plan = &record->plan.layout;
-    char from[64] = "from scratch", layout[96], experts[24] = "";
+    char from[64] = "from scratch", layout[96], experts[24] = "", zero[24] = "";
     struct hd_text nodes = {0};
 
     for (size_t m = 0; m < place->member_count; m++)
@@ -401,11 +402,13 @@ static void announce_start(struct hd_core *core, struct core_job *job,
         (void)snprintf(layout, sizeof layout, "dp %d", (int)plan->dp);
     if (plan->ep > 1)
         (void)snprintf(experts, sizeof experts, ", ep %d", (int)plan->ep);
+    if (plan->zero > 0)
+        (void)snprintf(zero, sizeof zero, ", zero %d", (int)plan->zero);
     core_event(core, job, "starting", record->attempt, -1, record->plan.ranks[0].node_name,
-               "attempt %d on %s: %d %s device%s, %s%s, micro-batch %d, %s", record->attempt,
+               "attempt %d on %s: %d %s device%s, %s%s%s, micro-batch %d, %s", record->attempt,
                nodes.failed ? "" : nodes.data, record->plan.rank_count, plan->device,
-               record->plan.rank_count == 1 ? "" : "s", layout, experts, (int)plan->micro_batch,
-               from);
+               record->plan.rank_count == 1 ? "" : "s", layout, experts, zero,
+               (int)plan->micro_batch, from);
     hd_text_free(&nodes);
 }
 
@@ -419,10 +422,8 @@ static void hold_devices(struct hd_attempt_record *record, const struct core_pla
         struct core_node *node = place->members[m].node;
         int32_t left = place->members[m].count;
 
-        for (int32_t d = 0; d < node->rec.device_count && left > 0; d++) {
-            if (node->rec.devices[d].kind != kind || node->holds[d].job ||
-                !core_device_works(node, d))
-                continue;
+        for (int32_t d = core_free_device(node, kind, 0); d >= 0 && left > 0;
+             d = core_free_device(node, kind, d + 1)) {
             node->holds[d] =
                 (struct hd_device_hold){.job = record->job, .attempt = record->attempt};
             record->plan.ranks[record->plan.rank_count++] =
@@ -435,7 +436,7 @@ static void hold_devices(struct hd_attempt_record *record, const struct core_pla
 }
 
 void core_attempt_start(struct hd_core *core, struct core_job *job,
-                        const struct core_placement *place)
+                        const struct core_placement *place, const char *why)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
     struct hd_attempt_record record = {.job = job->rec.job,
@@ -470,6 +471,8 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
         for (size_t m = 0; m < place->member_count; m++)
             core_dirty_desired(core, place->members[m].node);
         announce_start(core, job, &record, place);
+        if (*why)
+            core_event(core, job, "layout", record.attempt, -1, "", "%s", why);
     }
     free(record.plan.ranks);
 }

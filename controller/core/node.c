@@ -152,6 +152,7 @@ void core_node_free(struct core_node *node)
     core_unset(&node->jobs_dir_problem);
     core_unset(&node->data_address);
     core_unset(&node->compute);
+    core_unset(&node->traits);
     free(node);
 }
 
@@ -479,6 +480,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     }
     core_set(core, &node->data_address, event->hello.data_address);
     core_set(core, &node->compute, event->hello.compute);
+    core_set(core, &node->traits, event->hello.traits);
     node->connected = true;
     node->synced = false;
     node->stream = event->hello.stream;

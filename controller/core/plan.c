@@ -9,8 +9,7 @@ bool core_kind_spans_nodes(enum hd_device_kind kind)
     return kind == HD_DEVICE_KIND_CPU; /* by the engine gloo; nccl connects one node's GPUs only */
 }
 
-/* The job's wish with the device kind filled in: the limits on ranks depend on it. */
-static struct hd_plan_request wish_on(const struct hd_job_needs *needs, enum hd_device_kind kind)
+struct hd_plan_request core_wish_on(const struct hd_job_needs *needs, enum hd_device_kind kind)
 {
     const char *device = hd_device_kind_name((int)kind);
     struct hd_plan_request wish = needs->wish;
@@ -22,7 +21,7 @@ static struct hd_plan_request wish_on(const struct hd_job_needs *needs, enum hd_
 bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan)
 {
-    const struct hd_plan_request wish = wish_on(needs, kind);
+    const struct hd_plan_request wish = core_wish_on(needs, kind);
     struct hd_layout_sizes layout;
 
     if (hd_plan_size(&wish, count, &layout))
@@ -34,7 +33,7 @@ bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32
 enum hd_status hd_core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind,
                             int32_t count, struct hd_plan_record *ret_plan)
 {
-    const struct hd_plan_request wish = wish_on(needs, kind);
+    const struct hd_plan_request wish = core_wish_on(needs, kind);
 
     return core_plan(needs, kind, count, ret_plan) ? HD_OK : hd_plan_check(&wish, count, count);
 }

@@ -237,27 +237,38 @@ static bool reserve_nodes(struct hd_core *core, struct core_job *job,
     return reserved;
 }
 
+static void close_class(struct hd_core *core, const struct core_job *job)
+{
+    job->class->closed_in = core->pass;
+    job->class->wait = job->wait;
+    job->class->wait_job = job->wait_job;
+}
+
 /* Starts the job or keeps nodes free for it. Where neither is possible its class is closed for this
  * pass: free devices only get fewer in a pass and kept nodes only more, so that no other job of the
  * class would fare better. */
 static void look_at(struct hd_core *core, struct core_job *job)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
-    struct core_class *class = job->class;
     struct core_placement place;
+    struct hd_text why = {0};
 
     core->out->looked++;
     job->looked_in = core->pass;
     job->wait = CORE_WAIT_NONE;
     job->wait_job = 0;
     place = find_place(core, &job->needs, base);
-    if (place.device_count) {
-        core_attempt_start(core, job, &place);
-    } else if (!reserve_nodes(core, job, base)) {
-        class->closed_in = core->pass;
-        class->wait = job->wait;
-        class->wait_job = job->wait_job;
+    if (place.device_count &&
+        !core_choose_layout(core, &job->needs, job->rec.spec, job->rec.spec_bytes, &place, &why)) {
+        core_take_misfit(core, job, place.device_count, why.failed || !why.data ? "" : why.data);
+        place.device_count = 0; /* placement takes as many as it can, so there are no more now */
     }
+    if (place.device_count)
+        core_attempt_start(core, job, &place, why.failed || !why.data ? "" : why.data);
+    else if (job->class && !reserve_nodes(core, job, base))
+        close_class(core, job);
+    core->no_memory |= why.failed;
+    hd_text_free(&why);
     free(place.members);
 }
 
@@ -544,11 +555,13 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     add_need(core, &job->needs, core_checkpoint_newest(job), ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
     add_nodes(core, &job->needs, now, ret_reason);
+    if (job->misfit)
+        hd_text_add(ret_reason, "; fewer are too few: %s", job->misfit);
 }
 
 enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
-                                     struct hd_now now, bool *ret_fits_now,
-                                     struct hd_text *ret_reason)
+                                     const void *spec, size_t spec_bytes, struct hd_now now,
+                                     bool *ret_fits_now, struct hd_text *ret_reason)
 {
     enum hd_status st = core_check_needs(needs);
     struct core_placement place;
@@ -556,9 +569,10 @@ enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd
     if (st)
         return st;
     place = find_place((struct hd_core *)(uintptr_t)core, needs, NULL);
+    *ret_fits_now = place.device_count > 0 &&
+                    core_choose_layout(core, needs, spec, spec_bytes, &place, ret_reason);
     free(place.members);
-    *ret_fits_now = place.device_count > 0;
-    if (*ret_fits_now)
+    if (*ret_fits_now || place.device_count)
         return HD_OK;
     add_need(core, needs, NULL, ret_reason);
     add_nodes(core, needs, now, ret_reason);

@@ -424,7 +424,8 @@ static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *messa
 
     if (!st) {
         needs = convert_needs(&prepared->job);
-        st = hd_core_explain_needs(c->core, &needs, controller_now(), &fits_now, &reason);
+        st = hd_core_explain_needs(c->core, &needs, prepared->bytes, prepared->count,
+                                   controller_now(), &fits_now, &reason);
     }
     response.fits_now = fits_now;
     response.reason = convert_text(reason.data);

@@ -125,10 +125,12 @@ static enum hd_status load_core(struct controller *c)
                                            .step = load_step,
                                            .end = load_end,
                                            .user = &loading};
+    struct hd_core_config config =
+        c->options.core_config ? *c->options.core_config : hd_core_config_default;
     enum hd_status st = find_last_dir(c->jobs_dir, &loading.last_dir);
 
-    c->core =
-        hd_core_new(c->options.core_config ? c->options.core_config : &hd_core_config_default);
+    config.fit = services_fit;
+    c->core = hd_core_new(&config);
     if (!c->core)
         return hd_err(HD_NO_MEMORY, "no memory for the controller's state");
     return st ? st : hd_store_load(c->store, &loader);

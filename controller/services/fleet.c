@@ -362,6 +362,7 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
                                             .build = hello->build,
                                             .data_address = hello->data_address,
                                             .compute = hello->compute,
+                                            .traits = hello->traits,
                                             .stream = ++s->c->last_stream,
                                             .devices = devices,
                                             .device_count = (int32_t)hello->n_devices}};

@@ -106,6 +106,10 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
                                      size_t index);
 
 /* Decodes a stored JobSpec; lists live in `arena`. HD_CORRUPT: it cannot be decoded. */
+/* fit.c: hd_core_config.fit */
+bool services_fit(const struct hd_core_fit *asked, struct hd_layout_sizes *sizes,
+                  struct hd_text *ret_why);
+
 enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
                                    struct hd_job *ret_job);
 /* The part of a job that the core uses; the name points into the job. */

@@ -256,6 +256,7 @@ enum hd_status agent_open(struct agent *agent)
         st = hd_file_set_umask(agent->options.umask);
     if (!st)
         st = hd_device_wish_parse(agent->options.devices, &agent->health.wish);
+    agent->health.wish.memory_bytes = agent->options.device_memory_bytes;
     if (!st)
         st = find_programs(agent);
     if (!st)
@@ -271,6 +272,7 @@ enum hd_status agent_open(struct agent *agent)
         return st;
     agent->identity.devices = &agent->health.devices;
     agent->identity.spans = cpu->gloo;
+    agent->identity.traits = cpu->traits;
     (void)snprintf(agent->identity.compute, sizeof agent->identity.compute, "%s%s%s", cpu->isa,
                    cpu->library[0] ? " and " : "", cpu->library);
     agent->locals.loop = agent->loop;

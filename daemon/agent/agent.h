@@ -44,7 +44,8 @@ struct agent_options {
     const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;
     bool has_tls, ephemeral;
-    int64_t supervisor_lost_ms; /* 0: the default */
+    int64_t supervisor_lost_ms;  /* 0: the default */
+    int64_t device_memory_bytes; /* 0: not given */
 };
 
 /* One checkpoint that the controller wants removed. */

@@ -23,6 +23,10 @@ static const char usage[] =
     "                      GPU works; cpu:N[:T]: N devices of T threads (default: usable cores\n"
     "                      / N); cuda: all GPUs; cuda:0,2 or cuda:GPU-UUID: these GPUs;\n"
     "                      several with + between, such as cuda:0+cpu:2:4\n"
+    "  --device-memory SIZE\n"
+    "                      memory of each device that a rank may take, such as 24G or 512M: what\n"
+    "                      parallel.zero and parallel.pp, where they are auto, are chosen by\n"
+    "                      (default: a GPU's own; of a CPU device its share of the machine's)\n"
     "  --data-address ADDR this node's address for ranks of other nodes: a numeric address\n"
     "                      of this machine (default: the one from which it reaches the\n"
     "                      controller; loopback, for daemons of one machine, if that is local)\n"
@@ -58,6 +62,7 @@ enum heddled_option {
     OPT_STATE_DIR,
     OPT_NODE_NAME,
     OPT_DEVICES,
+    OPT_DEVICE_MEMORY,
     OPT_DATA_ADDRESS,
     OPT_EPHEMERAL,
     OPT_TOKEN_FILE,
@@ -85,6 +90,8 @@ static enum hd_status read_seconds(const char *name, const char *value, int64_t 
 
 static enum hd_status take_option(int key, const char *value, struct agent_options *options)
 {
+    enum hd_status st;
+
     switch (key) {
     case OPT_CONTROLLER:
         options->controller = value;
@@ -98,6 +105,9 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
     case OPT_DEVICES:
         options->devices = value;
         return HD_OK;
+    case OPT_DEVICE_MEMORY:
+        st = hd_text_to_bytes(value, 1 << 20, &options->device_memory_bytes);
+        return st ? hd_err_prefix(st, "--device-memory") : HD_OK;
     case OPT_DATA_ADDRESS:
         options->data_address = value;
         return HD_OK;
@@ -150,6 +160,7 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"state-dir", required_argument, NULL, OPT_STATE_DIR},
         {"node-name", required_argument, NULL, OPT_NODE_NAME},
         {"devices", required_argument, NULL, OPT_DEVICES},
+        {"device-memory", required_argument, NULL, OPT_DEVICE_MEMORY},
         {"data-address", required_argument, NULL, OPT_DATA_ADDRESS},
         {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
         {"token-file", required_argument, NULL, OPT_TOKEN_FILE},

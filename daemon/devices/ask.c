@@ -157,6 +157,8 @@ static enum hd_status read_processor(char *rest, struct hd_processor *ret_cpu)
             (void)snprintf(cpu.isa, sizeof cpu.isa, "%s", value);
         if (strcmp(key, "library") == 0)
             (void)snprintf(cpu.library, sizeof cpu.library, "%s", value);
+        if (strcmp(key, "traits") == 0 && strlen(value) < sizeof cpu.traits)
+            (void)snprintf(cpu.traits, sizeof cpu.traits, "%s", value);
         if (strcmp(key, "gloo") == 0)
             cpu.gloo = strcmp(value, "1") == 0;
         if (strcmp(key, "bf16_fast") == 0) {

@@ -47,11 +47,13 @@ enum hd_status hd_ask_gpus_begin(struct hd_worker_run *ask, const char *worker);
 enum hd_status hd_ask_gpus_read(const struct hd_worker_run *ask, struct hd_gpu_list *ret_list);
 
 /* What the processor computes fast. */
+enum { HD_PROCESSOR_TRAITS_MAX = 1024 };
 struct hd_processor {
-    char isa[32];     /* instruction set, "avx512_bf16" */
-    char library[32]; /* that multiplies matrices; "own": Heddle's own code */
-    bool gloo;        /* ranks can work with ranks of other nodes */
-    bool bf16;        /* matrix products in bf16 are faster than in fp32 */
+    char isa[32];                         /* instruction set, "avx512_bf16" */
+    char library[32];                     /* that multiplies matrices; "own": Heddle's own code */
+    bool gloo;                            /* ranks can work with ranks of other nodes */
+    bool bf16;                            /* matrix products in bf16 are faster than in fp32 */
+    char traits[HD_PROCESSOR_TRAITS_MAX]; /* for planning programs of the same build */
 };
 
 /* `heddle-worker device`; blocks for at most HD_ASK_MS. */

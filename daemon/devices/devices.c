@@ -242,6 +242,17 @@ static void add_cpus(int count, int threads, struct hd_devices *devices)
     }
 }
 
+/* --device-memory: a CPU device may get more than its share, a GPU no more than it has. */
+static void limit_memory(int64_t memory_bytes, struct hd_devices *devices)
+{
+    for (int i = 0; memory_bytes && i < devices->count; i++) {
+        struct hd_device *d = &devices->list[i];
+
+        if (!d->cuda || !d->memory_bytes || d->memory_bytes > memory_bytes)
+            d->memory_bytes = memory_bytes;
+    }
+}
+
 /* GPUs' ranks share the cores that CPU devices leave. */
 static void share_cores(int cores, int cpu_threads, struct hd_devices *devices)
 {
@@ -304,6 +315,7 @@ enum hd_status hd_devices_choose(const struct hd_device_wish *wish, const struct
     share_cores(cores, wish->gpus_if_any && !wish->threads ? 0 : cpu_count * threads, ret_devices);
     if (cpu_count)
         add_cpus(cpu_count, threads, ret_devices);
+    limit_memory(wish->memory_bytes, ret_devices);
     waits = !answered && wish->gpus_if_any && !ret_devices->gpu_count;
     return number_cpus(numbers, waits ? list->problem : NULL, ret_devices);
 }

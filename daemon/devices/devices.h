@@ -10,6 +10,9 @@
  * has, and `heddle nodes` shows why. Once GPUs were offered, the node offers GPUs until the machine
  * is started again, even if all of them fail: cores are no substitute for them.
  *
+ *     --device-memory SIZE       a rank may take at most so much of a device's memory; without it a
+ *                                CPU device has its share of the machine's, a GPU its own
+ *
  * Used by: health, agent.   Uses: base, daemon/attempt.   Threads: plain values.
  */
 #ifndef HD_DAEMON_DEVICES_DEVICES_H
@@ -32,6 +35,7 @@ struct hd_device_wish {
     char gpus[HD_ATTEMPT_RANKS_MAX][HD_GPU_UUID_MAX]; /* numbers or UUIDs */
     int gpu_count;
     int cpu_count, threads; /* threads 0: usable cores / cpu_count */
+    int64_t memory_bytes;   /* --device-memory: of each device, at most; 0: not given */
 };
 
 /* NULL is "auto". HD_INVALID: the message says what is allowed. */

@@ -235,6 +235,12 @@ int64_t hd_scratch_attention_backward(const struct hd_attention_backward_args *a
            (int64_t)sizeof(float);
 }
 
+/* The sum of the numbers from 1 to n; 0 if there is none. */
+static double sum_to(int64_t n)
+{
+    return n > 0 ? (double)n * (double)(n + 1) / 2 : 0;
+}
+
 /* Visible (query, key) pairs of one head and sequence. Indices are data, which is not known here:
  * if the caller does not pass the number (known_pairs 0), the queries are assumed to be the last
  * q_len of kv_len positions. Document bounds and a partly filled cache would only make it smaller.
@@ -242,19 +248,12 @@ int64_t hd_scratch_attention_backward(const struct hd_attention_backward_args *a
 static double visible_pairs(int64_t known_pairs, int64_t q_len, int64_t kv_len, int64_t window,
                             bool causal)
 {
-    double pairs = (double)known_pairs;
+    const int64_t before = kv_len - q_len; /* position of the first query */
+    /* the query at position p sees p + 1 keys, or all, less p + 1 - window that are too old */
+    const double seen = causal ? sum_to(kv_len) - sum_to(before) : (double)q_len * (double)kv_len;
+    const double old = window > 0 ? sum_to(kv_len - window) - sum_to(before - window) : 0;
 
-    if (known_pairs > 0)
-        return pairs;
-
-    for (int64_t i = 0; i < q_len; i++) {
-        const int64_t position = kv_len - q_len + i; /* of query i among the keys */
-        const int64_t end = causal && position + 1 < kv_len ? position + 1 : kv_len;
-        const int64_t begin = window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
-
-        pairs += end > begin ? (double)(end - begin) : 0;
-    }
-    return pairs;
+    return known_pairs > 0 ? (double)known_pairs : seen - old;
 }
 
 /* Two products of D multiply-adds per pair; the few operations of softmax are not counted. */

@@ -1,5 +1,6 @@
 /* gpus: properties of GPU models, for planning without the GPU. Rates and sizes are from NVIDIA's
  * public data sheets (rates without sparsity); memory is what nvidia-smi reports on such boards. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,6 +66,26 @@ const struct hd_gpu_kind *hd_gpu_kind_find(const char *word)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i].word, word) == 0)
             return &kinds[i];
+    return NULL;
+}
+
+static bool has_words(const char *name, const char *words)
+{
+    for (const char *at = strstr(name, words); at; at = strstr(at + 1, words))
+        if ((at == name || !isalnum((unsigned char)at[-1])) &&
+            !isalnum((unsigned char)at[strlen(words)]))
+            return true;
+    return false;
+}
+
+const struct hd_gpu_kind *hd_gpu_kind_of_name(const char *name)
+{
+    size_t count;
+    const struct hd_gpu_kind *all = hd_gpu_kinds(&count);
+
+    for (size_t i = 0; i < count; i++)
+        if (has_words(name, all[i].name))
+            return &all[i];
     return NULL;
 }
 

@@ -83,6 +83,27 @@ enum hd_status hd_text_to_int64(const char *text, int64_t min, int64_t max, int6
     return HD_OK;
 }
 
+enum hd_status hd_text_to_bytes(const char *text, int64_t min, int64_t *ret_bytes)
+{
+    static const char units[] = "KMGT";
+    const size_t len = strlen(text);
+    const char *unit = len ? strchr(units, text[len - 1]) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    char digits[24];
+    int64_t value;
+
+    if (len >= sizeof digits)
+        return hd_err(HD_INVALID, "%.32s is not a size", text);
+    memcpy(digits, text, len + 1);
+    if (unit)
+        digits[len - 1] = '\0';
+    if (hd_text_to_int64(digits, 0, INT64_MAX >> shift, &value) || value << shift < min)
+        return hd_err(HD_INVALID, "%s is not a size of at least %lld bytes, such as 24G or 512M",
+                      text, (long long)min);
+    *ret_bytes = value << shift;
+    return HD_OK;
+}
+
 enum hd_status hd_text_to_double(const char *text, double min, double max, double *ret_value)
 {
     double value;

@@ -176,46 +176,25 @@ bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank)
 
 /* ---- partitions ---- */
 
-static bool same_partition(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b)
-{
-    for (int32_t r = 0; r < mesh->world; r++) {
-        const struct hd_mesh_group one = hd_mesh_find_group(mesh, a, r),
-                                   other = hd_mesh_find_group(mesh, b, r);
-
-        if (one.size != other.size)
-            return false;
-        for (int32_t m = 0; m < one.size; m++) {
-            if (hd_mesh_member(&one, m) != hd_mesh_member(&other, m))
-                return false;
-        }
-    }
-    return true;
-}
-
-static int32_t largest_group(const struct hd_mesh *mesh, enum hd_group_name name)
-{
-    int32_t largest = 0;
-
-    for (int32_t r = 0; r < mesh->world; r++) {
-        const struct hd_mesh_group group = hd_mesh_find_group(mesh, name, r);
-
-        largest = group.size > largest ? group.size : largest;
-    }
-    return largest;
-}
-
 int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[HD_GROUP_COUNT])
 {
     int count = 0;
 
+    /* A name cuts the world into blocks of stride x size ranks, and a block into `stride` groups:
+     * size and stride of one group tell all of them. So does the group of rank 0 for `embedding`,
+     * whose other groups may have one rank: with more than two stages nothing else has its stride.
+     */
     for (int g = 0; g < HD_GROUP_COUNT; g++) {
         const enum hd_group_name name = (enum hd_group_name)g;
-        const int32_t largest = largest_group(mesh, name);
+        const struct hd_mesh_group own = hd_mesh_find_group(mesh, name, 0);
         bool is_listed = false;
 
-        for (int i = 0; i < count && !is_listed; i++)
-            is_listed = same_partition(mesh, name, ret_names[i]);
-        if (!is_listed && largest > 1 && largest < mesh->world)
+        for (int i = 0; i < count && !is_listed; i++) {
+            const struct hd_mesh_group other = hd_mesh_find_group(mesh, ret_names[i], 0);
+
+            is_listed = own.size == other.size && own.stride == other.stride;
+        }
+        if (!is_listed && own.size > 1 && own.size < mesh->world)
             ret_names[count++] = name;
     }
     return count;

@@ -28,25 +28,34 @@ int64_t hd_zigzag_position(const struct hd_zigzag *z, int64_t row)
     return row < first ? r.begin[0] + row : r.begin[1] + row - first;
 }
 
-static int64_t overlap(int64_t begin, int64_t end, int64_t low, int64_t high)
+/* The sum over positions begin + 1 .. end of how far each is beyond `key`; 0 for those before it.
+ */
+static int64_t beyond(int64_t begin, int64_t end, int64_t key)
 {
-    begin = begin > low ? begin : low;
-    end = end < high ? end : high;
-    return end > begin ? end - begin : 0;
+    const int64_t from = begin > key ? begin - key : 0, to = end > key ? end - key : 0;
+
+    return to * (to + 1) / 2 - from * (from + 1) / 2;
+}
+
+/* Of queries begin .. end - 1, each of which sees the keys before its own position + 1 - back, the
+ * pairs with keys low .. high - 1. */
+static int64_t pairs_before(int64_t begin, int64_t end, int64_t back, int64_t low, int64_t high)
+{
+    return beyond(begin - back, end - back, low) - beyond(begin - back, end - back, high);
 }
 
 int64_t hd_zigzag_pairs(const struct hd_zigzag *queries, const struct hd_zigzag *keys, bool causal,
                         int64_t window)
 {
-    const struct runs k = runs_of(keys);
+    const struct runs q = runs_of(queries), k = runs_of(keys);
     int64_t pairs = 0;
 
-    for (int64_t row = 0; row < hd_zigzag_rows(queries); row++) {
-        const int64_t q = hd_zigzag_position(queries, row);
-        const int64_t low = window > 0 ? q - window + 1 : 0, high = causal ? q + 1 : queries->S;
-
-        for (int i = 0; i < 2; i++)
-            pairs += overlap(k.begin[i], k.end[i], low, high);
-    }
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++) {
+            pairs += causal ? pairs_before(q.begin[i], q.end[i], 0, k.begin[j], k.end[j])
+                            : (q.end[i] - q.begin[i]) * (k.end[j] - k.begin[j]);
+            if (window > 0) /* those that are too old */
+                pairs -= pairs_before(q.begin[i], q.end[i], window, k.begin[j], k.end[j]);
+        }
     return pairs;
 }

@@ -14,6 +14,11 @@ static int64_t or_one(int64_t size)
     return size ? size : 1;
 }
 
+static int32_t most_ranks(const struct hd_plan_request *w)
+{
+    return w->only_planned ? HD_PLAN_DEVICES_MAX : hd_plan_ranks_max(w->sizes.device, NULL);
+}
+
 /* Devices of one replica of the model. */
 static int64_t replica_of(const struct hd_plan_request *w)
 {
@@ -215,7 +220,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
         why = check_model(request, &s);
     if (why)
         return why;
-    if (devices > hd_plan_ranks_max(request->sizes.device, NULL))
+    if (devices > most_ranks(request))
         return HD_PLAN_TOO_MANY;
     if (devices < 1 || devices % replica)
         return HD_PLAN_DEVICES;
@@ -250,13 +255,18 @@ int32_t hd_plan_ranks_max(const char *device, const char **ret_engine)
     return cuda ? HD_COMM_NCCL_RANKS_MAX : HD_COMM_GLOO_RANKS_MAX;
 }
 
-enum hd_status hd_plan_check_devices(const char *path, const char *device, int64_t devices)
+enum hd_status hd_plan_check_devices(const char *path, const char *device, bool only_planned,
+                                     int64_t devices)
 {
     const char *engine;
     const int32_t most = hd_plan_ranks_max(device, &engine);
 
-    if (devices >= 1 && devices <= most)
+    if (devices >= 1 && devices <= (only_planned ? HD_PLAN_DEVICES_MAX : most))
         return HD_OK;
+    if (only_planned)
+        return hd_err(devices < 1 ? HD_INVALID : HD_UNSUPPORTED,
+                      "%s: %lld is not possible; give a whole number from 1 to %d", path,
+                      (long long)devices, HD_PLAN_DEVICES_MAX);
     return hd_err(devices < 1 ? HD_INVALID : HD_UNSUPPORTED,
                   "%s: %lld is not possible; give a whole number from 1 to %d, which is what the "
                   "engine %s connects",
@@ -266,7 +276,7 @@ enum hd_status hd_plan_check_devices(const char *path, const char *device, int64
 int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
                      int32_t devices_max)
 {
-    const int32_t connected = hd_plan_ranks_max(request->sizes.device, NULL);
+    const int32_t connected = most_ranks(request);
     const int32_t most = devices_max < connected ? devices_max : connected;
     struct hd_layout_sizes sizes;
 
@@ -509,8 +519,7 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
     struct trial shard = {*w, offsetof(struct hd_layout_sizes, zero_shard), devices, devices};
     char list[HD_TEXT_LIST_MAX];
 
-    hd_text_list_near(is_possible_count, w, hd_plan_ranks_max(w->sizes.device, NULL), devices,
-                      list);
+    hd_text_list_near(is_possible_count, w, most_ranks(w), devices, list);
     switch (why) {
     case HD_PLAN_DEVICES:
         return hd_err(HD_INVALID, "resources.devices: %d is no multiple of %s = %lld; %s%s%s",
@@ -575,7 +584,7 @@ static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min,
 enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devices_min,
                              int32_t devices_max)
 {
-    const int32_t connected = hd_plan_ranks_max(request->sizes.device, NULL);
+    const int32_t connected = most_ranks(request);
     const int32_t most = devices_max < connected ? devices_max : connected;
     struct hd_layout_sizes sizes;
     enum hd_plan_obstacle why;
@@ -586,7 +595,8 @@ enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devi
     if (why && why < HD_PLAN_TOO_MANY)
         return refuse_always(request, why, devices_min, most);
     if (devices_min > connected)
-        return hd_plan_check_devices("resources.devices", request->sizes.device, devices_min);
+        return hd_plan_check_devices("resources.devices", request->sizes.device,
+                                     request->only_planned, devices_min);
     if (devices_min != devices_max)
         return refuse_range(request, devices_min, most);
     return refuse_count(request, why, most);

@@ -2,7 +2,8 @@
  * arithmetic. All rules about which sizes are allowed together are here; the check of job files,
  * the controller and `heddle plan` call it, so that they agree.
  *
- *     devices       tp x cp x dp x pp, at most hd_plan_ranks_max; dp = devices / (tp x cp x pp)
+ *     devices       tp x cp x dp x pp, at most hd_plan_ranks_max (of a job that is only planned:
+ *                   HD_PLAN_DEVICES_MAX); dp = devices / (tp x cp x pp)
  *     pp > 1        pp x virtual_stages chunks, at most the units of the model: its layers and two;
  *                   interleaved has two chunks per stage or more, zb-v two, other schedules one;
  *                   stages: so many numbers, which add up to model.layers
@@ -33,7 +34,8 @@
 
 enum {
     HD_MICRO_BATCH_AUTO_MAX = 8, /* sequences: uses all cores, in little memory */
-    HD_PLAN_CHUNKS_MAX = 1024    /* of a pipeline */
+    HD_PLAN_CHUNKS_MAX = 1024,   /* of a pipeline */
+    HD_PLAN_DEVICES_MAX = 65536  /* of a job that no engine has to connect */
 };
 
 /* The sizes that a job requests, and the sizes of its model and batch that the rules need. */
@@ -44,15 +46,18 @@ struct hd_plan_request {
     int64_t experts;                                      /* of a block; 0: the model has none */
     int64_t shared_ffn_hidden;                            /* 0: no shared expert */
     int64_t vocab;                                        /* 0: not known, not checked */
+    bool only_planned; /* will not run: no engine has to connect its ranks */
 };
 
 /* The most ranks that the communication engine of multi-node jobs connects (comm/comm.h). device:
  * "cuda" (engine nccl); "cpu" or "auto" (gloo). ret_engine: the engine's name; may be NULL. */
 int32_t hd_plan_ranks_max(const char *device, const char **ret_engine);
 
-/* A number of devices is from 1 to hd_plan_ranks_max. The message begins with `path`, the key.
- * HD_UNSUPPORTED: more; HD_INVALID: less than 1. */
-enum hd_status hd_plan_check_devices(const char *path, const char *device, int64_t devices);
+/* A number of devices is from 1 to hd_plan_ranks_max, or to HD_PLAN_DEVICES_MAX of a job that is
+ * only planned. The message begins with `path`, the key. HD_UNSUPPORTED: more; HD_INVALID: less
+ * than 1. */
+enum hd_status hd_plan_check_devices(const char *path, const char *device, bool only_planned,
+                                     int64_t devices);
 
 /* Why there is no layout. Up to HD_PLAN_SHARD_EP the reason holds for every number of devices:
  * not supported yet, or not possible with the model. The others depend on that number. */
@@ -71,7 +76,7 @@ enum hd_plan_obstacle {
     HD_PLAN_SEQUENCE_ROWS,
     HD_PLAN_SHARD_OF_NOTHING, /* zero_shard, but zero is 0 */
     HD_PLAN_SHARD_EP,         /* zero_shard is no multiple of ep */
-    HD_PLAN_TOO_MANY,         /* more devices than hd_plan_ranks_max */
+    HD_PLAN_TOO_MANY,         /* more devices than may be */
     HD_PLAN_DEVICES,          /* no multiple of tp x cp */
     HD_PLAN_DP,               /* the requested dp is not devices / (tp x cp) */
     HD_PLAN_EP_RANKS,         /* ep does not divide dp x cp */

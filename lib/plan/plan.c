@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "plan/choose.h"
+#include "plan/classes.h"
 #include "train/source.h"
 
 int64_t hd_memory_total(const struct hd_memory *memory)
@@ -71,58 +71,84 @@ static enum hd_status plan_pipeline(const struct hd_layout *l, struct hd_arena *
     return st;
 }
 
-static enum hd_status plan_rank(const struct hd_job *job, const struct hd_traits *traits, int rank,
-                                struct hd_arena *kept, struct hd_plan *plan)
+/* ---- the classes ---- */
+
+/* Lays out the lowest rank of a class. The first class also tells what all ranks have in common. */
+static enum hd_status plan_class(const struct hd_layout_shared *shared,
+                                 const struct hd_traits *traits, int32_t number,
+                                 struct hd_arena *kept, struct hd_plan *plan)
 {
-    struct hd_plan_rank *r = &plan->ranks[rank];
+    struct hd_plan_class *c = &plan->classes[number];
     struct hd_layout layout;
-    struct hd_arena arena; /* freed after each rank: a layout is much larger than the result */
+    struct hd_arena arena; /* freed after each class: a layout is much larger than the result */
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_layout_build(job, rank, traits, &(struct hd_layout_options){0}, &arena, &layout);
+    st = hd_layout_build_rank(shared, c->lowest, &arena, &layout);
     if (!st) {
-        r->coord = layout.coord;
-        r->memory = layout.memory;
-        r->kept_slots = layout.plan.kept_slots;
-        r->deferred_slots = layout.plan.deferred_slots;
-        r->boundary_slots = layout.plan.boundary_slots;
-        fold_step(&layout, &r->step);
+        c->stage = layout.coord.pp;
+        c->memory = layout.memory;
+        c->kept_slots = layout.plan.kept_slots;
+        c->deferred_slots = layout.plan.deferred_slots;
+        c->boundary_slots = layout.plan.boundary_slots;
+        fold_step(&layout, &c->step);
         if (hd_traits_is_cuda(traits)) {
-            r->reserved_bytes = hd_memory_on_device(&r->memory, traits);
-            r->overhead = hd_layout_gpu_overhead(&layout, traits);
-            r->device_bytes =
-                r->reserved_bytes + r->overhead.process_bytes + r->overhead.communicators_bytes;
+            c->reserved_bytes = hd_memory_on_device(&c->memory, traits);
+            c->overhead = hd_layout_gpu_overhead(&layout, traits);
+            c->device_bytes =
+                c->reserved_bytes + c->overhead.process_bytes + c->overhead.communicators_bytes;
         }
+    }
+    if (!st && number == 0) {
         plan->parameters = hd_registry_global_count(&layout.registry);
         plan->micro_batches = layout.micro_batches;
-        if (rank == 0)
-            st = plan_pipeline(&layout, kept, plan);
+        st = plan_pipeline(&layout, kept, plan);
     }
     hd_arena_done(&arena);
+    return st;
+}
+
+static enum hd_status plan_classes(const struct hd_layout_shared *shared,
+                                   const struct hd_traits *traits, struct hd_arena *arena,
+                                   struct hd_plan *plan)
+{
+    struct hd_classes classes;
+    enum hd_status st = hd_classes_find(shared, arena, &classes);
+
+    if (st)
+        return st;
+    plan->mesh = shared->mesh;
+    plan->class_of = classes.of;
+    plan->class_count = classes.count;
+    plan->classes = hd_arena_array(arena, (size_t)classes.count, sizeof *plan->classes);
+    if (!plan->classes)
+        return hd_err(HD_NO_MEMORY, "no memory for a plan");
+    for (int32_t rank = 0; rank < shared->mesh.world; rank++)
+        plan->classes[classes.of[rank]].ranks++;
+    for (int32_t i = 0; !st && i < classes.count; i++) {
+        plan->classes[i].lowest = classes.lowest[i];
+        st = plan_class(shared, traits, i, arena, plan);
+    }
     return st;
 }
 
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan)
 {
-    const int64_t world = job->pp * job->dp * job->cp * job->tp;
-    const char *engine;
-    const int32_t most = hd_plan_ranks_max(job->device, &engine);
-    struct hd_plan plan = {0};
-    enum hd_status st = HD_OK;
+    const double world = (double)job->pp * (double)job->dp * (double)job->cp * (double)job->tp;
+    struct hd_layout_shared shared;
+    struct hd_arena scratch;
+    enum hd_status st;
 
-    if (world < 1 || world > most)
-        return hd_err(HD_LIMIT,
-                      "a plan is for 1 to %d ranks, which the engine %s connects, not %lld", most,
-                      engine, (long long)world);
-    plan.world = (int)world;
-    plan.ranks = hd_arena_array(arena, (size_t)world, sizeof *plan.ranks);
-    if (!plan.ranks)
-        return hd_err(HD_NO_MEMORY, "no memory for a plan");
-    for (int rank = 0; !st && rank < plan.world; rank++)
-        st = plan_rank(job, traits, rank, arena, &plan);
-    *ret_plan = plan;
+    if (world < 1 || world > HD_PLAN_DEVICES_MAX)
+        return hd_err(HD_LIMIT, "a plan is for 1 to %d ranks, not %.0f", HD_PLAN_DEVICES_MAX,
+                      world);
+    *ret_plan = (struct hd_plan){0};
+    hd_arena_init(&scratch, 0);
+    st = hd_layout_share(job, traits, &(struct hd_layout_options){0}, &scratch, &shared);
+    if (!st)
+        st = plan_classes(&shared, traits, arena, ret_plan);
+    hd_arena_done(&scratch);
     return st;
 }
 

@@ -1,9 +1,10 @@
 /* plan: the memory and work of each rank of a resolved job, known before anything runs.
  *
- * The memory is exact: hd_layout_build, which the rank itself calls, computes the bytes that the
- * rank will reserve. FLOPs and communicated bytes are added up over the programs of the step plan.
- * No device is needed or opened: its traits are an argument. Only what a GPU process uses besides
- * the reserved memory (hd_gpu_overhead) is an assumption.
+ * The memory is exact: hd_layout_build_rank, which the rank itself calls, computes the bytes that
+ * the rank will reserve. One rank of each class (classes.h) is laid out, so a plan may be of more
+ * ranks than any engine connects. FLOPs and communicated bytes are added up over the programs of
+ * the step plan. No device is needed or opened: its traits are an argument. Only what a GPU process
+ * uses besides the reserved memory (hd_gpu_overhead) is an assumption.
  *
  * Used by: the heddle command, controller, tests.   Uses: layout (lib/train), program, mesh, job.
  * Threads: any; a plan is immutable.
@@ -13,11 +14,14 @@
 
 #include "base/arena.h"
 #include "job/job.h"
+#include "plan/choose.h"
 #include "program/dry.h"
 #include "train/layout.h"
 
-struct hd_plan_rank {
-    struct hd_mesh_coord coord;
+/* Ranks that cannot differ, and what each of them takes. */
+struct hd_plan_class {
+    int32_t lowest, ranks; /* the lowest of them, and how many there are */
+    int32_t stage;
     struct hd_memory memory;
     int32_t kept_slots, deferred_slots, boundary_slots; /* of a step (lib/pipeline) */
     struct hd_dry step; /* one optimizer step: all micro-batches and the update */
@@ -28,10 +32,12 @@ struct hd_plan_rank {
 };
 
 struct hd_plan {
-    int world;
-    int64_t parameters;         /* of the whole model */
-    int64_t micro_batches;      /* per rank and step */
-    struct hd_plan_rank *ranks; /* [world] */
+    struct hd_mesh mesh;
+    int64_t parameters;            /* of the whole model */
+    int64_t micro_batches;         /* per rank and step */
+    struct hd_plan_class *classes; /* [class_count] by their lowest ranks */
+    int32_t class_count;
+    int32_t *class_of; /* [mesh.world] the class of each rank */
     struct hd_pipeline pipeline;
     struct hd_plan_stage {
         double busy; /* share of a step that the stage computes, 0 to 1 */
@@ -45,15 +51,21 @@ struct hd_plan {
     } * chunks;
 };
 
-/* Lays out every rank of the job on devices with these traits. Times of the stages count FLOPs
- * (hd_model_unit_flops; backward takes twice as long as forward) and transfers as free. The result
- * lives in `arena`. HD_LIMIT: more ranks than the engine connects; else it fails as hd_layout_build
- * does. */
+/* Lays out a rank of each class of the job on devices with these traits. Times of the stages count
+ * FLOPs (hd_model_unit_flops; backward takes twice as long as forward) and transfers as free. The
+ * result lives in `arena`. HD_LIMIT: more than HD_PLAN_DEVICES_MAX ranks; else it fails as
+ * hd_layout_build does. */
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan);
 
-/* True if the rank fits in its GPU's memory; always true on the CPU, where device_bytes is 0. */
-static inline bool hd_plan_fits(const struct hd_plan_rank *rank, const struct hd_traits *traits)
+/* What a rank takes. */
+static inline const struct hd_plan_class *hd_plan_rank(const struct hd_plan *plan, int32_t rank)
+{
+    return &plan->classes[plan->class_of[rank]];
+}
+
+/* True if a rank fits in its GPU's memory; always true on the CPU, where device_bytes is 0. */
+static inline bool hd_plan_fits(const struct hd_plan_class *rank, const struct hd_traits *traits)
 {
     return rank->device_bytes <= traits->memory_bytes;
 }

@@ -95,7 +95,9 @@ enum hd_access hd_node_access(const struct hd_node *node, int k)
 
 bool hd_node_touches(const struct hd_node *node, const struct hd_store *store)
 {
-    for (int k = 0; k < hd_node_operand_count(node); k++)
+    const int count = hd_node_operand_count(node);
+
+    for (int k = 0; k < count; k++)
         if (node->operands[k].store == store)
             return true;
     return false;

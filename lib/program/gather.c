@@ -9,15 +9,6 @@
  */
 #include "program/emit.h"
 
-static int first_use(const struct hd_node_list *list, const struct hd_store *store)
-{
-    int i = 0;
-
-    while (i < list->count && !hd_node_touches(list->nodes[i], store))
-        i++;
-    return i;
-}
-
 static void emit_gather(struct hd_emit *e, struct hd_store *gathered, int at)
 {
     const struct hd_part *p = &e->registry->parts[gathered->part];
@@ -33,42 +24,54 @@ static void emit_gather(struct hd_emit *e, struct hd_store *gathered, int at)
     hd_move_last_to(&e->lists[e->call], at);
 }
 
-static bool is_gathered(const struct hd_node *first, const struct hd_store *s)
+/* A store of gathered weights, and the first node that uses it. */
+struct use {
+    struct hd_store *store;
+    int at;
+};
+
+/* Appends the stores that the node at `at` is the first to use, by part. */
+static int add_uses(const struct hd_node *node, int at, bool *seen, struct use *uses, int count)
 {
-    return first->is_comm && hd_comm_operands_of(first)->received.store == s;
-}
+    const int begin = count;
 
-/* The store of this list that has no gather yet and is used first; NULL: none. */
-static struct hd_store *next_store(const struct hd_emit *e, int *ret_at)
-{
-    const struct hd_node_list *list = &e->lists[e->call];
-    struct hd_store *next = NULL;
+    for (int k = 0; k < hd_node_operand_count(node); k++) {
+        struct hd_store *s = node->operands[k].store;
+        int i = count;
 
-    for (int part = 0; part < e->registry->part_count; part++) {
-        struct hd_store *s = e->gathered[part * HD_CALL_COUNT + (int)e->call];
-        const int at = s ? first_use(list, s) : 0;
-
-        if (!s || is_gathered(list->nodes[at], s) || (next && at >= *ret_at))
+        if (!s || s->kind != HD_STORE_GATHERED || seen[s->part])
             continue;
-        next = s;
-        *ret_at = at;
+        seen[s->part] = true;
+        for (; i > begin && uses[i - 1].store->part > s->part; i--)
+            uses[i] = uses[i - 1];
+        uses[i] = (struct use){s, at};
+        count++;
     }
-    return next;
+    return count;
 }
 
 static void gather_for(struct hd_emit *e)
 {
-    int unit = -1, unit_at = 0, ahead_at = 0,
-        at = 0; /* first use of this unit, of the one before */
-    struct hd_store *s;
+    const struct hd_node_list *list = &e->lists[e->call];
+    const size_t parts = (size_t)e->registry->part_count + 1;
+    struct use *uses = hd_arena_array(e->arena, parts, sizeof *uses);
+    bool *seen = hd_arena_array(e->arena, parts, sizeof *seen);
+    int unit = -1, count = 0;
+    int unit_at = 0, ahead_at = 0; /* first use of this unit, of the one before */
 
-    while ((s = next_store(e, &at)) != NULL) {
-        if (e->registry->parts[s->part].unit != unit) {
+    if (!uses || !seen) {
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to gather weights"));
+        return;
+    }
+    for (int i = 0; i < list->count; i++)
+        count = add_uses(list->nodes[i], i, seen, uses, count);
+    for (int k = 0; k < count; k++) { /* k gathers stand before the use by now */
+        if (e->registry->parts[uses[k].store->part].unit != unit) {
             ahead_at = unit_at;
-            unit = e->registry->parts[s->part].unit;
-            unit_at = at;
+            unit = e->registry->parts[uses[k].store->part].unit;
+            unit_at = uses[k].at + k;
         }
-        emit_gather(e, s, ahead_at);
+        emit_gather(e, uses[k].store, ahead_at);
         ahead_at++;
         unit_at++;
     }
@@ -78,6 +81,7 @@ void hd_pass_gather(struct hd_emit *e)
 {
     for (int c = 0; c < HD_CALL_COUNT; c++) {
         e->call = (enum hd_call)c;
-        gather_for(e);
+        if (e->registry->zero == 3)
+            gather_for(e);
     }
 }

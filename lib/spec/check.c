@@ -451,7 +451,8 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
                                             .context = job->context,
                                             .experts = job->experts,
                                             .shared_ffn_hidden = job->shared_ffn_hidden,
-                                            .vocab = job->vocab};
+                                            .vocab = job->vocab,
+                                            .only_planned = job->only_planned};
 }
 
 static enum hd_status check_policies(const struct hd_job *job)
@@ -488,10 +489,12 @@ static enum hd_status check_checkpoint(const struct hd_job *job)
 static enum hd_status check_resources(const struct hd_job *job)
 {
     struct hd_plan_request request;
-    enum hd_status st = hd_plan_check_devices("resources.devices", job->device, job->devices_min);
+    enum hd_status st = hd_plan_check_devices("resources.devices", job->device, job->only_planned,
+                                              job->devices_min);
 
     if (!st && (job->devices_max < 1 || job->devices_max > 65536)) /* in a job file: less */
-        st = hd_plan_check_devices("resources.devices", job->device, job->devices_max);
+        st = hd_plan_check_devices("resources.devices", job->device, job->only_planned,
+                                   job->devices_max);
     if (st)
         return st;
     if (job->devices_max < job->devices_min)

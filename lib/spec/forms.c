@@ -28,7 +28,9 @@ static enum hd_status read_count(struct spec_reader *r, const struct yaml_node *
     static const struct hd_key any = {.kind = HD_KEY_INT, .min = -0x1p63, .max = 0x1p63};
     enum hd_status st = spec_read_int(r, &any, node, ret_count);
 
-    return st ? st : hd_plan_check_devices(r->path, device_of(r), *ret_count);
+    return st ? st
+              : hd_plan_check_devices(r->path, device_of(r), r->draft.job->only_planned,
+                                      *ret_count);
 }
 
 /* devices: 4   or   devices: {min: 4, max: 16} */

@@ -55,6 +55,7 @@ struct hd_spec_source {
     /* A last check of the complete spec by the caller; its message begins with "KEY.PATH: ", and
      * gets the line of that key. NULL: none. */
     enum hd_status (*check)(const struct hd_job *job);
+    bool only_planned; /* of struct hd_job */
     bool is_stored; /* a job that the user has in no file: messages name no line, but the override
                      * that they are about, if there is one */
 };
@@ -103,8 +104,8 @@ bool hd_spec_has_text(const struct hd_job *job);
 /* The sizes that the spec requests, for plan/choose.h. */
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request);
 
-/* The largest number of devices within resources.devices and hd_plan_ranks_max for which a layout
- * exists; 0: none. */
+/* The largest number of devices within resources.devices, and within hd_plan_ranks_max if the job
+ * is to run, for which a layout exists; 0: none. */
 int32_t hd_spec_most_devices(const struct hd_job *job);
 
 /* The values of the keys attempt.*; strings are copied. */

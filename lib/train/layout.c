@@ -209,10 +209,10 @@ void hd_layout_fold(const struct hd_layout *l, const struct hd_instruction *in, 
         hd_dry_comm_bytes(HD_COMM_RECV, l->pipeline.stages, count, dtype);
 }
 
-static enum hd_status make_order(struct hd_layout *l, const struct hd_layout_options *options,
-                                 struct hd_arena *arena)
+static enum hd_status make_order(struct hd_layout_shared *s,
+                                 const struct hd_layout_options *options, struct hd_arena *arena)
 {
-    const struct hd_job *job = &l->job;
+    const struct hd_job *job = &s->job;
     const int64_t windows = job->validate_batches * job->global_batch;
     const int64_t calls = (windows + job->dp * job->micro_batch - 1) / (job->dp * job->micro_batch);
     enum hd_schedule schedule = options->schedule;
@@ -221,38 +221,21 @@ static enum hd_status make_order(struct hd_layout *l, const struct hd_layout_opt
     if (job->pp > 1 && !job->schedule_order && !hd_schedule_from_name(job->schedule, &schedule))
         return hd_err(HD_INVALID, "parallel.schedule: '%s' is unknown", job->schedule);
     if (job->pp > 1 && job->schedule_order) {
-        st = hd_order_read(job->schedule_order, &l->pipeline, (int32_t)l->micro_batches, arena,
-                           &l->order);
+        st = hd_order_read(job->schedule_order, &s->pipeline, (int32_t)s->micro_batches, arena,
+                           &s->order);
         if (st)
             st = hd_err_prefix(st, "parallel.schedule");
     } else {
-        st = hd_order_build(schedule, &l->pipeline, (int32_t)l->micro_batches,
+        st = hd_order_build(schedule, &s->pipeline, (int32_t)s->micro_batches,
                             options->split_backward || hd_schedule_splits(schedule), arena,
-                            &l->order);
+                            &s->order);
     }
     if (!st)
-        st = hd_order_build(HD_SCHEDULE_FORWARD, &l->pipeline,
+        st = hd_order_build(HD_SCHEDULE_FORWARD, &s->pipeline,
                             calls < 1               ? 1
                             : calls < HD_EVAL_ROUND ? (int32_t)calls
                                                     : HD_EVAL_ROUND,
-                            false, arena, &l->eval_order);
-    return st;
-}
-
-/* Proves the lists of all stages, if there are several, and keeps this rank's. */
-static enum hd_status make_plans(const struct hd_layout *l, const struct hd_order *order,
-                                 struct hd_arena *arena, struct hd_step_plan *ret_plan)
-{
-    const int32_t stages = l->pipeline.stages;
-    struct hd_step_plan *plans = hd_arena_array(arena, (size_t)stages, sizeof *plans);
-    enum hd_status st = plans ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a step plan");
-
-    for (int32_t s = 0; !st && s < stages; s++)
-        st = hd_step_plan_build(order, s, arena, &plans[s]);
-    if (!st)
-        st = hd_step_plan_check(order, plans);
-    if (!st)
-        *ret_plan = plans[l->coord.pp];
+                            false, arena, &s->eval_order);
     return st;
 }
 
@@ -478,17 +461,100 @@ static enum hd_status check_profile(const struct hd_memory *m)
                   (double)m->profile / 0x1p30);
 }
 
-/* Cuts the model into chunks; makes the arrays of this rank's. */
-static enum hd_status cut_model(struct hd_layout *l, const struct hd_model_config *config,
-                                struct hd_arena *arena)
+/* ---- what ranks share ---- */
+
+/* The stage of each unit; NULL: no memory. */
+static const int32_t *unit_stages(const struct hd_layout_shared *s, struct hd_arena *arena)
 {
-    enum hd_status st = hd_cut_model(&l->job, config, arena, &l->pipeline, &l->units);
-    size_t count;
+    int32_t *stages =
+        hd_arena_array(arena, (size_t)hd_model_unit_count(&s->config), sizeof *stages);
+
+    for (int32_t c = 0; stages && c < s->pipeline.chunks; c++)
+        for (int unit = s->units[c].first; unit < s->units[c].end; unit++)
+            stages[unit] = hd_pipeline_stage(&s->pipeline, c);
+    return stages;
+}
+
+static enum hd_status cut_model(struct hd_layout_shared *s, struct hd_arena *arena)
+{
+    const enum hd_status st = hd_cut_model(&s->job, &s->config, arena, &s->pipeline, &s->units);
 
     if (st)
         return st;
-    l->chunk_count = l->pipeline.chunks / l->pipeline.stages;
-    count = (size_t)l->chunk_count;
+    s->unit_stages = unit_stages(s, arena);
+    return s->unit_stages ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the stages of a model");
+}
+
+/* Every rank computes the same, of what all of them save; any rank's registry will do. */
+static enum hd_status plan_snapshots(struct hd_layout_shared *s, struct hd_arena *arena)
+{
+    struct hd_registry registry;
+    struct hd_model model;
+    enum hd_status st;
+
+    if (!s->job.checkpoint_async)
+        return HD_OK;
+    st = hd_layout_declare(s, 0, arena, &registry, &model);
+    return st ? st : hd_owners_bytes(&registry, arena, &s->snapshot_bytes);
+}
+
+enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits *traits,
+                               const struct hd_layout_options *options, struct hd_arena *arena,
+                               struct hd_layout_shared *ret_shared)
+{
+    struct hd_layout_shared *s = ret_shared;
+    enum hd_status st = check_plan(job);
+
+    *s = (struct hd_layout_shared){.job = *job, .traits = *traits};
+    if (!st)
+        st = hd_model_config_from_job(job, &s->config);
+    if (!st)
+        st = hd_mesh_init(&s->mesh, &(struct hd_mesh_sizes){
+                                        .pp = (int32_t)job->pp,
+                                        .dp = (int32_t)job->dp,
+                                        .cp = (int32_t)job->cp,
+                                        .tp = (int32_t)job->tp,
+                                        .ep = (int32_t)job->ep,
+                                        .zero_shard = (int32_t)job->zero_shard,
+                                        .kv_replica = hd_model_kv_replica(&s->config, job->tp)});
+    if (!st)
+        st = check_sizes(job, &s->config);
+    if (st)
+        return st;
+    s->micro_batches = job->global_batch / (job->dp * job->micro_batch);
+    st = cut_model(s, arena);
+    if (!st)
+        st = make_order(s, options, arena);
+    if (!st)
+        st = hd_order_prove(&s->order, arena, &s->plans);
+    if (!st)
+        st = hd_order_prove(&s->eval_order, arena, &s->eval_plans);
+    return st ? st : plan_snapshots(s, arena);
+}
+
+/* ---- one rank ---- */
+
+enum hd_status hd_layout_declare(const struct hd_layout_shared *s, int rank, struct hd_arena *arena,
+                                 struct hd_registry *ret_registry, struct hd_model *ret_model)
+{
+    const struct hd_job *job = &s->job;
+    enum hd_status st;
+
+    hd_registry_init(ret_registry, arena, &s->mesh, rank);
+    hd_registry_stages(ret_registry, s->unit_stages,
+                       hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
+    ret_registry->sequence = job->sequence && job->tp > 1;
+    ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
+    ret_registry->zero = job->zero > 0 ? (int)job->zero : 0;
+    ret_registry->offload = strcmp(job->offload, "optimizer") == 0 && s->traits.memory_bytes > 0;
+    st = hd_model_declare(&s->config, ret_registry, arena, ret_model);
+    return st ? st : hd_registry_finish(ret_registry, hd_layout_compute_dtype(job), true);
+}
+
+static enum hd_status make_chunk_arrays(struct hd_layout *l, struct hd_arena *arena)
+{
+    const size_t count = (size_t)l->chunk_count;
+
     l->train = hd_arena_array(arena, count, sizeof(struct hd_chunk *));
     l->eval = hd_arena_array(arena, count, sizeof(struct hd_chunk *));
     l->train_state = hd_arena_array(arena, count, sizeof *l->train_state);
@@ -496,72 +562,42 @@ static enum hd_status cut_model(struct hd_layout *l, const struct hd_model_confi
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for chunks") : HD_OK;
 }
 
-/* The stage of each unit; NULL: no memory. */
-static const int32_t *unit_stages(const struct hd_layout *l, const struct hd_model_config *config,
-                                  struct hd_arena *arena)
+enum hd_status hd_layout_build_rank(const struct hd_layout_shared *s, int rank,
+                                    struct hd_arena *arena, struct hd_layout *ret_layout)
 {
-    int32_t *stages = hd_arena_array(arena, (size_t)hd_model_unit_count(config), sizeof *stages);
+    struct hd_layout *l = ret_layout;
+    enum hd_status st;
 
-    for (int32_t c = 0; stages && c < l->pipeline.chunks; c++)
-        for (int unit = l->units[c].first; unit < l->units[c].end; unit++)
-            stages[unit] = hd_pipeline_stage(&l->pipeline, c);
-    return stages;
+    *l = (struct hd_layout){.job = s->job,
+                            .mesh = s->mesh,
+                            .rank = rank,
+                            .coord = hd_mesh_coord(&s->mesh, rank),
+                            .pipeline = s->pipeline,
+                            .order = s->order,
+                            .eval_order = s->eval_order,
+                            .units = s->units,
+                            .chunk_count = s->pipeline.chunks / s->pipeline.stages,
+                            .micro_batches = s->micro_batches,
+                            .snapshot_bytes = s->snapshot_bytes ? s->snapshot_bytes[rank] : 0};
+    l->plan = s->plans[l->coord.pp];
+    l->eval_plan = s->eval_plans[l->coord.pp];
+    st = make_chunk_arrays(l, arena);
+    if (!st)
+        st = hd_layout_declare(s, rank, arena, &l->registry, &l->model);
+    if (!st)
+        st = compile_all(l, &s->traits, arena);
+    if (st)
+        return st;
+    place_regions(l);
+    return check_profile(&l->memory);
 }
 
 enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct hd_traits *traits,
                                const struct hd_layout_options *options, struct hd_arena *arena,
                                struct hd_layout *ret_layout)
 {
-    struct hd_layout *l = ret_layout;
-    struct hd_model_config config;
-    const int32_t *stages;
-    enum hd_status st = check_plan(job);
+    struct hd_layout_shared shared;
+    const enum hd_status st = hd_layout_share(job, traits, options, arena, &shared);
 
-    *l = (struct hd_layout){.job = *job, .rank = rank};
-    if (!st)
-        st = hd_model_config_from_job(job, &config);
-    if (!st)
-        st = hd_mesh_init(
-            &l->mesh, &(struct hd_mesh_sizes){.pp = (int32_t)job->pp,
-                                              .dp = (int32_t)job->dp,
-                                              .cp = (int32_t)job->cp,
-                                              .tp = (int32_t)job->tp,
-                                              .ep = (int32_t)job->ep,
-                                              .zero_shard = (int32_t)job->zero_shard,
-                                              .kv_replica = hd_model_kv_replica(&config, job->tp)});
-    if (!st)
-        st = check_sizes(job, &config);
-    if (st)
-        return st;
-    l->coord = hd_mesh_coord(&l->mesh, rank);
-    l->micro_batches = job->global_batch / (job->dp * job->micro_batch);
-    st = cut_model(l, &config, arena);
-    if (!st)
-        st = make_order(l, options, arena);
-    if (st)
-        return st;
-    stages = unit_stages(l, &config, arena);
-    if (!stages)
-        return hd_err(HD_NO_MEMORY, "no memory for the stages of a model");
-    hd_registry_init(&l->registry, arena, &l->mesh, rank);
-    hd_registry_stages(&l->registry, stages,
-                       hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1));
-    l->registry.sequence = job->sequence && job->tp > 1;
-    l->registry.moments_in_blocks = strcmp(job->moments, "8bit") == 0;
-    l->registry.zero = job->zero > 0 ? (int)job->zero : 0;
-    l->registry.offload = strcmp(job->offload, "optimizer") == 0 && traits->memory_bytes > 0;
-    st = hd_model_declare(&config, &l->registry, arena, &l->model);
-    if (!st)
-        st = hd_registry_finish(&l->registry, hd_layout_compute_dtype(job), true);
-    if (!st && job->checkpoint_async)
-        st = hd_owners_bytes(&l->registry, arena, &l->snapshot_bytes);
-    if (!st)
-        st = compile_all(l, traits, arena);
-    if (!st)
-        st = make_plans(l, &l->order, arena, &l->plan);
-    if (!st)
-        st = make_plans(l, &l->eval_order, arena, &l->eval_plan);
-    if (!st)
-        place_regions(l);
-    return st ? st : check_profile(&l->memory);
+    return st ? st : hd_layout_build_rank(&shared, rank, arena, ret_layout);
 }

@@ -75,6 +75,22 @@ struct hd_layout_options {
 /* A validation runs in rounds of at most so many micro-batches; each fills the pipeline once. */
 enum { HD_EVAL_ROUND = 64 };
 
+/* What is the same for all ranks of a job: sizes, the cut of the model, and the lists of all
+ * stages, proved together. */
+struct hd_layout_shared {
+    struct hd_job job;
+    struct hd_model_config config;
+    struct hd_mesh mesh;
+    struct hd_pipeline pipeline;
+    struct hd_units *units;                  /* [pipeline.chunks] of each chunk of the model */
+    const int32_t *unit_stages;              /* [units of the model] the stage of each */
+    struct hd_order order, eval_order;       /* of all stages */
+    struct hd_step_plan *plans, *eval_plans; /* [stages] of a step, of a round of validation */
+    struct hd_traits traits;                 /* of the ranks' devices, which are alike */
+    int64_t micro_batches;                   /* per rank and step */
+    int64_t *snapshot_bytes; /* [world] of all entries that a rank saves; NULL: not copied */
+};
+
 struct hd_layout {
     struct hd_job job;
     struct hd_mesh mesh;
@@ -112,6 +128,17 @@ struct hd_layout {
 enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct hd_traits *traits,
                                const struct hd_layout_options *options, struct hd_arena *arena,
                                struct hd_layout *ret_layout);
+
+/* hd_layout_build in its two parts, for who builds several ranks. The layout borrows from
+ * `shared`. hd_layout_declare makes the parameters alone, finished. */
+enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits *traits,
+                               const struct hd_layout_options *options, struct hd_arena *arena,
+                               struct hd_layout_shared *ret_shared);
+enum hd_status hd_layout_build_rank(const struct hd_layout_shared *shared, int rank,
+                                    struct hd_arena *arena, struct hd_layout *ret_layout);
+enum hd_status hd_layout_declare(const struct hd_layout_shared *shared, int rank,
+                                 struct hd_arena *arena, struct hd_registry *ret_registry,
+                                 struct hd_model *ret_model);
 
 /* True if tensors are in device memory, false if they are in host memory. */
 static inline bool hd_layout_has_device(const struct hd_layout *layout)

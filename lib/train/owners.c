@@ -1,5 +1,7 @@
 #include "train/owners.h"
 
+#include <stdlib.h>
+
 const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
                                                            HD_STATE_MOMENT2};
 
@@ -27,33 +29,47 @@ struct hd_range hd_owners_piece(const struct hd_registry *r, const struct hd_par
     return piece;
 }
 
-static bool has_piece(const struct hd_registry *r, const struct hd_param *p, int kind, int rank,
-                      int share, struct hd_range piece)
-{
-    const struct hd_range other = hd_owners_piece(r, p, kind, rank);
+/* What a rank has of one kind of state of one parameter. */
+struct held {
+    int share, rank;
+    struct hd_range piece;
+};
 
-    return hd_param_share_of(p, &r->mesh, rank) == share && other.begin == piece.begin &&
-           other.end == piece.end;
+/* Ranks that have the same come one after the other, the lowest first. */
+static int by_piece(const void *left, const void *right)
+{
+    const struct held *a = left, *b = right;
+
+    if (a->share != b->share)
+        return a->share < b->share ? -1 : 1;
+    if (a->piece.begin != b->piece.begin)
+        return a->piece.begin < b->piece.begin ? -1 : 1;
+    if (a->piece.end != b->piece.end)
+        return a->piece.end < b->piece.end ? -1 : 1;
+    return a->rank - b->rank;
 }
 
-/* The rank with the fewest bytes so far among the ranks of `stage` that have the piece; -1: a rank
- * lower than `rank` has it, too, and the piece got its owner when that rank was asked for. */
-static int pick_owner(const struct hd_registry *r, const struct hd_param *p, int kind, int rank,
-                      const struct hd_range *stage, const int64_t *bytes)
+static bool is_same_piece(const struct held *a, const struct held *b)
 {
-    const struct hd_range piece = hd_owners_piece(r, p, kind, rank);
-    const int share = hd_param_share_of(p, &r->mesh, rank);
-    int owner = rank;
+    return a->share == b->share && a->piece.begin == b->piece.begin && a->piece.end == b->piece.end;
+}
 
-    for (int w = (int)stage->begin; w < stage->end; w++) {
-        if (!has_piece(r, p, kind, w, share, piece))
-            continue;
-        if (w < rank)
-            return -1;
-        if (bytes[w] < bytes[owner])
-            owner = w;
+/* Of each piece: for the lowest rank that has it, in ret_owner[rank - first], the rank with the
+ * fewest bytes so far that has it; -1 for all other ranks. */
+static void pick_owners(struct held *held, int count, int first, const int64_t *bytes,
+                        int *ret_owner)
+{
+    for (int i = 0, end; i < count; i = end) {
+        int owner = held[i].rank;
+
+        for (end = i; end < count && is_same_piece(&held[end], &held[i]); end++) {
+            if (bytes[held[end].rank] < bytes[owner])
+                owner = held[end].rank;
+            ret_owner[held[end].rank - first] = -1;
+        }
+        if (held[i].piece.begin < held[i].piece.end)
+            ret_owner[held[i].rank - first] = owner;
     }
-    return owner;
 }
 
 enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *arena,
@@ -62,49 +78,48 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
     const struct hd_mesh *mesh = &r->mesh;
     const int ranks = mesh->world / mesh->sizes.pp; /* of a stage */
     int64_t *bytes = hd_arena_array(arena, (size_t)mesh->world, sizeof *bytes);
+    struct held *held = hd_arena_array(arena, (size_t)ranks, sizeof *held);
+    int *owner = hd_arena_array(arena, (size_t)ranks, sizeof *owner);
 
-    if (!bytes)
+    if (!bytes || !held || !owner)
         return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
-        const int64_t first = (int64_t)r->parts[p->part].stage * ranks;
-        const struct hd_range stage = {first, first + ranks};
+        const int first = r->parts[p->part].stage * ranks;
 
-        for (int k = 0; k < HD_SAVED_KINDS && (k == 0 || p->trainable); k++)
-            for (int w = (int)stage.begin; w < stage.end; w++) {
-                const struct hd_range piece = hd_owners_piece(r, p, k, w);
-                const int owner =
-                    piece.begin < piece.end ? pick_owner(r, p, k, w, &stage, bytes) : -1;
+        for (int k = 0; k < HD_SAVED_KINDS && (k == 0 || p->trainable); k++) {
+            for (int w = 0; w < ranks; w++)
+                held[w] = (struct held){hd_param_share_of(p, mesh, first + w), first + w,
+                                        hd_owners_piece(r, p, k, first + w)};
+            qsort(held, (size_t)ranks, sizeof *held, by_piece);
+            pick_owners(held, ranks, first, bytes, owner);
+            for (int w = 0; w < ranks; w++) {
+                struct hd_range piece;
 
-                if (owner < 0)
+                if (owner[w] < 0)
                     continue;
-                bytes[owner] += (piece.end - piece.begin) * (int64_t)sizeof(float);
-                put(context, owner, i, k, piece);
+                piece = hd_owners_piece(r, p, k, first + w);
+                bytes[owner[w]] += (piece.end - piece.begin) * (int64_t)sizeof(float);
+                put(context, owner[w], i, k, piece);
             }
+        }
     }
     return HD_OK;
 }
 
-struct own_bytes {
-    int rank;
-    int64_t bytes;
-};
-
-static void add_own(void *context, int owner, int param, int kind, struct hd_range piece)
+static void add_bytes(void *context, int owner, int param, int kind, struct hd_range piece)
 {
-    struct own_bytes *own = context;
+    int64_t *bytes = context;
 
     (void)param, (void)kind;
-    if (owner == own->rank)
-        own->bytes += (piece.end - piece.begin) * (int64_t)sizeof(float);
+    bytes[owner] += (piece.end - piece.begin) * (int64_t)sizeof(float);
 }
 
 enum hd_status hd_owners_bytes(const struct hd_registry *registry, struct hd_arena *arena,
-                               int64_t *ret_bytes)
+                               int64_t **ret_bytes)
 {
-    struct own_bytes own = {.rank = registry->rank};
-    const enum hd_status st = hd_owners_assign(registry, arena, add_own, &own);
-
-    *ret_bytes = own.bytes;
-    return st;
+    *ret_bytes = hd_arena_array(arena, (size_t)registry->mesh.world, sizeof **ret_bytes);
+    if (!*ret_bytes)
+        return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
+    return hd_owners_assign(registry, arena, add_bytes, *ret_bytes);
 }

@@ -30,8 +30,8 @@ typedef void hd_put_entry_fn(void *context, int owner, int param, int kind, stru
 enum hd_status hd_owners_assign(const struct hd_registry *registry, struct hd_arena *arena,
                                 hd_put_entry_fn *put, void *context);
 
-/* Bytes of all entries that this rank writes. */
+/* ret_bytes[world], in `arena`: of all entries that each rank writes. HD_NO_MEMORY. */
 enum hd_status hd_owners_bytes(const struct hd_registry *registry, struct hd_arena *arena,
-                               int64_t *ret_bytes);
+                               int64_t **ret_bytes);
 
 #endif

@@ -276,6 +276,17 @@ static void numbers_are_read_whole_or_not_at_all(void **state)
     assert_int_equal(hd_text_to_int64("42x", 0, 100, &i), HD_INVALID);
     assert_int_equal(hd_text_to_int64("", 0, 100, &i), HD_INVALID);
     assert_int_equal(hd_text_to_int64("101", 0, 100, &i), HD_INVALID);
+    assert_int_equal(hd_text_to_bytes("512M", 1, &i), HD_OK);
+    assert_int_equal(i, 512LL << 20);
+    assert_int_equal(hd_text_to_bytes("3", 1, &i), HD_OK);
+    assert_int_equal(i, 3);
+    assert_int_equal(hd_text_to_bytes("2T", 1, &i), HD_OK);
+    assert_int_equal(i, 2LL << 40);
+    assert_int_equal(hd_text_to_bytes("1K", 1025, &i), HD_INVALID);
+    assert_int_equal(hd_text_to_bytes("9000000T", 1, &i), HD_INVALID); /* 2^63 and more */
+    assert_int_equal(hd_text_to_bytes("G", 1, &i), HD_INVALID);
+    assert_int_equal(hd_text_to_bytes("", 1, &i), HD_INVALID);
+    assert_int_equal(hd_text_to_bytes("1.5G", 1, &i), HD_INVALID);
     assert_int_equal(hd_text_to_double("1e-3", 0, 1, &d), HD_OK);
     assert_int_equal(hd_text_to_double("nan", 0, 1, &d), HD_INVALID);
 }

@@ -630,6 +630,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
                                                    .uuid = "GPU-0",
                                                    .precisions = 1u << HD_PRECISION_FP32 |
                                                                  1u << HD_PRECISION_BF16};
+        devices[i].memory_bytes = node->memory_bytes;
         devices[i].problem = node->broken[i] ? "it is lost" : "";
     }
     if (sim_event(sim, &event))

@@ -77,13 +77,15 @@ static void check_equal_plans(const struct hd_job *job, const struct hd_traits *
     hd_arena_init(&arena, 0);
     planned = build(&arena, job, of_kind);
     real = build(&arena, job, of_device);
-    assert_int_equal(planned.world, real.world);
-    assert_true(planned.ranks[0].memory.work > 0 && planned.ranks[0].memory.host_bytes > 0);
-    for (int r = 0; r < planned.world; r++) {
-        assert_memory_equal(&planned.ranks[r].memory, &real.ranks[r].memory,
-                            sizeof planned.ranks[r].memory);
-        assert_int_equal(planned.ranks[r].step.costs.read_bytes,
-                         real.ranks[r].step.costs.read_bytes);
+    assert_int_equal(planned.mesh.world, real.mesh.world);
+    assert_int_equal(planned.class_count, real.class_count);
+    for (int32_t r = 0; r < planned.mesh.world; r++) {
+        const struct hd_plan_class *one = hd_plan_rank(&planned, r),
+                                   *other = hd_plan_rank(&real, r);
+
+        assert_true(one->memory.work > 0 && one->memory.host_bytes > 0);
+        assert_memory_equal(&one->memory, &other->memory, sizeof one->memory);
+        assert_int_equal(one->step.costs.read_bytes, other->step.costs.read_bytes);
     }
     hd_arena_done(&arena);
 }

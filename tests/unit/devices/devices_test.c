@@ -255,6 +255,26 @@ static void numbers_outlive_heddled_but_not_the_boot(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
+/* --device-memory: of a CPU device more or less than its share, of a GPU no more than it has. */
+static void memory_is_what_the_option_says(void **state)
+{
+    struct hd_device_wish wish;
+
+    (void)state;
+    have(2, -1); /* of 1000 and 1001 bytes */
+    memset(&numbers, 0, sizeof numbers);
+    assert_int_equal(hd_device_wish_parse("cuda+cpu:1:1", &wish), HD_OK);
+    wish.memory_bytes = 1001;
+    assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_OK);
+    assert_int_equal(devices.list[0].memory_bytes, 1000);
+    assert_int_equal(devices.list[1].memory_bytes, 1001);
+    assert_int_equal(devices.list[2].memory_bytes, 1001);
+    wish.memory_bytes = 10;
+    assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(devices.list[i].memory_bytes, 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +287,7 @@ int main(void)
         cmocka_unit_test(a_node_whose_gpus_fail_offers_no_cores_instead),
         cmocka_unit_test(cores_wait_until_it_is_known_whether_there_are_gpus),
         cmocka_unit_test(numbers_outlive_heddled_but_not_the_boot),
+        cmocka_unit_test(memory_is_what_the_option_says),
     };
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
 }

@@ -328,6 +328,50 @@ static void divisions_are_counted_once(void **state)
     }
 }
 
+static bool divides_alike(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b)
+{
+    for (int32_t r = 0; r < mesh->world; r++) {
+        const struct hd_mesh_group one = hd_mesh_find_group(mesh, a, r),
+                                   other = hd_mesh_find_group(mesh, b, r);
+
+        if (one.size != other.size)
+            return false;
+        for (int32_t m = 0; m < one.size; m++)
+            if (hd_mesh_member(&one, m) != hd_mesh_member(&other, m))
+                return false;
+    }
+    return true;
+}
+
+/* Against comparing the members of all groups of all names. */
+static void check_divisions(const struct hd_mesh *mesh)
+{
+    enum hd_group_name found[HD_GROUP_COUNT], listed[HD_GROUP_COUNT];
+    int count = 0;
+
+    for (int n = 0; n < HD_GROUP_COUNT; n++) {
+        const enum hd_group_name name = (enum hd_group_name)n;
+        int32_t largest = 0;
+        bool is_new = true;
+
+        for (int32_t r = 0; r < mesh->world; r++)
+            largest = size_of(mesh, name, r) > largest ? size_of(mesh, name, r) : largest;
+        for (int i = 0; i < count; i++)
+            is_new &= !divides_alike(mesh, name, found[i]);
+        if (is_new && largest > 1 && largest < mesh->world)
+            found[count++] = name;
+    }
+    assert_int_equal(hd_mesh_divisions(mesh, listed), count);
+    for (int i = 0; i < count; i++)
+        assert_int_equal(listed[i], found[i]);
+}
+
+static void divisions_are_those_of_the_members(void **state)
+{
+    (void)state;
+    assert_true(for_each_mesh(WORLD_SMALL, check_divisions) > 500);
+}
+
 /* ---- zig-zag ---- */
 
 /* For P up to 9 and chunks up to 5: every position is one rank's, rows ascend, the pairs of all
@@ -410,6 +454,7 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_divide_are_named),
         cmocka_unit_test(names_of_groups_read_back),
         cmocka_unit_test(divisions_are_counted_once),
+        cmocka_unit_test(divisions_are_those_of_the_members),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

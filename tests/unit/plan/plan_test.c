@@ -92,10 +92,10 @@ static void parts_of_the_memory_follow_from_the_sizes(void **state)
     (void)state;
     hd_arena_init(&arena, 0);
     plan = build(&arena, &job);
-    assert_int_equal(plan.world, 2);
+    assert_int_equal(plan.mesh.world, 2);
     assert_int_equal(plan.micro_batches, 2); /* 8 sequences, 2 ranks, 2 at a time */
     assert_int_equal(plan.parameters, parameters());
-    m = &plan.ranks[1].memory;
+    m = &hd_plan_rank(&plan, 1)->memory;
     /* each tensor here is a multiple of 64 bytes long, so nothing is rounded up */
     assert_int_equal(m->weights, 4 * parameters());
     assert_int_equal(m->gradients, 4 * parameters());
@@ -118,9 +118,9 @@ static void fp32_needs_no_copies_and_keeps_twice_as_much(void **state)
     hd_arena_init(&arena, 0);
     a = build(&arena, &narrow);
     b = build(&arena, &wide);
-    assert_int_equal(b.ranks[0].memory.copies, 0);
-    assert_true(b.ranks[0].memory.kept > a.ranks[0].memory.kept);
-    assert_true(b.ranks[0].memory.kept <= 2 * a.ranks[0].memory.kept);
+    assert_int_equal(hd_plan_rank(&b, 0)->memory.copies, 0);
+    assert_true(hd_plan_rank(&b, 0)->memory.kept > hd_plan_rank(&a, 0)->memory.kept);
+    assert_true(hd_plan_rank(&b, 0)->memory.kept <= 2 * hd_plan_rank(&a, 0)->memory.kept);
     hd_arena_done(&arena);
 }
 
@@ -136,8 +136,9 @@ static void gradients_cross_once_a_step(void **state)
             (void)state;
             hd_arena_init(&arena, 0);
             plan = build(&arena, &job);
-            assert_int_equal(plan.ranks[0].step.group_bytes[HD_GROUP_DP_CP][HD_COMM_ALL_REDUCE],
-                             dp == 1 ? 0 : 2 * (dp - 1) * 4 * parameters());
+            assert_int_equal(
+                hd_plan_rank(&plan, 0)->step.group_bytes[HD_GROUP_DP_CP][HD_COMM_ALL_REDUCE],
+                dp == 1 ? 0 : 2 * (dp - 1) * 4 * parameters());
             hd_arena_done(&arena);
         }
 }
@@ -157,7 +158,8 @@ static void work_is_proportional_to_sequences(void **state)
         struct hd_job job = small_job("bf16", 2, 2 * sequences, 4);
         struct hd_plan plan = build(&arena, &job);
 
-        attention[i] = plan.ranks[0].step.gemm_flops - 6.0 * (double)(matrices * sequences * S);
+        attention[i] =
+            hd_plan_rank(&plan, 0)->step.gemm_flops - 6.0 * (double)(matrices * sequences * S);
         attention[i] /= (double)sequences;
         /* scores and mix, forward and twice that backward, over the visible half or all of S x S,
          * with the scores once more in backward */
@@ -168,7 +170,8 @@ static void work_is_proportional_to_sequences(void **state)
     hd_arena_done(&arena);
 }
 
-static void a_plan_that_the_engine_cannot_run_is_refused(void **state)
+/* An engine connects fewer ranks than can be planned; ranks beyond all sense are refused. */
+static void a_plan_is_of_more_ranks_than_an_engine_connects(void **state)
 {
     struct hd_job job = small_job("bf16", 2, 8, 2);
     struct hd_arena arena;
@@ -176,12 +179,24 @@ static void a_plan_that_the_engine_cannot_run_is_refused(void **state)
 
     (void)state;
     hd_arena_init(&arena, 0);
-    job.dp = HD_COMM_GLOO_RANKS_MAX + 1;
+    job.dp = 4 * HD_COMM_GLOO_RANKS_MAX;
+    job.global_batch = 2 * job.dp;
+    plan = build(&arena, &job);
+    assert_int_equal(plan.mesh.world, 1024);
+    assert_int_equal(plan.class_count, 2); /* one rank squares the gradients for all */
+    job.dp = HD_PLAN_DEVICES_MAX + 1;
     assert_int_equal(hd_plan_build(&job, &traits, &arena, &plan), HD_LIMIT);
-    assert_non_null(strstr(hd_err_message(), "1 to 256 ranks, which the engine gloo connects"));
+    assert_non_null(strstr(hd_err_message(), "a plan is for 1 to 65536 ranks, not 65537"));
     job.dp = 3;
     assert_int_equal(hd_plan_build(&job, &traits, &arena, &plan), HD_INVALID);
     hd_arena_done(&arena);
+}
+
+static int64_t profile_of(struct hd_arena *arena, const struct hd_job *job)
+{
+    const struct hd_plan plan = build(arena, job);
+
+    return hd_plan_rank(&plan, 0)->memory.profile;
 }
 
 /* The records of a profile are memory like any other: planned, and refused where they are absurd.
@@ -196,13 +211,13 @@ static void a_profile_is_part_of_the_memory_and_bounded(void **state)
     (void)state;
     hd_arena_init(&arena, 0);
     job.profile_first = job.profile_last = 5;
-    one = build(&arena, &job).ranks[0].memory.profile;
+    one = profile_of(&arena, &job);
     job.profile_last = 7;
-    three = build(&arena, &job).ranks[0].memory.profile;
+    three = profile_of(&arena, &job);
     assert_true(one > 64 * HD_PROFILE_RECORD_BYTES); /* 64 micro-batches, each of many launches */
     assert_true(three >= 3 * one - 3 * HD_TENSOR_ALIGN && three <= 3 * one);
     job.profile_last = 1000;
-    assert_true(build(&arena, &job).ranks[0].memory.profile <= 6 * one); /* the job has 10 steps */
+    assert_true(profile_of(&arena, &job) <= 6 * one); /* the job has 10 steps */
     job.steps = 1000;
     job.profile_last = 104;
     job.global_batch = 4096;
@@ -253,14 +268,14 @@ static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
         for (int64_t tp = 1; tp <= 2; tp++) {
             const int communicators = dp * tp == 1 ? 0 : dp > 1 && tp > 1 ? 3 : 1;
             struct hd_job job = small_job("bf16", dp, 8, 2);
-            const struct hd_plan_rank *r;
+            const struct hd_plan_class *r;
             struct hd_plan plan = {0};
             int64_t pages;
 
             job.tp = tp;
             if (hd_plan_build(&job, &gpu, &arena, &plan))
                 fail_msg("%s", hd_err_message());
-            r = &plan.ranks[0];
+            r = hd_plan_rank(&plan, 0);
             pages = (r->memory.private_bytes + page - 1) / page +
                     (r->memory.visible_bytes + page - 1) / page;
             assert_int_equal(r->reserved_bytes, pages * page);
@@ -391,7 +406,7 @@ int main(void)
         cmocka_unit_test(fp32_needs_no_copies_and_keeps_twice_as_much),
         cmocka_unit_test(gradients_cross_once_a_step),
         cmocka_unit_test(work_is_proportional_to_sequences),
-        cmocka_unit_test(a_plan_that_the_engine_cannot_run_is_refused),
+        cmocka_unit_test(a_plan_is_of_more_ranks_than_an_engine_connects),
         cmocka_unit_test(a_profile_is_part_of_the_memory_and_bounded),
         cmocka_unit_test(traits_travel_as_a_word),
         cmocka_unit_test(a_gpu_holds_the_plan_and_what_is_stated),

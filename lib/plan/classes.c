@@ -1,0 +1,201 @@
+#include "plan/classes.h"
+
+#include <string.h>
+
+/* Numbers that tell a class from others. */
+struct class_key {
+    int64_t *numbers;
+    int count, room;
+};
+
+/* The classes of one stage. */
+struct stage_classes {
+    struct class_key *keys;
+    int count, room;
+};
+
+struct finder {
+    const struct hd_layout_shared *shared;
+    struct hd_arena arena;        /* of keys and stages */
+    struct stage_classes *stages; /* [pp] */
+    int32_t *of;                  /* [world] the class within its stage */
+    struct class_key key;         /* of the rank in hand; its memory serves all ranks */
+};
+
+static void add(struct finder *f, int64_t number)
+{
+    int64_t *numbers = hd_arena_grow(&f->arena, f->key.numbers, f->key.count, &f->key.room,
+                                     sizeof *f->key.numbers);
+
+    if (!numbers)
+        return; /* hd_arena_failed tells */
+    f->key.numbers = numbers;
+    numbers[f->key.count++] = number;
+}
+
+/* ---- what a rank's programs depend on ---- */
+
+/* The pairs of a query and a key in each block of keys, in the order in which the rank attends to
+ * them; of blocks of the model without the window, and with it. */
+static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
+{
+    const int32_t P = f->shared->mesh.sizes.cp;
+    const int64_t S = f->shared->job.context, window = f->shared->config.window;
+
+    for (int32_t step = 0; P > 1 && step < P; step++) {
+        const struct hd_zigzag mine = {S, P, c->cp}, theirs = {S, P, (c->cp - step + P) % P};
+
+        add(f, hd_zigzag_pairs(&mine, &theirs, true, 0));
+        if (window > 0)
+            add(f, hd_zigzag_pairs(&mine, &theirs, true, window));
+    }
+}
+
+/* How many dp indices, each with its own samples, the rank's group of experts has. */
+static void add_experts(struct finder *f, const struct hd_mesh_coord *c)
+{
+    const int64_t cp = f->shared->mesh.sizes.cp, ep = f->shared->mesh.sizes.ep;
+    const int64_t first = (c->dp * cp + c->cp) / ep * ep;
+
+    if (ep > 1)
+        add(f, (first + ep - 1) / cp - first / cp);
+}
+
+/* The piece of a segment that lies in the rank's shard. The sums of its squares are cut where
+ * chunks of the norm end, which depends on where the piece begins. */
+static void add_segment(struct finder *f, const struct hd_part *p, const struct hd_segment *s)
+{
+    const int64_t begin = s->begin > p->shard_begin ? s->begin : p->shard_begin;
+    const int64_t end = s->end < p->shard_end ? s->end : p->shard_end;
+
+    add(f, s->counted);
+    add(f, end > begin ? end - begin : 0);
+    add(f, end > begin ? begin % HD_GRAD_CHUNK : 0);
+}
+
+/* counts: the rank's index in the reduce group is 0. */
+static void add_part(struct finder *f, const struct hd_registry *r, int number, bool counts)
+{
+    const struct hd_part *p = &r->parts[number];
+    const struct hd_unit *unit = &r->units[p->unit];
+
+    add(f, p->count);
+    add(f, p->shard_count);
+    add(f, p->shard_end - p->shard_begin);
+    add(f, p->range_count);
+    add(f, p->moment_bytes);
+    add(f, counts);
+    for (int k = 0; k < p->segment_count; k++)
+        add_segment(f, p, &p->segments[k]);
+    for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
+        for (int d = 0; r->params[i].part == number && d < r->params[i].dim_count; d++)
+            add(f, r->params[i].real[d]); /* of the vocabulary: without padding */
+}
+
+/* The registry is of the rank with these coordinates but for pp: what a part is does not depend on
+ * the stage, only who holds it does. */
+static void make_key(struct finder *f, const struct hd_registry *r, struct hd_mesh_coord c)
+{
+    const int32_t rank = hd_mesh_rank(&f->shared->mesh, c);
+
+    f->key.count = 0;
+    add(f, c.tp == 0); /* counts the loss */
+    add(f, f->shared->snapshot_bytes ? f->shared->snapshot_bytes[rank] : 0);
+    add_attention(f, &c);
+    add_experts(f, &c);
+    for (int i = 0; i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
+        const bool counts = hd_mesh_find_group(&f->shared->mesh, p->reduce_group, rank).index == 0;
+
+        if (hd_part_is_held_by(r, p, rank))
+            add_part(f, r, i, counts && p->stage == c.pp);
+    }
+}
+
+/* ---- classes ---- */
+
+/* The class of the stage that has this key; a new one if there is none. */
+static int32_t look_up(struct finder *f, struct stage_classes *stage)
+{
+    const size_t size = (size_t)f->key.count * sizeof *f->key.numbers;
+    struct class_key *keys;
+
+    for (int i = 0; i < stage->count; i++)
+        if (stage->keys[i].count == f->key.count &&
+            memcmp(stage->keys[i].numbers, f->key.numbers, size) == 0)
+            return i;
+    keys = hd_arena_grow(&f->arena, stage->keys, stage->count, &stage->room, sizeof *keys);
+    if (!keys)
+        return 0;
+    stage->keys = keys;
+    keys[stage->count] = f->key; /* takes the memory over */
+    f->key = (struct class_key){0};
+    return stage->count++;
+}
+
+/* The ranks of all stages that have the other coordinates of `c`. */
+static enum hd_status sort_ranks(struct finder *f, struct hd_mesh_coord c)
+{
+    const struct hd_mesh *mesh = &f->shared->mesh;
+    struct hd_registry registry;
+    struct hd_arena arena;
+    struct hd_model model;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_layout_declare(f->shared, hd_mesh_rank(mesh, c), &arena, &registry, &model);
+    for (c.pp = 0; !st && c.pp < mesh->sizes.pp; c.pp++) {
+        make_key(f, &registry, c);
+        f->of[hd_mesh_rank(mesh, c)] = look_up(f, &f->stages[c.pp]);
+    }
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* Numbers the classes of all stages by their lowest ranks. */
+static void number_classes(const struct finder *f, struct hd_classes *classes)
+{
+    const int32_t ranks = f->shared->mesh.world / f->shared->mesh.sizes.pp; /* of a stage */
+    int32_t end = 0, numbered;
+
+    for (int32_t stage = 0; stage < f->shared->mesh.sizes.pp; stage++) {
+        numbered = 0;
+        for (int32_t rank = stage * ranks; rank < (stage + 1) * ranks; rank++) {
+            int32_t known = end;
+
+            while (known < end + numbered && f->of[classes->lowest[known]] != f->of[rank])
+                known++;
+            classes->of[rank] = known;
+            if (known == end + numbered)
+                classes->lowest[end + numbered++] = rank;
+        }
+        end += numbered;
+    }
+    classes->count = end;
+}
+
+enum hd_status hd_classes_find(const struct hd_layout_shared *shared, struct hd_arena *arena,
+                               struct hd_classes *ret_classes)
+{
+    const struct hd_mesh *mesh = &shared->mesh;
+    const size_t world = (size_t)mesh->world;
+    const int32_t ranks = mesh->world / mesh->sizes.pp;
+    struct finder f = {.shared = shared};
+    enum hd_status st = HD_OK;
+
+    hd_arena_init(&f.arena, 0);
+    *ret_classes = (struct hd_classes){.of = hd_arena_array(arena, world, sizeof(int32_t)),
+                                       .lowest = hd_arena_array(arena, world, sizeof(int32_t))};
+    f.of = hd_arena_array(&f.arena, world, sizeof *f.of);
+    f.stages = hd_arena_array(&f.arena, (size_t)mesh->sizes.pp, sizeof *f.stages);
+    if (!hd_arena_failed(&f.arena) && !hd_arena_failed(arena)) {
+        for (int32_t rank = 0; !st && rank < ranks; rank++)
+            st = sort_ranks(&f, hd_mesh_coord(mesh, rank));
+        if (!st && !hd_arena_failed(&f.arena))
+            number_classes(&f, ret_classes);
+    }
+    if (!st && (hd_arena_failed(&f.arena) || hd_arena_failed(arena)))
+        st = hd_err(HD_NO_MEMORY, "no memory to compare ranks");
+    hd_arena_done(&f.arena);
+    return st;
+}

@@ -1,0 +1,123 @@
+/* plan_bench: how long planning takes for many ranks.
+ *
+ *   plan_bench [--runs 5] [--case NAME]
+ *
+ * A llama of 96 layers of width 12,288 (175 billion parameters), vocabulary 50,257 (which tp 8
+ * pads), 1536 sequences of 2048 tokens a step in micro-batches of one, bf16, on H100s by their data
+ * sheet:
+ *
+ *   pp16     1024 ranks: tp 8 x pp 16 x dp 8, zero 0
+ *   pp8      1024 ranks: tp 8 x pp 8 x dp 16, zero 3
+ *   fsdp     1024 ranks: dp 1024, zero 3, 2048 sequences
+ *   async    pp16 with checkpoint.async, which needs the owners of all entries
+ *
+ * Prints the best and the median time of hd_plan_build, and how many ranks were laid out. The goal
+ * for pp16 and pp8 is 2 s. Run by hand.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "plan/plan.h"
+#include "tests/bench/bench_job.h"
+
+enum { RUNS_MAX = 99 };
+
+static const struct setting {
+    const char *name;
+    int64_t tp, pp, dp, zero, batch;
+    bool async;
+} settings[] = {{"pp16", 8, 16, 8, 0, 1536, false},
+                {"pp8", 8, 8, 16, 3, 1536, false},
+                {"fsdp", 1, 1, 1024, 3, 2048, false},
+                {"async", 8, 16, 8, 0, 1536, true}};
+
+static struct hd_job job_of(const struct setting *s, struct hd_job_file *file)
+{
+    struct hd_job job = bench_job("llama", "bf16", "cuda", file);
+
+    job.layers = 96;
+    job.hidden = 12288;
+    job.heads = job.kv_heads = 96;
+    job.head_width = 128;
+    job.ffn_hidden = 32768;
+    job.vocab = 50257;
+    job.context = 2048;
+    job.rope_theta = 1e4;
+    job.tie_embeddings = false;
+    job.global_batch = s->batch;
+    job.micro_batch = 1;
+    job.tp = s->tp;
+    job.pp = s->pp;
+    job.dp = s->dp;
+    job.zero = s->zero;
+    job.sequence = s->tp > 1;
+    job.virtual_stages = 1;
+    job.checkpoint_async = s->async;
+    if (s->pp > 1)
+        bench_job_word(job.schedule, "1f1b");
+    return job;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static int measure(const struct setting *s, int runs)
+{
+    struct hd_job_file file = {0};
+    const struct hd_job job = job_of(s, &file);
+    double ms[RUNS_MAX];
+    int laid_out = 0;
+    struct hd_traits traits;
+
+    hd_gpu_kind_traits(hd_gpu_kind_find("h100"), &traits);
+    for (int i = 0; i < runs; i++) {
+        const int64_t begin_ns = hd_clock_now_ns();
+        struct hd_arena arena;
+        struct hd_plan plan;
+
+        hd_arena_init(&arena, 0);
+        if (hd_plan_build(&job, &traits, &arena, &plan)) {
+            (void)fprintf(stderr, "plan_bench: %s: %s\n", s->name, hd_err_message());
+            hd_arena_done(&arena);
+            return EXIT_FAILURE;
+        }
+        laid_out = plan.class_count;
+        hd_arena_done(&arena);
+        ms[i] = (double)(hd_clock_now_ns() - begin_ns) / 1e6;
+    }
+    qsort(ms, (size_t)runs, sizeof *ms, by_time);
+    printf("%-6s tp %lld x pp %lld x dp %lld, zero %lld: %d of %lld ranks laid out; best %.0f ms, "
+           "median %.0f ms\n",
+           s->name, (long long)s->tp, (long long)s->pp, (long long)s->dp, (long long)s->zero,
+           laid_out, (long long)(s->tp * s->pp * s->dp), ms[0], ms[runs / 2]);
+    return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = NULL;
+    int runs = 5, code = EXIT_SUCCESS;
+
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && strcmp(argv[i], "--runs") == 0)
+            runs = atoi(argv[i + 1]);
+        else if (i + 1 < argc && strcmp(argv[i], "--case") == 0)
+            name = argv[i + 1];
+        else
+            runs = 0;
+    }
+    if (runs < 1 || runs > RUNS_MAX) {
+        (void)fprintf(stderr, "usage: plan_bench [--runs 5] [--case pp16|pp8|fsdp|async]\n");
+        return EXIT_FAILURE;
+    }
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        if (!name || strcmp(settings[i].name, name) == 0)
+            code |= measure(&settings[i], runs);
+    return code;
+}

@@ -1,0 +1,166 @@
+/* core: an attempt's layout is chosen so that it fits the devices that were found for it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+/* Stands for plan/fit.h. A rank of a pipeline of pp stages takes WHOLE / pp; nothing else helps. */
+enum { WHOLE = 4000 };
+static int asked_count;
+static struct hd_core_fit newest;
+
+static bool choose_stages(const struct hd_core_fit *asked, struct hd_layout_sizes *sizes,
+                          struct hd_text *ret_why)
+{
+    int32_t pp = 1;
+
+    asked_count++;
+    newest = *asked;
+    newest.wish = NULL; /* lives as long as the call */
+    assert_string_equal(asked->wish->sizes.device, "cpu");
+    while (pp <= asked->devices && WHOLE / pp > asked->memory_bytes)
+        pp *= 2;
+    hd_text_add(ret_why,
+                pp > asked->devices ? "%d are too few"
+                : pp > 1            ? "%d share it"
+                                    : "",
+                asked->devices);
+    if (pp > asked->devices)
+        return false;
+    sizes->pp = pp;
+    sizes->dp = asked->devices / pp;
+    return true;
+}
+
+/* Nodes of two devices with so much memory each; `last`: those of the last node. */
+static struct sim *sim_with(int node_count, int64_t memory_bytes, int64_t last)
+{
+    struct sim *sim = sim_new(1, node_count);
+
+    asked_count = 0;
+    sim->config.fit = choose_stages;
+    hd_core_free(sim->core);
+    sim->core = hd_core_new(&sim->config);
+    assert_non_null(sim->core);
+    for (int n = 0; n < node_count; n++)
+        sim->nodes[n].memory_bytes = n < node_count - 1 ? memory_bytes : last;
+    sim_run(sim, 3);
+    return sim;
+}
+
+static struct hd_job_needs range(int min, int max)
+{
+    struct hd_job_needs needs = sim_needs(max, 20);
+
+    needs.wish.layers = 8;
+    needs.devices_min = min;
+    needs.devices_max = max;
+    return needs;
+}
+
+static void the_attempt_has_the_layout_that_was_chosen(void **state)
+{
+    struct sim *sim = sim_with(1, WHOLE / 2, WHOLE / 2);
+    const struct hd_job_needs needs = range(2, 2);
+    const uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 2);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.dp, 1);
+    assert_int_equal(sim_count_events(sim, job, "layout"), 1);
+    assert_int_equal(newest.devices, 2);
+    assert_int_equal(newest.memory_bytes, WHOLE / 2);
+    sim_run_until_ended(sim, job, 60);
+    sim_assert_undisturbed(sim, job, 20);
+    sim_free(sim);
+}
+
+/* The device that has least counts, and one whose memory is not known leaves the layout alone. */
+static void the_smallest_device_decides(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE, WHOLE / 4);
+    const struct hd_job_needs needs = range(4, 4);
+    uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 4);
+    sim_free(sim);
+
+    sim = sim_with(2, WHOLE, 0);
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 1);
+    assert_int_equal(asked_count, 0);
+    sim_free(sim);
+}
+
+/* It costs a layout, so it is asked for the job that starts, however many wait. */
+static void waiting_jobs_are_not_laid_out(void **state)
+{
+    struct sim *sim = sim_with(1, WHOLE, WHOLE);
+    const struct hd_job_needs needs = range(2, 2);
+
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        (void)sim_submitted(sim, &needs);
+    sim_second(sim);
+    assert_int_equal(asked_count, 1);
+    sim_free(sim);
+}
+
+static void a_job_that_fits_nowhere_fails_and_says_why(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE / 8, WHOLE / 8);
+    const struct hd_job_needs needs = range(2, 4);
+    const uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_string_equal(sim_job(sim, job)->reason, "4 are too few");
+    assert_int_equal(sim_count_events(sim, job, "no_fit"), 1);
+    assert_int_equal(asked_count, 1);
+    sim_free(sim);
+}
+
+/* Two devices are too few while another job has the other two; then it gets all four. */
+static void a_job_waits_for_the_devices_that_it_fits(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE / 4, WHOLE / 4);
+    struct hd_job_needs other = range(2, 2), needs = range(2, 4);
+    uint64_t first, job;
+
+    (void)state;
+    other.wish.sizes.pp = 2; /* written down: it is not asked */
+    other.wish.sizes.zero = 0;
+    first = sim_submitted(sim, &other);
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(asked_count, 1);
+    sim_assert_reason(sim, job,
+                      "needs 4 cpu devices; n1 has 0 of 2 free (reserved for job 2), n2 has 2 "
+                      "(reserved for job 2); fewer are too few: 2 are too few");
+    sim_run_until_ended(sim, first, 60);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.rank_count, 4);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 4);
+    assert_int_equal(asked_count, 2);
+    sim_free(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_attempt_has_the_layout_that_was_chosen),
+        cmocka_unit_test(the_smallest_device_decides),
+        cmocka_unit_test(waiting_jobs_are_not_laid_out),
+        cmocka_unit_test(a_job_that_fits_nowhere_fails_and_says_why),
+        cmocka_unit_test(a_job_waits_for_the_devices_that_it_fits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,257 @@
+/* The members of `parallel` that are auto are chosen so that a layout fits. Each rung's memory is
+ * asked of hd_plan_build, for a layout that is written out here.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/fit.h"
+
+static const struct hd_traits traits = {.backend = "cpu",
+                                        .isa = "avx2",
+                                        .library = "own",
+                                        .threads = 1,
+                                        .vector_bytes = 32,
+                                        .page_bytes = 4096};
+
+static void set(char *member, const char *word)
+{
+    (void)snprintf(member, HD_JOB_WORD_MAX, "%s", word);
+}
+
+/* 8 blocks of 12 x 256^2 and more parameters: several chunks of the norm in each part. */
+static struct hd_job spec_of(int64_t zero, int64_t pp)
+{
+    struct hd_job job = {.layers = 8,
+                         .hidden = 256,
+                         .heads = 8,
+                         .kv_heads = 8,
+                         .head_width = 32,
+                         .rope_factor = 1,
+                         .ffn_hidden = 768,
+                         .vocab = 512,
+                         .context = 64,
+                         .rope_theta = 1e4,
+                         .norm_eps = 1e-5,
+                         .steps = 10,
+                         .global_batch = 16,
+                         .lr_peak = 1e-3,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .adam_eps = 1e-8,
+                         .clip = 1,
+                         .zero = zero,
+                         .pp = pp,
+                         .sequence = -1,
+                         .micro_batch = 1};
+
+    set(job.name, "fit");
+    set(job.family, "llama");
+    set(job.order, "sequential");
+    set(job.rope_scaling, "none");
+    set(job.positions, "rope");
+    set(job.documents, "joined");
+    set(job.lr_decay, "constant");
+    set(job.device, "cpu");
+    set(job.precision, "fp32");
+    set(job.stages, "auto");
+    set(job.schedule, "auto");
+    set(job.recompute, "auto");
+    set(job.cp_exchange, "auto");
+    return job;
+}
+
+static struct hd_plan_request request_of(const struct hd_job *job)
+{
+    return (struct hd_plan_request){.sizes = job->layout,
+                                    .global_batch = job->global_batch,
+                                    .layers = job->layers,
+                                    .heads = job->heads,
+                                    .kv_heads = job->kv_heads,
+                                    .ffn_hidden = job->ffn_hidden,
+                                    .context = job->context,
+                                    .vocab = job->vocab};
+}
+
+static struct hd_fit choose(const struct hd_job *spec, int32_t devices, int64_t memory_bytes,
+                            struct hd_text *line)
+{
+    const struct hd_plan_request request = request_of(spec);
+    const struct hd_fit_asked asked = {.spec = spec,
+                                       .request = &request,
+                                       .devices = devices,
+                                       .threads = 1,
+                                       .traits = &traits,
+                                       .memory_bytes = memory_bytes};
+    struct hd_fit fit;
+
+    if (hd_fit_choose(&asked, &fit))
+        fail_msg("%s", hd_err_message());
+    if (line)
+        hd_fit_explain(&asked, &fit, line);
+    return fit;
+}
+
+/* What the rank that takes most takes with these members written down. */
+static int64_t bytes_of(int32_t devices, int64_t zero, int64_t pp)
+{
+    struct hd_job job = spec_of(zero, pp);
+    const struct hd_plan_request request = request_of(&job);
+    struct hd_arena arena;
+    struct hd_plan plan;
+    int64_t most = 0;
+
+    assert_int_equal(hd_plan_decide(&request, devices, &job.layout), HD_OK);
+    hd_plan_decide_device("cpu", false, 1, &job.layout);
+    hd_arena_init(&arena, 0);
+    if (hd_plan_build(&job, &traits, &arena, &plan))
+        fail_msg("%s", hd_err_message());
+    for (int32_t r = 0; r < plan.mesh.world; r++)
+        if (hd_memory_total(&hd_plan_rank(&plan, r)->memory) > most)
+            most = hd_memory_total(&hd_plan_rank(&plan, r)->memory);
+    hd_arena_done(&arena);
+    return most;
+}
+
+static void takes(const struct hd_fit *fit, int64_t zero, int64_t pp, int64_t dp)
+{
+    assert_true(fit->fits);
+    assert_int_equal(fit->sizes.zero, zero);
+    assert_int_equal(fit->sizes.pp, pp);
+    assert_int_equal(fit->sizes.dp, dp);
+}
+
+/* fp32 on 4 devices takes 16, 8 + 8/4, 4 + 12/4, 16/4 bytes per parameter, so each stage of ZeRO
+ * is taken with exactly what it needs, and the next one with a byte less. */
+static void each_stage_of_zero_is_taken_when_it_is_the_first_that_fits(void **state)
+{
+    const struct hd_job spec = spec_of(-1, 1);
+
+    (void)state;
+    for (int64_t zero = 0; zero <= 3; zero++) {
+        const int64_t bytes = bytes_of(4, zero, 1);
+        struct hd_fit fit = choose(&spec, 4, bytes, NULL);
+
+        takes(&fit, zero, 1, 4);
+        assert_int_equal(fit.needed_bytes, bytes);
+        assert_int_equal(fit.tried, zero > 0);
+        if (zero < 3) {
+            fit = choose(&spec, 4, bytes - 1, NULL);
+            takes(&fit, zero + 1, 1, 4);
+        }
+    }
+}
+
+/* With zero written down only the stages of a pipeline are left; each halves the layers. */
+static void stages_double_where_zero_is_written_down(void **state)
+{
+    const struct hd_job spec = spec_of(0, 0);
+
+    (void)state;
+    for (int64_t pp = 1; pp <= 4; pp *= 2) {
+        const struct hd_fit fit = choose(&spec, 4, bytes_of(4, 0, pp), NULL);
+
+        takes(&fit, 0, pp, 4 / pp);
+        assert_string_equal(fit.sizes.schedule, pp > 1 ? "1f1b" : "none");
+    }
+}
+
+/* On 8 devices, every rung in the order of the ladder: with exactly its memory the first one that
+ * takes no more is taken. */
+static void the_first_rung_that_fits_is_taken(void **state)
+{
+    const struct hd_job spec = spec_of(-1, 0);
+    int64_t bytes[16];
+    int rungs = 0, later_stages = 0;
+
+    (void)state;
+    for (int64_t pp = 1; pp <= 8; pp *= 2)
+        for (int64_t zero = 0; zero <= (pp == 8 ? 0 : 3); zero++)
+            bytes[rungs++] = bytes_of(8, zero, pp);
+    for (int limit = 0; limit < rungs; limit++) {
+        const struct hd_fit fit = choose(&spec, 8, bytes[limit], NULL);
+        int first = 0;
+
+        while (bytes[first] > bytes[limit])
+            first++;
+        takes(&fit, first % 4, 1 << first / 4, 8 >> first / 4);
+        later_stages += fit.sizes.pp > 1;
+    }
+    assert_true(later_stages > 0);
+}
+
+static void what_is_written_down_stays(void **state)
+{
+    struct hd_job spec = spec_of(2, 2);
+    struct hd_fit fit;
+
+    (void)state;
+    fit = choose(&spec, 4, bytes_of(4, 2, 2), NULL);
+    takes(&fit, 2, 2, 2);
+    fit = choose(&spec, 4, bytes_of(4, 2, 2) - 1, NULL);
+    assert_false(fit.fits);
+    assert_int_equal(fit.sizes.zero, 2);
+    assert_int_equal(fit.sizes.pp, 2);
+    spec = spec_of(1, 0);
+    fit = choose(&spec, 4, bytes_of(4, 1, 2), NULL);
+    takes(&fit, 1, 2, 2);
+    spec = spec_of(-1, 2);
+    fit = choose(&spec, 4, bytes_of(4, 3, 2), NULL);
+    takes(&fit, 3, 2, 2);
+}
+
+static void without_a_known_memory_it_is_plain_data_parallelism(void **state)
+{
+    const struct hd_job spec = spec_of(-1, 0);
+    struct hd_text line = {0};
+    const struct hd_fit fit = choose(&spec, 4, 0, &line);
+
+    (void)state;
+    takes(&fit, 0, 1, 4);
+    assert_int_equal(line.len_bytes, 0);
+}
+
+static void the_line_says_what_was_chosen_or_would_help(void **state)
+{
+    const struct hd_job all = spec_of(-1, 0), fixed = spec_of(0, 1);
+    struct hd_text chosen = {0}, none = {0}, pinned = {0};
+    char numbers[96], first[32], has[32];
+
+    (void)state;
+    (void)choose(&all, 4, bytes_of(4, 1, 1), &chosen);
+    hd_text_format_bytes(bytes_of(4, 0, 1), first);
+    hd_text_format_bytes(bytes_of(4, 1, 1), has);
+    (void)snprintf(numbers, sizeof numbers, "pp 1 and zero 0 would take %s of a device's %s, ",
+                   first, has);
+    assert_non_null(strstr(chosen.data, "pp 1 and zero 1 chosen to fit: "));
+    assert_non_null(strstr(chosen.data, numbers));
+    (void)choose(&all, 4, 1000, &none);
+    assert_non_null(strstr(none.data, "no layout fits 4 devices: "));
+    assert_non_null(strstr(none.data, " of a device's 1000 B; "));
+    assert_non_null(strstr(none.data, "parallel.recompute: full"));
+    assert_null(strstr(none.data, "parallel.zero"));
+    (void)choose(&fixed, 4, 1000, &pinned);
+    assert_non_null(strstr(pinned.data, "write parallel.zero: auto, write parallel.pp: auto, "));
+    hd_text_free(&chosen);
+    hd_text_free(&none);
+    hd_text_free(&pinned);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_stage_of_zero_is_taken_when_it_is_the_first_that_fits),
+        cmocka_unit_test(stages_double_where_zero_is_written_down),
+        cmocka_unit_test(the_first_rung_that_fits_is_taken),
+        cmocka_unit_test(what_is_written_down_stays),
+        cmocka_unit_test(without_a_known_memory_it_is_plain_data_parallelism),
+        cmocka_unit_test(the_line_says_what_was_chosen_or_would_help),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
