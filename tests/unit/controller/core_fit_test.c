@@ -26,11 +26,9 @@ static bool choose_stages(const struct hd_core_fit *asked, struct hd_layout_size
     assert_string_equal(asked->wish->sizes.device, "cpu");
     while (pp <= asked->devices && WHOLE / pp > asked->memory_bytes)
         pp *= 2;
-    hd_text_add(ret_why,
-                pp > asked->devices ? "%d are too few"
-                : pp > 1            ? "%d share it"
-                                    : "",
-                asked->devices);
+    if (pp > 1)
+        hd_text_add(ret_why, pp > asked->devices ? "%d are too few" : "%d share it",
+                    asked->devices);
     if (pp > asked->devices)
         return false;
     sizes->pp = pp;
