@@ -145,6 +145,8 @@ static void find_memory(struct plan_asked *a, bool other_machines)
 
     if (!a->memory_bytes || (cuda && own < a->memory_bytes))
         a->memory_bytes = own;
+    if (cuda)
+        a->traits.memory_bytes = a->memory_bytes; /* what is said of fitting is said of this */
 }
 
 /* ---- the plan ---- */

@@ -74,6 +74,7 @@ struct hd_job_needs {
     struct hd_plan_request wish; /* the layout's sizes that the job file fixes */
     int32_t keep;                /* newest checkpoints kept; 0: all */
     bool keep_best;              /* the one with the lowest validation loss as well */
+    int64_t memory_min;          /* bytes of a device; 0: any. Only the core raises it (fit.c) */
     int32_t restart_max;         /* failures in a row without a new checkpoint that are retried */
 };
 

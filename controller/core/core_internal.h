@@ -135,6 +135,7 @@ struct core_class {
     struct core_class_key {
         enum hd_device_kind device;
         int32_t devices_min, devices_max;
+        int64_t memory_min;
         uint32_t possible; /* set of kinds of devices on which there is a layout at all */
         struct hd_plan_shape shape;
         bool has_base, base_shared;        /* the checkpoint that the next attempt starts from */
@@ -159,7 +160,8 @@ struct core_job {
     int64_t search_since_mono; /* with OUT: when it was sent */
     enum core_wait wait; /* while queued; core_wait_of says whether it is this or the class's */
     uint64_t wait_job;   /* with CORE_WAIT_RESERVED */
-    const char *misfit;  /* why fewer devices than needs.devices_min are too few; NULL: nothing */
+    const char *misfit;  /* why needs ask for larger or more devices than the job; NULL: nothing */
+    int32_t asked_min;   /* devices_min of the job, while misfit is set */
     struct core_class *class; /* NULL: not queued, or waiting for its retry delay or a search */
     struct core_job *before, *after; /* in the class */
     uint64_t looked_in;              /* the last pass that tried to place it */
@@ -187,6 +189,7 @@ struct hd_core {
     } * requests;
     size_t request_count, request_size;
     uint64_t last_job, cluster_sequence;
+    bool misfits;              /* some job has asked for larger or more devices (fit.c) */
     bool schedule_due;         /* something changed that may let a job start, or keep other nodes */
     bool unsettled;            /* the same, but it can wait for the next pass */
     struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
@@ -344,23 +347,36 @@ int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind ki
                         int32_t available, struct hd_plan_record *ret_plan);
 /* `devices` rounded down to a multiple of a tensor-parallel group. */
 int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
-/* Devices of a node that have no problem; free_only: without those that an attempt holds. */
-int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only);
+/* Devices of a node that have no problem and the memory that `needs` (NULL: any) asks for;
+ * free_only: without those that an attempt holds. */
+int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
+                           enum hd_device_kind kind, bool free_only);
 /* The node may become usable without a user's action: not retired, not draining, not lost. */
 bool core_node_may_come_back(const struct core_node *node);
 
 /* ---- fit.c ------------------------------------------------------------------------------------*/
 
-/* The first device of the kind, from `from` on, that is free and works; -1: none. */
-int32_t core_free_device(const struct core_node *node, enum hd_device_kind kind, int32_t from);
+/* The device has the memory that `needs` asks for; NULL: any. */
+bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
+                       int32_t device);
+/* The first device of the kind, from `from` on, that is free, works and suits; -1: none. */
+int32_t core_free_device(const struct hd_job_needs *needs, const struct core_node *node,
+                         enum hd_device_kind kind, int32_t from);
 /* Lets config.fit choose place->plan.layout for a job. True: it starts there; *ret_why then says
- * what was chosen, if anything had to be. False: no layout fits the devices. */
+ * what was chosen, if anything had to be. False: no layout fits the devices, of which the smallest
+ * has *ret_memory_bytes. */
 bool core_choose_layout(const struct hd_core *core, const struct hd_job_needs *needs,
                         const void *spec, size_t spec_bytes, struct core_placement *place,
-                        struct hd_text *ret_why);
-/* No layout of the job fits so many devices: it waits for more, or fails if it may not have more.
- */
-void core_take_misfit(struct hd_core *core, struct core_job *job, int32_t devices, const char *why);
+                        int64_t *ret_memory_bytes, struct hd_text *ret_why);
+/* No layout fits so many devices of which the smallest has so much memory. Makes the needs ask for
+ * larger devices, if some node has any, else for more. False: there is nothing more to ask for. */
+bool core_need_more(const struct hd_core *core, int32_t devices, int64_t memory_bytes,
+                    struct hd_job_needs *needs);
+/* The same for a job: it waits for them, or fails. True: it waits. */
+bool core_take_misfit(struct hd_core *core, struct core_job *job, int32_t devices,
+                      int64_t memory_bytes, const char *why);
+/* A node has other devices now: jobs that wait for larger or more ones ask for their own again. */
+void core_forget_misfits(struct hd_core *core);
 
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 

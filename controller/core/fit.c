@@ -2,24 +2,36 @@
  *
  * Placement decides how many devices, by arithmetic alone (plan.c). What a layout takes of them is
  * only known when it is laid out, which takes milliseconds to tenths of a second: config.fit is
- * asked once, for the job that is about to start, never for those that wait.
+ * asked for the job that is about to start, never for those that wait. Where no layout fits, the
+ * job asks for devices with more memory than the smallest of those that were found, if a node has
+ * any; then for more devices; and fails when it may not have more.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/core_internal.h"
 
-int32_t core_free_device(const struct core_node *node, enum hd_device_kind kind, int32_t from)
+bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
+                       int32_t device)
+{
+    const int64_t bytes = node->rec.devices[device].memory_bytes;
+
+    return !needs || bytes <= 0 || bytes >= needs->memory_min; /* 0: not known */
+}
+
+int32_t core_free_device(const struct hd_job_needs *needs, const struct core_node *node,
+                         enum hd_device_kind kind, int32_t from)
 {
     for (int32_t d = from; d < node->rec.device_count; d++)
-        if (node->rec.devices[d].kind == kind && !node->holds[d].job && core_device_works(node, d))
+        if (node->rec.devices[d].kind == kind && !node->holds[d].job &&
+            core_device_works(node, d) && core_device_suits(needs, node, d))
             return d;
     return -1;
 }
 
 /* Folds the devices that an attempt would hold. False: of one the memory is not known. */
-static bool fold_devices(const struct core_placement *place, enum hd_device_kind kind,
-                         struct hd_core_fit *fit)
+static bool fold_devices(const struct hd_job_needs *needs, const struct core_placement *place,
+                         enum hd_device_kind kind, struct hd_core_fit *fit)
 {
     fit->threads = INT32_MAX;
     fit->bf16 = true;
@@ -27,8 +39,8 @@ static bool fold_devices(const struct core_placement *place, enum hd_device_kind
         const struct core_node *node = place->members[m].node;
         int32_t left = place->members[m].count;
 
-        for (int32_t d = core_free_device(node, kind, 0); d >= 0 && left > 0;
-             d = core_free_device(node, kind, d + 1), left--) {
+        for (int32_t d = core_free_device(needs, node, kind, 0); d >= 0 && left > 0;
+             d = core_free_device(needs, node, kind, d + 1), left--) {
             const struct hd_device_record *device = &node->rec.devices[d];
 
             fit->bf16 = fit->bf16 && (device->precisions & (1u << HD_PRECISION_BF16));
@@ -47,28 +59,100 @@ static bool fold_devices(const struct core_placement *place, enum hd_device_kind
 
 bool core_choose_layout(const struct hd_core *core, const struct hd_job_needs *needs,
                         const void *spec, size_t spec_bytes, struct core_placement *place,
-                        struct hd_text *ret_why)
+                        int64_t *ret_memory_bytes, struct hd_text *ret_why)
 {
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
     const struct hd_plan_request wish = core_wish_on(needs, kind);
     struct hd_core_fit fit = {
         .spec = spec, .spec_bytes = spec_bytes, .wish = &wish, .devices = place->device_count};
 
+    *ret_memory_bytes = 0;
     if (!core->config.fit || (wish.sizes.pp && wish.sizes.zero >= 0) ||
-        !fold_devices(place, kind, &fit))
+        !fold_devices(needs, place, kind, &fit))
         return true;
+    *ret_memory_bytes = fit.memory_bytes;
     return core->config.fit(&fit, &place->plan.layout, ret_why);
 }
 
-void core_take_misfit(struct hd_core *core, struct core_job *job, int32_t devices, const char *why)
+/* ---- what does not fit ------------------------------------------------------------------------*/
+
+/* Some node, also one that is busy or away, has a device of such a kind with more memory. */
+static bool has_larger(const struct hd_core *core, const struct hd_job_needs *needs,
+                       int64_t memory_bytes)
 {
-    core_event(core, job, "no_fit", job->rec.attempt_count, -1, "", "%s", why);
-    if (devices >= job->needs.devices_max) {
-        core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
-        return;
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(needs, kinds);
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct hd_node_record *node = &core->nodes[i]->rec;
+
+        for (int32_t d = 0; d < node->device_count && !node->retired; d++)
+            for (size_t k = 0; k < kind_count; k++)
+                if (node->devices[d].kind == kinds[k] &&
+                    node->devices[d].memory_bytes > memory_bytes)
+                    return true;
     }
-    core_waiting_remove(core, job); /* into the class of jobs that need more */
-    job->needs.devices_min = devices + 1;
+    return false;
+}
+
+bool core_need_more(const struct hd_core *core, int32_t devices, int64_t memory_bytes,
+                    struct hd_job_needs *needs)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(needs, kinds);
+    struct hd_job_needs more = *needs;
+
+    if (has_larger(core, needs, memory_bytes)) {
+        needs->memory_min = memory_bytes + 1;
+        return true;
+    }
+    more.devices_min = devices + 1;
+    for (size_t k = 0; k < kind_count && more.devices_min <= more.devices_max; k++)
+        if (core_devices_needed(&more, kinds[k])) {
+            *needs = more;
+            return true;
+        }
+    return false;
+}
+
+bool core_take_misfit(struct hd_core *core, struct core_job *job, int32_t devices,
+                      int64_t memory_bytes, const char *why)
+{
+    struct hd_job_needs needs = job->needs;
+
+    core_event(core, job, "no_fit", job->rec.attempt_count, -1, "", "%s", why);
+    if (!core_need_more(core, devices, memory_bytes, &needs)) {
+        core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
+        return false;
+    }
+    core_waiting_remove(core, job); /* into the class of jobs that need as much */
+    if (!job->misfit)
+        job->asked_min = job->needs.devices_min;
+    job->needs = needs;
     core_set(core, &job->misfit, why);
     core_waiting_add(core, job);
+    core->misfits = true;
+    return true;
+}
+
+void core_forget_misfits(struct hd_core *core)
+{
+    if (!core->misfits)
+        return;
+    core->misfits = false;
+    for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
+         job = core_table_next(&core->jobs, job)) {
+        const bool waits = job->class != NULL;
+
+        if (!job->misfit)
+            continue;
+        if (waits)
+            core_waiting_remove(core, job);
+        job->needs.devices_min = job->asked_min;
+        job->needs.memory_min = 0;
+        core_unset(&job->misfit);
+        if (waits)
+            core_waiting_add(core, job);
+    }
+    core->schedule_due = true;
 }

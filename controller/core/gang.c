@@ -104,7 +104,7 @@ static size_t find_members(const struct hd_core *core, const struct hd_job_needs
             .node = node,
             .index = i,
             .ready = core_node_usable(node),
-            .count = core_whole_groups(needs, core_count_devices(node, kind, !idle))};
+            .count = core_whole_groups(needs, core_count_devices(needs, node, kind, !idle))};
 
         if (!may_join(node) || !is_within_reach(node, seed) || !computes_alike(node, seed) ||
             !member.count || (node->reserved_by && !reserved) ||
@@ -182,13 +182,13 @@ static bool is_better(const struct core_placement *a, const struct core_placemen
     return a->unused_count < b->unused_count;
 }
 
-static int32_t count_unused(const struct core_placement *place)
+static int32_t count_unused(const struct hd_job_needs *needs, const struct core_placement *place)
 {
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
     int32_t unused_count = -place->device_count;
 
     for (size_t i = 0; i < place->member_count; i++)
-        unused_count += core_count_devices(place->members[i].node, kind, true);
+        unused_count += core_count_devices(needs, place->members[i].node, kind, true);
     return unused_count;
 }
 
@@ -205,7 +205,7 @@ void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
         if (!place.device_count)
             continue;
         place.member_count = choose(members, count, place.device_count);
-        place.unused_count = count_unused(&place);
+        place.unused_count = count_unused(needs, &place);
         if (best->device_count && !is_better(&place, best))
             continue;
         free(best->members);

@@ -414,7 +414,8 @@ static void announce_start(struct hd_core *core, struct core_job *job,
 
 /* Marks the first free devices of the plan's kind on each member as held, and appends them to the
  * record's ranks. */
-static void hold_devices(struct hd_attempt_record *record, const struct core_placement *place)
+static void hold_devices(const struct hd_job_needs *needs, struct hd_attempt_record *record,
+                         const struct core_placement *place)
 {
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
 
@@ -422,8 +423,8 @@ static void hold_devices(struct hd_attempt_record *record, const struct core_pla
         struct core_node *node = place->members[m].node;
         int32_t left = place->members[m].count;
 
-        for (int32_t d = core_free_device(node, kind, 0); d >= 0 && left > 0;
-             d = core_free_device(node, kind, d + 1)) {
+        for (int32_t d = core_free_device(needs, node, kind, 0); d >= 0 && left > 0;
+             d = core_free_device(needs, node, kind, d + 1)) {
             node->holds[d] =
                 (struct hd_device_hold){.job = record->job, .attempt = record->attempt};
             record->plan.ranks[record->plan.rank_count++] =
@@ -453,7 +454,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
         core->no_memory = true;
         return;
     }
-    hold_devices(&record, place);
+    hold_devices(&job->needs, &record, place);
     decide_precision_and_threads(place, record.job, &record.plan);
     if (base) {
         record.base_attempt = base->attempt;

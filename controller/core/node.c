@@ -134,6 +134,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_set(core, &node->rec.build, record->build);
     core_set(core, &node->rec.drain_reason, record->drain_reason);
     set_devices(core, node, record->devices, record->device_count);
+    core_forget_misfits(core);
     node->seen_mono_ms = core->now.mono_ms;
     node->lost_after_ms = core->config.lost_ms;
     node->generation = 1;
@@ -431,6 +432,7 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     core_set(core, &node->rec.build, event->hello.build);
     add_device_events(core, node, event);
     set_devices(core, node, event->hello.devices, event->hello.device_count);
+    core_forget_misfits(core);
     if (was_lost) {
         core_event(core, NULL, "returned", 0, -1, node->rec.name, "node %s is back",
                    node->rec.name);

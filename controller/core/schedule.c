@@ -84,13 +84,14 @@ int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices)
 
 /* ---- nodes ------------------------------------------------------------------------------------*/
 
-int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only)
+int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
+                           enum hd_device_kind kind, bool free_only)
 {
     int32_t count = 0;
 
     for (int32_t i = 0; i < node->rec.device_count; i++)
         count += node->rec.devices[i].kind == kind && core_device_works(node, i) &&
-                 !(free_only && node->holds[i].job);
+                 core_device_suits(needs, node, i) && !(free_only && node->holds[i].job);
     return count;
 }
 
@@ -143,7 +144,7 @@ static void find_node(struct hd_core *core, const struct hd_job_needs *needs,
 
         if (!core_node_usable(node) || node->reserved_by || !can_read_base(base, node))
             continue;
-        available = core_count_devices(node, kind, true);
+        available = core_count_devices(needs, node, kind, true);
         place.device_count = core_pick_count(needs, kind, available, &place.plan);
         place.unused_count = available - place.device_count;
         if (place.device_count > best.device_count ||
@@ -198,10 +199,11 @@ static struct core_node *find_node_to_reserve(struct hd_core *core,
             struct core_node *node = core->nodes[i];
             struct hd_plan_record plan;
             int32_t free_now =
-                core_node_usable(node) ? core_count_devices(node, kinds[k], true) : -1;
+                core_node_usable(node) ? core_count_devices(needs, node, kinds[k], true) : -1;
 
             if (!core_node_may_come_back(node) || !can_read_base(base, node) ||
-                !core_pick_count(needs, kinds[k], core_count_devices(node, kinds[k], false), &plan))
+                !core_pick_count(needs, kinds[k], core_count_devices(needs, node, kinds[k], false),
+                                 &plan))
                 continue;
             if (node->reserved_by) {
                 *ret_blocking_job = *ret_blocking_job ? *ret_blocking_job : node->reserved_by;
@@ -252,16 +254,22 @@ static void look_at(struct hd_core *core, struct core_job *job)
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
     struct core_placement place;
     struct hd_text why = {0};
+    int64_t memory_bytes;
 
     core->out->looked++;
     job->looked_in = core->pass;
     job->wait = CORE_WAIT_NONE;
     job->wait_job = 0;
     place = find_place(core, &job->needs, base);
-    if (place.device_count &&
-        !core_choose_layout(core, &job->needs, job->rec.spec, job->rec.spec_bytes, &place, &why)) {
-        core_take_misfit(core, job, place.device_count, why.failed || !why.data ? "" : why.data);
-        place.device_count = 0; /* placement takes as many as it can, so there are no more now */
+    while (place.device_count &&
+           !core_choose_layout(core, &job->needs, job->rec.spec, job->rec.spec_bytes, &place,
+                               &memory_bytes, &why)) {
+        const bool waits = core_take_misfit(core, job, place.device_count, memory_bytes,
+                                            why.failed || !why.data ? "" : why.data);
+
+        free(place.members);
+        hd_text_clear(&why);
+        place = waits ? find_place(core, &job->needs, base) : (struct core_placement){0};
     }
     if (place.device_count)
         core_attempt_start(core, job, &place, why.failed || !why.data ? "" : why.data);
@@ -379,7 +387,7 @@ static bool has_kind(const struct hd_core *core, enum hd_device_kind kind)
     const char *problem;
 
     for (size_t i = 0; i < hd_core_node_count(core); i++)
-        if (core_count_devices(core->nodes[i], kind, false) ||
+        if (core_count_devices(NULL, core->nodes[i], kind, false) ||
             count_unusable(core->nodes[i], kind, &problem))
             return true;
     return false;
@@ -403,12 +411,17 @@ static void add_need(const struct hd_core *core, const struct hd_job_needs *need
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = kinds_to_show(core, needs, kinds);
+    char bytes[32];
 
     for (size_t k = 0; k < kind_count; k++) {
         int32_t need = core_devices_needed(needs, kinds[k]);
 
         hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
                     hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
+        if (needs->memory_min) {
+            hd_text_format_bytes(needs->memory_min - 1, bytes);
+            hd_text_add(text, " with more than %s", bytes);
+        }
     }
     if (!may_span(base, kinds[kind_count - 1])) {
         if (core_devices_needed(needs, kinds[kind_count - 1]) > 1)
@@ -417,6 +430,12 @@ static void add_need(const struct hd_core *core, const struct hd_job_needs *need
         hd_text_add(text, ", on each node a multiple of parallel.tp = %d",
                     (int)needs->wish.sizes.tp);
     }
+}
+
+static void add_misfit(const struct hd_job_needs *needs, const char *why, struct hd_text *text)
+{
+    hd_text_add(text, "; %s: %s", needs->memory_min ? "less is too little" : "fewer are too few",
+                why);
 }
 
 /* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
@@ -434,8 +453,8 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
         return;
     }
     for (size_t k = 0; k < kind_count; k++) {
-        all += core_count_devices(node, kinds[k], false);
-        free_now += core_count_devices(node, kinds[k], true);
+        all += core_count_devices(needs, node, kinds[k], false);
+        free_now += core_count_devices(needs, node, kinds[k], true);
         broken += count_unusable(node, kinds[k], &problem);
     }
     if (free_now == all)
@@ -556,7 +575,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     add_base(core, core_checkpoint_newest(job), ret_reason);
     add_nodes(core, &job->needs, now, ret_reason);
     if (job->misfit)
-        hd_text_add(ret_reason, "; fewer are too few: %s", job->misfit);
+        add_misfit(&job->needs, job->misfit, ret_reason);
 }
 
 enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
@@ -564,17 +583,36 @@ enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd
                                      bool *ret_fits_now, struct hd_text *ret_reason)
 {
     enum hd_status st = core_check_needs(needs);
-    struct core_placement place;
+    struct hd_job_needs more = *needs;
+    struct hd_text misfit = {0};
+    int32_t devices;
 
     if (st)
         return st;
-    place = find_place((struct hd_core *)(uintptr_t)core, needs, NULL);
-    *ret_fits_now = place.device_count > 0 &&
-                    core_choose_layout(core, needs, spec, spec_bytes, &place, ret_reason);
-    free(place.members);
-    if (*ret_fits_now || place.device_count)
-        return HD_OK;
-    add_need(core, needs, NULL, ret_reason);
-    add_nodes(core, needs, now, ret_reason);
-    return HD_OK;
+    do {
+        struct core_placement place = find_place((struct hd_core *)(uintptr_t)core, &more, NULL);
+        int64_t memory_bytes;
+
+        devices = place.device_count;
+        hd_text_clear(ret_reason);
+        *ret_fits_now = devices && core_choose_layout(core, &more, spec, spec_bytes, &place,
+                                                      &memory_bytes, ret_reason);
+        free(place.members);
+        if (*ret_fits_now)
+            break;
+        if (devices && !core_need_more(core, devices, memory_bytes, &more))
+            st = hd_err(HD_INVALID, "%s", ret_reason->data ? ret_reason->data : "");
+        if (devices) {
+            hd_text_clear(&misfit);
+            hd_text_add(&misfit, "%s", ret_reason->data ? ret_reason->data : "");
+        }
+    } while (devices && !st);
+    if (!st && !*ret_fits_now) {
+        add_need(core, &more, NULL, ret_reason);
+        add_nodes(core, &more, now, ret_reason);
+        if (misfit.len_bytes)
+            add_misfit(&more, misfit.data, ret_reason);
+    }
+    hd_text_free(&misfit);
+    return st;
 }

@@ -25,6 +25,7 @@ static struct core_class_key key_of(const struct hd_core *core, const struct cor
     key.device = job->needs.device;
     key.devices_min = job->needs.devices_min;
     key.devices_max = job->needs.devices_max;
+    key.memory_min = job->needs.memory_min;
     key.shape = hd_plan_shape(&job->needs.wish);
     for (size_t k = 0; k < count;
          k++) /* an older build may have accepted what this one cannot run */

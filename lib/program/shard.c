@@ -149,22 +149,26 @@ static void zero_gaps(struct hd_emit *e, int part, struct hd_store *bucket)
     zero_gap(e, part, end, e->registry->parts[part].count, first);
 }
 
-/* sums += this rank's shard of the bucket. Returns the number of nodes: 0 of an empty shard. */
-static int add_shard(struct hd_emit *e, int part, int at)
+/* sums += this rank's shard of the bucket. An empty shard has nothing to add; then the bucket's
+ * first bytes are set to zero, so that compute waits for the scatter here and the bucket's memory
+ * is free behind it. Without a last user it would be taken until the program ends. */
+static void add_shard(struct hd_emit *e, int part, int at)
 {
     const struct hd_part *p = &e->registry->parts[part];
     const int64_t count = p->shard_end - p->shard_begin;
-    struct hd_operand sums;
 
-    if (!count)
-        return 0;
-    sums = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin);
     e->unit = p->unit;
-    (void)hd_emit_add(
-        e, HD_ARGS(add, .N = count, .dtype = HD_F32),
-        HD_OPERANDS(add, .out = sums, .a = sums, .b = hd_emit_bucket(e, part, p->shard_begin)));
+    if (count) {
+        const struct hd_operand sums = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin);
+
+        (void)hd_emit_add(
+            e, HD_ARGS(add, .N = count, .dtype = HD_F32),
+            HD_OPERANDS(add, .out = sums, .a = sums, .b = hd_emit_bucket(e, part, p->shard_begin)));
+    } else {
+        (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = HD_TENSOR_ALIGN),
+                           HD_OPERANDS(zero, .out = hd_emit_bucket(e, part, 0)));
+    }
     hd_move_last_to(&e->lists[e->call], at);
-    return 1;
 }
 
 static bool scatters_bucket(const struct hd_node *node)
@@ -186,7 +190,7 @@ static void add_shards(struct hd_emit *e)
         if (count > 0 &&
             (!node || (scatters && e->registry->parts[pending[0]].unit != node->unit))) {
             for (int k = 0; k < count; k++)
-                i += add_shard(e, pending[k], i);
+                add_shard(e, pending[k], i++);
             count = 0;
         }
         if (scatters)

@@ -232,7 +232,8 @@ static void fill_call(struct hd_rpc_call *call, const struct hd_rpc_call_options
     call->timeout_ms = timeout_ms;
     call->wait_for_ready = options->wait_for_ready;
     call->kind = options->kind;
-    call->path = options->path;
+    call->path_copy = strdup(options->path); /* may live shorter than the call */
+    call->path = call->path_copy ? call->path_copy : "a call";
     call->incoming = options->response;
     call->handler = options->handler;
     call->user = options->user;

@@ -98,7 +98,7 @@ struct hd_rpc_call {
 
     enum hd_rpc_kind kind;
     const char *path;
-    char *path_copy; /* server: memory of `path` of an unknown method */
+    char *path_copy; /* memory of `path`: client; server: of an unknown method */
     const ProtobufCMessageDescriptor *incoming;
     struct hd_rpc_handler handler;
     void *user;

@@ -406,9 +406,44 @@ static void a_checkpoint_crosses_from_one_number_of_shards_to_another(void **sta
     harness_teardown(&h);
 }
 
+/* Goal: a rank whose shard of a part is empty, as the part is smaller than the shards before, has
+ * no more in work than the others: its buckets end with their scatter, too. Method: parts of 1 and
+ * 2 chunks of the norm, on 8 ranks. */
+static void a_rank_without_a_shard_keeps_no_bucket(void **state)
+{
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (int zero = 2; zero <= 3; zero++) {
+        struct hd_job job = harness_job(&h, "llama", 8);
+        int64_t first = 0, empty = 0;
+
+        job.layers = 12;
+        job.zero = zero;
+        job.micro_batch = 1;
+        for (int rank = 0; rank < 8; rank++) {
+            struct hd_arena arena;
+            struct hd_layout l;
+
+            hd_arena_init(&arena, 0);
+            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &l);
+            if (rank == 0)
+                first = l.memory.work;
+            for (int p = 0; p < l.registry.part_count; p++)
+                empty += l.registry.parts[p].shard_begin == l.registry.parts[p].shard_end;
+            assert_true(l.memory.work <= first);
+            hd_arena_done(&arena);
+        }
+        assert_true(empty > 12);
+    }
+    harness_teardown(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_without_a_shard_keeps_no_bucket),
         cmocka_unit_test(stage_1_has_the_bits_of_plain_data_parallelism),
         cmocka_unit_test(stages_2_and_3_have_these_bits_with_one_micro_batch),
         cmocka_unit_test(stages_2_and_3_have_the_same_bits),

@@ -150,6 +150,69 @@ static void a_job_waits_for_the_devices_that_it_fits(void **state)
     sim_free(sim);
 }
 
+/* Of two nodes the one with little memory is passed over: both when its devices are among more than
+ * are needed, and when the other node is busy. */
+static void a_job_waits_for_devices_that_are_large_enough(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE / 2, WHOLE / 16);
+    const struct hd_job_needs needs = range(2, 4);
+    const uint64_t first = sim_submitted(sim, &needs), second = sim_submitted(sim, &needs);
+
+    (void)state;
+    assert_int_equal(sim_attempt(sim, first, 1)->plan.rank_count, 2);
+    assert_int_equal(sim_attempt(sim, first, 1)->plan.layout.pp, 2);
+    assert_string_equal(sim_attempt(sim, first, 1)->plan.ranks[1].node_name, "n1");
+    assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_QUEUED);
+    sim_assert_reason(
+        sim, second,
+        "needs 2 cpu devices with more than 250 B; n1 has 0 of 2 free (reserved for job 2), n2 has 0; "
+        "less is too little: 2 are too few");
+    sim_run_until_ended(sim, first, 60);
+    sim_run_until_ended(sim, second, 60);
+    assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_SUCCEEDED);
+    sim_free(sim);
+}
+
+/* 2 devices are too few, and of 3 no layout makes use: there is nothing to wait for. */
+static void a_job_that_could_have_no_more_fails(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE / 4, WHOLE / 4);
+    struct hd_job_needs other = range(2, 2), needs = range(2, 3);
+    uint64_t job;
+
+    (void)state;
+    other.wish.sizes.pp = 2;
+    other.wish.sizes.zero = 0;
+    (void)sim_submitted(sim, &other);
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_string_equal(sim_job(sim, job)->reason, "2 are too few");
+    sim_free(sim);
+}
+
+/* What a job has asked for is asked anew when a node comes with other devices. */
+static void a_node_with_larger_devices_ends_the_wait(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE / 4, WHOLE / 4);
+    struct hd_job_needs other = range(2, 2), needs = range(2, 4);
+    uint64_t job;
+
+    (void)state;
+    other.wish.sizes.pp = 2;
+    other.wish.sizes.zero = 0;
+    other.steps = 100000;
+    (void)sim_submitted(sim, &other);
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    sim->nodes[1].memory_bytes = WHOLE;
+    sim_daemon_restart(sim, &sim->nodes[1]);
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.rank_count, 2);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 1);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +221,9 @@ int main(void)
         cmocka_unit_test(waiting_jobs_are_not_laid_out),
         cmocka_unit_test(a_job_that_fits_nowhere_fails_and_says_why),
         cmocka_unit_test(a_job_waits_for_the_devices_that_it_fits),
+        cmocka_unit_test(a_job_waits_for_devices_that_are_large_enough),
+        cmocka_unit_test(a_job_that_could_have_no_more_fails),
+        cmocka_unit_test(a_node_with_larger_devices_ends_the_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
