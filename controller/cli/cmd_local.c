@@ -336,7 +336,8 @@ static void say_end(struct local *l, int code, int64_t begin_ms)
     add_command(l, "heddle local --resume", "", &resume);
     cli_note("heddle: took %s; logs and checkpoints are in %s", span, l->run.path);
     if (!resume.failed)
-        cli_say_onward_by(l->cli, code == CLI_JOB_FAILED ? l->job : 0, resume.data);
+        cli_say_onward_by(l->cli, code == CLI_JOB_FAILED || code == CLI_INTERRUPTED ? l->job : 0,
+                          resume.data);
     hd_text_free(&resume);
 }
 

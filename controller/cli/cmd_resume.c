@@ -147,11 +147,26 @@ static bool has_diverged(const Heddle__V1__JobStatus *status)
            newest->end->cause == HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED;
 }
 
+/* Where the next attempt starts; of a job that has done more steps than it has saved, what is lost.
+ */
+static void add_start(const Heddle__V1__JobStatus *status, struct hd_text *text)
+{
+    if (!status || !status->step)
+        return;
+    if (!status->checkpoint_step)
+        hd_text_add(text, " from the start, as no checkpoint was written");
+    else
+        hd_text_add(text, " from the checkpoint of step %lld", (long long)status->checkpoint_step);
+    if (status->checkpoint_step && status->step > status->checkpoint_step)
+        hd_text_add(text, " (%lld later steps were not saved)",
+                    (long long)(status->step - status->checkpoint_step));
+}
+
 void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
-    struct hd_text line = {0};
+    struct hd_text line = {0}, from = {0};
     bool diverged, has_failed;
 
     request.job = job;
@@ -167,7 +182,10 @@ void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume)
                  "before it diverged, or from the start if there is none:");
         add_lower_rate(response->job, &line);
     } else {
-        cli_note(has_failed ? "heddle: to go on, once the cause is mended:" : "heddle: to go on:");
+        add_start(response ? response->job : NULL, &from);
+        cli_note("heddle: to go on%s%s:", from.failed || !from.data ? "" : from.data,
+                 has_failed ? ", once the cause is mended" : "");
+        hd_text_free(&from);
     }
     cli_note_text(&line);
     if (response)

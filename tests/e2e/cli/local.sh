@@ -70,6 +70,7 @@ check_equal ctrl_c_is_130 130 $?
 newest=$work/heddle-runs/latest
 check_equal and_writes_a_checkpoint_first 1 "$(heddle checkpoint ls "$newest" -o jsonl | wc -l)"
 check_equal after_ctrl_c_nothing_runs_on 0 "$(left)"
+check_equal and_the_end_says_from_where_it_goes_on 1 "$(grep -c '^heddle: to go on from the checkpoint of step [0-9]*:$' "$work/c.err")"
 
 # ranks that stand still cannot stop gracefully: only the second Ctrl-C ends this
 start_long "$work/d"
