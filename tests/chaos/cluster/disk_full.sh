@@ -74,15 +74,6 @@ the_last_checkpoint_waits_for_room() {
     await_reason "$job" "waits to write the last checkpoint: .*no space"
     cancelled_soon "$job"
     make_room
-
-    # told to stop while it trains, it does not wait, and says what is lost
-    job=$(submit --set train.steps=100000 --set checkpoint.every=0) || exit
-    await_step "$job" 1 1
-    leave_free 0
-    cancelled_soon "$job"
-    says "$job" 'stopped without a last checkpoint: .*no space' ||
-        fail "no event says that the work was lost: $(events "$job")"
-    make_room
     umount_jobs
 }
 
