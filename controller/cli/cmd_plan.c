@@ -208,7 +208,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
         fill_devices(a);
         st = find_traits(a);
         if (!st) {
-            find_memory(a, devices != NULL);
+            find_memory(a, devices != NULL); /* before resolve, which chooses what fits */
             st = resolve(a);
         }
         code = st ? cli_fail(st) : CLI_CONTINUE;

@@ -51,7 +51,7 @@ static bool try_rung(const struct hd_fit_asked *asked, int64_t pp, int64_t zero,
     if (hd_plan_size(&request, asked->devices, &sizes))
         return false;
     if (zero > 0 && asked->request->sizes.zero < 0 && sizes.dp * sizes.cp == 1)
-        return false; /* one replica has nobody to share with */
+        return false; /* ZeRO shares among replicas, and there is one */
     hd_plan_decide_device(sizes.device, asked->bf16_fast, asked->threads, &sizes);
     *st = measure(asked, &sizes, &bytes);
     if (*st) {
