@@ -163,10 +163,10 @@ static void a_job_waits_for_devices_that_are_large_enough(void **state)
     assert_int_equal(sim_attempt(sim, first, 1)->plan.layout.pp, 2);
     assert_string_equal(sim_attempt(sim, first, 1)->plan.ranks[1].node_name, "n1");
     assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_QUEUED);
-    sim_assert_reason(
-        sim, second,
-        "needs 2 cpu devices with more than 250 B; n1 has 0 of 2 free (reserved for job 2), n2 has 0; "
-        "less is too little: 2 are too few");
+    sim_assert_reason(sim, second,
+                      "needs 2 cpu devices with more than 250 B; n1 has 0 of 2 free (reserved for "
+                      "job 2), n2 has 0; "
+                      "less is too little: 2 are too few");
     sim_run_until_ended(sim, first, 60);
     sim_run_until_ended(sim, second, 60);
     assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_SUCCEEDED);
