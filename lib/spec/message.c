@@ -2,40 +2,32 @@
  *
  * A key for which job.proto has a typed field is sent in that field; the field's path is the key's,
  * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in its text
- * form}, so that a new key needs no change of job.proto. Fields are found by protobuf-c's
- * descriptors. */
+ * form}, so that a new key needs no change of job.proto. */
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "heddle/v1/job.pb-c.h"
 #include "spec_internal.h"
 
 /* Typed fields whose path differs from the key's. */
-#define RENAMED(key, field)         \
-    {                               \
-        key, sizeof(key) - 1, field \
-    }
 static const struct {
-    const char *key;
-    size_t len; /* compared first: every submission looks all keys up, twice */
-    const char *field;
+    const char *key, *field;
 } renamed[] = {
-    RENAMED("model.from", "model.from_dir"),
-    RENAMED("data.split", "data.val_split"),
-    RENAMED("train.lr.warmup", "train.lr.warmup_steps"),
-    RENAMED("train.profile.first", "train.profile.first_step"),
-    RENAMED("train.profile.last", "train.profile.last_step"),
-    RENAMED("resources.devices.min", "resources.devices_min"),
-    RENAMED("resources.devices.max", "resources.devices_max"),
+    {"model.from", "model.from_dir"},
+    {"data.split", "data.val_split"},
+    {"train.lr.warmup", "train.lr.warmup_steps"},
+    {"train.profile.first", "train.profile.first_step"},
+    {"train.profile.last", "train.profile.last_step"},
+    {"resources.devices.min", "resources.devices_min"},
+    {"resources.devices.max", "resources.devices_max"},
 };
-#undef RENAMED
 
 static const char *field_path(const struct hd_key *key)
 {
-    const size_t len = strlen(key->path);
-
     for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
-        if (renamed[i].len == len && memcmp(renamed[i].key, key->path, len) == 0)
+        if (strcmp(renamed[i].key, key->path) == 0)
             return renamed[i].field;
     return key->path;
 }
@@ -56,62 +48,98 @@ static ProtobufCMessage *new_message(struct hd_arena *arena,
     return made;
 }
 
-/* A cache: the group of the last key. Keys are ordered by group, so most lookups hit it. It makes
- * the start of a controller, which reads thousands of jobs, faster. */
-struct group {
-    const char *path;                             /* of a key in it */
-    size_t len;                                   /* of the group's part of the path; 0: the root */
-    const ProtobufCMessageDescriptor *descriptor; /* NULL: no message is this group */
-    ProtobufCMessage *holder;                     /* the group's message; NULL: absent */
-    unsigned next; /* the field behind the one that was found last: most often the next one */
+/* ---- where a key is ---- */
+
+/* The messages below JobSpec, each behind the one that holds it, and where each key is. They are
+ * found by name once per process: a controller reads and writes every key of thousands of jobs. */
+enum { GROUPS_MAX = 64 };
+struct map {
+    struct {
+        const ProtobufCFieldDescriptor *field; /* in the message that holds it; NULL: of JobSpec */
+        const ProtobufCMessageDescriptor *descriptor;
+        size_t holder;
+    } groups[GROUPS_MAX];
+    size_t group_count;
+    struct {
+        const ProtobufCFieldDescriptor *field; /* NULL: the key travels as a KeyValue */
+        size_t group;
+        bool is_sent;
+    } keys[SPEC_KEYS_MAX];
 };
 
-/* Sets g to the group of the first `len` bytes of the path. `arena`: absent groups are made; NULL:
- * they stay absent. */
-static void enter_group(struct group *g, ProtobufCMessage *spec, const char *path, size_t len,
-                        struct hd_arena *arena)
+static const ProtobufCFieldDescriptor *find_member(const ProtobufCMessageDescriptor *descriptor,
+                                                   const char *name, size_t len)
 {
-    *g = (struct group){path, len, &heddle__v1__job_spec__descriptor, spec, 0};
-    for (const char *at = path; g->descriptor && at < path + len;) {
-        const size_t name_len = strcspn(at, ".");
-        const ProtobufCFieldDescriptor *field = NULL;
+    for (unsigned i = 0; i < descriptor->n_fields; i++)
+        if (strncmp(descriptor->fields[i].name, name, len) == 0 && !descriptor->fields[i].name[len])
+            return &descriptor->fields[i];
+    return NULL;
+}
 
-        for (unsigned i = 0; i < g->descriptor->n_fields && !field; i++)
-            if (strncmp(g->descriptor->fields[i].name, at, name_len) == 0 &&
-                !g->descriptor->fields[i].name[name_len])
-                field = &g->descriptor->fields[i];
-        g->descriptor = field && field->type == PROTOBUF_C_TYPE_MESSAGE ? field->descriptor : NULL;
-        if (g->descriptor && g->holder) {
-            ProtobufCMessage **member = (ProtobufCMessage **)((char *)g->holder + field->offset);
+static size_t find_group(struct map *map, size_t holder, const ProtobufCFieldDescriptor *field)
+{
+    for (size_t i = 1; i < map->group_count; i++)
+        if (map->groups[i].field == field)
+            return i;
+    if (map->group_count == GROUPS_MAX)
+        abort(); /* job.proto has outgrown this file: the first test of it shows that */
+    map->groups[map->group_count].field = field;
+    map->groups[map->group_count].descriptor = field->descriptor;
+    map->groups[map->group_count].holder = holder;
+    return map->group_count++;
+}
 
-            if (!*member && arena)
-                *member = new_message(arena, g->descriptor);
-            g->holder = *member;
-        }
-        at += name_len + 1;
+static void place_key(struct map *map, size_t index)
+{
+    const char *at = field_path(&hd_job_keys[index]);
+    size_t group = 0, len;
+    const ProtobufCFieldDescriptor *field;
+
+    for (; at[len = strcspn(at, ".")]; at += len + 1) {
+        field = find_member(map->groups[group].descriptor, at, len);
+        if (!field || field->type != PROTOBUF_C_TYPE_MESSAGE)
+            return;
+        group = find_group(map, group, field);
+    }
+    map->keys[index].field = find_member(map->groups[group].descriptor, at, len);
+    map->keys[index].group = group;
+}
+
+static struct map the_map;
+static void make_map(void)
+{
+    the_map.groups[0].descriptor = &heddle__v1__job_spec__descriptor;
+    the_map.group_count = 1;
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        the_map.keys[i].is_sent = is_sent(&hd_job_keys[i]);
+        place_key(&the_map, i);
     }
 }
 
-/* The typed field of a key; NULL: there is none. Its message is g->holder. */
-static const ProtobufCFieldDescriptor *find_field(struct group *g, const struct hd_key *key,
-                                                  ProtobufCMessage *spec, struct hd_arena *arena)
+static const struct map *map_of_keys(void)
 {
-    const char *path = field_path(key), *dot = strrchr(path, '.');
-    const char *name = dot ? dot + 1 : path;
-    const size_t len = dot ? (size_t)(dot - path) : 0;
-    const ProtobufCFieldDescriptor *field;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    if (!g->path || g->len != len || memcmp(g->path, path, len) != 0)
-        enter_group(g, spec, path, len, arena);
-    if (!g->descriptor)
-        return NULL;
-    if (g->next < g->descriptor->n_fields && strcmp(g->descriptor->fields[g->next].name, name) == 0)
-        field = &g->descriptor->fields[g->next];
-    else
-        field = protobuf_c_message_descriptor_get_field_by_name(g->descriptor, name);
-    if (field)
-        g->next = (unsigned)(field - g->descriptor->fields) + 1;
-    return field;
+    (void)pthread_once(&once, make_map);
+    return &the_map;
+}
+
+/* The message of each group; NULL: it is absent. With an arena absent ones are made. */
+static void find_holders(const struct map *map, ProtobufCMessage *spec, struct hd_arena *arena,
+                         ProtobufCMessage *ret_holders[GROUPS_MAX])
+{
+    ret_holders[0] = spec;
+    for (size_t i = 1; i < map->group_count; i++) {
+        ProtobufCMessage *holder = ret_holders[map->groups[i].holder], **member;
+
+        ret_holders[i] = NULL;
+        if (!holder)
+            continue;
+        member = (ProtobufCMessage **)((char *)holder + map->groups[i].field->offset);
+        if (!*member && arena)
+            *member = new_message(arena, map->groups[i].descriptor);
+        ret_holders[i] = *member;
+    }
 }
 
 /* ---- enums ---- */
@@ -231,12 +259,26 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     }
 }
 
+/* Pairs mostly come in the order of the keys. */
+static const struct hd_key *next_key(size_t *next, const char *path)
+{
+    for (size_t i = *next; i < hd_job_key_count; i++) {
+        if (strcmp(hd_job_keys[i].path, path) != 0)
+            continue;
+        *next = i + 1;
+        return &hd_job_keys[i];
+    }
+    return hd_job_find_key(path);
+}
+
 static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
                                  struct hd_job *job)
 {
+    size_t next = 0;
+
     for (size_t i = 0; i < count; i++) {
         const Heddle__V1__KeyValue *pair = pairs[i];
-        const struct hd_key *key = hd_job_find_key(pair->path);
+        const struct hd_key *key = next_key(&next, pair->path);
         char quoted[SPEC_QUOTE_MAX];
         enum hd_status st;
 
@@ -300,19 +342,21 @@ static enum hd_status take_lists(const Heddle__V1__DataSpec *data, struct hd_are
 enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
                                     struct hd_arena *arena, struct hd_job *ret_job)
 {
-    struct group group = {0};
+    const struct map *map = map_of_keys();
+    ProtobufCMessage *holders[GROUPS_MAX];
     enum hd_status st = HD_OK;
 
     *ret_job = (struct hd_job){0};
+    find_holders(map, (ProtobufCMessage *)(uintptr_t)&message->base, NULL, holders);
     for (size_t i = 0; i < hd_job_key_count && !st; i++) {
         const struct hd_key *key = &hd_job_keys[i];
-        const ProtobufCFieldDescriptor *field;
+        const ProtobufCFieldDescriptor *field = map->keys[i].field;
+        const ProtobufCMessage *holder = holders[map->keys[i].group];
 
-        if (!is_sent(key))
+        if (!map->keys[i].is_sent)
             continue;
-        field = find_field(&group, key, (ProtobufCMessage *)(uintptr_t)&message->base, NULL);
-        if (field && group.holder)
-            st = take_field(key, field, group.holder, ret_job);
+        if (field && holder)
+            st = take_field(key, field, holder, ret_job);
         else if (!field || (key->words && strstr(key->words, "auto")))
             hd_job_set_default(key, ret_job);
     }
@@ -420,7 +464,7 @@ static Heddle__V1__KeyValue *new_pair(const struct hd_key *key, const struct hd_
         (Heddle__V1__KeyValue *)new_message(arena, &heddle__v1__key_value__descriptor);
 
     if (pair) {
-        pair->path = hd_arena_strdup(arena, key->path);
+        pair->path = (char *)(uintptr_t)key->path; /* nobody frees it: messages lie in arenas */
         pair->value = text_of(key, job, arena);
     }
     return pair;
@@ -430,20 +474,22 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
 {
     Heddle__V1__JobSpec *m =
         (Heddle__V1__JobSpec *)new_message(arena, &heddle__v1__job_spec__descriptor);
-    struct group group = {0};
+    const struct map *map = map_of_keys();
+    ProtobufCMessage *holders[GROUPS_MAX];
 
     if (!m)
         return NULL;
+    find_holders(map, &m->base, arena, holders);
     m->keys = hd_arena_array(arena, hd_job_key_count, sizeof *m->keys);
     for (size_t i = 0; m->keys && i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
-        const ProtobufCFieldDescriptor *field;
+        const ProtobufCFieldDescriptor *field = map->keys[i].field;
+        ProtobufCMessage *holder = holders[map->keys[i].group];
 
-        if (!is_sent(key))
+        if (!map->keys[i].is_sent)
             continue;
-        field = find_field(&group, key, &m->base, arena);
-        if (field && group.holder)
-            put_field(key, field, group.holder, job, arena);
+        if (field && holder)
+            put_field(key, field, holder, job, arena);
         else if (!field)
             m->keys[m->n_keys++] = new_pair(key, job, arena);
     }
