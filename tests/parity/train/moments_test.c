@@ -17,8 +17,9 @@
 #include <cmocka.h>
 
 #include "compare.h"
+#include "tests/sanitized.h"
 
-enum { STEPS = 4, LONG_STEPS = 500 };
+enum { STEPS = 4, LONG_STEPS = HD_TEST_SANITIZED ? 100 : 500 };
 
 static struct hd_job wide_job(const struct harness *h, const char *family, int dp)
 {

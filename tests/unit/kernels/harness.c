@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/random.h"
+#include "tests/sanitized.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -30,6 +31,8 @@ static int live_count, live_doubles_count;
 
 bool setting_is_in_turn(int setting, int number)
 {
+    if (HD_TEST_SANITIZED && settings[1].order == 0) /* slow, and here only addresses matter */
+        return setting == (number + number / 7) % attention_setting_count;
     return settings[1].order == 0 || setting == number % setting_count;
 }
 

@@ -37,7 +37,8 @@ extern const struct setting settings[];
 extern const int setting_count, gemm_setting_count; /* the last ones differ in products only */
 extern const int attention_setting_count; /* all, or fewer: if it knows no such products */
 /* For long tests: orders of emulated threads take turns, so that every case runs in one and every
- * order has many. What else settings choose between, every case runs by. */
+ * order has many. What else settings choose between, every case runs by; under sanitizers these
+ * take turns, too. */
 bool setting_is_in_turn(int setting, int number);
 /* Whether setting number s multiplies factors of this encoding by code of its own: the last
  * settings of the CPU differ from the first in products of bf16 alone. */
@@ -47,8 +48,9 @@ extern const int float_type_count;
 
 /* The table; where there is none, skips the test that runs and says why. */
 const struct hd_backend_table *on_backend(void);
-/* Whether setting number s takes case number `number` of many: all of them on the CPU; a device
- * takes one in `of` by setting, so that its settings share the cases (an emulated one is slow). */
+/* Whether setting number s takes case number `number` of many: all of them on the CPU (a third
+ * under sanitizers); a device takes one in `of` by setting, so that its settings share the cases
+ * (an emulated one is slow). */
 bool on_takes(int s, int64_t number, int64_t of);
 /* What a setting means beside the options: for the device before it is opened, and then. */
 void on_device(const struct setting *setting);
