@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 8 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 9 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 
@@ -144,6 +144,10 @@ struct hd_traits {
     /* The library's GEMM is not fused with GELU, or with the gradient of a bias: each is a pass of
      * its own (hd_gemm_takes_epilogue returns false). */
     bool gelu_apart, dbias_apart;
+    /* Rows of logits that the head computes at once, at most 1 GiB of them; 0: as many as 64 MiB
+     * hold, which a processor's caches like. Each chunk reads and writes the gradient of the whole
+     * vocabulary (lib/program/ops_linear.c). */
+    int64_t head_rows;
 };
 
 static inline bool hd_traits_is_cuda(const struct hd_traits *traits)

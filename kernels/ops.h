@@ -24,6 +24,7 @@
 
 enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
+    HD_SCRATCH_ALIGN = 256,   /* of scratch: what cuBLASLt demands of its workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts between */
     HD_EXCHANGE_WORDS = 5     /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };

@@ -140,27 +140,44 @@ const struct hd_op_row hd_op_row_linear = {.forward = linear_forward,
  * dW += dlogits^T x.  F computes these gradients too, so that logits are not kept for backward. If
  * tp splits the vocabulary, W and logits are this rank's share, the ranks gather a few statistics
  * per row to compute the loss, and dx is a partial sum.
+ *
+ * W has rows of zeros behind the vocabulary (HD_PARAM_PAD): no product then has an odd extent,
+ * which a GPU multiplies more slowly. The loss does not look at their logits, and their dlogits
+ * are 0.
  */
-enum { HEAD_CHUNK_BYTES = 64 << 20, HEAD_CHUNK_ROWS_MIN = 64, HEAD_COLUMNS = 32 };
+enum {
+    HEAD_BYTES = 64 << 20,    /* of logits at once, where the traits give no number of rows */
+    HEAD_BYTES_MAX = 1 << 30, /* where they do */
+    HEAD_ROWS_MIN = 64,
+    HEAD_COLUMNS = 32
+};
 
-/* Every chunk reads and writes the whole dW once, so chunks are few and large: below about 200 rows
- * this memory traffic takes longer than the GEMM. Chunks have equal rows, except the last. */
-static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype)
+/* Every chunk reads and writes the whole dW (fp32) once: 8 V C bytes beside three products of 2
+ * rows V C operations. A device of f FLOP/s and b bytes/s spends (8/6) (f / b) / rows of the
+ * products' time on it. Chunks have equal rows, multiples of HEAD_ROWS_MIN, except the last. */
+static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype,
+                               const struct hd_traits *traits)
 {
-    int64_t rows = HEAD_CHUNK_BYTES / (Vp * (int64_t)hd_dtype_size(dtype)), chunks;
+    const int64_t row_bytes = Vp * (int64_t)hd_dtype_size(dtype);
+    int64_t rows = (traits->head_rows ? HEAD_BYTES_MAX : HEAD_BYTES) / row_bytes, chunks;
 
-    if (rows < HEAD_CHUNK_ROWS_MIN)
-        rows = HEAD_CHUNK_ROWS_MIN;
+    if (traits->head_rows && rows > traits->head_rows)
+        rows = traits->head_rows;
+    if (rows < HEAD_ROWS_MIN)
+        rows = HEAD_ROWS_MIN;
     chunks = (R + rows - 1) / rows;
-    return (R + chunks - 1) / chunks;
+    rows = (R + chunks - 1) / chunks;
+    rows = (rows + HEAD_ROWS_MIN - 1) / HEAD_ROWS_MIN * HEAD_ROWS_MIN;
+    return rows < R ? rows : R;
 }
 
 struct head {
     const struct hd_op *op;
     struct hd_operand logits, dx;
-    int64_t V, Vp, C, first_row, rows; /* Vp: V rounded up, so that rows of logits are aligned */
-    int64_t first;                     /* first token id of this rank's share */
-    int tp;                            /* ranks that split the vocabulary */
+    int64_t V, Vw, Vp; /* words of this rank's share; rows of its weight; columns of logits */
+    int64_t C, first_row, rows;
+    int64_t first; /* first token id of this rank's share */
+    int tp;        /* ranks that split the vocabulary */
     enum hd_dtype dtype;
     bool train_x, train_w;
 };
@@ -208,14 +225,14 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
     bool first;
 
     (void)hd_emit_gemm(e,
-                       HD_ARGS(gemm, .M = h->rows, .N = h->V, .K = h->C, .lda = h->C, .ldb = h->C,
+                       HD_ARGS(gemm, .M = h->rows, .N = h->Vw, .K = h->C, .lda = h->C, .ldb = h->C,
                                .ldc = h->Vp, .trans_b = true, .ab_dtype = h->dtype,
                                .c_dtype = h->dtype),
                        HD_OPERANDS(gemm, .c = h->logits, .a = rows, .b = weight));
     head_loss(e, h, target);
     if (h->train_x)
         (void)hd_emit_gemm(e,
-                           HD_ARGS(gemm, .M = h->rows, .N = h->C, .K = h->V, .lda = h->Vp,
+                           HD_ARGS(gemm, .M = h->rows, .N = h->C, .K = h->Vw, .lda = h->Vp,
                                    .ldb = h->C, .ldc = h->C, .ab_dtype = h->dtype,
                                    .c_dtype = h->dtype),
                            HD_OPERANDS(gemm, .c = hd_emit_at(h->dx, h->first_row * h->C, h->dtype),
@@ -225,7 +242,7 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
 
         hd_emit_contributes(
             hd_emit_gemm(e,
-                         HD_ARGS(gemm, .M = h->V, .N = h->C, .K = h->rows, .lda = h->Vp,
+                         HD_ARGS(gemm, .M = h->Vw, .N = h->C, .K = h->rows, .lda = h->Vp,
                                  .ldb = h->C, .ldc = h->C, .trans_a = true, .ab_dtype = h->dtype,
                                  .c_dtype = HD_F32),
                          HD_OPERANDS(gemm, .c = grad, .a = h->logits, .b = rows)),
@@ -240,6 +257,7 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_param *weight = &e->registry->params[op->param[0]];
     struct head h = {.op = op,
                      .V = weight->real[0],
+                     .Vw = weight->local[0],
                      .first = weight->start[0],
                      .tp = weight->shares,
                      .C = x->dim[1],
@@ -250,7 +268,8 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
     int64_t step;
 
     h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
-    step = head_chunk_rows(R, h.Vp, h.dtype); /* from the padded share: equal on all ranks */
+    step = head_chunk_rows(R, h.Vp, h.dtype,
+                           &e->options->traits); /* from the padded share: equal on all ranks */
     h.logits = hd_emit_temp(e, "logits", h.dtype, step, h.Vp);
     if (h.train_x)
         h.dx = hd_emit_temp(e, "grad", h.dtype, R, h.C);

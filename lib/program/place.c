@@ -21,9 +21,14 @@ struct life {
     int store, first, last; /* store: its id */
 };
 
+static int64_t round_to(int64_t bytes, int64_t align)
+{
+    return (bytes + align - 1) / align * align;
+}
+
 static int64_t round_up(int64_t bytes)
 {
-    return (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
+    return round_to(bytes, HD_TENSOR_ALIGN);
 }
 
 static bool is_placed_by_programs(const struct hd_store *s)
@@ -79,7 +84,16 @@ static void give_scratch(struct hd_emit *e)
                 continue;
             bytes = scratch_bytes(e, node, &k);
             if (bytes > 0)
-                node->operands[k] = hd_emit_temp(e, "scratch", HD_U8, bytes, 0);
+                node->operands[k] =
+                    (struct hd_operand){hd_emit_store(e,
+                                                      &(struct hd_store){
+                                                          .kind = HD_STORE_TEMPORARY,
+                                                          .name = "scratch",
+                                                          .dtype = HD_U8,
+                                                          .rows = bytes,
+                                                          .align = HD_SCRATCH_ALIGN,
+                                                      }),
+                                        0};
         }
 }
 
@@ -146,7 +160,7 @@ static enum hd_region region_of(const struct hd_emit *e, struct life *const live
 
 struct work_item {
     struct life life;
-    int64_t size_bytes, offset;
+    int64_t size_bytes, offset, align;
     bool visible;
 };
 
@@ -177,7 +191,7 @@ static int64_t lowest_free(const struct work_item *const *by_offset, int n,
         if (by_offset[i]->offset >= at + item->size_bytes)
             break;
         if (by_offset[i]->offset + by_offset[i]->size_bytes > at)
-            at = by_offset[i]->offset + by_offset[i]->size_bytes;
+            at = round_to(by_offset[i]->offset + by_offset[i]->size_bytes, item->align);
     }
     return at;
 }
@@ -206,8 +220,11 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
     for (int s = 0; s < e->store_count; s++)
         if (is_placed_by_programs(e->stores[s]) && lives[s].first >= 0 &&
             e->stores[s]->region == HD_REGION_WORK)
-            items[count++] = (struct work_item){lives[s], round_up(e->stores[s]->size_bytes), 0,
-                                                e->stores[s]->visible};
+            items[count++] = (struct work_item){.life = lives[s],
+                                                .size_bytes = round_up(e->stores[s]->size_bytes),
+                                                .align = e->stores[s]->align ? e->stores[s]->align
+                                                                             : HD_TENSOR_ALIGN,
+                                                .visible = e->stores[s]->visible};
     qsort(items, (size_t)count, sizeof *items, larger_first);
     for (int i = 0; i < count; i++) {
         int64_t *end = half(&chunk->extent[HD_REGION_WORK], items[i].visible);

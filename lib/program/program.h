@@ -406,6 +406,7 @@ struct hd_store {
     bool visible; /* a collective reads or writes it: it is in the comm-visible half */
     enum hd_region region;
     int64_t offset; /* within its half of the region (of the slot, for kept and deferred) */
+    int64_t align;  /* of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
     /* members of certain kinds */
     int part;                       /* HD_STORE_PART, BUCKET, GATHERED */
     enum hd_state_kind state;       /* HD_STORE_PART */

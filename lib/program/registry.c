@@ -150,7 +150,7 @@ static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spe
 {
     const int axis = spec->tp_axis, shares = p->tp_shares;
 
-    if (shares == 1)
+    if (shares == 1 && !spec->padded)
         return true;
     assert(!spec->padded || axis == 0); /* so the padding is the end of the share */
     if (!spec->padded && spec->shape[axis] % shares) {
@@ -243,6 +243,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     hd_param_box(p, hd_param_share_of(p, &registry->mesh, registry->rank), p->start, p->real);
     for (int d = 0; d < p->dim_count; d++)
         p->count *= p->local[d];
+    p->real_count = p->count / p->local[0] * p->real[0];
     if (registry->moments_in_blocks)
         p->block = block_of(spec);
     if (p->block && p->local[p->dim_count - 1] % p->block) {

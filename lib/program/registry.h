@@ -78,7 +78,7 @@
 enum {
     HD_PARAM_NAME_MAX = 96,
     HD_PARAM_DIMS_MAX = 3,
-    HD_PARAM_PAD = 32,   /* rows: a padded share is a multiple, if then no rank's share is empty */
+    HD_PARAM_PAD = 64,   /* rows: a padded share is a multiple, if then no rank's share is empty */
     HD_PARAM_ALIGN = 16, /* elements: a parameter is aligned to 64 bytes in its fp32 part */
     HD_BLOCKS_FROM = 4096, /* elements: of smaller tensors the moments stay fp32 */
     HD_PARTS_PER_UNIT = 8
@@ -125,6 +125,7 @@ struct hd_param {
     int unit, part;
     int64_t block;         /* of its moments; 0: they are fp32 */
     int64_t offset, count; /* elements, within the part */
+    int64_t real_count;    /* of count, without padding, which is the end */
 };
 
 struct hd_unit {

@@ -127,12 +127,6 @@ static const struct hd_param *next_written(const struct hd_emit *e, int part, in
     return next;
 }
 
-/* Padding of a share is the end of its axis 0. */
-static int64_t real_count(const struct hd_param *p)
-{
-    return p->count / p->local[0] * p->real[0];
-}
-
 static void zero_gaps(struct hd_emit *e, int part, struct hd_store *bucket)
 {
     const struct hd_node_list *list = &e->lists[e->call];
@@ -144,7 +138,7 @@ static void zero_gaps(struct hd_emit *e, int part, struct hd_store *bucket)
         first++;
     while ((p = next_written(e, part, end)) != NULL) {
         zero_gap(e, part, end, p->offset, first);
-        end = p->offset + real_count(p);
+        end = p->offset + p->real_count;
     }
     zero_gap(e, part, end, e->registry->parts[part].count, first);
 }

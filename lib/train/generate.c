@@ -150,7 +150,7 @@ static enum hd_status advance(struct hd_generator *g, int which, const float **r
         return st;
     g->filled += rows;
     *ret_logits =
-        (const float *)hd_store_address(&g->model.bases, logits) + (rows - 1) * g->model.job.vocab;
+        (const float *)hd_store_address(&g->model.bases, logits) + (rows - 1) * logits->columns;
     return check_finite(*ret_logits, g->model.job.vocab);
 }
 

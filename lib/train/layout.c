@@ -12,6 +12,12 @@ static int64_t round_up(int64_t bytes)
     return (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
 }
 
+/* Work begins where scratch may. */
+static int64_t work_from(int64_t bytes)
+{
+    return (bytes + HD_SCRATCH_ALIGN - 1) / HD_SCRATCH_ALIGN * HD_SCRATCH_ALIGN;
+}
+
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -429,16 +435,18 @@ static void place_regions(struct hd_layout *l)
     place_constants(l, &end[0]);
     for (int v = 0; v < 2; v++) {
         const int64_t work_bytes = v ? work.visible_bytes : work.private_bytes;
+        int64_t deferred_end;
 
         l->kept_slot[v] = v ? kept.visible_bytes : kept.private_bytes;
         l->deferred_slot[v] = v ? deferred.visible_bytes : deferred.private_bytes;
         l->kept[v] = end[v];
         l->deferred[v] = l->kept[v] + l->kept_slot[v] * l->plan.kept_slots;
-        l->work[v] = l->deferred[v] + l->deferred_slot[v] * l->plan.deferred_slots;
+        deferred_end = l->deferred[v] + l->deferred_slot[v] * l->plan.deferred_slots;
+        l->work[v] = work_bytes ? work_from(deferred_end) : deferred_end;
         end[v] = l->work[v] + work_bytes;
         m->kept += l->deferred[v] - l->kept[v];
-        m->deferred += l->work[v] - l->deferred[v];
-        m->work += work_bytes;
+        m->deferred += deferred_end - l->deferred[v];
+        m->work += end[v] - deferred_end;
     }
     l->boundary = end[1];
     l->boundary_slot = largest_extent(l, HD_REGION_BOUNDARY).visible_bytes;

@@ -115,7 +115,7 @@ enum hd_status hd_loaded_open(struct hd_loaded *l)
 enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count)
 {
     const int64_t own = chunks[0]->extent[HD_REGION_STATE].private_bytes;
-    int64_t work = 0, total;
+    int64_t work = 0, before_work, total;
 
     for (int i = 0; i < count; i++) {
         const int64_t bytes = chunks[i]->extent[HD_REGION_WORK].private_bytes;
@@ -123,7 +123,9 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
         assert(own == chunks[i]->extent[HD_REGION_STATE].private_bytes);
         work = bytes > work ? bytes : work;
     }
-    total = l->registry.private_bytes + own + work;
+    before_work = l->registry.private_bytes + own;
+    before_work += (HD_SCRATCH_ALIGN - before_work % HD_SCRATCH_ALIGN) % HD_SCRATCH_ALIGN;
+    total = before_work + work;
     if (posix_memalign((void **)&l->memory, 4096, (size_t)total)) {
         l->memory = NULL;
         return hd_err(HD_NO_MEMORY, "no memory for a model of %lld bytes", (long long)total);
@@ -131,7 +133,7 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
     memset(l->memory, 0, (size_t)total);
     l->bases.base[HD_REGION_STATE][0] = l->memory;
     l->bases.chunk_state = l->memory + l->registry.private_bytes;
-    l->bases.base[HD_REGION_WORK][0] = l->bases.chunk_state + own;
+    l->bases.base[HD_REGION_WORK][0] = l->memory + before_work;
     for (int i = 0; i < chunks[0]->store_count; i++) {
         const struct hd_store *s = chunks[0]->stores[i];
 

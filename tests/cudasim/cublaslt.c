@@ -448,7 +448,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(&choice, algo, sizeof choice);
     if (choice.magic != MAGIC || workspace_bytes < choice.workspace_bytes ||
-        (choice.workspace_bytes && (!workspace || !is_aligned(workspace, 16))))
+        (choice.workspace_bytes && (!workspace || !is_aligned(workspace, 256))))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_aligned(a, choice.align[0]) || !is_aligned(b, choice.align[1]) ||
         !is_aligned(c, choice.align[2]) || !is_aligned(d, choice.align[3]))

@@ -117,7 +117,7 @@ static void set_weights(struct hd_trainer *t)
         const struct hd_param *p = &r->params[i];
         float *w = harness_take(t, i, HD_STATE_WEIGHT);
 
-        for (int64_t k = 0; k < p->count; k++)
+        for (int64_t k = 0; k < p->real_count; k++)
             w[k] = golden_weight(p->name, p->dim_count, k);
         harness_put(t, i, HD_STATE_WEIGHT, w);
     }
@@ -228,8 +228,8 @@ static const struct golden_tensor *gradient_of(const struct run *run, const stru
 
     (void)snprintf(name, sizeof name, "gradient %s", p->name);
     g = golden_find(run->golden, name);
-    if (!g || g->count != p->count)
-        fail_msg("%s: %lld elements here, %lld in the golden file", p->name, (long long)p->count,
+    if (!g || g->count != p->real_count)
+        fail_msg("%s: %lld elements here, %lld in the golden file", p->name, (long long)p->real_count,
                  g ? (long long)g->count : -1LL);
     return g;
 }
@@ -242,7 +242,7 @@ static void check_gradients(const struct run *run)
     for (int i = 0; i < run->param_count; i++) {
         const struct hd_param *p = &run->params[i];
         const struct golden_tensor *g = gradient_of(run, p);
-        const double apart = distance(run->gradients[i], targets, g->values, p->count);
+        const double apart = distance(run->gradients[i], targets, g->values, p->real_count);
         const double bound = is_zero_by_nature(run, p) ? 1e-7 : 1e-4 * norm_of(g->values, g->count);
 
         if (!(apart <= bound))
@@ -338,7 +338,7 @@ static void check_bf16_gradients(const struct run *run)
             const struct hd_param *p = &run->params[i];
             const struct golden_tensor *g = gradient_of(run, p);
             const double norm = norm_of(g->values, g->count);
-            const double d = distance(run->gradients[i], count_targets(run), g->values, p->count);
+            const double d = distance(run->gradients[i], count_targets(run), g->values, p->real_count);
 
             if (layer_of(run, p) != layer || is_zero_by_nature(run, p))
                 continue;

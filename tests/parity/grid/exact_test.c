@@ -52,7 +52,7 @@ static void compare_first_gradients(const struct grid_bench *bench, const struct
     run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
     for (int i = 0; i < layout.registry.param_count; i++) {
         const struct hd_param *p = &layout.registry.params[i];
-        const size_t bytes = (size_t)p->count * sizeof(float);
+        const size_t bytes = (size_t)p->real_count * sizeof(float);
 
         if (!sees_local_rows(p)) {
             if (memcmp(a->first_grad + at, b->first_grad + at, bytes) != 0)
@@ -60,7 +60,7 @@ static void compare_first_gradients(const struct grid_bench *bench, const struct
                          text, p->name);
             equal++;
         }
-        at += p->count;
+        at += p->real_count;
     }
     assert_true(equal >= 8); /* embedding, q, k, v, out, up, down of two blocks */
     hd_arena_done(&arena);

@@ -92,12 +92,13 @@ static void every_rank_lives_in_exactly_what_was_predicted(void **state)
     grid_benches_close(benches);
 }
 
-/* Elements of one rank. Embedding and head: of 258 rows two ranks have 160 each (a multiple of 32),
- * four 65 (with 96 each the last one would have none). Of a block everything but the two norms is
- * cut; a key/value head is the least that a rank has of those. All of it in multiples of 16. */
+/* Elements of one rank. Embedding and head: for 258 rows one rank has 320 and two have 192 each
+ * (multiples of 64), four 65 (with 128 each the last one would have none). Of a block everything
+ * but the two norms is cut; a key/value head is the least that a rank has of those. All of it in
+ * multiples of 16. */
 static int64_t llama_share(int64_t tp)
 {
-    const int64_t rows = tp == 1 ? 258 : tp == 2 ? 160 : 65, kv = G > tp ? G / tp : 1;
+    const int64_t rows = tp == 1 ? 320 : tp == 2 ? 192 : 65, kv = G > tp ? G / tp : 1;
     const int64_t block = 2 * C + (2 * H / tp + 2 * kv) * D * C + 3 * (F / tp) * C;
 
     return 2 * rows * C + L * block + C;

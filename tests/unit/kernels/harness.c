@@ -70,31 +70,34 @@ void device_close(struct device *device)
     on_backend()->close(device->backend);
 }
 
-/* Of a library's tens of megabytes the ends are poisoned. */
-static char *guarded(size_t bytes, char **ret_memory)
+/* `bytes` between two guards, with no better alignment than `align`. Of a library's tens of
+ * megabytes the ends are poisoned. */
+static char *guarded(size_t bytes, size_t align, char **ret_memory)
 {
-    const size_t whole = (bytes + 3 * (size_t)GUARD_BYTES) / 64 * 64 + GUARD_BYTES;
     const size_t first = bytes < POISON_MAX ? bytes : POISON_MAX;
     const size_t last = bytes - first < POISON_MAX ? bytes - first : POISON_MAX;
-    char *memory = on_memory(whole), *data = memory + GUARD_BYTES;
+    char *memory = on_memory(bytes + 4 * align + 2 * (size_t)GUARD_BYTES), *data;
 
     assert_non_null(memory);
-    memset(memory, GUARD, GUARD_BYTES);
+    data = memory + 2 * align - (uintptr_t)memory % (2 * align) + align;
+    memset(data - GUARD_BYTES, GUARD, GUARD_BYTES);
     memset(data, 0xff, first); /* NaN in every float encoding */
     memset(data + (bytes - last), 0xff, last);
-    memset(data + bytes, GUARD, whole - GUARD_BYTES - bytes);
-    FORBID(memory, GUARD_BYTES); /* a guard shows stores; AddressSanitizer sees loads, too */
-    FORBID(memory + GUARD_BYTES + bytes, whole - GUARD_BYTES - bytes);
+    memset(data + bytes, GUARD, GUARD_BYTES);
+    FORBID(data - GUARD_BYTES,
+           GUARD_BYTES); /* a guard shows stores; AddressSanitizer sees loads, too */
+    FORBID(data + bytes, GUARD_BYTES);
     *ret_memory = memory;
     return data;
 }
 
-static void check_guard(const char *memory, size_t bytes)
+static void check_guard(const char *data, size_t bytes)
 {
-    PERMIT(memory, bytes + 2 * (size_t)GUARD_BYTES);
+    PERMIT(data - GUARD_BYTES, GUARD_BYTES);
+    PERMIT(data + bytes, GUARD_BYTES);
     for (size_t i = 0; i < GUARD_BYTES; i++) {
-        assert_int_equal((unsigned char)memory[i], GUARD);
-        assert_int_equal((unsigned char)memory[GUARD_BYTES + bytes + i], GUARD);
+        assert_int_equal((unsigned char)data[i - GUARD_BYTES], GUARD);
+        assert_int_equal((unsigned char)data[bytes + i], GUARD);
     }
 }
 
@@ -133,7 +136,8 @@ static struct loan lend(const struct hd_kernel_info *info, void *args)
             fail_msg("%s: %s is in no tensor, where a device would not find it", info->name,
                      operand->name);
         loan.host = data;
-        loan.device = (struct hd_step_block *)guarded(sizeof *loan.device, &loan.memory);
+        loan.device =
+            (struct hd_step_block *)guarded(sizeof *loan.device, HD_TENSOR_ALIGN, &loan.memory);
         *loan.device = *loan.host;
         loan.written = operand->access != HD_READ;
         memcpy((char *)args + operand->offset, &loan.device, sizeof loan.device);
@@ -150,7 +154,7 @@ static void give_back(const struct hd_kernel_info *info, void *args, const struc
     for (int i = 0; i < info->operand_count; i++)
         if (!strcmp(info->operands[i].name, "block"))
             memcpy((char *)args + info->operands[i].offset, &loan->host, sizeof loan->host);
-    check_guard(loan->memory, sizeof *loan->device);
+    check_guard((const char *)loan->device, sizeof *loan->device);
     on_memory_free(loan->memory);
 }
 
@@ -159,7 +163,7 @@ enum hd_status device_try(struct device *device, enum hd_kernel kernel, void *ar
     const struct hd_kernel_info *info = hd_kernel_info(kernel);
     const struct hd_backend_table *table = on_backend();
     const size_t bytes = (size_t)hd_kernel_scratch_bytes(kernel, args, &device->traits);
-    char *memory, *scratch = guarded(bytes, &memory);
+    char *memory, *scratch = guarded(bytes, HD_SCRATCH_ALIGN, &memory);
     struct loan loan = {0};
     enum hd_status st;
 
@@ -172,7 +176,7 @@ enum hd_status device_try(struct device *device, enum hd_kernel kernel, void *ar
     if (!st)
         st = table->synchronize(device->stream);
     give_back(info, args, &loan);
-    check_guard(memory, bytes);
+    check_guard(scratch, bytes);
     on_memory_free(memory);
     return st;
 }
@@ -193,7 +197,7 @@ struct tensor *tensor_new(int64_t count, enum hd_dtype dtype)
     assert_true(live_count < TENSORS_MAX);
     t->count = count;
     t->dtype = dtype;
-    t->data = guarded((size_t)count * hd_dtype_size(dtype), &t->memory);
+    t->data = guarded((size_t)count * hd_dtype_size(dtype), HD_TENSOR_ALIGN, &t->memory);
     t->values = calloc((size_t)count + 1, sizeof *t->values);
     assert_non_null(t->values);
     live[live_count++] = t;
@@ -205,7 +209,7 @@ void tensors_free(void)
     while (live_count > 0) {
         struct tensor *t = live[--live_count];
 
-        check_guard(t->memory, (size_t)t->count * hd_dtype_size(t->dtype));
+        check_guard(t->data, (size_t)t->count * hd_dtype_size(t->dtype));
         on_memory_free(t->memory);
         free(t->values);
         free(t);

@@ -139,6 +139,7 @@ static void check_inside(const struct hd_chunk *c)
         if (s->offset < 0) /* fused away: no node touches it */
             continue;
         assert_true(s->offset % HD_TENSOR_ALIGN == 0);
+        assert_true(strcmp(s->name, "scratch") != 0 || s->offset % HD_SCRATCH_ALIGN == 0);
         if (s->region != HD_REGION_STATE)
             assert_true(s->offset + s->size_bytes <=
                         (s->visible ? x->visible_bytes : x->private_bytes));

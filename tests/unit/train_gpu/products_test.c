@@ -11,7 +11,7 @@
 struct asked {
     struct device device;
     const char *what;
-    int products, own;
+    int products, own, losses;
 };
 
 /* Asks of a product in both of its variants, with addresses as bad as a plan makes them: every
@@ -31,6 +31,9 @@ static void ask(struct asked *asked, const struct hd_node *node)
                 (char *)(uintptr_t)(4096 + HD_TENSOR_ALIGN) + o->store->offset + o->offset_bytes;
         memcpy((char *)&args + info->operands[k].offset, &address, sizeof address);
     }
+    if (args.M % 2 || args.N % 2 || args.K % 2)
+        fail_msg("%s: a product [%lld,%lld,%lld] has an odd extent", asked->what, (long long)args.M,
+                 (long long)args.N, (long long)args.K);
     for (int variant = 0; variant < (node->contribution ? 2 : 1); variant++) {
         const char *by = NULL;
 
@@ -62,15 +65,16 @@ static void ask_all(struct asked *asked, const struct hd_chunk *chunk)
 
             if (!node->is_comm && node->kernel == HD_K_gemm)
                 ask(asked, node);
+            asked->losses += !node->is_comm && node->kernel == HD_K_cross_entropy;
         }
 }
 
 /* Goal: every product of a step is the library's. Method: the programs of each model are compiled
  * for this device, and the backend is asked of each of their products: forward, both gradients, the
- * loss's over a vocabulary that is odd (GPT-2) and one that is not, with what the fuse pass puts
- * behind them (biases and their gradients, GELU and its derivative) and without. A
- * layer multiplies by four matrices (q, k, v are one, gate and up are one) and the head by one,
- * each three times, each gradient of a weight is stored or added. */
+ * loss's over a vocabulary that is odd (GPT-2; its weights are padded, so that no product is) and
+ * one that is not, with what the fuse pass puts behind them (biases and their gradients, GELU and
+ * its derivative) and without. A layer multiplies by four matrices (q, k, v are one, gate and up
+ * are one) and the head by one, each three times, each gradient of a weight is stored or added. */
 static void a_step_multiplies_by_the_library(void **state)
 {
     (void)state;
@@ -92,6 +96,9 @@ static void a_step_multiplies_by_the_library(void **state)
             fail_msg("%s: %s", c->name, hd_err_message());
         ask_all(&asked, layout.train[0]);
         assert_true(asked.products >= (3 + 1) * (4 * (int)c->layers + 1));
+        /* a head of thousands of rows at once (hd_traits.head_rows) */
+        assert_true(asked.losses >= 1);
+        assert_true(asked.losses <= 1 + job.micro_batch * job.context / 3000);
         if (asked.own)
             fail_msg("%s: own code computes %d of %d products", c->name, asked.own, asked.products);
         hd_arena_done(&arena);
