@@ -12,6 +12,7 @@ struct asked {
     struct device device;
     const char *what;
     int products, own, losses;
+    int64_t work; /* where the region begins, which scratch is in */
 };
 
 /* Asks of a product in both of its variants, with addresses as bad as a plan makes them: every
@@ -26,6 +27,9 @@ static void ask(struct asked *asked, const struct hd_node *node)
         const struct hd_operand *o = &node->operands[k];
         char *address = NULL;
 
+        if (o->store && info->operands[k].access == HD_SCRATCH &&
+            (asked->work + o->store->offset + o->offset_bytes) % HD_SCRATCH_ALIGN)
+            fail_msg("%s: a workspace at %lld", asked->what, (long long)o->store->offset);
         if (o->store)
             address =
                 (char *)(uintptr_t)(4096 + HD_TENSOR_ALIGN) + o->store->offset + o->offset_bytes;
@@ -94,6 +98,7 @@ static void a_step_multiplies_by_the_library(void **state)
         if (hd_layout_build(&job, 0, &asked.device.traits, &(struct hd_layout_options){0}, &arena,
                             &layout))
             fail_msg("%s: %s", c->name, hd_err_message());
+        asked.work = layout.work[0];
         ask_all(&asked, layout.train[0]);
         assert_true(asked.products >= (3 + 1) * (4 * (int)c->layers + 1));
         /* a head of thousands of rows at once (hd_traits.head_rows) */
