@@ -11,6 +11,11 @@
 
 enum { BIG = 128, SMALL = 64, BLOCKS_PER_MULTIPROCESSOR = 4 };
 
+/* Blocks that a multiprocessor has room for: one computes while the other waits for its next tiles.
+ * Without this bound a kernel of the BIG tile takes more than 128 registers and is alone. */
+template <int WAY>
+constexpr int grouped_resident = WAY == BIG ? 2 : 1;
+
 /* begins [E + 1]: each expert's first row, T at most. All threads call; ends with a barrier. */
 __device__ __forceinline__ void count_rows(int32_t *begins, const int32_t *counts, int64_t E,
                                            int64_t T)
@@ -84,7 +89,8 @@ __device__ __forceinline__ void grouped_tiles(T *shared, int32_t *begins, const 
 }
 
 template <typename T, int WAY, bool B_INNER>
-__global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS))
+__global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS),
+                                  grouped_resident<WAY>)
     grouped_gemm_kernel(factor<T> a, factor<T> b, struct cuda_grouped g, size_t begins_at)
 {
     HD_SHARED_DYNAMIC(char, shared);
@@ -95,7 +101,8 @@ __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS
 
 /* Here c.rows and c.columns are the size of one gradient; the depth is the rows of an expert. */
 template <typename T, int WAY>
-__global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS))
+__global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS),
+                                  grouped_resident<WAY>)
     grouped_gemm_weight_kernel(factor<T> a, factor<T> b, struct cuda_grouped g, size_t begins_at)
 {
     HD_SHARED_DYNAMIC(char, shared);
