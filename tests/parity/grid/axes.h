@@ -28,8 +28,8 @@ enum grid_axis_name {
     GRID_OFFLOAD, /* by name alone: on the CPU it changes nothing */
     GRID_AXES
 };
-enum { GRID_VALUES_MAX = 5, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160 };
-enum { GRID_STEPS = HD_TEST_SANITIZED ? 4 : 8 };
+enum { GRID_VALUES_MAX = 5, GRID_LAYOUTS_MAX = 2048, GRID_TEXT_MAX = 160 };
+enum { GRID_STEPS = HD_TEST_SANITIZED ? 4 : 5 };
 
 struct grid_layout {
     signed char value[GRID_AXES]; /* which of the axis' values; 0: at rest */
