@@ -1,5 +1,6 @@
 /* cublaslt: emulates cuBLASLt with plain loops, in the order of the stream: column-major layouts,
- * types, beta, bias and its gradient, GELU and its derivative, the workspace and its limit.
+ * types, sums as tensor cores compute them (tensor.c; of fp32 factors plain fp32), beta, bias and
+ * its gradient, GELU and its derivative, the workspace and its limit.
  *
  * It refuses what NVIDIA's library refuses, as far as that is documented or known (combinations of
  * types, ld less than rows, a bias of another type than d, an auxiliary matrix whose ld is not a
@@ -390,12 +391,29 @@ static float finish(const struct product *p, int64_t i, int64_t j, float x)
     return x * (0.5f * (1 + t) + 0.5f * u * (1 - t * t) * c * (1 + 3 * 0.044715f * u * u));
 }
 
+/* sum of a[k] b[k]: fp32 in order, or by tensor cores, `terms` products at a time. */
+static float dot(const float *a, const float *b, int64_t K, int64_t terms)
+{
+    float sum = 0;
+
+    if (!terms)
+        for (int64_t k = 0; k < K; k++)
+            sum += a[k] * b[k];
+    else
+        for (int64_t k = 0; k < K; k += terms)
+            sum = hd_sim_tensor_add(sum, a + k, b + k, K - k < terms ? K - k : terms);
+    return sum;
+}
+
 static void multiply(void *context)
 {
     const struct product *p = context;
     const bool tf32 = p->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     const int64_t K = p->desc.trans_a ? p->a.rows : p->a.columns;
     const int64_t split = (K + (int64_t)p->choice.splits - 1) / (int64_t)p->choice.splits;
+    const int64_t terms = tf32                      ? HD_SIM_TENSOR_TERMS / 2
+                          : p->a.type != CUDA_R_32F ? HD_SIM_TENSOR_TERMS
+                                                    : 0;
     float *a = dense(p->data_a, &p->a, p->desc.trans_a, tf32);
     float *b = dense(p->data_b, &p->b, !p->desc.trans_b, tf32);
 
@@ -413,13 +431,9 @@ static void multiply(void *context)
         for (int64_t i = 0; i < p->d.rows; i++) {
             float sum = 0;
 
-            for (int64_t begin = 0; begin < K; begin += split) {
-                float part = 0;
-
-                for (int64_t k = begin; k < begin + split && k < K; k++)
-                    part += a[i * K + k] * b[j * K + k];
-                sum += part;
-            }
+            for (int64_t begin = 0; begin < K; begin += split)
+                sum += dot(&a[i * K + begin], &b[j * K + begin],
+                           K - begin < split ? K - begin : split, terms);
             sum *= p->alpha;
             if (p->beta != 0) /* else c is not read */
                 sum += p->beta * get(p->data_c, j * p->c.ld + i, p->c.type);

@@ -222,10 +222,55 @@ static void products_of_fragments_are_matrix_products(void **state)
 
                 for (int k = 0; k < 16; k++)
                     sum += (double)wide_a[row * 16 + k] * (double)wide_b[k * 8 + column];
-                /* one rounding to fp32 of a number below 8 */
-                assert_true(fabs((double)d[row * 8 + column] - sum) <= 8.0 * 0x1p-24);
+                /* Two operations of 9 terms. The terms are below 8, so each loses less than 4 x
+                 * 2^-24, and the sum, also below 8, less than 4 x 2^-23. */
+                assert_true(fabs((double)d[row * 8 + column] - sum) <= 2 * (9 + 2) * 4 * 0x1p-24);
             }
     }
+    cudaFree(a);
+    cudaFree(b);
+    cudaFree(c);
+    cudaFree(d);
+}
+
+/* Goal: tensor cores truncate. Method: c plus up to three kinds of products in one row; the results
+ * of rounding to nearest, of no extra bit, of more than one, and of an operation of 16 products all
+ * differ from those wanted. */
+static void tensor_cores_truncate(void **state)
+{
+    static const struct {
+        const char *what;
+        float c, products[16], want;
+    } cases[] = {
+        {"the extra bit holds them", 1, {0x1p-24f, 0x1p-24f, 0x1p-24f, 0x1p-24f}, 1 + 0x1p-22f},
+        {"below the extra bit", 1, {0x1p-25f, 0x1p-25f, 0x1p-25f, 0x1p-25f}, 1},
+        {"towards zero from above", 1, {-0x1p-25f, -0x1p-25f}, 1},
+        {"a term is not rounded", 1, {0x1.8p-24f}, 1},
+        {"nor is a negative one", -1, {-0x1.8p-24f}, -1},
+        {"nor is the sum", 1, {0x1p-24f, 0x1p-24f, 0x1p-24f}, 1 + 0x1p-23f},
+        {"two operations", 1, {[0] = 0x1p-24f, [8] = 0x1p-24f}, 1},
+        {"one of 8 products", 1, {[0] = 0x1p-24f, [7] = 0x1p-24f}, 1 + 0x1p-23f},
+        {"a product is the largest", 0x1p-24f, {1}, 1},
+        {"products are exact", 0, {0x1p-60f, 0x1p-66f}, 0x1p-60f + 0x1p-66f},
+        {"infinity", 1, {INFINITY}, INFINITY},
+    };
+    enum { COUNT = sizeof cases / sizeof cases[0] };
+    uint16_t *a = device_memory(256 * sizeof *a), *b = device_memory(128 * sizeof *b);
+    float *c = device_memory(128 * sizeof *c), *d = device_memory(128 * sizeof *d);
+
+    (void)state;
+    for (int i = 0; i < 256; i++)
+        a[i] = hd_f32_to_bf16(i / 16 < COUNT ? cases[i / 16].products[i % 16] : 0);
+    for (int i = 0; i < 128; i++) {
+        b[i] = hd_f32_to_bf16(1);
+        c[i] = i / 8 < COUNT ? cases[i / 8].c : 0;
+    }
+    assert_int_equal(probe_product(&null_stream, d, a, b, c, HD_BF16), HD_OK);
+    for (int row = 0; row < COUNT; row++)
+        for (int column = 0; column < 8; column++)
+            if (d[row * 8 + column] != cases[row].want)
+                fail_msg("%s: mma gives %a, not %a", cases[row].what, (double)d[row * 8 + column],
+                         (double)cases[row].want);
     cudaFree(a);
     cudaFree(b);
     cudaFree(c);
@@ -388,6 +433,7 @@ int main(void)
         cmocka_unit_test(lanes_exchange_by_mask_and_width),
         cmocka_unit_test(copies_land_at_the_wait_and_show_after_the_barrier),
         cmocka_unit_test(products_of_fragments_are_matrix_products),
+        cmocka_unit_test(tensor_cores_truncate),
         cmocka_unit_test(atomic_operations_lose_nothing),
         cmocka_unit_test(vectors_and_tails_cover_each_element),
         cmocka_unit_test(mistakes_end_the_program_with_kernel_and_place),

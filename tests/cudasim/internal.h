@@ -122,6 +122,11 @@ void hd_sim_collect(enum hd_sim_op op, unsigned mask, void *part, hd_sim_perform
 void hd_sim_lane_ended(struct hd_sim_engine *e, struct hd_sim_thread *t);
 const char *hd_sim_op_name(enum hd_sim_op op);
 
+/* c + sum of a[i] b[i], as one operation of a tensor core computes it (tensor.c); factors are bf16,
+ * f16 or tf32 numbers. count <= HD_SIM_TENSOR_TERMS for bf16 and f16, half of it for tf32. */
+enum { HD_SIM_TENSOR_TERMS = 8 };
+float hd_sim_tensor_add(float c, const float *a, const float *b, int64_t count);
+
 /* True if [address, address + size) is within one shared array of the running block. */
 bool hd_sim_is_shared(struct hd_sim_engine *e, const void *address, size_t size_bytes);
 

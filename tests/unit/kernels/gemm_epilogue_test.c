@@ -24,7 +24,7 @@ static struct tensor *spread_rows(const double *dense, int64_t rows, int64_t col
 }
 
 /* What the result may err at one place. `sum` is the product there, `size` the product of absolute
- * values: its rounding to fp32 sums is at most K u size (u = 2^-24), plus a few u of what is added.
+ * values: the sum errs as in units_of_sum (u = 2^-24), plus a few u of what is added.
  * GELU's slope is at most 1.13, and a launch may round the sum to c's encoding before GELU, as the
  * pair does; GELU itself errs some units of its argument. */
 struct bounds {
@@ -33,7 +33,7 @@ struct bounds {
 
 static struct bounds bounds_of(const struct fused *p, double sum, double size, double want)
 {
-    const double fp32 = (double)(p->K + 4) * 0x1p-24 * (size + fabs(sum) + 4);
+    const double fp32 = (units_of_sum(p->ab, p->K) + 4) * 0x1p-24 * (size + fabs(sum) + 4);
     struct bounds b = {.pre = fp32 + rounding_of(p->c, sum)};
 
     b.c = 1.2 * b.pre + rounding_of(p->c, want) + 16 * 0x1p-24 * (fabs(sum) + 1);

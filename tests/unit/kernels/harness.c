@@ -425,6 +425,15 @@ double rounding_of(enum hd_dtype dtype, double x)
                              : 0;
 }
 
+double units_of_sum(enum hd_dtype factors, int64_t K)
+{
+    enum { PRODUCTS = 8, UNITS = 9 + 2 };
+
+    if (!on_backend()->device || hd_dtype_size(factors) != 2)
+        return (double)K;
+    return UNITS * (double)((K + PRODUCTS - 1) / PRODUCTS + 1);
+}
+
 void assert_close_terms(const char *what, const struct tensor *got, const double *want,
                         double fp32_units, double terms)
 {

@@ -149,6 +149,20 @@ double *dropout_factors(const struct dropping *d, const struct ref_attention *a,
  * fp32, which is reckoned in units. */
 double rounding_of(enum hd_dtype dtype, double x);
 
+/* A bound for the error of a sum of K products that is kept in fp32, in units of u = 2^-24 times
+ * the sum of the products' absolute values.
+ *
+ * Where every addition rounds to nearest, each errs by at most u times a partial sum: K units.
+ *
+ * Tensor cores, which multiply factors of 2 bytes on a device, truncate (tests/cudasim/tensor.c).
+ * On an A100 an operation adds 8 products to the sum. Each of its 9 terms loses less than 1 at the
+ * 24th bit after the leading bit of the largest term, which is no more than the sum of absolute
+ * values: 9 units. The result loses less than 1 at its own 23rd bit: 2 units. So 11 units per
+ * operation, and K / 8 operations. An H100 adds 16 products with one bit more: (17 / 2 + 2) units,
+ * half as often. If the sum is split, each part may end in an operation that is not full: one more
+ * is allowed for. */
+double units_of_sum(enum hd_dtype factors, int64_t K);
+
 /* Bit for bit. */
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b);
 

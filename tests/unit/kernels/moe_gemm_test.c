@@ -67,9 +67,9 @@ static struct tensor *random_rows(int64_t rows, int64_t used, int64_t columns, i
 }
 
 /* |sum - exact| for a sum of K products whose sizes add up to `size`, as in gemm_test. */
-static double bound_of(int64_t K, double size, double sum, enum hd_dtype c)
+static double bound_of(enum hd_dtype factors, int64_t K, double size, double sum, enum hd_dtype c)
 {
-    return (double)(K + 4) * 0x1p-24 * (size + fabs(sum) + 4) + rounding_of(c, sum);
+    return (units_of_sum(factors, K) + 4) * 0x1p-24 * (size + fabs(sum) + 4) + rounding_of(c, sum);
 }
 
 static int64_t distance(int64_t count, int64_t pad)
@@ -156,7 +156,7 @@ static void check_product(struct device *device, const struct product *p)
             const double size = exact[(l->T + i) * p->N + j] + fabs(old);
 
             assert_close_at("c", i * p->N + j, tensor_get(c, i * ldc + j), sum,
-                            bound_of(p->K, size, sum, p->c));
+                            bound_of(p->ab, p->K, size, sum, p->c));
         }
     for (int64_t i = 0; i < c->count; i++) /* behind the last row, and between rows */
         if (i / ldc >= total_of(l) || i % ldc >= p->N)
@@ -239,7 +239,7 @@ static void check_weight(struct device *device, const struct product *p)
         }
         if (rows == 0) /* zeros, or what was there, to the bit */
             assert_true(tensor_get(c, at) == sum);
-        assert_close_at("c", at, tensor_get(c, at), sum, bound_of(rows, size, sum, HD_F32));
+        assert_close_at("c", at, tensor_get(c, at), sum, bound_of(p->ab, rows, size, sum, HD_F32));
     }
 }
 
