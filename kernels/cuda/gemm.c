@@ -9,15 +9,19 @@
  * A GEMM that the library refuses (dtypes, leading dimensions or addresses that none of its kernels
  * supports) is computed by own code (gemm_own.cu). If only the epilogue or dbias is refused, the
  * library computes the plain GEMM, and GELU or the bias gradient is a separate launch, as in a
- * program without fusion. Split-K sums are allowed only with an fp32 reduction in a second step, in
- * order; with `deterministic` there is no split-K, and dbias is a separate launch, because the
- * library does not document whether it is repeatable.
+ * program without fusion. The library may also refuse an algorithm at its first launch, although
+ * the heuristic offered it: then the next one of the heuristic's list is tried, and after the last
+ * one the GEMM goes the way of a refused one. A line of the log tells each such refusal, because
+ * nothing fails and the GPU would just seem slow. Split-K sums are allowed only with an fp32
+ * reduction in a second step, in order; with `deterministic` there is no split-K, and dbias is a
+ * separate launch, because the library does not document whether it is repeatable.
  */
 #include <cublasLt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "kernels/costs/costs.h"
 #include "kernels/cuda/cuda.h"
 
@@ -38,8 +42,11 @@ struct cuda_product {
     bool taken; /* the library computes this shape; false: it refused */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulAlgo_t algo;
-    size_t workspace_bytes;
+    struct cuda_choice {
+        cublasLtMatmulAlgo_t algo;
+        size_t workspace_bytes;
+    } choices[CHOICES];       /* the heuristic's list, best first */
+    int choice, choice_count; /* the one in use; those before it were refused at a launch */
 };
 
 struct hd_cuda_gemm {
@@ -291,12 +298,11 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
     if (!failed)
         failed = cublasLtMatmulAlgoGetHeuristic(cuda->gemm->handle, p->matmul, p->a, p->b, p->c,
                                                 p->c, preference, CHOICES, found, &count);
-    for (int i = 0; !failed && !p->taken && i < count; i++)
-        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= budget) {
-            p->algo = found[i].algo;
-            p->workspace_bytes = found[i].workspaceSize;
-            p->taken = true;
-        }
+    for (int i = 0; !failed && i < count; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= budget)
+            p->choices[p->choice_count++] =
+                (struct cuda_choice){found[i].algo, found[i].workspaceSize};
+    p->taken = p->choice_count > 0;
     if (preference)
         (void)cublasLtMatmulPreferenceDestroy(preference);
     if (!failed || failed == CUBLAS_STATUS_NOT_SUPPORTED || failed == CUBLAS_STATUS_INVALID_VALUE)
@@ -398,24 +404,61 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
     return st;
 }
 
-/* *ret_refused with HD_OK: the library refused the algorithm in the call, and nothing was launched.
- * Only with an epilogue or dbias; for a plain GEMM this is an error. */
-static enum hd_status multiply(struct hd_cuda_stream *stream, const struct cuda_product *p,
+/* Statuses that blame the algorithm or the operation, not the device: nothing was launched. */
+static bool is_refusal(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/* Goes on to the next choice, and logs it. p->taken becomes false after the last one. */
+static void skip_choice(const struct hd_backend *cuda, struct cuda_product *p,
+                        const struct hd_gemm_args *args, cublasStatus_t refusal)
+{
+    const bool is_plain = !args->epilogue && !args->dbias;
+
+    p->choice++;
+    p->taken = p->choice < p->choice_count;
+    hd_log(HD_LOG_WARN,
+           "gemm: %s refused its algorithm %d of %d for [%lld,%lld] x [%lld,%lld] of %s%s when it "
+           "was launched: %s; %s",
+           cuda->traits.library, p->choice, p->choice_count, (long long)args->M, (long long)args->K,
+           (long long)args->K, (long long)args->N, hd_dtype_name(args->ab_dtype),
+           args->dbias      ? " with a bias gradient"
+           : args->epilogue ? " with GELU"
+                            : "",
+           cublasLtGetStatusString(refusal),
+           p->taken   ? "the next one is tried"
+           : is_plain ? "Heddle's own kernel computes it from now on, which is slower"
+                      : "it is a plain product and a launch of its own from now on");
+}
+
+/* *ret_refused with HD_OK: the library refused each of its algorithms, and nothing was launched. */
+static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_product *p,
                                const struct hd_gemm_args *args, bool *ret_refused)
 {
     const float one = 1, beta = args->accumulate ? 1 : 0;
     cublasStatus_t failed = set_addresses(p, args);
 
-    if (!failed)
+    while (!failed && p->taken) {
+        const struct cuda_choice *choice = &p->choices[p->choice];
+
         failed = cublasLtMatmul(stream->cuda->gemm->handle, p->matmul, &one, args->b, p->a, args->a,
-                                p->b, &beta, args->c, p->c, args->c, p->c, &p->algo, args->scratch,
-                                p->workspace_bytes, stream->handle);
-    *ret_refused = failed == CUBLAS_STATUS_NOT_SUPPORTED && (args->epilogue || args->dbias);
-    if (failed && !*ret_refused)
+                                p->b, &beta, args->c, p->c, args->c, p->c, &choice->algo,
+                                args->scratch, choice->workspace_bytes, stream->handle);
+        if (!failed)
+            break;
+        if (is_refusal(failed)) {
+            skip_choice(stream->cuda, p, args, failed);
+            failed = CUBLAS_STATUS_SUCCESS;
+        }
+    }
+    if (failed)
         return hd_err(HD_INTERNAL,
                       "gemm: cuBLASLt failed to multiply [%lld,%lld] x [%lld,%lld]: %s",
                       (long long)args->M, (long long)args->K, (long long)args->K,
                       (long long)args->N, cublasLtGetStatusString(failed));
+    *ret_refused = !p->taken;
     return HD_OK;
 }
 
@@ -477,9 +520,7 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
     if (!p->taken)
         return multiply_by_own(stream, args);
     st = multiply(stream, p, &part, &refused);
-    if (refused) { /* remember it and start again: now find_way chooses another way */
-        p->taken = false;
+    if (refused) /* p remembers it: now find_way chooses another way */
         return hd_cuda_gemm(stream, args);
-    }
     return st ? st : finish(stream, args, &part);
 }

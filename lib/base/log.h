@@ -2,10 +2,11 @@
  *
  *     2026-03-01T12:00:00.123Z info  heddled: reconnected to the controller after 3.1 s
  *
- * Programs log; libraries return a status. A line is one write(2), so lines of several processes
+ * Programs log; libraries return a status. (The CUDA backend also logs what makes a GPU slow
+ * without a failure.) A line is one write(2), so lines of several processes
  * that share a file opened with O_APPEND do not mix. A line longer than 2 KiB is truncated.
  *
- * Used by: programs, and the event loops of daemon and controller.   Uses: clock.
+ * Used by: programs, the event loops of daemon and controller, kernels/cuda.   Uses: clock.
  * Threads: any; call hd_log_init before other threads start.
  */
 #ifndef HD_BASE_LOG_H

@@ -2,12 +2,16 @@
  * types, sums as tensor cores compute them (tensor.c; of fp32 factors plain fp32), beta, bias and
  * its gradient, GELU and its derivative, the workspace and its limit.
  *
- * It refuses what NVIDIA's library refuses, as far as that is documented or known (combinations of
- * types, ld less than rows, a bias of another type than d, an auxiliary matrix whose ld is not a
- * multiple of 8), and, for bf16 and f16, leading dimensions and addresses that are not multiples of
- * 4 bytes. A launch fails if a pointer has less alignment than the algorithm was chosen for (of
- * bias and auxiliary matrix: less than at that time). It overwrites the whole workspace that it
- * requested, so that no caller relies on the contents.
+ * It refuses what NVIDIA's library refuses, as far as that is documented or known:
+ * - combinations of types that its table does not have; a bias, or gradient of a bias, of another
+ *   type than d;
+ * - ld less than rows; for bf16 and f16, ld and addresses that are not multiples of 4 bytes;
+ * - an auxiliary matrix whose ld is not a multiple of 8 elements, or whose address is not one of 16
+ *   bytes;
+ * - c in the place of d with another layout; addresses that are not multiples of an element;
+ * - a launch of another operation or layout than the algorithm was chosen for, or with a pointer of
+ *   less alignment (of a bias: less than at that time).
+ * It overwrites the whole workspace that it requested, so that no caller relies on the contents.
  */
 #include <cublasLt.h>
 #include <math.h>
@@ -29,6 +33,14 @@ void hd_cudasim_epilogues(bool known)
 void hd_cudasim_epilogues_run(bool run)
 {
     epilogues_run = run;
+}
+
+static _Atomic int refusals, refusal_status;
+
+void hd_cudasim_refuse_products(int count, int status)
+{
+    refusal_status = status;
+    refusals = count;
 }
 
 uint64_t hd_cudasim_products(void)
@@ -61,11 +73,12 @@ struct hd_cudasim_preference {
 /* The contents of a cublasLtMatmulAlgo_t, which callers copy by bytes. */
 struct choice {
     uint64_t magic, workspace_bytes;
-    uint32_t align[4], align_bias, align_aux;
+    uint64_t problem; /* problem_of what it was chosen for */
+    uint32_t align[4], align_bias;
     uint32_t splits;
 };
 _Static_assert(sizeof(struct choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice fits");
-enum { MAGIC = 0x6c74, SPLIT_BYTES = 4096 };
+enum { MAGIC = 0x6c74, SPLIT_BYTES = 4096, AUX_ALIGN = 16 };
 
 size_t cublasLtGetVersion(void)
 {
@@ -81,6 +94,8 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
         return "the emulated cuBLASLt found no memory";
     case CUBLAS_STATUS_INVALID_VALUE:
         return "the emulated cuBLASLt was given an invalid value";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+        return "the emulated cuBLASLt has no code for this device";
     case CUBLAS_STATUS_EXECUTION_FAILED:
         return "the emulated cuBLASLt could not launch";
     case CUBLAS_STATUS_NOT_SUPPORTED:
@@ -225,6 +240,28 @@ static bool is_laid_out(const struct hd_cudasim_layout *l)
     return l->rows > 0 && l->columns > 0 && l->ld >= l->rows;
 }
 
+static uint64_t mix(uint64_t hash, int64_t value)
+{
+    return (hash ^ (uint64_t)value) * UINT64_C(1099511628211);
+}
+
+/* A hash of what an algorithm is chosen for: the operation and the layouts, without addresses. */
+static uint64_t problem_of(const struct hd_cudasim_matmul *desc, cublasLtMatrixLayout_t a,
+                           cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                           cublasLtMatrixLayout_t d)
+{
+    const struct hd_cudasim_layout *all[] = {a, b, c, d};
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    hash = mix(mix(mix(hash, desc->compute), desc->trans_a), desc->trans_b);
+    hash = mix(mix(mix(hash, desc->bias_type), desc->epilogue), desc->aux_ld);
+    for (int i = 0; i < 4; i++) {
+        hash = mix(mix(hash, all[i]->type), all[i]->ld);
+        hash = mix(mix(hash, all[i]->rows), all[i]->columns);
+    }
+    return hash;
+}
+
 /* The bits of an epilogue. */
 enum { WITH_BIAS = 4, WITH_GELU = 32, WITH_DGELU = 64, WITH_AUX = 128, WITH_BGRADB = 512 };
 
@@ -244,7 +281,8 @@ static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_c
 }
 
 /* True if the epilogue is supported: ld of the auxiliary matrix at least the rows of d and a
- * multiple of 8. GELU is documented for results of the factors' type only. */
+ * multiple of 8, its address of 16 bytes. GELU is documented for results of the factors' type only.
+ */
 static bool is_epilogue(const struct hd_cudasim_matmul *desc, const struct hd_cudasim_layout *a,
                         const struct hd_cudasim_layout *d)
 {
@@ -259,7 +297,8 @@ static bool is_epilogue(const struct hd_cudasim_matmul *desc, const struct hd_cu
     case CUBLASLT_EPILOGUE_GELU_AUX:
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
     case CUBLASLT_EPILOGUE_DGELU:
-        return a->type == d->type && desc->aux_ld >= d->rows && desc->aux_ld % 8 == 0;
+        return a->type == d->type && desc->aux_ld >= d->rows && desc->aux_ld % 8 == 0 &&
+               (uintptr_t)desc->aux % AUX_ALIGN == 0;
     }
     return false;
 }
@@ -289,7 +328,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         d->columns != (desc->trans_b ? b->rows : b->columns))
         return CUBLAS_STATUS_INVALID_VALUE;
     for (int i = 0; i < 4; i++)
-        if (!is_laid_out(all[i]))
+        if (!is_laid_out(all[i]) || !preference->align[i] ||
+            preference->align[i] & (preference->align[i] - 1))
             return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_epilogue(desc, a, d))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -300,17 +340,18 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     for (int i = 0; i < 4; i++)
         if (preference->align[i] % 4 != 0 || all[i]->ld * size_of(all[i]->type) % 4 != 0)
             return CUBLAS_STATUS_NOT_SUPPORTED;
-    /* First split-K by two, if allowed and K is large enough; then without split-K. */
-    for (int i = 0; i < 2 && count < wanted; i++) {
+    /* First split-K by two, if allowed and K is large enough; then two without split-K, which
+     * differ in nothing that can be seen here, as tiles do not. */
+    for (int i = 0; i < 3 && count < wanted; i++) {
         const uint32_t splits = i == 0 && may_split && K >= 256 ? 2 : 1;
-        struct choice choice = {.magic = MAGIC, .splits = splits};
+        struct choice choice = {
+            .magic = MAGIC, .splits = splits, .problem = problem_of(desc, a, b, c, d)};
 
         choice.workspace_bytes = splits > 1 ? SPLIT_BYTES : 0;
         if (choice.workspace_bytes > preference->workspace_bytes || (i == 0 && splits == 1))
             continue;
         memcpy(choice.align, preference->align, sizeof choice.align);
         choice.align_bias = align_of(desc->bias);
-        choice.align_aux = align_of(desc->aux);
         memset(&results[count], 0, sizeof results[count]);
         memcpy(&results[count].algo, &choice, sizeof choice);
         results[count].workspaceSize = choice.workspace_bytes;
@@ -464,14 +505,26 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (choice.magic != MAGIC || workspace_bytes < choice.workspace_bytes ||
         (choice.workspace_bytes && (!workspace || !is_aligned(workspace, 256))))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (choice.problem != problem_of(desc, layout_a, layout_b, layout_c, layout_d))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!a || !b || !c || !d || (c == d && layout_c->ld != layout_d->ld) ||
+        !is_aligned(a, (uint32_t)size_of(layout_a->type)) ||
+        !is_aligned(b, (uint32_t)size_of(layout_b->type)) ||
+        !is_aligned(c, (uint32_t)size_of(layout_c->type)) ||
+        !is_aligned(d, (uint32_t)size_of(layout_d->type)))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_aligned(a, choice.align[0]) || !is_aligned(b, choice.align[1]) ||
         !is_aligned(c, choice.align[2]) || !is_aligned(d, choice.align[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (desc->epilogue & (WITH_BIAS | WITH_BGRADB) &&
         (!desc->bias || !is_aligned(desc->bias, choice.align_bias)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (desc->epilogue & WITH_AUX && (!desc->aux || !is_aligned(desc->aux, choice.align_aux)))
+    if (desc->epilogue & WITH_AUX && (!desc->aux || !is_aligned(desc->aux, AUX_ALIGN)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (refusals > 0) {
+        refusals--;
+        return (cublasStatus_t)refusal_status;
+    }
     if (!epilogues_run && desc->epilogue & (WITH_GELU | WITH_DGELU | WITH_BGRADB))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     p = malloc(sizeof *p);

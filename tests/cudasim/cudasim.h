@@ -67,6 +67,10 @@ void hd_cudasim_epilogues(bool known);
 /* run: it computes the epilogues that it has offered, instead of failing (default: true). */
 void hd_cudasim_epilogues_run(bool run);
 
+/* The next `count` launches of GEMMs by the emulated cuBLASLt are refused with this status (a
+ * cublasStatus_t), although its heuristic offered the algorithm. */
+void hd_cudasim_refuse_products(int count, int status);
+
 /* Makes every query of the current device fail with `error`, as all calls do after a kernel failed;
  * 0 ends it. */
 void hd_cudasim_fault(int error);

@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -103,6 +105,112 @@ static void an_epilogue_refused_at_the_launch_goes_the_second_way(void **state)
     close_all(&o);
 }
 
+struct refusing {
+    const struct opened *o;
+    const struct hd_gemm_args *args;
+    int refusals, status;
+};
+
+/* Runs `work` with stderr in a file; returns the number of lines there that have `text`. */
+static int lines_with(const char *text, void (*work)(const struct refusing *),
+                      const struct refusing *context)
+{
+    FILE *file = tmpfile();
+    const int kept = dup(STDERR_FILENO);
+    char line[4096];
+    int count = 0;
+
+    assert_non_null(file);
+    assert_true(kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    work(context);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    (void)close(kept);
+    rewind(file);
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, text) != NULL;
+    (void)fclose(file);
+    return count;
+}
+
+static void launch_refused(const struct refusing *r)
+{
+    hd_cudasim_refuse_products(r->refusals, r->status);
+    assert_int_equal(hd_launch(r->o->stream, HD_K_gemm, r->args), HD_OK);
+    hd_cudasim_refuse_products(0, 0);
+    assert_int_equal(r->o->table->synchronize(r->o->stream), HD_OK);
+}
+
+/* Goal: a status of the library's first launch never ends a job that can go on, and is told.
+ * Method: refuse the first launches: of a plain product, which has three choices (with and without
+ * split-K), and of one with GELU, which is too shallow for split-K and so has two with and two
+ * without it. */
+static void a_refused_launch_goes_to_the_next_choice(void **state)
+{
+    static const struct {
+        bool gelu;
+        int refusals, products, launches;
+    } cases[] = {
+        {false, 0, 1, 0}, {false, 1, 1, 0}, {false, 2, 1, 0}, {false, 3, 0, 1}, {true, 0, 1, 0},
+        {true, 1, 1, 0},  {true, 2, 1, 1},  {true, 3, 1, 1},  {true, 4, 0, 1},
+    };
+    static const int statuses[] = {7, 8,
+                                   15}; /* invalid value, architecture mismatch, unsupported */
+    enum { SIZE = 8, DEPTH = 512 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] * 3; i++) {
+        struct opened o = open_all(&plain_options);
+        struct hd_gemm_args args = {.a = o.x,
+                                    .b = o.x + 8192,
+                                    .c = o.x + 16384,
+                                    .scratch = o.x + 32768,
+                                    .M = SIZE,
+                                    .N = SIZE,
+                                    .K = DEPTH,
+                                    .lda = DEPTH,
+                                    .ldb = SIZE,
+                                    .ldc = SIZE,
+                                    .ab_dtype = HD_F32,
+                                    .c_dtype = HD_F32};
+        const struct refusing r = {&o, &args, cases[i / 3].refusals, statuses[i % 3]};
+        const int products = cases[i / 3].products, launches = cases[i / 3].launches;
+
+        for (int k = 0; k < SIZE * DEPTH; k++)
+            o.x[k] = o.x[8192 + k] = 1;
+        if (cases[i / 3].gelu)
+            args = gelu_of_a_bias(o.x + 65536);
+        for (int again = 0; again < 2; again++) { /* nothing is refused or tried a second time */
+            const struct refusing no = {&o, &args, 0, 0};
+            const uint64_t before = hd_cudasim_products(), kernels = hd_cudasim_launches();
+
+            assert_int_equal(lines_with("refused its algorithm", launch_refused, again ? &no : &r),
+                             again ? 0 : cases[i / 3].refusals);
+            assert_int_equal(hd_cudasim_products() - before, products);
+            assert_int_equal(hd_cudasim_launches() - kernels, launches);
+        }
+        assert_int_equal(by_library(&o, &args), launches == 0);
+        for (int k = 0; k < SIZE; k++)
+            assert_true(cases[i / 3].gelu ? o.x[65536 + 64 + k] == (float)(10 * k)
+                                          : o.x[16384 + k] == DEPTH);
+        close_all(&o);
+    }
+}
+
+static void a_failed_launch_is_no_refusal(void **state)
+{
+    enum { EXECUTION_FAILED = 13 };
+    struct opened o = open_all(&plain_options);
+    const struct hd_gemm_args args = gelu_of_a_bias(o.x);
+
+    (void)state;
+    hd_cudasim_refuse_products(1, EXECUTION_FAILED);
+    assert_int_equal(hd_launch(o.stream, HD_K_gemm, &args), HD_INTERNAL);
+    assert_non_null(strstr(hd_err_message(), "cuBLASLt failed to multiply"));
+    assert_int_equal(hd_launch(o.stream, HD_K_gemm, &args), HD_OK);
+    assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+    close_all(&o);
+}
+
 static void what_gelu_is_not_given_is_refused(void **state)
 {
     struct opened o = open_all(&plain_options);
@@ -175,6 +283,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_epilogue_refused_at_the_launch_goes_the_second_way),
+        cmocka_unit_test(a_refused_launch_goes_to_the_next_choice),
+        cmocka_unit_test(a_failed_launch_is_no_refusal),
         cmocka_unit_test(what_gelu_is_not_given_is_refused),
         cmocka_unit_test(what_stands_apart_is_no_epilogue),
     };

@@ -1,0 +1,308 @@
+/* Tests that the emulated cuBLASLt refuses what NVIDIA's library refuses. */
+#include <cublasLt.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/dtype.h"
+#include "tests/cudasim/cudasim.h"
+
+enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, CHOICES = 4, ELEMENTS = 512 };
+
+/* d [ROWS, COLUMNS] = a [ROWS, DEPTH] b [DEPTH, COLUMNS] of bf16, column-major, and what a case
+ * changes about it. */
+struct operation {
+    cudaDataType ab_type, d_type;
+    cublasLtEpilogue_t epilogue;
+    int32_t bias_type; /* -1: not set */
+    int64_t aux_ld, a_ld, c_ld;
+    size_t aux_offset, bias_offset, a_offset, d_offset; /* of the address, in bytes */
+    uint32_t align_a;
+    float beta;
+};
+
+static const struct operation usual = {.ab_type = CUDA_R_16BF,
+                                       .d_type = CUDA_R_16BF,
+                                       .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
+                                       .bias_type = -1,
+                                       .aux_ld = ROWS,
+                                       .a_ld = ROWS,
+                                       .c_ld = ROWS,
+                                       .align_a = 16};
+
+static struct made {
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, c, d;
+    cublasLtMatmulPreference_t preference;
+    unsigned char *memory; /* five pieces of PIECE bytes: a, b, d, bias, aux */
+} m;
+enum { PIECE = ELEMENTS * 4 };
+
+static void make(const struct operation *o)
+{
+    const void *bias, *aux;
+    void *memory;
+
+    assert_int_equal(cudaMalloc(&memory, (size_t)5 * PIECE), cudaSuccess);
+    memset(memory, 0, (size_t)5 * PIECE);
+    m = (struct made){.memory = memory};
+    bias = m.memory + 3 * PIECE + o->bias_offset;
+    aux = m.memory + 4 * PIECE + o->aux_offset;
+    assert_int_equal(cublasLtCreate(&m.handle), 0);
+    assert_int_equal(cublasLtMatmulDescCreate(&m.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), 0);
+#define SET(attribute, value)                                                                 \
+    assert_int_equal(cublasLtMatmulDescSetAttribute(m.desc, CUBLASLT_MATMUL_DESC_##attribute, \
+                                                    &(value), sizeof(value)),                 \
+                     0)
+    SET(EPILOGUE, o->epilogue);
+    SET(BIAS_DATA_TYPE, o->bias_type);
+    SET(BIAS_POINTER, bias);
+    SET(EPILOGUE_AUX_POINTER, aux);
+    SET(EPILOGUE_AUX_LD, o->aux_ld);
+#undef SET
+    assert_int_equal(cublasLtMatrixLayoutCreate(&m.a, o->ab_type, ROWS, DEPTH, o->a_ld), 0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&m.b, o->ab_type, DEPTH, COLUMNS, DEPTH), 0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&m.c, o->d_type, ROWS, COLUMNS, o->c_ld), 0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&m.d, o->d_type, ROWS, COLUMNS, ROWS), 0);
+    assert_int_equal(cublasLtMatmulPreferenceCreate(&m.preference), 0);
+    for (int i = 0; i < 4; i++) {
+        const uint32_t align = i == 0 ? o->align_a : 16;
+
+        assert_int_equal(
+            cublasLtMatmulPreferenceSetAttribute(
+                m.preference,
+                (cublasLtMatmulPreferenceAttributes_t)(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES +
+                                                       i),
+                &align, sizeof align),
+            0);
+    }
+}
+
+static void unmake(void)
+{
+    cublasLtMatmulPreferenceDestroy(m.preference);
+    cublasLtMatrixLayoutDestroy(m.a);
+    cublasLtMatrixLayoutDestroy(m.b);
+    cublasLtMatrixLayoutDestroy(m.c);
+    cublasLtMatrixLayoutDestroy(m.d);
+    cublasLtMatmulDescDestroy(m.desc);
+    cublasLtDestroy(m.handle);
+    cudaFree(m.memory);
+}
+
+static cublasStatus_t choose(cublasLtMatmulHeuristicResult_t found[CHOICES], int *ret_count)
+{
+    return cublasLtMatmulAlgoGetHeuristic(m.handle, m.desc, m.a, m.b, m.c, m.d, m.preference,
+                                          CHOICES, found, ret_count);
+}
+
+/* True if the heuristic has an algorithm for it. */
+static bool is_offered(const struct operation *o)
+{
+    cublasLtMatmulHeuristicResult_t found[CHOICES];
+    cublasStatus_t status;
+    int count = 0;
+
+    make(o);
+    status = choose(found, &count);
+    assert_int_equal(status == CUBLAS_STATUS_SUCCESS, count > 0);
+    unmake();
+    return count > 0;
+}
+
+static struct operation with(cublasLtEpilogue_t epilogue)
+{
+    struct operation o = usual;
+
+    o.epilogue = epilogue;
+    return o;
+}
+
+static void a_bias_has_the_type_of_the_result(void **state)
+{
+    static const cublasLtEpilogue_t both[] = {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BGRADB};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct operation o = with(both[i]);
+
+        assert_true(is_offered(&o)); /* bf16, as d */
+        o.bias_type = CUDA_R_32F;
+        assert_false(is_offered(&o));
+        o.d_type = CUDA_R_32F;
+        assert_true(is_offered(&o));
+        o.bias_type = CUDA_R_16BF;
+        assert_false(is_offered(&o));
+    }
+}
+
+static void the_input_of_gelu_is_aligned(void **state)
+{
+    static const cublasLtEpilogue_t both[] = {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_DGELU};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct operation o = with(both[i]);
+
+        assert_true(is_offered(&o));
+        o.aux_ld = ROWS + 8;
+        assert_true(is_offered(&o));
+        o.aux_ld = ROWS + 4;
+        assert_false(is_offered(&o));
+        o.aux_ld = ROWS - 8;
+        assert_false(is_offered(&o));
+        o = with(both[i]);
+        o.aux_offset = 8;
+        assert_false(is_offered(&o));
+        o = with(both[i]);
+        o.d_type = CUDA_R_32F; /* GELU of fp32 from bf16 is not documented */
+        assert_false(is_offered(&o));
+    }
+}
+
+static void layouts_are_sound(void **state)
+{
+    struct operation o = usual;
+
+    (void)state;
+    assert_true(is_offered(&o));
+    o.a_ld = ROWS - 2;
+    assert_false(is_offered(&o));
+    o.a_ld = ROWS + 1; /* rows of bf16 at odd multiples of 2 bytes */
+    assert_false(is_offered(&o));
+    o = usual;
+    o.align_a = 12; /* not a power of two */
+    assert_false(is_offered(&o));
+}
+
+/* Launches `o` by an algorithm that was chosen for `chosen`. */
+static cublasStatus_t launch(const struct operation *chosen, const struct operation *o)
+{
+    const float one = 1;
+    cublasLtMatmulHeuristicResult_t found[CHOICES];
+    cublasStatus_t status;
+    unsigned char *d;
+    int count = 0;
+
+    make(chosen);
+    assert_int_equal(choose(found, &count), 0);
+    unmake();
+    make(o);
+    d = m.memory + 2 * PIECE;
+    status =
+        cublasLtMatmul(m.handle, m.desc, &one, m.memory + o->a_offset, m.a, m.memory + PIECE, m.b,
+                       &o->beta, d, m.c, d + o->d_offset, m.d, &found[0].algo, NULL, 0, NULL);
+    unmake();
+    return status;
+}
+
+static void a_launch_is_what_was_chosen_for(void **state)
+{
+    const struct operation gelu = with(CUBLASLT_EPILOGUE_GELU_AUX);
+    struct operation o = usual;
+
+    (void)state;
+    assert_int_equal(launch(&usual, &usual), CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(launch(&gelu, &gelu), CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(launch(&usual, &gelu), CUBLAS_STATUS_INVALID_VALUE);
+    o.a_ld = ROWS + 8;
+    assert_int_equal(launch(&usual, &o), CUBLAS_STATUS_INVALID_VALUE);
+    assert_int_equal(launch(&o, &o), CUBLAS_STATUS_SUCCESS);
+    o = usual;
+    o.d_type = CUDA_R_32F;
+    assert_int_equal(launch(&usual, &o), CUBLAS_STATUS_INVALID_VALUE);
+}
+
+static void addresses_are_checked_at_the_launch(void **state)
+{
+    struct operation o = usual, chosen;
+
+    (void)state;
+    o.a_offset = 8; /* chosen for 16 */
+    assert_int_equal(launch(&usual, &o), CUBLAS_STATUS_INVALID_VALUE);
+    o = chosen = with(CUBLASLT_EPILOGUE_GELU_AUX);
+    o.aux_offset = 8;
+    assert_int_equal(launch(&chosen, &o), CUBLAS_STATUS_INVALID_VALUE);
+    o = chosen = with(CUBLASLT_EPILOGUE_BIAS);
+    o.bias_offset = 8;
+    assert_int_equal(launch(&chosen, &o), CUBLAS_STATUS_INVALID_VALUE);
+    o = usual;
+    o.align_a = 1;
+    o.a_offset = 1; /* half an element */
+    assert_int_equal(launch(&usual, &o), CUBLAS_STATUS_INVALID_VALUE);
+}
+
+/* c may be d, if it has d's layout. */
+static void a_result_in_the_place_of_c_has_its_layout(void **state)
+{
+    struct operation o = usual;
+
+    (void)state;
+    o.beta = 1;
+    o.c_ld = ROWS + 8;
+    assert_int_equal(launch(&o, &o), CUBLAS_STATUS_INVALID_VALUE);
+    o.d_offset = PIECE / 2;
+    assert_int_equal(launch(&o, &o), CUBLAS_STATUS_SUCCESS);
+}
+
+/* Goal: sums of bf16 factors truncate, those of fp32 factors round. Method: 1, and in the second
+ * operation of the tensor cores 1.5 units of its last bit but one: kept whole by rounding. */
+static void sums_of_bf16_truncate(void **state)
+{
+    const float one = 1, zero = 0;
+
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        const cudaDataType type = wide ? CUDA_R_32F : CUDA_R_16BF;
+        struct operation o = usual;
+        cublasLtMatmulHeuristicResult_t found[CHOICES];
+        int count = 0;
+        float *d;
+
+        o.ab_type = type;
+        o.d_type = CUDA_R_32F;
+        make(&o);
+        for (int k = 0; k < DEPTH; k++) {
+            const float x = k == 0 ? 1 : k == 8 ? 0x1.8p-24f : 0;
+
+            for (int i = 0; i < ROWS; i++)
+                if (wide)
+                    ((float *)m.memory)[k * ROWS + i] = x;
+                else
+                    ((uint16_t *)m.memory)[k * ROWS + i] = hd_f32_to_bf16(x);
+            for (int j = 0; j < COLUMNS; j++)
+                if (wide)
+                    ((float *)(m.memory + PIECE))[j * DEPTH + k] = 1;
+                else
+                    ((uint16_t *)(m.memory + PIECE))[j * DEPTH + k] = hd_f32_to_bf16(1);
+        }
+        d = (float *)(m.memory + 2 * PIECE);
+        assert_int_equal(choose(found, &count), 0);
+        assert_int_equal(cublasLtMatmul(m.handle, m.desc, &one, m.memory, m.a, m.memory + PIECE,
+                                        m.b, &zero, d, m.c, d, m.d, &found[0].algo, NULL, 0, NULL),
+                         CUBLAS_STATUS_SUCCESS);
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            assert_true(d[i] == (wide ? 1 + 0x1p-23f : 1));
+        unmake();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bias_has_the_type_of_the_result),
+        cmocka_unit_test(the_input_of_gelu_is_aligned),
+        cmocka_unit_test(layouts_are_sound),
+        cmocka_unit_test(a_launch_is_what_was_chosen_for),
+        cmocka_unit_test(addresses_are_checked_at_the_launch),
+        cmocka_unit_test(a_result_in_the_place_of_c_has_its_layout),
+        cmocka_unit_test(sums_of_bf16_truncate),
+    };
+
+    return cmocka_run_group_tests_name("cublaslt", tests, NULL, NULL);
+}
