@@ -288,13 +288,15 @@ struct hd_exchange_rows_args {
 struct hd_event; /* a point in the order of a stream */
 struct hd_device_memory {
     int64_t total_bytes, free_bytes; /* of the device; other processes may use it, too */
-    int64_t reserved_bytes; /* by `reserve` of this backend, not yet released: whole pages */
+    int64_t reserved_bytes; /* by `reserve` of this backend, on the device, not yet released: whole
+                               pages */
 };
 struct hd_nccl_table; /* kernels/nccl.h */
 struct hd_device_table {
     /* reserve: zeroed device memory, rounded up to whole pages of traits.page_bytes, aligned to at
      * least 256 bytes; it belongs to the caller until release. A rank reserves its plan once.
-     * host_reachable: the host may use the addresses, too, while no launch runs (tests, debugging).
+     * host_reachable: the host may use the addresses, too, while no launch runs (tests, debugging):
+     * it is pinned host memory, which takes nothing of the device's and is slow for its kernels.
      * HD_NO_MEMORY reports how much memory the device has and how much is free. release waits until
      * all work on the device has finished; NULL is fine. */
     enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, bool host_reachable,

@@ -21,6 +21,7 @@ struct hd_cuda_reservation {
     struct hd_cuda_reservation *next;
     void *base;
     int64_t size_bytes;
+    bool is_mapped; /* host memory that the device accesses by the same addresses */
 };
 
 struct hd_cuda_staging {
@@ -78,11 +79,25 @@ static enum hd_status take_slot(struct hd_cuda_staging *s, int *ret_slot)
                          "a copy between host and device failed");
 }
 
+static bool is_mapped(const struct hd_backend *cuda, const void *address)
+{
+    const struct hd_cuda_reservation *r = cuda->reservations;
+
+    while (r && !((const char *)address >= (const char *)r->base &&
+                  (const char *)address < (const char *)r->base + r->size_bytes))
+        r = r->next;
+    return r && r->is_mapped;
+}
+
+/* kind: if both addresses are what it says. Mapped host memory is used as device memory, but a copy
+ * must not name it so: then CUDA finds out the kind. */
 static enum hd_status enqueue(struct hd_cuda_stream *stream, void *out, const void *inp,
                               int64_t size_bytes, enum cudaMemcpyKind kind, const char *what)
 {
     const enum hd_status st = hd_cuda_use(stream->cuda->device);
 
+    if (is_mapped(stream->cuda, out) || is_mapped(stream->cuda, inp))
+        kind = cudaMemcpyDefault;
     return st ? st
               : hd_cuda_check(cudaMemcpyAsync(out, inp, (size_t)size_bytes, kind, stream->handle),
                               what);
@@ -176,7 +191,7 @@ static enum hd_status ask_memory(struct hd_backend *cuda, struct hd_device_memor
     *ret_memory = (struct hd_device_memory){.total_bytes = (int64_t)total_bytes,
                                             .free_bytes = (int64_t)free_bytes};
     for (const struct hd_cuda_reservation *r = cuda->reservations; r; r = r->next)
-        ret_memory->reserved_bytes += r->size_bytes;
+        ret_memory->reserved_bytes += r->is_mapped ? 0 : r->size_bytes;
     return HD_OK;
 }
 
@@ -184,17 +199,28 @@ static enum hd_status allocate(const struct hd_backend *cuda, const struct hd_de
                                int64_t size_bytes, bool host_reachable, void **ret_base)
 {
     const size_t bytes = (size_t)size_bytes;
-    const cudaError_t error = host_reachable
-                                  ? cudaMallocManaged(ret_base, bytes, cudaMemAttachGlobal)
-                                  : cudaMalloc(ret_base, bytes);
+    const cudaError_t error = host_reachable ? cudaHostAlloc(ret_base, bytes, cudaHostAllocMapped)
+                                             : cudaMalloc(ret_base, bytes);
 
     if (error != cudaErrorMemoryAllocation)
         return hd_cuda_check(error, "cannot reserve device memory");
     (void)cudaGetLastError();
+    if (host_reachable)
+        return hd_err(HD_NO_MEMORY, "cannot pin %.2f GiB of host memory for device %d",
+                      (double)size_bytes / 0x1p30, cuda->device);
     return hd_err(HD_NO_MEMORY,
                   "device %d has %.2f GiB of memory, %.2f GiB of it free; %.2f GiB are needed",
                   cuda->device, (double)there->total_bytes / 0x1p30,
                   (double)there->free_bytes / 0x1p30, (double)size_bytes / 0x1p30);
+}
+
+static void deallocate(const struct hd_cuda_reservation *r)
+{
+    if (r->is_mapped) {
+        (void)cudaDeviceSynchronize(); /* cudaFree waits by itself */
+        (void)cudaFreeHost(r->base);
+    } else
+        (void)cudaFree(r->base);
 }
 
 /* Rounds up to whole pages, as the driver does, so that its reports agree with the plan. */
@@ -210,6 +236,7 @@ static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool 
     if (!r)
         return hd_err(HD_NO_MEMORY, "no memory for the cuda backend");
     r->size_bytes = pages * page;
+    r->is_mapped = host_reachable;
     st = ask_memory(cuda, &there);
     if (!st)
         st = allocate(cuda, &there, r->size_bytes, host_reachable, &r->base);
@@ -217,11 +244,15 @@ static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool 
         free(r);
         return st;
     }
-    st = hd_cuda_check(cudaMemset(r->base, 0, (size_t)r->size_bytes), "cannot clear device memory");
+    if (host_reachable)
+        memset(r->base, 0, (size_t)r->size_bytes);
+    else
+        st = hd_cuda_check(cudaMemset(r->base, 0, (size_t)r->size_bytes),
+                           "cannot clear device memory");
     if (!st) /* our non-blocking streams do not wait for the default stream's memset */
         st = hd_cuda_check(cudaDeviceSynchronize(), "cannot clear device memory");
     if (st) {
-        (void)cudaFree(r->base);
+        deallocate(r);
         free(r);
         return st;
     }
@@ -243,9 +274,9 @@ static void release(struct hd_backend *cuda, void *base)
     if (!r)
         return;
     *link = r->next;
-    free(r);
     (void)cudaSetDevice(cuda->device);
-    (void)cudaFree(base);
+    deallocate(r);
+    free(r);
 }
 
 static enum hd_status event_new(struct hd_backend *cuda, bool timed, struct hd_event **ret_event)

@@ -401,7 +401,7 @@ enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use 
 
     if (st)
         return st;
-    /* managed memory (host_reachable) counts as used only where the device touched it last */
+    /* less than nothing if the plan lies in host memory (host_reachable) */
     other_bytes = device.total_bytes - device.free_bytes - planned_bytes;
     *ret_use = (struct hd_device_use){.planned_bytes = planned_bytes,
                                       .other_bytes = other_bytes > 0 ? other_bytes : 0,

@@ -51,10 +51,10 @@ void hd_cudasim_kind(int multiprocessors, int capability);
  * an H100. A multiprocessor has 1 KB more. */
 void hd_cudasim_shared_bytes(size_t block_bytes);
 
-/* Bytes of device memory (managed memory included) that are allocated now, on all devices. */
+/* Bytes of device memory that are allocated now, on all devices. */
 size_t hd_cudasim_allocated(void);
 
-/* Number of allocations so far: of device, managed and pinned memory. */
+/* Number of allocations so far: of device and pinned memory. */
 uint64_t hd_cudasim_allocations(void);
 
 /* Number of kernel launches and of GEMMs of the emulated cuBLASLt so far. */

@@ -137,7 +137,6 @@ cudaError_t hd_sim_set_error(cudaError_t error); /* remembers it for cudaGetLast
 enum hd_sim_memory {
     HD_SIM_PAGEABLE, /* not allocated by the emulator */
     HD_SIM_DEVICE,
-    HD_SIM_MANAGED,
     HD_SIM_PINNED
 };
 /* Kind of memory at address; *ret_room: bytes from there to the end of its allocation. */

@@ -179,8 +179,6 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         .maxThreadsPerMultiProcessor = 2048,
         .sharedMemPerMultiprocessor = atomic_load(&shared_bytes) + 1024,
         .regsPerMultiprocessor = 65536,
-        .managedMemory = 1,
-        .concurrentManagedAccess = 1,
         .sharedMemPerBlockOptin = atomic_load(&shared_bytes),
         .reservedSharedMemPerBlock = 1024,
     };
@@ -250,12 +248,6 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
         *value = (int)prop.sharedMemPerMultiprocessor;
-        return cudaSuccess;
-    case cudaDevAttrManagedMemory:
-        *value = prop.managedMemory;
-        return cudaSuccess;
-    case cudaDevAttrConcurrentManagedAccess:
-        *value = prop.concurrentManagedAccess;
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = (int)prop.sharedMemPerBlockOptin;
@@ -359,11 +351,6 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *f
 
 /* ---- Allocations ---- */
 
-static bool is_of_device(enum hd_sim_memory kind)
-{
-    return kind == HD_SIM_DEVICE || kind == HD_SIM_MANAGED;
-}
-
 static cudaError_t take(void **ret_memory, size_t size_bytes, enum hd_sim_memory kind)
 {
     struct block *block;
@@ -378,7 +365,8 @@ static cudaError_t take(void **ret_memory, size_t size_bytes, enum hd_sim_memory
         return cudaSuccess;
     atomic_fetch_add(&allocations, 1);
     pthread_mutex_lock(&lock);
-    if (is_of_device(kind) && size_bytes > atomic_load(&total_bytes) - used_bytes[current_device]) {
+    if (kind == HD_SIM_DEVICE &&
+        size_bytes > atomic_load(&total_bytes) - used_bytes[current_device]) {
         pthread_mutex_unlock(&lock);
         return hd_sim_set_error(cudaErrorMemoryAllocation);
     }
@@ -390,7 +378,7 @@ static cudaError_t take(void **ret_memory, size_t size_bytes, enum hd_sim_memory
     }
     *block = (struct block){blocks, base, size_bytes, kind, current_device};
     blocks = block;
-    if (is_of_device(kind))
+    if (kind == HD_SIM_DEVICE)
         used_bytes[current_device] += size_bytes;
     pthread_mutex_unlock(&lock);
     memset(base, HD_SIM_POISON, size_bytes);
@@ -409,7 +397,7 @@ static cudaError_t give_back(void *memory, bool of_device)
     for (link = &blocks; *link && (*link)->base != memory; link = &(*link)->next)
         ;
     block = *link;
-    if (!block || is_of_device(block->kind) != of_device) {
+    if (!block || (block->kind == HD_SIM_DEVICE) != of_device) {
         pthread_mutex_unlock(&lock);
         return hd_sim_set_error(cudaErrorInvalidValue);
     }
@@ -425,13 +413,6 @@ static cudaError_t give_back(void *memory, bool of_device)
 cudaError_t cudaMalloc(void **devPtr, size_t size)
 {
     return take(devPtr, size, HD_SIM_DEVICE);
-}
-
-cudaError_t cudaMallocManaged(void **devPtr, size_t size, unsigned flags)
-{
-    if (flags != cudaMemAttachGlobal)
-        return hd_sim_set_error(cudaErrorInvalidValue);
-    return take(devPtr, size, HD_SIM_MANAGED);
 }
 
 cudaError_t cudaMallocHost(void **ptr, size_t size)
@@ -502,7 +483,7 @@ enum hd_sim_memory hd_sim_memory_of(const void *address, size_t *ret_room)
 
 size_t hd_sim_memory_leaks(void)
 {
-    static const char *const names[] = {"pageable", "device", "managed", "pinned"};
+    static const char *const names[] = {"pageable", "device", "pinned"};
     size_t count = 0;
 
     pthread_mutex_lock(&lock);

@@ -411,7 +411,7 @@ static bool meet(ncclComm_t from, ncclComm_t to)
     (void)cudaEventCreateWithFlags(&went, cudaEventDisableTiming);
     keep(to)->event = went;
     (void)cudaStreamWaitEvent((*recv)->stream, (*send)->came, 0);
-    (void)cudaMemcpyAsync((*recv)->buf, (*send)->buf, (*recv)->bytes, cudaMemcpyDeviceToDevice,
+    (void)cudaMemcpyAsync((*recv)->buf, (*send)->buf, (*recv)->bytes, cudaMemcpyDefault,
                           (*recv)->stream);
     (void)cudaEventRecord(went, (*recv)->stream);
     (void)cudaStreamWaitEvent((*send)->stream, went, 0);
@@ -686,7 +686,7 @@ ncclResult_t ncclRecv(void *buf, size_t count, ncclDataType_t type, int peer, nc
 static void copy_own(void *to, const void *from, size_t bytes, cudaStream_t stream)
 {
     if (to != from)
-        (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+        (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,

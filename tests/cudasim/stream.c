@@ -385,7 +385,9 @@ static void run_copy(void *context)
         memset(c->to, c->value, c->size_bytes);
 }
 
-/* True if a copy may use [address, address + size_bytes) as the wanted kind of memory. */
+/* True if a copy may use [address, address + size_bytes) as the wanted kind of memory. Pinned
+ * memory is host memory, also where the device may access it: the manual does not define a copy
+ * that names it device memory. */
 static bool fits(const void *address, size_t size_bytes, bool wants_device, bool wants_host)
 {
     size_t room;
@@ -393,7 +395,7 @@ static bool fits(const void *address, size_t size_bytes, bool wants_device, bool
 
     if (room < size_bytes)
         return false;
-    return !(wants_device && kind == HD_SIM_PAGEABLE) && !(wants_host && kind == HD_SIM_DEVICE);
+    return !(wants_device && kind != HD_SIM_DEVICE) && !(wants_host && kind == HD_SIM_DEVICE);
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,

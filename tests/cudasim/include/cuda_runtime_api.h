@@ -140,8 +140,6 @@ enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
-    cudaDevAttrManagedMemory = 83,
-    cudaDevAttrConcurrentManagedAccess = 89,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
 
@@ -177,8 +175,6 @@ struct cudaDeviceProp {
     int maxThreadsPerMultiProcessor;
     size_t sharedMemPerMultiprocessor;
     int regsPerMultiprocessor;
-    int managedMemory;
-    int concurrentManagedAccess;
     size_t sharedMemPerBlockOptin;
     size_t reservedSharedMemPerBlock;
 };
@@ -204,7 +200,6 @@ enum cudaMemcpyKind {
     cudaMemcpyDefault = 4
 };
 
-#define cudaMemAttachGlobal        0x01
 #define cudaHostAllocDefault       0x00
 #define cudaHostAllocPortable      0x01
 #define cudaHostAllocMapped        0x02
@@ -223,8 +218,6 @@ typedef void (*cudaHostFn_t)(void *userData);
 
 cudaError_t cudaMalloc(void **devPtr, size_t size);
 cudaError_t cudaFree(void *devPtr);
-cudaError_t cudaMallocManaged(void **devPtr, size_t size,
-                              unsigned flags HD_CUDASIM_DEFAULT(cudaMemAttachGlobal));
 cudaError_t cudaMallocHost(void **ptr, size_t size);
 cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned flags);
 cudaError_t cudaFreeHost(void *ptr);

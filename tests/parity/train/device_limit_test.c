@@ -174,8 +174,8 @@ static enum hd_status look_beside(struct harness_rank *r)
     return st;
 }
 
-/* Pages of managed memory that the host has touched are not in use: less than the plan, which is no
- * reason to print a negative number of bytes. */
+/* If the plan lies in host memory that the device reaches, less than the plan is in use on the
+ * device: no reason to print a negative number of bytes. */
 static void nothing_is_never_less_than_nothing(void **state)
 {
     struct hd_device_use use = {0};

@@ -90,7 +90,10 @@ static void a_reservation_is_zeros_and_comes_back(void **state)
         memset(host, 1, (size_t)size);
         assert_int_equal(o.table->device->reserve(o.backend, size, reachable, &base), HD_OK);
         assert_int_equal((uintptr_t)base % 256, 0);
-        assert_true(hd_cudasim_allocated() >= before + (size_t)size);
+        if (reachable) /* pinned host memory: nothing of the device's */
+            assert_int_equal(hd_cudasim_allocated(), before);
+        else
+            assert_true(hd_cudasim_allocated() >= before + (size_t)size);
         assert_int_equal(o.table->device->read(o.stream, host, base, size), HD_OK);
         for (int64_t i = 0; i < size; i++)
             assert_int_equal(host[i], 0);
@@ -98,6 +101,38 @@ static void a_reservation_is_zeros_and_comes_back(void **state)
         assert_int_equal(hd_cudasim_allocated(), before);
         free(host);
     }
+    close_all(&o);
+}
+
+/* Goal: what the host reaches is written, copied and read like device memory. Method: to and from
+ * device memory, of which the host may know nothing. */
+static void reachable_memory_is_used_like_the_devices(void **state)
+{
+    enum { SIZE = 64 };
+    struct opened o = open_all(&plain_options);
+    const struct hd_device_table *d = o.table->device;
+    char host[SIZE], back[SIZE] = {0};
+    struct hd_device_memory there;
+    void *reached = NULL, *device = NULL;
+
+    (void)state;
+    memset(host, 7, sizeof host);
+    assert_int_equal(d->reserve(o.backend, SIZE, true, &reached), HD_OK);
+    assert_int_equal(d->memory(o.backend, &there), HD_OK);
+    assert_int_equal(there.reserved_bytes, 0);
+    assert_int_equal(d->reserve(o.backend, SIZE, false, &device), HD_OK);
+    assert_int_equal(d->write(o.stream, reached, host, SIZE), HD_OK);
+    assert_int_equal(d->copy(o.stream, device, reached, SIZE), HD_OK);
+    assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+    assert_memory_equal(reached, host, SIZE);
+    memset(reached, 8, SIZE);
+    assert_int_equal(d->read(o.stream, back, reached, SIZE), HD_OK);
+    assert_memory_equal(back, reached, SIZE);
+    assert_int_equal(d->copy(o.stream, reached, device, SIZE), HD_OK);
+    assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+    assert_memory_equal(reached, host, SIZE);
+    d->release(o.backend, reached);
+    d->release(o.backend, device);
     close_all(&o);
 }
 
@@ -661,6 +696,7 @@ int main(void)
         cmocka_unit_test(traits_are_the_devices),
         cmocka_unit_test(a_device_that_is_not_there_is_refused_by_number),
         cmocka_unit_test(a_reservation_is_zeros_and_comes_back),
+        cmocka_unit_test(reachable_memory_is_used_like_the_devices),
         cmocka_unit_test(too_much_is_told_with_what_there_is),
         cmocka_unit_test(bytes_go_in_and_out_in_order),
         cmocka_unit_test(an_event_orders_two_streams),

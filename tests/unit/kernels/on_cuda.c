@@ -1,5 +1,6 @@
 /* on_cuda: the kernel tests on a GPU, by the plug-in. Tensors lie in one reservation that the host
- * reaches, too: a stack of pieces, one after the other. Under compute-sanitizer (`tests/run
+ * reaches, too (mapped host memory): a stack of pieces, one after the other. Under
+ * compute-sanitizer (`tests/run
  * --sanitizer`) each is an allocation of its own, so that it sees where a tensor ends. */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -60,10 +61,10 @@ void on_open(struct hd_backend *backend, const struct setting *setting)
     (void)setting;
 }
 
-/* The driver's calls for managed memory to the byte; the backend's context is the current one. */
+/* The driver's calls for mapped host memory; the backend's context is the current one. */
 static struct {
-    int (*allocate)(void **ret_memory, size_t size_bytes, unsigned flags); /* cuMemAllocManaged */
-    int (*release)(void *memory);                                          /* cuMemFree_v2 */
+    int (*allocate)(void **ret_memory, size_t size_bytes, unsigned flags); /* cuMemHostAlloc */
+    int (*release)(void *memory);                                          /* cuMemFreeHost */
 } driver;
 
 static bool is_sanitized(void)
@@ -73,7 +74,7 @@ static bool is_sanitized(void)
 
 static void *own_memory(size_t size_bytes)
 {
-    enum { FOR_ALL_STREAMS = 1 };
+    enum { FOR_THE_DEVICE = 2 }; /* CU_MEMHOSTALLOC_DEVICEMAP */
     void *memory = NULL;
     int error;
 
@@ -81,14 +82,14 @@ static void *own_memory(size_t size_bytes)
         void *library = dlopen("libcuda.so.1", RTLD_NOW);
 
         assert_non_null(library);
-        *(void **)&driver.allocate = dlsym(library, "cuMemAllocManaged");
-        *(void **)&driver.release = dlsym(library, "cuMemFree_v2");
+        *(void **)&driver.allocate = dlsym(library, "cuMemHostAlloc");
+        *(void **)&driver.release = dlsym(library, "cuMemFreeHost");
         assert_non_null(driver.allocate);
         assert_non_null(driver.release);
     }
-    error = driver.allocate(&memory, size_bytes, FOR_ALL_STREAMS);
+    error = driver.allocate(&memory, size_bytes, FOR_THE_DEVICE);
     if (error)
-        fail_msg("cuMemAllocManaged of %zu bytes: error %d", size_bytes, error);
+        fail_msg("cuMemHostAlloc of %zu bytes: error %d", size_bytes, error);
     return memory;
 }
 
@@ -131,7 +132,7 @@ void on_memory_free(void *memory)
 
     if (is_sanitized()) {
         if (driver.release(memory))
-            fail_msg("cuMemFree failed");
+            fail_msg("cuMemFreeHost failed");
         return;
     }
     for (int i = arena.pieces - 1; i >= 0; i--)
