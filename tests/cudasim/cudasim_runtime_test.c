@@ -1,12 +1,16 @@
 /* Tests that the emulated CUDA runtime guarantees what host code may rely on, and no more. */
+#include <cudasim_engine.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -313,6 +317,136 @@ static void host_functions_and_timed_events_run_in_order(void **state)
     hd_cudasim_lazy(false, 0);
 }
 
+/* ---- Launches ---- */
+
+enum { STATIC_BYTES = 4096 };
+
+static void with_an_array(void *unused)
+{
+    static struct hd_cudasim_shared_site site = {"array", __FILE__, __LINE__};
+
+    (void)unused;
+    (void)hd_cudasim_shared(&site, STATIC_BYTES);
+}
+
+static void forget(void *unused)
+{
+    (void)unused;
+}
+
+static cudaError_t launch_with(size_t dynamic_bytes)
+{
+    const struct dim3 one = {1, 1, 1};
+    const cudaError_t error =
+        hd_cudasim_launch(NULL, (const void *)with_an_array, "with_an_array", one, one,
+                          dynamic_bytes, with_an_array, forget, NULL);
+
+    (void)cudaGetLastError();
+    return error;
+}
+
+static cudaError_t allow(int dynamic_bytes)
+{
+    const cudaError_t error = cudaFuncSetAttribute(
+        (const void *)with_an_array, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic_bytes);
+
+    (void)cudaGetLastError();
+    return error;
+}
+
+/* Goal: 48 KB in all unless the kernel asked for more; then no more than it asked for, and with its
+ * static arrays no more than the device has. Method: one byte too many at each limit. */
+static void shared_memory_has_the_limits_of_a_device(void **state)
+{
+    enum { USUAL = 48 * 1024, DEVICE = 227 * 1024, ASKED = 100 * 1024 };
+    struct cudaFuncAttributes attributes;
+
+    (void)state;
+    assert_int_equal(launch_with(0), cudaSuccess); /* now its array is known */
+    assert_int_equal(cudaFuncGetAttributes(&attributes, (const void *)with_an_array), cudaSuccess);
+    assert_int_equal(attributes.sharedSizeBytes, STATIC_BYTES);
+    assert_int_equal(attributes.maxDynamicSharedSizeBytes, USUAL - STATIC_BYTES);
+    assert_int_equal(launch_with(USUAL - STATIC_BYTES), cudaSuccess);
+    assert_int_equal(launch_with(USUAL - STATIC_BYTES + 1), cudaErrorInvalidValue);
+    assert_int_equal(allow(DEVICE - STATIC_BYTES + 1), cudaErrorInvalidValue);
+    assert_int_equal(allow(ASKED), cudaSuccess);
+    assert_int_equal(launch_with(ASKED), cudaSuccess); /* and the array */
+    assert_int_equal(launch_with(ASKED + 1), cudaErrorInvalidValue);
+    assert_int_equal(allow(DEVICE - STATIC_BYTES), cudaSuccess);
+    assert_int_equal(launch_with(DEVICE - STATIC_BYTES), cudaSuccess);
+}
+
+/* ---- Handles ---- */
+
+enum misuse {
+    NO_MISUSE, /* all calls, each in time */
+    STREAM_AFTER_ITS_END,
+    STREAM_TWICE,
+    STREAM_NEVER,
+    LAUNCH_AFTER_ITS_END,
+    RECORD_AFTER_ITS_END,
+    EVENT_AFTER_ITS_END,
+    EVENT_TWICE,
+    WAIT_AFTER_ITS_END
+};
+
+static void misuse(enum misuse what)
+{
+    const unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
+    struct hd_cuda_stream s = {.handle = new_stream()};
+    const cudaStream_t other = new_stream(), never = calloc(1, 1024);
+    const cudaEvent_t event = new_event();
+    int out;
+
+    (void)cudaEventRecord(event, s.handle);
+    (void)cudaStreamDestroy(s.handle);
+    if (what == STREAM_AFTER_ITS_END)
+        (void)cudaStreamSynchronize(s.handle);
+    if (what == STREAM_TWICE)
+        (void)cudaStreamDestroy(s.handle);
+    if (what == STREAM_NEVER)
+        (void)cudaStreamQuery(never);
+    if (what == LAUNCH_AFTER_ITS_END)
+        (void)probe_index(&s, &out, 0, grid, block);
+    if (what == RECORD_AFTER_ITS_END)
+        (void)cudaEventRecord(event, s.handle);
+    (void)cudaStreamWaitEvent(other, event, 0); /* the event outlives its stream */
+    (void)cudaEventDestroy(event);
+    if (what == EVENT_AFTER_ITS_END)
+        (void)cudaEventQuery(event);
+    if (what == EVENT_TWICE)
+        (void)cudaEventDestroy(event);
+    if (what == WAIT_AFTER_ITS_END)
+        (void)cudaStreamWaitEvent(other, event, 0);
+    (void)cudaStreamDestroy(other);
+    free((void *)never);
+}
+
+/* Goal: a stream or event that is none ends the program, as it may on a device. Method: a child
+ * process per mistake, and one without any. */
+static void a_handle_that_is_none_ends_the_program(void **state)
+{
+    (void)state;
+    for (int what = NO_MISUSE; what <= WAIT_AFTER_ITS_END; what++) {
+        int status = 0;
+        pid_t child;
+
+        (void)fflush(NULL);
+        child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            (void)signal(SIGABRT, SIG_DFL); /* not cmocka's handler */
+            if (what != NO_MISUSE)
+                (void)close(STDERR_FILENO);
+            misuse((enum misuse)what);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if ((what == NO_MISUSE) != (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+            fail_msg("misuse %d ended with status %d", what, status);
+    }
+}
+
 /* ---- Several OS threads ---- */
 
 enum { RANKS = 4, ROUNDS = 20 };
@@ -397,6 +531,8 @@ int main(void)
         cmocka_unit_test(pageable_memory_is_free_at_once_pinned_memory_after_the_copy),
         cmocka_unit_test(the_legacy_stream_waits_for_blocking_streams),
         cmocka_unit_test(host_functions_and_timed_events_run_in_order),
+        cmocka_unit_test(shared_memory_has_the_limits_of_a_device),
+        cmocka_unit_test(a_handle_that_is_none_ends_the_program),
         cmocka_unit_test(ranks_in_one_process_launch_side_by_side),
         cmocka_unit_test(leaks_are_counted),
     };

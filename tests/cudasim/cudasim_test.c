@@ -83,6 +83,23 @@ static void launches_beyond_the_limits_are_refused(void **state)
     assert_int_equal(cudaGetLastError(), cudaSuccess); /* the failed launch has cleared it */
 }
 
+/* Goal: a kernel gets what a block may have beside its static arrays. Method: twice, because the
+ * emulator knows the arrays only after the first launch; other code must ask for less then. */
+static void a_launch_may_have_all_that_static_arrays_leave(void **state)
+{
+    enum { ALL = 227 * 1024, STATIC = 4096 };
+    float *out = device_memory(sizeof *out);
+
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        *out = 0;
+        assert_int_equal(probe_arrays(&null_stream, out, ALL - STATIC), HD_OK);
+        assert_true(*out == 1);
+    }
+    assert_int_equal(probe_arrays(&null_stream, out, ALL - STATIC + 4), HD_INTERNAL);
+    cudaFree(out);
+}
+
 /* ---- Barriers ---- */
 
 /* Goal: a kernel with its barriers is correct in every order; without, wrong in at least one. */
@@ -428,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_thread_of_every_block_runs_once),
         cmocka_unit_test(launches_beyond_the_limits_are_refused),
+        cmocka_unit_test(a_launch_may_have_all_that_static_arrays_leave),
         cmocka_unit_test(a_missing_barrier_is_seen),
         cmocka_unit_test(barriers_count_the_threads_that_are_left),
         cmocka_unit_test(lanes_exchange_by_mask_and_width),

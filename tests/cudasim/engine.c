@@ -527,13 +527,14 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, size_t shared_bytes,
-                     size_t shared_limit, void (*run)(void *), void *context)
+size_t hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, size_t shared_bytes,
+                       size_t shared_limit, void (*run)(void *), void *context)
 {
     const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     const unsigned threads = block.x * block.y * block.z;
     struct hd_sim_engine *e = open_engine(threads);
     uint64_t step = 1, first = 0;
+    size_t static_bytes = 0;
 
     e->kernel = kernel;
     e->run = run;
@@ -563,6 +564,9 @@ void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, si
     for (int i = 0; e->has_constants && i < HD_SIM_CONSTANTS; i++)
         check_constant(&e->constants[i]);
     e->has_constants = false;
+    for (unsigned i = 0; i < e->shared_count; i++)
+        static_bytes += e->shared[i].site ? e->shared[i].size_bytes : 0;
     free_shared(e);
     e->kernel = NULL;
+    return static_bytes;
 }

@@ -91,23 +91,28 @@ struct hd_sim_engine {
     uint64_t random;
     struct hd_sim_shared shared[HD_SIM_SHARED_SITES_MAX];
     unsigned shared_count;
-    size_t shared_limit;
+    size_t shared_limit;                                /* of static and dynamic arrays together */
     struct hd_sim_constant constants[HD_SIM_CONSTANTS]; /* hash table by address; size 0: empty */
     bool has_constants;
 };
 
 struct hd_sim_engine *hd_sim_engine(void); /* of the launch that runs on this OS thread */
 
-/* Maximum shared memory of a block, static and dynamic: the default, or the maximum that
- * cudaFuncSetAttribute set for this kernel. */
-size_t hd_sim_shared_limit(const void *kernel);
+/* What a block of this kernel may have of shared memory: 48 KB in all, or, after
+ * cudaFuncSetAttribute, as much dynamic memory as that set and in all what the device has. */
+struct hd_sim_shared_limits {
+    size_t all_bytes, dynamic_bytes;
+    size_t static_bytes; /* of the kernel's arrays, as far as it has run */
+};
+struct hd_sim_shared_limits hd_sim_shared_limits(const void *kernel);
+void hd_sim_note_static_shared(const void *kernel, size_t size_bytes);
 
 /* ran.c: records that a kernel ran with blocks of that many threads. */
 void hd_sim_note_run(const void *kernel, unsigned threads);
 
-/* Runs one whole grid; returns when it has ended. */
-void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, size_t shared_bytes,
-                     size_t shared_limit, void (*run)(void *), void *context);
+/* Runs one whole grid; returns the bytes of the kernel's static shared arrays when it has ended. */
+size_t hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, size_t shared_bytes,
+                       size_t shared_limit, void (*run)(void *), void *context);
 
 uint64_t hd_sim_random(uint64_t *state);
 

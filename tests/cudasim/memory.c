@@ -285,66 +285,88 @@ cudaError_t cudaRuntimeGetVersion(int *runtimeVersion)
     return cudaSuccess;
 }
 
-/* Kernels for which cudaFuncSetAttribute set more shared memory than the default. */
-enum { WIDE_MAX = 1024 };
-static struct wide {
-    const void *kernel;
-    size_t dynamic_bytes;
-} wide[WIDE_MAX + 1];
-static int wide_count;
-static pthread_mutex_t wide_lock = PTHREAD_MUTEX_INITIALIZER;
+/* What is known of a kernel's shared memory. Static arrays are known only when the kernel has run
+ * once; a device knows them from the start. */
+enum { KERNELS_MAX = 1024 };
+static struct kernel {
+    const void *address;
+    size_t static_bytes;
+    size_t dynamic_bytes; /* set by cudaFuncSetAttribute; 0: not set */
+} kernels[KERNELS_MAX];
+static int kernel_count;
+static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The kernel's entry, or the first free one. */
-static struct wide *find_wide(const void *kernel)
+/* The kernel's entry, under the lock; ends the program if there are too many. */
+static struct kernel *find_kernel(const void *address)
 {
     int i = 0;
 
-    while (i < wide_count && wide[i].kernel != kernel)
+    while (i < kernel_count && kernels[i].address != address)
         i++;
-    return &wide[i];
+    if (i == KERNELS_MAX)
+        hd_cudasim_fail((struct hd_cudasim_site){0}, "more than %d kernels", KERNELS_MAX);
+    if (i == kernel_count)
+        kernels[kernel_count++] = (struct kernel){.address = address};
+    return &kernels[i];
 }
 
 cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value)
 {
-    struct wide *w;
+    struct kernel *k;
+    bool fits;
 
     if (!func)
         return hd_sim_set_error(cudaErrorInvalidDeviceFunction);
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess;
-    if (value < 0 || (size_t)value > atomic_load(&shared_bytes))
-        return hd_sim_set_error(cudaErrorInvalidValue);
-    (void)pthread_mutex_lock(&wide_lock);
-    w = find_wide(func);
-    if (w->kernel || wide_count < WIDE_MAX) {
-        wide_count += !w->kernel;
-        *w = (struct wide){func, (size_t)value};
-    }
-    (void)pthread_mutex_unlock(&wide_lock);
-    return w->kernel ? cudaSuccess : hd_sim_set_error(cudaErrorMemoryAllocation);
+    (void)pthread_mutex_lock(&kernels_lock);
+    k = find_kernel(func);
+    fits = value >= 0 && (size_t)value + k->static_bytes <= atomic_load(&shared_bytes);
+    if (fits)
+        k->dynamic_bytes = (size_t)value;
+    (void)pthread_mutex_unlock(&kernels_lock);
+    return fits ? cudaSuccess : hd_sim_set_error(cudaErrorInvalidValue);
 }
 
-size_t hd_sim_shared_limit(const void *kernel)
+void hd_sim_note_static_shared(const void *kernel, size_t size_bytes)
 {
-    const struct wide *w;
-    size_t limit;
+    struct kernel *k;
 
-    (void)pthread_mutex_lock(&wide_lock);
-    w = find_wide(kernel);
-    limit = w->kernel && w->dynamic_bytes > HD_SIM_SHARED_DEFAULT ? w->dynamic_bytes
-                                                                  : HD_SIM_SHARED_DEFAULT;
-    if (limit > atomic_load(&shared_bytes))
-        limit = atomic_load(&shared_bytes); /* it was set on a device with more */
-    (void)pthread_mutex_unlock(&wide_lock);
-    return limit;
+    (void)pthread_mutex_lock(&kernels_lock);
+    k = find_kernel(kernel);
+    if (k->static_bytes < size_bytes)
+        k->static_bytes = size_bytes;
+    (void)pthread_mutex_unlock(&kernels_lock);
 }
 
-/* Reports no static shared memory: its size is only known when the kernel runs. */
+struct hd_sim_shared_limits hd_sim_shared_limits(const void *kernel)
+{
+    struct hd_sim_shared_limits limits = {.all_bytes = atomic_load(&shared_bytes)};
+    const struct kernel *k;
+
+    (void)pthread_mutex_lock(&kernels_lock);
+    k = find_kernel(kernel);
+    if (!k->dynamic_bytes)
+        limits.all_bytes = HD_SIM_SHARED_DEFAULT;
+    limits.dynamic_bytes =
+        limits.all_bytes > k->static_bytes ? limits.all_bytes - k->static_bytes : 0;
+    if (k->dynamic_bytes && k->dynamic_bytes < limits.dynamic_bytes)
+        limits.dynamic_bytes = k->dynamic_bytes;
+    limits.static_bytes = k->static_bytes;
+    (void)pthread_mutex_unlock(&kernels_lock);
+    return limits;
+}
+
+/* Before the kernel has run once, it reports no static shared memory. */
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
 {
+    struct hd_sim_shared_limits limits;
+
     if (!attr || !func)
         return hd_sim_set_error(cudaErrorInvalidDeviceFunction);
-    *attr = (struct cudaFuncAttributes){.maxDynamicSharedSizeBytes = (int)hd_sim_shared_limit(func),
+    limits = hd_sim_shared_limits(func);
+    *attr = (struct cudaFuncAttributes){.sharedSizeBytes = limits.static_bytes,
+                                        .maxDynamicSharedSizeBytes = (int)limits.dynamic_bytes,
                                         .maxThreadsPerBlock = HD_SIM_THREADS_MAX};
     return cudaSuccess;
 }

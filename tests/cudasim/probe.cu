@@ -231,6 +231,24 @@ enum hd_status probe_product(struct hd_cuda_stream *s, float *d, const void *a, 
                      (const f16 *)b, c);
 }
 
+/* ---- Shared memory, static and dynamic ---- */
+
+__global__ void arrays_kernel(float *out, size_t dynamic_floats)
+{
+    HD_SHARED(float, first, 1024);
+    HD_SHARED_DYNAMIC(float, second);
+
+    first[1023] = 0.5f;
+    second[dynamic_floats - 1] = 0.5f;
+    *out = first[1023] + second[dynamic_floats - 1];
+}
+
+enum hd_status probe_arrays(struct hd_cuda_stream *s, float *out, size_t shared_bytes)
+{
+    return HD_LAUNCH(s, arrays_kernel, dim3(1), dim3(1), shared_bytes, out,
+                     shared_bytes / sizeof *out);
+}
+
 /* ---- Atomics ---- */
 
 __global__ void atomics_kernel(struct probe_sums *sums)

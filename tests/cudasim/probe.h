@@ -32,6 +32,9 @@ enum probe_mistake {
 enum hd_status probe_mistake(struct hd_cuda_stream *s, enum probe_mistake mistake, float *out,
                              size_t shared_bytes);
 
+/* One thread with a static array of 4 KB and `shared_bytes` of dynamic memory: *out = 1. */
+enum hd_status probe_arrays(struct hd_cuda_stream *s, float *out, size_t shared_bytes);
+
 /* out[t] of the threads before leave_from: the number of indices divisible by 3; bit 16: one is 5;
  * bit 20: all are < leave_from; bit 24: none is 7. */
 enum hd_status probe_votes(struct hd_cuda_stream *s, int *out, unsigned n, unsigned leave_from);

@@ -32,15 +32,20 @@ struct operation {
     struct hd_sim_record *marks;     /* or NULL */
 };
 
+/* A destroyed stream or event is never freed, so that its handle is recognised: CUDA's manual does
+ * not define what a call does with it, or with one that was never created. */
+enum { STREAM_MAGIC = 0x73747265, EVENT_MAGIC = 0x65766e74 };
+
 struct CUstream_st {
+    unsigned magic; /* 0: destroyed */
     struct CUstream_st *next;
     struct operation *first, **last;
     unsigned flags;
     int device, priority;
-    bool destroyed; /* freed when its work has ended */
 };
 
 struct CUevent_st {
+    unsigned magic; /* 0: destroyed */
     struct CUevent_st *next;
     struct hd_sim_record *record; /* the newest; NULL: never recorded */
     unsigned flags;
@@ -49,8 +54,8 @@ struct CUevent_st {
 
 /* Also held while an operation runs: lazy work of several OS threads runs one at a time. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct CUstream_st *streams;
-static struct CUevent_st *events;
+static struct CUstream_st *streams, *dead_streams;
+static struct CUevent_st *events, *dead_events;
 static atomic_int lazy = -1;
 static uint64_t lazy_random;
 static size_t pending;
@@ -92,14 +97,15 @@ static void release_record(struct hd_sim_record *record)
         free(record);
 }
 
-static void free_stream(struct CUstream_st *stream)
+static void bury_stream(struct CUstream_st *stream)
 {
     struct CUstream_st **link = &streams;
 
     while (*link != stream)
         link = &(*link)->next;
     *link = stream->next;
-    free(stream);
+    stream->next = dead_streams;
+    dead_streams = stream;
 }
 
 static void run_first(struct CUstream_st *stream)
@@ -119,8 +125,8 @@ static void run_first(struct CUstream_st *stream)
     release_record(op->marks);
     release_record(op->waits_for);
     free(op);
-    if (stream->destroyed && !stream->first)
-        free_stream(stream);
+    if (!stream->magic && !stream->first)
+        bury_stream(stream);
 }
 
 static bool can_go_on(const struct CUstream_st *stream)
@@ -193,6 +199,24 @@ static bool is_legacy(cudaStream_t stream)
     return !stream || stream == cudaStreamLegacy;
 }
 
+static void no_handle(const char *call, const char *what, const void *handle)
+{
+    fprintf(stderr, "cudasim: %s: %s %p was destroyed or never created\n", call, what, handle);
+    abort();
+}
+
+static void check_stream(cudaStream_t stream, const char *call)
+{
+    if (!is_legacy(stream) && stream->magic != STREAM_MAGIC)
+        no_handle(call, "stream", (void *)stream);
+}
+
+static void check_event(cudaEvent_t event, const char *call)
+{
+    if (event && event->magic != EVENT_MAGIC)
+        no_handle(call, "event", (void *)event);
+}
+
 static void drain_blocking(void)
 {
     for (;;) {
@@ -226,6 +250,7 @@ cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done
 {
     cudaError_t error = cudaSuccess;
 
+    check_stream(stream, "a launch or copy");
     if (hd_sim_is_lazy() && !is_legacy(stream)) {
         pthread_mutex_lock(&lock);
         error = push(stream, (struct operation){.run = run, .done = done, .context = context});
@@ -276,10 +301,12 @@ void hd_sim_gate_release(struct hd_sim_record *gate)
 cudaError_t hd_sim_enqueue_behind(cudaStream_t stream, struct hd_sim_record *gate,
                                   void (*run)(void *), void (*done)(void *), void *context)
 {
-    const cudaError_t error =
+    cudaError_t error;
+
+    check_stream(stream, "a launch or copy");
+    error =
         push(stream,
              (struct operation){.run = run, .done = done, .context = context, .waits_for = gate});
-
     if (!error && gate)
         gate->references++;
     return error;
@@ -291,7 +318,8 @@ struct launch {
     const void *kernel;
     const char *name;
     struct dim3 grid, block;
-    size_t shared_bytes, shared_limit;
+    size_t shared_bytes;
+    struct hd_sim_shared_limits limits;
     void (*run)(void *);
     void (*done)(void *);
     void *context;
@@ -302,8 +330,9 @@ static void run_launch(void *context)
     const struct launch *l = context;
 
     hd_sim_note_run(l->kernel, l->block.x * l->block.y * l->block.z);
-    hd_sim_run_grid(l->name, l->grid, l->block, l->shared_bytes, l->shared_limit, l->run,
-                    l->context);
+    hd_sim_note_static_shared(l->kernel,
+                              hd_sim_run_grid(l->name, l->grid, l->block, l->shared_bytes,
+                                              l->limits.all_bytes, l->run, l->context));
 }
 
 static void end_launch(void *context)
@@ -315,8 +344,9 @@ static void end_launch(void *context)
 }
 
 /* The device of a stream; the legacy stream belongs to the thread's current device. */
-static int device_of(cudaStream_t stream)
+static int device_of(cudaStream_t stream, const char *call)
 {
+    check_stream(stream, call);
     return is_legacy(stream) ? hd_sim_device() : stream->device;
 }
 
@@ -326,13 +356,13 @@ static cudaError_t check_launch(cudaStream_t stream, const struct launch *l)
 
     if (!hd_sim_device_count())
         return cudaErrorNoDevice;
-    if (device_of(stream) != hd_sim_device())
+    if (device_of(stream, l->name) != hd_sim_device())
         return cudaErrorInvalidResourceHandle;
     if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z || g.x > 2147483647u || g.y > 65535 ||
         g.z > 65535 || b.x > 1024 || b.y > 1024 || b.z > 64 ||
         (uint64_t)b.x * b.y * b.z > HD_SIM_THREADS_MAX)
         return cudaErrorInvalidConfiguration;
-    if (l->shared_bytes > l->shared_limit)
+    if (l->shared_bytes > l->limits.dynamic_bytes)
         return cudaErrorInvalidValue;
     return cudaSuccess;
 }
@@ -349,7 +379,7 @@ cudaError_t hd_cudasim_launch(cudaStream_t stream, const void *kernel, const cha
         return hd_sim_set_error(cudaErrorMemoryAllocation);
     }
     *launch = (struct launch){
-        kernel, name, grid, block, shared_bytes, hd_sim_shared_limit(kernel), run, done, context};
+        kernel, name, grid, block, shared_bytes, hd_sim_shared_limits(kernel), run, done, context};
     error = check_launch(stream, launch);
     if (error) {
         end_launch(launch);
@@ -470,6 +500,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *pStream, unsigned flags, 
     stream = calloc(1, sizeof *stream);
     if (!stream)
         return hd_sim_set_error(cudaErrorMemoryAllocation);
+    stream->magic = STREAM_MAGIC;
     stream->flags = flags;
     stream->device = hd_sim_device();
     stream->priority = priority;
@@ -494,6 +525,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *pStream)
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
 {
+    check_stream(stream, __func__);
     *priority = is_legacy(stream) ? 0 : stream->priority;
     return cudaSuccess;
 }
@@ -502,17 +534,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     if (is_legacy(stream))
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    check_stream(stream, __func__);
     pthread_mutex_lock(&lock);
-    if (stream->first)
-        stream->destroyed = true;
-    else
-        free_stream(stream);
+    stream->magic = 0;
+    if (!stream->first) /* else when its work has ended */
+        bury_stream(stream);
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    check_stream(stream, __func__);
     pthread_mutex_lock(&lock);
     if (is_legacy(stream))
         drain_blocking();
@@ -527,6 +560,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     bool idle = true;
 
+    check_stream(stream, __func__);
     pthread_mutex_lock(&lock);
     if (!is_legacy(stream)) {
         if (stream->first)
@@ -554,6 +588,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     made = calloc(1, sizeof *made);
     if (!made)
         return hd_sim_set_error(cudaErrorMemoryAllocation);
+    made->magic = EVENT_MAGIC;
     made->flags = flags;
     made->device = hd_sim_device();
     pthread_mutex_lock(&lock);
@@ -575,14 +610,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
     if (!event)
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    check_event(event, __func__);
     pthread_mutex_lock(&lock);
-    while (*link && *link != event)
+    while (*link != event)
         link = &(*link)->next;
-    if (*link) {
-        *link = event->next;
-        release_record(event->record);
-        free(event);
-    }
+    *link = event->next;
+    release_record(event->record);
+    *event = (struct CUevent_st){.next = dead_events};
+    dead_events = event;
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
@@ -592,7 +627,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     struct hd_sim_record *record;
     cudaError_t error = cudaSuccess;
 
-    if (!event || event->device != device_of(stream))
+    check_event(event, __func__);
+    if (!event || event->device != device_of(stream, __func__))
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     record = calloc(1, sizeof *record);
     if (!record)
@@ -620,6 +656,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     struct hd_sim_record *record;
     cudaError_t error = cudaSuccess;
 
+    check_event(event, __func__);
+    check_stream(stream, __func__);
     if (!event)
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     if (flags)
@@ -644,6 +682,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     bool done;
 
+    check_event(event, __func__);
     if (!event)
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     pthread_mutex_lock(&lock);
@@ -658,6 +697,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     struct hd_sim_record *record;
 
+    check_event(event, __func__);
     if (!event)
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     pthread_mutex_lock(&lock);
@@ -676,6 +716,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     cudaError_t error = cudaErrorInvalidResourceHandle;
 
+    check_event(start, __func__);
+    check_event(end, __func__);
     if (!start || !end || (start->flags | end->flags) & cudaEventDisableTiming)
         return hd_sim_set_error(error);
     pthread_mutex_lock(&lock);
