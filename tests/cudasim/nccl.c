@@ -7,7 +7,10 @@
  *   on the stream   a call finishes at once, and each stream waits (nccl_wait.h). Sends and
  *                   receives of different calls, or of different sizes, are never matched.
  *
- * So operations have the same order on the device as with NCCL. */
+ * So operations have the same order on the device as with NCCL.
+ *
+ * Ranks are threads of one process, or processes (hd_nccl_stand_in_between_processes), whose bytes
+ * nccl_wire.c moves; then streams become lazy, and always wait. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -21,6 +24,7 @@
 #include "kernels/cuda/nccl_api.h"
 #include "nccl_stand_in.h"
 #include "nccl_wait.h"
+#include "nccl_wire.h"
 #include "tests/cudasim/internal.h"
 
 enum { RANKS_MAX = 64, LOOKS_IN_PROGRESS = 3, SPLITS_MAX = 64, BLOCKED_LOOK_US = 500 };
@@ -46,7 +50,8 @@ struct post {
     cudaStream_t stream;
     cudaEvent_t came;
     struct call *call;
-    struct hd_sim_part *part; /* if it waits on its stream; else NULL */
+    struct hd_sim_part *part;   /* if it waits on its stream; else NULL */
+    struct hd_wire_place place; /* if its peer is a process */
     struct post *next;
 };
 
@@ -78,6 +83,10 @@ struct joined {
 
 struct ncclComm {
     struct joined *joined;
+    struct hd_wire *wire;      /* NULL: the ranks are threads */
+    uint64_t *sent, *received; /* with a wire: messages per peer */
+    ncclComm_t *place;         /* of the child, while a split over wires is in progress */
+    int color;
     int rank, looks, splits;
     int splitting; /* splits in progress */
     struct post *posts;
@@ -92,7 +101,7 @@ static struct joined *all;
 static int ids, splits_done, aborts, open_comms, sums;
 static enum hd_nccl_defect defects[RANKS_MAX];
 static int aborts_of[RANKS_MAX]; /* by rank of the world */
-static bool waits_on_host;
+static bool waits_on_host, between_processes;
 
 /* Calls between ncclGroupStart and ncclGroupEnd, of this thread. */
 static _Thread_local int depth;
@@ -103,6 +112,16 @@ static _Thread_local struct grouped {
 } * grouped;
 
 /* ---- communicators ---- */
+
+static int world_rank_of(const struct ncclComm *comm)
+{
+    return comm->joined->world_rank[comm->wire ? 0 : comm->rank] % RANKS_MAX;
+}
+
+static enum hd_nccl_defect defect_of(const struct ncclComm *comm)
+{
+    return defects[world_rank_of(comm)];
+}
 
 static ncclComm_t add_rank(struct joined *joined, int rank, int world_rank)
 {
@@ -133,12 +152,16 @@ static struct joined *add_joined(int size)
 
 ncclResult_t ncclGetVersion(int *version)
 {
-    *version = 22809;
+    const char *wish = getenv("HD_CUDASIM_NCCL_VERSION");
+
+    *version = wish ? atoi(wish) : 22809;
     return ncclSuccess;
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
+    if (between_processes)
+        return hd_wire_make_id(id);
     pthread_mutex_lock(&lock);
     memset(id, 0, sizeof *id);
     (void)snprintf(id->internal, sizeof id->internal, "stand-in %d", ++ids);
@@ -146,12 +169,49 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+/* The communicator of this process over `wire`. Call it under the lock. */
+static ncclComm_t add_wired(struct hd_wire *wire, int world_rank)
+{
+    const int size = hd_wire_size(wire);
+    ncclComm_t comm = add_rank(add_joined(1), 0, world_rank);
+
+    comm->wire = wire;
+    comm->joined->size = size;
+    comm->joined->arrived = size;
+    comm->joined->gone = size - 1;
+    comm->rank = hd_wire_rank(wire);
+    comm->sent = calloc((size_t)size, sizeof *comm->sent);
+    comm->received = calloc((size_t)size, sizeof *comm->received);
+    if (!comm->sent || !comm->received)
+        abort();
+    return comm;
+}
+
+static ncclResult_t init_wired(ncclComm_t *comm, int size, const ncclUniqueId *id, int rank)
+{
+    struct hd_wire *wire = NULL;
+    const ncclResult_t result = hd_wire_open(id, size, rank, &wire);
+
+    if (result)
+        return result;
+    if (!hd_sim_is_lazy()) /* a stream must be able to wait for another process */
+        hd_cudasim_lazy(true, (uint64_t)rank + 1);
+    pthread_mutex_lock(&lock);
+    *comm = add_wired(wire, rank);
+    pthread_mutex_unlock(&lock);
+    return ncclInProgress;
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
     struct joined *joined;
 
-    if (config->blocking || rank < 0 || rank >= nranks || nranks > RANKS_MAX)
+    if (config->blocking || rank < 0 || rank >= nranks)
+        return ncclInvalidArgument;
+    if (between_processes)
+        return init_wired(comm, nranks, &id, rank);
+    if (nranks > RANKS_MAX)
         return ncclInvalidArgument;
     pthread_mutex_lock(&lock);
     for (joined = all; joined && memcmp(&joined->id, &id, sizeof id) != 0; joined = joined->next)
@@ -204,6 +264,16 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
 
     if (config)
         return ncclInvalidArgument;
+    if (comm->wire) {
+        pthread_mutex_lock(&lock);
+        *newcomm = NULL;
+        comm->place = newcomm;
+        comm->color = color;
+        comm->splitting = 1;
+        hd_wire_tell_color(comm->wire, comm->splits++, color, key);
+        pthread_mutex_unlock(&lock);
+        return ncclInProgress;
+    }
     pthread_mutex_lock(&lock);
     split = &comm->joined->splits[comm->splits++ % SPLITS_MAX];
     *newcomm = NULL;
@@ -217,10 +287,32 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     return ncclInProgress;
 }
 
+/* Ends a split whose members have all called it. Call it under the lock. */
+static void look_at_split(ncclComm_t comm)
+{
+    struct hd_wire *child;
+
+    if (!comm->splitting || !hd_wire_has_colors(comm->wire, comm->splits - 1))
+        return;
+    child = hd_wire_split(comm->wire, comm->splits - 1, comm->color);
+    if (child)
+        *comm->place = add_wired(child, comm->joined->world_rank[0]);
+    comm->splitting = 0;
+    splits_done++;
+}
+
 static bool is_coming_through(const struct ncclComm *comm)
 {
     const struct post *p = comm->posts;
 
+    if (comm->wire && !hd_wire_is_connected(comm->wire))
+        return true;
+    if (comm->wire && comm->finalizing) {
+        for (const struct part_kept *k = comm->parts; k; k = k->next)
+            if (!hd_sim_part_has_ended(k->part))
+                return true;
+        return !hd_wire_is_flushed(comm->wire);
+    }
     while (p && p->part && !comm->finalizing)
         p = p->next;
     return p;
@@ -229,8 +321,10 @@ static bool is_coming_through(const struct ncclComm *comm)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     pthread_mutex_lock(&lock);
-    if (defects[comm->joined->world_rank[comm->rank]] == HD_NCCL_BROKEN)
+    if (defect_of(comm) == HD_NCCL_BROKEN || (comm->wire && hd_wire_is_broken(comm->wire)))
         comm->error = ncclRemoteError;
+    if (comm->wire)
+        look_at_split(comm);
     if (comm->joined->arrived == comm->joined->size && comm->looks < LOOKS_IN_PROGRESS)
         comm->looks++;
     *error = comm->error ? comm->error
@@ -242,7 +336,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 }
 
 /* Call it under the lock. */
-static void forget(ncclComm_t comm)
+static void forget(ncclComm_t comm, bool clean)
 {
     struct joined *joined = comm->joined, **at = &all;
 
@@ -275,8 +369,12 @@ static void forget(ncclComm_t comm)
         free(kept->call);
         free(kept);
     }
-    joined->ranks[comm->rank] = NULL;
+    joined->ranks[comm->wire ? 0 : comm->rank] = NULL;
     open_comms--;
+    if (comm->wire)
+        hd_wire_close(comm->wire, clean);
+    free(comm->sent);
+    free(comm->received);
     free(comm);
     if (++joined->gone < joined->size)
         return;
@@ -290,8 +388,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     pthread_mutex_lock(&lock);
     aborts++;
-    aborts_of[comm->joined->world_rank[comm->rank]]++;
-    forget(comm);
+    aborts_of[world_rank_of(comm)]++;
+    forget(comm, false);
     pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
@@ -310,7 +408,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     pthread_mutex_lock(&lock);
-    forget(comm);
+    forget(comm, true);
     pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
@@ -422,7 +520,7 @@ static bool meet(ncclComm_t from, ncclComm_t to)
 
 static bool is_stuck(const struct ncclComm *comm)
 {
-    return defects[comm->joined->world_rank[comm->rank]] == HD_NCCL_STUCK;
+    return defect_of(comm) == HD_NCCL_STUCK;
 }
 
 static void meet_all(struct joined *joined)
@@ -472,7 +570,7 @@ ncclResult_t ncclGroupStart(void)
 /* Only lazy streams can wait. */
 static bool waits_on_streams(void)
 {
-    return !waits_on_host && hd_sim_is_lazy();
+    return between_processes || (!waits_on_host && hd_sim_is_lazy());
 }
 
 static void keep_part(ncclComm_t comm, struct hd_sim_part *part)
@@ -515,6 +613,8 @@ static void put_on_stream(const struct grouped *first)
             continue;
         parts[count++] = p->part = hd_sim_part_new(p->sends, p->buf, p->bytes);
         keep_part(g->comm, p->part);
+        if (g->comm->wire)
+            hd_sim_part_place(p->part, &p->place);
     }
     hd_sim_parts_enqueue(first->post->stream, parts, count);
     free(parts);
@@ -527,8 +627,24 @@ static void note_place(struct post *post)
     (void)cudaEventRecord(post->came, post->stream);
 }
 
+/* Numbers the messages to and from other processes, in the order of the calls. */
+static void number_messages(void)
+{
+    for (const struct grouped *g = grouped; g; g = g->next) {
+        struct post *p = g->post;
+        uint64_t *numbers = p->sends ? g->comm->sent : g->comm->received;
+
+        if (g->comm->wire)
+            p->place = (struct hd_wire_place){.wire = g->comm->wire,
+                                              .peer = p->peer,
+                                              .kind = (int)p->call->kind,
+                                              .number = numbers[p->peer]++};
+    }
+}
+
 static void put_on_streams(void)
 {
+    number_messages();
     for (const struct grouped *g = grouped; g; g = g->next) {
         struct call *call = g->post->call;
 
@@ -566,7 +682,7 @@ ncclResult_t ncclGroupEnd(void)
     pthread_mutex_lock(&lock);
     wait_on_stream = waits_on_streams();
     if (grouped) {
-        world_rank = grouped->comm->joined->world_rank[grouped->comm->rank];
+        world_rank = world_rank_of(grouped->comm);
         aborts_before = aborts_of[world_rank];
     }
     if (wait_on_stream)
@@ -574,6 +690,11 @@ ncclResult_t ncclGroupEnd(void)
     for (struct grouped *g = grouped; g; g = g->next) { /* all are posted before any meets */
         struct post **at = &g->comm->posts;
 
+        if (g->comm->wire) { /* its part is on its stream, and nothing meets here */
+            hd_sim_part_release(g->post->part);
+            free(g->post);
+            continue;
+        }
         while (*at)
             at = &(*at)->next;
         *at = g->post;
@@ -584,7 +705,7 @@ ncclResult_t ncclGroupEnd(void)
         struct grouped *g = grouped;
 
         grouped = g->next;
-        if (!grouped || grouped->comm != g->comm)
+        if (!g->comm->wire && (!grouped || grouped->comm != g->comm))
             meet_all(g->comm->joined);
         free(g);
     }
@@ -634,7 +755,7 @@ static ncclResult_t post(ncclComm_t comm, struct call *call, bool sends, const v
 static ncclResult_t post_one(ncclComm_t comm, bool sends, const void *buf, size_t bytes, int peer,
                              cudaStream_t stream)
 {
-    if (peer < 0 || peer >= comm->joined->size)
+    if (peer < 0 || peer >= comm->joined->size || (comm->wire && peer == comm->rank))
         return ncclInvalidArgument;
     (void)ncclGroupStart();
     (void)post(comm, new_call(comm, PAIR, stream), sends, buf, bytes, peer);
@@ -808,6 +929,13 @@ void hd_nccl_stand_in_wait_on_host(bool wanted)
 {
     pthread_mutex_lock(&lock);
     waits_on_host = wanted;
+    pthread_mutex_unlock(&lock);
+}
+
+void hd_nccl_stand_in_between_processes(void)
+{
+    pthread_mutex_lock(&lock);
+    between_processes = true;
     pthread_mutex_unlock(&lock);
 }
 

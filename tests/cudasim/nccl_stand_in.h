@@ -1,9 +1,9 @@
 /* nccl_stand_in: controls for tests of the emulated NCCL (nccl.c), besides NCCL's own functions.
  *
- * The ranks are threads of one process. Communicators are non-blocking: a new one stays in progress
- * for a few polls more than necessary. After that calls finish at once, as NCCL's do when it is
- * connected, and lazy streams wait for the peers. If a peer never calls, they wait until the
- * communicator is aborted; then they leave garbage in the buffers.
+ * The ranks are threads of one process, or each is a process (nccl_wire.h). Communicators are
+ * non-blocking: a new one stays in progress for a few polls more than necessary. After that calls
+ * finish at once, as NCCL's do when it is connected, and lazy streams wait for the peers. If a peer
+ * never calls, they wait until the communicator is aborted; then they leave garbage in the buffers.
  *
  * Threads: any.
  */
@@ -27,7 +27,11 @@ void hd_nccl_stand_in_defect(int rank, enum hd_nccl_defect defect);
  * false). Streams that are not lazy always work so. Call it while no communicator is open. */
 void hd_nccl_stand_in_wait_on_host(bool wanted);
 
-/* Counters of all ranks, since the process began: */
+/* From now on every rank is a process. HD_CUDASIM_NCCL_VERSION: the version that the library says.
+ */
+void hd_nccl_stand_in_between_processes(void);
+
+/* Counters of all ranks of this process, since the process began: */
 int hd_nccl_stand_in_splits(void); /* splits that all ranks of the parent have called */
 int hd_nccl_stand_in_aborts(void); /* aborted communicators */
 int hd_nccl_stand_in_sums(void);   /* calls that reduce */

@@ -14,7 +14,13 @@ struct hd_sim_part {
     struct hd_sim_part *peer; /* NULL: not matched yet, or finished with it */
     struct hd_sim_record *gate;
     bool arrived, ended, left;
+    /* if the peer is another process */
+    struct hd_wire_place place; /* wire NULL: it is not */
+    struct hd_wire_message *message;
+    struct hd_sim_part *next; /* in `expected`, which has a reference */
 };
+
+static struct hd_sim_part *expected; /* receives from other processes */
 
 /* The operation that marks parts as reached by their stream. */
 struct arrival {
@@ -26,6 +32,7 @@ static void release(struct hd_sim_part *part)
 {
     if (--part->references)
         return;
+    free(part->message);
     hd_sim_gate_release(part->gate);
     free(part);
 }
@@ -69,13 +76,59 @@ void hd_sim_part_release(struct hd_sim_part *part)
     hd_sim_streams_unlock();
 }
 
+/* ---- peers in other processes ---- */
+
+void hd_sim_part_place(struct hd_sim_part *part, const struct hd_wire_place *place)
+{
+    hd_sim_streams_lock();
+    part->place = *place;
+    if (!part->sends) {
+        part->references++;
+        part->next = expected;
+        expected = part;
+        hd_sim_parts_look();
+    }
+    hd_sim_streams_unlock();
+}
+
+static void expect_no_more(struct hd_sim_part *part)
+{
+    struct hd_sim_part **at = &expected;
+
+    while (*at && *at != part)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = part->next;
+    release(part);
+}
+
+void hd_sim_parts_look(void)
+{
+    struct hd_sim_part *next;
+
+    for (struct hd_sim_part *part = expected; part; part = next) {
+        next = part->next;
+        part->message = hd_wire_take(&part->place, part->bytes);
+        if (!part->message)
+            continue;
+        hd_sim_gate_set(part->gate, true);
+        expect_no_more(part);
+    }
+}
+
 /* ---- what runs on a stream ---- */
 
-/* Lets the receive copy if the sender's stream has reached the send. */
+/* Lets the receive copy if the sender's stream has reached the send, or sends to another process.
+ */
 static void look_at_pair(struct hd_sim_part *send)
 {
     struct hd_sim_part *recv = send->peer;
 
+    if (send->arrived && send->place.wire && !send->left) {
+        hd_wire_send(&send->place, send->buf, send->bytes);
+        hd_sim_gate_set(send->gate, true);
+    }
     if (send->arrived && recv)
         hd_sim_gate_set(recv->gate, true);
 }
@@ -109,6 +162,10 @@ static void run_part(void *context)
         return;
     if (part->left) {
         memset(part->buf, HD_SIM_GARBAGE, part->bytes);
+        return;
+    }
+    if (part->message) {
+        memcpy(part->buf, part->message->data, part->bytes);
         return;
     }
     memmove(part->buf, part->peer->buf, part->bytes);
@@ -178,6 +235,7 @@ void hd_sim_part_leave(struct hd_sim_part *part)
 {
     hd_sim_streams_lock();
     part->left = true;
+    expect_no_more(part);
     hd_sim_gate_set(part->gate, true);
     if (part->sends && part->peer)
         hd_sim_gate_set(part->peer->gate, false); /* the send buffer may be freed now */

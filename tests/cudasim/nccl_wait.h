@@ -7,7 +7,7 @@
  * the send ends when the receive has copied. hd_sim_part_leave abandons a part: it ends at once, a
  * receive with garbage; its peer continues to wait.
  *
- * Used by: nccl.c.   Uses: the gates of stream.c.
+ * Used by: nccl.c, nccl_wire.c.   Uses: the gates of stream.c.
  * Threads: any.
  */
 #ifndef HD_CUDASIM_NCCL_WAIT_H
@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "nccl_wire.h"
+
 enum { HD_SIM_GARBAGE = 0x5a }; /* an abandoned receive fills its buffer with this byte */
 
 struct hd_sim_part; /* reference-counted: new and share return a reference, release drops one */
@@ -24,6 +26,13 @@ struct hd_sim_part; /* reference-counted: new and share return a reference, rele
 struct hd_sim_part *hd_sim_part_new(bool sends, char *buf, size_t bytes);
 struct hd_sim_part *hd_sim_part_share(struct hd_sim_part *part);
 void hd_sim_part_release(struct hd_sim_part *part);
+
+/* The peer is another process (nccl_wire.h). Call it before the part is enqueued. A send copies
+ * when its stream reaches it, and has then ended. */
+void hd_sim_part_place(struct hd_sim_part *part, const struct hd_wire_place *place);
+
+/* Under the lock of the streams: messages of other processes have arrived. */
+void hd_sim_parts_look(void);
 
 /* Enqueues parts on a lazy stream, as one unit. */
 void hd_sim_parts_enqueue(cudaStream_t stream, struct hd_sim_part *const *parts, int count);
