@@ -80,6 +80,37 @@ void sup_warn_of_environment(const struct sup *sup)
                loading, sup->options.world);
 }
 
+static enum hd_status find_network(struct sup *sup)
+{
+    enum hd_status st;
+
+    if (!sup_spans(sup) || !sup->options.gpu_count || sup->network.interface[0])
+        return HD_OK;
+    st = sup_network_find(sup->options.data_address, "/sys", &sup->network);
+    if (!st)
+        hd_log(HD_LOG_INFO, "NCCL: sockets on %s; adapters: %s", sup->network.interface,
+               sup->network.adapters[0] ? sup->network.adapters : "none");
+    return st;
+}
+
+/* In the child: where NCCL connects to ranks of other nodes. Its unique id comes from rank 0 by the
+ * rendezvous alone, so NCCL_COMM_ID, which would take its place, must not be set. */
+static int set_network(const struct sup_network *network)
+{
+    char value[SUP_ADAPTERS_MAX + 1];
+    int failed = unsetenv("NCCL_COMM_ID");
+
+    (void)snprintf(value, sizeof value, "=%s", network->interface);
+    failed |= setenv("NCCL_SOCKET_IFNAME", value, 0);
+    failed |= setenv("NCCL_SOCKET_FAMILY", network->is_ipv6 ? "AF_INET6" : "AF_INET", 0);
+    (void)snprintf(value, sizeof value, "=%s", network->adapters); /* = : not prefixes of names */
+    if (network->adapters[0])
+        failed |= setenv("NCCL_IB_HCA", value, 0);
+    else if (!getenv("NCCL_IB_HCA"))
+        failed |= setenv("NCCL_IB_DISABLE", "1", 0);
+    return failed;
+}
+
 /* In the child: a rank sees one GPU, which is its device 0 (daemon/supervisor/supervisor.h). What a
  * person has set of the rest stays. */
 static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
@@ -94,6 +125,8 @@ static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
         failed |= setenv("CUDA_MODULE_LOADING", "EAGER", 0);
         failed |= setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     }
+    if (sup->network.interface[0])
+        failed |= set_network(&sup->network);
     return !failed;
 }
 
@@ -164,9 +197,11 @@ static enum hd_status fork_rank(struct sup *sup, struct sup_rank *rank, int log_
 enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
 {
     struct hd_text path = {0};
-    enum hd_status st;
+    enum hd_status st = find_network(sup);
     int log_fd = -1;
 
+    if (st)
+        return st;
     hd_attempt_log_path(&path, sup->job.attempt_dir, rank->rank);
     if (path.failed)
         return hd_err(HD_NO_MEMORY, "no memory for the name of a log");

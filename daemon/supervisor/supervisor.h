@@ -47,6 +47,7 @@
 #include "comm/shm_control.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/attempt/spool.h"
+#include "daemon/supervisor/network.h"
 #include "job/job.h"
 #include "link/link.h"
 
@@ -101,7 +102,8 @@ struct sup {
     struct hd_spool_writer *spool;
     int lock_fd, signal_fd, listen_fd, daemon_fd; /* daemon_fd -1: heddled is not connected */
     enum hd_share_state state;
-    struct sup_rank *ranks; /* [options.rank_count] */
+    struct sup_rank *ranks;     /* [options.rank_count] */
+    struct sup_network network; /* of GPUs that work with GPUs of other nodes; else interface "" */
 
     bool stop_asked;
     int64_t stop_deadline_ms; /* when the ranks are killed; 0: never */
