@@ -10,6 +10,8 @@
 #ifndef HD_KERNELS_NCCL_H
 #define HD_KERNELS_NCCL_H
 
+#include <stdio.h>
+
 #include "kernels/kernels.h"
 
 enum { HD_NCCL_ID_BYTES = 128 };
@@ -17,6 +19,15 @@ enum { HD_NCCL_ID_BYTES = 128 };
 struct hd_nccl_id {
     char bytes[HD_NCCL_ID_BYTES];
 };
+
+enum { HD_NCCL_VERSION_MAX = 24 };
+
+/* "NCCL 2.28.9" of 22809. */
+static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
+{
+    (void)snprintf(ret_text, HD_NCCL_VERSION_MAX, "NCCL %d.%d.%d", version / 10000 % 1000,
+                   version / 100 % 100, version % 100);
+}
 
 struct hd_nccl_comm; /* ncclComm, one per rank */
 

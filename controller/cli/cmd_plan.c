@@ -84,33 +84,45 @@ static void fill_devices(struct plan_asked *a)
     a->spec->devices_min = a->spec->devices_max = a->devices;
 }
 
-static enum hd_status ask_worker(struct plan_asked *a)
+/* The answer of `heddle-worker device`; sets between_bytes. */
+static enum hd_status ask_about(struct plan_asked *a, const char *device,
+                                struct hd_text *ret_answer, int *ret_status)
 {
-    struct hd_text program = {0}, answer = {0};
+    const int32_t connected = hd_plan_ranks_max(device, NULL);
+    struct hd_text program = {0};
     enum hd_status st = process_find("heddle-worker", &program);
-    const int32_t connected = hd_plan_ranks_max("cpu", NULL);
-    char number[24], ranks[24], *word;
-    int status = 0;
+    char number[24], ranks[24];
+    const char *word;
 
     (void)snprintf(number, sizeof number, "%lld", (long long)a->threads);
     (void)snprintf(ranks, sizeof ranks, "%lld",
                    (long long)(a->devices < connected ? a->devices : connected));
     if (!st) {
-        const char *const argv[] = {program.data, "device", "--threads", number,
-                                    "--world",    ranks,    "--device",  a->spec->device,
-                                    "--measure",  NULL};
+        const char *const argv[] = {program.data, "device",   "--threads", number,      "--world",
+                                    ranks,        "--device", device,      "--measure", NULL};
 
-        st = process_ask(argv, NULL, &answer, &status);
+        st = process_ask(argv, NULL, ret_answer, ret_status);
     }
+    hd_text_free(&program);
+    word = !st && ret_answer->data ? strstr(ret_answer->data, "\ngloo_bytes ") : NULL;
+    a->between_bytes = word ? strtoll(word + strlen("\ngloo_bytes "), NULL, 10) : 0;
+    return st;
+}
+
+static enum hd_status ask_worker(struct plan_asked *a)
+{
+    struct hd_text answer = {0};
+    int status = 0;
+    enum hd_status st = ask_about(a, a->spec->device, &answer, &status);
+    char *word;
+
     if (!st && status && strcmp(a->spec->device, "cuda") == 0)
         st = hd_err(HD_UNSUPPORTED, "resources.device: cuda: no GPU of this machine can be used; "
                                     "run heddle plan where there is one, or give --devices KIND:N, "
                                     "such as h100:8, or --devices cpu:N");
     else if (!st && status)
-        st = hd_err(HD_IO, "%s could not describe the device; its message is above", program.data);
+        st = hd_err(HD_IO, "heddle-worker could not describe the device; its message is above");
     if (!st) {
-        word = answer.data ? strstr(answer.data, "\ngloo_bytes ") : NULL;
-        a->between_bytes = word ? strtoll(word + strlen("\ngloo_bytes "), NULL, 10) : 0;
         word = answer.data ? strstr(answer.data, "\ntraits ") : NULL;
         if (word) {
             word += strlen("\ntraits ");
@@ -118,20 +130,23 @@ static enum hd_status ask_worker(struct plan_asked *a)
         }
         st = hd_traits_read(word ? word : "", &a->traits);
         if (st)
-            st = hd_err_prefix(st, "%s", program.data);
+            st = hd_err_prefix(st, "heddle-worker");
     }
-    if (!st && hd_traits_is_cuda(&a->traits))
-        a->between_bytes = 0; /* a job's GPUs are on one node */
-    hd_text_free(&program);
     hd_text_free(&answer);
     return st;
 }
 
 static enum hd_status find_traits(struct plan_asked *a)
 {
+    struct hd_text answer = {0};
+    int status;
+
     if (!a->kind)
         return ask_worker(a);
     hd_gpu_kind_traits(a->kind, &a->traits);
+    if (a->devices > 1) /* what messages between nodes take is the same on every machine */
+        (void)ask_about(a, "cpu", &answer, &status);
+    hd_text_free(&answer);
     return HD_OK;
 }
 

@@ -448,8 +448,8 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     }
     if (a->between_bytes) {
         hd_text_format_bytes(a->between_bytes, all_text);
-        hd_text_add(out, "on several nodes each takes %s more, for messages between them\n",
-                    all_text);
+        hd_text_add(out, "on several nodes each takes %s more%s, for messages between them\n",
+                    all_text, hd_traits_is_cuda(&a->traits) ? " of its host's memory" : "");
     }
     print_limit(a, out);
 }

@@ -171,7 +171,8 @@ struct hd_core_event {
         struct {
             const char *uuid, *name, *boot_id, *build;
             const char *data_address; /* where other nodes reach its ranks; "": none */
-            const char *compute;      /* nodes with equal strings compute equal bits */
+            const char *compute;      /* nodes with equal strings compute equal bits on the CPU */
+            const char *compute_cuda; /* on GPUs; "": these cannot work with GPUs of other nodes */
             const char *traits;       /* of its CPU devices, as a word; "": not known */
             uint64_t stream;          /* the caller's number of this stream, never reused */
             const struct hd_device_record *devices;

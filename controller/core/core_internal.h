@@ -77,14 +77,14 @@ struct core_node {
     bool synced;               /* an observed set arrived on that stream */
     bool jobs_dir_visible;     /* as in the newest observed set */
     const char *jobs_dir_problem;
-    const char *data_address; /* where other nodes reach its ranks; "": none */
-    const char *compute;      /* nodes with equal strings compute equal bits */
-    const char *traits;       /* of its CPU devices, as a word; "" or NULL: not known */
-    bool suspect;             /* a peer reported it dead */
-    int64_t seen_mono_ms;     /* when its newest message arrived */
-    int64_t lost_after_ms;    /* silence until lost; longer after a start of the controller */
-    size_t stale_count;       /* attempts that run there and are not wanted any more */
-    uint64_t stale_job;       /* one of them */
+    const char *data_address;                  /* where other nodes reach its ranks; "": none */
+    const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
+    const char *traits;    /* of its CPU devices, as a word; "" or NULL: not known */
+    bool suspect;          /* a peer reported it dead */
+    int64_t seen_mono_ms;  /* when its newest message arrived */
+    int64_t lost_after_ms; /* silence until lost; longer after a start of the controller */
+    size_t stale_count;    /* attempts that run there and are not wanted any more */
+    uint64_t stale_job;    /* one of them */
     int32_t stale_attempt;
     uint64_t generation;          /* of its desired set */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
@@ -387,9 +387,10 @@ void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
  * then *ret_blocking_job, if it was 0, becomes a job that has reserved such nodes, if any. */
 bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
                        enum hd_device_kind kind, uint64_t job, uint64_t *ret_blocking_job);
-/* Appends why a node cannot share a job with some or all other nodes; nothing if it can. */
+/* Appends why a node's devices of this kind cannot share a job with those of some or all other
+ * nodes; nothing if they can. */
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
-                        struct hd_text *text);
+                        enum hd_device_kind kind, struct hd_text *text);
 
 /* ---- resume.c ---------------------------------------------------------------------------------*/
 
@@ -465,7 +466,6 @@ bool core_attempt_progressed(const struct core_job *job, int32_t attempt); /* ha
 
 /* The job's wish with the device kind filled in: the limits on ranks depend on it. */
 struct hd_plan_request core_wish_on(const struct hd_job_needs *needs, enum hd_device_kind kind);
-bool core_kind_spans_nodes(enum hd_device_kind kind); /* one attempt may use several nodes */
 /* hd_core_plan without an error message; false: there is no layout. */
 bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan);

@@ -2,7 +2,8 @@
  *
  * Nodes may be in one gang if each sees the controller's jobs directory, through which ranks share
  * checkpoints, if each has a data address that the others reach (a loopback address is reached only
- * from the same machine: equal boot id), and if all compute equal bits (equal `compute`).
+ * from the same machine: equal boot id), and if all compute equal bits (equal `compute` of the kind
+ * of device: instruction set and library, or model, cuBLASLt and NCCL of the GPUs).
  *
  * Among the possible gangs the one with the most usable devices wins, then the one with the fewest
  * nodes, then the one that leaves the fewest devices unused, then the first by node names. Ranks
@@ -26,47 +27,73 @@ static bool is_loopback(const struct core_node *node)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-static bool may_join(const struct core_node *node)
+/* GPUs of a node without NCCL have none to exchange by. */
+static bool has_engine(const struct core_node *node, enum hd_device_kind kind)
 {
-    return node->jobs_dir_visible && node->data_address && *node->data_address;
+    return kind != HD_DEVICE_KIND_CUDA || (node->compute[kind] && *node->compute[kind]);
 }
 
-static bool computes_alike(const struct core_node *a, const struct core_node *b)
+static bool may_join(const struct core_node *node, enum hd_device_kind kind)
 {
-    return core_same(a->compute, b->compute);
+    return node->jobs_dir_visible && node->data_address && *node->data_address &&
+           has_engine(node, kind);
 }
 
-/* `node` and `seed` reach each other. */
-static bool is_within_reach(const struct core_node *node, const struct core_node *seed)
+static bool computes_alike(const struct core_node *a, const struct core_node *b,
+                           enum hd_device_kind kind)
 {
+    return core_same(a->compute[kind], b->compute[kind]);
+}
+
+/* `node` and `seed` reach each other, on any kind of device. */
+static bool is_within_reach(const struct core_node *node, const struct core_node *seed,
+                            enum hd_device_kind kind)
+{
+    (void)kind;
     return is_loopback(seed) ? core_same(node->rec.boot_id, seed->rec.boot_id) : !is_loopback(node);
 }
 
-/* Some other node cannot join this one. */
+static bool has_kind(const struct core_node *node, enum hd_device_kind kind)
+{
+    for (int32_t i = 0; i < node->rec.device_count; i++)
+        if (node->rec.devices[i].kind == kind)
+            return true;
+    return false;
+}
+
+/* Some other node with devices of this kind cannot join this one. */
 static bool cannot_join_all(const struct hd_core *core, const struct core_node *node,
-                            bool (*can_join)(const struct core_node *, const struct core_node *))
+                            enum hd_device_kind kind,
+                            bool (*can_join)(const struct core_node *, const struct core_node *,
+                                             enum hd_device_kind))
 {
     for (size_t i = 0; i < core->node_count; i++) {
-        if (core_node_may_come_back(core->nodes[i]) && !can_join(core->nodes[i], node))
+        if (core_node_may_come_back(core->nodes[i]) && has_kind(core->nodes[i], kind) &&
+            !can_join(core->nodes[i], node, kind))
             return true;
     }
     return false;
 }
 
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
-                        struct hd_text *text)
+                        enum hd_device_kind kind, struct hd_text *text)
 {
+    if (!has_kind(node, kind))
+        return;
     if (!node->jobs_dir_visible)
         hd_text_add(text, " (no jobs with other nodes: it does not see the jobs directory%s%s)",
                     node->jobs_dir_problem && *node->jobs_dir_problem ? ": " : "",
                     node->jobs_dir_problem ? node->jobs_dir_problem : "");
     else if (!node->data_address || !*node->data_address)
         hd_text_add(text, " (no jobs with other nodes: its heddled has no --data-address)");
-    else if (is_loopback(node) && cannot_join_all(core, node, is_within_reach))
+    else if (!has_engine(node, kind))
+        hd_text_add(text, " (no jobs with GPUs of other nodes: it has no NCCL, which heddled "
+                          "--doctor looks for)");
+    else if (is_loopback(node) && cannot_join_all(core, node, kind, is_within_reach))
         hd_text_add(text, " (jobs only with nodes of its own machine: its --data-address is %s)",
                     node->data_address);
-    else if (cannot_join_all(core, node, computes_alike))
-        hd_text_add(text, " (jobs only with nodes that compute with %s)", node->compute);
+    else if (cannot_join_all(core, node, kind, computes_alike))
+        hd_text_add(text, " (jobs only with nodes that compute with %s)", node->compute[kind]);
 }
 
 /* ---- candidates -------------------------------------------------------------------------------*/
@@ -106,8 +133,9 @@ static size_t find_members(const struct hd_core *core, const struct hd_job_needs
             .ready = core_node_usable(node),
             .count = core_whole_groups(needs, core_count_devices(needs, node, kind, !idle))};
 
-        if (!may_join(node) || !is_within_reach(node, seed) || !computes_alike(node, seed) ||
-            !member.count || (node->reserved_by && !reserved) ||
+        if (!may_join(node, kind) || !is_within_reach(node, seed, kind) ||
+            !computes_alike(node, seed, kind) || !member.count ||
+            (node->reserved_by && !reserved) ||
             !(idle ? core_node_may_come_back(node) : member.ready))
             continue;
         ret_members[count++] = member;
@@ -117,14 +145,15 @@ static size_t find_members(const struct hd_core *core, const struct hd_job_needs
 }
 
 /* An earlier node, as the seed, gives the same members. */
-static bool same_reach_as_earlier(const struct hd_core *core, size_t index)
+static bool same_reach_as_earlier(const struct hd_core *core, size_t index,
+                                  enum hd_device_kind kind)
 {
     const struct core_node *seed = core->nodes[index];
 
     for (size_t i = 0; i < index; i++) {
         const struct core_node *node = core->nodes[i];
 
-        if (may_join(node) && computes_alike(node, seed) &&
+        if (may_join(node, kind) && computes_alike(node, seed, kind) &&
             is_loopback(node) == is_loopback(seed) &&
             (!is_loopback(seed) || core_same(node->rec.boot_id, seed->rec.boot_id)))
             return true;
@@ -132,10 +161,10 @@ static bool same_reach_as_earlier(const struct hd_core *core, size_t index)
     return false;
 }
 
-static bool next_seed(const struct hd_core *core, size_t *at)
+static bool next_seed(const struct hd_core *core, enum hd_device_kind kind, size_t *at)
 {
     while (*at < core->node_count &&
-           (!may_join(core->nodes[*at]) || same_reach_as_earlier(core, *at)))
+           (!may_join(core->nodes[*at], kind) || same_reach_as_earlier(core, *at, kind)))
         ++*at;
     return *at < core->node_count;
 }
@@ -197,7 +226,7 @@ void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
 {
     struct core_member *members = calloc(core->node_count + 1, sizeof *members);
 
-    for (size_t seed = 0; members && next_seed(core, &seed); seed++) {
+    for (size_t seed = 0; members && next_seed(core, kind, &seed); seed++) {
         struct core_placement place = {.members = members};
         size_t count = find_members(core, needs, core->nodes[seed], kind, false, false, members);
 
@@ -223,7 +252,7 @@ bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
     struct hd_plan_record plan;
     bool found = false;
 
-    for (size_t seed = 0; members && !found && next_seed(core, &seed); seed++) {
+    for (size_t seed = 0; members && !found && next_seed(core, kind, &seed); seed++) {
         const struct core_node *node = core->nodes[seed];
         size_t count = find_members(core, needs, node, kind, true, false, members), chosen = 0;
 

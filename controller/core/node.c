@@ -152,7 +152,8 @@ void core_node_free(struct core_node *node)
     core_unset(&node->rec.drain_reason);
     core_unset(&node->jobs_dir_problem);
     core_unset(&node->data_address);
-    core_unset(&node->compute);
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        core_unset(&node->compute[kind]);
     core_unset(&node->traits);
     free(node);
 }
@@ -481,7 +482,8 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
                    node->rec.name, node->rec.device_count);
     }
     core_set(core, &node->data_address, event->hello.data_address);
-    core_set(core, &node->compute, event->hello.compute);
+    core_set(core, &node->compute[HD_DEVICE_KIND_CPU], event->hello.compute);
+    core_set(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);
     core_set(core, &node->traits, event->hello.traits);
     node->connected = true;
     node->synced = false;

@@ -4,11 +4,6 @@
 
 #include "controller/core/core_internal.h"
 
-bool core_kind_spans_nodes(enum hd_device_kind kind)
-{
-    return kind == HD_DEVICE_KIND_CPU; /* by the engine gloo; nccl connects one node's GPUs only */
-}
-
 struct hd_plan_request core_wish_on(const struct hd_job_needs *needs, enum hd_device_kind kind)
 {
     const char *device = hd_device_kind_name((int)kind);

@@ -123,10 +123,10 @@ bool core_node_may_come_back(const struct core_node *node)
     return !node->rec.retired && !node->rec.drain && node->rec.state != HD_NODE_STATE_LOST;
 }
 
-/* Several nodes are possible: the kind's engine connects them and all can read the base. */
-static bool may_span(const struct hd_checkpoint_record *base, enum hd_device_kind kind)
+/* Several nodes are possible: all can read the base. */
+static bool may_span(const struct hd_checkpoint_record *base)
 {
-    return core_kind_spans_nodes(kind) && (!base || base->shared);
+    return !base || base->shared;
 }
 
 /* The best placement on one node with the devices that are free now. */
@@ -175,7 +175,7 @@ static struct core_placement find_place(struct hd_core *core, const struct hd_jo
 
     for (size_t k = 0; k < kind_count && !best.device_count; k++) {
         find_node(core, needs, base, kinds[k], &best);
-        if (best.device_count < needs->devices_max && may_span(base, kinds[k]))
+        if (best.device_count < needs->devices_max && may_span(base))
             core_gang_find(core, needs, kinds[k], &best);
     }
     return best;
@@ -230,7 +230,7 @@ static bool reserve_nodes(struct hd_core *core, struct core_job *job,
     if (node)
         node->reserved_by = job->rec.job;
     for (size_t k = 0; k < kind_count && !reserved; k++)
-        reserved = may_span(base, kinds[k]) &&
+        reserved = may_span(base) &&
                    core_gang_reserve(core, &job->needs, kinds[k], job->rec.job, &job->wait_job);
     if (reserved)
         job->wait = CORE_WAIT_BUSY;
@@ -423,7 +423,7 @@ static void add_need(const struct hd_core *core, const struct hd_job_needs *need
             hd_text_add(text, " with more than %s", bytes);
         }
     }
-    if (!may_span(base, kinds[kind_count - 1])) {
+    if (!may_span(base)) {
         if (core_devices_needed(needs, kinds[kind_count - 1]) > 1)
             hd_text_add(text, " on one node");
     } else if (hd_plan_unit(&needs->wish) > 1) {
@@ -467,8 +467,8 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
         hd_text_add(text, " (%d in whole tp groups)", core_whole_groups(needs, free_now));
     if (node->reserved_by)
         hd_text_add(text, " (reserved for job %" PRIu64 ")", node->reserved_by);
-    if (all < needs->devices_min && core_kind_spans_nodes(kinds[kind_count - 1]))
-        core_gang_obstacle(core, node, text);
+    if (all < needs->devices_min)
+        core_gang_obstacle(core, node, kinds[kind_count - 1], text);
 }
 
 static void add_nodes(const struct hd_core *core, const struct hd_job_needs *needs,

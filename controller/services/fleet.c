@@ -362,6 +362,7 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
                                             .build = hello->build,
                                             .data_address = hello->data_address,
                                             .compute = hello->compute,
+                                            .compute_cuda = hello->compute_cuda,
                                             .traits = hello->traits,
                                             .stream = ++s->c->last_stream,
                                             .devices = devices,

@@ -262,6 +262,7 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
     hello->node_name = (char *)identity->node_name;
     hello->data_address = (char *)identity->data_address;
     hello->compute = (char *)identity->compute;
+    hello->compute_cuda = (char *)identity->devices->compute;
     hello->traits = (char *)identity->traits;
     hello->devices = hd_arena_array(arena, (size_t)identity->devices->count, sizeof device);
     for (int i = 0; hello->devices && i < identity->devices->count; i++) {

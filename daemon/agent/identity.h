@@ -30,7 +30,7 @@ struct agent_identity {
 
     const struct hd_devices *devices; /* set by the agent: what the node offers */
     bool spans;                       /* likewise: ranks can work with ranks of other nodes */
-    char compute[72];                 /* likewise: instruction set and library */
+    char compute[72];                 /* likewise: of its CPU devices: instruction set, library */
     const char *traits;               /* likewise: of its CPU devices, as a word; "": not known */
     /* likewise: the address for ranks of other nodes; "": there is none */
     char data_address[AGENT_ADDRESS_MAX];

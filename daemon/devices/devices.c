@@ -193,6 +193,33 @@ static enum hd_status add_gpus(struct device_choice *c, struct hd_devices *devic
     return HD_OK;
 }
 
+/* Whether a GPU before this one works and is of the same model. */
+static bool is_named_before(const struct hd_devices *devices, int index)
+{
+    for (int i = 0; i < index; i++)
+        if (!devices->list[i].problem[0] &&
+            strcmp(devices->list[i].name, devices->list[index].name) == 0)
+            return true;
+    return false;
+}
+
+/* "NVIDIA H100 80GB HBM3, sm_90_cuda_13.0, cuBLASLt-13.1.0, NCCL 2.28.9" */
+static void name_compute(const struct hd_gpu_list *list, struct hd_devices *devices)
+{
+    const size_t size = sizeof devices->compute;
+    size_t used = 0;
+
+    if (!list->libraries[0])
+        return;
+    for (int i = 0; i < devices->gpu_count; i++)
+        if (!devices->list[i].problem[0] && !is_named_before(devices, i) && used < size)
+            used += (size_t)snprintf(devices->compute + used, size - used, "%s%s",
+                                     used ? " and " : "", devices->list[i].name);
+    if (used < size)
+        (void)snprintf(devices->compute + used, size - used, "%s%s", used ? ", " : "",
+                       list->libraries);
+}
+
 /* ---- the processor ---- */
 
 const struct hd_device *hd_devices_at(const struct hd_devices *devices, int number)
@@ -303,6 +330,7 @@ enum hd_status hd_devices_choose(const struct hd_device_wish *wish, const struct
         st = add_gpus(&c, ret_devices);
     if (st)
         return st;
+    name_compute(list, ret_devices);
     if (wish->gpus_if_any && !ret_devices->count && !cpu_count)
         cpu_count = 1;
     if (ret_devices->count + cpu_count > HD_ATTEMPT_RANKS_MAX)

@@ -26,7 +26,10 @@
 #include "daemon/devices/gpu.h"
 #include "daemon/devices/numbers.h"
 
-enum { HD_GPU_RANK_THREADS_MAX = 16 }; /* host threads of a GPU's rank: it reads and cuts text */
+enum {
+    HD_GPU_RANK_THREADS_MAX = 16, /* host threads of a GPU's rank: it reads and cuts text */
+    HD_DEVICES_COMPUTE_MAX = 400
+};
 
 /* What --devices says. */
 struct hd_device_wish {
@@ -56,6 +59,9 @@ struct hd_device {
 struct hd_devices {
     int count, gpu_count; /* GPUs come first */
     struct hd_device list[HD_ATTEMPT_RANKS_MAX];
+    /* What the GPUs' results depend on: their models and the libraries; "": they cannot work with
+     * GPUs of other nodes */
+    char compute[HD_DEVICES_COMPUTE_MAX];
     char note[HD_ERR_MAX]; /* why `auto` offers cores and no GPUs; "": it was not so */
 };
 

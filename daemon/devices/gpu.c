@@ -38,6 +38,7 @@ void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
     hd_json_begin(&w, NULL, '{');
     write_text(&w, "problem", list->problem);
     write_text(&w, "log_problem", list->log_problem);
+    write_text(&w, "libraries", list->libraries);
     hd_json_begin(&w, "gpus", '[');
     for (int64_t i = 0; i < list->count; i++) {
         hd_json_begin(&w, NULL, '{');
@@ -93,6 +94,8 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
         st = read_text(root, "problem", list->problem, sizeof list->problem);
     if (!st)
         st = read_text(root, "log_problem", list->log_problem, sizeof list->log_problem);
+    if (!st)
+        st = read_text(root, "libraries", list->libraries, sizeof list->libraries);
     if (!st)
         st = hd_json_need(root, "gpus", HD_JSON_ARRAY, &gpus);
     for (const struct hd_json *g = st ? NULL : gpus->first; !st && g; g = g->next)

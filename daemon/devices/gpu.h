@@ -19,6 +19,7 @@ enum {
     HD_GPU_MAX = 64, /* GPUs of one node */
     HD_GPU_UUID_MAX = 48,
     HD_GPU_FAULT_MAX = 160,
+    HD_GPU_LIBRARIES_MAX = 128,
     HD_GPU_PROBLEM_MAX = 400,
     HD_GPU_MINIMUM_CAPABILITY = 80, /* the kernels are built for sm_80 and newer */
 };
@@ -36,6 +37,9 @@ struct hd_gpu {
 struct hd_gpu_list {
     char problem[HD_ERR_MAX];     /* why there is no GPU, or no GPU can be used; "": one can */
     char log_problem[HD_ERR_MAX]; /* why the kernel's log cannot be read; "": it can */
+    /* What their results depend on beside their model: "sm_90_cuda_13.0, cuBLASLt-13.1.0, NCCL
+     * 2.28.9"; "": they cannot work with GPUs of other nodes, because there is no NCCL */
+    char libraries[HD_GPU_LIBRARIES_MAX];
     int64_t count;
     struct hd_gpu gpus[HD_GPU_MAX]; /* in the order of their PCI addresses, as in nvidia-smi */
 };

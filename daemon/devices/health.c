@@ -36,6 +36,8 @@ static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list 
         return hd_err(HD_NO_MEMORY, "no memory for a list of devices");
     st =
         hd_devices_choose(&health->wish, list, answered, hd_devices_cores(), &health->numbers, now);
+    if (!st && !answered) /* unknown at present; what it was is the best guess */
+        memcpy(now->compute, devices->compute, sizeof now->compute);
     for (int i = now->gpu_count; !st && i < now->count; i++)
         now->list[i].bf16 = health->cpu.bf16;
     *ret_changed = !st && memcmp(devices, now, sizeof *now) != 0;

@@ -2,18 +2,20 @@
 
 #include <string.h>
 
-enum { ISA_AT = HD_GLOO_CARD_BYTES, LIBRARY_AT = ISA_AT + 32, WORD_BYTES = 32 };
-_Static_assert(sizeof((struct hd_traits){0}).isa == WORD_BYTES, "an instruction set fits");
-_Static_assert(sizeof((struct hd_traits){0}).library == WORD_BYTES, "a library fits");
+enum { ISA_AT = HD_GLOO_CARD_BYTES, LIBRARY_AT = ISA_AT + 32, ENGINE_AT = LIBRARY_AT + 32 };
+enum { WORD_BYTES = 32 };
+_Static_assert(sizeof((struct card_compute){0}).isa == WORD_BYTES, "an instruction set fits");
+_Static_assert(sizeof((struct card_compute){0}) == 3 * WORD_BYTES, "all words are as long");
 _Static_assert((int)CARD_BYTES <= (int)HD_LINK_VALUE_MAX, "a card fits the rendezvous");
 
-void card_write(const struct hd_gloo_card *card, const struct hd_traits *traits,
+void card_write(const struct hd_gloo_card *card, const struct card_compute *compute,
                 uint8_t ret_bytes[CARD_BYTES])
 {
     memset(ret_bytes, 0, CARD_BYTES);
     memcpy(ret_bytes, card->bytes, HD_GLOO_CARD_BYTES);
-    memcpy(ret_bytes + ISA_AT, traits->isa, strnlen(traits->isa, WORD_BYTES - 1));
-    memcpy(ret_bytes + LIBRARY_AT, traits->library, strnlen(traits->library, WORD_BYTES - 1));
+    memcpy(ret_bytes + ISA_AT, compute->isa, strnlen(compute->isa, WORD_BYTES - 1));
+    memcpy(ret_bytes + LIBRARY_AT, compute->library, strnlen(compute->library, WORD_BYTES - 1));
+    memcpy(ret_bytes + ENGINE_AT, compute->engine, strnlen(compute->engine, WORD_BYTES - 1));
 }
 
 /* The text at offset `at` of another rank's card. */
@@ -24,23 +26,26 @@ static void read_word(const uint8_t *value, int at, char ret_word[WORD_BYTES])
 }
 
 static enum hd_status check(const uint8_t *value, int64_t rank, int64_t self,
-                            const struct hd_traits *traits)
+                            const struct card_compute *own)
 {
-    char isa[WORD_BYTES], library[WORD_BYTES];
+    struct card_compute theirs;
 
-    read_word(value, ISA_AT, isa);
-    read_word(value, LIBRARY_AT, library);
-    if (strcmp(isa, traits->isa) == 0 && strcmp(library, traits->library) == 0)
+    read_word(value, ISA_AT, theirs.isa);
+    read_word(value, LIBRARY_AT, theirs.library);
+    read_word(value, ENGINE_AT, theirs.engine);
+    if (strcmp(theirs.isa, own->isa) == 0 && strcmp(theirs.library, own->library) == 0 &&
+        strcmp(theirs.engine, own->engine) == 0)
         return HD_OK;
     return hd_err(
         HD_UNSUPPORTED,
-        "rank %lld computes with %s and %s, rank %lld with %s and %s: their results would "
+        "rank %lld computes with %s and %s%s%s, rank %lld with %s and %s%s%s: their results would "
         "differ; keep the job on nodes of one kind (heddle drain NODE for the others)",
-        (long long)rank, isa, library, (long long)self, traits->isa, traits->library);
+        (long long)rank, theirs.isa, theirs.library, theirs.engine[0] ? " and " : "", theirs.engine,
+        (long long)self, own->isa, own->library, own->engine[0] ? " and " : "", own->engine);
 }
 
 enum hd_status card_read_all(const struct hd_link_values *values, int64_t self,
-                             const struct hd_traits *traits, struct hd_gloo_card *ret_cards)
+                             const struct card_compute *compute, struct hd_gloo_card *ret_cards)
 {
     enum hd_status st = HD_OK;
 
@@ -50,7 +55,7 @@ enum hd_status card_read_all(const struct hd_link_values *values, int64_t self,
                           "rank %lld sent a card of %zu bytes, not of %d: all nodes need the same "
                           "build of Heddle",
                           (long long)r, values->size_bytes[r], CARD_BYTES);
-        st = check(values->value[r], r, self, traits);
+        st = check(values->value[r], r, self, compute);
         memcpy(ret_cards[r].bytes, values->value[r], HD_GLOO_CARD_BYTES);
     }
     return st;

@@ -1,8 +1,8 @@
 /* card: what a rank tells those of other nodes before they connect.
  *
  * Its gloo card, and what its results depend on besides the job: the instruction set and the
- * library. Every rank of plain data parallelism computes the same update for itself, so ranks that
- * round otherwise would slowly train different models; they are refused before the first step.
+ * libraries. Every rank of plain data parallelism computes the same update for itself, so ranks
+ * that round otherwise would slowly train different models; they are refused before the first step.
  *
  * Used by: rank.c, tests.   Uses: comm's gloo, link, kernels' traits.   Threads: none of its own.
  */
@@ -13,15 +13,21 @@
 #include "kernels/kernels.h"
 #include "link/link.h"
 
-enum { CARD_BYTES = HD_GLOO_CARD_BYTES + 2 * 32 };
+enum { CARD_BYTES = HD_GLOO_CARD_BYTES + 3 * 32 };
+
+/* What a rank computes with; equal words: equal bits. */
+struct card_compute {
+    char isa[32], library[32];
+    char engine[32]; /* of a GPU: "NCCL 2.28.9", and its processor if that computes, too; else "" */
+};
 
 /* For hd_link_rendezvous. */
-void card_write(const struct hd_gloo_card *card, const struct hd_traits *traits,
+void card_write(const struct hd_gloo_card *card, const struct card_compute *compute,
                 uint8_t ret_bytes[CARD_BYTES]);
 
-/* The cards of all ranks, of which rank `self` has these traits. HD_CONFLICT: another build sent
+/* The cards of all ranks, of which rank `self` computes with this. HD_CONFLICT: another build sent
  * one; HD_UNSUPPORTED: a rank computes with something else. Both name the rank. */
 enum hd_status card_read_all(const struct hd_link_values *values, int64_t self,
-                             const struct hd_traits *traits, struct hd_gloo_card *ret_cards);
+                             const struct card_compute *compute, struct hd_gloo_card *ret_cards);
 
 #endif

@@ -5,9 +5,25 @@
 #include <string.h>
 
 #include "daemon/devices/xid.h"
+#include "kernels/nccl.h"
 #include "kernels/plugin.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
+
+/* Without NCCL the GPUs are as good as with it, for jobs of one GPU. */
+static void name_libraries(const struct hd_backend_table *table, struct hd_gpu_list *list)
+{
+    const struct hd_nccl_table *nccl = NULL;
+    struct hd_traits traits = {.threads = 1};
+    char version[HD_NCCL_VERSION_MAX];
+
+    if (!table->device || !table->device->nccl || table->device->nccl(&nccl))
+        return;
+    table->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    hd_nccl_name(nccl->version, version);
+    (void)snprintf(list->libraries, sizeof list->libraries, "%s, %s, %s", traits.isa,
+                   traits.library, version);
+}
 
 /* What the CUDA runtime lists: ranks compute with it, so nothing that it does not list is usable.
  */
@@ -33,6 +49,8 @@ static enum hd_status ask_plugin(struct hd_gpu_list *list)
                            "compute capability %d.%d is older than 8.0, which the kernels need",
                            seen[i].capability / 10, seen[i].capability % 10);
     }
+    if (!st)
+        name_libraries(table, list);
     free(seen);
     return st;
 }

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "comm/gloo.h"
 #include "hf/hf.h"
+#include "kernels/nccl.h"
 #include "train/reserve.h"
 #include "worker/card.h"
 #include "worker/flags.h"
@@ -104,6 +105,43 @@ static enum hd_status meet_here(struct rank *r)
     return st;
 }
 
+/* The node has offered the device: a failure to open it is not the job's fault, and the next
+ * attempt may get another one. */
+static enum hd_status blame_the_node(enum hd_status st)
+{
+    return st == HD_UNSUPPORTED || st == HD_INVALID
+               ? hd_err(HD_UNAVAILABLE, "%s; see heddled --doctor on this node", hd_err_message())
+               : st;
+}
+
+/* On a GPU also NCCL, and the processor where it updates the weights. */
+static enum hd_status describe_compute(const struct rank *r, struct card_compute *ret_compute)
+{
+    const struct hd_backend_options options = {.threads = (int)r->job.threads};
+    const struct hd_device_table *device = r->backend->device;
+    const struct hd_nccl_table *nccl = NULL;
+    char version[HD_NCCL_VERSION_MAX];
+    const bool offloads = strcmp(r->job.layout.offload, "none") != 0;
+    struct hd_traits traits, host;
+    enum hd_status st;
+
+    memset(ret_compute, 0, sizeof *ret_compute);
+    r->backend->describe(&options, &traits);
+    memcpy(ret_compute->isa, traits.isa, sizeof ret_compute->isa);
+    memcpy(ret_compute->library, traits.library, sizeof ret_compute->library);
+    if (!device)
+        return HD_OK;
+    st = device->nccl ? device->nccl(&nccl)
+                      : hd_err(HD_UNSUPPORTED, "backend %s was built without NCCL", traits.backend);
+    if (st)
+        return blame_the_node(st);
+    hd_backend_cpu()->describe(&options, &host);
+    hd_nccl_name(nccl->version, version);
+    (void)snprintf(ret_compute->engine, sizeof ret_compute->engine, "%s%s%s", version,
+                   offloads ? " " : "", offloads ? host.isa : "");
+    return HD_OK;
+}
+
 /* Ranks are on several nodes: each listens on a port, and the rendezvous exchanges the cards of
  * all. */
 static enum hd_status meet_at_doors(struct rank *r)
@@ -112,17 +150,18 @@ static enum hd_status meet_at_doors(struct rank *r)
     struct hd_link_values values = {0};
     struct hd_gloo_door *door = NULL;
     uint8_t mine[CARD_BYTES];
-    struct hd_traits traits;
+    struct card_compute compute;
     enum hd_status st = cards ? hd_gloo_door_open(r->data_address, r->node, &door)
                               : hd_err(HD_NO_MEMORY, "no memory for the cards of the ranks");
 
+    if (!st)
+        st = describe_compute(r, &compute);
     if (!st) {
-        r->backend->describe(&(struct hd_backend_options){.threads = (int)r->job.threads}, &traits);
-        card_write(hd_gloo_door_card(door), &traits, mine);
+        card_write(hd_gloo_door_card(door), &compute, mine);
         st = hd_link_rendezvous(r->link, mine, sizeof mine, NODES_TIMEOUT_MS, &values);
     }
     if (!st)
-        st = card_read_all(&values, r->rank, &traits, cards);
+        st = card_read_all(&values, r->rank, &compute, cards);
     if (!st)
         st = hd_comm_open_gloo(door, cards, (int)r->rank, (int)r->world, RENDEZVOUS_TIMEOUT_MS,
                                &r->comm);
@@ -132,15 +171,6 @@ static enum hd_status meet_at_doors(struct rank *r)
     if (door)
         hd_gloo_door_close(door);
     return st;
-}
-
-/* The node has offered the device: a failure to open it is not the job's fault, and the next
- * attempt may get another one. */
-static enum hd_status blame_the_node(enum hd_status st)
-{
-    return st == HD_UNSUPPORTED || st == HD_INVALID
-               ? hd_err(HD_UNAVAILABLE, "%s; see heddled --doctor on this node", hd_err_message())
-               : st;
 }
 
 /* The link is opened first: the message of any later failure reaches the supervisor. */

@@ -9,7 +9,7 @@ export FAKE_GPUS=$work/driver FAKE_BROKEN=$work/broken FAKE_0=wait FAKE_1=wait F
 driver_says() {
     local word comma=
     {
-        printf '{"problem":"","log_problem":"","gpus":['
+        printf '{"problem":"","log_problem":"","libraries":"","gpus":['
         for word; do
             printf '%s{"uuid":"GPU-%s","name":"Stand-in H100","bus":"","problem":"%s","fault":"","memory_bytes":85899345920,"fault_at":0}' \
                 "$comma" "${word%!}" "$([ "$word" = "${word%!}" ] || printf 'it is broken')"

@@ -5,7 +5,7 @@
 unset HEDDLE_CONTROLLER
 doctor() { "$HEDDLE_BIN/heddled" --doctor "$@"; }
 # a machine whose heddle-worker answers so (tests/unit/daemon/fake_worker.c)
-with_gpus() { FAKE_GPUS="{\"problem\":\"$1\",\"log_problem\":\"\",\"gpus\":[$2]}" doctor --worker "$HEDDLE_BUILD_DIR/tests/fake_worker" "${@:3}"; }
+with_gpus() { FAKE_GPUS="{\"problem\":\"$1\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[$2]}" doctor --worker "$HEDDLE_BUILD_DIR/tests/fake_worker" "${@:3}"; }
 # gpu N PROBLEM: one GPU of such an answer
 gpu() { printf '{"uuid":"GPU-%s","name":"Stand-in H100","bus":"0000:1%s:00.0","problem":"%s","fault":"","memory_bytes":85899345920,"fault_at":0}' "$1" "$1" "${2:-}"; }
 # look NAME STATUS COMMAND...: as check_status; what it printed stays
@@ -51,6 +51,6 @@ export HEDDLE_CONTROLLER=unix:$work/c.sock
 start_controller && start_node n1 cpu:2
 job=$(submit "$file" --set resources.device=cuda)
 check_equal on_a_cluster_it_waits_and_says_for_what \
-    "needs 2 cuda devices on one node; no node has a cuda device (heddled --doctor on a node with GPUs says why)" \
+    "needs 2 cuda devices; no node has a cuda device (heddled --doctor on a node with GPUs says why)" \
     "$(heddle show "$job" -o json | member reason)"
 finish

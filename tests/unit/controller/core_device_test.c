@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -79,7 +80,7 @@ static void a_reason_names_the_kinds_that_there_are(void **state)
 
     (void)state;
     sim_assert_reason(without, a,
-                      "needs 2 cuda devices on one node; no node has a cuda device (heddled "
+                      "needs 2 cuda devices; no node has a cuda device (heddled "
                       "--doctor on a node with GPUs says why)");
     sim_assert_reason(without, b, "needs 8 cpu devices; n1 has 2, n2 has 2");
     b = sim_submitted(with, &any);
@@ -88,20 +89,58 @@ static void a_reason_names_the_kinds_that_there_are(void **state)
     sim_free(with);
 }
 
-/* No engine moves gradients between the GPUs of two nodes yet. */
-static void a_cuda_job_stays_on_one_node(void **state)
+/* As on the CPU: one node if one is enough, whole tp groups on each node else. */
+static void a_cuda_job_uses_the_gpus_of_several_nodes(void **state)
 {
-    const int one[] = {1, 1}, two[] = {1, 1, 2};
-    struct sim *small = sim_with_gpus(one, 2), *large = sim_with_gpus(two, 3);
-    struct hd_job_needs cuda = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
-    uint64_t job = sim_submitted(small, &cuda);
+    const int one[] = {1, 0, 1}, two[] = {1, 2, 2};
+    struct sim *small = sim_with_gpus(one, 3), *large = sim_with_gpus(two, 3);
+    struct hd_job_needs pair = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
+    struct hd_job_needs four = ask_for(HD_DEVICE_KIND_CUDA, 4, 10);
+    uint64_t job = sim_submitted(small, &pair);
 
     (void)state;
-    sim_assert_reason(small, job, "needs 2 cuda devices on one node; n1 has 1, n2 has 1");
-    job = sim_submitted(large, &cuda);
-    sim_assert_places(large, job, 1, "cuda n3:0 n3:1");
+    sim_assert_places(small, job, 1, "cuda n1:0 n3:0");
+    sim_run_until_ended(small, job, 60);
+    sim_assert_undisturbed(small, job, 10);
+    job = sim_submitted(large, &pair);
+    sim_assert_places(large, job, 1, "cuda n2:0 n2:1");
+    sim_run_until_ended(large, job, 60);
+    four.wish.sizes.tp = 2;
+    job = sim_submitted(large, &four);
+    sim_assert_places(large, job, 1, "cuda n2:0 n2:1 n3:0 n3:1");
+    assert_int_equal(sim_attempt(large, job, 1)->plan.layout.dp, 2);
     sim_free(small);
     sim_free(large);
+}
+
+/* Each rank updates its copy of the weights for itself: other GPUs or libraries round otherwise. */
+static void gpus_that_compute_otherwise_are_not_mixed_in(void **state)
+{
+    static const char *const libraries[] = {"GPU, NCCL 2.28.9", "GPU, NCCL 2.27.5",
+                                            "GPU, NCCL 2.28.9", ""};
+    struct sim *sim = sim_new(1, 4);
+    struct hd_job_needs two = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
+    struct hd_job_needs three = ask_for(HD_DEVICE_KIND_CUDA, 3, 10);
+    uint64_t a, b;
+
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        sim->nodes[n].gpus = 1;
+        (void)snprintf(sim->nodes[n].compute_cuda, sizeof sim->nodes[n].compute_cuda, "%s",
+                       libraries[n]);
+    }
+    sim_run(sim, 2);
+    a = sim_submitted(sim, &two);
+    sim_assert_places(sim, a, 1, "cuda n1:0 n3:0");
+    three.wish.global_batch = 6;
+    b = sim_submitted(sim, &three);
+    sim_assert_reason(
+        sim, b,
+        "needs 3 cuda devices; n1 has 0 of 1 free (jobs only with nodes that compute with GPU, "
+        "NCCL 2.28.9), n2 has 1 (jobs only with nodes that compute with GPU, NCCL 2.27.5), n3 has "
+        "0 of 1 free (jobs only with nodes that compute with GPU, NCCL 2.28.9), n4 has 1 (no jobs "
+        "with GPUs of other nodes: it has no NCCL, which heddled --doctor looks for)");
+    sim_free(sim);
 }
 
 /* A driver that died, and a heddled that was started again and took the cores in the GPU's place.
@@ -141,8 +180,7 @@ static void a_gpu_out_of_order_gets_no_jobs_until_it_works_again(void **state)
     sim_run(sim, 3);
     assert_int_equal(sim_count_events(sim, 0, "device_withdrawn"), 1);
     a = sim_submitted(sim, &both);
-    sim_assert_reason(sim, a,
-                      "needs 2 cuda devices on one node; n1 has 1 (1 cannot be used: it is lost)");
+    sim_assert_reason(sim, a, "needs 2 cuda devices; n1 has 1 (1 cannot be used: it is lost)");
     b = sim_submitted(sim, &any); /* not behind it: it fits nowhere, as the cluster is */
     c = sim_submitted(sim, &one);
     sim_assert_places(sim, b, 1, "cuda n1:1");
@@ -183,7 +221,8 @@ int main(void)
         cmocka_unit_test(a_cuda_job_takes_gpus_and_leaves_cores_alone),
         cmocka_unit_test(auto_is_gpus_where_there_are_some),
         cmocka_unit_test(a_reason_names_the_kinds_that_there_are),
-        cmocka_unit_test(a_cuda_job_stays_on_one_node),
+        cmocka_unit_test(a_cuda_job_uses_the_gpus_of_several_nodes),
+        cmocka_unit_test(gpus_that_compute_otherwise_are_not_mixed_in),
         cmocka_unit_test(a_gpu_in_use_is_not_replaced_by_something_else),
         cmocka_unit_test(a_gpu_out_of_order_gets_no_jobs_until_it_works_again),
         cmocka_unit_test(a_reason_names_nodes_whose_gpus_are_out_of_order),

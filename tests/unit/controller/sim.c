@@ -616,6 +616,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
                                             .build = "sim",
                                             .data_address = node->data_address,
                                             .compute = node->compute,
+                                            .compute_cuda = node->compute_cuda,
                                             .stream = ++sim->next_stream,
                                             .devices = devices,
                                             .device_count = SIM_DEVICES}};
@@ -777,6 +778,7 @@ void sim_init(struct sim *sim, uint64_t seed)
         (void)snprintf(sim->nodes[n].name, 8, "n%d", n + 1);
         (void)snprintf(sim->nodes[n].boot_id, 16, "boot-%d", n + 1);
         (void)snprintf(sim->nodes[n].data_address, 16, "10.0.0.%d", n + 1);
+        (void)snprintf(sim->nodes[n].compute_cuda, 32, "GPU, NCCL 2.28.9");
     }
 }
 

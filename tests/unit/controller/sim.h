@@ -68,8 +68,8 @@ struct sim_attempt {
 
 struct sim_node {
     char uuid[16], name[8], boot_id[16];
-    char data_address[16], compute[16];
-    int64_t memory_bytes;     /* of each device; 0: not known */
+    char data_address[16], compute[16], compute_cuda[32]; /* compute_cuda "": no NCCL */
+    int64_t memory_bytes;                                 /* of each device; 0: not known */
     int gpus;                 /* so many of its devices, the first ones, are of the kind cuda */
     bool broken[SIM_DEVICES]; /* it says so of them when it connects */
     bool blind;               /* it does not see the jobs directory */

@@ -512,7 +512,7 @@ static void answer_with_gpus(const char *broken_uuid)
 {
     struct hd_text json = {0};
 
-    hd_text_add(&json, "{\"problem\":\"\",\"log_problem\":\"\",\"gpus\":[");
+    hd_text_add(&json, "{\"problem\":\"\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[");
     for (const char *n = "ab"; *n; n++)
         hd_text_add(&json,
                     "%s{\"uuid\":\"GPU-%c\",\"name\":\"G\",\"bus\":\"\",\"problem\":\"%s\","
@@ -570,7 +570,7 @@ static void gpus_that_cannot_be_used_are_offered_to_nobody(void **state)
 {
     (void)state;
     stub_open(&stub, 1);
-    answer("{\"problem\":\"no plug-in\",\"log_problem\":\"\",\"gpus\":[]}");
+    answer("{\"problem\":\"no plug-in\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[]}");
     stub_start_node(&stub, 0, "--devices", "auto+cpu:3:1", NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
     assert_true(stub.nodes[0].devices == 3 && stub.nodes[0].gpus == 0);

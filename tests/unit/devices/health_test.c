@@ -53,11 +53,13 @@ static void worker_says(const char *problem, int fault_at)
 {
     char script[512];
 
-    (void)snprintf(script, sizeof script,
-                   "printf '{\"problem\":\"\",\"log_problem\":\"\",\"gpus\":[{\"uuid\":\"GPU-a\","
-                   "\"name\":\"G\",\"bus\":\"\",\"problem\":\"%s\",\"fault\":\"Xid 48\","
-                   "\"memory_bytes\":1,\"fault_at\":%d}]}'",
-                   problem, fault_at);
+    (void)snprintf(
+        script, sizeof script,
+        "printf "
+        "'{\"problem\":\"\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[{\"uuid\":\"GPU-a\","
+        "\"name\":\"G\",\"bus\":\"\",\"problem\":\"%s\",\"fault\":\"Xid 48\","
+        "\"memory_bytes\":1,\"fault_at\":%d}]}'",
+        problem, fault_at);
     worker_does(script);
 }
 
@@ -185,8 +187,9 @@ static void an_answer_counts_though_its_process_hangs(void **state)
     (void)state;
     worker_says("", 0);
     assert_int_equal(open_with("cuda"), HD_OK);
-    worker_does("printf '{\"problem\":\"no driver\",\"log_problem\":\"\",\"gpus\":[]}'\n"
-                "exec >&-; exec sleep 600");
+    worker_does(
+        "printf '{\"problem\":\"no driver\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[]}'\n"
+        "exec >&-; exec sleep 600");
     assert_true(step_to(hd_health_check_soon(&health))); /* step_to gives up before the deadline */
     assert_string_equal(problem(), "no driver");
 }
@@ -246,7 +249,8 @@ static void a_node_of_cores_checks_no_more(void **state)
     int64_t check;
 
     (void)state;
-    worker_does("printf '{\"problem\":\"no driver\",\"log_problem\":\"\",\"gpus\":[]}'");
+    worker_does(
+        "printf '{\"problem\":\"no driver\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[]}'");
     assert_int_equal(open_with("auto"), HD_OK);
     assert_true(health.devices.count == 1 && !health.devices.list[0].cuda);
     worker_says("", 0);

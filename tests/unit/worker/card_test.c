@@ -17,23 +17,24 @@ struct table {
     struct hd_link_values values;
 };
 
-static struct hd_traits traits_of(const char *isa, const char *library)
+static struct card_compute compute_of(const char *isa, const char *library, const char *engine)
 {
-    struct hd_traits t = {.threads = 1};
+    struct card_compute t = {.engine = ""};
 
     memcpy(t.isa, isa, strlen(isa) + 1);
     memcpy(t.library, library, strlen(library) + 1);
+    memcpy(t.engine, engine, strlen(engine) + 1);
     return t;
 }
 
 /* Every rank's card is full of its number. */
-static void fill(struct table *t, const struct hd_traits traits[RANKS])
+static void fill(struct table *t, const struct card_compute computes[RANKS])
 {
     for (int r = 0; r < RANKS; r++) {
         struct hd_gloo_card card;
 
         memset(card.bytes, r + 1, sizeof card.bytes);
-        card_write(&card, &traits[r], t->value[r]);
+        card_write(&card, &computes[r], t->value[r]);
         t->size_bytes[r] = CARD_BYTES;
     }
     t->values = (struct hd_link_values){RANKS, t->size_bytes, t->value};
@@ -41,7 +42,7 @@ static void fill(struct table *t, const struct hd_traits traits[RANKS])
 
 static void cards_arrive_in_the_order_of_ranks(void **state)
 {
-    const struct hd_traits one = traits_of("avx2", "own"), all[RANKS] = {one, one, one};
+    const struct card_compute one = compute_of("avx2", "own", ""), all[RANKS] = {one, one, one};
     struct hd_gloo_card cards[RANKS];
     struct table t;
 
@@ -55,15 +56,19 @@ static void cards_arrive_in_the_order_of_ranks(void **state)
 
 static void ranks_that_would_round_otherwise_are_refused_by_name(void **state)
 {
-    const struct hd_traits one = traits_of("avx2", "own"), isa = traits_of("avx512_bf16", "own"),
-                           library = traits_of("avx2", "oneDNN-3.5.0");
-    const struct hd_traits others[] = {isa, library};
+    const struct card_compute one = compute_of("sm_90_cuda_13.0", "cuBLASLt-13.1.0", "NCCL 2.28.9");
+    const struct card_compute others[] = {
+        compute_of("sm_80_cuda_13.0", "cuBLASLt-13.1.0", "NCCL 2.28.9"),
+        compute_of("sm_90_cuda_13.0", "cuBLASLt-13.0.2", "NCCL 2.28.9"),
+        compute_of("sm_90_cuda_13.0", "cuBLASLt-13.1.0", "NCCL 2.27.5"),
+        compute_of("avx2", "own", ""),
+    };
     struct hd_gloo_card cards[RANKS];
     struct table t;
 
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        const struct hd_traits all[RANKS] = {one, one, others[i]};
+    for (size_t i = 0; i < 4; i++) {
+        const struct card_compute all[RANKS] = {one, one, others[i]};
 
         fill(&t, all);
         assert_int_equal(card_read_all(&t.values, 0, &one, cards), HD_UNSUPPORTED);
@@ -75,7 +80,7 @@ static void ranks_that_would_round_otherwise_are_refused_by_name(void **state)
 
 static void a_card_of_another_build_is_refused(void **state)
 {
-    const struct hd_traits one = traits_of("avx2", "own"), all[RANKS] = {one, one, one};
+    const struct card_compute one = compute_of("avx2", "own", ""), all[RANKS] = {one, one, one};
     struct hd_gloo_card cards[RANKS];
     struct table t;
 
