@@ -58,7 +58,7 @@ enum hd_status nccl_wait_ready(struct hd_comm *comm, struct hd_nccl_comm *nccl_c
             char message[HD_COMM_REASON_MAX];
 
             (void)snprintf(message, sizeof message, "%s", hd_err_message());
-            if (nccl_has_failed(comm) && nccl_failure(comm))
+            if (nccl_hear_cause(comm) && nccl_failure(comm))
                 return nccl_failure(comm); /* the cause of st */
             return hd_comm_fail(comm, st, "%s: %s", about, message);
         }

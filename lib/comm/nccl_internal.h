@@ -24,6 +24,7 @@ enum {
     NCCL_COMMS_MAX = HD_COMM_GROUPS_MAX + HD_GROUP_COUNT + 1,
     NCCL_LOOK_MS = 100,     /* period of the watchdog and of the listener */
     NCCL_BLOCKED_MS = 2500, /* see nccl_is_blocked */
+    NCCL_CAUSE_MS = 1000,   /* see nccl_hear_cause */
     NCCL_GRACE_MS = 2000,   /* added to the watchdog's deadline for calls of the owner */
 };
 
@@ -111,6 +112,10 @@ static inline bool nccl_is_blocked(const struct nccl_state *nccl, int64_t now_ms
     return since_ms && now_ms - since_ms >= NCCL_BLOCKED_MS &&
            now_ms - atomic_load(&nccl->moved_ms) >= NCCL_BLOCKED_MS;
 }
+
+/* NCCL has failed. When a peer dies, NCCL may notice it before the host endpoint, which knows the
+ * rank: waits up to NCCL_CAUSE_MS for it. False: the failure is NCCL's own. */
+bool nccl_hear_cause(const struct hd_comm *comm);
 
 /* Any thread. Aborts all communicators of this rank: kernels on the device end, and nothing more is
  * enqueued. nccl_abort first reports the failure to all ranks. */

@@ -49,6 +49,13 @@ void nccl_note_progress(struct nccl_state *nccl)
 
 /* ---- aborting ---- */
 
+bool nccl_hear_cause(const struct hd_comm *comm)
+{
+    for (int waited_ms = 0; waited_ms < NCCL_CAUSE_MS && !nccl_has_failed(comm); waited_ms++)
+        (void)usleep(1000);
+    return nccl_has_failed(comm);
+}
+
 /* True: the lock is taken. False: the owner holds it in a blocked call (nccl_is_blocked). */
 static bool lock_or_give_up(struct nccl_state *nccl)
 {
@@ -161,7 +168,10 @@ static bool look(struct hd_comm *comm, struct hd_comm_side_clock clocks[HD_COMM_
         return false;
     }
     if (look_at_comms(nccl)) {
-        nccl_abort(comm, HD_ABORTED, hd_err_message());
+        if (nccl_hear_cause(comm))
+            nccl_abort_all(comm);
+        else
+            nccl_abort(comm, HD_ABORTED, hd_err_message());
         return false;
     }
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {

@@ -11,6 +11,9 @@
 
 const struct hd_backend_table *ranks_device(void);
 
+/* From now on the ranks of ENGINE_NODES are processes, this one on the node `node`. */
+void ranks_device_on_node(const char *node);
+
 /* The order in which streams are taken from now on. */
 void ranks_device_seed(uint64_t seed);
 

@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "device.h"
 #include "tests/lazy_device/lazy_device.h"
 
@@ -9,4 +11,10 @@ const struct hd_backend_table *ranks_device(void)
 void ranks_device_seed(uint64_t seed)
 {
     lazy_device_seed(seed);
+}
+
+void ranks_device_on_node(const char *node)
+{
+    (void)node; /* has no stand-in for NCCL */
+    abort();
 }

@@ -23,15 +23,16 @@ enum ranks_engine ranks_engine = ENGINE_SHM;
 
 void ranks_read_engine(int argc, char **argv)
 {
-    static const char *const names[] = {"shm", "gloo", "local", "nccl"};
+    static const char *const names[] = {"shm", "gloo", "local", "nccl", "nodes"};
     int engine = 0;
 
     if (argc < 3 || strcmp(argv[1], "--engine") != 0)
         return;
-    while (engine < 4 && strcmp(argv[2], names[engine]) != 0)
+    while (engine < 5 && strcmp(argv[2], names[engine]) != 0)
         engine++;
-    if (engine == 4) {
-        (void)fprintf(stderr, "there is no engine %s; it is shm, gloo, local or nccl\n", argv[2]);
+    if (engine == 5) {
+        (void)fprintf(stderr, "there is no engine %s; it is shm, gloo, local, nccl or nodes\n",
+                      argv[2]);
         exit(2);
     }
     ranks_engine = (enum ranks_engine)engine;
@@ -102,18 +103,24 @@ static enum hd_status attach_device(const struct meeting *meeting, struct rank *
 {
     const struct hd_backend_options options = {.threads = 1};
     struct hd_comm_device device = {.table = ranks_device(), .host_reachable = true};
-    enum hd_status st = device.table->open(&options, &device.backend);
+    enum hd_status st;
 
+    if (meeting->engine == ENGINE_NODES)
+        ranks_device_on_node(self->rank < self->world / 2 ? "one" : "other");
+    st = device.table->open(&options, &device.backend);
     self->table = device.table;
     self->backend = device.backend;
-    if (!st && meeting->engine == ENGINE_NCCL) {
+    if (!st && meeting->engine >= ENGINE_NCCL) {
         const struct hd_comm_nccl_options nccl = {.native = meeting->native,
                                                   .deadline_ms = deadline_ms};
         struct hd_comm *host;
 
-        st =
-            hd_comm_open_shm(hd_shm_control_fd(meeting->ctl), hd_shm_control_rank_fds(meeting->ctl),
-                             self->rank, self->world, deadline_ms, &host);
+        st = meeting->engine == ENGINE_NODES
+                 ? hd_comm_open_gloo(meeting->doors[self->rank], meeting->cards, self->rank,
+                                     self->world, deadline_ms, &host)
+                 : hd_comm_open_shm(hd_shm_control_fd(meeting->ctl),
+                                    hd_shm_control_rank_fds(meeting->ctl), self->rank, self->world,
+                                    deadline_ms, &host);
         return st ? st : hd_comm_open_nccl(host, &device, &nccl, ret_comm);
     }
     return st ? st : hd_comm_open_local(meeting->hub, self->rank, &device, deadline_ms, ret_comm);
@@ -205,7 +212,7 @@ struct report *ranks_run_on(enum ranks_engine engine, const struct ranks *ranks,
     meeting.native = ranks->native;
     for (int r = 0; r < ranks->world; r++)
         starts[r] = (struct start){ranks, &meeting, r, &reports[r]};
-    if (ranks->as == AS_THREADS || engine >= ENGINE_LOCAL)
+    if (engine != ENGINE_NODES && (ranks->as == AS_THREADS || engine >= ENGINE_LOCAL))
         run_threads(starts, ranks, reports);
     else
         run_processes(starts, ranks, reports);

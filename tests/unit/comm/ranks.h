@@ -18,11 +18,12 @@
 enum ranks_as { AS_THREADS, AS_PROCESSES };
 
 /* Which engine connects the ranks. The same cases run once for each. */
-enum ranks_engine { ENGINE_SHM, ENGINE_GLOO, ENGINE_LOCAL, ENGINE_NCCL };
+/* NODES: nccl over gloo between processes, the first half of which are on another node. */
+enum ranks_engine { ENGINE_SHM, ENGINE_GLOO, ENGINE_LOCAL, ENGINE_NCCL, ENGINE_NODES };
 extern enum ranks_engine ranks_engine; /* ENGINE_SHM, unless the test says otherwise */
 #define RANKS_ON_DEVICE (ranks_engine >= ENGINE_LOCAL)
 
-/* Takes `--engine shm|gloo|local|nccl` from the command line. */
+/* Takes `--engine shm|gloo|local|nccl|nodes` from the command line. */
 void ranks_read_engine(int argc, char **argv);
 
 enum { RANKS_MAX = 8, NUMBERS_MAX = 64 };
@@ -50,8 +51,8 @@ struct rank {
     const void *arg;
 };
 
-/* How to run. On one device all ranks are threads, whatever is asked. Zero fields: as threads, 1
- * MiB visible, a deadline of 60 s. */
+/* How to run. On one device all ranks are threads, on nodes processes, whatever is asked. Zero
+ * fields: as threads, 1 MiB visible, a deadline of 60 s. */
 struct ranks {
     int world;
     enum ranks_as as;
