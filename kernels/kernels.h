@@ -253,11 +253,15 @@ enum { HD_COMBINE_MAX = 64 };
 /* out[o][i] = in[0][i] + in[1][i] + ... for every output o. The inputs are added from left to
  * right, in fp32 for f32, bf16 and f16, in f64 for f64, modulo 2^n for integers; the sum is rounded
  * once. With `max`, the maximum instead, NaN if any input is NaN. An output may be the same buffer
- * as an input; otherwise all buffers are disjoint. */
+ * as an input; otherwise all buffers are disjoint.
+ *
+ * With in_stride_bytes > 0 input m is at in[0] + m * in_stride_bytes, and there may be more than
+ * HD_COMBINE_MAX of them; an output may then be an input, too. */
 struct hd_combine_args {
     void *out[HD_COMBINE_MAX];      /* [outs] of [count] */
     const void *in[HD_COMBINE_MAX]; /* [ins] of [count] */
     int outs, ins;                  /* >= 1 */
+    int64_t in_stride_bytes;        /* 0: the inputs are in[0 .. ins-1] */
     int64_t count;                  /* elements; may be 0. Buffers may have any alignment */
     enum hd_dtype dtype;
     bool max;

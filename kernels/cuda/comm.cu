@@ -13,8 +13,16 @@ enum { THREADS = 256, BLOCKS_PER_MULTIPROCESSOR = 8 };
 struct operands {
     void *out[HD_COMBINE_MAX];
     const void *in[HD_COMBINE_MAX];
+    int64_t stride; /* bytes; > 0: input m is at in[0] + m * stride */
     int outs, ins;
 };
+
+template <typename T>
+__device__ __forceinline__ const T *input(const struct operands &p, int m)
+{
+    return p.stride ? reinterpret_cast<const T *>(static_cast<const char *>(p.in[0]) + m * p.stride)
+                    : static_cast<const T *>(p.in[m]);
+}
 
 /* Elements of type T are added in the type `wide`. */
 template <typename T>
@@ -83,7 +91,7 @@ __global__ void combine_kernel(struct operands p, int64_t count)
 
 #pragma unroll 4
         for (int m = 1; m < p.ins; m++)
-            sum = join<T, MAX>(sum, lane<T>::load(static_cast<const T *>(p.in[m])[i]));
+            sum = join<T, MAX>(sum, lane<T>::load(input<T>(p, m)[i]));
         for (int o = 0; o < p.outs; o++)
             static_cast<T *>(p.out[o])[i] = lane<T>::store(sum);
     }
@@ -102,7 +110,7 @@ __global__ void combine_vec_kernel(struct operands p, int64_t count)
         load_vec(sum, static_cast<const T *>(p.in[0]) + i);
 #pragma unroll 4
         for (int m = 1; m < p.ins; m++) {
-            load_vec(x, static_cast<const T *>(p.in[m]) + i);
+            load_vec(x, input<T>(p, m) + i);
 #pragma unroll
             for (int k = 0; k < N; k++)
                 sum[k] = join<T, MAX>(sum[k], x[k]);
@@ -122,9 +130,9 @@ static dim3 grid_for(const struct hd_cuda_stream *s, int64_t items)
 
 static bool all_on_bounds(const struct operands *p)
 {
-    uintptr_t bits = 0;
+    uintptr_t bits = static_cast<uintptr_t>(p->stride);
 
-    for (int m = 0; m < p->ins; m++)
+    for (int m = 0; m < (p->stride ? 1 : p->ins); m++)
         bits |= reinterpret_cast<uintptr_t>(p->in[m]);
     for (int o = 0; o < p->outs; o++)
         bits |= reinterpret_cast<uintptr_t>(p->out[o]);
@@ -135,7 +143,7 @@ static bool all_on_bounds(const struct operands *p)
 template <typename T>
 static struct operands behind(struct operands p, int64_t done)
 {
-    for (int m = 0; m < p.ins; m++)
+    for (int m = 0; m < (p.stride ? 1 : p.ins); m++)
         p.in[m] = static_cast<const T *>(p.in[m]) + done;
     for (int o = 0; o < p.outs; o++)
         p.out[o] = static_cast<T *>(p.out[o]) + done;
@@ -195,9 +203,10 @@ extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
         return st;
     p.outs = args->outs;
     p.ins = args->ins;
+    p.stride = args->in_stride_bytes;
     for (int i = 0; i < HD_COMBINE_MAX; i++) {
         p.out[i] = i < p.outs ? args->out[i] : nullptr;
-        p.in[i] = i < p.ins ? args->in[i] : nullptr;
+        p.in[i] = i < (p.stride ? 1 : p.ins) ? args->in[i] : nullptr;
     }
     return args->max ? combine<true>(s, p, args->count, args->dtype)
                      : combine<false>(s, p, args->count, args->dtype);

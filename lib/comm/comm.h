@@ -45,19 +45,19 @@ struct hd_comm_stream;
 struct hd_stream; /* kernels/kernels.h: a compute stream of a backend */
 
 /* The engines: code, stable name (API: in messages), and the maximum world size. Endpoints are
- * sized by their world; the limits of shm and gloo are the largest worlds that were tried.
+ * sized by their world; the limits of gloo and nccl are what the rendezvous carries.
  *
  *   self   a world of one
  *   shm    ranks of one node; each holds a descriptor of every other rank's memory
  *   local  ranks on one device; the reduction kernel takes one address per rank (HD_COMBINE_MAX)
  *   gloo   ranks on any nodes; each holds a socket to every other rank
- *   nccl   ranks on any nodes, one GPU each; limited by HD_COMBINE_MAX as local is */
+ *   nccl   ranks on any nodes, one GPU each */
 #define HD_COMM_ENGINE_LIST(X) \
     X(SELF, "self", 1)         \
     X(SHM, "shm", 256)         \
     X(LOCAL, "local", 64)      \
-    X(GLOO, "gloo", 256)       \
-    X(NCCL, "nccl", 64)
+    X(GLOO, "gloo", 4096)      \
+    X(NCCL, "nccl", 4096)
 
 enum hd_comm_engine_kind {
 #define X(code, name, ranks_max) HD_COMM_BY_##code,
@@ -77,9 +77,10 @@ enum { /* HD_COMM_SHM_RANKS_MAX ... */
 enum hd_status hd_comm_check_world(enum hd_comm_engine_kind engine, int rank, int world);
 
 enum {
-    HD_COMM_GROUPS_MAX = 64,     /* groups of one endpoint */
-    HD_COMM_GROUP_NAME_MAX = 16, /* bytes of a group's name, with its NUL */
-    HD_COMM_QUEUE_MAX = 1024,    /* operations in flight on one stream; further launches wait */
+    HD_COMM_GROUPS_MAX = 64,       /* groups of one endpoint */
+    HD_COMM_ROW_MEMBERS_MAX = 256, /* members of a group with all_to_all_v */
+    HD_COMM_GROUP_NAME_MAX = 16,   /* bytes of a group's name, with its NUL */
+    HD_COMM_QUEUE_MAX = 1024,      /* operations in flight on one stream; further launches wait */
     HD_COMM_ALIGN = 64 /* bytes; reductions are split at multiples of it: align buffers to it */
 };
 

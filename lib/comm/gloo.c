@@ -3,15 +3,19 @@
  * launches, polls or waits; only the notices of peers may be read by any thread (has_failed). */
 #include "comm/gloo.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/gloo_internal.h"
+
+enum { FILES_BESIDE = 256 }; /* that a rank opens beside its connections */
 
 /* ---- heads ---- */
 
@@ -510,6 +514,25 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_place *pla
     return HD_OK;
 }
 
+/* A socket to every other rank, beside what a rank opens else. */
+static enum hd_status allow_files(int world)
+{
+    const rlim_t needed = (rlim_t)world + FILES_BESIDE;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return hd_err(HD_IO, "gloo: cannot read the limit of open files: %s", strerror(errno));
+    if (limit.rlim_cur >= needed)
+        return HD_OK;
+    limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
+    if (limit.rlim_cur < needed || setrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return hd_err(HD_LIMIT,
+                      "gloo: a rank of %d needs %llu open files, and the limit is %llu; raise it "
+                      "for heddled (LimitNOFILE=, ulimit -n)",
+                      world, (unsigned long long)needed, (unsigned long long)limit.rlim_max);
+    return HD_OK;
+}
+
 enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
                                  int rank, int world, int64_t deadline_ms,
                                  struct hd_comm **ret_comm)
@@ -523,6 +546,7 @@ enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo
     if (deadline_ms <= 0)
         return hd_err(HD_INVALID, "gloo: the deadline is %lld ms; use 1 or more",
                       (long long)deadline_ms);
+    st = allow_files(world);
     places = calloc((size_t)world, sizeof *places);
     fds = calloc((size_t)world, sizeof *fds);
     if (!places || !fds)

@@ -50,8 +50,8 @@ _Static_assert((int)GLOO_HEADS_IN > 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see in
 
 enum { GLOO_SLOT_HEAD = 0, GLOO_SLOT_NOTICE = 1, GLOO_SLOT_FIRST = 16 };
 
-/* Every head in an array is followed by room for [world] counts, which are sent only with the head
- * of an all_to_all_v. */
+/* Every head in an array is followed by room for the counts of the largest all_to_all_v, which are
+ * sent only with the head of one. */
 struct gloo_head {
     uint64_t group_id, seq, slot; /* data comes on slot, results of an all_reduce on slot + 1 */
     char group[HD_COMM_GROUP_NAME_MAX];
@@ -64,7 +64,10 @@ struct gloo_heads {
 
 static inline size_t gloo_head_bytes(int world)
 {
-    return sizeof(struct gloo_head) + ((size_t)world + 1) / 2 * 2 * sizeof(int32_t);
+    const size_t counts =
+        world < HD_COMM_ROW_MEMBERS_MAX ? (size_t)world : (size_t)HD_COMM_ROW_MEMBERS_MAX;
+
+    return sizeof(struct gloo_head) + (counts + 1) / 2 * 2 * sizeof(int32_t);
 }
 
 static inline struct gloo_head *gloo_head_of(const struct gloo_heads *heads, size_t i)

@@ -259,6 +259,9 @@ enum hd_status hd_comm_all_to_all_v(struct hd_comm_group *group, struct hd_comm_
                                   .peer = -1};
     enum hd_status st = admit(group, stream, &op);
 
+    if (!st && group->size > HD_COMM_ROW_MEMBERS_MAX)
+        st = hd_err(HD_LIMIT, "all_to_all_v in group %s: %d members; at most %d exchange rows",
+                    group->name, group->size, (int)HD_COMM_ROW_MEMBERS_MAX);
     if (!st && group->comm->side && !op.overflow)
         st = hd_err(HD_INVALID,
                     "all_to_all_v in group %s: on a device the host never sees the counts; give an "

@@ -13,9 +13,10 @@
 
 enum { READY_LOOKS = 2000, READY_LOOK_US = 50 };
 
-_Static_assert((int)HD_COMM_NCCL_BYTES ==
-                   (int)HD_COMM_COLLECTIVE_STREAMS * (NCCL_STAGE + NCCL_SCRATCH),
-               "nccl.h states the size");
+int64_t hd_comm_nccl_bytes(int world)
+{
+    return HD_COMM_COLLECTIVE_STREAMS * (int64_t)(NCCL_STAGE + nccl_scratch_bytes(world));
+}
 
 /* ---- failing ---- */
 
@@ -90,6 +91,10 @@ static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_
     communicator = &nccl->communicators[nccl->communicator_count];
     communicator->way = 0;
     communicator->size = size;
+    free(communicator->members); /* of an attempt that has failed */
+    communicator->members = calloc((size_t)size, sizeof communicator->members[0]);
+    if (!communicator->members)
+        return hd_err(HD_NO_MEMORY, "nccl: no memory for a communicator");
     memcpy(communicator->members, members, (size_t)size * sizeof members[0]);
     *ret_communicator = communicator;
     return HD_OK;
@@ -173,19 +178,23 @@ static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mes
 
     for (int g = 0; g < count && !st; g++) {
         const struct hd_mesh_group where = hd_mesh_find_group(mesh, names[g], comm->rank);
-        int32_t members[HD_COMM_NCCL_RANKS_MAX];
         struct nccl_communicator *communicator = NULL;
+        int32_t *members = calloc((size_t)where.size, sizeof members[0]);
 
+        if (!members)
+            return hd_err(HD_NO_MEMORY, "nccl: no memory for a group");
         for (int32_t m = 0; m < where.size; m++)
             members[m] = hd_mesh_member(&where, m);
         st = reserve_communicator(nccl, members, where.size, &communicator);
+        free(members);
         if (!st)
             st = nccl_lock_calls(nccl);
         if (st)
             return st;
         nccl_may_block(nccl);
-        st = nccl->calls->split(nccl->communicators[0].comm, where.size > 1 ? (int)members[0] : -1,
-                                comm->rank, &communicator->comm);
+        st = nccl->calls->split(nccl->communicators[0].comm,
+                                where.size > 1 ? (int)communicator->members[0] : -1, comm->rank,
+                                &communicator->comm);
         nccl_unlock_calls(nccl);
         if (!st)
             st = nccl_wait_ready(comm, nccl->communicators[0].comm, "ncclCommSplit of the world");
@@ -270,6 +279,11 @@ static void free_state(struct hd_comm *comm)
     struct nccl_state *nccl = nccl_of(comm);
 
     hd_comm_free(nccl->host);
+    for (int i = 0; i < NCCL_COMMS_MAX; i++)
+        free(nccl->communicators[i].members);
+    free(nccl->parts);
+    free(nccl->parts_back);
+    free(nccl->bounds);
     (void)pthread_cond_destroy(&nccl->stop_cond);
     (void)pthread_mutex_destroy(&nccl->stop_lock);
     (void)pthread_mutex_destroy(&nccl->lock);
@@ -344,11 +358,20 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
     struct hd_comm *comm = NULL;
     enum hd_status st = hd_comm_check_world(HD_COMM_BY_NCCL, host->rank, host->world);
 
-    if (!st && !nccl)
+    if (nccl) {
+        nccl->scratch_bytes = nccl_scratch_bytes(host->world);
+        nccl->parts = calloc((size_t)host->world, sizeof *nccl->parts);
+        nccl->parts_back = calloc((size_t)host->world, sizeof *nccl->parts_back);
+    }
+    if (!st && (!nccl || !nccl->parts || !nccl->parts_back))
         st = hd_err(HD_NO_MEMORY, "nccl: no memory for an endpoint");
     if (!st)
         st = hd_comm_new(&nccl_engine, host->rank, host->world, deadline_ms, &comm);
     if (st) {
+        if (nccl) {
+            free(nccl->parts);
+            free(nccl->parts_back);
+        }
         free(nccl);
         hd_comm_free(host);
         return st;
@@ -373,13 +396,16 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
 static enum hd_status join_world(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
-    int32_t all_ranks[HD_COMM_NCCL_RANKS_MAX];
+    int32_t *all_ranks = calloc((size_t)comm->world, sizeof *all_ranks);
     struct hd_comm_group *world;
     enum hd_status st;
 
+    if (!all_ranks)
+        return hd_err(HD_NO_MEMORY, "nccl: no memory for the world");
     for (int32_t r = 0; r < comm->world; r++)
         all_ranks[r] = r;
     st = hd_comm_group(nccl->host, "nccl", all_ranks, comm->world, &world);
+    free(all_ranks);
     return st ? st : join_by_identity(comm, world, 0);
 }
 
@@ -417,7 +443,8 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     if (!st)
         st = calls->event_new(device->backend, false, &nccl->counts_ready);
     if (!st)
-        st = calls->reserve(device->backend, HD_COMM_NCCL_BYTES, device->host_reachable, &memory);
+        st = calls->reserve(device->backend, hd_comm_nccl_bytes(comm->world),
+                            device->host_reachable, &memory);
     if (!st) {
         nccl->staging = memory;
         st = hd_comm_visible(host, sizeof(struct hd_nccl_id), &memory);

@@ -46,9 +46,10 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
                                  const struct hd_comm_nccl_options *options,
                                  struct hd_comm **ret_comm);
 
-/* Bytes of device memory that an endpoint allocates beside its visible memory: a staging and a
- * scratch buffer per stream. NCCL also allocates hd_traits.communicator_bytes per communicator: one
- * for the world, one for each of hd_mesh_divisions, and one for each way (hd_comm_way). */
-enum { HD_COMM_NCCL_BYTES = HD_COMM_COLLECTIVE_STREAMS * ((8 << 20) + (64 << 10)) };
+/* Bytes of device memory that an endpoint of `world` ranks allocates beside its visible memory: a
+ * staging and a scratch buffer per stream. NCCL also allocates hd_traits.communicator_bytes per
+ * communicator: one for the world, one for each of hd_mesh_divisions, and one for each way
+ * (hd_comm_way). */
+int64_t hd_comm_nccl_bytes(int world);
 
 #endif

@@ -19,8 +19,8 @@
 #include "kernels/nccl.h"
 
 enum {
-    NCCL_STAGE = 8 << 20,    /* bytes of a stream's staging buffer for reductions */
-    NCCL_SCRATCH = 64 << 10, /* bytes after it: counts and bounds of all members */
+    NCCL_STAGE = 8 << 20,         /* bytes of a stream's staging buffer for reductions */
+    NCCL_SCRATCH_UNIT = 64 << 10, /* nccl_scratch_bytes is a multiple of it */
     NCCL_COMMS_MAX = HD_COMM_GROUPS_MAX + HD_GROUP_COUNT + 1,
     NCCL_LOOK_MS = 100,     /* period of the watchdog and of the listener */
     NCCL_BLOCKED_MS = 2500, /* see nccl_is_blocked */
@@ -33,15 +33,48 @@ struct nccl_communicator {
     struct hd_nccl_comm *comm;
     uint64_t way; /* id of the group, if only that one may use it (hd_comm_way); 0: any group */
     int size;
-    int32_t members[HD_COMM_NCCL_RANKS_MAX];
+    int32_t *members;        /* [size] */
     _Atomic bool is_aborted; /* set by the one thread that aborts it */
 };
+
+/* The transfer between this member and one other. */
+struct nccl_part {
+    const char *send;
+    char *recv;
+    int64_t send_bytes, recv_bytes;
+};
+
+/* What each member of an all_to_all_v tells the others first; [size] of them, of nccl_bounds_bytes
+ * each. */
+struct nccl_bounds {
+    int64_t send_rows_max, recv_rows_max;
+    int32_t send_counts[]; /* [size] */
+};
+
+static inline size_t nccl_bounds_bytes(int size)
+{
+    return sizeof(struct nccl_bounds) + ((size_t)size + 1) / 2 * 2 * sizeof(int32_t);
+}
+
+/* Bytes after a staging buffer: the bounds of all members, or a byte of each. */
+static inline size_t nccl_scratch_bytes(int world)
+{
+    const int rows = world < HD_COMM_ROW_MEMBERS_MAX ? world : (int)HD_COMM_ROW_MEMBERS_MAX;
+    const size_t bounds = (size_t)rows * nccl_bounds_bytes(rows);
+    const size_t bytes = bounds > (size_t)world ? bounds : (size_t)world;
+
+    return (bytes + NCCL_SCRATCH_UNIT - 1) / NCCL_SCRATCH_UNIT * NCCL_SCRATCH_UNIT;
+}
 
 struct nccl_state {
     struct hd_comm *host;
     struct hd_comm_flight host_flight; /* where `host` records once this endpoint uses its record */
     const struct hd_nccl_table *calls;
-    char *staging;          /* device memory: NCCL_STAGE + NCCL_SCRATCH bytes per stream */
+    char *staging;                        /* device memory: NCCL_STAGE + scratch_bytes per stream */
+    size_t scratch_bytes;                 /* nccl_scratch_bytes */
+    struct nccl_part *parts, *parts_back; /* [world], of the operation that is being enqueued */
+    struct nccl_bounds *bounds;           /* likewise; sized by the largest group that needed it */
+    size_t bounds_bytes;
     uint64_t last_enqueued; /* number of the operation that was enqueued last */
     bool grouping;          /* between group_begin and group_end */
     pthread_mutex_t lock;   /* held during every call, or group of calls, of NCCL */
@@ -71,11 +104,18 @@ static inline struct nccl_state *nccl_of(const struct hd_comm *comm)
     return comm->engine_state;
 }
 
+static inline const struct nccl_bounds *nccl_bounds_of(const struct nccl_bounds *all, int size,
+                                                       int member)
+{
+    return (const struct nccl_bounds *)((const char *)all +
+                                        (size_t)member * nccl_bounds_bytes(size));
+}
+
 /* The staging buffer of the operation's stream; its scratch buffer is NCCL_STAGE bytes later. */
 static inline char *nccl_stage(const struct hd_comm_op *op)
 {
     return nccl_of(op->group->comm)->staging +
-           (size_t)op->stream->name * (NCCL_STAGE + NCCL_SCRATCH);
+           (size_t)op->stream->name * (NCCL_STAGE + nccl_of(op->group->comm)->scratch_bytes);
 }
 
 /* ---- nccl.c ---- */

@@ -5,10 +5,12 @@
  * sends each other member the part of its input that the other one sums (one group of NCCL calls);
  * a kernel adds the parts in group order; for an all-reduce the sums are sent to all members in
  * another group of calls. An all-reduce may be in place: a stream runs in order, so the inputs are
- * sent and the own part is summed before any result arrives. */
+ * sent and the own part is summed before any result arrives. In a group of more than HD_COMBINE_MAX
+ * members the own part is copied between the others, so that the kernel needs one address. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,15 +18,6 @@
 #include "comm/nccl_internal.h"
 
 enum { COUNTS_LOOK_US = 20 };
-
-/* What the members of an all_to_all_v exchange first. */
-struct bounds {
-    int64_t send_rows_max, recv_rows_max;
-    int32_t send_counts[HD_COMM_NCCL_RANKS_MAX];
-};
-
-_Static_assert((int)HD_COMM_NCCL_RANKS_MAX <= (int)HD_COMBINE_MAX, "one input per member");
-_Static_assert(HD_COMM_NCCL_RANKS_MAX * sizeof(struct bounds) <= NCCL_SCRATCH, "must fit");
 
 static const struct hd_device_table *device_of(const struct hd_comm_op *op)
 {
@@ -38,13 +31,6 @@ static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *fr
 }
 
 /* ---- groups of sends and receives ---- */
-
-/* The transfer between this member and one other. */
-struct nccl_part {
-    const char *send;
-    char *recv;
-    int64_t send_bytes, recv_bytes;
-};
 
 /* Enqueues the transfers with all members as one group of calls; parts[own index] is a copy. */
 static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
@@ -95,10 +81,17 @@ static enum hd_status add_share(struct hd_comm_op *op, const char *own, char *ou
                                    .dtype = op->dtype,
                                    .max = op->reduce == HD_COMM_MAX};
 
+    enum hd_status st = HD_OK;
+
     args.out[0] = out;
-    for (int m = 0; m < op->group->size; m++)
+    if (op->group->size > HD_COMBINE_MAX) {
+        args.in[0] = nccl_stage(op);
+        args.in_stride_bytes = bytes;
+        st = copy(op, nccl_stage(op) + op->group->index * bytes, own, bytes);
+    }
+    for (int m = 0; m < op->group->size && !args.in_stride_bytes; m++)
         args.in[m] = m == op->group->index ? own : nccl_stage(op) + m * bytes;
-    return count ? device_of(op)->combine(hd_comm_side_stream(op), &args) : HD_OK;
+    return st ? st : count ? device_of(op)->combine(hd_comm_side_stream(op), &args) : HD_OK;
 }
 
 static enum hd_status all_reduce_piece(struct hd_comm_op *op, struct hd_nccl_comm *comm, int64_t at,
@@ -108,13 +101,14 @@ static enum hd_status all_reduce_piece(struct hd_comm_op *op, struct hd_nccl_com
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
     const char *send = op->send + at * size;
     char *recv = op->recv + at * size;
-    struct nccl_part out[HD_COMM_NCCL_RANKS_MAX] = {{0}}, back[HD_COMM_NCCL_RANKS_MAX] = {{0}};
+    struct nccl_part *out = nccl_of(group->comm)->parts, *back = nccl_of(group->comm)->parts_back;
     int64_t begin, end, own_begin, own_end;
     enum hd_status st;
 
     hd_comm_slice(count, op->dtype, group->size, group->index, &own_begin, &own_end);
     for (int m = 0; m < group->size; m++) {
         hd_comm_slice(count, op->dtype, group->size, m, &begin, &end);
+        out[m] = back[m] = (struct nccl_part){0};
         if (m == group->index)
             continue;
         out[m] = (struct nccl_part){send + begin * size,
@@ -134,10 +128,11 @@ static enum hd_status reduce_scatter_piece(struct hd_comm_op *op, struct hd_nccl
 {
     struct hd_comm_group *group = op->group;
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
-    struct nccl_part parts[HD_COMM_NCCL_RANKS_MAX] = {{0}};
+    struct nccl_part *parts = nccl_of(group->comm)->parts;
     enum hd_status st;
 
     for (int m = 0; m < group->size; m++) {
+        parts[m] = (struct nccl_part){0};
         if (m != group->index)
             parts[m] =
                 (struct nccl_part){op->send + (m * op->count + at) * size,
@@ -203,27 +198,43 @@ static enum hd_status wait_for_counts(struct hd_comm_op *op)
     }
 }
 
-/* Gathers the bounds of all members and reads them on the host: this waits for the device. */
-static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *comm,
-                                  struct bounds *ret_bounds)
+static enum hd_status hold_bounds(struct nccl_state *nccl, size_t bytes)
+{
+    struct nccl_bounds *larger;
+
+    if (nccl->bounds_bytes >= bytes)
+        return HD_OK;
+    larger = realloc(nccl->bounds, bytes);
+    if (!larger)
+        return hd_err(HD_NO_MEMORY, "nccl: no memory for the counts of all members");
+    nccl->bounds = larger;
+    nccl->bounds_bytes = bytes;
+    return HD_OK;
+}
+
+/* Gathers the bounds of all members and reads them on the host, into `bounds` of the state: this
+ * waits for the device. */
+static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     struct hd_comm_group *group = op->group;
     struct nccl_state *nccl = nccl_of(group->comm);
     struct hd_stream *stream = hd_comm_side_stream(op);
-    const struct bounds own = {op->send_rows_max, op->recv_rows_max, {0}};
-    char *all = nccl_stage(op) + NCCL_STAGE,
-         *mine = all + (size_t)group->index * sizeof(struct bounds);
-    enum hd_status st = device_of(op)->write(stream, mine, &own, sizeof own);
+    const struct nccl_bounds own = {op->send_rows_max, op->recv_rows_max};
+    const int64_t each = (int64_t)nccl_bounds_bytes(group->size);
+    char *all = nccl_stage(op) + NCCL_STAGE, *mine = all + group->index * each;
+    enum hd_status st = hold_bounds(nccl, (size_t)(group->size * each));
 
     if (!st)
-        st = device_of(op)->copy(stream, mine + offsetof(struct bounds, send_counts),
+        st = device_of(op)->write(stream, mine, &own, sizeof own);
+    if (!st)
+        st = device_of(op)->copy(stream, mine + offsetof(struct nccl_bounds, send_counts),
                                  op->send_counts, group->size * (int64_t)sizeof(int32_t));
     if (!st)
         st = nccl_lock_calls(nccl);
     if (st)
         return st;
     nccl_may_block(nccl);
-    st = nccl->calls->all_gather(comm, stream, all, mine, sizeof own);
+    st = nccl->calls->all_gather(comm, stream, all, mine, each);
     nccl_unlock_calls(nccl);
     if (!st)
         st = nccl_wait_ready(group->comm, comm, "the counts of an all_to_all_v");
@@ -231,23 +242,22 @@ static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *co
         st = device_of(op)->event_record(nccl->counts_ready, stream);
     if (!st)
         st = wait_for_counts(op);
-    return st ? st
-              : device_of(op)->read(stream, ret_bounds, all,
-                                    group->size * (int64_t)sizeof(struct bounds));
+    return st ? st : device_of(op)->read(stream, nccl->bounds, all, group->size * each);
 }
 
-static bool exceeds(const struct bounds *all, int members)
+static bool exceeds(const struct nccl_bounds *all, int members)
 {
     for (int m = 0; m < members; m++) {
+        const struct nccl_bounds *b = nccl_bounds_of(all, members, m);
         int64_t sent = 0, received = 0;
 
         for (int o = 0; o < members; o++) {
-            if (all[m].send_counts[o] < 0)
+            if (b->send_counts[o] < 0)
                 return true;
-            sent += all[m].send_counts[o];
-            received += all[o].send_counts[m];
+            sent += b->send_counts[o];
+            received += nccl_bounds_of(all, members, o)->send_counts[m];
         }
-        if (sent > all[m].send_rows_max || received > all[m].recv_rows_max)
+        if (sent > b->send_rows_max || received > b->recv_rows_max)
             return true;
     }
     return false;
@@ -259,24 +269,26 @@ static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *
     struct hd_stream *stream = hd_comm_side_stream(op);
     const int64_t row = hd_comm_unit_bytes(op);
     const int me = group->index;
-    struct bounds all[HD_COMM_NCCL_RANKS_MAX];
-    struct nccl_part parts[HD_COMM_NCCL_RANKS_MAX] = {{0}};
-    int32_t counts[HD_COMM_NCCL_RANKS_MAX] = {0}, one = 1;
+    struct nccl_part *parts = nccl_of(group->comm)->parts;
+    int32_t counts[HD_COMM_ROW_MEMBERS_MAX] = {0}, one = 1;
+    const struct nccl_bounds *all, *own;
     const char *from = op->send;
     char *to = op->recv;
-    enum hd_status st = read_bounds(op, comm, all);
+    enum hd_status st = read_bounds(op, comm);
     bool exceeded;
 
     if (st)
         return st;
+    all = nccl_of(group->comm)->bounds;
+    own = nccl_bounds_of(all, group->size, me);
     exceeded = exceeds(all, group->size);
     for (int m = 0; m < group->size && !exceeded; m++) {
         const int64_t before = from - op->send; /* bytes sent to members before m */
 
-        counts[m] = all[m].send_counts[me];
-        parts[m] = (struct nccl_part){op->send + before, to, all[me].send_counts[m] * row,
-                                      counts[m] * row};
-        from += all[me].send_counts[m] * row;
+        counts[m] = nccl_bounds_of(all, group->size, m)->send_counts[me];
+        parts[m] =
+            (struct nccl_part){op->send + before, to, own->send_counts[m] * row, counts[m] * row};
+        from += own->send_counts[m] * row;
         to += counts[m] * row;
     }
     if (op->recv_counts)
@@ -292,7 +304,7 @@ static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *
 static enum hd_status all_to_all(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     const int64_t unit = hd_comm_unit_bytes(op);
-    struct nccl_part parts[HD_COMM_NCCL_RANKS_MAX];
+    struct nccl_part *parts = nccl_of(op->group->comm)->parts;
 
     for (int m = 0; m < op->group->size; m++)
         parts[m] = (struct nccl_part){op->send + m * unit, op->recv + m * unit, unit, unit};

@@ -285,7 +285,7 @@ struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_layout *l,
         return b;
     b.communicators = 1 + hd_mesh_divisions(&l->mesh, names) + count_ways(l);
     b.communicators_bytes = b.communicators * traits->communicator_bytes +
-                            whole_pages(HD_COMM_NCCL_BYTES, traits->page_bytes);
+                            whole_pages(hd_comm_nccl_bytes(l->mesh.world), traits->page_bytes);
     return b;
 }
 

@@ -27,7 +27,7 @@
 #include "nccl_wire.h"
 #include "tests/cudasim/internal.h"
 
-enum { RANKS_MAX = 64, LOOKS_IN_PROGRESS = 3, SPLITS_MAX = 64, BLOCKED_LOOK_US = 500 };
+enum { RANKS_MAX = 128, LOOKS_IN_PROGRESS = 3, SPLITS_MAX = 64, BLOCKED_LOOK_US = 500 };
 
 enum kind { PAIR, GATHER, BROADCAST, REDUCE, SCATTER };
 
@@ -101,7 +101,7 @@ static struct joined *all;
 static int ids, splits_done, aborts, open_comms, sums;
 static enum hd_nccl_defect defects[RANKS_MAX];
 static int aborts_of[RANKS_MAX]; /* by rank of the world */
-static bool waits_on_host, between_processes;
+static bool waits_on_host, between_processes, had_defects;
 
 /* Calls between ncclGroupStart and ncclGroupEnd, of this thread. */
 static _Thread_local int depth;
@@ -523,15 +523,22 @@ static bool is_stuck(const struct ncclComm *comm)
     return defect_of(comm) == HD_NCCL_STUCK;
 }
 
-static void meet_all(struct joined *joined)
+static void meet_pair(ncclComm_t a, ncclComm_t b)
 {
-    for (int from = 0; from < joined->size; from++) {
-        for (int to = 0; to < joined->size; to++) {
-            ncclComm_t a = joined->ranks[from], b = joined->ranks[to];
+    while (a && b && !is_stuck(a) && !is_stuck(b) && meet(a, b))
+        ;
+}
 
-            while (a && b && !is_stuck(a) && !is_stuck(b) && meet(a, b))
-                ;
-        }
+/* Matches what `comm` has posted; after a defect, also what stayed behind elsewhere. */
+static void meet_all(ncclComm_t comm)
+{
+    struct joined *joined = comm->joined;
+
+    for (int r = 0; r < joined->size; r++) {
+        meet_pair(comm, joined->ranks[r]);
+        meet_pair(joined->ranks[r], comm);
+        for (int to = 0; had_defects && to < joined->size; to++)
+            meet_pair(joined->ranks[r], joined->ranks[to]);
     }
 }
 
@@ -706,7 +713,7 @@ ncclResult_t ncclGroupEnd(void)
 
         grouped = g->next;
         if (!g->comm->wire && (!grouped || grouped->comm != g->comm))
-            meet_all(g->comm->joined);
+            meet_all(g->comm);
         free(g);
     }
     pthread_mutex_unlock(&lock);
@@ -912,6 +919,7 @@ void hd_nccl_stand_in_defect(int rank, enum hd_nccl_defect defect)
 {
     pthread_mutex_lock(&lock);
     defects[rank] = defect;
+    had_defects = true;
     pthread_mutex_unlock(&lock);
 }
 

@@ -159,7 +159,8 @@ static enum hd_status run_combine(const struct hd_combine_args *a)
 
     if (in && sum) {
         for (int k = 0; k < a->ins; k++)
-            in[k] = reachable(a->in[k]);
+            in[k] = a->in_stride_bytes ? (const char *)reachable(a->in[0]) + k * a->in_stride_bytes
+                                       : reachable(a->in[k]);
         hd_ordered_reduce(sum, in, a->ins, a->count, a->dtype, a->max ? HD_COMM_MAX : HD_COMM_SUM);
         for (int k = 0; k < a->outs; k++)
             memcpy(reachable(a->out[k]), sum, bytes);

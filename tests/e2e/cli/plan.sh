@@ -58,14 +58,14 @@ check_equal where_it_does 0 "$(grep -c 'NOT fit' "$work/check.out")"
 # 12 x 8192^2 x 64 parameters of 16 bytes and more are 770 GiB; it has 24 GB
 heddle plan "$file" --devices l4:1 --set model.hidden=8192 --set model.heads=64 --set model.layers=64 >"$work/large.out"
 check_equal and_where_it_does_not 1 "$(grep -c '^it does NOT fit: lower parallel.micro_batch' "$work/large.out")"
-# more ranks than any engine connects: 4 of tp x 2 stages x dp 128; a job to run still may not
-check_status a_thousand_ranks 0 heddle plan "$file" --devices h100:1024 --set parallel.tp=4 --set parallel.pp=2 \
-    --set train.global_batch=256
-check_equal are_planned_with_a_note 1 "$(grep -c '^note: it cannot run yet: the engine nccl connects at most 64 ranks' "$work/check.out")"
+# more ranks than any engine connects: 4 of tp x 2 stages x dp 1024; a job to run still may not
+check_status eight_thousand_ranks 0 heddle plan "$file" --devices h100:8192 --set parallel.tp=4 --set parallel.pp=2 \
+    --set train.global_batch=2048
+check_equal are_planned_with_a_note 1 "$(grep -c '^note: it cannot run yet: the engine nccl connects at most 4096 ranks' "$work/check.out")"
 check_equal and_a_line_for_each_stage 2 "$(grep -cE '^ +[01]  (embedding, )?layer' "$work/check.out")"
 check_status an_item_for_each_of_them 0 heddle plan "$file" --devices h100:1024 --set train.global_batch=1024 -o jsonl
 check_equal by_number "1024 1023" "$(wc -l <"$work/check.out") $(tail -n 1 "$work/check.out" | sed -E 's/.*"rank":([0-9]+),.*/\1/')"
-check_status to_run_is_another_matter 2 heddle validate "$file" --set resources.devices=1024
+check_status to_run_is_another_matter 2 heddle validate "$file" --set resources.devices=8192
 # what is auto is chosen to fit; with room for it all there is no line about it
 check_status with_little_memory 0 heddle plan "$file" --devices cpu:2:1 --device-memory 2M
 check_equal a_layout_is_chosen 1 "$(grep -cE '^(pp [12] and zero [0-3] chosen to fit: pp 1 and zero 0 would take|no layout fits 2 devices)' "$work/check.out")"

@@ -569,10 +569,10 @@ static void plans_divide_the_batch(void **state)
     needs.wish.sizes.pp = 0;
     assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 2, &plan), HD_OK);
     assert_string_equal(plan.layout.device, "cuda");
-    needs.wish.global_batch = 128; /* 64 and 128 share it evenly, but nccl connects 64 at most */
-    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 64, &plan), HD_OK);
-    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 128, &plan), HD_UNSUPPORTED);
-    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 128, &plan), HD_OK);
+    needs.wish.global_batch = 8192; /* 4096 and 8192 share it evenly; 4096 are connected at most */
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 4096, &plan), HD_OK);
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 8192, &plan), HD_UNSUPPORTED);
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 4096, &plan), HD_OK);
 }
 
 static void what_can_never_run_is_refused(void **state)

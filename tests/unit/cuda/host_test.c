@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/dtype.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/cudasim/cudasim.h"
 
@@ -263,6 +264,65 @@ static void streams_have_the_priority_of_what_they_are_for(void **state)
     assert_true(priority[1] < priority[0]); /* less is sooner */
     assert_int_equal(priority[2], priority[0]);
     o.table->stream_close(compute);
+    close_all(&o);
+}
+
+/* ---- Sums of many ranks ---- */
+
+enum { SUM_INS = 70, SUM_COUNT = 37, SUM_STRIDE = 320 }; /* more inputs than addresses */
+
+/* Other sizes for other inputs: another order rounds to other bits. */
+static float summand(int input, int i)
+{
+    return (float)(input * 7 % 11 - 5) * (input % 3 ? 1.0f : 257.0f) + (float)i * 0.37f;
+}
+
+/* Goal: inputs beyond HD_COMBINE_MAX are added from left to right, in fp32, and rounded once.
+ * Method: inputs at equal distances, on 16 bytes and not, the first of them the output, too; the
+ * sum by hand. */
+static void inputs_at_equal_distances_may_be_many(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    void *memory = NULL;
+
+    (void)state;
+    assert_int_equal(o.table->device->reserve(o.backend, 65536, true, &memory), HD_OK);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        for (int shift = 0; shift <= 4; shift += 4) { /* 0: on bounds of 16 bytes */
+            char *base = (char *)memory + shift;
+            struct hd_combine_args args = {.out = {base},
+                                           .in = {base},
+                                           .outs = 1,
+                                           .ins = SUM_INS,
+                                           .in_stride_bytes = SUM_STRIDE + shift,
+                                           .count = SUM_COUNT,
+                                           .dtype = bf16 ? HD_BF16 : HD_F32};
+
+            for (int m = 0; m < SUM_INS; m++) {
+                for (int i = 0; i < SUM_COUNT; i++) {
+                    char *at = base + m * args.in_stride_bytes;
+
+                    if (bf16)
+                        ((uint16_t *)at)[i] = hd_f32_to_bf16(summand(m, i));
+                    else
+                        ((float *)at)[i] = summand(m, i);
+                }
+            }
+            assert_int_equal(o.table->device->combine(o.stream, &args), HD_OK);
+            assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+            for (int i = 0; i < SUM_COUNT; i++) {
+                float sum = bf16 ? hd_bf16_to_f32(hd_f32_to_bf16(summand(0, i))) : summand(0, i);
+
+                for (int m = 1; m < SUM_INS; m++)
+                    sum += bf16 ? hd_bf16_to_f32(hd_f32_to_bf16(summand(m, i))) : summand(m, i);
+                if (bf16)
+                    assert_int_equal(((uint16_t *)base)[i], hd_f32_to_bf16(sum));
+                else
+                    assert_memory_equal((float *)base + i, &sum, sizeof sum);
+            }
+        }
+    }
+    o.table->device->release(o.backend, memory);
     close_all(&o);
 }
 
@@ -702,6 +762,7 @@ int main(void)
         cmocka_unit_test(an_event_orders_two_streams),
         cmocka_unit_test(timed_events_tell_a_time),
         cmocka_unit_test(streams_have_the_priority_of_what_they_are_for),
+        cmocka_unit_test(inputs_at_equal_distances_may_be_many),
         cmocka_unit_test(a_backend_minds_its_device_in_any_thread),
         cmocka_unit_test(the_library_multiplies_what_it_takes_and_own_code_the_rest),
         cmocka_unit_test(tf32_rounds_factors_only_where_it_is_asked_for),

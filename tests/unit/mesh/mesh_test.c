@@ -155,6 +155,48 @@ static void members_share_the_coordinates_that_the_name_says(void **state)
     assert_true(for_each_mesh(WORLD_SMALL, check_meaning) > 500);
 }
 
+/* The largest world that an engine connects, laid out as a real job would be: tensor-parallel
+ * groups of eight neighbours, four stages, the rest data-parallel. Every partition that is split
+ * off the world covers it, with each rank in the group that its own members name. */
+static void four_thousand_ranks_are_in_one_group_of_each_kind(void **state)
+{
+    static const struct hd_mesh_sizes layouts[] = {
+        {.pp = 4, .dp = 128, .cp = 1, .tp = 8, .ep = 64, .kv_replica = 1},
+        {.pp = 1, .dp = 512, .cp = 4, .tp = 2, .ep = 1, .kv_replica = 2},
+        {.pp = 1, .dp = 4096, .cp = 1, .tp = 1, .ep = 1, .kv_replica = 1},
+    };
+
+    (void)state;
+    for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
+        enum hd_group_name names[HD_GROUP_COUNT];
+        struct hd_mesh mesh;
+        int count;
+
+        assert_int_equal(hd_mesh_init(&mesh, &layouts[l]), HD_OK);
+        assert_int_equal(mesh.world, 4096);
+        count = hd_mesh_divisions(&mesh, names);
+        for (int g = 0; g < count; g++) {
+            int32_t covered = 0;
+
+            for (int32_t rank = 0; rank < mesh.world; rank++) {
+                const struct hd_mesh_group group = hd_mesh_find_group(&mesh, names[g], rank);
+
+                assert_int_equal(hd_mesh_member(&group, group.index), rank);
+                for (int32_t m = 1; m < group.size; m++) /* ascending, as hd_comm_group wants */
+                    assert_true(hd_mesh_member(&group, m - 1) < hd_mesh_member(&group, m));
+                assert_true(hd_mesh_member(&group, group.size - 1) < mesh.world);
+                covered += group.index == 0 ? group.size : 0;
+            }
+            assert_int_equal(covered, mesh.world);
+        }
+        for (int32_t rank = 0; rank < mesh.world; rank++) {
+            const struct hd_mesh_group tp = hd_mesh_find_group(&mesh, HD_GROUP_TP, rank);
+
+            assert_int_equal(hd_mesh_member(&tp, 0) / 8, rank / 8); /* on a node of eight GPUs */
+        }
+    }
+}
+
 /* ---- groups as sets ---- */
 
 static uint64_t set_of(const struct hd_mesh *mesh, enum hd_group_name name, int32_t rank)
@@ -449,6 +491,7 @@ int main(void)
         cmocka_unit_test(ranks_and_coordinates_are_one_to_one),
         cmocka_unit_test(every_rank_is_in_exactly_one_group_of_each_name),
         cmocka_unit_test(members_share_the_coordinates_that_the_name_says),
+        cmocka_unit_test(four_thousand_ranks_are_in_one_group_of_each_kind),
         cmocka_unit_test(groups_cut_the_world_and_tile_each_other),
         cmocka_unit_test(unset_sizes_mean_no_division),
         cmocka_unit_test(sizes_that_do_not_divide_are_named),

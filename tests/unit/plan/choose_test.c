@@ -224,12 +224,11 @@ static const struct refusal refusals[] = {
      12,
      "parallel.sequence: parallel.tp = 4 does not divide the 6 tokens of a sequence on a rank "
      "(model.context / parallel.cp); write false, or change model.context"},
-    {{.sizes = {.tp = 2, .cp = 2, .device = "cuda"}}, /* 96 could share the batch, but nccl
-                                                         connects 64 */
+    {{.sizes = {.tp = 2, .cp = 2, .device = "cuda"}},
      6,
      6,
      "resources.devices: 6 is no multiple of parallel.tp x parallel.cp = 4; use 4, 8, 12, 16, 24, "
-     "32 or 48"},
+     "32, 48 or 96"},
     {{.sizes = {.tp = 2}},
      10,
      10,
@@ -249,10 +248,10 @@ static const struct refusal refusals[] = {
      4,
      4, /* one replica of 32 would do */
      "resources.devices: 4 is no multiple of parallel.tp x parallel.cp = 32; use 32"},
-    {{.sizes = {.tp = 12, .cp = 8, .device = "cuda"}, .context = 192},
+    {{.sizes = {.tp = 12, .cp = 512, .device = "cuda"}, .context = 12288},
      64,
-     64, /* a replica of 96 is more than nccl connects */
-     "resources.devices: 64 is no multiple of parallel.tp x parallel.cp = 96; change tp or cp so "
+     64, /* a replica of 6,144 is more than nccl connects */
+     "resources.devices: 64 is no multiple of parallel.tp x parallel.cp = 6144; change tp or cp so "
      "that their product divides it"},
     {{.sizes = {.tp = 2, .micro_batch = 5}},
      4,
@@ -476,12 +475,12 @@ static void more_ranks_than_an_engine_connects_are_another_status(void **state)
 
         if (cuda)
             memcpy(w.sizes.device, "cuda", 5);
-        assert_int_equal(hd_plan_check(&w, 264, 288), HD_UNSUPPORTED);
+        assert_int_equal(hd_plan_check(&w, 4104, 4128), HD_UNSUPPORTED);
         assert_string_equal(hd_err_message(),
-                            cuda ? "resources.devices: 264 is not possible; give a whole number "
-                                   "from 1 to 64, which is what the engine nccl connects"
-                                 : "resources.devices: 264 is not possible; give a whole number "
-                                   "from 1 to 256, which is what the engine gloo connects");
+                            cuda ? "resources.devices: 4104 is not possible; give a whole number "
+                                   "from 1 to 4096, which is what the engine nccl connects"
+                                 : "resources.devices: 4104 is not possible; give a whole number "
+                                   "from 1 to 4096, which is what the engine gloo connects");
     }
 }
 

@@ -182,7 +182,7 @@ static void a_plan_is_of_more_ranks_than_an_engine_connects(void **state)
     job.dp = 4 * HD_COMM_GLOO_RANKS_MAX;
     job.global_batch = 2 * job.dp;
     plan = build(&arena, &job);
-    assert_int_equal(plan.mesh.world, 1024);
+    assert_int_equal(plan.mesh.world, 16384);
     assert_int_equal(plan.class_count, 2); /* one rank squares the gradients for all */
     job.dp = HD_PLAN_DEVICES_MAX + 1;
     assert_int_equal(hd_plan_build(&job, &traits, &arena, &plan), HD_LIMIT);

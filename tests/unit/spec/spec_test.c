@@ -302,10 +302,10 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: parallel.cp_exchange: 'rings' is not one of auto, ring, all_gather; did you "
      "mean ring?"},
     {16, "resources: {devices: 0}",
-     "job.yaml:16: resources.devices: 0 is not possible; give a whole number from 1 to 256, which "
-     "is what the engine gloo connects"},
+     "job.yaml:16: resources.devices: 0 is not possible; give a whole number from 1 to 4096, "
+     "which is what the engine gloo connects"},
     {16, "resources: {devices: {min: 0, max: 2}, device: cuda}",
-     "job.yaml:16: resources.devices.min: 0 is not possible; give a whole number from 1 to 64, "
+     "job.yaml:16: resources.devices.min: 0 is not possible; give a whole number from 1 to 4096, "
      "which is what the engine nccl connects"},
     {16, "resources: {devices: {min: 2}}",
      "job.yaml:16: resources.devices: needs both min and max; or give one whole number"},
@@ -429,27 +429,28 @@ static const struct mistake wishes[] = {
     {15, "checkpoint: {dir: /x}",
      "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
      "heddle-controller --jobs-dir decides for all jobs"},
-    {16, "resources: {devices: 257}",
-     "job.yaml:16: resources.devices: 257 is not possible; give a whole number from 1 to 256, "
-     "which "
-     "is what the engine gloo connects"},
-    {16, "resources: {device: cuda, devices: 65}",
-     "job.yaml:16: resources.devices: 65 is not possible; give a whole number from 1 to 64, which "
-     "is what the engine nccl connects"},
-    {16, "resources: {devices: {min: 8, max: 65}, device: cuda}",
-     "job.yaml:16: resources.devices.max: 65 is not possible; give a whole number from 1 to 64, "
+    {16, "resources: {devices: 4097}",
+     "job.yaml:16: resources.devices: 4097 is not possible; give a whole number from 1 to 4096, "
+     "which is what the engine gloo connects"},
+    {16, "resources: {device: cuda, devices: 4097}",
+     "job.yaml:16: resources.devices: 4097 is not possible; give a whole number from 1 to 4096, "
+     "which is what the engine nccl connects"},
+    {16, "resources: {devices: {min: 8, max: 4097}, device: cuda}",
+     "job.yaml:16: resources.devices.max: 4097 is not possible; give a whole number from 1 to "
+     "4096, "
      "which is what the engine nccl connects"},
 };
 
-/* Of 8 sequences 3, 5, 6 and 7 devices get no equal shares; 130 could be shared by 65 GPUs, which
- * nccl does not connect. */
+/* Of 8 sequences 3, 5, 6 and 7 devices get no equal shares; 8194 = 2 x 17 x 241 could be shared by
+ * 4097 GPUs, which nccl does not connect. */
 static void a_range_of_devices_offers_the_most_that_share_the_batch(void **state)
 {
     static const struct {
         int batch, min, max, micro, dp, most;
-    } rows[] = {{8, 1, 7, 0, 0, 4},     {8, 3, 9, 0, 0, 8},      {8, 2, 7, 4, 0, 2},
-                {8, 1, 8, 0, 2, 2},     {8, 5, 7, 0, 0, 0},      {130, 1, 130, 0, 0, 26},
-                {130, 1, 65, 0, 0, 26}, {130, 27, 130, 0, 0, 0}, {128, 1, 128, 0, 0, 64}};
+    } rows[] = {
+        {8, 1, 7, 0, 0, 4},         {8, 3, 9, 0, 0, 8},         {8, 2, 7, 4, 0, 2},
+        {8, 1, 8, 0, 2, 2},         {8, 5, 7, 0, 0, 0},         {8194, 1, 8194, 0, 0, 482},
+        {8194, 1, 4097, 0, 0, 482}, {8194, 483, 8194, 0, 0, 0}, {8192, 1, 8192, 0, 0, 4096}};
     struct hd_job *spec = read_good(NULL);
 
     (void)state;
