@@ -230,6 +230,18 @@ static void look_at_shm(struct doctor *doctor)
         doctor_add(doctor, DOCTOR_OK, "/dev/shm", "", "%s free", text);
 }
 
+static void look_at_nccl(struct doctor *doctor)
+{
+    if (!doctor->gpus.count)
+        return;
+    if (doctor->gpus.libraries[0])
+        doctor_add(doctor, DOCTOR_OK, "nccl", "", "GPUs compute with %s", doctor->gpus.libraries);
+    else
+        doctor_add(doctor, DOCTOR_NOTE, "nccl",
+                   "install libnccl2, or set HEDDLE_NCCL to the path of libnccl.so.2",
+                   "it was not found; a job on several GPUs needs it");
+}
+
 static void look_at_limits(struct doctor *doctor)
 {
     struct rlimit files;
@@ -335,6 +347,7 @@ void doctor_look(struct doctor *doctor, const struct doctor_options *options)
     look_at_memory(doctor);
     look_at_huge_pages(doctor);
     look_at_shm(doctor);
+    look_at_nccl(doctor);
     look_at_limits(doctor);
     look_at_folder(doctor, "state dir", options->state_dir, false);
     look_at_folder(doctor, "jobs dir", options->jobs_dir, true);
