@@ -229,8 +229,8 @@ static const struct golden_tensor *gradient_of(const struct run *run, const stru
     (void)snprintf(name, sizeof name, "gradient %s", p->name);
     g = golden_find(run->golden, name);
     if (!g || g->count != p->real_count)
-        fail_msg("%s: %lld elements here, %lld in the golden file", p->name, (long long)p->real_count,
-                 g ? (long long)g->count : -1LL);
+        fail_msg("%s: %lld elements here, %lld in the golden file", p->name,
+                 (long long)p->real_count, g ? (long long)g->count : -1LL);
     return g;
 }
 
@@ -338,7 +338,8 @@ static void check_bf16_gradients(const struct run *run)
             const struct hd_param *p = &run->params[i];
             const struct golden_tensor *g = gradient_of(run, p);
             const double norm = norm_of(g->values, g->count);
-            const double d = distance(run->gradients[i], count_targets(run), g->values, p->real_count);
+            const double d =
+                distance(run->gradients[i], count_targets(run), g->values, p->real_count);
 
             if (layer_of(run, p) != layer || is_zero_by_nature(run, p))
                 continue;
