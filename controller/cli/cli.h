@@ -30,7 +30,7 @@
 
 enum cli_exit {
     CLI_OK = 0,
-    CLI_JOB_FAILED = 1, /* or was cancelled */
+    CLI_JOB_FAILED = 1, /* or was cancelled; of a plan: it does not fit */
     CLI_USAGE = 2,      /* or bad input */
     CLI_UNREACHABLE = 3,
     CLI_NOT_FOUND = 4,

@@ -217,6 +217,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
         code = read_devices(devices, a, &overrides);
     if (code == CLI_CONTINUE && memory && hd_text_to_bytes(memory, 1 << 20, &a->memory_bytes))
         code = cli_usage("plan: --device-memory: %s", hd_err_message());
+    a->memory_is_given = memory != NULL;
     if (code == CLI_CONTINUE)
         code = cli_read_spec_to_plan(cli->args[0], &overrides, &a->arena, &a->spec);
     if (code == CLI_CONTINUE) {
@@ -234,7 +235,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
         else
             plan_show_people(cli, a, &out);
         (void)cli_out(&out);
-        code = cli_out_end(CLI_OK);
+        code = cli_out_end(plan_show_fits(a) ? CLI_OK : CLI_JOB_FAILED);
     }
     hd_text_free(&out);
     hd_text_free(&a->choice);

@@ -82,6 +82,8 @@ static const char plan_help[] =
     "Without --devices: as many devices as resources.devices allows, GPUs of this\n"
     "machine if resources.device says so, else CPU devices that share its cores.\n"
     "\n"
+    "Exit code 0 when every rank fits, 1 when one does not.\n"
+    "\n"
     "Example:\n"
     "  heddle plan job.yaml --devices cpu:4:8 --set parallel.micro_batch=2\n"
     "  heddle plan job.yaml --devices h100:8\n";

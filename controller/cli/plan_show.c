@@ -376,6 +376,44 @@ static const char *whose_memory(const struct hd_gpu_kind *kind)
                                 : ", a little less than such GPUs report";
 }
 
+/* The CPU rank that takes most, where --device-memory limits it. */
+static int64_t most_of_cpu(const struct plan_asked *a)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < a->plan.class_count; i++) {
+        const int64_t total = hd_memory_total(&a->plan.classes[i].memory);
+
+        most = total > most ? total : most;
+    }
+    return most;
+}
+
+bool plan_show_fits(const struct plan_asked *a)
+{
+    if (!hd_traits_is_cuda(&a->traits))
+        return !a->memory_is_given || most_of_cpu(a) <= a->memory_bytes;
+    for (int32_t i = 0; i < a->plan.class_count; i++)
+        if (!hd_plan_fits(&a->plan.classes[i], &a->traits))
+            return false;
+    return true;
+}
+
+static void print_cpu_fit(const struct plan_asked *a, struct hd_text *out)
+{
+    char most[32], given[32];
+
+    if (plan_show_fits(a))
+        return;
+    hd_text_format_bytes(most_of_cpu(a), most);
+    hd_text_format_bytes(a->memory_bytes, given);
+    hd_text_add(out,
+                "it does NOT fit: a rank takes %s of the %s of --device-memory; lower "
+                "parallel.micro_batch, share more (parallel.zero: 3), keep less "
+                "(parallel.recompute: full), or split the model (parallel.tp, parallel.pp)\n",
+                most, given);
+}
+
 /* The rank that takes most, beside what a GPU has. */
 static void print_fit(const struct plan_asked *a, struct hd_text *out)
 {
@@ -445,6 +483,7 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
         print_fit(a, out);
     } else {
         hd_text_add(out, "; this machine has %s\n", machine_text);
+        print_cpu_fit(a, out);
     }
     if (a->between_bytes) {
         hd_text_format_bytes(a->between_bytes, all_text);

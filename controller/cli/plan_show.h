@@ -19,12 +19,15 @@ struct plan_asked {
     int64_t between_bytes;   /* what a rank takes beside its plan if the job is on several nodes */
     struct hd_traits traits; /* of the device */
     int64_t memory_bytes;    /* of a device, that a rank may take; 0: not known */
+    bool memory_is_given;    /* by --device-memory */
     struct hd_text choice;   /* what was chosen so that it fits, and why; "": nothing */
     struct hd_arena arena;   /* of spec and plan */
     struct hd_job job;
     struct hd_plan plan;
 };
 
+/* Every rank fits: in its GPU, or of a CPU device in what --device-memory gives it. */
+bool plan_show_fits(const struct plan_asked *a);
 /* An item for each rank. */
 void plan_show_json(const struct cli *cli, const struct plan_asked *a, struct hd_text *out);
 /* A table for each kind of rank, and whether all of it fits. */

@@ -42,7 +42,7 @@ struct cuda_product {
     bool taken; /* the library computes this shape; false: it refused */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
-    struct cuda_choice {
+    struct cuda_algorithm {
         cublasLtMatmulAlgo_t algo;
         size_t workspace_bytes;
     } choices[CHOICES];       /* the heuristic's list, best first */
@@ -301,7 +301,7 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
     for (int i = 0; !failed && i < count; i++)
         if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= budget)
             p->choices[p->choice_count++] =
-                (struct cuda_choice){found[i].algo, found[i].workspaceSize};
+                (struct cuda_algorithm){found[i].algo, found[i].workspaceSize};
     p->taken = p->choice_count > 0;
     if (preference)
         (void)cublasLtMatmulPreferenceDestroy(preference);
@@ -441,7 +441,7 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
     cublasStatus_t failed = set_addresses(p, args);
 
     while (!failed && p->taken) {
-        const struct cuda_choice *choice = &p->choices[p->choice];
+        const struct cuda_algorithm *choice = &p->choices[p->choice];
 
         failed = cublasLtMatmul(stream->cuda->gemm->handle, p->matmul, &one, args->b, p->a, args->a,
                                 p->b, &beta, args->c, p->c, args->c, p->c, &choice->algo,

@@ -56,8 +56,9 @@ check_equal says_whose_rates_these_are 1 "$(grep -c 'at the rates of its data sh
 check_equal and_how_it_fits 1 "$(grep -c "^of a GPU's memory: .* planned + 1.0 GiB for the process = .*, a little less than such GPUs report" "$work/check.out")"
 check_equal where_it_does 0 "$(grep -c 'NOT fit' "$work/check.out")"
 # 12 x 8192^2 x 64 parameters of 16 bytes and more are 770 GiB; it has 24 GB
-heddle plan "$file" --devices l4:1 --set model.hidden=8192 --set model.heads=64 --set model.layers=64 >"$work/large.out"
-check_equal and_where_it_does_not 1 "$(grep -c '^it does NOT fit: lower parallel.micro_batch' "$work/large.out")"
+check_status or_that_it_does_not_which_is_1 1 heddle plan "$file" --devices l4:1 --set model.hidden=8192 --set model.heads=64 \
+    --set model.layers=64
+check_equal and_where_it_does_not 1 "$(grep -c '^it does NOT fit: lower parallel.micro_batch' "$work/check.out")"
 # more ranks than any engine connects: 4 of tp x 2 stages x dp 1024; a job to run still may not
 check_status eight_thousand_ranks 0 heddle plan "$file" --devices h100:8192 --set parallel.tp=4 --set parallel.pp=2 \
     --set train.global_batch=2048
@@ -67,8 +68,11 @@ check_status an_item_for_each_of_them 0 heddle plan "$file" --devices h100:1024 
 check_equal by_number "1024 1023" "$(wc -l <"$work/check.out") $(tail -n 1 "$work/check.out" | sed -E 's/.*"rank":([0-9]+),.*/\1/')"
 check_status to_run_is_another_matter 2 heddle validate "$file" --set resources.devices=8192
 # what is auto is chosen to fit; with room for it all there is no line about it
-check_status with_little_memory 0 heddle plan "$file" --devices cpu:2:1 --device-memory 2M
+heddle plan "$file" --devices cpu:2:1 --device-memory 2M >"$work/check.out" # whether one fits depends on the processor
 check_equal a_layout_is_chosen 1 "$(grep -cE '^(pp [12] and zero [0-3] chosen to fit: pp 1 and zero 0 would take|no layout fits 2 devices)' "$work/check.out")"
+check_status a_pinned_layout_that_does_not_fit_is_1 1 heddle plan "$file" --devices cpu:2:1 --device-memory 1M --set parallel.zero=0 \
+    --set parallel.pp=1
+check_equal and_says_so 1 "$(grep -c '^it does NOT fit: a rank takes .* of the 1.0 MiB of --device-memory' "$work/check.out")"
 check_status with_much_memory 0 heddle plan "$file" --devices cpu:2:1 --device-memory 20G
 check_equal none_is 0 "$(grep -cE 'chosen to fit|no layout fits' "$work/check.out")"
 check_status a_size_without_sense_is_2 2 heddle plan "$file" --devices cpu:2:1 --device-memory much

@@ -144,8 +144,9 @@ static void every_engine_names_itself_and_its_limit(void **state)
     assert_string_equal(hd_err_message(), "shm: rank 0 of 257; use 0 <= rank < world <= 256, which "
                                           "is what the engine shm connects");
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_LOCAL, 0, 65), HD_INVALID);
-    assert_int_equal(hd_comm_check_world(HD_COMM_BY_NCCL, 0, 65), HD_INVALID);
-    assert_int_equal(hd_comm_check_world(HD_COMM_BY_GLOO, 0, 257), HD_INVALID);
+    assert_int_equal(hd_comm_check_world(HD_COMM_BY_NCCL, 0, 4097), HD_INVALID);
+    assert_int_equal(hd_comm_check_world(HD_COMM_BY_GLOO, 4095, 4096), HD_OK);
+    assert_int_equal(hd_comm_check_world(HD_COMM_BY_GLOO, 0, 4097), HD_INVALID);
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_GLOO, 2, 2), HD_INVALID);
 }
 
