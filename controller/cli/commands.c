@@ -81,7 +81,6 @@ static const char plan_help[] =
     "\n"
     "Without --devices: as many devices as resources.devices allows, GPUs of this\n"
     "machine if resources.device says so, else CPU devices that share its cores.\n"
-    "\n"
     "Exit code 0 when every rank fits, 1 when one does not.\n"
     "\n"
     "Example:\n"
