@@ -83,15 +83,18 @@ static enum hd_status add_share(struct hd_comm_op *op, const char *own, char *ou
 
     enum hd_status st = HD_OK;
 
+    if (!count) /* fewer elements than members */
+        return HD_OK;
     args.out[0] = out;
     if (op->group->size > HD_COMBINE_MAX) {
         args.in[0] = nccl_stage(op);
         args.in_stride_bytes = bytes;
         st = copy(op, nccl_stage(op) + op->group->index * bytes, own, bytes);
+    } else {
+        for (int m = 0; m < op->group->size; m++)
+            args.in[m] = m == op->group->index ? own : nccl_stage(op) + m * bytes;
     }
-    for (int m = 0; m < op->group->size && !args.in_stride_bytes; m++)
-        args.in[m] = m == op->group->index ? own : nccl_stage(op) + m * bytes;
-    return st ? st : count ? device_of(op)->combine(hd_comm_side_stream(op), &args) : HD_OK;
+    return st ? st : device_of(op)->combine(hd_comm_side_stream(op), &args);
 }
 
 static enum hd_status all_reduce_piece(struct hd_comm_op *op, struct hd_nccl_comm *comm, int64_t at,

@@ -76,7 +76,8 @@ static char *guarded(size_t bytes, size_t align, char **ret_memory)
 {
     const size_t first = bytes < POISON_MAX ? bytes : POISON_MAX;
     const size_t last = bytes - first < POISON_MAX ? bytes - first : POISON_MAX;
-    char *memory = on_memory(bytes + 4 * align + 2 * (size_t)GUARD_BYTES), *data;
+    const size_t whole = bytes + 4 * align + 2 * (size_t)GUARD_BYTES;
+    char *memory = on_memory((whole + 63) / 64 * 64), *data;
 
     assert_non_null(memory);
     data = memory + 2 * align - (uintptr_t)memory % (2 * align) + align;
