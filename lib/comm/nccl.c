@@ -425,7 +425,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
 {
     const struct hd_device_table *calls = device->table->device;
     struct nccl_state *nccl;
-    struct hd_comm *comm;
+    struct hd_comm *comm = NULL;
     void *memory;
     enum hd_status st = new_endpoint(host, options->deadline_ms, &comm);
 
