@@ -236,6 +236,9 @@ int cli_plan(struct cli *cli, int argc, char **argv)
             plan_show_people(cli, a, &out);
         (void)cli_out(&out);
         code = cli_out_end(plan_show_fits(a) ? CLI_OK : CLI_JOB_FAILED);
+        if (code == CLI_JOB_FAILED && cli->format >= CLI_JSON)
+            cli_note("heddle: plan: a rank takes more memory than its device has; heddle plan "
+                     "without -o says how much, and what to change");
     }
     hd_text_free(&out);
     hd_text_free(&a->choice);

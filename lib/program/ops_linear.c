@@ -268,8 +268,8 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
     int64_t step;
 
     h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
-    step = head_chunk_rows(R, h.Vp, h.dtype,
-                           &e->options->traits); /* from the padded share: equal on all ranks */
+    /* from the padded share: equal on all ranks */
+    step = head_chunk_rows(R, h.Vp, h.dtype, &e->options->traits);
     h.logits = hd_emit_temp(e, "logits", h.dtype, step, h.Vp);
     if (h.train_x)
         h.dx = hd_emit_temp(e, "grad", h.dtype, R, h.C);

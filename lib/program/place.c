@@ -31,6 +31,11 @@ static int64_t round_up(int64_t bytes)
     return round_to(bytes, HD_TENSOR_ALIGN);
 }
 
+int64_t hd_work_begin(int64_t bytes)
+{
+    return round_to(bytes, HD_SCRATCH_ALIGN);
+}
+
 static bool is_placed_by_programs(const struct hd_store *s)
 {
     return s->kind == HD_STORE_TEMPORARY || s->kind == HD_STORE_BATCH ||
@@ -72,6 +77,12 @@ static int64_t scratch_bytes(struct hd_emit *e, const struct hd_node *node, int 
     return hd_kernel_scratch_bytes(node->kernel, node->args, &e->options->traits);
 }
 
+static void take_scratch(struct hd_emit *e, struct hd_operand *ret_operand, int64_t bytes)
+{
+    *ret_operand = hd_emit_temp(e, "scratch", HD_U8, bytes, 0);
+    ret_operand->store->align = HD_SCRATCH_ALIGN;
+}
+
 static void give_scratch(struct hd_emit *e)
 {
     for (int c = 0; c < HD_CALL_COUNT; c++)
@@ -84,16 +95,7 @@ static void give_scratch(struct hd_emit *e)
                 continue;
             bytes = scratch_bytes(e, node, &k);
             if (bytes > 0)
-                node->operands[k] =
-                    (struct hd_operand){hd_emit_store(e,
-                                                      &(struct hd_store){
-                                                          .kind = HD_STORE_TEMPORARY,
-                                                          .name = "scratch",
-                                                          .dtype = HD_U8,
-                                                          .rows = bytes,
-                                                          .align = HD_SCRATCH_ALIGN,
-                                                      }),
-                                        0};
+                take_scratch(e, &node->operands[k], bytes);
         }
 }
 

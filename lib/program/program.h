@@ -524,6 +524,10 @@ struct hd_compile_options {
 enum hd_status hd_compile(struct hd_rec *rec, const struct hd_compile_options *options,
                           struct hd_chunk **ret_chunk);
 
+/* The first offset from `bytes` on where HD_REGION_WORK may begin: offsets of scratch are multiples
+ * of HD_SCRATCH_ALIGN, and so must be its begin. */
+int64_t hd_work_begin(int64_t bytes);
+
 /* Appends a listing of all programs of the chunk: op, shapes, region and offset, bytes, stream,
  * group. */
 void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text);

@@ -464,7 +464,7 @@ static Heddle__V1__KeyValue *new_pair(const struct hd_key *key, const struct hd_
         (Heddle__V1__KeyValue *)new_message(arena, &heddle__v1__key_value__descriptor);
 
     if (pair) {
-        pair->path = (char *)(uintptr_t)key->path; /* nobody frees it: messages lie in arenas */
+        pair->path = (char *)(uintptr_t)key->path; /* not freed: the message is in the arena */
         pair->value = text_of(key, job, arena);
     }
     return pair;

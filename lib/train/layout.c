@@ -12,12 +12,6 @@ static int64_t round_up(int64_t bytes)
     return (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
 }
 
-/* Work begins where scratch may. */
-static int64_t work_from(int64_t bytes)
-{
-    return (bytes + HD_SCRATCH_ALIGN - 1) / HD_SCRATCH_ALIGN * HD_SCRATCH_ALIGN;
-}
-
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -442,7 +436,7 @@ static void place_regions(struct hd_layout *l)
         l->kept[v] = end[v];
         l->deferred[v] = l->kept[v] + l->kept_slot[v] * l->plan.kept_slots;
         deferred_end = l->deferred[v] + l->deferred_slot[v] * l->plan.deferred_slots;
-        l->work[v] = work_bytes ? work_from(deferred_end) : deferred_end;
+        l->work[v] = work_bytes ? hd_work_begin(deferred_end) : deferred_end;
         end[v] = l->work[v] + work_bytes;
         m->kept += l->deferred[v] - l->kept[v];
         m->deferred += deferred_end - l->deferred[v];

@@ -123,8 +123,7 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
         assert(own == chunks[i]->extent[HD_REGION_STATE].private_bytes);
         work = bytes > work ? bytes : work;
     }
-    before_work = l->registry.private_bytes + own;
-    before_work += (HD_SCRATCH_ALIGN - before_work % HD_SCRATCH_ALIGN) % HD_SCRATCH_ALIGN;
+    before_work = hd_work_begin(l->registry.private_bytes + own);
     total = before_work + work;
     if (posix_memalign((void **)&l->memory, 4096, (size_t)total)) {
         l->memory = NULL;

@@ -25,7 +25,11 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[[ $minutes =~ ^[0-9]{1,3}$ ]] && [ "$minutes" -gt 0 ] || usage "--minutes wants a number from 1 to 999"
+[[ $minutes =~ ^[1-9][0-9]{0,2}$ ]] || usage "--minutes wants a number from 1 to 999"
+case ${HEDDLE_CUDA_PLUGIN-} in
+*/libheddle_cudasim.so) ;;
+*) nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || usage "nvidia-smi lists no GPU; run it where there is one, or set HEDDLE_CUDA_PLUGIN to the emulator and give --tiny" ;;
+esac
 : "${build_dir:=$source_dir/build/engine}"
 : "${out:=${TMPDIR:-/tmp}/$program-$(date +%Y%m%d-%H%M%S)}"
 mkdir -p "$out" && out=$(cd "$out" && pwd -P) || usage "cannot make the folder $out"
@@ -107,8 +111,7 @@ inventory() {
     "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, torch.cuda.nccl.version())' 2>&1 | tail -n 1
     ldconfig -p 2>/dev/null | grep -E 'libcublasLt|libnccl|libcudart' | head
     # the last line stands on the page
-    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader 2>/dev/null | sort | uniq -c ||
-        echo "no GPU answers"
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader 2>/dev/null | sort | uniq -c
 }
 
 inventory_step() {

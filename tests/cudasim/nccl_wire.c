@@ -385,7 +385,7 @@ static void accept_guests(int listener)
     }
 }
 
-/* Sends everybody the addresses of all when the last rank has come. */
+/* Called when every rank has connected: sends each of them the list of all addresses. */
 static void end_meeting(struct meeting *m)
 {
     for (int r = 0; r < m->size; r++) {

@@ -73,6 +73,9 @@ check_equal a_layout_is_chosen 1 "$(grep -cE '^(pp [12] and zero [0-3] chosen to
 check_status a_pinned_layout_that_does_not_fit_is_1 1 heddle plan "$file" --devices cpu:2:1 --device-memory 1M --set parallel.zero=0 \
     --set parallel.pp=1
 check_equal and_says_so 1 "$(grep -c '^it does NOT fit: a rank takes .* of the 1.0 MiB of --device-memory' "$work/check.out")"
+check_status also_for_programs 1 heddle plan "$file" --devices cpu:2:1 --device-memory 1M --set parallel.zero=0 \
+    --set parallel.pp=1 -o json
+check_equal which_are_told_why 1 "$(grep -c 'a rank takes more memory than its device has' "$work/check.err")"
 check_status with_much_memory 0 heddle plan "$file" --devices cpu:2:1 --device-memory 20G
 check_equal none_is 0 "$(grep -cE 'chosen to fit|no layout fits' "$work/check.out")"
 check_status a_size_without_sense_is_2 2 heddle plan "$file" --devices cpu:2:1 --device-memory much

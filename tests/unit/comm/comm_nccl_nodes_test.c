@@ -86,7 +86,8 @@ static void a_killed_process_is_named_on_every_node(void **state)
     ranks_free(reports);
 }
 
-/* A rank that stands still closes nothing: the watchdogs of the others notice by the deadline. */
+/* A stopped process (SIGSTOP) closes no connection. The other ranks notice it when their deadline
+ * has passed. */
 static void a_process_that_stands_still_meets_the_deadline(void **state)
 {
     const struct ranks ranks = {

@@ -12,8 +12,9 @@
 #include <cmocka.h>
 
 #include "daemon/supervisor/network.h"
+#include "tests/temporary.h"
 
-static char sys[64];
+static char sys[TEMPORARY_BYTES];
 
 static void make_folders(const char *path)
 {
@@ -56,9 +57,8 @@ static void add_adapter(const char *name, const char *interface, const char *sta
 static int make_sys(void **state)
 {
     (void)state;
-    (void)snprintf(sys, sizeof sys, "%.40s/network.XXXXXX",
-                   getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(sys) ? 0 : -1;
+    temporary_dir(sys, "network");
+    return 0;
 }
 
 static int remove_sys(void **state)

@@ -5,7 +5,7 @@ set -u
 build=$TMPDIR/build bad=0
 mkdir -p "$build/tests" "$build/bench" "$TMPDIR/bin"
 export PATH=$TMPDIR/bin:$PATH TMPDIR
-printf '#!/bin/sh\necho "a GPU, 1.0"\n' >"$TMPDIR/bin/nvidia-smi"
+printf '#!/bin/sh\n[ "$1" != -L ] || { [ -z "${NO_GPU-}" ] && echo "GPU 0: a GPU"; exit; }\necho "a GPU, 1.0"\n' >"$TMPDIR/bin/nvidia-smi"
 cat >"$build/tests/kernels_cuda_tests" <<'EOF'
 #!/bin/sh
 case $1 in
@@ -63,4 +63,8 @@ check without_time_steps_are_left_out $?
 run 30 second_gpu
 says '^  FAIL cuda_update_train_test +is not in' && says '^  ok   train_toy .*5 tokens/s'
 check the_second_script_runs_what_takes_longer $?
+
+NO_GPU=1 run 20 first_gpu
+[ $? = 2 ] && [ ! -e "$page" ] && grep -q 'nvidia-smi lists no GPU' "$TMPDIR/printed"
+check without_a_gpu_nothing_is_called_ok $?
 exit $bad
