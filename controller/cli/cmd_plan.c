@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "controller/cli/plan_layouts.h"
 #include "controller/cli/plan_show.h"
 #include "controller/cli/process.h"
 #include "controller/cli/submit.h"
@@ -197,16 +199,207 @@ static enum hd_status resolve(struct plan_asked *a)
     return st ? st : hd_plan_build(&a->job, &a->traits, &a->arena, &a->plan);
 }
 
-int cli_plan(struct cli *cli, int argc, char **argv)
+/* ---- layouts of a cluster ---- */
+
+/* --pin tp=8,pp=2: each the key parallel.NAME, as by --set. The texts live in the arena. */
+static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
+                     struct cli_list *overrides)
 {
-    struct cli_list overrides = {.count = 0};
-    const char *devices = NULL, *memory = NULL;
-    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
-                                     {"device-memory", 0, CLI_FLAG_TEXT, &memory, 0, 0},
-                                     {"devices", 0, CLI_FLAG_TEXT, &devices, 0, 0}};
-    struct plan_asked *a = calloc(1, sizeof *a);
+    for (size_t i = 0; i < pins->count; i++) {
+        char *copy = hd_arena_strdup(arena, pins->items[i]), *pin;
+
+        while (copy && (pin = strsep(&copy, ",")) != NULL) {
+            const size_t size = strlen(pin) + sizeof "parallel.";
+            char *override = hd_arena_alloc(arena, size);
+
+            if (!strchr(pin, '='))
+                return cli_usage("plan: --pin %s is not understood; give NAME=VALUE,.. of the keys "
+                                 "below parallel, such as tp=8,pp=2",
+                                 pins->items[i]);
+            if (!override)
+                break;
+            (void)snprintf(override, size, "parallel.%s", pin);
+            if (!add_override(overrides, override))
+                return cli_usage("plan: too many --set and --pin; leave some out");
+        }
+    }
+    return hd_arena_failed(arena) ? cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plan"))
+                                  : CLI_CONTINUE;
+}
+
+/* The flags of a plan. */
+struct plan_flags {
+    const char *devices, *memory, *cluster, *out;
+    struct cli_list overrides, pins;
+    bool explain;
+    int64_t top;
+};
+
+/* The machines: of --cluster, or usual ones of a kind of GPU. */
+static enum hd_status find_clusters(const struct plan_flags *f, struct plan_asked *a,
+                                    struct plan_layouts_asked *l)
+{
+    struct hd_cluster *clusters =
+        hd_arena_array(&a->arena, HD_CLUSTER_GROUPS_MAX, sizeof *clusters);
+
+    if (!clusters)
+        return hd_err(HD_NO_MEMORY, "no memory for a cluster");
+    l->clusters = clusters;
+    if (f->cluster)
+        return hd_spec_read_cluster(f->cluster, clusters, &l->cluster_count);
+    hd_cluster_of_kind(a->kind, a->devices, a->spec->tf32, &clusters[0]);
+    l->cluster_count = 1;
+    return HD_OK;
+}
+
+/* The chosen plan in the form in which one plan of given devices is shown. */
+static void show_chosen(const struct plan_layouts *l, struct plan_asked *a)
+{
+    const struct hd_search_plan *p = &l->search.plans[0];
+
+    a->devices = l->devices;
+    a->kind = hd_gpu_kind_find(l->cluster->device);
+    a->traits = l->cluster->traits;
+    a->traits.memory_bytes = a->memory_bytes = l->memory_bytes;
+    a->job = p->job;
+    a->plan = p->plan;
+}
+
+static int write_file(const char *path, const struct hd_text *json)
+{
+    const enum hd_status st = json->failed
+                                  ? hd_err(HD_NO_MEMORY, "no memory for a plan")
+                                  : hd_file_write_atomic(path, json->data, json->len_bytes, 0644);
+
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+static int show_layouts(const struct cli *cli, const struct plan_flags *f,
+                        const struct plan_layouts_asked *asked, const struct plan_layouts *l,
+                        struct plan_asked *a)
+{
+    struct hd_text out = {0}, json = {0};
+    int code = CLI_CONTINUE;
+
+    if (l->search.plan_count)
+        show_chosen(l, a);
+    if (f->out) {
+        plan_layouts_json(asked, l, &json);
+        code = write_file(f->out, &json);
+        hd_text_free(&json);
+    }
+    if (code == CLI_CONTINUE) {
+        if (cli->format == CLI_JSON)
+            plan_layouts_json(asked, l, &out);
+        else if (cli->format == CLI_JSONL && l->search.plan_count)
+            plan_show_json(cli, a, &out);
+        else if (cli->format <= CLI_WIDE) {
+            plan_layouts_people(cli, asked, l, f->explain, &out);
+            if (l->search.plan_count) {
+                hd_text_add(&out, "\n");
+                plan_show_people(cli, a, &out);
+            }
+        }
+        (void)cli_out(&out);
+        code = cli_out_end(l->search.plan_count ? CLI_OK : CLI_USAGE);
+        if (!l->search.plan_count && cli->format >= CLI_JSON)
+            cli_note("heddle: plan: no layout fits the memory of the devices; without -o it says "
+                     "what is over, by how much, and where");
+    }
+    hd_text_free(&out);
+    return code;
+}
+
+static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
+{
+    struct plan_layouts_asked asked = {.job_file = cli->args[0],
+                                       .cluster_file = f->cluster,
+                                       .spec = a->spec,
+                                       .memory_bytes = a->memory_bytes,
+                                       .top = (int)f->top};
+    struct plan_layouts layouts;
+    enum hd_status st = find_clusters(f, a, &asked);
+
+    if (!st)
+        st = plan_layouts_find(&asked, &a->arena, &layouts);
+    return st ? cli_fail(st) : show_layouts(cli, f, &asked, &layouts, a);
+}
+
+/* ---- one layout, on devices of this machine or CPU devices ---- */
+
+static int plan_devices(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
+{
     struct hd_text out = {0};
     enum hd_status st;
+    int code;
+
+    fill_devices(a);
+    st = find_traits(a);
+    if (!st) {
+        find_memory(a, f->devices != NULL); /* before resolve, which chooses what fits */
+        st = resolve(a);
+    }
+    if (st)
+        return cli_fail(st);
+    if (cli->format >= CLI_JSON)
+        plan_show_json(cli, a, &out);
+    else
+        plan_show_people(cli, a, &out);
+    (void)cli_out(&out);
+    code = cli_out_end(plan_show_fits(a) ? CLI_OK : CLI_JOB_FAILED);
+    if (code == CLI_JOB_FAILED && cli->format >= CLI_JSON)
+        cli_note("heddle: plan: a rank takes more memory than its device has; heddle plan "
+                 "without -o says how much, and what to change");
+    hd_text_free(&out);
+    return code;
+}
+
+static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
+{
+    struct hd_text missing = {0};
+    bool elsewhere;
+    int code = f->devices && f->cluster
+                   ? cli_usage("plan: --devices and --cluster both say what the devices are; give "
+                               "one of them")
+                   : read_devices(f->devices, a, &f->overrides);
+
+    elsewhere = f->cluster || a->kind;
+    if (code == CLI_CONTINUE && f->cluster && !add_override(&f->overrides, "resources.device=cuda"))
+        code = cli_usage("plan: too many --set; leave some out");
+    if (code == CLI_CONTINUE)
+        code = read_pins(&f->pins, &a->arena, &f->overrides);
+    if (code == CLI_CONTINUE && f->memory && hd_text_to_bytes(f->memory, 1 << 20, &a->memory_bytes))
+        code = cli_usage("plan: --device-memory: %s", hd_err_message());
+    a->memory_is_given = f->memory != NULL;
+    if (code == CLI_CONTINUE && !elsewhere && (f->out || f->explain))
+        code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE or --devices "
+                         "KIND:N",
+                         f->out ? "--out" : "--explain");
+    if (code == CLI_CONTINUE)
+        code = cli_read_spec_to_plan(cli->args[0], &f->overrides, elsewhere ? &missing : NULL,
+                                     &a->arena, &a->spec);
+    if (missing.len_bytes)
+        cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
+    if (code == CLI_CONTINUE)
+        code = elsewhere ? plan_layouts(cli, f, a) : plan_devices(cli, f, a);
+    hd_text_free(&missing);
+    return code;
+}
+
+int cli_plan(struct cli *cli, int argc, char **argv)
+{
+    struct plan_flags f = {.top = 3};
+    const struct cli_flag flags[] = {
+        {"set", 0, CLI_FLAG_LIST, &f.overrides, 0, 0},
+        {"pin", 0, CLI_FLAG_LIST, &f.pins, 0, 0},
+        {"device-memory", 0, CLI_FLAG_TEXT, &f.memory, 0, 0},
+        {"devices", 0, CLI_FLAG_TEXT, &f.devices, 0, 0},
+        {"cluster", 0, CLI_FLAG_TEXT, &f.cluster, 0, 0},
+        {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
+        {"top", 0, CLI_FLAG_INT, &f.top, 1, HD_SEARCH_TOP_MAX},
+        {"explain", 0, CLI_FLAG_BOOL, &f.explain, 0, 0},
+    };
+    struct plan_asked *a = calloc(1, sizeof *a);
     int code;
 
     if (!a)
@@ -214,33 +407,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
     hd_arena_init(&a->arena, 0);
     code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
     if (code == CLI_CONTINUE)
-        code = read_devices(devices, a, &overrides);
-    if (code == CLI_CONTINUE && memory && hd_text_to_bytes(memory, 1 << 20, &a->memory_bytes))
-        code = cli_usage("plan: --device-memory: %s", hd_err_message());
-    a->memory_is_given = memory != NULL;
-    if (code == CLI_CONTINUE)
-        code = cli_read_spec_to_plan(cli->args[0], &overrides, &a->arena, &a->spec);
-    if (code == CLI_CONTINUE) {
-        fill_devices(a);
-        st = find_traits(a);
-        if (!st) {
-            find_memory(a, devices != NULL); /* before resolve, which chooses what fits */
-            st = resolve(a);
-        }
-        code = st ? cli_fail(st) : CLI_CONTINUE;
-    }
-    if (code == CLI_CONTINUE) {
-        if (cli->format >= CLI_JSON)
-            plan_show_json(cli, a, &out);
-        else
-            plan_show_people(cli, a, &out);
-        (void)cli_out(&out);
-        code = cli_out_end(plan_show_fits(a) ? CLI_OK : CLI_JOB_FAILED);
-        if (code == CLI_JOB_FAILED && cli->format >= CLI_JSON)
-            cli_note("heddle: plan: a rank takes more memory than its device has; heddle plan "
-                     "without -o says how much, and what to change");
-    }
-    hd_text_free(&out);
+        code = plan(cli, &f, a);
     hd_text_free(&a->choice);
     hd_arena_done(&a->arena);
     free(a);

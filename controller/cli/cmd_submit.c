@@ -32,10 +32,11 @@ static void note_model(const struct hd_job *job)
 }
 
 static int read_spec(const char *path, const struct cli_list *overrides, bool only_planned,
-                     struct hd_arena *arena, struct hd_job **ret_job)
+                     struct hd_text *missing_data, struct hd_arena *arena, struct hd_job **ret_job)
 {
     const struct hd_spec_source options = {.overrides = overrides->items,
                                            .only_planned = only_planned,
+                                           .missing_data = missing_data,
                                            .override_count = overrides->count,
                                            .check = hd_plan_check_weights};
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
@@ -60,13 +61,14 @@ static int read_spec(const char *path, const struct cli_list *overrides, bool on
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job)
 {
-    return read_spec(path, overrides, false, arena, ret_job);
+    return read_spec(path, overrides, false, NULL, arena, ret_job);
 }
 
 int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
-                          struct hd_arena *arena, struct hd_job **ret_job)
+                          struct hd_text *missing_data, struct hd_arena *arena,
+                          struct hd_job **ret_job)
 {
-    return read_spec(path, overrides, true, arena, ret_job);
+    return read_spec(path, overrides, true, missing_data, arena, ret_job);
 }
 
 /* The controller keeps the id with the job: the same request sent twice makes one job. */

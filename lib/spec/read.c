@@ -457,8 +457,13 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     spec_fill_absent(&r->draft);
     spec_fill_zero(job);
     st = spec_check_draft(job);
-    if (!st)
+    if (!st) {
         st = spec_find_files(&r->draft, r->folder);
+        if (st && st != HD_NO_MEMORY && source->missing_data) {
+            hd_text_add(source->missing_data, "%s", hd_err_message());
+            st = HD_OK;
+        }
+    }
     if (!st && !*spec_given(&r->draft, "data.documents")) { /* depends on the expanded lists */
         job->documents[0] = '\0';
         spec_fill_zero(job);

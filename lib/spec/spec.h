@@ -36,6 +36,7 @@ struct hd_json_writer;      /* base/json.h */
 struct Heddle__V1__JobSpec; /* heddle/v1/job.pb-c.h */
 struct Heddle__V1__Plan;
 struct hd_plan_request; /* plan/choose.h */
+struct hd_cluster;      /* plan/cluster.h */
 
 enum {
     HD_SPEC_FILE_BYTES_MAX = 256 << 10,
@@ -56,6 +57,9 @@ struct hd_spec_source {
      * gets the line of that key. NULL: none. */
     enum hd_status (*check)(const struct hd_job *job);
     bool only_planned; /* of struct hd_job */
+    /* Not NULL: data files that cannot be opened are no error; the text gets the message. For plans
+     * of other machines. */
+    struct hd_text *missing_data;
     bool is_stored; /* a job that the user has in no file: messages name no line, but the override
                      * that they are about, if there is one */
 };
@@ -120,6 +124,14 @@ struct hd_spec_attempt {
  * also if the layout is not possible for the spec, which is a mistake of the planner. */
 enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout_sizes *layout,
                                const struct hd_spec_attempt *attempt, struct hd_job *ret_job);
+
+/* Reads a cluster file (docs/cluster-file.md), at most HD_CLUSTER_FILE_BYTES_MAX bytes: its groups
+ * of nodes, in the file's order. ret_clusters: [HD_CLUSTER_GROUPS_MAX] (plan/cluster.h).
+ * HD_INVALID: "FILE:LINE: key: what is wrong; what to do". */
+enum hd_status hd_spec_read_cluster(const char *path, struct hd_cluster *ret_clusters,
+                                    int *ret_count);
+enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t size_bytes,
+                                     struct hd_cluster *ret_clusters, int *ret_count);
 
 /* Adds the spec as a JSON object with the keys of the job file. hd_spec_read_yaml can read it,
  * since JSON is YAML. */

@@ -1,6 +1,7 @@
 /* spec_internal: declarations that the files of lib/spec share.
  *
  *     yaml.c      bytes -> a tree of nodes with lines         (the only user of libyaml)
+ *     cluster.c   cluster files -> struct hd_cluster
  *     schema.c    the keys of job/keys.def as groups of a job file
  *     read.c      tree -> struct hd_job
  *     forms.c     values of kind HD_KEY_FORM: lists of files, devices, intervals

@@ -78,22 +78,23 @@ static enum hd_status check_sizes(const struct hd_job *job, const struct hd_mode
         (long long)job->micro_batch, (long long)job->context, bytes / 0x1p40);
 }
 
-static enum hd_status compile(struct hd_layout *layout, enum hd_record_mode mode,
+/* Of a rank whose parameters are `registry` and `model`. */
+static enum hd_status compile(const struct hd_job *job, const struct hd_registry *registry,
+                              const struct hd_model *model, enum hd_record_mode mode,
                               struct hd_units units, const struct hd_compile_options *options,
                               struct hd_arena *arena, struct hd_chunk **ret_chunk)
 {
     const struct hd_rec_shape shape = {.mode = mode,
-                                       .B = layout->job.micro_batch,
-                                       .S = layout->job.context / layout->job.cp,
-                                       .context = layout->job.context,
-                                       .bounded = strcmp(layout->job.documents, "bounded") == 0,
-                                       .gather_keys =
-                                           strcmp(layout->job.cp_exchange, "all_gather") == 0};
-    struct hd_rec *rec = hd_rec_new(&layout->registry, &shape, arena);
+                                       .B = job->micro_batch,
+                                       .S = job->context / job->cp,
+                                       .context = job->context,
+                                       .bounded = strcmp(job->documents, "bounded") == 0,
+                                       .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0};
+    struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
-    hd_model_record(&layout->model, units, rec);
+    hd_model_record(model, units, rec);
     return hd_compile(rec, options, ret_chunk);
 }
 
@@ -116,9 +117,11 @@ static enum hd_status compile_chunks(struct hd_layout *l, const struct hd_compil
 
         o.tie_began_elsewhere = ties_chunks(l) && number == 0;
         o.tie_ends_elsewhere = ties_chunks(l) && number == l->pipeline.chunks - 1;
-        st = compile(l, HD_RECORD_TRAIN, l->units[number], &o, arena, &l->train[k]);
+        st = compile(&l->job, &l->registry, &l->model, HD_RECORD_TRAIN, l->units[number], &o, arena,
+                     &l->train[k]);
         if (!st)
-            st = compile(l, HD_RECORD_EVAL, l->units[number], &o, arena, &l->eval[k]);
+            st = compile(&l->job, &l->registry, &l->model, HD_RECORD_EVAL, l->units[number], &o,
+                         arena, &l->eval[k]);
     }
     return st;
 }
@@ -135,24 +138,47 @@ static struct hd_recompute recompute_of(const struct hd_job *job)
                                  .units = (int)units};
 }
 
-static enum hd_status compile_all(struct hd_layout *layout, const struct hd_traits *traits,
-                                  struct hd_arena *arena)
+static struct hd_compile_options compile_options(const struct hd_layout_shared *s)
 {
     struct hd_compile_options o = {
-        .recompute = recompute_of(&layout->job),
-        .precision = hd_precision_uniform(hd_layout_compute_dtype(&layout->job)),
-        .mesh = &layout->mesh,
-        .traits = *traits,
-        .split_backward = layout->order.split,
+        .recompute = recompute_of(&s->job),
+        .precision = hd_precision_uniform(hd_layout_compute_dtype(&s->job)),
+        .mesh = &s->mesh,
+        .traits = s->traits,
+        .split_backward = s->order.split,
     };
-    enum hd_status st;
 
     /* as the job's backend sets it; a planner's traits may be of a GPU that was not opened */
-    o.traits.dbias_apart |= layout->job.deterministic;
-    st = compile_chunks(layout, &o, arena);
-    if (!st)
-        st = hd_optim_compile(&layout->registry, &o, arena, &layout->update);
-    return st;
+    o.traits.dbias_apart |= s->job.deterministic;
+    return o;
+}
+
+static enum hd_status compile_all(const struct hd_layout_shared *shared, struct hd_layout *layout,
+                                  struct hd_arena *arena)
+{
+    const struct hd_compile_options o = compile_options(shared);
+    const enum hd_status st = compile_chunks(layout, &o, arena);
+
+    return st ? st : hd_optim_compile(&layout->registry, &o, arena, &layout->update);
+}
+
+enum hd_status hd_layout_compile_units(const struct hd_layout_shared *shared,
+                                       const struct hd_registry *registry,
+                                       const struct hd_model *model, struct hd_units units,
+                                       struct hd_arena *arena, struct hd_chunk **ret_chunk)
+{
+    const struct hd_compile_options o = compile_options(shared);
+
+    return compile(&shared->job, registry, model, HD_RECORD_TRAIN, units, &o, arena, ret_chunk);
+}
+
+enum hd_status hd_layout_compile_update(const struct hd_layout_shared *shared,
+                                        const struct hd_registry *registry, struct hd_arena *arena,
+                                        struct hd_chunk **ret_chunk)
+{
+    const struct hd_compile_options o = compile_options(shared);
+
+    return hd_optim_compile(registry, &o, arena, ret_chunk);
 }
 
 /* ---- chunks and lists ---- */
@@ -500,14 +526,12 @@ static enum hd_status plan_snapshots(struct hd_layout_shared *s, struct hd_arena
     return st ? st : hd_owners_bytes(&registry, arena, &s->snapshot_bytes);
 }
 
-enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits *traits,
-                               const struct hd_layout_options *options, struct hd_arena *arena,
-                               struct hd_layout_shared *ret_shared)
+/* Sizes and the cut of the model. */
+static enum hd_status share_cut(const struct hd_job *job, struct hd_arena *arena,
+                                struct hd_layout_shared *s)
 {
-    struct hd_layout_shared *s = ret_shared;
     enum hd_status st = check_plan(job);
 
-    *s = (struct hd_layout_shared){.job = *job, .traits = *traits};
     if (!st)
         st = hd_model_config_from_job(job, &s->config);
     if (!st)
@@ -524,7 +548,28 @@ enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits 
     if (st)
         return st;
     s->micro_batches = job->global_batch / (job->dp * job->micro_batch);
-    st = cut_model(s, arena);
+    return cut_model(s, arena);
+}
+
+enum hd_status hd_layout_order(const struct hd_job *job, struct hd_arena *arena,
+                               struct hd_layout_shared *ret_shared)
+{
+    enum hd_status st;
+
+    *ret_shared = (struct hd_layout_shared){.job = *job};
+    st = share_cut(job, arena, ret_shared);
+    return st ? st : make_order(ret_shared, &(struct hd_layout_options){0}, arena);
+}
+
+enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits *traits,
+                               const struct hd_layout_options *options, struct hd_arena *arena,
+                               struct hd_layout_shared *ret_shared)
+{
+    struct hd_layout_shared *s = ret_shared;
+    enum hd_status st;
+
+    *s = (struct hd_layout_shared){.job = *job, .traits = *traits};
+    st = share_cut(job, arena, s);
     if (!st)
         st = make_order(s, options, arena);
     if (!st)
@@ -587,7 +632,7 @@ enum hd_status hd_layout_build_rank(const struct hd_layout_shared *s, int rank,
     if (!st)
         st = hd_layout_declare(s, rank, arena, &l->registry, &l->model);
     if (!st)
-        st = compile_all(l, &s->traits, arena);
+        st = compile_all(s, l, arena);
     if (st)
         return st;
     place_regions(l);

@@ -134,11 +134,25 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
 enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits *traits,
                                const struct hd_layout_options *options, struct hd_arena *arena,
                                struct hd_layout_shared *ret_shared);
+/* The sizes, the cut and the orders alone: without lists of instructions, traits and snapshots. */
+enum hd_status hd_layout_order(const struct hd_job *job, struct hd_arena *arena,
+                               struct hd_layout_shared *ret_shared);
 enum hd_status hd_layout_build_rank(const struct hd_layout_shared *shared, int rank,
                                     struct hd_arena *arena, struct hd_layout *ret_layout);
 enum hd_status hd_layout_declare(const struct hd_layout_shared *shared, int rank,
                                  struct hd_arena *arena, struct hd_registry *ret_registry,
                                  struct hd_model *ret_model);
+
+/* The training programs F, B and W of these units alone, and the update of all that the registry's
+ * rank holds, as hd_layout_build_rank compiles them; for the planner, which adds up what single
+ * units take (plan/pieces.h). */
+enum hd_status hd_layout_compile_units(const struct hd_layout_shared *shared,
+                                       const struct hd_registry *registry,
+                                       const struct hd_model *model, struct hd_units units,
+                                       struct hd_arena *arena, struct hd_chunk **ret_chunk);
+enum hd_status hd_layout_compile_update(const struct hd_layout_shared *shared,
+                                        const struct hd_registry *registry, struct hd_arena *arena,
+                                        struct hd_chunk **ret_chunk);
 
 /* True if tensors are in device memory, false if they are in host memory. */
 static inline bool hd_layout_has_device(const struct hd_layout *layout)

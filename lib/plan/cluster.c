@@ -1,0 +1,123 @@
+#include "plan/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- usual machines ---- */
+
+/* Links of GPUs in the machines that they are usually sold in, one direction, per GPU. NVLink and
+ * PCIe by NVIDIA's data sheets (which give the sum of both directions); adapters by the user guides
+ * of DGX A100 (a 200 Gb/s adapter per GPU), DGX H100, H200 and B200 (400 Gb/s); where machines
+ * differ, 100 Gb/s per GPU. `island`: GPUs that a bridge joins; the others of a node are reached
+ * over PCIe. Latencies are round figures of NCCL's order: 3 us within a node, 8 us between nodes.
+ */
+struct usual_links {
+    const char *kinds;      /* words, each in blanks */
+    double island_gb;       /* GB/s within an island; 0: no islands */
+    double node_gb, nic_gb; /* GB/s within a node, between nodes */
+    int island;             /* GPUs of an island */
+    int node;               /* GPUs of a node */
+};
+static const struct usual_links usual[] = {
+    {" h100 h200 ", 0, 450, 50, 0, 8},  {" h20 ", 0, 450, 50, 0, 8},
+    {" h800 ", 0, 200, 50, 0, 8},       {" gh200 ", 0, 450, 50, 0, 1},
+    {" b200 gb200 ", 0, 900, 50, 0, 8}, {" a100-40gb a100-80gb ", 0, 300, 25, 0, 8},
+    {" a800 ", 0, 200, 25, 0, 8},       {" h100-pcie ", 300, 50, 25, 2, 8},
+    {" h100-nvl ", 300, 50, 25, 2, 8},  {" h200-nvl ", 450, 50, 25, 4, 8},
+    {" a30 ", 100, 25, 12.5, 2, 4},     {" a10 l4 l40 l40s ", 0, 25, 12.5, 0, 8},
+};
+static const struct usual_links otherwise = {"", 0, 25, 12.5, 0, 8};
+static const double node_latency_s = 3e-6, network_latency_s = 8e-6;
+
+static const struct usual_links *usual_links_of(const struct hd_gpu_kind *kind)
+{
+    char word[HD_CLUSTER_NAME_MAX];
+
+    (void)snprintf(word, sizeof word, " %s ", kind->word);
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
+        if (strstr(usual[i].kinds, word))
+            return &usual[i];
+    return &otherwise;
+}
+
+struct hd_cluster_level hd_cluster_usual_node(const struct hd_gpu_kind *kind)
+{
+    return (struct hd_cluster_level){.name = "node",
+                                     .bytes_per_s = 1e9 * usual_links_of(kind)->node_gb,
+                                     .latency_s = node_latency_s};
+}
+
+struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind)
+{
+    return (struct hd_cluster_level){.name = "network",
+                                     .bytes_per_s = 1e9 * usual_links_of(kind)->nic_gb,
+                                     .latency_s = network_latency_s};
+}
+
+/* ---- clusters ---- */
+
+static void add_level(struct hd_cluster *c, const struct hd_cluster_level *level, int64_t devices)
+{
+    struct hd_cluster_level *l = &c->levels[c->level_count++];
+
+    *l = *level;
+    l->devices = devices;
+}
+
+void hd_cluster_set_levels(struct hd_cluster *c, int64_t island,
+                           const struct hd_cluster_level *of_island,
+                           const struct hd_cluster_level *of_node,
+                           const struct hd_cluster_level *between)
+{
+    c->level_count = 0;
+    if (island > 0 && island < c->devices_per_node)
+        add_level(c, of_island, island);
+    add_level(c, of_node, c->devices_per_node);
+    if (c->nodes > 1)
+        add_level(c, between, hd_cluster_devices(c));
+}
+
+void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf32,
+                        struct hd_cluster *ret_cluster)
+{
+    const struct usual_links *u = usual_links_of(kind);
+    const struct hd_cluster_level node = hd_cluster_usual_node(kind),
+                                  network = hd_cluster_usual_network(kind);
+    const struct hd_cluster_level island = {
+        .name = "island", .bytes_per_s = 1e9 * u->island_gb, .latency_s = node_latency_s};
+    struct hd_cluster *c = ret_cluster;
+
+    memset(c, 0, sizeof *c);
+    (void)snprintf(c->device, sizeof c->device, "%s", kind->word);
+    hd_gpu_kind_traits(kind, &c->traits);
+    hd_rates_of_kind(kind, tf32, &c->rates);
+    c->devices_per_node = devices < u->node ? devices : u->node;
+    c->nodes = (devices + c->devices_per_node - 1) / c->devices_per_node;
+    hd_cluster_set_levels(c, u->island, &island, &node, &network);
+}
+
+void hd_cluster_of_cpu(const struct hd_traits *traits, int64_t devices,
+                       const struct hd_rates *rates, struct hd_cluster *ret_cluster)
+{
+    const struct hd_cluster_level node = {
+        .name = "node", .bytes_per_s = rates->memory_bytes_per_s / 4, .latency_s = 20e-6};
+    struct hd_cluster *c = ret_cluster;
+
+    memset(c, 0, sizeof *c);
+    (void)snprintf(c->device, sizeof c->device, "cpu");
+    c->traits = *traits;
+    c->rates = *rates;
+    c->nodes = 1;
+    c->devices_per_node = devices;
+    hd_cluster_set_levels(c, 0, NULL, &node, NULL);
+}
+
+int hd_cluster_level_of(const struct hd_cluster *c, int64_t a, int64_t b)
+{
+    int level = 0;
+
+    while (level < c->level_count - 1 &&
+           a / c->levels[level].devices != b / c->levels[level].devices)
+        level++;
+    return level;
+}

@@ -1,0 +1,78 @@
+/* cluster: what the planner knows of machines: how many devices there are, how fast one computes,
+ * and how fast devices reach one another.
+ *
+ * The devices of a cluster are alike and have positions 0, 1, 2 ...: those of one node are
+ * adjacent, nodes of one switch are adjacent. So whoever is near is in a short range of positions.
+ * The ranges are *levels*, from the smallest: islands within a node (devices that share a switch or
+ * a bridge), the node, then each tier of network switches. A level's rate is what one device can
+ * send, and at the same time receive, while all devices of the domain do so; what several devices
+ * share (a PCIe switch, a socket, a node's adapters) is divided already.
+ *
+ * Used by: plan, spec (reads cluster files), the heddle command.   Uses: base, kernels.
+ * Threads: any; a cluster that is filled is only read.
+ */
+#ifndef HD_PLAN_CLUSTER_H
+#define HD_PLAN_CLUSTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+#include "plan/rates.h"
+
+enum {
+    HD_CLUSTER_NAME_MAX = 64,
+    HD_CLUSTER_TIERS_MAX = 8,
+    HD_CLUSTER_LEVELS_MAX = HD_CLUSTER_TIERS_MAX + 3, /* island, node, tiers, all nodes */
+    HD_CLUSTER_NODES_MAX = 10000,
+    HD_CLUSTER_NODE_DEVICES_MAX = 64,
+    HD_CLUSTER_GROUPS_MAX = 64, /* of a cluster file: groups of nodes with other devices */
+    HD_CLUSTER_FILE_BYTES_MAX = 1 << 20
+};
+
+struct hd_cluster_level {
+    char name[HD_CLUSTER_NAME_MAX]; /* "island", "node", or a tier's name */
+    int64_t devices;                /* of one domain: a multiple of the level below */
+    double bytes_per_s, latency_s;
+};
+
+struct hd_cluster {
+    char name[HD_CLUSTER_NAME_MAX];   /* its nodes: "n[1-16]"; "" where there is one group */
+    char device[HD_CLUSTER_NAME_MAX]; /* the kind: "h100"; "cpu"; "own" with rates of its own */
+    struct hd_traits traits;          /* of a device */
+    struct hd_rates rates;
+    int64_t nodes, devices_per_node;
+    struct hd_cluster_level levels[HD_CLUSTER_LEVELS_MAX]; /* the last one has all devices */
+    int level_count;
+};
+
+static inline int64_t hd_cluster_devices(const struct hd_cluster *cluster)
+{
+    return cluster->nodes * cluster->devices_per_node;
+}
+
+/* `devices` GPUs of a kind as such machines are usually built: the node's links and an adapter per
+ * GPU, by the table in cluster.c. The last node may have devices that are not used. */
+void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf32,
+                        struct hd_cluster *ret_cluster);
+
+/* CPU devices of one machine. */
+void hd_cluster_of_cpu(const struct hd_traits *traits, int64_t devices,
+                       const struct hd_rates *rates, struct hd_cluster *ret_cluster);
+
+/* Sets levels from a node's own and the network's: islands of `island` devices (0: none), the node,
+ * then one level of all nodes if there are several. */
+void hd_cluster_set_levels(struct hd_cluster *cluster, int64_t island,
+                           const struct hd_cluster_level *of_island,
+                           const struct hd_cluster_level *of_node,
+                           const struct hd_cluster_level *between);
+
+/* The usual links of a kind: within a node, or between nodes. */
+struct hd_cluster_level hd_cluster_usual_node(const struct hd_gpu_kind *kind);
+struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind);
+
+/* The lowest level with a domain that has both positions. */
+int hd_cluster_level_of(const struct hd_cluster *cluster, int64_t a, int64_t b);
+
+#endif

@@ -1,0 +1,129 @@
+#include "plan/links.h"
+
+/* ---- groups ---- */
+
+static struct hd_link_group describe(const struct hd_cluster *c, const struct hd_mesh_group *g)
+{
+    struct hd_link_group d = {.size = g->size, .top = 0};
+
+    for (int l = 0; l < c->level_count; l++) {
+        const int64_t domain = hd_mesh_member(g, 0) / c->levels[l].devices;
+        int64_t most = 0, run = 0, at = domain;
+
+        for (int32_t i = 0; i < g->size; i++) {
+            const int64_t here = hd_mesh_member(g, i) / c->levels[l].devices;
+
+            run = here == at ? run + 1 : 1;
+            at = here;
+            most = run > most ? run : most;
+        }
+        d.near[l] = most;
+        d.top = l;
+        if (most == g->size)
+            break;
+    }
+    for (int l = d.top + 1; l < c->level_count; l++)
+        d.near[l] = g->size;
+    return d;
+}
+
+static bool is_farther(const struct hd_link_group *a, const struct hd_link_group *b)
+{
+    if (a->top != b->top)
+        return a->top > b->top;
+    for (int l = a->top; l >= 0; l--)
+        if (a->near[l] != b->near[l])
+            return a->near[l] < b->near[l];
+    return false;
+}
+
+struct hd_link_group hd_links_group(const struct hd_cluster *c, const struct hd_mesh *mesh,
+                                    enum hd_group_name name)
+{
+    struct hd_link_group far = {0};
+
+    for (int32_t rank = 0; rank < mesh->world; rank++) {
+        const struct hd_mesh_group g = hd_mesh_find_group(mesh, name, rank);
+        struct hd_link_group d;
+
+        if (g.index != 0)
+            continue; /* seen with its first member */
+        d = describe(c, &g);
+        if (!far.size || is_farther(&d, &far))
+            far = d;
+    }
+    return far;
+}
+
+/* ---- collectives ---- */
+
+static int64_t near_below(const struct hd_link_group *g, int level)
+{
+    return level > 0 ? g->near[level - 1] : 1;
+}
+
+/* Every member passes on (P - 1) x bytes. */
+static double ring(const struct hd_cluster *c, const struct hd_link_group *g, double bytes)
+{
+    double slowest = 0, latency = 0;
+
+    for (int l = 0; l <= g->top; l++) {
+        const int64_t below = near_below(g, l);
+        const double s = bytes * (g->size - 1) / (c->levels[l].bytes_per_s * (double)below);
+
+        if (g->near[l] == below)
+            continue; /* no link of this level is used */
+        slowest = s > slowest ? s : slowest;
+        /* hops between the domains below, within all domains of this level */
+        latency += c->levels[l].latency_s * (double)(g->near[l] / below - 1) *
+                   ((double)g->size / (double)g->near[l]);
+    }
+    return slowest + latency;
+}
+
+/* Every member sends `bytes` to each other one. */
+static double exchange(const struct hd_cluster *c, const struct hd_link_group *g, double bytes)
+{
+    double slowest = 0;
+
+    for (int l = 0; l <= g->top; l++) {
+        const double s = bytes * (double)(g->near[l] - near_below(g, l)) / c->levels[l].bytes_per_s;
+
+        slowest = s > slowest ? s : slowest;
+    }
+    return slowest + c->levels[g->top].latency_s;
+}
+
+double hd_links_collective(const struct hd_cluster *c, const struct hd_link_group *g,
+                           enum hd_comm_kind kind, double bytes, bool native)
+{
+    const double P = g->size;
+
+    if (g->size <= 1)
+        return 0;
+    switch (kind) {
+    case HD_COMM_ALL_GATHER:
+        return ring(c, g, bytes);
+    case HD_COMM_BROADCAST:
+        return ring(c, g, bytes / (P - 1));
+    case HD_COMM_REDUCE_SCATTER:
+        return native ? ring(c, g, bytes) : exchange(c, g, bytes);
+    case HD_COMM_ALL_REDUCE:
+        return ring(c, g, bytes / P) + (native ? ring(c, g, bytes / P) : exchange(c, g, bytes / P));
+    case HD_COMM_ALL_TO_ALL:
+        return exchange(c, g, bytes);
+    case HD_COMM_ALL_TO_ALL_V:
+        return exchange(c, g, bytes / (P - 1));
+    case HD_COMM_SHIFT:
+        return bytes / c->levels[g->top].bytes_per_s + c->levels[g->top].latency_s;
+    default: /* a barrier moves nothing */
+        return c->levels[g->top].latency_s;
+    }
+}
+
+double hd_links_transfer(const struct hd_cluster *c, int64_t from, int64_t to, double bytes)
+{
+    const struct hd_cluster_level *l = &c->levels[hd_cluster_level_of(c, from, to)];
+
+    return l->latency_s + bytes / l->bytes_per_s;
+}

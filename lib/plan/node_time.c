@@ -1,0 +1,92 @@
+/* node_time: how long a kernel takes at given rates (rates.h). */
+#include "plan/rates.h"
+#include "program/dry.h"
+
+static const double grouped_share = 0.9; /* of products: experts have other numbers of rows */
+enum { SPLIT_DEPTH = 512 };              /* least depth that a processor is given of a product */
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t pieces(int64_t length, int64_t of)
+{
+    return (length + of - 1) / of;
+}
+
+static double flops_of(const struct hd_rates *r, enum hd_dtype dtype)
+{
+    return dtype == HD_F32 ? r->single_flops : r->half_flops;
+}
+
+/* Tiles are computed in waves, one per multiprocessor at a time; with few tiles the depth is split
+ * among processors that would wait. So a product takes at least one wave. */
+static double product_seconds(const struct hd_rates *r, const struct hd_gemm_args *a)
+{
+    const double rate = flops_of(r, a->ab_dtype);
+    int64_t tiles, split = 1;
+    double tile_s;
+
+    if (!r->multiprocessors)
+        return 2.0 * (double)a->M * (double)a->N * (double)a->K / rate;
+    tiles = pieces(a->M, r->tile_rows) * pieces(a->N, r->tile_columns);
+    if (tiles < r->multiprocessors) {
+        split = r->multiprocessors / tiles;
+        if (split > pieces(a->K, SPLIT_DEPTH))
+            split = pieces(a->K, SPLIT_DEPTH);
+    }
+    tile_s = 2.0 * (double)(r->tile_rows * r->tile_columns) * (double)a->K / (double)split *
+             r->multiprocessors / rate;
+    return tile_s * (double)pieces(tiles * split, r->multiprocessors);
+}
+
+/* The share of the products' rate at which this kernel computes; 0: it is limited by memory. */
+static double share_of(const struct hd_rates *r, enum hd_kernel kernel)
+{
+    switch (kernel) {
+    case HD_K_attention_forward:
+        return r->attention_forward;
+    case HD_K_attention_backward:
+        return r->attention_backward;
+    case HD_K_grouped_gemm:
+    case HD_K_grouped_gemm_weight:
+        return grouped_share;
+    default:
+        return 0;
+    }
+}
+
+/* The encoding of what such a kernel multiplies. */
+static enum hd_dtype factors_of(const struct hd_node *node)
+{
+    switch (node->kernel) {
+    case HD_K_attention_forward:
+        return ((const struct hd_attention_forward_args *)node->args)->dtype;
+    case HD_K_attention_backward:
+        return ((const struct hd_attention_backward_args *)node->args)->dtype;
+    case HD_K_grouped_gemm:
+        return ((const struct hd_grouped_gemm_args *)node->args)->ab_dtype;
+    case HD_K_grouped_gemm_weight:
+        return ((const struct hd_grouped_gemm_weight_args *)node->args)->ab_dtype;
+    default:
+        return HD_F32;
+    }
+}
+
+double hd_rates_node(const struct hd_rates *r, const struct hd_node *node)
+{
+    const double share = share_of(r, node->kernel);
+    struct hd_costs costs = {0};
+    double memory_s, compute_s = 0;
+
+    hd_dry_node_costs(&costs, node);
+    memory_s = (double)(costs.read_bytes + costs.write_bytes) / r->memory_bytes_per_s;
+    if (node->kernel == HD_K_gemm)
+        compute_s = product_seconds(r, node->args);
+    else if (share > 0)
+        compute_s = costs.flops / (share * flops_of(r, factors_of(node)));
+    else if (r->vector_flops > 0)
+        compute_s = costs.flops / r->vector_flops;
+    return r->launch_s + larger(memory_s, compute_s);
+}

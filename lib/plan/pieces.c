@@ -1,0 +1,360 @@
+#include "plan/pieces.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/links.h"
+#include "plan/rates.h"
+
+/* The chunks that are compiled, and the registries that they need, of the first and of the last
+ * stage. With one stage both are the same. */
+struct builder {
+    const struct hd_cluster *cluster;
+    struct hd_arena arena;
+    struct hd_layout_shared shared;
+    struct hd_registry registry[2];
+    struct hd_model model[2];
+    struct hd_link_group group[HD_GROUP_COUNT];
+    bool has_group[HD_GROUP_COUNT];
+    bool native;
+};
+
+/* ---- the time of a program ---- */
+
+static double *parts_of(struct hd_program_time *t)
+{
+    return &t->run; /* all members are doubles */
+}
+
+void hd_program_time_add(struct hd_program_time *y, double a, const struct hd_program_time *x)
+{
+    const double *from = &x->run;
+    double *to = parts_of(y);
+
+    _Static_assert(sizeof *y % sizeof(double) == 0, "doubles only");
+    for (size_t i = 0; i < sizeof *y / sizeof(double); i++)
+        to[i] += a * from[i];
+}
+
+static const struct hd_link_group *group_of(struct builder *b, enum hd_group_name name)
+{
+    if (!b->has_group[name]) {
+        b->group[name] = hd_links_group(b->cluster, &b->shared.mesh, name);
+        b->has_group[name] = true;
+    }
+    return &b->group[name];
+}
+
+static double node_seconds(struct builder *b, const struct hd_node *node)
+{
+    const struct hd_link_group *g;
+    double bytes;
+
+    if (!node->is_comm)
+        return hd_rates_node(&b->cluster->rates, node);
+    g = group_of(b, node->group);
+    bytes = (double)node->count * (double)hd_dtype_size(node->dtype);
+    if (node->comm == HD_COMM_ALL_TO_ALL_V) /* balanced routers: even rows over all members */
+        bytes = (double)(node->rows.even * node->rows.elements) *
+                (double)hd_dtype_size(node->dtype) * (g->size - 1) / g->size;
+    return hd_links_collective(b->cluster, g, node->comm, bytes, b->native);
+}
+
+/* A program under way: when each stream, and each node, is done. */
+struct walk {
+    double stream_end[HD_STREAM_COUNT];
+    enum hd_group_name last_group[HD_STREAM_COUNT]; /* of the last collective of a stream */
+    double *node_end;
+    struct hd_program_time *time;
+};
+
+static void walk_node(struct builder *b, struct walk *w, const struct hd_program *p, int index)
+{
+    const struct hd_node *node = p->nodes[index];
+    const double free = w->stream_end[node->stream], seconds = node_seconds(b, node);
+    double start = free;
+    enum hd_group_name awaited = HD_GROUP_COUNT;
+
+    for (int k = 0; k < node->wait_count; k++)
+        if (w->node_end[node->waits[k]] > start) {
+            start = w->node_end[node->waits[k]];
+            awaited = p->nodes[node->waits[k]]->is_comm ? p->nodes[node->waits[k]]->group
+                                                        : HD_GROUP_COUNT;
+        }
+    w->node_end[index] = w->stream_end[node->stream] = start + seconds;
+    if (node->is_comm)
+        w->last_group[node->stream] = node->group;
+    if (node->stream == HD_STREAM_COMPUTE) {
+        w->time->compute += seconds;
+        if (awaited < HD_GROUP_COUNT)
+            w->time->waits[awaited] += start - free;
+    }
+    if (node->stream == HD_STREAM_REDUCE)
+        w->time->reduce += seconds;
+}
+
+/* A program's results are there when all streams but that of reductions are done. */
+static void walk_end(struct walk *w)
+{
+    struct hd_program_time *t = w->time;
+
+    t->run = w->stream_end[HD_STREAM_COMPUTE];
+    for (int s = 0; s < HD_STREAM_COUNT; s++)
+        if (s != HD_STREAM_REDUCE && w->stream_end[s] > t->run) {
+            t->waits[w->last_group[s]] += w->stream_end[s] - t->run;
+            t->run = w->stream_end[s];
+        }
+    t->reduce_after =
+        w->stream_end[HD_STREAM_REDUCE] > t->run ? w->stream_end[HD_STREAM_REDUCE] - t->run : 0;
+}
+
+static struct hd_program_time program_time(struct builder *b, const struct hd_program *p, bool last)
+{
+    struct hd_program_time time = {0};
+    struct walk w = {.time = &time};
+
+    w.node_end = hd_arena_array(&b->arena, (size_t)p->count + 1, sizeof *w.node_end);
+    for (int i = 0; w.node_end && i < p->count; i++)
+        if (!p->nodes[i]->only_last || last)
+            walk_node(b, &w, p, i);
+    walk_end(&w);
+    return time;
+}
+
+/* ---- pieces ---- */
+
+static int64_t whole(const struct hd_extent *x)
+{
+    return x->private_bytes + x->visible_bytes;
+}
+
+static enum hd_status measure(struct builder *b, int registry, struct hd_units units,
+                              struct hd_piece *ret_piece, int64_t *ret_boundary)
+{
+    static const enum hd_call calls[HD_PIECE_CALLS] = {HD_CALL_F, HD_CALL_B, HD_CALL_W};
+    struct hd_chunk *chunk;
+    enum hd_status st = hd_layout_compile_units(&b->shared, &b->registry[registry],
+                                                &b->model[registry], units, &b->arena, &chunk);
+
+    if (st)
+        return st;
+    for (int c = 0; c < HD_PIECE_CALLS; c++)
+        for (int last = 0; last < 2; last++)
+            ret_piece->time[c][last] = program_time(b, &chunk->program[calls[c]], last);
+    ret_piece->kept_bytes = whole(&chunk->extent[HD_REGION_KEPT]);
+    ret_piece->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
+    ret_piece->work_bytes = whole(&chunk->extent[HD_REGION_WORK]);
+    if (ret_boundary)
+        *ret_boundary = chunk->extent[HD_REGION_BOUNDARY].visible_bytes;
+    return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
+}
+
+/* piece -= other; work is not added up. */
+static void subtract(struct hd_piece *piece, const struct hd_piece *other)
+{
+    for (int c = 0; c < HD_PIECE_CALLS; c++)
+        for (int last = 0; last < 2; last++)
+            hd_program_time_add(&piece->time[c][last], -1, &other->time[c][last]);
+    piece->kept_bytes -= other->kept_bytes;
+    piece->deferred_bytes -= other->deferred_bytes;
+}
+
+static enum hd_status declare(struct builder *b, int stage)
+{
+    const int rank = stage * (b->shared.mesh.world / b->shared.mesh.sizes.pp);
+
+    return hd_layout_declare(&b->shared, rank, &b->arena, &b->registry[stage], &b->model[stage]);
+}
+
+static int64_t unit_state(const struct hd_registry *r, int unit)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
+
+        for (int k = 0; p->held && p->unit == unit && k < HD_STATE_KIND_COUNT; k++)
+            if (p->offset[k] >= 0 && !(k == HD_STATE_COPY && !p->copied) &&
+                !hd_state_is_on_host(p, (enum hd_state_kind)k))
+                bytes += hd_part_state_bytes(r, p, (enum hd_state_kind)k);
+    }
+    return bytes;
+}
+
+/* Adds the time of a program's nodes to that of their units: the busiest stream of each; nodes of
+ * no unit to `ret_base`. */
+static void share_out(struct builder *b, const struct hd_program *p, double *units, int unit_count,
+                      double *ret_base)
+{
+    double *busy = hd_arena_array(&b->arena, (size_t)(unit_count * HD_STREAM_COUNT), sizeof *busy);
+
+    for (int i = 0; busy && i < p->count; i++) {
+        const struct hd_node *node = p->nodes[i];
+        const double seconds = node_seconds(b, node);
+
+        if (node->unit < 0)
+            *ret_base += seconds;
+        else
+            busy[node->unit * HD_STREAM_COUNT + (int)node->stream] += seconds;
+    }
+    for (int u = 0; busy && u < unit_count; u++) {
+        double most = 0;
+
+        for (int s = 0; s < HD_STREAM_COUNT; s++)
+            most = busy[u * HD_STREAM_COUNT + s] > most ? busy[u * HD_STREAM_COUNT + s] : most;
+        units[u] += most;
+    }
+}
+
+/* Seconds of U and P of a stage, by unit. */
+static enum hd_status measure_update(struct builder *b, int stage, double *units, int unit_count,
+                                     double *ret_base)
+{
+    struct hd_chunk *chunk;
+    const enum hd_status st =
+        hd_layout_compile_update(&b->shared, &b->registry[stage], &b->arena, &chunk);
+
+    if (st)
+        return st;
+    share_out(b, &chunk->program[HD_CALL_U], units, unit_count, ret_base);
+    share_out(b, &chunk->program[HD_CALL_P], units, unit_count, ret_base);
+    return HD_OK;
+}
+
+static enum hd_status measure_ends(struct builder *b, struct hd_pieces *p)
+{
+    const int head = b->model[1].unit_head, last_block = head - 1;
+    const int units = head + 1;
+    double first[8] = {0}, last[8] = {0}, ignored = 0;
+    const struct hd_registry *r0 = &b->registry[0], *r1 = &b->registry[1];
+    enum hd_status st = measure(b, 0, (struct hd_units){HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK + 1},
+                                &p->piece[HD_PIECE_EMBEDDING], NULL);
+
+    if (!st)
+        st = measure(b, 1, (struct hd_units){last_block, head + 1}, &p->piece[HD_PIECE_HEAD], NULL);
+    if (!st)
+        st = measure_update(b, 0, first, units, &p->update_base);
+    if (!st)
+        st = measure_update(b, 1, last, units, &ignored);
+    if (st)
+        return st;
+    subtract(&p->piece[HD_PIECE_EMBEDDING], &p->piece[HD_PIECE_BASE]);
+    subtract(&p->piece[HD_PIECE_HEAD], &p->piece[HD_PIECE_BASE]);
+    p->update[0] = first[HD_UNIT_FIRST_BLOCK];
+    p->update[1] = first[HD_UNIT_EMBEDDING];
+    /* a tied table is updated on both stages, and is a unit of the first */
+    p->update[2] = last[head] + (b->shared.mesh.sizes.pp > 1 ? last[HD_UNIT_EMBEDDING] : 0);
+    p->state_bytes[0] = unit_state(r0, HD_UNIT_FIRST_BLOCK);
+    p->state_bytes[1] = unit_state(r0, HD_UNIT_EMBEDDING);
+    p->state_bytes[2] = unit_state(r1, head) +
+                        (b->shared.mesh.sizes.pp > 1 ? unit_state(r1, HD_UNIT_EMBEDDING) : 0);
+    return HD_OK;
+}
+
+/* BASE and BLOCK. */
+static enum hd_status measure_blocks(struct builder *b, struct hd_pieces *p)
+{
+    struct hd_piece one = {0}, two = {0};
+    enum hd_status st =
+        measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1}, &one,
+                &p->boundary_bytes);
+
+    if (!st)
+        st = measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2}, &two,
+                     NULL);
+    p->piece[HD_PIECE_BASE] = one;
+    p->piece[HD_PIECE_BLOCK] = two;
+    subtract(&p->piece[HD_PIECE_BLOCK], &one);
+    return st;
+}
+
+/* A small job of the same kind: two blocks on the first stage and, if there are stages, one on the
+ * last; one micro-batch. */
+static void shrink(struct hd_job *job, bool windowed)
+{
+    const bool staged = job->pp > 1;
+
+    job->layers = staged ? 3 : 2;
+    (void)snprintf(job->stages, sizeof job->stages, "%s", staged ? "2,1" : "auto");
+    if (staged)
+        (void)snprintf(job->schedule, sizeof job->schedule, "%s",
+                       strncmp(job->schedule, "zb-", 3) == 0 ? "zb-h1" : "1f1b");
+    job->pp = staged ? 2 : 1;
+    job->virtual_stages = 1;
+    job->schedule_order = NULL;
+    job->order_micro_batches = 0;
+    job->global_batch = job->dp * job->micro_batch;
+    job->validate_batches = 1;
+    job->checkpoint_async = false;
+    job->profile_first = 0;
+    job->window_from = 0;
+    if (!windowed)
+        job->window = 0;
+}
+
+static void builder_begin(struct builder *b, const struct hd_cluster *cluster, bool native)
+{
+    memset(b, 0, sizeof *b);
+    b->cluster = cluster;
+    b->native = native;
+    hd_arena_init(&b->arena, 0);
+}
+
+static enum hd_status share(struct builder *b, const struct hd_job *job, bool windowed)
+{
+    struct hd_job small = *job;
+    enum hd_status st;
+
+    shrink(&small, windowed);
+    st = hd_layout_share(&small, &b->cluster->traits, &(struct hd_layout_options){0}, &b->arena,
+                         &b->shared);
+    if (!st)
+        st = declare(b, 0);
+    if (!st && b->shared.mesh.sizes.pp > 1)
+        st = declare(b, 1);
+    else if (!st)
+        b->registry[1] = b->registry[0], b->model[1] = b->model[0];
+    return st;
+}
+
+/* The block with a window, of a model in which other blocks have none. */
+static enum hd_status measure_windowed(const struct hd_job *job, const struct hd_cluster *cluster,
+                                       struct hd_pieces *p)
+{
+    struct hd_pieces of_window = {0};
+    struct builder b;
+    enum hd_status st;
+
+    builder_begin(&b, cluster, job->native_reduction);
+    st = share(&b, job, true);
+    if (!st)
+        st = measure_blocks(&b, &of_window);
+    p->windowed = of_window.piece[HD_PIECE_BLOCK];
+    p->has_windowed = true;
+    hd_arena_done(&b.arena);
+    return st;
+}
+
+enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster *cluster,
+                               bool blocks_only, struct hd_pieces *ret_pieces)
+{
+    const bool mixed = job->window > 0 && job->window_from > 0;
+    struct hd_pieces *p = ret_pieces;
+    struct builder b;
+    enum hd_status st;
+
+    memset(p, 0, sizeof *p);
+    builder_begin(&b, cluster, job->native_reduction);
+    st = share(&b, job, job->window > 0 && !mixed);
+    if (!st)
+        st = measure_blocks(&b, p);
+    if (!st && !blocks_only)
+        st = measure_ends(&b, p);
+    p->transfer_bytes = (double)p->boundary_bytes;
+    hd_arena_done(&b.arena);
+    if (!st && mixed)
+        st = measure_windowed(job, cluster, p);
+    if (!st) /* what a chunk takes beside its blocks */
+        subtract(&p->piece[HD_PIECE_BASE], &p->piece[HD_PIECE_BLOCK]);
+    return st;
+}

@@ -1,0 +1,65 @@
+/* pieces: what one unit of a model adds to a step, in seconds and bytes, under one layout.
+ *
+ * A stage of a pipeline holds the embedding or not, some blocks, and the head or not. Blocks are
+ * alike, so the programs of any stage follow from those of a few small chunks, which are recorded
+ * and compiled as a rank compiles them (hd_layout_compile_units):
+ *
+ *     block      two blocks - one block             embedding   embedding and block - block
+ *     base       one block - block                  head        block and head - block
+ *
+ * A chunk of n blocks takes base + n x block, plus embedding and head if it has them. A program's
+ * time is found by walking its nodes: each stream runs them in order, a node waits for the nodes
+ * that its edges name, kernels take what rates.h says and collectives what links.h says. Overlap is
+ * a result of this.
+ *
+ * Used by: price, search.   Uses: layout (lib/train), program, rates, links.
+ * Threads: any; a struct hd_pieces is only read.
+ */
+#ifndef HD_PLAN_PIECES_H
+#define HD_PLAN_PIECES_H
+
+#include "base/arena.h"
+#include "plan/cluster.h"
+#include "train/layout.h"
+
+/* Seconds of a program, or of what a unit adds to one. */
+struct hd_program_time {
+    double run;                   /* from its start to its results */
+    double compute;               /* of that, kernels */
+    double waits[HD_GROUP_COUNT]; /* of that, waiting for collectives of these groups */
+    double reduce;                /* all that its reductions take on their own stream */
+    double reduce_after;          /* from its results to the end of its last reduction */
+};
+
+enum hd_piece_kind { HD_PIECE_BASE, HD_PIECE_BLOCK, HD_PIECE_EMBEDDING, HD_PIECE_HEAD, HD_PIECES };
+enum hd_piece_call { HD_PIECE_F, HD_PIECE_B, HD_PIECE_W, HD_PIECE_CALLS };
+
+struct hd_piece {
+    /* [1]: in the last micro-batch of a step, which also reduces what is reduced once a step */
+    struct hd_program_time time[HD_PIECE_CALLS][2];
+    int64_t kept_bytes, deferred_bytes; /* of one slot */
+    int64_t work_bytes;                 /* of the chunk: not added, the largest counts */
+};
+
+struct hd_pieces {
+    struct hd_piece piece[HD_PIECES];
+    struct hd_piece windowed; /* a block with a window, in models that have both kinds */
+    bool has_windowed;
+    double update[3];       /* seconds of U and P: of one block; of the embedding's stage
+                               without blocks; of the head's */
+    double update_base;     /* what U takes beside its parts: the exchange of a step */
+    int64_t state_bytes[3]; /* of weights, gradients, moments: block, embedding, head */
+    int64_t boundary_bytes; /* of a slot of hidden rows */
+    double transfer_bytes;  /* that a transfer between two stages moves */
+};
+
+/* Of the job, which is resolved, on devices of this cluster. Fails as hd_layout_build does.
+ * blocks_only: only BASE and BLOCK, without what is reduced or updated; the rest is 0: a bound that
+ * is cheap. */
+enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster *cluster,
+                               bool blocks_only, struct hd_pieces *ret_pieces);
+
+/* a x + y */
+void hd_program_time_add(struct hd_program_time *y, double a, const struct hd_program_time *x);
+
+#endif

@@ -1,0 +1,249 @@
+#include "plan/price.h"
+
+#include <string.h>
+
+#include "plan/links.h"
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- programs ---- */
+
+static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_pieces *p)
+{
+    return p->has_windowed && c->window > 0;
+}
+
+struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct hd_model_config *c,
+                                        struct hd_units units, enum hd_piece_call call, bool last)
+{
+    const int head = hd_model_unit_count(c) - 1;
+    struct hd_program_time t = p->piece[HD_PIECE_BASE].time[call][last];
+
+    for (int unit = units.first; unit < units.end; unit++) {
+        const struct hd_piece *piece = &p->piece[HD_PIECE_BLOCK];
+
+        if (unit == HD_UNIT_EMBEDDING)
+            piece = &p->piece[HD_PIECE_EMBEDDING];
+        else if (unit == head)
+            piece = &p->piece[HD_PIECE_HEAD];
+        else if (has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0)
+            piece = &p->windowed;
+        hd_program_time_add(&t, 1, &piece->time[call][last]);
+    }
+    t.run = larger(t.run, 0);
+    return t;
+}
+
+/* ---- the walk ---- */
+
+/* What a step consists of: by chunk, call, and whether the micro-batch is the last one. */
+struct times {
+    struct hd_program_time (*of)[HD_PIECE_CALLS][2]; /* [chunks] */
+};
+
+struct stage {
+    double clock, busy, waited; /* until when it has run; programs; for other stages */
+    double reduce_end;          /* of its stream of reductions */
+    double channel[2][2];       /* until when it sends: [gradients][to the next chunk's] */
+    int32_t next;               /* entry of its order */
+};
+
+struct step {
+    const struct hd_price_layout *l;
+    const struct hd_cluster *cluster;
+    const struct hd_pieces *pieces;
+    struct times times;
+    struct stage *stages;
+    double *arrived[2]; /* [chunk, micro-batch]: hidden rows of F's input; gradients of B's */
+};
+
+static int piece_call(enum hd_call call)
+{
+    return call == HD_CALL_F ? HD_PIECE_F : call == HD_CALL_B ? HD_PIECE_B : HD_PIECE_W;
+}
+
+static int64_t place(const struct step *s, int32_t chunk, int32_t micro_batch)
+{
+    return (int64_t)chunk * s->l->order->micro_batches + micro_batch;
+}
+
+/* Whose value a program needs: the chunk before for F, the one after for B; -1: none. */
+static int32_t giver(const struct step *s, const struct hd_order_entry *e)
+{
+    if (e->call == HD_CALL_F)
+        return e->chunk - 1;
+    return e->call == HD_CALL_B && e->chunk + 1 < s->l->pipeline.chunks ? e->chunk + 1 : -1;
+}
+
+/* Sends what a program has made to the chunk that needs it. */
+static void send(struct step *s, struct stage *from, int32_t stage, const struct hd_order_entry *e)
+{
+    const bool back = e->call == HD_CALL_B;
+    const int32_t taker = back ? e->chunk - 1 : e->chunk + 1;
+    int32_t other;
+    double *channel, start;
+
+    if (e->call == HD_CALL_W || taker < 0 || taker >= s->l->pipeline.chunks)
+        return;
+    other = hd_pipeline_stage(&s->l->pipeline, taker);
+    if (other == stage) {
+        s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;
+        return;
+    }
+    channel = &from->channel[back][other > stage];
+    start = larger(*channel, from->clock);
+    *channel = start + hd_links_transfer(s->cluster, stage * s->l->ranks_per_stage,
+                                         other * s->l->ranks_per_stage, s->pieces->transfer_bytes);
+    s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
+}
+
+/* Runs the next program of a stage; false: it waits for one that has not run. */
+static bool advance(struct step *s, int32_t number)
+{
+    struct stage *st = &s->stages[number];
+    const struct hd_order_entry *e = &s->l->order->stages[number].entries[st->next];
+    const bool last = e->micro_batch == s->l->order->micro_batches - 1;
+    const struct hd_program_time *t = &s->times.of[e->chunk][piece_call(e->call)][last];
+    double start = st->clock;
+
+    if (giver(s, e) >= 0) {
+        const double at = s->arrived[e->call == HD_CALL_B][place(s, e->chunk, e->micro_batch)];
+
+        if (at < 0)
+            return false;
+        start = larger(start, at);
+    }
+    st->waited += start - st->clock;
+    st->clock = start + t->run;
+    st->busy += t->run;
+    if (t->reduce > 0)
+        st->reduce_end = larger(st->reduce_end + t->reduce, st->clock + t->reduce_after);
+    send(s, st, number, e);
+    st->next++;
+    return true;
+}
+
+static enum hd_status walk(struct step *s)
+{
+    const int32_t stages = s->l->pipeline.stages;
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int32_t i = 0; i < stages; i++)
+            while (s->stages[i].next < s->l->order->stages[i].count && advance(s, i))
+                moved = true;
+    }
+    for (int32_t i = 0; i < stages; i++)
+        if (s->stages[i].next < s->l->order->stages[i].count)
+            return hd_err(HD_INVALID, "the order of the pipeline waits for itself on stage %d",
+                          (int)i);
+    return HD_OK;
+}
+
+static enum hd_status prepare(struct step *s, struct hd_arena *arena)
+{
+    const int32_t chunks = s->l->pipeline.chunks;
+    const size_t values = (size_t)chunks * (size_t)s->l->order->micro_batches;
+
+    s->stages = hd_arena_array(arena, (size_t)s->l->pipeline.stages, sizeof *s->stages);
+    s->times.of = hd_arena_array(arena, (size_t)chunks, sizeof *s->times.of);
+    for (int back = 0; back < 2; back++) {
+        s->arrived[back] = hd_arena_array(arena, values, sizeof(double));
+        for (size_t i = 0; s->arrived[back] && i < values; i++)
+            s->arrived[back][i] = -1;
+    }
+    if (hd_arena_failed(arena))
+        return hd_err(HD_NO_MEMORY, "no memory to walk a step");
+    for (int32_t c = 0; c < chunks; c++)
+        for (int call = 0; call < HD_PIECE_CALLS; call++)
+            for (int last = 0; last < 2; last++)
+                s->times.of[c][call][last] = hd_price_program(
+                    s->pieces, s->l->config, s->l->units[c], (enum hd_piece_call)call, last);
+    return HD_OK;
+}
+
+/* ---- the price ---- */
+
+static double update_of(const struct step *s, int32_t stage)
+{
+    const int head = hd_model_unit_count(s->l->config) - 1;
+    const int32_t each = s->l->pipeline.chunks / s->l->pipeline.stages;
+    double seconds = s->pieces->update_base;
+
+    for (int32_t k = 0; k < each; k++) {
+        const struct hd_units u = s->l->units[hd_pipeline_chunk(&s->l->pipeline, stage, k)];
+
+        for (int unit = u.first; unit < u.end; unit++)
+            seconds += s->pieces->update[unit == HD_UNIT_EMBEDDING ? 1 : unit == head ? 2 : 0];
+    }
+    return seconds;
+}
+
+/* Adds up, of a stage, what its programs are made of. */
+static void add_programs(const struct step *s, int32_t stage, struct hd_program_time *sum)
+{
+    const struct hd_stage_order *o = &s->l->order->stages[stage];
+
+    for (int32_t i = 0; i < o->count; i++) {
+        const struct hd_order_entry *e = &o->entries[i];
+        const bool last = e->micro_batch == s->l->order->micro_batches - 1;
+
+        hd_program_time_add(sum, 1, &s->times.of[e->chunk][piece_call(e->call)][last]);
+    }
+}
+
+static void explain(const struct step *s, int32_t stage, double end, struct hd_price *p)
+{
+    const struct stage *st = &s->stages[stage];
+    struct hd_program_time sum = {0};
+    double known;
+
+    add_programs(s, stage, &sum);
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        p->communication_s[g] = larger(sum.waits[g], 0);
+    p->communication_s[HD_GROUP_DP_CP] += larger(st->reduce_end - st->clock, 0);
+    p->update_s = update_of(s, stage);
+    p->compute_s = sum.compute;
+    known = p->compute_s + p->update_s;
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        known += p->communication_s[g];
+    p->bubble_s = larger(end - known, 0);
+}
+
+enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_price_layout *layout,
+                             const struct hd_cluster *cluster, double tokens, double flops,
+                             double peak_flops, struct hd_arena *arena, struct hd_price *ret_price)
+{
+    struct step s = {.l = layout, .cluster = cluster, .pieces = pieces};
+    const int32_t stages = layout->pipeline.stages;
+    double programs_end = 0, busy = 0;
+    int32_t most = 0;
+    enum hd_status st = prepare(&s, arena);
+
+    if (!st)
+        st = walk(&s);
+    if (st)
+        return st;
+    *ret_price = (struct hd_price){0};
+    /* the records of a step are exchanged by all ranks at once, in U */
+    for (int32_t i = 0; i < stages; i++) {
+        const double ends = larger(s.stages[i].clock, s.stages[i].reduce_end);
+
+        programs_end = larger(programs_end, s.stages[i].clock);
+        ret_price->step_s = larger(ret_price->step_s, ends + update_of(&s, i));
+        busy += s.stages[i].busy;
+        if (s.stages[i].busy > s.stages[most].busy)
+            most = i;
+    }
+    ret_price->bubble = programs_end > 0 ? 1 - busy / (stages * programs_end) : 0;
+    explain(&s, most, ret_price->step_s, ret_price);
+    ret_price->tokens_per_s = tokens / ret_price->step_s;
+    if (peak_flops > 0)
+        ret_price->mfu =
+            flops / (ret_price->step_s * peak_flops * (double)layout->ranks_per_stage * stages);
+    return HD_OK;
+}

@@ -1,0 +1,52 @@
+/* price: how long a step of a layout takes on a cluster, and what that time consists of.
+ *
+ * Programs are priced by pieces (pieces.h). A step is the walk of all stages' orders
+ * (lib/pipeline): a program starts when its stage is free and what it needs has arrived; a value
+ * travels when its program has ended and the channel to the other stage is free; reductions run on
+ * a stream of their own, and the update waits for them. Bubble and overlap are results of the walk.
+ *
+ * Used by: search, the heddle command.   Uses: pieces, cluster, pipeline, model.
+ * Threads: any; no state.
+ */
+#ifndef HD_PLAN_PRICE_H
+#define HD_PLAN_PRICE_H
+
+#include "base/arena.h"
+#include "pipeline/pipeline.h"
+#include "plan/cluster.h"
+#include "plan/pieces.h"
+
+struct hd_price {
+    double step_s;
+    /* of the stage that computes longest, together step_s */
+    double compute_s;                       /* kernels of F, B and W */
+    double update_s;                        /* norm, update, gather of new weights */
+    double bubble_s;                        /* waiting for other stages */
+    double communication_s[HD_GROUP_COUNT]; /* that nothing overlaps with, by group; dp: also what
+                                             is left of the reductions when the last program ends */
+    double bubble;                          /* share of a step that stages wait, on average */
+    double tokens_per_s;
+    double mfu; /* 0: the device's peak is not known */
+};
+
+/* The layout in the small: what a step needs of it. */
+struct hd_price_layout {
+    struct hd_pipeline pipeline;
+    const struct hd_units *units; /* [pipeline.chunks] */
+    const struct hd_order *order; /* of a step */
+    const struct hd_model_config *config;
+    int64_t ranks_per_stage;
+};
+
+/* Seconds of a program of one chunk. */
+struct hd_program_time hd_price_program(const struct hd_pieces *pieces,
+                                        const struct hd_model_config *config, struct hd_units units,
+                                        enum hd_piece_call call, bool last);
+
+/* The time of a step. tokens, flops: of a step, on all ranks; peak_flops: of one device, for mfu.
+ * Scratch memory is taken from `arena`. */
+enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_price_layout *layout,
+                             const struct hd_cluster *cluster, double tokens, double flops,
+                             double peak_flops, struct hd_arena *arena, struct hd_price *ret_price);
+
+#endif

@@ -1,0 +1,41 @@
+#include "plan/rates.h"
+
+/* Shares of a GPU's peaks that are assumed until a device is measured. Large products of cuBLAS are
+ * commonly reported at 70 to 80% of a dense peak, copies at 85 to 92% of the memory's rate, and
+ * fused attention at 50 to 75% of it forward and 40 to 60% backward (Dao 2023; Shah et al. 2024,
+ * "FlashAttention-3"). Kernels in a queue start some microseconds apart. */
+static const double gpu_product_share = 0.75, gpu_memory_share = 0.85;
+static const double gpu_attention_forward = 0.70, gpu_attention_backward = 0.55; /* of products */
+static const double gpu_launch_s = 2e-6, gpu_error_band = 0.25;
+enum { GPU_TILE_ROWS = 128, GPU_TILE_COLUMNS = 128 };
+
+/* A CPU's peak is measured with a large product of one thread group; smaller ones reach less. */
+static const double cpu_product_share = 0.85, cpu_error_band = 0.30;
+static const double cpu_attention_forward = 0.40, cpu_attention_backward = 0.40;
+static const double cpu_launch_s = 3e-6, cpu_vector_share = 0.10;
+
+void hd_rates_of_peaks(double half_flops, double single_flops, double memory_bytes_per_s,
+                       int multiprocessors, struct hd_rates *ret_rates)
+{
+    const bool gpu = multiprocessors > 0;
+    const double share = gpu ? gpu_product_share : cpu_product_share;
+
+    *ret_rates = (struct hd_rates){
+        .half_flops = share * half_flops,
+        .single_flops = share * single_flops,
+        .memory_bytes_per_s = gpu ? gpu_memory_share * memory_bytes_per_s : memory_bytes_per_s,
+        .vector_flops = gpu ? 0 : cpu_vector_share * single_flops,
+        .launch_s = gpu ? gpu_launch_s : cpu_launch_s,
+        .attention_forward = gpu ? gpu_attention_forward : cpu_attention_forward,
+        .attention_backward = gpu ? gpu_attention_backward : cpu_attention_backward,
+        .multiprocessors = multiprocessors,
+        .tile_rows = gpu ? GPU_TILE_ROWS : 0,
+        .tile_columns = gpu ? GPU_TILE_COLUMNS : 0,
+        .error_band = gpu ? gpu_error_band : cpu_error_band};
+}
+
+void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates *ret_rates)
+{
+    hd_rates_of_peaks(hd_gpu_kind_rate(kind, HD_BF16, false), hd_gpu_kind_rate(kind, HD_F32, tf32),
+                      1e9 * kind->memory_gb_per_s, kind->multiprocessors, ret_rates);
+}

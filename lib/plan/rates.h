@@ -1,0 +1,50 @@
+/* rates: how long a kernel takes on a device.
+ *
+ * A kernel's time follows from its own costs (kernels.h): operations, bytes, and for a product its
+ * shape. Three classes of work have rates of their own: products, attention, and all that is
+ * limited by memory. Nothing here is fitted to published training runs.
+ *
+ * GPU kinds that were never measured with Heddle get the peaks of their data sheet times shares
+ * that are assumed (rates.c says which and why); `error_band` is how far the time of a step may be
+ * off. A CPU's peaks are measured by `heddle-worker device`.
+ *
+ * Used by: plan.   Uses: base, kernels; node_time.c also program.
+ * Threads: any; no state.
+ */
+#ifndef HD_PLAN_RATES_H
+#define HD_PLAN_RATES_H
+
+#include <stdbool.h>
+
+#include "base/dtype.h"
+#include "kernels/kernels.h"
+
+struct hd_node;
+
+struct hd_rates {
+    /* operations per second that products reach at best: 16-bit, and 32-bit floats */
+    double half_flops, single_flops;
+    double memory_bytes_per_s; /* that kernels limited by memory reach */
+    double vector_flops;       /* of element-wise work; what limits a CPU's exponentials */
+    double launch_s;           /* least time from one kernel to the next */
+    /* share of the products' rate that attention reaches, forward and backward */
+    double attention_forward, attention_backward;
+    /* a product is computed in tiles, shared out to so many processors; 0: no such steps */
+    int multiprocessors;
+    int64_t tile_rows, tile_columns;
+    double error_band; /* 0.25: a step may take a quarter more or less */
+    bool measured;
+};
+
+/* Of a GPU that is known by its data sheet. */
+void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates *ret_rates);
+
+/* Of a device with these peaks, in operations and bytes per second. multiprocessors: of a GPU;
+ * 0: a CPU. */
+void hd_rates_of_peaks(double half_flops, double single_flops, double memory_bytes_per_s,
+                       int multiprocessors, struct hd_rates *ret_rates);
+
+/* Seconds of one launch of a node, which is a kernel. */
+double hd_rates_node(const struct hd_rates *rates, const struct hd_node *node);
+
+#endif

@@ -1,0 +1,733 @@
+#include "plan/search.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- candidates ---- */
+
+enum rank { RANK_FAMILY, RANK_BLOCKS, RANK_VARIANT, RANK_PRICED }; /* what its bound is of */
+
+/* A layout, as far as the search has decided it. Small: there may be a million. */
+struct candidate {
+    double bound_s;
+    int32_t pp, tp, cp, ep, micro_batch;
+    int32_t virtual_stages, zero_shard; /* of a variant; 0: auto */
+    int8_t recompute, schedule, zero;   /* indices into the lists below */
+    int8_t rank;
+    int32_t family; /* RANK_BLOCKS and later: index of its pieces; -1 */
+    uint64_t habit; /* of equal bounds the smaller one is first */
+};
+
+static const char *const recomputes[] = {"none", "selective", "full"};
+/* gpipe is as fast as 1f1b and keeps more, so it is never searched, only pinned */
+static const char *const schedules[] = {"none", "1f1b", "interleaved", "zb-h1", "zb-v"};
+enum { NO_SCHEDULE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_V, PINNED_SCHEDULE };
+enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, PINNED_RECOMPUTE };
+enum { VIRTUAL_STAGES_MAX = 8 };
+
+struct search {
+    const struct hd_search_asked *asked;
+    struct hd_arena *arena;
+    struct hd_model_config config;
+    struct candidate *heap;
+    int64_t count, room;
+    struct hd_pieces *blocks; /* of families that were compiled */
+    int block_count, block_room;
+    int64_t block_parameters; /* of one block, whole */
+    struct hd_search *found;
+    enum hd_status st;
+};
+
+static bool is_before(const struct candidate *a, const struct candidate *b)
+{
+    if (a->bound_s != b->bound_s)
+        return a->bound_s < b->bound_s;
+    if (a->rank != b->rank)
+        return a->rank > b->rank; /* finish what is as good as anything */
+    return a->habit < b->habit;
+}
+
+static void push(struct search *s, const struct candidate *c)
+{
+    int64_t i = s->count;
+
+    if (s->count == s->room) {
+        const int64_t room = s->room ? 2 * s->room : 1024;
+        struct candidate *heap = realloc(s->heap, (size_t)room * sizeof *heap);
+
+        if (!heap) {
+            s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
+            return;
+        }
+        s->heap = heap;
+        s->room = room;
+    }
+    s->count++;
+    while (i > 0 && is_before(c, &s->heap[(i - 1) / 2])) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    s->heap[i] = *c;
+}
+
+static struct candidate pop(struct search *s)
+{
+    const struct candidate first = s->heap[0], last = s->heap[--s->count];
+    int64_t i = 0;
+
+    for (int64_t child = 1; child < s->count; child = 2 * i + 1) {
+        if (child + 1 < s->count && is_before(&s->heap[child + 1], &s->heap[child]))
+            child++;
+        if (!is_before(&s->heap[child], &last))
+            break;
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    s->heap[i] = last;
+    return first;
+}
+
+/* ---- sizes ---- */
+
+static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
+{
+    (void)snprintf(word, HD_JOB_WORD_MAX, "%s", text);
+}
+
+/* The request with what the candidate has decided; what the job pins is there already. */
+static struct hd_plan_request request_of(const struct search *s, const struct candidate *c)
+{
+    struct hd_plan_request r = *s->asked->request;
+
+    r.sizes.pp = c->pp;
+    r.sizes.tp = c->tp;
+    r.sizes.cp = c->cp;
+    r.sizes.ep = c->ep;
+    r.sizes.micro_batch = c->micro_batch;
+    if (c->recompute < PINNED_RECOMPUTE)
+        set_word(r.sizes.recompute, recomputes[c->recompute]);
+    if (c->rank >= RANK_VARIANT) {
+        if (c->schedule < PINNED_SCHEDULE)
+            set_word(r.sizes.schedule, schedules[c->schedule]);
+        r.sizes.virtual_stages = c->virtual_stages;
+        r.sizes.zero = c->zero;
+        r.sizes.zero_shard = c->zero_shard;
+    }
+    return r;
+}
+
+/* The layout; false: it is not legal. A job that leaves sequence parallelism auto goes without it
+ * where tp does not divide the rows. */
+static bool size(const struct search *s, const struct candidate *c, struct hd_layout_sizes *sizes)
+{
+    struct hd_plan_request r = request_of(s, c);
+    enum hd_plan_obstacle why = hd_plan_size(&r, s->asked->devices, sizes);
+
+    if (why == HD_PLAN_SEQUENCE_ROWS && r.sizes.sequence < 0) {
+        r.sizes.sequence = 0;
+        why = hd_plan_size(&r, s->asked->devices, sizes);
+    }
+    if (why)
+        return false;
+    hd_plan_decide_device(sizes->device, s->asked->bf16_fast, s->asked->threads, sizes);
+    return true;
+}
+
+static struct hd_job job_of(const struct search *s, const struct hd_layout_sizes *sizes)
+{
+    struct hd_job job = *s->asked->spec;
+
+    job.layout = *sizes;
+    return job;
+}
+
+/* ---- step 1: families ---- */
+
+/* The rate at which any product runs at best. */
+static double best_rate(const struct search *s)
+{
+    const struct hd_rates *r = &s->asked->cluster->rates;
+
+    return r->half_flops > r->single_flops ? r->half_flops : r->single_flops;
+}
+
+static double tokens(const struct search *s)
+{
+    return (double)s->asked->spec->global_batch * (double)s->asked->spec->context;
+}
+
+static double ideal_seconds(const struct search *s)
+{
+    return hd_model_flops_per_token(&s->config) * tokens(s) / (s->asked->devices * best_rate(s));
+}
+
+/* Simple layouts first: pp, tp, cp, recompute, large micro-batches, then ZeRO and the schedule. */
+static uint64_t habit_of(const struct candidate *c)
+{
+    return ((((((((uint64_t)c->recompute << 10 | (uint64_t)(c->cp & 1023)) << 10) |
+                (uint64_t)(c->pp & 1023))
+               << 10) |
+              (uint64_t)(c->tp & 1023))
+             << 8) |
+            (uint64_t)(255 - (c->micro_batch & 255)))
+               << 6 |
+           (uint64_t)(c->zero << 3) | (uint64_t)c->schedule;
+}
+
+static void try_family(struct search *s, struct candidate *c)
+{
+    struct hd_layout_sizes sizes;
+
+    c->rank = RANK_FAMILY;
+    c->family = -1;
+    if (!size(s, c, &sizes))
+        return;
+    c->micro_batch = (int32_t)sizes.micro_batch;
+    c->bound_s = ideal_seconds(s);
+    c->habit = habit_of(c);
+    s->found->families++;
+    push(s, c);
+}
+
+static void try_recomputes(struct search *s, struct candidate *c)
+{
+    if (strcmp(s->asked->request->sizes.recompute, "auto") != 0) {
+        c->recompute = PINNED_RECOMPUTE;
+        try_family(s, c);
+        return;
+    }
+    for (c->recompute = 0; c->recompute < PINNED_RECOMPUTE; c->recompute++)
+        try_family(s, c);
+}
+
+static void try_micro_batches(struct search *s, struct candidate *c)
+{
+    const struct hd_plan_request *r = s->asked->request;
+    const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
+    const int64_t share = r->global_batch / dp;
+
+    if (r->sizes.micro_batch || r->sizes.order_micro_batches) {
+        c->micro_batch = (int32_t)r->sizes.micro_batch;
+        try_recomputes(s, c);
+        return;
+    }
+    for (int64_t size = 1; size <= share && size <= HD_SEARCH_MICRO_BATCH_MAX; size++)
+        if (share % size == 0) {
+            c->micro_batch = (int32_t)size;
+            try_recomputes(s, c);
+        }
+}
+
+static void try_experts(struct search *s, struct candidate *c)
+{
+    const struct hd_plan_request *r = s->asked->request;
+    const int64_t ranks = s->asked->devices / ((int64_t)c->pp * c->tp);
+
+    if (r->sizes.ep || !r->experts) {
+        c->ep = (int32_t)r->sizes.ep;
+        try_micro_batches(s, c);
+        return;
+    }
+    for (int64_t ep = 1; ep <= r->experts; ep++)
+        if (r->experts % ep == 0 && ranks % ep == 0) {
+            c->ep = (int32_t)ep;
+            try_micro_batches(s, c);
+        }
+}
+
+/* Calls `each` with every divisor of what is left of the devices, or with what the job pins. */
+static void try_axis(struct search *s, struct candidate *c, int64_t pinned, int64_t most,
+                     int32_t *axis, void (*each)(struct search *, struct candidate *))
+{
+    const int64_t left = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
+
+    for (int64_t n = 1; !s->st && n <= left && n <= most; n++) {
+        if ((pinned && n != pinned) || left % n)
+            continue;
+        *axis = (int32_t)n;
+        each(s, c);
+    }
+    *axis = 1;
+}
+
+static void try_cp(struct search *s, struct candidate *c)
+{
+    try_axis(s, c, s->asked->request->sizes.cp, s->asked->request->context, &c->cp, try_experts);
+}
+
+static void try_pp(struct search *s, struct candidate *c)
+{
+    try_axis(s, c, s->asked->request->sizes.pp, s->asked->request->layers + 2, &c->pp, try_cp);
+}
+
+static void try_all(struct search *s)
+{
+    struct candidate c = {.pp = 1, .tp = 1, .cp = 1};
+
+    try_axis(s, &c, s->asked->request->sizes.tp, s->asked->request->heads, &c.tp, try_pp);
+}
+
+/* ---- step 2: blocks ---- */
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to;
+}
+
+/* Seconds of F, B and W of a block in one micro-batch. */
+static double block_seconds(const struct hd_pieces *p)
+{
+    double plain = 0, windowed = 0;
+
+    for (int call = 0; call < HD_PIECE_CALLS; call++) {
+        plain += p->piece[HD_PIECE_BLOCK].time[call][0].run;
+        windowed += p->windowed.time[call][0].run;
+    }
+    return p->has_windowed && windowed < plain ? windowed : plain;
+}
+
+static double forward_seconds(const struct hd_pieces *p)
+{
+    const double plain = p->piece[HD_PIECE_BLOCK].time[HD_PIECE_F][0].run,
+                 windowed = p->windowed.time[HD_PIECE_F][0].run;
+
+    return p->has_windowed && windowed < plain ? windowed : plain;
+}
+
+/* A step runs at least all micro-batches on the stage with the most blocks; its last stage begins
+ * when the first micro-batch has come through the others, and in schedules without W apart its
+ * gradients must go back through them. */
+static double bound_of(const struct search *s, const struct hd_pieces *p, const struct candidate *c)
+{
+    const int64_t L = s->config.L;
+    const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
+    const double M = (double)(s->asked->spec->global_batch / (dp * c->micro_batch));
+    const double each = block_seconds(p), there = forward_seconds(p);
+    const double most = (double)round_up(L, c->pp), others = (double)L - most;
+    double bound = M * most * each;
+
+    if (c->rank < RANK_VARIANT || c->schedule == ZB_V || others <= 0)
+        return bound;
+    if (c->schedule == ONE_F_ONE_B)
+        return bound + others * each;
+    if (c->schedule == INTERLEAVED)
+        return bound + others * each / c->virtual_stages;
+    return c->schedule == ZB_H1 ? bound + others * there : bound;
+}
+
+/* Compiles the blocks of a family. */
+static void refine_family(struct search *s, struct candidate *c)
+{
+    struct hd_layout_sizes sizes;
+    struct hd_pieces *blocks;
+    struct hd_job job;
+    enum hd_status st;
+
+    if (!size(s, c, &sizes))
+        return;
+    blocks = hd_arena_grow(s->arena, s->blocks, s->block_count, &s->block_room, sizeof *blocks);
+    if (!blocks) {
+        s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
+        return;
+    }
+    s->blocks = blocks;
+    job = job_of(s, &sizes);
+    job.pp = 1;
+    job.dp = job.ep > job.cp ? job.ep / job.cp : 1;
+    if (job.dp * job.cp % job.ep)
+        job.dp = job.ep;
+    job.zero = 0;
+    job.zero_shard = 0;
+    st = hd_pieces_build(&job, s->asked->cluster, true, &blocks[s->block_count]);
+    if (st) {
+        if (st == HD_NO_MEMORY)
+            s->st = st;
+        return; /* cannot be laid out */
+    }
+    c->family = s->block_count++;
+    c->rank = RANK_BLOCKS;
+    s->found->blocks++;
+    if (bound_of(s, &blocks[c->family], c) > c->bound_s)
+        c->bound_s = bound_of(s, &blocks[c->family], c);
+    push(s, c);
+}
+
+/* ---- step 3: variants ---- */
+
+/* Bytes of a device per parameter of a rank's share, if `shards` ranks share what ZeRO names
+ * (registry.h). */
+static double state_bytes(const struct search *s, const struct hd_layout_sizes *z, double shards)
+{
+    const bool wide = strcmp(z->precision, "fp32") == 0;
+    const bool away =
+        strcmp(z->offload, "optimizer") == 0 && s->asked->cluster->traits.memory_bytes;
+    const double moments = away ? 0 : strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
+    const double master = wide || !away ? 4 : 0, copy = wide ? 0 : 2, gradient = 4;
+
+    switch (z->zero) {
+    case 1:
+        return gradient + (wide ? master : copy) + (moments + (wide ? 0 : master)) / shards;
+    case 2:
+        return (wide ? master : copy) + (gradient + moments + (wide ? 0 : master)) / shards;
+    case 3:
+        return (master + copy + gradient + moments) / shards;
+    default:
+        return master + copy + gradient + moments;
+    }
+}
+
+/* (chunk, micro-batch) that a stage keeps at most, in chunks (pipeline.h), by the stage. */
+static double kept_chunks(const struct candidate *c, int64_t M, int32_t stage)
+{
+    const int64_t P = c->pp, V = c->virtual_stages;
+    int64_t most = P - stage;
+
+    if (c->schedule == INTERLEAVED)
+        most = 2 * (P - 1 - stage) + (V - 1) * P + 1;
+    else if (c->schedule == ZB_H1)
+        most = P - stage; /* at least as many as 1f1b */
+    else if (c->schedule == ZB_V)
+        most = P; /* at least half of 2 P */
+    else if (c->schedule == PINNED_SCHEDULE)
+        most = 1;
+    if (c->schedule == INTERLEAVED && most > V * M)
+        most = V * M;
+    else if (c->schedule != INTERLEAVED && most > M)
+        most = M;
+    return (double)most;
+}
+
+/* Bytes that the rank of stage 0 takes at least. */
+static struct hd_search_rejected least_memory(const struct search *s, const struct candidate *c,
+                                              const struct hd_layout_sizes *z)
+{
+    const struct hd_pieces *p = &s->blocks[c->family];
+    const struct hd_piece *block = &p->piece[HD_PIECE_BLOCK];
+    const double replicas = (double)(z->dp * z->cp);
+    const double shards = z->zero_shard ? (double)z->zero_shard : replicas;
+    const double layers = (double)s->config.L / (double)z->pp; /* some stage has as many */
+    const double split = (double)z->tp * (s->config.router.E ? (double)z->ep : 1);
+    const double parameters = layers * (double)s->block_parameters / split;
+    const int64_t M = hd_layout_micro_batches(z, s->asked->spec->global_batch);
+    const double per_chunk = layers / (double)(z->virtual_stages ? z->virtual_stages : 1);
+    const double window = p->has_windowed && p->windowed.kept_bytes < block->kept_bytes ? 0 : 1;
+    const double kept = kept_chunks(c, M, 0) * per_chunk * (double)block->kept_bytes * window;
+    const double state = parameters * state_bytes(s, z, shards);
+    const double all = state + kept + (double)p->piece[HD_PIECE_BASE].work_bytes +
+                       (double)s->asked->cluster->traits.process_bytes;
+
+    return (struct hd_search_rejected){
+        .sizes = *z, .step_s = c->bound_s, .needed_bytes = (int64_t)all, .activations = kept / all};
+}
+
+/* Notes a layout that does not fit; they come in the order of their bounds. */
+static void reject(struct search *s, const struct hd_search_rejected *r)
+{
+    struct hd_search *f = s->found;
+
+    if (f->rejected_count < HD_SEARCH_REJECTED_MAX && !f->plan_count)
+        f->rejected[f->rejected_count++] = *r;
+    if (!f->least.needed_bytes || r->needed_bytes < f->least.needed_bytes)
+        f->least = *r;
+}
+
+static bool could_fit(struct search *s, const struct candidate *c,
+                      const struct hd_layout_sizes *sizes)
+{
+    struct hd_search_rejected least;
+
+    if (!s->asked->memory_bytes)
+        return true;
+    least = least_memory(s, c, sizes);
+    if (least.needed_bytes <= s->asked->memory_bytes)
+        return true;
+    reject(s, &least);
+    return false;
+}
+
+static void try_variant(struct search *s, struct candidate *c)
+{
+    struct hd_layout_sizes sizes;
+    double bound;
+
+    c->rank = RANK_VARIANT;
+    if (!size(s, c, &sizes) || !could_fit(s, c, &sizes))
+        return;
+    bound = bound_of(s, &s->blocks[c->family], c);
+    c->bound_s = bound > c->bound_s ? bound : c->bound_s;
+    c->habit = habit_of(c);
+    push(s, c);
+}
+
+/* Every stage of ZeRO, shared by all replicas or by blocks of them. */
+static void try_zeros(struct search *s, const struct candidate *of)
+{
+    const struct hd_layout_sizes *wish = &s->asked->request->sizes;
+    const int64_t ranks = s->asked->devices / ((int64_t)of->pp * of->tp);
+
+    for (int8_t zero = 0; !s->st && zero <= 3; zero++) {
+        struct candidate c = *of;
+
+        c.zero = wish->zero >= 0 ? (int8_t)wish->zero : zero;
+        c.zero_shard = (int32_t)wish->zero_shard;
+        if (zero > 0 && (wish->zero >= 0 || ranks == 1))
+            break; /* pinned, or shared with nobody: the same as 0 */
+        try_variant(s, &c);
+        for (int64_t shard = 2; c.zero && !wish->zero_shard && shard < ranks; shard++)
+            if (ranks % shard == 0) {
+                struct candidate hybrid = *of;
+
+                hybrid.zero = c.zero;
+                hybrid.zero_shard = (int32_t)shard;
+                try_variant(s, &hybrid);
+            }
+    }
+}
+
+static void try_schedule(struct search *s, const struct candidate *of, int8_t schedule,
+                         int32_t virtual_stages)
+{
+    struct candidate c = *of;
+
+    c.schedule = schedule;
+    c.virtual_stages = virtual_stages;
+    try_zeros(s, &c);
+}
+
+static void refine_blocks(struct search *s, const struct candidate *c)
+{
+    const struct hd_layout_sizes *wish = &s->asked->request->sizes;
+    const int32_t given = (int32_t)wish->virtual_stages;
+
+    if (strcmp(wish->schedule, "auto") != 0) {
+        try_schedule(s, c, PINNED_SCHEDULE, given);
+        return;
+    }
+    if (c->pp == 1) {
+        try_schedule(s, c, NO_SCHEDULE, given);
+        return;
+    }
+    if (given <= 1) {
+        try_schedule(s, c, ONE_F_ONE_B, 1);
+        try_schedule(s, c, ZB_H1, 1);
+    }
+    for (int32_t v = 2; v <= VIRTUAL_STAGES_MAX && (int64_t)v * c->pp <= s->config.L; v++)
+        if (!given || given == v)
+            try_schedule(s, c, INTERLEAVED, v);
+    if ((!given || given == 2) && 2 * (int64_t)c->pp <= s->config.L)
+        try_schedule(s, c, ZB_V, 2);
+}
+
+/* ---- pricing ---- */
+
+static enum hd_status price(const struct hd_search_asked *asked,
+                            const struct hd_model_config *config, const struct hd_job *job,
+                            struct hd_price *ret_price)
+{
+    const double all = (double)job->global_batch * (double)job->context;
+    struct hd_layout_shared shared;
+    struct hd_pieces pieces;
+    struct hd_arena arena;
+    enum hd_status st = hd_pieces_build(job, asked->cluster, false, &pieces);
+
+    if (st)
+        return st;
+    hd_arena_init(&arena, 0);
+    st = hd_layout_order(job, &arena, &shared);
+    if (!st) {
+        const struct hd_price_layout layout = {
+            .pipeline = shared.pipeline,
+            .units = shared.units,
+            .order = &shared.order,
+            .config = config,
+            .ranks_per_stage = job->dp * job->cp * job->tp,
+        };
+
+        st = hd_price_step(&pieces, &layout, asked->cluster, all,
+                           all * hd_model_flops_per_token(config), asked->peak_flops, &arena,
+                           ret_price);
+    }
+    hd_arena_done(&arena);
+    return st;
+}
+
+static void refine_variant(struct search *s, struct candidate *c)
+{
+    struct hd_layout_sizes sizes;
+    struct hd_price p;
+    struct hd_job job;
+    enum hd_status st;
+
+    if (!size(s, c, &sizes))
+        return;
+    job = job_of(s, &sizes);
+    st = price(s->asked, &s->config, &job, &p);
+    s->found->priced++;
+    if (st) {
+        if (st == HD_NO_MEMORY)
+            s->st = st;
+        return;
+    }
+    c->rank = RANK_PRICED;
+    c->bound_s = p.step_s;
+    push(s, c);
+}
+
+/* ---- step 4: laid out ---- */
+
+static int64_t needed(const struct hd_plan *plan, const struct hd_traits *traits,
+                      const struct hd_plan_class **ret_most)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < plan->class_count; i++) {
+        const struct hd_plan_class *c = &plan->classes[i];
+        const int64_t bytes =
+            hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
+
+        if (bytes > most) {
+            most = bytes;
+            *ret_most = c;
+        }
+    }
+    return most;
+}
+
+enum hd_status hd_search_price(const struct hd_search_asked *asked,
+                               const struct hd_layout_sizes *sizes, struct hd_arena *arena,
+                               struct hd_search_plan *ret_plan)
+{
+    struct hd_traits traits = asked->cluster->traits;
+    const struct hd_plan_class *most = NULL;
+    struct hd_model_config config;
+    enum hd_status st;
+
+    *ret_plan = (struct hd_search_plan){.job = *asked->spec};
+    ret_plan->job.layout = *sizes;
+    if (!hd_traits_is_cuda(&traits))
+        traits.threads = (int)sizes->threads;
+    st = hd_model_config_from_job(&ret_plan->job, &config);
+    if (!st)
+        st = price(asked, &config, &ret_plan->job, &ret_plan->price);
+    if (!st)
+        st = hd_plan_build(&ret_plan->job, &traits, arena, &ret_plan->plan);
+    if (st)
+        return st;
+    ret_plan->needed_bytes = needed(&ret_plan->plan, &traits, &most);
+    ret_plan->fits = !asked->memory_bytes || ret_plan->needed_bytes <= asked->memory_bytes;
+    return HD_OK;
+}
+
+static void reject_plan(struct search *s, const struct hd_search_plan *p)
+{
+    const struct hd_plan_class *most = NULL;
+    const int64_t bytes = needed(&p->plan, &s->asked->cluster->traits, &most);
+    const struct hd_search_rejected r = {
+        .sizes = p->job.layout,
+        .step_s = p->price.step_s,
+        .stage = most->stage,
+        .needed_bytes = bytes,
+        .activations = (double)(most->memory.kept + most->memory.deferred) / (double)bytes};
+
+    reject(s, &r);
+}
+
+static void lay_out(struct search *s, const struct candidate *c)
+{
+    struct hd_search_plan *p = &s->found->plans[s->found->plan_count];
+    struct hd_layout_sizes sizes;
+    enum hd_status st;
+
+    if (!size(s, c, &sizes))
+        return;
+    st = hd_search_price(s->asked, &sizes, s->arena, p);
+    s->found->laid_out++;
+    if (st == HD_NO_MEMORY)
+        s->st = st;
+    if (st)
+        return;
+    if (p->fits)
+        s->found->plan_count++;
+    else
+        reject_plan(s, p);
+}
+
+/* ---- the search ---- */
+
+static void refine(struct search *s, struct candidate *c)
+{
+    switch (c->rank) {
+    case RANK_FAMILY:
+        refine_family(s, c);
+        break;
+    case RANK_BLOCKS:
+        refine_blocks(s, c);
+        break;
+    case RANK_VARIANT:
+        refine_variant(s, c);
+        break;
+    default:
+        lay_out(s, c);
+    }
+}
+
+/* Parameters of a block, whole. */
+static enum hd_status count_parameters(struct search *s)
+{
+    struct hd_registry registry;
+    struct hd_arena arena;
+    struct hd_model model;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    hd_registry_init(&registry, &arena, NULL, 0);
+    st = hd_model_declare(&s->config, &registry, &arena, &model);
+    for (int i = 0; !st && i < registry.param_count; i++)
+        if (registry.params[i].unit == HD_UNIT_FIRST_BLOCK)
+            s->block_parameters += registry.params[i].count;
+    hd_arena_done(&arena);
+    return st;
+}
+
+static enum hd_status begin(struct search *s)
+{
+    struct hd_job job = *s->asked->spec;
+    struct hd_layout_sizes sizes;
+    enum hd_status st = hd_plan_decide(s->asked->request, s->asked->devices, &sizes);
+
+    if (st) { /* not with the defaults of auto, but perhaps with other values */
+        sizes = s->asked->request->sizes;
+        sizes.tp = sizes.tp ? sizes.tp : 1;
+    }
+    hd_plan_decide_device(sizes.device, s->asked->bf16_fast, s->asked->threads, &sizes);
+    job.layout = sizes;
+    st = hd_model_config_from_job(&job, &s->config);
+    if (!st)
+        st = count_parameters(s);
+    s->found->plans = hd_arena_array(s->arena, (size_t)s->asked->top + 1, sizeof *s->found->plans);
+    if (!st && hd_arena_failed(s->arena))
+        st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    return st;
+}
+
+enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_arena *arena,
+                                 struct hd_search *ret_search)
+{
+    struct search s = {.asked = asked, .arena = arena, .found = ret_search};
+    struct hd_layout_sizes sizes;
+
+    *ret_search = (struct hd_search){0};
+    s.st = begin(&s);
+    if (!s.st)
+        try_all(&s);
+    if (!s.st && !s.count) /* says why */
+        s.st = hd_plan_decide(asked->request, asked->devices, &sizes);
+    while (!s.st && s.count && ret_search->plan_count < asked->top) {
+        struct candidate c = pop(&s);
+
+        refine(&s, &c);
+    }
+    free(s.heap);
+    return s.st;
+}
