@@ -502,7 +502,7 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
                     (long long)s->families, (long long)s->blocks, (long long)s->priced,
                     (long long)s->laid_out);
     }
-    if (!runs_here(l))
+    if (!runs_here(l) && !s->plan_count) /* else the chosen plan says so */
         hd_text_add(out, "note: it cannot run yet: the engine nccl connects at most %d ranks\n",
                     hd_plan_ranks_max("cuda", NULL));
 }

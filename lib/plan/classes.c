@@ -8,9 +8,9 @@ struct class_key {
     int count, room;
 };
 
-/* The classes of one stage. */
+/* The classes of one stage; programs: which of the finder's programs each has. */
 struct stage_classes {
-    struct class_key *keys;
+    int32_t *programs;
     int count, room;
 };
 
@@ -19,7 +19,9 @@ struct finder {
     struct hd_arena arena;        /* of keys and stages */
     struct stage_classes *stages; /* [pp] */
     int32_t *of;                  /* [world] the class within its stage */
-    struct class_key key;         /* of the rank in hand; its memory serves all ranks */
+    struct class_key *programs;   /* the different keys of all stages */
+    int program_count, program_room;
+    struct class_key key; /* of the rank in hand; its memory serves all ranks */
 };
 
 static void add(struct finder *f, int64_t number)
@@ -92,6 +94,24 @@ static void add_part(struct finder *f, const struct hd_registry *r, int number, 
             add(f, r->params[i].real[d]); /* of the vocabulary: without padding */
 }
 
+/* How the stage's units are cut into chunks, and what their blocks see. */
+static void add_chunks(struct finder *f, int32_t stage)
+{
+    const struct hd_layout_shared *s = f->shared;
+    const int32_t each = s->pipeline.chunks / s->pipeline.stages;
+
+    for (int32_t k = 0; k < each; k++) {
+        const struct hd_units u = s->units[hd_pipeline_chunk(&s->pipeline, stage, k)];
+
+        add(f, u.first == HD_UNIT_EMBEDDING);
+        add(f, u.end - u.first);
+        for (int unit = u.first; s->config.window > 0 && unit < u.end; unit++)
+            add(f, unit > HD_UNIT_EMBEDDING && unit <= s->config.L
+                       ? hd_model_window(&s->config, unit - HD_UNIT_FIRST_BLOCK)
+                       : 0);
+    }
+}
+
 /* The registry is of the rank with these coordinates but for pp: what a part is does not depend on
  * the stage, only who holds it does. */
 static void make_key(struct finder *f, const struct hd_registry *r, struct hd_mesh_coord c)
@@ -103,6 +123,7 @@ static void make_key(struct finder *f, const struct hd_registry *r, struct hd_me
     add(f, f->shared->snapshot_bytes ? f->shared->snapshot_bytes[rank] : 0);
     add_attention(f, &c);
     add_experts(f, &c);
+    add_chunks(f, c.pp);
     for (int i = 0; i < r->part_count; i++) {
         const struct hd_part *p = &r->parts[i];
         const bool counts = hd_mesh_find_group(&f->shared->mesh, p->reduce_group, rank).index == 0;
@@ -114,22 +135,39 @@ static void make_key(struct finder *f, const struct hd_registry *r, struct hd_me
 
 /* ---- classes ---- */
 
-/* The class of the stage that has this key; a new one if there is none. */
-static int32_t look_up(struct finder *f, struct stage_classes *stage)
+/* The programs that this key stands for; new ones if no rank had it before. */
+static int32_t find_programs(struct finder *f)
 {
     const size_t size = (size_t)f->key.count * sizeof *f->key.numbers;
     struct class_key *keys;
 
-    for (int i = 0; i < stage->count; i++)
-        if (stage->keys[i].count == f->key.count &&
-            memcmp(stage->keys[i].numbers, f->key.numbers, size) == 0)
+    for (int i = 0; i < f->program_count; i++)
+        if (f->programs[i].count == f->key.count &&
+            memcmp(f->programs[i].numbers, f->key.numbers, size) == 0)
             return i;
-    keys = hd_arena_grow(&f->arena, stage->keys, stage->count, &stage->room, sizeof *keys);
+    keys = hd_arena_grow(&f->arena, f->programs, f->program_count, &f->program_room, sizeof *keys);
     if (!keys)
         return 0;
-    stage->keys = keys;
-    keys[stage->count] = f->key; /* takes the memory over */
+    f->programs = keys;
+    keys[f->program_count] = f->key; /* takes the memory over */
     f->key = (struct class_key){0};
+    return f->program_count++;
+}
+
+/* The class of the stage that has the key's programs; a new one if there is none. */
+static int32_t look_up(struct finder *f, struct stage_classes *stage)
+{
+    const int32_t programs = find_programs(f);
+    int32_t *all;
+
+    for (int i = 0; i < stage->count; i++)
+        if (stage->programs[i] == programs)
+            return i;
+    all = hd_arena_grow(&f->arena, stage->programs, stage->count, &stage->room, sizeof *all);
+    if (!all)
+        return 0;
+    stage->programs = all;
+    all[stage->count] = programs;
     return stage->count++;
 }
 
@@ -174,6 +212,26 @@ static void number_classes(const struct finder *f, struct hd_classes *classes)
     classes->count = end;
 }
 
+/* Numbers of equal programs, whatever the stage. */
+static void find_alike(const struct finder *f, struct hd_classes *classes)
+{
+    const int32_t ranks = f->shared->mesh.world / f->shared->mesh.sizes.pp; /* of a stage */
+
+    for (int32_t i = 0; i < classes->count; i++) {
+        const int32_t rank = classes->lowest[i];
+        const int32_t programs = f->stages[rank / ranks].programs[f->of[rank]];
+        int32_t k = 0;
+
+        for (; k < i; k++) {
+            const int32_t other = classes->lowest[k];
+
+            if (f->stages[other / ranks].programs[f->of[other]] == programs)
+                break;
+        }
+        classes->like[i] = k;
+    }
+}
+
 enum hd_status hd_classes_find(const struct hd_layout_shared *shared, struct hd_arena *arena,
                                struct hd_classes *ret_classes)
 {
@@ -191,8 +249,13 @@ enum hd_status hd_classes_find(const struct hd_layout_shared *shared, struct hd_
     if (!hd_arena_failed(&f.arena) && !hd_arena_failed(arena)) {
         for (int32_t rank = 0; !st && rank < ranks; rank++)
             st = sort_ranks(&f, hd_mesh_coord(mesh, rank));
-        if (!st && !hd_arena_failed(&f.arena))
+        if (!st && !hd_arena_failed(&f.arena)) {
             number_classes(&f, ret_classes);
+            ret_classes->like =
+                hd_arena_array(arena, (size_t)ret_classes->count, sizeof *ret_classes->like);
+            if (ret_classes->like)
+                find_alike(&f, ret_classes);
+        }
     }
     if (!st && (hd_arena_failed(&f.arena) || hd_arena_failed(arena)))
         st = hd_err(HD_NO_MEMORY, "no memory to compare ranks");

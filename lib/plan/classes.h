@@ -4,7 +4,8 @@
  * counts) and from few other things: its pipeline stage, whether it counts the loss, whose keys its
  * rows see with context parallelism, how many samples its group of experts has, and what it writes
  * of a checkpoint. hd_classes_find compares just these, by number; it compiles nothing. Ranks
- * for which all of them are equal form a class, and one of them is laid out for all.
+ * for which all of them are equal form a class, and one of them is laid out for all. Classes of two
+ * stages are alike if only their lists of instructions differ.
  *
  * Used by: plan.   Uses: layout (lib/train), program, mesh.   Threads: any; no state.
  */
@@ -18,6 +19,8 @@
 struct hd_classes {
     int32_t *of;     /* [world] the class of each rank */
     int32_t *lowest; /* [count] the lowest rank of each class */
+    int32_t *like;   /* [count] the first class, perhaps of another stage, with the same programs; its
+                        own number: there is none before it */
     int32_t count;
 };
 

@@ -61,14 +61,15 @@ static double node_seconds(struct builder *b, const struct hd_node *node)
 }
 
 /* A program under way: when each stream, and each node, is done. */
-struct walk {
+struct program_walk {
     double stream_end[HD_STREAM_COUNT];
     enum hd_group_name last_group[HD_STREAM_COUNT]; /* of the last collective of a stream */
     double *node_end;
     struct hd_program_time *time;
 };
 
-static void walk_node(struct builder *b, struct walk *w, const struct hd_program *p, int index)
+static void walk_node(struct builder *b, struct program_walk *w, const struct hd_program *p,
+                      int index)
 {
     const struct hd_node *node = p->nodes[index];
     const double free = w->stream_end[node->stream], seconds = node_seconds(b, node);
@@ -94,7 +95,7 @@ static void walk_node(struct builder *b, struct walk *w, const struct hd_program
 }
 
 /* A program's results are there when all streams but that of reductions are done. */
-static void walk_end(struct walk *w)
+static void walk_end(struct program_walk *w)
 {
     struct hd_program_time *t = w->time;
 
@@ -111,7 +112,7 @@ static void walk_end(struct walk *w)
 static struct hd_program_time program_time(struct builder *b, const struct hd_program *p, bool last)
 {
     struct hd_program_time time = {0};
-    struct walk w = {.time = &time};
+    struct program_walk w = {.time = &time};
 
     w.node_end = hd_arena_array(&b->arena, (size_t)p->count + 1, sizeof *w.node_end);
     for (int i = 0; w.node_end && i < p->count; i++)
@@ -143,13 +144,12 @@ static enum hd_status measure(struct builder *b, int registry, struct hd_units u
             ret_piece->time[c][last] = program_time(b, &chunk->program[calls[c]], last);
     ret_piece->kept_bytes = whole(&chunk->extent[HD_REGION_KEPT]);
     ret_piece->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
-    ret_piece->work_bytes = whole(&chunk->extent[HD_REGION_WORK]);
     if (ret_boundary)
         *ret_boundary = chunk->extent[HD_REGION_BOUNDARY].visible_bytes;
     return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
 }
 
-/* piece -= other; work is not added up. */
+/* piece -= other */
 static void subtract(struct hd_piece *piece, const struct hd_piece *other)
 {
     for (int c = 0; c < HD_PIECE_CALLS; c++)
@@ -331,6 +331,23 @@ static enum hd_status measure_windowed(const struct hd_job *job, const struct hd
         st = measure_blocks(&b, &of_window);
     p->windowed = of_window.piece[HD_PIECE_BLOCK];
     p->has_windowed = true;
+    hd_arena_done(&b.arena);
+    return st;
+}
+
+enum hd_status hd_pieces_whole(const struct hd_job *job, const struct hd_cluster *cluster,
+                               struct hd_units units, struct hd_piece *ret_piece)
+{
+    struct builder b;
+    enum hd_status st;
+
+    builder_begin(&b, cluster, job->native_reduction);
+    st =
+        hd_layout_share(job, &cluster->traits, &(struct hd_layout_options){0}, &b.arena, &b.shared);
+    if (!st)
+        st = declare(&b, 0);
+    if (!st)
+        st = measure(&b, 0, units, ret_piece, NULL);
     hd_arena_done(&b.arena);
     return st;
 }

@@ -38,7 +38,6 @@ struct hd_piece {
     /* [1]: in the last micro-batch of a step, which also reduces what is reduced once a step */
     struct hd_program_time time[HD_PIECE_CALLS][2];
     int64_t kept_bytes, deferred_bytes; /* of one slot */
-    int64_t work_bytes;                 /* of the chunk: not added, the largest counts */
 };
 
 struct hd_pieces {
@@ -59,7 +58,12 @@ struct hd_pieces {
 enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster *cluster,
                                bool blocks_only, struct hd_pieces *ret_pieces);
 
-/* a x + y */
+/* For tests: what these units of the job's first stage take as one chunk, which is compiled whole.
+ */
+enum hd_status hd_pieces_whole(const struct hd_job *job, const struct hd_cluster *cluster,
+                               struct hd_units units, struct hd_piece *ret_piece);
+
+/* y += a x */
 void hd_program_time_add(struct hd_program_time *y, double a, const struct hd_program_time *x);
 
 #endif

@@ -10,10 +10,53 @@ int64_t hd_memory_total(const struct hd_memory *memory)
     return memory->private_bytes + memory->visible_bytes;
 }
 
-static void fold_step(const struct hd_layout *l, struct hd_dry *step)
+static void add_times(struct hd_dry *sum, const struct hd_dry *one, int64_t times)
 {
-    for (int32_t i = 0; i < l->plan.count; i++)
-        hd_layout_fold(l, &l->plan.list[i], step);
+    sum->costs.flops += (double)times * one->costs.flops;
+    sum->costs.read_bytes += times * one->costs.read_bytes;
+    sum->costs.write_bytes += times * one->costs.write_bytes;
+    sum->gemm_flops += (double)times * one->gemm_flops;
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
+            sum->calls[g][k] += times * one->calls[g][k];
+            sum->group_bytes[g][k] += times * one->group_bytes[g][k];
+        }
+}
+
+/* Instructions that do the same work: a program, or a transfer, of one chunk. */
+static bool works_like(const struct hd_instruction *a, const struct hd_instruction *b)
+{
+    return a->kind == b->kind && a->call == b->call && a->chunk == b->chunk && a->last == b->last;
+}
+
+/* Adds up the work of a step's list. Each kind of instruction is counted once and multiplied: a
+ * list has a few kinds, and thousands of instructions. */
+static enum hd_status fold_step(const struct hd_layout *l, struct hd_arena *arena,
+                                struct hd_dry *step)
+{
+    const int kinds_max = 16 * (l->chunk_count + 1);
+    const struct hd_instruction **kinds = hd_arena_array(arena, (size_t)kinds_max, sizeof *kinds);
+    int64_t *times = hd_arena_array(arena, (size_t)kinds_max, sizeof *times);
+    int count = 0;
+
+    if (hd_arena_failed(arena))
+        return hd_err(HD_NO_MEMORY, "no memory for a plan");
+    for (int32_t i = 0; i < l->plan.count; i++) {
+        int k = 0;
+
+        while (k < count && !works_like(kinds[k], &l->plan.list[i]))
+            k++;
+        if (k == count)
+            kinds[count++] = &l->plan.list[i];
+        times[k]++;
+    }
+    for (int k = 0; k < count; k++) {
+        struct hd_dry one = {0};
+
+        hd_layout_fold(l, kinds[k], &one);
+        add_times(step, &one, times[k]);
+    }
+    return HD_OK;
 }
 
 /* ---- the pipeline ---- */
@@ -73,33 +116,45 @@ static enum hd_status plan_pipeline(const struct hd_layout *l, struct hd_arena *
 
 /* ---- the classes ---- */
 
-/* Lays out the lowest rank of a class. The first class also tells what all ranks have in common. */
-static enum hd_status plan_class(const struct hd_layout_shared *shared,
-                                 const struct hd_traits *traits, int32_t number,
-                                 struct hd_arena *kept, struct hd_plan *plan)
+/* What the lowest rank of a class takes, which is laid out. */
+static enum hd_status plan_class(const struct hd_layout *layout, const struct hd_traits *traits,
+                                 struct hd_arena *scratch, struct hd_plan_class *c)
 {
-    struct hd_plan_class *c = &plan->classes[number];
+    c->stage = layout->coord.pp;
+    c->memory = layout->memory;
+    c->kept_slots = layout->plan.kept_slots;
+    c->deferred_slots = layout->plan.deferred_slots;
+    c->boundary_slots = layout->plan.boundary_slots;
+    if (hd_traits_is_cuda(traits)) {
+        c->reserved_bytes = hd_memory_on_device(&c->memory, traits);
+        c->overhead = hd_layout_gpu_overhead(layout, traits);
+        c->device_bytes =
+            c->reserved_bytes + c->overhead.process_bytes + c->overhead.communicators_bytes;
+    }
+    return fold_step(layout, scratch, &c->step);
+}
+
+/* Lays out this class and all that have the same programs. The first class also tells what all
+ * ranks have in common. */
+static enum hd_status plan_alike(const struct hd_layout_shared *shared,
+                                 const struct hd_traits *traits, const struct hd_classes *classes,
+                                 int32_t first, struct hd_arena *kept, struct hd_plan *plan)
+{
     struct hd_layout layout;
-    struct hd_arena arena; /* freed after each class: a layout is much larger than the result */
+    struct hd_arena arena; /* freed after each: a layout is much larger than the result */
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_layout_build_rank(shared, c->lowest, &arena, &layout);
-    if (!st) {
-        c->stage = layout.coord.pp;
-        c->memory = layout.memory;
-        c->kept_slots = layout.plan.kept_slots;
-        c->deferred_slots = layout.plan.deferred_slots;
-        c->boundary_slots = layout.plan.boundary_slots;
-        fold_step(&layout, &c->step);
-        if (hd_traits_is_cuda(traits)) {
-            c->reserved_bytes = hd_memory_on_device(&c->memory, traits);
-            c->overhead = hd_layout_gpu_overhead(&layout, traits);
-            c->device_bytes =
-                c->reserved_bytes + c->overhead.process_bytes + c->overhead.communicators_bytes;
-        }
+    st = hd_layout_build_rank(shared, plan->classes[first].lowest, &arena, &layout);
+    for (int32_t i = first; !st && i < classes->count; i++) {
+        if (classes->like[i] != first)
+            continue;
+        if (i != first)
+            st = hd_layout_take_place(shared, plan->classes[i].lowest, &layout);
+        if (!st)
+            st = plan_class(&layout, traits, &arena, &plan->classes[i]);
     }
-    if (!st && number == 0) {
+    if (!st && first == 0) {
         plan->parameters = hd_registry_global_count(&layout.registry);
         plan->micro_batches = layout.micro_batches;
         st = plan_pipeline(&layout, kept, plan);
@@ -125,10 +180,11 @@ static enum hd_status plan_classes(const struct hd_layout_shared *shared,
         return hd_err(HD_NO_MEMORY, "no memory for a plan");
     for (int32_t rank = 0; rank < shared->mesh.world; rank++)
         plan->classes[classes.of[rank]].ranks++;
-    for (int32_t i = 0; !st && i < classes.count; i++) {
+    for (int32_t i = 0; i < classes.count; i++)
         plan->classes[i].lowest = classes.lowest[i];
-        st = plan_class(shared, traits, i, arena, plan);
-    }
+    for (int32_t i = 0; !st && i < classes.count; i++)
+        if (classes.like[i] == i)
+            st = plan_alike(shared, traits, &classes, i, arena, plan);
     return st;
 }
 

@@ -33,7 +33,7 @@ struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct 
             piece = &p->windowed;
         hd_program_time_add(&t, 1, &piece->time[call][last]);
     }
-    t.run = larger(t.run, 0);
+    t.run = larger(t.run, t.compute);
     return t;
 }
 
@@ -51,7 +51,7 @@ struct stage {
     int32_t next;               /* entry of its order */
 };
 
-struct step {
+struct step_walk {
     const struct hd_price_layout *l;
     const struct hd_cluster *cluster;
     const struct hd_pieces *pieces;
@@ -65,13 +65,13 @@ static int piece_call(enum hd_call call)
     return call == HD_CALL_F ? HD_PIECE_F : call == HD_CALL_B ? HD_PIECE_B : HD_PIECE_W;
 }
 
-static int64_t place(const struct step *s, int32_t chunk, int32_t micro_batch)
+static int64_t place(const struct step_walk *s, int32_t chunk, int32_t micro_batch)
 {
     return (int64_t)chunk * s->l->order->micro_batches + micro_batch;
 }
 
 /* Whose value a program needs: the chunk before for F, the one after for B; -1: none. */
-static int32_t giver(const struct step *s, const struct hd_order_entry *e)
+static int32_t giver(const struct step_walk *s, const struct hd_order_entry *e)
 {
     if (e->call == HD_CALL_F)
         return e->chunk - 1;
@@ -79,7 +79,8 @@ static int32_t giver(const struct step *s, const struct hd_order_entry *e)
 }
 
 /* Sends what a program has made to the chunk that needs it. */
-static void send(struct step *s, struct stage *from, int32_t stage, const struct hd_order_entry *e)
+static void send(struct step_walk *s, struct stage *from, int32_t stage,
+                 const struct hd_order_entry *e)
 {
     const bool back = e->call == HD_CALL_B;
     const int32_t taker = back ? e->chunk - 1 : e->chunk + 1;
@@ -101,7 +102,7 @@ static void send(struct step *s, struct stage *from, int32_t stage, const struct
 }
 
 /* Runs the next program of a stage; false: it waits for one that has not run. */
-static bool advance(struct step *s, int32_t number)
+static bool advance(struct step_walk *s, int32_t number)
 {
     struct stage *st = &s->stages[number];
     const struct hd_order_entry *e = &s->l->order->stages[number].entries[st->next];
@@ -126,7 +127,7 @@ static bool advance(struct step *s, int32_t number)
     return true;
 }
 
-static enum hd_status walk(struct step *s)
+static enum hd_status walk(struct step_walk *s)
 {
     const int32_t stages = s->l->pipeline.stages;
     bool moved = true;
@@ -144,7 +145,7 @@ static enum hd_status walk(struct step *s)
     return HD_OK;
 }
 
-static enum hd_status prepare(struct step *s, struct hd_arena *arena)
+static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
 {
     const int32_t chunks = s->l->pipeline.chunks;
     const size_t values = (size_t)chunks * (size_t)s->l->order->micro_batches;
@@ -168,7 +169,7 @@ static enum hd_status prepare(struct step *s, struct hd_arena *arena)
 
 /* ---- the price ---- */
 
-static double update_of(const struct step *s, int32_t stage)
+static double update_of(const struct step_walk *s, int32_t stage)
 {
     const int head = hd_model_unit_count(s->l->config) - 1;
     const int32_t each = s->l->pipeline.chunks / s->l->pipeline.stages;
@@ -184,7 +185,7 @@ static double update_of(const struct step *s, int32_t stage)
 }
 
 /* Adds up, of a stage, what its programs are made of. */
-static void add_programs(const struct step *s, int32_t stage, struct hd_program_time *sum)
+static void add_programs(const struct step_walk *s, int32_t stage, struct hd_program_time *sum)
 {
     const struct hd_stage_order *o = &s->l->order->stages[stage];
 
@@ -196,7 +197,7 @@ static void add_programs(const struct step *s, int32_t stage, struct hd_program_
     }
 }
 
-static void explain(const struct step *s, int32_t stage, double end, struct hd_price *p)
+static void explain(const struct step_walk *s, int32_t stage, double end, struct hd_price *p)
 {
     const struct stage *st = &s->stages[stage];
     struct hd_program_time sum = {0};
@@ -215,12 +216,11 @@ static void explain(const struct step *s, int32_t stage, double end, struct hd_p
 }
 
 enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_price_layout *layout,
-                             const struct hd_cluster *cluster, double tokens, double flops,
-                             double peak_flops, struct hd_arena *arena, struct hd_price *ret_price)
+                             const struct hd_cluster *cluster, struct hd_arena *arena,
+                             struct hd_price *ret_price)
 {
-    struct step s = {.l = layout, .cluster = cluster, .pieces = pieces};
+    struct step_walk s = {.l = layout, .cluster = cluster, .pieces = pieces};
     const int32_t stages = layout->pipeline.stages;
-    double programs_end = 0, busy = 0;
     int32_t most = 0;
     enum hd_status st = prepare(&s, arena);
 
@@ -233,17 +233,36 @@ enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_pri
     for (int32_t i = 0; i < stages; i++) {
         const double ends = larger(s.stages[i].clock, s.stages[i].reduce_end);
 
-        programs_end = larger(programs_end, s.stages[i].clock);
+        ret_price->programs_s = larger(ret_price->programs_s, s.stages[i].clock);
         ret_price->step_s = larger(ret_price->step_s, ends + update_of(&s, i));
-        busy += s.stages[i].busy;
+        ret_price->busy_s += s.stages[i].busy / stages;
         if (s.stages[i].busy > s.stages[most].busy)
             most = i;
     }
-    ret_price->bubble = programs_end > 0 ? 1 - busy / (stages * programs_end) : 0;
     explain(&s, most, ret_price->step_s, ret_price);
-    ret_price->tokens_per_s = tokens / ret_price->step_s;
-    if (peak_flops > 0)
-        ret_price->mfu =
-            flops / (ret_price->step_s * peak_flops * (double)layout->ranks_per_stage * stages);
     return HD_OK;
+}
+
+void hd_price_add(struct hd_price *y, double a, const struct hd_price *x)
+{
+    y->step_s += a * x->step_s;
+    y->compute_s += a * x->compute_s;
+    y->update_s += a * x->update_s;
+    y->bubble_s += a * x->bubble_s;
+    y->programs_s += a * x->programs_s;
+    y->busy_s += a * x->busy_s;
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        y->communication_s[g] += a * x->communication_s[g];
+}
+
+void hd_price_rate(struct hd_price *p, const struct hd_model_config *config,
+                   const struct hd_job *job, int64_t devices, double peak_flops)
+{
+    const double tokens = (double)job->global_batch * (double)job->context;
+
+    p->bubble = p->programs_s > 0 ? 1 - p->busy_s / p->programs_s : 0;
+    p->tokens_per_s = tokens / p->step_s;
+    p->mfu = peak_flops > 0 ? tokens * hd_model_flops_per_token(config) /
+                                  (p->step_s * peak_flops * (double)devices)
+                            : 0;
 }

@@ -24,6 +24,8 @@ struct hd_price {
     double bubble_s;                        /* waiting for other stages */
     double communication_s[HD_GROUP_COUNT]; /* that nothing overlaps with, by group; dp: also what
                                              is left of the reductions when the last program ends */
+    double programs_s, busy_s;              /* until the last program ends; programs of a stage, on
+                                               average */
     double bubble;                          /* share of a step that stages wait, on average */
     double tokens_per_s;
     double mfu; /* 0: the device's peak is not known */
@@ -43,10 +45,17 @@ struct hd_program_time hd_price_program(const struct hd_pieces *pieces,
                                         const struct hd_model_config *config, struct hd_units units,
                                         enum hd_piece_call call, bool last);
 
-/* The time of a step. tokens, flops: of a step, on all ranks; peak_flops: of one device, for mfu.
- * Scratch memory is taken from `arena`. */
+/* The time of a step, and what it consists of. Scratch memory is taken from `arena`. */
 enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_price_layout *layout,
-                             const struct hd_cluster *cluster, double tokens, double flops,
-                             double peak_flops, struct hd_arena *arena, struct hd_price *ret_price);
+                             const struct hd_cluster *cluster, struct hd_arena *arena,
+                             struct hd_price *ret_price);
+
+/* y += a x, of seconds. */
+void hd_price_add(struct hd_price *y, double a, const struct hd_price *x);
+
+/* Sets the members that follow from the seconds: bubble, tokens_per_s, mfu. peak_flops: of one
+ * device; 0: not known. */
+void hd_price_rate(struct hd_price *price, const struct hd_model_config *config,
+                   const struct hd_job *job, int64_t devices, double peak_flops);
 
 #endif

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 /* ---- candidates ---- */
 
-enum rank { RANK_FAMILY, RANK_BLOCKS, RANK_VARIANT, RANK_PRICED }; /* what its bound is of */
+enum decided { RANK_FAMILY, RANK_BLOCKS, RANK_VARIANT, RANK_PRICED }; /* what its bound is of */
 
 /* A layout, as far as the search has decided it. Small: there may be a million. */
 struct candidate {
@@ -15,8 +17,8 @@ struct candidate {
     int32_t virtual_stages, zero_shard; /* of a variant; 0: auto */
     int8_t recompute, schedule, zero;   /* indices into the lists below */
     int8_t rank;
-    int32_t family; /* RANK_BLOCKS and later: index of its pieces; -1 */
-    uint64_t habit; /* of equal bounds the smaller one is first */
+    const struct hd_pieces *blocks; /* RANK_BLOCKS and later */
+    uint64_t habit;                 /* of equal bounds the smaller one is first */
 };
 
 static const char *const recomputes[] = {"none", "selective", "full"};
@@ -25,19 +27,68 @@ static const char *const schedules[] = {"none", "1f1b", "interleaved", "zb-h1", 
 enum { NO_SCHEDULE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_V, PINNED_SCHEDULE };
 enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, PINNED_RECOMPUTE };
 enum { VIRTUAL_STAGES_MAX = 8 };
+/* Of what a layout of one sequence keeps per token, at least this share is kept by all others. */
+static const double kept_share = 0.9;
 
-struct search {
+/* What was compiled, or ordered, for one candidate serves all others that agree in these numbers.
+ */
+enum { KEY_NUMBERS = 10, MEMO_SLOTS = 1 << 16 };
+struct memo {
+    struct memo_entry {
+        int32_t key[KEY_NUMBERS];
+        void *value; /* NULL: it cannot be laid out */
+        bool known;
+    } * slots; /* [MEMO_SLOTS] */
+    int count;
+};
+
+/* The cut of the model, and the orders of a step; of many micro-batches those of two shorter steps
+ * (walk_steps). */
+struct ordered {
+    struct hd_layout_shared shared, shorter;
+    double repeats; /* of what the longer of the two has more; 0: `shared` is the whole step */
+};
+
+struct layout_search {
     const struct hd_search_asked *asked;
-    struct hd_arena *arena;
+    struct hd_arena *arena; /* of the result */
+    struct hd_arena kept;   /* of memos */
     struct hd_model_config config;
     struct candidate *heap;
     int64_t count, room;
-    struct hd_pieces *blocks; /* of families that were compiled */
-    int block_count, block_room;
+    struct memo blocks, pieces, orders;
     int64_t block_parameters; /* of one block, whole */
+    int64_t variants;         /* legal layouts that step 3 has seen */
     struct hd_search *found;
     enum hd_status st;
 };
+
+/* The entry of a key; known: it was looked up before. NULL: no memory, or the table is full. */
+static struct memo_entry *look_up(struct layout_search *s, struct memo *m,
+                                  const int32_t key[KEY_NUMBERS])
+{
+    const size_t bytes = KEY_NUMBERS * sizeof *key;
+    uint64_t at = hd_hash_bytes(key, bytes) % MEMO_SLOTS;
+
+    if (!m->slots)
+        m->slots = hd_arena_array(&s->kept, MEMO_SLOTS, sizeof *m->slots);
+    if (!m->slots || m->count == MEMO_SLOTS / 2) {
+        s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts; pin some of them");
+        return NULL;
+    }
+    while (m->slots[at].known && memcmp(m->slots[at].key, key, bytes) != 0)
+        at = (at + 1) % MEMO_SLOTS;
+    return &m->slots[at];
+}
+
+/* Notes what was found for the key of an entry that was not known. */
+static void note(struct memo *m, struct memo_entry *e, const int32_t key[KEY_NUMBERS], void *value)
+{
+    memcpy(e->key, key, sizeof e->key);
+    e->known = true;
+    e->value = value;
+    m->count++;
+}
 
 static bool is_before(const struct candidate *a, const struct candidate *b)
 {
@@ -48,7 +99,7 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
     return a->habit < b->habit;
 }
 
-static void push(struct search *s, const struct candidate *c)
+static void push(struct layout_search *s, const struct candidate *c)
 {
     int64_t i = s->count;
 
@@ -71,7 +122,7 @@ static void push(struct search *s, const struct candidate *c)
     s->heap[i] = *c;
 }
 
-static struct candidate pop(struct search *s)
+static struct candidate pop(struct layout_search *s)
 {
     const struct candidate first = s->heap[0], last = s->heap[--s->count];
     int64_t i = 0;
@@ -96,7 +147,7 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
 }
 
 /* The request with what the candidate has decided; what the job pins is there already. */
-static struct hd_plan_request request_of(const struct search *s, const struct candidate *c)
+static struct hd_plan_request request_of(const struct layout_search *s, const struct candidate *c)
 {
     struct hd_plan_request r = *s->asked->request;
 
@@ -119,7 +170,8 @@ static struct hd_plan_request request_of(const struct search *s, const struct ca
 
 /* The layout; false: it is not legal. A job that leaves sequence parallelism auto goes without it
  * where tp does not divide the rows. */
-static bool size(const struct search *s, const struct candidate *c, struct hd_layout_sizes *sizes)
+static bool size(const struct layout_search *s, const struct candidate *c,
+                 struct hd_layout_sizes *sizes)
 {
     struct hd_plan_request r = request_of(s, c);
     enum hd_plan_obstacle why = hd_plan_size(&r, s->asked->devices, sizes);
@@ -134,7 +186,7 @@ static bool size(const struct search *s, const struct candidate *c, struct hd_la
     return true;
 }
 
-static struct hd_job job_of(const struct search *s, const struct hd_layout_sizes *sizes)
+static struct hd_job job_of(const struct layout_search *s, const struct hd_layout_sizes *sizes)
 {
     struct hd_job job = *s->asked->spec;
 
@@ -145,19 +197,19 @@ static struct hd_job job_of(const struct search *s, const struct hd_layout_sizes
 /* ---- step 1: families ---- */
 
 /* The rate at which any product runs at best. */
-static double best_rate(const struct search *s)
+static double best_rate(const struct layout_search *s)
 {
     const struct hd_rates *r = &s->asked->cluster->rates;
 
     return r->half_flops > r->single_flops ? r->half_flops : r->single_flops;
 }
 
-static double tokens(const struct search *s)
+static double tokens(const struct layout_search *s)
 {
     return (double)s->asked->spec->global_batch * (double)s->asked->spec->context;
 }
 
-static double ideal_seconds(const struct search *s)
+static double ideal_seconds(const struct layout_search *s)
 {
     return hd_model_flops_per_token(&s->config) * tokens(s) / (s->asked->devices * best_rate(s));
 }
@@ -175,12 +227,12 @@ static uint64_t habit_of(const struct candidate *c)
            (uint64_t)(c->zero << 3) | (uint64_t)c->schedule;
 }
 
-static void try_family(struct search *s, struct candidate *c)
+static void try_family(struct layout_search *s, struct candidate *c)
 {
     struct hd_layout_sizes sizes;
 
     c->rank = RANK_FAMILY;
-    c->family = -1;
+    c->blocks = NULL;
     if (!size(s, c, &sizes))
         return;
     c->micro_batch = (int32_t)sizes.micro_batch;
@@ -190,7 +242,7 @@ static void try_family(struct search *s, struct candidate *c)
     push(s, c);
 }
 
-static void try_recomputes(struct search *s, struct candidate *c)
+static void try_recomputes(struct layout_search *s, struct candidate *c)
 {
     if (strcmp(s->asked->request->sizes.recompute, "auto") != 0) {
         c->recompute = PINNED_RECOMPUTE;
@@ -201,7 +253,7 @@ static void try_recomputes(struct search *s, struct candidate *c)
         try_family(s, c);
 }
 
-static void try_micro_batches(struct search *s, struct candidate *c)
+static void try_micro_batches(struct layout_search *s, struct candidate *c)
 {
     const struct hd_plan_request *r = s->asked->request;
     const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
@@ -219,7 +271,7 @@ static void try_micro_batches(struct search *s, struct candidate *c)
         }
 }
 
-static void try_experts(struct search *s, struct candidate *c)
+static void try_experts(struct layout_search *s, struct candidate *c)
 {
     const struct hd_plan_request *r = s->asked->request;
     const int64_t ranks = s->asked->devices / ((int64_t)c->pp * c->tp);
@@ -237,8 +289,8 @@ static void try_experts(struct search *s, struct candidate *c)
 }
 
 /* Calls `each` with every divisor of what is left of the devices, or with what the job pins. */
-static void try_axis(struct search *s, struct candidate *c, int64_t pinned, int64_t most,
-                     int32_t *axis, void (*each)(struct search *, struct candidate *))
+static void try_axis(struct layout_search *s, struct candidate *c, int64_t pinned, int64_t most,
+                     int32_t *axis, void (*each)(struct layout_search *, struct candidate *))
 {
     const int64_t left = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
 
@@ -251,17 +303,17 @@ static void try_axis(struct search *s, struct candidate *c, int64_t pinned, int6
     *axis = 1;
 }
 
-static void try_cp(struct search *s, struct candidate *c)
+static void try_cp(struct layout_search *s, struct candidate *c)
 {
     try_axis(s, c, s->asked->request->sizes.cp, s->asked->request->context, &c->cp, try_experts);
 }
 
-static void try_pp(struct search *s, struct candidate *c)
+static void try_pp(struct layout_search *s, struct candidate *c)
 {
     try_axis(s, c, s->asked->request->sizes.pp, s->asked->request->layers + 2, &c->pp, try_cp);
 }
 
-static void try_all(struct search *s)
+static void try_all(struct layout_search *s)
 {
     struct candidate c = {.pp = 1, .tp = 1, .cp = 1};
 
@@ -298,7 +350,8 @@ static double forward_seconds(const struct hd_pieces *p)
 /* A step runs at least all micro-batches on the stage with the most blocks; its last stage begins
  * when the first micro-batch has come through the others, and in schedules without W apart its
  * gradients must go back through them. */
-static double bound_of(const struct search *s, const struct hd_pieces *p, const struct candidate *c)
+static double bound_of(const struct layout_search *s, const struct hd_pieces *p,
+                       const struct candidate *c)
 {
     const int64_t L = s->config.L;
     const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
@@ -316,48 +369,12 @@ static double bound_of(const struct search *s, const struct hd_pieces *p, const 
     return c->schedule == ZB_H1 ? bound + others * there : bound;
 }
 
-/* Compiles the blocks of a family. */
-static void refine_family(struct search *s, struct candidate *c)
-{
-    struct hd_layout_sizes sizes;
-    struct hd_pieces *blocks;
-    struct hd_job job;
-    enum hd_status st;
-
-    if (!size(s, c, &sizes))
-        return;
-    blocks = hd_arena_grow(s->arena, s->blocks, s->block_count, &s->block_room, sizeof *blocks);
-    if (!blocks) {
-        s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
-        return;
-    }
-    s->blocks = blocks;
-    job = job_of(s, &sizes);
-    job.pp = 1;
-    job.dp = job.ep > job.cp ? job.ep / job.cp : 1;
-    if (job.dp * job.cp % job.ep)
-        job.dp = job.ep;
-    job.zero = 0;
-    job.zero_shard = 0;
-    st = hd_pieces_build(&job, s->asked->cluster, true, &blocks[s->block_count]);
-    if (st) {
-        if (st == HD_NO_MEMORY)
-            s->st = st;
-        return; /* cannot be laid out */
-    }
-    c->family = s->block_count++;
-    c->rank = RANK_BLOCKS;
-    s->found->blocks++;
-    if (bound_of(s, &blocks[c->family], c) > c->bound_s)
-        c->bound_s = bound_of(s, &blocks[c->family], c);
-    push(s, c);
-}
-
-/* ---- step 3: variants ---- */
+/* ---- memory, at least ---- */
 
 /* Bytes of a device per parameter of a rank's share, if `shards` ranks share what ZeRO names
  * (registry.h). */
-static double state_bytes(const struct search *s, const struct hd_layout_sizes *z, double shards)
+static double state_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
+                          double shards)
 {
     const bool wide = strcmp(z->precision, "fp32") == 0;
     const bool away =
@@ -399,10 +416,11 @@ static double kept_chunks(const struct candidate *c, int64_t M, int32_t stage)
 }
 
 /* Bytes that the rank of stage 0 takes at least. */
-static struct hd_search_rejected least_memory(const struct search *s, const struct candidate *c,
+static struct hd_search_rejected least_memory(const struct layout_search *s,
+                                              const struct candidate *c,
                                               const struct hd_layout_sizes *z)
 {
-    const struct hd_pieces *p = &s->blocks[c->family];
+    const struct hd_pieces *p = c->blocks;
     const struct hd_piece *block = &p->piece[HD_PIECE_BLOCK];
     const double replicas = (double)(z->dp * z->cp);
     const double shards = z->zero_shard ? (double)z->zero_shard : replicas;
@@ -414,15 +432,14 @@ static struct hd_search_rejected least_memory(const struct search *s, const stru
     const double window = p->has_windowed && p->windowed.kept_bytes < block->kept_bytes ? 0 : 1;
     const double kept = kept_chunks(c, M, 0) * per_chunk * (double)block->kept_bytes * window;
     const double state = parameters * state_bytes(s, z, shards);
-    const double all = state + kept + (double)p->piece[HD_PIECE_BASE].work_bytes +
-                       (double)s->asked->cluster->traits.process_bytes;
+    const double all = state + kept + (double)s->asked->cluster->traits.process_bytes;
 
     return (struct hd_search_rejected){
         .sizes = *z, .step_s = c->bound_s, .needed_bytes = (int64_t)all, .activations = kept / all};
 }
 
 /* Notes a layout that does not fit; they come in the order of their bounds. */
-static void reject(struct search *s, const struct hd_search_rejected *r)
+static void reject(struct layout_search *s, const struct hd_search_rejected *r)
 {
     struct hd_search *f = s->found;
 
@@ -432,7 +449,7 @@ static void reject(struct search *s, const struct hd_search_rejected *r)
         f->least = *r;
 }
 
-static bool could_fit(struct search *s, const struct candidate *c,
+static bool could_fit(struct layout_search *s, const struct candidate *c,
                       const struct hd_layout_sizes *sizes)
 {
     struct hd_search_rejected least;
@@ -446,22 +463,127 @@ static bool could_fit(struct search *s, const struct candidate *c,
     return false;
 }
 
-static void try_variant(struct search *s, struct candidate *c)
+/* ---- step 2 ---- */
+
+/* The pieces of this job; NULL: it cannot be laid out, or there is no memory. */
+static struct hd_pieces *build_pieces(struct layout_search *s, const struct hd_job *job,
+                                      bool blocks_only)
+{
+    struct hd_pieces *pieces = hd_arena_alloc(&s->kept, sizeof *pieces);
+    const enum hd_status st = pieces ? hd_pieces_build(job, s->asked->cluster, blocks_only, pieces)
+                                     : hd_err(HD_NO_MEMORY, "no memory to search layouts");
+
+    if (st == HD_NO_MEMORY)
+        s->st = st;
+    return st ? NULL : pieces;
+}
+
+/* The blocks of a family, without ZeRO. They depend neither on the stages nor on the replicas. */
+static const struct hd_pieces *blocks_of(struct layout_search *s, const struct candidate *c,
+                                         const struct hd_layout_sizes *sizes)
+{
+    const int32_t key[KEY_NUMBERS] = {c->tp, c->cp, c->ep, c->micro_batch, c->recompute};
+    struct memo_entry *e = look_up(s, &s->blocks, key);
+    struct hd_job job = job_of(s, sizes);
+
+    if (!e || e->known)
+        return e ? e->value : NULL;
+    job.pp = 1;
+    job.dp = job.ep > job.cp ? job.ep / job.cp : 1;
+    if (job.dp * job.cp % job.ep)
+        job.dp = job.ep;
+    job.zero = 0;
+    job.zero_shard = 0;
+    (void)snprintf(job.stages, sizeof job.stages, "auto");
+    s->found->blocks++;
+    note(&s->blocks, e, key, build_pieces(s, &job, true));
+    return e->value;
+}
+
+/* The blocks of the family's reference: without cp and ep, with one sequence. What it keeps for
+ * backward is proportional to its tokens, so it bounds what the family keeps. */
+static const struct hd_pieces *reference_of(struct layout_search *s, const struct candidate *c,
+                                            const struct hd_layout_sizes *sizes)
+{
+    struct candidate r = *c;
+    struct hd_layout_sizes of = *sizes;
+
+    r.cp = r.ep = r.micro_batch = of.cp = of.ep = of.micro_batch = 1;
+    return blocks_of(s, &r, &of);
+}
+
+/* All that the search would choose is pinned: the family is the only one, and has one variant. */
+static bool is_pinned(const struct layout_search *s)
+{
+    return s->found->families == 1 && s->variants == 1;
+}
+
+/* Whether the family could fit with the best ZeRO and any schedule, as far as is known before it is
+ * compiled. */
+static bool family_could_fit(struct layout_search *s, const struct candidate *c,
+                             const struct hd_layout_sizes *sizes)
+{
+    const bool searched = strcmp(s->asked->request->sizes.schedule, "auto") == 0;
+    struct candidate least = *c;
+    struct hd_layout_sizes z = *sizes;
+    struct hd_pieces scaled;
+    const struct hd_pieces *reference;
+
+    if (!s->asked->memory_bytes || s->config.router.E || s->found->families == 1)
+        return true;
+    reference = reference_of(s, c, sizes);
+    if (!reference || s->st)
+        return true;
+    scaled = *reference;
+    scaled.piece[HD_PIECE_BLOCK].kept_bytes =
+        (int64_t)(kept_share * (double)reference->piece[HD_PIECE_BLOCK].kept_bytes *
+                  c->micro_batch / c->cp);
+    least.blocks = &scaled;
+    least.schedule = c->pp == 1 ? NO_SCHEDULE : searched ? ZB_V : PINNED_SCHEDULE;
+    least.virtual_stages = c->pp > 1 && searched ? 2 : 1;
+    if (s->asked->request->sizes.zero < 0 && z.dp * z.cp > 1)
+        z.zero = 3;
+    z.virtual_stages = least.virtual_stages;
+    return could_fit(s, &least, &z);
+}
+
+static void refine_family(struct layout_search *s, struct candidate *c)
+{
+    struct hd_layout_sizes sizes;
+    double bound;
+
+    if (!size(s, c, &sizes) || !family_could_fit(s, c, &sizes))
+        return;
+    c->blocks = blocks_of(s, c, &sizes);
+    if (!c->blocks)
+        return; /* cannot be laid out */
+    c->rank = RANK_BLOCKS;
+    bound = bound_of(s, c->blocks, c);
+    c->bound_s = bound > c->bound_s ? bound : c->bound_s;
+    push(s, c);
+}
+
+/* ---- step 3: variants ---- */
+
+static void try_variant(struct layout_search *s, struct candidate *c)
 {
     struct hd_layout_sizes sizes;
     double bound;
 
     c->rank = RANK_VARIANT;
-    if (!size(s, c, &sizes) || !could_fit(s, c, &sizes))
+    if (!size(s, c, &sizes))
         return;
-    bound = bound_of(s, &s->blocks[c->family], c);
+    s->variants++;
+    if (!could_fit(s, c, &sizes))
+        return;
+    bound = bound_of(s, c->blocks, c);
     c->bound_s = bound > c->bound_s ? bound : c->bound_s;
     c->habit = habit_of(c);
     push(s, c);
 }
 
 /* Every stage of ZeRO, shared by all replicas or by blocks of them. */
-static void try_zeros(struct search *s, const struct candidate *of)
+static void try_zeros(struct layout_search *s, const struct candidate *of)
 {
     const struct hd_layout_sizes *wish = &s->asked->request->sizes;
     const int64_t ranks = s->asked->devices / ((int64_t)of->pp * of->tp);
@@ -485,7 +607,7 @@ static void try_zeros(struct search *s, const struct candidate *of)
     }
 }
 
-static void try_schedule(struct search *s, const struct candidate *of, int8_t schedule,
+static void try_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
                          int32_t virtual_stages)
 {
     struct candidate c = *of;
@@ -495,7 +617,7 @@ static void try_schedule(struct search *s, const struct candidate *of, int8_t sc
     try_zeros(s, &c);
 }
 
-static void refine_blocks(struct search *s, const struct candidate *c)
+static void refine_blocks(struct layout_search *s, const struct candidate *c)
 {
     const struct hd_layout_sizes *wish = &s->asked->request->sizes;
     const int32_t given = (int32_t)wish->virtual_stages;
@@ -521,12 +643,145 @@ static void refine_blocks(struct search *s, const struct candidate *c)
 
 /* ---- pricing ---- */
 
+/* Micro-batches beyond this many per stage repeat what came before (walk_steps). */
+enum { WALKED_PER_STAGE = 5 };
+
+static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
+                               struct hd_arena *arena, struct hd_layout_shared *ret_shared)
+{
+    struct hd_job some = *job;
+
+    some.global_batch = job->dp * job->micro_batch * micro_batches;
+    some.validate_batches = 1; /* the order of a validation is not needed */
+    return hd_layout_order(&some, arena, ret_shared);
+}
+
+/* Orders a step. Schedules are periodic once the pipeline is full: P more micro-batches take the
+ * same time again. So a step of many is priced by two of fewer, M' and M' - P, which leave the same
+ * remainder. An order from a file is walked whole. */
+static enum hd_status order_step(const struct hd_job *job, struct hd_arena *arena,
+                                 struct ordered *ret_ordered)
+{
+    const int64_t M = job->global_batch / (job->dp * job->micro_batch), P = job->pp;
+    int64_t walked = M;
+    enum hd_status st;
+
+    if (!job->schedule_order && M > (WALKED_PER_STAGE + 1) * P)
+        walked = WALKED_PER_STAGE * P + M % P;
+    st = order_of(job, walked, arena, &ret_ordered->shared);
+    if (!st && walked < M)
+        st = order_of(job, walked - P, arena, &ret_ordered->shorter);
+    ret_ordered->repeats = (double)(M - walked) / (double)P;
+    return st;
+}
+
+static enum hd_status walk_one(const struct hd_search_asked *asked,
+                               const struct hd_model_config *config, const struct hd_job *job,
+                               const struct hd_pieces *pieces,
+                               const struct hd_layout_shared *shared, struct hd_price *ret_price)
+{
+    const struct hd_price_layout layout = {.pipeline = shared->pipeline,
+                                           .units = shared->units,
+                                           .order = &shared->order,
+                                           .config = config,
+                                           .ranks_per_stage = job->dp * job->cp * job->tp};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_price_step(pieces, &layout, asked->cluster, &arena, ret_price);
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* ret_price: the whole step. */
+static enum hd_status walk_steps(const struct hd_search_asked *asked,
+                                 const struct hd_model_config *config, const struct hd_job *job,
+                                 const struct hd_pieces *pieces, const struct ordered *o,
+                                 struct hd_price *ret_price)
+{
+    struct hd_price shorter, more;
+    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, ret_price);
+
+    if (!st && o->repeats > 0) {
+        st = walk_one(asked, config, job, pieces, &o->shorter, &shorter);
+        more = *ret_price;
+        hd_price_add(&more, -1, &shorter);
+        hd_price_add(ret_price, o->repeats, &more);
+    }
+    if (!st)
+        hd_price_rate(ret_price, config, asked->spec, asked->devices, asked->peak_flops);
+    return st;
+}
+
+/* The pieces of a variant: schedules differ only in whether W is apart, and whether there are
+ * stages. */
+static const struct hd_pieces *pieces_of(struct layout_search *s, const struct candidate *c,
+                                         const struct hd_job *job)
+{
+    const int32_t key[KEY_NUMBERS] = {
+        c->tp,
+        c->cp,
+        c->ep,
+        c->micro_batch,
+        c->recompute,
+        (int32_t)job->dp,
+        c->zero,
+        c->zero_shard,
+        c->pp > 1,
+        c->schedule == PINNED_SCHEDULE || c->schedule == ZB_H1 || c->schedule == ZB_V};
+    struct memo_entry *e = look_up(s, &s->pieces, key);
+
+    if (e && !e->known)
+        note(&s->pieces, e, key, build_pieces(s, job, false));
+    return e ? e->value : NULL;
+}
+
+static const struct ordered *ordered_of(struct layout_search *s, const struct candidate *c,
+                                        const struct hd_job *job)
+{
+    const int32_t key[KEY_NUMBERS] = {c->pp, c->schedule, c->virtual_stages,
+                                      (int32_t)(job->global_batch / (job->dp * job->micro_batch))};
+    struct memo_entry *e = look_up(s, &s->orders, key);
+    struct ordered *o;
+    enum hd_status st;
+
+    if (!e || e->known)
+        return e ? e->value : NULL;
+    o = hd_arena_alloc(&s->kept, sizeof *o);
+    st = o ? order_step(job, &s->kept, o) : hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    if (st == HD_NO_MEMORY)
+        s->st = st;
+    note(&s->orders, e, key, st ? NULL : o);
+    return e->value;
+}
+
+static void refine_variant(struct layout_search *s, struct candidate *c)
+{
+    const struct hd_pieces *pieces;
+    const struct ordered *ordered;
+    struct hd_layout_sizes sizes;
+    struct hd_price p;
+    struct hd_job job;
+
+    if (!size(s, c, &sizes))
+        return;
+    job = job_of(s, &sizes);
+    ordered = ordered_of(s, c, &job);
+    pieces = ordered ? pieces_of(s, c, &job) : NULL;
+    if (!pieces || walk_steps(s->asked, &s->config, &job, pieces, ordered, &p))
+        return; /* cannot be laid out */
+    s->found->priced++;
+    c->rank = RANK_PRICED;
+    c->bound_s = p.step_s;
+    push(s, c);
+}
+
 static enum hd_status price(const struct hd_search_asked *asked,
                             const struct hd_model_config *config, const struct hd_job *job,
                             struct hd_price *ret_price)
 {
-    const double all = (double)job->global_batch * (double)job->context;
-    struct hd_layout_shared shared;
+    struct ordered ordered;
     struct hd_pieces pieces;
     struct hd_arena arena;
     enum hd_status st = hd_pieces_build(job, asked->cluster, false, &pieces);
@@ -534,44 +789,11 @@ static enum hd_status price(const struct hd_search_asked *asked,
     if (st)
         return st;
     hd_arena_init(&arena, 0);
-    st = hd_layout_order(job, &arena, &shared);
-    if (!st) {
-        const struct hd_price_layout layout = {
-            .pipeline = shared.pipeline,
-            .units = shared.units,
-            .order = &shared.order,
-            .config = config,
-            .ranks_per_stage = job->dp * job->cp * job->tp,
-        };
-
-        st = hd_price_step(&pieces, &layout, asked->cluster, all,
-                           all * hd_model_flops_per_token(config), asked->peak_flops, &arena,
-                           ret_price);
-    }
+    st = order_step(job, &arena, &ordered);
+    if (!st)
+        st = walk_steps(asked, config, job, &pieces, &ordered, ret_price);
     hd_arena_done(&arena);
     return st;
-}
-
-static void refine_variant(struct search *s, struct candidate *c)
-{
-    struct hd_layout_sizes sizes;
-    struct hd_price p;
-    struct hd_job job;
-    enum hd_status st;
-
-    if (!size(s, c, &sizes))
-        return;
-    job = job_of(s, &sizes);
-    st = price(s->asked, &s->config, &job, &p);
-    s->found->priced++;
-    if (st) {
-        if (st == HD_NO_MEMORY)
-            s->st = st;
-        return;
-    }
-    c->rank = RANK_PRICED;
-    c->bound_s = p.step_s;
-    push(s, c);
 }
 
 /* ---- step 4: laid out ---- */
@@ -619,7 +841,7 @@ enum hd_status hd_search_price(const struct hd_search_asked *asked,
     return HD_OK;
 }
 
-static void reject_plan(struct search *s, const struct hd_search_plan *p)
+static void reject_plan(struct layout_search *s, const struct hd_search_plan *p)
 {
     const struct hd_plan_class *most = NULL;
     const int64_t bytes = needed(&p->plan, &s->asked->cluster->traits, &most);
@@ -633,7 +855,7 @@ static void reject_plan(struct search *s, const struct hd_search_plan *p)
     reject(s, &r);
 }
 
-static void lay_out(struct search *s, const struct candidate *c)
+static void lay_out(struct layout_search *s, const struct candidate *c)
 {
     struct hd_search_plan *p = &s->found->plans[s->found->plan_count];
     struct hd_layout_sizes sizes;
@@ -655,7 +877,7 @@ static void lay_out(struct search *s, const struct candidate *c)
 
 /* ---- the search ---- */
 
-static void refine(struct search *s, struct candidate *c)
+static void refine(struct layout_search *s, struct candidate *c)
 {
     switch (c->rank) {
     case RANK_FAMILY:
@@ -673,7 +895,7 @@ static void refine(struct search *s, struct candidate *c)
 }
 
 /* Parameters of a block, whole. */
-static enum hd_status count_parameters(struct search *s)
+static enum hd_status count_parameters(struct layout_search *s)
 {
     struct hd_registry registry;
     struct hd_arena arena;
@@ -690,7 +912,7 @@ static enum hd_status count_parameters(struct search *s)
     return st;
 }
 
-static enum hd_status begin(struct search *s)
+static enum hd_status begin(struct layout_search *s)
 {
     struct hd_job job = *s->asked->spec;
     struct hd_layout_sizes sizes;
@@ -714,10 +936,11 @@ static enum hd_status begin(struct search *s)
 enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_arena *arena,
                                  struct hd_search *ret_search)
 {
-    struct search s = {.asked = asked, .arena = arena, .found = ret_search};
+    struct layout_search s = {.asked = asked, .arena = arena, .found = ret_search};
     struct hd_layout_sizes sizes;
 
     *ret_search = (struct hd_search){0};
+    hd_arena_init(&s.kept, 0);
     s.st = begin(&s);
     if (!s.st)
         try_all(&s);
@@ -728,6 +951,11 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
 
         refine(&s, &c);
     }
+    if (!s.st && !ret_search->plan_count && is_pinned(&s) && ret_search->least.needed_bytes) {
+        s.st = hd_search_price(asked, &ret_search->least.sizes, arena, &ret_search->plans[0]);
+        ret_search->plan_count = !s.st;
+    }
     free(s.heap);
+    hd_arena_done(&s.kept);
     return s.st;
 }

@@ -293,6 +293,6 @@ void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
         if (s->region != HD_REGION_WORK)
             append(chunk, s, s->region);
     }
-    for (int c = 0; c < HD_CALL_COUNT; c++)
+    for (int c = 0; c < HD_CALL_COUNT && !e->options->unplaced; c++)
         place_work(e, chunk, lives[c]);
 }

@@ -517,6 +517,7 @@ struct hd_compile_options {
      * always adds. */
     bool tie_ends_elsewhere, tie_began_elsewhere;
     bool no_fuse; /* for tests: skips the fuse pass */
+    bool unplaced; /* work gets no offsets and no size: for prices, which do not need them */
 };
 
 /* Runs all passes over the recording. The chunk lives in the recording's arena. Fails with the

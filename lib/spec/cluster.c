@@ -11,7 +11,7 @@
 #include "spec_internal.h"
 
 /* A file while it is read. Values of the root are those of all groups that have none. */
-struct reader {
+struct cluster_reader {
     const char *name;
     struct hd_arena arena;
     const struct yaml_node *root;
@@ -20,15 +20,15 @@ struct reader {
     int tier_count;
 };
 
-static enum hd_status fail(const struct reader *r, const struct yaml_node *node, const char *key,
-                           const char *problem)
+static enum hd_status fail(const struct cluster_reader *r, const struct yaml_node *node,
+                           const char *key, const char *problem)
 {
     return hd_err(HD_INVALID, "%s:%d: %s: %s", r->name, node ? node->line : 1, key, problem);
 }
 
 /* ---- words ---- */
 
-static enum hd_status check_keys(const struct reader *r, const struct yaml_node *map,
+static enum hd_status check_keys(const struct cluster_reader *r, const struct yaml_node *map,
                                  const char *what, const char *const *keys, size_t count)
 {
     char list[512] = "";
@@ -62,7 +62,7 @@ static const char *text_of(const struct yaml_node *node)
 }
 
 /* The group's key, else the root's; NULL: neither has it. */
-static const struct yaml_node *find(const struct reader *r, const struct yaml_node *group,
+static const struct yaml_node *find(const struct cluster_reader *r, const struct yaml_node *group,
                                     const char *key)
 {
     const struct yaml_node *node = spec_yaml_find(group, key);
@@ -77,7 +77,7 @@ struct unit {
     double factor;
 };
 
-static enum hd_status read_quantity(const struct reader *r, const struct yaml_node *node,
+static enum hd_status read_quantity(const struct cluster_reader *r, const struct yaml_node *node,
                                     const char *key, const struct unit *units, size_t count,
                                     double min, double max, const char *example, double *ret_value)
 {
@@ -103,7 +103,7 @@ static enum hd_status read_quantity(const struct reader *r, const struct yaml_no
     return fail(r, node, key, problem);
 }
 
-static enum hd_status read_bandwidth(const struct reader *r, const struct yaml_node *node,
+static enum hd_status read_bandwidth(const struct cluster_reader *r, const struct yaml_node *node,
                                      const char *key, double *ret_bytes_per_s)
 {
     static const struct unit units[] = {{"TB/s", 1e12},    {"GB/s", 1e9},     {"MB/s", 1e6},
@@ -114,7 +114,7 @@ static enum hd_status read_bandwidth(const struct reader *r, const struct yaml_n
                          "450GB/s (bytes) or 400Gb/s (bits)", ret_bytes_per_s);
 }
 
-static enum hd_status read_time(const struct reader *r, const struct yaml_node *node,
+static enum hd_status read_time(const struct cluster_reader *r, const struct yaml_node *node,
                                 const char *key, double *ret_seconds)
 {
     static const struct unit units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
@@ -123,7 +123,7 @@ static enum hd_status read_time(const struct reader *r, const struct yaml_node *
                          ret_seconds);
 }
 
-static enum hd_status read_flops(const struct reader *r, const struct yaml_node *node,
+static enum hd_status read_flops(const struct cluster_reader *r, const struct yaml_node *node,
                                  const char *key, double *ret_flops)
 {
     static const struct unit units[] = {{"TFLOPS", 1e12}, {"TFLOP/s", 1e12}, {"PFLOPS", 1e15},
@@ -133,7 +133,7 @@ static enum hd_status read_flops(const struct reader *r, const struct yaml_node 
                          "989TFLOPS", ret_flops);
 }
 
-static enum hd_status read_memory(const struct reader *r, const struct yaml_node *node,
+static enum hd_status read_memory(const struct cluster_reader *r, const struct yaml_node *node,
                                   const char *key, int64_t *ret_bytes)
 {
     static const struct unit units[] = {
@@ -146,7 +146,7 @@ static enum hd_status read_memory(const struct reader *r, const struct yaml_node
     return st;
 }
 
-static enum hd_status read_count(const struct reader *r, const struct yaml_node *node,
+static enum hd_status read_count(const struct cluster_reader *r, const struct yaml_node *node,
                                  const char *key, int64_t max, int64_t *ret_count)
 {
     char problem[160], quoted[SPEC_QUOTE_MAX];
@@ -199,7 +199,7 @@ static bool count_names(const char *text, int64_t *ret_count)
     }
 }
 
-static enum hd_status read_nodes(const struct reader *r, const struct yaml_node *group,
+static enum hd_status read_nodes(const struct cluster_reader *r, const struct yaml_node *group,
                                  struct hd_cluster *c)
 {
     const struct yaml_node *node = spec_yaml_find(group, "nodes");
@@ -223,7 +223,7 @@ static enum hd_status read_nodes(const struct reader *r, const struct yaml_node 
 
 /* ---- devices ---- */
 
-static enum hd_status read_own_device(const struct reader *r, const struct yaml_node *node,
+static enum hd_status read_own_device(const struct cluster_reader *r, const struct yaml_node *node,
                                       struct hd_cluster *c)
 {
     static const char *const keys[] = {"memory", "hbm_bandwidth", "flops", "multiprocessors",
@@ -266,7 +266,7 @@ static enum hd_status read_own_device(const struct reader *r, const struct yaml_
     return HD_OK;
 }
 
-static enum hd_status refuse_kind(const struct reader *r, const struct yaml_node *node)
+static enum hd_status refuse_kind(const struct cluster_reader *r, const struct yaml_node *node)
 {
     struct hd_text words = {0};
     size_t count;
@@ -286,7 +286,7 @@ static enum hd_status refuse_kind(const struct reader *r, const struct yaml_node
 }
 
 /* ret_kind: NULL for a device of its own. */
-static enum hd_status read_device(const struct reader *r, const struct yaml_node *group,
+static enum hd_status read_device(const struct cluster_reader *r, const struct yaml_node *group,
                                   struct hd_cluster *c, const struct hd_gpu_kind **ret_kind)
 {
     const struct yaml_node *node = find(r, group, "device");
@@ -307,7 +307,7 @@ static enum hd_status read_device(const struct reader *r, const struct yaml_node
 
 /* ---- links ---- */
 
-static enum hd_status read_link(const struct reader *r, const struct yaml_node *node,
+static enum hd_status read_link(const struct cluster_reader *r, const struct yaml_node *node,
                                 const char *what, struct hd_cluster_level *level)
 {
     const struct yaml_node *bandwidth = spec_yaml_find(node, "bandwidth"),
@@ -321,7 +321,7 @@ static enum hd_status read_link(const struct reader *r, const struct yaml_node *
 }
 
 /* A link of the file, or the usual one of this kind of device. */
-static enum hd_status read_links(const struct reader *r, const struct yaml_node *group,
+static enum hd_status read_links(const struct cluster_reader *r, const struct yaml_node *group,
                                  const char *key, struct hd_cluster_level *level)
 {
     static const char *const keys[] = {"bandwidth", "latency"};
@@ -336,7 +336,7 @@ static enum hd_status read_links(const struct reader *r, const struct yaml_node 
     return st ? st : read_link(r, node, key, level);
 }
 
-static enum hd_status read_islands(const struct reader *r, const struct yaml_node *group,
+static enum hd_status read_islands(const struct cluster_reader *r, const struct yaml_node *group,
                                    const struct hd_cluster *c, int64_t *ret_devices,
                                    struct hd_cluster_level *level)
 {
@@ -359,7 +359,7 @@ static enum hd_status read_islands(const struct reader *r, const struct yaml_nod
     return st ? st : read_link(r, node, "islands", level);
 }
 
-static enum hd_status read_tier(struct reader *r, const struct yaml_node *node)
+static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node *node)
 {
     static const char *const keys[] = {"name", "nodes", "bandwidth", "latency"};
     struct hd_cluster_level *level = &r->tiers[r->tier_count];
@@ -382,7 +382,7 @@ static enum hd_status read_tier(struct reader *r, const struct yaml_node *node)
     return st ? st : read_link(r, node, "tiers", level);
 }
 
-static enum hd_status read_tiers(struct reader *r)
+static enum hd_status read_tiers(struct cluster_reader *r)
 {
     const struct yaml_node *list = spec_yaml_find(r->root, "tiers");
     char problem[80];
@@ -401,7 +401,7 @@ static enum hd_status read_tiers(struct reader *r)
 /* ---- groups ---- */
 
 /* Network levels above the node: the tiers that have more than one node, up to all nodes. */
-static void add_tiers(const struct reader *r, struct hd_cluster *c)
+static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
 {
     const int64_t all = hd_cluster_devices(c);
     const struct hd_cluster_level far = c->levels[c->level_count - 1];
@@ -422,7 +422,7 @@ static void add_tiers(const struct reader *r, struct hd_cluster *c)
     c->levels[c->level_count++].devices = all;
 }
 
-static enum hd_status read_group(struct reader *r, const struct yaml_node *group,
+static enum hd_status read_group(struct cluster_reader *r, const struct yaml_node *group,
                                  struct hd_cluster *c)
 {
     const struct yaml_node *devices = find(r, group, "devices_per_node");
@@ -464,7 +464,8 @@ static enum hd_status read_group(struct reader *r, const struct yaml_node *group
     return HD_OK;
 }
 
-static enum hd_status read_groups(struct reader *r, struct hd_cluster *clusters, int *ret_count)
+static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *clusters,
+                                  int *ret_count)
 {
     static const char *const keys[] = {"nodes",      "devices_per_node", "device", "intra_node",
                                        "inter_node", "islands",          "groups", "tiers"};
@@ -500,7 +501,7 @@ static enum hd_status read_groups(struct reader *r, struct hd_cluster *clusters,
 enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t size_bytes,
                                      struct hd_cluster *ret_clusters, int *ret_count)
 {
-    struct reader r = {.name = name};
+    struct cluster_reader r = {.name = name};
     struct yaml_node *root = NULL;
     enum hd_status st;
 

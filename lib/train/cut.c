@@ -1,5 +1,6 @@
 #include "train/cut.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,22 @@ static bool is_better(const struct cut *a, const struct cut *b)
     return a->squares < b->squares * (1 - 1e-9);
 }
 
+/* The first block from which a last chunk up to block n has no more work than `most`. */
+static int64_t first_within(const double *sum, int64_t n, double most)
+{
+    int64_t low = 0, high = n;
+
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+
+        if (sum[n] - sum[middle] <= most)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* Dynamic programming over (chunks, blocks): best[c, n] cuts n blocks into c + 1 chunks. */
 static enum hd_status balance(const struct hd_model_config *config, int32_t chunks,
                               struct hd_arena *arena, int64_t *ret_blocks)
@@ -47,15 +64,21 @@ static enum hd_status balance(const struct hd_model_config *config, int32_t chun
         sum[n + 1] = sum[n] + hd_model_unit_flops(config, HD_UNIT_FIRST_BLOCK + (int)n);
     for (int32_t c = 0; c < chunks; c++) {
         const bool last = c == chunks - 1;
+        const double more = last ? hd_model_unit_flops(config, head) : 0;
+        int64_t guess = 0; /* where the cut of one block fewer is: nothing far from it is better */
 
         for (int64_t n = 0; n <= L; n++) {
             struct cut *b = &best[c * width + n];
+            const struct cut *known = c ? &best[(c - 1) * width + guess] : NULL;
+            double limit = sum[n] - sum[guess] + more;
 
+            if (known && known->most > limit)
+                limit = known->most;
+            limit = known && known->before < 0 ? HUGE_VAL : limit * (1 + 1e-8);
             b->before = -1; /* not possible */
-            for (int64_t from = 0; from <= n; from++) {
+            for (int64_t from = first_within(sum, n, limit - more); from <= n; from++) {
                 const struct cut *rest = c ? &best[(c - 1) * width + from] : NULL;
-                const double work =
-                    sum[n] - sum[from] + (last ? hd_model_unit_flops(config, head) : 0);
+                const double work = sum[n] - sum[from] + more;
                 struct cut one = {work, work * work, from};
 
                 if ((c == 0 && from > 0) || (rest && rest->before < 0) ||
@@ -67,7 +90,10 @@ static enum hd_status balance(const struct hd_model_config *config, int32_t chun
                 }
                 if (b->before < 0 || is_better(&one, b))
                     *b = one;
+                if (rest && rest->most > limit)
+                    break; /* and so is what follows */
             }
+            guess = b->before >= 0 ? b->before : guess;
         }
     }
     for (int64_t n = L, c = chunks - 1; c >= 0; c--) {

@@ -167,8 +167,9 @@ enum hd_status hd_layout_compile_units(const struct hd_layout_shared *shared,
                                        const struct hd_model *model, struct hd_units units,
                                        struct hd_arena *arena, struct hd_chunk **ret_chunk)
 {
-    const struct hd_compile_options o = compile_options(shared);
+    struct hd_compile_options o = compile_options(shared);
 
+    o.unplaced = true;
     return compile(&shared->job, registry, model, HD_RECORD_TRAIN, units, &o, arena, ret_chunk);
 }
 
@@ -176,8 +177,9 @@ enum hd_status hd_layout_compile_update(const struct hd_layout_shared *shared,
                                         const struct hd_registry *registry, struct hd_arena *arena,
                                         struct hd_chunk **ret_chunk)
 {
-    const struct hd_compile_options o = compile_options(shared);
+    struct hd_compile_options o = compile_options(shared);
 
+    o.unplaced = true;
     return hd_optim_compile(registry, &o, arena, ret_chunk);
 }
 
@@ -278,19 +280,23 @@ int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_trai
            whole_pages(memory->visible_bytes, traits->page_bytes);
 }
 
-/* The ways of a list: pairs of stages in one direction, for hidden rows or gradients. */
+/* The ways of a list: pairs of stages in one direction, for hidden rows or gradients. A stage has
+ * few neighbours, so the ways that were seen are few. */
 static int count_ways(const struct hd_layout *l)
 {
+    enum { SEEN_MAX = 16 };
+    const struct hd_instruction *seen[SEEN_MAX];
     int count = 0;
 
-    for (int32_t i = 0; i < l->plan.count; i++) {
+    for (int32_t i = 0; i < l->plan.count && count < SEEN_MAX; i++) {
         const struct hd_instruction *in = &l->plan.list[i];
         bool known = in->kind != HD_DO_SEND && in->kind != HD_DO_RECEIVE;
 
-        for (int32_t k = 0; k < i && !known; k++)
-            known = l->plan.list[k].kind == in->kind && l->plan.list[k].call == in->call &&
-                    l->plan.list[k].peer == in->peer;
-        count += !known;
+        for (int k = 0; k < count && !known; k++)
+            known =
+                seen[k]->kind == in->kind && seen[k]->call == in->call && seen[k]->peer == in->peer;
+        if (!known)
+            seen[count++] = in;
     }
     return count;
 }
@@ -609,6 +615,23 @@ static enum hd_status make_chunk_arrays(struct hd_layout *l, struct hd_arena *ar
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for chunks") : HD_OK;
 }
 
+static void place_rank(const struct hd_layout_shared *s, int rank, struct hd_layout *l)
+{
+    l->rank = rank;
+    l->coord = hd_mesh_coord(&s->mesh, rank);
+    l->plan = s->plans[l->coord.pp];
+    l->eval_plan = s->eval_plans[l->coord.pp];
+    l->snapshot_bytes = s->snapshot_bytes ? s->snapshot_bytes[rank] : 0;
+}
+
+enum hd_status hd_layout_take_place(const struct hd_layout_shared *s, int rank, struct hd_layout *l)
+{
+    place_rank(s, rank, l);
+    l->memory = (struct hd_memory){0};
+    place_regions(l);
+    return check_profile(&l->memory);
+}
+
 enum hd_status hd_layout_build_rank(const struct hd_layout_shared *s, int rank,
                                     struct hd_arena *arena, struct hd_layout *ret_layout)
 {
@@ -617,17 +640,13 @@ enum hd_status hd_layout_build_rank(const struct hd_layout_shared *s, int rank,
 
     *l = (struct hd_layout){.job = s->job,
                             .mesh = s->mesh,
-                            .rank = rank,
-                            .coord = hd_mesh_coord(&s->mesh, rank),
                             .pipeline = s->pipeline,
                             .order = s->order,
                             .eval_order = s->eval_order,
                             .units = s->units,
                             .chunk_count = s->pipeline.chunks / s->pipeline.stages,
-                            .micro_batches = s->micro_batches,
-                            .snapshot_bytes = s->snapshot_bytes ? s->snapshot_bytes[rank] : 0};
-    l->plan = s->plans[l->coord.pp];
-    l->eval_plan = s->eval_plans[l->coord.pp];
+                            .micro_batches = s->micro_batches};
+    place_rank(s, rank, l);
     st = make_chunk_arrays(l, arena);
     if (!st)
         st = hd_layout_declare(s, rank, arena, &l->registry, &l->model);

@@ -139,13 +139,17 @@ enum hd_status hd_layout_order(const struct hd_job *job, struct hd_arena *arena,
                                struct hd_layout_shared *ret_shared);
 enum hd_status hd_layout_build_rank(const struct hd_layout_shared *shared, int rank,
                                     struct hd_arena *arena, struct hd_layout *ret_layout);
+/* Makes of a layout that of another rank, perhaps on another stage, whose programs are the same but
+ * for the numbers of units (plan/classes.h): its lists, slots and memory. For planning only. */
+enum hd_status hd_layout_take_place(const struct hd_layout_shared *shared, int rank,
+                                    struct hd_layout *layout);
 enum hd_status hd_layout_declare(const struct hd_layout_shared *shared, int rank,
                                  struct hd_arena *arena, struct hd_registry *ret_registry,
                                  struct hd_model *ret_model);
 
 /* The training programs F, B and W of these units alone, and the update of all that the registry's
- * rank holds, as hd_layout_build_rank compiles them; for the planner, which adds up what single
- * units take (plan/pieces.h). */
+ * rank holds, as hd_layout_build_rank compiles them, but for the places of work memory; for the
+ * planner, which adds up what single units take (plan/pieces.h). */
 enum hd_status hd_layout_compile_units(const struct hd_layout_shared *shared,
                                        const struct hd_registry *registry,
                                        const struct hd_model *model, struct hd_units units,

@@ -1,0 +1,305 @@
+/* What collectives, programs and steps cost, against formulas and against whole programs. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plan/links.h"
+#include "priced.h"
+
+static void is_near(double value, double wanted, double share)
+{
+    if (fabs(value - wanted) > share * fabs(wanted))
+        fail_msg("%.9g is not within %g of %.9g", value, share, wanted);
+}
+
+/* ---- links ---- */
+
+enum { NODES = 4, PER_NODE = 8 };
+static const double fast = 4e11, slow = 5e10;
+
+static struct hd_link_group group_of(const struct hd_cluster *c, int32_t pp, int32_t dp, int32_t tp,
+                                     enum hd_group_name name)
+{
+    struct hd_mesh mesh;
+
+    assert_int_equal(
+        hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.pp = pp, .dp = dp, .cp = 1, .tp = tp}), HD_OK);
+    return hd_links_group(c, &mesh, name);
+}
+
+static void a_ring_within_a_node(void **state)
+{
+    const struct hd_cluster c = priced_cluster(NODES, PER_NODE, fast, slow);
+    const struct hd_link_group g = group_of(&c, 1, 4, 8, HD_GROUP_TP);
+
+    (void)state;
+    assert_int_equal(g.top, 0);
+    is_near(hd_links_collective(&c, &g, HD_COMM_ALL_GATHER, 1e9, false),
+            7e9 / fast + 7 * c.levels[0].latency_s, 1e-12);
+}
+
+/* Two members of each group per node: what leaves a node takes both their links. */
+static void a_ring_over_nodes_takes_all_links_of_a_node(void **state)
+{
+    const struct hd_cluster c = priced_cluster(NODES, PER_NODE, fast, slow);
+    const struct hd_link_group g = group_of(&c, 1, 8, 4, HD_GROUP_DP);
+
+    (void)state;
+    assert_int_equal(g.top, 1);
+    assert_int_equal(g.near[0], 2);
+    is_near(hd_links_collective(&c, &g, HD_COMM_ALL_GATHER, 1e9, false),
+            7e9 / (2 * slow) + 4 * c.levels[0].latency_s + 3 * c.levels[1].latency_s, 1e-12);
+}
+
+/* An ordered sum sends to each member directly: to 6 of 7 over the network. */
+static void an_ordered_sum_is_an_exchange(void **state)
+{
+    const struct hd_cluster c = priced_cluster(NODES, PER_NODE, fast, slow);
+    const struct hd_link_group g = group_of(&c, 1, 8, 4, HD_GROUP_DP);
+    const double ordered = hd_links_collective(&c, &g, HD_COMM_REDUCE_SCATTER, 1e9, false),
+                 native = hd_links_collective(&c, &g, HD_COMM_REDUCE_SCATTER, 1e9, true);
+
+    (void)state;
+    is_near(ordered, 6e9 / slow + c.levels[1].latency_s, 1e-12);
+    is_near(native, hd_links_collective(&c, &g, HD_COMM_ALL_GATHER, 1e9, false), 1e-12);
+    is_near(hd_links_collective(&c, &g, HD_COMM_ALL_REDUCE, 8e9, false), ordered + native, 1e-12);
+}
+
+static void one_member_sends_nothing(void **state)
+{
+    const struct hd_cluster c = priced_cluster(NODES, PER_NODE, fast, slow);
+    const struct hd_link_group g = group_of(&c, 1, 32, 1, HD_GROUP_TP);
+
+    (void)state;
+    assert_true(hd_links_collective(&c, &g, HD_COMM_ALL_REDUCE, 1e9, false) == 0);
+    is_near(hd_links_transfer(&c, 7, 8, 1e9), 1e9 / slow + c.levels[1].latency_s, 1e-12);
+    is_near(hd_links_transfer(&c, 6, 7, 1e9), 1e9 / fast + c.levels[0].latency_s, 1e-12);
+}
+
+/* ---- programs ---- */
+
+static struct hd_job laid_out(struct hd_job job, int32_t devices)
+{
+    const struct hd_plan_request request = priced_request(&job);
+
+    if (hd_plan_decide(&request, devices, &job.layout))
+        fail_msg("%s", hd_err_message());
+    hd_plan_decide_device("cuda", true, 1, &job.layout);
+    return job;
+}
+
+/* A chunk of six blocks compiled whole, and added up from pieces. */
+static void compare_chunk(struct hd_job job, int32_t devices, int first, int end)
+{
+    /* stage 3 of ZeRO: what is gathered first in a chunk depends on what is in it */
+    const double share = job.zero == 3 ? 0.03 : 0.001;
+    const struct hd_cluster c = priced_cluster(1, devices, fast, slow);
+    struct hd_model_config config;
+    struct hd_pieces pieces;
+    struct hd_piece whole;
+
+    job = laid_out(job, devices);
+    assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+    if (hd_pieces_build(&job, &c, false, &pieces) ||
+        hd_pieces_whole(&job, &c, (struct hd_units){first, end}, &whole))
+        fail_msg("%s", hd_err_message());
+    for (int call = 0; call < HD_PIECE_CALLS; call++)
+        for (int last = 0; last < 2; last++) {
+            const struct hd_program_time t = hd_price_program(
+                &pieces, &config, (struct hd_units){first, end}, (enum hd_piece_call)call, last);
+
+            is_near(t.run, whole.time[call][last].run, share);
+            is_near(t.compute, whole.time[call][last].compute, 0.001);
+            is_near(t.reduce, whole.time[call][last].reduce, 0.001);
+        }
+}
+
+static void pieces_add_up_to_chunks(void **state)
+{
+    struct hd_job job = priced_job(6, 1024, 16);
+
+    (void)state;
+    compare_chunk(job, 1, 0, 8);
+    compare_chunk(job, 1, 1, 7);
+    job.tp = 2;
+    compare_chunk(job, 4, 0, 8);
+    job.zero = 1;
+    compare_chunk(job, 4, 0, 8);
+    job.zero = 3;
+    compare_chunk(job, 4, 0, 8);
+    priced_set(job.recompute, "full");
+    job.cp = 2;
+    compare_chunk(job, 8, 0, 8);
+    job.window = 64;
+    job.window_from = 4;
+    compare_chunk(job, 8, 0, 8);
+}
+
+/* ---- steps ---- */
+
+static struct hd_search_plan price_of(const struct hd_job *job, const struct hd_cluster *c,
+                                      struct hd_arena *arena)
+{
+    const struct hd_plan_request request = priced_request(job);
+    const struct hd_search_asked asked = {.spec = job,
+                                          .request = &request,
+                                          .cluster = c,
+                                          .devices = (int32_t)hd_layout_world(&job->layout),
+                                          .bf16_fast = true,
+                                          .threads = 1,
+                                          .top = 1};
+    struct hd_search_plan plan;
+
+    if (hd_search_price(&asked, &job->layout, arena, &plan))
+        fail_msg("%s", hd_err_message());
+    return plan;
+}
+
+/* The whole order, without the shortcut by its period. */
+static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
+{
+    struct hd_model_config config;
+    struct hd_layout_shared shared;
+    struct hd_pieces pieces;
+    struct hd_arena arena;
+    struct hd_price price;
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_model_config_from_job(job, &config), HD_OK);
+    assert_int_equal(hd_pieces_build(job, c, false, &pieces), HD_OK);
+    assert_int_equal(hd_layout_order(job, &arena, &shared), HD_OK);
+    assert_int_equal(
+        hd_price_step(&pieces,
+                      &(struct hd_price_layout){shared.pipeline, shared.units, &shared.order,
+                                                &config, job->dp * job->cp * job->tp},
+                      c, &arena, &price),
+        HD_OK);
+    hd_arena_done(&arena);
+    return price.step_s;
+}
+
+static void many_micro_batches_repeat(void **state)
+{
+    static const struct {
+        const char *schedule;
+        int64_t pp, virtual_stages, zero;
+    } all[] = {{"1f1b", 4, 1, 0},        {"1f1b", 2, 1, 2},  {"interleaved", 4, 2, 1},
+               {"interleaved", 2, 4, 3}, {"zb-h1", 4, 1, 0}, {"zb-v", 4, 2, 1},
+               {"gpipe", 4, 1, 0},       {"none", 1, 1, 2}};
+    const struct hd_cluster c = priced_cluster(2, 4, fast, 1e10);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        for (int64_t batch = 64; batch <= 66; batch += 2) {
+            struct hd_job job = priced_job(8, 512, batch);
+            struct hd_arena arena;
+
+            job.pp = all[i].pp;
+            job.virtual_stages = all[i].virtual_stages;
+            job.zero = all[i].zero;
+            job.dp = 2;
+            job.micro_batch = 1;
+            priced_set(job.schedule, all[i].schedule);
+            job = laid_out(job, (int32_t)(2 * job.pp));
+            hd_arena_init(&arena, 0);
+            is_near(price_of(&job, &c, &arena).price.step_s, whole_walk(&job, &c), 1e-9);
+            hd_arena_done(&arena);
+        }
+}
+
+/* Equal stages, links that cost nothing: 1f1b waits (p - 1) / m of its work, with v chunks a v-th
+ * of that (Narayanan et al. 2021). */
+static void bubbles_are_those_of_the_literature(void **state)
+{
+    struct hd_cluster c = priced_cluster(1, 8, 1e18, 1e18);
+
+    (void)state;
+    c.levels[0].latency_s = 0;
+    for (int64_t v = 1; v <= 2; v++) {
+        struct hd_job job = priced_job(32, 512, 32);
+        struct hd_arena arena;
+        double waits;
+
+        job.vocab = 64;
+        job.pp = 4;
+        job.virtual_stages = v;
+        job.zero = 0;
+        job.micro_batch = 1;
+        priced_set(job.schedule, v > 1 ? "interleaved" : "1f1b");
+        job = laid_out(job, 4);
+        hd_arena_init(&arena, 0);
+        waits = price_of(&job, &c, &arena).price.bubble;
+        hd_arena_done(&arena);
+        /* embedding and head make the first and last stage slower; 3/32/v in equal ones */
+        is_near(waits / (1 - waits), 3.0 / 32 / (double)v, 0.35);
+    }
+}
+
+/* What a step consists of adds up to it. */
+static void the_parts_of_a_step_are_the_step(void **state)
+{
+    const struct hd_cluster c = priced_cluster(2, 4, fast, slow);
+    struct hd_job job = priced_job(8, 1024, 32);
+    struct hd_arena arena;
+    struct hd_price p;
+    double sum;
+
+    (void)state;
+    job.tp = 2;
+    job.pp = 2;
+    job.zero = 1;
+    job = laid_out(job, 8);
+    hd_arena_init(&arena, 0);
+    p = price_of(&job, &c, &arena).price;
+    hd_arena_done(&arena);
+    sum = p.compute_s + p.update_s + p.bubble_s;
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        sum += p.communication_s[g];
+    is_near(sum, p.step_s, 0.02);
+    assert_true(p.communication_s[HD_GROUP_TP] > 0);
+    is_near(p.tokens_per_s, 32 * 256 / p.step_s, 1e-9);
+}
+
+static void faster_links_and_memory_are_never_slower(void **state)
+{
+    struct hd_job job = priced_job(4, 512, 16);
+    double before = 1e9;
+
+    (void)state;
+    job.tp = 2;
+    job.pp = 2;
+    job.zero = 3;
+    job = laid_out(job, 8);
+    for (double rate = 1e9; rate < 1e13; rate *= 10) {
+        const struct hd_cluster c = priced_cluster(2, 4, 4 * rate, rate);
+        struct hd_arena arena;
+        double seconds;
+
+        hd_arena_init(&arena, 0);
+        seconds = price_of(&job, &c, &arena).price.step_s;
+        hd_arena_done(&arena);
+        assert_true(seconds <= before);
+        before = seconds;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_within_a_node),
+        cmocka_unit_test(a_ring_over_nodes_takes_all_links_of_a_node),
+        cmocka_unit_test(an_ordered_sum_is_an_exchange),
+        cmocka_unit_test(one_member_sends_nothing),
+        cmocka_unit_test(pieces_add_up_to_chunks),
+        cmocka_unit_test(many_micro_batches_repeat),
+        cmocka_unit_test(bubbles_are_those_of_the_literature),
+        cmocka_unit_test(the_parts_of_a_step_are_the_step),
+        cmocka_unit_test(faster_links_and_memory_are_never_slower),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,86 @@
+/* priced: jobs and clusters for the tests of prices and of the search. */
+#ifndef HD_TESTS_PLAN_PRICED_H
+#define HD_TESTS_PLAN_PRICED_H
+
+#include <stdio.h>
+
+#include "plan/search.h"
+
+static inline void priced_set(char *member, const char *word)
+{
+    (void)snprintf(member, HD_JOB_WORD_MAX, "%s", word);
+}
+
+/* A small llama, everything of `parallel` auto. */
+static inline struct hd_job priced_job(int64_t layers, int64_t hidden, int64_t global_batch)
+{
+    struct hd_job job = {.layers = layers,
+                         .hidden = hidden,
+                         .heads = 8,
+                         .kv_heads = 4,
+                         .head_width = hidden / 8,
+                         .rope_factor = 1,
+                         .ffn_hidden = 2 * hidden,
+                         .vocab = 512,
+                         .context = 256,
+                         .rope_theta = 1e4,
+                         .norm_eps = 1e-5,
+                         .steps = 10,
+                         .global_batch = global_batch,
+                         .lr_peak = 1e-3,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .adam_eps = 1e-8,
+                         .clip = 1,
+                         .zero = -1,
+                         .sequence = -1};
+
+    priced_set(job.name, "priced");
+    priced_set(job.family, "llama");
+    priced_set(job.order, "sequential");
+    priced_set(job.rope_scaling, "none");
+    priced_set(job.positions, "rope");
+    priced_set(job.documents, "joined");
+    priced_set(job.lr_decay, "constant");
+    priced_set(job.moments, "fp32");
+    priced_set(job.offload, "none");
+    priced_set(job.device, "cuda");
+    priced_set(job.precision, "bf16");
+    priced_set(job.stages, "auto");
+    priced_set(job.schedule, "auto");
+    priced_set(job.recompute, "auto");
+    priced_set(job.cp_exchange, "auto");
+    return job;
+}
+
+static inline struct hd_plan_request priced_request(const struct hd_job *job)
+{
+    return (struct hd_plan_request){.sizes = job->layout,
+                                    .global_batch = job->global_batch,
+                                    .layers = job->layers,
+                                    .heads = job->heads,
+                                    .kv_heads = job->kv_heads,
+                                    .ffn_hidden = job->ffn_hidden,
+                                    .context = job->context,
+                                    .vocab = job->vocab,
+                                    .only_planned = true};
+}
+
+/* Nodes of GPUs with a tenth of an h100's rates, so that small models compute for a while. */
+static inline struct hd_cluster priced_cluster(int64_t nodes, int64_t devices_per_node,
+                                               double node_bytes_per_s, double network_bytes_per_s)
+{
+    const struct hd_cluster_level node = {
+        .name = "node", .bytes_per_s = node_bytes_per_s, .latency_s = 3e-6};
+    const struct hd_cluster_level network = {
+        .name = "network", .bytes_per_s = network_bytes_per_s, .latency_s = 8e-6};
+    struct hd_cluster c = {.nodes = nodes, .devices_per_node = devices_per_node};
+
+    priced_set(c.device, "own");
+    hd_traits_of_gpu(132, 90, (int64_t)64 << 30, true, &c.traits);
+    hd_rates_of_peaks(1e14, 1e13, 3e11, 132, &c.rates);
+    hd_cluster_set_levels(&c, 0, NULL, &node, &network);
+    return c;
+}
+
+#endif

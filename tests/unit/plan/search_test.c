@@ -1,0 +1,279 @@
+/* The search finds what trying every layout finds, on random small clusters. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "priced.h"
+
+enum { CLUSTERS = 200 };
+
+static uint64_t draws;
+
+/* A whole number from 0 to n - 1. */
+static int64_t draw(int64_t n)
+{
+    draws = draws * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((draws >> 33) % (uint64_t)n);
+}
+
+/* ---- every layout ---- */
+
+struct tried {
+    const struct hd_search_asked *asked;
+    bool any;
+    double best_s;
+    int legal, fit;
+};
+
+static void try_sizes(struct tried *t, const struct hd_plan_request *request)
+{
+    struct hd_layout_sizes sizes;
+    struct hd_search_plan plan;
+    struct hd_arena arena;
+
+    if (hd_plan_size(request, t->asked->devices, &sizes))
+        return;
+    hd_plan_decide_device("cuda", true, 1, &sizes);
+    t->legal++;
+    hd_arena_init(&arena, 0);
+    if (!hd_search_price(t->asked, &sizes, &arena, &plan) && plan.fits) {
+        t->fit++;
+        if (!t->any || plan.price.step_s < t->best_s)
+            t->best_s = plan.price.step_s;
+        t->any = true;
+    }
+    hd_arena_done(&arena);
+}
+
+static void try_words(struct tried *t, struct hd_plan_request r)
+{
+    static const char *const recomputes[] = {"none", "selective", "full"};
+    const bool any = strcmp(r.sizes.recompute, "auto") == 0;
+
+    for (int i = 0; i < (any ? 3 : 1); i++) {
+        if (any)
+            priced_set(r.sizes.recompute, recomputes[i]);
+        try_sizes(t, &r);
+    }
+}
+
+static void try_zeros(struct tried *t, struct hd_plan_request r)
+{
+    const bool any = r.sizes.zero < 0;
+    const int64_t shard = r.sizes.zero_shard;
+
+    for (int64_t zero = 0; zero <= (any ? 3 : 0); zero++) {
+        if (any)
+            r.sizes.zero = zero;
+        r.sizes.zero_shard = shard;
+        try_words(t, r);
+        for (int64_t s = 2; r.sizes.zero && !shard && s < t->asked->devices; s++) {
+            r.sizes.zero_shard = s;
+            try_words(t, r);
+        }
+    }
+}
+
+static void try_schedules(struct tried *t, struct hd_plan_request r)
+{
+    if (strcmp(r.sizes.schedule, "auto") != 0 || r.sizes.pp == 1) {
+        try_zeros(t, r);
+        return;
+    }
+    priced_set(r.sizes.schedule, "1f1b");
+    try_zeros(t, r);
+    priced_set(r.sizes.schedule, "zb-h1");
+    try_zeros(t, r);
+    priced_set(r.sizes.schedule, "zb-v");
+    try_zeros(t, r);
+    priced_set(r.sizes.schedule, "interleaved");
+    for (r.sizes.virtual_stages = 2; r.sizes.virtual_stages * r.sizes.pp <= r.layers;
+         r.sizes.virtual_stages++)
+        try_zeros(t, r);
+}
+
+static void try_all(struct tried *t, struct hd_plan_request r)
+{
+    const struct hd_layout_sizes pinned = r.sizes;
+    const int32_t N = t->asked->devices;
+
+    for (int64_t tp = 1; tp <= N; tp++)
+        for (int64_t pp = 1; pp <= N; pp++)
+            for (int64_t cp = 1; cp <= N; cp++)
+                for (int64_t micro = 1; micro <= HD_SEARCH_MICRO_BATCH_MAX; micro++) {
+                    if ((pinned.tp && tp != pinned.tp) || (pinned.pp && pp != pinned.pp) ||
+                        (pinned.cp && cp != pinned.cp) ||
+                        (pinned.micro_batch && micro != pinned.micro_batch))
+                        continue;
+                    r.sizes.tp = tp;
+                    r.sizes.pp = pp;
+                    r.sizes.cp = cp;
+                    r.sizes.micro_batch = micro;
+                    try_schedules(t, r);
+                }
+}
+
+/* ---- random jobs ---- */
+
+/* Pins most members, so that some tens of layouts are left. */
+static void pin_most(struct hd_job *job)
+{
+    static const char *const recomputes[] = {"none", "selective", "full"};
+    const int64_t open = draw(5);
+
+    job->tp = open == 0 ? 0 : draw(2) ? 2 : 1;
+    job->cp = draw(4) ? 1 : 2;
+    job->pp = open == 1 ? 0 : draw(2) ? 2 : 1;
+    job->micro_batch = open == 2 ? 0 : 1;
+    if (open != 3 || job->pp == 1)
+        job->zero = draw(4);
+    if (job->pp == 1 || draw(3))
+        priced_set(job->schedule, job->pp == 1 ? "auto" : "1f1b");
+    if (open != 4)
+        priced_set(job->recompute, recomputes[draw(3)]);
+}
+
+static void compare_one(int number)
+{
+    static const int32_t sizes[] = {1, 2, 4, 4, 8};
+    const double node = (double)(1 + draw(400)) * 1e9, network = (double)(1 + draw(50)) * 1e9;
+    const struct hd_cluster c = priced_cluster(1 + draw(2) * 3, 2 + draw(2) * 2, node, network);
+    struct hd_job job = priced_job(2 + draw(4), 256, 8 << draw(2));
+    struct hd_plan_request request;
+    struct hd_search_asked asked = {.spec = &job,
+                                    .request = &request,
+                                    .cluster = &c,
+                                    .devices = sizes[draw(5)],
+                                    .threads = 1,
+                                    .bf16_fast = true,
+                                    .memory_bytes =
+                                        draw(3) ? ((int64_t)1 << 30) + (draw(4000) << 20) : 0,
+                                    .top = 1};
+    struct tried tried = {.asked = &asked};
+    struct hd_search found;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    if (asked.devices > hd_cluster_devices(&c))
+        asked.devices = (int32_t)hd_cluster_devices(&c);
+    pin_most(&job);
+    request = priced_request(&job);
+    try_all(&tried, request);
+    hd_arena_init(&arena, 0);
+    st = hd_search_layouts(&asked, &arena, &found);
+    if (!tried.legal) {
+        assert_int_not_equal(st, HD_OK);
+    } else if (st) {
+        fail_msg("cluster %d: %d layouts are legal, but: %s", number, tried.legal,
+                 hd_err_message());
+    } else if (!tried.any) {
+        assert_false(found.plan_count && found.plans[0].fits);
+    } else {
+        if (!found.plan_count)
+            fail_msg("cluster %d: %d of %d layouts fit, and none was found", number, tried.fit,
+                     tried.legal);
+        if (found.plans[0].price.step_s != tried.best_s)
+            fail_msg("cluster %d: found %.9g s, the best of %d takes %.9g s", number,
+                     found.plans[0].price.step_s, tried.fit, tried.best_s);
+    }
+    hd_arena_done(&arena);
+}
+
+static void the_search_finds_the_best_of_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CLUSTERS; i++) {
+        draws = 1000 + (uint64_t)i;
+        (void)draw(2);
+        compare_one(i);
+    }
+}
+
+/* ---- what is chosen where ---- */
+
+static struct hd_search search(const struct hd_job *job, const struct hd_cluster *c,
+                               int64_t memory_bytes, int top, struct hd_arena *arena)
+{
+    const struct hd_plan_request request = priced_request(job);
+    const struct hd_search_asked asked = {.spec = job,
+                                          .request = &request,
+                                          .cluster = c,
+                                          .devices = (int32_t)hd_cluster_devices(c),
+                                          .threads = 1,
+                                          .bf16_fast = true,
+                                          .memory_bytes = memory_bytes,
+                                          .top = top};
+    struct hd_search found;
+
+    hd_arena_init(arena, 0);
+    if (hd_search_layouts(&asked, arena, &found))
+        fail_msg("%s", hd_err_message());
+    return found;
+}
+
+/* The model does not fit one device; over slow links between nodes it is cut where little is sent:
+ * tp, which exchanges all rows twice a block, stays within a node. */
+static void tp_stays_within_a_node(void **state)
+{
+    const struct hd_cluster c = priced_cluster(4, 2, 4e11, 1e9);
+    struct hd_job job = priced_job(16, 1024, 256);
+    struct hd_arena arena;
+    struct hd_search found = search(&job, &c, (int64_t)7 << 29, 3, &arena);
+
+    (void)state;
+    assert_int_equal(found.plan_count, 3);
+    assert_in_range(found.plans[0].job.tp, 1, 2);
+    for (int i = 0; i < 3; i++) {
+        assert_true(found.plans[i].fits);
+        assert_true(i == 0 || found.plans[i].price.step_s >= found.plans[i - 1].price.step_s);
+    }
+    hd_arena_done(&arena);
+}
+
+static void what_does_not_fit_is_named(void **state)
+{
+    const struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e9);
+    struct hd_job job = priced_job(16, 1024, 16);
+    struct hd_arena arena;
+    struct hd_search found = search(&job, &c, (int64_t)1 << 30, 1, &arena);
+
+    (void)state;
+    assert_int_equal(found.plan_count, 0);
+    assert_true(found.least.needed_bytes > (int64_t)1 << 30);
+    assert_in_range(found.rejected_count, 1, HD_SEARCH_REJECTED_MAX);
+    hd_arena_done(&arena);
+}
+
+static void a_pinned_layout_is_priced_even_if_too_large(void **state)
+{
+    const struct hd_cluster c = priced_cluster(1, 1, 4e11, 1e9);
+    struct hd_job job = priced_job(16, 1024, 16);
+    struct hd_arena arena;
+    struct hd_search found;
+
+    (void)state;
+    job.tp = job.pp = job.cp = job.micro_batch = 1;
+    job.zero = 0;
+    priced_set(job.recompute, "none");
+    found = search(&job, &c, (int64_t)1 << 30, 1, &arena);
+    assert_int_equal(found.plan_count, 1);
+    assert_false(found.plans[0].fits);
+    assert_true(found.plans[0].price.step_s > 0);
+    hd_arena_done(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_search_finds_the_best_of_all),
+        cmocka_unit_test(tp_stays_within_a_node),
+        cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(a_pinned_layout_is_priced_even_if_too_large),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
