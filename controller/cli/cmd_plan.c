@@ -111,6 +111,24 @@ static enum hd_status ask_about(struct plan_asked *a, const char *device,
     return st;
 }
 
+/* A line "NAME NUMBER" of an answer; 0: there is none. */
+static double number_of(const char *answer, const char *name)
+{
+    const char *word = answer ? strstr(answer, name) : NULL;
+
+    return word ? strtod(word + strlen(name), NULL) : 0;
+}
+
+static void find_rates(struct plan_asked *a, const char *answer)
+{
+    const double half = number_of(answer, "\npeak_bf16 "),
+                 single = number_of(answer, "\npeak_fp32 "),
+                 copy = number_of(answer, "\ncopy_bytes_per_s ");
+
+    if (half > 0 && single > 0 && copy > 0)
+        hd_rates_of_peaks(half, single, copy, 0, &a->rates);
+}
+
 static enum hd_status ask_worker(struct plan_asked *a)
 {
     struct hd_text answer = {0};
@@ -125,6 +143,7 @@ static enum hd_status ask_worker(struct plan_asked *a)
     else if (!st && status)
         st = hd_err(HD_IO, "heddle-worker could not describe the device; its message is above");
     if (!st) {
+        find_rates(a, answer.data);
         word = answer.data ? strstr(answer.data, "\ntraits ") : NULL;
         if (word) {
             word += strlen("\ntraits ");
@@ -265,12 +284,17 @@ static void show_chosen(const struct plan_layouts *l, struct plan_asked *a)
     a->plan = p->plan;
 }
 
-static int write_file(const char *path, const struct hd_text *json)
+/* The file of --out. */
+static int write_plan(const char *path, const struct plan_layouts_asked *asked,
+                      const struct plan_layouts *l)
 {
-    const enum hd_status st = json->failed
-                                  ? hd_err(HD_NO_MEMORY, "no memory for a plan")
-                                  : hd_file_write_atomic(path, json->data, json->len_bytes, 0644);
+    struct hd_text json = {0};
+    enum hd_status st;
 
+    plan_layouts_json(asked, l, &json);
+    st = json.failed ? hd_err(HD_NO_MEMORY, "no memory for a plan")
+                     : hd_file_write_atomic(path, json.data, json.len_bytes, 0644);
+    hd_text_free(&json);
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
@@ -278,16 +302,13 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
                         const struct plan_layouts_asked *asked, const struct plan_layouts *l,
                         struct plan_asked *a)
 {
-    struct hd_text out = {0}, json = {0};
+    struct hd_text out = {0};
     int code = CLI_CONTINUE;
 
     if (l->search.plan_count)
         show_chosen(l, a);
-    if (f->out) {
-        plan_layouts_json(asked, l, &json);
-        code = write_file(f->out, &json);
-        hd_text_free(&json);
-    }
+    if (f->out)
+        code = write_plan(f->out, asked, l);
     if (code == CLI_CONTINUE) {
         if (cli->format == CLI_JSON)
             plan_layouts_json(asked, l, &out);
@@ -327,8 +348,43 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
 
 /* ---- one layout, on devices of this machine or CPU devices ---- */
 
+/* The one layout in the form of a search that found it; priced, where the rates are known. */
+static enum hd_status price_layout(struct plan_asked *a, struct plan_layouts_asked *ret_asked,
+                                   struct plan_layouts *l)
+{
+    struct hd_cluster *cluster = hd_arena_alloc(&a->arena, sizeof *cluster);
+    struct hd_search_plan *p = hd_arena_alloc(&a->arena, sizeof *p);
+    const struct hd_search_asked question = {.spec = &a->job,
+                                             .cluster = cluster,
+                                             .devices = (int32_t)a->devices,
+                                             .threads = a->threads,
+                                             .bf16_fast = a->traits.bf16_fast,
+                                             .memory_bytes = a->memory_bytes,
+                                             .top = 1};
+    enum hd_status st = HD_OK;
+
+    if (!cluster || !p)
+        return hd_err(HD_NO_MEMORY, "no memory for a plan");
+    hd_cluster_of_cpu(&a->traits, a->devices, &a->rates, cluster);
+    if (hd_traits_is_cuda(&a->traits))
+        (void)snprintf(cluster->device, sizeof cluster->device, "cuda");
+    if (a->rates.half_flops > 0)
+        st = hd_search_price(&question, &a->job.layout, &a->arena, p);
+    p->job = a->job;
+    p->plan = a->plan;
+    p->fits = plan_show_fits(a);
+    *ret_asked = (struct plan_layouts_asked){.spec = a->spec, .top = 1};
+    *l = (struct plan_layouts){.cluster = cluster,
+                               .devices = (int32_t)a->devices,
+                               .memory_bytes = a->memory_bytes,
+                               .search = {.plans = p, .plan_count = 1}};
+    return st;
+}
+
 static int plan_devices(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
 {
+    struct plan_layouts_asked asked;
+    struct plan_layouts layouts;
     struct hd_text out = {0};
     enum hd_status st;
     int code;
@@ -339,12 +395,21 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
         find_memory(a, f->devices != NULL); /* before resolve, which chooses what fits */
         st = resolve(a);
     }
+    if (!st)
+        st = price_layout(a, &asked, &layouts);
     if (st)
         return cli_fail(st);
-    if (cli->format >= CLI_JSON)
+    code = f->out ? write_plan(f->out, &asked, &layouts) : CLI_CONTINUE;
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format == CLI_JSONL)
         plan_show_json(cli, a, &out);
-    else
+    else if (cli->format == CLI_JSON)
+        plan_layouts_json(&asked, &layouts, &out);
+    else {
         plan_show_people(cli, a, &out);
+        plan_layouts_time(&layouts, &out);
+    }
     (void)cli_out(&out);
     code = cli_out_end(plan_show_fits(a) ? CLI_OK : CLI_JOB_FAILED);
     if (code == CLI_JOB_FAILED && cli->format >= CLI_JSON)
@@ -371,10 +436,9 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     if (code == CLI_CONTINUE && f->memory && hd_text_to_bytes(f->memory, 1 << 20, &a->memory_bytes))
         code = cli_usage("plan: --device-memory: %s", hd_err_message());
     a->memory_is_given = f->memory != NULL;
-    if (code == CLI_CONTINUE && !elsewhere && (f->out || f->explain))
-        code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE or --devices "
-                         "KIND:N",
-                         f->out ? "--out" : "--explain");
+    if (code == CLI_CONTINUE && !elsewhere && f->explain)
+        code = cli_usage("plan: --explain is of a search among layouts; give --cluster FILE or "
+                         "--devices KIND:N");
     if (code == CLI_CONTINUE)
         code = cli_read_spec_to_plan(cli->args[0], &f->overrides, elsewhere ? &missing : NULL,
                                      &a->arena, &a->spec);

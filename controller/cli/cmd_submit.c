@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "controller/cli/data_look.h"
+#include "controller/cli/plan_layouts.h"
 #include "controller/cli/show.h"
 #include "controller/cli/watch.h"
 #include "hf/hf.h"
@@ -178,10 +179,29 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
     return code;
 }
 
+/* Reads the job in the layout of a plan that was made of this very job. */
+static int read_planned(const char *path, const char *plan, const struct cli_list *overrides,
+                        struct hd_arena *arena, struct hd_job **ret_job)
+{
+    struct cli_list *with = hd_arena_alloc(arena, sizeof *with);
+    const char *planned = NULL;
+    enum hd_status st;
+    int code = with ? cli_read_spec(path, overrides, arena, ret_job)
+                    : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plan"));
+
+    if (code != CLI_CONTINUE)
+        return code;
+    *with = *overrides;
+    st = plan_layouts_read(plan, arena, with, &planned);
+    if (!st)
+        st = plan_layouts_compare(planned, *ret_job);
+    return st ? cli_fail(st) : cli_read_spec(path, with, arena, ret_job);
+}
+
 int cli_submit(struct cli *cli, int argc, char **argv)
 {
     bool watch = false, quiet = false, times = false;
-    const char *request_id = NULL;
+    const char *request_id = NULL, *plan = NULL;
     struct cli_list overrides = {.count = 0};
     struct hd_job *job = NULL;
     struct hd_arena arena;
@@ -191,12 +211,14 @@ int cli_submit(struct cli *cli, int argc, char **argv)
         {"quiet", 'q', CLI_FLAG_BOOL, &quiet, 0, 0},
         {"times", 0, CLI_FLAG_BOOL, &times, 0, 0},
         {"request-id", 0, CLI_FLAG_TEXT, &request_id, 0, 0},
+        {"plan", 0, CLI_FLAG_TEXT, &plan, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     hd_arena_init(&arena, 0);
     if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &arena, &job);
+        code = plan ? read_planned(cli->args[0], plan, &overrides, &arena, &job)
+                    : cli_read_spec(cli->args[0], &overrides, &arena, &job);
     if (code == CLI_CONTINUE) /* before the connection starts threads */
         code = data_look_at_tokenizer(job);
     if (code == CLI_CONTINUE)

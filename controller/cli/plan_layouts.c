@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "controller/cli/table.h"
 #include "spec/spec.h"
@@ -92,25 +91,58 @@ enum hd_status plan_layouts_find(const struct plan_layouts_asked *asked, struct 
 
 /* ---- the identity of a job ---- */
 
-enum hd_status plan_layouts_hash(const struct hd_job *spec, char ret_hash[HD_HASH_TEXT_MAX])
+enum hd_status plan_layouts_identity(const struct hd_job *spec, struct hd_text *ret_text)
 {
     struct hd_job job = *spec;
     struct hd_job nothing;
-    struct hd_text text = {0};
     enum hd_status st;
 
     hd_job_set_defaults(&nothing);
     job.layout = nothing.layout;
     memcpy(job.precision, spec->precision, sizeof job.precision); /* not the planner's to choose */
-    job.devices_min = job.devices_max = 0;
+    job.devices_min = job.devices_max = 1;
     job.train_count = job.val_count = 0; /* files may be elsewhere, or not there yet */
     job.schedule_order = NULL;
-    st = hd_job_write(&job, &text);
-    if (!st && text.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a job");
-    if (!st)
-        hd_hash_format(hd_hash_bytes(text.data, text.len_bytes), ret_hash);
-    hd_text_free(&text);
+    st = hd_job_write(&job, ret_text);
+    return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
+}
+
+/* The line of a text that begins with the same word as `line`; NULL: none. */
+static const char *same_key(const char *text, const char *line)
+{
+    const size_t key = strcspn(line, " \n") + 1;
+
+    for (const char *at = text; at && *at; at = strchr(at, '\n'), at += at != NULL)
+        if (strncmp(at, line, key) == 0)
+            return at;
+    return NULL;
+}
+
+enum hd_status plan_layouts_compare(const char *planned, const struct hd_job *spec)
+{
+    enum { NAMED_MAX = 4 };
+    struct hd_text now = {0}, changes = {0};
+    int count = 0;
+    enum hd_status st = plan_layouts_identity(spec, &now);
+
+    for (const char *line = now.data; !st && line && *line;
+         line = strchr(line, '\n'), line += line != NULL) {
+        const char *was = same_key(planned, line);
+        const int key = (int)strcspn(line, " \n"), end = (int)strcspn(line, "\n");
+        const int was_end = was ? (int)strcspn(was, "\n") : 0;
+
+        if (was && was_end == end && strncmp(was, line, (size_t)end) == 0)
+            continue;
+        if (++count > NAMED_MAX)
+            continue;
+        hd_text_add(&changes, "%s%.*s is%.*s, was%.*s", count > 1 ? "; " : "", key, line, end - key,
+                    line + key, was ? was_end - key : 8, was ? was + key : " nothing");
+    }
+    if (!st && count)
+        st = hd_err(HD_INVALID, "the job has changed since it was planned: %s%s; plan it again",
+                    changes.failed ? "?" : changes.data, count > NAMED_MAX ? " ..." : "");
+    hd_text_free(&now);
+    hd_text_free(&changes);
     return st;
 }
 
@@ -213,9 +245,11 @@ static void add_time(struct hd_json_writer *w, const struct hd_price *p)
     hd_json_end(w, '}');
 }
 
+/* An engine connects so many ranks. */
 static bool runs_here(const struct plan_layouts *l)
 {
-    return l->devices <= hd_plan_ranks_max("cuda", NULL);
+    return l->devices <=
+           hd_plan_ranks_max(hd_traits_is_cuda(&l->cluster->traits) ? "cuda" : "cpu", NULL);
 }
 
 /* The device of each rank: position = rank, node = position / devices_per_node. */
@@ -231,19 +265,26 @@ static void add_ranks(struct hd_json_writer *w, const struct plan_layouts *l)
     hd_json_end(w, ']');
 }
 
+static void add_known(struct hd_json_writer *w, const char *key, bool known, double value)
+{
+    if (known)
+        hd_json_add_real(w, key, value);
+    else
+        hd_json_add_null(w, key);
+}
+
 static void add_plan(struct hd_json_writer *w, const char *key, const struct plan_layouts *l,
                      const struct hd_search_plan *p, bool with_ranks)
 {
+    const bool priced = p->price.step_s > 0;
+
     hd_json_begin(w, key, '{');
     add_layout(w, &p->job.layout, &p->plan);
-    hd_json_add_real(w, "step_time_s", p->price.step_s);
-    hd_json_add_real(w, "tokens_per_s", p->price.tokens_per_s);
-    if (p->price.mfu > 0)
-        hd_json_add_real(w, "mfu", p->price.mfu);
-    else
-        hd_json_add_null(w, "mfu");
-    hd_json_add_real(w, "bubble_fraction", p->price.bubble);
-    hd_json_add_real(w, "error_band", l->cluster->rates.error_band);
+    add_known(w, "step_time_s", priced, p->price.step_s);
+    add_known(w, "tokens_per_s", priced, p->price.tokens_per_s);
+    add_known(w, "mfu", p->price.mfu > 0, p->price.mfu);
+    add_known(w, "bubble_fraction", priced, p->price.bubble);
+    add_known(w, "error_band", priced, l->cluster->rates.error_band);
     hd_json_add_bool(w, "fits", p->fits);
     hd_json_add_bool(w, "runnable", runs_here(l));
     add_memory(w, &p->plan);
@@ -283,13 +324,15 @@ static void add_rejected(struct hd_json_writer *w, const char *key, const struct
 static void add_inputs(struct hd_json_writer *w, const struct plan_layouts_asked *asked,
                        const struct plan_layouts *l)
 {
-    char hash[HD_HASH_TEXT_MAX] = "", build[32];
+    struct hd_text identity = {0};
+    char build[32];
 
     format_build(build);
     hd_json_begin(w, "inputs", '{');
     hd_json_add_string(w, "job", asked->spec->name);
-    if (!plan_layouts_hash(asked->spec, hash))
-        hd_json_add_string(w, "job_hash", hash);
+    if (!plan_layouts_identity(asked->spec, &identity))
+        hd_json_add_string(w, "job_text", identity.data);
+    hd_text_free(&identity);
     hd_json_add_string(w, "build", build);
     if (asked->cluster_file)
         hd_json_add_string(w, "cluster", asked->cluster_file);
@@ -507,6 +550,21 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
                     hd_plan_ranks_max("cuda", NULL));
 }
 
+void plan_layouts_time(const struct plan_layouts *l, struct hd_text *out)
+{
+    const struct hd_price *p = &l->search.plans[0].price;
+    char seconds[32], rate[32];
+
+    if (p->step_s <= 0)
+        return;
+    format_seconds(p->step_s, seconds);
+    cli_format_count(p->tokens_per_s, rate);
+    hd_text_add(out,
+                "a step takes about %s, %s tokens/s, by this processor's peaks, measured just now: "
+                "give or take %.0f%%\n",
+                seconds, rate, 100 * l->cluster->rates.error_band);
+}
+
 /* ---- plan files ---- */
 
 static enum hd_status add_override(struct hd_arena *arena, struct cli_list *overrides,
@@ -610,10 +668,10 @@ static enum hd_status take_layout(const struct hd_json *root, struct hd_arena *a
     return st;
 }
 
-static enum hd_status check_build(const struct hd_json *root, char ret_hash[HD_HASH_TEXT_MAX])
+static enum hd_status check_build(const struct hd_json *root, const char **ret_job)
 {
     const struct hd_json *inputs;
-    const char *kind, *hash, *build;
+    const char *kind, *build;
     char own[32];
     enum hd_status st = hd_json_need_string(root, "kind", &kind);
 
@@ -622,7 +680,7 @@ static enum hd_status check_build(const struct hd_json *root, char ret_hash[HD_H
     if (!st)
         st = hd_json_need(root, "inputs", HD_JSON_OBJECT, &inputs);
     if (!st)
-        st = hd_json_need_string(inputs, "job_hash", &hash);
+        st = hd_json_need_string(inputs, "job_text", ret_job);
     if (!st)
         st = hd_json_need_string(inputs, "build", &build);
     if (st)
@@ -633,12 +691,11 @@ static enum hd_status check_build(const struct hd_json *root, char ret_hash[HD_H
                       "another build made it (%.40s, this is %s), which may plan other "
                       "memory; plan again",
                       build, own);
-    (void)snprintf(ret_hash, HD_HASH_TEXT_MAX, "%s", hash);
     return HD_OK;
 }
 
 enum hd_status plan_layouts_read(const char *path, struct hd_arena *arena,
-                                 struct cli_list *overrides, char ret_hash[HD_HASH_TEXT_MAX])
+                                 struct cli_list *overrides, const char **ret_job)
 {
     const struct hd_json_limits limits = {PLAN_VALUES_MAX, 16};
     const struct hd_json *root = NULL;
@@ -648,7 +705,7 @@ enum hd_status plan_layouts_read(const char *path, struct hd_arena *arena,
     if (!st)
         st = hd_json_parse(arena, text.data ? text.data : "", text.len_bytes, &limits, &root);
     if (!st)
-        st = check_build(root, ret_hash);
+        st = check_build(root, ret_job);
     if (!st)
         st = take_layout(root, arena, overrides);
     hd_text_free(&text);

@@ -9,6 +9,7 @@
 #include "controller/cli/cli.h"
 #include "job/job.h"
 #include "plan/plan.h"
+#include "plan/rates.h"
 
 /* A job, the devices that it is planned for, and the plan. */
 struct plan_asked {
@@ -18,6 +19,7 @@ struct plan_asked {
     const struct hd_gpu_kind *kind; /* of --devices; NULL: this machine's own devices */
     int64_t between_bytes;   /* what a rank takes beside its plan if the job is on several nodes */
     struct hd_traits traits; /* of the device */
+    struct hd_rates rates;   /* of a CPU device, measured; half_flops 0: not known */
     int64_t memory_bytes;    /* of a device, that a rank may take; 0: not known */
     bool memory_is_given;    /* by --device-memory */
     struct hd_text choice;   /* what was chosen so that it fits, and why; "": nothing */

@@ -1,7 +1,9 @@
 /* inspect: verbs that look at a resolved job without training it. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/gloo.h"
 #include "kernels/plugin.h"
 #include "train/job_data.h"
@@ -136,6 +138,49 @@ int hd_worker_program(int argc, char **argv)
 
 /* ---- device ---- */
 
+enum { COPY_BYTES = 64 << 20, COPY_MS = 60 };
+
+/* Bytes per second that one thread reads and writes in copying; 0: no memory to find out. */
+static double measure_copy(void)
+{
+    char *from = malloc(COPY_BYTES), *to = malloc(COPY_BYTES);
+    int64_t bytes = 0, spent_ns = 0;
+    double rate = 0;
+
+    if (from && to) {
+        int64_t begin;
+
+        memset(from, 1, COPY_BYTES);
+        memset(to, 0, COPY_BYTES);
+        begin = hd_clock_now_ns();
+        while (spent_ns < COPY_MS * 1000000LL) {
+            memcpy(to, from, COPY_BYTES);
+            from[bytes % COPY_BYTES] = to[0]; /* so that no copy is left out */
+            bytes += 2LL * COPY_BYTES;
+            spent_ns = hd_clock_now_ns() - begin;
+        }
+        rate = 1e9 * (double)bytes / (double)spent_ns;
+    }
+    free(from);
+    free(to);
+    return rate;
+}
+
+/* The peaks that a plan's times are relative to (plan/rates.h): of products on all threads, and of
+ * copies on one. Only of a CPU; a GPU's are in its data sheet. */
+static void print_peaks(const struct hd_backend_table *table, int threads)
+{
+    const struct hd_backend_options options = {.threads = threads};
+    struct hd_backend *backend;
+
+    if (table->device || table->open(&options, &backend))
+        return;
+    (void)printf("peak_fp32 %.6g\npeak_bf16 %.6g\ncopy_bytes_per_s %.6g\n",
+                 table->measure_peak(backend, HD_F32), table->measure_peak(backend, HD_BF16),
+                 measure_copy());
+    table->close(backend);
+}
+
 int hd_worker_device(int argc, char **argv)
 {
     struct hd_flag f[] = {{"--threads", false, false, NULL},
@@ -171,6 +216,8 @@ int hd_worker_device(int argc, char **argv)
             "%s\ntraits %s\n",
             traits.backend, traits.isa, traits.threads, traits.bf16_fast, hd_gloo_built_in(),
             world > 1 ? (long long)hd_gloo_memory_bytes((int)world) : 0LL, traits.library, word);
+        if (f[3].value)
+            print_peaks(backend, (int)threads);
     }
     return hd_worker_finish("device", st);
 }

@@ -37,20 +37,26 @@ static bool is_farther(const struct hd_link_group *a, const struct hd_link_group
     return false;
 }
 
+/* Groups of a name tile the ranks: blocks of stride x size, whose first `stride` ranks begin one
+ * each. So they repeat where a block and a domain begin together. */
 struct hd_link_group hd_links_group(const struct hd_cluster *c, const struct hd_mesh *mesh,
                                     enum hd_group_name name)
 {
-    struct hd_link_group far = {0};
+    const struct hd_mesh_group first = hd_mesh_find_group(mesh, name, 0);
+    const int64_t block = (int64_t)first.stride * first.size;
+    const int64_t domain = c->level_count > 1 ? c->levels[c->level_count - 2].devices : 1;
+    struct hd_link_group far = {.size = 1};
 
-    for (int32_t rank = 0; rank < mesh->world; rank++) {
-        const struct hd_mesh_group g = hd_mesh_find_group(mesh, name, rank);
-        struct hd_link_group d;
+    for (int64_t begin = 0; first.size > 1 && begin < mesh->world; begin += block) {
+        if (begin > 0 && begin % domain == 0)
+            break;
+        for (int64_t rank = begin; rank < begin + first.stride && rank < mesh->world; rank++) {
+            const struct hd_mesh_group g = hd_mesh_find_group(mesh, name, (int32_t)rank);
+            const struct hd_link_group d = describe(c, &g);
 
-        if (g.index != 0)
-            continue; /* seen with its first member */
-        d = describe(c, &g);
-        if (!far.size || is_farther(&d, &far))
-            far = d;
+            if (far.size == 1 || is_farther(&d, &far))
+                far = d;
+        }
     }
     return far;
 }

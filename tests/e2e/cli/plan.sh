@@ -60,11 +60,11 @@ check_status or_that_none_does_which_is_2 2 heddle plan "$file" --devices l4:1 -
     --set model.layers=64
 check_equal and_by_how_much 1 "$(grep -cE '^no layout fits: the one that takes least is .* over memory by .* on stage 0: needs at least .* of ' "$work/check.out")"
 # more ranks than any engine connects: 4 of tp x 2 stages x dp 1024; a job to run still may not
-check_status eight_thousand_ranks 0 heddle plan "$file" --devices h100:8192 --set parallel.tp=4 --set parallel.pp=2 \
+check_status eight_thousand_ranks 0 heddle plan "$file" --devices h100:8192 --pin tp=4,pp=2,zero=0,recompute=none \
     --set train.global_batch=2048
 check_equal are_planned_with_a_note 1 "$(grep -c '^note: it cannot run yet: the engine nccl connects at most 4096 ranks' "$work/check.out")"
 check_equal and_a_line_for_each_stage 2 "$(grep -cE '^ +[01]  (embedding, )?layer' "$work/check.out")"
-check_status an_item_for_each_of_them 0 heddle plan "$file" --devices h100:1024 --set train.global_batch=1024 -o jsonl
+check_status an_item_for_each_of_them 0 heddle plan "$file" --devices h100:1024 --pin tp=1,pp=1,zero=1,recompute=none --set train.global_batch=1024 -o jsonl
 check_equal by_number "1024 1023" "$(wc -l <"$work/check.out") $(tail -n 1 "$work/check.out" | sed -E 's/.*"rank":([0-9]+),.*/\1/')"
 check_status to_run_is_another_matter 2 heddle validate "$file" --set resources.devices=8192
 # what is auto is chosen to fit; with room for it all there is no line about it
@@ -80,6 +80,51 @@ check_status with_much_memory 0 heddle plan "$file" --devices cpu:2:1 --device-m
 check_equal none_is 0 "$(grep -cE 'chosen to fit|no layout fits' "$work/check.out")"
 check_status a_size_without_sense_is_2 2 heddle plan "$file" --devices cpu:2:1 --device-memory much
 check_status threads_of_a_gpu_are_2 2 heddle plan "$file" --devices h100:2:4
+
+# a cluster that is nowhere near, for a model that no single one of its devices holds; no data files
+cat >"$work/cluster.yaml" <<'EOF'
+groups:
+  - {nodes: "n[1-4]", device: a100-80gb}
+  - {nodes: "m[1-2]", device: l4}
+devices_per_node: 8
+tiers: [{name: leaf, nodes: 2, bandwidth: 25GB/s, latency: 6us}]
+EOF
+cat >"$work/large.yaml" <<'EOF'
+name: large
+model: {family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn_hidden: 14336, vocab: 128256, context: 8192}
+data: {train: [/nowhere/tokens.npy]}
+train: {steps: 10, global_batch: 64, precision: bf16, lr: 1e-4}
+resources: {devices: 16}
+EOF
+field() { grep -o "\"$1\":[^,}]*" "$work/check.out" | head -n 1 | sed 's/.*://'; } # of the first plan: the chosen one
+check_status a_cluster 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" -o json
+check_equal is_planned_without_its_data 1 "$(grep -c 'without the data: data.train' "$work/check.err")"
+check_equal as_one_object "1 1" "$(wc -l <"$work/check.out") $(grep -c '^{"api_version":"heddle/v1","kind":"Plan",' "$work/check.out")"
+check_equal on_the_faster_nodes '"n[1-4]" "a100-80gb" 16' "$(field group) $(field device) $(field devices)"
+check_equal with_tp_within_a_node_that_fits "yes true true" \
+    "$([ "$(field tp)" -le 8 ] && echo yes) $(field fits) $(field runnable)"
+check_equal and_two_alternatives 3 "$(grep -o '"step_time_s":[0-9]' "$work/check.out" | wc -l)"
+check_equal and_a_device_for_each_rank 16 "$(grep -oE '\[[01],[0-7]\]' "$work/check.out" | wc -l)"
+check_status pinned_members 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=8,pp=2 \
+    --pin recompute=full,zero=0 --top 1 -o json
+check_equal stay "8 2 1 \"full\" 0" "$(field tp) $(field pp) $(field dp) $(field recompute) $(field zero)"
+check_status an_illegal_pin_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=3
+check_equal with_what_is_legal 1 "$(grep -c 'parallel.tp: 3 does not divide model.heads = 32; use ' "$work/check.err")"
+check_status what_is_too_large_is_2 2 heddle plan "$work/large.yaml" --devices l4:2 --set resources.devices=2 -o json
+check_equal with_nothing_chosen 1 "$(grep -c '"chosen":null,.*"least":{' "$work/check.out")"
+check_status one_layout_alone_is_priced_whether_it_fits_or_not 0 heddle plan "$work/large.yaml" --devices l4:1 \
+    --pin tp=1,pp=1,cp=1,micro_batch=1,recompute=none,zero=0 -o json
+check_equal but_does_not_fit false "$(field fits)"
+check_status for_people 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --explain
+check_equal where_time_goes 1 "$(grep -c '^where the step goes, on the busiest stage: kernels ' "$work/check.out")"
+check_equal and_what_was_searched 1 "$(grep -cE '^searched: [0-9]+ families' "$work/check.out")"
+check_status two_ways_to_name_devices_are_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --devices h100:8
+printf 'nodes: 4\ndevice: h100\n' >"$work/bad.yaml"
+check_status a_bad_cluster_file_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/bad.yaml"
+check_equal with_its_line 1 "$(grep -c 'bad.yaml:1: devices_per_node: is missing' "$work/check.err")"
+check_status a_cluster_that_is_too_small_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" \
+    --set resources.devices=64
+check_equal and_says_what_it_has 1 "$(grep -c 'resources.devices: 64, but the largest group .* has 32' "$work/check.err")"
 check_status devices_that_do_not_divide_are_2 2 heddle plan "$file" --devices cpu:3
 check_status a_bad_file_is_2 2 heddle plan "$file" --set model.heads=3
 finish

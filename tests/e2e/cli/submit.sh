@@ -20,6 +20,17 @@ start_node n1 cpu:2
 check_status wait_is_0_when_it_succeeds 0 heddle wait "$waiting"
 check_equal the_job_has_succeeded succeeded "$(state_of "$waiting")"
 
+# a plan is run as it is, and only of the job that was planned
+heddle plan "$file" --set parallel.pp=2 --set parallel.micro_batch=1 --out "$work/plan.json" >/dev/null
+planned=$(submit "$file" --plan "$work/plan.json")
+check_status a_submitted_plan_runs 0 heddle wait "$planned"
+check_equal in_its_layout "2 1" "$(heddle show "$planned" -o json | grep -oE '"(pp|micro_batch)":[0-9]+' | sort -ru | cut -d: -f2 | head -n 2 | xargs)"
+check_status another_job_is_refused 2 heddle submit "$file" --plan "$work/plan.json" --set train.steps=31
+check_equal and_what_changed_is_named 1 "$(grep -c 'has changed since it was planned: train.steps is 31, was 30' "$work/check.err")"
+sed -E 's/"build":"[^"]*"/"build":"1-0"/' "$work/plan.json" >"$work/old.json"
+check_status a_plan_of_another_build_is_refused 2 heddle submit "$file" --plan "$work/old.json"
+check_status and_what_is_no_plan 2 heddle submit "$file" --plan "$file"
+
 heddle submit "$file" --watch -o jsonl >"$work/watch.jsonl" 2>/dev/null
 check_equal submit_watch_ends_like_the_job 0 $?
 check_equal a_line_for_each_step 30 "$(grep -c '^{"type":"step",' "$work/watch.jsonl")"

@@ -1,0 +1,163 @@
+/* Cluster files: what they mean, and what bad ones get. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/cluster.h"
+#include "spec/spec.h"
+
+static struct hd_cluster clusters[HD_CLUSTER_GROUPS_MAX];
+static int count;
+
+static void reads(const char *text)
+{
+    if (hd_spec_parse_cluster("c.yaml", text, strlen(text), clusters, &count))
+        fail_msg("%s", hd_err_message());
+}
+
+static void is_level(const struct hd_cluster *c, int level, const char *name, int64_t devices,
+                     double bytes_per_s, double latency_s)
+{
+    const struct hd_cluster_level *l = &c->levels[level];
+
+    assert_string_equal(l->name, name);
+    assert_int_equal(l->devices, devices);
+    assert_true(l->bytes_per_s > 0.999999 * bytes_per_s && l->bytes_per_s < 1.000001 * bytes_per_s);
+    assert_true(l->latency_s > 0.999999 * latency_s && l->latency_s < 1.000001 * latency_s);
+}
+
+static void a_simple_cluster(void **state)
+{
+    (void)state;
+    reads("nodes: 64\n"
+          "devices_per_node: 8\n"
+          "device: h100\n"
+          "intra_node: {bandwidth: 450GB/s, latency: 3us}\n"
+          "inter_node: {bandwidth: 400 Gb/s, latency: 0.008 ms}\n");
+    assert_int_equal(count, 1);
+    assert_int_equal(hd_cluster_devices(&clusters[0]), 512);
+    assert_string_equal(clusters[0].device, "h100");
+    assert_int_equal(clusters[0].level_count, 2);
+    is_level(&clusters[0], 0, "node", 8, 450e9, 3e-6);
+    is_level(&clusters[0], 1, "network", 512, 50e9, 8e-6);
+    assert_int_equal(clusters[0].traits.capability, 90);
+}
+
+/* Without links: those that such machines usually have. */
+static void usual_links(void **state)
+{
+    (void)state;
+    reads("nodes: 2\ndevices_per_node: 8\ndevice: a100-80gb\n");
+    is_level(&clusters[0], 0, "node", 8, 300e9, 3e-6);
+    is_level(&clusters[0], 1, "network", 16, 25e9, 8e-6);
+    reads("nodes: 1\ndevices_per_node: 4\ndevice: l4\n");
+    assert_int_equal(clusters[0].level_count, 1);
+}
+
+static void groups_islands_and_tiers(void **state)
+{
+    (void)state;
+    reads("groups:\n"
+          "  - {nodes: \"n[1-16,20]\", device: h100-pcie, devices_per_node: 8,\n"
+          "     islands: {devices: 2, bandwidth: 300GB/s, latency: 2us}}\n"
+          "  - {nodes: big1, device: b200}\n"
+          "devices_per_node: 4\n"
+          "inter_node: {bandwidth: 12.5GB/s, latency: 20us}\n"
+          "tiers:\n"
+          "  - {name: leaf, nodes: 4, bandwidth: 50GB/s, latency: 5us}\n"
+          "  - {name: spine, nodes: 16, bandwidth: 25GB/s, latency: 8us}\n");
+    assert_int_equal(count, 2);
+    assert_string_equal(clusters[0].name, "n[1-16,20]");
+    assert_int_equal(clusters[0].nodes, 17);
+    assert_int_equal(clusters[0].level_count, 5);
+    is_level(&clusters[0], 0, "island", 2, 300e9, 2e-6);
+    is_level(&clusters[0], 2, "leaf", 32, 50e9, 5e-6);
+    is_level(&clusters[0], 3, "spine", 128, 25e9, 8e-6);
+    is_level(&clusters[0], 4, "network", 136, 12.5e9, 20e-6);
+    assert_int_equal(hd_cluster_level_of(&clusters[0], 0, 1), 0);
+    assert_int_equal(hd_cluster_level_of(&clusters[0], 1, 2), 1);
+    assert_int_equal(hd_cluster_level_of(&clusters[0], 0, 31), 2);
+    assert_int_equal(hd_cluster_level_of(&clusters[0], 0, 130), 4);
+    assert_int_equal(hd_cluster_devices(&clusters[1]), 4);
+    assert_int_equal(clusters[1].level_count, 1);
+    /* one switch has all nodes: its rate, not that of what is farther */
+    reads("nodes: 8\ndevices_per_node: 1\ndevice: l4\n"
+          "tiers: [{name: leaf, nodes: 8, bandwidth: 10GB/s, latency: 9us}]\n");
+    assert_int_equal(clusters[0].level_count, 2);
+    is_level(&clusters[0], 1, "leaf", 8, 10e9, 9e-6);
+}
+
+static void a_device_of_its_own(void **state)
+{
+    (void)state;
+    reads("nodes: 1\n"
+          "devices_per_node: 2\n"
+          "device: {memory: 96GiB, hbm_bandwidth: 2TB/s, flops: {bf16: 500TFLOPS}, "
+          "multiprocessors: 80}\n"
+          "intra_node: {bandwidth: 100GB/s}\n");
+    assert_string_equal(clusters[0].device, "own");
+    assert_int_equal(clusters[0].traits.memory_bytes, (int64_t)96 << 30);
+    assert_int_equal(clusters[0].traits.multiprocessors, 80);
+    assert_true(clusters[0].rates.half_flops > 0 && clusters[0].rates.half_flops < 500e12);
+}
+
+static void bad_files_are_told_where_and_what(void **state)
+{
+    static const struct {
+        const char *text, *message;
+    } all[] = {
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h1000\n", "c.yaml:3: device: 'h1000' is no known"},
+        {"nodes: 2\ndevice: h100\n", "c.yaml:1: devices_per_node: is missing"},
+        {"nodes: 0\ndevices_per_node: 8\ndevice: h100\n", "c.yaml:1: nodes: '0' is not possible"},
+        {"nodes: n[3-1]\ndevices_per_node: 8\ndevice: h100\n", "c.yaml:1: nodes: 'n[3-1]'"},
+        {"nodes: 10001\ndevices_per_node: 8\ndevice: h100\n", "from 1 to 10000"},
+        {"nodes: 2\ndevices_per_node: 65\ndevice: h100\n", "from 1 to 64"},
+        {"nodes: 2\ndevices_per_node: 8\ndevise: h100\n",
+         "c.yaml:3: cluster file: unknown key 'devise'; did you mean device?"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nintra_node: {bandwidth: 450}\n",
+         "c.yaml:4: bandwidth: '450' is not possible; give a number with a unit"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nintra_node: {latency: 3us}\n",
+         "intra_node: needs bandwidth"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: {memory: 8GB}\n",
+         "c.yaml:3: device: a device of its own needs"},
+        {"nodes: 2\ndevices_per_node: 8\n"
+         "device: {memory: 80GB, hbm_bandwidth: 1TB/s, flops: {bf16: 1T}}\n",
+         "intra_node: is missing; a device of its own has no usual links"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\n"
+         "tiers: [{name: a, nodes: 4, bandwidth: 1GB/s}, {name: b, nodes: 6, bandwidth: 1GB/s}]\n",
+         "tiers.nodes: is no larger multiple"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nislands: {devices: 3, bandwidth: 1GB/s}\n",
+         "islands.devices: does not divide devices_per_node"},
+        {"groups: [{nodes: 1, device: l4, devices_per_node: 1, tiers: []}]\n",
+         "c.yaml:1: groups: unknown key 'tiers'"},
+        {"nodes: 3\ngroups: [{nodes: 1, device: l4, devices_per_node: 1}]\n", "beside groups"},
+        {"[1, 2]\n", "expected the keys nodes"},
+        {"", "c.yaml"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        assert_int_equal(
+            hd_spec_parse_cluster("c.yaml", all[i].text, strlen(all[i].text), clusters, &count),
+            HD_INVALID);
+        if (!strstr(hd_err_message(), all[i].message))
+            fail_msg("'%s' does not say '%s'", hd_err_message(), all[i].message);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_simple_cluster),
+        cmocka_unit_test(usual_links),
+        cmocka_unit_test(groups_islands_and_tiers),
+        cmocka_unit_test(a_device_of_its_own),
+        cmocka_unit_test(bad_files_are_told_where_and_what),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
