@@ -634,10 +634,10 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
         try_schedule(s, c, ONE_F_ONE_B, 1);
         try_schedule(s, c, ZB_H1, 1);
     }
-    for (int32_t v = 2; v <= VIRTUAL_STAGES_MAX && (int64_t)v * c->pp <= s->config.L; v++)
+    for (int32_t v = 2; v <= VIRTUAL_STAGES_MAX; v++)
         if (!given || given == v)
             try_schedule(s, c, INTERLEAVED, v);
-    if ((!given || given == 2) && 2 * (int64_t)c->pp <= s->config.L)
+    if (!given || given == 2)
         try_schedule(s, c, ZB_V, 2);
 }
 
