@@ -347,6 +347,7 @@ static void add_inputs(struct hd_json_writer *w, const struct plan_layouts_asked
     hd_json_begin(w, "searched", '{');
     hd_json_add_int64(w, "families", l->search.families);
     hd_json_add_int64(w, "blocks", l->search.blocks);
+    hd_json_add_int64(w, "walked", l->search.walked);
     hd_json_add_int64(w, "priced", l->search.priced);
     hd_json_add_int64(w, "laid_out", l->search.laid_out);
     hd_json_end(w, '}');
@@ -540,10 +541,10 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
             add_where(&s->plans[0].price, out);
         add_rejects(cli, l, out);
         hd_text_add(out,
-                    "\nsearched: %lld families of layouts, %lld of them compiled; %lld layouts "
-                    "priced, %lld laid out to the byte\n",
-                    (long long)s->families, (long long)s->blocks, (long long)s->priced,
-                    (long long)s->laid_out);
+                    "\nsearched: %lld families of layouts, %lld of them compiled; %lld schedules "
+                    "walked; %lld layouts priced, %lld laid out to the byte\n",
+                    (long long)s->families, (long long)s->blocks, (long long)s->walked,
+                    (long long)s->priced, (long long)s->laid_out);
     }
     if (!runs_here(l) && !s->plan_count) /* else the chosen plan says so */
         hd_text_add(out, "note: it cannot run yet: the engine nccl connects at most %d ranks\n",

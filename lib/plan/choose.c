@@ -273,6 +273,37 @@ enum hd_status hd_plan_check_devices(const char *path, const char *device, bool 
                   path, (long long)devices, most, engine);
 }
 
+/* Tries every value of an axis that is auto. */
+static bool searched_fits(struct hd_plan_request *r, int64_t *const axes[], int count,
+                          int32_t devices)
+{
+    struct hd_layout_sizes sizes;
+
+    if (count == 0)
+        return hd_plan_size(r, devices, &sizes) == HD_PLAN_FITS;
+    if (*axes[0])
+        return searched_fits(r, axes + 1, count - 1, devices);
+    for (int64_t n = 1; n <= devices; n++) {
+        bool fits = false;
+
+        *axes[0] = n;
+        if (devices % replica_of(r) == 0)
+            fits = searched_fits(r, axes + 1, count - 1, devices);
+        *axes[0] = 0;
+        if (fits)
+            return true;
+    }
+    return false;
+}
+
+static bool fits_searched(const struct hd_plan_request *request, int32_t devices)
+{
+    struct hd_plan_request r = *request;
+    int64_t *const axes[] = {&r.sizes.tp, &r.sizes.pp, &r.sizes.cp};
+
+    return request->searched && searched_fits(&r, axes, 3, devices);
+}
+
 int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
                      int32_t devices_max)
 {
@@ -283,9 +314,9 @@ int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
     for (int32_t count = most; count >= devices_min && count > 0; count--) {
         const enum hd_plan_obstacle why = hd_plan_size(request, count, &sizes);
 
-        if (why == HD_PLAN_FITS)
+        if (why == HD_PLAN_FITS || fits_searched(request, count))
             return count;
-        if (why < HD_PLAN_TOO_MANY) /* on every number of devices */
+        if (why < HD_PLAN_TOO_MANY && !request->searched) /* on every number of devices */
             return 0;
     }
     return 0;

@@ -47,6 +47,8 @@ struct hd_plan_request {
     int64_t shared_ffn_hidden;                            /* 0: no shared expert */
     int64_t vocab;                                        /* 0: not known, not checked */
     bool only_planned; /* will not run: no engine has to connect its ranks */
+    bool searched; /* tp, pp and cp that are auto may be any (plan/search.h), not just 1; used by
+                      hd_plan_most and hd_plan_check */
 };
 
 /* The most ranks that the communication engine of multi-node jobs connects (comm/comm.h). device:

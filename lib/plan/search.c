@@ -8,7 +8,14 @@
 
 /* ---- candidates ---- */
 
-enum decided { RANK_FAMILY, RANK_BLOCKS, RANK_VARIANT, RANK_PRICED }; /* what its bound is of */
+enum decided { /* what a candidate's bound is of */
+               RANK_FAMILY,
+               RANK_BLOCKS,
+               RANK_SCHEDULE, /* has a schedule; the bound is of its blocks */
+               RANK_WALKED,   /* its programs were walked, without ZeRO */
+               RANK_VARIANT,  /* has a stage of ZeRO, too */
+               RANK_PRICED
+};
 
 /* A layout, as far as the search has decided it. Small: there may be a million. */
 struct candidate {
@@ -158,10 +165,12 @@ static struct hd_plan_request request_of(const struct layout_search *s, const st
     r.sizes.micro_batch = c->micro_batch;
     if (c->recompute < PINNED_RECOMPUTE)
         set_word(r.sizes.recompute, recomputes[c->recompute]);
-    if (c->rank >= RANK_VARIANT) {
+    if (c->rank >= RANK_SCHEDULE) {
         if (c->schedule < PINNED_SCHEDULE)
             set_word(r.sizes.schedule, schedules[c->schedule]);
         r.sizes.virtual_stages = c->virtual_stages;
+    }
+    if (c->rank >= RANK_VARIANT) {
         r.sizes.zero = c->zero;
         r.sizes.zero_shard = c->zero_shard;
     }
@@ -305,7 +314,10 @@ static void try_axis(struct layout_search *s, struct candidate *c, int64_t pinne
 
 static void try_cp(struct layout_search *s, struct candidate *c)
 {
-    try_axis(s, c, s->asked->request->sizes.cp, s->asked->request->context, &c->cp, try_experts);
+    const int64_t pinned = s->asked->request->sizes.cp;
+    const int64_t most = s->asked->request->context / HD_SEARCH_ROWS_MIN;
+
+    try_axis(s, c, pinned, pinned ? pinned : most > 1 ? most : 1, &c->cp, try_experts);
 }
 
 static void try_pp(struct layout_search *s, struct candidate *c)
@@ -360,7 +372,7 @@ static double bound_of(const struct layout_search *s, const struct hd_pieces *p,
     const double most = (double)round_up(L, c->pp), others = (double)L - most;
     double bound = M * most * each;
 
-    if (c->rank < RANK_VARIANT || c->schedule == ZB_V || others <= 0)
+    if (c->rank < RANK_SCHEDULE || c->schedule == ZB_V || others <= 0)
         return bound;
     if (c->schedule == ONE_F_ONE_B)
         return bound + others * each;
@@ -478,6 +490,20 @@ static struct hd_pieces *build_pieces(struct layout_search *s, const struct hd_j
     return st ? NULL : pieces;
 }
 
+/* The job with as few replicas as its experts need, and without ZeRO: programs depend on neither.
+ */
+static struct hd_job without_replicas(const struct hd_job *job)
+{
+    struct hd_job alone = *job;
+
+    alone.dp = job->ep > job->cp ? job->ep / job->cp : 1;
+    if (alone.dp * alone.cp % alone.ep)
+        alone.dp = alone.ep;
+    alone.zero = 0;
+    alone.zero_shard = 0;
+    return alone;
+}
+
 /* The blocks of a family, without ZeRO. They depend neither on the stages nor on the replicas. */
 static const struct hd_pieces *blocks_of(struct layout_search *s, const struct candidate *c,
                                          const struct hd_layout_sizes *sizes)
@@ -488,12 +514,8 @@ static const struct hd_pieces *blocks_of(struct layout_search *s, const struct c
 
     if (!e || e->known)
         return e ? e->value : NULL;
+    job = without_replicas(&job);
     job.pp = 1;
-    job.dp = job.ep > job.cp ? job.ep / job.cp : 1;
-    if (job.dp * job.cp % job.ep)
-        job.dp = job.ep;
-    job.zero = 0;
-    job.zero_shard = 0;
     (void)snprintf(job.stages, sizeof job.stages, "auto");
     s->found->blocks++;
     note(&s->blocks, e, key, build_pieces(s, &job, true));
@@ -565,10 +587,31 @@ static void refine_family(struct layout_search *s, struct candidate *c)
 
 /* ---- step 3: variants ---- */
 
+/* An update reads gradient, master and moments, and writes master and moments: at least so many
+ * bytes per parameter, whatever their encodings. */
+enum { UPDATE_BYTES = 16 };
+/* What stage 3 adds up from pieces may be this share of the programs without ZeRO (price_test). */
+static const double gathered_share = 0.97;
+
+/* Seconds of a step of the variant, at least. */
+static double variant_bound(const struct layout_search *s, const struct candidate *c,
+                            const struct hd_layout_sizes *z)
+{
+    const double ranks = (double)(z->dp * z->cp);
+    const double shards = !z->zero ? 1 : z->zero_shard ? (double)z->zero_shard : ranks;
+    const bool away = strcmp(z->offload, "optimizer") == 0;
+    const double split = (double)z->tp * (s->config.router.E ? (double)z->ep * ranks : 1);
+    const double parameters =
+        (double)s->config.L / (double)z->pp * (double)s->block_parameters / split / shards;
+    const double update =
+        away ? 0 : parameters * UPDATE_BYTES / s->asked->cluster->rates.memory_bytes_per_s;
+
+    return c->bound_s * (z->zero == 3 ? gathered_share : 1) + update;
+}
+
 static void try_variant(struct layout_search *s, struct candidate *c)
 {
     struct hd_layout_sizes sizes;
-    double bound;
 
     c->rank = RANK_VARIANT;
     if (!size(s, c, &sizes))
@@ -576,8 +619,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     s->variants++;
     if (!could_fit(s, c, &sizes))
         return;
-    bound = bound_of(s, c->blocks, c);
-    c->bound_s = bound > c->bound_s ? bound : c->bound_s;
+    c->bound_s = variant_bound(s, c, &sizes);
     c->habit = habit_of(c);
     push(s, c);
 }
@@ -611,10 +653,22 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
                          int32_t virtual_stages)
 {
     struct candidate c = *of;
+    struct hd_layout_sizes sizes;
+    double bound;
 
+    c.rank = RANK_SCHEDULE;
     c.schedule = schedule;
     c.virtual_stages = virtual_stages;
-    try_zeros(s, &c);
+    if (!size(s, &c, &sizes))
+        return;
+    if (s->asked->request->sizes.zero < 0 && sizes.dp * sizes.cp > 1)
+        sizes.zero = 3; /* takes least */
+    if (s->found->families > 1 && !could_fit(s, &c, &sizes))
+        return;
+    bound = bound_of(s, c.blocks, &c);
+    c.bound_s = bound > c.bound_s ? bound : c.bound_s;
+    c.habit = habit_of(&c);
+    push(s, &c);
 }
 
 static void refine_blocks(struct layout_search *s, const struct candidate *c)
@@ -719,17 +773,17 @@ static enum hd_status walk_steps(const struct hd_search_asked *asked,
 static const struct hd_pieces *pieces_of(struct layout_search *s, const struct candidate *c,
                                          const struct hd_job *job)
 {
-    const int32_t key[KEY_NUMBERS] = {
-        c->tp,
-        c->cp,
-        c->ep,
-        c->micro_batch,
-        c->recompute,
-        (int32_t)job->dp,
-        c->zero,
-        c->zero_shard,
-        c->pp > 1,
-        c->schedule == PINNED_SCHEDULE || c->schedule == ZB_H1 || c->schedule == ZB_V};
+    const int32_t key[KEY_NUMBERS] = {c->tp,
+                                      c->cp,
+                                      c->ep,
+                                      c->micro_batch,
+                                      c->recompute,
+                                      (int32_t)job->dp,
+                                      (int32_t)job->zero,
+                                      (int32_t)job->zero_shard,
+                                      c->pp > 1,
+                                      c->schedule == PINNED_SCHEDULE || c->schedule == ZB_H1 ||
+                                          c->schedule == ZB_V};
     struct memo_entry *e = look_up(s, &s->pieces, key);
 
     if (e && !e->known)
@@ -754,6 +808,30 @@ static const struct ordered *ordered_of(struct layout_search *s, const struct ca
         s->st = st;
     note(&s->orders, e, key, st ? NULL : o);
     return e->value;
+}
+
+/* Walks the programs of all stages without ZeRO, update and sums of gradients: a bound for every
+ * variant with this schedule. */
+static void refine_schedule(struct layout_search *s, struct candidate *c)
+{
+    const struct hd_pieces *pieces;
+    const struct ordered *ordered;
+    struct hd_layout_sizes sizes;
+    struct hd_price p;
+    struct hd_job job, alone;
+
+    if (!size(s, c, &sizes))
+        return;
+    job = job_of(s, &sizes);
+    alone = without_replicas(&job);
+    ordered = ordered_of(s, c, &job);
+    pieces = ordered ? pieces_of(s, c, &alone) : NULL;
+    if (!pieces || walk_steps(s->asked, &s->config, &job, pieces, ordered, &p))
+        return; /* cannot be laid out */
+    s->found->walked++;
+    c->rank = RANK_WALKED;
+    c->bound_s = p.programs_s > c->bound_s ? p.programs_s : c->bound_s;
+    push(s, c);
 }
 
 static void refine_variant(struct layout_search *s, struct candidate *c)
@@ -885,6 +963,12 @@ static void refine(struct layout_search *s, struct candidate *c)
         break;
     case RANK_BLOCKS:
         refine_blocks(s, c);
+        break;
+    case RANK_SCHEDULE:
+        refine_schedule(s, c);
+        break;
+    case RANK_WALKED:
+        try_zeros(s, c);
         break;
     case RANK_VARIANT:
         refine_variant(s, c);

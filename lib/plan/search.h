@@ -1,20 +1,21 @@
 /* search: the fastest layouts of a job on a cluster that fit the memory of its devices.
  *
  * Searched are all members of `parallel` that the job leaves auto: tp, pp, cp, ep, dp (what is
- * left), micro_batch, schedule with virtual_stages, recompute, zero with zero_shard; offload and
- * stages stay what the job says. Pinned members keep their values. Legal is what plan/choose.h
- * says.
+ * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute, zero
+ * with zero_shard; offload and stages stay what the job says. Pinned members keep their values.
+ * Legal is what plan/choose.h says.
  *
- * The search is exact: best first by lower bounds. A bound is refined in four steps, each dearer
+ * The search is exact: best first by lower bounds. A bound is refined in five steps, each dearer
  * than the one before, and only the candidate with the lowest bound is refined:
  *
  *   1 family    tp, pp, cp, ep, micro_batch, recompute: the model's FLOPs at the products' rate
  *   2 blocks    the family's blocks are compiled and priced, without reductions and update
- *   3 priced    with a schedule and a ZeRO stage: the price of a step (price.h). Dropped before
- *               that, if even a lower bound of its memory does not fit
- *   4 laid out  the ranks' own layouts (plan.h): memory to the byte
+ *   3 walked    with a schedule: the walk of all stages' programs, without ZeRO
+ *   4 priced    with a ZeRO stage: the price of a step (price.h). Dropped before that, if even a
+ *               lower bound of its memory does not fit
+ *   5 laid out  the ranks' own layouts (plan.h): memory to the byte
  *
- * The first candidate that passes step 4 is the best one: all others are at least as slow. Of equal
+ * The first candidate that passes step 5 is the best one: all others are at least as slow. Of equal
  * prices the simpler layout is taken: less pp, tp, cp, recompute and ZeRO.
  *
  * Used by: the heddle command.   Uses: price, plan, choose.   Threads: any.
@@ -28,7 +29,12 @@
 #include "plan/plan.h"
 #include "plan/price.h"
 
-enum { HD_SEARCH_TOP_MAX = 64, HD_SEARCH_REJECTED_MAX = 8, HD_SEARCH_MICRO_BATCH_MAX = 16 };
+enum {
+    HD_SEARCH_TOP_MAX = 64,
+    HD_SEARCH_REJECTED_MAX = 8,
+    HD_SEARCH_MICRO_BATCH_MAX = 16, /* of those that are auto */
+    HD_SEARCH_ROWS_MIN = 256 /* of a sequence on a rank: with fewer, attention has no whole tiles */
+};
 
 struct hd_search_asked {
     const struct hd_job *spec;             /* complete; its layout is not looked at */
@@ -65,7 +71,7 @@ struct hd_search {
     struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX]; /* the fastest first */
     int rejected_count;
     struct hd_search_rejected least; /* of those that do not fit, the one that needs least */
-    int64_t families, blocks, priced, laid_out; /* candidates that each step has seen */
+    int64_t families, blocks, walked, priced, laid_out; /* candidates that each step has seen */
 };
 
 /* The result lives in `arena`. If exactly one layout is possible because all members are pinned, it

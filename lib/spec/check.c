@@ -452,7 +452,8 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
                                             .experts = job->experts,
                                             .shared_ffn_hidden = job->shared_ffn_hidden,
                                             .vocab = job->vocab,
-                                            .only_planned = job->only_planned};
+                                            .only_planned = job->only_planned,
+                                            .searched = job->searched};
 }
 
 static enum hd_status check_policies(const struct hd_job *job)
