@@ -12,14 +12,20 @@
  *   async    pp16 with checkpoint.async, which needs the owners of all entries
  *
  * Prints the best and the median time of hd_plan_build, and how many ranks were laid out. The goal
- * for pp16 and pp8 is 2 s. Run by hand.
+ * for pp16 and pp8 is 2 s.
+ *
+ *   1t       searches the fastest layout (plan/search.h) of a llama of 160 layers of width 24,576
+ * on 512 H200, 1024 sequences of 8192 tokens; goal: 1 s 405b     of 126 layers of width 16,384 on
+ * 16,384 H100, 2048 sequences; goal: 5 s
+ *
+ * Prints the time of the search, and of laying out the layout that it finds. Run by hand.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "plan/plan.h"
+#include "plan/search.h"
 #include "tests/bench/bench_job.h"
 
 enum { RUNS_MAX = 99 };
@@ -99,6 +105,89 @@ static int measure(const struct setting *s, int runs)
     return EXIT_SUCCESS;
 }
 
+/* ---- searches ---- */
+
+static const struct searched {
+    const char *name, *kind;
+    int64_t layers, hidden, heads, kv_heads, ffn_hidden, batch;
+    int32_t devices;
+} searches[] = {{"1t", "h200", 160, 24576, 192, 16, 65536, 1024, 512},
+                {"405b", "h100", 126, 16384, 128, 8, 53248, 2048, 16384}};
+
+static struct hd_job job_of_search(const struct searched *s, struct hd_job_file *file)
+{
+    struct hd_job job = bench_job("llama", "bf16", "cuda", file);
+
+    job.layers = s->layers;
+    job.hidden = s->hidden;
+    job.heads = s->heads;
+    job.kv_heads = s->kv_heads;
+    job.head_width = 128;
+    job.ffn_hidden = s->ffn_hidden;
+    job.vocab = 128256;
+    job.context = 8192;
+    job.rope_theta = 5e5;
+    job.tie_embeddings = false;
+    job.global_batch = s->batch;
+    job.tp = job.pp = job.dp = job.cp = job.ep = job.micro_batch = job.virtual_stages = 0;
+    job.zero = job.sequence = -1;
+    job.zero_shard = 0;
+    bench_job_word(job.schedule, "auto");
+    bench_job_word(job.recompute, "auto");
+    return job;
+}
+
+static int measure_search(const struct searched *s, int runs)
+{
+    const struct hd_gpu_kind *kind = hd_gpu_kind_find(s->kind);
+    struct hd_job_file file = {0};
+    const struct hd_job job = job_of_search(s, &file);
+    const struct hd_plan_request request = {.sizes = job.layout,
+                                            .global_batch = job.global_batch,
+                                            .layers = job.layers,
+                                            .heads = job.heads,
+                                            .kv_heads = job.kv_heads,
+                                            .ffn_hidden = job.ffn_hidden,
+                                            .context = job.context,
+                                            .vocab = job.vocab,
+                                            .only_planned = true,
+                                            .searched = true};
+    double ms[RUNS_MAX], laid_ms = 0;
+    static struct hd_cluster cluster;
+    struct hd_search_asked asked = {.spec = &job,
+                                    .request = &request,
+                                    .cluster = &cluster,
+                                    .devices = s->devices,
+                                    .threads = 1,
+                                    .bf16_fast = true,
+                                    .top = 1};
+
+    hd_cluster_of_kind(kind, s->devices, false, &cluster);
+    asked.memory_bytes = cluster.traits.memory_bytes;
+    for (int i = 0; i < runs; i++) {
+        const int64_t begin_ns = hd_clock_now_ns();
+        struct hd_search found;
+        struct hd_arena arena;
+        struct hd_plan plan;
+
+        hd_arena_init(&arena, 0);
+        if (hd_search_layouts(&asked, &arena, &found) || !found.plan_count) {
+            (void)fprintf(stderr, "plan_bench: %s: %s\n", s->name, hd_err_message());
+            hd_arena_done(&arena);
+            return EXIT_FAILURE;
+        }
+        ms[i] = (double)(hd_clock_now_ns() - begin_ns) / 1e6;
+        if (hd_plan_build(&found.plans[0].job, &cluster.traits, &arena, &plan))
+            return EXIT_FAILURE;
+        laid_ms = (double)(hd_clock_now_ns() - begin_ns) / 1e6 - ms[i];
+        hd_arena_done(&arena);
+    }
+    qsort(ms, (size_t)runs, sizeof *ms, by_time);
+    printf("%-6s searched on %d %s: best %.0f ms, median %.0f ms; the layout alone %.0f ms\n",
+           s->name, (int)s->devices, s->kind, ms[0], ms[runs / 2], laid_ms);
+    return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = NULL;
@@ -113,11 +202,15 @@ int main(int argc, char **argv)
             runs = 0;
     }
     if (runs < 1 || runs > RUNS_MAX) {
-        (void)fprintf(stderr, "usage: plan_bench [--runs 5] [--case pp16|pp8|fsdp|async]\n");
+        (void)fprintf(stderr,
+                      "usage: plan_bench [--runs 5] [--case pp16|pp8|fsdp|async|1t|405b]\n");
         return EXIT_FAILURE;
     }
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         if (!name || strcmp(settings[i].name, name) == 0)
             code |= measure(&settings[i], runs);
+    for (size_t i = 0; i < sizeof searches / sizeof searches[0]; i++)
+        if (!name || strcmp(searches[i].name, name) == 0)
+            code |= measure_search(&searches[i], runs);
     return code;
 }
