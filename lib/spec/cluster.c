@@ -524,6 +524,8 @@ enum hd_status hd_spec_read_cluster(const char *path, struct hd_cluster *ret_clu
         st = hd_err(HD_INVALID, "%s: larger than 1 MiB, the limit of a cluster file", path);
     if (!st && bytes.failed)
         st = hd_err(HD_NO_MEMORY, "no memory to read %s", path);
+    if (st == HD_NOT_FOUND || st == HD_IO)
+        st = HD_INVALID; /* of what the user named; the message says it */
     if (!st)
         st = hd_spec_parse_cluster(path, bytes.data ? bytes.data : "", bytes.len_bytes,
                                    ret_clusters, ret_count);
