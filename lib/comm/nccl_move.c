@@ -79,7 +79,8 @@ static enum hd_status add_share(struct hd_comm_op *op, const char *own, char *ou
                                    .ins = op->group->size,
                                    .count = count,
                                    .dtype = op->dtype,
-                                   .max = op->reduce == HD_COMM_MAX};
+                                   .max = op->reduce == HD_COMM_MAX,
+                                   .wide = op->wide};
 
     enum hd_status st = HD_OK;
 
@@ -144,7 +145,7 @@ static enum hd_status reduce_scatter_piece(struct hd_comm_op *op, struct hd_nccl
     st = exchange(op, comm, parts);
     return st ? st
               : add_share(op, op->send + (group->index * op->count + at) * size,
-                          op->recv + at * size, count);
+                          op->recv + at * hd_comm_result_size(op), count);
 }
 
 static enum hd_status ordered_sum(struct hd_comm_op *op, struct hd_nccl_comm *comm)
@@ -376,6 +377,8 @@ static enum hd_status alone(struct hd_comm_op *op)
         args.recv_rows_max[0] = op->recv_rows_max;
         return device_of(op)->exchange_rows(hd_comm_side_stream(op), &args);
     }
+    if (op->wide)
+        return add_share(op, op->send, op->recv, op->count);
     return op->kind == HD_COMM_BARRIER ? HD_OK
                                        : copy(op, op->recv, op->send, hd_comm_unit_bytes(op));
 }

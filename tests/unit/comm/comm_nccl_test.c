@@ -121,7 +121,7 @@ static void sum_and_scatter(struct rank *self)
         x[i] = 10 * self->rank + i;
     CHECK_OK(self, hd_comm_reduce_scatter(
                        group, stream,
-                       &(struct hd_comm_reduce_scatter_args){x, y, 1, HD_I32, HD_COMM_SUM}));
+                       &(struct hd_comm_reduce_scatter_args){x, y, 1, HD_I32, HD_COMM_SUM, false}));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     CHECK(self, y[0] == 10 * (0 + 1 + 2) + 3 * self->rank);
 }

@@ -76,9 +76,9 @@ static enum hd_status exchange(struct rank *self, struct hd_comm_group *group,
                                 &(struct hd_comm_all_reduce_args){base + 4096, base + 4096, COUNT,
                                                                   HD_F32, HD_COMM_SUM});
     if (!st)
-        st = hd_comm_reduce_scatter(
-            group, stream,
-            &(struct hd_comm_reduce_scatter_args){base + 8192, out, COUNT, HD_F32, HD_COMM_SUM});
+        st = hd_comm_reduce_scatter(group, stream,
+                                    &(struct hd_comm_reduce_scatter_args){
+                                        base + 8192, out, COUNT, HD_F32, HD_COMM_SUM, false});
     if (!st)
         st = hd_comm_all_to_all_v(
             group, stream,
