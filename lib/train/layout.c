@@ -143,6 +143,7 @@ static enum hd_status compile_all(struct hd_layout *layout, const struct hd_trai
         .precision = hd_precision_uniform(hd_layout_compute_dtype(&layout->job)),
         .mesh = &layout->mesh,
         .traits = *traits,
+        .wire = strcmp(layout->job.reduce, "bf16") == 0 ? HD_BF16 : HD_F32,
         .split_backward = layout->order.split,
     };
     enum hd_status st;
