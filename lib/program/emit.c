@@ -375,6 +375,10 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_bias_backward_args *)node->args)->accumulate;
     case HD_K_embedding_backward:
         return &((struct hd_embedding_backward_args *)node->args)->accumulate;
+    case HD_K_rmsnorm_backward: /* with dweight */
+        return &((struct hd_rmsnorm_backward_args *)node->args)->accumulate;
+    case HD_K_layernorm_backward:
+        return &((struct hd_layernorm_backward_args *)node->args)->accumulate;
     case HD_K_rmsnorm_backward_weight:
         return &((struct hd_rmsnorm_backward_weight_args *)node->args)->accumulate;
     case HD_K_head_norm_backward_weight:
