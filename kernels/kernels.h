@@ -38,10 +38,11 @@ enum {
     K(embedding_forward, W(out) R(index) R(weight) R(index2) R(weight2))                          \
     K(embedding_backward, W(dweight) R(index) R(dout) S(scratch))                                 \
     K(rmsnorm_forward, W(out) W(sum) W(rstd) R(inp) R(add) R(weight))                             \
-    K(rmsnorm_backward, W(dinp) R(dout) R(inp) R(rstd) R(weight) R(add))                          \
+    K(rmsnorm_backward, W(dinp) W(dweight) R(dout) R(inp) R(rstd) R(weight) R(add) S(scratch))    \
     K(rmsnorm_backward_weight, W(dweight) R(dout) R(inp) R(rstd) S(scratch))                      \
     K(layernorm_forward, W(out) W(sum) W(mean) W(rstd) R(inp) R(add) R(weight) R(bias))           \
-    K(layernorm_backward, W(dinp) R(dout) R(inp) R(mean) R(rstd) R(weight) R(add))                \
+    K(layernorm_backward,                                                                         \
+      W(dinp) W(dweight) W(dbias) R(dout) R(inp) R(mean) R(rstd) R(weight) R(add) S(scratch))     \
     K(layernorm_backward_weight, W(dweight) W(dbias) R(dout) R(inp) R(mean) R(rstd) S(scratch))   \
     K(head_norm_forward, W(out) W(rstd) R(inp) R(q_weight) R(k_weight))                           \
     K(head_norm_backward, W(dinp) R(dout) R(inp) R(rstd) R(q_weight) R(k_weight))                 \
@@ -209,6 +210,10 @@ int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
  * faster than two launches. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
+/* True if such a device computes the gradients of a norm's weights in the pass over the rows that
+ * makes the gradient of its input (rmsnorm_backward and layernorm_backward with dweight). */
+bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype);
+
 /* Floating point operations; bytes that must be read from and written to memory at least once. */
 struct hd_costs {
     double flops;
@@ -265,6 +270,7 @@ struct hd_combine_args {
     int64_t count;                  /* elements; may be 0. Buffers may have any alignment */
     enum hd_dtype dtype;
     bool max;
+    bool wide; /* sums of bf16 only: outputs are fp32, disjoint from the inputs, and not rounded */
 };
 
 /* The receiving side of an all_to_all_v, for member `index` of `members`. out gets the rows that

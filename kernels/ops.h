@@ -160,15 +160,19 @@ struct hd_rmsnorm_forward_args {
 };
 
 /* dinp[r,:] = rstd[r] * (w*dout[r,:] - xhat[r,:] * mean_c(w*dout[r,c]*xhat[r,c])) (+ add[r,:]),
- * xhat = inp * rstd. `inp` is what was normalised (the sum). dinp may alias add or dout. */
+ * xhat = inp * rstd. `inp` is what was normalised (the sum). dinp may alias add or dout.
+ * dweight, if given, as of rmsnorm_backward_weight below, from the same rows. */
 struct hd_rmsnorm_backward_args {
     void *dinp;         /* [R, C]  dtype          */
+    float *dweight;     /* [C], or NULL           */
     const void *dout;   /* [R, C]  dtype          */
     const void *inp;    /* [R, C]  dtype          */
     const float *rstd;  /* [R]                    */
     const void *weight; /* [C]     dtype          */
     const void *add;    /* [R, C]  dtype, or NULL: gradient of inp from the residual path */
+    void *scratch;      /* with dweight */
     int64_t R, C;
+    bool accumulate; /* into dweight */
     enum hd_dtype dtype;
 };
 
@@ -202,16 +206,21 @@ struct hd_layernorm_forward_args {
 };
 
 /* With xhat = (inp - mean) * rstd and g = weight * dout:
- * dinp = rstd * (g - mean_c(g) - xhat * mean_c(g * xhat)) (+ add) */
+ * dinp = rstd * (g - mean_c(g) - xhat * mean_c(g * xhat)) (+ add)
+ * dweight and dbias, if given, as of layernorm_backward_weight below, from the same rows. */
 struct hd_layernorm_backward_args {
     void *dinp;         /* [R, C]  dtype          */
+    float *dweight;     /* [C], or NULL           */
+    float *dbias;       /* [C], or NULL exactly when dweight is */
     const void *dout;   /* [R, C]  dtype          */
     const void *inp;    /* [R, C]  dtype          */
     const float *mean;  /* [R]                    */
     const float *rstd;  /* [R]                    */
     const void *weight; /* [C]     dtype          */
     const void *add;    /* [R, C]  dtype, or NULL */
+    void *scratch;      /* with dweight */
     int64_t R, C;
+    bool accumulate; /* into dweight and dbias */
     enum hd_dtype dtype;
 };
 

@@ -44,6 +44,10 @@ struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
 /* One of the two, depending on the device. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
 
+/* A norm's backward on a GPU makes the gradients of its weights in the same pass where a row is
+ * whole packs, and a block of 512 threads holds two packs of it in each. */
+enum { HD_COSTS_PACK_BYTES = 16, HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_COSTS_PACK_BYTES };
+
 /* embedding_backward on a GPU: the rows of dout are sorted by index. An index with more than PIECE
  * rows is summed in pieces of PIECE rows. Offsets in bytes. */
 enum { HD_COSTS_EMBEDDING_PIECE = 64 };

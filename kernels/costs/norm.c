@@ -1,9 +1,15 @@
 #include "kernels/costs/costs.h"
 
 HD_COSTS_NO_SCRATCH(rmsnorm_forward)
-HD_COSTS_NO_SCRATCH(rmsnorm_backward)
 HD_COSTS_NO_SCRATCH(layernorm_forward)
-HD_COSTS_NO_SCRATCH(layernorm_backward)
+
+bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype)
+{
+    const int64_t bytes = C * (int64_t)hd_dtype_size(dtype);
+
+    return hd_traits_is_cuda(traits) && bytes % HD_COSTS_PACK_BYTES == 0 &&
+           bytes <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES;
+}
 
 /* Per element: square and add, two multiplies; one more to add the residual. */
 void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_forward_args *a)
@@ -15,14 +21,25 @@ void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_for
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + a->R * 4;
 }
 
-/* Per element: w*dout, xhat, their product's sum (2), then two multiplies and a subtraction. */
+/* With dweight: one partial sum of C per chunk of rows. */
+int64_t hd_scratch_rmsnorm_backward(const struct hd_rmsnorm_backward_args *args,
+                                    const struct hd_traits *traits)
+{
+    return args->dweight
+               ? hd_costs_row_chunks_on(traits, args->R).count * args->C * (int64_t)sizeof(float)
+               : 0;
+}
+
+/* Per element: w*dout, xhat, their product's sum (2), then two multiplies and a subtraction; with
+ * dweight a product and its sum more. */
 void hd_cost_rmsnorm_backward(struct hd_costs *costs, const struct hd_rmsnorm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
-    costs->flops += (double)elements * (a->add ? 8 : 7);
-    costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + a->R * 4;
-    costs->write_bytes += elements * e;
+    costs->flops += (double)elements * ((a->add ? 8 : 7) + (a->dweight ? 2 : 0));
+    costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + a->R * 4 +
+                         (a->dweight && a->accumulate ? a->C * 4 : 0);
+    costs->write_bytes += elements * e + (a->dweight ? a->C * 4 : 0);
 }
 
 /* One partial sum of C per chunk of rows. */
@@ -52,14 +69,25 @@ void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + 2 * a->R * 4;
 }
 
-/* Per element: g, xhat (2), the sums of g and g*xhat (3), then 4 to combine. */
+/* With dweight: two partial sums of C per chunk of rows, dweight and dbias. */
+int64_t hd_scratch_layernorm_backward(const struct hd_layernorm_backward_args *args,
+                                      const struct hd_traits *traits)
+{
+    return args->dweight ? hd_costs_row_chunks_on(traits, args->R).count * 2 * args->C *
+                               (int64_t)sizeof(float)
+                         : 0;
+}
+
+/* Per element: g, xhat (2), the sums of g and g*xhat (3), then 4 to combine; with dweight a product
+ * and two sums more. */
 void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernorm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
-    costs->flops += (double)elements * (a->add ? 11 : 10);
-    costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + 2 * a->R * 4;
-    costs->write_bytes += elements * e;
+    costs->flops += (double)elements * ((a->add ? 11 : 10) + (a->dweight ? 3 : 0));
+    costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + 2 * a->R * 4 +
+                         (a->dweight && a->accumulate ? 2 * a->C * 4 : 0);
+    costs->write_bytes += elements * e + (a->dweight ? 2 * a->C * 4 : 0);
 }
 
 /* Two partial sums of C per chunk of rows: dweight and dbias. */

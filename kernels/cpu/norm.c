@@ -91,7 +91,20 @@ static void rmsnorm_backward_rows(const void *args, int64_t begin, int64_t end, 
 enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
                                         const struct hd_rmsnorm_backward_args *args)
 {
-    const enum hd_status st = hd_cpu_check_float("rmsnorm_backward", args->dtype);
+    enum hd_status st = hd_cpu_check_float("rmsnorm_backward", args->dtype);
+
+    /* first, because dinp may be dout */
+    if (!st && args->dweight)
+        st = KERNEL(rmsnorm_backward_weight)(
+            cpu, &(struct hd_rmsnorm_backward_weight_args){.dweight = args->dweight,
+                                                           .dout = args->dout,
+                                                           .inp = args->inp,
+                                                           .rstd = args->rstd,
+                                                           .scratch = args->scratch,
+                                                           .R = args->R,
+                                                           .C = args->C,
+                                                           .accumulate = args->accumulate,
+                                                           .dtype = args->dtype});
 
     if (!st)
         hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), rmsnorm_backward_rows, args);
@@ -219,7 +232,22 @@ static void layernorm_backward_rows(const void *args, int64_t begin, int64_t end
 enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,
                                           const struct hd_layernorm_backward_args *args)
 {
-    const enum hd_status st = hd_cpu_check_float("layernorm_backward", args->dtype);
+    enum hd_status st = hd_cpu_check_float("layernorm_backward", args->dtype);
+
+    /* first, because dinp may be dout */
+    if (!st && args->dweight)
+        st = KERNEL(layernorm_backward_weight)(
+            cpu, &(struct hd_layernorm_backward_weight_args){.dweight = args->dweight,
+                                                             .dbias = args->dbias,
+                                                             .dout = args->dout,
+                                                             .inp = args->inp,
+                                                             .mean = args->mean,
+                                                             .rstd = args->rstd,
+                                                             .scratch = args->scratch,
+                                                             .R = args->R,
+                                                             .C = args->C,
+                                                             .accumulate = args->accumulate,
+                                                             .dtype = args->dtype});
 
     if (!st)
         hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), layernorm_backward_rows, args);

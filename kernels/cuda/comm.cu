@@ -81,7 +81,17 @@ __device__ __forceinline__ typename lane<T>::wide join(typename lane<T>::wide a,
     return lane<T>::add(a, b);
 }
 
-template <typename T, bool MAX>
+/* Results of type Out: T, or float for sums of bf16 that are not rounded. */
+template <typename T, typename Out>
+__device__ __forceinline__ Out result(typename lane<T>::wide sum)
+{
+    if constexpr (sizeof(T) == sizeof(Out))
+        return lane<T>::store(sum);
+    else
+        return sum;
+}
+
+template <typename T, typename Out, bool MAX>
 __global__ void combine_kernel(struct operands p, int64_t count)
 {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
@@ -93,12 +103,12 @@ __global__ void combine_kernel(struct operands p, int64_t count)
         for (int m = 1; m < p.ins; m++)
             sum = join<T, MAX>(sum, lane<T>::load(input<T>(p, m)[i]));
         for (int o = 0; o < p.outs; o++)
-            static_cast<T *>(p.out[o])[i] = lane<T>::store(sum);
+            static_cast<Out *>(p.out[o])[i] = result<T, Out>(sum);
     }
 }
 
 /* combine for float types, 16 bytes at a time; count is a multiple of the elements in 16 bytes. */
-template <typename T, bool MAX>
+template <typename T, typename Out, bool MAX>
 __global__ void combine_vec_kernel(struct operands p, int64_t count)
 {
     constexpr int N = vec_width<T>();
@@ -116,7 +126,7 @@ __global__ void combine_vec_kernel(struct operands p, int64_t count)
                 sum[k] = join<T, MAX>(sum[k], x[k]);
         }
         for (int o = 0; o < p.outs; o++)
-            store_vec(static_cast<T *>(p.out[o]) + i, sum);
+            store_vec(static_cast<Out *>(p.out[o]) + i, sum);
     }
 }
 
@@ -139,27 +149,28 @@ static bool all_on_bounds(const struct operands *p)
     return bits % 16 == 0;
 }
 
-/* The operands without their first `done` elements of T. */
-template <typename T>
+/* The operands without their first `done` elements. */
+template <typename T, typename Out>
 static struct operands behind(struct operands p, int64_t done)
 {
     for (int m = 0; m < (p.stride ? 1 : p.ins); m++)
         p.in[m] = static_cast<const T *>(p.in[m]) + done;
     for (int o = 0; o < p.outs; o++)
-        p.out[o] = static_cast<T *>(p.out[o]) + done;
+        p.out[o] = static_cast<Out *>(p.out[o]) + done;
     return p;
 }
 
-template <typename T, bool MAX>
+template <typename T, typename Out, bool MAX>
 static enum hd_status combine_one_by_one(struct hd_cuda_stream *s, const struct operands &p,
                                          int64_t count)
 {
     if (count == 0)
         return HD_OK;
-    return HD_LAUNCH(s, (combine_kernel<T, MAX>), grid_for(s, count), dim3(THREADS), 0, p, count);
+    return HD_LAUNCH(s, (combine_kernel<T, Out, MAX>), grid_for(s, count), dim3(THREADS), 0, p,
+                     count);
 }
 
-template <typename T, bool MAX>
+template <typename T, typename Out, bool MAX>
 static enum hd_status combine_floats(struct hd_cuda_stream *s, const struct operands &p,
                                      int64_t count)
 {
@@ -167,9 +178,9 @@ static enum hd_status combine_floats(struct hd_cuda_stream *s, const struct oper
     enum hd_status st = HD_OK;
 
     if (whole)
-        st = HD_LAUNCH(s, (combine_vec_kernel<T, MAX>), grid_for(s, whole / vec_width<T>()),
+        st = HD_LAUNCH(s, (combine_vec_kernel<T, Out, MAX>), grid_for(s, whole / vec_width<T>()),
                        dim3(THREADS), 0, p, whole);
-    return st ? st : combine_one_by_one<T, MAX>(s, behind<T>(p, whole), count - whole);
+    return st ? st : combine_one_by_one<T, Out, MAX>(s, behind<T, Out>(p, whole), count - whole);
 }
 
 template <bool MAX>
@@ -178,17 +189,17 @@ static enum hd_status combine(struct hd_cuda_stream *s, const struct operands &p
 {
     switch (dtype) {
     case HD_F64:
-        return combine_one_by_one<double, MAX>(s, p, count);
+        return combine_one_by_one<double, double, MAX>(s, p, count);
     case HD_I32:
-        return combine_one_by_one<int32_t, MAX>(s, p, count);
+        return combine_one_by_one<int32_t, int32_t, MAX>(s, p, count);
     case HD_I64:
-        return combine_one_by_one<int64_t, MAX>(s, p, count);
+        return combine_one_by_one<int64_t, int64_t, MAX>(s, p, count);
     case HD_U8:
-        return combine_one_by_one<uint8_t, MAX>(s, p, count);
+        return combine_one_by_one<uint8_t, uint8_t, MAX>(s, p, count);
     default:
         break;
     }
-    HD_CUDA_FLOATS(dtype, T, return combine_floats<T, MAX>(s, p, count));
+    HD_CUDA_FLOATS(dtype, T, return combine_floats<T, T, MAX>(s, p, count));
     return HD_OK; /* not reached */
 }
 
@@ -208,6 +219,8 @@ extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
         p.out[i] = i < p.outs ? args->out[i] : nullptr;
         p.in[i] = i < (p.stride ? 1 : p.ins) ? args->in[i] : nullptr;
     }
+    if (args->wide)
+        return combine_floats<bf16, float, false>(s, p, args->count);
     return args->max ? combine<true>(s, p, args->count, args->dtype)
                      : combine<false>(s, p, args->count, args->dtype);
 }

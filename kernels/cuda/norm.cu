@@ -1,9 +1,12 @@
 /* norm: RMSNorm and LayerNorm, with the residual added first, and their gradients.
  *
  * Bytes: forward reads inp and add and writes sum and out, 4 R C e (2 R C e without add); backward
- * reads dout, inp and add and writes dinp, 4 R C e; the gradients of weights read dout and inp,
- * 2 R C e. Each row is read once: a thread keeps its part, up to four packs of 16 bytes per tensor,
- * in registers until the sums over the row are known. The shape depends on the bytes of a row:
+ * reads dout, inp and add and writes dinp, 4 R C e. The gradients of weights alone read dout and
+ * inp, 2 R C e; with the gradient of the input they come from the same pass, for the partial sums
+ * only: a block then has a chunk of rows (hd_costs_device_row_chunks) and each thread the sums of
+ * its columns, in registers, so that the result depends on R and C alone. Each row is read once: a
+ * thread keeps its part, up to four packs of 16 bytes per tensor, in registers until the sums over
+ * the row are known. The shape depends on the bytes of a row:
  * - NARROW, up to 2 KB: a row is shared by a power of two of lanes, a warp at most; a block of 128
  *   threads has 4 rows or more, and no barrier.
  * - WIDE, up to 32 KB: a block of up to 1024 threads per row, two packs per thread; backward up
@@ -25,7 +28,10 @@
 enum norm_shape { NARROW, WIDE, LONG };
 constexpr int NARROW_THREADS = 128, NARROW_PACKS = 4, NARROW_FORWARD = 4, NARROW_BACKWARD = 3;
 constexpr int WIDE_FORWARD = 1024, WIDE_BACKWARD = 768, WIDE_PACKS = 2;
+constexpr int NARROW_WEIGHTS = 2, WIDE_WEIGHTS = 512; /* backward with weights: 256 blocks */
 constexpr int LONG_THREADS = 512, LONG_RESIDENT = 2;
+static_assert(HD_COSTS_NORM_WEIGHTS_ROW_BYTES == WIDE_WEIGHTS * WIDE_PACKS * HD_COSTS_PACK_BYTES,
+              "the rows of which a block makes the gradients of weights");
 
 template <enum norm_shape SHAPE>
 constexpr int packs_of = SHAPE == NARROW ? NARROW_PACKS : WIDE_PACKS;
@@ -47,6 +53,8 @@ struct cuda_norm_backward {
     const float *mean, *rstd;
     const T *weight, *add;
     int64_t R, C;
+    float *partial;     /* with weights: [chunks, 1 or 2, C] */
+    int64_t chunk_rows; /* with weights: rows of a block, else all */
 };
 
 /* A thread's row among the rows that the block processes at a time, and its lane in the row. */
@@ -333,21 +341,90 @@ struct terms {
     }
 };
 
+/* A thread's sums over the rows of a block, for the gradients of the weights of its columns. */
+template <int V, bool MEAN, enum norm_shape SHAPE>
+struct weight_sums {
+    static constexpr int OUTPUTS = MEAN ? 2 : 1; float at[packs_of<SHAPE>][OUTPUTS][V] = {};
+
+    template <typename T> __device__ __forceinline__ void add(
+        int k, const struct terms<MEAN, T, V> &t, float mean, float rstd){
+#pragma unroll
+        for (int j = 0; j < V; j++){const float d = to_float(t.dout.at[j]);
+
+                                    at[k][0][j] += d * t.xhat(j, mean, rstd);
+                                    if (MEAN) at[k][OUTPUTS - 1][j] += d;}
+}
+}
+;
+
+/* partial[o, c] of this block: the sums of its threads, those of several rows in the order of the
+ * rows that they share. `shared`: OUTPUTS * V floats a thread, if rows share a block. */
+template <int V, bool MEAN, enum norm_shape SHAPE>
+static __device__ __forceinline__ void store_sums(const struct weight_sums<V, MEAN, SHAPE> &sums,
+                                                  const struct norm_place &p, float *partial,
+                                                  int64_t C, float *shared)
+{
+    constexpr int OUTPUTS = MEAN ? 2 : 1;
+    const int columns = p.width * V;
+
+#pragma unroll
+    for (int k = 0; k < packs_of<SHAPE>; k++) {
+        const int64_t left = (int64_t)k * columns;
+
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; o++)
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                const int i = o * columns + p.lane * V + j;
+
+                if (SHAPE == NARROW)
+                    shared[sums_place(p.row * OUTPUTS * columns + i)] = sums.at[k][o][j];
+                else if (left + p.lane * V < C)
+                    partial[o * C + left + p.lane * V + j] = sums.at[k][o][j];
+            }
+        if (SHAPE != NARROW)
+            continue;
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < OUTPUTS * columns; i += NARROW_THREADS) {
+            float sum = 0;
+
+            for (int row = 0; row < p.rows; row++)
+                sum += shared[sums_place(row * OUTPUTS * columns + i)];
+            if (left + i % columns < C)
+                partial[i / columns * C + left + i % columns] = sum;
+        }
+        __syncthreads();
+    }
+}
+
+/* Threads of the widest block. */
+template <enum norm_shape SHAPE, bool WEIGHTS>
+constexpr int backward_threads = SHAPE == NARROW ? NARROW_THREADS
+                                 : WEIGHTS       ? WIDE_WEIGHTS
+                                                 : WIDE_BACKWARD;
+
 /* A thread reads an element before it writes it: dinp may alias dout and add. */
-template <typename T, int V, bool MEAN, enum norm_shape SHAPE>
-static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_BACKWARD,
-                                         SHAPE == NARROW ? NARROW_BACKWARD : 1)
+template <typename T, int V, bool MEAN, enum norm_shape SHAPE, bool WEIGHTS>
+static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHAPE != NARROW ? 1
+                                                                             : WEIGHTS
+                                                                                 ? NARROW_WEIGHTS
+                                                                                 : NARROW_BACKWARD)
     norm_backward(struct cuda_norm_backward<T> a, int lanes)
 {
     HD_SHARED(float, shared, BLOCK_WARPS);
+    HD_SHARED(float, of_rows,
+              WEIGHTS &&SHAPE == NARROW ? sums_place(NARROW_THREADS * V * (MEAN ? 2 : 1)) : 1);
     constexpr int PACKS = packs_of<SHAPE>;
     const struct norm_place p = place_of<SHAPE>(lanes);
     const int C = (int)a.C;
+    const int64_t begin = WEIGHTS ? blockIdx.x * a.chunk_rows : (int64_t)blockIdx.x * p.rows;
+    const int64_t step = WEIGHTS ? p.rows : (int64_t)gridDim.x * p.rows;
+    const int64_t end = WEIGHTS && begin + a.chunk_rows < a.R ? begin + a.chunk_rows : a.R;
+    struct weight_sums<V, MEAN, SHAPE> sums;
 
-    for (int64_t first = (int64_t)blockIdx.x * p.rows; first < a.R;
-         first += (int64_t)gridDim.x * p.rows) {
+    for (int64_t first = begin; first < end; first += step) {
         const int64_t r = first + p.row, at = r * C;
-        const bool mine = r < a.R;
+        const bool mine = r < end;
         const float rstd = mine ? a.rstd[r] : 0.0f, mean = MEAN && mine ? a.mean[r] : 0.0f;
         struct terms<MEAN, T, V> t[PACKS];
         pack<T, V> add[PACKS];
@@ -382,10 +459,14 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
 
             if (mine && c < C) {
                 t[k].weight = pack_load<V>(a.weight + c);
+                if (WEIGHTS)
+                    sums.add(k, t[k], mean, rstd);
                 pack_store(a.dinp + at + c, t[k].dinp(a.add, add[k], mean, rstd, sum, products));
             }
         }
     }
+    if (WEIGHTS)
+        store_sums(sums, p, a.partial + blockIdx.x * (int64_t)(MEAN ? 2 : 1) * C, C, of_rows);
 }
 
 template <typename T, int V, bool MEAN>
@@ -436,11 +517,11 @@ static enum hd_status backward_launch(struct hd_cuda_stream *s,
         return HD_OK;
     switch (shape_of<V>(a.C, WIDE_BACKWARD, &lanes)) {
     case NARROW:
-        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, NARROW>),
+        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, NARROW, false>),
                          dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_BACKWARD)),
                          dim3(NARROW_THREADS), 0, a, lanes);
     case WIDE:
-        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, WIDE>),
+        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, WIDE, false>),
                          dim3(grid_of(s, a.R, WIDE_BACKWARD / lanes)), dim3((unsigned)lanes), 0, a,
                          lanes);
     case LONG:
@@ -450,17 +531,61 @@ static enum hd_status backward_launch(struct hd_cuda_stream *s,
                      dim3(LONG_THREADS), 0, a);
 }
 
+/* The gradients of input and weights. Rows must be whole packs, of HD_COSTS_NORM_WEIGHTS_ROW_BYTES
+ * at most. */
+template <bool MEAN, typename T>
+static enum hd_status backward_with_weights(struct hd_cuda_stream *s,
+                                            struct cuda_norm_backward<T> a,
+                                            const struct cuda_row_sums &sums)
+{
+    constexpr int V = pack_wide<T>;
+    const struct hd_costs_chunks chunks = hd_costs_device_row_chunks(a.R);
+    const dim3 grid((unsigned)chunks.count);
+    enum hd_status st = HD_OK;
+    int lanes;
+
+    if (a.C == 0)
+        return HD_OK;
+    a.partial = sums.partial;
+    a.chunk_rows = chunks.rows;
+    if (a.R > 0 && shape_of<V>(a.C, WIDE_WEIGHTS, &lanes) == NARROW)
+        st = HD_LAUNCH(s, (norm_backward<T, V, MEAN, NARROW, true>), grid, dim3(NARROW_THREADS), 0,
+                       a, lanes);
+    else if (a.R > 0)
+        st = HD_LAUNCH(s, (norm_backward<T, V, MEAN, WIDE, true>), grid, dim3((unsigned)lanes), 0,
+                       a, lanes);
+    return st ? st : add_chunks_launch(s, sums, (int)chunks.count, MEAN ? 2 : 1);
+}
+
+static bool is_short(int64_t C, enum hd_dtype dtype)
+{
+    return C * (int64_t)hd_dtype_size(dtype) <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES;
+}
+
 extern "C" enum hd_status hd_cuda_rmsnorm_backward(struct hd_cuda_stream *s,
                                                    const struct hd_rmsnorm_backward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct cuda_norm_backward<T> b = {
             (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, NULL, a->rstd,
-                (const T *)a->weight, (const T *)a->add, a->R, a->C
+                (const T *)a->weight, (const T *)a->add, a->R, a->C, NULL, a->R
         };
+        const bool wide = pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add);
+        enum hd_status st = HD_OK;
 
-        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add)), T, V,
-                      return backward_launch<false, V>(s, b));
+        if (a->dweight && wide && is_short(a->C, a->dtype))
+            return backward_with_weights<false>(
+                s, b, {{a->dweight}, (float *)a->scratch, a->R, a->C, a->accumulate});
+        if (a->dweight) { /* first, because dinp may be dout */
+            const struct hd_rmsnorm_backward_weight_args w = {a->dweight, a->dout,       a->inp,
+                                                              a->rstd,    a->scratch,    a->R,
+                                                              a->C,       a->accumulate, a->dtype};
+
+            st = hd_cuda_rmsnorm_backward_weight(s, &w);
+        }
+        if (st)
+            return st;
+        HD_PACK_WIDTH(wide, T, V, return backward_launch<false, V>(s, b));
     });
 }
 
@@ -470,11 +595,24 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct cuda_norm_backward<T> b = {
             (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, a->mean, a->rstd,
-                (const T *)a->weight, (const T *)a->add, a->R, a->C
+                (const T *)a->weight, (const T *)a->add, a->R, a->C, NULL, a->R
         };
+        const bool wide = pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add);
+        enum hd_status st = HD_OK;
 
-        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add)), T, V,
-                      return backward_launch<true, V>(s, b));
+        if (a->dweight && wide && is_short(a->C, a->dtype))
+            return backward_with_weights<true>(
+                s, b, {{a->dweight, a->dbias}, (float *)a->scratch, a->R, a->C, a->accumulate});
+        if (a->dweight) { /* first, because dinp may be dout */
+            const struct hd_layernorm_backward_weight_args w = {
+                a->dweight, a->dbias, a->dout, a->inp,        a->mean, a->rstd,
+                a->scratch, a->R,     a->C,    a->accumulate, a->dtype};
+
+            st = hd_cuda_layernorm_backward_weight(s, &w);
+        }
+        if (st)
+            return st;
+        HD_PACK_WIDTH(wide, T, V, return backward_launch<true, V>(s, b));
     });
 }
 

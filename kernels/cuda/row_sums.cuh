@@ -108,6 +108,15 @@ static __global__ void __launch_bounds__(SUMS_WARPS * 32)
     out[c] = s.accumulate ? out[c] + sum : sum;
 }
 
+/* Adds the chunks of each of `outputs` sums in order. */
+static inline enum hd_status add_chunks_launch(struct hd_cuda_stream *s,
+                                               const struct cuda_row_sums &sums, int chunks,
+                                               int outputs)
+{
+    return HD_LAUNCH(s, (add_chunks), dim3((unsigned)divide_up(sums.N, 32), (unsigned)outputs),
+                     dim3(SUMS_WARPS * 32), 0, sums, chunks);
+}
+
 /* V divides N and all distances between rows. */
 template <int V, typename Terms>
 static enum hd_status row_sums_launch(struct hd_cuda_stream *s, const Terms &terms,
@@ -126,10 +135,7 @@ static enum hd_status row_sums_launch(struct hd_cuda_stream *s, const Terms &ter
                        dim3((unsigned)divide_up(sums.N, lanes * V), (unsigned)chunks.count),
                        dim3(SUMS_THREADS), 0, terms, sums.partial, sums.R, sums.N, chunks.rows,
                        lanes);
-    if (!st)
-        st = HD_LAUNCH(s, (add_chunks), dim3((unsigned)divide_up(sums.N, 32), Terms::OUTPUTS),
-                       dim3(SUMS_WARPS * 32), 0, sums, (int)chunks.count);
-    return st;
+    return st ? st : add_chunks_launch(s, sums, (int)chunks.count, Terms::OUTPUTS);
 }
 
 #endif

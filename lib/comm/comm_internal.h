@@ -39,7 +39,8 @@ struct hd_comm_op {
     int64_t count; /* per member, as in the args of the kind; all_to_all_v: row_elems */
     enum hd_dtype dtype;
     enum hd_comm_reduce reduce;
-    int peer; /* group index of the root of a broadcast, or of the peer; else -1 */
+    bool wide; /* reduce_scatter of bf16: recv is fp32 */
+    int peer;  /* group index of the root of a broadcast, or of the peer; else -1 */
 
     const int32_t *send_counts; /* all_to_all_v */
     int32_t *recv_counts, *overflow;
@@ -63,7 +64,7 @@ struct hd_comm_op {
  * bytes: engines share it in memory or send it. An all_to_all_v adds its counts, [group size]. */
 struct hd_comm_offer {
     int64_t count, send_rows_max, recv_rows_max;
-    int32_t kind, dtype, reduce, root;
+    int32_t kind, dtype, reduce, wide, root;
 };
 
 struct hd_comm_stream {
@@ -293,6 +294,12 @@ static inline bool hd_comm_reduces(int kind)
 static inline int64_t hd_comm_unit_bytes(const struct hd_comm_op *op)
 {
     return op->count * (int64_t)hd_dtype_size(op->dtype);
+}
+
+/* Bytes of one element of recv. */
+static inline int64_t hd_comm_result_size(const struct hd_comm_op *op)
+{
+    return (int64_t)hd_dtype_size(op->wide ? HD_F32 : op->dtype);
 }
 
 static inline const char *hd_comm_op_name(const struct hd_comm_op *op)

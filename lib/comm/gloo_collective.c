@@ -263,7 +263,7 @@ static void add_some(struct hd_comm_op *op, bool *moved)
     const int64_t step = GLOO_STEP_BYTES / group->size / HD_COMM_ALIGN * HD_COMM_ALIGN;
     struct gloo_run *run = run_of(op);
     const int64_t in_chunk = run->summed % chunk, place = run->summed / chunk % GLOO_STAGES;
-    const int64_t to = op->kind == HD_COMM_ALL_REDUCE ? run->begin : 0;
+    const int64_t to = (op->kind == HD_COMM_ALL_REDUCE ? run->begin : 0) + run->summed;
     int64_t n = gathered(op) - run->summed;
 
     n = n < step ? n : step;
@@ -274,8 +274,8 @@ static void add_some(struct hd_comm_op *op, bool *moved)
         group->in[m] = m == group->index
                            ? op->send + run->begin + run->summed
                            : gloo_of(group->comm)->data + run->in[m].at + place * chunk + in_chunk;
-    hd_ordered_reduce(op->recv + to + run->summed, group->in, group->size, n / size, op->dtype,
-                      op->reduce);
+    hd_ordered_reduce(op->recv + to / size * hd_comm_result_size(op), group->in, group->size,
+                      n / size, op->dtype, op->reduce, op->wide);
     run->summed += n;
     *moved = true;
 }

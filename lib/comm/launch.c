@@ -67,6 +67,23 @@ static enum hd_status check_pair(const struct hd_comm_op *op, int64_t send_bytes
     return st;
 }
 
+static enum hd_status check_wide(const struct hd_comm_op *op)
+{
+    if (!op->wide)
+        return HD_OK;
+    if (op->dtype != HD_BF16 || op->reduce != HD_COMM_SUM)
+        return hd_err(HD_INVALID, "%s in group %s: only sums of bf16 have a result in fp32",
+                      hd_comm_op_name(op), op->group->name);
+    if (op->group->comm->native_sums)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s in group %s: NCCL's own sums of bf16 have no result in fp32",
+                      hd_comm_op_name(op), op->group->name);
+    if ((uintptr_t)op->recv % sizeof(float) != 0)
+        return hd_err(HD_INVALID, "%s in group %s: recv at %p is not aligned for fp32",
+                      hd_comm_op_name(op), op->group->name, (const void *)op->recv);
+    return HD_OK;
+}
+
 /* Whether `part` is `offset` bytes into `whole`. On integers: an empty buffer may be NULL. */
 static bool is_place(const char *part, const char *whole, int64_t offset)
 {
@@ -210,14 +227,17 @@ enum hd_status hd_comm_reduce_scatter(struct hd_comm_group *group, struct hd_com
                                   .count = args->count,
                                   .dtype = args->dtype,
                                   .reduce = args->reduce,
+                                  .wide = args->wide,
                                   .peer = -1};
     enum hd_status st = admit(group, stream, &op);
 
+    if (!st)
+        st = check_wide(&op);
     if (!st) {
         const int64_t bytes = span_bytes(&op, 1, op.count);
 
-        st = check_pair(&op, span_bytes(&op, group->size, op.count), bytes,
-                        is_place(op.recv, op.send, group->index * bytes));
+        st = check_pair(&op, span_bytes(&op, group->size, op.count), op.wide ? 2 * bytes : bytes,
+                        !op.wide && is_place(op.recv, op.send, group->index * bytes));
     }
     return st ? st : enqueue(stream, &op);
 }

@@ -252,7 +252,8 @@ static enum hd_status reduce(struct hd_comm_op *op)
     struct hd_combine_args args = {.outs = everywhere ? group->size : 1,
                                    .ins = group->size,
                                    .dtype = op->dtype,
-                                   .max = op->reduce == HD_COMM_MAX};
+                                   .max = op->reduce == HD_COMM_MAX,
+                                   .wide = op->wide};
     int64_t begin = 0, end = op->count;
 
     if (everywhere)

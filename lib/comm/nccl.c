@@ -15,7 +15,22 @@ enum { READY_LOOKS = 2000, READY_LOOK_US = 50 };
 
 int64_t hd_comm_nccl_bytes(int world)
 {
-    return HD_COMM_COLLECTIVE_STREAMS * (int64_t)(NCCL_STAGE + nccl_scratch_bytes(world));
+    return nccl_streams_bytes(HD_COMM_NCCL_PIECE, nccl_scratch_bytes(world),
+                              HD_COMM_COLLECTIVE_STREAMS);
+}
+
+/* A piece has at least a line for each member, and one more. */
+static enum hd_status take_piece_bytes(struct hd_comm *comm, int64_t piece_bytes)
+{
+    const int64_t bytes = piece_bytes ? piece_bytes : HD_COMM_NCCL_PIECE;
+    const int64_t least = (int64_t)2 * HD_COMM_ALIGN * comm->world * HD_COMM_NCCL_SMALL_PIECE_PART;
+
+    if (bytes < least || bytes % (HD_COMM_ALIGN * HD_COMM_NCCL_SMALL_PIECE_PART) != 0)
+        return hd_err(
+            HD_INVALID, "nccl: pieces of %lld bytes; give a multiple of %d, at least %lld",
+            (long long)bytes, HD_COMM_ALIGN * HD_COMM_NCCL_SMALL_PIECE_PART, (long long)least);
+    nccl_of(comm)->piece_bytes = bytes;
+    return HD_OK;
 }
 
 /* ---- failing ---- */
@@ -282,7 +297,6 @@ static void free_state(struct hd_comm *comm)
     for (int i = 0; i < NCCL_COMMS_MAX; i++)
         free(nccl->communicators[i].members);
     free(nccl->parts);
-    free(nccl->parts_back);
     free(nccl->bounds);
     (void)pthread_cond_destroy(&nccl->stop_cond);
     (void)pthread_mutex_destroy(&nccl->stop_lock);
@@ -301,6 +315,17 @@ static void wait_for_device(struct hd_comm *comm)
     }
 }
 
+/* After a failure in the middle of a sum, nothing else waits for what these have to run. */
+static void close_second_streams(struct nccl_state *nccl, const struct hd_comm_device *device)
+{
+    for (int s = 0; s < HD_COMM_COLLECTIVE_STREAMS; s++) {
+        if (!nccl->second[s])
+            continue;
+        (void)device->table->synchronize(nccl->second[s]); /* close even on an error */
+        device->table->stream_close(nccl->second[s]);
+    }
+}
+
 static void nccl_close(struct hd_comm *comm, bool clean)
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -314,9 +339,14 @@ static void nccl_close(struct hd_comm *comm, bool clean)
     nccl_stop_watchdog(nccl);
     if (nccl_has_failed(comm))
         nccl_abort_all(comm);
+    close_second_streams(nccl, &device);
     hd_comm_side_close(side);
     if (nccl->counts_ready)
         device.table->device->event_free(nccl->counts_ready);
+    if (nccl->forked)
+        device.table->device->event_free(nccl->forked);
+    if (nccl->joined)
+        device.table->device->event_free(nccl->joined);
     for (int i = nccl->communicator_count - 1; i >= 0 && !atomic_load(&nccl->aborted); i--)
         nccl->calls->destroy(nccl->communicators[i].comm); /* splits before the world */
     if (comm->visible)
@@ -361,17 +391,14 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
     if (nccl) {
         nccl->scratch_bytes = nccl_scratch_bytes(host->world);
         nccl->parts = calloc((size_t)host->world, sizeof *nccl->parts);
-        nccl->parts_back = calloc((size_t)host->world, sizeof *nccl->parts_back);
     }
-    if (!st && (!nccl || !nccl->parts || !nccl->parts_back))
+    if (!st && (!nccl || !nccl->parts))
         st = hd_err(HD_NO_MEMORY, "nccl: no memory for an endpoint");
     if (!st)
         st = hd_comm_new(&nccl_engine, host->rank, host->world, deadline_ms, &comm);
     if (st) {
-        if (nccl) {
+        if (nccl)
             free(nccl->parts);
-            free(nccl->parts_back);
-        }
         free(nccl);
         hd_comm_free(host);
         return st;
@@ -439,12 +466,20 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
                       "nccl: backend %s was built without NCCL; use one device per job",
                       device->table->name);
     if (!st)
+        st = take_piece_bytes(comm, options->piece_bytes);
+    if (!st)
         st = hd_comm_side_open(device, &comm->side);
     if (!st)
         st = calls->event_new(device->backend, false, &nccl->counts_ready);
     if (!st)
-        st = calls->reserve(device->backend, hd_comm_nccl_bytes(comm->world),
-                            device->host_reachable, &memory);
+        st = calls->event_new(device->backend, false, &nccl->forked);
+    if (!st)
+        st = calls->event_new(device->backend, false, &nccl->joined);
+    if (!st)
+        st = calls->reserve(
+            device->backend,
+            nccl_streams_bytes(nccl->piece_bytes, nccl->scratch_bytes, HD_COMM_COLLECTIVE_STREAMS),
+            device->host_reachable, &memory);
     if (!st) {
         nccl->staging = memory;
         st = hd_comm_visible(host, sizeof(struct hd_nccl_id), &memory);

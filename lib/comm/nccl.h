@@ -8,8 +8,9 @@
  *     ... comm.h; hd_comm_visible gives memory of the device ...
  *
  * Sums are ordered, as on every engine: an all-to-all, then each rank adds its share in rank order
- * in fp32 and rounds once. Results are bitwise identical to shm. With the option `native` NCCL does
- * the sums; it adds bf16 in bf16 and rounds at every hop.
+ * in fp32 and rounds once. Results are bitwise identical to shm. A large sum goes in pieces, two at
+ * a time on two device streams: while one is added, the next is exchanged (record 58). With the
+ * option `native` NCCL does the sums; it adds bf16 in bf16 and rounds at every hop.
  *
  * Differences from the other engines:
  *  - A send waits on the device for its receive and delays everything after it on the stream. Put
@@ -39,6 +40,7 @@
 struct hd_comm_nccl_options {
     const struct hd_mesh *mesh; /* split its groups off the world when opening; NULL: none */
     bool native;                /* NCCL does the sums */
+    int64_t piece_bytes;        /* of an ordered sum, for tests; 0: HD_COMM_NCCL_PIECE */
     int64_t deadline_ms;        /* also for the initialisation of communicators */
 };
 
@@ -46,10 +48,17 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
                                  const struct hd_comm_nccl_options *options,
                                  struct hd_comm **ret_comm);
 
-/* Bytes of device memory that an endpoint of `world` ranks allocates beside its visible memory: a
- * staging and a scratch buffer per stream. NCCL also allocates hd_traits.communicator_bytes per
- * communicator: one for the world, one for each of hd_mesh_divisions, and one for each way
- * (hd_comm_way). */
+enum {
+    HD_COMM_NCCL_PIECE = 32 << 20, /* bytes of a piece on the streams gather and reduce, ... */
+    HD_COMM_NCCL_SMALL_PIECE_PART =
+        8,                  /* and on the others, which rarely sum, one part of so many */
+    HD_COMM_NCCL_HALVES = 2 /* pieces of an operation in flight */
+};
+
+/* Bytes of device memory that an endpoint of `world` ranks allocates beside its visible memory: per
+ * stream a staging buffer for each piece in flight, and a scratch buffer. NCCL also allocates
+ * hd_traits.communicator_bytes per communicator: one for the world, one for each of
+ * hd_mesh_divisions, and one for each way (hd_comm_way). */
 int64_t hd_comm_nccl_bytes(int world);
 
 #endif

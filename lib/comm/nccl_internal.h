@@ -19,7 +19,6 @@
 #include "kernels/nccl.h"
 
 enum {
-    NCCL_STAGE = 8 << 20,         /* bytes of a stream's staging buffer for reductions */
     NCCL_SCRATCH_UNIT = 64 << 10, /* nccl_scratch_bytes is a multiple of it */
     NCCL_COMMS_MAX = HD_COMM_GROUPS_MAX + HD_GROUP_COUNT + 1,
     NCCL_LOOK_MS = 100,     /* period of the watchdog and of the listener */
@@ -70,10 +69,14 @@ struct nccl_state {
     struct hd_comm *host;
     struct hd_comm_flight host_flight; /* where `host` records once this endpoint uses its record */
     const struct hd_nccl_table *calls;
-    char *staging;                        /* device memory: NCCL_STAGE + scratch_bytes per stream */
-    size_t scratch_bytes;                 /* nccl_scratch_bytes */
-    struct nccl_part *parts, *parts_back; /* [world], of the operation that is being enqueued */
-    struct nccl_bounds *bounds;           /* likewise; sized by the largest group that needed it */
+    char *staging;        /* device memory: see nccl_streams_bytes */
+    int64_t piece_bytes;  /* of the options */
+    size_t scratch_bytes; /* nccl_scratch_bytes */
+    /* the device streams of every other piece of a sum, opened by the first one that needs it */
+    struct hd_stream *second[HD_COMM_COLLECTIVE_STREAMS];
+    struct hd_event *forked, *joined; /* order a stream and its second one; recorded anew */
+    struct nccl_part *parts;          /* [world], of the group that is being enqueued */
+    struct nccl_bounds *bounds;       /* likewise; sized by the largest group that needed it */
     size_t bounds_bytes;
     uint64_t last_enqueued; /* number of the operation that was enqueued last */
     bool grouping;          /* between group_begin and group_end */
@@ -111,11 +114,38 @@ static inline const struct nccl_bounds *nccl_bounds_of(const struct nccl_bounds 
                                         (size_t)member * nccl_bounds_bytes(size));
 }
 
-/* The staging buffer of the operation's stream; its scratch buffer is NCCL_STAGE bytes later. */
-static inline char *nccl_stage(const struct hd_comm_op *op)
+/* Bytes of a piece on a stream, if those of a large one are piece_bytes. */
+static inline int64_t nccl_piece_bytes(int64_t piece_bytes, int stream)
 {
-    return nccl_of(op->group->comm)->staging +
-           (size_t)op->stream->name * (NCCL_STAGE + nccl_of(op->group->comm)->scratch_bytes);
+    const bool is_large = stream == HD_COMM_STREAM_GATHER || stream == HD_COMM_STREAM_REDUCE;
+
+    return is_large ? piece_bytes : piece_bytes / HD_COMM_NCCL_SMALL_PIECE_PART;
+}
+
+/* Bytes of the staging and scratch buffers of all streams before this one. */
+static inline int64_t nccl_streams_bytes(int64_t piece_bytes, size_t scratch_bytes, int stream)
+{
+    int64_t bytes = 0;
+
+    for (int s = 0; s < stream; s++)
+        bytes += HD_COMM_NCCL_HALVES * nccl_piece_bytes(piece_bytes, s) + (int64_t)scratch_bytes;
+    return bytes;
+}
+
+/* The staging buffer of the pieces `half`, `half` + 2, ... of an operation. */
+static inline char *nccl_stage(const struct hd_comm_op *op, int half)
+{
+    const struct nccl_state *nccl = nccl_of(op->group->comm);
+    const int stream = (int)op->stream->name;
+
+    return nccl->staging + nccl_streams_bytes(nccl->piece_bytes, nccl->scratch_bytes, stream) +
+           half * nccl_piece_bytes(nccl->piece_bytes, stream);
+}
+
+/* The scratch buffer of the operation's stream. */
+static inline char *nccl_scratch(const struct hd_comm_op *op)
+{
+    return nccl_stage(op, HD_COMM_NCCL_HALVES);
 }
 
 /* ---- nccl.c ---- */

@@ -1,12 +1,21 @@
 /* Enqueues operations on their device streams. Each operation is enqueued in one step, in launch
  * order; NCCL and the device do the rest.
  *
- * An ordered sum is split into pieces that fit the staging buffer. For each piece, every member
- * sends each other member the part of its input that the other one sums (one group of NCCL calls);
- * a kernel adds the parts in group order; for an all-reduce the sums are sent to all members in
+ * An ordered sum is split into pieces that fit a staging buffer. For each piece, every member sends
+ * each other member the part of its input that the other one sums (one group of NCCL calls); a
+ * kernel adds the parts in group order; for an all-reduce the sums are sent to all members in
  * another group of calls. An all-reduce may be in place: a stream runs in order, so the inputs are
  * sent and the own part is summed before any result arrives. In a group of more than HD_COMBINE_MAX
- * members the own part is copied between the others, so that the kernel needs one address. */
+ * members the own part is copied between the others, so that the kernel needs one address.
+ *
+ * Pieces take turns on the operation's device stream and a second one, each with a staging buffer
+ * of its own, which its stream's order protects. NCCL runs the groups of a communicator in the
+ * order of their calls, whatever their streams. So the sums of a piece are sent behind the parts of
+ * the next:
+ *
+ *     stream    parts 0   add 0   .         sums 0   parts 2   add 2   ...
+ *     second    .         parts 1           add 1    .         sums 1  ...
+ */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -24,23 +33,27 @@ static const struct hd_device_table *device_of(const struct hd_comm_op *op)
     return hd_comm_side_calls(op->stream->comm->side);
 }
 
+static enum hd_status copy_on(const struct hd_comm_op *op, struct hd_stream *stream, char *to,
+                              const char *from, int64_t bytes)
+{
+    return bytes == 0 || to == from ? HD_OK : device_of(op)->copy(stream, to, from, bytes);
+}
+
 static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *from, int64_t bytes)
 {
-    return bytes == 0 || to == from ? HD_OK
-                                    : device_of(op)->copy(hd_comm_side_stream(op), to, from, bytes);
+    return copy_on(op, hd_comm_side_stream(op), to, from, bytes);
 }
 
 /* ---- groups of sends and receives ---- */
 
 /* Enqueues the transfers with all members as one group of calls; parts[own index] is a copy. */
 static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
-                               const struct nccl_part *parts)
+                               struct hd_stream *stream, const struct nccl_part *parts)
 {
     struct hd_comm_group *group = op->group;
     struct nccl_state *nccl = nccl_of(group->comm);
-    struct hd_stream *stream = hd_comm_side_stream(op);
-    enum hd_status st = copy(op, parts[group->index].recv, parts[group->index].send,
-                             parts[group->index].recv_bytes);
+    enum hd_status st = copy_on(op, stream, parts[group->index].recv, parts[group->index].send,
+                                parts[group->index].recv_bytes);
     enum hd_status end;
 
     if (!st)
@@ -71,15 +84,31 @@ static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
 
 /* ---- sums ---- */
 
-/* out = sum of `count` elements of `own` and of the parts of the peers in the staging buffer. */
-static enum hd_status add_share(struct hd_comm_op *op, const char *own, char *out, int64_t count)
+/* A piece of an ordered sum. */
+struct piece {
+    struct hd_comm_op *op;
+    struct hd_nccl_comm *comm;
+    struct hd_stream *stream; /* on which it runs */
+    char *stage;              /* what peers send to this member, [group size] */
+    int64_t at, count;        /* elements of recv; of an all-reduce also of send */
+};
+
+static int64_t element_bytes(const struct piece *p)
 {
-    const int64_t bytes = count * (int64_t)hd_dtype_size(op->dtype);
+    return (int64_t)hd_dtype_size(p->op->dtype);
+}
+
+/* out = sum of `count` elements of `own` and of the parts of the peers in the staging buffer. */
+static enum hd_status add_share(const struct piece *p, const char *own, char *out, int64_t count)
+{
+    const struct hd_comm_op *op = p->op;
+    const int64_t bytes = count * element_bytes(p);
     struct hd_combine_args args = {.outs = 1,
                                    .ins = op->group->size,
                                    .count = count,
                                    .dtype = op->dtype,
-                                   .max = op->reduce == HD_COMM_MAX};
+                                   .max = op->reduce == HD_COMM_MAX,
+                                   .wide = op->wide};
 
     enum hd_status st = HD_OK;
 
@@ -87,82 +116,149 @@ static enum hd_status add_share(struct hd_comm_op *op, const char *own, char *ou
         return HD_OK;
     args.out[0] = out;
     if (op->group->size > HD_COMBINE_MAX) {
-        args.in[0] = nccl_stage(op);
+        args.in[0] = p->stage;
         args.in_stride_bytes = bytes;
-        st = copy(op, nccl_stage(op) + op->group->index * bytes, own, bytes);
+        st = copy_on(op, p->stream, p->stage + op->group->index * bytes, own, bytes);
     } else {
         for (int m = 0; m < op->group->size; m++)
-            args.in[m] = m == op->group->index ? own : nccl_stage(op) + m * bytes;
+            args.in[m] = m == op->group->index ? own : p->stage + m * bytes;
     }
-    return st ? st : device_of(op)->combine(hd_comm_side_stream(op), &args);
+    return st ? st : device_of(op)->combine(p->stream, &args);
 }
 
-static enum hd_status all_reduce_piece(struct hd_comm_op *op, struct hd_nccl_comm *comm, int64_t at,
-                                       int64_t count)
+/* Sends each member the part that it sums, and adds this member's own. */
+static enum hd_status all_reduce_parts(const struct piece *p)
 {
-    struct hd_comm_group *group = op->group;
-    const int64_t size = (int64_t)hd_dtype_size(op->dtype);
-    const char *send = op->send + at * size;
-    char *recv = op->recv + at * size;
-    struct nccl_part *out = nccl_of(group->comm)->parts, *back = nccl_of(group->comm)->parts_back;
+    const struct hd_comm_group *group = p->op->group;
+    const int64_t size = element_bytes(p);
+    const char *send = p->op->send + p->at * size;
+    struct nccl_part *parts = nccl_of(group->comm)->parts;
     int64_t begin, end, own_begin, own_end;
     enum hd_status st;
 
-    hd_comm_slice(count, op->dtype, group->size, group->index, &own_begin, &own_end);
+    hd_comm_slice(p->count, p->op->dtype, group->size, group->index, &own_begin, &own_end);
     for (int m = 0; m < group->size; m++) {
-        hd_comm_slice(count, op->dtype, group->size, m, &begin, &end);
-        out[m] = back[m] = (struct nccl_part){0};
-        if (m == group->index)
-            continue;
-        out[m] = (struct nccl_part){send + begin * size,
-                                    nccl_stage(op) + m * (own_end - own_begin) * size,
-                                    (end - begin) * size, (own_end - own_begin) * size};
-        back[m] = (struct nccl_part){recv + own_begin * size, recv + begin * size,
-                                     (own_end - own_begin) * size, (end - begin) * size};
+        hd_comm_slice(p->count, p->op->dtype, group->size, m, &begin, &end);
+        parts[m] = (struct nccl_part){0};
+        if (m != group->index)
+            parts[m] =
+                (struct nccl_part){send + begin * size, p->stage + m * (own_end - own_begin) * size,
+                                   (end - begin) * size, (own_end - own_begin) * size};
     }
-    st = exchange(op, comm, out);
-    if (!st)
-        st = add_share(op, send + own_begin * size, recv + own_begin * size, own_end - own_begin);
-    return st ? st : exchange(op, comm, back);
+    st = exchange(p->op, p->comm, p->stream, parts);
+    return st ? st
+              : add_share(p, send + own_begin * size, p->op->recv + (p->at + own_begin) * size,
+                          own_end - own_begin);
 }
 
-static enum hd_status reduce_scatter_piece(struct hd_comm_op *op, struct hd_nccl_comm *comm,
-                                           int64_t at, int64_t count)
+/* Sends this member's sums to all others, and receives theirs. */
+static enum hd_status all_reduce_sums(const struct piece *p)
 {
-    struct hd_comm_group *group = op->group;
-    const int64_t size = (int64_t)hd_dtype_size(op->dtype);
+    const struct hd_comm_group *group = p->op->group;
+    const int64_t size = element_bytes(p);
+    char *recv = p->op->recv + p->at * size;
+    struct nccl_part *parts = nccl_of(group->comm)->parts;
+    int64_t begin, end, own_begin, own_end;
+
+    hd_comm_slice(p->count, p->op->dtype, group->size, group->index, &own_begin, &own_end);
+    for (int m = 0; m < group->size; m++) {
+        hd_comm_slice(p->count, p->op->dtype, group->size, m, &begin, &end);
+        parts[m] = (struct nccl_part){0};
+        if (m != group->index)
+            parts[m] = (struct nccl_part){recv + own_begin * size, recv + begin * size,
+                                          (own_end - own_begin) * size, (end - begin) * size};
+    }
+    return exchange(p->op, p->comm, p->stream, parts);
+}
+
+static enum hd_status reduce_scatter_parts(const struct piece *p)
+{
+    const struct hd_comm_op *op = p->op;
+    const struct hd_comm_group *group = op->group;
+    const int64_t bytes = p->count * element_bytes(p);
     struct nccl_part *parts = nccl_of(group->comm)->parts;
     enum hd_status st;
 
     for (int m = 0; m < group->size; m++) {
         parts[m] = (struct nccl_part){0};
         if (m != group->index)
-            parts[m] =
-                (struct nccl_part){op->send + (m * op->count + at) * size,
-                                   nccl_stage(op) + m * count * size, count * size, count * size};
+            parts[m] = (struct nccl_part){op->send + (m * op->count + p->at) * element_bytes(p),
+                                          p->stage + m * bytes, bytes, bytes};
     }
-    st = exchange(op, comm, parts);
+    st = exchange(p->op, p->comm, p->stream, parts);
     return st ? st
-              : add_share(op, op->send + (group->index * op->count + at) * size,
-                          op->recv + at * size, count);
+              : add_share(p, op->send + (group->index * op->count + p->at) * element_bytes(p),
+                          op->recv + p->at * hd_comm_result_size(op), p->count);
+}
+
+/* Lets the second stream run from here on. */
+static enum hd_status fork_stream(const struct hd_comm_op *op)
+{
+    struct hd_comm *comm = op->group->comm;
+    struct nccl_state *nccl = nccl_of(comm);
+    struct hd_stream **second = &nccl->second[op->stream->name];
+    const struct hd_comm_device *device = &comm->side->device;
+    enum hd_status st =
+        *second ? HD_OK : device->table->stream_open(device->backend, HD_STREAM_FOR_COMM, second);
+
+    if (!st)
+        st = device_of(op)->event_record(nccl->forked, hd_comm_side_stream(op));
+    return st ? st : device_of(op)->event_wait(*second, nccl->forked);
+}
+
+/* Lets the stream go on when the second one has run everything. */
+static enum hd_status join_stream(const struct hd_comm_op *op)
+{
+    struct nccl_state *nccl = nccl_of(op->group->comm);
+    enum hd_status st = device_of(op)->event_record(nccl->joined, nccl->second[op->stream->name]);
+
+    return st ? st : device_of(op)->event_wait(hd_comm_side_stream(op), nccl->joined);
+}
+
+/* Elements of recv in a piece: a member stages as many parts as there are members, each 1/P of the
+ * piece (all_reduce), or all of it (reduce_scatter). */
+static int64_t piece_count(const struct hd_comm_op *op)
+{
+    const int64_t bytes =
+        nccl_piece_bytes(nccl_of(op->group->comm)->piece_bytes, (int)op->stream->name);
+    const int64_t lines = bytes / HD_COMM_ALIGN / op->group->size - 1;
+    const int64_t part = lines * HD_COMM_ALIGN / (int64_t)hd_dtype_size(op->dtype);
+
+    return op->kind == HD_COMM_ALL_REDUCE ? part * op->group->size : part;
+}
+
+static struct piece piece_of(struct hd_comm_op *op, struct hd_nccl_comm *comm, int64_t number)
+{
+    const int64_t most = piece_count(op), at = number * most;
+    const int half = (int)(number % HD_COMM_NCCL_HALVES);
+
+    return (struct piece){.op = op,
+                          .comm = comm,
+                          .stream = half ? nccl_of(op->group->comm)->second[op->stream->name]
+                                         : hd_comm_side_stream(op),
+                          .stage = nccl_stage(op, half),
+                          .at = at,
+                          .count = op->count - at < most ? op->count - at : most};
 }
 
 static enum hd_status ordered_sum(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     const bool everywhere = op->kind == HD_COMM_ALL_REDUCE;
-    const int64_t size = (int64_t)hd_dtype_size(op->dtype);
-    /* a member stages P parts of a piece: 1/P of it each (all_reduce), or all (reduce_scatter) */
-    const int64_t lines = NCCL_STAGE / HD_COMM_ALIGN / op->group->size - 1;
-    const int64_t most = lines * HD_COMM_ALIGN / size * (everywhere ? op->group->size : 1);
-    enum hd_status st = HD_OK;
+    const int64_t most = piece_count(op), pieces = (op->count + most - 1) / most;
+    struct piece before = {0};
+    enum hd_status st = pieces > 1 ? fork_stream(op) : HD_OK;
 
-    for (int64_t at = 0; at < op->count && !st; at += most) {
-        const int64_t count = op->count - at < most ? op->count - at : most;
+    for (int64_t n = 0; n < pieces && !st; n++) {
+        const struct piece piece = piece_of(op, comm, n);
 
-        st = everywhere ? all_reduce_piece(op, comm, at, count)
-                        : reduce_scatter_piece(op, comm, at, count);
+        st = everywhere ? all_reduce_parts(&piece) : reduce_scatter_parts(&piece);
+        if (!st && everywhere && n > 0)
+            st = all_reduce_sums(&before);
+        before = piece;
     }
-    return st;
+    if (!st && everywhere && pieces > 0)
+        st = all_reduce_sums(&before);
+    return st || pieces < 2 ? st : join_stream(op);
 }
 
 /* ---- all_to_all_v ---- */
@@ -224,7 +320,7 @@ static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *co
     struct hd_stream *stream = hd_comm_side_stream(op);
     const struct nccl_bounds own = {op->send_rows_max, op->recv_rows_max};
     const int64_t each = (int64_t)nccl_bounds_bytes(group->size);
-    char *all = nccl_stage(op) + NCCL_STAGE, *mine = all + group->index * each;
+    char *all = nccl_scratch(op), *mine = all + group->index * each;
     enum hd_status st = hold_bounds(nccl, (size_t)(group->size * each));
 
     if (!st)
@@ -299,7 +395,7 @@ static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *
                                   group->size * (int64_t)sizeof counts[0]);
     if (!st && exceeded)
         st = device_of(op)->write(stream, op->overflow, &one, sizeof one);
-    return st || exceeded ? st : exchange(op, comm, parts);
+    return st || exceeded ? st : exchange(op, comm, stream, parts);
 }
 
 /* ---- everything else ---- */
@@ -311,7 +407,7 @@ static enum hd_status all_to_all(struct hd_comm_op *op, struct hd_nccl_comm *com
 
     for (int m = 0; m < op->group->size; m++)
         parts[m] = (struct nccl_part){op->send + m * unit, op->recv + m * unit, unit, unit};
-    return exchange(op, comm, parts);
+    return exchange(op, comm, hd_comm_side_stream(op), parts);
 }
 
 /* The operations that are one call of NCCL. */
@@ -352,8 +448,7 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
         *moved += others * (uint64_t)unit;
         break;
     default: /* HD_COMM_BARRIER: an all_gather of one byte */
-        st = calls->all_gather(comm, stream, nccl_stage(op) + NCCL_STAGE,
-                               nccl_stage(op) + NCCL_STAGE + group->index, 1);
+        st = calls->all_gather(comm, stream, nccl_scratch(op), nccl_scratch(op) + group->index, 1);
         break;
     }
     nccl_unlock_calls(nccl);
@@ -375,6 +470,11 @@ static enum hd_status alone(struct hd_comm_op *op)
         args.send_rows_max[0] = op->send_rows_max;
         args.recv_rows_max[0] = op->recv_rows_max;
         return device_of(op)->exchange_rows(hd_comm_side_stream(op), &args);
+    }
+    if (op->wide) {
+        const struct piece all = {.op = op, .stream = hd_comm_side_stream(op)};
+
+        return add_share(&all, op->send, op->recv, op->count);
     }
     return op->kind == HD_COMM_BARRIER ? HD_OK
                                        : copy(op, op->recv, op->send, hd_comm_unit_bytes(op));

@@ -27,6 +27,7 @@ enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_of
     ret_offer->kind = op->kind;
     ret_offer->dtype = (int32_t)op->dtype;
     ret_offer->reduce = (int32_t)op->reduce;
+    ret_offer->wide = op->wide;
     ret_offer->root = op->peer;
     if (group->comm->side)
         return HD_OK; /* the counts are in device memory */
@@ -51,16 +52,17 @@ static void describe(const struct hd_comm_offer *offer, char *ret_text, size_t s
 
     if (offer->kind == HD_COMM_BROADCAST)
         (void)snprintf(root, sizeof root, " from member %d", (int)offer->root);
-    (void)snprintf(ret_text, size_bytes, "%s of %" PRId64 " x %s%s%s",
+    (void)snprintf(ret_text, size_bytes, "%s of %" PRId64 " x %s%s%s%s",
                    hd_comm_kind_name((enum hd_comm_kind)offer->kind), offer->count,
                    hd_dtype_name((enum hd_dtype)offer->dtype),
-                   hd_comm_reduces(offer->kind) ? names[offer->reduce & 1] : "", root);
+                   hd_comm_reduces(offer->kind) ? names[offer->reduce & 1] : "",
+                   offer->wide ? " in fp32" : "", root);
 }
 
 static bool agree(const struct hd_comm_offer *a, const struct hd_comm_offer *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->reduce == b->reduce &&
-           a->count == b->count && a->root == b->root;
+           a->count == b->count && a->wide == b->wide && a->root == b->root;
 }
 
 /* Every member compares its offer with all others, so every member detects a difference. */

@@ -63,6 +63,18 @@ DEFINE_FAMILY(f16, uint16_t, float, hd_f16_to_f32, hd_f32_to_f16)
 DEFINE_FAMILY(f64, double, double, SAME, SAME)
 DEFINE_FAMILY(u8, uint8_t, uint8_t, SAME, SAME)
 
+/* Sums of bf16, added in the fp32 result itself. */
+static void bf16_reduce_wide(float *out, const void *const *in, int in_count, int64_t count)
+{
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        const int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
+
+        bf16_load(out + at, (const uint16_t *)in[0] + at, n);
+        for (int p = 1; p < in_count; p++)
+            bf16_sum(out + at, (const uint16_t *)in[p] + at, n);
+    }
+}
+
 /* Signed integers are added as unsigned (modulo 2^n) and compared as signed. */
 #define DEFINE_SIGNED(name, signed_type, unsigned_type)                                      \
     static void name##_reduce(signed_type *out, const void *const *in, int in_count,         \
@@ -92,14 +104,17 @@ DEFINE_SIGNED(i32, int32_t, uint32_t)
 DEFINE_SIGNED(i64, int64_t, uint64_t)
 
 void ORDERED_NAME(ORDERED_ISA)(void *out, const void *const *in, int in_count, int64_t count,
-                               enum hd_dtype dtype, enum hd_comm_reduce reduce)
+                               enum hd_dtype dtype, enum hd_comm_reduce reduce, bool wide)
 {
     switch (dtype) {
     case HD_F32:
         f32_reduce(out, in, in_count, count, reduce);
         return;
     case HD_BF16:
-        bf16_reduce(out, in, in_count, count, reduce);
+        if (wide)
+            bf16_reduce_wide(out, in, in_count, count);
+        else
+            bf16_reduce(out, in, in_count, count, reduce);
         return;
     case HD_F16:
         f16_reduce(out, in, in_count, count, reduce);

@@ -271,8 +271,8 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
                 return st;
             group->in[m] = at;
         }
-        hd_ordered_reduce(op->recv + begin * size, group->in, group->size, n, op->dtype,
-                          op->reduce);
+        hd_ordered_reduce(op->recv + begin * hd_comm_result_size(op), group->in, group->size, n,
+                          op->dtype, op->reduce, op->wide);
         group->counts[op->kind].moved_bytes += (uint64_t)((group->size - 1) * n * size);
         if (everywhere) {
             const enum hd_status st = spread(op, begin * size, n * size);

@@ -221,14 +221,75 @@ static void emit_sum_over(struct hd_emit *e, int part, enum hd_group_name group)
                        HD_OPERANDS(comm, .received = grad, .sent = grad));
 }
 
-/* With hybrid sharding: over the ranks that have the same shard. */
-static void emit_replicas(struct hd_emit *e, int part)
+static bool has_replicas(const struct hd_emit *e, int part)
 {
     const struct hd_registry *r = e->registry;
 
-    if (r->parts[part].shard_count &&
-        hd_mesh_find_group(&r->mesh, HD_GROUP_ZERO_REPLICATE, r->rank).size > 1)
+    return r->parts[part].shard_count &&
+           hd_mesh_find_group(&r->mesh, HD_GROUP_ZERO_REPLICATE, r->rank).size > 1;
+}
+
+/* With hybrid sharding: over the ranks that have the same shard. */
+static void emit_replicas(struct hd_emit *e, int part)
+{
+    if (has_replicas(e, part))
         emit_sum_over(e, part, HD_GROUP_ZERO_REPLICATE);
+}
+
+/* A shard of a gradient that travels in bf16. */
+struct travelling {
+    struct hd_operand grad, wire;
+    int64_t count;
+    int unit;
+};
+
+static struct travelling emit_departure(struct hd_emit *e, int part)
+{
+    const struct hd_part *p = &e->registry->parts[part];
+    const int64_t count = p->shard_end - p->shard_begin;
+    const struct travelling t = {.grad = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin),
+                                 .wire = hd_emit_wire(e, part, count),
+                                 .count = count,
+                                 .unit = p->unit};
+
+    (void)hd_emit_cast(
+        e, HD_ARGS(cast, .N = count, .inp_dtype = HD_F32, .out_dtype = e->options->wire),
+        HD_OPERANDS(cast, .out = t.wire, .inp = t.grad));
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_ZERO_REPLICATE,
+                               .count = count, .dtype = e->options->wire),
+                       HD_OPERANDS(comm, .received = t.wire, .sent = t.wire));
+    return t;
+}
+
+static void emit_arrival(struct hd_emit *e, const struct travelling *t)
+{
+    e->unit = t->unit;
+    (void)hd_emit_cast(
+        e, HD_ARGS(cast, .N = t->count, .inp_dtype = e->options->wire, .out_dtype = HD_F32),
+        HD_OPERANDS(cast, .out = t->grad, .inp = t->wire));
+}
+
+/* emit_replicas of all parts, in the encoding of train.reduce. A part's sum overlaps with the
+ * rounding of the next part, before which at most two are under way. */
+static void emit_replicas_in_bf16(struct hd_emit *e)
+{
+    struct travelling before = {.count = 0};
+
+    for (int part = 0; part < e->registry->part_count; part++) {
+        const struct hd_part *p = &e->registry->parts[part];
+        struct travelling next;
+
+        if (!p->trainable || !p->held || !has_replicas(e, part) || p->shard_end == p->shard_begin)
+            continue;
+        e->unit = p->unit;
+        next = emit_departure(e, part);
+        if (before.count)
+            emit_arrival(e, &before);
+        before = next;
+    }
+    if (before.count)
+        emit_arrival(e, &before);
 }
 
 /* The gradients of a tied weight that the embedding and the head computed on two stages. */
@@ -318,7 +379,10 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     emit_start(e);
     emit_for_parts(e, emit_no_gradient);
     e->call = HD_CALL_U;
-    emit_for_parts(e, emit_replicas);
+    if (e->options->wire == HD_F32)
+        emit_for_parts(e, emit_replicas);
+    else
+        emit_replicas_in_bf16(e);
     emit_for_parts(e, emit_tie);
     if (!computes_all_squares(registry))
         emit_no_sums(e, 0, registry->chunk_count);

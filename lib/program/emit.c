@@ -155,6 +155,18 @@ struct hd_operand hd_emit_bucket(struct hd_emit *e, int part, int64_t offset)
     return hd_emit_at((struct hd_operand){for_program(e, e->bucket, &all), 0}, offset, HD_F32);
 }
 
+struct hd_operand hd_emit_wire(struct hd_emit *e, int part, int64_t count)
+{
+    const struct hd_store like = {.kind = HD_STORE_WIRE,
+                                  .name = "wire",
+                                  .dtype = e->options->wire,
+                                  .rows = count,
+                                  .visible = true,
+                                  .part = part};
+
+    return (struct hd_operand){hd_emit_store(e, &like), 0};
+}
+
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
 {
     static const char *const names[] = {"block", "sums", "record", "records", "routes"};
@@ -349,6 +361,7 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                                          .group = what->group,
                                          .count = what->count,
                                          .dtype = what->dtype,
+                                         .wide = what->wide,
                                          .rows = what->rows},
                        operands);
 }
@@ -362,6 +375,10 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_bias_backward_args *)node->args)->accumulate;
     case HD_K_embedding_backward:
         return &((struct hd_embedding_backward_args *)node->args)->accumulate;
+    case HD_K_rmsnorm_backward: /* with dweight */
+        return &((struct hd_rmsnorm_backward_args *)node->args)->accumulate;
+    case HD_K_layernorm_backward:
+        return &((struct hd_layernorm_backward_args *)node->args)->accumulate;
     case HD_K_rmsnorm_backward_weight:
         return &((struct hd_rmsnorm_backward_weight_args *)node->args)->accumulate;
     case HD_K_head_norm_backward_weight:

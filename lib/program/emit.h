@@ -104,6 +104,8 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
                                int64_t offset);
 /* The bucket of a part's gradient in this program, from element `offset` on (ZeRO 2, 3). */
 struct hd_operand hd_emit_bucket(struct hd_emit *e, int part, int64_t offset);
+/* A new store for `count` elements of a part's gradient on their way (train.reduce). */
+struct hd_operand hd_emit_wire(struct hd_emit *e, int part, int64_t count);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
 /* Constants; equal ones share a store: the RoPE table [positions, head_width/2, 2], and the
  * positions of the rows of B sequences, as the zigzag gives them. */
@@ -191,6 +193,7 @@ struct hd_comm_args {
     enum hd_group_name group;
     int64_t count;
     enum hd_dtype dtype;
+    bool wide;
     struct hd_node_rows rows;
 };
 struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,

@@ -5,10 +5,12 @@
  *   backward:  g1 = norm_backward(...);  g = o + g1  ->  norm_backward with add o
  *              g1 = dy W;  g = gelu_backward(g1, p)  ->  GEMM with epilogue GELU backward
  *              dW += dy' x;  db += sum_r dy          ->  GEMM with the gradient of the bias
+ *              norm_backward;  dw += sum_r ..        ->  norm_backward with the weights' gradients
  *
  * Each fusion saves writing and reading one [R, C] tensor. Two save only the reading: forward GELU
- * in training, where p is written for backward, and the gradient of a bias. Sum and norm, and the
- * gradients of weight and bias, are merged only if they are adjacent. GELU is merged with the GEMM
+ * in training, where p is written for backward, and the gradient of a bias. The gradients of a
+ * norm's weights save reading two. Sum and norm, norm and its weights, and the gradients of weight
+ * and bias, are merged only if they are adjacent. GELU is merged with the GEMM
  * whose result it reads, which need not be adjacent: in backward a weight's gradient may be between
  * them. Epilogues are used only if the device runs them in the GEMM's own pass over memory
  * (hd_gemm_takes_epilogue).
@@ -251,6 +253,74 @@ static bool fuse_bias(const struct hd_emit *e, struct hd_node *product, struct h
     return true;
 }
 
+/* ---- The gradients of a norm's input and weights in one pass ---- */
+
+static void take_contribution(struct hd_node *node, const struct hd_node *from)
+{
+    node->contribution = from->contribution;
+    node->first_contribution = from->first_contribution;
+    node->overwrites = from->overwrites;
+    *hd_node_accumulate(node) = *hd_node_accumulate(from);
+}
+
+static bool fuse_rmsnorm_weight(const struct hd_emit *e, const struct hd_node *norm,
+                                const struct hd_node *weight)
+{
+    const struct hd_rmsnorm_backward_args *args = norm->args;
+    struct hd_rmsnorm_backward_operands *n;
+    const struct hd_rmsnorm_backward_weight_operands *w;
+
+    if (!is_kernel(norm, HD_K_rmsnorm_backward) ||
+        !is_kernel(weight, HD_K_rmsnorm_backward_weight) ||
+        !hd_norm_takes_weights(&e->options->traits, args->C, args->dtype))
+        return false;
+    n = hd_rmsnorm_backward_operands_of(norm);
+    w = hd_rmsnorm_backward_weight_operands_of(weight);
+    if (!same(n->dout, w->dout) || !same(n->inp, w->inp) || !same(n->rstd, w->rstd))
+        return false;
+    n->dweight = w->dweight;
+    return true;
+}
+
+static bool fuse_layernorm_weight(const struct hd_emit *e, const struct hd_node *norm,
+                                  const struct hd_node *weight)
+{
+    const struct hd_layernorm_backward_args *args = norm->args;
+    struct hd_layernorm_backward_operands *n;
+    const struct hd_layernorm_backward_weight_operands *w;
+
+    if (!is_kernel(norm, HD_K_layernorm_backward) ||
+        !is_kernel(weight, HD_K_layernorm_backward_weight) ||
+        !hd_norm_takes_weights(&e->options->traits, args->C, args->dtype))
+        return false;
+    n = hd_layernorm_backward_operands_of(norm);
+    w = hd_layernorm_backward_weight_operands_of(weight);
+    if (!same(n->dout, w->dout) || !same(n->inp, w->inp) || !same(n->mean, w->mean) ||
+        !same(n->rstd, w->rstd))
+        return false;
+    n->dweight = w->dweight;
+    n->dbias = w->dbias;
+    return true;
+}
+
+/* After fuse_neighbours, which leaves no addition between the two. */
+static void fuse_norm_weights(const struct hd_emit *e, struct hd_node_list *list)
+{
+    int kept = 0;
+
+    for (int i = 0; i < list->count; i++) {
+        struct hd_node *node = list->nodes[i];
+        const struct hd_node *next = i + 1 < list->count ? list->nodes[i + 1] : NULL;
+
+        list->nodes[kept++] = node;
+        if (next && (fuse_rmsnorm_weight(e, node, next) || fuse_layernorm_weight(e, node, next))) {
+            take_contribution(node, next);
+            i++;
+        }
+    }
+    list->count = kept;
+}
+
 /* ---- The pass ---- */
 
 static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
@@ -294,6 +364,7 @@ void hd_pass_fuse(struct hd_emit *e)
 {
     for (int c = 0; c < HD_CALL_COUNT; c++) {
         fuse_neighbours(e, &e->lists[c]);
+        fuse_norm_weights(e, &e->lists[c]);
         fuse_products(e, &e->lists[c]);
     }
 }

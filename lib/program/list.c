@@ -17,7 +17,8 @@ static void add_name(const struct hd_chunk *chunk, struct hd_text *text, struct 
 {
     const struct hd_store *s = o.store;
 
-    if (s->kind == HD_STORE_PART || s->kind == HD_STORE_BUCKET || s->kind == HD_STORE_GATHERED) {
+    if (s->kind == HD_STORE_PART || s->kind == HD_STORE_BUCKET || s->kind == HD_STORE_GATHERED ||
+        s->kind == HD_STORE_WIRE) {
         hd_text_add(text, "%s:%s", s->name,
                     chunk->registry->units[chunk->registry->parts[s->part].unit].name);
     } else {

@@ -39,7 +39,8 @@ int64_t hd_work_begin(int64_t bytes)
 static bool is_placed_by_programs(const struct hd_store *s)
 {
     return s->kind == HD_STORE_TEMPORARY || s->kind == HD_STORE_BATCH ||
-           s->kind == HD_STORE_OUTPUT || s->kind == HD_STORE_BUCKET || s->kind == HD_STORE_GATHERED;
+           s->kind == HD_STORE_OUTPUT || s->kind == HD_STORE_BUCKET ||
+           s->kind == HD_STORE_GATHERED || s->kind == HD_STORE_WIRE;
 }
 
 static int64_t *half(struct hd_extent *extent, bool visible)

@@ -388,6 +388,7 @@ enum hd_store_kind {
     HD_STORE_PART,     /* one kind of state of a part             */
     HD_STORE_BUCKET,   /* a part's gradient in one program, not yet reduced (ZeRO 2, 3) */
     HD_STORE_GATHERED, /* a part's weights, gathered for one program (ZeRO 3)           */
+    HD_STORE_WIRE,     /* a part's gradient in the encoding in which it travels (train.reduce) */
     HD_STORE_GLOBAL,   /* the step block and its arrays           */
     HD_STORE_CONSTANT, /* filled once, by hd_constant_fill */
     HD_STORE_CACHE     /* keys or values of one unit              */
@@ -408,7 +409,7 @@ struct hd_store {
     int64_t offset; /* within its half of the region (of the slot, for kept and deferred) */
     int64_t align;  /* of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
     /* members of certain kinds */
-    int part;                       /* HD_STORE_PART, BUCKET, GATHERED */
+    int part;                       /* HD_STORE_PART, BUCKET, GATHERED, WIRE */
     enum hd_state_kind state;       /* HD_STORE_PART */
     enum hd_global global;          /* HD_STORE_GLOBAL */
     enum hd_batch_field field;      /* HD_STORE_BATCH */
@@ -449,6 +450,7 @@ struct hd_node {
     enum hd_group_name group;
     int64_t count; /* elements, as in the args of comm.h; all_to_all_v: capacity in rows */
     enum hd_dtype dtype;
+    bool wide; /* of a reduce_scatter: see comm.h */
     struct hd_node_rows {
         int64_t sent_max, received_max; /* bounds of this rank */
         int64_t elements;               /* per row */
@@ -511,7 +513,9 @@ struct hd_compile_options {
     struct hd_recompute recompute;
     const struct hd_mesh *mesh; /* sizes of the groups */
     struct hd_traits traits;    /* of the device that will run it */
-    bool split_backward;        /* W is a program of its own (zero-bubble schedules), else in B */
+    /* In which gradients travel between data-parallel ranks: HD_F32 or HD_BF16 (train.reduce). */
+    enum hd_dtype wire;
+    bool split_backward; /* W is a program of its own (zero-bubble schedules), else in B */
     /* A tied weight that two chunks of this rank use: the chunk of the head contributes to its
      * gradient first and leaves the sums over ranks to the other one, the chunk of the embedding
      * always adds. */

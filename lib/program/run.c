@@ -162,8 +162,8 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
         b->comm.all_gather =
             (struct hd_comm_all_gather_args){sent, received, node->count, node->dtype};
     else if (node->comm == HD_COMM_REDUCE_SCATTER)
-        b->comm.reduce_scatter = (struct hd_comm_reduce_scatter_args){sent, received, node->count,
-                                                                      node->dtype, HD_COMM_SUM};
+        b->comm.reduce_scatter = (struct hd_comm_reduce_scatter_args){
+            sent, received, node->count, node->dtype, HD_COMM_SUM, node->wide};
     else if (node->comm == HD_COMM_ALL_TO_ALL)
         b->comm.all_to_all =
             (struct hd_comm_all_to_all_args){sent, received, node->count, node->dtype};

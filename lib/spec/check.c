@@ -424,6 +424,15 @@ static enum hd_status check_loss_scale(const struct hd_job *job)
     return st;
 }
 
+static enum hd_status check_reduce(const struct hd_job *job)
+{
+    if (strcmp(job->reduce, "bf16") == 0 && job->native_reduction)
+        return hd_err(HD_INVALID,
+                      "train.reduce: bf16 is for sums in rank order; with train.native_reduction "
+                      "NCCL would add in bf16; set one of the two");
+    return HD_OK;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -434,7 +443,9 @@ static enum hd_status check_train(const struct hd_job *job)
         return hd_err(HD_INVALID, "train.init_from: is not an absolute path");
     if (strcmp(job->precision, "fp8") == 0)
         return unsupported("train.precision", "fp8", "use auto, fp32, bf16 or fp16");
-    st = check_loss_scale(job);
+    st = check_reduce(job);
+    if (!st)
+        st = check_loss_scale(job);
     return st ? st : check_lr(job);
 }
 

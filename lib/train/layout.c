@@ -145,6 +145,7 @@ static struct hd_compile_options compile_options(const struct hd_layout_shared *
         .precision = hd_precision_uniform(hd_layout_compute_dtype(&s->job)),
         .mesh = &s->mesh,
         .traits = s->traits,
+        .wire = strcmp(s->job.reduce, "bf16") == 0 ? HD_BF16 : HD_F32,
         .split_backward = s->order.split,
     };
 

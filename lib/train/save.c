@@ -234,6 +234,8 @@ static const char *sums_fact(const struct hd_trainer *t, char ret_text[SUMS_TEXT
 
     if (l->registry.zero >= 2 && replicas > 1)
         used += snprintf(ret_text + used, (size_t)(SUMS_TEXT - used), " in each micro-batch");
+    if (strcmp(l->job.reduce, "bf16") == 0 && replicas > 1)
+        used += snprintf(ret_text + used, (size_t)(SUMS_TEXT - used), " of bf16");
     if (l->registry.zero && shard < replicas)
         (void)snprintf(ret_text + used, (size_t)(SUMS_TEXT - used), " by blocks of %d", (int)shard);
     return ret_text;

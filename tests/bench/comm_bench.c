@@ -94,9 +94,9 @@ static void operate(struct bench *b, enum what what, size_t bytes)
             b->group, s,
             &(struct hd_comm_all_reduce_args){b->send, b->recv, all, HD_F32, HD_COMM_SUM});
     else if (what == REDUCE_SCATTER)
-        st = hd_comm_reduce_scatter(
-            b->group, s,
-            &(struct hd_comm_reduce_scatter_args){b->send, b->recv, part, HD_F32, HD_COMM_SUM});
+        st = hd_comm_reduce_scatter(b->group, s,
+                                    &(struct hd_comm_reduce_scatter_args){
+                                        b->send, b->recv, part, HD_F32, HD_COMM_SUM, false});
     else
         st = hd_comm_all_gather(b->group, s,
                                 &(struct hd_comm_all_gather_args){b->send, b->recv, part, HD_F32});

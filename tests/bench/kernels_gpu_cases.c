@@ -234,6 +234,11 @@ static void norms(struct bench *b)
         .dout = random_values(b, N, t, 1), .inp = random_values(b, N, t, 1),
         .rstd = random_values(b, R, HD_F32, 1), .weight = random_values(b, C, t, 1),
         .add = random_values(b, N, t, 1), .R = R, .C = C, .dtype = t);
+    RUN(b, rmsnorm_backward, "[R,C] with add, weights", .dinp = take(b, N * e),
+        .dweight = take(b, C * 4), .dout = random_values(b, N, t, 1),
+        .inp = random_values(b, N, t, 1), .rstd = random_values(b, R, HD_F32, 1),
+        .weight = random_values(b, C, t, 1), .add = random_values(b, N, t, 1), .R = R, .C = C,
+        .dtype = t);
     RUN(b, rmsnorm_backward_weight, "[R,C]", .dweight = take(b, C * 4),
         .dout = random_values(b, N, t, 1), .inp = random_values(b, N, t, 1),
         .rstd = random_values(b, R, HD_F32, 1), .R = R, .C = C, .dtype = t);
@@ -246,6 +251,11 @@ static void norms(struct bench *b)
         .mean = random_values(b, R, HD_F32, 1), .rstd = random_values(b, R, HD_F32, 1),
         .weight = random_values(b, C, t, 1), .add = random_values(b, N, t, 1), .R = R, .C = C,
         .dtype = t);
+    RUN(b, layernorm_backward, "[R,C] with add, weights", .dinp = take(b, N * e),
+        .dweight = take(b, C * 4), .dbias = take(b, C * 4), .dout = random_values(b, N, t, 1),
+        .inp = random_values(b, N, t, 1), .mean = random_values(b, R, HD_F32, 1),
+        .rstd = random_values(b, R, HD_F32, 1), .weight = random_values(b, C, t, 1),
+        .add = random_values(b, N, t, 1), .R = R, .C = C, .dtype = t);
     RUN(b, layernorm_backward_weight, "[R,C]", .dweight = take(b, C * 4), .dbias = take(b, C * 4),
         .dout = random_values(b, N, t, 1), .inp = random_values(b, N, t, 1),
         .mean = random_values(b, R, HD_F32, 1), .rstd = random_values(b, R, HD_F32, 1), .R = R,

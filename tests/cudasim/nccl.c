@@ -93,12 +93,13 @@ struct ncclComm {
     struct kept *kept;
     struct part_kept *parts;
     bool finalizing;
+    cudaStream_t last_stream; /* of its last group of calls; NULL: none yet */
     ncclResult_t error;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct joined *all;
-static int ids, splits_done, aborts, open_comms, sums;
+static int ids, splits_done, aborts, open_comms, sums, groups, turns;
 static enum hd_nccl_defect defects[RANKS_MAX];
 static int aborts_of[RANKS_MAX]; /* by rank of the world */
 static bool waits_on_host, between_processes, had_defects;
@@ -665,6 +666,16 @@ static void put_on_streams(void)
     }
 }
 
+/* Counts a group of calls, whose posts are of one communicator and one stream. */
+static void count_group(const struct grouped *first)
+{
+    cudaStream_t *last = &first->comm->last_stream;
+
+    groups++;
+    turns += *last && *last != first->post->stream;
+    *last = first->post->stream;
+}
+
 /* HD_NCCL_BLOCKED: waits until another thread aborts, as if the device's queue were full. */
 static void stay_if_blocked(int world_rank, int aborts_before)
 {
@@ -691,6 +702,7 @@ ncclResult_t ncclGroupEnd(void)
     if (grouped) {
         world_rank = world_rank_of(grouped->comm);
         aborts_before = aborts_of[world_rank];
+        count_group(grouped);
     }
     if (wait_on_stream)
         put_on_streams();
@@ -960,6 +972,16 @@ int hd_nccl_stand_in_aborts(void)
 int hd_nccl_stand_in_sums(void)
 {
     return ask(&sums);
+}
+
+int hd_nccl_stand_in_groups(void)
+{
+    return ask(&groups);
+}
+
+int hd_nccl_stand_in_turns(void)
+{
+    return ask(&turns);
 }
 
 int hd_nccl_stand_in_open(void)

@@ -35,6 +35,9 @@ void hd_nccl_stand_in_between_processes(void);
 int hd_nccl_stand_in_splits(void); /* splits that all ranks of the parent have called */
 int hd_nccl_stand_in_aborts(void); /* aborted communicators */
 int hd_nccl_stand_in_sums(void);   /* calls that reduce */
-int hd_nccl_stand_in_open(void);   /* communicators that are neither destroyed nor aborted now */
+int hd_nccl_stand_in_groups(
+    void); /* groups of calls, or calls outside of a group, that move bytes */
+int hd_nccl_stand_in_turns(void); /* such groups on another stream than their communicator's last */
+int hd_nccl_stand_in_open(void);  /* communicators that are neither destroyed nor aborted now */
 
 #endif

@@ -89,6 +89,12 @@ static void set_recompute(struct hd_job *job, struct hd_layout_options *options,
     (void)snprintf(job->recompute, sizeof job->recompute, "%s", words[number]);
 }
 
+static void set_reduce(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    (void)snprintf(job->reduce, sizeof job->reduce, "%s", number ? "bf16" : "fp32");
+}
+
 static void set_offload(struct hd_job *job, struct hd_layout_options *options, int number)
 {
     (void)options;
@@ -121,11 +127,13 @@ const struct grid_axis grid_axes[GRID_AXES] = {
                         {{"none", 0}, {"selective", 1}, {"full", 2}, {"full:2", 3}},
                         set_recompute,
                         false},
+    [GRID_REDUCE] = {"reduce", 2, {{"fp32", 0}, {"bf16", 1}}, set_reduce, false},
     [GRID_OFFLOAD] = {"offload", 2, {{"none", 0}, {"optimizer", 1}}, set_offload, false},
 };
 
 enum {
-    ALL_AXES = ((1 << GRID_AXES) - 1) & ~(1 << GRID_OFFLOAD),
+    ALL_AXES = ((1 << GRID_AXES) - 1) & ~(1 << GRID_OFFLOAD | 1 << GRID_REDUCE),
+    REDUCE = 1 << GRID_REDUCE,          /* one dense model and one with experts have it */
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     /* what orders and sharding do to a part does not depend on the family: gpt2 has those pairs */
     ROTARY = DENSE & ~(1 << GRID_MICRO_BATCHES | 1 << GRID_SCHEDULE | 1 << GRID_SHARD),
@@ -161,14 +169,16 @@ static void weigh_by_distance(struct hd_job *job)
 
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
-    {"gpt2", "gpt2", 257, false, DENSE, "tied head, learned positions, biases, layer norms", NULL},
+    {"gpt2", "gpt2", 257, false, DENSE | REDUCE,
+     "tied head, learned positions, biases, layer norms", NULL},
     {"llama", "llama", 258, false, ROTARY, "grouped queries: 4 heads, 2 key/value heads", NULL},
     {"qwen2", "qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents",
      NULL},
     {"qwen3", "qwen3", 258, false, GROUPS, "norms of heads on grouped queries", NULL},
     {"mistral", "mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE,
      "a window of 5 on grouped queries", NULL},
-    {"mixtral", "mixtral", 258, false, ALL_AXES, "2 of 4 experts on grouped queries", NULL},
+    {"mixtral", "mixtral", 258, false, ALL_AXES | REDUCE, "2 of 4 experts on grouped queries",
+     NULL},
     {"mixtral_capacity", "mixtral", 257, true, EXPERTS,
      "noisy gates as they are, an even share for each expert, a shared one, bounded documents",
      crowd},
@@ -250,6 +260,11 @@ static bool shards_of_one(const struct grid_layout *l)
     return number(l, GRID_ZERO) && number(l, GRID_DP) * number(l, GRID_CP) == 1;
 }
 
+static bool travels_nowhere(const struct grid_layout *l)
+{
+    return number(l, GRID_REDUCE) && number(l, GRID_DP) * number(l, GRID_CP) == 1;
+}
+
 static bool blocks_of_all(const struct grid_layout *l)
 {
     return number(l, GRID_SHARD) && (!number(l, GRID_ZERO) || number(l, GRID_EP) > 2 ||
@@ -270,6 +285,7 @@ static const struct {
     {exchange_of_one, "cp_exchange=all_gather is a way to exchange keys, and cp=1 has nobody"},
     {experts_left_over, "ep shares out experts over dp x cp ranks, and divides their number"},
     {shards_of_one, "zero shares the optimizer among dp x cp ranks, and here is one"},
+    {travels_nowhere, "reduce is how gradients travel among dp x cp ranks, and here is one"},
     {blocks_of_all,
      "zero_shard is blocks of 2 among 4 dp x cp ranks or more, of whole blocks of ep"},
     {stages_of_one, "an order of pipeline stages, and pp=1 has one"},

@@ -25,6 +25,7 @@ enum grid_axis_name {
     GRID_ZERO,
     GRID_SHARD,
     GRID_RECOMPUTE,
+    GRID_REDUCE,
     GRID_OFFLOAD, /* by name alone: on the CPU it changes nothing */
     GRID_AXES
 };

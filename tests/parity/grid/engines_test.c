@@ -37,6 +37,8 @@ static const char *const names[] = {
     "mistral: tp=2 cp=2",
     "mixtral: dp=4 ep=2",
     "mixtral: tp=2 sequence=on cp=2 dp=2 ep=4",
+    "gpt2: tp=2 sequence=on dp=2 schedule=gpipe reduce=bf16",
+    "gpt2: dp=4 zero=1 zero_shard=2 reduce=bf16",
 };
 enum { NAMES = sizeof names / sizeof names[0], AT_LEAST = 12 };
 

@@ -32,6 +32,7 @@ static const char *const names[] = {
     "mistral: cp=2 dp=2 schedule=gpipe",
     "mixtral: tp=2 dp=2 ep=2",
     "mixtral: cp=2 dp=2 ep=4 schedule=gpipe",
+    "gpt2: dp=2 reduce=bf16",
 };
 enum { NAMES = sizeof names / sizeof names[0], AT_LEAST = 12 };
 

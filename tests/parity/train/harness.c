@@ -132,6 +132,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.lr_decay, "cosine");
     word(j.precision, "fp32");
     word(j.moments, "fp32");
+    word(j.reduce, "fp32");
     word(j.device, "cpu");
     word(j.base_manifest_hash, "-");
     (void)snprintf(j.attempt_dir, sizeof j.attempt_dir, "%s/attempt-1", h->dir);

@@ -18,7 +18,7 @@
 enum { STEPS = 4 };
 
 struct layout {
-    const char *family, *precision, *moments;
+    const char *family, *precision, *moments, *reduce;
     int dp, tp, pp, zero;
     int64_t scale; /* of fp16; 0: the default */
 };
@@ -38,6 +38,8 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, boo
     (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
     if (l->moments)
         (void)snprintf(job.moments, sizeof job.moments, "%s", l->moments);
+    if (l->reduce)
+        (void)snprintf(job.reduce, sizeof job.reduce, "%s", l->reduce);
     if (job.pp > 1)
         (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
     if (offload)
@@ -53,6 +55,7 @@ static const struct layout layouts[] = {
     {.family = "llama", .precision = "bf16", .dp = 2, .zero = 2, .moments = "8bit"},
     {.family = "llama", .precision = "bf16", .dp = 2, .tp = 2, .zero = 3},
     {.family = "gpt2", .precision = "fp32", .dp = 2, .pp = 2, .zero = 2},
+    {.family = "gpt2", .precision = "bf16", .dp = 2, .zero = 1, .reduce = "bf16"},
     /* the first steps overflow, and are skipped */
     {.family = "llama", .precision = "fp16", .dp = 2, .zero = 1, .scale = (int64_t)1 << 26},
 };

@@ -217,13 +217,40 @@ static void try_reduce_scatter(struct desk *desk, const struct sizes *sizes, boo
     char *send = desk->self->base;
     char *recv = in_place ? send + (size_t)desk->index * bytes
                           : send + ((size_t)desk->size * bytes + 63) / 64 * 64;
-    const struct hd_comm_reduce_scatter_args args = {send, recv, sizes->count, sizes->dtype,
-                                                     sizes->reduce};
+    const struct hd_comm_reduce_scatter_args args = {send,         recv,          sizes->count,
+                                                     sizes->dtype, sizes->reduce, false};
     char *expected = expect_reduced(desk, desk->size, sizes);
 
     fill(send, desk->self->rank, desk->size * sizes->count, sizes->dtype);
     CHECK_OK(desk->self, finish(desk, hd_comm_reduce_scatter(desk->group, desk->stream, &args)));
     CHECK(desk->self, memcmp(recv, expected + (size_t)desk->index * bytes, bytes) == 0);
+    desk->hash = hash_bytes(desk->hash, recv, bytes);
+    free(expected);
+}
+
+/* The sum of bf16 as the fp32 that it is: each addition is rounded to fp32, nothing to bf16. */
+static void try_wide_scatter(struct desk *desk, const struct sizes *sizes)
+{
+    const size_t bytes = (size_t)sizes->count * sizeof(float);
+    char *send = desk->self->base;
+    float *recv = (float *)(send + ((size_t)desk->size * bytes / 2 + 63) / 64 * 64);
+    const struct hd_comm_reduce_scatter_args args = {
+        .send = send, .recv = recv, .count = sizes->count, .dtype = HD_BF16, .wide = true};
+    float *expected = calloc((size_t)sizes->count + 1, sizeof *expected);
+
+    for (int m = 0; m < desk->size; m++) {
+        uint16_t *theirs = input_of(desk, m, desk->size, sizes);
+
+        for (int64_t i = 0; i < sizes->count; i++) {
+            const float x = hd_bf16_to_f32(theirs[desk->index * sizes->count + i]);
+
+            expected[i] = m ? expected[i] + x : x;
+        }
+        free(theirs);
+    }
+    fill(send, desk->self->rank, desk->size * sizes->count, HD_BF16);
+    CHECK_OK(desk->self, finish(desk, hd_comm_reduce_scatter(desk->group, desk->stream, &args)));
+    CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
     free(expected);
 }
@@ -362,6 +389,8 @@ static void try_everything(struct desk *desk, const struct sizes *sizes)
         if (!report->failed[0])
             try_all_gather(desk, sizes, in_place);
     }
+    if (!report->failed[0] && sizes->dtype == HD_BF16 && sizes->reduce == HD_COMM_SUM)
+        try_wide_scatter(desk, sizes);
     if (!report->failed[0])
         try_all_to_all(desk, sizes);
     if (!report->failed[0])
@@ -406,6 +435,8 @@ static void try_all_sizes(struct desk *desk, bool large)
         const struct sizes sizes = {LARGE, HD_F32, HD_COMM_SUM};
 
         try_everything(desk, &sizes);
+        CHECK(desk->self, !desk->self->report->failed[0]);
+        try_wide_scatter(desk, &(struct sizes){LARGE, HD_BF16, HD_COMM_SUM});
     }
 }
 

@@ -382,7 +382,7 @@ static void sum_and_gather(struct rank *self)
     self->report->numbers[0] = hash_bytes(1, b, bytes);
     CHECK_OK(self, hd_comm_reduce_scatter(g, s,
                                           &(struct hd_comm_reduce_scatter_args){
-                                              a, b, sums->count, sums->dtype, HD_COMM_SUM}));
+                                              a, b, sums->count, sums->dtype, HD_COMM_SUM, false}));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     self->report->numbers[2] = hash_bytes(1, b, bytes);
     memcpy(a, b, bytes);

@@ -141,7 +141,8 @@ static void every_collective(struct self *self)
     fill(self, P * COUNT);
     fetch(self,
           hd_comm_reduce_scatter(
-              g, s, &(struct hd_comm_reduce_scatter_args){in, out, COUNT, HD_F32, HD_COMM_SUM}),
+              g, s,
+              &(struct hd_comm_reduce_scatter_args){in, out, COUNT, HD_F32, HD_COMM_SUM, false}),
           COUNT, x);
     for (int i = 0; i < COUNT && !self->seen->failed[0]; i++)
         MUST(self, x[i] == sum_at(self, me * COUNT + i));

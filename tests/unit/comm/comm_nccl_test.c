@@ -121,7 +121,7 @@ static void sum_and_scatter(struct rank *self)
         x[i] = 10 * self->rank + i;
     CHECK_OK(self, hd_comm_reduce_scatter(
                        group, stream,
-                       &(struct hd_comm_reduce_scatter_args){x, y, 1, HD_I32, HD_COMM_SUM}));
+                       &(struct hd_comm_reduce_scatter_args){x, y, 1, HD_I32, HD_COMM_SUM, false}));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     CHECK(self, y[0] == 10 * (0 + 1 + 2) + 3 * self->rank);
 }
@@ -132,6 +132,103 @@ static void sums_may_be_left_to_nccl(void **state)
 
     (void)state;
     ranks_free(ranks_run(&ranks, false));
+}
+
+/* ---- sums in pieces ---- */
+
+enum { PIECE = 16 << 10, SUMMED = 10000, SCATTERED = 3000 };
+
+/* Values whose sums are exact, so that any order gives the same. */
+static float value_of(int rank, int64_t i)
+{
+    return (float)((i * 7 + rank * 131) % 2048 - 1024);
+}
+
+static float sum_of(int world, int64_t i)
+{
+    float sum = 0;
+
+    for (int r = 0; r < world; r++)
+        sum += value_of(r, i);
+    return sum;
+}
+
+static uint64_t moved_bytes(struct hd_comm_group *group, enum hd_comm_kind kind)
+{
+    struct hd_comm_count count;
+
+    hd_comm_count_get(group, kind, &count);
+    return count.moved_bytes;
+}
+
+/* In place, so that a piece that is written too early, or read too late, is a wrong number. */
+static void sum_in_pieces(struct rank *self)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    float *x = (float *)self->base;
+    struct hd_comm_group *group;
+
+    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &group));
+    for (int64_t i = 0; i < SUMMED; i++)
+        x[i] = value_of(self->rank, i);
+    CHECK_OK(self, hd_comm_all_reduce(
+                       group, stream,
+                       &(struct hd_comm_all_reduce_args){x, x, SUMMED, HD_F32, HD_COMM_SUM}));
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+    for (int64_t i = 0; i < SUMMED; i++)
+        CHECK(self, x[i] == sum_of(self->world, i));
+    self->report->numbers[0] = moved_bytes(group, HD_COMM_ALL_REDUCE);
+}
+
+static void scatter_in_pieces(struct rank *self)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    float *x = (float *)self->base, *mine = x + self->rank * SCATTERED;
+    struct hd_comm_group *group;
+
+    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &group));
+    for (int64_t i = 0; i < (int64_t)self->world * SCATTERED; i++)
+        x[i] = value_of(self->rank, i);
+    CHECK_OK(self, hd_comm_reduce_scatter(group, stream,
+                                          &(struct hd_comm_reduce_scatter_args){
+                                              x, mine, SCATTERED, HD_F32, HD_COMM_SUM, false}));
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+    for (int64_t i = 0; i < SCATTERED; i++)
+        CHECK(self, mine[i] == sum_of(self->world, self->rank * SCATTERED + i));
+    self->report->numbers[0] = moved_bytes(group, HD_COMM_REDUCE_SCATTER);
+}
+
+/* Three members stage 16 KiB: 85 lines of 64 bytes each, of which one is spare. So a piece has
+ * 3 x 84 x 16 = 4,032 elements of an all-reduce, and 84 x 16 = 1,344 of a shard: three pieces both.
+ * An all-reduce is two groups a piece, of parts p and of sums s, on two streams A and B: p0 A, p1
+ * B, s0 A, p2 A, s1 B, s2 A takes four turns. A reduce-scatter is p0 A, p1 B, p2 A: two turns.
+ * Bytes: each member receives 2 of 3 parts of its sums, and of an all-reduce the sums of 2 of 3. */
+static void a_sum_goes_in_pieces_two_at_a_time(void **state)
+{
+    static const struct {
+        void (*body)(struct rank *self);
+        int groups, turns;
+        uint64_t bytes; /* of all members */
+    } sums[] = {
+        {sum_in_pieces, 6, 4, 2 * 2 * 4 * SUMMED},
+        {scatter_in_pieces, 3, 2, 3 * 2 * 4 * SCATTERED},
+    };
+
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        for (int repeat = 0; repeat < 5; repeat++) {
+            const struct ranks ranks = {.world = 3, .body = sums[k].body, .piece_bytes = PIECE};
+            const int groups = hd_nccl_stand_in_groups(), turns = hd_nccl_stand_in_turns();
+            struct report *reports = ranks_run(&ranks, false);
+            uint64_t bytes = 0;
+
+            for (int r = 0; r < 3; r++)
+                bytes += reports[r].numbers[0];
+            assert_int_equal(hd_nccl_stand_in_groups() - groups, 3 * sums[k].groups);
+            assert_int_equal(hd_nccl_stand_in_turns() - turns, 3 * sums[k].turns);
+            assert_int_equal(bytes, sums[k].bytes);
+            ranks_free(reports);
+        }
 }
 
 /* ---- what does not come through ---- */
@@ -359,6 +456,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_of_a_mesh_are_split_off_once),
         cmocka_unit_test(sums_may_be_left_to_nccl),
+        cmocka_unit_test(a_sum_goes_in_pieces_two_at_a_time),
         cmocka_unit_test(a_broken_communicator_ends_all_ranks),
         cmocka_unit_test(the_death_of_a_rank_ends_the_others),
         cmocka_unit_test(a_rank_that_never_launches_is_behind_at_the_deadline),

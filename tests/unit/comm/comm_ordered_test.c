@@ -117,7 +117,8 @@ static void check(enum hd_ordered_isa isa, enum hd_dtype dtype, enum hd_comm_red
     for (int p = 0; p < in_count; p++)
         in[p] = inputs[p] + skip;
     memset(result, 0x5a, sizeof result);
-    hd_ordered_reduce_by(isa, result, (const void *const *)in, in_count, count, dtype, reduce);
+    hd_ordered_reduce_by(isa, result, (const void *const *)in, in_count, count, dtype, reduce,
+                         false);
     for (int64_t i = 0; i < count; i++) {
         if (is_float(dtype))
             expect_float(in, in_count, i, dtype, reduce == HD_COMM_MAX);

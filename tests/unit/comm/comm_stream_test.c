@@ -131,7 +131,7 @@ static enum hd_status launch(struct rank *self, const struct planned *op)
             g, s, &(struct hd_comm_all_reduce_args){send, recv, n, HD_F32, HD_COMM_SUM});
     case SCATTER:
         return hd_comm_reduce_scatter(
-            g, s, &(struct hd_comm_reduce_scatter_args){send, recv, n, HD_F32, HD_COMM_SUM});
+            g, s, &(struct hd_comm_reduce_scatter_args){send, recv, n, HD_F32, HD_COMM_SUM, false});
     case GATHER:
         return hd_comm_all_gather(g, s, &(struct hd_comm_all_gather_args){send, recv, n, HD_F32});
     case EXCHANGE:
@@ -544,9 +544,9 @@ static void count_each_kind(struct rank *self)
                  group, s, &(struct hd_comm_all_reduce_args){a, b, COUNTED, HD_F32, HD_COMM_SUM}));
     CHECK_OK(self, hd_comm_all_gather(group, s,
                                       &(struct hd_comm_all_gather_args){a, b, COUNTED, HD_F32}));
-    CHECK_OK(self, hd_comm_reduce_scatter(
-                       group, s,
-                       &(struct hd_comm_reduce_scatter_args){a, b, COUNTED, HD_F32, HD_COMM_SUM}));
+    CHECK_OK(self, hd_comm_reduce_scatter(group, s,
+                                          &(struct hd_comm_reduce_scatter_args){
+                                              a, b, COUNTED, HD_F32, HD_COMM_SUM, false}));
     CHECK_OK(self, hd_comm_all_to_all(group, s,
                                       &(struct hd_comm_all_to_all_args){a, b, COUNTED, HD_F32}));
     CHECK_OK(self, hd_comm_all_to_all_v(group, s,

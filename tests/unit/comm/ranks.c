@@ -57,6 +57,7 @@ uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
 struct meeting {
     enum ranks_engine engine;
     bool native;                           /* nccl */
+    int64_t piece_bytes;                   /* nccl */
     struct hd_shm_control *ctl;            /* shm, nccl, local */
     struct hd_comm_hub *hub;               /* local */
     struct hd_gloo_door *doors[RANKS_MAX]; /* gloo: opened before the ranks start */
@@ -112,6 +113,7 @@ static enum hd_status attach_device(const struct meeting *meeting, struct rank *
     self->backend = device.backend;
     if (!st && meeting->engine >= ENGINE_NCCL) {
         const struct hd_comm_nccl_options nccl = {.native = meeting->native,
+                                                  .piece_bytes = meeting->piece_bytes,
                                                   .deadline_ms = deadline_ms};
         struct hd_comm *host;
 
@@ -210,6 +212,7 @@ struct report *ranks_run_on(enum ranks_engine engine, const struct ranks *ranks,
     assert_true(reports != MAP_FAILED);
     prepare(&meeting, engine, ranks->world);
     meeting.native = ranks->native;
+    meeting.piece_bytes = ranks->piece_bytes ? ranks->piece_bytes : RANKS_PIECE;
     for (int r = 0; r < ranks->world; r++)
         starts[r] = (struct start){ranks, &meeting, r, &reports[r]};
     if (engine != ENGINE_NODES && (ranks->as == AS_THREADS || engine >= ENGINE_LOCAL))

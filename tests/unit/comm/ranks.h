@@ -53,6 +53,8 @@ struct rank {
 
 /* How to run. On one device all ranks are threads, on nodes processes, whatever is asked. Zero
  * fields: as threads, 1 MiB visible, a deadline of 60 s. */
+enum { RANKS_PIECE = 1 << 20 };
+
 struct ranks {
     int world;
     enum ranks_as as;
@@ -61,6 +63,8 @@ struct ranks {
     void (*body)(struct rank *self);
     const void *arg;
     bool native; /* nccl: sums in its own order */
+    int64_t
+        piece_bytes; /* nccl: of a sum; 0: RANKS_PIECE, so that tests of large sums have several */
     /* called in the parent while the ranks run; may be NULL. ctl: NULL on gloo, which has none;
      * pids: NULL of threads */
     void (*parent)(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports);

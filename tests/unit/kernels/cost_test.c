@@ -134,6 +134,8 @@ static void rmsnorm_moves_each_byte_once(void **state)
     struct hd_rmsnorm_forward_args a = {.R = 6, .C = 8, .eps = 1e-5f, .dtype = HD_F32};
     const struct hd_rmsnorm_backward_args b = {.R = 6, .C = 8, .dtype = HD_BF16};
     const struct hd_rmsnorm_backward_weight_args w = {.R = 6, .C = 8, .dtype = HD_BF16};
+    struct hd_rmsnorm_backward_args both = b;
+    float sum;
 
     (void)state;
     /* reads inp 6*8 and weight 8, writes out 6*8 and rstd 6, four bytes each */
@@ -144,6 +146,12 @@ static void rmsnorm_moves_each_byte_once(void **state)
     /* dout, inp and weight of two bytes, rstd of four; dinp out */
     check(cost_of(HD_K_rmsnorm_backward, &b), 7 * 48, 2 * (2 * 48 + 8) + 4 * 6, 2 * 48);
     check(cost_of(HD_K_rmsnorm_backward_weight, &w), 3 * 48, 2 * 2 * 48 + 4 * 6, 4 * 8);
+    /* both in one pass: dout, inp and rstd once; one product and one addition more */
+    both.dweight = &sum;
+    check(cost_of(HD_K_rmsnorm_backward, &both), 9 * 48, 2 * (2 * 48 + 8) + 4 * 6, 2 * 48 + 4 * 8);
+    both.accumulate = true;
+    check(cost_of(HD_K_rmsnorm_backward, &both), 9 * 48, 2 * (2 * 48 + 8) + 4 * 6 + 4 * 8,
+          2 * 48 + 4 * 8);
 }
 
 static void layernorm_moves_each_byte_once(void **state)
@@ -152,6 +160,8 @@ static void layernorm_moves_each_byte_once(void **state)
     const struct hd_layernorm_backward_args b = {.R = 6, .C = 8, .add = &given, .dtype = HD_F32};
     const struct hd_layernorm_backward_weight_args w = {
         .R = 6, .C = 8, .accumulate = true, .dtype = HD_F32};
+    struct hd_layernorm_backward_args both = b;
+    float sum;
 
     (void)state;
     /* inp, weight and bias in; out, mean and rstd out */
@@ -161,6 +171,11 @@ static void layernorm_moves_each_byte_once(void **state)
     /* dout, inp, mean, rstd and the two gradients in; the gradients out */
     check(cost_of(HD_K_layernorm_backward_weight, &w), 5 * 48, 4 * (2 * 48 + 2 * 6 + 2 * 8),
           4 * 2 * 8);
+    /* in one pass: a product and two additions more, two gradients in and out */
+    both.dweight = both.dbias = &sum;
+    both.accumulate = true;
+    check(cost_of(HD_K_layernorm_backward, &both), 14 * 48, 4 * (3 * 48 + 8 + 2 * 6 + 2 * 8),
+          4 * (48 + 2 * 8));
 }
 
 static void head_norm_norms_queries_and_keys_and_copies_values(void **state)

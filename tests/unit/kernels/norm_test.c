@@ -49,6 +49,26 @@ static void up_to_4104(check_norm *check)
     up_to(4104, check);
 }
 
+/* And rows of several chunks, some of them rows beyond the last whole round of a block. */
+static void with_many_rows(check_norm *check)
+{
+    static const int64_t many[][2] = {{75, 64}, {520, 8}, {33, 1000}};
+
+    up_to(12296, check);
+    for (int setting = 0; setting < setting_count; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (int kind = 0; kind < 2 * float_type_count * 3; kind++) {
+            if (!on_takes(setting, kind + kind / 6, 3))
+                continue;
+            check(&device, many[kind % 3][0], many[kind % 3][1], float_types[kind / 6],
+                  kind / 3 & 1);
+            tensors_free();
+        }
+        device_close(&device);
+    }
+}
+
 /* Sums of many thousand terms in a row may err by more than the standard tolerance. */
 static double units(int64_t C)
 {
@@ -300,6 +320,50 @@ static void rmsnorm_weight_gradient_is_the_reference(void **state)
     up_to_4104(check_rmsnorm_weight);
 }
 
+/* Both gradients in one pass, also in place of dout, and the same bits when it is repeated. */
+static void check_rmsnorm_both(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                               bool accumulate)
+{
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *add = tensor_random(R * C, dtype, 2, 2);
+    const struct tensor *weight = tensor_random(C, dtype, 1, 3);
+    const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
+    struct tensor *dinp = tensor_copy(dout), *rstd = tensor_new(R, HD_F32);
+    struct tensor *dweight = gradient(C, accumulate, 5), *again = tensor_copy(dweight);
+    double *want = doubles(R * C), *want_dweight = doubles(C), *want_rstd = doubles(R);
+    struct hd_rmsnorm_backward_args a = {.dinp = dinp->data,
+                                         .dweight = dweight->data,
+                                         .dout = dinp->data,
+                                         .inp = inp->data,
+                                         .rstd = rstd->data,
+                                         .weight = weight->data,
+                                         .add = accumulate ? add->data : NULL,
+                                         .R = R,
+                                         .C = C,
+                                         .accumulate = accumulate,
+                                         .dtype = dtype};
+
+    ref_rmsnorm(doubles(R * C), want_rstd, inp->values, weight->values, R, C, 1e-3);
+    for (int64_t r = 0; r < R; r++)
+        tensor_put(rstd, r, want_rstd[r]);
+    ref_rmsnorm_backward(want, want_dweight, dout->values, inp->values, weight->values, R, C, 1e-3);
+    for (int64_t i = 0; accumulate && i < R * C; i++)
+        want[i] += add->values[i];
+    device_launch(device, HD_K_rmsnorm_backward, &a);
+    assert_close_terms("dinp", dinp, want, units(C), largest_term(rstd, weight, dout));
+    check_gradient("dweight", dweight, want_dweight, accumulate);
+    a.dweight = again->data;
+    a.dout = dout->data;
+    device_launch(device, HD_K_rmsnorm_backward, &a);
+    assert_same_bits("dweight", again, dweight);
+}
+
+static void rmsnorm_makes_both_gradients_in_one_pass(void **state)
+{
+    (void)state;
+    with_many_rows(check_rmsnorm_both);
+}
+
 static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
                             bool with_add)
 {
@@ -425,6 +489,45 @@ static void layernorm_weight_gradients_are_the_reference(void **state)
 {
     (void)state;
     up_to_4104(check_layernorm_weight);
+}
+
+static void check_layernorm_both(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                                 bool accumulate)
+{
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *weight = tensor_random(C, dtype, 1, 3);
+    const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
+    struct tensor *dinp = tensor_copy(dout);
+    struct tensor *dweight = gradient(C, accumulate, 5), *dbias = gradient(C, accumulate, 7);
+    struct tensor *mean = tensor_new(R, HD_F32), *rstd = tensor_new(R, HD_F32);
+    double *want = doubles(R * C), *want_dweight = doubles(C), *want_dbias = doubles(C);
+    struct hd_layernorm_backward_args a = {.dinp = dinp->data,
+                                           .dweight = dweight->data,
+                                           .dbias = dbias->data,
+                                           .dout = dinp->data,
+                                           .inp = inp->data,
+                                           .mean = mean->data,
+                                           .rstd = rstd->data,
+                                           .weight = weight->data,
+                                           .R = R,
+                                           .C = C,
+                                           .accumulate = accumulate,
+                                           .dtype = dtype};
+
+    put_moments(mean, rstd, inp, R, C);
+    ref_layernorm_backward(want, want_dweight, want_dbias, dout->values, inp->values,
+                           weight->values, R, C, 1e-3);
+    device_launch(device, HD_K_layernorm_backward, &a);
+    assert_close_terms("dinp", dinp, want, units(C), largest_term(rstd, weight, dout));
+    if (C > 1) /* as above */
+        check_gradient("dweight", dweight, want_dweight, accumulate);
+    check_gradient("dbias", dbias, want_dbias, accumulate);
+}
+
+static void layernorm_makes_all_gradients_in_one_pass(void **state)
+{
+    (void)state;
+    with_many_rows(check_layernorm_both);
 }
 
 /* Goal: each head of q and of k is a row of RMSNorm with its weight, v is copied; the gradients
@@ -567,9 +670,11 @@ int main(void)
         cmocka_unit_test(rmsnorm_is_the_reference),
         cmocka_unit_test(rmsnorm_backward_is_the_reference),
         cmocka_unit_test(rmsnorm_weight_gradient_is_the_reference),
+        cmocka_unit_test(rmsnorm_makes_both_gradients_in_one_pass),
         cmocka_unit_test(layernorm_is_the_reference),
         cmocka_unit_test(layernorm_backward_is_the_reference),
         cmocka_unit_test(layernorm_weight_gradients_are_the_reference),
+        cmocka_unit_test(layernorm_makes_all_gradients_in_one_pass),
         cmocka_unit_test(rows_may_begin_at_any_element),
         cmocka_unit_test(no_rows_store_zeros_into_gradients_and_nothing_else),
         cmocka_unit_test(threads_do_not_change_a_bit_of_a_sum_over_rows),

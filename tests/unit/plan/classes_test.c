@@ -110,6 +110,7 @@ static struct hd_job random_job(void)
     set(job.documents, below(2) ? "joined" : "bounded");
     set(job.precision, word_of(precisions, 3));
     set(job.moments, below(2) ? "fp32" : "8bit");
+    set(job.reduce, below(2) ? "fp32" : "bf16");
     set(job.offload, below(2) ? "none" : "optimizer");
     choose_model(&job);
     choose_layout(&job);

@@ -252,10 +252,11 @@ static void traits_travel_as_a_word(void **state)
 }
 
 /* A page is 2 MiB, of each of the two reservations; a process takes what is stated; so does each
- * communicator of NCCL, and its engine collects in 3 streams x (8 MiB + 64 KiB). */
+ * communicator of NCCL; its engine stages 2 pieces of 32 MiB on two streams, of 4 MiB on two more,
+ * and has 64 KiB of scratch on each. */
 static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
 {
-    const int64_t page = 2 << 20, engine_pages = (4 * ((8 << 20) + (64 << 10)) + page - 1) / page;
+    const int64_t page = 2 << 20, engine_pages = ((144 << 20) + 4 * (64 << 10) + page - 1) / page;
     struct hd_traits gpu;
     struct hd_arena arena;
 

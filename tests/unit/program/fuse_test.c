@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "program/dry.h"
+#include "program/emit.h"
 #include "program/operands.h"
 #include "program/program.h"
 
@@ -20,7 +21,7 @@ enum { R = 4, C = 8, F = 16, V = 32 };
 
 struct toy {
     struct hd_registry registry;
-    int w1, b1, w2, w3, head;
+    int w1, b1, w2, w3, gain, shift, head;
     struct hd_tensor *(*make)(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p);
 };
 
@@ -76,6 +77,8 @@ build(struct built *b, const struct hd_traits *traits, enum hd_record_mode mode,
     b->toy.b1 = param(r, "pair.b1", F, 0);
     b->toy.w2 = param(r, "pair.w2", F, F);
     b->toy.w3 = param(r, "pair.w3", F, F);
+    b->toy.gain = param(r, "pair.gain", F, 0);
+    b->toy.shift = param(r, "pair.shift", F, 0);
     (void)hd_registry_unit(r, "out", "out");
     b->toy.head = param(r, "out.weight", V, F);
     assert_int_equal(hd_registry_finish(r, HD_F32, true), HD_OK);
@@ -208,6 +211,82 @@ static void a_pass_over_memory_is_saved(void **state)
     hd_arena_done(&b[1].arena);
 }
 
+/* ---- norms and their weights ---- */
+
+static struct hd_tensor *normed(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    return op_linear(rec, op_rmsnorm(rec, p, toy->gain, 1e-5), toy->w2, -1, 1);
+}
+
+static struct hd_tensor *centred(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    return op_linear(rec, op_layernorm(rec, p, toy->gain, toy->shift, 1e-5), toy->w2, -1, 1);
+}
+
+static const struct hd_node *find_kernel(const struct built *b, enum hd_kernel kernel)
+{
+    const struct hd_program *p = &b->chunk->program[HD_CALL_B];
+
+    for (int i = 0; i < p->count; i++)
+        if (!p->nodes[i]->is_comm && p->nodes[i]->kernel == kernel)
+            return p->nodes[i];
+    fail_msg("B has no %s", hd_kernel_info(kernel)->name);
+    return NULL;
+}
+
+/* The one node is the contribution to the gradient that the other one was; it reads dout and the
+ * rows of the norm once, where two nodes read them twice. */
+static void a_norm_makes_the_gradients_of_its_weights(void **state)
+{
+    struct hd_costs one = {0}, two = {0};
+    struct built b, apart;
+    const struct hd_node *node;
+
+    (void)state;
+    build(&b, &gpu, HD_RECORD_TRAIN, false, normed);
+    node = find_kernel(&b, HD_K_rmsnorm_backward);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_rmsnorm_backward_weight), 0);
+    assert_non_null(hd_rmsnorm_backward_operands_of(node)->dweight.store);
+    assert_true(node->contribution && node->first_contribution);
+    assert_ptr_equal(hd_node_accumulate(node),
+                     &((struct hd_rmsnorm_backward_args *)node->args)->accumulate);
+    build(&apart, &cpu_library, HD_RECORD_TRAIN, false, normed);
+    assert_int_equal(count_kernel(&apart, HD_CALL_B, HD_K_rmsnorm_backward_weight), 1);
+    hd_dry_node_costs(&one, node);
+    hd_dry_node_costs(&two, find_kernel(&apart, HD_K_rmsnorm_backward));
+    hd_dry_node_costs(&two, find_kernel(&apart, HD_K_rmsnorm_backward_weight));
+    /* dout and inp, and rstd */
+    assert_int_equal(two.read_bytes - one.read_bytes, 4 * (2 * R * F + R));
+    assert_int_equal(two.write_bytes, one.write_bytes);
+    hd_arena_done(&apart.arena);
+    hd_arena_done(&b.arena);
+
+    build(&b, &gpu, HD_RECORD_TRAIN, false, centred);
+    node = find_kernel(&b, HD_K_layernorm_backward);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_layernorm_backward_weight), 0);
+    assert_non_null(hd_layernorm_backward_operands_of(node)->dweight.store);
+    assert_non_null(hd_layernorm_backward_operands_of(node)->dbias.store);
+    assert_true(node->contribution && node->first_contribution);
+    hd_arena_done(&b.arena);
+}
+
+/* Weights that are put off to W need their own pass; so do rows that a block does not hold. */
+static void weights_that_are_put_off_have_a_pass_of_their_own(void **state)
+{
+    struct built b;
+
+    (void)state;
+    build(&b, &gpu, HD_RECORD_TRAIN, true, normed);
+    assert_int_equal(count_kernel(&b, HD_CALL_W, HD_K_rmsnorm_backward_weight), 1);
+    assert_null(
+        hd_rmsnorm_backward_operands_of(find_kernel(&b, HD_K_rmsnorm_backward))->dweight.store);
+    hd_arena_done(&b.arena);
+    assert_true(hd_norm_takes_weights(&gpu, 8192, HD_BF16)); /* 16 KiB */
+    assert_false(hd_norm_takes_weights(&gpu, 8200, HD_BF16));
+    assert_false(hd_norm_takes_weights(&gpu, 1001, HD_BF16)); /* not whole packs */
+    assert_false(hd_norm_takes_weights(&cpu_library, 8192, HD_BF16));
+}
+
 /* ---- what is left alone ---- */
 
 static void a_device_that_gains_nothing_is_not_asked(void **state)
@@ -317,6 +396,8 @@ int main(void)
         cmocka_unit_test(gelu_stands_behind_its_products),
         cmocka_unit_test(the_bias_and_its_gradient_go_along),
         cmocka_unit_test(a_pass_over_memory_is_saved),
+        cmocka_unit_test(a_norm_makes_the_gradients_of_its_weights),
+        cmocka_unit_test(weights_that_are_put_off_have_a_pass_of_their_own),
         cmocka_unit_test(a_device_that_gains_nothing_is_not_asked),
         cmocka_unit_test(what_somebody_else_reads_is_written),
         cmocka_unit_test(a_gradient_that_is_a_sum_is_not_fused),

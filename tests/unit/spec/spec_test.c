@@ -150,6 +150,9 @@ static const struct mistake mistakes[] = {
      "fp32?"},
     {13, "  global_batch: 8\n  moments: 4bit",
      "job.yaml:14: train.moments: '4bit' is not one of fp32, 8bit; did you mean 8bit?"},
+    {13, "  global_batch: 8\n  reduce: bf16\n  native_reduction: true",
+     "job.yaml:14: train.reduce: bf16 is for sums in rank order; with train.native_reduction NCCL "
+     "would add in bf16; set one of the two"},
     {9, "  train: [corpus/a.txt, {b: c}]",
      "job.yaml:9: data.train[1]: expected a path, not a group of keys"},
     /* what is missing: at the line of its group */
