@@ -111,10 +111,9 @@ enum { HD_AMAX_PARTS = 256, HD_FP8_SIDE = 16 /* sides of a product are multiples
  * not count. */
 struct hd_fp8_amax_args {
     float *amax;          /* [HD_AMAX_PARTS] */
-    const void *inp;      /* [N]  dtype      */
+    const void *inp;      /* [N]  bf16       */
     const float *history; /* [history_len], or NULL: none */
     int64_t N, history_len;
-    enum hd_dtype dtype;
 };
 
 /* code[r,c] = hd_fp8_code(inp[r,c] * 2^e), e = hd_fp8_exponent(max(amax)), *factor = 2^-e; with
@@ -123,12 +122,11 @@ struct hd_fp8_encode_args {
     uint8_t *code;     /* [R, C], or [C, R] with transpose */
     float *factor;     /* one value */
     float *seen;       /* one value, or NULL */
-    const void *inp;   /* [R, C]  dtype */
+    const void *inp;   /* [R, C]  bf16 */
     const float *amax; /* [HD_AMAX_PARTS] */
     int64_t R, C;
     bool transpose;
     enum hd_fp8 format;
-    enum hd_dtype dtype;
 };
 
 /* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]), summed in fp32. Rows are without

@@ -87,7 +87,7 @@ void hd_cost_fp8_gemm(struct hd_costs *costs, const struct hd_fp8_gemm_args *a)
 /* By a history, as in all steps but the first. */
 void hd_cost_fp8_amax(struct hd_costs *costs, const struct hd_fp8_amax_args *a)
 {
-    const int64_t bytes = a->N * (int64_t)hd_dtype_size(a->dtype);
+    const int64_t bytes = a->N * (int64_t)hd_dtype_size(HD_BF16);
 
     costs->flops += (double)(a->history ? a->history_len : a->N);
     costs->read_bytes += a->history ? a->history_len * 4 : bytes;
@@ -98,7 +98,7 @@ void hd_cost_fp8_amax(struct hd_costs *costs, const struct hd_fp8_amax_args *a)
 void hd_cost_fp8_encode(struct hd_costs *costs, const struct hd_fp8_encode_args *a)
 {
     costs->flops += 2.0 * (double)a->R * (double)a->C;
-    costs->read_bytes += a->R * a->C * (int64_t)hd_dtype_size(a->dtype) + HD_AMAX_PARTS * 4;
+    costs->read_bytes += a->R * a->C * (int64_t)hd_dtype_size(HD_BF16) + HD_AMAX_PARTS * 4;
     costs->write_bytes += a->R * a->C + 4;
 }
 

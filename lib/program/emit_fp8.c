@@ -23,7 +23,6 @@ struct fp8_factor {
     struct hd_operand inp;
     int64_t rows, columns;
     bool transpose;
-    enum hd_dtype dtype;
 };
 
 struct fp8_codes {
@@ -70,16 +69,15 @@ static struct fp8_codes encode(struct hd_emit *e, int buffer, const struct fp8_f
     (void)hd_emit_fp8_amax(
         e,
         HD_ARGS(fp8_amax, .N = count,
-                .history_len = buffer < 0 ? 0 : e->registry->buffers[buffer].columns,
-                .dtype = f->dtype),
+                .history_len = buffer < 0 ? 0 : e->registry->buffers[buffer].columns),
         HD_OPERANDS(fp8_amax, .amax = amax, .inp = f->inp,
                     .history = history_of(e, buffer, f->which)));
-    (void)hd_emit_fp8_encode(
-        e,
-        HD_ARGS(fp8_encode, .R = f->rows, .C = f->columns, .transpose = f->transpose,
-                .format = format_of(f->which), .dtype = f->dtype),
-        HD_OPERANDS(fp8_encode, .code = out.code, .factor = out.factor,
-                    .seen = seen_of(e, buffer, f->which), .inp = f->inp, .amax = amax));
+    (void)hd_emit_fp8_encode(e,
+                             HD_ARGS(fp8_encode, .R = f->rows, .C = f->columns,
+                                     .transpose = f->transpose, .format = format_of(f->which)),
+                             HD_OPERANDS(fp8_encode, .code = out.code, .factor = out.factor,
+                                         .seen = seen_of(e, buffer, f->which), .inp = f->inp,
+                                         .amax = amax));
     return out;
 }
 
@@ -105,21 +103,20 @@ struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, e
 
     if (!multiplies_fp8(e))
         return hd_emit_gemm(e, g, operands);
+    assert(g->ab_dtype == HD_BF16);
     check_sides(e, p, g);
     x = encode(e, p->buffer,
                &(struct fp8_factor){.which = a,
                                     .inp = operands->a,
                                     .rows = g->trans_a ? g->K : g->M,
                                     .columns = g->trans_a ? g->M : g->K,
-                                    .transpose = g->trans_a,
-                                    .dtype = g->ab_dtype});
+                                    .transpose = g->trans_a});
     y = encode(e, p->buffer,
                &(struct fp8_factor){.which = b,
                                     .inp = operands->b,
                                     .rows = g->trans_b ? g->N : g->K,
                                     .columns = g->trans_b ? g->K : g->N,
-                                    .transpose = !g->trans_b,
-                                    .dtype = g->ab_dtype});
+                                    .transpose = !g->trans_b});
     return hd_emit_fp8_gemm(
         e,
         HD_ARGS(fp8_gemm, .M = g->M, .N = g->N, .K = g->K, .accumulate = g->accumulate,

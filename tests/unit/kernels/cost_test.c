@@ -65,8 +65,8 @@ static void products_of_fp8_read_bytes(void **state)
                                       .ab_dtype = HD_BF16,
                                       .c_dtype = HD_BF16};
     const struct hd_traits traits = {.threads = 1};
-    const struct hd_fp8_encode_args e = {.R = 3, .C = 5, .dtype = HD_BF16};
-    const struct hd_fp8_amax_args present = {.N = 15, .dtype = HD_BF16};
+    const struct hd_fp8_encode_args e = {.R = 3, .C = 5};
+    const struct hd_fp8_amax_args present = {.N = 15};
     const struct hd_fp8_amax_args old = {.N = 15, .history = (float *)&given, .history_len = 4};
     const struct hd_fp8_history_args h = {.N = 6, .history_len = 4};
 
