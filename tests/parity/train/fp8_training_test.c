@@ -436,6 +436,37 @@ static void only_products_of_blocks_in_training_are_in_fp8(void **state)
     harness_teardown(&h);
 }
 
+/* Codes stay on their rank: beside what bf16 sends there is, once a step, the maximum of a float
+ * per tensor over all ranks. */
+static void what_is_sent_beside_bf16_are_the_maxima(void **state)
+{
+    static const struct layout four = {.family = "llama", .dp = 2, .tp = 2, .zero = 3};
+    const int64_t bytes =
+        2 * 3 * NAMES * HD_AMAX_COUNT * 4; /* all-reduce over P = 4: 2 (P - 1) n */
+    struct hd_dry dry[2] = {{.gemm_flops = 0}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (int k = 0; k < 2; k++) {
+        struct hd_job job = job_of(&h, &four);
+        struct hd_arena arena;
+        struct hd_layout l;
+
+        set_word(job.precision, k ? "bf16" : "fp8");
+        hd_arena_init(&arena, 0);
+        run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+        for (int32_t n = 0; n < l.plan.count; n++)
+            hd_layout_fold(&l, &l.plan.list[n], &dry[k]);
+        hd_arena_done(&arena);
+    }
+    dry[0].calls[HD_GROUP_WORLD][HD_COMM_ALL_REDUCE] -= 1;
+    dry[0].group_bytes[HD_GROUP_WORLD][HD_COMM_ALL_REDUCE] -= bytes;
+    assert_memory_equal(dry[0].calls, dry[1].calls, sizeof dry[0].calls);
+    assert_memory_equal(dry[0].group_bytes, dry[1].group_bytes, sizeof dry[0].group_bytes);
+    harness_teardown(&h);
+}
+
 static void refuse(const struct hd_job *job, const struct hd_traits *traits, const char *story)
 {
     struct hd_arena arena;
@@ -554,6 +585,7 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_is_found_and_leaves_no_trace),
         cmocka_unit_test(the_state_of_fp8_is_its_histories),
         cmocka_unit_test(only_products_of_blocks_in_training_are_in_fp8),
+        cmocka_unit_test(what_is_sent_beside_bf16_are_the_maxima),
         cmocka_unit_test(what_is_not_multiplied_in_fp8_is_refused_by_name),
         cmocka_unit_test(five_hundred_steps_end_within_a_percent_of_bf16),
     };
