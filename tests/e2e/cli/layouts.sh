@@ -45,6 +45,7 @@ check its_products_become_8_bits heddle local --resume heddle-runs/layouts-* --s
 check_equal which_is_noted_too 1 "$(grep -rhoE 'precision was fp32, is fp8' heddle-runs/layouts-* check.err check.out | sort -u | wc -l)"
 check it_is_measured_in_bf16 heddle eval "$(find heddle-runs/layouts-*/ -type d -name 'step-*46')" --data corpus.txt --windows 2
 check_equal and_says_that 1 "$(grep -c ', bf16$' check.out)"
+check its_weights_are_exported "$HEDDLE_BIN/heddle-worker" export --checkpoint "$(find heddle-runs/layouts-*/ -type d -name 'step-*46')" --out exported
 check_status an_old_gpu_has_no_fp8 2 heddle plan "$file" --devices a100-80gb:4 --set train.precision=fp8
 check_equal with_what_it_lacks 1 "$(grep -hc 'fp8 needs a GPU of compute capability 8.9 or later' check.out check.err | sort -n | tail -n 1)"
 check a_new_one_has_it heddle plan "$file" --devices h100:4 --set train.precision=fp8
