@@ -85,7 +85,11 @@ enum {
     K(combine_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(slot))                          \
     K(regroup, W(out) W(counts) RW(block) R(inp) R(all_counts) S(scratch))                        \
     K(grouped_gemm, W(c) R(a) R(b) R(counts) S(scratch))                                          \
-    K(grouped_gemm_weight, W(c) R(a) R(b) R(counts) S(scratch))
+    K(grouped_gemm_weight, W(c) R(a) R(b) R(counts) S(scratch))                                   \
+    K(fp8_amax, W(amax) R(inp) R(history))                                                        \
+    K(fp8_encode, W(code) W(factor) RW(seen) R(inp) R(amax))                                      \
+    K(fp8_gemm, W(c) R(a) R(b) R(a_factor) R(b_factor) R(bias) S(scratch))                        \
+    K(fp8_history, RW(history) R(seen) R(block))
 
 enum hd_kernel {
 #define K(name, operands) HD_K_##name,
@@ -176,6 +180,7 @@ void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes,
  * are neither 10^9 nor 2^30 bytes. Plans subtract HD_GPU_KEPT_BYTES: programs get 0.5 (H100) to 1.1
  * GiB (GH200) less than nvidia-smi reports. */
 enum { HD_GPU_KEPT_BYTES = 1280 << 20 };
+enum { HD_GPU_FP8_FROM = 89 }; /* compute capability with products in fp8 */
 struct hd_gpu_kind {
     const char *word; /* on the command line: "h100-pcie" */
     const char *name; /* words of the device name that the CUDA runtime reports. The first kind
@@ -184,13 +189,14 @@ struct hd_gpu_kind {
     int multiprocessors, capability, memory_mib; /* 2^20 bytes */
     bool memory_guessed; /* no nvidia-smi report was found: the smallest board of this name */
     double memory_gb_per_s;
-    double half, tf32, single; /* 10^12 operations per second: dense bf16 and f16, and dense TF32,
-                                  on tensor cores; fp32 without tensor cores */
+    double fp8, half, tf32, single; /* 10^12 operations per second: dense fp8 (0: none), bf16 and
+                                       f16, and TF32, on tensor cores; fp32 without tensor cores */
 };
 const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);       /* static array */
 const struct hd_gpu_kind *hd_gpu_kind_find(const char *word);    /* NULL: unknown */
 const struct hd_gpu_kind *hd_gpu_kind_of_name(const char *name); /* of the CUDA runtime's */
-/* Peak rate by the data sheet for GEMMs with factors of this type, in operations per second. */
+/* Peak rate by the data sheet for GEMMs with factors of this type (u8: codes of fp8; 0: it
+ * multiplies none), in operations per second. */
 double hd_gpu_kind_rate(const struct hd_gpu_kind *kind, enum hd_dtype dtype, bool tf32);
 void hd_gpu_kind_traits(const struct hd_gpu_kind *kind, struct hd_traits *ret_traits);
 
@@ -369,8 +375,9 @@ struct hd_backend_table {
     /* Creates the library objects for these arguments, so that later launches of the same shape
      * allocate nothing. Called once per op of a program before the first step. */
     enum hd_status (*prepare)(struct hd_backend *backend, enum hd_kernel kernel, const void *args);
-    /* The peak that MFU is relative to, in operations per second; 0: unknown. A CPU's is measured,
-     * in about 50 ms on this backend's threads; a GPU's comes from its data sheet. */
+    /* The peak that MFU is relative to, in operations per second, for factors of this type (u8:
+     * codes of fp8); 0: unknown. A CPU's is measured, in about 50 ms on this backend's threads; a
+     * GPU's comes from its data sheet. */
     double (*measure_peak)(struct hd_backend *backend, enum hd_dtype dtype);
     /* For tests and measurements: traits.library if the library computes all of such a launch, else
      * "own" (correct, but slow on a GPU). Chooses an algorithm as prepare does. NULL: not

@@ -21,6 +21,7 @@
 
 #include "base/dtype.h"
 #include "base/encoding.h"
+#include "base/fp8.h"
 
 enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
@@ -97,6 +98,61 @@ struct hd_gemm_args {
     bool trans_a, trans_b, accumulate;
     enum hd_gemm_epilogue epilogue;
     enum hd_dtype ab_dtype, c_dtype;
+};
+
+/* ---- Products in fp8 (base/fp8.h) ----
+ *
+ * The magnitude that scales a tensor is the maximum of HD_AMAX_PARTS numbers, so that a device can
+ * find them without a second pass. */
+enum { HD_AMAX_PARTS = 256, HD_FP8_SIDE = 16 /* sides of a product are multiples of it */ };
+
+/* max(amax) = max(history), if that is not 0; then inp is not read. Else the largest |inp[i]|:
+ * scaling by the present tensor, also where the history is empty. Elements that are not finite do
+ * not count. */
+struct hd_fp8_amax_args {
+    float *amax;          /* [HD_AMAX_PARTS] */
+    const void *inp;      /* [N]  bf16       */
+    const float *history; /* [history_len], or NULL: none */
+    int64_t N, history_len;
+};
+
+/* code[r,c] = hd_fp8_code(inp[r,c] * 2^e), e = hd_fp8_exponent(max(amax)), *factor = 2^-e; with
+ * `transpose` code[c,r]. *seen = max(*seen, |inp|), of finite elements. */
+struct hd_fp8_encode_args {
+    uint8_t *code;     /* [R, C], or [C, R] with transpose */
+    float *factor;     /* one value */
+    float *seen;       /* one value, or NULL */
+    const void *inp;   /* [R, C]  bf16 */
+    const float *amax; /* [HD_AMAX_PARTS] */
+    int64_t R, C;
+    bool transpose;
+    enum hd_fp8 format;
+};
+
+/* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]), summed in fp32. Rows are without
+ * gaps. Only one of the formats may be E5M2. HD_INVALID: bias with accumulate; a side that is no
+ * multiple of HD_FP8_SIDE. */
+struct hd_fp8_gemm_args {
+    void *c;               /* [M, N]  c_dtype */
+    const uint8_t *a;      /* [M, K]  a_format */
+    const uint8_t *b;      /* [N, K]  b_format */
+    const float *a_factor; /* one value */
+    const float *b_factor; /* one value */
+    const void *bias;      /* [N]  bf16, or NULL */
+    void *scratch;
+    int64_t M, N, K;
+    bool accumulate;
+    enum hd_fp8 a_format, b_format;
+    enum hd_dtype c_dtype; /* bf16 or fp32 */
+};
+
+/* At the end of a step that changes weights: the maxima of the step become the first of each
+ * history, and the oldest are dropped. A step that is skipped changes no history. */
+struct hd_fp8_history_args {
+    float *history;    /* [N, history_len] */
+    const float *seen; /* [N] */
+    const struct hd_step_block *block;
+    int64_t N, history_len;
 };
 
 /* out[r, n] = inp[r, n] + bias[n]; out may alias inp. For a bias that is added after a sum over

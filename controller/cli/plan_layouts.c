@@ -27,6 +27,7 @@ static enum hd_status search_group(const struct plan_layouts_asked *asked,
                                    struct plan_layouts *l)
 {
     const struct hd_gpu_kind *kind = hd_gpu_kind_find(cluster->device);
+    const char *precision = asked->spec->precision;
     struct hd_plan_request request;
     struct hd_search_asked question = {.spec = asked->spec,
                                        .request = &request,
@@ -42,9 +43,11 @@ static enum hd_status search_group(const struct plan_layouts_asked *asked,
     if (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes)
         question.memory_bytes = cluster->traits.memory_bytes;
     if (kind)
-        question.peak_flops =
-            hd_gpu_kind_rate(kind, strcmp(asked->spec->precision, "fp32") == 0 ? HD_F32 : HD_BF16,
-                             asked->spec->tf32);
+        question.peak_flops = hd_gpu_kind_rate(kind,
+                                               strcmp(precision, "fp32") == 0  ? HD_F32
+                                               : strcmp(precision, "fp8") == 0 ? HD_U8
+                                                                               : HD_BF16,
+                                               asked->spec->tf32);
     question.devices = devices_of(asked->spec, &request, cluster);
     *l = (struct plan_layouts){
         .cluster = cluster, .devices = question.devices, .memory_bytes = question.memory_bytes};

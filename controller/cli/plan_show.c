@@ -12,17 +12,21 @@ struct sheet_times {
     double products, memory;
 };
 
-static double sheet_rate(const struct plan_asked *a)
+/* Of products with factors in this type. */
+static double sheet_rate(const struct plan_asked *a, enum hd_dtype dtype)
 {
-    return hd_gpu_kind_rate(a->kind, hd_layout_compute_dtype(&a->job), a->job.tf32);
+    return hd_gpu_kind_rate(a->kind, dtype, a->job.tf32);
 }
 
 static struct sheet_times sheet_times(const struct plan_asked *a, const struct hd_dry *step)
 {
     const double bytes = (double)(step->costs.read_bytes + step->costs.write_bytes);
+    double seconds =
+        (step->gemm_flops - step->fp8_flops) / sheet_rate(a, hd_layout_compute_dtype(&a->job));
 
-    return (struct sheet_times){1e3 * step->gemm_flops / sheet_rate(a),
-                                1e3 * bytes / (1e9 * a->kind->memory_gb_per_s)};
+    if (step->fp8_flops > 0)
+        seconds += step->fp8_flops / sheet_rate(a, HD_U8);
+    return (struct sheet_times){1e3 * seconds, 1e3 * bytes / (1e9 * a->kind->memory_gb_per_s)};
 }
 
 /* ---- for programs ---- */
@@ -164,8 +168,8 @@ static void print_sheet(const struct plan_asked *a, const struct hd_dry *step, s
     hd_text_add(out,
                 "          at the rates of its data sheet, which nothing reaches: products %.3g ms "
                 "(%.4g TFLOP/s, %s), bytes %.3g ms (%.4g GB/s)\n",
-                t.products, 1e-12 * sheet_rate(a), a->job.precision, t.memory,
-                a->kind->memory_gb_per_s);
+                t.products, 1e-12 * sheet_rate(a, hd_layout_peak_dtype(&a->job)), a->job.precision,
+                t.memory, a->kind->memory_gb_per_s);
 }
 
 static void print_step(const struct plan_asked *a, const struct hd_dry *step, int world,

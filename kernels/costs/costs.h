@@ -95,6 +95,20 @@ bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_trait
 struct hd_bias_backward_args hd_costs_gemm_dbias(const struct hd_gemm_args *args,
                                                  const struct hd_traits *traits);
 
+/* fp8 on the CPU: the factors are decoded to bf16, exactly, for a GEMM of those. Offsets in bytes.
+ */
+struct hd_costs_fp8_layout {
+    int64_t a, b, gemm; /* [M, K] and [N, K] bf16; the scratch of the GEMM */
+    int64_t scratch_bytes;
+};
+struct hd_costs_fp8_layout hd_costs_fp8_layout(const struct hd_fp8_gemm_args *args,
+                                               const struct hd_traits *traits);
+/* The GEMM of the decoded factors, with their places in the scratch. */
+struct hd_gemm_args hd_costs_fp8_product(const struct hd_fp8_gemm_args *args,
+                                         const struct hd_traits *traits);
+/* HD_INVALID for what ops.h forbids. */
+enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args);
+
 /* Operations per element of GELU, x * sigmoid(2u): u (4), doubling (1), sigmoid (3), product (1);
  * of its backward: sigmoid(2u) (8), its derivative (2), du/dx (3), combining them (5). */
 enum { HD_COSTS_GELU_FLOPS = 9, HD_COSTS_GELU_BACKWARD_FLOPS = 18 };

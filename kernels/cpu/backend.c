@@ -255,6 +255,12 @@ static enum hd_status synchronize(struct hd_stream *stream)
 static enum hd_status prepare(struct hd_backend *cpu, enum hd_kernel kernel, const void *args)
 {
 #ifdef HEDDLE_HAVE_DNNL
+    struct hd_gemm_args decoded;
+
+    if (kernel == HD_K_fp8_gemm) {
+        decoded = hd_costs_fp8_product(args, &cpu->traits);
+        return prepare(cpu, HD_K_gemm, &decoded);
+    }
     if (kernel == HD_K_gemm && cpu->gemm_library && !hd_costs_gemm_is_own(args, &cpu->traits))
         return hd_cpu_gemm_library_prepare(cpu->gemm_library, args, cpu->traits.gemm_scratch_bytes);
 #else
@@ -336,7 +342,8 @@ static double half_rate(const struct hd_backend *cpu, enum hd_dtype dtype)
     return rate;
 }
 
-/* fp16 factors are widened to fp32, unless the library multiplies them faster than that. */
+/* fp16 factors are widened to fp32, unless the library multiplies them faster than that. Codes of
+ * fp8 are multiplied as bf16. */
 static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     const struct peak peak = {.cpu = cpu,
@@ -345,6 +352,8 @@ static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
 
     if (!peak.rates)
         return 0;
+    if (dtype == HD_U8)
+        dtype = HD_BF16;
     if (dtype == HD_BF16 && cpu->traits.bf16_fast) {
         sum = half_rate(cpu, dtype);
     } else {

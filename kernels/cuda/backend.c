@@ -250,6 +250,8 @@ static enum hd_status prepare(struct hd_backend *cuda, enum hd_kernel kernel, co
 {
     const enum hd_status st = hd_cuda_use(cuda->device);
 
+    if (!st && kernel == HD_K_fp8_gemm)
+        return hd_cuda_fp8_gemm_prepare(cuda, args);
     return !st && kernel == HD_K_gemm ? hd_cuda_gemm_prepare(cuda, args) : st;
 }
 
@@ -261,6 +263,10 @@ static enum hd_status computed_by(struct hd_backend *cuda, enum hd_kernel kernel
 
     if (!st && kernel == HD_K_gemm)
         st = hd_cuda_gemm_taken(cuda, args, &taken);
+    if (!st && kernel == HD_K_fp8_gemm) { /* else it is refused */
+        st = hd_cuda_fp8_gemm_prepare(cuda, args);
+        taken = !st;
+    }
     if (!st)
         *ret_by = taken ? cuda->traits.library : "own";
     return st;

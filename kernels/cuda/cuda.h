@@ -89,6 +89,8 @@ enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gem
 /* *ret_taken: true if the library computes this GEMM including its bias, epilogue and dbias. */
 enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                   bool *ret_taken);
+enum hd_status hd_cuda_fp8_gemm_prepare(struct hd_backend *cuda,
+                                        const struct hd_fp8_gemm_args *args);
 /* cuda/gemm_own.cu: every GEMM, without a library. */
 enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
 

@@ -15,6 +15,11 @@
  * nothing fails and the GPU would just seem slow. Split-K sums are allowed only with an fp32
  * reduction in a second step, in order; with `deterministic` there is no split-K, and dbias is a
  * separate launch, because the library does not document whether it is repeatable.
+ *
+ * Products in fp8 (fp8_gemm) go the same way, but there is no own code for them: what the library
+ * refuses is an error, found by prepare before the first step. Of the layouts it has only the one
+ * in which both factors have the depth in their rows, which is ours; their scales are device
+ * pointers, and part of the description as a bias is. Sums with fewer bits (FAST_ACCUM) stay off.
  */
 #include <cublasLt.h>
 #include <stdio.h>
@@ -34,6 +39,13 @@ struct cuda_shape {
     int32_t trans_a, trans_b, accumulate, epilogue, dbias, ab_dtype, c_dtype;
     int32_t align_a, align_b, align_c; /* alignment in bytes, 16 at most */
     int32_t align_bias, align_aux;     /* of bias or dbias, of pre or gelu_inp; 0: none */
+    int32_t fp8_a, fp8_b;              /* the library's types of a and b in fp8; 0: ab_dtype */
+};
+
+/* The addresses that are part of the description, not of the call; NULL: none. */
+struct cuda_addresses {
+    const void *bias, *aux; /* bias: or dbias */
+    const float *a_factor, *b_factor;
 };
 
 struct cuda_product {
@@ -137,6 +149,11 @@ static const void *bias_of(const struct hd_gemm_args *args)
     return args->dbias ? args->dbias : args->bias;
 }
 
+static struct cuda_addresses addresses_of(const struct hd_gemm_args *args)
+{
+    return (struct cuda_addresses){.bias = bias_of(args), .aux = aux_of(args)};
+}
+
 static void shape_of(const struct hd_gemm_args *args, struct cuda_shape *ret_shape)
 {
     struct cuda_shape *s = ret_shape;
@@ -210,6 +227,9 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_pro
     const struct cuda_shape *s = &p->shape;
     const bool tf32 = cuda->options.tf32 && s->ab_dtype == HD_F32;
     const cudaDataType_t ab = type_of((enum hd_dtype)s->ab_dtype);
+    const cudaDataType_t a_type = s->fp8_a ? (cudaDataType_t)s->fp8_a : ab;
+    const cudaDataType_t b_type = s->fp8_b ? (cudaDataType_t)s->fp8_b : ab;
+    const int8_t fast_accum = 0;
     cublasStatus_t failed;
 
     failed = cublasLtMatmulDescCreate(
@@ -228,11 +248,14 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_pro
     if (!failed && s->align_bias)
         failed = set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                      s->dbias ? (int32_t)CUDA_R_32F : (int32_t)ab);
+    if (!failed && s->fp8_a)
+        failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+                                                &fast_accum, sizeof fast_accum);
     if (!failed)
-        failed = cublasLtMatrixLayoutCreate(&p->a, ab, (uint64_t)(s->trans_b ? s->K : s->N),
+        failed = cublasLtMatrixLayoutCreate(&p->a, b_type, (uint64_t)(s->trans_b ? s->K : s->N),
                                             (uint64_t)(s->trans_b ? s->N : s->K), s->ldb);
     if (!failed)
-        failed = cublasLtMatrixLayoutCreate(&p->b, ab, (uint64_t)(s->trans_a ? s->M : s->K),
+        failed = cublasLtMatrixLayoutCreate(&p->b, a_type, (uint64_t)(s->trans_a ? s->M : s->K),
                                             (uint64_t)(s->trans_a ? s->K : s->M), s->lda);
     if (!failed)
         failed = cublasLtMatrixLayoutCreate(&p->c, type_of((enum hd_dtype)s->c_dtype),
@@ -240,25 +263,28 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_pro
     return failed;
 }
 
-/* Sets the addresses that are part of the description, not of the call. */
-static cublasStatus_t set_addresses(const struct cuda_product *p, const struct hd_gemm_args *args)
+static cublasStatus_t set_addresses(const struct cuda_product *p, const struct cuda_addresses *at)
 {
-    const void *aux = aux_of(args), *bias = bias_of(args);
+    const struct {
+        cublasLtMatmulDescAttributes_t attribute;
+        const void *address;
+    } all[] = {{CUBLASLT_MATMUL_DESC_BIAS_POINTER, at->bias},
+               {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at->aux},
+               {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at->b_factor}, /* its a is our b */
+               {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at->a_factor}};
     cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
 
-    if (bias)
-        failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                                sizeof bias);
-    if (!failed && aux)
-        failed = cublasLtMatmulDescSetAttribute(
-            p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
+    for (size_t i = 0; !failed && i < sizeof all / sizeof all[0]; i++)
+        if (all[i].address)
+            failed = cublasLtMatmulDescSetAttribute(p->matmul, all[i].attribute, &all[i].address,
+                                                    sizeof all[i].address);
     return failed;
 }
 
 /* Sets p->taken unless the library cannot compute this shape. Any other failure is an error: if the
  * GEMM silently used own code, the GPU would just seem slow. */
 static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product *p,
-                             const struct hd_gemm_args *args)
+                             const struct cuda_addresses *at)
 {
     const struct cuda_shape *s = &p->shape;
     const uint64_t budget = (uint64_t)cuda->traits.gemm_scratch_bytes;
@@ -273,7 +299,7 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
         return HD_OK;
     failed = make_matmul(cuda, p);
     if (!failed)
-        failed = set_addresses(p, args);
+        failed = set_addresses(p, at);
     if (!failed)
         failed = cublasLtMatmulPreferenceCreate(&preference);
     if (!failed)
@@ -313,24 +339,21 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
                   cublasLtGetStatusString(failed));
 }
 
-static enum hd_status find_product(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                                   struct cuda_product **ret_product)
+static enum hd_status find_shape(const struct hd_backend *cuda, const struct cuda_shape *shape,
+                                 const struct cuda_addresses *at, struct cuda_product **ret_product)
 {
-    struct cuda_shape shape;
-    struct cuda_product **bucket, *p;
+    struct cuda_product **bucket = &cuda->gemm->products[bucket_of(shape)], *p;
     enum hd_status st;
 
-    shape_of(args, &shape);
-    bucket = &cuda->gemm->products[bucket_of(&shape)];
     for (p = *bucket; p; p = p->next)
-        if (!memcmp(&p->shape, &shape, sizeof shape))
+        if (!memcmp(&p->shape, shape, sizeof *shape))
             break;
     if (!p) {
         p = calloc(1, sizeof *p);
         if (!p)
             return hd_err(HD_NO_MEMORY, "gemm: no memory for a cuBLASLt algorithm");
-        p->shape = shape;
-        st = choose(cuda, p, args);
+        p->shape = *shape;
+        st = choose(cuda, p, at);
         if (st) {
             free_product(p);
             return st;
@@ -340,6 +363,16 @@ static enum hd_status find_product(const struct hd_backend *cuda, const struct h
     }
     *ret_product = p;
     return HD_OK;
+}
+
+static enum hd_status find_product(const struct hd_backend *cuda, const struct hd_gemm_args *args,
+                                   struct cuda_product **ret_product)
+{
+    const struct cuda_addresses at = addresses_of(args);
+    struct cuda_shape shape;
+
+    shape_of(args, &shape);
+    return find_shape(cuda, &shape, &at, ret_product);
 }
 
 static enum hd_status check(const struct hd_gemm_args *args)
@@ -423,22 +456,25 @@ static void skip_choice(const struct hd_backend *cuda, struct cuda_product *p,
            "gemm: %s refused its algorithm %d of %d for [%lld,%lld] x [%lld,%lld] of %s%s when it "
            "was launched: %s; %s",
            cuda->traits.library, p->choice, p->choice_count, (long long)args->M, (long long)args->K,
-           (long long)args->K, (long long)args->N, hd_dtype_name(args->ab_dtype),
+           (long long)args->K, (long long)args->N,
+           p->shape.fp8_a ? "fp8" : hd_dtype_name(args->ab_dtype),
            args->dbias      ? " with a bias gradient"
            : args->epilogue ? " with GELU"
                             : "",
            cublasLtGetStatusString(refusal),
-           p->taken   ? "the next one is tried"
-           : is_plain ? "Heddle's own kernel computes it from now on, which is slower"
-                      : "it is a plain product and a launch of its own from now on");
+           p->taken         ? "the next one is tried"
+           : p->shape.fp8_a ? "nothing else multiplies fp8"
+           : is_plain       ? "Heddle's own kernel computes it from now on, which is slower"
+                            : "it is a plain product and a launch of its own from now on");
 }
 
 /* *ret_refused with HD_OK: the library refused each of its algorithms, and nothing was launched. */
 static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_product *p,
-                               const struct hd_gemm_args *args, bool *ret_refused)
+                               const struct hd_gemm_args *args, const struct cuda_addresses *at,
+                               bool *ret_refused)
 {
     const float one = 1, beta = args->accumulate ? 1 : 0;
-    cublasStatus_t failed = set_addresses(p, args);
+    cublasStatus_t failed = set_addresses(p, at);
 
     while (!failed && p->taken) {
         const struct cuda_algorithm *choice = &p->choices[p->choice];
@@ -506,6 +542,7 @@ static enum hd_status multiply_by_own(struct hd_cuda_stream *stream,
 enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_args *args)
 {
     struct hd_gemm_args part;
+    struct cuda_addresses at;
     struct cuda_product *p;
     bool refused = false;
     enum hd_status st = check(args);
@@ -519,8 +556,99 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
         return st;
     if (!p->taken)
         return multiply_by_own(stream, args);
-    st = multiply(stream, p, &part, &refused);
+    at = addresses_of(&part);
+    st = multiply(stream, p, &part, &at, &refused);
     if (refused) /* p remembers it: now find_way chooses another way */
         return hd_cuda_gemm(stream, args);
     return st ? st : finish(stream, args, &part);
+}
+
+/* ---- fp8 ---- */
+
+static int32_t type_of_fp8(enum hd_fp8 format)
+{
+    return format == HD_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
+static const char *name_of_fp8(enum hd_fp8 format)
+{
+    return format == HD_E4M3 ? "E4M3" : "E5M2";
+}
+
+/* The same product as a GEMM: bias and results are those of bf16 factors. */
+static struct hd_gemm_args product_of_fp8(const struct hd_fp8_gemm_args *a)
+{
+    return (struct hd_gemm_args){.c = a->c,
+                                 .a = a->a,
+                                 .b = a->b,
+                                 .bias = a->bias,
+                                 .scratch = a->scratch,
+                                 .M = a->M,
+                                 .N = a->N,
+                                 .K = a->K,
+                                 .lda = a->K,
+                                 .ldb = a->K,
+                                 .ldc = a->N,
+                                 .trans_b = true,
+                                 .accumulate = a->accumulate,
+                                 .ab_dtype = HD_BF16,
+                                 .c_dtype = a->c_dtype};
+}
+
+static struct cuda_addresses addresses_of_fp8(const struct hd_fp8_gemm_args *args)
+{
+    return (struct cuda_addresses){
+        .bias = args->bias, .a_factor = args->a_factor, .b_factor = args->b_factor};
+}
+
+static enum hd_status refuse_fp8(const struct hd_backend *cuda, const struct hd_fp8_gemm_args *args)
+{
+    return hd_err(
+        HD_UNSUPPORTED,
+        "fp8_gemm: %s on a GPU of capability %d.%d does not multiply [%lld,%lld] in %s by "
+        "[%lld,%lld] in %s; use bf16",
+        cuda->gemm ? cuda->traits.library : "own code", cuda->traits.capability / 10,
+        cuda->traits.capability % 10, (long long)args->M, (long long)args->K,
+        name_of_fp8(args->a_format), (long long)args->K, (long long)args->N,
+        name_of_fp8(args->b_format));
+}
+
+static enum hd_status find_fp8(const struct hd_backend *cuda, const struct hd_fp8_gemm_args *args,
+                               struct cuda_product **ret_product)
+{
+    const struct hd_gemm_args product = product_of_fp8(args);
+    const struct cuda_addresses at = addresses_of_fp8(args);
+    struct cuda_shape shape;
+    enum hd_status st = hd_costs_fp8_check(args);
+
+    if (st)
+        return st;
+    if (!cuda->gemm || cuda->traits.capability < HD_GPU_FP8_FROM)
+        return refuse_fp8(cuda, args);
+    shape_of(&product, &shape);
+    shape.fp8_a = type_of_fp8(args->a_format);
+    shape.fp8_b = type_of_fp8(args->b_format);
+    st = find_shape(cuda, &shape, &at, ret_product);
+    return !st && !(*ret_product)->taken ? refuse_fp8(cuda, args) : st;
+}
+
+enum hd_status hd_cuda_fp8_gemm_prepare(struct hd_backend *cuda,
+                                        const struct hd_fp8_gemm_args *args)
+{
+    struct cuda_product *p;
+
+    return find_fp8(cuda, args, &p);
+}
+
+enum hd_status hd_cuda_fp8_gemm(struct hd_cuda_stream *stream, const struct hd_fp8_gemm_args *args)
+{
+    const struct hd_gemm_args product = product_of_fp8(args);
+    const struct cuda_addresses at = addresses_of_fp8(args);
+    struct cuda_product *p;
+    bool refused = false;
+    enum hd_status st = find_fp8(stream->cuda, args, &p);
+
+    if (!st)
+        st = multiply(stream, p, &product, &at, &refused);
+    return !st && refused ? refuse_fp8(stream->cuda, args) : st;
 }

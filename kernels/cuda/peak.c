@@ -1,6 +1,6 @@
 /* peak: the rate that MFU is relative to: by the data sheet, for dense GEMMs on tensor cores (bf16,
- * f16 or TF32), or for fp32 without them. For an unknown GPU it is multiprocessors x maximum clock
- * x operations per cycle of the generation, which is rather too high than too low. */
+ * f16, TF32 or fp8), or for fp32 without them. For an unknown GPU it is multiprocessors x maximum
+ * clock x operations per cycle of the generation, which is rather too high than too low. */
 #include "kernels/cuda/cuda.h"
 
 /* Operations per cycle of a multiprocessor. */
@@ -21,9 +21,14 @@ double hd_cuda_peak(const char *name, int capability, int multiprocessors, doubl
                     enum hd_dtype dtype, bool tf32)
 {
     const bool half = dtype == HD_BF16 || dtype == HD_F16;
+    const bool fp8 = dtype == HD_U8; /* twice the rate of bf16, from the first that has it on */
     const struct hd_gpu_kind *kind = hd_gpu_kind_of_name(name);
 
     if (kind)
         return hd_gpu_kind_rate(kind, dtype, tf32);
+    if (fp8)
+        return capability < HD_GPU_FP8_FROM
+                   ? 0
+                   : multiprocessors * clock_hz * 2 * per_cycle(capability, true, true);
     return multiprocessors * clock_hz * per_cycle(capability, half || tf32, half);
 }

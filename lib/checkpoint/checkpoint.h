@@ -165,6 +165,9 @@ const char *hd_ckpt_determinism(const struct hd_ckpt *ckpt, const char *name); /
 size_t hd_ckpt_tensor_count(const struct hd_ckpt *ckpt);
 const struct hd_ckpt_entry *hd_ckpt_tensor(const struct hd_ckpt *ckpt, size_t index);
 const struct hd_ckpt_entry *hd_ckpt_find_tensor(const struct hd_ckpt *ckpt, const char *name);
+/* False for the optimizer's tensors ("adamw.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
+#define HD_CKPT_BUFFER_PREFIX "buffer."
+bool hd_ckpt_is_weight(const char *name);
 
 /* Reads a piece of a tensor, hd_ckpt_entry_bytes(want) bytes, from all entries that overlap it.
  * HD_NOT_FOUND: no such tensor. HD_INVALID: another dtype or shape than stored. HD_CORRUPT: a range

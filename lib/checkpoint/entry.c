@@ -238,3 +238,8 @@ bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype)
         }
     return false;
 }
+
+bool hd_ckpt_is_weight(const char *name)
+{
+    return !hd_text_starts(name, "adamw.") && !hd_text_starts(name, HD_CKPT_BUFFER_PREFIX);
+}

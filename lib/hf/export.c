@@ -51,12 +51,6 @@ static int64_t tensor_bytes(const struct exporter *x, const struct tensor *t)
 
 /* ---- the list of tensors ---- */
 
-/* False for tensors of the optimizer. */
-static bool is_weight(const char *name)
-{
-    return !hd_text_starts(name, "adamw.");
-}
-
 static void add_part(struct tensor *t, const struct hd_ckpt_entry *entry)
 {
     const int left_out = t->expert >= 0;
@@ -130,7 +124,7 @@ static enum hd_status check_all_used(const struct exporter *x, size_t used)
     size_t weights = 0;
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(x->ckpt); i++)
-        weights += is_weight(hd_ckpt_tensor(x->ckpt, i)->name);
+        weights += hd_ckpt_is_weight(hd_ckpt_tensor(x->ckpt, i)->name);
     if (weights == used)
         return HD_OK;
     return hd_err(HD_UNSUPPORTED, "%s: %zu of its %zu weights have no name in transformers' %s",

@@ -141,7 +141,7 @@ struct declare {
 struct share {
     int axis, copies;
     int64_t grain;
-    bool padded, partial, experts, tied, head, wide, table;
+    bool padded, partial, experts, tied, head, wide, table, product;
 };
 
 static struct share split_rows(void)
@@ -228,7 +228,8 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .tied = share.tied,
                                                      .head = share.head,
                                                      .wide = share.wide,
-                                                     .table = share.table});
+                                                     .table = share.table,
+                                                     .product = share.product});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
@@ -241,6 +242,14 @@ static int matrix(struct declare *d, const char *what, int64_t rows, int64_t col
                   struct share share, double std, bool joined)
 {
     return param(d, what, rows, columns, share, HD_INIT_NORMAL, std, joined);
+}
+
+/* The first matrix of a linear of a block. */
+static int product(struct declare *d, const char *what, int64_t rows, int64_t columns,
+                   struct share share, double std)
+{
+    share.product = true;
+    return matrix(d, what, rows, columns, share, std, false);
 }
 
 static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, struct share share,
@@ -279,10 +288,10 @@ static struct hd_attention declare_attention(struct declare *d)
     const int64_t Q = c->H * c->D, K = c->G * c->D;
     struct hd_attention a;
 
-    a.qkv = matrix(d, "attention.q.weight", Q, c->C, split_rows(), init_std, false);
+    a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
     (void)matrix(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std, true);
     (void)matrix(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std, true);
-    a.out = matrix(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(c), false);
+    a.out = product(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(c));
     a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split_rows(), false);
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
     (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
@@ -312,13 +321,12 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
     struct hd_mlp m;
 
     if (c->family->gated_mlp) {
-        m.up = matrix(d, "gate.weight", F, c->C, split_rows(), init_std, false);
+        m.up = product(d, "gate.weight", F, c->C, split_rows(), init_std);
         (void)matrix(d, "up.weight", F, c->C, split_rows(), init_std, true);
     } else {
-        m.up = matrix(d, "up.weight", F, c->C, split_rows(), init_std, false);
+        m.up = product(d, "up.weight", F, c->C, split_rows(), init_std);
     }
-    m.down =
-        matrix(d, "down.weight", c->C, F, split_columns(ffn_grain(c, F)), residual_std(c), false);
+    m.down = product(d, "down.weight", c->C, F, split_columns(ffn_grain(c, F)), residual_std(c));
     if (c->family->gated_mlp) {
         m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, split_rows(), false);
         (void)bias(d, c->mlp_bias, "up.bias", F, split_rows(), true);

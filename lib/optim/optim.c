@@ -311,7 +311,8 @@ static void emit_no_gradient(struct hd_emit *e, int part)
             HD_OPERANDS(zero, .out = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin)));
 }
 
-/* The step's start: sums of the step block, and the routers' records, become zero. */
+/* The step's start: sums of the step block, the routers' records, and the maxima of fp8 become
+ * zero. */
 static void emit_start(struct hd_emit *e)
 {
     const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
@@ -321,6 +322,34 @@ static void emit_start(struct hd_emit *e)
     if (e->registry->routers > 0)
         (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = routes.store->size_bytes),
                            HD_OPERANDS(zero, .out = routes));
+    if (e->registry->buffer_count > 0) {
+        const struct hd_operand seen = hd_emit_global(e, HD_GLOBAL_AMAX);
+
+        (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = seen.store->size_bytes),
+                           HD_OPERANDS(zero, .out = seen));
+    }
+}
+
+/* The histories of fp8. The largest over all ranks is that of the whole tensor, whatever ranks hold
+ * it and however a step is cut into micro-batches; on a stage without it there are zeros. */
+static void emit_histories(struct hd_emit *e)
+{
+    const struct hd_registry *r = e->registry;
+    const int64_t count = (int64_t)r->buffer_count * HD_AMAX_COUNT;
+    struct hd_operand seen;
+
+    if (!count)
+        return;
+    seen = hd_emit_global(e, HD_GLOBAL_AMAX);
+    if (r->mesh.world > 1)
+        (void)hd_emit_comm(e,
+                           HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_WORLD,
+                                   .count = count, .dtype = HD_F32, .reduce = HD_COMM_MAX),
+                           HD_OPERANDS(comm, .received = seen, .sent = seen));
+    (void)hd_emit_fp8_history(
+        e, HD_ARGS(fp8_history, .N = count, .history_len = r->amax_history),
+        HD_OPERANDS(fp8_history, .history = hd_emit_global(e, HD_GLOBAL_BUFFERS), .seen = seen,
+                    .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
 }
 
 static void sum_routes(struct hd_emit *e, enum hd_group_name group)
@@ -390,6 +419,7 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     emit_for_parts(e, emit_share_sums);
     e->unit = -1;
     emit_exchange(e);
+    emit_histories(e);
     emit_for_parts(e, emit_update);
     e->call = HD_CALL_P;
     emit_for_parts(e, emit_publish);

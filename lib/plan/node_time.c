@@ -41,6 +41,16 @@ static double product_seconds(const struct hd_rates *r, const struct hd_gemm_arg
     return tile_s * (double)pieces(tiles * split, r->multiprocessors);
 }
 
+/* One product in fp8 is as any other, but for its rate. */
+static double fp8_product_seconds(const struct hd_rates *r, const struct hd_fp8_gemm_args *a)
+{
+    const struct hd_gemm_args like = {.M = a->M, .N = a->N, .K = a->K, .ab_dtype = HD_BF16};
+    struct hd_rates rates = *r;
+
+    rates.half_flops = r->fp8_flops;
+    return product_seconds(&rates, &like);
+}
+
 /* The share of the products' rate at which this kernel computes; 0: it is limited by memory. */
 static double share_of(const struct hd_rates *r, enum hd_kernel kernel)
 {
@@ -84,6 +94,8 @@ double hd_rates_node(const struct hd_rates *r, const struct hd_node *node)
     memory_s = (double)(costs.read_bytes + costs.write_bytes) / r->memory_bytes_per_s;
     if (node->kernel == HD_K_gemm)
         compute_s = product_seconds(r, node->args);
+    else if (node->kernel == HD_K_fp8_gemm)
+        compute_s = fp8_product_seconds(r, node->args);
     else if (share > 0)
         compute_s = costs.flops / (share * flops_of(r, factors_of(node)));
     else if (r->vector_flops > 0)

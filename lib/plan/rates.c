@@ -21,6 +21,7 @@ void hd_rates_of_peaks(double half_flops, double single_flops, double memory_byt
     const double share = gpu ? gpu_product_share : cpu_product_share;
 
     *ret_rates = (struct hd_rates){
+        .fp8_flops = share * half_flops,
         .half_flops = share * half_flops,
         .single_flops = share * single_flops,
         .memory_bytes_per_s = gpu ? gpu_memory_share * memory_bytes_per_s : memory_bytes_per_s,
@@ -38,4 +39,6 @@ void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates
 {
     hd_rates_of_peaks(hd_gpu_kind_rate(kind, HD_BF16, false), hd_gpu_kind_rate(kind, HD_F32, tf32),
                       1e9 * kind->memory_gb_per_s, kind->multiprocessors, ret_rates);
+    if (kind->fp8 > 0)
+        ret_rates->fp8_flops = ret_rates->half_flops * kind->fp8 / kind->half;
 }

@@ -22,8 +22,8 @@
 struct hd_node;
 
 struct hd_rates {
-    /* operations per second that products reach at best: 16-bit, and 32-bit floats */
-    double half_flops, single_flops;
+    /* operations per second that products reach at best: codes of 8 bits, 16-bit, 32-bit floats */
+    double fp8_flops, half_flops, single_flops;
     double memory_bytes_per_s; /* that kernels limited by memory reach */
     double vector_flops;       /* of element-wise work; what limits a CPU's exponentials */
     double launch_s;           /* least time from one kernel to the next */
@@ -39,8 +39,8 @@ struct hd_rates {
 /* Of a GPU that is known by its data sheet. */
 void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates *ret_rates);
 
-/* Of a device with these peaks, in operations and bytes per second. multiprocessors: of a GPU;
- * 0: a CPU. */
+/* Of a device with these peaks, in operations and bytes per second; products of fp8 as fast as those
+ * of 16 bits. multiprocessors: of a GPU; 0: a CPU. */
 void hd_rates_of_peaks(double half_flops, double single_flops, double memory_bytes_per_s,
                        int multiprocessors, struct hd_rates *ret_rates);
 

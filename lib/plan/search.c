@@ -210,7 +210,9 @@ static double best_rate(const struct layout_search *s)
 {
     const struct hd_rates *r = &s->asked->cluster->rates;
 
-    return r->half_flops > r->single_flops ? r->half_flops : r->single_flops;
+    const double half = r->half_flops > r->single_flops ? r->half_flops : r->single_flops;
+
+    return r->fp8_flops > half ? r->fp8_flops : half;
 }
 
 static double tokens(const struct layout_search *s)

@@ -36,6 +36,8 @@ static double matrix_flops(const struct hd_node *node, double flops)
 
     if (node->kernel == HD_K_gemm)
         return 2.0 * (double)a->M * (double)a->N * (double)a->K;
+    if (node->kernel == HD_K_fp8_gemm)
+        return flops;
     return is_matrix_work(node->kernel) ? flops : 0;
 }
 
@@ -83,6 +85,8 @@ void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call c
 
             hd_dry_node_costs(&dry->costs, node);
             dry->gemm_flops += matrix_flops(node, dry->costs.flops - before);
+            if (node->kernel == HD_K_fp8_gemm)
+                dry->fp8_flops += dry->costs.flops - before;
         }
     }
 }

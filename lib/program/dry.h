@@ -15,6 +15,7 @@ struct hd_dry {
     /* Output; starts as zeros */
     struct hd_costs costs; /* kernels of this rank */
     double gemm_flops;     /* part of `costs`: GEMMs and attention, which MFU counts */
+    double fp8_flops;      /* part of those: with factors in fp8 */
     int64_t calls[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
     /* moved by all members of the group together, as comm.h counts it */
     int64_t group_bytes[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];

@@ -169,7 +169,8 @@ struct hd_operand hd_emit_wire(struct hd_emit *e, int part, int64_t count)
 
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
 {
-    static const char *const names[] = {"block", "sums", "record", "records", "routes"};
+    static const char *const names[] = {"block",  "sums",    "record", "records",
+                                        "routes", "buffers", "amax"};
 
     if (!e->global_store[global])
         e->global_store[global] =
@@ -362,6 +363,7 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                                          .count = what->count,
                                          .dtype = what->dtype,
                                          .wide = what->wide,
+                                         .reduce = what->reduce,
                                          .rows = what->rows},
                        operands);
 }
@@ -371,6 +373,8 @@ bool *hd_node_accumulate(const struct hd_node *node)
     switch (node->kernel) {
     case HD_K_gemm:
         return &((struct hd_gemm_args *)node->args)->accumulate;
+    case HD_K_fp8_gemm:
+        return &((struct hd_fp8_gemm_args *)node->args)->accumulate;
     case HD_K_bias_backward:
         return &((struct hd_bias_backward_args *)node->args)->accumulate;
     case HD_K_embedding_backward:

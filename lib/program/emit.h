@@ -194,6 +194,7 @@ struct hd_comm_args {
     int64_t count;
     enum hd_dtype dtype;
     bool wide;
+    enum hd_comm_reduce reduce; /* all_reduce: left out, the sum */
     struct hd_node_rows rows;
 };
 struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
@@ -201,6 +202,12 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
 
 /* db += sum_r dy, for `span` biases from `bias` on; emits nothing if bias is -1 or frozen. */
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y);
+
+/* A product of a linear: a GEMM of bf16 factors without gaps between rows, or, with options.fp8 in
+ * training, of the same factors in fp8. a and b are these tensors of the linear. */
+struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, enum hd_amax a,
+                                enum hd_amax b, const struct hd_gemm_args *args,
+                                const struct hd_gemm_operands *operands);
 
 /* The random key of a kernel with dropout. */
 uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout);

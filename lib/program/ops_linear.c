@@ -62,14 +62,14 @@ static void linear_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *x = op->in[0], *y = op->out;
     const int64_t K = x->dim[1], N = y->dim[1];
 
-    (void)hd_emit_gemm(e,
-                       HD_ARGS(gemm, .M = x->dim[0], .N = N, .K = K, .lda = K, .ldb = K, .ldc = N,
-                               .trans_b = true, .ab_dtype = x->dtype, .c_dtype = y->dtype),
-                       HD_OPERANDS(gemm, .c = hd_emit_result(e, op), .a = hd_emit_value(e, x),
-                                   .b = hd_emit_weight(e, op->param[0], x->dtype),
-                                   .bias = op->param[1] >= 0
-                                               ? hd_emit_weight(e, op->param[1], x->dtype)
-                                               : hd_emit_none()));
+    (void)hd_emit_product(
+        e, op, HD_AMAX_INPUT, HD_AMAX_WEIGHT,
+        HD_ARGS(gemm, .M = x->dim[0], .N = N, .K = K, .lda = K, .ldb = K, .ldc = N, .trans_b = true,
+                .ab_dtype = x->dtype, .c_dtype = y->dtype),
+        HD_OPERANDS(gemm, .c = hd_emit_result(e, op), .a = hd_emit_value(e, x),
+                    .b = hd_emit_weight(e, op->param[0], x->dtype),
+                    .bias = op->param[1] >= 0 ? hd_emit_weight(e, op->param[1], x->dtype)
+                                              : hd_emit_none()));
 }
 
 static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -84,11 +84,12 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (hd_op_trains_param(e->registry, op, 0))
         hd_emit_prepare(e, x); /* also so that a gather overlaps with the GEMM of dx */
     dx = hd_emit_grad_sum(e, x, &accumulate);
-    (void)hd_emit_gemm(e,
-                       HD_ARGS(gemm, .M = x->dim[0], .N = K, .K = N, .lda = N, .ldb = K, .ldc = K,
-                               .accumulate = accumulate, .ab_dtype = y->dtype, .c_dtype = x->dtype),
-                       HD_OPERANDS(gemm, .c = dx, .a = hd_emit_grad(e, y),
-                                   .b = hd_emit_weight(e, op->param[0], x->dtype)));
+    (void)hd_emit_product(e, op, HD_AMAX_GRAD, HD_AMAX_WEIGHT,
+                          HD_ARGS(gemm, .M = x->dim[0], .N = K, .K = N, .lda = N, .ldb = K,
+                                  .ldc = K, .accumulate = accumulate, .ab_dtype = y->dtype,
+                                  .c_dtype = x->dtype),
+                          HD_OPERANDS(gemm, .c = dx, .a = hd_emit_grad(e, y),
+                                      .b = hd_emit_weight(e, op->param[0], x->dtype)));
     if (!accumulate)
         hd_emit_add_grad(e, x, dx, true);
 }
@@ -120,8 +121,8 @@ static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
     if (hd_op_trains_param(e->registry, op, 0)) {
         grad = hd_emit_param_grad(e, op->param[0], op->span, &first);
         hd_emit_contributes(
-            hd_emit_gemm(
-                e,
+            hd_emit_product(
+                e, op, HD_AMAX_GRAD, HD_AMAX_INPUT,
                 HD_ARGS(gemm, .M = N, .N = K, .K = x->dim[0], .lda = N, .ldb = K, .ldc = K,
                         .trans_a = true, .ab_dtype = x->dtype, .c_dtype = HD_F32),
                 HD_OPERANDS(gemm, .c = grad, .a = hd_emit_grad(e, y), .b = hd_emit_value(e, x))),

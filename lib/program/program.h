@@ -14,6 +14,7 @@
  *   recompute.c  used by derive: which values are kept for backward, and the others' second
  * emission fuse.c       merges adjacent nodes that one kernel can compute in one pass over memory
  *   shard.c      inserts the reductions of each part's gradient after its last contribution
+ *   emit_fp8.c   used by derive: products of linears with factors in fp8
  *   gather.c     inserts the gathers of weights ahead of the unit that needs them (ZeRO 3)
  *   stream.c     gives each node its stream, and the edges between streams
  *   place.c      computes lifetimes and offsets; asks the target's traits for sizes of scratch
@@ -451,6 +452,7 @@ struct hd_node {
     int64_t count; /* elements, as in the args of comm.h; all_to_all_v: capacity in rows */
     enum hd_dtype dtype;
     bool wide; /* of a reduce_scatter: see comm.h */
+    enum hd_comm_reduce reduce; /* of all_reduce */
     struct hd_node_rows {
         int64_t sent_max, received_max; /* bounds of this rank */
         int64_t elements;               /* per row */
@@ -520,6 +522,10 @@ struct hd_compile_options {
      * gradient first and leaves the sums over ranks to the other one, the chunk of the embedding
      * always adds. */
     bool tie_ends_elsewhere, tie_began_elsewhere;
+    /* Linears of blocks multiply in fp8 in training; everything else is as `precision` says, which
+     * is bf16. With buffers in the registry scales come from amax histories, else from the present
+     * tensors (emit_fp8.c). */
+    bool fp8;
     bool no_fuse; /* for tests: skips the fuse pass */
     bool unplaced; /* work gets no offsets and no size: for prices, which do not need them */
 };

@@ -204,6 +204,38 @@ static int64_t block_of(const struct hd_param_spec *spec)
     return block < HD_BLOCK_MIN ? 0 : block;
 }
 
+int64_t hd_registry_buffers_count(const struct hd_registry *registry)
+{
+    const struct hd_buffer *last;
+
+    if (!registry->buffer_count)
+        return 0;
+    last = &registry->buffers[registry->buffer_count - 1];
+    return last->first + last->rows * last->columns;
+}
+
+/* Declares the amax history of the linear that begins with this parameter. Returns its index, or -1
+ * after a failure. */
+static int declare_history(struct hd_registry *registry, const char *param)
+{
+    struct hd_buffer *buffers = grow(registry, registry->buffers, registry->buffer_count,
+                                     &registry->buffer_room, sizeof *buffers);
+    struct hd_buffer *b;
+    int length;
+
+    if (!buffers)
+        return -1;
+    b = &buffers[registry->buffer_count];
+    *b = (struct hd_buffer){.rows = HD_AMAX_COUNT,
+                            .columns = registry->amax_history,
+                            .first = hd_registry_buffers_count(registry)};
+    length = snprintf(b->name, sizeof b->name, "%s.amax", param);
+    assert(length < (int)sizeof b->name);
+    (void)length;
+    registry->buffers = buffers;
+    return registry->buffer_count++;
+}
+
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec)
 {
     struct hd_param *params = grow(registry, registry->params, registry->param_count,
@@ -231,6 +263,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .head = spec->head,
                            .wide = spec->wide,
                            .unit = registry->unit_count - 1,
+                           .buffer = -1,
                            .count = 1};
     (void)snprintf(p->name, sizeof p->name, "%s", spec->name);
     memcpy(p->shape, spec->shape, sizeof p->shape);
@@ -254,6 +287,8 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
         return 0;
     }
     p->part = find_part(registry, p);
+    if (spec->product && registry->amax_history)
+        p->buffer = declare_history(registry, p->name);
     if (registry->status)
         return 0;
     registry->units[p->unit].param_count++;
@@ -571,7 +606,7 @@ bool hd_state_is_on_host(const struct hd_part *part, enum hd_state_kind kind)
 bool hd_global_is_visible(enum hd_global global)
 {
     return global == HD_GLOBAL_SUMS || global == HD_GLOBAL_RECORD || global == HD_GLOBAL_RECORDS ||
-           global == HD_GLOBAL_ROUTES;
+           global == HD_GLOBAL_ROUTES || global == HD_GLOBAL_AMAX;
 }
 
 static bool part_has_state(const struct hd_registry *registry, const struct hd_part *part,
@@ -616,6 +651,8 @@ int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global globa
         [HD_GLOBAL_RECORDS] = record * registry->mesh.world,
         [HD_GLOBAL_ROUTES] =
             registry->routers * (HD_ROUTE_WORDS + registry->experts) * (int64_t)sizeof(double),
+        [HD_GLOBAL_BUFFERS] = hd_registry_buffers_count(registry) * (int64_t)sizeof(float),
+        [HD_GLOBAL_AMAX] = registry->buffer_count * HD_AMAX_COUNT * (int64_t)sizeof(float),
     };
 
     return bytes[global];

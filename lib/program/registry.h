@@ -56,9 +56,16 @@
  * block would be smaller than HD_BLOCK_MIN. Bytes of both moments per parameter: 2 + 8 / block
  * instead of 8. A part's moments lie range by range (ranges of struct hd_part), fp32 or blocks.
  *
+ * *Buffers* are numbers that training keeps beside the parameters: no gradient, saved in
+ * checkpoints, changed only in U, and equal on all ranks, so each rank has all of them and any
+ * layout reads what another one saved. With amax_history > 0 every product of a block
+ * (HD_AMAX_COUNT tensors that are multiplied in fp8) has one: the largest magnitudes of its tensors
+ * in the newest steps, newest first (record 60). What a step finds is gathered in HD_GLOBAL_AMAX,
+ * of which U takes the maximum over all ranks.
+ *
  * The registry also lays out the *state* region: weights, moments, gradient and compute copy of
- * every part, and a few values per step. Offsets are bytes from the region's start. Memory that
- * collectives access is in the comm-visible half, everything else in the private half.
+ * every part, the buffers, and a few values per step. Offsets are bytes from the region's start.
+ * Memory that collectives access is in the comm-visible half, everything else in the private half.
  *
  * Used by: program, model, optim, train, plan.   Uses: base, mesh, kernels.
  * Threads: built by one thread, immutable after hd_registry_finish.
@@ -84,6 +91,9 @@ enum {
     HD_PARTS_PER_UNIT = 8
 };
 
+/* The tensors of a linear that are multiplied in fp8: the rows of its buffer. */
+enum hd_amax { HD_AMAX_INPUT, HD_AMAX_WEIGHT, HD_AMAX_GRAD, HD_AMAX_COUNT };
+
 enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL };
 
 /* The declaration of a parameter by the model. */
@@ -106,6 +116,7 @@ struct hd_param_spec {
     bool head;       /* the head's own weight */
     bool wide;       /* computes in fp32, whatever the compute encoding */
     bool table;      /* rows are looked up by an index */
+    bool product;    /* the first of the parameters that a linear of a block multiplies by */
 };
 
 struct hd_param {
@@ -123,9 +134,16 @@ struct hd_param {
     double init_std;
     bool decay, trainable, joined;
     int unit, part;
+    int buffer;            /* amax history of the linear that it is the first of; -1: none */
     int64_t block;         /* of its moments; 0: they are fp32 */
     int64_t offset, count; /* elements, within the part */
     int64_t real_count;    /* of count, without padding, which is the end */
+};
+
+struct hd_buffer {
+    char name[HD_PARAM_NAME_MAX]; /* global: blocks.3.attention.q.weight.amax */
+    int64_t rows, columns;
+    int64_t first; /* index of its first number in HD_GLOBAL_BUFFERS */
 };
 
 struct hd_unit {
@@ -186,6 +204,8 @@ enum hd_global {
     HD_GLOBAL_RECORD,  /* double[HD_EXCHANGE_WORDS], visible          */
     HD_GLOBAL_RECORDS, /* double[ranks, HD_EXCHANGE_WORDS], visible   */
     HD_GLOBAL_ROUTES,  /* double[routers, HD_ROUTE_WORDS + experts], visible: routers' records */
+    HD_GLOBAL_BUFFERS, /* float[] of all buffers, in the order of their declaration */
+    HD_GLOBAL_AMAX,    /* float[buffers, HD_AMAX_COUNT], visible: the largest of this step so far */
     HD_GLOBAL_COUNT
 };
 
@@ -197,13 +217,15 @@ struct hd_registry {
     bool sequence; /* sequence parallelism: norms and residuals on 1/tp of the rows; the owner sets
                       it before the first declaration */
     bool moments_in_blocks;    /* likewise */
+    int64_t amax_history;      /* likewise; fp8: steps in a buffer; 0: no buffers */
     const int32_t *unit_stage; /* NULL: all on stage 0 */
     int32_t head_stage;
     struct hd_param *params;
     struct hd_unit *units;
     struct hd_part *parts;
-    int param_count, unit_count, part_count;
-    int param_room, unit_room, part_room;
+    struct hd_buffer *buffers;
+    int param_count, unit_count, part_count, buffer_count;
+    int param_room, unit_room, part_room, buffer_room;
     enum hd_status status; /* the first failure */
     char error[HD_ERR_MAX];
 
@@ -236,6 +258,9 @@ int hd_registry_unit(struct hd_registry *registry, const char *kind, const char 
 /* Declares a parameter and returns its index. After a failure it returns 0, and hd_registry_finish
  * returns the failure. */
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec);
+
+/* Numbers in all buffers together. */
+int64_t hd_registry_buffers_count(const struct hd_registry *registry);
 
 /* Sets the number of routers and of experts of each. Call it before hd_registry_finish. */
 void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t experts);

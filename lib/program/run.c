@@ -156,8 +156,8 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
         return st;
     b->stream = hd_comm_stream(runner->comm, streams[node->stream]);
     if (node->comm == HD_COMM_ALL_REDUCE)
-        b->comm.all_reduce =
-            (struct hd_comm_all_reduce_args){sent, received, node->count, node->dtype, HD_COMM_SUM};
+        b->comm.all_reduce = (struct hd_comm_all_reduce_args){sent, received, node->count,
+                                                              node->dtype, node->reduce};
     else if (node->comm == HD_COMM_ALL_GATHER)
         b->comm.all_gather =
             (struct hd_comm_all_gather_args){sent, received, node->count, node->dtype};

@@ -433,6 +433,24 @@ static enum hd_status check_reduce(const struct hd_job *job)
     return HD_OK;
 }
 
+static enum hd_status check_fp8(const struct hd_job *job)
+{
+    const char *path = job->fp8_history != 16                     ? "train.fp8.history"
+                       : strcmp(job->fp8_scaling, "delayed") != 0 ? "train.fp8.scaling"
+                                                                  : NULL;
+
+    if (path && strcmp(job->precision, "fp8") != 0)
+        return hd_err(
+            HD_INVALID,
+            "%s: only fp8 has scales of tensors, and train.precision is %s; remove it, or "
+            "set train.precision: fp8",
+            path, job->precision);
+    if (job->fp8_history != 16 && strcmp(job->fp8_scaling, "current") == 0)
+        return hd_err(HD_INVALID, "train.fp8.history: with train.fp8.scaling: current there is no "
+                                  "history; remove one of the two");
+    return HD_OK;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -441,11 +459,11 @@ static enum hd_status check_train(const struct hd_job *job)
         return st;
     if (*job->init_from && job->init_from[0] != '/' && strcmp(job->init_from, SPEC_INIT_NONE) != 0)
         return hd_err(HD_INVALID, "train.init_from: is not an absolute path");
-    if (strcmp(job->precision, "fp8") == 0)
-        return unsupported("train.precision", "fp8", "use auto, fp32, bf16 or fp16");
     st = check_reduce(job);
     if (!st)
         st = check_loss_scale(job);
+    if (!st)
+        st = check_fp8(job);
     return st ? st : check_lr(job);
 }
 

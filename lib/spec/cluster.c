@@ -228,20 +228,21 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
 {
     static const char *const keys[] = {"memory", "hbm_bandwidth", "flops", "multiprocessors",
                                        "capability"};
-    static const char *const rates[] = {"bf16", "fp32"};
+    static const char *const rates[] = {"bf16", "fp32", "fp8"};
     const struct yaml_node *memory = spec_yaml_find(node, "memory"),
                            *hbm = spec_yaml_find(node, "hbm_bandwidth"),
                            *flops = spec_yaml_find(node, "flops"),
                            *sm = spec_yaml_find(node, "multiprocessors"),
                            *cc = spec_yaml_find(node, "capability");
     const struct yaml_node *bf16 = flops ? spec_yaml_find(flops, "bf16") : NULL,
-                           *fp32 = flops ? spec_yaml_find(flops, "fp32") : NULL;
+                           *fp32 = flops ? spec_yaml_find(flops, "fp32") : NULL,
+                           *fp8 = flops ? spec_yaml_find(flops, "fp8") : NULL;
     int64_t bytes = 0, processors = 108, capability = 80;
-    double bandwidth = 0, half = 0, single = 0;
+    double bandwidth = 0, half = 0, single = 0, codes = 0;
     enum hd_status st = check_keys(r, node, "device", keys, sizeof keys / sizeof keys[0]);
 
     if (!st && flops)
-        st = check_keys(r, flops, "device.flops", rates, 2);
+        st = check_keys(r, flops, "device.flops", rates, 3);
     if (!st && (!memory || !hbm || !bf16))
         st = fail(r, node, "device",
                   "a device of its own needs memory, hbm_bandwidth and flops: {bf16: ..}");
@@ -254,6 +255,8 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
     single = half / 16;
     if (!st && fp32)
         st = read_flops(r, fp32, "device.flops.fp32", &single);
+    if (!st && fp8)
+        st = read_flops(r, fp8, "device.flops.fp8", &codes);
     if (!st && sm)
         st = read_count(r, sm, "device.multiprocessors", 4096, &processors);
     if (!st && cc)
@@ -263,6 +266,8 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
     (void)snprintf(c->device, sizeof c->device, "own");
     hd_traits_of_gpu((int)processors, (int)capability, bytes, true, &c->traits);
     hd_rates_of_peaks(half, single, bandwidth, (int)processors, &c->rates);
+    if (codes > 0)
+        c->rates.fp8_flops = c->rates.half_flops * codes / half;
     return HD_OK;
 }
 

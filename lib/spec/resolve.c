@@ -15,7 +15,7 @@ static enum hd_status check_layout(const struct hd_job *spec, const struct hd_la
         layout->micro_batch < 1 || layout->threads < 1)
         return hd_err(HD_INVALID, "plan: a size of the layout is not set");
     if (strcmp(layout->precision, "fp32") != 0 && strcmp(layout->precision, "bf16") != 0 &&
-        strcmp(layout->precision, "fp16") != 0)
+        strcmp(layout->precision, "fp16") != 0 && strcmp(layout->precision, "fp8") != 0)
         return hd_err(HD_UNSUPPORTED, "plan: the precision %s is not supported", layout->precision);
     hd_spec_plan_request(spec, &request);
     request.sizes = *layout;

@@ -48,6 +48,8 @@ static enum hd_status choose_precision(struct hd_job *job, const char *wish)
 
     if (wish && !hd_layout_find_precision(wish, &dtype))
         return hd_err(HD_INVALID, "--precision: '%.20s' is not fp32, bf16 or fp16", wish);
+    if (hd_layout_is_fp8(job)) /* products are in fp8 in training alone */
+        (void)snprintf(job->precision, sizeof job->precision, "bf16");
     if (wish)
         (void)snprintf(job->precision, sizeof job->precision, "%s", wish);
     return HD_OK;

@@ -36,8 +36,37 @@ enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
 {
     enum hd_dtype dtype = HD_F32;
 
+    if (hd_layout_is_fp8(job))
+        return HD_BF16;
     (void)hd_layout_find_precision(job->precision, &dtype);
     return dtype;
+}
+
+bool hd_layout_is_fp8(const struct hd_job *job)
+{
+    return strcmp(job->precision, "fp8") == 0;
+}
+
+enum hd_dtype hd_layout_peak_dtype(const struct hd_job *job)
+{
+    return hd_layout_is_fp8(job) ? HD_U8 : hd_layout_compute_dtype(job);
+}
+
+/* Products in fp8 are those of a GPU's tensor cores and of its library; the CPU decodes. */
+static enum hd_status check_fp8(const struct hd_job *job, const struct hd_traits *traits)
+{
+    if (!hd_layout_is_fp8(job) || !hd_traits_is_cuda(traits))
+        return HD_OK;
+    if (traits->capability < HD_GPU_FP8_FROM)
+        return hd_err(HD_UNSUPPORTED,
+                      "train.precision: fp8 needs a GPU of compute capability %d.%d or later (Ada, "
+                      "Hopper, Blackwell), and this one has %d.%d; use bf16",
+                      HD_GPU_FP8_FROM / 10, HD_GPU_FP8_FROM % 10, traits->capability / 10,
+                      traits->capability % 10);
+    if (!traits->gemm_scratch_bytes)
+        return hd_err(HD_UNSUPPORTED, "train.precision: fp8 is multiplied by cuBLASLt alone, which "
+                                      "this backend does not use; use bf16");
+    return HD_OK;
 }
 
 static enum hd_status check_plan(const struct hd_job *job)
@@ -56,9 +85,9 @@ static enum hd_status check_plan(const struct hd_job *job)
             (long long)job->global_batch, (long long)job->dp, (long long)job->micro_batch);
     if (!hd_recompute_read(job->recompute, &units))
         return hd_err(HD_INVALID, "parallel.recompute: '%s' is not known", job->recompute);
-    if (!hd_layout_find_precision(job->precision, &dtype))
+    if (!hd_layout_find_precision(job->precision, &dtype) && !hd_layout_is_fp8(job))
         return hd_err(HD_UNSUPPORTED,
-                      "train.precision: '%s' is not supported yet; use fp32, bf16 or fp16",
+                      "train.precision: '%s' is not supported; use fp32, bf16, fp16 or fp8",
                       job->precision);
     return HD_OK;
 }
@@ -147,6 +176,7 @@ static struct hd_compile_options compile_options(const struct hd_layout_shared *
         .traits = s->traits,
         .wire = strcmp(s->job.reduce, "bf16") == 0 ? HD_BF16 : HD_F32,
         .split_backward = s->order.split,
+        .fp8 = hd_layout_is_fp8(&s->job),
     };
 
     /* as the job's backend sets it; a planner's traits may be of a GPU that was not opened */
@@ -573,10 +603,11 @@ enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits 
                                struct hd_layout_shared *ret_shared)
 {
     struct hd_layout_shared *s = ret_shared;
-    enum hd_status st;
+    enum hd_status st = check_fp8(job, traits);
 
     *s = (struct hd_layout_shared){.job = *job, .traits = *traits};
-    st = share_cut(job, arena, s);
+    if (!st)
+        st = share_cut(job, arena, s);
     if (!st)
         st = make_order(s, options, arena);
     if (!st)
@@ -599,6 +630,8 @@ enum hd_status hd_layout_declare(const struct hd_layout_shared *s, int rank, str
                        hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
+    if (hd_layout_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)
+        ret_registry->amax_history = job->fp8_history;
     ret_registry->zero = job->zero > 0 ? (int)job->zero : 0;
     ret_registry->offload = strcmp(job->offload, "optimizer") == 0 && s->traits.memory_bytes > 0;
     st = hd_model_declare(&s->config, ret_registry, arena, ret_model);

@@ -186,6 +186,10 @@ int64_t hd_layout_transfer(const struct hd_layout *layout, const struct hd_instr
 
 /* The encoding that a value of train.precision names; false: none that programs compute in. */
 bool hd_layout_find_precision(const char *precision, enum hd_dtype *ret_dtype);
+/* fp8 is bf16 with other products in training: programs compute in bf16. */
+bool hd_layout_is_fp8(const struct hd_job *job);
+/* What MFU is relative to: the peak for factors of this type (measure_peak). */
+enum hd_dtype hd_layout_peak_dtype(const struct hd_job *job);
 enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job); /* the job's; else HD_F32 */
 
 #endif

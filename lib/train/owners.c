@@ -83,6 +83,7 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
 
     if (!bytes || !held || !owner)
         return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
+    bytes[0] = hd_owners_buffers_bytes(r);
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
         const int first = r->parts[p->part].stage * ranks;
@@ -107,6 +108,11 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
     return HD_OK;
 }
 
+int64_t hd_owners_buffers_bytes(const struct hd_registry *registry)
+{
+    return hd_registry_buffers_count(registry) * (int64_t)sizeof(float);
+}
+
 static void add_bytes(void *context, int owner, int param, int kind, struct hd_range piece)
 {
     int64_t *bytes = context;
@@ -121,5 +127,6 @@ enum hd_status hd_owners_bytes(const struct hd_registry *registry, struct hd_are
     *ret_bytes = hd_arena_array(arena, (size_t)registry->mesh.world, sizeof **ret_bytes);
     if (!*ret_bytes)
         return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
+    (*ret_bytes)[0] = hd_owners_buffers_bytes(registry);
     return hd_owners_assign(registry, arena, add_bytes, *ret_bytes);
 }

@@ -3,7 +3,7 @@
  * Several ranks hold the same share of a tensor: those of its pipeline stage with the same index in
  * tp and, for experts, in ep. With ZeRO each of them has moments and master weights of one shard.
  * One of them writes it: the one with the fewest bytes so far, in registry order, so that all have
- * about the same.
+ * about the same. Buffers are equal on all ranks: rank 0 writes them.
  *
  * Used by: layout, train.   Uses: program.   Threads: any.
  */
@@ -29,6 +29,9 @@ struct hd_range hd_owners_piece(const struct hd_registry *registry, const struct
 typedef void hd_put_entry_fn(void *context, int owner, int param, int kind, struct hd_range piece);
 enum hd_status hd_owners_assign(const struct hd_registry *registry, struct hd_arena *arena,
                                 hd_put_entry_fn *put, void *context);
+
+/* Of the buffers, which rank 0 writes. */
+int64_t hd_owners_buffers_bytes(const struct hd_registry *registry);
 
 /* ret_bytes[world], in `arena`: of all entries that each rank writes. HD_NO_MEMORY. */
 enum hd_status hd_owners_bytes(const struct hd_registry *registry, struct hd_arena *arena,

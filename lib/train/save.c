@@ -3,7 +3,8 @@
  * Each rank writes the entries that it owns (owners.h); the two moments of a tensor are separate
  * entries, in fp32: those that a rank has in blocks are decoded, and encoded when they are read, so
  * a checkpoint fits every layout and either value of train.moments. Encoding gives back the codes
- * and scales that were decoded (base/encoding.h). First all ranks write their shards durably; then
+ * and scales that were decoded (base/encoding.h). Buffers (registry.h) are entries of their own,
+ * whole and of rank 0, and every rank reads them. First all ranks write their shards durably; then
  * they exchange descriptions of the shards; then rank 0 commits the manifest and sends the result
  * to the others.
  *
@@ -73,11 +74,38 @@ static void put_own(void *context, int owner, int param, int kind, struct hd_ran
     s->held[s->count++] = hd_trainer_find(s->t, param, kinds[kind]);
 }
 
+static void name_buffer(const struct hd_buffer *b, struct names *ret_name)
+{
+    (void)snprintf(ret_name->text, sizeof ret_name->text, HD_CKPT_BUFFER_PREFIX "%s", b->name);
+}
+
+static float *buffer_at(const struct hd_trainer *t, const struct hd_buffer *b)
+{
+    return (float *)hd_trainer_global(t, HD_GLOBAL_BUFFERS) + b->first;
+}
+
+static void put_buffers(struct shard_plan *s)
+{
+    const struct hd_registry *r = &s->t->layout.registry;
+
+    for (int i = 0; i < r->buffer_count && s->t->layout.rank == 0; i++) {
+        const struct hd_buffer *b = &r->buffers[i];
+        struct names *name = &s->names[s->count];
+
+        name_buffer(b, name);
+        s->entries[s->count] =
+            hd_ckpt_entry_whole(name->text, HD_F32, 2, (const int64_t[]){b->rows, b->columns});
+        s->held[s->count++] =
+            (struct hd_held){.count = b->rows * b->columns, .at = (char *)buffer_at(s->t, b)};
+    }
+}
+
 /* The entries that this rank writes. */
 static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                                  struct shard_plan *ret_plan)
 {
-    const size_t most = (size_t)t->layout.registry.param_count * KINDS + 1;
+    const size_t most = (size_t)t->layout.registry.param_count * KINDS +
+                        (size_t)t->layout.registry.buffer_count + 1;
     struct shard_plan s = {t, hd_arena_array(arena, most, sizeof *s.entries),
                            hd_arena_array(arena, most, sizeof *s.held),
                            hd_arena_array(arena, most, sizeof *s.names), 0};
@@ -85,9 +113,11 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                             ? hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint")
                             : hd_owners_assign(&t->layout.registry, arena, put_own, &s);
 
-    if (!st)
-        *ret_plan = s;
-    return st;
+    if (st)
+        return st;
+    put_buffers(&s);
+    *ret_plan = s;
+    return HD_OK;
 }
 
 /* ---- room ---- */
@@ -108,7 +138,8 @@ static void put_any(void *context, int owner, int param, int kind, struct hd_ran
 /* Whether a checkpoint of all ranks fits into the attempt's file system. */
 static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena)
 {
-    struct whole whole = {0};
+    struct whole whole = {hd_owners_buffers_bytes(&t->layout.registry),
+                          t->layout.registry.buffer_count};
     enum hd_status st = hd_owners_assign(&t->layout.registry, arena, put_any, &whole);
 
     return st ? st
@@ -774,6 +805,56 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
     return st;
 }
 
+static enum hd_status clear_buffers(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    return r->buffer_count ? hd_staging_clear(&t->staging, hd_trainer_global(t, HD_GLOBAL_BUFFERS),
+                                              hd_global_bytes(r, HD_GLOBAL_BUFFERS))
+                           : HD_OK;
+}
+
+/* Of each row the newest numbers, as many as there are. */
+static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
+                                  const struct hd_buffer *b, const struct hd_ckpt_entry *is)
+{
+    const int64_t columns = is->dim_count == 2 ? is->shape[1] : 0;
+    const int64_t kept = columns < b->columns ? columns : b->columns;
+    float *values;
+    enum hd_status st;
+
+    if (is->dim_count != 2 || is->shape[0] != b->rows)
+        return hd_err(HD_CORRUPT, "%s: tensor %s has not %lld rows of numbers", hd_ckpt_dir(ckpt),
+                      is->name, (long long)b->rows);
+    values = calloc((size_t)(b->rows * columns) + 1, sizeof *values);
+    if (!values)
+        return hd_err(HD_NO_MEMORY, "no memory to read %s", b->name);
+    st = hd_source_read_checkpoint(ckpt, is, values);
+    for (int64_t row = 0; !st && row < b->rows; row++)
+        st = hd_staging_write(&t->staging, buffer_at(t, b) + row * b->columns,
+                              values + row * columns, kept * (int64_t)sizeof *values);
+    free(values);
+    return st;
+}
+
+/* A checkpoint of a run in another precision has no buffers: they begin anew. */
+static enum hd_status read_buffers(struct hd_trainer *t, struct hd_ckpt *ckpt)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = clear_buffers(t);
+
+    for (int i = 0; !st && i < r->buffer_count; i++) {
+        const struct hd_ckpt_entry *is;
+        struct names name;
+
+        name_buffer(&r->buffers[i], &name);
+        is = hd_ckpt_find_tensor(ckpt, name.text);
+        if (is)
+            st = read_buffer(t, ckpt, &r->buffers[i], is);
+    }
+    return st;
+}
+
 /* Rank 0 checks the hash of every byte and tells the others, so that no rank loads damaged data. */
 static enum hd_status verify(struct hd_trainer *t, const char *dir)
 {
@@ -829,6 +910,8 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
         hd_ckpt_manifest(ckpt)->has_lowest_val_loss ? hd_ckpt_manifest(ckpt)->lowest_val_loss : NAN;
     if (!st)
         st = read_state(t, ckpt);
+    if (!st)
+        st = read_buffers(t, ckpt);
     if (!st)
         st = refresh_copies(t);
     if (!st)
@@ -930,6 +1013,8 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
 
     if (!st)
         st = clear_moments(t);
+    if (!st)
+        st = clear_buffers(t);
     if (st)
         return st;
     t->steps_done = t->updates = 0;

@@ -50,7 +50,7 @@ static enum hd_status open_checkpoint(struct hd_source *s, const char *dir,
     size_t weights = 0;
 
     for (size_t i = 0; !st && i < hd_ckpt_tensor_count(s->ckpt); i++)
-        weights += !hd_text_starts(hd_ckpt_tensor(s->ckpt, i)->name, "adamw.");
+        weights += hd_ckpt_is_weight(hd_ckpt_tensor(s->ckpt, i)->name);
     for (int i = 0; !st && i < registry->param_count; i++)
         st = check_tensor(dir, s->ckpt, &registry->params[i]);
     if (!st && weights != (size_t)registry->param_count)

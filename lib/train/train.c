@@ -335,9 +335,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         st = write_once(t);
     if (!st)
-        t->peak = options->peak > 0
-                      ? options->peak
-                      : t->table->measure_peak(t->backend, hd_layout_compute_dtype(job));
+        t->peak = options->peak > 0 ? options->peak
+                                    : t->table->measure_peak(t->backend, hd_layout_peak_dtype(job));
     return st;
 }
 

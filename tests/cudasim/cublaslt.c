@@ -8,6 +8,10 @@
  * - ld less than rows; for bf16 and f16, ld and addresses that are not multiples of 4 bytes;
  * - an auxiliary matrix whose ld is not a multiple of 8 elements, or whose address is not one of 16
  *   bytes;
+ * - of fp8 (types ending in 8F): anything before compute capability 8.9; other operations than a
+ *   transposed and b not ("TN"); both factors in E5M2; sides, ld and promised alignments that are
+ *   no multiples of 16; another bias than bf16; another epilogue than a bias; and, to notice it,
+ *   sums with fewer bits (FAST_ACCUM);
  * - c in the place of d with another layout; addresses that are not multiples of an element;
  * - a launch of another operation or layout than the algorithm was chosen for, or with a pointer of
  *   less alignment (of a bias: less than at that time).
@@ -20,6 +24,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/fp8.h"
 #include "tests/cudasim/internal.h"
 
 static _Atomic uint64_t products;
@@ -58,6 +63,8 @@ struct hd_cudasim_matmul {
     uint32_t epilogue;
     void *bias, *aux;
     int64_t aux_ld;
+    const float *a_scale, *b_scale; /* NULL: 1 */
+    int8_t fast_accum;
 };
 
 struct hd_cudasim_layout {
@@ -78,7 +85,7 @@ struct choice {
     uint32_t splits;
 };
 _Static_assert(sizeof(struct choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice fits");
-enum { MAGIC = 0x6c74, SPLIT_BYTES = 4096, AUX_ALIGN = 16 };
+enum { MAGIC = 0x6c74, SPLIT_BYTES = 4096, AUX_ALIGN = 16, FP8_ALIGN = 16, FP8_FROM = 89 };
 
 size_t cublasLtGetVersion(void)
 {
@@ -169,6 +176,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &desc->bias, sizeof desc->bias},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &desc->aux, sizeof desc->aux},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &desc->aux_ld, sizeof desc->aux_ld},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &desc->a_scale, sizeof desc->a_scale},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &desc->b_scale, sizeof desc->b_scale},
+        {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &desc->fast_accum, sizeof desc->fast_accum},
     };
 
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -230,9 +240,14 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static bool is_fp8(cudaDataType type)
+{
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
 static int64_t size_of(cudaDataType type)
 {
-    return type == CUDA_R_32F ? 4 : 2;
+    return type == CUDA_R_32F ? 4 : is_fp8(type) ? 1 : 2;
 }
 
 static bool is_laid_out(const struct hd_cudasim_layout *l)
@@ -255,6 +270,7 @@ static uint64_t problem_of(const struct hd_cudasim_matmul *desc, cublasLtMatrixL
 
     hash = mix(mix(mix(hash, desc->compute), desc->trans_a), desc->trans_b);
     hash = mix(mix(mix(hash, desc->bias_type), desc->epilogue), desc->aux_ld);
+    hash = mix(hash, desc->fast_accum);
     for (int i = 0; i < 4; i++) {
         hash = mix(mix(hash, all[i]->type), all[i]->ld);
         hash = mix(mix(hash, all[i]->rows), all[i]->columns);
@@ -265,12 +281,37 @@ static uint64_t problem_of(const struct hd_cudasim_matmul *desc, cublasLtMatrixL
 /* The bits of an epilogue. */
 enum { WITH_BIAS = 4, WITH_GELU = 32, WITH_DGELU = 64, WITH_AUX = 128, WITH_BGRADB = 512 };
 
+/* What the documentation demands of factors in fp8. */
+static bool is_supported_fp8(const struct hd_cudasim_matmul *desc,
+                             const struct hd_cudasim_layout *a, const struct hd_cudasim_layout *b,
+                             const struct hd_cudasim_layout *d)
+{
+    const struct hd_cudasim_layout *all[] = {a, b, d};
+
+    if (hd_sim_capability() < FP8_FROM || !is_fp8(a->type) || !is_fp8(b->type) ||
+        (a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2) || is_fp8(d->type) ||
+        desc->trans_a != CUBLAS_OP_T || desc->trans_b != CUBLAS_OP_N || desc->fast_accum ||
+        desc->compute != CUBLAS_COMPUTE_32F)
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (all[i]->rows % FP8_ALIGN || all[i]->columns % FP8_ALIGN ||
+            all[i]->ld * size_of(all[i]->type) % FP8_ALIGN)
+            return false;
+    if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS)
+        return (desc->bias_type < 0 ? (int32_t)d->type : desc->bias_type) == CUDA_R_16BF;
+    return desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 /* True for the combinations of types in the documentation's table for 32-bit sums. */
 static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_cudasim_layout *a,
                          const struct hd_cudasim_layout *b, const struct hd_cudasim_layout *c,
                          const struct hd_cudasim_layout *d)
 {
-    if (a->type != b->type || c->type != d->type)
+    if (c->type != d->type)
+        return false;
+    if (is_fp8(a->type) || is_fp8(b->type))
+        return is_supported_fp8(desc, a, b, d);
+    if (a->type != b->type || desc->a_scale || desc->b_scale)
         return false;
     if (a->type != d->type && d->type != CUDA_R_32F)
         return false;
@@ -338,7 +379,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (!is_supported(desc, a, b, c, d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < 4; i++)
-        if (preference->align[i] % 4 != 0 || all[i]->ld * size_of(all[i]->type) % 4 != 0)
+        if (preference->align[i] % (is_fp8(a->type) ? FP8_ALIGN : 4) != 0 ||
+            all[i]->ld * size_of(all[i]->type) % 4 != 0)
             return CUBLAS_STATUS_NOT_SUPPORTED;
     /* First split-K by two, if allowed and K is large enough; then two without split-K, which
      * differ in nothing that can be seen here, as tiles do not. */
@@ -372,6 +414,8 @@ struct product {
 
 static float get(const void *data, int64_t i, cudaDataType type)
 {
+    if (is_fp8(type))
+        return hd_fp8_value(((const uint8_t *)data)[i], type == CUDA_R_8F_E4M3 ? HD_E4M3 : HD_E5M2);
     return type == CUDA_R_32F    ? ((const float *)data)[i]
            : type == CUDA_R_16BF ? hd_bf16_to_f32(((const uint16_t *)data)[i])
                                  : hd_f16_to_f32(((const uint16_t *)data)[i]);
@@ -419,7 +463,8 @@ static float finish(const struct product *p, int64_t i, int64_t j, float x)
     float u, t;
 
     if (p->desc.epilogue & WITH_BIAS)
-        x += get(p->desc.bias, i, p->d.type);
+        x += get(p->desc.bias, i,
+                 p->desc.bias_type < 0 ? p->d.type : (cudaDataType)p->desc.bias_type);
     if (p->desc.epilogue & WITH_GELU) {
         if (p->desc.epilogue & WITH_AUX)
             put(p->desc.aux, at, p->d.type, x);
@@ -455,6 +500,8 @@ static void multiply(void *context)
     const int64_t terms = tf32                      ? HD_SIM_TENSOR_TERMS / 2
                           : p->a.type != CUDA_R_32F ? HD_SIM_TENSOR_TERMS
                                                     : 0;
+    const float factors = (p->desc.a_scale ? *p->desc.a_scale : 1) *
+                          (p->desc.b_scale ? *p->desc.b_scale : 1); /* read when it runs */
     float *a = dense(p->data_a, &p->a, p->desc.trans_a, tf32);
     float *b = dense(p->data_b, &p->b, !p->desc.trans_b, tf32);
 
@@ -475,7 +522,7 @@ static void multiply(void *context)
             for (int64_t begin = 0; begin < K; begin += split)
                 sum += dot(&a[i * K + begin], &b[j * K + begin],
                            K - begin < split ? K - begin : split, terms);
-            sum *= p->alpha;
+            sum *= p->alpha * factors;
             if (p->beta != 0) /* else c is not read */
                 sum += p->beta * get(p->data_c, j * p->c.ld + i, p->c.type);
             put(p->data_d, j * p->d.ld + i, p->d.type, finish(p, i, j, sum));

@@ -292,6 +292,115 @@ static void sums_of_bf16_truncate(void **state)
     }
 }
 
+/* ---- fp8 ---- */
+
+/* d [N, M] = a' b, a [K, N] and b [K, M], and what a case changes about it. */
+struct fp8_operation {
+    int64_t M, N, K;
+    cudaDataType a, b, d;
+    int32_t trans_a, trans_b, bias_type;
+    cublasLtEpilogue_t epilogue;
+    uint32_t align;
+    int8_t fast_accum;
+    int capability;
+};
+static const struct fp8_operation usual_fp8 = {.M = 32,
+                                               .N = 16,
+                                               .K = 48,
+                                               .a = CUDA_R_8F_E4M3,
+                                               .b = CUDA_R_8F_E5M2,
+                                               .d = CUDA_R_16BF,
+                                               .trans_a = CUBLAS_OP_T,
+                                               .trans_b = CUBLAS_OP_N,
+                                               .bias_type = -1,
+                                               .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
+                                               .align = 16,
+                                               .capability = 89};
+
+static bool is_offered_fp8(const struct fp8_operation *o)
+{
+    cublasLtMatmulHeuristicResult_t found[CHOICES];
+    int count = 0;
+
+    hd_cudasim_kind(2, o->capability);
+    m = (struct made){.handle = NULL};
+    assert_int_equal(cublasLtCreate(&m.handle), 0);
+    assert_int_equal(cublasLtMatmulDescCreate(&m.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), 0);
+#define SET(attribute, value)                                                                 \
+    assert_int_equal(cublasLtMatmulDescSetAttribute(m.desc, CUBLASLT_MATMUL_DESC_##attribute, \
+                                                    &(value), sizeof(value)),                 \
+                     0)
+    SET(TRANSA, o->trans_a);
+    SET(TRANSB, o->trans_b);
+    SET(EPILOGUE, o->epilogue);
+    SET(BIAS_DATA_TYPE, o->bias_type);
+    SET(FAST_ACCUM, o->fast_accum);
+#undef SET
+    assert_int_equal(cublasLtMatrixLayoutCreate(&m.a, o->a, (uint64_t)(o->trans_a ? o->K : o->N),
+                                                (uint64_t)(o->trans_a ? o->N : o->K),
+                                                o->trans_a ? o->K : o->N),
+                     0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&m.b, o->b, (uint64_t)(o->trans_b ? o->M : o->K),
+                                                (uint64_t)(o->trans_b ? o->K : o->M),
+                                                o->trans_b ? o->M : o->K),
+                     0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&m.c, o->d, (uint64_t)o->N, (uint64_t)o->M, o->N),
+                     0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&m.d, o->d, (uint64_t)o->N, (uint64_t)o->M, o->N),
+                     0);
+    assert_int_equal(cublasLtMatmulPreferenceCreate(&m.preference), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(
+            cublasLtMatmulPreferenceSetAttribute(
+                m.preference,
+                (cublasLtMatmulPreferenceAttributes_t)(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES +
+                                                       i),
+                &o->align, sizeof o->align),
+            0);
+    (void)choose(found, &count);
+    unmake();
+    hd_cudasim_kind(2, 90);
+    return count > 0;
+}
+
+/* What the documentation says of "FP8 kernels": one case per sentence. */
+static void products_of_fp8_have_one_layout_and_whole_sixteens(void **state)
+{
+    struct fp8_operation wrong[14];
+    int count = 0;
+
+    (void)state;
+    for (int i = 0; i < 14; i++)
+        wrong[i] = usual_fp8;
+    assert_true(is_offered_fp8(&usual_fp8));
+    wrong[count++].capability = 80;
+    wrong[count++].trans_a = CUBLAS_OP_N;
+    wrong[count++].trans_b = CUBLAS_OP_T;
+    wrong[count++].M = 24;
+    wrong[count++].N = 24;
+    wrong[count++].K = 40;
+    wrong[count++].align = 8;
+    wrong[count++].fast_accum = 1;
+    wrong[count++].a = CUDA_R_8F_E5M2; /* as b */
+    wrong[count++].a = CUDA_R_16BF;
+    wrong[count++].d = CUDA_R_8F_E4M3;
+    wrong[count++].epilogue = CUBLASLT_EPILOGUE_GELU;
+    wrong[count].epilogue = CUBLASLT_EPILOGUE_BIAS;
+    wrong[count++].bias_type = CUDA_R_32F;
+    wrong[count].epilogue = CUBLASLT_EPILOGUE_BIAS;
+    wrong[count].d = CUDA_R_32F;
+    wrong[count++].bias_type = CUDA_R_32F;
+    for (int i = 0; i < count; i++)
+        if (is_offered_fp8(&wrong[i]))
+            fail_msg("number %d is offered", i);
+    wrong[0] = usual_fp8;
+    wrong[0].epilogue = CUBLASLT_EPILOGUE_BIAS;
+    assert_true(is_offered_fp8(&wrong[0])); /* bf16, as d */
+    wrong[0].d = CUDA_R_32F;
+    wrong[0].bias_type = CUDA_R_16BF;
+    assert_true(is_offered_fp8(&wrong[0]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +411,7 @@ int main(void)
         cmocka_unit_test(addresses_are_checked_at_the_launch),
         cmocka_unit_test(a_result_in_the_place_of_c_has_its_layout),
         cmocka_unit_test(sums_of_bf16_truncate),
+        cmocka_unit_test(products_of_fp8_have_one_layout_and_whole_sixteens),
     };
 
     return cmocka_run_group_tests_name("cublaslt", tests, NULL, NULL);

@@ -137,6 +137,7 @@ bool hd_sim_is_shared(struct hd_sim_engine *e, const void *address, size_t size_
 
 /* ---- Runtime ---- */
 
+int hd_sim_capability(void);                     /* of the devices: 90 */
 cudaError_t hd_sim_set_error(cudaError_t error); /* remembers it for cudaGetLastError, returns it */
 
 enum hd_sim_memory {

@@ -91,6 +91,11 @@ void hd_cudasim_memory(size_t bytes)
     atomic_store(&total_bytes, bytes);
 }
 
+int hd_sim_capability(void)
+{
+    return atomic_load(&capability);
+}
+
 void hd_cudasim_kind(int count, int tens_and_ones)
 {
     atomic_store(&multiprocessors, count);

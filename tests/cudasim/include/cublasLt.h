@@ -25,7 +25,13 @@ typedef enum {
 
 typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 } cublasOperation_t;
 typedef enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 } cublasComputeType_t;
-typedef enum { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 } cudaDataType;
+typedef enum {
+    CUDA_R_32F = 0,
+    CUDA_R_16F = 2,
+    CUDA_R_16BF = 14,
+    CUDA_R_8F_E4M3 = 28,
+    CUDA_R_8F_E5M2 = 29
+} cudaDataType;
 typedef cudaDataType cudaDataType_t;
 
 typedef enum {
@@ -35,7 +41,10 @@ typedef enum {
     CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12, /* int64: a multiple of 8 */
-    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26   /* int32: cudaDataType */
+    CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17, /* of fp8: device pointer to the factor of a */
+    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,
+    CUBLASLT_MATMUL_DESC_FAST_ACCUM = 25,    /* int8: 1: sums of fp8 with fewer bits */
+    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26 /* int32: cudaDataType */
 } cublasLtMatmulDescAttributes_t;
 
 /* GELU in the tanh form. AUX: its input is written to, or read from, the auxiliary matrix, which
@@ -115,8 +124,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *ret_count);
 
-/* d = alpha op(a) op(b) + beta c (+ bias[row]), then the rest of the epilogue; alpha and beta are
- * read before this returns. */
+/* d = alpha (factors of fp8) op(a) op(b) + beta c (+ bias[row]), then the rest of the epilogue;
+ * alpha and beta are read before this returns. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
                               cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,

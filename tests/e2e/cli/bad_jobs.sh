@@ -34,8 +34,8 @@ change 's/corpus.txt/none.txt/'
 refuse a_missing_file 3 "data.train[0]: cannot find $work/none.txt: No such file or directory; check the path, which is relative to the job file's folder"
 change 's/corpus.txt/none-*.txt/'
 refuse a_pattern_without_a_match 3 "data.train[0]: 'none-*.txt' matches no file; it is searched as $work/none-*.txt"
-change 's/precision: fp32/precision: fp8/'
-refuse a_precision_that_is_not_built 4 'train.precision: fp8 is not supported yet; use auto, fp32, bf16 or fp16'
+change 's/precision: fp32/precision: fp32, fp8: {history: 8}/'
+refuse a_key_of_another_precision 4 'train.fp8.history: only fp8 has scales of tensors, and train.precision is fp32; remove it, or set train.precision: fp8'
 change 's/^name: good/name: \&a good/'
 refuse an_anchor 1 'anchors (&name) and tags (!type) are not allowed; write the plain value'
 change 's/^name: good/name: caf\xe9/'

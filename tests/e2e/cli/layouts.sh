@@ -40,6 +40,16 @@ check_status a_run_that_changed_no_weight_fails 1 heddle local "$file" --dir non
     --set train.loss_scale.initial=1099511627776 --set train.steps=4 --set parallel.tp=1 --set parallel.zero=1
 check_equal and_says_what_to_lower 1 "$(grep -c '^job failed at step [34], .* lower train.loss_scale.initial (now 1099511627776)' check.out)"
 check_equal without_a_checkpoint_that_looks_sound 0 "$(ls heddle-runs/none/1/attempt-1/checkpoints 2>/dev/null | wc -l)"
+check its_products_become_8_bits heddle local --resume heddle-runs/layouts-* --set train.steps=46 --set train.precision=fp8 \
+    --set parallel.tp=2 --set parallel.zero=1
+check_equal which_is_noted_too 1 "$(grep -rhoE 'precision was fp32, is fp8' heddle-runs/layouts-* check.err check.out | sort -u | wc -l)"
+check it_is_measured_in_bf16 heddle eval "$(find heddle-runs/layouts-*/ -type d -name 'step-*46')" --data corpus.txt --windows 2
+check_equal and_says_that 1 "$(grep -c ', bf16$' check.out)"
+check its_weights_are_exported "$HEDDLE_BIN/heddle-worker" export --checkpoint "$(find heddle-runs/layouts-*/ -type d -name 'step-*46')" --out exported
+check_status an_old_gpu_has_no_fp8 2 heddle plan "$file" --devices a100-80gb:4 --set train.precision=fp8
+check_equal with_what_it_lacks 1 "$(grep -hc 'fp8 needs a GPU of compute capability 8.9 or later' check.out check.err | sort -n | tail -n 1)"
+check a_new_one_has_it heddle plan "$file" --devices h100:4 --set train.precision=fp8
+check_equal at_its_own_rate 2 "$(grep -c '(1979 TFLOP/s, fp8)' check.out)"
 check a_sample_is_written heddle generate heddle-runs/layouts-* --prompt 'The ' --max-tokens 4
 check_status too_many_stages_are_refused 2 heddle local "$file" --set parallel.pp=8
 check a_schedule_is_drawn "$HEDDLE_BIN/heddle-worker" schedule --name zb-h1 --stages 2 --micro-batches 3

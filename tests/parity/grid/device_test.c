@@ -1,6 +1,6 @@
 /* Logical ranks on one device, over the engine local, train like one rank on it: a layout of each
  * kind of collective, small enough for an emulator. grid_test.c has all of them, for a device that
- * is fast. And the device computes in fp16.
+ * is fast. And the device computes in fp16, and two ranks of it in fp8.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -54,6 +54,49 @@ static void fp16_stays_within_its_rounding(void **state)
     harness_teardown(&h);
 }
 
+static bool multiplies_fp8(void)
+{
+    struct hd_traits traits;
+
+    harness_backend()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    return !hd_traits_is_cuda(&traits) || traits.capability >= HD_GPU_FP8_FROM;
+}
+
+/* Two tp ranks in fp8 against one in fp32: gradients of the first step, by present tensors, and of
+ * the second, by their history; sides are multiples of 16. */
+static void fp8_stays_within_its_rounding(void **state)
+{
+    struct run *fp32, *fp8;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    if (!multiplies_fp8()) {
+        print_message("this GPU has no products in fp8\n");
+        skip();
+    }
+    harness_setup(&h, 20000);
+    job = harness_job(&h, "llama", 1);
+    job.hidden = job.ffn_hidden = 64;
+    job.head_width = 16;
+    job.micro_batch = job.global_batch = 2;
+    fp32 = run_new(2);
+    run_threads(job, 1, fp32);
+    fp8 = run_new(2);
+    fp8->last_at = fp32->before_last;
+    job.tp = 2;
+    job.sequence = true;
+    (void)snprintf(job.precision, sizeof job.precision, "fp8");
+    run_threads(job, 1, fp8);
+    if (compare_gradients(&job, fp8->first_grad, fp32->first_grad, fp8_rounding_bound, NULL) ||
+        compare_gradients(&job, fp8->last_grad, fp32->last_grad, fp8_rounding_bound, NULL))
+        fail_msg("%s", hd_err_message());
+    assert_true(fabs(fp8->loss[0] - fp32->loss[0]) <= half_loss_bound(&job));
+    run_free(fp32);
+    run_free(fp8);
+    harness_teardown(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -68,6 +111,7 @@ int main(void)
         {"a_ring", layout_trains_like_one_rank, NULL, NULL, "llama: cp=2"},
         {"experts_on_two_ranks", layout_trains_like_one_rank, NULL, NULL, "mixtral: dp=2 ep=2"},
         cmocka_unit_test(fp16_stays_within_its_rounding),
+        cmocka_unit_test(fp8_stays_within_its_rounding),
     };
 
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* In bf16 and fp16 layouts stay as close to one rank, and to fp32, as rounding allows: the
+/* In bf16, fp16 and fp8 layouts stay as close to one rank, and to fp32, as rounding allows: the
  * gradients of the first step by the bound that grows with the layers above.
  */
 #include <math.h>
@@ -42,14 +42,33 @@ static const char *const fp16_names[] = {
     "gpt2_dropout: tp=2 sequence=on cp=2 dp=2",
     "llama_alibi: tp=4 sequence=on cp=2",
 };
+static const char *const fp8_names[] = {
+    "gpt2: tp=4 sequence=on",
+    "gpt2: pp=2 dp=2 schedule=zb-h1",
+    "llama: dp=4 zero=3",
+    "llama: tp=2 sequence=on cp=2 dp=2",
+    "llama: tp=2 recompute=full zero=1 dp=2",
+    "qwen3: tp=2 cp=2",
+};
 enum {
     BF16_NAMES = sizeof bf16_names / sizeof bf16_names[0],
     FP16_NAMES = sizeof fp16_names / sizeof fp16_names[0],
+    FP8_NAMES = sizeof fp8_names / sizeof fp8_names[0],
     BF16_AT_LEAST = 12
 };
 
-static void set_precision(struct hd_job *job, const char *precision)
+static bool is_fp8(const char *precision)
 {
+    return strcmp(precision, "fp8") == 0;
+}
+
+/* For fp8 every share of a side is a multiple of 16 up to tp = 4. */
+static void set_precision(struct hd_job *job, const char *precision, bool wide)
+{
+    if (wide) {
+        job->hidden = job->ffn_hidden = 64;
+        job->head_width = 16;
+    }
     (void)snprintf(job->precision, sizeof job->precision, "%s", precision);
 }
 
@@ -59,48 +78,57 @@ static void check(enum hd_status st, const char *text)
         fail_msg("%s: %s", text, hd_err_message());
 }
 
-/* One rank in bf16 or fp16, and in fp32 (the bench's own run). */
+/* One rank in a lower precision, and in fp32 (the bench's own run, unless sizes differ). */
 struct pair {
     struct grid_bench *bench;
-    struct run *half;
+    struct run *half, *wide;
 };
 
 static struct pair *pair_of(struct pair pairs[GRID_BENCHES_MAX], struct grid_bench *bench,
                             const char *precision)
 {
     struct hd_job job = grid_reference(bench->model, &bench->harness);
+    const bool fp8 = is_fp8(precision);
     int i = 0;
 
     while (pairs[i].bench && pairs[i].bench != bench)
         i++;
     if (pairs[i].bench)
         return &pairs[i];
-    pairs[i] = (struct pair){bench, run_new(GRID_STEPS)};
-    grid_bench_refer(bench);
-    set_precision(&job, precision);
+    pairs[i] = (struct pair){bench, run_new(GRID_STEPS), fp8 ? run_new(GRID_STEPS) : NULL};
+    if (fp8) {
+        set_precision(&job, "fp32", true);
+        run_threads(job, 1, pairs[i].wide);
+    } else {
+        grid_bench_refer(bench);
+    }
+    set_precision(&job, precision, fp8);
     run_threads(job, 1, pairs[i].half);
     return &pairs[i];
 }
 
 static void check_pick(const struct grid_pick *pick, const struct pair *pair, const char *precision)
 {
+    const bool fp8 = is_fp8(precision);
+    const struct run *fp32 = fp8 ? pair->wide : pick->bench->reference;
     struct run *run = run_new(GRID_STEPS);
     struct hd_job job =
         grid_job(pick->bench->model, &pick->bench->harness, &pick->layout, &run->layout);
     double worst = 0;
 
-    set_precision(&job, precision);
+    set_precision(&job, precision, fp8);
     check(run_on_threads(&job, run), pick->text);
     check(compare_ranks_agree(run, run_world(&job)), pick->text);
-    check(compare_gradients(&job, run->first_grad, pair->half->first_grad, half_bound, &worst),
+    check(compare_gradients(&job, run->first_grad, pair->half->first_grad,
+                            fp8 ? fp8_bound : half_bound, &worst),
           pick->text);
-    check(compare_gradients(&job, run->first_grad, pick->bench->reference->first_grad, half_bound,
-                            &worst),
+    check(compare_gradients(&job, run->first_grad, fp32->first_grad,
+                            fp8 ? fp8_rounding_bound : half_bound, &worst),
           pick->text);
     (void)printf("PASS %s %s worst %.1e, loss %.4f -> %.4f\n", precision, pick->text, worst,
                  run->loss[0], run->loss[GRID_STEPS - 1]);
     assert_true(fabs(run->loss[0] - pair->half->loss[0]) <= half_loss_bound(&job));
-    assert_true(fabs(run->loss[0] - pick->bench->reference->loss[0]) <= half_loss_bound(&job));
+    assert_true(fabs(run->loss[0] - fp32->loss[0]) <= half_loss_bound(&job));
     if (!HD_TEST_SANITIZED) /* it takes fewer steps */
         assert_true(run->loss[GRID_STEPS - 1] < run->loss[0] - 0.3);
     run_free(run);
@@ -117,6 +145,8 @@ static int check_layouts(const char *const *names, int name_count, const char *p
         check_pick(&picks[i], pair_of(pairs, picks[i].bench, precision), precision);
     for (int i = 0; i < GRID_BENCHES_MAX && pairs[i].bench; i++)
         run_free(pairs[i].half);
+    for (int i = 0; i < GRID_BENCHES_MAX && pairs[i].wide; i++)
+        run_free(pairs[i].wide);
     grid_benches_close(benches);
     return count;
 }
@@ -134,11 +164,18 @@ static void some_layouts_stay_within_the_rounding_of_fp16(void **state)
     assert_int_equal(check_layouts(fp16_names, FP16_NAMES, "fp16"), FP16_NAMES);
 }
 
+static void some_layouts_stay_within_the_rounding_of_fp8(void **state)
+{
+    (void)state;
+    assert_int_equal(check_layouts(fp8_names, FP8_NAMES, "fp8"), FP8_NAMES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dozen_layouts_stay_within_the_rounding_of_bf16),
-        cmocka_unit_test(some_layouts_stay_within_the_rounding_of_fp16)};
+        cmocka_unit_test(some_layouts_stay_within_the_rounding_of_fp16),
+        cmocka_unit_test(some_layouts_stay_within_the_rounding_of_fp8)};
 
     return cmocka_run_group_tests_name("half", tests, NULL, NULL);
 }

@@ -64,16 +64,33 @@ static double eps_of(const struct hd_job *job)
     return strcmp(job->precision, "fp16") == 0 ? 0x1p-10 : 0x1p-7;
 }
 
-double half_bound(const struct hd_layout *layout, const struct hd_param *p)
+static double bound_above(const struct hd_layout *layout, const struct hd_param *p, double eps)
 {
     const double units_above = (double)(layout->model.config.L + 1 - p->unit);
 
-    return 4 * pow(1.03, units_above) * eps_of(&layout->job);
+    return 4 * pow(1.03, units_above) * eps;
+}
+
+double half_bound(const struct hd_layout *layout, const struct hd_param *p)
+{
+    return bound_above(layout, p, eps_of(&layout->job));
+}
+
+double fp8_bound(const struct hd_layout *layout, const struct hd_param *p)
+{
+    return bound_above(layout, p, sqrt(0x1p-7 * 0x1p-2));
+}
+
+double fp8_rounding_bound(const struct hd_layout *layout, const struct hd_param *p)
+{
+    return bound_above(layout, p, 0x1p-2 / sqrt(12));
 }
 
 double half_loss_bound(const struct hd_job *job)
 {
-    return 2 * 0.02 * sqrt((double)job->hidden) * (double)(job->layers + 1) * eps_of(job);
+    const double eps = strcmp(job->precision, "fp8") == 0 ? 0x1p-3 : eps_of(job);
+
+    return 2 * 0.02 * sqrt((double)job->hidden) * (double)(job->layers + 1) * eps;
 }
 
 /* A gradient that is zero but for rounding. With dK the gradient of the keys, the key matrix gets

@@ -22,10 +22,20 @@ double reduce_bound(const struct hd_layout *layout, const struct hd_param *p);
  * embedding; eps, the distance of the numbers from 1 on, is 2^-7 for bf16 and 2^-10 for fp16. */
 double half_bound(const struct hd_layout *layout, const struct hd_param *p);
 
+/* In fp8, two layouts: sums that differ by an eps of bf16 lie apart by one unit of an 8-bit format,
+ * its eps, where they round to different codes, which is a share eps_bf16 / eps of them: the root
+ * of the mean square is sqrt(eps_bf16 eps), with the eps of E5M2, the coarser one, 2^-2. The rest
+ * is as above. */
+double fp8_bound(const struct hd_layout *layout, const struct hd_param *p);
+/* In fp8 against fp32: rounding to the nearest errs by eps / sqrt(12) in the root of the mean
+ * square.
+ */
+double fp8_rounding_bound(const struct hd_layout *layout, const struct hd_param *p);
+
 /* How far two losses at the initial weights may lie apart. The loss is a mean of
  * log-sum-exp(z) - z[target], so it moves by at most twice the error of a logit. A logit is a
  * product of C terms x w with |x| about 1 (normed) and w of 0.02, so of size 0.02 sqrt(C), and
- * carries a rounding, eps of itself, per unit that it came through. */
+ * carries a rounding, eps of itself, per unit that it came through; in fp8 that of E4M3, 2^-3. */
 double half_loss_bound(const struct hd_job *job);
 
 /* Gradients of all parameters, whole (runs.h). ret_worst, if given: the largest distance found. */

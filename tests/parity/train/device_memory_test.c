@@ -35,6 +35,7 @@ static const struct device_case cases[] = {
     {"llama", "bf16", 1, 48, 1, 1, 2, 1, true, HD_SCHEDULE_1F1B, false},
     {"llama", "fp32", 1, 2400, 1, 2, 1, 1, false, HD_SCHEDULE_1F1B, false},
     {"gpt2", "bf16", 1, 3000, 2, 1, 1, 1, false, HD_SCHEDULE_1F1B, true},
+    {"llama", "fp8", 1, 1600, 1, 1, 1, 1, false, HD_SCHEDULE_1F1B, false},
     {"mixtral", "fp32", 1, 640, 2, 1, 1, 2, false, HD_SCHEDULE_1F1B, false},
 };
 

@@ -107,7 +107,8 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        /* fp16: a factor of 1 on the sums over 8 x 16 tokens */
                        .loss_scale_initial = 128,
                        .loss_scale_interval = 2000,
-                       .loss_scale_floor = 1};
+                       .loss_scale_floor = 1,
+                       .fp8_history = 16};
 
     if (strcmp(family, "mixtral") == 0) {
         j.experts = 4;
@@ -133,6 +134,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.precision, "fp32");
     word(j.moments, "fp32");
     word(j.reduce, "fp32");
+    word(j.fp8_scaling, "delayed");
     word(j.device, "cpu");
     word(j.base_manifest_hash, "-");
     (void)snprintf(j.attempt_dir, sizeof j.attempt_dir, "%s/attempt-1", h->dir);

@@ -117,6 +117,27 @@ static void so_does_a_rank_with_moments_of_8_bits(void **state)
     harness_teardown(&h);
 }
 
+/* With codes and histories of fp8 (fp8_training_test has the latter by hand). */
+static void so_does_a_rank_with_products_in_fp8(void **state)
+{
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (int v = 0; v < 4; v++) {
+        const struct hd_layout_options options = {.split_backward = v & 1};
+        struct hd_job job = sized_job(&h, &sizes[1], "fp8");
+        struct hd_memory fp8;
+
+        (void)snprintf(job.fp8_scaling, sizeof job.fp8_scaling, v & 2 ? "current" : "delayed");
+        fp8 = witness_predict(&job, &options, 0);
+        check_prediction(&fp8, &sizes[1], true);
+        if (witness_edges(&job, &(struct witness_cut){.layout = options}))
+            fail_msg("%s", hd_err_message());
+    }
+    harness_teardown(&h);
+}
+
 /* With all micro-batches in flight what forward keeps is there once for each; with W behind them so
  * is what it needs from B. The rest does not know the schedule. */
 static void slots_scale_with_the_micro_batches_in_flight(void **state)
@@ -452,6 +473,7 @@ int main(void)
         cmocka_unit_test(the_witness_sees_calls_of_every_kind),
         cmocka_unit_test(a_rank_lives_in_exactly_what_was_predicted),
         cmocka_unit_test(so_does_a_rank_with_moments_of_8_bits),
+        cmocka_unit_test(so_does_a_rank_with_products_in_fp8),
         cmocka_unit_test(slots_scale_with_the_micro_batches_in_flight),
         cmocka_unit_test(a_page_less_is_refused_by_name),
     };

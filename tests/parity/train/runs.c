@@ -288,8 +288,8 @@ void run_processes(struct hd_job job, int dp, struct run *run)
 
 struct crossing {
     int steps;                    /* before it saves */
-    const struct hd_saved *saved; /* to load; NULL: it saves */
-    struct hd_saved *ret_saved;
+    const struct hd_saved *saved; /* to load; NULL: it begins anew */
+    struct hd_saved *ret_saved;   /* NULL: it does not save */
     struct run *run;
 };
 
@@ -299,14 +299,12 @@ static enum hd_status begin_crossing(struct hd_trainer *t, const struct crossing
     struct hd_saved saved;
     enum hd_status st;
 
-    if (c->saved)
-        return hd_trainer_load(t, c->saved->path, c->saved->hash, NULL);
-    st = hd_trainer_init(t);
+    st = c->saved ? hd_trainer_load(t, c->saved->path, c->saved->hash, NULL) : hd_trainer_init(t);
     for (int s = 0; !st && s < c->steps; s++)
         st = hd_trainer_step(t, 0, &result);
-    if (!st)
+    if (!st && c->ret_saved)
         st = hd_trainer_save(t, &saved);
-    if (!st && rank == 0)
+    if (!st && c->ret_saved && rank == 0)
         *c->ret_saved = saved;
     return st;
 }
@@ -352,6 +350,12 @@ void run_save(const struct hd_job *job, int steps, struct run *run, struct hd_sa
 void run_load(const struct hd_job *job, const struct hd_saved *saved, struct run *run)
 {
     run_crossing(job, &(struct crossing){.saved = saved, .run = run});
+}
+
+void run_load_and_save(const struct hd_job *job, const struct hd_saved *saved, struct run *run,
+                       struct hd_saved *ret_saved)
+{
+    run_crossing(job, &(struct crossing){.saved = saved, .ret_saved = ret_saved, .run = run});
 }
 
 void run_compare_state(const struct run *a, const struct run *b)

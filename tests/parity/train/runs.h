@@ -65,6 +65,9 @@ enum hd_status run_on_lazy_device(const struct hd_job *job, struct run *run);
  * into `run`, then takes run->steps more steps, whose losses are in `run`, too. */
 void run_save(const struct hd_job *job, int steps, struct run *run, struct hd_saved *ret_saved);
 void run_load(const struct hd_job *job, const struct hd_saved *saved, struct run *run);
+/* The same; saves what it loaded, in the folder of `job`. */
+void run_load_and_save(const struct hd_job *job, const struct hd_saved *saved, struct run *run,
+                       struct hd_saved *ret_saved);
 void run_compare_state(const struct run *a, const struct run *b); /* weights, moments: equal bits */
 
 int run_world(const struct hd_job *job);

@@ -147,13 +147,18 @@ static void rates_fit_the_multiprocessors(void **state)
     (void)state;
     kinds = hd_gpu_kinds(&count);
     for (size_t k = 0; k < count; k++)
-        for (int e = 0; e < 3; e++) {
-            const enum hd_dtype dtype = e == 0 ? HD_BF16 : HD_F32;
+        for (int e = 0; e < 4; e++) {
+            static const enum hd_dtype dtypes[] = {HD_BF16, HD_F32, HD_F32, HD_U8};
+            const enum hd_dtype dtype = dtypes[e];
             const double rate = hd_gpu_kind_rate(&kinds[k], dtype, e == 1);
             const double hz = rate / hd_cuda_peak("nobody's", kinds[k].capability,
                                                   kinds[k].multiprocessors, 1, dtype, e == 1);
 
-            if (hz > 2.6e9 || (e == 2 && hz < 1e9))
+            if (e == 3 && kinds[k].capability < HD_GPU_FP8_FROM) {
+                assert_true(rate == 0); /* hz: 0 / 0 */
+                continue;
+            }
+            if (hz > 2.6e9 || (e == 2 && hz < 1e9) || !(rate > 0))
                 fail_msg("%s: %.4g operations per second are %.2f GHz", kinds[k].word, rate,
                          hz * 1e-9);
         }

@@ -50,6 +50,43 @@ static void a_fused_gelu_moves_one_matrix_more(void **state)
     check(cost_of(HD_K_gemm, &a), 60 + 18 * 6, 2 * (10 + 15 + 6), 2 * 6);
 }
 
+/* 16 x 48 from a depth of 32: codes are bytes, a factor is a float. Scratch on the CPU: both
+ * factors as bf16, aligned, and what a GEMM of those needs. */
+static void products_of_fp8_read_bytes(void **state)
+{
+    struct hd_fp8_gemm_args a = {.M = 16, .N = 48, .K = 32, .bias = &given, .c_dtype = HD_BF16};
+    const struct hd_gemm_args wide = {.M = 16,
+                                      .N = 48,
+                                      .K = 32,
+                                      .lda = 32,
+                                      .ldb = 32,
+                                      .ldc = 48,
+                                      .trans_b = true,
+                                      .ab_dtype = HD_BF16,
+                                      .c_dtype = HD_BF16};
+    const struct hd_traits traits = {.threads = 1};
+    const struct hd_fp8_encode_args e = {.R = 3, .C = 5};
+    const struct hd_fp8_amax_args present = {.N = 15};
+    const struct hd_fp8_amax_args old = {.N = 15, .history = (float *)&given, .history_len = 4};
+    const struct hd_fp8_history_args h = {.N = 6, .history_len = 4};
+
+    (void)state;
+    check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 2 * 48 + 8,
+          2 * 16 * 48);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_fp8_gemm, &a, &traits),
+                     2 * 16 * 32 + 2 * 48 * 32 +
+                         hd_kernel_scratch_bytes(HD_K_gemm, &wide, &traits));
+    a.bias = NULL;
+    a.accumulate = true;
+    a.c_dtype = HD_F32;
+    check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 8 + 4 * 16 * 48,
+          4 * 16 * 48);
+    check(cost_of(HD_K_fp8_encode, &e), 30, 2 * 15 + 4 * HD_AMAX_PARTS, 15 + 4);
+    check(cost_of(HD_K_fp8_amax, &present), 15, 2 * 15, 4 * HD_AMAX_PARTS);
+    check(cost_of(HD_K_fp8_amax, &old), 4, 4 * 4, 4 * HD_AMAX_PARTS);
+    check(cost_of(HD_K_fp8_history, &h), 0, 4 * 24, 4 * 24);
+}
+
 /* The factor is read once for both. */
 static void a_bias_gradient_beside_a_product_reads_nothing_more(void **state)
 {
@@ -568,8 +605,9 @@ static void the_measured_peak_is_a_peak(void **state)
         struct device device = device_open(&settings[setting]);
 
         /* any processor does 100 million and none 100 million million per second and core */
-        for (int type = 0; type < float_type_count; type++) {
-            const double rate = hd_backend_cpu()->measure_peak(device.backend, float_types[type]);
+        for (int type = 0; type <= float_type_count; type++) {
+            const double rate = hd_backend_cpu()->measure_peak(
+                device.backend, type < float_type_count ? float_types[type] : HD_U8); /* of fp8 */
 
             assert_true(rate > 1e8 && rate < 1e14);
         }
@@ -584,6 +622,7 @@ int main(void)
         cmocka_unit_test(a_fused_gelu_moves_one_matrix_more),
         cmocka_unit_test(a_bias_gradient_beside_a_product_reads_nothing_more),
         cmocka_unit_test(epilogues_are_taken_where_they_save_a_pass),
+        cmocka_unit_test(products_of_fp8_read_bytes),
         cmocka_unit_test(bias_backward_reads_each_row_once),
         cmocka_unit_test(embedding_touches_only_named_rows),
         cmocka_unit_test(rmsnorm_moves_each_byte_once),

@@ -268,6 +268,14 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {pp: 2, schedule: zb-h1, virtual_stages: 2}",
      "job.yaml:15: parallel.virtual_stages: 2; zb-h1 has one chunk per stage; write 1 or auto, or "
      "take the schedule interleaved"},
+    {13, "  global_batch: 8\n  precision: bf16\n  fp8: {scaling: current}",
+     "job.yaml:15: train.fp8.scaling: only fp8 has scales of tensors, and train.precision is bf16; "
+     "remove it, or set train.precision: fp8"},
+    {13, "  global_batch: 8\n  precision: fp8\n  fp8: {scaling: current, history: 8}",
+     "job.yaml:15: train.fp8.history: with train.fp8.scaling: current there is no history; remove "
+     "one of the two"},
+    {13, "  global_batch: 8\n  precision: fp8\n  fp8: {history: 0}",
+     "job.yaml:15: train.fp8.history: 0 is not possible; give a whole number from 1 to 1024"},
     {13, "  global_batch: 8\n  precision: fp16\n  loss_scale: {initial: 1000}",
      "job.yaml:15: train.loss_scale.initial: 1000 is no power of two; use 512 or 1024"},
     {13, "  global_batch: 8\n  precision: fp16\n  loss_scale: {initial: 4, floor: 8}",
@@ -427,8 +435,6 @@ static void hints_name_keys_that_exist(void **state)
 
 /* Sensible wishes: another status, words of their own. */
 static const struct mistake wishes[] = {
-    {13, "  global_batch: 8\n  precision: fp8",
-     "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32, bf16 or fp16"},
     {15, "checkpoint: {dir: /x}",
      "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
      "heddle-controller --jobs-dir decides for all jobs"},
@@ -803,8 +809,9 @@ static void a_wrong_override_is_its_own_place(void **state)
         {"parallel={tp: 2, dp: 3, cp: 1}", /* with 2 devices */
          "--set parallel={tp: 2, dp: 3, cp: 1}: parallel.dp: 3 replicas of tp x cp = 2 devices are "
          "6, not resources.devices = 2; write auto, or let them agree"},
-        {"train.precision=fp8", "--set train.precision=fp8: train.precision: fp8 is not supported "
-                                "yet; use auto, fp32, bf16 or fp16"},
+        {"train.fp8.history=8", "--set train.fp8.history=8: train.fp8.history: only fp8 has scales "
+                                "of tensors, and train.precision is auto; remove it, or set "
+                                "train.precision: fp8"},
     };
 
     (void)state;

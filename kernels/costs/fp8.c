@@ -1,0 +1,109 @@
+#include "kernels/costs/costs.h"
+
+HD_COSTS_NO_SCRATCH(fp8_amax)
+HD_COSTS_NO_SCRATCH(fp8_encode)
+HD_COSTS_NO_SCRATCH(fp8_history)
+
+static struct hd_gemm_args product_of(const struct hd_fp8_gemm_args *a)
+{
+    return (struct hd_gemm_args){.c = a->c,
+                                 .bias = a->bias,
+                                 .M = a->M,
+                                 .N = a->N,
+                                 .K = a->K,
+                                 .lda = a->K,
+                                 .ldb = a->K,
+                                 .ldc = a->N,
+                                 .trans_b = true,
+                                 .accumulate = a->accumulate,
+                                 .ab_dtype = HD_BF16,
+                                 .c_dtype = a->c_dtype};
+}
+
+struct hd_costs_fp8_layout hd_costs_fp8_layout(const struct hd_fp8_gemm_args *args,
+                                               const struct hd_traits *traits)
+{
+    const struct hd_gemm_args product = product_of(args);
+    const int64_t size = (int64_t)hd_dtype_size(HD_BF16);
+    struct hd_costs_fp8_layout l = {.a = 0};
+
+    l.b = hd_costs_align(args->M * args->K * size);
+    l.gemm = l.b + args->N * args->K * size;
+    l.gemm = (l.gemm + HD_SCRATCH_ALIGN - 1) / HD_SCRATCH_ALIGN * HD_SCRATCH_ALIGN;
+    l.scratch_bytes = l.gemm + hd_scratch_gemm(&product, traits);
+    return l;
+}
+
+struct hd_gemm_args hd_costs_fp8_product(const struct hd_fp8_gemm_args *args,
+                                         const struct hd_traits *traits)
+{
+    const struct hd_costs_fp8_layout l = hd_costs_fp8_layout(args, traits);
+    struct hd_gemm_args product = product_of(args);
+    char *scratch = args->scratch;
+
+    if (scratch) {
+        product.a = scratch + l.a;
+        product.b = scratch + l.b;
+        product.scratch = scratch + l.gemm;
+    }
+    return product;
+}
+
+enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args)
+{
+    if (args->M % HD_FP8_SIDE || args->N % HD_FP8_SIDE || args->K % HD_FP8_SIDE)
+        return hd_err(HD_INVALID,
+                      "fp8_gemm: [%lld,%lld] x [%lld,%lld] has a side that is no "
+                      "multiple of %d",
+                      (long long)args->M, (long long)args->K, (long long)args->K,
+                      (long long)args->N, HD_FP8_SIDE);
+    if (args->bias && args->accumulate)
+        return hd_err(HD_INVALID, "fp8_gemm: bias is not allowed together with accumulate");
+    if (args->a_format == HD_E5M2 && args->b_format == HD_E5M2)
+        return hd_err(HD_INVALID, "fp8_gemm: only one of the factors may be in E5M2");
+    if (args->c_dtype != HD_BF16 && args->c_dtype != HD_F32)
+        return hd_err(HD_INVALID, "fp8_gemm: c is bf16 or fp32, not %s",
+                      hd_dtype_name(args->c_dtype));
+    return HD_OK;
+}
+
+/* A GPU's library has its budget; without a library there are no products in fp8. */
+int64_t hd_scratch_fp8_gemm(const struct hd_fp8_gemm_args *args, const struct hd_traits *traits)
+{
+    return hd_traits_is_cuda(traits) ? traits->gemm_scratch_bytes
+                                     : hd_costs_fp8_layout(args, traits).scratch_bytes;
+}
+
+void hd_cost_fp8_gemm(struct hd_costs *costs, const struct hd_fp8_gemm_args *a)
+{
+    const int64_t c = a->M * a->N * (int64_t)hd_dtype_size(a->c_dtype);
+
+    costs->flops += 2.0 * (double)a->M * (double)a->N * (double)a->K;
+    costs->read_bytes += a->M * a->K + a->N * a->K + (a->bias ? 2 * a->N : 0) + 2 * 4;
+    costs->read_bytes += a->accumulate ? c : 0;
+    costs->write_bytes += c;
+}
+
+/* By a history, as in all steps but the first. */
+void hd_cost_fp8_amax(struct hd_costs *costs, const struct hd_fp8_amax_args *a)
+{
+    const int64_t bytes = a->N * (int64_t)hd_dtype_size(HD_BF16);
+
+    costs->flops += (double)(a->history ? a->history_len : a->N);
+    costs->read_bytes += a->history ? a->history_len * 4 : bytes;
+    costs->write_bytes += HD_AMAX_PARTS * 4;
+}
+
+/* A maximum and a product per element. */
+void hd_cost_fp8_encode(struct hd_costs *costs, const struct hd_fp8_encode_args *a)
+{
+    costs->flops += 2.0 * (double)a->R * (double)a->C;
+    costs->read_bytes += a->R * a->C * (int64_t)hd_dtype_size(HD_BF16) + HD_AMAX_PARTS * 4;
+    costs->write_bytes += a->R * a->C + 4;
+}
+
+void hd_cost_fp8_history(struct hd_costs *costs, const struct hd_fp8_history_args *a)
+{
+    costs->read_bytes += a->N * a->history_len * 4;
+    costs->write_bytes += a->N * a->history_len * 4;
+}

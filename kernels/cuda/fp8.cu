@@ -1,0 +1,228 @@
+/* fp8: the scale of a tensor, its codes, and the history of maxima. gemm.c multiplies the codes.
+ *
+ * Bytes of R x C elements: fp8_encode 3 R C; transposed by tiles of 64 x 64 in
+ * shared memory, so that both sides are whole lines. fp8_amax 2 R C without a history, else nothing
+ * but the history: its blocks return at once. Codes are made by the integer operations of
+ * base/fp8.h, some fifteen per element, because the conversion instructions clamp infinities.
+ *
+ * Maxima do not depend on an order, so any partition and atomics give the same bits. *seen is a
+ * float that is not negative: its bits are ordered as integers are.
+ *
+ * Not measured on a GPU yet. */
+#include "kernels/cuda/map.cuh"
+
+enum { FP8_THREADS = 256, FP8_UNROLL = 4, FP8_TILE = 64, FP8_WARPS = FP8_THREADS / 32 };
+static_assert((int)HD_AMAX_PARTS <= (int)FP8_THREADS, "a thread has a part");
+
+/* The largest x of all threads, which are not negative; `shared` has FP8_WARPS values. */
+static __device__ __forceinline__ float fp8_block_max(float x, float *shared)
+{
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = shared[0];
+    for (int w = 1; w < FP8_WARPS; w++)
+        x = fmaxf(x, shared[w]);
+    __syncthreads();
+    return x;
+}
+
+/* ---- amax ---- */
+
+template <int V>
+static __device__ __forceinline__ float fp8_largest(const bf16 *inp, int64_t N)
+{
+    const int64_t thread = (int64_t)blockIdx.x * FP8_THREADS + threadIdx.x;
+    const int64_t threads = (int64_t)gridDim.x * FP8_THREADS, packs = N / V;
+    float most = 0;
+
+    for (int64_t i = thread; i < packs; i += FP8_UNROLL * threads) {
+        pack<bf16, V> x[FP8_UNROLL];
+
+#pragma unroll
+        for (int u = 0; u < FP8_UNROLL; u++)
+            if (i + u * threads < packs)
+                x[u] = pack_load<V>(inp + (i + u * threads) * V);
+#pragma unroll
+        for (int u = 0; u < FP8_UNROLL; u++)
+#pragma unroll
+            for (int j = 0; j < V && i + u * threads < packs; j++)
+                most = hd_fp8_larger(most, to_float(x[u].at[j]));
+    }
+    if (thread < N % V)
+        most = hd_fp8_larger(most, to_float(inp[packs * V + thread]));
+    return most;
+}
+
+/* A block writes a part; the first one the parts behind them. */
+template <int V>
+static __global__ void __launch_bounds__(FP8_THREADS)
+    fp8_amax(float *amax, const bf16 *inp, const float *history, int64_t N, int64_t history_len)
+{
+    HD_SHARED(float, shared, FP8_WARPS);
+    float most = 0;
+
+    for (int64_t i = threadIdx.x; i < history_len; i += FP8_THREADS)
+        most = fmaxf(most, history[i]);
+    most = fp8_block_max(most, shared);
+    if (most > 0) /* the same in all threads */
+        most = blockIdx.x == 0 ? most : 0;
+    else
+        most = fp8_block_max(fp8_largest<V>(inp, N), shared);
+    if (threadIdx.x == 0)
+        amax[blockIdx.x] = most;
+    if (blockIdx.x == 0)
+        for (int p = (int)gridDim.x + (int)threadIdx.x; p < HD_AMAX_PARTS; p += FP8_THREADS)
+            amax[p] = 0;
+}
+
+extern "C" enum hd_status hd_cuda_fp8_amax(struct hd_cuda_stream *s,
+                                           const struct hd_fp8_amax_args *a)
+{
+    const int64_t history_len = a->history ? a->history_len : 0;
+
+    HD_PACK_WIDTH((pack_fits_wide<bf16>(0, a->inp)), bf16, V, {
+        int64_t blocks = divide_up(a->N, FP8_THREADS * FP8_UNROLL * V);
+
+        blocks = blocks < 1 ? 1 : blocks > HD_AMAX_PARTS ? (int64_t)HD_AMAX_PARTS : blocks;
+        return HD_LAUNCH(s, fp8_amax<V>, dim3((unsigned)blocks), dim3(FP8_THREADS), 0, a->amax,
+                         (const bf16 *)a->inp, a->history, a->N, history_len);
+    });
+}
+
+/* ---- codes ---- */
+
+/* 2^e of the scale, in every thread; the first block writes the factor of decoding. */
+static __device__ __forceinline__ float fp8_scale(const float *amax, float *factor,
+                                                  enum hd_fp8 format, float *shared)
+{
+    const float part = (int)threadIdx.x < HD_AMAX_PARTS ? amax[threadIdx.x] : 0;
+    const int e = hd_fp8_exponent(fp8_block_max(part, shared), format);
+
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0)
+        *factor = hd_fp8_power(-e);
+    return hd_fp8_power(e);
+}
+
+static __device__ __forceinline__ void fp8_see(float *seen, float most, float *shared)
+{
+    if (!seen)
+        return;
+    most = fp8_block_max(most, shared);
+    if (threadIdx.x == 0 && most > 0)
+        (void)atomicMax(reinterpret_cast<unsigned *>(seen), __float_as_uint(most));
+}
+
+template <int V, enum hd_fp8 FORMAT>
+static __global__ void __launch_bounds__(FP8_THREADS)
+    fp8_encode(uint8_t *code, float *factor, float *seen, const bf16 *inp, const float *amax,
+               int64_t N)
+{
+    HD_SHARED(float, shared, FP8_WARPS);
+    const float power = fp8_scale(amax, factor, FORMAT, shared);
+    const int64_t thread = (int64_t)blockIdx.x * FP8_THREADS + threadIdx.x;
+    const int64_t threads = (int64_t)gridDim.x * FP8_THREADS, packs = N / V;
+    float most = 0;
+
+    for (int64_t i = thread; i < packs; i += threads) {
+        const pack<bf16, V> x = pack_load<V>(inp + i * V);
+        pack<uint8_t, V> y;
+
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            most = hd_fp8_larger(most, to_float(x.at[j]));
+            y.at[j] = hd_fp8_encode(to_float(x.at[j]), power, FORMAT);
+        }
+        pack_store(code + i * V, y);
+    }
+    if (thread < N % V) {
+        const float x = to_float(inp[packs * V + thread]);
+
+        most = hd_fp8_larger(most, x);
+        code[packs * V + thread] = hd_fp8_encode(x, power, FORMAT);
+    }
+    fp8_see(seen, most, shared);
+}
+
+/* Tile (blockIdx.x, blockIdx.y) of columns and rows. A row of the tile in shared memory is a column
+ * of inp, 17 words apart, so that neither side has bank conflicts. */
+template <enum hd_fp8 FORMAT>
+static __global__ void __launch_bounds__(FP8_THREADS)
+    fp8_encode_transposed(uint8_t *code, float *factor, float *seen, const bf16 *inp,
+                          const float *amax, int64_t R, int64_t C)
+{
+    enum { APART = FP8_TILE + 4, ROWS = FP8_THREADS / FP8_TILE };
+    HD_SHARED(float, shared, FP8_WARPS);
+    HD_SHARED(uint8_t, tile, FP8_TILE * APART);
+    const float power = fp8_scale(amax, factor, FORMAT, shared);
+    const int64_t r0 = (int64_t)blockIdx.y * FP8_TILE, c0 = (int64_t)blockIdx.x * FP8_TILE;
+    const int column = (int)threadIdx.x % FP8_TILE, row = (int)threadIdx.x / FP8_TILE;
+    float most = 0;
+
+    for (int r = row; r < FP8_TILE; r += ROWS)
+        if (r0 + r < R && c0 + column < C) {
+            const float x = to_float(inp[(r0 + r) * C + c0 + column]);
+
+            most = hd_fp8_larger(most, x);
+            tile[column * APART + r] = hd_fp8_encode(x, power, FORMAT);
+        }
+    __syncthreads();
+    for (int c = row; c < FP8_TILE; c += ROWS)
+        if (c0 + c < C && r0 + column < R)
+            code[(c0 + c) * R + r0 + column] = tile[c * APART + column];
+    fp8_see(seen, most, shared);
+}
+
+template <enum hd_fp8 FORMAT>
+static enum hd_status fp8_launch(struct hd_cuda_stream *s, const struct hd_fp8_encode_args *a)
+{
+    const int64_t N = a->R * a->C;
+
+    if (N == 0)
+        return HD_OK;
+    if (a->transpose)
+        return HD_LAUNCH(
+            s, fp8_encode_transposed<FORMAT>,
+            dim3((unsigned)divide_up(a->C, FP8_TILE), (unsigned)divide_up(a->R, FP8_TILE)),
+            dim3(FP8_THREADS), 0, a->code, a->factor, a->seen, (const bf16 *)a->inp, a->amax, a->R,
+            a->C);
+    HD_PACK_WIDTH((pack_fits_wide<bf16>(0, a->inp, a->code)), bf16, V,
+                  return HD_LAUNCH(s, (fp8_encode<V, FORMAT>),
+                                   dim3(grid_of(s, divide_up(N, FP8_THREADS * V), 8)),
+                                   dim3(FP8_THREADS), 0, a->code, a->factor, a->seen,
+                                   (const bf16 *)a->inp, a->amax, N));
+}
+
+extern "C" enum hd_status hd_cuda_fp8_encode(struct hd_cuda_stream *s,
+                                             const struct hd_fp8_encode_args *a)
+{
+    return a->format == HD_E4M3 ? fp8_launch<HD_E4M3>(s, a) : fp8_launch<HD_E5M2>(s, a);
+}
+
+/* ---- history ---- */
+
+static __global__ void __launch_bounds__(FP8_THREADS)
+    fp8_history(float *history, const float *seen, const struct hd_step_block *block, int64_t N,
+                int64_t history_len)
+{
+    const int64_t i = (int64_t)blockIdx.x * FP8_THREADS + threadIdx.x;
+    float *row = history + i * history_len;
+
+    if (i >= N || block->skip_update)
+        return;
+    for (int64_t k = history_len - 1; k > 0; k--)
+        row[k] = row[k - 1];
+    row[0] = seen[i];
+}
+
+extern "C" enum hd_status hd_cuda_fp8_history(struct hd_cuda_stream *s,
+                                              const struct hd_fp8_history_args *a)
+{
+    if (a->N == 0)
+        return HD_OK;
+    return HD_LAUNCH(s, fp8_history, dim3((unsigned)divide_up(a->N, FP8_THREADS)),
+                     dim3(FP8_THREADS), 0, a->history, a->seen, a->block, a->N, a->history_len);
+}

@@ -1,0 +1,126 @@
+/* emit_fp8: products of linears whose factors are rounded to fp8 first (base/fp8.h).
+ *
+ * Values and weights become E4M3, gradients E5M2 (Micikevicius et al. 2022, section 3.1); sums and
+ * results are as before. The factors of a product both have its depth in their rows, which is the
+ * only layout that GPUs multiply in fp8, so a factor that has it in its columns is transposed while
+ * it is encoded:
+ *
+ *     y  = x W^T      x [R, K]              W [N, K]
+ *     dx = dy W       dy [R, N]             W transposed: [K, N]
+ *     dW = dy^T x     dy transposed [N, R]  x transposed [K, R]
+ *
+ * Codes live from their node to the product. What is kept for backward, gathered and sent is bf16.
+ * A tensor is encoded for each of its two products; as values, recomputed values and scales do not
+ * change within a micro-batch, its codes are the same ones.
+ *
+ * The scale follows from the linear's buffer in the registry, or without one, and in the first
+ * step, from the tensor as it is here: of this micro-batch, on this rank. */
+#include "program/emit.h"
+
+/* A matrix as it is in memory, and how the product reads it. */
+struct fp8_factor {
+    enum hd_amax which;
+    struct hd_operand inp;
+    int64_t rows, columns;
+    bool transpose;
+};
+
+struct fp8_codes {
+    struct hd_operand code, factor;
+};
+
+static enum hd_fp8 format_of(enum hd_amax which)
+{
+    return which == HD_AMAX_GRAD ? HD_E5M2 : HD_E4M3;
+}
+
+static bool multiplies_fp8(const struct hd_emit *e)
+{
+    return e->options->fp8 && e->rec->shape.mode == HD_RECORD_TRAIN;
+}
+
+static struct hd_operand history_of(struct hd_emit *e, int buffer, enum hd_amax which)
+{
+    const struct hd_buffer *b;
+
+    if (buffer < 0)
+        return hd_emit_none();
+    b = &e->registry->buffers[buffer];
+    return hd_emit_at(hd_emit_global(e, HD_GLOBAL_BUFFERS), b->first + which * b->columns, HD_F32);
+}
+
+static struct hd_operand seen_of(struct hd_emit *e, int buffer, enum hd_amax which)
+{
+    if (buffer < 0)
+        return hd_emit_none();
+    return hd_emit_at(hd_emit_global(e, HD_GLOBAL_AMAX), (int64_t)buffer * HD_AMAX_COUNT + which,
+                      HD_F32);
+}
+
+static struct fp8_codes encode(struct hd_emit *e, int buffer, const struct fp8_factor *f)
+{
+    const int64_t count = f->rows * f->columns;
+    const struct hd_operand amax = hd_emit_temp(e, "amax", HD_F32, HD_AMAX_PARTS, 0);
+    const struct fp8_codes out = {.code = hd_emit_temp(e, "code", HD_U8,
+                                                       f->transpose ? f->columns : f->rows,
+                                                       f->transpose ? f->rows : f->columns),
+                                  .factor = hd_emit_temp(e, "factor", HD_F32, 1, 0)};
+
+    (void)hd_emit_fp8_amax(
+        e,
+        HD_ARGS(fp8_amax, .N = count,
+                .history_len = buffer < 0 ? 0 : e->registry->buffers[buffer].columns),
+        HD_OPERANDS(fp8_amax, .amax = amax, .inp = f->inp,
+                    .history = history_of(e, buffer, f->which)));
+    (void)hd_emit_fp8_encode(e,
+                             HD_ARGS(fp8_encode, .R = f->rows, .C = f->columns,
+                                     .transpose = f->transpose, .format = format_of(f->which)),
+                             HD_OPERANDS(fp8_encode, .code = out.code, .factor = out.factor,
+                                         .seen = seen_of(e, buffer, f->which), .inp = f->inp,
+                                         .amax = amax));
+    return out;
+}
+
+static void check_sides(struct hd_emit *e, const struct hd_param *p, const struct hd_gemm_args *g)
+{
+    if (g->M % HD_FP8_SIDE == 0 && g->N % HD_FP8_SIDE == 0 && g->K % HD_FP8_SIDE == 0)
+        return;
+    hd_emit_fail(e, hd_err(HD_UNSUPPORTED,
+                           "train.precision: fp8 multiplies matrices whose sides are multiples of "
+                           "%d, but with %s a rank would multiply [%lld, %lld] by [%lld, %lld]; "
+                           "change the model's widths, parallel.tp, or the rows of a micro-batch "
+                           "(micro_batch x context / cp), or use bf16",
+                           HD_FP8_SIDE, p->name, (long long)g->M, (long long)g->K, (long long)g->K,
+                           (long long)g->N));
+}
+
+struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, enum hd_amax a,
+                                enum hd_amax b, const struct hd_gemm_args *g,
+                                const struct hd_gemm_operands *operands)
+{
+    const struct hd_param *p = &e->registry->params[linear->param[0]];
+    struct fp8_codes x, y;
+
+    if (!multiplies_fp8(e))
+        return hd_emit_gemm(e, g, operands);
+    assert(g->ab_dtype == HD_BF16);
+    check_sides(e, p, g);
+    x = encode(e, p->buffer,
+               &(struct fp8_factor){.which = a,
+                                    .inp = operands->a,
+                                    .rows = g->trans_a ? g->K : g->M,
+                                    .columns = g->trans_a ? g->M : g->K,
+                                    .transpose = g->trans_a});
+    y = encode(e, p->buffer,
+               &(struct fp8_factor){.which = b,
+                                    .inp = operands->b,
+                                    .rows = g->trans_b ? g->N : g->K,
+                                    .columns = g->trans_b ? g->K : g->N,
+                                    .transpose = !g->trans_b});
+    return hd_emit_fp8_gemm(
+        e,
+        HD_ARGS(fp8_gemm, .M = g->M, .N = g->N, .K = g->K, .accumulate = g->accumulate,
+                .a_format = format_of(a), .b_format = format_of(b), .c_dtype = g->c_dtype),
+        HD_OPERANDS(fp8_gemm, .c = operands->c, .a = x.code, .b = y.code, .a_factor = x.factor,
+                    .b_factor = y.factor, .bias = operands->bias));
+}
