@@ -98,15 +98,11 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
 
 /* ---- candidates -------------------------------------------------------------------------------*/
 
-static int by_count(const void *left, const void *right)
+/* Ready ones first, then those with more devices. */
+static size_t place_in_order(const struct core_member *member)
 {
-    const struct core_member *a = left, *b = right;
-
-    if (a->ready != b->ready)
-        return a->ready ? -1 : 1;
-    if (a->count != b->count)
-        return a->count > b->count ? -1 : 1;
-    return a->index < b->index ? -1 : a->index > b->index;
+    return (size_t)(HD_CTL_DEVICES_PER_NODE_MAX - member->count) +
+           (member->ready ? 0 : HD_CTL_DEVICES_PER_NODE_MAX + 1);
 }
 
 static int by_name(const void *left, const void *right)
@@ -116,31 +112,56 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The nodes that may join `seed`, with their devices in whole tensor-parallel groups, most first.
- * idle: count held devices and disconnected nodes, too; reserved: and nodes reserved by other jobs.
+/* Devices that the node would give a gang, in whole tensor-parallel groups; 0: it cannot join.
+ * idle: held devices and disconnected nodes count, too; reserved: and nodes reserved by other jobs.
  */
-static size_t find_members(const struct hd_core *core, const struct hd_job_needs *needs,
+static int32_t gives(const struct hd_core *core, const struct core_view *view,
+                     const struct core_node *node, const struct core_node *seed,
+                     enum hd_device_kind kind, bool idle, bool reserved)
+{
+    int32_t count;
+
+    if (!may_join(node, kind) || !is_within_reach(node, seed, kind) ||
+        !computes_alike(node, seed, kind))
+        return 0;
+    if (!idle)
+        count = core_available(core, view, node, kind);
+    else if (!core_node_may_come_back(node) || (node->reserved.by && !reserved) ||
+             core_avoids(view, node))
+        count = 0;
+    else
+        count = core_count_devices(view->needs, node, kind, false);
+    return core_whole_groups(view->needs, count);
+}
+
+/* The nodes that may join `seed`, usable ones first, of these those that give most, then by index:
+ * one counting sort, as thousands of nodes are sorted for each look at a job. ret_members has room
+ * for twice the nodes. */
+static size_t find_members(const struct hd_core *core, const struct core_view *view,
                            const struct core_node *seed, enum hd_device_kind kind, bool idle,
                            bool reserved, struct core_member *ret_members)
 {
-    size_t count = 0;
+    size_t at[2 * (HD_CTL_DEVICES_PER_NODE_MAX + 1)] = {0}, count = 0, sum = 0;
+    struct core_member *found = ret_members + core->node_count;
 
     for (size_t i = 0; i < core->node_count; i++) {
-        struct core_node *node = core->nodes[i];
-        const struct core_member member = {
-            .node = node,
-            .index = i,
-            .ready = core_node_usable(node),
-            .count = core_whole_groups(needs, core_count_devices(needs, node, kind, !idle))};
+        struct core_member member = {.node = core->nodes[i], .index = i};
 
-        if (!may_join(node, kind) || !is_within_reach(node, seed, kind) ||
-            !computes_alike(node, seed, kind) || !member.count ||
-            (node->reserved_by && !reserved) ||
-            !(idle ? core_node_may_come_back(node) : member.ready))
+        member.count = gives(core, view, member.node, seed, kind, idle, reserved);
+        if (!member.count)
             continue;
-        ret_members[count++] = member;
+        member.ready = core_node_usable(member.node);
+        at[place_in_order(&member)]++;
+        found[count++] = member;
     }
-    qsort(ret_members, count, sizeof *ret_members, by_count);
+    for (size_t k = 0; k < sizeof at / sizeof at[0]; k++) {
+        const size_t here = at[k];
+
+        at[k] = sum;
+        sum += here;
+    }
+    for (size_t i = 0; i < count; i++)
+        ret_members[at[place_in_order(&found[i])]++] = found[i];
     return count;
 }
 
@@ -221,14 +242,20 @@ static int32_t count_unused(const struct hd_job_needs *needs, const struct core_
     return unused_count;
 }
 
-void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
-                    enum hd_device_kind kind, struct core_placement *best)
+static struct core_member *new_members(const struct hd_core *core)
 {
-    struct core_member *members = calloc(core->node_count + 1, sizeof *members);
+    return calloc(2 * core->node_count + 1, sizeof(struct core_member));
+}
+
+void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                    struct core_placement *best)
+{
+    const struct hd_job_needs *needs = view->needs;
+    struct core_member *members = new_members(core);
 
     for (size_t seed = 0; members && next_seed(core, kind, &seed); seed++) {
         struct core_placement place = {.members = members};
-        size_t count = find_members(core, needs, core->nodes[seed], kind, false, false, members);
+        size_t count = find_members(core, view, core->nodes[seed], kind, false, false, members);
 
         place.device_count = core_pick_count(needs, kind, total_of(members, count), &place.plan);
         if (!place.device_count)
@@ -239,35 +266,67 @@ void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
             continue;
         free(best->members);
         *best = place;
-        members = calloc(core->node_count + 1, sizeof *members);
+        members = new_members(core);
     }
     core->no_memory |= !members;
     free(members);
 }
 
-bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
-                       enum hd_device_kind kind, uint64_t job, uint64_t *ret_blocking_job)
+bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view,
+                              enum hd_device_kind kind)
 {
-    struct core_member *members = calloc(core->node_count + 1, sizeof *members);
+    struct core_member *members = new_members(core);
+    struct hd_plan_record plan;
+    bool fits = false;
+
+    for (size_t seed = 0; members && !fits && next_seed(core, kind, &seed); seed++) {
+        size_t count = find_members(core, view, core->nodes[seed], kind, true, true, members);
+
+        fits = core_pick_count(view->needs, kind, total_of(members, count), &plan) > 0;
+    }
+    core->no_memory |= !members;
+    free(members);
+    return fits;
+}
+
+/* The smallest number of members, from the front, on which the job fits; 0: not on all. */
+static size_t fewest(const struct core_view *view, enum hd_device_kind kind,
+                     const struct core_member *members, size_t count)
+{
+    struct hd_plan_record plan;
+    int32_t total = 0;
+
+    for (size_t chosen = 0; chosen < count; chosen++) {
+        total += members[chosen].count;
+        if (total >= view->needs->devices_min && core_pick_count(view->needs, kind, total, &plan))
+            return chosen + 1;
+    }
+    return 0;
+}
+
+bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                       uint64_t *ret_blocking_job)
+{
+    struct core_member *members = new_members(core);
     struct hd_plan_record plan;
     bool found = false;
 
     for (size_t seed = 0; members && !found && next_seed(core, kind, &seed); seed++) {
         const struct core_node *node = core->nodes[seed];
-        size_t count = find_members(core, needs, node, kind, true, false, members), chosen = 0;
+        size_t count = find_members(core, view, node, kind, true, false, members);
+        const size_t chosen = fewest(view, kind, members, count);
 
-        while (chosen < count && !found)
-            found = core_pick_count(needs, kind, total_of(members, ++chosen), &plan) > 0;
-        for (size_t i = 0; found && i < chosen; i++)
-            members[i].node->reserved_by = job;
+        found = chosen > 0;
+        for (size_t i = 0; i < chosen; i++)
+            core_reserve_node(members[i].node, view->job->rec.job, kind, INT64_MAX, 0);
         if (found || *ret_blocking_job)
             continue;
-        count = find_members(core, needs, node, kind, true, true, members);
-        if (!core_pick_count(needs, kind, total_of(members, count), &plan))
+        count = find_members(core, view, node, kind, true, true, members);
+        if (!core_pick_count(view->needs, kind, total_of(members, count), &plan))
             continue;
         for (size_t i = 0; i < count; i++)
             *ret_blocking_job =
-                *ret_blocking_job ? *ret_blocking_job : members[i].node->reserved_by;
+                *ret_blocking_job ? *ret_blocking_job : members[i].node->reserved.by;
     }
     core->no_memory |= !members;
     free(members);

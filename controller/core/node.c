@@ -112,6 +112,7 @@ static void set_devices(struct hd_core *core, struct core_node *node,
     node->rec.devices = copy;
     node->rec.device_count = count;
     node->holds = holds;
+    core_node_changed(node);
 }
 
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record)
@@ -613,7 +614,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     insert_node(core, node);
     node->connected = node->synced = false;
     node->stale_count = 0;
-    node->reserved_by = 0;
+    node->reserved.by = 0;
     node->rec.drain = false;
     core_set(core, &node->rec.drain_reason, "");
     set_state(core, node, HD_NODE_STATE_LOST);
@@ -730,7 +731,10 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
         for (int32_t d = 0; d < node->rec.device_count; d++)
             if (node->rec.devices[d].index == attempt->rec.plan.ranks[r].device)
                 node->holds[d] = (struct hd_device_hold){.job = attempt->rec.job,
-                                                         .attempt = attempt->rec.attempt};
+                                                         .attempt = attempt->rec.attempt,
+                                                         .start = attempt->start_number};
+    core_node_changed(node);
+    core_quota_take(job, attempt->rec.plan.rank_count);
     core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
     core_jobs_add(core, &core->active, job);
     job->rec.devices = attempt->rec.plan.rank_count;
