@@ -364,14 +364,17 @@ static const char keys_help[] =
     "  heddle keys train.lr\n";
 
 static const char drain_help[] =
-    "Usage: heddle drain NODE [--reason TEXT] [-o FORMAT]\n"
+    "Usage: heddle drain NODE [--reason TEXT] [--deadline TIME] [-o FORMAT]\n"
     "\n"
-    "Gives a node no new attempts; those that it has go on to their end.\n"
+    "Gives a node no new attempts; those that it has go on to their end. With\n"
+    "--deadline they write a checkpoint and leave as soon as they fit on other\n"
+    "nodes, and then at the latest; their jobs go on from it where they fit.\n"
     "\n"
     "  --reason TEXT      what heddle nodes says of it\n"
+    "  --deadline TIME    from now, such as 30m or 2h\n"
     "\n"
     "Example:\n"
-    "  heddle drain n7 --reason 'new disk on Monday'\n";
+    "  heddle drain n7 --reason 'new disk on Monday' --deadline 30m\n";
 
 static const char undrain_help[] = "Usage: heddle undrain NODE [-o FORMAT]\n"
                                    "\n"

@@ -242,6 +242,7 @@ void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
     add_text_or_null(w, "data_address", n->data_address);
     add_text_or_null(w, "jobs_dir_problem", n->jobs_dir_problem);
     show_time(w, "seen_at", n->seen_unix_ms);
+    show_time(w, "drain_deadline_at", n->drain_deadline_unix_ms);
     hd_json_begin(w, "devices", '[');
     for (size_t i = 0; i < n->n_devices; i++)
         add_device(w, n->devices[i]);

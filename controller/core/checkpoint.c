@@ -193,6 +193,8 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     record.sequence = ++job->sequence;
     job->checkpoints[job->checkpoint_count++] = record;
     attempt->saved_mono_ms = core->now.mono_ms;
+    if (!is_left_over && core_active(job) && job->needs.devices_max > attempt->rec.plan.rank_count)
+        core_jobs_add(core, &core->growers, job);
     hd_batch_add_checkpoint(core->out->batch, &record);
     core_announce(core, job);
     if (is_left_over)

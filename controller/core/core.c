@@ -400,6 +400,7 @@ void hd_core_free(struct hd_core *core)
     free(core->claimants.items);
     free(core->reservers.items);
     free(core->promised.items);
+    free(core->growers.items);
     free(core->outcomes);
     core_queues_free(core);
     free(core->nodes);

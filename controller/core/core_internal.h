@@ -14,6 +14,7 @@
  *   reserve.c     places that are kept for jobs that do not fit now, and expected starts
  *   predict.c     when running attempts will end
  *   preempt.c     which running jobs give way
+ *   move.c        running jobs that go on elsewhere, or with more devices
  *   explain.c     why jobs wait
  *   gang.c        one job on several nodes
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
@@ -90,6 +91,7 @@ struct core_node {
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
     const char *traits;    /* of its CPU devices, as a word; "" or NULL: not known */
     bool suspect;          /* a peer reported it dead */
+    bool deadline_met;     /* of its drain; its jobs have been told to leave */
     int64_t seen_mono_ms;  /* when its newest message arrived */
     int64_t lost_after_ms; /* silence until lost; longer after a start of the controller */
     size_t stale_count;    /* attempts that run there and are not wanted any more */
@@ -253,6 +255,8 @@ struct hd_core {
     struct core_jobs claimants;      /* queued jobs with `claims` */
     struct core_jobs reservers;      /* of the newest pass */
     struct core_jobs promised;       /* queued jobs with an expected start */
+    struct core_jobs growers;        /* that have just written a checkpoint, and may have more
+                                      * devices */
     struct core_outcome {            /* of every job ever, by number */
         uint64_t job;
         enum hd_job_state state; /* how it ended; 0: it has not */
@@ -550,6 +554,14 @@ double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet
 /* Asks attempts of lower priority to stop, if the job then has a place. True: it waits for some. */
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view);
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
+
+/* ---- move.c -----------------------------------------------------------------------------------*/
+
+/* Lets jobs stop at a checkpoint that leave nodes which are drained with a deadline. */
+void core_leave_nodes(struct hd_core *core);
+void core_leave_timers(struct hd_core *core, struct core_node *node);
+/* Jobs of core->growers stop at a checkpoint if they can go on with more devices, and it pays. */
+void core_grow(struct hd_core *core);
 
 /* ---- explain.c: core.h ------------------------------------------------------------------------*/
 

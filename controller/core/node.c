@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "controller/core/core_internal.h"
+
+#define DEADLINE_MAX_MS ((int64_t)365 * 86400 * 1000)
 
 /* ---- the table of nodes -----------------------------------------------------------------------*/
 
@@ -254,6 +257,7 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
 
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
         return;
+    core_leave_timers(core, node);
     if (silent_ms >= limit_ms) {
         mark_silent(core, node, silent_ms);
     } else if (silent_ms >= core->config.unreachable_ms &&
@@ -534,14 +538,38 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
     return HD_OK;
 }
 
+static void tell_drain(struct hd_core *core, const struct core_node *node, const char *by)
+{
+    const char *reason = node->rec.drain_reason ? node->rec.drain_reason : "";
+    char deadline[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(node->rec.drain_deadline_ms, deadline);
+    if (!node->rec.drain)
+        core_event(core, NULL, "undrain", 0, -1, node->rec.name, "%s was given jobs again by %s",
+                   node->rec.name, by);
+    else
+        core_event(core, NULL, "drain", 0, -1, node->rec.name, "%s was drained by %s%s%s%s%s",
+                   node->rec.name, by, *reason ? ": " : "", reason,
+                   node->rec.drain_deadline_ms ? "; its jobs leave it by " : "",
+                   node->rec.drain_deadline_ms ? deadline : "");
+}
+
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = core_find_node_named(core, event->drain.node);
+    const int64_t deadline_ms = event->drain.deadline_ms;
 
     if (!node)
         return hd_err(HD_NOT_FOUND, "there is no node %s", event->drain.node);
+    if (deadline_ms < 0 || deadline_ms > DEADLINE_MAX_MS)
+        return hd_err(HD_INVALID,
+                      "the deadline of a drain is between a second and a year from now");
     node->rec.drain = event->kind == HD_CORE_DRAIN;
+    node->rec.drain_deadline_ms =
+        node->rec.drain && deadline_ms ? core->now.wall_ms + deadline_ms : 0;
+    node->deadline_met = false;
     core_set(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
+    tell_drain(core, node, event->drain.by ? event->drain.by : "");
     core_dirty_node(core, node);
     core_node_refresh(core, node);
     core->schedule_due = true;
@@ -616,6 +644,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     node->stale_count = 0;
     node->reserved.by = 0;
     node->rec.drain = false;
+    node->rec.drain_deadline_ms = 0;
     core_set(core, &node->rec.drain_reason, "");
     set_state(core, node, HD_NODE_STATE_LOST);
     core_checkpoint_abandon(core, node);

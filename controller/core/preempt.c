@@ -216,6 +216,7 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
 
 void core_claim_end(struct hd_core *core, struct core_job *job)
 {
+    core->changed_in_pass |= job->claims; /* it came first for that: the order is another one now */
     job->claims = false;
     core_jobs_remove(&core->claimants, job);
 }

@@ -208,6 +208,7 @@ static void pass(struct hd_core *core)
         pass_once(core, lines);
         free(lines);
         core_tell_dependents(core);
+        core_leave_nodes(core);
     } while (core->changed_in_pass && core->line_count);
 }
 
@@ -244,6 +245,7 @@ void core_schedule(struct hd_core *core)
         look_at(core, newcomer);
     }
     core_waiting_sweep(core);
+    core_grow(core);
 }
 
 /* ---- the check --------------------------------------------------------------------------------*/

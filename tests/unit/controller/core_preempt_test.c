@@ -175,6 +175,117 @@ static void a_job_that_starts_gives_way_too(void **state)
     sim_free(sim);
 }
 
+/* ---- drained nodes ----------------------------------------------------------------------------*/
+
+static void drain(struct sim *sim, const char *node, int deadline_s)
+{
+    const struct hd_core_event event = {
+        .kind = HD_CORE_DRAIN,
+        .drain = {.node = node, .reason = "disk", .deadline_ms = deadline_s * 1000, .by = "root"}};
+
+    assert_int_equal(sim_event(sim, &event), HD_OK);
+}
+
+/* Both nodes have a job of both devices. The one on n1 has nowhere to go until the other one ends
+ * at step 20; then it moves, long before the deadline, and does no step twice. */
+static void a_job_leaves_a_drained_node_when_it_fits_elsewhere(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t stays = submit(sim, 0, 2, 60), ends = submit(sim, 0, 2, 20);
+
+    (void)state;
+    sim_assert_places(sim, stays, 1, "cpu n1:0 n1:1");
+    sim_run(sim, 8);
+    drain(sim, "n1", 3600);
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, stays)->attempt_count, 1);
+    sim_run_until_ended(sim, ends, 60);
+    sim_run_until_ended(sim, stays, 100);
+    sim_assert_places(sim, stays, 2, "cpu n2:0 n2:1");
+    assert_int_equal(sim_attempt(sim, stays, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    sim_assert_undisturbed(sim, stays, 60);
+    expect_each_step_once(sim, stays, 60);
+    assert_int_equal(sim_count_events(sim, 0, "drain"), 1);
+    sim_free(sim);
+}
+
+/* Nothing else is free: at the deadline, which a restart of the controller does not forget, the job
+ * stops all the same, and waits. */
+static void a_job_leaves_a_drained_node_at_the_deadline(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t job = submit(sim, 0, 2, 100);
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
+                                          .drain = {.node = "n1", .by = "root"}};
+
+    (void)state;
+    sim_run(sim, 8);
+    drain(sim, "n1", 20);
+    sim_run(sim, 5);
+    sim_controller_crash(sim);
+    sim_run(sim, 10);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_RUNNING);
+    sim_run(sim, 12);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    assert_int_equal(sim_event(sim, &undrain), HD_OK);
+    sim_run_until_ended(sim, job, 200);
+    sim_assert_undisturbed(sim, job, 100);
+    expect_each_step_once(sim, job, 100);
+    sim_free(sim);
+}
+
+/* ---- growth -----------------------------------------------------------------------------------*/
+
+/* A job of 1 to 4 devices gets 2 while another one has a node. When that ends, at step 20 of 300,
+ * four devices would save half of 280 s: it goes on with them, at a checkpoint. Near the end they
+ * would save too little for a restart of 31 s. */
+static void a_job_grows_at_a_checkpoint_if_it_pays(void **state)
+{
+    for (int steps = 60; steps <= 300; steps += 240) {
+        struct sim *sim = sim_joined(2);
+        const uint64_t other = submit(sim, 0, 2, 20);
+        struct hd_job_needs needs = sim_needs(4, steps);
+        uint64_t job;
+
+        (void)state;
+        needs.devices_min = 1;
+        job = sim_submitted(sim, &needs);
+        assert_int_equal(sim_attempt(sim, job, 1)->plan.rank_count, 2);
+        sim_run_until_ended(sim, other, 60);
+        sim_run_until_ended(sim, job, 400);
+        assert_int_equal(sim_job(sim, job)->attempt_count, steps == 300 ? 2 : 1);
+        assert_int_equal(sim_attempt(sim, job, 1)->end.cause,
+                         steps == 300 ? HD_END_CAUSE_RESIZED : HD_END_CAUSE_COMPLETED);
+        if (steps == 300)
+            assert_int_equal(sim_attempt(sim, job, 2)->plan.rank_count, 4);
+        sim_assert_undisturbed(sim, job, steps);
+        expect_each_step_once(sim, job, steps);
+        sim_free(sim);
+    }
+}
+
+/* A job that waits comes before one that would have more. */
+static void no_job_grows_while_others_wait(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(4, 300), waits = sim_needs(2, 5);
+    const uint64_t other = submit(sim, 0, 2, 20);
+    uint64_t job, held;
+
+    (void)state;
+    needs.devices_min = 1;
+    waits.wish.sizes.tp = 2;
+    job = sim_submitted(sim, &needs);
+    held = sim_submitted(sim, &waits);
+    assert_int_equal(state_of(sim, held), HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, other, 60);
+    sim_run(sim, 3);
+    assert_int_equal(state_of(sim, held), HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +296,10 @@ int main(void)
         cmocka_unit_test(no_more_give_way_than_have_to),
         cmocka_unit_test(freed_devices_are_kept_through_a_restart),
         cmocka_unit_test(a_job_that_starts_gives_way_too),
+        cmocka_unit_test(a_job_leaves_a_drained_node_when_it_fits_elsewhere),
+        cmocka_unit_test(a_job_leaves_a_drained_node_at_the_deadline),
+        cmocka_unit_test(a_job_grows_at_a_checkpoint_if_it_pays),
+        cmocka_unit_test(no_job_grows_while_others_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

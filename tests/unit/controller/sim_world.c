@@ -58,12 +58,27 @@ static void add_policies(struct sim *sim, struct hd_job_needs *needs, const uint
         needs->after[needs->after_count++] = jobs[sim_draw(sim, count)];
 }
 
+static void drain_or_undrain(struct sim *sim, const char *node, bool drain)
+{
+    const struct hd_core_event event = {
+        .kind = drain ? HD_CORE_DRAIN : HD_CORE_UNDRAIN,
+        .drain = {.node = node,
+                  .reason = "a world",
+                  .deadline_ms = drain ? 1000 * (int64_t)sim_draw(sim, 120) : 0,
+                  .by = "root"}};
+
+    (void)sim_event(sim, &event);
+}
+
 /* Asks for something besides jobs. True: it did. */
 static bool change_policies(struct sim *sim, const uint64_t *jobs, size_t count)
 {
     if (!count || sim_draw(sim, 3))
         return false;
-    if (sim_draw(sim, 2))
+    if (sim_draw(sim, 4) == 0)
+        drain_or_undrain(sim, sim->nodes[sim_draw(sim, (uint64_t)sim->node_count)].name,
+                         sim_draw(sim, 2));
+    else if (sim_draw(sim, 2))
         (void)sim_hold(sim, jobs[sim_draw(sim, count)], sim_draw(sim, 2));
     else
         (void)sim_set_queue(sim, "wide", -1, -1, 1 + (int)sim_draw(sim, 5));
@@ -130,6 +145,8 @@ static void live_through(uint64_t seed, int node_count, bool policies)
         memset(sim->nodes[n].broken, 0, sizeof sim->nodes[n].broken);
         sim_daemon_restart(sim, &sim->nodes[n]); /* it says so in a new hello */
     }
+    for (int n = 0; policies && n < sim->node_count; n++)
+        drain_or_undrain(sim, sim->nodes[n].name, false);
     for (size_t i = 0; policies && i < count; i++)
         (void)sim_hold(sim, jobs[i], false);
     for (size_t i = 0; i < count; i++) {
