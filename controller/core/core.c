@@ -401,6 +401,10 @@ void hd_core_free(struct hd_core *core)
     free(core->reservers.items);
     free(core->promised.items);
     free(core->growers.items);
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        free(core->reaches[kind]);
+    free(core->members);
+    free(core->ends);
     free(core->outcomes);
     core_queues_free(core);
     free(core->nodes);

@@ -97,13 +97,15 @@ struct core_node {
     size_t stale_count;    /* attempts that run there and are not wanted any more */
     uint64_t stale_job;    /* one of them */
     int32_t stale_attempt;
+    /* Gangs that it may be in, by number; 0: none (gang.c). near: of the nodes of its machine; far:
+     * of those that others reach, if it is one. */
+    uint32_t near[HD_DEVICE_KIND_COUNT], far[HD_DEVICE_KIND_COUNT];
     uint64_t generation;          /* of its desired set */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
     struct core_counts {
         int32_t free, all;    /* that work; free: not held, or lent */
         int64_t least_memory; /* of those; unknown memory counts as any */
     } counts[HD_DEVICE_KIND_COUNT];
-    bool counted; /* counts are those of the devices and holds (core_node_changed) */
     struct core_reservation {
         uint64_t by;           /* the queued job that devices here are kept for; 0: none */
         int64_t start_mono_ms; /* when that job is expected to start; INT64_MAX: not known */
@@ -262,7 +264,17 @@ struct hd_core {
         enum hd_job_state state; /* how it ended; 0: it has not */
     } * outcomes;
     size_t outcome_count, outcome_size;
-    bool just_ended;          /* some job; the dependents have not been told */
+    bool just_ended; /* some job; the dependents have not been told */
+    int64_t
+        free_devices[HD_DEVICE_KIND_COUNT];  /* of all nodes; working ones, whoever may use them */
+    bool reach_due;                          /* some node can be in other gangs than gang.c knows */
+    uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* the numbers of gangs, by their first nodes */
+    size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
+    struct core_member *members; /* scratch for placements on several nodes */
+    size_t member_size;
+    struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
+    size_t end_count, end_size;
+    bool ends_due;            /* an attempt has started since */
     uint64_t starts;          /* attempts started */
     bool changed_in_pass;     /* an attempt was started or stopped: one more pass is needed */
     bool limit_told;          /* of live jobs: the event that says so is out */
@@ -406,8 +418,7 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
 enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
-void core_node_changed(struct core_node *node); /* its devices or holds are other ones now */
-const struct core_counts *core_node_counts(const struct core_node *node, enum hd_device_kind kind);
+void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
 bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
@@ -498,7 +509,7 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);
 bool core_avoids(const struct core_view *view, const struct core_node *node);
 /* While lent, the devices of these attempts count as free. */
-void core_lend(struct core_attempt *const *attempts, size_t count, bool lent);
+void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
 /* The best placement with the devices that are free now; the caller frees its members. */
 struct core_placement core_find_place(struct hd_core *core, const struct core_view *view);
 bool core_has_place(struct hd_core *core, const struct core_view *view);
@@ -526,6 +537,7 @@ bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct
 void core_reserve_node(struct core_node *node, uint64_t job, enum hd_device_kind kind,
                        int64_t start_mono_ms, int32_t spare);
 void core_reserve_none(struct hd_core *core); /* forgets all reservations */
+void core_list_ends(struct hd_core *core);    /* for a pass, after core_predict_all */
 /* The needs of a job that takes as few devices of this kind as it may. False: no number will do. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
                       struct hd_job_needs *ret_least);

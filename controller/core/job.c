@@ -458,8 +458,9 @@ static void announce_start(struct hd_core *core, struct core_job *job,
 
 /* Marks the first free devices of the plan's kind on each member as held, and appends them to the
  * record's ranks. */
-static void hold_devices(const struct hd_job_needs *needs, struct hd_attempt_record *record,
-                         const struct core_placement *place, uint64_t start)
+static void hold_devices(struct hd_core *core, const struct hd_job_needs *needs,
+                         struct hd_attempt_record *record, const struct core_placement *place,
+                         uint64_t start)
 {
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
 
@@ -477,7 +478,7 @@ static void hold_devices(const struct hd_job_needs *needs, struct hd_attempt_rec
                                   .device = node->rec.devices[d].index};
             left--;
         }
-        core_node_changed(node);
+        core_node_changed(core, node);
     }
 }
 
@@ -499,7 +500,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
         core->no_memory = true;
         return;
     }
-    hold_devices(&job->needs, &record, place, ++core->starts);
+    hold_devices(core, &job->needs, &record, place, ++core->starts);
     decide_precision_and_threads(place, record.job, &record.plan);
     if (base) {
         record.base_attempt = base->attempt;
@@ -510,6 +511,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
     attempt = core_attempt_new(core, job, &record);
     if (attempt) {
         attempt->start_number = core->starts;
+        core->ends_due = true;
         core_quota_take(job, record.plan.rank_count);
         core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
@@ -765,7 +767,7 @@ static void release_devices(struct hd_core *core, struct core_job *job,
             if (node->holds[d].job == attempt->rec.job)
                 node->holds[d] = (struct hd_device_hold){0};
         }
-        core_node_changed(node);
+        core_node_changed(core, node);
         core_dirty_desired(core, node); /* the attempt is not in the set any more */
         core_node_refresh(core, node);
     }

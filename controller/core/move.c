@@ -38,9 +38,9 @@ static bool fits_elsewhere(struct hd_core *core, struct core_job *job, struct co
     bool fits;
 
     view.reserves = true;
-    core_lend(&attempt, 1, true);
+    core_lend(core, &attempt, 1, true);
     fits = core_has_place(core, &view);
-    core_lend(&attempt, 1, false);
+    core_lend(core, &attempt, 1, false);
     return fits;
 }
 
@@ -115,9 +115,9 @@ static int32_t count_reachable(struct hd_core *core, struct core_job *job,
     if (needs.devices_max <= attempt->rec.plan.rank_count)
         return 0;
     view.needs = &needs;
-    core_lend(&attempt, 1, true);
+    core_lend(core, &attempt, 1, true);
     place = core_find_place(core, &view);
-    core_lend(&attempt, 1, false);
+    core_lend(core, &attempt, 1, false);
     free(place.members);
     return place.device_count;
 }

@@ -45,6 +45,7 @@ static void insert_node(struct hd_core *core, struct core_node *node)
         core->nodes[at] = core->nodes[at - 1];
     core->nodes[at] = node;
     core->node_count++;
+    core->reach_due = true;
 }
 
 static void remove_node(struct hd_core *core, const struct core_node *node)
@@ -115,7 +116,7 @@ static void set_devices(struct hd_core *core, struct core_node *node,
     node->rec.devices = copy;
     node->rec.device_count = count;
     node->holds = holds;
-    core_node_changed(node);
+    core_node_changed(core, node);
 }
 
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record)
@@ -492,6 +493,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core_set(core, &node->traits, event->hello.traits);
     node->connected = true;
     node->synced = false;
+    core->reach_due = true;
     node->stream = event->hello.stream;
     renew_lease(core, node);
     core_node_refresh(core, node);
@@ -762,7 +764,7 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
                 node->holds[d] = (struct hd_device_hold){.job = attempt->rec.job,
                                                          .attempt = attempt->rec.attempt,
                                                          .start = attempt->start_number};
-    core_node_changed(node);
+    core_node_changed(core, node);
     core_quota_take(job, attempt->rec.plan.rank_count);
     core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
     core_jobs_add(core, &core->active, job);
@@ -870,6 +872,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
         core_dirty_desired(core, node); /* answer the stream's first observed set */
     node->synced = true;
     node->stale_count = 0;
+    core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
     core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
 

@@ -82,7 +82,7 @@ int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices)
 int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
                            enum hd_device_kind kind, bool free_only)
 {
-    const struct core_counts *counts = core_node_counts(node, kind);
+    const struct core_counts *counts = &node->counts[kind];
     int32_t count = 0;
 
     if (!needs || needs->memory_min <= counts->least_memory)
@@ -112,11 +112,6 @@ bool core_may_span(const struct hd_checkpoint_record *base)
 
 /* ---- nodes as a search sees them --------------------------------------------------------------*/
 
-void core_node_changed(struct core_node *node)
-{
-    node->counted = false;
-}
-
 static void count_node(struct core_node *node)
 {
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
@@ -132,14 +127,15 @@ static void count_node(struct core_node *node)
         if (device->memory_bytes > 0 && device->memory_bytes < counts->least_memory)
             counts->least_memory = device->memory_bytes;
     }
-    node->counted = true;
 }
 
-const struct core_counts *core_node_counts(const struct core_node *node, enum hd_device_kind kind)
+void core_node_changed(struct hd_core *core, struct core_node *node)
 {
-    if (!node->counted)
-        count_node((struct core_node *)(uintptr_t)node); /* the counts are a cache */
-    return &node->counts[kind];
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        core->free_devices[kind] -= node->counts[kind].free;
+    count_node(node);
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        core->free_devices[kind] += node->counts[kind].free;
 }
 
 bool core_avoids(const struct core_view *view, const struct core_node *node)
@@ -169,7 +165,7 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
     return count < node->reserved.spare ? count : node->reserved.spare;
 }
 
-static void lend(const struct core_attempt *attempt, bool lent)
+static void lend(struct hd_core *core, const struct core_attempt *attempt, bool lent)
 {
     for (size_t i = 0; i < attempt->share_count; i++) {
         struct core_node *node = attempt->shares[i].node;
@@ -177,14 +173,14 @@ static void lend(const struct core_attempt *attempt, bool lent)
         for (int32_t d = 0; d < node->rec.device_count; d++)
             if (node->holds[d].job == attempt->rec.job)
                 node->holds[d].lent = lent;
-        core_node_changed(node);
+        core_node_changed(core, node);
     }
 }
 
-void core_lend(struct core_attempt *const *attempts, size_t count, bool lent)
+void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent)
 {
     for (size_t i = 0; i < count; i++)
-        lend(attempts[i], lent);
+        lend(core, attempts[i], lent);
 }
 
 /* ---- finding ----------------------------------------------------------------------------------*/
@@ -235,6 +231,8 @@ struct core_placement core_find_place(struct hd_core *core, const struct core_vi
     struct core_placement best = {0};
 
     for (size_t k = 0; k < kind_count && !best.device_count; k++) {
+        if (core->free_devices[kinds[k]] < view->needs->devices_min)
+            continue; /* not even in sum */
         find_node(core, view, kinds[k], &best);
         if (best.device_count < view->needs->devices_max && core_may_span(view->base))
             core_gang_find(core, view, kinds[k], &best);

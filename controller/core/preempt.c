@@ -62,12 +62,13 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
     return count;
 }
 
-static void lend_victims(const struct victim *victims, size_t from, size_t to, bool lent)
+static void lend_victims(struct hd_core *core, const struct victim *victims, size_t from, size_t to,
+                         bool lent)
 {
     for (size_t i = from; i < to; i++) {
         struct core_attempt *attempt = core_active(victims[i].job);
 
-        core_lend(&attempt, 1, lent);
+        core_lend(core, &attempt, 1, lent);
     }
 }
 
@@ -78,22 +79,23 @@ static size_t fewest(struct hd_core *core, const struct core_view *view,
 {
     size_t low = stopping, high = count + 1, lent = stopping;
 
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
+    for (size_t stride = 1; low < high; stride *= 2) { /* few are needed, as a rule */
+        const size_t half = low + (high - low) / 2;
+        const size_t mid = high > count && low + stride < half ? low + stride : half;
 
         if (mid > count)
             break;
         if (mid > lent)
-            lend_victims(victims, lent, mid, true);
+            lend_victims(core, victims, lent, mid, true);
         else
-            lend_victims(victims, mid, lent, false);
+            lend_victims(core, victims, mid, lent, false);
         lent = mid;
         if (core_has_place(core, view))
             high = mid;
         else
             low = mid + 1;
     }
-    lend_victims(victims, stopping, lent, false);
+    lend_victims(core, victims, stopping, lent, false);
     return low;
 }
 
@@ -117,13 +119,13 @@ static size_t spare(struct hd_core *core, const struct core_view *view, struct v
         if (is_on(&place, core_active(victims[i].job)))
             victims[kept++] = victims[i];
         else
-            lend_victims(victims, i, i + 1, false);
+            lend_victims(core, victims, i, i + 1, false);
     }
     free(place.members);
     for (size_t i = kept; i > from && tried < SPARED_TRIED_MAX; i--, tried++) {
-        lend_victims(victims, i - 1, i, false);
+        lend_victims(core, victims, i - 1, i, false);
         if (!core_has_place(core, view)) {
-            lend_victims(victims, i - 1, i, true);
+            lend_victims(core, victims, i - 1, i, true);
             continue;
         }
         for (size_t k = i; k < kept; k++)
@@ -168,16 +170,16 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, const struc
 {
     size_t stopping, count = list_victims(core, job, victims, &stopping), needed;
 
-    lend_victims(victims, 0, stopping, true);
+    lend_victims(core, victims, 0, stopping, true);
     needed = fewest(core, view, victims, stopping, count);
     if (needed <= count && needed > stopping) {
-        lend_victims(victims, stopping, needed, true);
+        lend_victims(core, victims, stopping, needed, true);
         count = spare(core, view, victims, stopping, needed);
-        lend_victims(victims, 0, count, false);
+        lend_victims(core, victims, 0, count, false);
         stop_victims(core, job, victims + stopping, count - stopping);
         return true;
     }
-    lend_victims(victims, 0, stopping, false);
+    lend_victims(core, victims, 0, stopping, false);
     return needed == stopping;
 }
 

@@ -57,64 +57,63 @@ static int by_end(const void *left, const void *right)
     return a->rec.job < b->rec.job ? -1 : a->rec.job > b->rec.job;
 }
 
-/* Attempts whose end is known, by their ends. */
-static size_t list_ends(const struct hd_core *core, struct core_attempt **ret_attempts)
+void core_list_ends(struct hd_core *core)
 {
-    size_t count = 0;
-
+    core->end_count = 0;
+    core->ends_due = false;
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_attempt *attempt = core_active(core->active.items[i]);
 
-        if (attempt->ends_mono_ms != INT64_MAX)
-            ret_attempts[count++] = attempt;
+        if (attempt->ends_mono_ms != INT64_MAX &&
+            core_reserve(core, &core->ends, core->end_count, &core->end_size, sizeof attempt))
+            core->ends[core->end_count++] = attempt;
     }
-    qsort(ret_attempts, count, sizeof(struct core_attempt *), by_end);
-    return count;
+    qsort(core->ends, core->end_count, sizeof(struct core_attempt *), by_end);
 }
 
 /* The smallest number of attempts, from the first, whose ends give the job a place; more than
  * count: all of them do not. More devices never take a place away, so that halving finds it. */
-static size_t fewest_ends(struct hd_core *core, const struct core_view *view,
-                          struct core_attempt *const *ends, size_t count)
+static size_t fewest_ends(struct hd_core *core, const struct core_view *view)
 {
-    size_t low = 0, high = count + 1, lent = 0;
+    size_t low = 0, high = core->end_count + 1, lent = 0;
 
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
+    for (size_t stride = 1; low < high; stride *= 2) { /* the next few will do, as a rule */
+        const size_t half = low + (high - low) / 2;
+        const size_t mid = high > core->end_count && low + stride < half ? low + stride : half;
 
-        if (mid > count)
+        if (mid > core->end_count)
             break;
-        core_lend(ends + (mid > lent ? lent : mid), mid > lent ? mid - lent : lent - mid,
-                  mid > lent);
+        core_lend(core, core->ends + (mid > lent ? lent : mid),
+                  mid > lent ? mid - lent : lent - mid, mid > lent);
         lent = mid;
         if (core_has_place(core, view))
             high = mid;
         else
             low = mid + 1;
     }
-    core_lend(ends, lent, false);
+    core_lend(core, core->ends, lent, false);
     return low;
 }
 
 /* Reserves the first place that opens on devices of one kind. */
 static bool reserve_first(struct hd_core *core, const struct core_view *view,
-                          enum hd_device_kind kind, struct core_attempt *const *ends, size_t count,
-                          struct core_start *ret_start)
+                          enum hd_device_kind kind, struct core_start *ret_start)
 {
-    const size_t needed = fewest_ends(core, view, ends, count);
+    const size_t needed = fewest_ends(core, view);
+    struct core_attempt *const *ends = core->ends;
     struct core_placement place;
 
-    if (needed > count)
+    if (needed > core->end_count)
         return false;
     ret_start->mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
     ret_start->after = needed ? ends[needed - 1]->rec.job : 0;
-    core_lend(ends, needed, true);
+    core_lend(core, ends, needed, true);
     place = core_find_place(core, view);
     for (size_t i = 0; i < place.member_count; i++)
         core_reserve_node(place.members[i].node, view->job->rec.job, kind, ret_start->mono_ms,
                           core_count_devices(view->needs, place.members[i].node, kind, true) -
                               place.members[i].count);
-    core_lend(ends, needed, false);
+    core_lend(core, ends, needed, false);
     free(place.members);
     return place.device_count > 0;
 }
@@ -122,25 +121,17 @@ static bool reserve_first(struct hd_core *core, const struct core_view *view,
 static bool reserve_by_ends(struct hd_core *core, const struct core_view *view,
                             struct core_start *ret_start)
 {
-    struct core_attempt **ends = calloc(core->active.count + 1, sizeof *ends);
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t kind_count = core_kinds(view->needs, kinds);
     struct core_view least_view = *view;
     struct hd_job_needs least;
     bool reserved = false;
-    size_t count;
 
-    if (!ends) {
-        core->no_memory = true;
-        return false;
-    }
-    count = list_ends(core, ends);
     least_view.needs = &least;
     least_view.reserves = true;
     for (size_t k = 0; k < kind_count && !reserved; k++)
         reserved = core_least_needs(view->needs, kinds[k], &least) &&
-                   reserve_first(core, &least_view, kinds[k], ends, count, ret_start);
-    free(ends);
+                   reserve_first(core, &least_view, kinds[k], ret_start);
     return reserved;
 }
 

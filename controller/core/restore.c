@@ -73,7 +73,7 @@ static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *
                           plan->ranks[r].node_name);
         node->holds[d] =
             (struct hd_device_hold){.job = attempt->rec.job, .attempt = attempt->rec.attempt};
-        core_node_changed(node);
+        core_node_changed(core, node);
     }
     return HD_OK;
 }

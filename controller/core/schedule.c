@@ -186,6 +186,7 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
     core->changed_in_pass = false;
     core_reserve_none(core);
     core_predict_all(core);
+    core_list_ends(core);
     memcpy(lines, core->lines, count * sizeof *lines); /* a look may add lines */
     for (size_t from = 0, to; from < count; from = to) {
         for (to = from; to < count && lines[to]->key.priority == lines[from]->key.priority;)
@@ -235,8 +236,9 @@ void core_schedule(struct hd_core *core)
     struct core_job *newcomer = core->newcomer;
 
     core->newcomer = NULL;
-    if (core->schedule_due || (newcomer && (core->unsettled || core_waiting_due(core) ||
-                                            (newcomer->line && !is_last(core, newcomer))))) {
+    if (core->schedule_due ||
+        (newcomer && (core->unsettled || core_waiting_due(core) ||
+                      (newcomer->line && (core->ends_due || !is_last(core, newcomer)))))) {
         core->schedule_due = core->unsettled = false;
         core_waiting_release(core);
         pass(core);
