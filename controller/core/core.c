@@ -366,6 +366,7 @@ struct hd_core *hd_core_new(const struct hd_core_config *config)
     if (!core)
         return NULL;
     core->config = *config;
+    core->free_due = true;
     core->dirty_jobs_end = &core->dirty_jobs;
     core->dirty_nodes_end = &core->dirty_nodes;
     if (!core_queue_put(core, &(struct hd_queue_record){.name = "default", .weight = 1})) {
@@ -401,8 +402,10 @@ void hd_core_free(struct hd_core *core)
     free(core->reservers.items);
     free(core->promised.items);
     free(core->growers.items);
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
         free(core->reaches[kind]);
+        free(core->free_of[kind]);
+    }
     free(core->members);
     free(core->ends);
     free(core->outcomes);

@@ -100,6 +100,7 @@ struct core_node {
     /* Gangs that it may be in, by number; 0: none (gang.c). near: of the nodes of its machine; far:
      * of those that others reach, if it is one. */
     uint32_t near[HD_DEVICE_KIND_COUNT], far[HD_DEVICE_KIND_COUNT];
+    size_t index;                 /* in core->nodes, unless core->free_due */
     uint64_t generation;          /* of its desired set */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
     struct core_counts {
@@ -270,6 +271,12 @@ struct hd_core {
     bool reach_due;                          /* some node can be in other gangs than gang.c knows */
     uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* the numbers of gangs, by their first nodes */
     size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
+    /* By index in nodes: free devices of a kind, so that a search passes over full nodes without a
+     * look at them. Made anew when nodes have come or moved (free_due). */
+    uint16_t *free_of[HD_DEVICE_KIND_COUNT];
+    size_t free_size;
+    bool free_due;
+    int32_t lowest_priority;     /* of the jobs that run, or lower */
     struct core_member *members; /* scratch for placements on several nodes */
     size_t member_size;
     struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
@@ -504,6 +511,8 @@ bool core_can_read_base(const struct hd_checkpoint_record *base, const struct co
 bool core_may_span(const struct hd_checkpoint_record *base); /* several nodes can read the base */
 
 struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
+/* Free devices of this kind by index of node: no node has more for a job. NULL: no memory. */
+const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind);
 /* Devices of this kind that the job may take on the node now. */
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);

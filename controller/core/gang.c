@@ -142,10 +142,13 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
 {
     size_t at[2 * (HD_CTL_DEVICES_PER_NODE_MAX + 1)] = {0}, count = 0, sum = 0;
     struct core_member *found = ret_members + core->node_count;
+    const uint16_t *free_of = core_free_by_node((struct hd_core *)(uintptr_t)core, kind);
 
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_member member = {.node = core->nodes[i], .index = i};
 
+        if (!idle && !(free_of && free_of[i]))
+            continue;
         member.count = gives(core, view, member.node, reach, kind, idle, reserved);
         if (!member.count)
             continue;

@@ -512,6 +512,8 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
     if (attempt) {
         attempt->start_number = core->starts;
         core->ends_due = true;
+        if (job->rec.priority < core->lowest_priority)
+            core->lowest_priority = job->rec.priority;
         core_quota_take(job, record.plan.rank_count);
         core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);

@@ -45,7 +45,7 @@ static void insert_node(struct hd_core *core, struct core_node *node)
         core->nodes[at] = core->nodes[at - 1];
     core->nodes[at] = node;
     core->node_count++;
-    core->reach_due = true;
+    core->reach_due = core->free_due = true;
 }
 
 static void remove_node(struct hd_core *core, const struct core_node *node)
@@ -59,6 +59,7 @@ static void remove_node(struct hd_core *core, const struct core_node *node)
     memmove(&core->nodes[at], &core->nodes[at + 1],
             (core->node_count - at - 1) * sizeof core->nodes[0]);
     core->node_count--;
+    core->free_due = true;
 }
 
 static void free_devices(struct core_node *node)
@@ -138,6 +139,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_set(core, &node->rec.boot_id, record->boot_id);
     core_set(core, &node->rec.build, record->build);
     core_set(core, &node->rec.drain_reason, record->drain_reason);
+    core->free_due = true; /* it has no index yet */
     set_devices(core, node, record->devices, record->device_count);
     core_forget_misfits(core);
     node->seen_mono_ms = core->now.mono_ms;

@@ -136,6 +136,29 @@ void core_node_changed(struct hd_core *core, struct core_node *node)
     count_node(node);
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
         core->free_devices[kind] += node->counts[kind].free;
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++)
+        core->free_of[kind][node->index] = (uint16_t)node->counts[kind].free;
+}
+
+const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
+{
+    if (!core->free_due)
+        return core->free_of[kind];
+    for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
+        uint16_t *bigger = realloc(core->free_of[k], (core->node_count + 1) * sizeof *bigger);
+
+        if (!bigger) {
+            core->no_memory = true;
+            return NULL;
+        }
+        core->free_of[k] = bigger;
+        for (size_t i = 0; i < core->node_count; i++) {
+            core->nodes[i]->index = i;
+            bigger[i] = (uint16_t)core->nodes[i]->counts[k].free;
+        }
+    }
+    core->free_due = false;
+    return core->free_of[kind];
 }
 
 bool core_avoids(const struct core_view *view, const struct core_node *node)
@@ -192,12 +215,13 @@ static void find_node(struct hd_core *core, const struct core_view *view, enum h
     struct core_placement best = {0}, place = {.member_count = 1};
     struct core_member member = {0};
     int32_t asked = -1; /* what the layout in `place` was chosen for: most nodes are alike */
+    const uint16_t *free_of = core_free_by_node(core, kind);
 
-    for (size_t i = 0; i < core->node_count; i++) {
+    for (size_t i = 0; free_of && i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
         int32_t available;
 
-        if (!core_can_read_base(view->base, node))
+        if (free_of[i] < view->needs->devices_min || !core_can_read_base(view->base, node))
             continue;
         available = core_available(core, view, node, kind);
         if (available < view->needs->devices_min)

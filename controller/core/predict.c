@@ -66,10 +66,13 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
 
 void core_predict_all(struct hd_core *core)
 {
+    core->lowest_priority = INT32_MAX;
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_job *job = core->active.items[i];
         struct core_attempt *attempt = core_active(job);
 
+        if (job->rec.priority < core->lowest_priority)
+            core->lowest_priority = job->rec.priority;
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
     }
 }

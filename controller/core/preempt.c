@@ -183,14 +183,6 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, const struc
     return needed == stopping;
 }
 
-static bool has_lower(const struct hd_core *core, int32_t priority)
-{
-    for (size_t i = 0; i < core->active.count; i++)
-        if (core->active.items[i]->rec.priority < priority)
-            return true;
-    return false;
-}
-
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
@@ -200,7 +192,7 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
     struct victim *victims;
     bool waits = false;
 
-    if (!has_lower(core, job->rec.priority))
+    if (core->lowest_priority >= job->rec.priority)
         return false;
     victims = calloc(core->active.count + 1, sizeof *victims);
     if (!victims) {
