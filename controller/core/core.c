@@ -36,6 +36,10 @@
  *                                                     '--> succeeded <-----'  (finished first)
  *                                                     '--> failed
  *
+ *             (a retry, or one that gave way: core_attempt_stop_for; queued includes held jobs and
+ *             those that wait for other jobs, waiting.c; a dependent of a job that did not succeed
+ *             goes to cancelled)
+ *
  * Attempt:    core_attempt_start      all shares run       core_attempt_fail, core_cancel
  *                   |                 (core_observed)
  *                   '---> starting ------> running ------> stopping

@@ -333,8 +333,7 @@ void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning);
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,
                      struct hd_text *ret_reason);
 
-/* Everything that a queued job waits for, the first reason first, in one word each: HD_CORE_WAITS
- * below. Returns their number, at most HD_CORE_BLOCKERS_MAX. */
+/* Things that a queued job may wait for: enumerator, stable word, meaning for users. */
 #define HD_CORE_WAIT_LIST(X)                                                                      \
     X(HELD, "held", "a user holds it (heddle release)")                                           \
     X(AFTER, "after", "jobs that it comes after have not succeeded yet")                          \
@@ -351,12 +350,13 @@ enum hd_core_blocker { HD_CORE_WAIT_LIST(X) HD_CORE_BLOCKERS_MAX };
 #undef X
 const char *hd_core_blocker_word(enum hd_core_blocker blocker);
 const char *hd_core_blocker_meaning(enum hd_core_blocker blocker);
+/* All that a queued job waits for, the first reason first; returns their number. */
 size_t hd_core_blockers(const struct hd_core *core, uint64_t job,
                         enum hd_core_blocker ret_blockers[HD_CORE_BLOCKERS_MAX]);
 
-/* The same for a job that is not submitted. *ret_fits_now: it would start at once; the reason then
- * says which layout was chosen to fit, if another one would not. HD_UNSUPPORTED or HD_INVALID: it
- * could not start on any cluster. */
+/* hd_core_explain for a job that is not submitted. *ret_fits_now: it would start at once; the
+ * reason then says which layout was chosen to fit, if another one would not. HD_UNSUPPORTED or
+ * HD_INVALID: it could not start on any cluster. */
 enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
                                      const void *spec, size_t spec_bytes, struct hd_now now,
                                      bool *ret_fits_now, struct hd_text *ret_reason);
