@@ -68,7 +68,8 @@ void core_list_ends(struct hd_core *core)
             core_reserve(core, &core->ends, core->end_count, &core->end_size, sizeof attempt))
             core->ends[core->end_count++] = attempt;
     }
-    qsort(core->ends, core->end_count, sizeof(struct core_attempt *), by_end);
+    if (core->end_count)
+        qsort(core->ends, core->end_count, sizeof(struct core_attempt *), by_end);
 }
 
 /* The smallest number of attempts, from the first, whose ends give the job a place; more than

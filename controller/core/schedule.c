@@ -187,7 +187,8 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
     core_reserve_none(core);
     core_predict_all(core);
     core_list_ends(core);
-    memcpy(lines, core->lines, count * sizeof *lines); /* a look may add lines */
+    if (count) /* a look may add lines */
+        memcpy(lines, core->lines, count * sizeof *lines);
     for (size_t from = 0, to; from < count; from = to) {
         for (to = from; to < count && lines[to]->key.priority == lines[from]->key.priority;)
             to++;
@@ -311,7 +312,8 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
     const size_t reserver_count = core->reservers.count;
     enum hd_status st;
 
-    memcpy(reservers, core->reservers.items, reserver_count * sizeof reservers[0]);
+    if (reserver_count)
+        memcpy(reservers, core->reservers.items, reserver_count * sizeof reservers[0]);
     for (size_t i = 0; i < core->node_count; i++)
         kept[i] = core->nodes[i]->reserved;
     core_reserve_none(core);
@@ -324,7 +326,8 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->reserved = kept[i];
     core->reservers.count = reserver_count;
-    memcpy(core->reservers.items, reservers, reserver_count * sizeof reservers[0]);
+    if (reserver_count)
+        memcpy(core->reservers.items, reservers, reserver_count * sizeof reservers[0]);
     return st;
 }
 
