@@ -7,7 +7,7 @@ start_controller
 start_node n1 cpu:1:1
 start_node n2 cpu:1:1
 file=$(job_file shared)
-slow=(--set resources.devices=1 --set validate.every=0 --set checkpoint.every=1000 --set train.global_batch=64 --set train.steps=150)
+slow=(--set resources.devices=1 --set validate.every=0 --set checkpoint.every=1000 --set train.global_batch=32 --set train.steps=120)
 tensors() { cat "$(heddle checkpoint ls "$1" | tail -n 1 | sed 's/.* //')"/rank-*.safetensors | cksum; }
 says() { heddle events "$1" | grep -cE "$2"; }
 has_said() { [ "$(says "$@")" -ge 1 ]; }
@@ -23,19 +23,21 @@ check_equal and_no_other 0 "$(says "$straight" preempted)"
 await 60 has_said "$low" "attempt 2 on" || not_ok it_goes_on "$(heddle show "$low")"
 check_equal from_the_checkpoint_that_it_wrote 1 "$(says "$low" 'attempt 2 on n[12]: .* from step [1-9][0-9]* of attempt 1')"
 
-# ---- a node that is drained ----
 check the_undisturbed_one_succeeds timeout 100 "$HEDDLE_BIN/heddle" wait "$straight"
-node=$(heddle show "$low" | sed -nE 's/.*(n[12]).*/\1/p' | tail -n 1)
-if state_is "$low" running && steps_at_least "$low" 3; then
-    check_status a_deadline_is_a_duration 2 heddle drain "$node" --deadline soon
-    check the_node_is_drained heddle drain "$node" --deadline 1h --reason disk
-    check_equal who_asked_is_told 1 "$(heddle events | grep -cE "drain .*$node was drained by .*: disk; its jobs leave it by 20")"
-    check the_job_moves await 60 has_said "$low" "attempt 3 on n"
-    check_equal to_the_other_node 0 "$(says "$low" "attempt 3 on $node")"
-    heddle undrain "$node" >/dev/null
-fi
 check the_low_one_succeeds timeout 100 "$HEDDLE_BIN/heddle" wait "$low"
 check_equal with_the_weights_of_the_undisturbed_one "$(tensors "$straight")" "$(tensors "$low")"
+
+# ---- a node that is drained ----
+mover=$(submit "$file" "${slow[@]}" --set train.steps=100000)
+await 60 steps_at_least "$mover" 2 || not_ok the_job_trains "$(heddle show "$mover")"
+check_status a_deadline_is_a_duration 2 heddle drain n1 --deadline soon
+check_equal it_is_on_the_first_node 1 "$(says "$mover" 'attempt 1 on n1')"
+check the_node_is_drained heddle drain n1 --deadline 1h --reason disk
+check_equal who_asked_is_told 1 "$(heddle events | grep -cE "drain .*n1 was drained by .*: disk; its jobs leave it by 20")"
+check the_job_moves_to_the_other await 60 has_said "$mover" 'attempt 2 on n2: .* from step [1-9][0-9]* of attempt 1'
+heddle cancel "$mover" --now >/dev/null
+heddle undrain n1 >/dev/null
+heddle wait "$mover" >/dev/null 2>&1
 
 # ---- queues, held jobs, reasons ----
 check a_queue_is_made heddle queue set small --devices-max 1 --weight 2
