@@ -150,7 +150,7 @@ enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node
 /* Becomes the text "12,13". */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node)
 {
-    static const struct hd_key number = {.kind = HD_KEY_INT, .min = 1, .max = 999999999999999999};
+    static const struct hd_key number = {.kind = HD_KEY_INT, .min = 1, .max = 1e15};
     const size_t len = strlen(r->path);
     enum hd_status st = HD_OK;
     struct hd_text text = {0};

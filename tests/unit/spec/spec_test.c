@@ -118,7 +118,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:2: after: 'job-7' does not name jobs; write a number such as 12, or up to 8, such "
      "as [12, 13]"},
     {1, "name: tiny\nafter: [7, 0]",
-     "job.yaml:2: after[1]: 0 is not possible; give a whole number from 1 to 1e+18"},
+     "job.yaml:2: after[1]: 0 is not possible; give a whole number from 1 to 1e+15"},
     {1, "name: tiny\nafter: [1, 2, 3, 4, 5, 6, 7, 8, 9]",
      "job.yaml:2: after: more than 8 jobs; name only the last ones"},
     {1, "name: tiny\ntime_limit: 90",
