@@ -16,9 +16,10 @@ static const struct table_column job_columns[] = {
     {"STEP", true}, {"LOSS", true},  {"TOK/S", true},  {"AGE", true},    {"REASON", false},
 };
 static const struct table_column job_wide_columns[] = {
-    {"JOB", true},    {"NAME", false},    {"OWNER", false},    {"STATE", false},  {"DEVICES", true},
-    {"NODES", false}, {"STEP", true},     {"LOSS", true},      {"TOK/S", true},   {"MFU", true},
-    {"CKPT", true},   {"RESTARTS", true}, {"SUBMITTED", true}, {"REASON", false},
+    {"JOB", true},    {"NAME", false},   {"OWNER", false}, {"QUEUE", false},   {"PRIORITY", true},
+    {"STATE", false}, {"DEVICES", true}, {"NODES", false}, {"STEP", true},     {"LOSS", true},
+    {"TOK/S", true},  {"MFU", true},     {"CKPT", true},   {"RESTARTS", true}, {"SUBMITTED", true},
+    {"START", true},  {"REASON", false},
 };
 
 static void add_job_row(struct table *table, const Heddle__V1__JobStatus *j, enum cli_format format)
@@ -35,6 +36,10 @@ static void add_job_row(struct table *table, const Heddle__V1__JobStatus *j, enu
     table_add(table, NULL, "%llu", (unsigned long long)j->job);
     table_add(table, NULL, "%s", j->name);
     table_add(table, NULL, "%s", j->owner);
+    if (wide) {
+        table_add(table, NULL, "%s", j->queue);
+        table_add(table, NULL, "%d", j->priority);
+    }
     table_add(table, cli_state_colour(j->state), "%s", cli_job_state(j->state, word));
     table_add(table, NULL, "%d", j->devices);
     if (wide)
@@ -53,6 +58,10 @@ static void add_job_row(struct table *table, const Heddle__V1__JobStatus *j, enu
         table_add(table, NULL, "%d", j->restarts);
     }
     table_add(table, NULL, "%s", when);
+    if (wide) {
+        cli_format_when(j->expected_start_unix_ms, format, when);
+        table_add(table, NULL, "%s", when);
+    }
     table_add(table, NULL, "%s", j->reason);
     hd_text_free(&nodes);
 }

@@ -167,9 +167,11 @@ int cli_nodes(struct cli *cli, int argc, char **argv)
 
 /* ---- drain and undrain ---- */
 
+#define YEAR_MS ((int64_t)365 * 86400 * 1000)
+
 static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
 {
-    char word[CLI_WORD_MAX];
+    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
     struct hd_text out = {0};
     struct show_list list;
 
@@ -180,7 +182,12 @@ static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
         show_item_end(&list);
         show_list_end(&list);
     } else {
-        hd_text_add(&out, "node %s %s\n", node->name, cli_node_state(node->state, word));
+        hd_text_add(&out, "node %s %s", node->name, cli_node_state(node->state, word));
+        if (node->drain_deadline_unix_ms) {
+            hd_clock_format_utc(node->drain_deadline_unix_ms, when);
+            hd_text_add(&out, "; its jobs leave it by %s", when);
+        }
+        hd_text_add(&out, "\n");
     }
     (void)cli_out(&out);
     hd_text_free(&out);
@@ -191,10 +198,14 @@ int cli_drain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__DrainNodeRequest request = HEDDLE__V1__DRAIN_NODE_REQUEST__INIT;
     Heddle__V1__DrainNodeResponse *response = NULL;
-    const char *reason = NULL;
-    const struct cli_flag flags[] = {{"reason", 0, CLI_FLAG_TEXT, &reason, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, 1);
+    const char *reason = NULL, *deadline = NULL;
+    const struct cli_flag flags[] = {{"reason", 0, CLI_FLAG_TEXT, &reason, 0, 0},
+                                     {"deadline", 0, CLI_FLAG_TEXT, &deadline, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 2, 1, 1);
 
+    if (code == CLI_CONTINUE && deadline &&
+        hd_clock_read_span(deadline, 1000, YEAR_MS, &request.deadline_ms))
+        code = cli_usage("drain: --deadline: %s", hd_err_message());
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)

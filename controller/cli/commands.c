@@ -195,6 +195,50 @@ static const char requeue_help[] =
     "Example:\n"
     "  heddle requeue 7\n";
 
+static const char explain_help[] =
+    "Usage: heddle explain JOB [-o FORMAT]\n"
+    "\n"
+    "Says why a job waits: the first reason, everything else that keeps it waiting,\n"
+    "and when it is expected to start, where that can be computed. Of a running job\n"
+    "it says what is wrong, if anything is.\n"
+    "\n"
+    "Example:\n"
+    "  heddle explain 7\n";
+
+static const char hold_help[] =
+    "Usage: heddle hold JOB... [-o FORMAT]\n"
+    "\n"
+    "Keeps waiting jobs from being started until heddle release. A job that runs\n"
+    "goes on to its end; it is held when it would wait again, after a failure or\n"
+    "when it gave way to another job.\n"
+    "\n"
+    "Example:\n"
+    "  heddle hold 7 8\n";
+
+static const char release_help[] = "Usage: heddle release JOB... [-o FORMAT]\n"
+                                   "\n"
+                                   "Lets jobs that heddle hold holds start again.\n"
+                                   "\n"
+                                   "Example:\n"
+                                   "  heddle release 7 8\n";
+
+static const char queue_help[] =
+    "Usage: heddle queue ls [-o FORMAT]\n"
+    "       heddle queue set NAME [--devices-max N] [--user-devices-max N]\n"
+    "                             [--weight W] [-o FORMAT]\n"
+    "\n"
+    "ls lists the queues in which jobs wait (docs/scheduling.md). set makes or\n"
+    "changes one; what is not given stays as it is. It needs the rights of the\n"
+    "controller's user, on its machine. A lower limit stops no running job.\n"
+    "\n"
+    "  --devices-max N       devices that its jobs may hold together; 0: no limit\n"
+    "  --user-devices-max N  that the jobs of one user may hold in it; 0: no limit\n"
+    "  --weight W            1 to 1000; of two queues with jobs of equal priority,\n"
+    "                        the one that holds less for its weight comes first\n"
+    "\n"
+    "Example:\n"
+    "  heddle queue set research --devices-max 64 --weight 2\n";
+
 static const char rm_help[] =
     "Usage: heddle rm JOB... [--yes] [-o FORMAT]\n"
     "\n"
@@ -319,14 +363,17 @@ static const char keys_help[] =
     "  heddle keys train.lr\n";
 
 static const char drain_help[] =
-    "Usage: heddle drain NODE [--reason TEXT] [-o FORMAT]\n"
+    "Usage: heddle drain NODE [--reason TEXT] [--deadline TIME] [-o FORMAT]\n"
     "\n"
-    "Gives a node no new attempts; those that it has go on to their end.\n"
+    "Gives a node no new attempts; those that it has go on to their end. With\n"
+    "--deadline they write a checkpoint and leave as soon as they fit on other\n"
+    "nodes, and then at the latest; their jobs go on from it where they fit.\n"
     "\n"
     "  --reason TEXT      what heddle nodes says of it\n"
+    "  --deadline TIME    from now, such as 30m or 2h\n"
     "\n"
     "Example:\n"
-    "  heddle drain n7 --reason 'new disk on Monday'\n";
+    "  heddle drain n7 --reason 'new disk on Monday' --deadline 30m\n";
 
 static const char undrain_help[] = "Usage: heddle undrain NODE [-o FORMAT]\n"
                                    "\n"
@@ -362,6 +409,10 @@ const struct cli_command cli_commands[] = {
     {"cancel", "stop a job", cancel_help, cli_cancel, false},
     {"resume", "let a job that has ended go on", resume_help, cli_resume, false},
     {"requeue", "stop a job at a checkpoint and queue it again", requeue_help, cli_requeue, false},
+    {"explain", "say why a job waits", explain_help, cli_explain, false},
+    {"hold", "keep a job from being started", hold_help, cli_hold, false},
+    {"release", "let a held job start", release_help, cli_release, false},
+    {"queue", "list and set the queues of jobs", queue_help, cli_queue, false},
     {"rm", "remove jobs that have ended", rm_help, cli_rm, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"drain", "give a node no new work", drain_help, cli_drain, false},

@@ -106,6 +106,13 @@ enum hd_status plan_layouts_identity(const struct hd_job *spec, struct hd_text *
     job.devices_min = job.devices_max = 1;
     job.train_count = job.val_count = 0; /* files may be elsewhere, or not there yet */
     job.schedule_order = NULL;
+    /* when it runs, and how often, changes no plan */
+    memcpy(job.name, "job", sizeof "job");
+    memcpy(job.queue, nothing.queue, sizeof job.queue);
+    memcpy(job.after, nothing.after, sizeof job.after);
+    memcpy(job.time_limit, nothing.time_limit, sizeof job.time_limit);
+    job.priority = nothing.priority;
+    job.restart_max = nothing.restart_max;
     st = hd_job_write(&job, ret_text);
     return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
 }

@@ -176,6 +176,14 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
     hd_json_add_string(w, "owner", j->owner);
     hd_json_add_string(w, "state", cli_job_state(j->state, word));
     hd_json_add_string(w, "reason", j->reason);
+    hd_json_add_string(w, "queue", j->queue);
+    hd_json_add_int64(w, "priority", j->priority);
+    hd_json_add_bool(w, "held", j->held);
+    hd_json_begin(w, "blockers", '[');
+    for (size_t i = 0; i < j->n_blockers; i++)
+        hd_json_add_string(w, NULL, j->blockers[i]->kind);
+    hd_json_end(w, ']');
+    show_time(w, "expected_start_at", j->expected_start_unix_ms);
     hd_json_add_int64(w, "attempt", j->attempt);
     hd_json_add_int64(w, "restarts", j->restarts);
     hd_json_add_int64(w, "step", j->step);
@@ -234,6 +242,7 @@ void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
     add_text_or_null(w, "data_address", n->data_address);
     add_text_or_null(w, "jobs_dir_problem", n->jobs_dir_problem);
     show_time(w, "seen_at", n->seen_unix_ms);
+    show_time(w, "drain_deadline_at", n->drain_deadline_unix_ms);
     hd_json_begin(w, "devices", '[');
     for (size_t i = 0; i < n->n_devices; i++)
         add_device(w, n->devices[i]);

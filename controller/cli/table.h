@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 
-enum { TABLE_COLUMNS_MAX = 16 };
+enum { TABLE_COLUMNS_MAX = 20 };
 
 struct table_column {
     const char *title;

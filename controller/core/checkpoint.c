@@ -192,6 +192,9 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     record.state = is_left_over ? HD_CHECKPOINT_STATE_DELETING : HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
     job->checkpoints[job->checkpoint_count++] = record;
+    attempt->saved_mono_ms = core->now.mono_ms;
+    if (!is_left_over && core_active(job) && job->needs.devices_max > attempt->rec.plan.rank_count)
+        core_jobs_add(core, &core->growers, job);
     hd_batch_add_checkpoint(core->out->batch, &record);
     core_announce(core, job);
     if (is_left_over)
@@ -458,8 +461,8 @@ static void take_step(struct hd_core *core, struct core_job *job, struct core_at
     record.attempt = event->report.attempt;
     record.sequence = ++job->sequence;
     hd_batch_add_step(core->out->batch, &record);
-    if (record.step > attempt->last_step)
-        attempt->last_step = record.step;
+    if (core_predict_step(core, job, attempt, record.step, record.time_ms) && core->line_count)
+        core->schedule_due = true;
     if (!isfinite(record.metrics.loss) || !isfinite(record.metrics.grad_norm))
         return;
     attempt->had_finite_step = true;

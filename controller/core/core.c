@@ -22,6 +22,7 @@
  *   I12 The sets that steps walk over instead of all jobs hold exactly the jobs that they are for.
  *   I13 A look at each queued job, one after another, would start none, and keep the nodes free
  * that are kept: looking at classes of them, and at newcomers alone, misses nothing.
+ *   I14 What queues and users are said to hold is what their attempts hold.
  *
  * Job:                                           core_submit
  *                                                     |
@@ -34,6 +35,10 @@
  *                                       attempt_end   |                    |
  *                                                     '--> succeeded <-----'  (finished first)
  *                                                     '--> failed
+ *
+ *             (a retry, or one that gave way: core_attempt_stop_for; queued includes held jobs and
+ *             those that wait for other jobs, waiting.c; a dependent of a job that did not succeed
+ *             goes to cancelled)
  *
  * Attempt:    core_attempt_start      all shares run       core_attempt_fail, core_cancel
  *                   |                 (core_observed)
@@ -273,6 +278,7 @@ static enum hd_status tick(struct hd_core *core)
     for (size_t i = core->searching.count; i > 0; i--) /* one that ends leaves the set */
         core_search_timers(core, core->searching.items[i - 1]);
     core->schedule_due |= core_waiting_due(core);
+    core_promise_timers(core);
     return HD_OK;
 }
 
@@ -291,6 +297,11 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_requeue(core, event);
     case HD_CORE_CHECKPOINT_NOW:
         return core_checkpoint_now(core, event);
+    case HD_CORE_HOLD:
+    case HD_CORE_RELEASE:
+        return core_hold(core, event);
+    case HD_CORE_SET_QUEUE:
+        return core_set_queue(core, event);
     case HD_CORE_DRAIN:
     case HD_CORE_UNDRAIN:
         return core_drain(core, event);
@@ -325,6 +336,7 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
     core->now = now;
     st = dispatch(core, event);
     if (!st) {
+        core_tell_dependents(core);
         core_schedule(core);
         flush(core);
     }
@@ -358,8 +370,13 @@ struct hd_core *hd_core_new(const struct hd_core_config *config)
     if (!core)
         return NULL;
     core->config = *config;
+    core->free_due = true;
     core->dirty_jobs_end = &core->dirty_jobs;
     core->dirty_nodes_end = &core->dirty_nodes;
+    if (!core_queue_put(core, &(struct hd_queue_record){.name = "default", .weight = 1})) {
+        hd_core_free(core);
+        return NULL;
+    }
     return core;
 }
 
@@ -373,6 +390,8 @@ void hd_core_free(struct hd_core *core)
     }
     for (size_t i = 0; i < core->class_count; i++)
         free(core->classes[i]);
+    for (size_t i = 0; i < core->line_count; i++)
+        free(core->lines[i]);
     for (size_t i = 0; i < core->node_count; i++)
         core_node_free(core->nodes[i]);
     free(core->jobs.buckets);
@@ -381,6 +400,20 @@ void hd_core_free(struct hd_core *core)
     free(core->deleting.items);
     free(core->delayed.items);
     free(core->classes);
+    free(core->lines);
+    free(core->dependents.items);
+    free(core->claimants.items);
+    free(core->reservers.items);
+    free(core->promised.items);
+    free(core->growers.items);
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
+        free(core->reaches[kind]);
+        free(core->free_of[kind]);
+    }
+    free(core->members);
+    free(core->ends);
+    free(core->outcomes);
+    core_queues_free(core);
     free(core->nodes);
     core_map_done(&core->node_by_uuid);
     core_map_done(&core->by_request);
@@ -616,9 +649,16 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
         set = "active";
     else if (core_jobs_have(&core->deleting, job) != core_waits_for_deletion(job))
         set = "deleting";
-    else if ((job->class != NULL) !=
-             (queued && job->wait != CORE_WAIT_DELAY && job->wait != CORE_WAIT_SEARCH))
+    else if ((job->line != NULL) !=
+             (queued && job->wait != CORE_WAIT_DELAY && job->wait != CORE_WAIT_SEARCH &&
+              job->wait != CORE_WAIT_HELD && job->wait != CORE_WAIT_AFTER))
         set = "waiting";
+    else if (job->line && (job->rec.held || core_jobs_have(&core->dependents, job)))
+        set = "held or after others";
+    else if (core_jobs_have(&core->promised, job) != (queued && job->rec.promised_ms != 0))
+        set = "promised a start";
+    else if (core_jobs_have(&core->claimants, job) != job->claims || (job->claims && !queued))
+        set = "waiting for devices of others";
     else if (core_jobs_have(&core->searching, job) != (queued && job->search))
         set = "searching";
     return set ? hd_err(HD_INTERNAL,
@@ -639,13 +679,12 @@ static enum hd_status count_sets(const struct hd_core *core)
         live += !job->ended;
         active += core_active(job) != NULL;
         deleting += core_waits_for_deletion(job);
-        waiting += job->class != NULL;
+        waiting += job->line != NULL;
     }
-    for (size_t i = 0; i < core->class_count; i++) {
-        for (const struct core_job *job = core->classes[i]->first; job; job = job->after) {
-            if (job->class != core->classes[i] ||
-                (job->after && job->after->rec.job <= job->rec.job))
-                return hd_err(HD_INTERNAL, "I12: job %llu is in the wrong place of its class",
+    for (size_t i = 0; i < core->line_count; i++) {
+        for (const struct core_job *job = core->lines[i]->first; job; job = job->after) {
+            if (job->line != core->lines[i] || (job->after && job->after->rec.job <= job->rec.job))
+                return hd_err(HD_INTERNAL, "I12: job %llu is in the wrong place of its line",
                               (unsigned long long)job->rec.job);
             linked++;
         }
@@ -672,5 +711,7 @@ enum hd_status hd_core_check(const struct hd_core *core)
     }
     if (!st)
         st = count_sets(core);
+    if (!st)
+        st = core_check_quotas(core);
     return st ? st : core_schedule_check(core);
 }

@@ -76,6 +76,11 @@ struct hd_job_needs {
     bool keep_best;              /* the one with the lowest validation loss as well */
     int64_t memory_min;          /* bytes of a device; 0: any. Only the core raises it (fit.c) */
     int32_t restart_max;         /* failures in a row without a new checkpoint that are retried */
+    const char *queue;           /* NULL: "default" */
+    int32_t priority;
+    int64_t time_limit_ms;            /* of the running time of all attempts; 0: none */
+    uint64_t after[HD_JOB_AFTER_MAX]; /* jobs that must have succeeded before it starts */
+    int32_t after_count;
 };
 
 /* ---- events -----------------------------------------------------------------------------------*/
@@ -87,6 +92,9 @@ enum hd_core_event_kind {
     HD_CORE_RESUME,         /* an ended job goes on */
     HD_CORE_REQUEUE,        /* stops at a checkpoint and waits for a place again */
     HD_CORE_CHECKPOINT_NOW, /* writes a checkpoint and trains on */
+    HD_CORE_HOLD,           /* is not started until it is released */
+    HD_CORE_RELEASE,
+    HD_CORE_SET_QUEUE, /* makes or changes a queue */
     HD_CORE_DRAIN,
     HD_CORE_UNDRAIN,
     HD_CORE_REMOVE_NODE,  /* forgets a node that is gone */
@@ -158,13 +166,22 @@ struct hd_core_event {
         struct {
             uint64_t job;
             const char *by;
-        } again; /* requeue, checkpoint now */
+        } again; /* requeue, checkpoint now, hold, release */
+        struct {
+            const char *name;
+            /* -1: as it is; of a new queue: no limit, weight 1 */
+            int64_t devices_max, user_devices_max, weight;
+            const char *by;
+        } queue;
         struct {
             const char *reason; /* of the jobs' failure */
         } end_all;
         struct {
             const char *node, *reason; /* node: its name */
-        } drain;                       /* DRAIN and UNDRAIN; UNDRAIN has no reason */
+            int64_t deadline_ms;       /* jobs leave it within so many milliseconds; 0: they run to
+                                        * their end */
+            const char *by;
+        } drain; /* DRAIN and UNDRAIN; UNDRAIN has no reason and no deadline */
         struct {
             const char *node, *by; /* node: its name */
         } remove;
@@ -256,14 +273,15 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
 
 /* ---- rebuilding from the store ----------------------------------------------------------------*/
 
-/* Call in this order: all nodes; all request ids; for each job that has not ended, has a
- * checkpoint being deleted or is being removed: the job, its attempts from 1 on, its checkpoints
+/* Call in this order: all nodes; all queues; all request ids; for each job that has not ended, has
+ * a checkpoint being deleted or is being removed: the job, its attempts from 1 on, its checkpoints
  * that are not deleted, its report positions, its newest step if there is one; then
  * hd_core_restored once. HD_CORRUPT: the records contradict each other.
  */
 enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_record *node);
+enum hd_status hd_core_restore_queue(struct hd_core *core, const struct hd_queue_record *queue);
 enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
-                                       uint64_t hash);
+                                       uint64_t hash, enum hd_job_state state);
 enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_record *job,
                                    const struct hd_job_needs *needs, uint64_t sequence);
 enum hd_status hd_core_restore_attempt(struct hd_core *core,
@@ -272,8 +290,7 @@ enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
                                           const struct hd_checkpoint_record *checkpoint);
 enum hd_status hd_core_restore_position(struct hd_core *core,
                                         const struct hd_position_record *position);
-enum hd_status hd_core_restore_step(struct hd_core *core, uint64_t job, int32_t attempt,
-                                    int64_t step);
+enum hd_status hd_core_restore_step(struct hd_core *core, const struct hd_step_record *step);
 enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_t cluster_sequence,
                                 struct hd_now now);
 
@@ -316,9 +333,30 @@ void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning);
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,
                      struct hd_text *ret_reason);
 
-/* The same for a job that is not submitted. *ret_fits_now: it would start at once; the reason then
- * says which layout was chosen to fit, if another one would not. HD_UNSUPPORTED or HD_INVALID: it
- * could not start on any cluster. */
+/* Things that a queued job may wait for: enumerator, stable word, meaning for users. */
+#define HD_CORE_WAIT_LIST(X)                                                                      \
+    X(HELD, "held", "a user holds it (heddle release)")                                           \
+    X(AFTER, "after", "jobs that it comes after have not succeeded yet")                          \
+    X(DELAY, "delay", "its last attempt failed, and the retry is delayed")                        \
+    X(SEARCH, "search", "checkpoints of a lost node are being looked for")                        \
+    X(QUOTA, "quota", "its queue holds as many devices as it may")                                \
+    X(USER_QUOTA, "user_quota", "its owner holds as many devices of the queue as a user may")     \
+    X(DEVICES, "devices", "the devices that it needs are held by other jobs")                     \
+    X(RESERVED, "reserved", "free devices are kept for a job that comes before it")               \
+    X(PREEMPTING, "preempting", "jobs of lower priority write checkpoints and give devices back") \
+    X(CAPACITY, "capacity", "no nodes that are known and not drained have enough devices")
+#define X(name, word, meaning) HD_CORE_WAITS_##name,
+enum hd_core_blocker { HD_CORE_WAIT_LIST(X) HD_CORE_BLOCKERS_MAX };
+#undef X
+const char *hd_core_blocker_word(enum hd_core_blocker blocker);
+const char *hd_core_blocker_meaning(enum hd_core_blocker blocker);
+/* All that a queued job waits for, the first reason first; returns their number. */
+size_t hd_core_blockers(const struct hd_core *core, uint64_t job,
+                        enum hd_core_blocker ret_blockers[HD_CORE_BLOCKERS_MAX]);
+
+/* hd_core_explain for a job that is not submitted. *ret_fits_now: it would start at once; the
+ * reason then says which layout was chosen to fit, if another one would not. HD_UNSUPPORTED or
+ * HD_INVALID: it could not start on any cluster. */
 enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
                                      const void *spec, size_t spec_bytes, struct hd_now now,
                                      bool *ret_fits_now, struct hd_text *ret_reason);
@@ -327,7 +365,19 @@ enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd
 struct hd_device_hold {
     uint64_t job;
     int32_t attempt;
+    uint64_t start; /* the attempt's number among those started by this controller */
+    bool lent;      /* only while the core looks for a place: counts as free */
 };
+
+/* Queues by index, sorted by name; there is always one of the name `default`. */
+struct hd_queue_view {
+    const struct hd_queue_record *record;
+    int64_t devices_held;
+    size_t jobs_waiting;
+};
+size_t hd_core_queue_count(const struct hd_core *core);
+void hd_core_queue_at(const struct hd_core *core, size_t index, struct hd_queue_view *ret_view);
+bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *ret_index);
 
 /* Nodes by index, sorted by name, without retired nodes. */
 struct hd_node_view {

@@ -7,8 +7,15 @@
  *   job.c         jobs and attempts: submit, cancel, start, end, retry
  *   resume.c      jobs that are resumed, queued again, or asked for a checkpoint
  *   remove.c      ended jobs that are removed with their folders
+ *   queue.c       queues, their limits and shares
  *   waiting.c     queued jobs, in classes of jobs that wait for the same
- *   schedule.c    which queued job starts where, and why the others wait
+ *   schedule.c    the pass: which queued job is looked at when, and what becomes of it
+ *   place.c       where a job finds a place
+ *   reserve.c     places that are kept for jobs that do not fit now, and expected starts
+ *   predict.c     when running attempts will end
+ *   preempt.c     which running jobs give way
+ *   move.c        running jobs that go on elsewhere, or with more devices
+ *   explain.c     why jobs wait
  *   gang.c        one job on several nodes
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
  *   restore.c     memory rebuilt from the store's records
@@ -56,6 +63,9 @@ struct core_jobs {
 void core_jobs_add(struct hd_core *core, struct core_jobs *jobs, struct core_job *job);
 void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job);
 bool core_jobs_have(const struct core_jobs *jobs, const struct core_job *job);
+/* The table of outcomes; a job that is resumed has none again. */
+void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state);
+enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job); /* 0: not ended */
 
 /* Values by key; the item with the smallest key comes first. */
 struct core_heap {
@@ -81,14 +91,28 @@ struct core_node {
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
     const char *traits;    /* of its CPU devices, as a word; "" or NULL: not known */
     bool suspect;          /* a peer reported it dead */
+    bool deadline_met;     /* of its drain; its jobs have been told to leave */
     int64_t seen_mono_ms;  /* when its newest message arrived */
     int64_t lost_after_ms; /* silence until lost; longer after a start of the controller */
     size_t stale_count;    /* attempts that run there and are not wanted any more */
     uint64_t stale_job;    /* one of them */
     int32_t stale_attempt;
+    /* Gangs that it may be in, by number; 0: none (gang.c). near: of the nodes of its machine; far:
+     * of those that others reach, if it is one. */
+    uint32_t near[HD_DEVICE_KIND_COUNT], far[HD_DEVICE_KIND_COUNT];
+    size_t index;                 /* in core->nodes, unless core->free_due */
     uint64_t generation;          /* of its desired set */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
-    uint64_t reserved_by;         /* the queued job that it is kept free for; 0: none */
+    struct core_counts {
+        int32_t free, all;    /* that work; free: not held, or lent */
+        int64_t least_memory; /* of those; unknown memory counts as any */
+    } counts[HD_DEVICE_KIND_COUNT];
+    struct core_reservation {
+        uint64_t by;           /* the queued job that devices here are kept for; 0: none */
+        int64_t start_mono_ms; /* when that job is expected to start; INT64_MAX: not known */
+        int32_t spare;         /* so many devices it will not need: others may hold them then */
+        enum hd_device_kind kind;
+    } reserved;
     bool dirty, desired_dirty;
     struct core_node *next_dirty;
 };
@@ -115,15 +139,24 @@ struct core_attempt {
     bool failed;                 /* rec.end holds the first failure */
     bool had_finite_step;        /* one of its steps had a finite loss and gradient */
     int64_t last_step;           /* the newest that was reported; 0: none */
-    bool requeue;                /* it is to stop, and the job to wait for a place again */
     int32_t saves_asked;         /* checkpoints, beside those that are due */
+    uint64_t start_number; /* attempts are numbered as they start; 0: before this controller */
+    int64_t saved_mono_ms; /* when its newest checkpoint was reported; 0: none yet */
+    /* Measured steps: the first and the newest report of a step, by the rank's clock. */
+    int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
+    int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
     bool dirty;
 };
 
+enum { CORE_AVOIDED_MAX = 8, CORE_RESERVERS_MAX = 8 };
+
 enum core_wait {
     CORE_WAIT_NONE,
+    CORE_WAIT_HELD,     /* for a user to release it */
+    CORE_WAIT_AFTER,    /* for other jobs to succeed */
     CORE_WAIT_DELAY,    /* for the retry delay */
     CORE_WAIT_SEARCH,   /* for the list of checkpoints that a lost node has written */
+    CORE_WAIT_QUOTA,    /* for devices that others of its queue hold */
     CORE_WAIT_BUSY,     /* for held devices or disconnected nodes; it has reserved nodes */
     CORE_WAIT_RESERVED, /* for nodes that are reserved by wait_job */
     CORE_WAIT_NEVER,    /* would not fit even if its nodes were idle */
@@ -140,11 +173,38 @@ struct core_class {
         struct hd_plan_shape shape;
         bool has_base, base_shared;        /* the checkpoint that the next attempt starts from */
         const struct core_node *base_node; /* where it was written; NULL: none, or not known */
+        int64_t length_minutes; /* it runs at most so long, as far as is known; 0: not known */
+        uint64_t avoids;        /* the job, if it avoids nodes that failed it; 0: none */
+    } key;
+    size_t line_count;
+    uint64_t closed_in;  /* in this pass one found no place and kept no nodes; then: */
+    enum core_wait wait; /* of the jobs that the pass skipped for that */
+    uint64_t wait_job;
+};
+
+/* A queue with what its jobs hold. */
+struct core_queue {
+    struct hd_queue_record rec; /* its name is a copy that the core owns */
+    int64_t held;               /* devices */
+    size_t waiting;             /* queued jobs */
+    struct core_heap next;      /* of the pass: lines by the number of their next job */
+};
+
+/* What one user has of one queue. */
+struct core_account {
+    struct core_queue *queue;
+    int64_t held; /* devices */
+};
+
+/* Queued jobs of one class, account and priority: a pass takes them in the order of numbers. */
+struct core_line {
+    struct core_line_key {
+        int32_t priority;
+        struct core_account *account;
+        struct core_class *class;
     } key;
     struct core_job *first, *last; /* by number */
-    uint64_t closed_in;            /* in this pass one found no place and kept no nodes; then: */
-    enum core_wait wait;           /* of the jobs that the pass skipped for that */
-    uint64_t wait_job;
+    uint64_t closed_in;            /* in this pass its account had no devices left */
 };
 
 struct core_job {
@@ -162,10 +222,18 @@ struct core_job {
     uint64_t wait_job;   /* with CORE_WAIT_RESERVED */
     const char *misfit;  /* why needs ask for larger or more devices than the job; NULL: nothing */
     int32_t asked_min;   /* devices_min of the job, while misfit is set */
-    struct core_class *class; /* NULL: not queued, or waiting for its retry delay or a search */
-    struct core_job *before, *after; /* in the class */
-    uint64_t looked_in;              /* the last pass that tried to place it */
-    bool dirty, is_new, ended;       /* an ended job stays here until its deletions are confirmed */
+    struct core_account *account;
+    struct core_line *line; /* NULL: not queued, or not to be started yet (core_waiting_add) */
+    struct core_job *before, *after; /* in the line */
+    bool claims;                     /* others were stopped so that it can start: it comes first */
+    uint64_t blocked_at;  /* core->starts when it first reserved nodes; attempts that start later
+                           * hold only what it can spare */
+    uint64_t reserved_in; /* the last pass in which it reserved nodes */
+    const struct core_node *avoided[CORE_AVOIDED_MAX]; /* that failed it twice */
+    size_t avoided_count;
+    uint64_t waits_for; /* with rec.promised_ms: the job whose end it waits for; 0: not known */
+    uint64_t looked_in; /* the last pass that tried to place it */
+    bool dirty, is_new, ended; /* an ended job stays here until its deletions are confirmed */
     struct core_job *next_dirty, *next_in_table;
 };
 
@@ -178,7 +246,44 @@ struct hd_core {
     struct core_heap delayed;   /* job numbers by the time of their retry; some are out of date */
     struct core_class **classes; /* of queued jobs, by key */
     size_t class_count, class_size, live_count;
-    bool class_emptied;       /* some class has no job left */
+    struct core_line **lines; /* highest priority first */
+    size_t line_count, line_size;
+    bool line_emptied;          /* some line has no job left */
+    struct core_queue **queues; /* by name */
+    size_t queue_count, queue_size;
+    struct core_account **accounts;
+    size_t account_count, account_size;
+    struct core_map account_by_name; /* "QUEUE OWNER" -> index in accounts */
+    struct core_jobs dependents;     /* queued jobs that wait for others to succeed */
+    struct core_jobs claimants;      /* queued jobs with `claims` */
+    struct core_jobs reservers;      /* of the newest pass */
+    struct core_jobs promised;       /* queued jobs with an expected start */
+    struct core_jobs growers;        /* that have just written a checkpoint, and may have more
+                                      * devices */
+    struct core_outcome {            /* of every job ever, by number */
+        uint64_t job;
+        enum hd_job_state state; /* how it ended; 0: it has not */
+    } * outcomes;
+    size_t outcome_count, outcome_size;
+    bool just_ended; /* some job; the dependents have not been told */
+    int64_t
+        free_devices[HD_DEVICE_KIND_COUNT];  /* of all nodes; working ones, whoever may use them */
+    bool reach_due;                          /* some node can be in other gangs than gang.c knows */
+    uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* the numbers of gangs, by their first nodes */
+    size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
+    /* By index in nodes: free devices of a kind, so that a search passes over full nodes without a
+     * look at them. Made anew when nodes have come or moved (free_due). */
+    uint16_t *free_of[HD_DEVICE_KIND_COUNT];
+    size_t free_size;
+    bool free_due;
+    int32_t lowest_priority;     /* of the jobs that run, or lower */
+    struct core_member *members; /* scratch for placements on several nodes */
+    size_t member_size;
+    struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
+    size_t end_count, end_size;
+    bool ends_due;            /* an attempt has started since */
+    uint64_t starts;          /* attempts started */
+    bool changed_in_pass;     /* an attempt was started or stopped: one more pass is needed */
     bool limit_told;          /* of live jobs: the event that says so is out */
     struct core_node **nodes; /* by name, retired ones last */
     size_t node_count, node_size;
@@ -208,6 +313,16 @@ struct core_member {
     size_t index;  /* in core->nodes */
     bool ready;    /* usable now */
     int32_t count; /* devices that the job may use or takes there */
+};
+/* For whom a place is looked for, and in what state of the cluster. */
+struct core_view {
+    const struct hd_job_needs *needs;
+    const struct hd_checkpoint_record *base; /* that it must read; NULL: none */
+    const struct core_job *job;              /* NULL: it is not submitted */
+    int64_t length_ms; /* it runs at most so long: it may use devices that are kept for later; 0:
+                        * not known */
+    bool avoids;       /* not on nodes that failed it */
+    bool reserves;     /* no nodes that are reserved by others, not even what these can spare */
 };
 struct core_placement {
     struct core_member *members; /* on the heap */
@@ -272,6 +387,14 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place, const char *why);
 /* Its ranks write a checkpoint and end. */
 void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
+/* The same for a cause of the controller's, which becomes the cause of its end; for_job: whom it
+ * gives way to, or 0. Does nothing if it is to stop already. */
+void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                           enum hd_end_cause cause, uint64_t for_job);
+/* Running time since the job was submitted or resumed. */
+bool core_is_failure(enum hd_end_cause cause); /* counted by restart.max */
+int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
+bool core_is_stop(enum hd_end_cause cause); /* of an attempt that ended because it was told to */
 /* Copies the strings. */
 void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
                           const struct hd_end_record *end);
@@ -302,6 +425,7 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
 enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
+void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
 bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
@@ -324,7 +448,33 @@ enum core_wait core_wait_of(const struct hd_core *core, const struct core_job *j
 /* The job waits for a search of its checkpoints, and is in no class until core_search_end. */
 void core_search_begin(struct hd_core *core, struct core_job *job);
 void core_search_end(struct hd_core *core, struct core_job *job);
+/* Starts the job over in the queue: what it waits for has changed. */
+void core_waiting_again(struct hd_core *core, struct core_job *job);
+enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event);
+/* HD_INVALID: a job that it comes after does not exist, or has not succeeded and never will. */
+enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_needs *needs);
+/* Lets jobs go that waited for the success of jobs that have ended, or cancels them. */
+void core_tell_dependents(struct hd_core *core);
 void core_search_timers(struct hd_core *core, struct core_job *job);
+
+/* ---- queue.c ----------------------------------------------------------------------------------*/
+
+enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *event);
+struct core_queue *core_find_queue(const struct hd_core *core, const char *name); /* NULL: none */
+struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_record *record);
+/* What `owner` has of the queue. NULL: no memory. */
+struct core_account *core_account_of(struct hd_core *core, struct core_queue *queue,
+                                     const char *owner);
+/* Devices that a job of this account may still get; *ret_wait_user: its own limit is the nearest.
+ */
+int64_t core_quota_left(const struct core_account *account, bool *ret_by_user);
+/* HD_NOT_FOUND: there is no such queue; HD_INVALID: the job needs more than its limits. */
+enum hd_status core_check_quota(const struct hd_core *core, const struct hd_job_needs *needs);
+void core_quota_take(struct core_job *job, int64_t devices); /* negative: gives back */
+bool core_queue_is_behind(const struct core_queue *a,
+                          const struct core_queue *b); /* by its share */
+void core_queues_free(struct hd_core *core);
+enum hd_status core_check_quotas(const struct hd_core *core); /* for hd_core_check */
 
 /* ---- schedule.c -------------------------------------------------------------------------------*/
 
@@ -333,6 +483,9 @@ void core_schedule(struct hd_core *core);
 /* What a look at each queued job, one after another, would decide: HD_INTERNAL if that starts a job
  * or keeps other nodes free than are kept. Costs time in proportion to everything. */
 enum hd_status core_schedule_check(const struct hd_core *core);
+
+/* ---- place.c ----------------------------------------------------------------------------------*/
+
 /* The smallest number within devices_min and devices_max that can share the work; 0: none. */
 int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind);
 /* The kinds of device that a job may use, in order of preference; returns their count. */
@@ -353,6 +506,85 @@ int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_n
                            enum hd_device_kind kind, bool free_only);
 /* The node may become usable without a user's action: not retired, not draining, not lost. */
 bool core_node_may_come_back(const struct core_node *node);
+/* The node can read the base checkpoint: it wrote it, or both see the jobs directory. */
+bool core_can_read_base(const struct hd_checkpoint_record *base, const struct core_node *node);
+bool core_may_span(const struct hd_checkpoint_record *base); /* several nodes can read the base */
+
+struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
+/* Free devices of this kind by index of node: no node has more for a job. NULL: no memory. */
+const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind);
+/* Devices of this kind that the job may take on the node now. */
+int32_t core_available(const struct hd_core *core, const struct core_view *view,
+                       const struct core_node *node, enum hd_device_kind kind);
+bool core_avoids(const struct core_view *view, const struct core_node *node);
+/* While lent, the devices of these attempts count as free. */
+void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
+/* The best placement with the devices that are free now; the caller frees its members. */
+struct core_placement core_find_place(struct hd_core *core, const struct core_view *view);
+bool core_has_place(struct hd_core *core, const struct core_view *view);
+/* A node on which the job would fit if the node were idle; preferably usable, then with the most
+ * free devices. *ret_blocking_job: a job that has reserved such a node; 0: none. */
+struct core_node *core_find_idle_node(struct hd_core *core, const struct core_view *view,
+                                      enum hd_device_kind *ret_kind, uint64_t *ret_blocking_job);
+/* The job would fit on some nodes if all were idle. */
+bool core_fits_when_idle(struct hd_core *core, const struct core_view *view);
+/* Finds the nodes that have failed the job twice: it avoids them if it fits elsewhere. */
+void core_learn_failures(struct core_job *job);
+
+/* ---- reserve.c --------------------------------------------------------------------------------*/
+
+/* When a job can start, as far as is known. */
+struct core_start {
+    int64_t mono_ms; /* INT64_MAX: not known */
+    uint64_t after;  /* the job whose end decides that; 0: not known */
+};
+
+/* Keeps devices for a job that does not fit now, where it will start first as far as is known.
+ * False: there are none to keep; job->wait and wait_job say why. */
+bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                        struct core_start *ret_start);
+void core_reserve_node(struct core_node *node, uint64_t job, enum hd_device_kind kind,
+                       int64_t start_mono_ms, int32_t spare);
+void core_reserve_none(struct hd_core *core); /* forgets all reservations */
+void core_list_ends(struct hd_core *core);    /* for a pass, after core_predict_all */
+/* The needs of a job that takes as few devices of this kind as it may. False: no number will do. */
+bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                      struct hd_job_needs *ret_least);
+/* Tells a job's expected start if it is news, with the cause. */
+void core_promise(struct hd_core *core, struct core_job *job, struct core_start start);
+/* After a pass: jobs that had an expected start and have no reservation any more. */
+void core_promise_sweep(struct hd_core *core);
+void core_promise_end(struct hd_core *core, struct core_job *job); /* it is not queued any more */
+void core_promise_timers(struct hd_core *core);
+
+/* ---- predict.c --------------------------------------------------------------------------------*/
+
+/* When the attempt will have ended, as far as is known now; INT64_MAX: not known. */
+int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
+                         const struct core_attempt *attempt);
+void core_predict_all(struct hd_core *core); /* for a pass */
+/* How long a queued job will hold its devices, as far as is known; 0: not known. */
+int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job);
+/* A step was reported: true if predictions have to be made anew. */
+bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                       int64_t step, int64_t time_ms);
+double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet */
+
+/* ---- preempt.c --------------------------------------------------------------------------------*/
+
+/* Asks attempts of lower priority to stop, if the job then has a place. True: it waits for some. */
+bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view);
+void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
+
+/* ---- move.c -----------------------------------------------------------------------------------*/
+
+/* Lets jobs stop at a checkpoint that leave nodes which are drained with a deadline. */
+void core_leave_nodes(struct hd_core *core);
+void core_leave_timers(struct hd_core *core, struct core_node *node);
+/* Jobs of core->growers stop at a checkpoint if they can go on with more devices, and it pays. */
+void core_grow(struct hd_core *core);
+
+/* ---- explain.c: core.h ------------------------------------------------------------------------*/
 
 /* ---- fit.c ------------------------------------------------------------------------------------*/
 
@@ -381,12 +613,14 @@ void core_forget_misfits(struct hd_core *core);
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 
 /* Replaces *best by a placement on several nodes if that is better; frees the old members. */
-void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
-                    enum hd_device_kind kind, struct core_placement *best);
-/* Reserves for the job the nodes on which it would fit if they were idle. False: there are none;
+void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                    struct core_placement *best);
+bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view,
+                              enum hd_device_kind kind);
+/* Reserves for view->job the nodes on which it would fit if they were idle. False: there are none;
  * then *ret_blocking_job, if it was 0, becomes a job that has reserved such nodes, if any. */
-bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
-                       enum hd_device_kind kind, uint64_t job, uint64_t *ret_blocking_job);
+bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                       uint64_t *ret_blocking_job);
 /* Appends why a node's devices of this kind cannot share a job with those of some or all other
  * nodes; nothing if they can. */
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,

@@ -23,7 +23,7 @@ int32_t core_free_device(const struct hd_job_needs *needs, const struct core_nod
                          enum hd_device_kind kind, int32_t from)
 {
     for (int32_t d = from; d < node->rec.device_count; d++)
-        if (node->rec.devices[d].kind == kind && !node->holds[d].job &&
+        if (node->rec.devices[d].kind == kind && (!node->holds[d].job || node->holds[d].lent) &&
             core_device_works(node, d) && core_device_suits(needs, node, d))
             return d;
     return -1;
@@ -142,7 +142,7 @@ void core_forget_misfits(struct hd_core *core)
     core->misfits = false;
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
-        const bool waits = job->class != NULL;
+        const bool waits = job->line != NULL;
 
         if (!job->misfit)
             continue;

@@ -98,15 +98,11 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
 
 /* ---- candidates -------------------------------------------------------------------------------*/
 
-static int by_count(const void *left, const void *right)
+/* Ready ones first, then those with more devices. */
+static size_t place_in_order(const struct core_member *member)
 {
-    const struct core_member *a = left, *b = right;
-
-    if (a->ready != b->ready)
-        return a->ready ? -1 : 1;
-    if (a->count != b->count)
-        return a->count > b->count ? -1 : 1;
-    return a->index < b->index ? -1 : a->index > b->index;
+    return (size_t)(HD_CTL_DEVICES_PER_NODE_MAX - member->count) +
+           (member->ready ? 0 : HD_CTL_DEVICES_PER_NODE_MAX + 1);
 }
 
 static int by_name(const void *left, const void *right)
@@ -116,57 +112,125 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The nodes that may join `seed`, with their devices in whole tensor-parallel groups, most first.
- * idle: count held devices and disconnected nodes, too; reserved: and nodes reserved by other jobs.
+/* Devices that the node would give a gang, in whole tensor-parallel groups; 0: it cannot join.
+ * idle: held devices and disconnected nodes count, too; reserved: and nodes reserved by other jobs.
  */
-static size_t find_members(const struct hd_core *core, const struct hd_job_needs *needs,
-                           const struct core_node *seed, enum hd_device_kind kind, bool idle,
-                           bool reserved, struct core_member *ret_members)
+static int32_t gives(const struct hd_core *core, const struct core_view *view,
+                     const struct core_node *node, uint32_t reach, enum hd_device_kind kind,
+                     bool idle, bool reserved)
 {
-    size_t count = 0;
+    int32_t count;
+
+    if (node->near[kind] != reach && node->far[kind] != reach)
+        return 0;
+    if (!idle)
+        count = core_available(core, view, node, kind);
+    else if (!core_node_may_come_back(node) || (node->reserved.by && !reserved) ||
+             core_avoids(view, node))
+        count = 0;
+    else
+        count = core_count_devices(view->needs, node, kind, false);
+    return count ? core_whole_groups(view->needs, count) : 0;
+}
+
+/* The nodes of one gang, usable ones first, of these those that give most, then by index:
+ * one counting sort, as thousands of nodes are sorted for each look at a job. ret_members has room
+ * for twice the nodes. */
+static size_t find_members(const struct hd_core *core, const struct core_view *view, uint32_t reach,
+                           enum hd_device_kind kind, bool idle, bool reserved,
+                           struct core_member *ret_members)
+{
+    size_t at[2 * (HD_CTL_DEVICES_PER_NODE_MAX + 1)] = {0}, count = 0, sum = 0;
+    struct core_member *found = ret_members + core->node_count;
+    const uint16_t *free_of = core_free_by_node((struct hd_core *)(uintptr_t)core, kind);
 
     for (size_t i = 0; i < core->node_count; i++) {
-        struct core_node *node = core->nodes[i];
-        const struct core_member member = {
-            .node = node,
-            .index = i,
-            .ready = core_node_usable(node),
-            .count = core_whole_groups(needs, core_count_devices(needs, node, kind, !idle))};
+        struct core_member member = {.node = core->nodes[i], .index = i};
 
-        if (!may_join(node, kind) || !is_within_reach(node, seed, kind) ||
-            !computes_alike(node, seed, kind) || !member.count ||
-            (node->reserved_by && !reserved) ||
-            !(idle ? core_node_may_come_back(node) : member.ready))
+        if (!idle && !(free_of && free_of[i]))
             continue;
-        ret_members[count++] = member;
+        member.count = gives(core, view, member.node, reach, kind, idle, reserved);
+        if (!member.count)
+            continue;
+        member.ready = core_node_usable(member.node);
+        at[place_in_order(&member)]++;
+        found[count++] = member;
     }
-    qsort(ret_members, count, sizeof *ret_members, by_count);
+    for (size_t k = 0; k < sizeof at / sizeof at[0]; k++) {
+        const size_t here = at[k];
+
+        at[k] = sum;
+        sum += here;
+    }
+    for (size_t i = 0; i < count; i++)
+        ret_members[at[place_in_order(&found[i])]++] = found[i];
     return count;
 }
 
-/* An earlier node, as the seed, gives the same members. */
-static bool same_reach_as_earlier(const struct hd_core *core, size_t index,
-                                  enum hd_device_kind kind)
+/* The number of the gang of nodes that the text describes. */
+static uint32_t number_of(struct hd_core *core, struct core_map *numbers,
+                          const struct hd_text *text)
 {
-    const struct core_node *seed = core->nodes[index];
+    uint64_t number = numbers->count + 1;
 
-    for (size_t i = 0; i < index; i++) {
-        const struct core_node *node = core->nodes[i];
-
-        if (may_join(node, kind) && computes_alike(node, seed, kind) &&
-            is_loopback(node) == is_loopback(seed) &&
-            (!is_loopback(seed) || core_same(node->rec.boot_id, seed->rec.boot_id)))
-            return true;
-    }
-    return false;
+    if (text->failed ||
+        (!core_map_get(numbers, text->data, &number) && !core_map_put(numbers, text->data, number)))
+        core->no_memory = true;
+    return (uint32_t)number;
 }
 
-static bool next_seed(const struct hd_core *core, enum hd_device_kind kind, size_t *at)
+static void number_node(struct hd_core *core, struct core_node *node, enum hd_device_kind kind,
+                        struct core_map *numbers)
 {
-    while (*at < core->node_count &&
-           (!may_join(core->nodes[*at], kind) || same_reach_as_earlier(core, *at, kind)))
-        ++*at;
-    return *at < core->node_count;
+    const char *compute = node->compute[kind] ? node->compute[kind] : "";
+    struct hd_text text = {0};
+
+    node->near[kind] = node->far[kind] = 0;
+    if (!may_join(node, kind))
+        return;
+    hd_text_add(&text, "near %s %s", node->rec.boot_id, compute);
+    node->near[kind] = number_of(core, numbers, &text);
+    hd_text_clear(&text);
+    hd_text_add(&text, "far %s", compute);
+    if (!is_loopback(node))
+        node->far[kind] = number_of(core, numbers, &text);
+    hd_text_free(&text);
+}
+
+/* A gang of a machine's nodes is of use if one of them has a loopback address; the others are part
+ * of a larger one. */
+static void number_nodes(struct hd_core *core, enum hd_device_kind kind)
+{
+    struct core_map numbers = {0};
+    bool *listed = calloc(2 * core->node_count + 2, sizeof *listed);
+
+    core->reach_count[kind] = 0;
+    core->no_memory |= !listed;
+    for (size_t i = 0; listed && i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+        uint32_t own;
+
+        number_node(core, node, kind, &numbers);
+        own = node->far[kind] ? node->far[kind] : node->near[kind];
+        if (!own || listed[own] ||
+            !core_reserve(core, &core->reaches[kind], core->reach_count[kind],
+                          &core->reach_size[kind], sizeof own))
+            continue;
+        listed[own] = true;
+        core->reaches[kind][core->reach_count[kind]++] = own;
+    }
+    free(listed);
+    core_map_done(&numbers);
+}
+
+/* The numbers of all gangs of nodes that are possible. Strings are compared only when a node has
+ * said something new. */
+static size_t list_reaches(struct hd_core *core, enum hd_device_kind kind)
+{
+    for (int k = 0; core->reach_due && k < HD_DEVICE_KIND_COUNT; k++)
+        number_nodes(core, (enum hd_device_kind)k);
+    core->reach_due = false;
+    return core->reach_count[kind];
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------*/
@@ -221,55 +285,114 @@ static int32_t count_unused(const struct hd_job_needs *needs, const struct core_
     return unused_count;
 }
 
-void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
-                    enum hd_device_kind kind, struct core_placement *best)
+/* Room for twice the nodes, as find_members wants it; the core's. NULL: no memory. */
+static struct core_member *room_for_members(struct hd_core *core)
 {
-    struct core_member *members = calloc(core->node_count + 1, sizeof *members);
+    const size_t size = 2 * core->node_count + 1;
+    struct core_member *bigger;
 
-    for (size_t seed = 0; members && next_seed(core, kind, &seed); seed++) {
+    if (core->member_size >= size)
+        return core->members;
+    bigger = realloc(core->members, size * sizeof *bigger);
+    if (!bigger) {
+        core->no_memory = true;
+        return NULL;
+    }
+    core->members = bigger;
+    core->member_size = size;
+    return bigger;
+}
+
+static bool keep_members(struct hd_core *core, struct core_placement *place)
+{
+    struct core_member *copy = malloc(place->member_count * sizeof *copy);
+
+    core->no_memory |= !copy;
+    if (copy)
+        memcpy(copy, place->members, place->member_count * sizeof *copy);
+    place->members = copy;
+    return copy != NULL;
+}
+
+void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                    struct core_placement *best)
+{
+    const struct hd_job_needs *needs = view->needs;
+    struct core_member *members = room_for_members(core);
+    const size_t reaches = list_reaches(core, kind);
+
+    for (size_t i = 0; members && i < reaches; i++) {
         struct core_placement place = {.members = members};
-        size_t count = find_members(core, needs, core->nodes[seed], kind, false, false, members);
+        size_t count =
+            find_members(core, view, core->reaches[kind][i], kind, false, false, members);
 
         place.device_count = core_pick_count(needs, kind, total_of(members, count), &place.plan);
         if (!place.device_count)
             continue;
         place.member_count = choose(members, count, place.device_count);
         place.unused_count = count_unused(needs, &place);
-        if (best->device_count && !is_better(&place, best))
+        if ((best->device_count && !is_better(&place, best)) || !keep_members(core, &place))
             continue;
         free(best->members);
         *best = place;
-        members = calloc(core->node_count + 1, sizeof *members);
     }
-    core->no_memory |= !members;
-    free(members);
 }
 
-bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
-                       enum hd_device_kind kind, uint64_t job, uint64_t *ret_blocking_job)
+bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view,
+                              enum hd_device_kind kind)
 {
-    struct core_member *members = calloc(core->node_count + 1, sizeof *members);
+    struct core_member *members = room_for_members(core);
+    const size_t reaches = list_reaches(core, kind);
+    struct hd_plan_record plan;
+    bool fits = false;
+
+    for (size_t i = 0; members && !fits && i < reaches; i++) {
+        size_t count = find_members(core, view, core->reaches[kind][i], kind, true, true, members);
+
+        fits = core_pick_count(view->needs, kind, total_of(members, count), &plan) > 0;
+    }
+    return fits;
+}
+
+/* The smallest number of members, from the front, on which the job fits; 0: not on all. */
+static size_t fewest(const struct core_view *view, enum hd_device_kind kind,
+                     const struct core_member *members, size_t count)
+{
+    struct hd_plan_record plan;
+    int32_t total = 0;
+
+    for (size_t chosen = 0; chosen < count; chosen++) {
+        total += members[chosen].count;
+        if (total >= view->needs->devices_min && core_pick_count(view->needs, kind, total, &plan))
+            return chosen + 1;
+    }
+    return 0;
+}
+
+bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                       uint64_t *ret_blocking_job)
+{
+    struct core_member *members = room_for_members(core);
+    const size_t reaches = list_reaches(core, kind);
     struct hd_plan_record plan;
     bool found = false;
 
-    for (size_t seed = 0; members && !found && next_seed(core, kind, &seed); seed++) {
-        const struct core_node *node = core->nodes[seed];
-        size_t count = find_members(core, needs, node, kind, true, false, members), chosen = 0;
+    for (size_t i = 0; members && !found && i < reaches; i++) {
+        const uint32_t reach = core->reaches[kind][i];
+        size_t count = find_members(core, view, reach, kind, true, false, members);
+        const size_t chosen = fewest(view, kind, members, count);
 
-        while (chosen < count && !found)
-            found = core_pick_count(needs, kind, total_of(members, ++chosen), &plan) > 0;
-        for (size_t i = 0; found && i < chosen; i++)
-            members[i].node->reserved_by = job;
+        found = chosen > 0;
+        for (size_t m = 0; m < chosen; m++)
+            core_reserve_node(members[m].node, view->job->rec.job, kind, INT64_MAX, 0);
         if (found || *ret_blocking_job)
             continue;
-        count = find_members(core, needs, node, kind, true, true, members);
-        if (!core_pick_count(needs, kind, total_of(members, count), &plan))
+        count = find_members(core, view, reach, kind, true, true, members);
+        if (!core_pick_count(view->needs, kind, total_of(members, count), &plan))
             continue;
-        for (size_t i = 0; i < count; i++)
+        for (size_t m = 0; m < count; m++)
             *ret_blocking_job =
-                *ret_blocking_job ? *ret_blocking_job : members[i].node->reserved_by;
+                *ret_blocking_job ? *ret_blocking_job : members[m].node->reserved.by;
     }
-    core->no_memory |= !members;
-    free(members);
     return found;
 }

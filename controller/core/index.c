@@ -127,6 +127,49 @@ void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job)
     memmove(&jobs->items[at], &jobs->items[at + 1], (jobs->count - at) * sizeof job);
 }
 
+/* ---- how jobs have ended ----------------------------------------------------------------------*/
+
+static size_t outcome_place(const struct hd_core *core, uint64_t job)
+{
+    size_t low = 0, high = core->outcome_count;
+
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+
+        if (core->outcomes[mid].job < job)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Jobs come in the order of their numbers, so that a new one is put at the end. */
+void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state)
+{
+    const size_t at = outcome_place(core, job);
+    struct core_outcome *outcome;
+
+    if (at == core->outcome_count || core->outcomes[at].job != job) {
+        if (!core_reserve(core, &core->outcomes, core->outcome_count, &core->outcome_size,
+                          sizeof *core->outcomes))
+            return;
+        memmove(&core->outcomes[at + 1], &core->outcomes[at],
+                (core->outcome_count - at) * sizeof *core->outcomes);
+        core->outcome_count++;
+    }
+    outcome = &core->outcomes[at];
+    outcome->job = job;
+    outcome->state = state > HD_JOB_STATE_STOPPING ? state : 0;
+}
+
+enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job)
+{
+    const size_t at = outcome_place(core, job);
+
+    return at < core->outcome_count && core->outcomes[at].job == job ? core->outcomes[at].state : 0;
+}
+
 /* ---- the smallest of some keys ----------------------------------------------------------------*/
 
 static void swap(struct core_heap_item *a, struct core_heap_item *b)

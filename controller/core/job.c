@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "controller/core/core_internal.h"
 
@@ -11,13 +12,28 @@
 
 void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_state state)
 {
-    if (job->rec.state == HD_JOB_STATE_QUEUED)
+    if (job->rec.state == HD_JOB_STATE_QUEUED) {
         core_waiting_remove(core, job);
+        job->account->queue->waiting--;
+    }
     job->rec.state = state;
-    if (state != HD_JOB_STATE_QUEUED)
-        core_search_end(core, job);
-    else
+    if (state == HD_JOB_STATE_QUEUED) {
+        job->account->queue->waiting++;
         core_waiting_add(core, job);
+        return;
+    }
+    core_search_end(core, job);
+    core_claim_end(core, job);
+    core_promise_end(core, job);
+}
+
+/* A queue that an older state of the controller had and this one lacks: the job waits in the
+ * default one. */
+static struct core_account *account_for(struct hd_core *core, const struct hd_job_record *record)
+{
+    struct core_queue *queue = core_find_queue(core, record->queue);
+
+    return core_account_of(core, queue ? queue : core_find_queue(core, NULL), record->owner);
 }
 
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
@@ -25,10 +41,11 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
 {
     struct core_job *job = calloc(1, sizeof *job);
     void *spec = malloc(record->spec_bytes + 1);
+    struct core_account *account = account_for(core, record);
 
     if (job)
         job->rec = *record;
-    if (!job || !spec || !core_table_add(&core->jobs, job)) {
+    if (!job || !spec || !account || !core_table_add(&core->jobs, job)) {
         free(job);
         free(spec);
         core->no_memory = true;
@@ -39,16 +56,22 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
     job->rec.spec = spec;
     job->rec.attempt_count = 0; /* core_attempt_new counts up */
     job->rec.request_id = job->rec.owner = job->rec.name = job->rec.reason = NULL;
+    job->rec.queue = NULL;
+    job->account = account;
+    core_set(core, &job->rec.queue, account->queue->rec.name);
     core_set(core, &job->rec.request_id, record->request_id);
     core_set(core, &job->rec.owner, record->owner);
     core_set(core, &job->rec.name, record->name);
     core_set(core, &job->rec.reason, record->reason);
     job->needs = *needs;
     job->needs.name = job->rec.name;
+    job->needs.queue = job->rec.queue;
     job->ended = record->state > HD_JOB_STATE_STOPPING;
     core->live_count += !job->ended;
-    if (record->state == HD_JOB_STATE_QUEUED)
+    if (record->state == HD_JOB_STATE_QUEUED) {
+        account->queue->waiting++;
         core_waiting_add(core, job);
+    }
     return job;
 }
 
@@ -86,6 +109,7 @@ void core_job_free(struct core_job *job)
     core_unset(&job->rec.owner);
     core_unset(&job->rec.name);
     core_unset(&job->rec.reason);
+    core_unset(&job->rec.queue);
     core_unset(&job->misfit);
     free(job);
 }
@@ -152,6 +176,7 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
     core_set(core, &attempt->rec.end.node, record->end.node);
     core_set(core, &attempt->rec.end.message, record->end.message);
     attempt->state_since_mono_ms = core->now.mono_ms;
+    attempt->ends_mono_ms = INT64_MAX;
     job->attempts[job->rec.attempt_count++] = attempt;
     if (record->state != HD_ATTEMPT_STATE_ENDED)
         core_jobs_add(core, &core->active, job);
@@ -245,6 +270,8 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
                                    .steps = needs->steps,
                                    .devices = needs->devices_max,
                                    .submitted_ms = core->now.wall_ms,
+                                   .queue = needs->queue,
+                                   .priority = needs->priority,
                                    .spec = event->submit.spec,
                                    .spec_bytes = event->submit.spec_bytes};
     const struct core_request *before;
@@ -265,6 +292,10 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
                       "have ended, or cancel some",
                       core->live_count);
     st = core_check_needs(needs);
+    if (!st)
+        st = core_check_quota(core, needs);
+    if (!st)
+        st = core_check_after(core, needs);
     if (st)
         return st;
 
@@ -275,6 +306,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
         return HD_OK; /* hd_core_step returns HD_NO_MEMORY */
     }
     job->is_new = true;
+    core_outcome_set(core, record.job, HD_JOB_STATE_QUEUED);
     core_dirty_job(core, job);
     core_event(core, job, "submitted", 0, -1, "", "submitted by %s", event->submit.owner);
     core->out->job = record.job;
@@ -304,10 +336,22 @@ void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_a
     core_dirty_attempt(core, job, attempt);
 }
 
+void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                           enum hd_end_cause cause, uint64_t for_job)
+{
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING || job->rec.cancel)
+        return;
+    attempt->rec.stop_cause = cause;
+    attempt->rec.stop_job = for_job;
+    core_attempt_stop(core, job, attempt);
+}
+
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
                      const char *reason)
 {
     core_set_job_state(core, job, state);
+    core_outcome_set(core, job->rec.job, state);
+    core->just_ended = true;
     job->rec.ended_ms = core->now.wall_ms;
     job->ended = true;
     core->live_count--;
@@ -350,7 +394,7 @@ enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt
 {
     if (attempt->kill || job->rec.cancel_now)
         return HD_WANTED_STOPPED;
-    return job->rec.cancel || attempt->requeue ? HD_WANTED_STOPPING : HD_WANTED_RUNNING;
+    return job->rec.cancel || attempt->rec.stop_cause ? HD_WANTED_STOPPING : HD_WANTED_RUNNING;
 }
 
 /* ---- start ------------------------------------------------------------------------------------*/
@@ -414,8 +458,9 @@ static void announce_start(struct hd_core *core, struct core_job *job,
 
 /* Marks the first free devices of the plan's kind on each member as held, and appends them to the
  * record's ranks. */
-static void hold_devices(const struct hd_job_needs *needs, struct hd_attempt_record *record,
-                         const struct core_placement *place)
+static void hold_devices(struct hd_core *core, const struct hd_job_needs *needs,
+                         struct hd_attempt_record *record, const struct core_placement *place,
+                         uint64_t start)
 {
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
 
@@ -425,14 +470,15 @@ static void hold_devices(const struct hd_job_needs *needs, struct hd_attempt_rec
 
         for (int32_t d = core_free_device(needs, node, kind, 0); d >= 0 && left > 0;
              d = core_free_device(needs, node, kind, d + 1)) {
-            node->holds[d] =
-                (struct hd_device_hold){.job = record->job, .attempt = record->attempt};
+            node->holds[d] = (struct hd_device_hold){
+                .job = record->job, .attempt = record->attempt, .start = start};
             record->plan.ranks[record->plan.rank_count++] =
                 (struct hd_place){.node_uuid = node->rec.uuid,
                                   .node_name = node->rec.name,
                                   .device = node->rec.devices[d].index};
             left--;
         }
+        core_node_changed(core, node);
     }
 }
 
@@ -454,7 +500,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
         core->no_memory = true;
         return;
     }
-    hold_devices(&job->needs, &record, place);
+    hold_devices(core, &job->needs, &record, place, ++core->starts);
     decide_precision_and_threads(place, record.job, &record.plan);
     if (base) {
         record.base_attempt = base->attempt;
@@ -464,7 +510,13 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
     }
     attempt = core_attempt_new(core, job, &record);
     if (attempt) {
+        attempt->start_number = core->starts;
+        core->ends_due = true;
+        if (job->rec.priority < core->lowest_priority)
+            core->lowest_priority = job->rec.priority;
+        core_quota_take(job, record.plan.rank_count);
         core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
+        attempt->ends_mono_ms = core_predict_end(core, job, attempt);
         job->rec.devices = record.plan.rank_count;
         if (!job->rec.started_ms)
             job->rec.started_ms = core->now.wall_ms;
@@ -519,30 +571,39 @@ void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
     attempt->rec.end.message = message;
 }
 
+bool core_is_stop(enum hd_end_cause cause)
+{
+    return cause == HD_END_CAUSE_USER || cause == HD_END_CAUSE_PREEMPTED ||
+           cause == HD_END_CAUSE_TIME_LIMIT || cause == HD_END_CAUSE_RESIZED;
+}
+
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end)
 {
     char text[HD_CTL_MESSAGE_BYTES_MAX];
+    const bool as_told = end->cause == HD_END_CAUSE_USER;
+    struct hd_end_record told = *end;
 
+    if (as_told && attempt->rec.stop_cause && !job->rec.cancel) {
+        told.cause = attempt->rec.stop_cause; /* a daemon knows only that it was told to stop */
+        end = &told;
+    }
     /* later failures are consequences of the first one; but an echo is replaced by its cause */
-    if (!attempt->failed ||
-        (attempt->rec.end.echo && !end->echo && end->cause != HD_END_CAUSE_USER)) {
+    if (!attempt->failed || (attempt->rec.end.echo && !end->echo && !as_told)) {
         attempt->failed = true;
         core_attempt_set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);
         describe_end(end, text, sizeof text);
-        core_event(core, job,
-                   end->cause == HD_END_CAUSE_USER ? "attempt_stopped" : "attempt_failed",
-                   attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
-                   attempt->rec.attempt, text);
+        core_event(core, job, as_told ? "attempt_stopped" : "attempt_failed", attempt->rec.attempt,
+                   end->rank, end->node, "attempt %d: %s", attempt->rec.attempt, text);
     }
-    if (end->cause != HD_END_CAUSE_USER) /* cancelled: other ranks may still write a checkpoint */
+    if (!as_told) /* cancelled: other ranks may still write a checkpoint */
         attempt->kill = true;
     core_attempt_stop(core, job, attempt);
 }
 
 /* A disk that takes no writes (STORAGE) is not the job's fault: it is tried until the disk does. */
-static bool counts_as_failure(enum hd_end_cause cause)
+bool core_is_failure(enum hd_end_cause cause)
 {
     return cause == HD_END_CAUSE_RANK_EXIT || cause == HD_END_CAUSE_HANG ||
            cause == HD_END_CAUSE_LAUNCH_FAILED || cause == HD_END_CAUSE_INCOMPLETE;
@@ -552,7 +613,7 @@ static bool counts_as_failure(enum hd_end_cause cause)
  * such attempt marks one checkpoint as damaged, so this cannot go on forever. */
 static bool is_failure(const struct core_job *job, const struct core_attempt *attempt)
 {
-    return counts_as_failure(attempt->rec.end.cause) && !core_checkpoint_fallback(job, attempt);
+    return core_is_failure(attempt->rec.end.cause) && !core_checkpoint_fallback(job, attempt);
 }
 
 /* Failed attempts after the last one that left a checkpoint. */
@@ -629,6 +690,34 @@ static void succeed(struct hd_core *core, struct core_job *job)
     core_finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
 }
 
+int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job)
+{
+    int64_t ran_ms = 0;
+
+    for (int32_t k = job->rec.attempt_count; k > job->rec.resumed_attempt; k--) {
+        const struct hd_attempt_record *attempt = &core_find_attempt(job, k)->rec;
+
+        if (attempt->running_ms)
+            ran_ms +=
+                (attempt->ended_ms ? attempt->ended_ms : core->now.wall_ms) - attempt->running_ms;
+    }
+    return ran_ms;
+}
+
+static void fail_out_of_time(struct hd_core *core, struct core_job *job)
+{
+    const struct hd_checkpoint_record *newest = core_checkpoint_newest(job);
+    char text[256], limit[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_span(job->needs.time_limit_ms, limit);
+    (void)snprintf(text, sizeof text,
+                   "time_limit: it has run for %s; its newest checkpoint is of step %lld of %lld; "
+                   "heddle resume %" PRIu64 " gives it the same time once more",
+                   limit, newest ? (long long)newest->step : 0, (long long)job->rec.steps,
+                   job->rec.job);
+    core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
+}
+
 /* Ends or requeues a job whose newest attempt has just ended. */
 static void end_or_requeue(struct hd_core *core, struct core_job *job,
                            const struct core_attempt *attempt)
@@ -642,6 +731,10 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
         succeed(core, job);
     } else if (job->rec.cancel) {
         core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
+    } else if (end->cause == HD_END_CAUSE_TIME_LIMIT ||
+               (job->needs.time_limit_ms &&
+                core_job_ran_ms(core, job) >= job->needs.time_limit_ms)) {
+        fail_out_of_time(core, job);
     } else if (end->bad_input) {
         core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
     } else if (end->cause == HD_END_CAUSE_DIVERGED) {
@@ -665,8 +758,10 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     }
 }
 
-static void release_devices(struct hd_core *core, const struct core_attempt *attempt)
+static void release_devices(struct hd_core *core, struct core_job *job,
+                            const struct core_attempt *attempt)
 {
+    core_quota_take(job, -(int64_t)attempt->rec.plan.rank_count);
     for (size_t i = 0; i < attempt->share_count; i++) {
         struct core_node *node = attempt->shares[i].node;
 
@@ -674,6 +769,7 @@ static void release_devices(struct hd_core *core, const struct core_attempt *att
             if (node->holds[d].job == attempt->rec.job)
                 node->holds[d] = (struct hd_device_hold){0};
         }
+        core_node_changed(core, node);
         core_dirty_desired(core, node); /* the attempt is not in the set any more */
         core_node_refresh(core, node);
     }
@@ -722,7 +818,7 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     core_jobs_remove(&core->active, job);
     attempt->rec.ended_ms = core->now.wall_ms;
     core_dirty_attempt(core, job, attempt);
-    release_devices(core, attempt);
+    release_devices(core, job, attempt);
     core_event(core, job, "ended", attempt->rec.attempt, -1, "", "attempt %d ended: %s",
                attempt->rec.attempt, hd_end_cause_name((int)attempt->rec.end.cause));
     end_or_requeue(core, job, attempt);
@@ -767,6 +863,18 @@ static bool any_waits(const struct core_attempt *attempt)
     return false;
 }
 
+static void stop_out_of_time(struct hd_core *core, struct core_job *job,
+                             struct core_attempt *attempt)
+{
+    char limit[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_span(job->needs.time_limit_ms, limit);
+    core_event(core, job, "time_limit", attempt->rec.attempt, -1, "",
+               "the job has run for %s, its time_limit: attempt %d writes a checkpoint and ends",
+               limit, attempt->rec.attempt);
+    core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
+}
+
 void core_attempt_timers(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
@@ -779,6 +887,9 @@ void core_attempt_timers(struct hd_core *core, struct core_job *job)
     if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
         spent_ms >= core->config.start_timeout_ms) {
         fail_slow_start(core, job, attempt);
+    } else if (attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && job->needs.time_limit_ms &&
+               core_job_ran_ms(core, job) >= job->needs.time_limit_ms) {
+        stop_out_of_time(core, job, attempt);
     } else if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING &&
                core_wanted(job, attempt) == HD_WANTED_STOPPING &&
                spent_ms >= core->config.stop_grace_ms) {

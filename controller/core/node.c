@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "controller/core/core_internal.h"
+
+#define DEADLINE_MAX_MS ((int64_t)365 * 86400 * 1000)
 
 /* ---- the table of nodes -----------------------------------------------------------------------*/
 
@@ -42,6 +45,7 @@ static void insert_node(struct hd_core *core, struct core_node *node)
         core->nodes[at] = core->nodes[at - 1];
     core->nodes[at] = node;
     core->node_count++;
+    core->reach_due = core->free_due = true;
 }
 
 static void remove_node(struct hd_core *core, const struct core_node *node)
@@ -55,6 +59,7 @@ static void remove_node(struct hd_core *core, const struct core_node *node)
     memmove(&core->nodes[at], &core->nodes[at + 1],
             (core->node_count - at - 1) * sizeof core->nodes[0]);
     core->node_count--;
+    core->free_due = true;
 }
 
 static void free_devices(struct core_node *node)
@@ -112,6 +117,7 @@ static void set_devices(struct hd_core *core, struct core_node *node,
     node->rec.devices = copy;
     node->rec.device_count = count;
     node->holds = holds;
+    core_node_changed(core, node);
 }
 
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record)
@@ -133,6 +139,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_set(core, &node->rec.boot_id, record->boot_id);
     core_set(core, &node->rec.build, record->build);
     core_set(core, &node->rec.drain_reason, record->drain_reason);
+    core->free_due = true; /* it has no index yet */
     set_devices(core, node, record->devices, record->device_count);
     core_forget_misfits(core);
     node->seen_mono_ms = core->now.mono_ms;
@@ -253,6 +260,7 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
 
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
         return;
+    core_leave_timers(core, node);
     if (silent_ms >= limit_ms) {
         mark_silent(core, node, silent_ms);
     } else if (silent_ms >= core->config.unreachable_ms &&
@@ -487,6 +495,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core_set(core, &node->traits, event->hello.traits);
     node->connected = true;
     node->synced = false;
+    core->reach_due = true;
     node->stream = event->hello.stream;
     renew_lease(core, node);
     core_node_refresh(core, node);
@@ -533,14 +542,38 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
     return HD_OK;
 }
 
+static void tell_drain(struct hd_core *core, const struct core_node *node, const char *by)
+{
+    const char *reason = node->rec.drain_reason ? node->rec.drain_reason : "";
+    char deadline[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(node->rec.drain_deadline_ms, deadline);
+    if (!node->rec.drain)
+        core_event(core, NULL, "undrain", 0, -1, node->rec.name, "%s was given jobs again by %s",
+                   node->rec.name, by);
+    else
+        core_event(core, NULL, "drain", 0, -1, node->rec.name, "%s was drained by %s%s%s%s%s",
+                   node->rec.name, by, *reason ? ": " : "", reason,
+                   node->rec.drain_deadline_ms ? "; its jobs leave it by " : "",
+                   node->rec.drain_deadline_ms ? deadline : "");
+}
+
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = core_find_node_named(core, event->drain.node);
+    const int64_t deadline_ms = event->drain.deadline_ms;
 
     if (!node)
         return hd_err(HD_NOT_FOUND, "there is no node %s", event->drain.node);
+    if (deadline_ms < 0 || deadline_ms > DEADLINE_MAX_MS)
+        return hd_err(HD_INVALID,
+                      "the deadline of a drain is between a second and a year from now");
     node->rec.drain = event->kind == HD_CORE_DRAIN;
+    node->rec.drain_deadline_ms =
+        node->rec.drain && deadline_ms ? core->now.wall_ms + deadline_ms : 0;
+    node->deadline_met = false;
     core_set(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
+    tell_drain(core, node, event->drain.by ? event->drain.by : "");
     core_dirty_node(core, node);
     core_node_refresh(core, node);
     core->schedule_due = true;
@@ -613,8 +646,9 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     insert_node(core, node);
     node->connected = node->synced = false;
     node->stale_count = 0;
-    node->reserved_by = 0;
+    node->reserved.by = 0;
     node->rec.drain = false;
+    node->rec.drain_deadline_ms = 0;
     core_set(core, &node->rec.drain_reason, "");
     set_state(core, node, HD_NODE_STATE_LOST);
     core_checkpoint_abandon(core, node);
@@ -730,7 +764,10 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
         for (int32_t d = 0; d < node->rec.device_count; d++)
             if (node->rec.devices[d].index == attempt->rec.plan.ranks[r].device)
                 node->holds[d] = (struct hd_device_hold){.job = attempt->rec.job,
-                                                         .attempt = attempt->rec.attempt};
+                                                         .attempt = attempt->rec.attempt,
+                                                         .start = attempt->start_number};
+    core_node_changed(core, node);
+    core_quota_take(job, attempt->rec.plan.rank_count);
     core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
     core_jobs_add(core, &core->active, job);
     job->rec.devices = attempt->rec.plan.rank_count;
@@ -837,6 +874,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
         core_dirty_desired(core, node); /* answer the stream's first observed set */
     node->synced = true;
     node->stale_count = 0;
+    core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
     core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
 

@@ -88,6 +88,7 @@ struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_
     copy.owner = copy_text(arena, job->owner);
     copy.name = copy_text(arena, job->name);
     copy.reason = copy_text(arena, job->reason);
+    copy.queue = copy_text(arena, job->queue);
     copy.spec = copy_bytes(arena, job->spec, job->spec_bytes);
     if (!copy.spec)
         copy.spec_bytes = 0;
@@ -213,6 +214,16 @@ void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node
 
     if (op)
         op->node = hd_record_copy_node(&batch->arena, node);
+}
+
+void hd_batch_add_queue(struct hd_batch *batch, const struct hd_queue_record *queue)
+{
+    struct hd_batch_op *op = add(batch, HD_OP_QUEUE);
+
+    if (!op)
+        return;
+    op->queue = *queue;
+    op->queue.name = copy_text(&batch->arena, queue->name);
 }
 
 void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_record *checkpoint)

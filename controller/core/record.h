@@ -48,7 +48,9 @@
     X(LAUNCH_FAILED, 7, "launch_failed") \
     X(DIVERGED, 8, "diverged")           \
     X(STORAGE, 9, "storage")             \
-    X(INCOMPLETE, 10, "incomplete")
+    X(INCOMPLETE, 10, "incomplete")      \
+    X(TIME_LIMIT, 11, "time_limit")      \
+    X(RESIZED, 12, "resized")
 
 #define HD_NODE_STATE_LIST(X)        \
     X(READY, 1, "ready")             \
@@ -103,6 +105,8 @@ enum {
     HD_CTL_JOBS_WARN_PERCENT = 90,      /* of these, from which on people are told of the limit */
     HD_CTL_JOBS_CALM_PERCENT = 80,      /* below it, the next time will be an event again */
     HD_CTL_NODES_MAX = 10000,           /* nodes known */
+    HD_CTL_QUEUES_MAX = 256,            /* queues, `default` included */
+    HD_CTL_WEIGHT_MAX = 1000,           /* of a queue */
     HD_CTL_DEVICES_PER_NODE_MAX = 256,  /* devices of one node */
     HD_CTL_ATTEMPTS_MAX = 10000,        /* attempts of one job */
     HD_CTL_CHECKPOINTS_MAX = 4096,      /* newest ones of a job that an attempt may start from */
@@ -142,6 +146,18 @@ struct hd_job_record {
     bool spec_changed;       /* since it was stored; name and steps with it */
     int32_t resumed_attempt; /* the newest one when the job was resumed; 0: it never was */
     enum hd_removal removal;
+    const char *queue; /* in which it waits, and whose devices it holds */
+    int32_t priority;
+    bool held;           /* it is not started until a user releases it */
+    int64_t promised_ms; /* while queued: its expected start, as told to users; 0: not known */
+};
+
+/* A limit of 0 is none. */
+struct hd_queue_record {
+    const char *name;
+    int32_t devices_max;      /* held by all jobs of the queue together */
+    int32_t user_devices_max; /* held by the jobs of one user in it */
+    int32_t weight;           /* 1 to HD_CTL_WEIGHT_MAX: its share of the devices */
 };
 
 /* Where a rank runs. */
@@ -175,6 +191,9 @@ struct hd_attempt_record {
     const char *base_path, *base_hash;
     struct hd_end_record end;
     int64_t created_ms, running_ms, ended_ms;
+    enum hd_end_cause stop_cause; /* why the controller lets it stop at a checkpoint; NONE: it does
+                                   * not, or the job is cancelled */
+    uint64_t stop_job;            /* PREEMPTED: for which job; 0: for a node that is drained */
 };
 
 struct hd_device_record {
@@ -192,6 +211,7 @@ struct hd_node_record {
     enum hd_node_state state;
     bool drain;
     const char *drain_reason;
+    int64_t drain_deadline_ms; /* jobs have left it by then; 0: they run to their end */
     bool retired; /* it was lost, and another uuid has its name now; or it was removed */
     bool removed; /* not stored: the row goes, unless jobs that have run there refer to it */
     int64_t seen_ms;
@@ -258,6 +278,7 @@ enum hd_batch_op_kind {
                     * deletes its history (BEGUN) and its attempts (DONE) */
     HD_OP_ATTEMPT, /* inserts or updates; plan and base are written only on insert */
     HD_OP_NODE,    /* inserts or updates, with all devices */
+    HD_OP_QUEUE,   /* inserts or updates */
     HD_OP_CHECKPOINT,
     HD_OP_EVENT,
     HD_OP_STEP,
@@ -272,6 +293,7 @@ struct hd_batch_op {
         struct hd_job_record job;
         struct hd_attempt_record attempt;
         struct hd_node_record node;
+        struct hd_queue_record queue;
         struct hd_checkpoint_record checkpoint;
         struct hd_event_record event;
         struct hd_step_record step;
@@ -294,6 +316,7 @@ bool hd_batch_failed(const struct hd_batch *batch); /* out of memory: the batch 
 void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_record *job);
 void hd_batch_add_attempt(struct hd_batch *batch, const struct hd_attempt_record *attempt);
 void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node);
+void hd_batch_add_queue(struct hd_batch *batch, const struct hd_queue_record *queue);
 void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_record *checkpoint);
 void hd_batch_add_event(struct hd_batch *batch, const struct hd_event_record *event);
 void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step);

@@ -24,11 +24,18 @@ enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_r
     return check_memory(core);
 }
 
+enum hd_status hd_core_restore_queue(struct hd_core *core, const struct hd_queue_record *queue)
+{
+    (void)core_queue_put(core, queue);
+    return check_memory(core);
+}
+
 enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
-                                       uint64_t hash)
+                                       uint64_t hash, enum hd_job_state state)
 {
     if (!core_request_put(core, request_id, job, hash))
         core->no_memory = true;
+    core_outcome_set(core, job, state);
     return check_memory(core);
 }
 
@@ -66,8 +73,20 @@ static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *
                           plan->ranks[r].node_name);
         node->holds[d] =
             (struct hd_device_hold){.job = attempt->rec.job, .attempt = attempt->rec.attempt};
+        core_node_changed(core, node);
     }
     return HD_OK;
+}
+
+/* The devices of a job that was asked to stop for another one are kept for that one. */
+static void restore_claim(struct hd_core *core, uint64_t number)
+{
+    struct core_job *job = core_find_job(core, number);
+
+    if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
+        return;
+    job->claims = true;
+    core_jobs_add(core, &core->claimants, job);
 }
 
 enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_attempt_record *record)
@@ -83,11 +102,9 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
         return check_memory(core);
     attempt->had_finite_step = true; /* not stored: its base keeps its good name */
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
-    attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
-    /* `requeue` is not stored: nothing else stops an attempt that neither failed nor is cancelled.
-     */
-    attempt->requeue =
-        record->state == HD_ATTEMPT_STATE_STOPPING && !attempt->failed && !job->rec.cancel;
+    attempt->kill = attempt->failed && !core_is_stop(record->end.cause);
+    attempt->first_step = record->base_step; /* until its steps are measured once more */
+    attempt->first_step_ms = record->running_ms;
     /* `echo` is not stored. In a gang, only an echo is a rank_exit or hang that names no rank. */
     attempt->rec.end.echo =
         attempt->share_count > 1 && record->end.rank < 0 &&
@@ -97,6 +114,7 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
 
         if (st)
             return st;
+        core_quota_take(job, attempt->rec.plan.rank_count);
         if (core_wanted(job, attempt) == HD_WANTED_RUNNING) {
             for (size_t i = 0; i < attempt->share_count; i++)
                 attempt->shares[i].stop_generation = 0;
@@ -142,16 +160,32 @@ enum hd_status hd_core_restore_position(struct hd_core *core,
     return HD_OK;
 }
 
-enum hd_status hd_core_restore_step(struct hd_core *core, uint64_t job, int32_t attempt,
-                                    int64_t step)
+enum hd_status hd_core_restore_step(struct hd_core *core, const struct hd_step_record *step)
 {
-    const struct core_job *found = core_find_job(core, job);
-    struct core_attempt *of = found ? core_find_attempt(found, attempt) : NULL;
+    const struct core_job *found = core_find_job(core, step->job);
+    struct core_attempt *of = found ? core_find_attempt(found, step->attempt) : NULL;
 
     if (!of)
-        return hd_err(HD_CORRUPT, "a step of job %" PRIu64 " names an unknown attempt", job);
-    of->last_step = step;
+        return hd_err(HD_CORRUPT, "a step of job %" PRIu64 " names an unknown attempt", step->job);
+    of->last_step = step->step;
+    of->last_step_ms = step->time_ms;
     return HD_OK;
+}
+
+/* Times on the clock that has begun anew: as long ago as the stored times say. */
+static void restore_times(struct hd_core *core, struct core_job *job)
+{
+    struct core_attempt *attempt = core_active(job);
+    const int64_t behind_ms = core->now.wall_ms - core->now.mono_ms;
+
+    attempt->state_since_mono_ms = core->now.mono_ms;
+    attempt->last_step_mono_ms =
+        attempt->last_step_ms ? attempt->last_step_ms - behind_ms : core->now.mono_ms;
+    for (size_t i = 0; i < job->checkpoint_count; i++)
+        if (job->checkpoints[i].attempt == attempt->rec.attempt && job->checkpoints[i].time_ms)
+            attempt->saved_mono_ms = job->checkpoints[i].time_ms - behind_ms;
+    if (attempt->rec.stop_cause == HD_END_CAUSE_PREEMPTED && attempt->rec.stop_job)
+        restore_claim(core, attempt->rec.stop_job);
 }
 
 enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_t cluster_sequence,
@@ -163,7 +197,7 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->seen_mono_ms = now.mono_ms;
     for (size_t i = 0; i < core->active.count; i++)
-        core_active(core->active.items[i])->state_since_mono_ms = now.mono_ms;
+        restore_times(core, core->active.items[i]);
     core->limit_told = core_reaches(core, HD_CTL_JOBS_WARN_PERCENT);
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
@@ -174,7 +208,10 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
             core_search_begin(core, job); /* the one before may have got no answer */
         if (core_waits_for_deletion(job))
             core_jobs_add(core, &core->deleting, job);
+        if (job->rec.state == HD_JOB_STATE_QUEUED && job->rec.promised_ms)
+            core_jobs_add(core, &core->promised, job);
     }
+    core->just_ended = true; /* dependents of jobs that ended in the last moment */
     core->schedule_due = true;
     return check_memory(core);
 }

@@ -30,6 +30,7 @@ enum hd_status core_recall(struct hd_core *core, const struct hd_core_event *eve
 static void take_spec(struct hd_core *core, struct core_job *job, const struct hd_core_event *event)
 {
     void *spec = malloc(event->resume.spec_bytes + 1);
+    struct core_queue *queue;
 
     if (!spec) {
         core->no_memory = true;
@@ -43,6 +44,11 @@ static void take_spec(struct hd_core *core, struct core_job *job, const struct h
     core_set(core, &job->rec.name, event->resume.needs.name);
     job->needs = event->resume.needs;
     job->needs.name = job->rec.name;
+    queue = core_find_queue(core, job->needs.queue); /* core_check_quota has found it */
+    job->account = queue ? core_account_of(core, queue, job->rec.owner) : job->account;
+    core_set(core, &job->rec.queue, job->account ? job->account->queue->rec.name : "");
+    job->needs.queue = job->rec.queue;
+    job->rec.priority = job->needs.priority;
     job->rec.steps = job->needs.steps;
 }
 
@@ -72,6 +78,8 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
 
     job->rec.resumed_attempt = job->rec.attempt_count;
     job->rec.cancel = job->rec.cancel_now = false;
+    job->rec.held = false;
+    core_outcome_set(core, job->rec.job, HD_JOB_STATE_QUEUED);
     job->rec.ended_ms = 0;
     job->rec.devices = job->needs.devices_max;
     core_set(core, &job->rec.reason, "");
@@ -105,6 +113,10 @@ enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *eve
     if (job && job->rec.removal)
         return hd_err(HD_NOT_FOUND, "job %" PRIu64 " was removed", job->rec.job);
     st = core_check_needs(&event->resume.needs);
+    if (!st)
+        st = core_check_quota(core, &event->resume.needs);
+    if (!st)
+        st = core_check_after(core, &event->resume.needs);
     if (!st && is_recalled)
         st = core_recall(core, event, &job);
     if (!st) {
@@ -146,13 +158,12 @@ enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *ev
     struct core_attempt *attempt;
     enum hd_status st = find_running(core, event->again.job, "queue again", &job, &attempt);
 
-    if (st || attempt->requeue || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+    if (st || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return st;
-    attempt->requeue = true;
     core_event(core, job, "requeue", attempt->rec.attempt, -1, "",
                "%s asked for the job to be queued again: attempt %d stops at a checkpoint",
                event->again.by, attempt->rec.attempt);
-    core_attempt_stop(core, job, attempt);
+    core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_USER, 0);
     return HD_OK;
 }
 

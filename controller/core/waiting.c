@@ -1,12 +1,16 @@
-/* core_waiting: the queued jobs, sorted into classes.
+/* core_waiting: the queued jobs, sorted into classes and lines.
  *
- * Jobs of a class are all the same to the scheduler: where one finds no place, and no nodes to keep
- * free, no other does either, until something changes. So a pass looks at classes instead of jobs,
- * and what it costs depends on how many different kinds of job wait, not on how many jobs do.
+ * Jobs of a class are all the same to the search for a place: where one finds no place, and no
+ * nodes to keep free, no other does either, until something changes. A line has the jobs of a class
+ * that also have the same priority, queue and owner, in the order of numbers. So a pass looks at
+ * classes instead of jobs, and what it costs depends on how many different kinds of job wait, not
+ * on how many jobs do.
  *
- * A queued job is in exactly one class, in the order of numbers, or it waits for its retry delay
- * and is in none (core->delayed has it).
+ * A queued job is in exactly one line, or in none: a user holds it, it waits for other jobs to
+ * succeed (core->dependents), for its retry delay (core->delayed) or for a search.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +37,8 @@ static struct core_class_key key_of(const struct hd_core *core, const struct cor
     key.has_base = base != NULL;
     key.base_shared = base && base->shared;
     key.base_node = base ? core_find_node(core, base->node_uuid) : NULL;
+    key.length_minutes = (core_predict_length_ms(core, job) + 59999) / 60000;
+    key.avoids = job->avoided_count ? job->rec.job : 0;
     return key;
 }
 
@@ -72,80 +78,157 @@ static struct core_class *class_of(struct hd_core *core, const struct core_class
     return made;
 }
 
-/* Most jobs are the newest of their class. One that waits again was submitted before the others, so
+/* ---- lines ------------------------------------------------------------------------------------*/
+
+/* Below 0: line `a` comes before `b` in core->lines. Only the order of priorities means anything.
+ */
+static int compare(const struct core_line_key *a, const struct core_line_key *b)
+{
+    if (a->priority != b->priority)
+        return a->priority > b->priority ? -1 : 1;
+    if (a->account != b->account)
+        return (uintptr_t)a->account < (uintptr_t)b->account ? -1 : 1;
+    if (a->class != b->class)
+        return (uintptr_t)a->class < (uintptr_t)b->class ? -1 : 1;
+    return 0;
+}
+
+static struct core_line *line_of(struct hd_core *core, const struct core_line_key *key)
+{
+    size_t low = 0, high = core->line_count;
+    struct core_line *made;
+
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+
+        if (compare(&core->lines[mid]->key, key) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low < core->line_count && compare(&core->lines[low]->key, key) == 0)
+        return core->lines[low];
+    made = calloc(1, sizeof *made);
+    if (!made ||
+        !core_reserve(core, &core->lines, core->line_count, &core->line_size, sizeof made)) {
+        free(made);
+        core->no_memory = true;
+        return NULL;
+    }
+    made->key = *key;
+    key->class->line_count++;
+    memmove(&core->lines[low + 1], &core->lines[low], (core->line_count - low) * sizeof made);
+    core->lines[low] = made;
+    core->line_count++;
+    return made;
+}
+
+/* Most jobs are the newest of their line. One that waits again was submitted before the others, so
  * that only jobs that were started before it and wait again as well are before it. */
-static void link_job(struct core_class *class, struct core_job *job)
+static void link_job(struct core_line *line, struct core_job *job)
 {
     struct core_job *after = NULL;
 
-    if (class->last && class->last->rec.job > job->rec.job)
-        for (after = class->first; after->rec.job < job->rec.job;)
+    if (line->last && line->last->rec.job > job->rec.job)
+        for (after = line->first; after->rec.job < job->rec.job;)
             after = after->after;
-    job->class = class;
+    job->line = line;
     job->after = after;
-    job->before = after ? after->before : class->last;
-    *(job->before ? &job->before->after : &class->first) = job;
-    *(job->after ? &job->after->before : &class->last) = job;
+    job->before = after ? after->before : line->last;
+    *(job->before ? &job->before->after : &line->first) = job;
+    *(job->after ? &job->after->before : &line->last) = job;
 }
 
 static void unlink_job(struct hd_core *core, struct core_job *job)
 {
-    struct core_class *class = job->class;
+    struct core_line *line = job->line;
 
-    *(job->before ? &job->before->after : &class->first) = job->after;
-    *(job->after ? &job->after->before : &class->last) = job->before;
-    job->class = NULL;
+    *(job->before ? &job->before->after : &line->first) = job->after;
+    *(job->after ? &job->after->before : &line->last) = job->before;
+    job->line = NULL;
     job->before = job->after = NULL;
-    core->class_emptied |= !class->first;
+    core->line_emptied |= !line->first;
 }
 
 void core_waiting_sweep(struct hd_core *core)
 {
     size_t kept = 0;
 
-    if (!core->class_emptied)
+    if (!core->line_emptied)
         return;
+    for (size_t i = 0; i < core->line_count; i++) {
+        if (core->lines[i]->first) {
+            core->lines[kept++] = core->lines[i];
+            continue;
+        }
+        core->lines[i]->key.class->line_count--;
+        free(core->lines[i]);
+    }
+    core->line_count = kept;
+    kept = 0;
     for (size_t i = 0; i < core->class_count; i++) {
-        if (core->classes[i]->first)
+        if (core->classes[i]->line_count)
             core->classes[kept++] = core->classes[i];
         else
             free(core->classes[i]);
     }
     core->class_count = kept;
-    core->class_emptied = false;
+    core->line_emptied = false;
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------*/
 
-static void enter_class(struct hd_core *core, struct core_job *job)
+static void enter_line(struct hd_core *core, struct core_job *job)
 {
     const struct core_class_key key = key_of(core, job);
-    struct core_class *class = class_of(core, &key);
+    const struct core_line_key line_key = {
+        .priority = job->rec.priority, .account = job->account, .class = class_of(core, &key)};
+    struct core_line *line = line_key.class ? line_of(core, &line_key) : NULL;
 
     job->wait = CORE_WAIT_NONE;
-    if (class)
-        link_job(class, job);
+    if (line)
+        link_job(line, job);
+}
+
+static bool waits_for_success(const struct hd_core *core, const struct core_job *job)
+{
+    for (int32_t i = 0; i < job->needs.after_count; i++)
+        if (core_outcome_of(core, job->needs.after[i]) != HD_JOB_STATE_SUCCEEDED)
+            return true;
+    return false;
 }
 
 void core_waiting_add(struct hd_core *core, struct core_job *job)
 {
+    core_learn_failures(job);
     if (job->search) {
         job->wait = CORE_WAIT_SEARCH;
-        return;
+    } else if (!job->rec.attempt_count && waits_for_success(core, job)) {
+        job->wait = job->rec.held ? CORE_WAIT_HELD : CORE_WAIT_AFTER;
+        core_jobs_add(core, &core->dependents, job);
+    } else if (job->rec.held) {
+        job->wait = CORE_WAIT_HELD;
+    } else if (job->not_before_mono_ms <= core->now.mono_ms) {
+        enter_line(core, job);
+    } else {
+        job->wait = CORE_WAIT_DELAY;
+        core_heap_put(core, &core->delayed, (uint64_t)job->not_before_mono_ms, job->rec.job);
     }
-    if (job->not_before_mono_ms <= core->now.mono_ms) {
-        enter_class(core, job);
-        return;
-    }
-    job->wait = CORE_WAIT_DELAY;
-    core_heap_put(core, &core->delayed, (uint64_t)job->not_before_mono_ms, job->rec.job);
 }
 
 void core_waiting_remove(struct hd_core *core, struct core_job *job)
 {
-    if (job->class)
+    if (job->line)
         unlink_job(core, job);
+    core_jobs_remove(&core->dependents, job);
     job->wait = CORE_WAIT_NONE; /* what core->delayed says of it no longer counts */
+}
+
+void core_waiting_again(struct hd_core *core, struct core_job *job)
+{
+    core_waiting_remove(core, job);
+    core_waiting_add(core, job);
+    core->schedule_due = true;
 }
 
 void core_waiting_moved(struct hd_core *core, struct core_job *job)
@@ -155,11 +238,11 @@ void core_waiting_moved(struct hd_core *core, struct core_job *job)
     uint64_t behind;
 
     core->unsettled = true;
-    if (!job->class || memcmp(&job->class->key, &key, sizeof key) == 0)
+    if (!job->line || memcmp(&job->line->key.class->key, &key, sizeof key) == 0)
         return;
     wait = core_wait_of(core, job, &behind);
     unlink_job(core, job);
-    enter_class(core, job);
+    enter_line(core, job);
     job->wait = wait; /* until the next pass looks at it */
     job->wait_job = behind;
     job->looked_in = core->pass;
@@ -189,7 +272,7 @@ void core_waiting_release(struct hd_core *core)
         struct core_job *job = first_delayed(core);
 
         core_heap_take(&core->delayed);
-        enter_class(core, job);
+        enter_line(core, job);
     }
 }
 
@@ -242,9 +325,90 @@ void core_search_timers(struct hd_core *core, struct core_job *job)
 enum core_wait core_wait_of(const struct hd_core *core, const struct core_job *job,
                             uint64_t *ret_blocking_job)
 {
-    const struct core_class *class = job->class;
-    const bool skipped = class && class->closed_in == core->pass && job->looked_in != core->pass;
+    const struct core_line *line = job->line;
+    const bool missed = line && job->looked_in != core->pass;
 
-    *ret_blocking_job = skipped ? class->wait_job : job->wait_job;
-    return skipped ? class->wait : job->wait;
+    *ret_blocking_job = job->wait_job;
+    if (missed && line->closed_in == core->pass)
+        return CORE_WAIT_QUOTA;
+    if (!missed || line->key.class->closed_in != core->pass)
+        return job->wait;
+    *ret_blocking_job = line->key.class->wait_job;
+    return line->key.class->wait;
+}
+
+/* ---- hold and release -------------------------------------------------------------------------*/
+
+enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event)
+{
+    const bool held = event->kind == HD_CORE_HOLD;
+    struct core_job *job = core_find_job(core, event->again.job);
+
+    core->out->job = event->again.job;
+    if (!job || job->ended)
+        return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64 " that has not ended",
+                      event->again.job);
+    if (job->rec.held == held)
+        return HD_OK;
+    job->rec.held = held;
+    core_dirty_job(core, job);
+    core_event(core, job, held ? "held" : "released", job->rec.attempt_count, -1, "", "%s by %s%s",
+               held ? "held" : "released", event->again.by,
+               held && core_active(job) ? ": this attempt goes on, another one is not started"
+                                        : "");
+    if (job->rec.state == HD_JOB_STATE_QUEUED)
+        core_waiting_again(core, job);
+    return HD_OK;
+}
+
+/* ---- jobs after jobs --------------------------------------------------------------------------*/
+
+enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_needs *needs)
+{
+    for (int32_t i = 0; i < needs->after_count; i++) {
+        const uint64_t number = needs->after[i];
+        const enum hd_job_state outcome = core_outcome_of(core, number);
+
+        if (!number || number > core->last_job || (!outcome && !core_find_job(core, number)))
+            return hd_err(HD_INVALID, "after: there is no job %" PRIu64 " (heddle jobs)", number);
+        if (outcome == HD_JOB_STATE_FAILED || outcome == HD_JOB_STATE_CANCELLED)
+            return hd_err(HD_INVALID,
+                          "after: job %" PRIu64 " %s%s; let it go on first: heddle resume %" PRIu64,
+                          number, outcome == HD_JOB_STATE_FAILED ? "" : "was ",
+                          hd_job_state_name((int)outcome), number);
+    }
+    return HD_OK;
+}
+
+/* Of one dependent: goes, is cancelled, or waits on. */
+static void tell_dependent(struct hd_core *core, struct core_job *job)
+{
+    char why[128];
+
+    for (int32_t i = 0; i < job->needs.after_count; i++) {
+        const enum hd_job_state outcome = core_outcome_of(core, job->needs.after[i]);
+
+        if (outcome != HD_JOB_STATE_FAILED && outcome != HD_JOB_STATE_CANCELLED)
+            continue;
+        (void)snprintf(why, sizeof why,
+                       "after: job %" PRIu64 " %s%s, and this one was to start when it had "
+                       "succeeded",
+                       job->needs.after[i], outcome == HD_JOB_STATE_FAILED ? "" : "was ",
+                       hd_job_state_name((int)outcome));
+        core_finish_job(core, job, HD_JOB_STATE_CANCELLED, why);
+        return;
+    }
+    if (!waits_for_success(core, job))
+        core_waiting_again(core, job);
+}
+
+/* A job that is cancelled here has dependents of its own: they are told in the next round. */
+void core_tell_dependents(struct hd_core *core)
+{
+    while (core->just_ended) {
+        core->just_ended = false;
+        for (size_t i = core->dependents.count; i > 0; i--)
+            if (i <= core->dependents.count)
+                tell_dependent(core, core->dependents.items[i - 1]);
+    }
 }

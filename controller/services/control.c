@@ -74,6 +74,9 @@ enum answer_kind {
     ANSWER_RESUME,
     ANSWER_REQUEUE,
     ANSWER_CHECKPOINT,
+    ANSWER_HOLD,
+    ANSWER_RELEASE,
+    ANSWER_EXPLAIN,
     ANSWER_GET
 };
 
@@ -110,6 +113,9 @@ static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
     Heddle__V1__ResumeJobResponse resume = HEDDLE__V1__RESUME_JOB_RESPONSE__INIT;
     Heddle__V1__RequeueJobResponse requeue = HEDDLE__V1__REQUEUE_JOB_RESPONSE__INIT;
     Heddle__V1__CheckpointJobResponse checkpoint = HEDDLE__V1__CHECKPOINT_JOB_RESPONSE__INIT;
+    Heddle__V1__HoldJobResponse hold = HEDDLE__V1__HOLD_JOB_RESPONSE__INIT;
+    Heddle__V1__ReleaseJobResponse release = HEDDLE__V1__RELEASE_JOB_RESPONSE__INIT;
+    Heddle__V1__ExplainJobResponse explain = HEDDLE__V1__EXPLAIN_JOB_RESPONSE__INIT;
     Heddle__V1__GetJobResponse get = HEDDLE__V1__GET_JOB_RESPONSE__INIT;
 
     switch (answer->kind) {
@@ -131,6 +137,18 @@ static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
     case ANSWER_CHECKPOINT:
         checkpoint.job = status;
         (void)hd_rpc_call_reply(answer->call, &checkpoint.base);
+        break;
+    case ANSWER_HOLD:
+        hold.job = status;
+        (void)hd_rpc_call_reply(answer->call, &hold.base);
+        break;
+    case ANSWER_RELEASE:
+        release.job = status;
+        (void)hd_rpc_call_reply(answer->call, &release.base);
+        break;
+    case ANSWER_EXPLAIN:
+        explain.job = status;
+        (void)hd_rpc_call_reply(answer->call, &explain.base);
         break;
     case ANSWER_GET:
         get.job = status;
@@ -182,6 +200,53 @@ static void answer_job(struct controller *c, struct hd_rpc_call *call, uint64_t 
     hd_store_query(c->store, query);
 }
 
+/* ---- queues -----------------------------------------------------------------------------------*/
+
+static void fill_queue(const struct controller *c, size_t index, Heddle__V1__QueueStatus *m)
+{
+    struct hd_queue_view view;
+
+    hd_core_queue_at(c->core, index, &view);
+    heddle__v1__queue_status__init(m);
+    m->name = convert_text(view.record->name);
+    m->devices_max = view.record->devices_max;
+    m->user_devices_max = view.record->user_devices_max;
+    m->weight = view.record->weight;
+    m->devices_held = view.devices_held;
+    m->jobs_waiting = (int64_t)view.jobs_waiting;
+}
+
+static void list_queues(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__ListQueuesResponse response = HEDDLE__V1__LIST_QUEUES_RESPONSE__INIT;
+    Heddle__V1__QueueStatus queues[HD_CTL_QUEUES_MAX], *pointers[HD_CTL_QUEUES_MAX];
+    const struct controller *c = hd_rpc_call_user(call);
+
+    (void)message;
+    response.queues = pointers;
+    response.n_queues = hd_core_queue_count(c->core);
+    for (size_t i = 0; i < response.n_queues; i++) {
+        pointers[i] = &queues[i];
+        fill_queue(c, i, &queues[i]);
+    }
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+static void answer_queue(const struct controller *c, struct hd_rpc_call *call, const char *name)
+{
+    Heddle__V1__SetQueueResponse response = HEDDLE__V1__SET_QUEUE_RESPONSE__INIT;
+    Heddle__V1__QueueStatus queue;
+    size_t index;
+
+    if (!hd_core_queue_find(c->core, name, &index)) {
+        fail(call, hd_err(HD_NOT_FOUND, "there is no queue %s", name));
+        return;
+    }
+    fill_queue(c, index, &queue);
+    response.queue = &queue;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
 /* ---- replies that wait for the commit ---------------------------------------------------------*/
 
 struct reply {
@@ -192,6 +257,7 @@ struct reply {
     bool repeated, undrain, removed;
     char node_uuid[HD_CTL_NAME_BYTES_MAX + 1]; /* of a removed one */
     char node[HD_CTL_NAME_BYTES_MAX + 1];
+    char queue[HD_CTL_NAME_BYTES_MAX + 1]; /* "": the reply is about no queue */
     /* A new job as the step left it; NULL: it is read from the store. The step is on disk when the
      * reply leaves, and a second way through the store's queue would double the time of a reply. */
     Heddle__V1__JobStatus *status;
@@ -240,6 +306,8 @@ static void run_reply(struct effect *effect, struct controller *c, enum hd_statu
         send_submitted(c, reply->call, reply->status, false);
     else if (reply->call && reply->job)
         answer_job(c, reply->call, reply->job, reply->kind, reply->repeated);
+    else if (reply->call && *reply->queue)
+        answer_queue(c, reply->call, reply->queue);
     else if (reply->call)
         answer_node(c, reply);
     if (reply->call)
@@ -446,6 +514,13 @@ static void get_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
     answer_job(hd_rpc_call_user(call), call, m->job, ANSWER_GET, false);
 }
 
+static void explain_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ExplainJobRequest *m = (const void *)message;
+
+    answer_job(hd_rpc_call_user(call), call, m->job, ANSWER_EXPLAIN, false);
+}
+
 static enum answer_kind answer_to(enum hd_core_event_kind kind)
 {
     switch (kind) {
@@ -455,6 +530,10 @@ static enum answer_kind answer_to(enum hd_core_event_kind kind)
         return ANSWER_REQUEUE;
     case HD_CORE_CHECKPOINT_NOW:
         return ANSWER_CHECKPOINT;
+    case HD_CORE_HOLD:
+        return ANSWER_HOLD;
+    case HD_CORE_RELEASE:
+        return ANSWER_RELEASE;
     default:
         return ANSWER_CANCEL;
     }
@@ -700,7 +779,10 @@ static void drain_node(struct hd_rpc_call *call, const ProtobufCMessage *message
 {
     const Heddle__V1__DrainNodeRequest *m = (const void *)message;
     const struct hd_core_event event = {.kind = HD_CORE_DRAIN,
-                                        .drain = {.node = m->node, .reason = m->reason}};
+                                        .drain = {.node = m->node,
+                                                  .reason = m->reason,
+                                                  .deadline_ms = m->deadline_ms,
+                                                  .by = control_caller(call)}};
 
     change_drain(call, &event);
 }
@@ -708,9 +790,60 @@ static void drain_node(struct hd_rpc_call *call, const ProtobufCMessage *message
 static void undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__UndrainNodeRequest *m = (const void *)message;
-    const struct hd_core_event event = {.kind = HD_CORE_UNDRAIN, .drain = {.node = m->node}};
+    const struct hd_core_event event = {.kind = HD_CORE_UNDRAIN,
+                                        .drain = {.node = m->node, .by = control_caller(call)}};
 
     change_drain(call, &event);
+}
+
+/* A limit that its users could lift would be none: for those who may do everything. */
+static enum hd_status check_operator(const struct hd_rpc_call *call)
+{
+    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
+
+    if (principal && principal->transport == HD_RPC_TRANSPORT_UNIX &&
+        (principal->uid == 0 || principal->uid == geteuid()))
+        return HD_OK;
+    return hd_err(HD_DENIED,
+                  "queues are changed by root or by the controller's user, on the controller's "
+                  "machine and through its Unix socket; you are %s",
+                  principal ? principal->name : "not authenticated");
+}
+
+static void set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__SetQueueRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_core_event event = {
+        .kind = HD_CORE_SET_QUEUE,
+        .queue = {.name = m->name,
+                  .devices_max = m->_devices_max_case ? m->devices_max : -1,
+                  .user_devices_max = m->_user_devices_max_case ? m->user_devices_max : -1,
+                  .weight = m->_weight_case ? m->weight : -1,
+                  .by = control_caller(call)}};
+    struct reply *reply;
+    enum hd_status st = check_operator(call);
+
+    if (!st)
+        st = control_check_disk(c);
+    if (!st && ((m->_devices_max_case && m->devices_max < 0) ||
+                (m->_user_devices_max_case && m->user_devices_max < 0) ||
+                (m->_weight_case && m->weight < 0)))
+        st = hd_err(HD_INVALID, "a limit or weight below 0 is not possible");
+    if (st) {
+        fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    st = turn_step(c, &event);
+    reply = st ? NULL : new_reply(c, call);
+    if (reply) {
+        (void)snprintf(reply->queue, sizeof reply->queue, "%s", m->name);
+        turn_when_durable(c, &reply->effect);
+    }
+    turn_end(c);
+    if (st)
+        fail(call, st);
 }
 
 static void remove_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -784,6 +917,11 @@ enum hd_status control_register(struct controller *c)
         UNARY("ResumeJob", resume_job_request, resume_job_response, resume_job),
         UNARY("RequeueJob", requeue_job_request, requeue_job_response, requeue_job),
         UNARY("CheckpointJob", checkpoint_job_request, checkpoint_job_response, checkpoint_job),
+        UNARY("HoldJob", hold_job_request, hold_job_response, hold_job),
+        UNARY("ReleaseJob", release_job_request, release_job_response, release_job),
+        UNARY("ExplainJob", explain_job_request, explain_job_response, explain_job),
+        UNARY("ListQueues", list_queues_request, list_queues_response, list_queues),
+        UNARY("SetQueue", set_queue_request, set_queue_response, set_queue),
         UNARY("RemoveJob", remove_job_request, remove_job_response, remove_job),
         UNARY("ListEvents", list_events_request, list_events_response, list_events),
         UNARY("ListNodes", list_nodes_request, list_nodes_response, list_nodes),

@@ -40,5 +40,7 @@ enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query
 void resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message);
 void requeue_job(struct hd_rpc_call *call, const ProtobufCMessage *message);
 void checkpoint_job(struct hd_rpc_call *call, const ProtobufCMessage *message);
+void hold_job(struct hd_rpc_call *call, const ProtobufCMessage *message);
+void release_job(struct hd_rpc_call *call, const ProtobufCMessage *message);
 
 #endif

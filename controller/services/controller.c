@@ -39,9 +39,15 @@ static enum hd_status load_node(void *user, const struct hd_node_record *node)
     return hd_core_restore_node(((struct loading *)user)->c->core, node);
 }
 
-static enum hd_status load_request(void *user, const char *request_id, uint64_t job, uint64_t hash)
+static enum hd_status load_queue(void *user, const struct hd_queue_record *queue)
 {
-    return hd_core_restore_request(((struct loading *)user)->c->core, request_id, job, hash);
+    return hd_core_restore_queue(((struct loading *)user)->c->core, queue);
+}
+
+static enum hd_status load_request(void *user, const char *request_id, uint64_t job, uint64_t hash,
+                                   enum hd_job_state state)
+{
+    return hd_core_restore_request(((struct loading *)user)->c->core, request_id, job, hash, state);
 }
 
 static enum hd_status load_job(void *user, const struct hd_job_record *job, uint64_t sequence)
@@ -79,9 +85,9 @@ static enum hd_status load_position(void *user, const struct hd_position_record 
     return hd_core_restore_position(((struct loading *)user)->c->core, position);
 }
 
-static enum hd_status load_step(void *user, uint64_t job, int32_t attempt, int64_t step)
+static enum hd_status load_step(void *user, const struct hd_step_record *step)
 {
-    return hd_core_restore_step(((struct loading *)user)->c->core, job, attempt, step);
+    return hd_core_restore_step(((struct loading *)user)->c->core, step);
 }
 
 static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
@@ -117,6 +123,7 @@ static enum hd_status load_core(struct controller *c)
 {
     struct loading loading = {.c = c};
     const struct hd_store_loader loader = {.node = load_node,
+                                           .queue = load_queue,
                                            .request = load_request,
                                            .job = load_job,
                                            .attempt = load_attempt,

@@ -28,6 +28,8 @@ SAME(HD_END_CAUSE_PREEMPTED, HEDDLE__V1__END_CAUSE__END_CAUSE_PREEMPTED);
 SAME(HD_END_CAUSE_LAUNCH_FAILED, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
 SAME(HD_END_CAUSE_DIVERGED, HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED);
 SAME(HD_END_CAUSE_STORAGE, HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE);
+SAME(HD_END_CAUSE_TIME_LIMIT, HEDDLE__V1__END_CAUSE__END_CAUSE_TIME_LIMIT);
+SAME(HD_END_CAUSE_RESIZED, HEDDLE__V1__END_CAUSE__END_CAUSE_RESIZED);
 SAME(HD_END_CAUSE_INCOMPLETE, HEDDLE__V1__END_CAUSE__END_CAUSE_INCOMPLETE);
 SAME(HD_NODE_STATE_READY, HEDDLE__V1__NODE_STATE__NODE_STATE_READY);
 SAME(HD_NODE_STATE_UNREACHABLE, HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE);
@@ -213,6 +215,25 @@ static const char *reason_of(struct hd_arena *arena, const struct controller *c,
     return copy;
 }
 
+static void add_blockers(struct hd_arena *arena, const struct controller *c, uint64_t job,
+                         Heddle__V1__JobStatus *m)
+{
+    enum hd_core_blocker blockers[HD_CORE_BLOCKERS_MAX];
+    const size_t count = hd_core_blockers(c->core, job, blockers);
+
+    m->blockers = hd_arena_array(arena, count + 1, sizeof *m->blockers);
+    for (size_t i = 0; m->blockers && i < count; i++) {
+        Heddle__V1__Blocker *blocker;
+
+        NEW(blocker, arena, heddle__v1__blocker__init);
+        if (!blocker)
+            return;
+        blocker->kind = convert_text(hd_core_blocker_word(blockers[i]));
+        blocker->message = convert_text(hd_core_blocker_meaning(blockers[i]));
+        m->blockers[m->n_blockers++] = blocker;
+    }
+}
+
 /* Adds the nodes of the running attempt, each once. */
 static void add_nodes(struct hd_arena *arena, const struct controller *c,
                       const struct hd_job_record *job, Heddle__V1__JobStatus *m)
@@ -264,6 +285,12 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     m->devices = job->devices;
     m->directory = convert_text(convert_job_dir(arena, c, job->job));
     m->sequence = row->sequence;
+    m->queue = convert_text(job->queue);
+    m->priority = job->priority;
+    m->held = job->held;
+    if (job->state == HD_JOB_STATE_QUEUED)
+        m->expected_start_unix_ms = job->promised_ms;
+    add_blockers(arena, c, job->job, m);
     add_nodes(arena, c, job, m);
     return hd_arena_failed(arena) ? NULL : m;
 }
@@ -361,6 +388,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     m->data_address = convert_text(hd_arena_strdup(arena, view.data_address));
     m->jobs_dir_problem = convert_text(view.jobs_dir_problem);
     m->seen_unix_ms = view.record->seen_ms;
+    m->drain_deadline_unix_ms = view.record->drain ? view.record->drain_deadline_ms : 0;
     m->devices = hd_arena_array(arena, (size_t)view.record->device_count + 1, sizeof *m->devices);
     for (int32_t d = 0; m->devices && d < view.record->device_count; d++) {
         m->devices[d] = convert_device(arena, &view.record->devices[d], &view.holds[d]);
@@ -396,8 +424,14 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
                                  .steps = job->steps,
                                  .keep = (int32_t)job->checkpoint_keep,
                                  .keep_best = job->checkpoint_best,
-                                 .restart_max = (int32_t)job->restart_max};
+                                 .restart_max = (int32_t)job->restart_max,
+                                 .queue = job->queue,
+                                 .priority = (int32_t)job->priority};
+    int count = 0;
 
+    (void)hd_after_read(job->after, needs.after, &count); /* hd_spec_check has read both */
+    (void)hd_time_limit_read(job->time_limit, &needs.time_limit_ms);
+    needs.after_count = count;
     hd_spec_plan_request(job, &needs.wish);
     return needs;
 }

@@ -1,4 +1,5 @@
-/* resume: calls that let a job go on: ResumeJob, RequeueJob, CheckpointJob.
+/* resume: calls that let a job go on or wait: ResumeJob, RequeueJob, CheckpointJob, HoldJob,
+ * ReleaseJob.
  *
  *   ResumeJob: spec checked -> all records of the job read from the store -> what may not change is
  *   compared -> core step -> on disk -> answered
@@ -238,4 +239,15 @@ void checkpoint_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__CheckpointJobRequest *)(const void *)message)->job,
               HD_CORE_CHECKPOINT_NOW);
+}
+
+void hold_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    ask_again(call, ((const Heddle__V1__HoldJobRequest *)(const void *)message)->job, HD_CORE_HOLD);
+}
+
+void release_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    ask_again(call, ((const Heddle__V1__ReleaseJobRequest *)(const void *)message)->job,
+              HD_CORE_RELEASE);
 }

@@ -95,14 +95,18 @@ static struct hd_job_record job_row(struct hd_arena *arena, sqlite3_stmt *s, boo
         .resumed_attempt = int_at(s, 14),
         .removal = (enum hd_removal)int_at(s, 15),
         .request_hash = (uint64_t)long_at(s, 16),
+        .queue = text_at(arena, s, 17),
+        .priority = int_at(s, 18),
+        .held = int_at(s, 19),
+        .promised_ms = long_at(s, 20),
     };
 
     if (with_spec) {
-        size_t count = (size_t)sqlite3_column_bytes(s, 17);
+        size_t count = (size_t)sqlite3_column_bytes(s, 21);
         void *spec = hd_arena_alloc(arena, count + 1);
 
         if (spec && count)
-            memcpy(spec, sqlite3_column_blob(s, 17), count);
+            memcpy(spec, sqlite3_column_blob(s, 21), count);
         job.spec = spec;
         job.spec_bytes = spec ? count : 0;
     }
@@ -186,6 +190,8 @@ static enum hd_status attempt_row(struct hd_arena *arena, sqlite3_stmt *s, uint6
                 .exit_code = int_at(s, 14),
                 .signal = int_at(s, 15),
                 .bad_input = int_at(s, 16)},
+        .stop_cause = (enum hd_end_cause)end_cause_at(s, 17),
+        .stop_job = (uint64_t)long_at(s, 18),
     };
     if (hd_layout_read(layout ? layout : "", &ret_attempt->plan.layout))
         return hd_err_prefix(HD_CORRUPT, "state.db: the layout of attempt %d of job %" PRIu64,
@@ -664,10 +670,34 @@ static enum hd_status load_nodes(struct store_db *db, const struct hd_store_load
                                        .drain = int_at(s, 5),
                                        .drain_reason = text_at(arena, s, 6),
                                        .retired = int_at(s, 7),
-                                       .seen_ms = long_at(s, 8)};
+                                       .seen_ms = long_at(s, 8),
+                                       .drain_deadline_ms = long_at(s, 9)};
         st = read_devices(db, arena, &node);
         if (!st)
             st = loader->node(loader->user, &node);
+    }
+    (void)sqlite3_reset(s);
+    return st;
+}
+
+static enum hd_status load_queues(struct store_db *db, const struct hd_store_loader *loader,
+                                  struct hd_arena *arena)
+{
+    sqlite3_stmt *s = store_db_bind(db, STORE_GET_QUEUES, "");
+    enum hd_status st = s ? HD_OK : HD_INTERNAL;
+    bool row = true;
+
+    while (!st) {
+        struct hd_queue_record queue;
+
+        st = store_db_step(db, s, &row);
+        if (st || !row)
+            break;
+        queue = (struct hd_queue_record){.name = text_at(arena, s, 0),
+                                         .devices_max = int_at(s, 1),
+                                         .user_devices_max = int_at(s, 2),
+                                         .weight = int_at(s, 3)};
+        st = hd_arena_failed(arena) ? no_memory() : loader->queue(loader->user, &queue);
     }
     (void)sqlite3_reset(s);
     return st;
@@ -684,7 +714,8 @@ static enum hd_status load_requests(struct store_db *db, const struct hd_store_l
         if (st || !row)
             break;
         st = loader->request(loader->user, (const char *)sqlite3_column_text(s, 0),
-                             (uint64_t)long_at(s, 1), (uint64_t)long_at(s, 2));
+                             (uint64_t)long_at(s, 1), (uint64_t)long_at(s, 2),
+                             (enum hd_job_state)job_state_at(s, 3));
     }
     (void)sqlite3_reset(s);
     return st;
@@ -742,7 +773,7 @@ static enum hd_status load_step(struct store_db *db, const struct hd_store_loade
         return st;
     st = step_row(arena, s, job, &step);
     (void)sqlite3_reset(s);
-    return st ? st : loader->step(loader->user, job, step.attempt, step.step);
+    return st ? st : loader->step(loader->user, &step);
 }
 
 static enum hd_status load_job(struct store_db *db, const struct hd_store_loader *loader,
@@ -797,6 +828,8 @@ enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader 
 
     hd_arena_init(&arena, 0);
     st = load_nodes(db, loader, &arena);
+    if (!st)
+        st = load_queues(db, loader, &arena);
     if (!st)
         st = load_requests(db, loader);
     if (!st)

@@ -169,6 +169,19 @@ static const struct migration {
     {.sql = "ALTER TABLE checkpoints ADD COLUMN val_loss REAL;"},
     /* 9: 0: not known, of older jobs; a repeated request of one is not compared */
     {.sql = "ALTER TABLE jobs ADD COLUMN request_hash INTEGER NOT NULL DEFAULT 0;"},
+    /* 10: queues, priorities, held jobs, expected starts; why an attempt is stopped: before, only a
+       user could ask for that; deadlines of drains */
+    {.sql = "CREATE TABLE queues (name TEXT PRIMARY KEY, devices_max INTEGER NOT NULL,"
+            " user_devices_max INTEGER NOT NULL, weight INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+            "ALTER TABLE jobs ADD COLUMN queue TEXT NOT NULL DEFAULT 'default';"
+            "ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;"
+            "ALTER TABLE jobs ADD COLUMN held INTEGER NOT NULL DEFAULT 0;"
+            "ALTER TABLE jobs ADD COLUMN promised_ms INTEGER NOT NULL DEFAULT 0;"
+            "ALTER TABLE attempts ADD COLUMN stop_cause TEXT NOT NULL DEFAULT 'none';"
+            "ALTER TABLE attempts ADD COLUMN stop_job INTEGER NOT NULL DEFAULT 0;"
+            "UPDATE attempts SET stop_cause = 'user' WHERE state = 'stopping' AND"
+            " end_cause = 'none' AND job IN (SELECT job FROM jobs WHERE cancel = 0);"
+            "ALTER TABLE nodes ADD COLUMN drain_deadline_ms INTEGER NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

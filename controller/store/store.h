@@ -78,13 +78,14 @@ void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
 /* Called in the order of hd_core_restore_*. The first failure stops loading and is returned. */
 struct hd_store_loader {
     enum hd_status (*node)(void *user, const struct hd_node_record *node);
-    enum hd_status (*request)(void *user, const char *request_id, uint64_t job, uint64_t hash);
+    enum hd_status (*queue)(void *user, const struct hd_queue_record *queue);
+    enum hd_status (*request)(void *user, const char *request_id, uint64_t job, uint64_t hash,
+                              enum hd_job_state state);
     enum hd_status (*job)(void *user, const struct hd_job_record *job, uint64_t sequence);
     enum hd_status (*attempt)(void *user, const struct hd_attempt_record *attempt);
     enum hd_status (*checkpoint)(void *user, const struct hd_checkpoint_record *checkpoint);
     enum hd_status (*position)(void *user, const struct hd_position_record *position);
-    enum hd_status (*step)(void *user, uint64_t job, int32_t attempt,
-                           int64_t step); /* the newest */
+    enum hd_status (*step)(void *user, const struct hd_step_record *step); /* the newest */
     enum hd_status (*end)(void *user, uint64_t last_job, uint64_t cluster_sequence);
     void *user;
 };

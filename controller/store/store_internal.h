@@ -24,12 +24,18 @@
     X(INSERT_JOB,                                                                                  \
       "INSERT INTO jobs (job, request_id, owner, name, state, reason, cancel, cancel_now,"         \
       " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, resumed_attempt,"       \
-      " removal, spec, request_hash) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                \
+      " removal, spec, request_hash, queue, priority, held, promised_ms)"                          \
+      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                     \
     X(UPDATE_JOB,                                                                                  \
       "UPDATE jobs SET state=?2, reason=?3, cancel=?4, cancel_now=?5, attempt_count=?6,"           \
-      " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10, removal=?11"                  \
-      " WHERE job=?1")                                                                             \
-    X(UPDATE_SPEC, "UPDATE jobs SET name=?2, steps=?3, spec=?4 WHERE job=?1")                      \
+      " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10, removal=?11, held=?12,"       \
+      " promised_ms=?13 WHERE job=?1")                                                             \
+    X(UPDATE_SPEC,                                                                                 \
+      "UPDATE jobs SET name=?2, steps=?3, spec=?4, queue=?5, priority=?6 WHERE job=?1")            \
+    X(PUT_QUEUE, "INSERT INTO queues (name, devices_max, user_devices_max, weight)"                \
+                 " VALUES (?1,?2,?3,?4) ON CONFLICT (name) DO UPDATE SET devices_max=?2,"          \
+                 " user_devices_max=?3, weight=?4")                                                \
+    X(GET_QUEUES, "SELECT name, devices_max, user_devices_max, weight FROM queues ORDER BY name")  \
     /* Of a job that is removed. Only its attempts stay until its folder is deleted. */            \
     X(DELETE_EVENTS, "DELETE FROM events WHERE job=?")                                             \
     X(DELETE_STEPS, "DELETE FROM step_metrics WHERE job=?")                                        \
@@ -48,12 +54,13 @@
       " VALUES (?,?,?,?,?,?)")                                                                     \
     X(UPDATE_ATTEMPT,                                                                              \
       "UPDATE attempts SET state=?3, running_ms=?4, ended_ms=?5, end_cause=?6, end_rank=?7,"       \
-      " end_node=?8, end_message=?9, end_exit_code=?10, end_signal=?11, end_bad_input=?12"         \
-      " WHERE job=?1 AND attempt=?2")                                                              \
+      " end_node=?8, end_message=?9, end_exit_code=?10, end_signal=?11, end_bad_input=?12,"        \
+      " stop_cause=?13, stop_job=?14 WHERE job=?1 AND attempt=?2")                                 \
     X(PUT_NODE,                                                                                    \
       "INSERT INTO nodes (uuid, name, boot_id, build, state, drain, drain_reason, retired,"        \
-      " seen_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT (uuid) DO UPDATE SET name=?2,"    \
-      " boot_id=?3, build=?4, state=?5, drain=?6, drain_reason=?7, retired=?8, seen_ms=?9")        \
+      " seen_ms, drain_deadline_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"                       \
+      " ON CONFLICT (uuid) DO UPDATE SET name=?2, boot_id=?3, build=?4, state=?5, drain=?6,"       \
+      " drain_reason=?7, retired=?8, seen_ms=?9, drain_deadline_ms=?10")                           \
     X(DELETE_NODE, /* attempts and checkpoints keep the row that they refer to; retired = 1 says   \
                       it */                                                                        \
       "DELETE FROM nodes WHERE uuid=?1"                                                            \
@@ -78,12 +85,13 @@
       " VALUES (?,?,?,?,?,?,?)")                                                                   \
     X(PUT_POSITION, "INSERT INTO report_positions (job, attempt, rank, seq) VALUES (?1,?2,?3,?4)"  \
                     " ON CONFLICT (job, attempt, rank) DO UPDATE SET seq=?4")                      \
-    X(GET_NODES, "SELECT uuid, name, boot_id, build, state, drain, drain_reason, retired, seen_ms" \
-                 " FROM nodes ORDER BY name")                                                      \
+    X(GET_NODES,                                                                                   \
+      "SELECT uuid, name, boot_id, build, state, drain, drain_reason, retired, seen_ms,"           \
+      " drain_deadline_ms FROM nodes ORDER BY name")                                               \
     X(GET_DEVICES,                                                                                 \
       "SELECT device, kind, name, uuid, memory_bytes, threads, precisions FROM devices"            \
       " WHERE node_uuid=? ORDER BY device")                                                        \
-    X(GET_REQUESTS, "SELECT request_id, job, request_hash FROM jobs")                              \
+    X(GET_REQUESTS, "SELECT request_id, job, request_hash, state FROM jobs ORDER BY job")          \
     X(GET_LIVE_JOBS, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs"                                \
                      " WHERE state IN ('queued','running','stopping')"                             \
                      " OR job IN (SELECT job FROM checkpoints WHERE state='deleting')"             \
@@ -102,7 +110,7 @@
       "SELECT attempt, state, layout, base_attempt, base_step, base_path, base_hash, created_ms,"  \
       " running_ms, ended_ms, end_cause, end_rank, end_node, end_message, end_exit_code, "         \
       "end_signal,"                                                                                \
-      " end_bad_input FROM attempts WHERE job=? ORDER BY attempt")                                 \
+      " end_bad_input, stop_cause, stop_job FROM attempts WHERE job=? ORDER BY attempt")           \
     X(GET_ALLOCATIONS,                                                                             \
       "SELECT node_uuid, node_name, device FROM allocations WHERE job=? AND attempt=?"             \
       " ORDER BY rank")                                                                            \
@@ -132,7 +140,8 @@
 
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
-    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt, removal, request_hash"
+    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt, removal, request_hash, "   \
+    "queue, priority, held, promised_ms"
 #define STORE_CHECKPOINT_COLUMNS                                                              \
     "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven, " \
     "val_loss"

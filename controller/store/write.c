@@ -13,14 +13,19 @@ static const char *checkpoint_state_name(enum hd_checkpoint_state state)
     return "unknown";
 }
 
+static const char *queue_of(const struct hd_job_record *j)
+{
+    return j->queue && *j->queue ? j->queue : "default";
+}
+
 static enum hd_status insert_job(struct store_db *db, const struct hd_job_record *j)
 {
-    return store_db_run(db, STORE_INSERT_JOB, "itttttnnniniiinnbi", (int64_t)j->job, j->request_id,
-                        j->owner, j->name, hd_job_state_name((int)j->state), j->reason,
-                        (int)j->cancel, (int)j->cancel_now, (int)j->attempt_count, j->steps,
-                        (int)j->devices, j->submitted_ms, j->started_ms, j->ended_ms,
-                        (int)j->resumed_attempt, (int)j->removal, j->spec, j->spec_bytes,
-                        (int64_t)j->request_hash);
+    return store_db_run(
+        db, STORE_INSERT_JOB, "itttttnnniniiinnbitnni", (int64_t)j->job, j->request_id, j->owner,
+        j->name, hd_job_state_name((int)j->state), j->reason, (int)j->cancel, (int)j->cancel_now,
+        (int)j->attempt_count, j->steps, (int)j->devices, j->submitted_ms, j->started_ms,
+        j->ended_ms, (int)j->resumed_attempt, (int)j->removal, j->spec, j->spec_bytes,
+        (int64_t)j->request_hash, queue_of(j), (int)j->priority, (int)j->held, j->promised_ms);
 }
 
 /* What a removed job leaves: until its folder is deleted, its attempts, which say on which nodes it
@@ -47,14 +52,15 @@ static enum hd_status delete_rows(struct store_db *db, const struct hd_job_recor
 
 static enum hd_status update_job(struct store_db *db, const struct hd_job_record *j)
 {
-    enum hd_status st = store_db_run(
-        db, STORE_UPDATE_JOB, "ittnnnniinn", (int64_t)j->job, hd_job_state_name((int)j->state),
-        j->reason, (int)j->cancel, (int)j->cancel_now, (int)j->attempt_count, (int)j->devices,
-        j->started_ms, j->ended_ms, (int)j->resumed_attempt, (int)j->removal);
+    enum hd_status st = store_db_run(db, STORE_UPDATE_JOB, "ittnnnniinnni", (int64_t)j->job,
+                                     hd_job_state_name((int)j->state), j->reason, (int)j->cancel,
+                                     (int)j->cancel_now, (int)j->attempt_count, (int)j->devices,
+                                     j->started_ms, j->ended_ms, (int)j->resumed_attempt,
+                                     (int)j->removal, (int)j->held, j->promised_ms);
 
     if (!st && j->spec_changed)
-        st = store_db_run(db, STORE_UPDATE_SPEC, "itib", (int64_t)j->job, j->name, j->steps,
-                          j->spec, j->spec_bytes);
+        st = store_db_run(db, STORE_UPDATE_SPEC, "itibtn", (int64_t)j->job, j->name, j->steps,
+                          j->spec, j->spec_bytes, queue_of(j), (int)j->priority);
     return st || !j->removal ? st : delete_rows(db, j);
 }
 
@@ -88,19 +94,21 @@ static enum hd_status put_attempt(struct store_db *db, const struct hd_attempt_r
     if (!st && sqlite3_changes(db->sqlite) == 1)
         st = insert_allocations(db, a);
     if (!st)
-        st = store_db_run(db, STORE_UPDATE_ATTEMPT, "intiitnttnnn", (int64_t)a->job,
+        st = store_db_run(db, STORE_UPDATE_ATTEMPT, "intiitnttnnnti", (int64_t)a->job,
                           (int)a->attempt, hd_attempt_state_name((int)a->state), a->running_ms,
                           a->ended_ms, hd_end_cause_name((int)a->end.cause), (int)a->end.rank,
                           a->end.node, a->end.message, (int)a->end.exit_code, (int)a->end.signal,
-                          (int)a->end.bad_input);
+                          (int)a->end.bad_input, hd_end_cause_name((int)a->stop_cause),
+                          (int64_t)a->stop_job);
     return st;
 }
 
 static enum hd_status put_node(struct store_db *db, const struct hd_node_record *n)
 {
-    enum hd_status st = store_db_run(db, STORE_PUT_NODE, "tttttntni", n->uuid, n->name, n->boot_id,
-                                     n->build, hd_node_state_name((int)n->state), (int)n->drain,
-                                     n->drain_reason, (int)n->retired, n->seen_ms);
+    enum hd_status st =
+        store_db_run(db, STORE_PUT_NODE, "tttttntnii", n->uuid, n->name, n->boot_id, n->build,
+                     hd_node_state_name((int)n->state), (int)n->drain, n->drain_reason,
+                     (int)n->retired, n->seen_ms, n->drain_deadline_ms);
 
     if (!st)
         st = store_db_run(db, STORE_DELETE_DEVICES, "t", n->uuid);
@@ -158,6 +166,9 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
         return put_attempt(db, &op->attempt);
     case HD_OP_NODE:
         return put_node(db, &op->node);
+    case HD_OP_QUEUE:
+        return store_db_run(db, STORE_PUT_QUEUE, "tnnn", op->queue.name, (int)op->queue.devices_max,
+                            (int)op->queue.user_devices_max, (int)op->queue.weight);
     case HD_OP_CHECKPOINT:
         return put_checkpoint(db, &op->checkpoint);
     case HD_OP_EVENT:

@@ -1,6 +1,8 @@
 #include "base/clock.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static int64_t read_ns(clockid_t id)
@@ -53,4 +55,31 @@ void hd_clock_format_span(int64_t span_ms, char ret_text[HD_CLOCK_TEXT_MAX])
     else
         (void)snprintf(ret_text, HD_CLOCK_TEXT_MAX, "%lldd%02dh", (long long)(s / 86400),
                        (int)(s / 3600 % 24));
+}
+
+enum hd_status hd_clock_read_span(const char *text, int64_t min_ms, int64_t max_ms,
+                                  int64_t *ret_span_ms)
+{
+    static const struct {
+        char letter;
+        int64_t ms;
+    } units[] = {{'d', 86400000}, {'h', 3600000}, {'m', 60000}, {'s', 1000}};
+    const char *at = text;
+    int64_t span_ms = 0;
+
+    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+        const size_t digits = strspn(at, "0123456789");
+
+        if (!digits || digits > 9 || at[digits] != units[u].letter)
+            continue;
+        span_ms += strtoll(at, NULL, 10) * units[u].ms;
+        at += digits + 1;
+    }
+    if (*at || at == text)
+        return hd_err(HD_INVALID, "'%s' is no duration; write 30s, 90m, 12h, 2d or 1h30m", text);
+    if (span_ms < min_ms || span_ms > max_ms)
+        return hd_err(HD_INVALID, "%s is not possible; write a duration from %lld s to %lld s",
+                      text, (long long)(min_ms / 1000), (long long)(max_ms / 1000));
+    *ret_span_ms = span_ms;
+    return HD_OK;
 }

@@ -21,4 +21,9 @@ void hd_clock_format_utc(int64_t wall_ms, char ret_text[HD_CLOCK_TEXT_MAX]);
 /* A duration for people: "850ms", "3.2s", "4m05s", "2h10m", "3d04h". */
 void hd_clock_format_span(int64_t span_ms, char ret_text[HD_CLOCK_TEXT_MAX]);
 
+/* A duration as people write it: "30s", "90m", "12h", "2d", "1h30m", from the largest unit to the
+ * smallest. HD_INVALID: it is none, or not within min_ms and max_ms. */
+enum hd_status hd_clock_read_span(const char *text, int64_t min_ms, int64_t max_ms,
+                                  int64_t *ret_span_ms);
+
 #endif

@@ -217,6 +217,19 @@ enum hd_status hd_stages_read_chunks(const char *text, int64_t chunks, int64_t l
 enum hd_status hd_stages_write(const int64_t *layers, int64_t count,
                                char ret_text[HD_JOB_WORD_MAX]);
 
+/* `after` as text: "none", or numbers of jobs with commas, "12,13". HD_INVALID: it is neither. */
+enum { HD_JOB_AFTER_MAX = 8 };
+enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MAX], int *ret_count);
+
+/* `time_limit` as text: "none", or a duration (hd_clock_read_span) of a second to ten years.
+ * HD_INVALID: it is neither. ret_limit_ms: 0: none. */
+enum hd_status hd_time_limit_read(const char *text, int64_t *ret_limit_ms);
+
+/* `queue`: the name of a queue. */
+#define HD_QUEUE_NAME_RULE \
+    "use 1 to 63 letters, digits, '.', '_' or '-', not beginning with '.' or '-'"
+bool hd_queue_name_is_possible(const char *name);
+
 /* parallel.recompute as text: none, selective, full or full:K. False: it is none of these.
  * ret_units: K of full, 1 without a number; 0 for the others. */
 enum { HD_RECOMPUTE_UNITS_MAX = 1024 };

@@ -467,6 +467,31 @@ static enum hd_status check_train(const struct hd_job *job)
     return st ? st : check_lr(job);
 }
 
+/* ---- the queue ---- */
+
+static enum hd_status check_waiting(const struct hd_job *job)
+{
+    uint64_t after[HD_JOB_AFTER_MAX];
+    char quoted[SPEC_QUOTE_MAX];
+    int64_t limit_ms;
+    int count;
+
+    if (!hd_queue_name_is_possible(job->queue))
+        return hd_err(HD_INVALID, "queue: %s is no name of a queue; " HD_QUEUE_NAME_RULE,
+                      spec_quote(job->queue, quoted));
+    if (hd_after_read(job->after, after, &count))
+        return hd_err(HD_INVALID,
+                      "after: %s does not name jobs; write a number such as 12, or up to %d, such "
+                      "as [12, 13]",
+                      spec_quote(job->after, quoted), HD_JOB_AFTER_MAX);
+    if (hd_time_limit_read(job->time_limit, &limit_ms))
+        return hd_err(HD_INVALID,
+                      "time_limit: %s is no duration; write 90m, 12h, 1h30m or 2d, at least 1s, or "
+                      "none",
+                      spec_quote(job->time_limit, quoted));
+    return HD_OK;
+}
+
 /* ---- layout ---- */
 
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request)
@@ -598,5 +623,7 @@ enum hd_status spec_check_draft(const struct hd_job *job)
         st = check_resources(job);
     if (!st)
         st = check_checkpoint(job);
+    if (!st)
+        st = check_waiting(job);
     return st;
 }

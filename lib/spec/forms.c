@@ -147,6 +147,38 @@ enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
+/* Becomes the text "12,13". */
+enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node)
+{
+    static const struct hd_key number = {.kind = HD_KEY_INT, .min = 1, .max = 1e15};
+    const size_t len = strlen(r->path);
+    enum hd_status st = HD_OK;
+    struct hd_text text = {0};
+    size_t count = 0;
+    int64_t job;
+
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next, count++) {
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%zu]", count);
+        r->here = c;
+        st = spec_read_int(r, &number, c, &job);
+        spec_path_pop(r, len);
+        if (!st && count == HD_JOB_AFTER_MAX)
+            st = hd_err(HD_INVALID, "%s: more than %d jobs; name only the last ones", r->path,
+                        HD_JOB_AFTER_MAX);
+        if (!st)
+            hd_text_add(&text, "%s%lld", count ? "," : "", (long long)job);
+    }
+    if (!st && text.failed)
+        st = no_memory();
+    if (!st && (!count || text.len_bytes >= HD_JOB_WORD_MAX))
+        st = hd_err(HD_INVALID, "%s: expected numbers of jobs, such as [12, 13]%s", r->path,
+                    count ? "; these are too long together" : "");
+    if (!st)
+        memcpy(r->draft.job->after, text.data, text.len_bytes + 1);
+    hd_text_free(&text);
+    return st;
+}
+
 /* A list of files while it is read. */
 struct spec_file_list {
     struct hd_job_file *items;

@@ -311,6 +311,8 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
             return spec_read_recompute(r, node);
         if (node->kind == YAML_KIND_MAP && strcmp(key->path, "parallel.schedule") == 0)
             return spec_read_schedule(r, node);
+        if (node->kind == YAML_KIND_LIST && strcmp(key->path, "after") == 0)
+            return spec_read_after(r, node);
         return read_text(r, node, HD_JOB_WORD_MAX, member);
     case HD_KEY_PATH:
         return read_text(r, node, HD_JOB_PATH_MAX, member);

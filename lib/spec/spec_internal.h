@@ -154,6 +154,8 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
 /* parallel.recompute: {full: K}. */
 enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node);
+/* after: [12, 13]. */
+enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node);
 /* parallel.schedule: {file: PATH}, or {order: [LINE, ...]}. */
 enum hd_status spec_read_schedule(struct spec_reader *r, const struct yaml_node *node);
 /* Sets pp, virtual_stages and order_micro_batches, where they are 0, from the job's order. */

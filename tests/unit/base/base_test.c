@@ -302,6 +302,24 @@ static void spans_and_times_read_like_a_person_says_them(void **state)
     assert_string_equal(text, "2023-11-14T22:13:20.123Z");
 }
 
+static void a_duration_is_read_from_its_largest_unit_to_its_smallest(void **state)
+{
+    static const char *const wrong[] = {"",     "90",     "m",     "1.5h",        "-1h", "30m1h",
+                                        "1h1h", "1h 30m", "1hour", "9999999999s", "0s",  "2d"};
+    int64_t ms = 0;
+
+    (void)state;
+    assert_int_equal(hd_clock_read_span("1h30m", 1000, 86400000, &ms), HD_OK);
+    assert_int_equal(ms, 5400000);
+    assert_int_equal(hd_clock_read_span("1d", 1000, 86400000, &ms), HD_OK);
+    assert_int_equal(ms, 86400000);
+    assert_int_equal(hd_clock_read_span("90s", 1000, 86400000, &ms), HD_OK);
+    assert_int_equal(ms, 90000);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (hd_clock_read_span(wrong[i], 1000, 86400000, &ms) != HD_INVALID)
+            fail_msg("'%s' was read as %lld ms", wrong[i], (long long)ms);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +337,7 @@ int main(void)
         cmocka_unit_test(systemd_is_told_in_its_own_words),
         cmocka_unit_test(numbers_are_read_whole_or_not_at_all),
         cmocka_unit_test(spans_and_times_read_like_a_person_says_them),
+        cmocka_unit_test(a_duration_is_read_from_its_largest_unit_to_its_smallest),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
     sim_assert_reason(sim, b,
                       "needs 1 cuda device; n1 has 0, n2 has 0 of 1 free "
                       "(reserved for job 2)");
-    sim_assert_places(sim, c, 1, "cpu n1:0"); /* n2 is kept, though a core of it is free */
+    sim_assert_places(sim, c, 1, "cpu n2:1"); /* only the GPU of n2 is kept */
     assert_int_equal(sim_attempt(sim, c, 1)->plan.layout.threads, 1);
     assert_string_equal(sim_attempt(sim, c, 1)->plan.layout.precision, "fp32");
     sim_run_until_ended(sim, b, 120);

@@ -134,7 +134,7 @@ static void a_job_gives_up_after_restart_max(void **state)
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
     assert_string_equal(sim_job(sim, job)->reason,
-                        "rank_exit: rank 1 on n1: killed by signal 9: killed (3 failures in a "
+                        "rank_exit: rank 1 on n2: killed by signal 9: killed (3 failures in a "
                         "row without a new checkpoint, restart.max is 2)");
     sim_free(sim);
 }
@@ -143,7 +143,7 @@ static void a_job_gives_up_after_restart_max(void **state)
  * more than one failure in a row, so restart.max 1 is enough to reach the end. */
 static void a_new_checkpoint_forgives_failures(void **state)
 {
-    struct sim *sim = sim_joined(2);
+    struct sim *sim = sim_joined(1);
     struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t job;
 

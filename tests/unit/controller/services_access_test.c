@@ -92,9 +92,58 @@ static void a_nodes_token_submits_nothing(void **state)
     finish(&b);
 }
 
+static enum hd_status set_queue(struct bench *b, const char *name, int devices_max,
+                                Heddle__V1__SetQueueResponse **ret_response)
+{
+    Heddle__V1__SetQueueRequest request = HEDDLE__V1__SET_QUEUE_REQUEST__INIT;
+
+    request.name = (char *)(uintptr_t)name;
+    request._devices_max_case = HEDDLE__V1__SET_QUEUE_REQUEST___DEVICES_MAX_DEVICES_MAX;
+    request.devices_max = devices_max;
+    return call(b, "SetQueue", &heddle__v1__set_queue_response__descriptor, &request.base,
+                ret_response);
+}
+
+/* A user who may lift a limit has none. The controller's user may, through the socket; that, and
+ * the limit, outlive the controller. */
+static void users_set_no_queues(void **state)
+{
+    Heddle__V1__ListQueuesRequest list = HEDDLE__V1__LIST_QUEUES_REQUEST__INIT;
+    Heddle__V1__ListQueuesResponse *queues = NULL;
+    Heddle__V1__SetQueueResponse *response = NULL;
+    struct bench b;
+
+    (void)state;
+    start_port(&b, TOKENS);
+    be(&b, ANN);
+    assert_int_equal(set_queue(&b, "small", 2, &response), HD_DENIED);
+    assert_string_equal(hd_err_message(),
+                        "queues are changed by root or by the controller's user, on the "
+                        "controller's machine and through its Unix socket; you are ann");
+    finish(&b);
+    start(&b, NULL);
+    assert_int_equal(set_queue(&b, "small", -1, &response), HD_INVALID);
+    assert_int_equal(set_queue(&b, "small", 2, &response), HD_OK);
+    assert_int_equal(response->queue->devices_max, 2);
+    assert_int_equal(response->queue->weight, 1);
+    hd_rpc_message_free(&response->base);
+    stop_controller(&b);
+    assert_int_equal(start_controller(&b), HD_OK);
+    assert_int_equal(
+        call(&b, "ListQueues", &heddle__v1__list_queues_response__descriptor, &list.base, &queues),
+        HD_OK);
+    assert_int_equal(queues->n_queues, 2); /* default, and */
+    assert_string_equal(queues->queues[1]->name, "small");
+    assert_int_equal(queues->queues[1]->devices_max, 2);
+    hd_rpc_message_free(&queues->base);
+    finish(&b);
+}
+
 static void a_job_belongs_to_the_name_of_its_token(void **state)
 {
     Heddle__V1__CancelJobRequest cancel = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
+    Heddle__V1__HoldJobRequest hold = HEDDLE__V1__HOLD_JOB_REQUEST__INIT;
+    Heddle__V1__ReleaseJobRequest release = HEDDLE__V1__RELEASE_JOB_REQUEST__INIT;
     Heddle__V1__ListJobsRequest list = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
     Heddle__V1__ListJobsResponse *jobs = NULL;
     ProtobufCMessage *response = NULL;
@@ -118,6 +167,13 @@ static void a_job_belongs_to_the_name_of_its_token(void **state)
                           &cancel.base, &response),
                      HD_DENIED);
     assert_string_equal(hd_err_message(), "job 1 belongs to ann; you are bob");
+    hold.job = release.job = cancel.job;
+    assert_int_equal(
+        call(&b, "HoldJob", &heddle__v1__hold_job_response__descriptor, &hold.base, &response),
+        HD_DENIED);
+    assert_int_equal(call(&b, "ReleaseJob", &heddle__v1__release_job_response__descriptor,
+                          &release.base, &response),
+                     HD_DENIED);
     be(&b, ANN);
     assert_int_equal(call(&b, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
                           &cancel.base, &response),
@@ -252,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_users_token_makes_no_node),
         cmocka_unit_test(a_nodes_token_submits_nothing),
+        cmocka_unit_test(users_set_no_queues),
         cmocka_unit_test(a_job_belongs_to_the_name_of_its_token),
         cmocka_unit_test(a_token_with_a_name_is_for_that_node),
         cmocka_unit_test(a_request_id_is_not_answered_with_another_job),

@@ -197,6 +197,18 @@ static void answer_search(struct sim *sim, const struct hd_core_search *search)
     assert_int_equal(sim_event(sim, &event), HD_OK);
 }
 
+/* Limits are set here before jobs are submitted: none is ever passed. */
+static void expect_quotas(const struct sim *sim)
+{
+    for (size_t i = 0; i < hd_core_queue_count(sim->core); i++) {
+        struct hd_queue_view view;
+
+        hd_core_queue_at(sim->core, i, &view);
+        if (view.record->devices_max)
+            assert_in_range(view.devices_held, 0, view.record->devices_max);
+    }
+}
+
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
 {
     struct sim_pending *pending = calloc(1, sizeof *pending);
@@ -213,6 +225,7 @@ enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
     if (hd_core_check(sim->core))
         fail_msg("after event %d at %lld ms: %s", (int)event->kind, (long long)sim->now.mono_ms,
                  hd_err_message());
+    expect_quotas(sim);
     if (st) {
         assert_int_equal(pending->batch->count, 0); /* a refused event changes nothing */
         free_pending(pending);
@@ -588,6 +601,7 @@ static void send_reports(struct sim *sim, struct sim_node *node, struct sim_atte
         else
             event.report.step = (struct hd_step_record){
                 .step = r->step,
+                .time_ms = sim->now.wall_ms,
                 .metrics.loss = node->faults.diverges_at && r->step >= node->faults.diverges_at
                                     ? (double)NAN
                                     : 1};
@@ -857,7 +871,7 @@ enum hd_status sim_submit_as(struct sim *sim, const struct hd_job_needs *needs,
 {
     const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
                                         .submit = {.request_id = request_id,
-                                                   .owner = "ann",
+                                                   .owner = sim->owner ? sim->owner : "ann",
                                                    .needs = *needs,
                                                    .spec = needs,
                                                    .spec_bytes = sizeof *needs}};
@@ -892,6 +906,36 @@ enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now)
 {
     const struct hd_core_event event = {.kind = HD_CORE_CANCEL,
                                         .cancel = {.job = job, .now = now, .by = "ann"}};
+
+    return sim_event(sim, &event);
+}
+
+static enum hd_status ask_again(struct sim *sim, enum hd_core_event_kind kind, uint64_t job)
+{
+    const struct hd_core_event event = {.kind = kind, .again = {.job = job, .by = "ann"}};
+
+    return sim_event(sim, &event);
+}
+
+enum hd_status sim_hold(struct sim *sim, uint64_t job, bool hold)
+{
+    return ask_again(sim, hold ? HD_CORE_HOLD : HD_CORE_RELEASE, job);
+}
+
+enum hd_status sim_requeue(struct sim *sim, uint64_t job)
+{
+    return ask_again(sim, HD_CORE_REQUEUE, job);
+}
+
+enum hd_status sim_set_queue(struct sim *sim, const char *name, int devices_max,
+                             int user_devices_max, int weight)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_SET_QUEUE,
+                                        .queue = {.name = name,
+                                                  .devices_max = devices_max,
+                                                  .user_devices_max = user_devices_max,
+                                                  .weight = weight,
+                                                  .by = "root"}};
 
     return sim_event(sim, &event);
 }

@@ -113,7 +113,8 @@ struct sim {
     void *on_durable_user;
     struct sim_db *db; /* what is durable */
     struct sim_disk *disk;
-    int starts; /* attempts that daemons have started */
+    int starts;        /* attempts that daemons have started */
+    const char *owner; /* of jobs that are submitted */
 };
 
 void sim_init(struct sim *sim, uint64_t seed);
@@ -138,6 +139,11 @@ enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now);
 /* An ended job, from all that is durable of it. */
 enum hd_status sim_resume(struct sim *sim, uint64_t job, const struct hd_job_needs *needs);
 enum hd_status sim_remove(struct sim *sim, uint64_t job, const struct hd_job_needs *needs);
+enum hd_status sim_hold(struct sim *sim, uint64_t job, bool hold);
+enum hd_status sim_requeue(struct sim *sim, uint64_t job);
+/* -1: as it is. */
+enum hd_status sim_set_queue(struct sim *sim, const char *name, int devices_max,
+                             int user_devices_max, int weight);
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event);
 /* To change and send: number 1 of what a rank of attempt 1 reports, over n1's stream. */
 struct hd_core_event sim_report(const struct sim *sim, uint64_t job, int32_t rank,
@@ -171,6 +177,8 @@ uint64_t sim_undisturbed_value(uint64_t job, int64_t steps);
 /* Breaks things at random for an hour around random jobs, then mends all and expects every job that
  * was acknowledged to end as it should. With more than two nodes jobs go over several. */
 void sim_live_through(uint64_t seed, int node_count);
+/* The same with priorities, queues with limits, held jobs, time limits and jobs after jobs. */
+void sim_live_with_policies(uint64_t seed, int node_count);
 /* So for the seeds 1 to seed_count, on fewest_nodes to most_nodes in turn; or only for the seed
  * that HEDDLE_SIM_SEED says. */
 void sim_live_through_all(uint64_t seed_count, int fewest_nodes, int most_nodes);

@@ -17,9 +17,11 @@ enum { DB_ROWS = 20000 };
 struct sim_db {
     struct hd_arena arena;
     struct hd_job_record jobs[SIM_JOBS];
-    uint64_t sequences[SIM_JOBS]; /* [0]: the cluster's */
+    int moves[SIM_JOBS], moves_seen[SIM_JOBS]; /* events of the expected start's moves */
+    uint64_t sequences[SIM_JOBS];              /* [0]: the cluster's */
     struct hd_attempt_record attempts[DB_ROWS];
     struct hd_node_record nodes[8];
+    struct hd_queue_record queues[8];
     struct hd_checkpoint_record checkpoints[DB_ROWS];
     struct hd_position_record positions[DB_ROWS];
     struct {
@@ -29,10 +31,12 @@ struct sim_db {
     struct {
         uint64_t job;
         int32_t attempt;
-        int64_t step;
+        int64_t step, time_ms;
     } steps[DB_ROWS];
-    size_t attempt_count, node_count, checkpoint_count, position_count, event_count, step_count;
+    size_t queue_count, attempt_count, node_count, checkpoint_count, position_count, event_count,
+        step_count;
     uint64_t last_job;
+    const int64_t *now_ms; /* the simulated wall clock */
 };
 
 /* I9: entries of a history are numbered without a gap. */
@@ -41,6 +45,22 @@ static void expect_next(struct sim_db *db, uint64_t job, uint64_t sequence)
     assert_true(job < SIM_JOBS);
     assert_int_equal(sequence, db->sequences[job] + 1);
     db->sequences[job] = sequence;
+}
+
+/* An expected start is kept, or moved with an event that says why. Up to a minute is no movement;
+ * another minute is for batches that become durable late. */
+static void expect_promise(struct sim_db *db, const struct hd_job_record *old,
+                           const struct hd_job_record *new)
+{
+    if (old->state != HD_JOB_STATE_QUEUED || !old->promised_ms ||
+        old->promised_ms == new->promised_ms)
+        return;
+    if (new->state == HD_JOB_STATE_QUEUED) {
+        assert_true(db->moves[new->job] > db->moves_seen[new->job]);
+        db->moves_seen[new->job] = db->moves[new->job];
+    } else if (new->state == HD_JOB_STATE_RUNNING) {
+        assert_true(*db->now_ms <= old->promised_ms + 2 * 60 * 1000);
+    }
 }
 
 static void db_put_job(struct sim_db *db, bool is_new, const struct hd_job_record *job)
@@ -52,6 +72,8 @@ static void db_put_job(struct sim_db *db, bool is_new, const struct hd_job_recor
     if (old.job) /* I8 */
         assert_true(old.state <= HD_JOB_STATE_STOPPING || old.state == job->state ||
                     job->resumed_attempt == old.attempt_count);
+    if (old.job)
+        expect_promise(db, &old, job);
     *row = hd_record_copy_job(&db->arena, job);
     if (!is_new && !job->spec_changed) {
         row->spec = old.spec;
@@ -96,6 +118,18 @@ static void db_put_node(struct sim_db *db, const struct hd_node_record *node)
     db->nodes[i] = hd_record_copy_node(&db->arena, node);
 }
 
+static void db_put_queue(struct sim_db *db, const struct hd_queue_record *queue)
+{
+    size_t i = 0;
+
+    while (i < db->queue_count && strcmp(db->queues[i].name, queue->name) != 0)
+        i++;
+    assert_true(i < 8);
+    db->queue_count += i == db->queue_count;
+    db->queues[i] = *queue;
+    db->queues[i].name = hd_arena_strdup(&db->arena, queue->name);
+}
+
 static void db_put_checkpoint(struct sim_db *db, const struct hd_checkpoint_record *checkpoint)
 {
     size_t i = 0;
@@ -138,11 +172,15 @@ void sim_db_put(struct sim_db *db, const struct hd_batch_op *op)
     case HD_OP_NODE:
         db_put_node(db, &op->node);
         break;
+    case HD_OP_QUEUE:
+        db_put_queue(db, &op->queue);
+        break;
     case HD_OP_CHECKPOINT:
         db_put_checkpoint(db, &op->checkpoint);
         break;
     case HD_OP_EVENT:
         expect_next(db, op->event.job, op->event.sequence);
+        db->moves[op->event.job] += strcmp(op->event.kind, "start_moved") == 0;
         assert_true(db->event_count < DB_ROWS);
         db->events[db->event_count].job = op->event.job;
         (void)snprintf(db->events[db->event_count++].kind, 32, "%s", op->event.kind);
@@ -152,6 +190,7 @@ void sim_db_put(struct sim_db *db, const struct hd_batch_op *op)
         assert_true(db->step_count < DB_ROWS);
         db->steps[db->step_count].job = op->step.job;
         db->steps[db->step_count].attempt = op->step.attempt;
+        db->steps[db->step_count].time_ms = op->step.time_ms;
         db->steps[db->step_count++].step = op->step.step;
         break;
     case HD_OP_VALIDATION:
@@ -203,7 +242,11 @@ static void restore_job(struct sim *sim, uint64_t job)
         if (db->steps[i - 1].job != job)
             continue;
         assert_int_equal(
-            hd_core_restore_step(sim->core, job, db->steps[i - 1].attempt, db->steps[i - 1].step),
+            hd_core_restore_step(sim->core,
+                                 &(struct hd_step_record){.job = job,
+                                                          .attempt = db->steps[i - 1].attempt,
+                                                          .step = db->steps[i - 1].step,
+                                                          .time_ms = db->steps[i - 1].time_ms}),
             HD_OK);
         break;
     }
@@ -215,10 +258,13 @@ void sim_restore(struct sim *sim)
 
     for (size_t i = 0; i < db->node_count; i++)
         assert_int_equal(hd_core_restore_node(sim->core, &db->nodes[i]), HD_OK);
+    for (size_t i = 0; i < db->queue_count; i++)
+        assert_int_equal(hd_core_restore_queue(sim->core, &db->queues[i]), HD_OK);
     for (uint64_t job = 1; job < SIM_JOBS; job++) {
         if (db->jobs[job].job)
             assert_int_equal(hd_core_restore_request(sim->core, db->jobs[job].request_id, job,
-                                                     db->jobs[job].request_hash),
+                                                     db->jobs[job].request_hash,
+                                                     db->jobs[job].state),
                              HD_OK);
     }
     for (uint64_t job = 1; job < SIM_JOBS; job++) {
@@ -358,6 +404,7 @@ void sim_durable_init(struct sim *sim)
     sim->disk = calloc(1, sizeof *sim->disk);
     assert_non_null(sim->db);
     assert_non_null(sim->disk);
+    sim->db->now_ms = &sim->now.wall_ms;
 }
 
 void sim_durable_done(struct sim *sim)

@@ -43,13 +43,57 @@ static void break_something(struct sim *sim)
     }
 }
 
-static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
+static void add_policies(struct sim *sim, struct hd_job_needs *needs, const uint64_t *jobs,
+                         size_t count)
+{
+    static const char *const queues[] = {"default", "wide", "tight"};
+    static const char *const owners[] = {"ann", "bob", "eve"};
+
+    sim->owner = owners[sim_draw(sim, 3)];
+    needs->queue = queues[sim_draw(sim, 3)];
+    needs->priority = (int32_t)sim_draw(sim, 4) - 1;
+    if (sim_draw(sim, 4) == 0)
+        needs->time_limit_ms = 1000 * (10 + (int64_t)sim_draw(sim, 120));
+    if (sim_draw(sim, 6) == 0 && count)
+        needs->after[needs->after_count++] = jobs[sim_draw(sim, count)];
+}
+
+static void drain_or_undrain(struct sim *sim, const char *node, bool drain)
+{
+    const struct hd_core_event event = {
+        .kind = drain ? HD_CORE_DRAIN : HD_CORE_UNDRAIN,
+        .drain = {.node = node,
+                  .reason = "a world",
+                  .deadline_ms = drain ? 1000 * (int64_t)sim_draw(sim, 120) : 0,
+                  .by = "root"}};
+
+    (void)sim_event(sim, &event);
+}
+
+/* Asks for something besides jobs. True: it did. */
+static bool change_policies(struct sim *sim, const uint64_t *jobs, size_t count)
+{
+    if (!count || sim_draw(sim, 3))
+        return false;
+    if (sim_draw(sim, 4) == 0)
+        drain_or_undrain(sim, sim->nodes[sim_draw(sim, (uint64_t)sim->node_count)].name,
+                         sim_draw(sim, 2));
+    else if (sim_draw(sim, 2))
+        (void)sim_hold(sim, jobs[sim_draw(sim, count)], sim_draw(sim, 2));
+    else
+        (void)sim_set_queue(sim, "wide", -1, -1, 1 + (int)sim_draw(sim, 5));
+    return true;
+}
+
+static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count, bool policies)
 {
     const int devices = sim->node_count == 2 ? 2 : SIM_DEVICES * sim->node_count;
     struct hd_job_needs needs =
         sim_needs(1 + (int)sim_draw(sim, (uint64_t)devices), 5 + (int)sim_draw(sim, 30));
     uint64_t job;
 
+    if (policies && change_policies(sim, jobs, *count))
+        return;
     if (sim_draw(sim, 4) == 0 && *count) {
         (void)sim_cancel(sim, jobs[sim_draw(sim, *count)], sim_draw(sim, 2));
         return;
@@ -63,6 +107,8 @@ static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
         needs.wish.sizes.cp = 2;
     needs.restart_max = 50;
     needs.keep = (int)sim_draw(sim, 3);
+    if (policies)
+        add_policies(sim, &needs, jobs, *count);
     if (*count < 60 && !sim_submit(sim, &needs, &job))
         jobs[(*count)++] = job;
 }
@@ -70,19 +116,23 @@ static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
 /* Goal: whatever breaks, in whatever order, no invariant falls, nothing acknowledged is lost, and
  * once the world is whole again every job ends, a succeeded one with exactly the weights of an
  * undisturbed run. Method: seeded random faults around the real core; the simulation asserts. */
-void sim_live_through(uint64_t seed, int node_count)
+static void live_through(uint64_t seed, int node_count, bool policies)
 {
     struct sim *sim = sim_new(seed, node_count);
     uint64_t jobs[64];
     size_t count = 0;
 
+    if (policies) {
+        assert_int_equal(sim_set_queue(sim, "wide", -1, -1, 2), HD_OK);
+        assert_int_equal(sim_set_queue(sim, "tight", 3, 2, 1), HD_OK);
+    }
     sim->slow_store = true;
     sim->max_delay_s = 4;
     for (int second = 0; second < 3000; second++) {
         if (sim_draw(sim, 12) == 0)
             break_something(sim);
         if (sim_draw(sim, 25) == 0)
-            ask_something(sim, jobs, &count);
+            ask_something(sim, jobs, &count, policies);
         if (sim_draw(sim, 3) == 0)
             sim_commit(sim);
         sim_second(sim);
@@ -95,19 +145,34 @@ void sim_live_through(uint64_t seed, int node_count)
         memset(sim->nodes[n].broken, 0, sizeof sim->nodes[n].broken);
         sim_daemon_restart(sim, &sim->nodes[n]); /* it says so in a new hello */
     }
+    for (int n = 0; policies && n < sim->node_count; n++)
+        drain_or_undrain(sim, sim->nodes[n].name, false);
+    for (size_t i = 0; policies && i < count; i++)
+        (void)sim_hold(sim, jobs[i], false);
     for (size_t i = 0; i < count; i++) {
         const uint64_t job = jobs[i];
 
         if (!sim->acknowledged[job])
             continue; /* it may be gone, and its number used again */
         sim_run_until_ended(sim, job, 4000);
-        assert_int_not_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+        if (sim_job(sim, job)->state == HD_JOB_STATE_FAILED)
+            assert_true(policies && strncmp(sim_job(sim, job)->reason, "time_limit", 10) == 0);
         if (sim_job(sim, job)->state == HD_JOB_STATE_SUCCEEDED)
             assert_int_equal(sim_final_value(sim, job),
                              sim_undisturbed_value(job, sim_job(sim, job)->steps));
     }
     assert_true(count > 20);
     sim_free(sim);
+}
+
+void sim_live_through(uint64_t seed, int node_count)
+{
+    live_through(seed, node_count, false);
+}
+
+void sim_live_with_policies(uint64_t seed, int node_count)
+{
+    live_through(seed, node_count, true);
 }
 
 void sim_live_through_all(uint64_t seed_count, int fewest_nodes, int most_nodes)

@@ -57,10 +57,19 @@ static struct hd_node_record node_of(int i, int age)
                                    .state = (enum hd_node_state)(1 + (k - 1) % 5),
                                    .drain = k % 2,
                                    .drain_reason = word("disk", k),
+                                   .drain_deadline_ms = BIG + 1700 + k,
                                    .retired = !(k % 2),
                                    .seen_ms = BIG + 100 + k,
                                    .devices = device,
                                    .device_count = 1};
+}
+
+static struct hd_queue_record queue_of(int i, int age)
+{
+    return (struct hd_queue_record){.name = word("queue", i),
+                                    .devices_max = 200 + i + age,
+                                    .user_devices_max = 300 + i + age,
+                                    .weight = 400 + i + age};
 }
 
 static struct hd_job_record job_of(int i, int age)
@@ -88,7 +97,11 @@ static struct hd_job_record job_of(int i, int age)
                                   .spec = spec,
                                   .spec_bytes = 3,
                                   .resumed_attempt = 60 + k,
-                                  .request_hash = (uint64_t) - (BIG + 500 + i)};
+                                  .request_hash = (uint64_t) - (BIG + 500 + i),
+                                  .queue = word("queue", i),
+                                  .priority = -70 - i,
+                                  .held = !(k % 2),
+                                  .promised_ms = BIG + 1800 + k};
 }
 
 /* A value for each key of a layout, another one for each i. */
@@ -143,7 +156,9 @@ static struct hd_attempt_record attempt_of(int i, int age)
                 .bad_input = k % 2},
         .created_ms = BIG + 600 + i,
         .running_ms = BIG + 700 + k,
-        .ended_ms = BIG + 800 + k};
+        .ended_ms = BIG + 800 + k,
+        .stop_cause = (enum hd_end_cause)((k + 1) % 13), /* 2 to 12; the ends above are 0 to 10 */
+        .stop_job = (uint64_t)(BIG + 1900 + k)};
 }
 
 /* Of each job one in each state; that of step 60 + i is the base of its attempt. The older ones are
@@ -221,10 +236,16 @@ static const struct expected_row {
 } expected_rows[] = {
     {"nodes", "uuid='uuid-1'",
      "uuid 'uuid-1', name 'node-1', boot_id 'boot-1', build 'build-1', state 'ready', drain 1, "
-     "drain_reason 'disk-1', retired 0, seen_ms 1099511627877"},
+     "drain_reason 'disk-1', retired 0, seen_ms 1099511627877, "
+     "drain_deadline_ms 1099511629477"},
     {"nodes", "uuid='uuid-2'",
      "uuid 'uuid-2', name 'node-2', boot_id 'boot-2', build 'build-2', state 'unreachable', "
-     "drain 0, drain_reason 'disk-2', retired 1, seen_ms 1099511627878"},
+     "drain 0, drain_reason 'disk-2', retired 1, seen_ms 1099511627878, "
+     "drain_deadline_ms 1099511629478"},
+    {"queues", "name='queue-1'",
+     "name 'queue-1', devices_max 201, user_devices_max 301, weight 401"},
+    {"queues", "name='queue-2'",
+     "name 'queue-2', devices_max 202, user_devices_max 302, weight 402"},
     {"devices", "node_uuid='uuid-1'",
      "node_uuid 'uuid-1', device 11, kind 'cpu', name 'device-1', uuid 'gpu-1', "
      "memory_bytes 1099511627777, threads 21, precisions 33554432"},
@@ -235,30 +256,35 @@ static const struct expected_row {
      "job 1, request_id 'request-1', owner 'owner-1', name 'job-1', state 'queued', "
      "reason 'why-1', cancel 1, cancel_now 0, attempt_count 41, steps 1099511627977, devices 51, "
      "submitted_ms 1099511628077, started_ms 1099511628177, ended_ms 1099511628277, "
-     "spec X'0100FF', resumed_attempt 61, removal 0, request_hash -1099511628277"},
+     "spec X'0100FF', resumed_attempt 61, removal 0, request_hash -1099511628277, "
+     "queue 'queue-1', priority -71, held 0, promised_ms 1099511629577"},
     {"jobs", "job=2",
      "job 2, request_id 'request-2', owner 'owner-2', name 'job-2', state 'running', "
      "reason 'why-2', cancel 0, cancel_now 1, attempt_count 42, steps 1099511627978, devices 52, "
      "submitted_ms 1099511628078, started_ms 1099511628178, ended_ms 1099511628278, "
-     "spec X'0200FF', resumed_attempt 62, removal 0, request_hash -1099511628278"},
+     "spec X'0200FF', resumed_attempt 62, removal 0, request_hash -1099511628278, "
+     "queue 'queue-2', priority -72, held 1, promised_ms 1099511629578"},
     {"attempts", "job=1",
      "job 1, attempt 31, state 'starting', base_attempt 21, base_step 1099511627837, "
      "base_path 'base-1', base_hash 'base-hash-1', created_ms 1099511628377, "
      "running_ms 1099511628477, ended_ms 1099511628577, end_cause 'none', end_rank -1, "
      "end_node 'end-node-1', end_message 'end-1', end_exit_code 81, end_signal 91, "
-     "end_bad_input 1, layout *"},
+     "end_bad_input 1, layout *, "
+     "stop_cause 'rank_exit', stop_job 1099511629677"},
     {"attempts", "job=2",
      "job 2, attempt 32, state 'running', base_attempt 22, base_step 1099511627838, "
      "base_path 'base-2', base_hash 'base-hash-2', created_ms 1099511628378, "
      "running_ms 1099511628478, ended_ms 1099511628578, end_cause 'completed', end_rank 0, "
      "end_node 'end-node-2', end_message 'end-2', end_exit_code 82, end_signal 92, "
-     "end_bad_input 0, layout *"},
+     "end_bad_input 0, layout *, "
+     "stop_cause 'node_lost', stop_job 1099511629678"},
     {"attempts", "job=11", /* from scratch */
      "job 11, attempt 41, state 'stopping', base_attempt NULL, base_step NULL, base_path "
      "'base-11', "
      "base_hash 'base-hash-11', created_ms 1099511628387, running_ms 1099511628487, "
      "ended_ms 1099511628587, end_cause 'incomplete', end_rank 9, end_node 'end-node-11', "
-     "end_message 'end-11', end_exit_code 91, end_signal 101, end_bad_input 1, layout *"},
+     "end_message 'end-11', end_exit_code 91, end_signal 101, end_bad_input 1, layout *, "
+     "stop_cause 'resized', stop_job 1099511629687"},
     {"allocations", "job=1 AND rank=0",
      "job 1, attempt 31, rank 0, node_uuid 'uuid-1', node_name 'place-1', device 110"},
     {"allocations", "job=2 AND rank=1",
@@ -338,11 +364,13 @@ static void add_changing(struct hd_batch *batch, bool is_new, int age)
 {
     for (int i = 1; i <= ROWS; i++) {
         const struct hd_node_record node = node_of(i, age);
+        const struct hd_queue_record queue = queue_of(i, age);
         const struct hd_job_record job = job_of(i, age);
         const struct hd_attempt_record attempt = attempt_of(i, age);
         const struct hd_position_record position = position_of(i, age);
 
         hd_batch_add_node(batch, &node);
+        hd_batch_add_queue(batch, &queue);
         hd_batch_add_job(batch, is_new, &job);
         hd_batch_add_attempt(batch, &attempt);
         hd_batch_add_position(batch, &position);
@@ -499,7 +527,7 @@ static void assert_expected_rows(const struct base *base)
 
 struct reader {
     struct hd_batch *batch; /* all that was read */
-    int nodes, requests, jobs, attempts, checkpoints, positions, steps;
+    int nodes, queues, requests, jobs, attempts, checkpoints, positions, steps;
     uint64_t last_job, cluster_sequence;
 };
 
@@ -512,8 +540,19 @@ static enum hd_status take_node(void *user, const struct hd_node_record *node)
     return HD_OK;
 }
 
-static enum hd_status take_request(void *user, const char *request_id, uint64_t job, uint64_t hash)
+static enum hd_status take_queue(void *user, const struct hd_queue_record *queue)
 {
+    struct reader *reader = user;
+
+    reader->queues++;
+    hd_batch_add_queue(reader->batch, queue);
+    return HD_OK;
+}
+
+static enum hd_status take_request(void *user, const char *request_id, uint64_t job, uint64_t hash,
+                                   enum hd_job_state state)
+{
+    assert_int_equal(state, job_of((int)job, 0).state);
     ((struct reader *)user)->requests++;
     assert_string_equal(request_id, word("request", (int)job));
     assert_true(hash == job_of((int)job, 0).request_hash);
@@ -561,13 +600,13 @@ static enum hd_status take_position(void *user, const struct hd_position_record 
 }
 
 /* Of the columns of steps the test of the history sees each; here it is the newest one's. */
-static enum hd_status take_step(void *user, uint64_t job, int32_t attempt, int64_t step)
+static enum hd_status take_step(void *user, const struct hd_step_record *step)
 {
-    const struct hd_step_record expected = step_of((int)job);
+    const struct hd_step_record expected = step_of((int)step->job);
 
     ((struct reader *)user)->steps++;
-    assert_int_equal(attempt, expected.attempt);
-    assert_true(step == expected.step);
+    assert_int_equal(step->attempt, expected.attempt);
+    assert_true(step->step == expected.step && step->time_ms == expected.time_ms);
     return HD_OK;
 }
 
@@ -621,6 +660,7 @@ static void read_history(struct base *base, struct reader *reader, uint64_t job,
 static void read_everything(struct base *base, struct reader *reader)
 {
     const struct hd_store_loader loader = {.node = take_node,
+                                           .queue = take_queue,
                                            .request = take_request,
                                            .job = take_job,
                                            .attempt = take_attempt,
@@ -634,6 +674,7 @@ static void read_everything(struct base *base, struct reader *reader)
     if (store_read_all(&base->db, &loader))
         fail_msg("%s", hd_err_message());
     assert_int_equal(reader->nodes, ROWS);
+    assert_int_equal(reader->queues, ROWS);
     assert_int_equal(reader->requests, ROWS);
     assert_int_equal(reader->jobs, ROWS); /* ended ones, too: each has a checkpoint to delete */
     assert_int_equal(reader->attempts, ROWS);
@@ -714,7 +755,7 @@ static void every_word_is_read_as_its_number(void **state)
 {
     struct base base;
     struct reader reader;
-    bool causes[11] = {false}, jobs[7] = {false}, attempts[5] = {false}, nodes[6] = {false},
+    bool causes[13] = {false}, jobs[7] = {false}, attempts[5] = {false}, nodes[6] = {false},
          kinds[HD_DEVICE_KIND_COUNT] = {false}, checkpoints[4] = {false};
 
     (void)state;
@@ -735,7 +776,9 @@ static void every_word_is_read_as_its_number(void **state)
 
             assert_int_equal(op->attempt.state, expected.state);
             assert_int_equal(op->attempt.end.cause, expected.end.cause);
+            assert_int_equal(op->attempt.stop_cause, expected.stop_cause);
             attempts[op->attempt.state] = causes[op->attempt.end.cause] = true;
+            causes[op->attempt.stop_cause] = true;
         } else if (op->kind == HD_OP_CHECKPOINT) {
             assert_int_equal(op->checkpoint.state, op->checkpoint.sequence - 1);
             checkpoints[op->checkpoint.state] = true;

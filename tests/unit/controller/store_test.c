@@ -174,12 +174,14 @@ static enum hd_status count_node(void *user, const struct hd_node_record *node)
     return HD_OK;
 }
 
-static enum hd_status count_request(void *user, const char *request_id, uint64_t job, uint64_t hash)
+static enum hd_status count_request(void *user, const char *request_id, uint64_t job, uint64_t hash,
+                                    enum hd_job_state state)
 {
     struct census *census = user;
     char expected[32];
 
     (void)hash;
+    (void)state;
     (void)snprintf(expected, sizeof expected, "request-%llu", (unsigned long long)job);
     assert_string_equal(request_id, expected);
     census->requests++;
@@ -625,6 +627,14 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "DROP INDEX jobs_removal;"
         "ALTER TABLE jobs DROP COLUMN removal;"
         "ALTER TABLE jobs DROP COLUMN request_hash;"
+        "DROP TABLE queues;"
+        "ALTER TABLE jobs DROP COLUMN queue;"
+        "ALTER TABLE jobs DROP COLUMN priority;"
+        "ALTER TABLE jobs DROP COLUMN held;"
+        "ALTER TABLE jobs DROP COLUMN promised_ms;"
+        "ALTER TABLE attempts DROP COLUMN stop_cause;"
+        "ALTER TABLE attempts DROP COLUMN stop_job;"
+        "ALTER TABLE nodes DROP COLUMN drain_deadline_ms;"
         "DROP INDEX jobs_owner;"
         "ALTER TABLE step_metrics DROP COLUMN metrics;"
         "ALTER TABLE step_metrics DROP COLUMN expert_load;"
@@ -1360,9 +1370,15 @@ static enum hd_status put_node(void *user, const struct hd_node_record *node)
     return hd_core_restore_node(((struct rebuild *)user)->core, node);
 }
 
-static enum hd_status put_request(void *user, const char *request_id, uint64_t job, uint64_t hash)
+static enum hd_status put_queue(void *user, const struct hd_queue_record *queue)
 {
-    return hd_core_restore_request(((struct rebuild *)user)->core, request_id, job, hash);
+    return hd_core_restore_queue(((struct rebuild *)user)->core, queue);
+}
+
+static enum hd_status put_request(void *user, const char *request_id, uint64_t job, uint64_t hash,
+                                  enum hd_job_state state)
+{
+    return hd_core_restore_request(((struct rebuild *)user)->core, request_id, job, hash, state);
 }
 
 static enum hd_status put_job(void *user, const struct hd_job_record *job, uint64_t sequence)
@@ -1389,9 +1405,9 @@ static enum hd_status put_position(void *user, const struct hd_position_record *
     return hd_core_restore_position(((struct rebuild *)user)->core, position);
 }
 
-static enum hd_status put_step(void *user, uint64_t job, int32_t attempt, int64_t step)
+static enum hd_status put_step(void *user, const struct hd_step_record *step)
 {
-    return hd_core_restore_step(((struct rebuild *)user)->core, job, attempt, step);
+    return hd_core_restore_step(((struct rebuild *)user)->core, step);
 }
 
 static enum hd_status put_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
@@ -1502,6 +1518,7 @@ static void the_core_is_rebuilt_from_the_store(void **state)
     for (int round = 0; round < 12; round++) {
         struct rebuild rebuild = {.core = hd_core_new(&hd_core_config_default), .now = sim->now};
         const struct hd_store_loader loader = {.node = put_node,
+                                               .queue = put_queue,
                                                .request = put_request,
                                                .job = put_job,
                                                .attempt = put_attempt,

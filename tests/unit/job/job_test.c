@@ -296,6 +296,34 @@ static void anything_else_is_refused(void **state)
     hd_text_free(&edited);
 }
 
+static void jobs_before_a_job_are_numbers_with_commas(void **state)
+{
+    static const char *const wrong[] = {"",
+                                        "0",
+                                        "12,",
+                                        ",12",
+                                        "12 13",
+                                        "+1",
+                                        "1,2,3,4,5,6,7,8,9",
+                                        "none,1",
+                                        "1x",
+                                        "-1",
+                                        "1234567890123456789"};
+    uint64_t jobs[HD_JOB_AFTER_MAX];
+    int count;
+
+    (void)state;
+    assert_int_equal(hd_after_read("none", jobs, &count), HD_OK);
+    assert_int_equal(count, 0);
+    assert_int_equal(hd_after_read("12,7", jobs, &count), HD_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(jobs[0], 12);
+    assert_int_equal(jobs[1], 7);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (hd_after_read(wrong[i], jobs, &count) != HD_INVALID)
+            fail_msg("'%s' was read as %d jobs", wrong[i], count);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +335,7 @@ int main(void)
         cmocka_unit_test(a_layout_is_read_back),
         cmocka_unit_test(the_table_of_keys_agrees_with_itself),
         cmocka_unit_test(anything_else_is_refused),
+        cmocka_unit_test(jobs_before_a_job_are_numbers_with_commas),
     };
     return cmocka_run_group_tests_name("job", tests, NULL, NULL);
 }

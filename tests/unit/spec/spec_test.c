@@ -107,7 +107,23 @@ static const struct mistake mistakes[] = {
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
      "data, train, validate, parallel, resources, checkpoint, "
-     "restart"},
+     "restart, queue, priority, after, time_limit"},
+    /* the queue */
+    {1, "name: tiny\npriority: 1001",
+     "job.yaml:2: priority: 1001 is not possible; give a whole number from -1000 to 1000"},
+    {1, "name: tiny\nqueue: ../x",
+     "job.yaml:2: queue: '../x' is no name of a queue; use 1 to 63 letters, digits, '.', '_' or "
+     "'-', not beginning with '.' or '-'"},
+    {1, "name: tiny\nafter: job-7",
+     "job.yaml:2: after: 'job-7' does not name jobs; write a number such as 12, or up to 8, such "
+     "as [12, 13]"},
+    {1, "name: tiny\nafter: [7, 0]",
+     "job.yaml:2: after[1]: 0 is not possible; give a whole number from 1 to 1e+15"},
+    {1, "name: tiny\nafter: [1, 2, 3, 4, 5, 6, 7, 8, 9]",
+     "job.yaml:2: after: more than 8 jobs; name only the last ones"},
+    {1, "name: tiny\ntime_limit: 90",
+     "job.yaml:2: time_limit: '90' is no duration; write 90m, 12h, 1h30m or 2d, at least 1s, or "
+     "none"},
     {5, "  hidden: 64\n  layers: 3",
      "job.yaml:6: model.layers: is given twice, first in line 4; remove one"},
     {14, "  lr: {peak: 1, peak: 2}",

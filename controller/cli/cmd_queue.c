@@ -1,0 +1,247 @@
+/* queue, hold, release, explain: how and why jobs wait. */
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/cli/show.h"
+#include "controller/cli/table.h"
+
+/* ---- queue ------------------------------------------------------------------------------------*/
+
+static void show_queue(struct hd_json_writer *w, const Heddle__V1__QueueStatus *q)
+{
+    hd_json_add_string(w, "name", q->name);
+    hd_json_add_int64(w, "devices_max", q->devices_max);
+    hd_json_add_int64(w, "user_devices_max", q->user_devices_max);
+    hd_json_add_int64(w, "weight", q->weight);
+    hd_json_add_int64(w, "devices_held", q->devices_held);
+    hd_json_add_int64(w, "jobs_waiting", q->jobs_waiting);
+}
+
+static void add_limit(struct table *table, int32_t limit)
+{
+    if (limit)
+        table_add(table, NULL, "%d", limit);
+    else
+        table_add(table, NULL, "%s", "");
+}
+
+static void add_row(struct table *table, const Heddle__V1__QueueStatus *q)
+{
+    table_begin_row(table);
+    table_add(table, NULL, "%s", q->name);
+    table_add(table, NULL, "%d", q->weight);
+    table_add(table, NULL, "%lld", (long long)q->devices_held);
+    add_limit(table, q->devices_max);
+    add_limit(table, q->user_devices_max);
+    table_add(table, NULL, "%lld", (long long)q->jobs_waiting);
+}
+
+static int print_queues(struct cli *cli, Heddle__V1__QueueStatus *const *queues, size_t count)
+{
+    static const struct table_column columns[] = {{"QUEUE", false},   {"WEIGHT", true},
+                                                  {"HELD", true},     {"MAX", true},
+                                                  {"USER MAX", true}, {"WAITING", true}};
+    struct hd_text out = {0};
+    struct show_list list;
+    struct table table;
+
+    if (cli->format >= CLI_JSON)
+        show_list_begin(&list, &out, cli->format, "QueueList", "queue");
+    else
+        table_init(&table, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < count; i++) {
+        if (cli->format < CLI_JSON) {
+            add_row(&table, queues[i]);
+            continue;
+        }
+        show_item_begin(&list);
+        show_queue(&list.writer, queues[i]);
+        show_item_end(&list);
+    }
+    if (cli->format >= CLI_JSON) {
+        show_list_end(&list);
+    } else {
+        table_render(&table, cli->colour, table_terminal_columns(), &out);
+        table_done(&table);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    return cli_out_end(CLI_OK);
+}
+
+static int list_queues(struct cli *cli)
+{
+    Heddle__V1__ListQueuesRequest request = HEDDLE__V1__LIST_QUEUES_REQUEST__INIT;
+    Heddle__V1__ListQueuesResponse *response = NULL;
+    int code = cli_connect(cli);
+
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "ListQueues", &heddle__v1__list_queues_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    code = print_queues(cli, response->queues, response->n_queues);
+    hd_rpc_message_free(&response->base);
+    return code;
+}
+
+static int set_queue(struct cli *cli, int64_t devices_max, int64_t user_devices_max, int64_t weight)
+{
+    Heddle__V1__SetQueueRequest request = HEDDLE__V1__SET_QUEUE_REQUEST__INIT;
+    Heddle__V1__SetQueueResponse *response = NULL;
+    int code = cli_connect(cli);
+
+    request.name = cli->args[1];
+    if (devices_max >= 0) {
+        request._devices_max_case = HEDDLE__V1__SET_QUEUE_REQUEST___DEVICES_MAX_DEVICES_MAX;
+        request.devices_max = (int32_t)devices_max;
+    }
+    if (user_devices_max >= 0) {
+        request._user_devices_max_case =
+            HEDDLE__V1__SET_QUEUE_REQUEST___USER_DEVICES_MAX_USER_DEVICES_MAX;
+        request.user_devices_max = (int32_t)user_devices_max;
+    }
+    if (weight >= 0) {
+        request._weight_case = HEDDLE__V1__SET_QUEUE_REQUEST___WEIGHT_WEIGHT;
+        request.weight = (int32_t)weight;
+    }
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "SetQueue", &heddle__v1__set_queue_response__descriptor, &request.base,
+                        &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    code = print_queues(cli, &response->queue, 1);
+    hd_rpc_message_free(&response->base);
+    return code;
+}
+
+int cli_queue(struct cli *cli, int argc, char **argv)
+{
+    int64_t devices_max = -1, user_devices_max = -1, weight = -1;
+    const struct cli_flag flags[] = {
+        {"devices-max", 0, CLI_FLAG_INT, &devices_max, 0, INT32_MAX},
+        {"user-devices-max", 0, CLI_FLAG_INT, &user_devices_max, 0, INT32_MAX},
+        {"weight", 0, CLI_FLAG_INT, &weight, 1, 1000},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 2);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    if (strcmp(cli->args[0], "set") == 0 && cli->arg_count == 2)
+        return set_queue(cli, devices_max, user_devices_max, weight);
+    if (strcmp(cli->args[0], "set") == 0)
+        return cli_usage("queue set: the queue's name is missing");
+    if (strcmp(cli->args[0], "ls") != 0)
+        return cli_usage("queue: '%s' is not a command of heddle queue; these are ls and set",
+                         cli->args[0]);
+    if (cli->arg_count > 1 || devices_max >= 0 || user_devices_max >= 0 || weight >= 0)
+        return cli_usage("queue ls: takes no name, limit or weight; heddle queue set does");
+    return list_queues(cli);
+}
+
+/* ---- hold and release -------------------------------------------------------------------------*/
+
+static int hold_one(struct cli *cli, const char *name, bool hold)
+{
+    Heddle__V1__HoldJobRequest held = HEDDLE__V1__HOLD_JOB_REQUEST__INIT;
+    Heddle__V1__ReleaseJobRequest released = HEDDLE__V1__RELEASE_JOB_REQUEST__INIT;
+    Heddle__V1__HoldJobResponse *of_hold = NULL;
+    Heddle__V1__ReleaseJobResponse *of_release = NULL;
+    int code = cli_parse_job(name, &held.job);
+
+    released.job = held.job;
+    if (code == CLI_CONTINUE && hold)
+        code = cli_call(cli, "HoldJob", &heddle__v1__hold_job_response__descriptor, &held.base,
+                        &of_hold);
+    else if (code == CLI_CONTINUE)
+        code = cli_call(cli, "ReleaseJob", &heddle__v1__release_job_response__descriptor,
+                        &released.base, &of_release);
+    if (code != CLI_CONTINUE)
+        return code;
+    show_one_job(cli, hold ? of_hold->job : of_release->job, false);
+    hd_rpc_message_free(hold ? &of_hold->base : &of_release->base);
+    return CLI_CONTINUE;
+}
+
+static int hold_all(struct cli *cli, int argc, char **argv, bool hold)
+{
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1000);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code != CLI_CONTINUE)
+        return code;
+    for (int i = 0; i < cli->arg_count; i++) { /* one that fails does not save the others */
+        int one = hold_one(cli, cli->args[i], hold);
+
+        code = one == CLI_CONTINUE ? code : one;
+    }
+    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+}
+
+int cli_hold(struct cli *cli, int argc, char **argv)
+{
+    return hold_all(cli, argc, argv, true);
+}
+
+int cli_release(struct cli *cli, int argc, char **argv)
+{
+    return hold_all(cli, argc, argv, false);
+}
+
+/* ---- explain ----------------------------------------------------------------------------------*/
+
+static void print_explained(const Heddle__V1__JobStatus *job)
+{
+    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
+    struct hd_text out = {0};
+
+    hd_text_add(&out, "job %llu ", (unsigned long long)job->job);
+    cli_add_clean(&out, job->name);
+    hd_text_add(&out, " %s in queue ", cli_job_state(job->state, word));
+    cli_add_clean(&out, job->queue);
+    hd_text_add(&out, ", priority %d%s\n", job->priority, job->held ? ", held" : "");
+    if (*job->reason) {
+        hd_text_add(&out, "  reason    ");
+        cli_add_clean(&out, job->reason);
+        hd_text_add(&out, "\n");
+    }
+    for (size_t i = 0; i < job->n_blockers; i++) {
+        hd_text_add(&out, i ? "            " : "  waits     ");
+        cli_add_clean(&out, job->blockers[i]->kind);
+        hd_text_add(&out, ": ");
+        cli_add_clean(&out, job->blockers[i]->message);
+        hd_text_add(&out, "\n");
+    }
+    if (job->expected_start_unix_ms) {
+        hd_clock_format_utc(job->expected_start_unix_ms, when);
+        hd_text_add(&out, "  start     expected at %s\n", when);
+    } else if (job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) {
+        hd_text_add(&out, "  start     not known yet\n");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+int cli_explain(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__ExplainJobRequest request = HEDDLE__V1__EXPLAIN_JOB_REQUEST__INIT;
+    Heddle__V1__ExplainJobResponse *response = NULL;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_parse_job(cli->args[0], &request.job);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "ExplainJob", &heddle__v1__explain_job_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format >= CLI_JSON)
+        show_one_job(cli, response->job, true);
+    else
+        print_explained(response->job);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}

@@ -1,0 +1,395 @@
+/* explain: why queued jobs wait, and what is wrong with running ones. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "controller/core/core_internal.h"
+
+enum { NODES_NAMED_MAX = 8 }; /* nodes that a reason names */
+
+/* Devices that have a problem; *ret_problem is that of the first, and unchanged if there is none.
+ */
+static int32_t count_unusable(const struct core_node *node, enum hd_device_kind kind,
+                              const char **ret_problem)
+{
+    int32_t count = 0;
+
+    for (int32_t i = node->rec.device_count - 1; i >= 0; i--) {
+        if (node->rec.devices[i].kind != kind || core_device_works(node, i))
+            continue;
+        count++;
+        *ret_problem = node->rec.devices[i].problem;
+    }
+    return count;
+}
+
+/* Some node has devices of this kind, whether free, held or with a problem. */
+static bool has_kind(const struct hd_core *core, enum hd_device_kind kind)
+{
+    const char *problem;
+
+    for (size_t i = 0; i < hd_core_node_count(core); i++)
+        if (core_count_devices(NULL, core->nodes[i], kind, false) ||
+            count_unusable(core->nodes[i], kind, &problem))
+            return true;
+    return false;
+}
+
+/* The kinds that a reason names: for `auto`, the last one and those that some node has. */
+static size_t kinds_to_show(const struct hd_core *core, const struct hd_job_needs *needs,
+                            enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(needs, kinds), count = 0;
+
+    for (size_t k = 0; k < kind_count; k++)
+        if (k == kind_count - 1 || has_kind(core, kinds[k]))
+            ret_kinds[count++] = kinds[k];
+    return count;
+}
+
+static void add_need(const struct hd_core *core, const struct hd_job_needs *needs,
+                     const struct hd_checkpoint_record *base, struct hd_text *text)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = kinds_to_show(core, needs, kinds);
+    char bytes[32];
+
+    for (size_t k = 0; k < kind_count; k++) {
+        int32_t need = core_devices_needed(needs, kinds[k]);
+
+        hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
+                    hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
+        if (needs->memory_min) {
+            hd_text_format_bytes(needs->memory_min - 1, bytes);
+            hd_text_add(text, " with more than %s", bytes);
+        }
+    }
+    if (!core_may_span(base)) {
+        if (core_devices_needed(needs, kinds[kind_count - 1]) > 1)
+            hd_text_add(text, " on one node");
+    } else if (hd_plan_unit(&needs->wish) > 1) {
+        hd_text_add(text, ", on each node a multiple of parallel.tp = %d",
+                    (int)needs->wish.sizes.tp);
+    }
+}
+
+static void add_misfit(const struct hd_job_needs *needs, const char *why, struct hd_text *text)
+{
+    hd_text_add(text, "; %s: %s", needs->memory_min ? "less is too little" : "fewer are too few",
+                why);
+}
+
+/* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
+static void add_node(const struct hd_core *core, const struct hd_job_needs *needs,
+                     const struct core_node *node, struct hd_now now, struct hd_text *text)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(needs, kinds);
+    int32_t all = 0, free_now = 0, broken = 0;
+    const char *problem = "";
+
+    hd_text_add(text, "%s ", node->rec.name);
+    if (!core_node_usable(node)) {
+        core_node_reason(node, now, text);
+        return;
+    }
+    for (size_t k = 0; k < kind_count; k++) {
+        all += core_count_devices(needs, node, kinds[k], false);
+        free_now += core_count_devices(needs, node, kinds[k], true);
+        broken += count_unusable(node, kinds[k], &problem);
+    }
+    if (free_now == all)
+        hd_text_add(text, "has %d", all);
+    else
+        hd_text_add(text, "has %d of %d free", free_now, all);
+    if (broken)
+        hd_text_add(text, " (%d cannot be used: %s)", broken, problem);
+    if (core_whole_groups(needs, free_now) != free_now)
+        hd_text_add(text, " (%d in whole tp groups)", core_whole_groups(needs, free_now));
+    if (node->reserved.by)
+        hd_text_add(text, " (reserved for job %" PRIu64 ")", node->reserved.by);
+    if (all < needs->devices_min)
+        core_gang_obstacle(core, node, kinds[kind_count - 1], text);
+}
+
+static void add_nodes(const struct hd_core *core, const struct hd_job_needs *needs,
+                      struct hd_now now, struct hd_text *text)
+{
+    const size_t count = hd_core_node_count(core);
+
+    if (!count) {
+        hd_text_add(text, "; no node has joined yet (start heddled on one)");
+        return;
+    }
+    if (needs->device != HD_DEVICE_KIND_ANY && !has_kind(core, needs->device)) {
+        hd_text_add(text, "; no node has a %s device", hd_device_kind_name((int)needs->device));
+        if (needs->device == HD_DEVICE_KIND_CUDA)
+            hd_text_add(text, " (heddled --doctor on a node with GPUs says why)");
+        return;
+    }
+    for (size_t i = 0; i < count && i < NODES_NAMED_MAX; i++) {
+        hd_text_add(text, i ? ", " : "; ");
+        add_node(core, needs, core->nodes[i], now, text);
+    }
+    if (count > NODES_NAMED_MAX)
+        hd_text_add(text, " and %zu more nodes", count - NODES_NAMED_MAX);
+}
+
+static void add_base(const struct hd_core *core, const struct hd_checkpoint_record *base,
+                     struct hd_text *text)
+{
+    const struct core_node *node = base ? core_find_node(core, base->node_uuid) : NULL;
+
+    if (base && !base->shared)
+        hd_text_add(text, "; its checkpoint of step %lld is on %s only", (long long)base->step,
+                    node ? node->rec.name : "a node that is unknown now");
+}
+
+static void add_last_end(const struct core_job *job, struct hd_text *text)
+{
+    const struct core_attempt *newest = core_newest(job);
+
+    if (newest)
+        hd_text_add(text, "attempt %d ended (%s%s%s); ", newest->rec.attempt,
+                    hd_end_cause_name((int)newest->rec.end.cause),
+                    newest->rec.end.node && *newest->rec.end.node ? " on " : "",
+                    newest->rec.end.node ? newest->rec.end.node : "");
+}
+
+/* "waits for job 5, 6 to succeed" */
+static void add_after(const struct hd_core *core, const struct core_job *job, struct hd_text *text)
+{
+    const char *before = "waits for job ";
+
+    for (int32_t i = 0; i < job->needs.after_count; i++) {
+        if (core_outcome_of(core, job->needs.after[i]) == HD_JOB_STATE_SUCCEEDED)
+            continue;
+        hd_text_add(text, "%s%" PRIu64, before, job->needs.after[i]);
+        before = ", ";
+    }
+    hd_text_add(text, " to succeed");
+}
+
+static void add_quota(const struct core_job *job, struct hd_text *text)
+{
+    const struct core_account *account = job->account;
+    bool by_user;
+
+    (void)core_quota_left(account, &by_user);
+    hd_text_add(text, "needs %d device%s; ", job->needs.devices_min,
+                job->needs.devices_min == 1 ? "" : "s");
+    if (by_user)
+        hd_text_add(text, "%s holds %lld of the %d devices that one user may hold in queue %s",
+                    job->rec.owner, (long long)account->held, account->queue->rec.user_devices_max,
+                    account->queue->rec.name);
+    else
+        hd_text_add(text, "queue %s holds %lld of the %d devices that it may hold",
+                    account->queue->rec.name, (long long)account->queue->held,
+                    account->queue->rec.devices_max);
+}
+
+static void add_avoided(const struct core_job *job, struct hd_text *text)
+{
+    for (size_t i = 0; i < job->avoided_count; i++)
+        hd_text_add(text, "%s%s", i ? ", " : "; not again, if it can be avoided, on ",
+                    job->avoided[i]->rec.name);
+    if (job->avoided_count)
+        hd_text_add(text, ", which failed it twice");
+}
+
+/* What is wrong with an attempt that has not ended: its nodes, then what these say. The text stays
+ * the same while nothing changes. */
+static void explain_running(const struct core_job *job, struct hd_text *text)
+{
+    const struct core_attempt *attempt = core_active(job);
+
+    for (size_t i = 0; attempt && i < attempt->share_count; i++) {
+        const struct core_share *share = &attempt->shares[i];
+        const struct core_node *node = share->node;
+        const char *problem = share->problem ? share->problem : "";
+        char since[HD_CLOCK_TEXT_MAX];
+
+        if (share->ended)
+            continue;
+        if (node->rec.state == HD_NODE_STATE_UNREACHABLE) {
+            hd_clock_format_utc(node->rec.seen_ms, since);
+            hd_text_add(text,
+                        "%snode %s has been silent since %s; its ranks may be training; it counts "
+                        "as lost after %lld s",
+                        text->len_bytes ? "; " : "", node->rec.name, since,
+                        (long long)(node->lost_after_ms / 1000));
+        } else if (*problem) {
+            hd_text_add(text, "%s%s: %s", text->len_bytes ? "; " : "", node->rec.name, problem);
+        }
+    }
+}
+
+void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now now,
+                     struct hd_text *ret_reason)
+{
+    const struct core_job *job = core_find_job(core, number);
+    uint64_t behind = 0;
+    int64_t left_ms;
+
+    if (job && !job->ended && job->rec.state != HD_JOB_STATE_QUEUED)
+        explain_running(job, ret_reason);
+    if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
+        return;
+    add_last_end(job, ret_reason);
+    switch (core_wait_of(core, job, &behind)) {
+    case CORE_WAIT_HELD:
+        hd_text_add(ret_reason, "held; heddle release %" PRIu64 " lets it start", number);
+        return;
+    case CORE_WAIT_AFTER:
+        add_after(core, job, ret_reason);
+        return;
+    case CORE_WAIT_DELAY:
+        left_ms = job->not_before_mono_ms - now.mono_ms;
+        hd_text_add(ret_reason, "will be retried in %lld s",
+                    (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
+        return;
+    case CORE_WAIT_SEARCH:
+        hd_text_add(ret_reason, "looking for checkpoints that the lost node has written");
+        return;
+    case CORE_WAIT_QUOTA:
+        add_quota(job, ret_reason);
+        return;
+    case CORE_WAIT_RESERVED:
+        hd_text_add(ret_reason, "waits behind job %" PRIu64 "; ", behind);
+        break;
+    case CORE_WAIT_NEVER:
+    case CORE_WAIT_BUSY:
+    case CORE_WAIT_NONE:
+        break;
+    }
+    if (job->claims)
+        hd_text_add(ret_reason, "jobs of lower priority are writing checkpoints for it; ");
+    add_need(core, &job->needs, core_checkpoint_newest(job), ret_reason);
+    add_base(core, core_checkpoint_newest(job), ret_reason);
+    add_nodes(core, &job->needs, now, ret_reason);
+    if (job->misfit)
+        add_misfit(&job->needs, job->misfit, ret_reason);
+    add_avoided(job, ret_reason);
+}
+
+/* ---- blockers ---------------------------------------------------------------------------------*/
+
+#define X(name, word, meaning) word,
+static const char *const blocker_words[] = {HD_CORE_WAIT_LIST(X)};
+#undef X
+#define X(name, word, meaning) meaning,
+static const char *const blocker_meanings[] = {HD_CORE_WAIT_LIST(X)};
+#undef X
+
+const char *hd_core_blocker_word(enum hd_core_blocker blocker)
+{
+    return blocker_words[blocker];
+}
+
+const char *hd_core_blocker_meaning(enum hd_core_blocker blocker)
+{
+    return blocker_meanings[blocker];
+}
+
+/* What keeps a job in the queue that its reason does not mention, because another thing does first.
+ */
+static bool is_blocked(const struct hd_core *core, const struct core_job *job,
+                       enum hd_core_blocker blocker)
+{
+    uint64_t behind;
+    const enum core_wait wait = core_wait_of(core, job, &behind);
+    const bool is_placed = wait >= CORE_WAIT_BUSY || wait == CORE_WAIT_NONE;
+    bool by_user;
+    const bool is_over = core_quota_left(job->account, &by_user) < job->needs.devices_min;
+
+    switch (blocker) {
+    case HD_CORE_WAITS_HELD:
+        return job->rec.held;
+    case HD_CORE_WAITS_AFTER:
+        return core_jobs_have(&core->dependents, job);
+    case HD_CORE_WAITS_DELAY:
+        return wait == CORE_WAIT_DELAY;
+    case HD_CORE_WAITS_SEARCH:
+        return job->search != CORE_SEARCH_NONE;
+    case HD_CORE_WAITS_QUOTA:
+        return is_over && !by_user;
+    case HD_CORE_WAITS_USER_QUOTA:
+        return is_over && by_user;
+    case HD_CORE_WAITS_DEVICES:
+        return is_placed && wait != CORE_WAIT_NEVER && !job->claims;
+    case HD_CORE_WAITS_RESERVED:
+        return wait == CORE_WAIT_RESERVED;
+    case HD_CORE_WAITS_PREEMPTING:
+        return job->claims;
+    case HD_CORE_WAITS_CAPACITY:
+        return wait == CORE_WAIT_NEVER;
+    case HD_CORE_BLOCKERS_MAX:
+        break;
+    }
+    return false;
+}
+
+size_t hd_core_blockers(const struct hd_core *core, uint64_t number,
+                        enum hd_core_blocker ret_blockers[HD_CORE_BLOCKERS_MAX])
+{
+    const struct core_job *job = core_find_job(core, number);
+    size_t count = 0;
+
+    if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
+        return 0;
+    for (int b = 0; b < HD_CORE_BLOCKERS_MAX; b++)
+        if (is_blocked(core, job, (enum hd_core_blocker)b))
+            ret_blockers[count++] = (enum hd_core_blocker)b;
+    return count;
+}
+
+/* As at a submission. */
+static enum hd_status check_for(const struct hd_core *core, const struct hd_job_needs *needs)
+{
+    enum hd_status st = core_check_needs(needs);
+
+    if (!st)
+        st = core_check_quota(core, needs);
+    return st ? st : core_check_after(core, needs);
+}
+
+enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
+                                     const void *spec, size_t spec_bytes, struct hd_now now,
+                                     bool *ret_fits_now, struct hd_text *ret_reason)
+{
+    enum hd_status st = check_for(core, needs);
+    struct hd_job_needs more = *needs;
+    struct hd_text misfit = {0};
+    int32_t devices;
+
+    if (st)
+        return st;
+    do {
+        const struct core_view view = {.needs = &more};
+        struct core_placement place = core_find_place((struct hd_core *)(uintptr_t)core, &view);
+        int64_t memory_bytes;
+
+        devices = place.device_count;
+        hd_text_clear(ret_reason);
+        *ret_fits_now = devices && core_choose_layout(core, &more, spec, spec_bytes, &place,
+                                                      &memory_bytes, ret_reason);
+        free(place.members);
+        if (*ret_fits_now)
+            break;
+        if (devices && !core_need_more(core, devices, memory_bytes, &more))
+            st = hd_err(HD_INVALID, "%s", ret_reason->data ? ret_reason->data : "");
+        if (devices) {
+            hd_text_clear(&misfit);
+            hd_text_add(&misfit, "%s", ret_reason->data ? ret_reason->data : "");
+        }
+    } while (devices && !st);
+    if (!st && !*ret_fits_now) {
+        add_need(core, &more, NULL, ret_reason);
+        add_nodes(core, &more, now, ret_reason);
+        if (misfit.len_bytes)
+            add_misfit(&more, misfit.data, ret_reason);
+    }
+    hd_text_free(&misfit);
+    return st;
+}

@@ -1,0 +1,402 @@
+/* place: where a job finds a place.
+ *
+ * A job gets as many devices as it may use, on as few nodes as possible, and among those where the
+ * fewest devices stay unused. On a node it takes the free devices with the lowest positions.
+ *
+ * A search always looks at whole placements: devices that are only enough in sum, on nodes that
+ * cannot work together, are no place. It can be asked of a cluster in which some attempts have
+ * ended (core_lend), so that reservations and preemption see what a start would see.
+ */
+#include <stdlib.h>
+
+#include "controller/core/core_internal.h"
+
+enum {
+    FAILURES_MAX = 2,        /* of a job on one node; then it goes elsewhere */
+    FAILURES_LOOKED_AT = 32, /* newest attempts of a job */
+};
+
+/* ---- what a job may use -----------------------------------------------------------------------*/
+
+size_t core_kinds(const struct hd_job_needs *needs,
+                  enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
+{
+    size_t count = 0;
+
+    if (needs->device != HD_DEVICE_KIND_ANY) {
+        ret_kinds[count++] = needs->device;
+        return count;
+    }
+    ret_kinds[count++] = HD_DEVICE_KIND_CUDA;
+    ret_kinds[count++] = HD_DEVICE_KIND_CPU;
+    return count;
+}
+
+int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind)
+{
+    struct hd_plan_record plan;
+
+    for (int32_t count = needs->devices_min; count <= needs->devices_max; count++) {
+        if (core_plan(needs, kind, count, &plan))
+            return count;
+    }
+    return 0;
+}
+
+enum hd_status core_check_needs(const struct hd_job_needs *needs)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    struct hd_plan_record plan;
+    size_t count = core_kinds(needs, kinds);
+
+    if (needs->devices_min < 1 || needs->devices_max < needs->devices_min ||
+        needs->devices_max > HD_CTL_WORLD_MAX)
+        return hd_err(HD_INVALID, "resources.devices: needs 1 <= min (%d) <= max (%d) <= %d",
+                      needs->devices_min, needs->devices_max, HD_CTL_WORLD_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (core_devices_needed(needs, kinds[i]))
+            return HD_OK;
+    }
+    return hd_core_plan(needs, kinds[count - 1], needs->devices_max, &plan);
+}
+
+int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        int32_t available, struct hd_plan_record *ret_plan)
+{
+    int32_t count = available < needs->devices_max ? available : needs->devices_max;
+
+    for (; count >= needs->devices_min; count--) {
+        if (core_plan(needs, kind, count, ret_plan))
+            return count;
+    }
+    return 0;
+}
+
+int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices)
+{
+    return devices - devices % hd_plan_unit(&needs->wish);
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------*/
+
+int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
+                           enum hd_device_kind kind, bool free_only)
+{
+    const struct core_counts *counts = &node->counts[kind];
+    int32_t count = 0;
+
+    if (!needs || needs->memory_min <= counts->least_memory)
+        return free_only ? counts->free : counts->all;
+    for (int32_t i = 0; i < node->rec.device_count; i++)
+        count += node->rec.devices[i].kind == kind && core_device_works(node, i) &&
+                 core_device_suits(needs, node, i) &&
+                 !(free_only && node->holds[i].job && !node->holds[i].lent);
+    return count;
+}
+
+bool core_can_read_base(const struct hd_checkpoint_record *base, const struct core_node *node)
+{
+    return !base || core_same(base->node_uuid, node->rec.uuid) ||
+           (base->shared && node->jobs_dir_visible);
+}
+
+bool core_node_may_come_back(const struct core_node *node)
+{
+    return !node->rec.retired && !node->rec.drain && node->rec.state != HD_NODE_STATE_LOST;
+}
+
+bool core_may_span(const struct hd_checkpoint_record *base)
+{
+    return !base || base->shared;
+}
+
+/* ---- nodes as a search sees them --------------------------------------------------------------*/
+
+static void count_node(struct core_node *node)
+{
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        node->counts[kind] = (struct core_counts){.least_memory = INT64_MAX};
+    for (int32_t d = 0; d < node->rec.device_count; d++) {
+        const struct hd_device_record *device = &node->rec.devices[d];
+        struct core_counts *counts = &node->counts[device->kind];
+
+        if (!core_device_works(node, d))
+            continue;
+        counts->all++;
+        counts->free += !node->holds[d].job || node->holds[d].lent;
+        if (device->memory_bytes > 0 && device->memory_bytes < counts->least_memory)
+            counts->least_memory = device->memory_bytes;
+    }
+}
+
+void core_node_changed(struct hd_core *core, struct core_node *node)
+{
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        core->free_devices[kind] -= node->counts[kind].free;
+    count_node(node);
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        core->free_devices[kind] += node->counts[kind].free;
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++)
+        core->free_of[kind][node->index] = (uint16_t)node->counts[kind].free;
+}
+
+const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
+{
+    if (!core->free_due)
+        return core->free_of[kind];
+    for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
+        uint16_t *bigger = realloc(core->free_of[k], (core->node_count + 1) * sizeof *bigger);
+
+        if (!bigger) {
+            core->no_memory = true;
+            return NULL;
+        }
+        core->free_of[k] = bigger;
+        for (size_t i = 0; i < core->node_count; i++) {
+            core->nodes[i]->index = i;
+            bigger[i] = (uint16_t)core->nodes[i]->counts[k].free;
+        }
+    }
+    core->free_due = false;
+    return core->free_of[kind];
+}
+
+bool core_avoids(const struct core_view *view, const struct core_node *node)
+{
+    for (size_t i = 0; view->avoids && i < view->job->avoided_count; i++)
+        if (view->job->avoided[i] == node)
+            return true;
+    return false;
+}
+
+int32_t core_available(const struct hd_core *core, const struct core_view *view,
+                       const struct core_node *node, enum hd_device_kind kind)
+{
+    int32_t count;
+
+    if (!core_node_usable(node) || core_avoids(view, node))
+        return 0;
+    count = core_count_devices(view->needs, node, kind, true);
+    if (!node->reserved.by || (view->job && node->reserved.by == view->job->rec.job))
+        return count;
+    if (view->reserves)
+        return 0;
+    if (node->reserved.kind != kind ||
+        (view->length_ms && node->reserved.start_mono_ms != INT64_MAX &&
+         core->now.mono_ms + view->length_ms <= node->reserved.start_mono_ms))
+        return count; /* it has ended when they are needed */
+    return count < node->reserved.spare ? count : node->reserved.spare;
+}
+
+static void lend(struct hd_core *core, const struct core_attempt *attempt, bool lent)
+{
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        struct core_node *node = attempt->shares[i].node;
+
+        for (int32_t d = 0; d < node->rec.device_count; d++)
+            if (node->holds[d].job == attempt->rec.job)
+                node->holds[d].lent = lent;
+        core_node_changed(core, node);
+    }
+}
+
+void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent)
+{
+    for (size_t i = 0; i < count; i++)
+        lend(core, attempts[i], lent);
+}
+
+/* ---- finding ----------------------------------------------------------------------------------*/
+
+/* The best placement on one node with the devices that are free now. */
+static void find_node(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                      struct core_placement *ret_best)
+{
+    struct core_placement best = {0}, place = {.member_count = 1};
+    struct core_member member = {0};
+    int32_t asked = -1; /* what the layout in `place` was chosen for: most nodes are alike */
+    const uint16_t *free_of = core_free_by_node(core, kind);
+
+    for (size_t i = 0; free_of && i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+        int32_t available;
+
+        if (free_of[i] < view->needs->devices_min || !core_can_read_base(view->base, node))
+            continue;
+        available = core_available(core, view, node, kind);
+        if (available < view->needs->devices_min)
+            continue;
+        if (available != asked)
+            place.device_count = core_pick_count(view->needs, kind, available, &place.plan);
+        asked = available;
+        place.unused_count = core_count_devices(view->needs, node, kind, true) - place.device_count;
+        if (place.device_count > best.device_count ||
+            (place.device_count && place.device_count == best.device_count &&
+             place.unused_count < best.unused_count)) {
+            best = place;
+            member = (struct core_member){.node = node, .index = i, .count = place.device_count};
+        }
+    }
+    if (!best.device_count)
+        return;
+    best.members = malloc(sizeof *best.members);
+    if (!best.members) {
+        core->no_memory = true;
+        return;
+    }
+    best.members[0] = member;
+    *ret_best = best;
+}
+
+struct core_placement core_find_place(struct hd_core *core, const struct core_view *view)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_placement best = {0};
+
+    for (size_t k = 0; k < kind_count && !best.device_count; k++) {
+        if (core->free_devices[kinds[k]] < view->needs->devices_min)
+            continue; /* not even in sum */
+        find_node(core, view, kinds[k], &best);
+        if (best.device_count < view->needs->devices_max && core_may_span(view->base))
+            core_gang_find(core, view, kinds[k], &best);
+    }
+    return best;
+}
+
+bool core_has_place(struct hd_core *core, const struct core_view *view)
+{
+    struct core_placement place = core_find_place(core, view);
+
+    free(place.members);
+    return place.device_count > 0;
+}
+
+/* ---- a cluster without other jobs -------------------------------------------------------------*/
+
+/* Devices of the node that are free but for attempts that have started since the job first kept
+ * nodes: that those hold devices there makes the node no worse. */
+static int32_t count_free_of_earlier(const struct core_view *view, const struct core_node *node,
+                                     enum hd_device_kind kind)
+{
+    int32_t count = 0;
+
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        count += node->rec.devices[d].kind == kind && core_device_works(node, d) &&
+                 core_device_suits(view->needs, node, d) &&
+                 (!node->holds[d].job || node->holds[d].start > view->job->blocked_at);
+    return count;
+}
+
+static int32_t pick_when_idle(const struct core_view *view, const struct core_node *node,
+                              enum hd_device_kind kind, struct hd_plan_record *ret_plan)
+{
+    if (!core_node_may_come_back(node) || !core_can_read_base(view->base, node) ||
+        core_avoids(view, node))
+        return 0;
+    return core_pick_count(view->needs, kind, core_count_devices(view->needs, node, kind, false),
+                           ret_plan);
+}
+
+struct core_node *core_find_idle_node(struct hd_core *core, const struct core_view *view,
+                                      enum hd_device_kind *ret_kind, uint64_t *ret_blocking_job)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_node *best = NULL;
+    int32_t best_free = -1;
+
+    *ret_blocking_job = 0;
+    for (size_t k = 0; k < kind_count; k++) {
+        for (size_t i = 0; i < core->node_count; i++) {
+            struct core_node *node = core->nodes[i];
+            struct hd_plan_record plan;
+            int32_t free_now = !core_node_usable(node) ? -1
+                               : core->starts > view->job->blocked_at
+                                   ? count_free_of_earlier(view, node, kinds[k])
+                                   : core_count_devices(view->needs, node, kinds[k], true);
+
+            if ((best && free_now <= best_free && !node->reserved.by) ||
+                !pick_when_idle(view, node, kinds[k], &plan))
+                continue;
+            if (node->reserved.by) {
+                *ret_blocking_job = *ret_blocking_job ? *ret_blocking_job : node->reserved.by;
+            } else if (!best || free_now > best_free) {
+                best = node;
+                best_free = free_now;
+                *ret_kind = kinds[k];
+            }
+        }
+    }
+    return best;
+}
+
+bool core_fits_when_idle(struct hd_core *core, const struct core_view *view)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(view->needs, kinds);
+    struct hd_plan_record plan;
+
+    for (size_t k = 0; k < kind_count; k++) {
+        for (size_t i = 0; i < core->node_count; i++)
+            if (pick_when_idle(view, core->nodes[i], kinds[k], &plan))
+                return true;
+        if (core_may_span(view->base) && core_gang_fits_when_idle(core, view, kinds[k]))
+            return true;
+    }
+    return false;
+}
+
+/* ---- nodes that failed a job ------------------------------------------------------------------*/
+
+/* The node of the attempt that its failure names; NULL: none. A damaged checkpoint is damaged on
+ * every node. */
+static const struct core_node *failed_on(const struct core_attempt *attempt)
+{
+    if (attempt->rec.state != HD_ATTEMPT_STATE_ENDED || !core_is_failure(attempt->rec.end.cause) ||
+        core_attempt_found_base_damaged(attempt))
+        return NULL;
+    for (size_t i = 0; i < attempt->share_count; i++)
+        if (core_same(attempt->shares[i].node->rec.name, attempt->rec.end.node))
+            return attempt->shares[i].node;
+    return NULL;
+}
+
+static bool knows(const struct core_job *job, const struct core_node *node)
+{
+    for (size_t i = 0; i < job->avoided_count; i++)
+        if (job->avoided[i] == node)
+            return true;
+    return false;
+}
+
+void core_learn_failures(struct core_job *job)
+{
+    const int32_t newest = job->rec.attempt_count;
+    const int32_t oldest = newest - job->rec.resumed_attempt > FAILURES_LOOKED_AT
+                               ? newest - FAILURES_LOOKED_AT
+                               : job->rec.resumed_attempt;
+
+    job->avoided_count = 0;
+    for (int32_t k = newest; k > oldest && job->avoided_count < CORE_AVOIDED_MAX; k--) {
+        const struct core_node *node = failed_on(core_find_attempt(job, k));
+        int failures = 0;
+
+        for (int32_t i = k; node && i > oldest; i--)
+            failures += failed_on(core_find_attempt(job, i)) == node;
+        if (failures >= FAILURES_MAX && !knows(job, node))
+            job->avoided[job->avoided_count++] = node;
+    }
+}
+
+struct core_view core_view_of(struct hd_core *core, const struct core_job *job)
+{
+    struct core_view view = {.job = job, .needs = &job->needs, .base = core_checkpoint_newest(job)};
+
+    if (job->line)
+        view.length_ms = job->line->key.class->key.length_minutes * 60000;
+    view.avoids = job->avoided_count > 0;
+    if (view.avoids)
+        view.avoids = core_fits_when_idle(core, &view); /* else on any node, as restart.max says */
+    return view;
+}

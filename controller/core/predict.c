@@ -1,0 +1,119 @@
+/* predict: when running attempts will end, and how long waiting jobs will run.
+ *
+ * The pace of an attempt is the time between its first and its newest reported step, by the clock
+ * of the rank: validation and checkpoints between them count. What is not measured is not known: a
+ * job without a measured step and without a time limit never ends, as far as the scheduler knows.
+ * A wrong prediction ends no job. It moves expected starts, which is told (reserve.c).
+ */
+#include "controller/core/core_internal.h"
+
+enum {
+    STEPS_MEASURED_MIN = 3,   /* steps before the pace counts */
+    STOP_MS = 30 * 1000,      /* assumed for a last checkpoint */
+    SLACK_MS = 60 * 1000,     /* for the start and the last checkpoint of a job with a time limit */
+    DRIFT_MIN_MS = 60 * 1000, /* predictions are made anew if one is off by more than this, */
+    DRIFT_SHARE = 10,         /* and by more than one tenth of the time left */
+};
+
+double core_step_ms(const struct core_attempt *attempt)
+{
+    const int64_t steps = attempt->last_step - attempt->first_step;
+
+    if (!attempt->first_step_ms || steps < STEPS_MEASURED_MIN ||
+        attempt->last_step_ms <= attempt->first_step_ms)
+        return 0;
+    return (double)(attempt->last_step_ms - attempt->first_step_ms) / (double)steps;
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Of the steps that are left. */
+static int64_t end_of_steps(const struct core_job *job, const struct core_attempt *attempt)
+{
+    const double step_ms = core_step_ms(attempt);
+
+    if (step_ms <= 0)
+        return INT64_MAX;
+    return attempt->last_step_mono_ms +
+           (int64_t)(step_ms * (double)(job->rec.steps - attempt->last_step));
+}
+
+/* Of the time limit. */
+static int64_t end_of_time(const struct hd_core *core, const struct core_job *job,
+                           const struct core_attempt *attempt)
+{
+    const int64_t left_ms = job->needs.time_limit_ms - core_job_ran_ms(core, job);
+
+    if (!job->needs.time_limit_ms)
+        return INT64_MAX;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING)
+        return attempt->state_since_mono_ms + left_ms + SLACK_MS;
+    return core->now.mono_ms + left_ms + SLACK_MS / 2;
+}
+
+int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
+                         const struct core_attempt *attempt)
+{
+    int64_t end = earlier(end_of_steps(job, attempt), end_of_time(core, job, attempt));
+
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        end = earlier(end, attempt->state_since_mono_ms + STOP_MS);
+    return end < core->now.mono_ms ? core->now.mono_ms + STOP_MS : end; /* overdue: soon */
+}
+
+void core_predict_all(struct hd_core *core)
+{
+    core->lowest_priority = INT32_MAX;
+    for (size_t i = 0; i < core->active.count; i++) {
+        struct core_job *job = core->active.items[i];
+        struct core_attempt *attempt = core_active(job);
+
+        if (job->rec.priority < core->lowest_priority)
+            core->lowest_priority = job->rec.priority;
+        attempt->ends_mono_ms = core_predict_end(core, job, attempt);
+    }
+}
+
+int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job)
+{
+    const struct core_attempt *newest = core_newest(job);
+    const double step_ms = newest ? core_step_ms(newest) : 0;
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    int64_t length_ms = INT64_MAX;
+
+    if (job->needs.time_limit_ms)
+        length_ms = job->needs.time_limit_ms - core_job_ran_ms(core, job) + SLACK_MS;
+    if (step_ms > 0 && newest->rec.plan.rank_count <= job->needs.devices_min)
+        length_ms = earlier(
+            length_ms,
+            (int64_t)(step_ms * (double)(job->rec.steps - (base ? base->step : 0))) + SLACK_MS);
+    if (length_ms == INT64_MAX)
+        return 0;
+    return length_ms > 0 ? length_ms : 1;
+}
+
+bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                       int64_t step, int64_t time_ms)
+{
+    int64_t end, off_ms, left_ms;
+
+    if (!attempt->first_step_ms) {
+        attempt->first_step = step;
+        attempt->first_step_ms = time_ms;
+    }
+    if (step <= attempt->last_step)
+        return false;
+    attempt->last_step = step;
+    attempt->last_step_ms = time_ms;
+    attempt->last_step_mono_ms = core->now.mono_ms;
+    end = core_predict_end(core, job, attempt);
+    if (end == INT64_MAX || attempt->ends_mono_ms == INT64_MAX)
+        return end != attempt->ends_mono_ms;
+    off_ms =
+        end > attempt->ends_mono_ms ? end - attempt->ends_mono_ms : attempt->ends_mono_ms - end;
+    left_ms = end - core->now.mono_ms;
+    return off_ms > DRIFT_MIN_MS && off_ms * DRIFT_SHARE > left_ms;
+}

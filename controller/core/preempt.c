@@ -1,0 +1,216 @@
+/* preempt: which running jobs give way to one of higher priority.
+ *
+ * Victims are attempts of lower priority, those first that would lose the least work: device-time
+ * since their last checkpoint. As few as possible of the cheapest are chosen, by a search for a
+ * whole placement with their devices; then those that the placement does not need are spared. A
+ * victim writes a checkpoint and ends; its job waits again and goes on from there. The devices are
+ * kept for the job (it comes first of its priority, and reserves what will be free first).
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "controller/core/core_internal.h"
+
+enum {
+    SPARED_TRIED_MAX = 64
+}; /* victims for which it is tried whether the job fits without them */
+
+struct victim {
+    struct core_job *job;
+    int64_t lost_ms; /* device-milliseconds */
+};
+
+static int by_loss(const void *left, const void *right)
+{
+    const struct victim *a = left, *b = right;
+
+    if (a->lost_ms != b->lost_ms)
+        return a->lost_ms < b->lost_ms ? -1 : 1;
+    if (a->job->rec.priority != b->job->rec.priority)
+        return a->job->rec.priority < b->job->rec.priority ? -1 : 1;
+    return a->job->rec.job > b->job->rec.job ? -1 : a->job->rec.job < b->job->rec.job;
+}
+
+static int64_t loss_of(const struct hd_core *core, const struct core_attempt *attempt)
+{
+    const int64_t since_ms = attempt->saved_mono_ms > attempt->state_since_mono_ms
+                                 ? attempt->saved_mono_ms
+                                 : attempt->state_since_mono_ms;
+
+    return (core->now.mono_ms - since_ms) * attempt->rec.plan.rank_count;
+}
+
+/* Attempts that stop already, at the front; behind them those that may be asked to. */
+static size_t list_victims(const struct hd_core *core, const struct core_job *job,
+                           struct victim *ret_victims, size_t *ret_stopping)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < core->active.count; i++)
+        if (core_active(core->active.items[i])->rec.state == HD_ATTEMPT_STATE_STOPPING)
+            ret_victims[count++] = (struct victim){.job = core->active.items[i]};
+    *ret_stopping = count;
+    for (size_t i = 0; i < core->active.count; i++) {
+        struct core_job *other = core->active.items[i];
+        const struct core_attempt *attempt = core_active(other);
+
+        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
+            other->rec.priority < job->rec.priority)
+            ret_victims[count++] = (struct victim){.job = other, .lost_ms = loss_of(core, attempt)};
+    }
+    qsort(ret_victims + *ret_stopping, count - *ret_stopping, sizeof *ret_victims, by_loss);
+    return count;
+}
+
+static void lend_victims(struct hd_core *core, const struct victim *victims, size_t from, size_t to,
+                         bool lent)
+{
+    for (size_t i = from; i < to; i++) {
+        struct core_attempt *attempt = core_active(victims[i].job);
+
+        core_lend(core, &attempt, 1, lent);
+    }
+}
+
+/* The smallest number of victims, from the first, that gives the job a place; at least `stopping`,
+ * which are lent. More than count: all of them do not. */
+static size_t fewest(struct hd_core *core, const struct core_view *view,
+                     const struct victim *victims, size_t stopping, size_t count)
+{
+    size_t low = stopping, high = count + 1, lent = stopping;
+
+    for (size_t stride = 1; low < high; stride *= 2) { /* few are needed, as a rule */
+        const size_t half = low + (high - low) / 2;
+        const size_t mid = high > count && low + stride < half ? low + stride : half;
+
+        if (mid > count)
+            break;
+        if (mid > lent)
+            lend_victims(core, victims, lent, mid, true);
+        else
+            lend_victims(core, victims, mid, lent, false);
+        lent = mid;
+        if (core_has_place(core, view))
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    lend_victims(core, victims, stopping, lent, false);
+    return low;
+}
+
+static bool is_on(const struct core_placement *place, const struct core_attempt *attempt)
+{
+    for (size_t m = 0; m < place->member_count; m++)
+        if (core_find_share(attempt, place->members[m].node))
+            return true;
+    return false;
+}
+
+/* Of the first `count` victims, which are lent: takes back those without which the job fits, too,
+ * the dearest first. The others are moved to the front; returns how many these are. */
+static size_t spare(struct hd_core *core, const struct core_view *view, struct victim *victims,
+                    size_t from, size_t count)
+{
+    struct core_placement place = core_find_place(core, view);
+    size_t kept = from, tried = 0;
+
+    for (size_t i = from; i < count; i++) {
+        if (is_on(&place, core_active(victims[i].job)))
+            victims[kept++] = victims[i];
+        else
+            lend_victims(core, victims, i, i + 1, false);
+    }
+    free(place.members);
+    for (size_t i = kept; i > from && tried < SPARED_TRIED_MAX; i--, tried++) {
+        lend_victims(core, victims, i - 1, i, false);
+        if (!core_has_place(core, view)) {
+            lend_victims(core, victims, i - 1, i, true);
+            continue;
+        }
+        for (size_t k = i; k < kept; k++)
+            victims[k - 1] = victims[k];
+        kept--;
+    }
+    return kept;
+}
+
+static void stop_victims(struct hd_core *core, struct core_job *job, const struct victim *victims,
+                         size_t count)
+{
+    struct hd_text names = {0};
+    int32_t devices = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        struct core_attempt *attempt = core_active(victims[i].job);
+
+        hd_text_add(&names, "%s%" PRIu64, i ? ", " : "", victims[i].job->rec.job);
+        devices += attempt->rec.plan.rank_count;
+        core_event(core, victims[i].job, "preempted", attempt->rec.attempt, -1, "",
+                   "attempt %d writes a checkpoint and gives its devices back for job %" PRIu64
+                   ", whose priority is %d; this job's is %d",
+                   attempt->rec.attempt, job->rec.job, job->rec.priority,
+                   victims[i].job->rec.priority);
+        core_attempt_stop_for(core, victims[i].job, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
+    }
+    core->no_memory |= names.failed;
+    core_event(core, job, "preempting", job->rec.attempt_count, -1, "",
+               "job%s %s of lower priority stop%s at a checkpoint, which frees %d device%s",
+               count == 1 ? "" : "s", names.failed ? "" : names.data, count == 1 ? "s" : "",
+               devices, devices == 1 ? "" : "s");
+    hd_text_free(&names);
+    job->claims = true;
+    core_jobs_add(core, &core->claimants, job);
+    core->changed_in_pass = true;
+}
+
+/* On devices of one kind. True: the job has a place once some attempts have stopped. */
+static bool preempt_kind(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                         struct victim *victims)
+{
+    size_t stopping, count = list_victims(core, job, victims, &stopping), needed;
+
+    lend_victims(core, victims, 0, stopping, true);
+    needed = fewest(core, view, victims, stopping, count);
+    if (needed <= count && needed > stopping) {
+        lend_victims(core, victims, stopping, needed, true);
+        count = spare(core, view, victims, stopping, needed);
+        lend_victims(core, victims, 0, count, false);
+        stop_victims(core, job, victims + stopping, count - stopping);
+        return true;
+    }
+    lend_victims(core, victims, 0, stopping, false);
+    return needed == stopping;
+}
+
+bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_view least_view = *view;
+    struct hd_job_needs least;
+    struct victim *victims;
+    bool waits = false;
+
+    if (core->lowest_priority >= job->rec.priority)
+        return false;
+    victims = calloc(core->active.count + 1, sizeof *victims);
+    if (!victims) {
+        core->no_memory = true;
+        return false;
+    }
+    least_view.needs = &least;
+    least_view.reserves = true;
+    for (size_t k = 0; k < kind_count && !waits; k++)
+        waits = core_least_needs(view->needs, kinds[k], &least) &&
+                preempt_kind(core, job, &least_view, victims);
+    free(victims);
+    return waits;
+}
+
+void core_claim_end(struct hd_core *core, struct core_job *job)
+{
+    core->changed_in_pass |= job->claims; /* it came first for that: the order is another one now */
+    job->claims = false;
+    core_jobs_remove(&core->claimants, job);
+}

@@ -1,0 +1,275 @@
+/* queue: the queues in which jobs wait, their limits and their shares of the devices.
+ *
+ * A limit counts devices that attempts hold, those that are being stopped included. Of two queues
+ * with jobs of equal priority the one that holds less for its weight comes first; nothing is
+ * remembered of what was held earlier, so that a restart of the controller changes no share.
+ *
+ * A queue is never removed. What a user has of a queue is an account, made with the first job.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+/* ---- queues -----------------------------------------------------------------------------------*/
+
+/* Where the queue is, or belongs. */
+static size_t place_of(const struct hd_core *core, const char *name)
+{
+    size_t low = 0, high = core->queue_count;
+
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+
+        if (strcmp(core->queues[mid]->rec.name, name) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+struct core_queue *core_find_queue(const struct hd_core *core, const char *name)
+{
+    const size_t at = place_of(core, name && *name ? name : "default");
+
+    return at < core->queue_count &&
+                   core_same(core->queues[at]->rec.name, name && *name ? name : "default")
+               ? core->queues[at]
+               : NULL;
+}
+
+struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_record *record)
+{
+    struct core_queue *queue = core_find_queue(core, record->name);
+    const size_t at = place_of(core, record->name);
+    const char *name = queue ? queue->rec.name : NULL;
+
+    if (!queue) {
+        queue = calloc(1, sizeof *queue);
+        if (queue)
+            core_set(core, &name, record->name);
+        if (!name || !core_reserve(core, &core->queues, core->queue_count, &core->queue_size,
+                                   sizeof queue)) {
+            core_unset(&name);
+            free(queue);
+            core->no_memory = true;
+            return NULL;
+        }
+        memmove(&core->queues[at + 1], &core->queues[at], (core->queue_count - at) * sizeof queue);
+        core->queues[at] = queue;
+        core->queue_count++;
+    }
+    queue->rec = *record;
+    queue->rec.name = name;
+    return queue;
+}
+
+static enum hd_status check_setting(const char *what, int64_t value, int64_t min, int64_t max)
+{
+    if (value == -1 || (value >= min && value <= max))
+        return HD_OK;
+    return hd_err(HD_INVALID, "%s: %" PRId64 " is not possible; give %" PRId64 " to %" PRId64, what,
+                  value, min, max);
+}
+
+static enum hd_status check_queue(const struct hd_core *core, const struct hd_core_event *event)
+{
+    enum hd_status st;
+
+    if (!event->queue.name || !hd_queue_name_is_possible(event->queue.name))
+        return hd_err(HD_INVALID, "the name of the queue is not possible; " HD_QUEUE_NAME_RULE);
+    st = check_setting("devices_max", event->queue.devices_max, 0, INT32_MAX);
+    if (!st)
+        st = check_setting("user_devices_max", event->queue.user_devices_max, 0, INT32_MAX);
+    if (!st)
+        st = check_setting("weight", event->queue.weight, 1, HD_CTL_WEIGHT_MAX);
+    if (!st && core->queue_count >= HD_CTL_QUEUES_MAX && !core_find_queue(core, event->queue.name))
+        st = hd_err(HD_LIMIT, "there are %d queues, which is the limit; change one of them",
+                    HD_CTL_QUEUES_MAX);
+    return st;
+}
+
+static void add_limit(struct hd_text *text, const char *before, int32_t limit, const char *after)
+{
+    if (limit)
+        hd_text_add(text, "%sat most %d device%s%s", before, limit, limit == 1 ? "" : "s", after);
+    else
+        hd_text_add(text, "%sno limit of devices%s", before, after);
+}
+
+enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct hd_queue_record record = {.name = event->queue.name, .weight = 1};
+    enum hd_status st = check_queue(core, event);
+    const struct core_queue *before;
+    struct hd_text text = {0};
+
+    if (st)
+        return st;
+    before = core_find_queue(core, event->queue.name);
+    if (before)
+        record = before->rec;
+    if (event->queue.devices_max >= 0)
+        record.devices_max = (int32_t)event->queue.devices_max;
+    if (event->queue.user_devices_max >= 0)
+        record.user_devices_max = (int32_t)event->queue.user_devices_max;
+    if (event->queue.weight >= 0)
+        record.weight = (int32_t)event->queue.weight;
+    add_limit(&text, "", record.devices_max, " in all");
+    add_limit(&text, ", ", record.user_devices_max, " for a user");
+    core->no_memory |= text.failed;
+    core_event(core, NULL, "queue_set", 0, -1, "", "queue %s: %s, weight %d; set by %s",
+               event->queue.name, text.failed ? "" : text.data, record.weight, event->queue.by);
+    hd_text_free(&text);
+    hd_batch_add_queue(core->out->batch, &record);
+    (void)core_queue_put(core, &record);
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- accounts ---------------------------------------------------------------------------------*/
+
+struct core_account *core_account_of(struct hd_core *core, struct core_queue *queue,
+                                     const char *owner)
+{
+    struct core_account *account;
+    struct hd_text name = {0};
+    uint64_t index;
+    bool known;
+
+    hd_text_add(&name, "%s %s", queue->rec.name, owner ? owner : "");
+    if (name.failed) {
+        core->no_memory = true;
+        return NULL;
+    }
+    known = core_map_get(&core->account_by_name, name.data, &index);
+    account = known ? core->accounts[index] : calloc(1, sizeof *account);
+    if (account && !known) {
+        account->queue = queue;
+        if (!core_reserve(core, &core->accounts, core->account_count, &core->account_size,
+                          sizeof account) ||
+            !core_map_put(&core->account_by_name, name.data, core->account_count)) {
+            free(account);
+            account = NULL;
+        } else {
+            core->accounts[core->account_count++] = account;
+        }
+    }
+    core->no_memory |= !account;
+    hd_text_free(&name);
+    return account;
+}
+
+void core_quota_take(struct core_job *job, int64_t devices)
+{
+    job->account->held += devices;
+    job->account->queue->held += devices;
+}
+
+int64_t core_quota_left(const struct core_account *account, bool *ret_by_user)
+{
+    const struct hd_queue_record *queue = &account->queue->rec;
+    const int64_t of_all =
+        queue->devices_max ? queue->devices_max - account->queue->held : INT64_MAX;
+    const int64_t of_user =
+        queue->user_devices_max ? queue->user_devices_max - account->held : INT64_MAX;
+
+    *ret_by_user = of_user < of_all;
+    return *ret_by_user ? of_user : of_all;
+}
+
+enum hd_status core_check_quota(const struct hd_core *core, const struct hd_job_needs *needs)
+{
+    const struct core_queue *queue = core_find_queue(core, needs->queue);
+
+    if (!queue)
+        return hd_err(HD_NOT_FOUND,
+                      "queue: there is no queue %s; heddle queue ls lists them, heddle queue set "
+                      "makes one",
+                      needs->queue);
+    if (queue->rec.devices_max && needs->devices_min > queue->rec.devices_max)
+        return hd_err(
+            HD_INVALID,
+            "resources.devices: the job needs %d, and queue %s may hold %d in all; ask for "
+            "fewer, or use another queue",
+            needs->devices_min, queue->rec.name, queue->rec.devices_max);
+    if (queue->rec.user_devices_max && needs->devices_min > queue->rec.user_devices_max)
+        return hd_err(HD_INVALID,
+                      "resources.devices: the job needs %d, and one user may hold %d in queue %s; "
+                      "ask for fewer, or use another queue",
+                      needs->devices_min, queue->rec.user_devices_max, queue->rec.name);
+    return HD_OK;
+}
+
+bool core_queue_is_behind(const struct core_queue *a, const struct core_queue *b)
+{
+    return a->held * b->rec.weight > b->held * a->rec.weight;
+}
+
+void core_queues_free(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->queue_count; i++) {
+        core_unset(&core->queues[i]->rec.name);
+        free(core->queues[i]->next.items);
+        free(core->queues[i]);
+    }
+    for (size_t i = 0; i < core->account_count; i++)
+        free(core->accounts[i]);
+    free(core->queues);
+    free(core->accounts);
+    core_map_done(&core->account_by_name);
+}
+
+/* ---- queries ----------------------------------------------------------------------------------*/
+
+size_t hd_core_queue_count(const struct hd_core *core)
+{
+    return core->queue_count;
+}
+
+void hd_core_queue_at(const struct hd_core *core, size_t index, struct hd_queue_view *ret_view)
+{
+    const struct core_queue *queue = core->queues[index];
+
+    *ret_view = (struct hd_queue_view){
+        .record = &queue->rec, .devices_held = queue->held, .jobs_waiting = queue->waiting};
+}
+
+bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *ret_index)
+{
+    *ret_index = place_of(core, name);
+    return *ret_index < core->queue_count && core_same(core->queues[*ret_index]->rec.name, name);
+}
+
+/* I14, counted once more from the attempts. */
+enum hd_status core_check_quotas(const struct hd_core *core)
+{
+    int64_t held = 0, counted = 0;
+    size_t waiting = 0;
+
+    for (size_t q = 0; q < core->queue_count; q++) {
+        int64_t of_queue = 0;
+
+        for (size_t i = 0; i < core->active.count; i++)
+            if (core->active.items[i]->account->queue == core->queues[q])
+                of_queue += core_active(core->active.items[i])->rec.plan.rank_count;
+        if (of_queue != core->queues[q]->held)
+            return hd_err(HD_INTERNAL,
+                          "I14: the jobs of queue %s hold %" PRId64 " devices, %" PRId64
+                          " are counted",
+                          core->queues[q]->rec.name, of_queue, core->queues[q]->held);
+        held += of_queue;
+        waiting += core->queues[q]->waiting;
+    }
+    for (size_t i = 0; i < core->account_count; i++)
+        counted += core->accounts[i]->held;
+    if (counted != held)
+        return hd_err(HD_INTERNAL, "I14: queues hold %" PRId64 " devices, their users %" PRId64,
+                      held, counted);
+    for (const struct core_job *job = core_table_next(&core->jobs, NULL); job;
+         job = core_table_next(&core->jobs, job))
+        waiting -= job->rec.state == HD_JOB_STATE_QUEUED;
+    return waiting ? hd_err(HD_INTERNAL, "I14: the queues count other jobs than wait") : HD_OK;
+}

@@ -1,0 +1,296 @@
+/* reserve: devices that are kept for jobs that do not fit now, and when these are expected to
+ * start.
+ *
+ * The first jobs that do not fit (at most CORE_RESERVERS_MAX in a pass) get a reservation each: the
+ * placement that the predicted ends of attempts (predict.c) make possible first, found by a search
+ * in the cluster as it will be then. Jobs that come later may use a reserved node as far as that
+ * delays nothing: devices that the reservation can spare, or all of them if they will have ended by
+ * then (backfill; Lifka 1995, "The ANL/IBM SP scheduling system"). Where no end is known, the job
+ * keeps the node, or nodes, that suit it best, and nothing may run there for a while.
+ *
+ * An expected start is a promise: it is stored with the job, and moves only with an event that
+ * names the cause. Small movements are none: up to a minute, or a tenth of the time left.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "controller/core/core_internal.h"
+
+enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_SHARE = 10 };
+
+/* ---- reservations -----------------------------------------------------------------------------*/
+
+void core_reserve_node(struct core_node *node, uint64_t job, enum hd_device_kind kind,
+                       int64_t start_mono_ms, int32_t spare)
+{
+    node->reserved = (struct core_reservation){
+        .by = job, .start_mono_ms = start_mono_ms, .spare = spare > 0 ? spare : 0, .kind = kind};
+}
+
+void core_reserve_none(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->reserved.by = 0;
+    core->reservers.count = 0;
+}
+
+bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                      struct hd_job_needs *ret_least)
+{
+    const int32_t least = core_devices_needed(needs, kind);
+
+    *ret_least = *needs;
+    ret_least->device = kind;
+    ret_least->devices_min = ret_least->devices_max = least;
+    return least > 0;
+}
+
+static int by_end(const void *left, const void *right)
+{
+    const struct core_attempt *a = *(struct core_attempt *const *)left;
+    const struct core_attempt *b = *(struct core_attempt *const *)right;
+
+    if (a->ends_mono_ms != b->ends_mono_ms)
+        return a->ends_mono_ms < b->ends_mono_ms ? -1 : 1;
+    return a->rec.job < b->rec.job ? -1 : a->rec.job > b->rec.job;
+}
+
+void core_list_ends(struct hd_core *core)
+{
+    core->end_count = 0;
+    core->ends_due = false;
+    for (size_t i = 0; i < core->active.count; i++) {
+        struct core_attempt *attempt = core_active(core->active.items[i]);
+
+        if (attempt->ends_mono_ms != INT64_MAX &&
+            core_reserve(core, &core->ends, core->end_count, &core->end_size, sizeof attempt))
+            core->ends[core->end_count++] = attempt;
+    }
+    if (core->end_count)
+        qsort(core->ends, core->end_count, sizeof(struct core_attempt *), by_end);
+}
+
+/* The smallest number of attempts, from the first, whose ends give the job a place; more than
+ * count: all of them do not. More devices never take a place away, so that halving finds it. */
+static size_t fewest_ends(struct hd_core *core, const struct core_view *view)
+{
+    size_t low = 0, high = core->end_count + 1, lent = 0;
+
+    for (size_t stride = 1; low < high; stride *= 2) { /* the next few will do, as a rule */
+        const size_t half = low + (high - low) / 2;
+        const size_t mid = high > core->end_count && low + stride < half ? low + stride : half;
+
+        if (mid > core->end_count)
+            break;
+        core_lend(core, core->ends + (mid > lent ? lent : mid),
+                  mid > lent ? mid - lent : lent - mid, mid > lent);
+        lent = mid;
+        if (core_has_place(core, view))
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    core_lend(core, core->ends, lent, false);
+    return low;
+}
+
+/* Reserves the first place that opens on devices of one kind. */
+static bool reserve_first(struct hd_core *core, const struct core_view *view,
+                          enum hd_device_kind kind, struct core_start *ret_start)
+{
+    const size_t needed = fewest_ends(core, view);
+    struct core_attempt *const *ends = core->ends;
+    struct core_placement place;
+
+    if (needed > core->end_count)
+        return false;
+    ret_start->mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
+    ret_start->after = needed ? ends[needed - 1]->rec.job : 0;
+    core_lend(core, ends, needed, true);
+    place = core_find_place(core, view);
+    for (size_t i = 0; i < place.member_count; i++)
+        core_reserve_node(place.members[i].node, view->job->rec.job, kind, ret_start->mono_ms,
+                          core_count_devices(view->needs, place.members[i].node, kind, true) -
+                              place.members[i].count);
+    core_lend(core, ends, needed, false);
+    free(place.members);
+    return place.device_count > 0;
+}
+
+static bool reserve_by_ends(struct hd_core *core, const struct core_view *view,
+                            struct core_start *ret_start)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_view least_view = *view;
+    struct hd_job_needs least;
+    bool reserved = false;
+
+    least_view.needs = &least;
+    least_view.reserves = true;
+    for (size_t k = 0; k < kind_count && !reserved; k++)
+        reserved = core_least_needs(view->needs, kinds[k], &least) &&
+                   reserve_first(core, &least_view, kinds[k], ret_start);
+    return reserved;
+}
+
+/* Devices of the node that will be the job's to take: free ones, and those of attempts that had
+ * started before it was blocked. */
+static int32_t count_coming(const struct core_view *view, const struct core_node *node,
+                            enum hd_device_kind kind)
+{
+    int32_t count = 0;
+
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        count += node->rec.devices[d].kind == kind && core_device_works(node, d) &&
+                 core_device_suits(view->needs, node, d) &&
+                 (!node->holds[d].job || node->holds[d].start <= view->job->blocked_at);
+    return count;
+}
+
+/* Where no end is known: nodes on which it would fit if they were idle. */
+static bool reserve_idle(struct hd_core *core, struct core_job *job, const struct core_view *view)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT], kind = HD_DEVICE_KIND_ANY;
+    const size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_node *node = core_find_idle_node(core, view, &kind, &job->wait_job);
+    bool reserved = node != NULL;
+
+    if (node)
+        core_reserve_node(node, job->rec.job, kind, INT64_MAX,
+                          count_coming(view, node, kind) - core_devices_needed(view->needs, kind));
+    for (size_t k = 0; k < kind_count && !reserved; k++)
+        reserved =
+            core_may_span(view->base) && core_gang_reserve(core, view, kinds[k], &job->wait_job);
+    return reserved;
+}
+
+bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                        struct core_start *ret_start)
+{
+    bool reserved;
+
+    *ret_start = (struct core_start){.mono_ms = INT64_MAX};
+    if (core->reservers.count >= CORE_RESERVERS_MAX) {
+        job->wait = CORE_WAIT_RESERVED;
+        job->wait_job = core->reservers.items[0]->rec.job;
+        return false;
+    }
+    if (job->reserved_in + 1 < core->pass)
+        job->blocked_at = core->starts;
+    reserved = reserve_by_ends(core, view, ret_start) || reserve_idle(core, job, view);
+    if (reserved) {
+        job->wait = CORE_WAIT_BUSY;
+        job->reserved_in = core->pass;
+        core_jobs_add(core, &core->reservers, job);
+    } else {
+        job->wait = job->wait_job ? CORE_WAIT_RESERVED : CORE_WAIT_NEVER;
+    }
+    return reserved;
+}
+
+/* ---- promises ---------------------------------------------------------------------------------*/
+
+/* Some node is silent or connecting, and not lost yet: what was expected of it may still come true.
+ */
+static bool awaits_nodes(const struct hd_core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        if (core_node_may_come_back(core->nodes[i]) &&
+            (!core->nodes[i]->synced || core->nodes[i]->rec.state == HD_NODE_STATE_UNREACHABLE))
+            return true;
+    return false;
+}
+
+static bool is_news(const struct hd_core *core, int64_t before_ms, int64_t now_ms)
+{
+    const int64_t off_ms = now_ms > before_ms ? now_ms - before_ms : before_ms - now_ms;
+    const int64_t left_ms = before_ms - core->now.wall_ms;
+
+    if (!before_ms || !now_ms)
+        return before_ms != now_ms;
+    return off_ms > TOLERANCE_MS && (left_ms <= 0 || off_ms * TOLERANCE_SHARE > left_ms);
+}
+
+static void add_cause(const struct core_job *job, struct core_start start, struct hd_text *text)
+{
+    if (job->wait == CORE_WAIT_HELD)
+        hd_text_add(text, "it is held");
+    else if (job->wait == CORE_WAIT_QUOTA)
+        hd_text_add(text, "its queue or its owner holds as many devices as it may");
+    else if (job->wait == CORE_WAIT_RESERVED && job->wait_job)
+        hd_text_add(text, "job %" PRIu64 " comes before it", job->wait_job);
+    else if (start.after && start.after == job->waits_for)
+        hd_text_add(text, "job %" PRIu64 " runs at another pace than was predicted", start.after);
+    else if (start.after && job->waits_for)
+        hd_text_add(text, "it waits for job %" PRIu64 " now, and no longer for job %" PRIu64,
+                    start.after, job->waits_for);
+    else if (start.after)
+        hd_text_add(text, "job %" PRIu64 " gives its devices back then", start.after);
+    else if (job->waits_for)
+        hd_text_add(text, "when job %" PRIu64 " or others give devices back is not known",
+                    job->waits_for);
+    else
+        hd_text_add(text, "the nodes that it was to start on have changed");
+}
+
+void core_promise(struct hd_core *core, struct core_job *job, struct core_start start)
+{
+    const int64_t before_ms = job->rec.promised_ms;
+    const int64_t now_ms =
+        start.mono_ms == INT64_MAX ? 0 : core->now.wall_ms + start.mono_ms - core->now.mono_ms;
+    char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];
+    struct hd_text cause = {0};
+
+    if (!is_news(core, before_ms, now_ms) ||
+        (!now_ms && before_ms > core->now.wall_ms && awaits_nodes(core)))
+        return;
+    add_cause(job, start, &cause);
+    hd_clock_format_utc(before_ms, was);
+    hd_clock_format_utc(now_ms, is);
+    core->no_memory |= cause.failed;
+    if (!before_ms)
+        core_event(core, job, "start_expected", job->rec.attempt_count, -1, "",
+                   "expected to start at %s: %s", is, cause.failed ? "" : cause.data);
+    else
+        core_event(core, job, "start_moved", job->rec.attempt_count, -1, "",
+                   "the expected start moved from %s to %s: %s", was,
+                   now_ms ? is : "a time that is not known", cause.failed ? "" : cause.data);
+    hd_text_free(&cause);
+    job->rec.promised_ms = now_ms;
+    job->waits_for = start.after;
+    core_dirty_job(core, job);
+    if (now_ms)
+        core_jobs_add(core, &core->promised, job);
+    else
+        core_jobs_remove(&core->promised, job);
+}
+
+void core_promise_sweep(struct hd_core *core)
+{
+    for (size_t i = core->promised.count; i > 0; i--) {
+        struct core_job *job = core->promised.items[i - 1];
+
+        if (!core_jobs_have(&core->reservers, job))
+            core_promise(core, job, (struct core_start){.mono_ms = INT64_MAX});
+    }
+}
+
+void core_promise_end(struct hd_core *core, struct core_job *job)
+{
+    if (!job->rec.promised_ms)
+        return;
+    job->rec.promised_ms = 0;
+    job->waits_for = 0;
+    core_jobs_remove(&core->promised, job);
+    core_dirty_job(core, job);
+}
+
+void core_promise_timers(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->promised.count; i++)
+        core->schedule_due |=
+            core->now.wall_ms > core->promised.items[i]->rec.promised_ms + TOLERANCE_MS;
+}

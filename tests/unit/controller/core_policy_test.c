@@ -1,0 +1,340 @@
+/* core: the order in which jobs start: priorities, queues with limits and shares, jobs that are
+ * held, jobs after jobs, time limits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+static uint64_t submit(struct sim *sim, const char *queue, int priority, int devices, int steps)
+{
+    struct hd_job_needs needs = sim_needs(devices, steps);
+
+    needs.queue = queue;
+    needs.priority = priority;
+    return sim_submitted(sim, &needs);
+}
+
+static enum hd_job_state state_of(const struct sim *sim, uint64_t job)
+{
+    return sim_job(sim, job)->state;
+}
+
+/* ---- priority ---------------------------------------------------------------------------------*/
+
+/* The node is taken by a job of the highest priority; the others start by theirs, then by age. */
+static void the_job_with_the_higher_priority_starts_first(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t first = submit(sim, NULL, 9, 2, 10);
+    const uint64_t low = submit(sim, NULL, -5, 2, 5), old = submit(sim, NULL, 0, 2, 5);
+    const uint64_t young = submit(sim, NULL, 0, 2, 5), high = submit(sim, NULL, 7, 2, 5);
+    const uint64_t order[] = {first, high, old, young, low};
+
+    (void)state;
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(state_of(sim, order[i]), HD_JOB_STATE_RUNNING);
+        sim_run_until_ended(sim, order[i], 60);
+        sim_run(sim, 2);
+    }
+    sim_free(sim);
+}
+
+/* ---- queues -----------------------------------------------------------------------------------*/
+
+/* Eight devices, weights 1 and 3: when both queues are full, 2 and 6 of them. All of b's jobs are
+ * younger than all of a's. */
+static void queues_share_devices_by_their_weights(void **state)
+{
+    struct sim *sim = sim_joined(4);
+    const uint64_t all = submit(sim, NULL, 0, 8, 5);
+    struct hd_queue_view a, b;
+    size_t index;
+
+    (void)state;
+    assert_int_equal(sim_set_queue(sim, "a", -1, -1, 1), HD_OK);
+    assert_int_equal(sim_set_queue(sim, "b", -1, -1, 3), HD_OK);
+    for (int i = 0; i < 12; i++)
+        (void)submit(sim, "a", 0, 1, 30);
+    for (int i = 0; i < 12; i++)
+        (void)submit(sim, "b", 0, 1, 30);
+    sim_run_until_ended(sim, all, 60);
+    sim_run(sim, 3);
+    assert_true(hd_core_queue_find(sim->core, "a", &index));
+    hd_core_queue_at(sim->core, index, &a);
+    assert_true(hd_core_queue_find(sim->core, "b", &index));
+    hd_core_queue_at(sim->core, index, &b);
+    assert_int_equal(a.devices_held, 2);
+    assert_int_equal(b.devices_held, 6);
+    assert_int_equal(a.jobs_waiting, 10);
+    assert_int_equal(b.jobs_waiting, 6);
+    sim_free(sim);
+}
+
+/* Two of four devices, which a restart of the controller does not forget. */
+static void a_job_beyond_the_limit_of_its_queue_waits(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    uint64_t a, b, other;
+
+    (void)state;
+    assert_int_equal(sim_set_queue(sim, "small", 2, -1, -1), HD_OK);
+    a = submit(sim, "small", 0, 2, 30);
+    b = submit(sim, "small", 5, 1, 5);
+    other = submit(sim, NULL, 0, 1, 200);
+    assert_int_equal(state_of(sim, a), HD_JOB_STATE_RUNNING);
+    sim_assert_reason(sim, b,
+                      "needs 1 device; queue small holds 2 of the 2 devices that it may hold");
+    assert_int_equal(state_of(sim, other), HD_JOB_STATE_RUNNING); /* b keeps nothing */
+    sim_controller_crash(sim);
+    sim_run(sim, 5);
+    assert_int_equal(state_of(sim, b), HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, a, 60);
+    sim_run(sim, 3);
+    assert_int_equal(state_of(sim, b), HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_count_events(sim, 0, "queue_set"), 1);
+    sim_free(sim);
+}
+
+static void a_job_that_can_never_fit_its_queue_is_refused(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(4, 5);
+    uint64_t job;
+
+    (void)state;
+    assert_int_equal(sim_set_queue(sim, "small", 2, 1, -1), HD_OK);
+    needs.queue = "small";
+    assert_int_equal(sim_submit(sim, &needs, &job), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "resources.devices: the job needs 4, and queue small may hold 2 in all; "
+                        "ask for fewer, or use another queue");
+    needs = sim_needs(2, 5);
+    needs.queue = "small";
+    assert_int_equal(sim_submit(sim, &needs, &job), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "resources.devices: the job needs 2, and one user may hold 1 in queue "
+                        "small; ask for fewer, or use another queue");
+    needs.queue = "smal";
+    assert_int_equal(sim_submit(sim, &needs, &job), HD_NOT_FOUND);
+    sim_free(sim);
+}
+
+/* Ann may hold one device; Bob's is his own. A job of {min 1, max 2} gets what is left. */
+static void a_user_beyond_his_limit_waits(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs elastic = sim_needs(2, 30);
+    uint64_t first, second, bobs;
+
+    (void)state;
+    assert_int_equal(sim_set_queue(sim, "default", -1, 1, -1), HD_OK);
+    elastic.devices_min = 1;
+    first = sim_submitted(sim, &elastic);
+    second = submit(sim, NULL, 0, 1, 5);
+    sim->owner = "bob";
+    bobs = submit(sim, NULL, 0, 1, 30);
+    assert_int_equal(sim_attempt(sim, first, 1)->plan.rank_count, 1);
+    sim_assert_reason(sim, second,
+                      "needs 1 device; ann holds 1 of the 1 devices that one user may hold in "
+                      "queue default");
+    assert_int_equal(state_of(sim, bobs), HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_set_queue(sim, "default", -1, 0, -1), HD_OK); /* no limit any more */
+    assert_int_equal(state_of(sim, second), HD_JOB_STATE_RUNNING);
+    sim_free(sim);
+}
+
+static void there_are_as_many_queues_as_may_be(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    char name[16];
+
+    (void)state;
+    sim->slow_store = true; /* the simulated store has room for few */
+    for (int i = 1; i < HD_CTL_QUEUES_MAX; i++) {
+        (void)snprintf(name, sizeof name, "q%d", i);
+        assert_int_equal(sim_set_queue(sim, name, -1, -1, -1), HD_OK);
+    }
+    assert_int_equal(sim_set_queue(sim, "more", -1, -1, -1), HD_LIMIT);
+    assert_int_equal(sim_set_queue(sim, "q1", 5, -1, -1), HD_OK);
+    assert_int_equal(sim_set_queue(sim, "a b", -1, -1, -1), HD_INVALID);
+    assert_int_equal(sim_set_queue(sim, "q1", -1, -1, 1001), HD_INVALID);
+    sim_free(sim);
+}
+
+/* ---- hold and release -------------------------------------------------------------------------*/
+
+static void a_held_job_is_not_started(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t first = submit(sim, NULL, 0, 2, 5), held = submit(sim, NULL, 0, 2, 5);
+    const uint64_t later = submit(sim, NULL, 0, 1, 60);
+
+    (void)state;
+    assert_int_equal(sim_hold(sim, held, true), HD_OK);
+    assert_int_equal(sim_hold(sim, held, true), HD_OK); /* changes nothing */
+    sim_run_until_ended(sim, first, 60);
+    sim_run(sim, 5);
+    assert_int_equal(state_of(sim, held), HD_JOB_STATE_QUEUED);
+    assert_int_equal(state_of(sim, later), HD_JOB_STATE_RUNNING); /* it keeps no devices */
+    sim_assert_reason(sim, held, "held; heddle release 2 lets it start");
+    sim_controller_crash(sim);
+    sim_run(sim, 10);
+    assert_int_equal(state_of(sim, held), HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_hold(sim, held, false), HD_OK);
+    sim_run_until_ended(sim, held, 200);
+    sim_assert_undisturbed(sim, held, 5);
+    assert_int_equal(sim_count_events(sim, held, "held"), 1);
+    assert_int_equal(sim_count_events(sim, held, "released"), 1);
+    sim_free(sim);
+}
+
+static void a_held_job_that_runs_goes_on(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t job = submit(sim, NULL, 0, 1, 30);
+
+    (void)state;
+    sim_run(sim, 5);
+    assert_int_equal(sim_hold(sim, job, true), HD_OK);
+    sim_run(sim, 5);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_requeue(sim, job), HD_OK);
+    sim_run(sim, 10);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED); /* now it waits, and is held */
+    assert_int_equal(sim_hold(sim, job, false), HD_OK);
+    sim_run_until_ended(sim, job, 100);
+    sim_assert_undisturbed(sim, job, 30);
+    sim_free(sim);
+}
+
+/* ---- jobs after jobs --------------------------------------------------------------------------*/
+
+static uint64_t submit_after(struct sim *sim, uint64_t a, uint64_t b)
+{
+    struct hd_job_needs needs = sim_needs(1, 5);
+
+    needs.after[needs.after_count++] = a;
+    if (b)
+        needs.after[needs.after_count++] = b;
+    return sim_submitted(sim, &needs);
+}
+
+/* The wait for the second of two jobs survives a restart of the controller, after which the first
+ * one is known from the store alone. */
+static void a_job_starts_when_those_before_it_have_succeeded(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t a = submit(sim, NULL, 0, 1, 5), b = submit(sim, NULL, 0, 1, 30);
+    const uint64_t job = submit_after(sim, a, b);
+
+    (void)state;
+    sim_assert_reason(sim, job, "waits for job 1, 2 to succeed");
+    sim_run_until_ended(sim, a, 30);
+    sim_run(sim, 3);
+    sim_assert_reason(sim, job, "waits for job 2 to succeed");
+    sim_controller_crash(sim);
+    sim_run(sim, 3);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, b, 60);
+    sim_run_until_ended(sim, job, 60);
+    sim_assert_undisturbed(sim, job, 5);
+    sim_free(sim);
+}
+
+/* And so are those that come after it. */
+static void a_job_is_cancelled_when_one_before_it_does_not_succeed(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t a = submit(sim, NULL, 0, 1, 50), b = submit_after(sim, a, 0);
+    const uint64_t c = submit_after(sim, b, 0);
+    struct hd_job_needs needs = sim_needs(1, 5);
+    uint64_t refused;
+
+    (void)state;
+    sim_run(sim, 5);
+    assert_int_equal(sim_cancel(sim, a, false), HD_OK);
+    sim_run_until_ended(sim, a, 30);
+    assert_int_equal(state_of(sim, b), HD_JOB_STATE_CANCELLED);
+    assert_string_equal(sim_job(sim, b)->reason, "after: job 1 was cancelled, and this one was to "
+                                                 "start when it had succeeded");
+    assert_int_equal(state_of(sim, c), HD_JOB_STATE_CANCELLED);
+    needs.after[needs.after_count++] = a;
+    assert_int_equal(sim_submit(sim, &needs, &refused), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "after: job 1 was cancelled; let it go on first: heddle resume 1");
+    needs.after[0] = 99;
+    assert_int_equal(sim_submit(sim, &needs, &refused), HD_INVALID);
+    sim_free(sim);
+}
+
+/* ---- time limits ------------------------------------------------------------------------------*/
+
+/* 20 s of running time, a step a second: the checkpoint is of a step near 20, and the end says so.
+ * A resume gives the time anew. */
+static void a_job_ends_at_its_time_limit_with_a_checkpoint(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(1, 30);
+    uint64_t job;
+
+    (void)state;
+    needs.time_limit_ms = 20000;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 10);
+    assert_int_equal(sim_requeue(sim, job), HD_OK); /* both attempts count */
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    assert_int_equal(sim_attempt(sim, job, 2)->end.cause, HD_END_CAUSE_TIME_LIMIT);
+    assert_in_range(sim_attempt(sim, job, 2)->ended_ms - sim_attempt(sim, job, 2)->running_ms +
+                        sim_attempt(sim, job, 1)->ended_ms - sim_attempt(sim, job, 1)->running_ms,
+                    20000, 23000);
+    assert_non_null(strstr(sim_job(sim, job)->reason, "time_limit: it has run for 20.0s"));
+    assert_int_equal(sim_resume(sim, job, &needs), HD_OK);
+    sim_run_until_ended(sim, job, 60);
+    sim_assert_undisturbed(sim, job, 30);
+    sim_free(sim);
+}
+
+/* ---- nodes that fail a job --------------------------------------------------------------------*/
+
+static void there_is_no_third_try_where_it_failed_twice(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t job = submit(sim, NULL, 0, 1, 12);
+
+    (void)state;
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 100};
+    sim_run_until_ended(sim, job, 100);
+    sim_assert_places(sim, job, 1, "cpu n1:0");
+    sim_assert_places(sim, job, 2, "cpu n1:0");
+    sim_assert_places(sim, job, 3, "cpu n2:0");
+    sim_assert_undisturbed(sim, job, 12);
+    sim_free(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_job_with_the_higher_priority_starts_first),
+        cmocka_unit_test(queues_share_devices_by_their_weights),
+        cmocka_unit_test(a_job_beyond_the_limit_of_its_queue_waits),
+        cmocka_unit_test(a_job_that_can_never_fit_its_queue_is_refused),
+        cmocka_unit_test(a_user_beyond_his_limit_waits),
+        cmocka_unit_test(there_are_as_many_queues_as_may_be),
+        cmocka_unit_test(a_held_job_is_not_started),
+        cmocka_unit_test(a_held_job_that_runs_goes_on),
+        cmocka_unit_test(a_job_starts_when_those_before_it_have_succeeded),
+        cmocka_unit_test(a_job_is_cancelled_when_one_before_it_does_not_succeed),
+        cmocka_unit_test(a_job_ends_at_its_time_limit_with_a_checkpoint),
+        cmocka_unit_test(there_is_no_third_try_where_it_failed_twice),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

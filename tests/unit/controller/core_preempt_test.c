@@ -1,0 +1,306 @@
+/* core: jobs that give way to jobs of higher priority. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+static uint64_t submit(struct sim *sim, int priority, int devices, int steps)
+{
+    struct hd_job_needs needs = sim_needs(devices, steps);
+
+    needs.priority = priority;
+    return sim_submitted(sim, &needs);
+}
+
+static enum hd_job_state state_of(const struct sim *sim, uint64_t job)
+{
+    return sim_job(sim, job)->state;
+}
+
+static void expect_each_step_once(const struct sim *sim, uint64_t job, int64_t steps)
+{
+    for (int64_t step = 1; step <= steps; step++)
+        if (sim_count_steps(sim, job, step) != 1)
+            fail_msg("step %lld of job %llu was done %zu times", (long long)step,
+                     (unsigned long long)job, sim_count_steps(sim, job, step));
+}
+
+/* Steps 1 to 7 or so are done when the higher one comes; the checkpoints of the job are of steps 5
+ * and 10. That of the stop is what it goes on from: no step is done twice. restart.max is 0. */
+static void a_job_gives_way_at_a_checkpoint_and_goes_on_from_it(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 24);
+    uint64_t low, high;
+
+    (void)state;
+    needs.restart_max = 0;
+    low = sim_submitted(sim, &needs);
+    sim_run(sim, 10);
+    high = submit(sim, 1, 2, 10);
+    assert_int_equal(state_of(sim, high), HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, high, 60);
+    assert_int_equal(sim_attempt(sim, low, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    assert_int_equal(sim_attempt(sim, low, 1)->stop_job, high);
+    assert_int_equal(sim_count_events(sim, low, "preempted"), 1);
+    assert_int_equal(sim_count_events(sim, high, "preempting"), 1);
+    sim_run_until_ended(sim, low, 60);
+    sim_assert_undisturbed(sim, low, 24);
+    sim_assert_undisturbed(sim, high, 10);
+    expect_each_step_once(sim, low, 24);
+    assert_int_equal(sim_job(sim, low)->attempt_count, 2);
+    sim_free(sim);
+}
+
+static void a_job_of_equal_priority_gives_way_to_none(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t a = submit(sim, 3, 2, 20), b = submit(sim, 3, 2, 5);
+
+    (void)state;
+    sim_run_until_ended(sim, a, 60);
+    assert_int_equal(sim_job(sim, a)->attempt_count, 1);
+    sim_run_until_ended(sim, b, 60);
+    sim_free(sim);
+}
+
+/* Each of four nodes has one device of a low job and one of a high one: four devices would be freed
+ * in sum, and never two on one node, which a tensor-parallel group of two needs (I11). */
+static void devices_that_are_enough_in_sum_alone_stop_none(void **state)
+{
+    struct sim *sim = sim_joined(4);
+    struct hd_job_needs needs = sim_needs(2, 5);
+    uint64_t low[4], high[4], job;
+
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        high[n] = submit(sim, 9, 1, 60);
+        low[n] = submit(sim, 0, 1, 40);
+    }
+    needs.priority = 5;
+    needs.wish.sizes.tp = 2;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 20);
+    for (int n = 0; n < 4; n++) {
+        assert_int_equal(sim_job(sim, low[n])->attempt_count, 1);
+        assert_int_equal(state_of(sim, low[n]), HD_JOB_STATE_RUNNING);
+    }
+    sim_run_until_ended(sim, job, 200);
+    for (int n = 0; n < 4; n++)
+        assert_int_equal(sim_job(sim, high[n])->attempt_count, 1);
+    sim_free(sim);
+}
+
+/* Both are low. The first one has just written its checkpoint of step 10, the second one has that
+ * of step 5 behind it for seconds. */
+static void the_victim_is_the_one_that_loses_least(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t first = submit(sim, 0, 2, 60);
+    uint64_t second, high;
+
+    (void)state;
+    sim_run(sim, 4);
+    second = submit(sim, 0, 2, 60);
+    for (int s = 0; s < 60 && !sim_count_steps(sim, first, 10); s++)
+        sim_second(sim);
+    assert_true(sim_count_steps(sim, second, 5));
+    high = submit(sim, 1, 2, 5);
+    sim_run_until_ended(sim, high, 60);
+    assert_int_equal(sim_count_events(sim, first, "preempted"), 1);
+    assert_int_equal(sim_count_events(sim, second, "preempted"), 0);
+    sim_free(sim);
+}
+
+/* A job of one device needs one victim of the two on the node. */
+static void no_more_give_way_than_have_to(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t a = submit(sim, 0, 1, 40), b = submit(sim, 0, 1, 40);
+    uint64_t high;
+
+    (void)state;
+    sim_run(sim, 8);
+    high = submit(sim, 1, 1, 5);
+    sim_run_until_ended(sim, high, 60);
+    assert_int_equal(sim_count_events(sim, a, "preempted") + sim_count_events(sim, b, "preempted"),
+                     1);
+    sim_free(sim);
+}
+
+/* The victim takes 6 s to write its checkpoint. Meanwhile the controller is started anew, and older
+ * and younger jobs of less priority wait: the devices are kept for whom they were freed. */
+static void freed_devices_are_kept_through_a_restart(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t low = submit(sim, 0, 2, 60), older = submit(sim, 0, 1, 5);
+    uint64_t high, younger;
+
+    (void)state;
+    sim->nodes[0].faults.save_s = 6;
+    sim_run(sim, 8);
+    high = submit(sim, 1, 2, 5);
+    sim_run(sim, 2);
+    assert_int_equal(sim_attempt(sim, low, 1)->stop_cause, HD_END_CAUSE_PREEMPTED);
+    sim_controller_crash(sim);
+    younger = submit(sim, 0, 1, 5);
+    for (int s = 0; s < 60 && state_of(sim, high) == HD_JOB_STATE_QUEUED; s++)
+        sim_second(sim);
+    assert_int_equal(state_of(sim, older), HD_JOB_STATE_QUEUED);
+    assert_int_equal(state_of(sim, younger), HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_attempt(sim, low, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    assert_int_equal(sim_job(sim, low)->attempt_count, 1);
+    sim_run_until_ended(sim, low, 200);
+    sim_assert_undisturbed(sim, low, 60);
+    expect_each_step_once(sim, low, 60);
+    sim_free(sim);
+}
+
+/* A job that has not started training has nothing to lose, and no checkpoint to write. */
+static void a_job_that_starts_gives_way_too(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t low = submit(sim, 0, 2, 10), high = submit(sim, 1, 2, 5);
+
+    (void)state;
+    sim_run_until_ended(sim, high, 60);
+    assert_int_equal(sim_attempt(sim, low, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    sim_run_until_ended(sim, low, 60);
+    sim_assert_undisturbed(sim, low, 10);
+    sim_free(sim);
+}
+
+/* ---- drained nodes ----------------------------------------------------------------------------*/
+
+static void drain(struct sim *sim, const char *node, int deadline_s)
+{
+    const struct hd_core_event event = {
+        .kind = HD_CORE_DRAIN,
+        .drain = {.node = node, .reason = "disk", .deadline_ms = deadline_s * 1000, .by = "root"}};
+
+    assert_int_equal(sim_event(sim, &event), HD_OK);
+}
+
+/* Both nodes have a job of both devices. The one on n1 has nowhere to go until the other one ends
+ * at step 20; then it moves, long before the deadline, and does no step twice. */
+static void a_job_leaves_a_drained_node_when_it_fits_elsewhere(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t stays = submit(sim, 0, 2, 60), ends = submit(sim, 0, 2, 20);
+
+    (void)state;
+    sim_assert_places(sim, stays, 1, "cpu n1:0 n1:1");
+    sim_run(sim, 8);
+    drain(sim, "n1", 3600);
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, stays)->attempt_count, 1);
+    sim_run_until_ended(sim, ends, 60);
+    sim_run_until_ended(sim, stays, 100);
+    sim_assert_places(sim, stays, 2, "cpu n2:0 n2:1");
+    assert_int_equal(sim_attempt(sim, stays, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    sim_assert_undisturbed(sim, stays, 60);
+    expect_each_step_once(sim, stays, 60);
+    assert_int_equal(sim_count_events(sim, 0, "drain"), 1);
+    sim_free(sim);
+}
+
+/* Nothing else is free: at the deadline, which a restart of the controller does not forget, the job
+ * stops all the same, and waits. */
+static void a_job_leaves_a_drained_node_at_the_deadline(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t job = submit(sim, 0, 2, 100);
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
+                                          .drain = {.node = "n1", .by = "root"}};
+
+    (void)state;
+    sim_run(sim, 8);
+    drain(sim, "n1", 20);
+    sim_run(sim, 5);
+    sim_controller_crash(sim);
+    sim_run(sim, 10);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_RUNNING);
+    sim_run(sim, 12);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    assert_int_equal(sim_event(sim, &undrain), HD_OK);
+    sim_run_until_ended(sim, job, 200);
+    sim_assert_undisturbed(sim, job, 100);
+    expect_each_step_once(sim, job, 100);
+    sim_free(sim);
+}
+
+/* ---- growth -----------------------------------------------------------------------------------*/
+
+/* A job of 1 to 4 devices gets 2 while another one has a node. When that ends, at step 20 of 300,
+ * four devices would save half of 280 s: it goes on with them, at a checkpoint. Near the end they
+ * would save too little for a restart of 31 s. */
+static void a_job_grows_at_a_checkpoint_if_it_pays(void **state)
+{
+    for (int steps = 60; steps <= 300; steps += 240) {
+        struct sim *sim = sim_joined(2);
+        const uint64_t other = submit(sim, 0, 2, 20);
+        struct hd_job_needs needs = sim_needs(4, steps);
+        uint64_t job;
+
+        (void)state;
+        needs.devices_min = 1;
+        job = sim_submitted(sim, &needs);
+        assert_int_equal(sim_attempt(sim, job, 1)->plan.rank_count, 2);
+        sim_run_until_ended(sim, other, 60);
+        sim_run_until_ended(sim, job, 400);
+        assert_int_equal(sim_job(sim, job)->attempt_count, steps == 300 ? 2 : 1);
+        assert_int_equal(sim_attempt(sim, job, 1)->end.cause,
+                         steps == 300 ? HD_END_CAUSE_RESIZED : HD_END_CAUSE_COMPLETED);
+        if (steps == 300)
+            assert_int_equal(sim_attempt(sim, job, 2)->plan.rank_count, 4);
+        sim_assert_undisturbed(sim, job, steps);
+        expect_each_step_once(sim, job, steps);
+        sim_free(sim);
+    }
+}
+
+/* A job that waits comes before one that would have more. */
+static void no_job_grows_while_others_wait(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(4, 300), waits = sim_needs(2, 5);
+    const uint64_t other = submit(sim, 0, 2, 20);
+    uint64_t job, held;
+
+    (void)state;
+    needs.devices_min = 1;
+    waits.wish.sizes.tp = 2;
+    job = sim_submitted(sim, &needs);
+    held = sim_submitted(sim, &waits);
+    assert_int_equal(state_of(sim, held), HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, other, 60);
+    sim_run(sim, 3);
+    assert_int_equal(state_of(sim, held), HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    sim_free(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_gives_way_at_a_checkpoint_and_goes_on_from_it),
+        cmocka_unit_test(a_job_of_equal_priority_gives_way_to_none),
+        cmocka_unit_test(devices_that_are_enough_in_sum_alone_stop_none),
+        cmocka_unit_test(the_victim_is_the_one_that_loses_least),
+        cmocka_unit_test(no_more_give_way_than_have_to),
+        cmocka_unit_test(freed_devices_are_kept_through_a_restart),
+        cmocka_unit_test(a_job_that_starts_gives_way_too),
+        cmocka_unit_test(a_job_leaves_a_drained_node_when_it_fits_elsewhere),
+        cmocka_unit_test(a_job_leaves_a_drained_node_at_the_deadline),
+        cmocka_unit_test(a_job_grows_at_a_checkpoint_if_it_pays),
+        cmocka_unit_test(no_job_grows_while_others_wait),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
