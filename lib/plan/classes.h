@@ -19,8 +19,8 @@
 struct hd_classes {
     int32_t *of;     /* [world] the class of each rank */
     int32_t *lowest; /* [count] the lowest rank of each class */
-    int32_t *like;   /* [count] the first class, perhaps of another stage, with the same programs; its
-                        own number: there is none before it */
+    int32_t *like; /* [count] the first class, perhaps of another stage, with the same programs; its
+                      own number: there is none before it */
     int32_t count;
 };
 

@@ -39,8 +39,8 @@ struct hd_rates {
 /* Of a GPU that is known by its data sheet. */
 void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates *ret_rates);
 
-/* Of a device with these peaks, in operations and bytes per second; products of fp8 as fast as those
- * of 16 bits. multiprocessors: of a GPU; 0: a CPU. */
+/* Of a device with these peaks, in operations and bytes per second; products of fp8 as fast as
+ * those of 16 bits. multiprocessors: of a GPU; 0: a CPU. */
 void hd_rates_of_peaks(double half_flops, double single_flops, double memory_bytes_per_s,
                        int multiprocessors, struct hd_rates *ret_rates);
 

@@ -451,7 +451,7 @@ struct hd_node {
     enum hd_group_name group;
     int64_t count; /* elements, as in the args of comm.h; all_to_all_v: capacity in rows */
     enum hd_dtype dtype;
-    bool wide; /* of a reduce_scatter: see comm.h */
+    bool wide;                  /* of a reduce_scatter: see comm.h */
     enum hd_comm_reduce reduce; /* of all_reduce */
     struct hd_node_rows {
         int64_t sent_max, received_max; /* bounds of this rank */
@@ -526,7 +526,7 @@ struct hd_compile_options {
      * is bf16. With buffers in the registry scales come from amax histories, else from the present
      * tensors (emit_fp8.c). */
     bool fp8;
-    bool no_fuse; /* for tests: skips the fuse pass */
+    bool no_fuse;  /* for tests: skips the fuse pass */
     bool unplaced; /* work gets no offsets and no size: for prices, which do not need them */
 };
 
