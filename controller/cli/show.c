@@ -179,10 +179,6 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
     hd_json_add_string(w, "queue", j->queue);
     hd_json_add_int64(w, "priority", j->priority);
     hd_json_add_bool(w, "held", j->held);
-    hd_json_begin(w, "blockers", '[');
-    for (size_t i = 0; i < j->n_blockers; i++)
-        hd_json_add_string(w, NULL, j->blockers[i]->kind);
-    hd_json_end(w, ']');
     show_time(w, "expected_start_at", j->expected_start_unix_ms);
     hd_json_add_int64(w, "attempt", j->attempt);
     hd_json_add_int64(w, "restarts", j->restarts);
@@ -199,6 +195,10 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
     hd_json_begin(w, "nodes", '[');
     for (size_t i = 0; i < j->n_nodes; i++)
         hd_json_add_string(w, NULL, j->nodes[i]);
+    hd_json_end(w, ']');
+    hd_json_begin(w, "blockers", '[');
+    for (size_t i = 0; i < j->n_blockers; i++)
+        hd_json_add_string(w, NULL, j->blockers[i]->kind);
     hd_json_end(w, ']');
     add_text_or_null(w, "directory", j->directory);
     if (!with_details)

@@ -68,7 +68,20 @@ struct layout_search {
     int64_t variants;         /* legal layouts that step 3 has seen */
     struct hd_search *found;
     enum hd_status st;
+    enum hd_status refused; /* why a candidate could not be laid out; the first */
+    char why[HD_ERR_MAX];
 };
+
+/* Keeps the story of a layout that cannot be laid out, in case none can. */
+static void note_refusal(struct layout_search *s, enum hd_status st)
+{
+    if (st == HD_NO_MEMORY)
+        s->st = st;
+    if (s->refused || !st)
+        return;
+    s->refused = st;
+    (void)snprintf(s->why, sizeof s->why, "%s", hd_err_message());
+}
 
 /* The entry of a key; known: it was looked up before. NULL: no memory, or the table is full. */
 static struct memo_entry *look_up(struct layout_search *s, struct memo *m,
@@ -487,8 +500,7 @@ static struct hd_pieces *build_pieces(struct layout_search *s, const struct hd_j
     const enum hd_status st = pieces ? hd_pieces_build(job, s->asked->cluster, blocks_only, pieces)
                                      : hd_err(HD_NO_MEMORY, "no memory to search layouts");
 
-    if (st == HD_NO_MEMORY)
-        s->st = st;
+    note_refusal(s, st);
     return st ? NULL : pieces;
 }
 
@@ -945,8 +957,7 @@ static void lay_out(struct layout_search *s, const struct candidate *c)
         return;
     st = hd_search_price(s->asked, &sizes, s->arena, p);
     s->found->laid_out++;
-    if (st == HD_NO_MEMORY)
-        s->st = st;
+    note_refusal(s, st);
     if (st)
         return;
     if (p->fits)
@@ -1041,6 +1052,8 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
         s.st = hd_search_price(asked, &ret_search->least.sizes, arena, &ret_search->plans[0]);
         ret_search->plan_count = !s.st;
     }
+    if (!s.st && !ret_search->plan_count && !ret_search->least.needed_bytes && s.refused)
+        s.st = hd_err(s.refused, "%s", s.why);
     free(s.heap);
     hd_arena_done(&s.kept);
     return s.st;

@@ -63,7 +63,7 @@ check_equal and_by_how_much 1 "$(grep -cE '^no layout fits: the one that takes l
 check_status eight_thousand_ranks 0 heddle plan "$file" --devices h100:8192 --pin tp=4,pp=2,zero=0,recompute=none \
     --set train.global_batch=2048
 check_equal are_planned_with_a_note 1 "$(grep -c '^note: it cannot run yet: the engine nccl connects at most 4096 ranks' "$work/check.out")"
-check_equal and_a_line_for_each_stage 2 "$(grep -cE '^ +[01]  (embedding, )?layer' "$work/check.out")"
+check_equal and_a_line_for_each_stage 2 "$(grep -cE '^ +[01]  (embedding|layer|head)' "$work/check.out")"
 check_status an_item_for_each_of_them 0 heddle plan "$file" --devices h100:1024 --pin tp=1,pp=1,zero=1,recompute=none --set train.global_batch=1024 -o jsonl
 check_equal by_number "1024 1023" "$(wc -l <"$work/check.out") $(tail -n 1 "$work/check.out" | sed -E 's/.*"rank":([0-9]+),.*/\1/')"
 check_status to_run_is_another_matter 2 heddle validate "$file" --set resources.devices=8192

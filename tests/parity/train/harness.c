@@ -135,6 +135,9 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.moments, "fp32");
     word(j.reduce, "fp32");
     word(j.fp8_scaling, "delayed");
+    word(j.queue, "default");
+    word(j.after, "none");
+    word(j.time_limit, "none");
     word(j.device, "cpu");
     word(j.base_manifest_hash, "-");
     (void)snprintf(j.attempt_dir, sizeof j.attempt_dir, "%s/attempt-1", h->dir);
