@@ -86,8 +86,9 @@ static void fill_devices(struct plan_asked *a)
     a->spec->devices_min = a->spec->devices_max = a->devices;
 }
 
-/* The answer of `heddle-worker device`; sets between_bytes. */
-static enum hd_status ask_about(struct plan_asked *a, const char *device,
+/* The answer of `heddle-worker device`; sets between_bytes. measure: also what takes time to find
+ * out. */
+static enum hd_status ask_about(struct plan_asked *a, const char *device, bool measure,
                                 struct hd_text *ret_answer, int *ret_status)
 {
     const int32_t connected = hd_plan_ranks_max(device, NULL);
@@ -100,8 +101,10 @@ static enum hd_status ask_about(struct plan_asked *a, const char *device,
     (void)snprintf(ranks, sizeof ranks, "%lld",
                    (long long)(a->devices < connected ? a->devices : connected));
     if (!st) {
-        const char *const argv[] = {program.data, "device",   "--threads", number,      "--world",
-                                    ranks,        "--device", device,      "--measure", NULL};
+        const char *const argv[] = {program.data, "device",  "--threads",
+                                    number,       "--world", ranks,
+                                    "--device",   device,    measure ? "--measure" : NULL,
+                                    NULL};
 
         st = process_ask(argv, NULL, ret_answer, ret_status);
     }
@@ -133,7 +136,7 @@ static enum hd_status ask_worker(struct plan_asked *a)
 {
     struct hd_text answer = {0};
     int status = 0;
-    enum hd_status st = ask_about(a, a->spec->device, &answer, &status);
+    enum hd_status st = ask_about(a, a->spec->device, true, &answer, &status);
     char *word;
 
     if (!st && status && strcmp(a->spec->device, "cuda") == 0)
@@ -157,18 +160,16 @@ static enum hd_status ask_worker(struct plan_asked *a)
     return st;
 }
 
-static enum hd_status find_traits(struct plan_asked *a)
+/* What messages between nodes take is the same on every machine; not known without heddle-worker.
+ */
+static void find_between(struct plan_asked *a)
 {
     struct hd_text answer = {0};
     int status;
 
-    if (!a->kind)
-        return ask_worker(a);
-    hd_gpu_kind_traits(a->kind, &a->traits);
-    if (a->devices > 1) /* what messages between nodes take is the same on every machine */
-        (void)ask_about(a, "cpu", &answer, &status);
+    if (a->devices > 1)
+        (void)ask_about(a, "cpu", false, &answer, &status);
     hd_text_free(&answer);
-    return HD_OK;
 }
 
 /* What a rank may take: of a GPU its memory; of CPU devices that share this machine their share of
@@ -277,6 +278,7 @@ static void show_chosen(const struct plan_layouts *l, struct plan_asked *a)
     const struct hd_search_plan *p = &l->search.plans[0];
 
     a->devices = l->devices;
+    a->threads = 1;
     a->kind = hd_gpu_kind_find(l->cluster->device);
     a->traits = l->cluster->traits;
     a->traits.memory_bytes = a->memory_bytes = l->memory_bytes;
@@ -310,6 +312,8 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
     if (f->out)
         code = write_plan(f->out, asked, l);
     if (code == CLI_CONTINUE) {
+        if (cli->format != CLI_JSON && l->search.plan_count)
+            find_between(a);
         if (cli->format == CLI_JSON)
             plan_layouts_json(asked, l, &out);
         else if (cli->format == CLI_JSONL && l->search.plan_count)
@@ -390,7 +394,7 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     int code;
 
     fill_devices(a);
-    st = find_traits(a);
+    st = ask_worker(a);
     if (!st) {
         find_memory(a, f->devices != NULL); /* before resolve, which chooses what fits */
         st = resolve(a);
