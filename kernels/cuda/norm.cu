@@ -28,7 +28,8 @@
 enum norm_shape { NARROW, WIDE, LONG };
 constexpr int NARROW_THREADS = 128, NARROW_PACKS = 4, NARROW_FORWARD = 4, NARROW_BACKWARD = 3;
 constexpr int WIDE_FORWARD = 1024, WIDE_BACKWARD = 768, WIDE_PACKS = 2;
-constexpr int NARROW_WEIGHTS = 2, WIDE_WEIGHTS = 512; /* backward with weights: 256 blocks */
+[[maybe_unused]] constexpr int NARROW_WEIGHTS = 2; /* backward with weights: blocks, and threads */
+constexpr int WIDE_WEIGHTS = 512;
 constexpr int LONG_THREADS = 512, LONG_RESIDENT = 2;
 static_assert(HD_COSTS_NORM_WEIGHTS_ROW_BYTES == WIDE_WEIGHTS * WIDE_PACKS * HD_COSTS_PACK_BYTES,
               "the rows of which a block makes the gradients of weights");

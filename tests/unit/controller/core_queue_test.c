@@ -127,8 +127,10 @@ enum { COSTS = 9 };
 static void measure(struct queue *q, size_t costs[COSTS])
 {
     const struct hd_core_event tick = {.kind = HD_CORE_TICK};
-    const struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {"n1", "a test"}};
-    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN, .drain = {"n1", ""}};
+    const struct hd_core_event drain = {.kind = HD_CORE_DRAIN,
+                                        .drain = {.node = "n1", .reason = "a test"}};
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
+                                          .drain = {.node = "n1", .reason = ""}};
     struct hd_desired desired;
     struct hd_arena arena;
     size_t at = 0;
@@ -209,8 +211,10 @@ static void jobs_start_in_their_order_from_a_deep_queue(void **state)
  * tied. */
 static void a_checkpoint_told_late_ties_its_job_and_no_other(void **state)
 {
-    const struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {"n1", "a test"}};
-    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN, .drain = {"n1", ""}};
+    const struct hd_core_event drain = {.kind = HD_CORE_DRAIN,
+                                        .drain = {.node = "n1", .reason = "a test"}};
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
+                                          .drain = {.node = "n1", .reason = ""}};
     const struct hd_core_event report = {
         .kind = HD_CORE_REPORT,
         .report = {.uuid = "uuid-1",
