@@ -44,7 +44,7 @@ double reduce_bound(const struct hd_layout *layout, const struct hd_param *p)
     const double P = (double)(job->dp * job->cp),
                  M = (double)(job->global_batch / job->dp) / (double)job->micro_batch;
     const double blocks = job->zero && job->zero_shard ? P / (double)job->zero_shard : 1;
-    double roundings = sqrt(job->zero >= 2 ? P * M : P);
+    double roundings = (job->cp > 1 ? 2 : 1) * sqrt(job->zero >= 2 ? P * M : P);
 
     (void)p;
     if (job->zero == 0)
