@@ -247,12 +247,14 @@ static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
                                   : CLI_CONTINUE;
 }
 
+enum { TOP_SHOWN = 3 }; /* layouts, without --top */
+
 /* The flags of a plan. */
 struct plan_flags {
     const char *devices, *memory, *cluster, *out;
     struct cli_list overrides, pins;
     bool explain;
-    int64_t top;
+    int64_t top; /* 0: not given */
 };
 
 /* The machines: of --cluster, or usual ones of a kind of GPU. */
@@ -337,11 +339,10 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
 
 static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
 {
-    struct plan_layouts_asked asked = {.job_file = cli->args[0],
-                                       .cluster_file = f->cluster,
+    struct plan_layouts_asked asked = {.cluster_file = f->cluster,
                                        .spec = a->spec,
                                        .memory_bytes = a->memory_bytes,
-                                       .top = (int)f->top};
+                                       .top = f->top ? (int)f->top : TOP_SHOWN};
     struct plan_layouts layouts;
     enum hd_status st = find_clusters(f, a, &asked);
 
@@ -440,9 +441,10 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     if (code == CLI_CONTINUE && f->memory && hd_text_to_bytes(f->memory, 1 << 20, &a->memory_bytes))
         code = cli_usage("plan: --device-memory: %s", hd_err_message());
     a->memory_is_given = f->memory != NULL;
-    if (code == CLI_CONTINUE && !elsewhere && f->explain)
-        code = cli_usage("plan: --explain is of a search among layouts; give --cluster FILE or "
-                         "--devices KIND:N");
+    if (code == CLI_CONTINUE && !elsewhere && (f->explain || f->top))
+        code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE or "
+                         "--devices KIND:N",
+                         f->explain ? "--explain" : "--top");
     if (code == CLI_CONTINUE)
         code = cli_read_spec_to_plan(cli->args[0], &f->overrides, elsewhere ? &missing : NULL,
                                      &a->arena, &a->spec);
@@ -456,7 +458,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 
 int cli_plan(struct cli *cli, int argc, char **argv)
 {
-    struct plan_flags f = {.top = 3};
+    struct plan_flags f = {.top = 0};
     const struct cli_flag flags[] = {
         {"set", 0, CLI_FLAG_LIST, &f.overrides, 0, 0},
         {"pin", 0, CLI_FLAG_LIST, &f.pins, 0, 0},

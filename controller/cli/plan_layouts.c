@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "controller/cli/show.h"
 #include "controller/cli/table.h"
 #include "spec/spec.h"
 
@@ -275,14 +276,6 @@ static void add_ranks(struct hd_json_writer *w, const struct plan_layouts *l)
     hd_json_end(w, ']');
 }
 
-static void add_known(struct hd_json_writer *w, const char *key, bool known, double value)
-{
-    if (known)
-        hd_json_add_real(w, key, value);
-    else
-        hd_json_add_null(w, key);
-}
-
 static void add_plan(struct hd_json_writer *w, const char *key, const struct plan_layouts *l,
                      const struct hd_search_plan *p, bool with_ranks)
 {
@@ -290,11 +283,11 @@ static void add_plan(struct hd_json_writer *w, const char *key, const struct pla
 
     hd_json_begin(w, key, '{');
     add_layout(w, &p->job.layout, &p->plan);
-    add_known(w, "step_time_s", priced, p->price.step_s);
-    add_known(w, "tokens_per_s", priced, p->price.tokens_per_s);
-    add_known(w, "mfu", p->price.mfu > 0, p->price.mfu);
-    add_known(w, "bubble_fraction", priced, p->price.bubble);
-    add_known(w, "error_band", priced, l->cluster->rates.error_band);
+    show_known(w, "step_time_s", priced, p->price.step_s);
+    show_known(w, "tokens_per_s", priced, p->price.tokens_per_s);
+    show_known(w, "mfu", p->price.mfu > 0, p->price.mfu);
+    show_known(w, "bubble_fraction", priced, p->price.bubble);
+    show_known(w, "error_band", priced, l->cluster->rates.error_band);
     hd_json_add_bool(w, "fits", p->fits);
     hd_json_add_bool(w, "runnable", runs_here(l));
     add_memory(w, &p->plan);

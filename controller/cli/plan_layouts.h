@@ -10,7 +10,7 @@
 #include "plan/search.h"
 
 struct plan_layouts_asked {
-    const char *job_file, *cluster_file; /* as the user named them; cluster_file may be NULL */
+    const char *cluster_file; /* as the user named it; NULL: --devices */
     const struct hd_job *spec;
     const struct hd_cluster *clusters; /* [cluster_count] groups of nodes, each with one kind */
     int cluster_count;

@@ -57,7 +57,7 @@ void show_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
 }
 
 /* A number that is not known is null, because 0 is a number, too. */
-static void add_known(struct hd_json_writer *w, const char *key, bool known, double value)
+void show_known(struct hd_json_writer *w, const char *key, bool known, double value)
 {
     if (known)
         hd_json_add_real(w, key, value);
@@ -79,9 +79,9 @@ void show_checkpoint(struct hd_json_writer *w, const Heddle__V1__CheckpointInfo 
     hd_json_add_int64(w, "step", c->step);
     hd_json_add_string(w, "path", c->path);
     add_text_or_null(w, "manifest_hash", c->manifest_hash);
-    add_known(w, "size_bytes", c->size_bytes > 0, (double)c->size_bytes);
+    show_known(w, "size_bytes", c->size_bytes > 0, (double)c->size_bytes);
     show_time(w, "time", c->time_unix_ms);
-    add_known(w, "val_loss", c->_val_loss_case != 0, c->val_loss);
+    show_known(w, "val_loss", c->_val_loss_case != 0, c->val_loss);
     hd_json_add_bool(w, "best", c->best);
 }
 
@@ -184,9 +184,9 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
     hd_json_add_int64(w, "restarts", j->restarts);
     hd_json_add_int64(w, "step", j->step);
     hd_json_add_int64(w, "steps", j->steps);
-    add_known(w, "loss", j->step > 0, j->loss);
-    add_known(w, "tokens_per_s", j->step > 0, j->tokens_per_s);
-    add_known(w, "mfu", j->mfu > 0, j->mfu);
+    show_known(w, "loss", j->step > 0, j->loss);
+    show_known(w, "tokens_per_s", j->step > 0, j->tokens_per_s);
+    show_known(w, "mfu", j->mfu > 0, j->mfu);
     hd_json_add_int64(w, "checkpoint_step", j->checkpoint_step);
     show_time(w, "submitted_at", j->submitted_unix_ms);
     show_time(w, "started_at", j->started_unix_ms);
@@ -219,7 +219,7 @@ static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d
     hd_json_add_string(w, "kind", cli_device_kind(d->kind, word));
     hd_json_add_string(w, "name", d->name);
     add_text_or_null(w, "uuid", d->uuid);
-    add_known(w, "memory_bytes", d->memory_bytes > 0, (double)d->memory_bytes);
+    show_known(w, "memory_bytes", d->memory_bytes > 0, (double)d->memory_bytes);
     hd_json_add_int64(w, "threads", d->threads);
     if (d->job)
         hd_json_add_int64(w, "job", (int64_t)d->job);
@@ -295,7 +295,7 @@ static void add_metrics(struct hd_json_writer *w, const struct hd_step_metrics *
         if (!hd_metric_is_present(metrics, i, experts))
             continue;
         if (i == HD_METRIC_INDEX_mfu) /* 0: the peak is unknown */
-            add_known(w, name, value > 0, value);
+            show_known(w, name, value > 0, value);
         else if (hd_metrics[i].is_int)
             hd_json_add_int64(w, name, (int64_t)value);
         else

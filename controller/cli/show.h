@@ -35,6 +35,8 @@ void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool 
 void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node);
 void show_event(struct hd_json_writer *writer, const Heddle__V1__Event *event);
 void show_checkpoint(struct hd_json_writer *writer, const Heddle__V1__CheckpointInfo *checkpoint);
+void show_known(struct hd_json_writer *writer, const char *key, bool known,
+                double value); /* or null */
 void show_time(struct hd_json_writer *writer, const char *key, int64_t unix_ms);
 
 /* One message of a job's history as an object; false for a kind of a newer controller. */

@@ -2,11 +2,11 @@
  * and how fast devices reach one another.
  *
  * The devices of a cluster are alike and have positions 0, 1, 2 ...: those of one node are
- * adjacent, nodes of one switch are adjacent. So whoever is near is in a short range of positions.
- * The ranges are *levels*, from the smallest: islands within a node (devices that share a switch or
- * a bridge), the node, then each tier of network switches. A level's rate is what one device can
- * send, and at the same time receive, while all devices of the domain do so; what several devices
- * share (a PCIe switch, a socket, a node's adapters) is divided already.
+ * adjacent, nodes of one switch are adjacent. So devices that reach one another fast are in a short
+ * range of positions. The ranges are *levels*, from the smallest: islands within a node (devices
+ * that share a switch or a bridge), the node, then each tier of network switches. A level's rate is
+ * what one device can send, and at the same time receive, while all devices of the domain do so;
+ * what several devices share (a PCIe switch, a socket, a node's adapters) is divided already.
  *
  * Used by: plan, spec (reads cluster files), the heddle command.   Uses: base, kernels.
  * Threads: any; a cluster that is filled is only read.

@@ -21,19 +21,14 @@ struct builder {
 
 /* ---- the time of a program ---- */
 
-static double *parts_of(struct hd_program_time *t)
-{
-    return &t->run; /* all members are doubles */
-}
-
 void hd_program_time_add(struct hd_program_time *y, double a, const struct hd_program_time *x)
 {
-    const double *from = &x->run;
-    double *to = parts_of(y);
-
-    _Static_assert(sizeof *y % sizeof(double) == 0, "doubles only");
-    for (size_t i = 0; i < sizeof *y / sizeof(double); i++)
-        to[i] += a * from[i];
+    y->run += a * x->run;
+    y->compute += a * x->compute;
+    y->reduce += a * x->reduce;
+    y->reduce_after += a * x->reduce_after;
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        y->waits[g] += a * x->waits[g];
 }
 
 static const struct hd_link_group *group_of(struct builder *b, enum hd_group_name name)
@@ -143,7 +138,6 @@ static enum hd_status measure(struct builder *b, int registry, struct hd_units u
         for (int last = 0; last < 2; last++)
             ret_piece->time[c][last] = program_time(b, &chunk->program[calls[c]], last);
     ret_piece->kept_bytes = whole(&chunk->extent[HD_REGION_KEPT]);
-    ret_piece->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
     if (ret_boundary)
         *ret_boundary = chunk->extent[HD_REGION_BOUNDARY].visible_bytes;
     return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
@@ -156,7 +150,6 @@ static void subtract(struct hd_piece *piece, const struct hd_piece *other)
         for (int last = 0; last < 2; last++)
             hd_program_time_add(&piece->time[c][last], -1, &other->time[c][last]);
     piece->kept_bytes -= other->kept_bytes;
-    piece->deferred_bytes -= other->deferred_bytes;
 }
 
 static enum hd_status declare(struct builder *b, int stage)
@@ -164,21 +157,6 @@ static enum hd_status declare(struct builder *b, int stage)
     const int rank = stage * (b->shared.mesh.world / b->shared.mesh.sizes.pp);
 
     return hd_layout_declare(&b->shared, rank, &b->arena, &b->registry[stage], &b->model[stage]);
-}
-
-static int64_t unit_state(const struct hd_registry *r, int unit)
-{
-    int64_t bytes = 0;
-
-    for (int i = 0; i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
-
-        for (int k = 0; p->held && p->unit == unit && k < HD_STATE_KIND_COUNT; k++)
-            if (p->offset[k] >= 0 && !(k == HD_STATE_COPY && !p->copied) &&
-                !hd_state_is_on_host(p, (enum hd_state_kind)k))
-                bytes += hd_part_state_bytes(r, p, (enum hd_state_kind)k);
-    }
-    return bytes;
 }
 
 /* Adds the time of a program's nodes to that of their units: the busiest stream of each; nodes of
@@ -226,7 +204,6 @@ static enum hd_status measure_ends(struct builder *b, struct hd_pieces *p)
     const int head = b->model[1].unit_head, last_block = head - 1;
     const int units = head + 1;
     double first[8] = {0}, last[8] = {0}, ignored = 0;
-    const struct hd_registry *r0 = &b->registry[0], *r1 = &b->registry[1];
     enum hd_status st = measure(b, 0, (struct hd_units){HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK + 1},
                                 &p->piece[HD_PIECE_EMBEDDING], NULL);
 
@@ -244,10 +221,6 @@ static enum hd_status measure_ends(struct builder *b, struct hd_pieces *p)
     p->update[1] = first[HD_UNIT_EMBEDDING];
     /* a tied table is updated on both stages, and is a unit of the first */
     p->update[2] = last[head] + (b->shared.mesh.sizes.pp > 1 ? last[HD_UNIT_EMBEDDING] : 0);
-    p->state_bytes[0] = unit_state(r0, HD_UNIT_FIRST_BLOCK);
-    p->state_bytes[1] = unit_state(r0, HD_UNIT_EMBEDDING);
-    p->state_bytes[2] = unit_state(r1, head) +
-                        (b->shared.mesh.sizes.pp > 1 ? unit_state(r1, HD_UNIT_EMBEDDING) : 0);
     return HD_OK;
 }
 
@@ -312,8 +285,10 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, bool wi
         st = declare(b, 0);
     if (!st && b->shared.mesh.sizes.pp > 1)
         st = declare(b, 1);
-    else if (!st)
-        b->registry[1] = b->registry[0], b->model[1] = b->model[0];
+    if (!st && b->shared.mesh.sizes.pp == 1) { /* the first stage is the last one */
+        b->registry[1] = b->registry[0];
+        b->model[1] = b->model[0];
+    }
     return st;
 }
 
@@ -367,7 +342,6 @@ enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster
         st = measure_blocks(&b, p);
     if (!st && !blocks_only)
         st = measure_ends(&b, p);
-    p->transfer_bytes = (double)p->boundary_bytes;
     hd_arena_done(&b.arena);
     if (!st && mixed)
         st = measure_windowed(job, cluster, p);

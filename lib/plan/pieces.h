@@ -37,7 +37,7 @@ enum hd_piece_call { HD_PIECE_F, HD_PIECE_B, HD_PIECE_W, HD_PIECE_CALLS };
 struct hd_piece {
     /* [1]: in the last micro-batch of a step, which also reduces what is reduced once a step */
     struct hd_program_time time[HD_PIECE_CALLS][2];
-    int64_t kept_bytes, deferred_bytes; /* of one slot */
+    int64_t kept_bytes; /* of one slot */
 };
 
 struct hd_pieces {
@@ -47,9 +47,7 @@ struct hd_pieces {
     double update[3];       /* seconds of U and P: of one block; of the embedding's stage
                                without blocks; of the head's */
     double update_base;     /* what U takes beside its parts: the exchange of a step */
-    int64_t state_bytes[3]; /* of weights, gradients, moments: block, embedding, head */
-    int64_t boundary_bytes; /* of a slot of hidden rows */
-    double transfer_bytes;  /* that a transfer between two stages moves */
+    int64_t boundary_bytes; /* of the hidden rows that a transfer between two stages moves */
 };
 
 /* Of the job, which is resolved, on devices of this cluster. Fails as hd_layout_build does.

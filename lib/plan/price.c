@@ -39,11 +39,6 @@ struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct 
 
 /* ---- the walk ---- */
 
-/* What a step consists of: by chunk, call, and whether the micro-batch is the last one. */
-struct times {
-    struct hd_program_time (*of)[HD_PIECE_CALLS][2]; /* [chunks] */
-};
-
 struct stage {
     double clock, busy, waited; /* until when it has run; programs; for other stages */
     double reduce_end;          /* of its stream of reductions */
@@ -55,7 +50,7 @@ struct step_walk {
     const struct hd_price_layout *l;
     const struct hd_cluster *cluster;
     const struct hd_pieces *pieces;
-    struct times times;
+    struct hd_program_time (*times)[HD_PIECE_CALLS][2]; /* [chunks]; [1]: in the last micro-batch */
     struct stage *stages;
     double *arrived[2]; /* [chunk, micro-batch]: hidden rows of F's input; gradients of B's */
 };
@@ -96,8 +91,9 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
     }
     channel = &from->channel[back][other > stage];
     start = larger(*channel, from->clock);
-    *channel = start + hd_links_transfer(s->cluster, stage * s->l->ranks_per_stage,
-                                         other * s->l->ranks_per_stage, s->pieces->transfer_bytes);
+    *channel =
+        start + hd_links_transfer(s->cluster, stage * s->l->ranks_per_stage,
+                                  other * s->l->ranks_per_stage, (double)s->pieces->boundary_bytes);
     s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
 }
 
@@ -107,7 +103,7 @@ static bool advance(struct step_walk *s, int32_t number)
     struct stage *st = &s->stages[number];
     const struct hd_order_entry *e = &s->l->order->stages[number].entries[st->next];
     const bool last = e->micro_batch == s->l->order->micro_batches - 1;
-    const struct hd_program_time *t = &s->times.of[e->chunk][piece_call(e->call)][last];
+    const struct hd_program_time *t = &s->times[e->chunk][piece_call(e->call)][last];
     double start = st->clock;
 
     if (giver(s, e) >= 0) {
@@ -151,7 +147,7 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
     const size_t values = (size_t)chunks * (size_t)s->l->order->micro_batches;
 
     s->stages = hd_arena_array(arena, (size_t)s->l->pipeline.stages, sizeof *s->stages);
-    s->times.of = hd_arena_array(arena, (size_t)chunks, sizeof *s->times.of);
+    s->times = hd_arena_array(arena, (size_t)chunks, sizeof *s->times);
     for (int back = 0; back < 2; back++) {
         s->arrived[back] = hd_arena_array(arena, values, sizeof(double));
         for (size_t i = 0; s->arrived[back] && i < values; i++)
@@ -162,8 +158,8 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
     for (int32_t c = 0; c < chunks; c++)
         for (int call = 0; call < HD_PIECE_CALLS; call++)
             for (int last = 0; last < 2; last++)
-                s->times.of[c][call][last] = hd_price_program(
-                    s->pieces, s->l->config, s->l->units[c], (enum hd_piece_call)call, last);
+                s->times[c][call][last] = hd_price_program(s->pieces, s->l->config, s->l->units[c],
+                                                           (enum hd_piece_call)call, last);
     return HD_OK;
 }
 
@@ -193,7 +189,7 @@ static void add_programs(const struct step_walk *s, int32_t stage, struct hd_pro
         const struct hd_order_entry *e = &o->entries[i];
         const bool last = e->micro_batch == s->l->order->micro_batches - 1;
 
-        hd_program_time_add(sum, 1, &s->times.of[e->chunk][piece_call(e->call)][last]);
+        hd_program_time_add(sum, 1, &s->times[e->chunk][piece_call(e->call)][last]);
     }
 }
 
@@ -221,6 +217,7 @@ enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_pri
 {
     struct step_walk s = {.l = layout, .cluster = cluster, .pieces = pieces};
     const int32_t stages = layout->pipeline.stages;
+    double ends = 0, update = 0;
     int32_t most = 0;
     enum hd_status st = prepare(&s, arena);
 
@@ -229,16 +226,16 @@ enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_pri
     if (st)
         return st;
     *ret_price = (struct hd_price){0};
-    /* the records of a step are exchanged by all ranks at once, in U */
     for (int32_t i = 0; i < stages; i++) {
-        const double ends = larger(s.stages[i].clock, s.stages[i].reduce_end);
-
+        ends = larger(ends, larger(s.stages[i].clock, s.stages[i].reduce_end));
+        update = larger(update, update_of(&s, i));
         ret_price->programs_s = larger(ret_price->programs_s, s.stages[i].clock);
-        ret_price->step_s = larger(ret_price->step_s, ends + update_of(&s, i));
         ret_price->busy_s += s.stages[i].busy / stages;
         if (s.stages[i].busy > s.stages[most].busy)
             most = i;
     }
+    /* in U all ranks exchange the step's records before any weight changes */
+    ret_price->step_s = ends + update;
     explain(&s, most, ret_price->step_s, ret_price);
     return HD_OK;
 }

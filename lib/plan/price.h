@@ -5,7 +5,7 @@
  * travels when its program has ended and the channel to the other stage is free; reductions run on
  * a stream of their own, and the update waits for them. Bubble and overlap are results of the walk.
  *
- * Used by: search, the heddle command.   Uses: pieces, cluster, pipeline, model.
+ * Used by: search.   Uses: pieces, cluster, pipeline, model.
  * Threads: any; no state.
  */
 #ifndef HD_PLAN_PRICE_H

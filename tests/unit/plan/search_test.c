@@ -136,8 +136,11 @@ static void pin_most(struct hd_job *job, int64_t devices)
     job->zero = opens[3] ? -1 : draw(4);
     if (!opens[4])
         priced_set(job->recompute, recomputes[draw(3)]);
-    if (!opens[5] && job->pp == 2)
+    if (!opens[5] && job->pp == 2) {
         priced_set(job->schedule, "1f1b");
+        if (draw(2)) /* a first stage that keeps little, however many micro-batches it has */
+            (void)snprintf(job->stages, sizeof job->stages, "1,%d", (int)job->layers - 1);
+    }
 }
 
 /* The least time of those that need at most so many bytes; 0: no limit. */

@@ -1,0 +1,174 @@
+/* search_bounds: lower bounds of a candidate's time and memory. A bound that were too high would
+ * drop the best layout (search_test tries them all). */
+#include <string.h>
+
+#include "plan/search_internal.h"
+
+/* An update reads gradient, master and moments, and writes master and moments: at least so many
+ * bytes per parameter, whatever their encodings. */
+enum { UPDATE_BYTES = 16 };
+/* The programs of ZeRO 3, added up from pieces, may take this share of those without it: what is
+ * gathered first depends on the chunk (price_test). */
+static const double gathered_share = 0.97;
+/* Of what one sequence keeps per token, all other micro-batches keep at least this share. */
+static const double kept_share = 0.9;
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t divide_up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* ---- time ---- */
+
+double search_ideal_seconds(const struct layout_search *s)
+{
+    const struct hd_rates *r = &s->asked->cluster->rates;
+    const double tokens = (double)s->asked->spec->global_batch * (double)s->asked->spec->context;
+    double fastest = r->fp8_flops;
+
+    if (fastest < r->half_flops)
+        fastest = r->half_flops;
+    if (fastest < r->single_flops)
+        fastest = r->single_flops;
+    return hd_model_flops_per_token(&s->config) * tokens / (s->asked->devices * fastest);
+}
+
+/* Seconds of F, B and W of a piece in one micro-batch. */
+static double piece_seconds(const struct hd_piece *p)
+{
+    double seconds = 0;
+
+    for (int call = 0; call < HD_PIECE_CALLS; call++)
+        seconds += p->time[call][0].run;
+    return seconds;
+}
+
+/* A chunk of n blocks takes base + n blocks, so at least n times what a block takes alone or beside
+ * others. */
+static double block_seconds(const struct hd_pieces *p)
+{
+    const double block = piece_seconds(&p->piece[HD_PIECE_BLOCK]);
+    const double base = piece_seconds(&p->piece[HD_PIECE_BASE]);
+    const double least = p->has_windowed ? smaller(block, piece_seconds(&p->windowed)) : block;
+
+    return least + smaller(base, 0);
+}
+
+/* Some stage has at least an even share of the blocks, and runs all micro-batches. */
+double search_blocks_bound(const struct layout_search *s, const struct candidate *c)
+{
+    const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
+    const int64_t M = s->asked->spec->global_batch / (dp * c->micro_batch);
+
+    return (double)M * (double)divide_up(s->config.L, c->pp) * block_seconds(c->blocks);
+}
+
+/* Updates begin when all stages have ended, and some stage has an even share of the parameters. */
+double search_variant_bound(const struct layout_search *s, const struct candidate *c,
+                            const struct hd_layout_sizes *z)
+{
+    const double ranks = (double)(z->dp * z->cp);
+    const double shards = !z->zero ? 1 : z->zero_shard ? (double)z->zero_shard : ranks;
+    const bool away = strcmp(z->offload, "optimizer") == 0;
+    /* the shards of experts are shared by fewer ranks: not counted */
+    const double split = (double)z->tp * (s->config.router.E ? (double)z->ep * ranks : 1);
+    const double parameters =
+        (double)s->config.L / (double)z->pp * (double)s->block_parameters / split / shards;
+    const double update =
+        away ? 0 : parameters * UPDATE_BYTES / s->asked->cluster->rates.memory_bytes_per_s;
+
+    return c->bound_s * (z->zero == 3 ? gathered_share : 1) + update;
+}
+
+/* ---- memory ---- */
+
+/* Bytes of a device per parameter of a rank's share, if `shards` ranks share what ZeRO names
+ * (registry.h). */
+static double state_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    const double shards = z->zero_shard ? (double)z->zero_shard : (double)(z->dp * z->cp);
+    const bool wide = strcmp(z->precision, "fp32") == 0;
+    const bool away =
+        strcmp(z->offload, "optimizer") == 0 && s->asked->cluster->traits.memory_bytes;
+    const double moments = away ? 0 : strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
+    const double master = wide || !away ? 4 : 0, copy = wide ? 0 : 2, gradient = 4;
+
+    switch (z->zero) {
+    case 1:
+        return gradient + (wide ? master : copy) + (moments + (wide ? 0 : master)) / shards;
+    case 2:
+        return (wide ? master : copy) + (gradient + moments + (wide ? 0 : master)) / shards;
+    case 3:
+        return (master + copy + gradient + moments) / shards;
+    default:
+        return master + copy + gradient + moments;
+    }
+}
+
+/* Of a block's parameters on one rank. */
+static double block_state(const struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    const double split = (double)z->tp * (s->config.router.E ? (double)z->ep : 1);
+
+    return (double)s->block_parameters / split * state_bytes(s, z);
+}
+
+/* Bytes that a block keeps in one slot, as block_seconds. */
+static double block_kept(const struct hd_pieces *p)
+{
+    const double block = (double)p->piece[HD_PIECE_BLOCK].kept_bytes;
+    const double least = p->has_windowed ? smaller(block, (double)p->windowed.kept_bytes) : block;
+    const double kept = least + smaller((double)p->piece[HD_PIECE_BASE].kept_bytes, 0);
+
+    return kept > 0 ? kept : 0;
+}
+
+static struct hd_search_rejected rejected(const struct layout_search *s, const struct candidate *c,
+                                          const struct hd_layout_sizes *z, int32_t stage,
+                                          double state, double kept)
+{
+    const double all = state + kept + (double)s->asked->cluster->traits.process_bytes;
+
+    return (struct hd_search_rejected){.sizes = *z,
+                                       .step_s = c->bound_s,
+                                       .stage = stage,
+                                       .needed_bytes = (int64_t)all,
+                                       .activations = kept / all};
+}
+
+/* Some stage has an even share of the blocks. When F of a micro-batch ends there, all of them keep
+ * what backward needs of it. */
+struct hd_search_rejected search_family_memory(const struct layout_search *s,
+                                               const struct candidate *c,
+                                               const struct hd_layout_sizes *z,
+                                               const struct hd_pieces *reference)
+{
+    const double blocks = (double)divide_up(s->config.L, c->pp);
+    const double kept = kept_share * block_kept(reference) * (double)c->micro_batch / (double)c->cp;
+
+    return rejected(s, c, z, 0, blocks * block_state(s, z), blocks * kept);
+}
+
+struct hd_search_rejected search_least_memory(const struct layout_search *s,
+                                              const struct candidate *c,
+                                              const struct hd_layout_sizes *z,
+                                              const struct ordered *ordered)
+{
+    const double state = block_state(s, z), kept = block_kept(c->blocks);
+    struct hd_search_rejected most = {0};
+
+    for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
+        const struct ordered_stage *stage = &ordered->stages[i];
+        const struct hd_search_rejected r = rejected(s, c, z, i, stage->blocks * state,
+                                                     (double)stage->kept * stage->largest * kept);
+
+        if (i == 0 || r.needed_bytes > most.needed_bytes)
+            most = r;
+    }
+    return most;
+}

@@ -1,0 +1,257 @@
+/* search_known: pieces and orders of candidates, each made once, and the prices that follow. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "plan/search_internal.h"
+
+/* Micro-batches beyond so many per stage repeat what came before. */
+enum { WALKED_PER_STAGE = 5 };
+
+/* ---- memos ---- */
+
+/* The entry of a key; known: it was looked up before. NULL: no memory, or the table is full. */
+static struct memo_entry *look_up(struct layout_search *s, struct memo *m,
+                                  const int32_t key[KEY_NUMBERS])
+{
+    const size_t bytes = KEY_NUMBERS * sizeof *key;
+    uint64_t at = hd_hash_bytes(key, bytes) % MEMO_SLOTS;
+
+    if (!m->slots)
+        m->slots = hd_arena_array(&s->kept, MEMO_SLOTS, sizeof *m->slots);
+    if (!m->slots || m->count == MEMO_SLOTS / 2) {
+        s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts; pin some of them");
+        return NULL;
+    }
+    while (m->slots[at].known && memcmp(m->slots[at].key, key, bytes) != 0)
+        at = (at + 1) % MEMO_SLOTS;
+    return &m->slots[at];
+}
+
+/* Notes what was found for the key of an entry that was not known. */
+static void note(struct memo *m, struct memo_entry *e, const int32_t key[KEY_NUMBERS], void *value)
+{
+    memcpy(e->key, key, sizeof e->key);
+    e->known = true;
+    e->value = value;
+    m->count++;
+}
+
+/* ---- pieces ---- */
+
+static struct hd_pieces *build_pieces(struct layout_search *s, const struct hd_job *job,
+                                      bool blocks_only)
+{
+    struct hd_pieces *pieces = hd_arena_alloc(&s->kept, sizeof *pieces);
+    const enum hd_status st = pieces ? hd_pieces_build(job, s->asked->cluster, blocks_only, pieces)
+                                     : hd_err(HD_NO_MEMORY, "no memory to search layouts");
+
+    search_note_refusal(s, st);
+    return st ? NULL : pieces;
+}
+
+/* With as few replicas as the experts need. */
+static void leave_out_replicas(struct hd_job *job)
+{
+    job->dp = job->ep > job->cp ? job->ep / job->cp : 1;
+    if (job->dp * job->cp % job->ep)
+        job->dp = job->ep;
+    job->zero = 0;
+    job->zero_shard = 0;
+}
+
+const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
+                                      const struct hd_layout_sizes *sizes)
+{
+    const int32_t key[KEY_NUMBERS] = {c->tp, c->cp, c->ep, c->micro_batch, c->recompute};
+    struct memo_entry *e = look_up(s, &s->blocks, key);
+    struct hd_job job;
+
+    if (!e || e->known)
+        return e ? e->value : NULL;
+    job = search_job(s, sizes);
+    leave_out_replicas(&job);
+    job.pp = 1;
+    (void)snprintf(job.stages, sizeof job.stages, "auto");
+    s->found->blocks++;
+    note(&s->blocks, e, key, build_pieces(s, &job, true));
+    return e->value;
+}
+
+/* Schedules differ only in whether W is apart, and in whether there are stages. */
+static void key_of_pieces(const struct candidate *c, const struct hd_job *job,
+                          int32_t ret_key[KEY_NUMBERS])
+{
+    const int32_t key[KEY_NUMBERS] = {c->tp,
+                                      c->cp,
+                                      c->ep,
+                                      c->micro_batch,
+                                      c->recompute,
+                                      (int32_t)job->dp,
+                                      (int32_t)job->zero,
+                                      (int32_t)job->zero_shard,
+                                      job->pp > 1,
+                                      strncmp(job->schedule, "zb-", 3) == 0};
+
+    memcpy(ret_key, key, sizeof key);
+}
+
+const struct hd_pieces *search_pieces(struct layout_search *s, const struct candidate *c,
+                                      const struct hd_job *job, bool alone)
+{
+    struct hd_job of = *job;
+    int32_t key[KEY_NUMBERS];
+    struct memo_entry *e;
+
+    if (alone)
+        leave_out_replicas(&of);
+    key_of_pieces(c, &of, key);
+    e = look_up(s, &s->pieces, key);
+    if (e && !e->known)
+        note(&s->pieces, e, key, build_pieces(s, &of, false));
+    return e ? e->value : NULL;
+}
+
+/* ---- orders ---- */
+
+static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
+                               struct hd_arena *arena, struct hd_layout_shared *ret_shared)
+{
+    struct hd_job some = *job;
+
+    some.global_batch = job->dp * job->micro_batch * micro_batches;
+    some.validate_batches = 1; /* the order of a validation is not needed */
+    return hd_layout_order(&some, arena, ret_shared);
+}
+
+/* How many blocks a chunk has: its units but for the embedding and the head. */
+static int32_t blocks_of(const struct hd_layout_shared *shared, int32_t chunk)
+{
+    const struct hd_units u = shared->units[chunk];
+
+    return u.end - u.first - (chunk == 0) - (chunk == shared->pipeline.chunks - 1);
+}
+
+static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
+{
+    const struct hd_pipeline *p = &o->shared.pipeline;
+    const enum hd_call frees = o->shared.order.split ? HD_CALL_W : HD_CALL_B;
+
+    o->stages = hd_arena_array(arena, (size_t)p->stages, sizeof *o->stages);
+    if (!o->stages)
+        return hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    for (int32_t i = 0; i < p->stages; i++) {
+        const struct hd_stage_order *order = &o->shared.order.stages[i];
+        struct ordered_stage *stage = &o->stages[i];
+        int32_t kept = 0;
+
+        for (int32_t k = 0; k < p->chunks / p->stages; k++) {
+            const int32_t blocks = blocks_of(&o->shared, hd_pipeline_chunk(p, i, k));
+
+            stage->blocks += blocks;
+            stage->largest = blocks > stage->largest ? blocks : stage->largest;
+        }
+        for (int32_t k = 0; k < order->count; k++) {
+            kept += (order->entries[k].call == HD_CALL_F) - (order->entries[k].call == frees);
+            stage->kept = kept > stage->kept ? kept : stage->kept;
+        }
+    }
+    return HD_OK;
+}
+
+/* Orders a step. Schedules are periodic once the pipeline is full: P more micro-batches take the
+ * same time again. So a step of many is priced by two of fewer, M' and M' - P, which leave the same
+ * remainder. An order from a file is walked whole. */
+static enum hd_status order_step(const struct hd_job *job, struct hd_arena *arena,
+                                 struct ordered *ret_ordered)
+{
+    const int64_t M = job->global_batch / (job->dp * job->micro_batch), P = job->pp;
+    int64_t walked = M;
+    enum hd_status st;
+
+    *ret_ordered = (struct ordered){0};
+    if (!job->schedule_order && M > (WALKED_PER_STAGE + 1) * P)
+        walked = WALKED_PER_STAGE * P + M % P;
+    st = order_of(job, walked, arena, &ret_ordered->shared);
+    if (!st && walked < M)
+        st = order_of(job, walked - P, arena, &ret_ordered->shorter);
+    ret_ordered->repeats = (double)(M - walked) / (double)P;
+    return st ? st : describe_stages(ret_ordered, arena);
+}
+
+const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
+                                     const struct hd_job *job)
+{
+    const int32_t key[KEY_NUMBERS] = {c->pp, c->schedule, c->virtual_stages,
+                                      (int32_t)(job->global_batch / (job->dp * job->micro_batch))};
+    struct memo_entry *e = look_up(s, &s->orders, key);
+    struct ordered *o;
+    enum hd_status st;
+
+    if (!e || e->known)
+        return e ? e->value : NULL;
+    o = hd_arena_alloc(&s->kept, sizeof *o);
+    st = o ? order_step(job, &s->kept, o) : hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    search_note_refusal(s, st);
+    note(&s->orders, e, key, st ? NULL : o);
+    return e->value;
+}
+
+/* ---- prices ---- */
+
+static enum hd_status walk_one(const struct hd_search_asked *asked,
+                               const struct hd_model_config *config, const struct hd_job *job,
+                               const struct hd_pieces *pieces,
+                               const struct hd_layout_shared *shared, struct hd_price *ret_price)
+{
+    const struct hd_price_layout layout = {.pipeline = shared->pipeline,
+                                           .units = shared->units,
+                                           .order = &shared->order,
+                                           .config = config,
+                                           .ranks_per_stage = job->dp * job->cp * job->tp};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_price_step(pieces, &layout, asked->cluster, &arena, ret_price);
+    hd_arena_done(&arena);
+    return st;
+}
+
+enum hd_status search_walk(const struct hd_search_asked *asked,
+                           const struct hd_model_config *config, const struct hd_job *job,
+                           const struct hd_pieces *pieces, const struct ordered *o,
+                           struct hd_price *ret_price)
+{
+    struct hd_price shorter, more;
+    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, ret_price);
+
+    if (!st && o->repeats > 0) {
+        st = walk_one(asked, config, job, pieces, &o->shorter, &shorter);
+        more = *ret_price;
+        hd_price_add(&more, -1, &shorter);
+        hd_price_add(ret_price, o->repeats, &more);
+    }
+    if (!st)
+        hd_price_rate(ret_price, config, asked->spec, asked->devices, asked->peak_flops);
+    return st;
+}
+
+enum hd_status search_price(const struct hd_search_asked *asked,
+                            const struct hd_model_config *config, const struct hd_job *job,
+                            struct hd_price *ret_price)
+{
+    struct ordered ordered;
+    struct hd_pieces pieces;
+    struct hd_arena arena;
+    enum hd_status st = hd_pieces_build(job, asked->cluster, false, &pieces);
+
+    if (st)
+        return st;
+    hd_arena_init(&arena, 0);
+    st = order_step(job, &arena, &ordered);
+    if (!st)
+        st = search_walk(asked, config, job, &pieces, &ordered, ret_price);
+    hd_arena_done(&arena);
+    return st;
+}
