@@ -106,6 +106,9 @@ struct hd_costs_fp8_layout hd_costs_fp8_layout(const struct hd_fp8_gemm_args *ar
 /* The GEMM of the decoded factors, with their places in the scratch. */
 struct hd_gemm_args hd_costs_fp8_product(const struct hd_fp8_gemm_args *args,
                                          const struct hd_traits *traits);
+/* The same product as a GEMM of bf16 factors: its shape, bias and result, without addresses of
+ * factors and scratch. */
+struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *args);
 /* HD_INVALID for what ops.h forbids. */
 enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args);
 

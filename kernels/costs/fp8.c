@@ -4,7 +4,7 @@ HD_COSTS_NO_SCRATCH(fp8_amax)
 HD_COSTS_NO_SCRATCH(fp8_encode)
 HD_COSTS_NO_SCRATCH(fp8_history)
 
-static struct hd_gemm_args product_of(const struct hd_fp8_gemm_args *a)
+struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *a)
 {
     return (struct hd_gemm_args){.c = a->c,
                                  .bias = a->bias,
@@ -23,7 +23,7 @@ static struct hd_gemm_args product_of(const struct hd_fp8_gemm_args *a)
 struct hd_costs_fp8_layout hd_costs_fp8_layout(const struct hd_fp8_gemm_args *args,
                                                const struct hd_traits *traits)
 {
-    const struct hd_gemm_args product = product_of(args);
+    const struct hd_gemm_args product = hd_costs_fp8_as_gemm(args);
     const int64_t size = (int64_t)hd_dtype_size(HD_BF16);
     struct hd_costs_fp8_layout l = {.a = 0};
 
@@ -38,7 +38,7 @@ struct hd_gemm_args hd_costs_fp8_product(const struct hd_fp8_gemm_args *args,
                                          const struct hd_traits *traits)
 {
     const struct hd_costs_fp8_layout l = hd_costs_fp8_layout(args, traits);
-    struct hd_gemm_args product = product_of(args);
+    struct hd_gemm_args product = hd_costs_fp8_as_gemm(args);
     char *scratch = args->scratch;
 
     if (scratch) {

@@ -4,9 +4,9 @@
  * Lanes of a warp are reduced by a butterfly of shuffles; then every thread adds the results of the
  * warps in ascending order. So all threads get the same bits, in every launch.
  *
- * Used by: cross_entropy, embedding, head_norm, moe_route, moe_rows, norm, step.   Uses: device.
- * Threads: all threads of a block must call; `shared` has BLOCK_WARPS values and may be reused by
- * the next call at once.
+ * Used by: cross_entropy, embedding, fp8, head_norm, moe_route, moe_rows, norm, step.   Uses:
+ * device. Threads: all threads of a block must call; `shared` has BLOCK_WARPS values and may be
+ * reused by the next call at once.
  */
 #ifndef HD_KERNELS_CUDA_BLOCK_CUH
 #define HD_KERNELS_CUDA_BLOCK_CUH
@@ -44,6 +44,24 @@ static __device__ __forceinline__ T block_add(T x, T *shared)
     x = shared[0];
     for (int w = 1; w < warps; w++)
         x += shared[w];
+    __syncthreads();
+    return x;
+}
+
+/* The largest x of all threads. */
+static __device__ __forceinline__ float block_max(float x, float *shared)
+{
+    const int warps = (int)blockDim.x / 32;
+
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = shared[0];
+    for (int w = 1; w < warps; w++)
+        x = fmaxf(x, shared[w]);
     __syncthreads();
     return x;
 }

@@ -120,19 +120,8 @@ static __device__ __forceinline__ void softmax_add(struct softmax *s, const pack
 template <typename T>
 static __device__ __forceinline__ struct softmax softmax_join(struct softmax s, float *shared)
 {
-    const int warps = (int)blockDim.x / 32;
-    float max = s.max;
+    const float max = block_max(s.max, shared);
 
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, distance));
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = max;
-    __syncthreads();
-    max = shared[0];
-    for (int w = 1; w < warps; w++)
-        max = fmaxf(max, shared[w]);
-    __syncthreads();
     s.sum = block_add(s.sum * exp_of<T>(s.max - finite_max(max)), shared);
     s.max = max;
     return s;

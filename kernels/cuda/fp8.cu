@@ -9,26 +9,11 @@
  * float that is not negative: its bits are ordered as integers are.
  *
  * Not measured on a GPU yet. */
+#include "kernels/cuda/block.cuh"
 #include "kernels/cuda/map.cuh"
 
-enum { FP8_THREADS = 256, FP8_UNROLL = 4, FP8_TILE = 64, FP8_WARPS = FP8_THREADS / 32 };
+enum { FP8_THREADS = 256, FP8_UNROLL = 4, FP8_TILE = 64 };
 static_assert((int)HD_AMAX_PARTS <= (int)FP8_THREADS, "a thread has a part");
-
-/* The largest x of all threads, which are not negative; `shared` has FP8_WARPS values. */
-static __device__ __forceinline__ float fp8_block_max(float x, float *shared)
-{
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = shared[0];
-    for (int w = 1; w < FP8_WARPS; w++)
-        x = fmaxf(x, shared[w]);
-    __syncthreads();
-    return x;
-}
 
 /* ---- amax ---- */
 
@@ -62,16 +47,16 @@ template <int V>
 static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_amax(float *amax, const bf16 *inp, const float *history, int64_t N, int64_t history_len)
 {
-    HD_SHARED(float, shared, FP8_WARPS);
+    HD_SHARED(float, shared, BLOCK_WARPS);
     float most = 0;
 
     for (int64_t i = threadIdx.x; i < history_len; i += FP8_THREADS)
         most = fmaxf(most, history[i]);
-    most = fp8_block_max(most, shared);
+    most = block_max(most, shared);
     if (most > 0) /* the same in all threads */
         most = blockIdx.x == 0 ? most : 0;
     else
-        most = fp8_block_max(fp8_largest<V>(inp, N), shared);
+        most = block_max(fp8_largest<V>(inp, N), shared);
     if (threadIdx.x == 0)
         amax[blockIdx.x] = most;
     if (blockIdx.x == 0)
@@ -100,7 +85,7 @@ static __device__ __forceinline__ float fp8_scale(const float *amax, float *fact
                                                   enum hd_fp8 format, float *shared)
 {
     const float part = (int)threadIdx.x < HD_AMAX_PARTS ? amax[threadIdx.x] : 0;
-    const int e = hd_fp8_exponent(fp8_block_max(part, shared), format);
+    const int e = hd_fp8_exponent(block_max(part, shared), format);
 
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0)
         *factor = hd_fp8_power(-e);
@@ -111,7 +96,7 @@ static __device__ __forceinline__ void fp8_see(float *seen, float most, float *s
 {
     if (!seen)
         return;
-    most = fp8_block_max(most, shared);
+    most = block_max(most, shared);
     if (threadIdx.x == 0 && most > 0)
         (void)atomicMax(reinterpret_cast<unsigned *>(seen), __float_as_uint(most));
 }
@@ -121,7 +106,7 @@ static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_encode(uint8_t *code, float *factor, float *seen, const bf16 *inp, const float *amax,
                int64_t N)
 {
-    HD_SHARED(float, shared, FP8_WARPS);
+    HD_SHARED(float, shared, BLOCK_WARPS);
     const float power = fp8_scale(amax, factor, FORMAT, shared);
     const int64_t thread = (int64_t)blockIdx.x * FP8_THREADS + threadIdx.x;
     const int64_t threads = (int64_t)gridDim.x * FP8_THREADS, packs = N / V;
@@ -155,7 +140,7 @@ static __global__ void __launch_bounds__(FP8_THREADS)
                           const float *amax, int64_t R, int64_t C)
 {
     enum { APART = FP8_TILE + 4, ROWS = FP8_THREADS / FP8_TILE };
-    HD_SHARED(float, shared, FP8_WARPS);
+    HD_SHARED(float, shared, BLOCK_WARPS);
     HD_SHARED(uint8_t, tile, FP8_TILE * APART);
     const float power = fp8_scale(amax, factor, FORMAT, shared);
     const int64_t r0 = (int64_t)blockIdx.y * FP8_TILE, c0 = (int64_t)blockIdx.x * FP8_TILE;

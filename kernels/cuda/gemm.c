@@ -575,24 +575,14 @@ static const char *name_of_fp8(enum hd_fp8 format)
     return format == HD_E4M3 ? "E4M3" : "E5M2";
 }
 
-/* The same product as a GEMM: bias and results are those of bf16 factors. */
-static struct hd_gemm_args product_of_fp8(const struct hd_fp8_gemm_args *a)
+static struct hd_gemm_args product_of_fp8(const struct hd_fp8_gemm_args *args)
 {
-    return (struct hd_gemm_args){.c = a->c,
-                                 .a = a->a,
-                                 .b = a->b,
-                                 .bias = a->bias,
-                                 .scratch = a->scratch,
-                                 .M = a->M,
-                                 .N = a->N,
-                                 .K = a->K,
-                                 .lda = a->K,
-                                 .ldb = a->K,
-                                 .ldc = a->N,
-                                 .trans_b = true,
-                                 .accumulate = a->accumulate,
-                                 .ab_dtype = HD_BF16,
-                                 .c_dtype = a->c_dtype};
+    struct hd_gemm_args product = hd_costs_fp8_as_gemm(args);
+
+    product.a = args->a;
+    product.b = args->b;
+    product.scratch = args->scratch;
+    return product;
 }
 
 static struct cuda_addresses addresses_of_fp8(const struct hd_fp8_gemm_args *args)
