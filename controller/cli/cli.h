@@ -168,7 +168,12 @@ int cli_connect(struct cli *cli);
  * CLI_CONTINUE, or the exit code after the message was printed. */
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response);
-/* The same without a message on failure. */
+/* All that a command does whose one argument is a job, up to the answer: parses, connects, calls.
+ * request_job: the member of the request that gets the job's number. */
+int cli_call_about_job(struct cli *cli, int argc, char **argv, const char *method,
+                       const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
+                       uint64_t *request_job, void *ret_response);
+/* cli_call without a message on failure. */
 enum hd_status cli_try_call(struct cli *cli, const char *method,
                             const ProtobufCMessageDescriptor *response,
                             const ProtobufCMessage *request, void *ret_response);

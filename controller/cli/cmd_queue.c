@@ -227,15 +227,10 @@ int cli_explain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ExplainJobRequest request = HEDDLE__V1__EXPLAIN_JOB_REQUEST__INIT;
     Heddle__V1__ExplainJobResponse *response = NULL;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+    int code = cli_call_about_job(cli, argc, argv, "ExplainJob",
+                                  &heddle__v1__explain_job_response__descriptor, &request.base,
+                                  &request.job, &response);
 
-    if (code == CLI_CONTINUE)
-        code = cli_parse_job(cli->args[0], &request.job);
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "ExplainJob", &heddle__v1__explain_job_response__descriptor,
-                        &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     if (cli->format >= CLI_JSON)

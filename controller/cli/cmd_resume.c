@@ -101,15 +101,10 @@ int cli_requeue(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RequeueJobRequest request = HEDDLE__V1__REQUEUE_JOB_REQUEST__INIT;
     Heddle__V1__RequeueJobResponse *response = NULL;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+    int code = cli_call_about_job(cli, argc, argv, "RequeueJob",
+                                  &heddle__v1__requeue_job_response__descriptor, &request.base,
+                                  &request.job, &response);
 
-    if (code == CLI_CONTINUE)
-        code = cli_parse_job(cli->args[0], &request.job);
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "RequeueJob", &heddle__v1__requeue_job_response__descriptor,
-                        &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     show_one_job(cli, response->job, false);

@@ -166,15 +166,10 @@ int cli_show(struct cli *cli, int argc, char **argv)
     Heddle__V1__GetJobResponse *response = NULL;
     struct hd_text out = {0};
     struct show_list list;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+    int code =
+        cli_call_about_job(cli, argc, argv, "GetJob", &heddle__v1__get_job_response__descriptor,
+                           &request.base, &request.job, &response);
 
-    if (code == CLI_CONTINUE)
-        code = cli_parse_job(cli->args[0], &request.job);
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
-                        &response);
     if (code != CLI_CONTINUE)
         return code;
     if (cli->format >= CLI_JSON) {

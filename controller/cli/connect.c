@@ -165,3 +165,16 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
 
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
+
+int cli_call_about_job(struct cli *cli, int argc, char **argv, const char *method,
+                       const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
+                       uint64_t *request_job, void *ret_response)
+{
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_parse_job(cli->args[0], request_job);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    return code == CLI_CONTINUE ? cli_call(cli, method, response, request, ret_response) : code;
+}

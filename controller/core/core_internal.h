@@ -266,8 +266,9 @@ struct hd_core {
     } * outcomes;
     size_t outcome_count, outcome_size;
     bool just_ended; /* some job; the dependents have not been told */
-    int64_t
-        free_devices[HD_DEVICE_KIND_COUNT];  /* of all nodes; working ones, whoever may use them */
+    /* Working devices of all nodes that no attempt holds, or that a search counts as given back;
+     * reserved ones included. */
+    int64_t free_devices[HD_DEVICE_KIND_COUNT];
     bool reach_due;                          /* some node can be in other gangs than gang.c knows */
     uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* the numbers of gangs, by their first nodes */
     size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];

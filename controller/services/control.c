@@ -68,16 +68,22 @@ static void fail(struct hd_rpc_call *call, enum hd_status st)
 
 /* ---- answers about one job --------------------------------------------------------------------*/
 
+/* code, names in control.proto: calls whose answer is the job's status and nothing else */
+#define JOB_ANSWER_LIST(X)                       \
+    X(CANCEL, CancelJob, CANCEL_JOB)             \
+    X(RESUME, ResumeJob, RESUME_JOB)             \
+    X(REQUEUE, RequeueJob, REQUEUE_JOB)          \
+    X(CHECKPOINT, CheckpointJob, CHECKPOINT_JOB) \
+    X(HOLD, HoldJob, HOLD_JOB)                   \
+    X(RELEASE, ReleaseJob, RELEASE_JOB)          \
+    X(EXPLAIN, ExplainJob, EXPLAIN_JOB)          \
+    X(GET, GetJob, GET_JOB)
+
 enum answer_kind {
-    ANSWER_SUBMIT,
-    ANSWER_CANCEL,
-    ANSWER_RESUME,
-    ANSWER_REQUEUE,
-    ANSWER_CHECKPOINT,
-    ANSWER_HOLD,
-    ANSWER_RELEASE,
-    ANSWER_EXPLAIN,
-    ANSWER_GET
+#define X(code, message, name) ANSWER_##code,
+    JOB_ANSWER_LIST(X)
+#undef X
+        ANSWER_SUBMIT
 };
 
 struct job_answer {
@@ -109,51 +115,20 @@ static void send_submitted(const struct controller *c, struct hd_rpc_call *call,
 
 static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
 {
-    Heddle__V1__CancelJobResponse cancel = HEDDLE__V1__CANCEL_JOB_RESPONSE__INIT;
-    Heddle__V1__ResumeJobResponse resume = HEDDLE__V1__RESUME_JOB_RESPONSE__INIT;
-    Heddle__V1__RequeueJobResponse requeue = HEDDLE__V1__REQUEUE_JOB_RESPONSE__INIT;
-    Heddle__V1__CheckpointJobResponse checkpoint = HEDDLE__V1__CHECKPOINT_JOB_RESPONSE__INIT;
-    Heddle__V1__HoldJobResponse hold = HEDDLE__V1__HOLD_JOB_RESPONSE__INIT;
-    Heddle__V1__ReleaseJobResponse release = HEDDLE__V1__RELEASE_JOB_RESPONSE__INIT;
-    Heddle__V1__ExplainJobResponse explain = HEDDLE__V1__EXPLAIN_JOB_RESPONSE__INIT;
-    Heddle__V1__GetJobResponse get = HEDDLE__V1__GET_JOB_RESPONSE__INIT;
-
     switch (answer->kind) {
     case ANSWER_SUBMIT:
         send_submitted(answer->c, answer->call, status, answer->repeated);
         break;
-    case ANSWER_CANCEL:
-        cancel.job = status;
-        (void)hd_rpc_call_reply(answer->call, &cancel.base);
-        break;
-    case ANSWER_RESUME:
-        resume.job = status;
-        (void)hd_rpc_call_reply(answer->call, &resume.base);
-        break;
-    case ANSWER_REQUEUE:
-        requeue.job = status;
-        (void)hd_rpc_call_reply(answer->call, &requeue.base);
-        break;
-    case ANSWER_CHECKPOINT:
-        checkpoint.job = status;
-        (void)hd_rpc_call_reply(answer->call, &checkpoint.base);
-        break;
-    case ANSWER_HOLD:
-        hold.job = status;
-        (void)hd_rpc_call_reply(answer->call, &hold.base);
-        break;
-    case ANSWER_RELEASE:
-        release.job = status;
-        (void)hd_rpc_call_reply(answer->call, &release.base);
-        break;
-    case ANSWER_EXPLAIN:
-        explain.job = status;
-        (void)hd_rpc_call_reply(answer->call, &explain.base);
-        break;
-    case ANSWER_GET:
-        get.job = status;
-        (void)hd_rpc_call_reply(answer->call, &get.base);
-        break;
+#define X(code, message, name)                                                          \
+    case ANSWER_##code: {                                                               \
+        Heddle__V1__##message##Response response = HEDDLE__V1__##name##_RESPONSE__INIT; \
+                                                                                        \
+        response.job = status;                                                          \
+        (void)hd_rpc_call_reply(answer->call, &response.base);                          \
+        break;                                                                          \
+    }
+        JOB_ANSWER_LIST(X)
+#undef X
     }
 }
 

@@ -4,10 +4,11 @@
  *
  * Running jobs of 1 to 64 devices fill the cluster, half of them with a known end. The waiting ones
  * have 40 shapes, 4 priorities, 3 queues and 50 owners; the first ones of the highest priority
- * cannot be satisfied, and preempt nobody, as all that runs is as high. Then 2,000 steps are timed:
- * ends of jobs (which start others), submissions of low and of high priority, reports of steps, and
- * ticks. Prints p50, p99 and the longest of each kind; the bar is 50 ms at p99 of all. Exit code 1:
- * it is missed. Needs no store, no network and no daemons. Run it on a quiet machine.
+ * cannot be satisfied, and stop no job, as all that run have at least their priority. Then 2,000
+ * steps are timed: ends of jobs (which start others), submissions of low and of high priority,
+ * reports of steps, and ticks. Prints p50, p99 and the longest of each kind; the bar is 50 ms at
+ * p99 of all. Exit code 1: it is missed. Needs no store, no network and no daemons. Run it on a
+ * quiet machine.
  */
 #include <stdint.h>
 #include <stdio.h>
