@@ -135,7 +135,8 @@ static void make_key(struct finder *f, const struct hd_registry *r, struct hd_me
 
 /* ---- classes ---- */
 
-/* The number of the key among those of all ranks so far; ranks with equal keys run equal programs. */
+/* The number of the key among those of all ranks so far; ranks with equal keys run equal programs.
+ */
 static int32_t find_programs(struct finder *f)
 {
     const size_t size = (size_t)f->key.count * sizeof *f->key.numbers;
