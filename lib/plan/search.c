@@ -368,6 +368,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
     struct hd_job job;
+    double bound;
 
     c.decided = DECIDED_SCHEDULE;
     c.schedule = schedule;
@@ -379,6 +380,8 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     ordered = search_ordered(s, &c, &job);
     if (!ordered || (may_reject(s) && !could_fit(s, search_least_memory(s, &c, &sizes, ordered))))
         return;
+    bound = search_schedule_bound(s, &c, ordered);
+    c.bound_s = bound > c.bound_s ? bound : c.bound_s;
     c.habit = habit_of(&c);
     push(s, &c);
 }

@@ -59,13 +59,35 @@ static double block_seconds(const struct hd_pieces *p)
     return least + smaller(base, 0);
 }
 
+static double micro_batches(const struct layout_search *s, const struct candidate *c)
+{
+    const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
+
+    return (double)(s->asked->spec->global_batch / (dp * c->micro_batch));
+}
+
 /* Some stage has at least an even share of the blocks, and runs all micro-batches. */
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c)
 {
-    const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
-    const int64_t M = s->asked->spec->global_batch / (dp * c->micro_batch);
+    return micro_batches(s, c) * (double)divide_up(s->config.L, c->pp) * block_seconds(c->blocks);
+}
 
-    return (double)M * (double)divide_up(s->config.L, c->pp) * block_seconds(c->blocks);
+/* A stage begins when the first micro-batch has come through the chunks before its first one; and
+ * behind its last backward, if that is not parted, gradients go back through these. */
+double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
+                             const struct ordered *ordered)
+{
+    const double block = block_seconds(c->blocks), M = micro_batches(s, c);
+    double most = 0;
+
+    for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
+        const struct ordered_stage *stage = &ordered->stages[i];
+        const double before = ordered->shared.order.split ? 0 : stage->before;
+
+        if (most < (M * stage->blocks + before) * block)
+            most = (M * stage->blocks + before) * block;
+    }
+    return most;
 }
 
 /* Updates begin when all stages have ended, and some stage has an even share of the parameters. */

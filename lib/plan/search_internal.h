@@ -48,6 +48,7 @@ struct ordered {
     double repeats; /* of what the longer of the two has more; 0: `shared` is the whole step */
     struct ordered_stage {
         int32_t blocks, largest; /* of all its chunks; of the chunk that has most */
+        int32_t before;          /* of all chunks before its first one */
         int32_t kept;            /* (chunk, micro-batch) that are between F and the end of backward
                                     at the same time, at most */
     } * stages;                  /* [shared.pipeline.stages] */
@@ -81,6 +82,9 @@ void search_note_refusal(struct layout_search *s, enum hd_status st);
 /* Seconds of a step, at least: by the model's FLOPs; by the blocks that the candidate has. */
 double search_ideal_seconds(const struct layout_search *s);
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c);
+/* The same of a candidate that has a schedule. */
+double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
+                             const struct ordered *ordered);
 /* The same of a candidate whose programs were walked, with the stage of ZeRO in `z`. */
 double search_variant_bound(const struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z);

@@ -151,6 +151,8 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
             stage->blocks += blocks;
             stage->largest = blocks > stage->largest ? blocks : stage->largest;
         }
+        for (int32_t k = 0; k < hd_pipeline_chunk(p, i, 0); k++)
+            stage->before += blocks_of(&o->shared, k);
         for (int32_t k = 0; k < order->count; k++) {
             kept += (order->entries[k].call == HD_CALL_F) - (order->entries[k].call == frees);
             stage->kept = kept > stage->kept ? kept : stage->kept;
