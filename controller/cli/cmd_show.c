@@ -26,6 +26,26 @@ static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...
     hd_text_add(out, "\n");
 }
 
+/* What the newest attempt's plan predicts of a step, beside what was measured. */
+static void add_prediction(struct hd_text *out, const Heddle__V1__JobStatus *j)
+{
+    const Heddle__V1__Plan *plan = j->n_attempts ? j->attempts[j->n_attempts - 1]->plan : NULL;
+    const double tokens = j->spec && j->spec->train && j->spec->model
+                              ? (double)j->spec->train->global_batch * j->spec->model->context
+                              : 0;
+    char memory[32];
+
+    if (!plan || !(plan->predicted_step_ms > 0))
+        return;
+    hd_text_format_bytes(plan->predicted_memory_bytes, memory);
+    if (j->tokens_per_s > 0)
+        add_fact(out, "step time", "%.4g ms, predicted %.4g ms", 1000 * tokens / j->tokens_per_s,
+                 plan->predicted_step_ms);
+    else
+        add_fact(out, "step time", "predicted %.4g ms", plan->predicted_step_ms);
+    add_fact(out, "memory", "predicted %s of a device", memory);
+}
+
 static void add_progress_facts(struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
     char rate[32];
@@ -36,6 +56,7 @@ static void add_progress_facts(struct hd_text *out, const Heddle__V1__JobStatus 
         add_fact(out, "loss", "%.4f", j->loss);
         add_fact(out, "rate", "%s tok/s", rate);
     }
+    add_prediction(out, j);
     if (j->mfu > 0)
         add_fact(out, "mfu", "%.1f%%", 100 * j->mfu);
     if (j->checkpoint_step)

@@ -10,6 +10,7 @@
 #include "controller/cli/show.h"
 #include "controller/cli/watch.h"
 #include "hf/hf.h"
+#include "plan/identity.h"
 #include "plan/plan.h"
 #include "spec/spec.h"
 
@@ -195,7 +196,7 @@ static int read_planned(const char *path, const char *plan, const struct cli_lis
     *with = *overrides;
     st = plan_layouts_read(plan, arena, with, &planned);
     if (!st)
-        st = plan_layouts_compare(planned, *ret_job);
+        st = hd_plan_identity_compare(planned, *ret_job);
     return st ? cli_fail(st) : cli_read_spec(path, with, arena, ret_job);
 }
 

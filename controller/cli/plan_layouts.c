@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
+#include "plan/identity.h"
 #include "spec/spec.h"
 
 enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20, RANKS_SHOWN_MAX = 65536 };
@@ -90,70 +91,6 @@ enum hd_status plan_layouts_find(const struct plan_layouts_asked *asked, struct 
                       "%lld; ask for fewer, or describe more",
                       (long long)asked->spec->devices_min,
                       asked->cluster_file ? asked->cluster_file : "--devices", (long long)most);
-    return st;
-}
-
-/* ---- the identity of a job ---- */
-
-enum hd_status plan_layouts_identity(const struct hd_job *spec, struct hd_text *ret_text)
-{
-    struct hd_job job = *spec;
-    struct hd_job nothing;
-    enum hd_status st;
-
-    hd_job_set_defaults(&nothing);
-    job.layout = nothing.layout;
-    memcpy(job.precision, spec->precision, sizeof job.precision); /* not the planner's to choose */
-    job.devices_min = job.devices_max = 1;
-    job.train_count = job.val_count = 0; /* files may be elsewhere, or not there yet */
-    job.schedule_order = NULL;
-    /* when it runs, and how often, changes no plan */
-    memcpy(job.name, "job", sizeof "job");
-    memcpy(job.queue, nothing.queue, sizeof job.queue);
-    memcpy(job.after, nothing.after, sizeof job.after);
-    memcpy(job.time_limit, nothing.time_limit, sizeof job.time_limit);
-    job.priority = nothing.priority;
-    job.restart_max = nothing.restart_max;
-    st = hd_job_write(&job, ret_text);
-    return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
-}
-
-/* The line of a text that begins with the same word as `line`; NULL: none. */
-static const char *same_key(const char *text, const char *line)
-{
-    const size_t key = strcspn(line, " \n") + 1;
-
-    for (const char *at = text; at && *at; at = strchr(at, '\n'), at += at != NULL)
-        if (strncmp(at, line, key) == 0)
-            return at;
-    return NULL;
-}
-
-enum hd_status plan_layouts_compare(const char *planned, const struct hd_job *spec)
-{
-    enum { NAMED_MAX = 4 };
-    struct hd_text now = {0}, changes = {0};
-    int count = 0;
-    enum hd_status st = plan_layouts_identity(spec, &now);
-
-    for (const char *line = now.data; !st && line && *line;
-         line = strchr(line, '\n'), line += line != NULL) {
-        const char *was = same_key(planned, line);
-        const int key = (int)strcspn(line, " \n"), end = (int)strcspn(line, "\n");
-        const int was_end = was ? (int)strcspn(was, "\n") : 0;
-
-        if (was && was_end == end && strncmp(was, line, (size_t)end) == 0)
-            continue;
-        if (++count > NAMED_MAX)
-            continue;
-        hd_text_add(&changes, "%s%.*s is%.*s, was%.*s", count > 1 ? "; " : "", key, line, end - key,
-                    line + key, was ? was_end - key : 8, was ? was + key : " nothing");
-    }
-    if (!st && count)
-        st = hd_err(HD_INVALID, "the job has changed since it was planned: %s%s; plan it again",
-                    changes.failed ? "?" : changes.data, count > NAMED_MAX ? " ..." : "");
-    hd_text_free(&now);
-    hd_text_free(&changes);
     return st;
 }
 
@@ -333,7 +270,7 @@ static void add_inputs(struct hd_json_writer *w, const struct plan_layouts_asked
     format_build(build);
     hd_json_begin(w, "inputs", '{');
     hd_json_add_string(w, "job", asked->spec->name);
-    if (!plan_layouts_identity(asked->spec, &identity))
+    if (!hd_plan_identity(asked->spec, &identity))
         hd_json_add_string(w, "job_text", identity.data);
     hd_text_free(&identity);
     hd_json_add_string(w, "build", build);

@@ -41,14 +41,6 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
 /* A line about the time of a step of the chosen plan; nothing if it is not known. */
 void plan_layouts_time(const struct plan_layouts *l, struct hd_text *out);
 
-/* Appends the keys of a job that a plan depends on and does not decide, in the text form of job.h.
- */
-enum hd_status plan_layouts_identity(const struct hd_job *spec, struct hd_text *ret_text);
-
-/* HD_INVALID: the job is not the one that was planned; the message names what changed. planned: its
- * text, of plan_layouts_read. */
-enum hd_status plan_layouts_compare(const char *planned, const struct hd_job *spec);
-
 /* Reads a file that --out wrote. Overrides that set its layout are appended to `overrides`, texts
  * in `arena`; ret_job: the text of the job that it is of. HD_INVALID: not such a file, of another
  * build, or without a chosen plan. */

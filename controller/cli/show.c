@@ -119,6 +119,9 @@ static void add_plan(struct hd_json_writer *w, const Heddle__V1__Plan *plan)
     if (!hd_spec_plan_from_message(plan, &sizes))
         hd_spec_add_plan_json(&sizes, w);
     hd_json_add_int64(w, "micro_batches", plan->micro_batches);
+    show_known(w, "predicted_step_ms", plan->predicted_step_ms > 0, plan->predicted_step_ms);
+    show_known(w, "predicted_memory_bytes", plan->predicted_memory_bytes > 0,
+               (double)plan->predicted_memory_bytes);
     hd_json_begin(w, "ranks", '[');
     for (size_t i = 0; i < plan->n_ranks; i++) {
         hd_json_begin(w, NULL, '{');

@@ -323,6 +323,8 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_end_all(core, event);
     case HD_CORE_REMOVE:
         return core_remove(core, event);
+    case HD_CORE_PLANNED:
+        return core_planned(core, event);
     }
     return hd_err(HD_INTERNAL, "unknown core event %d", (int)event->kind);
 }
@@ -348,7 +350,7 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
 
 void hd_core_out_clear(struct hd_core_out *out)
 {
-    out->node_count = out->job_count = out->search_count = 0;
+    out->node_count = out->job_count = out->search_count = out->asked_count = 0;
     out->job = 0;
     out->repeated = false;
     out->waits_for = NULL;
@@ -360,6 +362,7 @@ void hd_core_out_done(struct hd_core_out *out)
     free(out->nodes);
     free(out->jobs);
     free(out->searches);
+    free(out->asked);
     *out = (struct hd_core_out){0};
 }
 
@@ -406,6 +409,7 @@ void hd_core_free(struct hd_core *core)
     free(core->reservers.items);
     free(core->promised.items);
     free(core->growers.items);
+    core_menu_done(core);
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
         free(core->reaches[kind]);
         free(core->free_of[kind]);

@@ -25,14 +25,17 @@
 
 struct hd_core;
 
-/* Durations in milliseconds, and a limit. */
-/* What the layout of an attempt must fit; asked once for each attempt, of devices that are found.
- */
-struct hd_core_fit {
+/* A question that the core asks (hd_core_out.asked): the best layout of an attempt on the devices
+ * that were found for it. The answer follows from the question alone, and jobs that ask the same
+ * share it. */
+struct hd_core_asked {
+    const char *key;  /* equal for equal questions */
     const void *spec; /* the job's, as it was submitted */
     size_t spec_bytes;
-    const struct hd_plan_request *wish; /* with the kind of device */
+    struct hd_plan_request wish; /* with the kind of device */
     int32_t devices;
+    int32_t together; /* ranks 0 to together - 1 are on one node, so are the next ones ...; devices:
+                       * all are */
     /* of the device that has least memory: its memory (> 0), its model, the traits of its node's
      * CPU devices as a word ("": not known) */
     int64_t memory_bytes;
@@ -41,12 +44,22 @@ struct hd_core_fit {
     bool bf16;       /* all compute it natively */
 };
 
+struct hd_core_answer {
+    const char *key;
+    bool failed; /* nothing could be laid out: the layout of plan/choose.h is taken, and the ranks
+                  * will say what is wrong with it */
+    bool fits;
+    struct hd_layout_sizes layout; /* if it fits */
+    double step_s;                 /* predicted; 0: not known */
+    int64_t memory_bytes;          /* of the rank that takes most; 0: not known */
+    const char *why;               /* what was chosen, or why nothing fits; may be "" */
+};
+
+/* Durations in milliseconds, and limits. */
 struct hd_core_config {
-    /* Chooses the members of the layout that the job leaves auto (plan/fit.h). The core is a pure
-     * state machine, so this is a pure function, too. True: *sizes is a layout that fits; ret_why
-     * says what was chosen, or nothing. False: none fits; ret_why says why. NULL: *sizes stays. */
-    bool (*fit)(const struct hd_core_fit *asked, struct hd_layout_sizes *sizes,
-                struct hd_text *ret_why);
+    /* Layouts are asked for (hd_core_out.asked), and answered with HD_CORE_PLANNED. False: attempts
+     * get the layout of plan/choose.h. */
+    bool asks_layouts;
     int64_t unreachable_ms;     /* a node that is silent this long becomes unreachable */
     int64_t lost_ms;            /* a node that is silent this long becomes lost */
     int64_t lost_confirmed_ms;  /* the same for a node that a peer has reported dead */
@@ -81,6 +94,8 @@ struct hd_job_needs {
     int64_t time_limit_ms;            /* of the running time of all attempts; 0: none */
     uint64_t after[HD_JOB_AFTER_MAX]; /* jobs that must have succeeded before it starts */
     int32_t after_count;
+    uint64_t shape; /* a hash of what the best layout depends on, besides the wish
+                     * (plan/identity.h); 0: that job's alone */
 };
 
 /* ---- events -----------------------------------------------------------------------------------*/
@@ -107,6 +122,7 @@ enum hd_core_event_kind {
     HD_CORE_END_ALL,      /* right after hd_core_restored: no node and no rank of before exists any
                            * more, so every node is lost and every live job has failed */
     HD_CORE_REMOVE,       /* an ended job goes, with its folder */
+    HD_CORE_PLANNED,      /* the answer to one of hd_core_out.asked */
 };
 
 /* One attempt in a node's observed set: the state of this node's share. */
@@ -231,6 +247,7 @@ struct hd_core_event {
             size_t checkpoint_count;
             const char *problem; /* why the folder could not be read; "": it was */
         } found;
+        struct hd_core_answer planned;
     };
 };
 
@@ -251,6 +268,10 @@ struct hd_core_out {
         int32_t attempt;
     } * searches;
     size_t search_count, search_size;
+    /* Layouts to be found beside the loop, and answered with HD_CORE_PLANNED. Jobs wait for the
+     * answers. Strings are valid until the next step. */
+    struct hd_core_asked *asked;
+    size_t asked_count, asked_size;
     uint64_t job;          /* events about one job: the job's number */
     bool repeated;         /* SUBMIT: the request id is that of an earlier job */
     const char *waits_for; /* REMOVE: the name of a node that is to delete files and is away; valid
@@ -339,6 +360,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now
     X(AFTER, "after", "jobs that it comes after have not succeeded yet")                          \
     X(DELAY, "delay", "its last attempt failed, and the retry is delayed")                        \
     X(SEARCH, "search", "checkpoints of a lost node are being looked for")                        \
+    X(PLAN, "plan", "the best layout for its devices is being looked for")                        \
     X(QUOTA, "quota", "its queue holds as many devices as it may")                                \
     X(USER_QUOTA, "user_quota", "its owner holds as many devices of the queue as a user may")     \
     X(DEVICES, "devices", "the devices that it needs are held by other jobs")                     \
@@ -354,12 +376,17 @@ const char *hd_core_blocker_meaning(enum hd_core_blocker blocker);
 size_t hd_core_blockers(const struct hd_core *core, uint64_t job,
                         enum hd_core_blocker ret_blockers[HD_CORE_BLOCKERS_MAX]);
 
-/* hd_core_explain for a job that is not submitted. *ret_fits_now: it would start at once; the
- * reason then says which layout was chosen to fit, if another one would not. HD_UNSUPPORTED or
- * HD_INVALID: it could not start on any cluster. */
-enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
+/* hd_core_explain for a job that is not submitted. As in a step, *out may get questions (`asked`)
+ * and nothing else. HD_UNSUPPORTED or HD_INVALID: it could not start on any cluster. */
+struct hd_core_readiness {
+    bool later;            /* the layout is being found: call again after HD_CORE_PLANNED */
+    bool fits_now;         /* it would start at once */
+    struct hd_text reason; /* what it would wait for; or which layout was chosen, if there was a
+                            * choice. The caller frees it. */
+};
+enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_needs *needs,
                                      const void *spec, size_t spec_bytes, struct hd_now now,
-                                     bool *ret_fits_now, struct hd_text *ret_reason);
+                                     struct hd_core_out *out, struct hd_core_readiness *ret);
 
 /* The attempt that holds a device; job 0: the device is free. */
 struct hd_device_hold {

@@ -156,6 +156,7 @@ enum core_wait {
     CORE_WAIT_AFTER,    /* for other jobs to succeed */
     CORE_WAIT_DELAY,    /* for the retry delay */
     CORE_WAIT_SEARCH,   /* for the list of checkpoints that a lost node has written */
+    CORE_WAIT_PLAN,     /* for the layout of its place to be found; it may have reserved nodes */
     CORE_WAIT_QUOTA,    /* for devices that others of its queue hold */
     CORE_WAIT_BUSY,     /* for held devices or disconnected nodes; it has reserved nodes */
     CORE_WAIT_RESERVED, /* for nodes that are reserved by wait_job */
@@ -233,12 +234,26 @@ struct core_job {
     size_t avoided_count;
     uint64_t waits_for; /* with rec.promised_ms: the job whose end it waits for; 0: not known */
     uint64_t looked_in; /* the last pass that tried to place it */
+    const struct core_menu_entry *planning; /* while it waits for that; NULL: it does not */
     bool dirty, is_new, ended; /* an ended job stays here until its deletions are confirmed */
     struct core_job *next_dirty, *next_in_table;
 };
 
+/* An answer to a question about a layout (menu.c), or the question alone. */
+struct core_menu_entry {
+    char *key;
+    bool known, failed, fits; /* failed, fits and the rest: as in hd_core_answer, once known */
+    struct hd_layout_sizes layout;
+    double step_s;
+    int64_t memory_bytes;
+    const char *why;
+};
+
 struct hd_core {
     struct hd_core_config config;
+    struct core_menu_entry **menu; /* menu.c */
+    size_t menu_count, menu_size, menu_known;
+    struct core_map menu_by_key; /* index in menu */
     struct core_table jobs;
     struct core_jobs active;    /* those with an attempt that has not ended */
     struct core_jobs deleting;  /* those with a checkpoint that is being deleted, or their folder */
@@ -544,6 +559,9 @@ struct core_start {
  * False: there are none to keep; job->wait and wait_job say why. */
 bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct core_view *view,
                         struct core_start *ret_start);
+/* Keeps a place that was found, for a job that cannot start there yet; unless there are many. */
+void core_reserve_found(struct hd_core *core, struct core_job *job,
+                        const struct core_placement *place);
 void core_reserve_node(struct core_node *node, uint64_t job, enum hd_device_kind kind,
                        int64_t start_mono_ms, int32_t spare);
 void core_reserve_none(struct hd_core *core); /* forgets all reservations */
@@ -595,12 +613,6 @@ bool core_device_suits(const struct hd_job_needs *needs, const struct core_node 
 /* The first device of the kind, from `from` on, that is free, works and suits; -1: none. */
 int32_t core_free_device(const struct hd_job_needs *needs, const struct core_node *node,
                          enum hd_device_kind kind, int32_t from);
-/* Lets config.fit choose place->plan.layout for a job. True: it starts there; *ret_why then says
- * what was chosen, if anything had to be. False: no layout fits the devices, of which the smallest
- * has *ret_memory_bytes. */
-bool core_choose_layout(const struct hd_core *core, const struct hd_job_needs *needs,
-                        const void *spec, size_t spec_bytes, struct core_placement *place,
-                        int64_t *ret_memory_bytes, struct hd_text *ret_why);
 /* No layout fits so many devices of which the smallest has so much memory. Makes the needs ask for
  * larger devices, if some node has any, else for more. False: there is nothing more to ask for. */
 bool core_need_more(const struct hd_core *core, int32_t devices, int64_t memory_bytes,
@@ -610,6 +622,36 @@ bool core_take_misfit(struct hd_core *core, struct core_job *job, int32_t device
                       int64_t memory_bytes, const char *why);
 /* A node has other devices now: jobs that wait for larger or more ones ask for their own again. */
 void core_forget_misfits(struct hd_core *core);
+
+/* ---- menu.c -----------------------------------------------------------------------------------*/
+
+enum core_layout { CORE_LAYOUT_FITS, CORE_LAYOUT_MISFITS, CORE_LAYOUT_LATER };
+
+/* Who wants a layout: a job, or one that is not submitted (job 0). */
+struct core_wisher {
+    uint64_t job;
+    const struct hd_job_needs *needs;
+    const void *spec;
+    size_t spec_bytes;
+};
+static inline struct core_wisher core_wisher_of(const struct core_job *job,
+                                                const struct hd_job_needs *needs)
+{
+    return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes};
+}
+
+/* Chooses place->plan.layout, if the job leaves members of it open. FITS: it starts there; *ret_why
+ * then says what was chosen, if there was a choice. MISFITS: no layout fits the devices, of which
+ * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for. */
+enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
+                                    struct core_placement *place, int64_t *ret_memory_bytes,
+                                    const struct core_menu_entry **ret_entry,
+                                    struct hd_text *ret_why);
+/* Asks for the layout that the job will need where it is expected to start. */
+void core_foresee_layout(struct hd_core *core, const struct core_job *job,
+                         struct core_placement *place);
+enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
+void core_menu_done(struct hd_core *core); /* frees it */
 
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 

@@ -252,6 +252,9 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     case CORE_WAIT_SEARCH:
         hd_text_add(ret_reason, "looking for checkpoints that the lost node has written");
         return;
+    case CORE_WAIT_PLAN:
+        hd_text_add(ret_reason, "the best layout for its devices is being looked for");
+        return;
     case CORE_WAIT_QUOTA:
         add_quota(job, ret_reason);
         return;
@@ -312,6 +315,8 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
         return wait == CORE_WAIT_DELAY;
     case HD_CORE_WAITS_SEARCH:
         return job->search != CORE_SEARCH_NONE;
+    case HD_CORE_WAITS_PLAN:
+        return wait == CORE_WAIT_PLAN;
     case HD_CORE_WAITS_QUOTA:
         return is_over && !by_user;
     case HD_CORE_WAITS_USER_QUOTA:
@@ -354,42 +359,52 @@ static enum hd_status check_for(const struct hd_core *core, const struct hd_job_
     return st ? st : core_check_after(core, needs);
 }
 
-enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
+/* The reason of a job that would wait: for what, and why for so much. */
+static void add_wait(const struct hd_core *core, const struct hd_job_needs *needs,
+                     const struct hd_text *misfit, struct hd_now now, struct hd_text *text)
+{
+    hd_text_clear(text);
+    add_need(core, needs, NULL, text);
+    add_nodes(core, needs, now, text);
+    if (misfit->len_bytes)
+        add_misfit(needs, misfit->data, text);
+}
+
+enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_needs *needs,
                                      const void *spec, size_t spec_bytes, struct hd_now now,
-                                     bool *ret_fits_now, struct hd_text *ret_reason)
+                                     struct hd_core_out *out, struct hd_core_readiness *ret)
 {
     enum hd_status st = check_for(core, needs);
     struct hd_job_needs more = *needs;
     struct hd_text misfit = {0};
-    int32_t devices;
+    enum core_layout layout = CORE_LAYOUT_MISFITS;
+    struct core_placement place = {.device_count = 1};
 
-    if (st)
-        return st;
-    do {
+    core->out = out;
+    while (!st && layout == CORE_LAYOUT_MISFITS && place.device_count) {
+        const struct core_wisher wisher = {0, &more, spec, spec_bytes};
         const struct core_view view = {.needs = &more};
-        struct core_placement place = core_find_place((struct hd_core *)(uintptr_t)core, &view);
+        const struct core_menu_entry *entry;
         int64_t memory_bytes;
 
-        devices = place.device_count;
-        hd_text_clear(ret_reason);
-        *ret_fits_now = devices && core_choose_layout(core, &more, spec, spec_bytes, &place,
-                                                      &memory_bytes, ret_reason);
-        free(place.members);
-        if (*ret_fits_now)
+        place = core_find_place(core, &view);
+        if (!place.device_count)
             break;
-        if (devices && !core_need_more(core, devices, memory_bytes, &more))
-            st = hd_err(HD_INVALID, "%s", ret_reason->data ? ret_reason->data : "");
-        if (devices) {
-            hd_text_clear(&misfit);
-            hd_text_add(&misfit, "%s", ret_reason->data ? ret_reason->data : "");
-        }
-    } while (devices && !st);
-    if (!st && !*ret_fits_now) {
-        add_need(core, &more, NULL, ret_reason);
-        add_nodes(core, &more, now, ret_reason);
-        if (misfit.len_bytes)
-            add_misfit(&more, misfit.data, ret_reason);
+        hd_text_clear(&ret->reason);
+        layout = core_choose_layout(core, &wisher, &place, &memory_bytes, &entry, &ret->reason);
+        free(place.members);
+        if (layout != CORE_LAYOUT_MISFITS)
+            break;
+        hd_text_clear(&misfit);
+        hd_text_add(&misfit, "%s", ret->reason.data ? ret->reason.data : "");
+        if (!core_need_more(core, place.device_count, memory_bytes, &more))
+            st = hd_err(HD_INVALID, "%s", misfit.data ? misfit.data : "");
     }
+    core->out = NULL;
+    ret->later = !st && layout == CORE_LAYOUT_LATER;
+    ret->fits_now = !st && layout == CORE_LAYOUT_FITS;
+    if (!st && layout == CORE_LAYOUT_MISFITS)
+        add_wait(core, &more, &misfit, now, &ret->reason);
     hd_text_free(&misfit);
-    return st;
+    return core->no_memory ? hd_err(HD_NO_MEMORY, "no memory for a plan") : st;
 }

@@ -722,18 +722,20 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
 }
 
 /* The node was lost, the attempt counted as ended, and no other has been started since: what the
- * node still has of it is the job's work. Only of an attempt on one node: of one on several, the
- * ranks elsewhere have been ended. */
+ * node still has of it is the job's work, unless others of its queue hold its devices' quota now.
+ * Only of an attempt on one node: of one on several, the ranks elsewhere have been ended. */
 static bool may_revive(const struct core_job *job, const struct core_attempt *attempt,
                        const struct core_node *node, const struct hd_observed *observed)
 {
     const struct hd_plan_record *plan = &attempt->rec.plan;
+    bool by_user;
 
     if (attempt != core_newest(job) || job->ended || job->rec.cancel ||
         attempt->rec.state != HD_ATTEMPT_STATE_ENDED ||
         attempt->rec.end.cause != HD_END_CAUSE_NODE_LOST || attempt->share_count != 1 ||
         attempt->shares[0].node != node || observed->state < HD_ATTEMPT_STATE_RUNNING ||
-        observed->end.cause == HD_END_CAUSE_NODE_LOST) /* as it is recorded */
+        observed->end.cause == HD_END_CAUSE_NODE_LOST || /* as it is recorded */
+        core_quota_left(job->account, &by_user) < plan->rank_count)
         return false;
     for (int32_t r = 0; r < plan->rank_count; r++) {
         int32_t d = 0;

@@ -170,6 +170,8 @@ struct hd_plan_record {
     struct hd_layout_sizes layout; /* all decided: no auto */
     struct hd_place *ranks;        /* by rank */
     int32_t rank_count;
+    double step_s;        /* predicted for a step; 0: not known */
+    int64_t memory_bytes; /* of a device, for the rank that takes most; 0: not known */
 };
 
 struct hd_end_record {

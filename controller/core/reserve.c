@@ -114,6 +114,8 @@ static bool reserve_first(struct hd_core *core, const struct core_view *view,
         core_reserve_node(place.members[i].node, view->job->rec.job, kind, ret_start->mono_ms,
                           core_count_devices(view->needs, place.members[i].node, kind, true) -
                               place.members[i].count);
+    if (place.device_count)
+        core_foresee_layout(core, view->job, &place);
     core_lend(core, ends, needed, false);
     free(place.members);
     return place.device_count > 0;
@@ -189,6 +191,27 @@ bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct
         job->wait = job->wait_job ? CORE_WAIT_RESERVED : CORE_WAIT_NEVER;
     }
     return reserved;
+}
+
+void core_reserve_found(struct hd_core *core, struct core_job *job,
+                        const struct core_placement *place)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+
+    if (core->reservers.count >= CORE_RESERVERS_MAX)
+        return;
+    for (size_t i = 0; i < place->member_count; i++) {
+        const struct core_member *member = &place->members[i];
+
+        if (!member->node->reserved.by)
+            core_reserve_node(member->node, job->rec.job, kind, core->now.mono_ms,
+                              core_count_devices(&job->needs, member->node, kind, true) -
+                                  member->count);
+    }
+    if (job->reserved_in + 1 < core->pass)
+        job->blocked_at = core->starts;
+    job->reserved_in = core->pass;
+    core_jobs_add(core, &core->reservers, job);
 }
 
 /* ---- promises ---------------------------------------------------------------------------------*/

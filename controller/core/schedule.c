@@ -8,9 +8,10 @@
  *
  * Of jobs that wait for the same (waiting.c) a pass looks at as many as start or reserve nodes, and
  * one more. A start changes shares, and with that the order: a pass that started or stopped
- * something is followed by another one, until one changes nothing. A job that is submitted while
- * nothing else changes, behind all others, is looked at alone: the newest pass has decided about
- * the others. core_schedule_check has the rule in its simplest form.
+ * something is followed by another one, until one changes nothing. A job whose layout is still
+ * being found (menu.c) keeps its place, and closes nothing. A job that is submitted while nothing
+ * else changes, behind all others, is looked at alone: the newest pass has decided about the
+ * others. core_schedule_check has the rule in its simplest form.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -50,30 +51,44 @@ static void close_class(struct hd_core *core, const struct core_job *job)
     class->wait_job = job->wait_job;
 }
 
-/* Finds a place with a layout that fits there. False: there is none, or the job has failed. */
-static bool find_fitting(struct hd_core *core, struct core_job *job,
-                         struct core_placement *ret_place, struct hd_text *why)
+/* Finds a place with a layout that fits there. MISFITS: there is no place, or the job has failed.
+ * LATER: there is one, and its layout is being found. */
+static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
+                                     struct core_placement *ret_place, struct hd_text *why)
 {
     struct hd_job_needs needs;
     int64_t memory_bytes;
 
+    job->planning = NULL;
     while (within_quota(job, &needs)) {
+        const struct core_wisher wisher = core_wisher_of(job, &needs);
         struct core_view view = core_view_of(core, job);
+        const struct core_menu_entry *entry;
+        enum core_layout layout;
 
         view.needs = &needs;
         *ret_place = core_find_place(core, &view);
         if (!ret_place->device_count)
-            return false;
-        if (core_choose_layout(core, &needs, job->rec.spec, job->rec.spec_bytes, ret_place,
-                               &memory_bytes, why))
-            return true;
+            return CORE_LAYOUT_MISFITS;
+        layout = core_choose_layout(core, &wisher, ret_place, &memory_bytes, &entry, why);
+        if (layout == CORE_LAYOUT_LATER)
+            job->planning = entry;
+        if (layout != CORE_LAYOUT_MISFITS)
+            return layout;
         free(ret_place->members);
         if (!core_take_misfit(core, job, ret_place->device_count, memory_bytes,
                               why->failed || !why->data ? "" : why->data))
-            return false;
+            return layout;
         hd_text_clear(why);
     }
-    return false;
+    return CORE_LAYOUT_MISFITS;
+}
+
+/* It waits for a layout, and kept no place for that in the newest pass: nothing has changed. */
+static bool still_plans(const struct hd_core *core, const struct core_job *job)
+{
+    return job->planning && !job->planning->known && !job->claims &&
+           job->reserved_in + 1 != core->pass && core->reservers.count >= CORE_RESERVERS_MAX;
 }
 
 /* For a job that does not fit now: makes others give way, and keeps devices. */
@@ -107,15 +122,25 @@ static void look_at(struct hd_core *core, struct core_job *job)
 {
     struct core_placement place = {0};
     struct hd_text why = {0};
+    enum core_layout layout;
 
     core->out->looked++;
     job->looked_in = core->pass;
+    if (still_plans(core, job)) {
+        job->wait = CORE_WAIT_PLAN;
+        return;
+    }
     job->wait = CORE_WAIT_NONE;
     job->wait_job = 0;
-    if (find_fitting(core, job, &place, &why)) {
+    layout = find_fitting(core, job, &place, &why);
+    if (layout == CORE_LAYOUT_FITS) {
         core_attempt_start(core, job, &place, why.failed || !why.data ? "" : why.data);
         free(place.members);
         core->changed_in_pass = true;
+    } else if (layout == CORE_LAYOUT_LATER) { /* its place is kept, if there are few of those */
+        core_reserve_found(core, job, &place);
+        free(place.members);
+        job->wait = CORE_WAIT_PLAN;
     } else if (job->line) {
         let_wait(core, job);
     }
@@ -273,14 +298,21 @@ static int by_order(const void *left, const void *right)
 static bool would_start(struct hd_core *core, struct core_job *copy)
 {
     struct core_view view = core_view_of(core, copy);
+    struct core_placement place;
     struct core_start start;
     struct hd_job_needs needs;
 
     if (!within_quota(copy, &needs))
         return false;
     view.needs = &needs;
-    if (core_has_place(core, &view))
-        return true;
+    if (copy->planning && copy->reserved_in == core->pass) {
+        place = core_find_place(core, &view);
+        core_reserve_found(core, copy, &place);
+        free(place.members);
+        return false;
+    }
+    if (copy->planning || core_has_place(core, &view))
+        return !copy->planning;
     (void)core_reserve_place(core, copy, &view, &start);
     return false;
 }

@@ -136,7 +136,7 @@ static enum hd_status load_core(struct controller *c)
         c->options.core_config ? *c->options.core_config : hd_core_config_default;
     enum hd_status st = find_last_dir(c->jobs_dir, &loading.last_dir);
 
-    config.fit = services_fit;
+    config.asks_layouts = true;
     c->core = hd_core_new(&config);
     if (!c->core)
         return hd_err(HD_NO_MEMORY, "no memory for the controller's state");
@@ -391,6 +391,8 @@ static void free_controller(struct controller *c)
 
     rendezvous_free_all(c);
     search_forget_all(c);
+    planner_forget_all(c);
+    control_forget_validations(c);
     read_log_forget_all(c);
     hd_core_free(c->core);
     hd_core_out_done(&c->out);

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "controller/services/internal.h"
+#include "plan/identity.h"
 #include "spec/spec.h"
 
 /* The enum numbers of record.h equal those of the messages; add a new state in both places. */
@@ -97,6 +99,8 @@ Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_reco
         return NULL;
     if (!hd_spec_plan_to_message(&plan->layout, arena, m))
         return NULL;
+    m->predicted_step_ms = 1000 * plan->step_s;
+    m->predicted_memory_bytes = plan->memory_bytes;
     m->ranks = hd_arena_array(arena, (size_t)plan->rank_count + 1, sizeof *m->ranks);
     for (int32_t rank = 0; m->ranks && rank < plan->rank_count; rank++) {
         Heddle__V1__RankPlacement *place;
@@ -415,6 +419,18 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_ar
     return st;
 }
 
+/* Jobs whose stages keep an order from a file share no plan. */
+static uint64_t shape_of(const struct hd_job *job)
+{
+    struct hd_text text = {0};
+    uint64_t shape = 0;
+
+    if (!job->schedule_order && hd_plan_identity(job, &text) == HD_OK && !text.failed)
+        shape = hd_hash_bytes(text.data, text.len_bytes);
+    hd_text_free(&text);
+    return shape;
+}
+
 struct hd_job_needs convert_needs(const struct hd_job *job)
 {
     struct hd_job_needs needs = {.name = job->name,
@@ -433,6 +449,7 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
     (void)hd_time_limit_read(job->time_limit, &needs.time_limit_ms);
     needs.after_count = count;
     hd_spec_plan_request(job, &needs.wish);
+    needs.shape = shape_of(job);
     return needs;
 }
 

@@ -42,6 +42,8 @@ struct log_piece;
 struct rendezvous;
 struct reply;
 struct ckpt_search;
+struct planning;
+struct validation;
 
 struct controller {
     uv_loop_t *loop;
@@ -66,9 +68,11 @@ struct controller {
     struct rendezvous *rendezvous;
     struct reply *replies; /* waiting for the commit */
     struct ckpt_search *searches;
-    bool deaf;        /* the own door does not open (the self-check) */
-    bool unwritable;  /* nothing can be committed */
-    char status[256]; /* the last STATUS= for systemd */
+    struct planning *plannings;     /* layouts that the core asked for, the oldest first */
+    struct validation *validations; /* that wait for one */
+    bool deaf;                      /* the own door does not open (the self-check) */
+    bool unwritable;                /* nothing can be committed */
+    char status[256];               /* the last STATUS= for systemd */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;
@@ -106,10 +110,6 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
                                      size_t index);
 
 /* Decodes a stored JobSpec; lists live in `arena`. HD_CORRUPT: it cannot be decoded. */
-/* fit.c: hd_core_config.fit */
-bool services_fit(const struct hd_core_fit *asked, struct hd_layout_sizes *sizes,
-                  struct hd_text *ret_why);
-
 enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
                                    struct hd_job *ret_job);
 /* The part of a job that the core uses; the name points into the job. */
@@ -135,6 +135,12 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 void search_begin(struct controller *c, uint64_t job, int32_t attempt);
 void search_forget_all(struct controller *c); /* the ones in progress end without effect */
 
+/* ---- planner.c --------------------------------------------------------------------------------*/
+
+/* Finds the layouts that the core's newest step asked for, and tells the core. */
+void planner_ask(struct controller *c, const struct hd_core_out *out);
+void planner_forget_all(struct controller *c); /* the searches in progress end without effect */
+
 /* ---- the services -----------------------------------------------------------------------------*/
 
 enum hd_status control_register(struct controller *c);
@@ -142,6 +148,9 @@ enum hd_status fleet_register(struct controller *c);
 
 /* Writing fails: answers the calls that wait for a commit with the error. */
 void control_fail_waiting(struct controller *c, const char *message);
+/* A layout is known: answers the validations that waited for it. */
+void control_go_on_validating(struct controller *c);
+void control_forget_validations(struct controller *c);
 
 void watch_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void watch_drain(struct hd_rpc_call *call);

@@ -87,6 +87,8 @@ enum hd_status turn_step(struct controller *c, const struct hd_core_event *event
         add_job(c, c->out.jobs[i]);
     for (size_t i = 0; i < c->out.search_count; i++)
         search_begin(c, c->out.searches[i].job, c->out.searches[i].attempt);
+    if (c->out.asked_count)
+        planner_ask(c, &c->out);
     for (size_t i = 0; i < c->out.node_count; i++)
         fleet_send_desired(c, c->out.nodes[i]);
     return HD_OK;

@@ -182,6 +182,9 @@ static const struct migration {
             "UPDATE attempts SET stop_cause = 'user' WHERE state = 'stopping' AND"
             " end_cause = 'none' AND job IN (SELECT job FROM jobs WHERE cancel = 0);"
             "ALTER TABLE nodes ADD COLUMN drain_deadline_ms INTEGER NOT NULL DEFAULT 0;"},
+    /* 11: what the plan of an attempt predicts of a step, and of a device; 0: not known */
+    {.sql = "ALTER TABLE attempts ADD COLUMN step_s REAL NOT NULL DEFAULT 0;"
+            "ALTER TABLE attempts ADD COLUMN memory_bytes INTEGER NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

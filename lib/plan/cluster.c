@@ -82,8 +82,8 @@ void hd_cluster_set_levels(struct hd_cluster *c, int64_t island,
         add_level(c, between, hd_cluster_devices(c));
 }
 
-void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf32,
-                        struct hd_cluster *ret_cluster)
+void hd_cluster_of_gpus(const struct hd_gpu_kind *kind, int64_t devices, int64_t together,
+                        bool tf32, struct hd_cluster *ret_cluster)
 {
     const struct usual_links *u = usual_links_of(kind);
     const struct hd_cluster_level node = hd_cluster_usual_node(kind),
@@ -96,9 +96,18 @@ void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf
     (void)snprintf(c->device, sizeof c->device, "%s", kind->word);
     hd_gpu_kind_traits(kind, &c->traits);
     hd_rates_of_kind(kind, tf32, &c->rates);
-    c->devices_per_node = devices < u->node ? devices : u->node;
-    c->nodes = (devices + c->devices_per_node - 1) / c->devices_per_node;
-    hd_cluster_set_levels(c, u->island, &island, &node, &network);
+    c->devices_per_node = together;
+    c->nodes = (devices + together - 1) / together;
+    hd_cluster_set_levels(c, together % (u->island ? u->island : 1) ? 0 : u->island, &island, &node,
+                          &network);
+}
+
+void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf32,
+                        struct hd_cluster *ret_cluster)
+{
+    const int64_t node = usual_links_of(kind)->node;
+
+    hd_cluster_of_gpus(kind, devices, devices < node ? devices : node, tf32, ret_cluster);
 }
 
 void hd_cluster_of_cpu(const struct hd_traits *traits, int64_t devices,

@@ -57,6 +57,10 @@ static inline int64_t hd_cluster_devices(const struct hd_cluster *cluster)
 void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf32,
                         struct hd_cluster *ret_cluster);
 
+/* The same, with `together` GPUs on each node. */
+void hd_cluster_of_gpus(const struct hd_gpu_kind *kind, int64_t devices, int64_t together,
+                        bool tf32, struct hd_cluster *ret_cluster);
+
 /* CPU devices of one machine. */
 void hd_cluster_of_cpu(const struct hd_traits *traits, int64_t devices,
                        const struct hd_rates *rates, struct hd_cluster *ret_cluster);

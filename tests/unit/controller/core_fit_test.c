@@ -10,30 +10,36 @@
 
 #include "sim.h"
 
-/* Stands for plan/fit.h. A rank of a pipeline of pp stages takes WHOLE / pp; nothing else helps. */
+/* Stands for plan/best.h. A rank of a pipeline of pp stages takes WHOLE / pp; nothing else helps.
+ */
 enum { WHOLE = 4000 };
 static int asked_count;
-static struct hd_core_fit newest;
+static struct hd_core_asked newest;
 
-static bool choose_stages(const struct hd_core_fit *asked, struct hd_layout_sizes *sizes,
-                          struct hd_text *ret_why)
+static void choose_stages(const struct hd_core_asked *asked, struct hd_core_answer *answer)
 {
+    static char why[64];
     int32_t pp = 1;
 
     asked_count++;
     newest = *asked;
-    newest.wish = NULL; /* lives as long as the call */
-    assert_string_equal(asked->wish->sizes.device, "cpu");
+    newest.key = newest.device_name = newest.traits = NULL; /* live as long as the call */
+    assert_string_equal(asked->wish.sizes.device, "cpu");
     while (pp <= asked->devices && WHOLE / pp > asked->memory_bytes)
         pp *= 2;
+    answer->fits = pp <= asked->devices;
+    answer->step_s = 2.0 / asked->devices;
+    answer->memory_bytes = WHOLE / pp;
+    why[0] = '\0';
     if (pp > 1)
-        hd_text_add(ret_why, pp > asked->devices ? "%d are too few" : "%d share it",
-                    asked->devices);
-    if (pp > asked->devices)
-        return false;
-    sizes->pp = pp;
-    sizes->dp = asked->devices / pp;
-    return true;
+        (void)snprintf(why, sizeof why, answer->fits ? "%d share it" : "%d are too few",
+                       asked->devices);
+    answer->why = why;
+    assert_int_equal(hd_plan_size(&asked->wish, asked->devices, &answer->layout), HD_PLAN_FITS);
+    if (answer->fits) {
+        answer->layout.pp = pp;
+        answer->layout.dp = asked->devices / pp;
+    }
 }
 
 /* Nodes of two devices with so much memory each; `last`: those of the last node. */
@@ -42,10 +48,7 @@ static struct sim *sim_with(int node_count, int64_t memory_bytes, int64_t last)
     struct sim *sim = sim_new(1, node_count);
 
     asked_count = 0;
-    sim->config.fit = choose_stages;
-    hd_core_free(sim->core);
-    sim->core = hd_core_new(&sim->config);
-    assert_non_null(sim->core);
+    sim_ask_layouts(sim, choose_stages, 0);
     for (int n = 0; n < node_count; n++)
         sim->nodes[n].memory_bytes = n < node_count - 1 ? memory_bytes : last;
     sim_run(sim, 3);
@@ -59,7 +62,20 @@ static struct hd_job_needs range(int min, int max)
     needs.wish.layers = 8;
     needs.devices_min = min;
     needs.devices_max = max;
+    needs.shape = 7;
     return needs;
+}
+
+/* Leaves nothing of the layout open. */
+static void write_down(struct hd_job_needs *needs, int64_t pp)
+{
+    struct hd_layout_sizes *s = &needs->wish.sizes;
+
+    s->tp = s->cp = s->ep = s->micro_batch = 1;
+    s->pp = pp;
+    s->zero = 0;
+    (void)snprintf(s->recompute, sizeof s->recompute, "none");
+    (void)snprintf(s->schedule, sizeof s->schedule, "1f1b");
 }
 
 static void the_attempt_has_the_layout_that_was_chosen(void **state)
@@ -133,8 +149,7 @@ static void a_job_waits_for_the_devices_that_it_fits(void **state)
     uint64_t first, job;
 
     (void)state;
-    other.wish.sizes.pp = 2; /* written down: it is not asked */
-    other.wish.sizes.zero = 0;
+    write_down(&other, 2); /* it is not asked */
     first = sim_submitted(sim, &other);
     job = sim_submitted(sim, &needs);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
@@ -181,8 +196,7 @@ static void a_job_that_could_have_no_more_fails(void **state)
     uint64_t job;
 
     (void)state;
-    other.wish.sizes.pp = 2;
-    other.wish.sizes.zero = 0;
+    write_down(&other, 2);
     (void)sim_submitted(sim, &other);
     job = sim_submitted(sim, &needs);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
@@ -198,8 +212,7 @@ static void a_node_with_larger_devices_ends_the_wait(void **state)
     uint64_t job;
 
     (void)state;
-    other.wish.sizes.pp = 2;
-    other.wish.sizes.zero = 0;
+    write_down(&other, 2);
     other.steps = 100000;
     (void)sim_submitted(sim, &other);
     job = sim_submitted(sim, &needs);

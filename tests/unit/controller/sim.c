@@ -197,6 +197,54 @@ static void answer_search(struct sim *sim, const struct hd_core_search *search)
     assert_int_equal(sim_event(sim, &event), HD_OK);
 }
 
+static void take_question(struct sim *sim, const struct hd_core_asked *asked)
+{
+    struct sim_question *q = &sim->questions[sim->question_count++];
+
+    assert_true(sim->question_count <= SIM_QUESTIONS);
+    *q = (struct sim_question){.asked = *asked, .due_mono_ms = sim->now.mono_ms};
+    if (sim->plan_delay_s)
+        q->due_mono_ms += 1000 * (int64_t)sim_draw(sim, (uint64_t)sim->plan_delay_s + 1);
+    (void)snprintf(q->key, sizeof q->key, "%s", asked->key);
+    (void)snprintf(q->device_name, sizeof q->device_name, "%s", asked->device_name);
+    (void)snprintf(q->traits, sizeof q->traits, "%s", asked->traits);
+}
+
+/* Answers the questions that are due, in their order. */
+static void answer_questions(struct sim *sim)
+{
+    for (int i = 0; i < sim->question_count;) {
+        struct sim_question q = sim->questions[i];
+        struct hd_core_event event = {.kind = HD_CORE_PLANNED, .planned = {.key = q.key}};
+
+        if (q.due_mono_ms > sim->now.mono_ms) {
+            i++;
+            continue;
+        }
+        q.asked.key = q.key;
+        q.asked.device_name = q.device_name;
+        q.asked.traits = q.traits;
+        q.asked.spec = NULL;
+        memmove(&sim->questions[i], &sim->questions[i + 1],
+                (size_t)(--sim->question_count - i) * sizeof q);
+        sim->plan(&q.asked, &event.planned);
+        assert_int_equal(sim_event(sim, &event), HD_OK);
+        i = 0; /* the event may have asked others */
+    }
+}
+
+void sim_ask_layouts(struct sim *sim,
+                     void (*plan)(const struct hd_core_asked *asked, struct hd_core_answer *answer),
+                     int delay_s)
+{
+    sim->plan = plan;
+    sim->plan_delay_s = delay_s;
+    sim->config.asks_layouts = true;
+    hd_core_free(sim->core);
+    sim->core = hd_core_new(&sim->config);
+    assert_non_null(sim->core);
+}
+
 /* Limits are set here before jobs are submitted: none is ever passed. */
 static void expect_quotas(const struct sim *sim)
 {
@@ -214,6 +262,8 @@ enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
     struct sim_pending *pending = calloc(1, sizeof *pending);
     struct hd_core_search searches[SIM_JOBS];
     size_t search_count;
+    uint64_t job;
+    bool repeated;
     enum hd_status st;
 
     assert_non_null(pending);
@@ -244,8 +294,12 @@ enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
                                                       .attempt = event->report.attempt,
                                                       .rank = event->report.rank,
                                                       .seq = event->report.seq};
+    for (size_t i = 0; i < sim->out.asked_count; i++)
+        take_question(sim, &sim->out.asked[i]);
     *sim->pending_end = pending;
     sim->pending_end = &pending->next;
+    job = sim->out.job;
+    repeated = sim->out.repeated;
     search_count = sim->out.search_count;
     assert_true(search_count <= SIM_JOBS);
     if (search_count)
@@ -254,6 +308,10 @@ enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
         sim_commit(sim);
     for (size_t i = 0; i < search_count; i++)
         answer_search(sim, &searches[i]);
+    if (!sim->plan_delay_s)
+        answer_questions(sim);
+    sim->out.job = job; /* of this event, not of the answers to it */
+    sim->out.repeated = repeated;
     return HD_OK;
 }
 
@@ -710,6 +768,7 @@ void sim_second(struct sim *sim)
             talk(sim, &sim->nodes[n]);
     }
     assert_int_equal(sim_event(sim, &tick), HD_OK);
+    answer_questions(sim);
 }
 
 void sim_run(struct sim *sim, int seconds)
@@ -854,6 +913,7 @@ struct hd_job_needs sim_needs(int devices, int steps)
                                                     .schedule = "auto",
                                                     .recompute = "auto",
                                                     .offload = "none",
+                                                    .stages = "auto",
                                                     .sequence = -1,
                                                     .cp_exchange = "auto",
                                                     .device = "auto"},

@@ -23,6 +23,7 @@ enum {
     SIM_JOBS = 256,
     SIM_EVERY = 5,   /* steps between checkpoints */
     SIM_SPOOL = 512, /* reports of one attempt */
+    SIM_QUESTIONS = 64,
 };
 
 /* What a rank's process does besides training; set per node. */
@@ -113,7 +114,17 @@ struct sim {
     void *on_durable_user;
     struct sim_db *db; /* what is durable */
     struct sim_disk *disk;
-    int starts;        /* attempts that daemons have started */
+    int starts; /* attempts that daemons have started */
+    /* Finds layouts, if config.asks_layouts is set (sim_ask_layouts); answers come after up to
+     * plan_delay_s seconds, or at once (0). `why` is empty or a constant. */
+    void (*plan)(const struct hd_core_asked *asked, struct hd_core_answer *answer);
+    int plan_delay_s;
+    struct sim_question {
+        struct hd_core_asked asked; /* its strings and spec: the members below, and "" */
+        char key[512], device_name[32], traits[32];
+        int64_t due_mono_ms;
+    } questions[SIM_QUESTIONS];
+    int question_count;
     const char *owner; /* of jobs that are submitted */
 };
 
@@ -122,6 +133,11 @@ void sim_done(struct sim *sim);
 struct sim *sim_new(uint64_t seed, int node_count); /* on the heap */
 void sim_free(struct sim *sim);
 struct sim *sim_joined(int node_count); /* of seed 1, when its nodes have joined */
+
+/* Makes a new core that asks for layouts; before the first second. */
+void sim_ask_layouts(struct sim *sim,
+                     void (*plan)(const struct hd_core_asked *asked, struct hd_core_answer *answer),
+                     int delay_s);
 
 /* One second: daemons and ranks act, messages arrive, timers run. */
 void sim_second(struct sim *sim);

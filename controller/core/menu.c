@@ -1,0 +1,252 @@
+/* menu: the layouts of attempts.
+ *
+ * Placement decides how many devices a job gets, by arithmetic alone (plan.c). Which layout is best
+ * on them, and whether any fits their memory, takes from a millisecond to seconds to find out. So
+ * the core asks for it (hd_core_out.asked), the job waits, and the answer comes as an event. The
+ * menu keeps the answers: jobs that ask the same share one, and nothing is asked twice. An answer
+ * follows from its question alone, so it may be forgotten, and is asked for again.
+ *
+ *     not known --> asked (hd_core_out.asked) --HD_CORE_PLANNED--> known
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+enum { MENU_MAX = 4096 }; /* answers that are kept; questions without one come on top */
+
+/* ---- entries ----------------------------------------------------------------------------------*/
+
+static struct core_menu_entry *entry_of(const struct hd_core *core, const char *key)
+{
+    uint64_t index;
+
+    return core_map_get(&core->menu_by_key, key, &index) ? core->menu[index] : NULL;
+}
+
+static void free_entry(struct core_menu_entry *entry)
+{
+    if (!entry)
+        return;
+    free(entry->key);
+    core_unset(&entry->why);
+    free(entry);
+}
+
+void core_menu_done(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->menu_count; i++)
+        free_entry(core->menu[i]);
+    free(core->menu);
+    core_map_done(&core->menu_by_key);
+}
+
+/* Jobs that have waited for answers look at the menu again; what they remember of it goes. */
+static void forget_known(struct hd_core *core)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < core->line_count; i++)
+        for (struct core_job *job = core->lines[i]->first; job; job = job->after)
+            if (job->planning && job->planning->known)
+                job->planning = NULL;
+    core_map_done(&core->menu_by_key);
+    for (size_t i = 0; i < core->menu_count; i++) {
+        struct core_menu_entry *entry = core->menu[i];
+
+        if (entry->known) {
+            free_entry(entry);
+            continue;
+        }
+        core->no_memory |= !core_map_put(&core->menu_by_key, entry->key, kept);
+        core->menu[kept++] = entry;
+    }
+    core->menu_count = kept;
+    core->menu_known = 0;
+}
+
+static struct core_menu_entry *add_entry(struct hd_core *core, const char *key)
+{
+    struct core_menu_entry *entry = calloc(1, sizeof *entry);
+
+    if (core->menu_known >= MENU_MAX)
+        forget_known(core);
+    if (entry)
+        entry->key = strdup(key);
+    if (!entry || !entry->key ||
+        !core_reserve(core, &core->menu, core->menu_count, &core->menu_size, sizeof entry) ||
+        !core_map_put(&core->menu_by_key, key, core->menu_count)) {
+        core->no_memory = true;
+        free_entry(entry);
+        return NULL;
+    }
+    core->menu[core->menu_count++] = entry;
+    return entry;
+}
+
+enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event)
+{
+    const struct hd_core_answer *answer = &event->planned;
+    struct core_menu_entry *entry = entry_of(core, answer->key);
+
+    if (!entry || entry->known)
+        return HD_OK; /* of before a restart */
+    entry->known = true;
+    entry->failed = answer->failed;
+    entry->fits = answer->fits;
+    entry->layout = answer->layout;
+    entry->step_s = answer->step_s;
+    entry->memory_bytes = answer->memory_bytes;
+    core_set(core, &entry->why, answer->why ? answer->why : "");
+    core->menu_known++;
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- questions --------------------------------------------------------------------------------*/
+
+/* Folds the devices that an attempt would hold. False: of one the memory is not known. */
+static bool fold_devices(const struct hd_job_needs *needs, const struct core_placement *place,
+                         enum hd_device_kind kind, struct hd_core_asked *asked)
+{
+    asked->threads = INT32_MAX;
+    asked->bf16 = true;
+    for (size_t m = 0; m < place->member_count; m++) {
+        const struct core_node *node = place->members[m].node;
+        int32_t left = place->members[m].count;
+
+        for (int32_t d = core_free_device(needs, node, kind, 0); d >= 0 && left > 0;
+             d = core_free_device(needs, node, kind, d + 1), left--) {
+            const struct hd_device_record *device = &node->rec.devices[d];
+
+            asked->bf16 = asked->bf16 && (device->precisions & (1u << HD_PRECISION_BF16));
+            asked->threads = device->threads < asked->threads ? device->threads : asked->threads;
+            if (device->memory_bytes <= 0)
+                return false;
+            if (asked->memory_bytes && asked->memory_bytes <= device->memory_bytes)
+                continue;
+            asked->memory_bytes = device->memory_bytes;
+            asked->device_name = device->name ? device->name : "";
+            asked->traits = node->traits ? node->traits : "";
+        }
+    }
+    return asked->memory_bytes > 0;
+}
+
+/* The most ranks that are together on one node whatever their number: what every node gives is a
+ * multiple of it. */
+static int32_t together_on(const struct core_placement *place)
+{
+    int32_t common = 0;
+
+    for (size_t m = 0; m < place->member_count; m++)
+        for (int32_t rest = place->members[m].count, swap; rest; rest = swap) {
+            swap = common % rest;
+            common = rest;
+        }
+    return common;
+}
+
+/* Some member is left open that would be searched. */
+static bool is_open(const struct hd_plan_request *wish)
+{
+    const struct hd_layout_sizes *s = &wish->sizes;
+
+    return !s->tp || !s->pp || !s->cp || (wish->experts && !s->ep) || !s->micro_batch ||
+           s->zero < 0 || strcmp(s->recompute, "auto") == 0 ||
+           (s->pp != 1 && strcmp(s->schedule, "auto") == 0);
+}
+
+/* All that the answer depends on. False: nothing is to be asked. */
+static bool form_question(struct hd_core *core, const struct core_wisher *wisher,
+                          const struct core_placement *place, struct hd_core_asked *asked,
+                          struct hd_text *key)
+{
+    const struct hd_job_needs *needs = wisher->needs;
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+    struct hd_text wish = {0};
+
+    asked->wish = core_wish_on(needs, kind);
+    asked->devices = place->device_count;
+    asked->together = together_on(place);
+    if (!core->config.asks_layouts || !is_open(&asked->wish) || !(needs->shape || wisher->job) ||
+        !fold_devices(needs, place, kind, asked))
+        return false;
+    if (hd_layout_write(&asked->wish.sizes, &wish) || wish.failed)
+        core->no_memory = true;
+    hd_text_add(key, "%016" PRIx64 " %" PRIu64 " %s %d %d %s %s %lld %d %d", needs->shape,
+                needs->shape ? 0 : wisher->job, wish.data ? wish.data : "", asked->devices,
+                asked->together, asked->device_name, asked->traits, (long long)asked->memory_bytes,
+                asked->threads, asked->bf16);
+    hd_text_free(&wish);
+    core->no_memory |= key->failed;
+    return !core->no_memory;
+}
+
+/* The entry of a question, which is asked if it is new. NULL: no memory; or new, and no step runs
+ * that could ask it. */
+static struct core_menu_entry *consult(struct hd_core *core, const char *key,
+                                       struct hd_core_asked *asked)
+{
+    struct core_menu_entry *entry = entry_of(core, key);
+    struct hd_core_out *out = core->out;
+
+    if (entry || !out)
+        return entry;
+    entry = add_entry(core, key);
+    if (!entry ||
+        !core_reserve(core, &out->asked, out->asked_count, &out->asked_size, sizeof *asked))
+        return NULL;
+    asked->key = entry->key;
+    out->asked[out->asked_count++] = *asked;
+    return entry;
+}
+
+static enum core_layout take(const struct core_menu_entry *entry, struct core_placement *place,
+                             struct hd_text *why)
+{
+    if (!entry || !entry->known)
+        return CORE_LAYOUT_LATER;
+    if (entry->failed)
+        return CORE_LAYOUT_FITS;
+    hd_text_add(why, "%s", entry->why ? entry->why : "");
+    if (!entry->fits)
+        return CORE_LAYOUT_MISFITS;
+    place->plan.layout = entry->layout;
+    place->plan.step_s = entry->step_s;
+    place->plan.memory_bytes = entry->memory_bytes;
+    return CORE_LAYOUT_FITS;
+}
+
+enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
+                                    struct core_placement *place, int64_t *ret_memory_bytes,
+                                    const struct core_menu_entry **ret_entry,
+                                    struct hd_text *ret_why)
+{
+    struct hd_core_asked asked = {.spec = wisher->spec, .spec_bytes = wisher->spec_bytes};
+    struct hd_text key = {0};
+    enum core_layout layout = CORE_LAYOUT_FITS;
+
+    *ret_memory_bytes = 0;
+    *ret_entry = NULL;
+    if (form_question(core, wisher, place, &asked, &key)) {
+        *ret_memory_bytes = asked.memory_bytes;
+        *ret_entry = consult(core, key.data, &asked);
+        layout = take(*ret_entry, place, ret_why);
+    }
+    hd_text_free(&key);
+    return layout;
+}
+
+void core_foresee_layout(struct hd_core *core, const struct core_job *job,
+                         struct core_placement *place)
+{
+    const struct core_wisher wisher = core_wisher_of(job, &job->needs);
+    const struct core_menu_entry *entry;
+    struct hd_text why = {0};
+    int64_t memory_bytes;
+
+    (void)core_choose_layout(core, &wisher, place, &memory_bytes, &entry, &why);
+    hd_text_free(&why);
+}

@@ -1,0 +1,203 @@
+/* planner: finds the layouts that the core asks for (hd_core_out.asked), beside the loop.
+ *
+ * A layout takes from a millisecond to seconds to find (plan/best.h), in a thread of libuv's pool;
+ * a few are searched at a time, so that the pool has threads left. The answer enters the core as an
+ * event. Validations of jobs that are not submitted wait here for the answers they need.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/services/control.h"
+#include "controller/services/internal.h"
+#include "plan/best.h"
+
+enum { SEARCHES_MAX = 2 }; /* at a time */
+
+struct planning {
+    uv_work_t work;
+    struct controller *c; /* NULL: it has been stopped */
+    struct planning *next;
+    bool started;
+    struct hd_arena arena;
+    struct hd_core_asked asked; /* strings and spec in arena */
+    struct hd_core_answer answer;
+    struct hd_text why;
+};
+
+/* ---- the search, in a thread of the pool ------------------------------------------------------*/
+
+/* The traits of the device. CPU devices: what their heddled says, if it is of the same build as
+ * this controller; a GPU: those of its kind. False: not known, so nothing can be laid out. */
+static bool find_traits(const struct hd_core_asked *asked, const struct hd_gpu_kind *kind,
+                        struct hd_traits *ret_traits)
+{
+    if (strcmp(asked->wish.sizes.device, "cpu") == 0)
+        return hd_traits_read(asked->traits, ret_traits) == HD_OK;
+    if (!kind)
+        return false;
+    hd_gpu_kind_traits(kind, ret_traits);
+    ret_traits->memory_bytes = asked->memory_bytes;
+    return true;
+}
+
+/* How fast GPUs of a known kind compute and reach one another is in a table. */
+static void find_cluster(const struct hd_core_asked *asked, const struct hd_gpu_kind *kind,
+                         const struct hd_job *spec, struct hd_cluster *cluster,
+                         struct hd_best_asked *question)
+{
+    const enum hd_dtype factors = strcmp(spec->precision, "fp32") == 0  ? HD_F32
+                                  : strcmp(spec->precision, "fp8") == 0 ? HD_U8
+                                                                        : HD_BF16;
+
+    hd_cluster_of_gpus(kind, asked->devices, asked->together, spec->tf32, cluster);
+    cluster->traits.memory_bytes = asked->memory_bytes;
+    question->cluster = cluster;
+    question->peak_flops = hd_gpu_kind_rate(kind, factors, spec->tf32);
+}
+
+static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
+                             const struct hd_traits *traits, struct hd_best *ret_best)
+{
+    const struct hd_core_asked *asked = &p->asked;
+    struct hd_job *spec = hd_arena_alloc(&p->arena, sizeof *spec);
+    struct hd_cluster *cluster = hd_arena_alloc(&p->arena, sizeof *cluster);
+    struct hd_best_asked question = {.fit = {.spec = spec,
+                                             .request = &asked->wish,
+                                             .devices = asked->devices,
+                                             .threads = asked->threads,
+                                             .bf16_fast = asked->bf16,
+                                             .traits = traits,
+                                             .memory_bytes = asked->memory_bytes}};
+    enum hd_status st = spec && cluster
+                            ? convert_unpack_spec(asked->spec, asked->spec_bytes, &p->arena, spec)
+                            : hd_err(HD_NO_MEMORY, "no memory for a job");
+
+    if (st)
+        return st;
+    if (kind && hd_traits_is_cuda(traits))
+        find_cluster(asked, kind, spec, cluster, &question);
+    return hd_best_choose(&question, ret_best, &p->why);
+}
+
+static void plan(uv_work_t *work)
+{
+    struct planning *p = work->data;
+    const struct hd_gpu_kind *kind = hd_gpu_kind_of_name(p->asked.device_name);
+    struct hd_traits traits;
+    struct hd_best best = {.fits = true};
+    enum hd_status st = HD_OK;
+    const bool known = find_traits(&p->asked, kind, &traits);
+
+    if (known)
+        st = choose(p, kind, &traits, &best);
+    if (st) /* the ranks will say what is wrong with it */
+        hd_log(HD_LOG_WARN, "cannot choose a layout that fits: %s", hd_err_message());
+    p->answer = (struct hd_core_answer){.key = p->asked.key,
+                                        .failed = !known || st,
+                                        .fits = best.fits,
+                                        .layout = best.sizes,
+                                        .step_s = best.step_s,
+                                        .memory_bytes = best.needed_bytes,
+                                        .why = p->why.failed ? "" : p->why.data};
+}
+
+/* ---- on the loop ------------------------------------------------------------------------------*/
+
+static void free_planning(struct planning *p)
+{
+    hd_arena_done(&p->arena);
+    hd_text_free(&p->why);
+    free(p);
+}
+
+static void unlink_planning(struct planning *p)
+{
+    struct planning **at = &p->c->plannings;
+
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+}
+
+static void begin_some(struct controller *c);
+
+static void planned(uv_work_t *work, int status)
+{
+    struct planning *p = work->data;
+    struct controller *c = p->c;
+    const struct hd_core_event event = {.kind = HD_CORE_PLANNED, .planned = p->answer};
+
+    if (c)
+        unlink_planning(p);
+    if (c && !c->stopping && !status) {
+        turn_begin(c);
+        (void)turn_step(c, &event);
+        turn_end(c);
+        control_go_on_validating(c);
+        begin_some(c);
+    }
+    free_planning(p);
+}
+
+static void begin_some(struct controller *c)
+{
+    int running = 0;
+
+    for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next) {
+        if (!p->started)
+            p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
+        running += p->started;
+    }
+}
+
+static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
+{
+    void *spec = hd_arena_alloc(&p->arena, asked->spec_bytes + 1);
+
+    p->asked = *asked;
+    p->asked.key = hd_arena_strdup(&p->arena, asked->key);
+    p->asked.device_name = hd_arena_strdup(&p->arena, asked->device_name);
+    p->asked.traits = hd_arena_strdup(&p->arena, asked->traits);
+    p->asked.spec = spec;
+    if (spec)
+        memcpy(spec, asked->spec, asked->spec_bytes);
+    return spec && p->asked.key && p->asked.device_name && p->asked.traits;
+}
+
+void planner_ask(struct controller *c, const struct hd_core_out *out)
+{
+    struct planning **end = &c->plannings;
+
+    while (*end)
+        end = &(*end)->next;
+    for (size_t i = 0; i < out->asked_count; i++) {
+        struct planning *p = calloc(1, sizeof *p);
+
+        if (p) {
+            hd_arena_init(&p->arena, 0);
+            p->work.data = p;
+            p->c = c;
+        }
+        if (!p || !copy_asked(p, &out->asked[i])) {
+            if (p)
+                free_planning(p);
+            controller_fail(c, hd_err(HD_NO_MEMORY, "no memory to plan a job"));
+            return;
+        }
+        *end = p;
+        end = &p->next;
+    }
+    begin_some(c);
+}
+
+void planner_forget_all(struct controller *c)
+{
+    for (struct planning *p = c->plannings, *next; p; p = next) {
+        next = p->next;
+        p->c = NULL;
+        if (!p->started)
+            free_planning(p);
+    }
+    c->plannings = NULL;
+}
