@@ -157,12 +157,14 @@ cudaError_t cudaGetDevice(int *device)
     return error ? hd_sim_set_error(error) : cudaSuccess;
 }
 
+/* HD_CUDASIM_NAME: that of a kind that the planner knows. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
+    const char *wish = getenv("HD_CUDASIM_NAME");
+
     if (!is_device(device))
         return hd_sim_set_error(cudaErrorInvalidDevice);
     *prop = (struct cudaDeviceProp){
-        .name = "Emulated device",
         .totalGlobalMem = atomic_load(&total_bytes),
         .sharedMemPerBlock = HD_SIM_SHARED_DEFAULT,
         .regsPerBlock = 65536,
@@ -187,6 +189,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         .sharedMemPerBlockOptin = atomic_load(&shared_bytes),
         .reservedSharedMemPerBlock = 1024,
     };
+    (void)snprintf(prop->name, sizeof prop->name, "%s", wish ? wish : "Emulated device");
     memcpy(prop->uuid.bytes, "heddle-cudasim", 14);
     prop->uuid.bytes[15] = (char)device;
     return cudaSuccess;

@@ -75,7 +75,8 @@ static void write_down(struct hd_job_needs *needs, int64_t pp)
     s->pp = pp;
     s->zero = 0;
     (void)snprintf(s->recompute, sizeof s->recompute, "none");
-    (void)snprintf(s->schedule, sizeof s->schedule, "1f1b");
+    if (pp > 1)
+        (void)snprintf(s->schedule, sizeof s->schedule, "1f1b");
 }
 
 static void the_attempt_has_the_layout_that_was_chosen(void **state)
@@ -226,6 +227,106 @@ static void a_node_with_larger_devices_ends_the_wait(void **state)
     sim_free(sim);
 }
 
+/* ---- while a layout is being found ------------------------------------------------------------*/
+
+static struct sim *slow_sim(int node_count)
+{
+    struct sim *sim = sim_new(1, node_count);
+
+    asked_count = 0;
+    sim_ask_layouts(sim, choose_stages, 20);
+    for (int n = 0; n < node_count; n++)
+        sim->nodes[n].memory_bytes = WHOLE;
+    sim_run(sim, 3);
+    return sim;
+}
+
+/* Until the answer comes the job waits with that reason; its devices are its own. */
+static void a_job_keeps_its_place_while_its_layout_is_found(void **state)
+{
+    struct sim *sim = slow_sim(1);
+    const struct hd_job_needs needs = range(2, 2);
+    struct hd_job_needs small = range(1, 1);
+    uint64_t job, other;
+
+    (void)state;
+    job = sim_submitted(sim, &needs);
+    sim->questions[0].due_mono_ms = sim->now.mono_ms + 10000;
+    write_down(&small, 1);
+    other = sim_submitted(sim, &small);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_QUEUED);
+    sim_assert_reason(sim, job, "the best layout for its devices is being looked for");
+    assert_int_equal(sim->question_count, 1);
+    sim_run(sim, 12);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+    assert_true(sim_attempt(sim, job, 1)->plan.step_s == 1.0);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.memory_bytes, WHOLE);
+    sim_run_until_ended(sim, other, 200);
+    sim_free(sim);
+}
+
+/* What a waiting job will need is asked for while it waits, so that it starts at once then. */
+static void a_waiting_job_is_planned_while_it_waits(void **state)
+{
+    struct sim *sim = slow_sim(1);
+    struct hd_job_needs first = range(2, 2);
+    const struct hd_job_needs needs = range(2, 2);
+    uint64_t before, job;
+
+    (void)state;
+    write_down(&first, 1);
+    first.time_limit_ms = 3600 * 1000; /* so that its end is known */
+    first.steps = 60;
+    before = sim_submitted(sim, &first);
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 25);
+    assert_int_equal(sim_job(sim, before)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(asked_count, 1);
+    sim_run_until_ended(sim, before, 200);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(asked_count, 1);
+    sim_free(sim);
+}
+
+/* Equal jobs share an answer; one of another shape has its own. */
+static void equal_jobs_share_a_layout(void **state)
+{
+    struct sim *sim = slow_sim(2);
+    struct hd_job_needs needs = range(1, 1);
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        (void)sim_submitted(sim, &needs);
+    assert_int_equal(sim->question_count, 1);
+    needs.shape = 8;
+    (void)sim_submitted(sim, &needs);
+    assert_int_equal(sim->question_count, 2);
+    needs.shape = 0; /* shares with none */
+    (void)sim_submitted(sim, &needs);
+    (void)sim_submitted(sim, &needs);
+    assert_int_equal(sim->question_count, 4);
+    sim_free(sim);
+}
+
+/* A restart forgets the question; the answer to the old one is not waited for. */
+static void a_restart_asks_again(void **state)
+{
+    struct sim *sim = slow_sim(1);
+    const struct hd_job_needs needs = range(2, 2);
+    const uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    assert_int_equal(sim->question_count, 1);
+    sim_controller_crash(sim);
+    sim->question_count = 0;
+    sim_run(sim, 40);
+    assert_true(sim_job(sim, job)->state > HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, job, 100);
+    sim_assert_undisturbed(sim, job, 20);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +338,10 @@ int main(void)
         cmocka_unit_test(a_job_waits_for_devices_that_are_large_enough),
         cmocka_unit_test(a_job_that_could_have_no_more_fails),
         cmocka_unit_test(a_node_with_larger_devices_ends_the_wait),
+        cmocka_unit_test(a_job_keeps_its_place_while_its_layout_is_found),
+        cmocka_unit_test(a_waiting_job_is_planned_while_it_waits),
+        cmocka_unit_test(equal_jobs_share_a_layout),
+        cmocka_unit_test(a_restart_asks_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

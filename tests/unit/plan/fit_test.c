@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "plan/fit.h"
+#include "plan/best.h"
 
 static const struct hd_traits traits = {.backend = "cpu",
                                         .isa = "avx2",
@@ -242,6 +242,77 @@ static void the_line_says_what_was_chosen_or_would_help(void **state)
     hd_text_free(&pinned);
 }
 
+/* ---- best.h: where it is known how fast devices are
+ * --------------------------------------------*/
+
+static struct hd_best best_of(const struct hd_job *spec, const struct hd_cluster *cluster,
+                              int64_t memory_bytes, struct hd_text *why)
+{
+    struct hd_plan_request request = request_of(spec);
+    const struct hd_best_asked asked = {.fit = {.spec = spec,
+                                                .request = &request,
+                                                .devices = 4,
+                                                .threads = 1,
+                                                .traits = cluster ? &cluster->traits : &traits,
+                                                .memory_bytes = memory_bytes},
+                                        .cluster = cluster};
+    struct hd_best best;
+
+    if (cluster)
+        set(request.sizes.device, "cuda");
+    hd_text_clear(why);
+    if (hd_best_choose(&asked, &best, why))
+        fail_msg("%s", hd_err_message());
+    return best;
+}
+
+/* The search decides where there is a cluster, the ladder elsewhere. */
+static void the_fastest_layout_is_taken_where_rates_are_known(void **state)
+{
+    const struct hd_gpu_kind *kind = hd_gpu_kind_find("h100");
+    struct hd_job spec = spec_of(-1, 0);
+    struct hd_search_plan plan;
+    struct hd_plan_request request;
+    struct hd_search_asked priced = {.spec = &spec, .request = &request, .devices = 4};
+    struct hd_cluster near, far;
+    struct hd_text why = {0};
+    struct hd_arena arena;
+    struct hd_best best;
+    double dp_s;
+
+    (void)state;
+    spec.micro_batch = 0;
+    spec.global_batch = 4;
+    hd_cluster_of_gpus(kind, 4, 4, false, &near);
+    hd_cluster_of_gpus(kind, 4, 1, false, &far);
+    far.levels[1].bytes_per_s = 1e6; /* between nodes: next to nothing */
+    best = best_of(&spec, &far, near.traits.memory_bytes, &why);
+    assert_true(best.fits);
+    assert_true(best.step_s > 0 && best.needed_bytes > 0);
+    assert_int_equal(best.sizes.dp, 1); /* gradients would travel for minutes */
+    assert_non_null(strstr(why.data, "pp 4"));
+    assert_non_null(strstr(why.data, " s a step, "));
+    request = request_of(&spec);
+    set(request.sizes.device, "cuda");
+    priced.cluster = &far;
+    assert_int_equal(hd_plan_decide(&request, 4, &best.sizes), HD_OK); /* data parallelism */
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_search_price(&priced, &best.sizes, &arena, &plan), HD_OK);
+    dp_s = plan.price.step_s;
+    hd_arena_done(&arena);
+    assert_true(best.step_s < dp_s);
+
+    best = best_of(&spec, NULL, 0, &why);
+    assert_int_equal(best.sizes.dp, 4);
+    assert_true(best.step_s == 0);
+    best = best_of(&spec, &near, 1 << 20, &why);
+    assert_false(best.fits);
+    assert_non_null(strstr(why.data, "no layout fits 4 devices: the one that takes least ("));
+    assert_non_null(strstr(why.data, " of a device's 1"));
+    assert_non_null(strstr(why.data, " on stage "));
+    hd_text_free(&why);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +322,7 @@ int main(void)
         cmocka_unit_test(what_is_written_down_stays),
         cmocka_unit_test(without_a_known_memory_it_is_plain_data_parallelism),
         cmocka_unit_test(the_line_says_what_was_chosen_or_would_help),
+        cmocka_unit_test(the_fastest_layout_is_taken_where_rates_are_known),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
