@@ -20,6 +20,7 @@
 
 #include "base/arena.h"
 #include "plan/cluster.h"
+#include "plan/links.h"
 #include "train/layout.h"
 
 /* Seconds of a program, or of what a unit adds to one. */
@@ -48,6 +49,7 @@ struct hd_pieces {
                                without blocks; of the head's */
     double update_base;     /* what U takes beside its parts: the exchange of a step */
     int64_t boundary_bytes; /* of the hidden rows that a transfer between two stages moves */
+    struct hd_link_group stages; /* the group `pp`, for those transfers */
 };
 
 /* Of the job, which is resolved, on devices of this cluster. Fails as hd_layout_build does.
