@@ -9,7 +9,7 @@
 #include "controller/cli/table.h"
 #include "spec/spec.h"
 
-enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20, RANKS_SHOWN_MAX = 65536 };
+enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20 };
 
 /* ---- the search ---- */
 
@@ -263,19 +263,6 @@ static bool runs_here(const struct plan_layouts *l)
            hd_plan_ranks_max(hd_traits_is_cuda(&l->cluster->traits) ? "cuda" : "cpu", NULL);
 }
 
-/* The device of each rank: position = rank, node = position / devices_per_node. */
-static void add_ranks(struct hd_json_writer *w, const struct plan_layouts *l)
-{
-    hd_json_begin(w, "ranks", '[');
-    for (int32_t rank = 0; rank < l->devices && rank < RANKS_SHOWN_MAX; rank++) {
-        hd_json_begin(w, NULL, '[');
-        hd_json_add_int64(w, NULL, rank / l->cluster->devices_per_node);
-        hd_json_add_int64(w, NULL, rank % l->cluster->devices_per_node);
-        hd_json_end(w, ']');
-    }
-    hd_json_end(w, ']');
-}
-
 static void add_plan(struct hd_json_writer *w, const char *key, const struct plan_layouts *l,
                      const struct hd_search_plan *p, bool with_ranks)
 {
@@ -293,7 +280,7 @@ static void add_plan(struct hd_json_writer *w, const char *key, const struct pla
     add_memory(w, &p->plan);
     add_time(w, &p->price);
     if (with_ranks)
-        add_ranks(w, l);
+        plan_ranks_json(l, p, w);
     hd_json_end(w, '}');
 }
 
@@ -540,8 +527,10 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
         add_nothing_fits(l, out);
     }
     if (explain) {
-        if (s->plan_count)
+        if (s->plan_count) {
             add_where(&s->plans[0].price, out);
+            plan_ranks_people(l, &s->plans[0], out);
+        }
         add_rejects(cli, l, out);
         hd_text_add(out,
                     "\nsearched: %lld families of layouts, %lld of them compiled; %lld schedules "

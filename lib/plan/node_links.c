@@ -7,8 +7,8 @@ void hd_node_links_set(struct hd_node_links *links, int32_t a, int32_t b, double
 {
     const int32_t pair = hd_node_links_pair(a, b);
 
-    links->bytes_per_s[pair] = (float)bytes_per_s;
-    links->latency_s[pair] = (float)latency_s;
+    links->bytes_per_s[pair] = bytes_per_s;
+    links->latency_s[pair] = latency_s;
     links->direct[a] = (links->direct[a] & ~(1ull << b)) | (uint64_t)direct << b;
     links->direct[b] = (links->direct[b] & ~(1ull << a)) | (uint64_t)direct << a;
 }

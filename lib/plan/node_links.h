@@ -34,8 +34,8 @@ struct hd_node_links {
     int32_t shared_count;
     struct hd_shared_link shared[HD_SHARED_LINKS_MAX];
     uint64_t direct[HD_NODE_LINKS_MAX]; /* of each device: those with wires of their own to it */
-    float bytes_per_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2]; /* hd_node_links_pair */
-    float latency_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2];
+    double bytes_per_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2]; /* hd_node_links_pair */
+    double latency_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2];
 };
 
 /* The place of a pair, a != b, in the arrays; the order of the two does not matter. */
@@ -46,12 +46,12 @@ static inline int32_t hd_node_links_pair(int32_t a, int32_t b)
 
 static inline double hd_node_links_rate(const struct hd_node_links *links, int32_t a, int32_t b)
 {
-    return (double)links->bytes_per_s[hd_node_links_pair(a, b)];
+    return links->bytes_per_s[hd_node_links_pair(a, b)];
 }
 
 static inline double hd_node_links_latency(const struct hd_node_links *links, int32_t a, int32_t b)
 {
-    return (double)links->latency_s[hd_node_links_pair(a, b)];
+    return links->latency_s[hd_node_links_pair(a, b)];
 }
 
 static inline bool hd_node_links_is_direct(const struct hd_node_links *links, int32_t a, int32_t b)

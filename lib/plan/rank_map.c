@@ -15,7 +15,7 @@ static const double equal_share = 1e-9;
 /* ---- one node ---- */
 
 /* What is asked of one node: who sends to whom, and how much. */
-struct question {
+struct map_question {
     const struct hd_traffic *traffic;
     const struct hd_node_links *links;
     struct hd_link_window windows[HD_TRAFFIC_MAX];
@@ -26,16 +26,16 @@ struct question {
     int32_t devices[HD_NODE_LINKS_MAX]; /* [device_count] */
 };
 
-struct answer {
+struct device_map {
     double seconds;
     int32_t devices[HD_NODE_LINKS_MAX]; /* [ranks] */
 };
 
 static void ask(const struct hd_mesh *mesh, const struct hd_traffic *traffic,
-                const struct hd_rank_node *node, int32_t first, struct question *ret_question)
+                const struct hd_rank_node *node, int32_t first, struct map_question *ret_question)
 {
     const struct hd_mesh_sizes *s = &mesh->sizes;
-    struct question *q = ret_question;
+    struct map_question *q = ret_question;
 
     memset(q, 0, sizeof *q); /* compared as a whole */
     q->traffic = traffic;
@@ -67,7 +67,8 @@ static bool is_exchange(enum hd_comm_kind kind, bool native)
 }
 
 /* Seconds of one kind of traffic among the first `assigned` ranks; more ranks never take less. */
-static double price_item(const struct question *q, int i, const int32_t *devices, int32_t assigned)
+static double price_item(const struct map_question *q, int i, const int32_t *devices,
+                         int32_t assigned)
 {
     /* one level: the node; its own rates are not used */
     static const struct hd_cluster node = {.level_count = 1, .levels = {{.bytes_per_s = 1}}};
@@ -85,7 +86,7 @@ static double price_item(const struct question *q, int i, const int32_t *devices
            hd_links_collective(&node, &g, item->kind, item->bytes, q->traffic->native);
 }
 
-static double price(const struct question *q, const int32_t *devices, int32_t assigned)
+static double price(const struct map_question *q, const int32_t *devices, int32_t assigned)
 {
     double seconds = 0;
 
@@ -99,7 +100,7 @@ static bool is_less(double seconds, double than)
     return seconds < than * (1 - equal_share);
 }
 
-static void take_first(const struct question *q, struct answer *a)
+static void take_first(const struct map_question *q, struct device_map *a)
 {
     memcpy(a->devices, q->devices, (size_t)q->ranks * sizeof a->devices[0]);
     a->seconds = price(q, a->devices, q->ranks);
@@ -107,16 +108,16 @@ static void take_first(const struct question *q, struct answer *a)
 
 /* ---- all maps ---- */
 
-struct depth {
-    const struct question *q;
-    struct answer *best;
+struct map_search {
+    const struct map_question *q;
+    struct device_map *best;
     bool alike[RANK_MAP_EXACT][RANK_MAP_EXACT];
     bool used[RANK_MAP_EXACT];
     int32_t devices[RANK_MAP_EXACT];
 };
 
 /* A device that is like this one was tried here, or will be. */
-static bool stands_for(const struct depth *d, int32_t device)
+static bool stands_for(const struct map_search *d, int32_t device)
 {
     for (int32_t before = 0; before < device; before++)
         if (!d->used[before] && d->alike[before][device])
@@ -125,7 +126,7 @@ static bool stands_for(const struct depth *d, int32_t device)
 }
 
 /* seconds: of the ranks so far, less than the best. */
-static void search_from(struct depth *d, int32_t rank, double seconds)
+static void search_from(struct map_search *d, int32_t rank, double seconds)
 {
     if (rank == d->q->ranks) {
         d->best->seconds = seconds;
@@ -149,7 +150,7 @@ static void search_from(struct depth *d, int32_t rank, double seconds)
 
 /* Each rank takes the device that the ones so far reach fastest, the newest first: so neighbours in
  * rank are near. */
-static void take_nearest(const struct question *q, int32_t start, struct answer *a)
+static void take_nearest(const struct map_question *q, int32_t start, struct device_map *a)
 {
     bool used[HD_NODE_LINKS_MAX] = {false};
 
@@ -173,7 +174,7 @@ static void take_nearest(const struct question *q, int32_t start, struct answer 
 }
 
 /* The rank that has the device, or -1. */
-static int32_t holder(const struct question *q, const struct answer *a, int32_t device)
+static int32_t holder(const struct map_question *q, const struct device_map *a, int32_t device)
 {
     for (int32_t rank = 0; rank < q->ranks; rank++)
         if (a->devices[rank] == device)
@@ -182,7 +183,8 @@ static int32_t holder(const struct question *q, const struct answer *a, int32_t 
 }
 
 /* Gives a rank this device, and the rank that had it the other one. False: that is no faster. */
-static bool exchange_two(const struct question *q, struct answer *a, int32_t rank, int32_t device)
+static bool exchange_two(const struct map_question *q, struct device_map *a, int32_t rank,
+                         int32_t device)
 {
     const int32_t before = a->devices[rank], other = holder(q, a, device);
     double seconds;
@@ -203,7 +205,7 @@ static bool exchange_two(const struct question *q, struct answer *a, int32_t ran
     return false;
 }
 
-static void improve(const struct question *q, struct answer *a, int64_t *looks)
+static void improve(const struct map_question *q, struct device_map *a, int64_t *looks)
 {
     bool better = true;
 
@@ -218,13 +220,13 @@ static void improve(const struct question *q, struct answer *a, int64_t *looks)
     }
 }
 
-static void search_near(const struct question *q, struct answer *best)
+static void search_near(const struct map_question *q, struct device_map *best)
 {
     int64_t looks = RANK_MAP_LOOKS_MAX;
 
     improve(q, best, &looks);
     for (int32_t k = 0; k < 2; k++) {
-        struct answer other = {0};
+        struct device_map other = {0};
 
         take_nearest(q, k * (q->device_count - 1), &other);
         improve(q, &other, &looks);
@@ -235,9 +237,9 @@ static void search_near(const struct question *q, struct answer *best)
 
 /* Of all maps. What exchanges find is nearly always the best, so that most branches end early; then
  * the first map that is as good is taken. */
-static void search_all(const struct question *q, struct answer *best)
+static void search_all(const struct map_question *q, struct device_map *best)
 {
-    struct depth d = {.q = q, .best = best};
+    struct map_search d = {.q = q, .best = best};
 
     search_near(q, best);
     best->seconds *= 1 + 2 * equal_share;
@@ -248,7 +250,7 @@ static void search_all(const struct question *q, struct answer *best)
     search_from(&d, 0, 0);
 }
 
-static void answer_question(const struct question *q, struct answer *ret_answer)
+static void answer_question(const struct map_question *q, struct device_map *ret_answer)
 {
     take_first(q, ret_answer);
     if (ret_answer->seconds <= 0)
@@ -282,9 +284,9 @@ enum hd_status hd_rank_map_choose(const struct hd_layout_sizes *sizes,
                                   const struct hd_rank_node *nodes, size_t node_count,
                                   int32_t *ret_devices)
 {
-    struct question *asked = calloc(2, sizeof *asked); /* this one and the one before */
+    struct map_question *asked = calloc(2, sizeof *asked); /* this one and the one before */
     struct hd_mesh mesh;
-    struct answer answer = {0};
+    struct device_map answer = {0};
     int32_t first = 0;
     enum hd_status st =
         asked ? mesh_of(sizes, &mesh) : hd_err(HD_NO_MEMORY, "no memory to choose devices");
@@ -356,7 +358,7 @@ double hd_rank_map_seconds(const struct hd_node_links *links, const struct hd_me
 {
     const struct hd_rank_node node = {
         .links = links, .devices = devices, .device_count = mesh->world, .ranks = mesh->world};
-    struct question q;
+    struct map_question q;
 
     ask(mesh, traffic, &node, 0, &q);
     return price(&q, devices, q.ranks);
