@@ -42,6 +42,7 @@ struct log_piece;
 struct rendezvous;
 struct reply;
 struct ckpt_search;
+struct inventory;
 
 struct controller {
     uv_loop_t *loop;
@@ -66,9 +67,12 @@ struct controller {
     struct rendezvous *rendezvous;
     struct reply *replies; /* waiting for the commit */
     struct ckpt_search *searches;
-    bool deaf;        /* the own door does not open (the self-check) */
-    bool unwritable;  /* nothing can be committed */
-    char status[256]; /* the last STATUS= for systemd */
+    struct inventory *inventories; /* of nodes */
+    struct hd_node_tree *tree;     /* switches, of options.cluster_file; NULL: not known */
+    struct hd_arena tree_arena;    /* its memory, if there is one */
+    bool deaf;                     /* the own door does not open (the self-check) */
+    bool unwritable;               /* nothing can be committed */
+    char status[256];              /* the last STATUS= for systemd */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;
@@ -134,6 +138,18 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 /* Lists an attempt's complete checkpoints in the background, and tells the core. */
 void search_begin(struct controller *c, uint64_t job, int32_t attempt);
 void search_forget_all(struct controller *c); /* the ones in progress end without effect */
+
+/* ---- topology.c -------------------------------------------------------------------------------*/
+
+/* Reads options.cluster_file. HD_INVALID: the message says what is wrong with it. */
+enum hd_status topology_read_file(struct controller *c);
+/* Keeps what a node has said of its links; NULL: nothing. */
+void topology_keep(struct controller *c, const char *uuid, const Heddle__V1__NodeInventory *said);
+void topology_free_all(struct controller *c);
+/* The same for the core. False: it is not known of all pairs, or makes no sense. */
+bool topology_links(const Heddle__V1__NodeInventory *said, size_t devices,
+                    struct hd_node_links *ret_links);
+void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- the services -----------------------------------------------------------------------------*/
 
