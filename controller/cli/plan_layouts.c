@@ -10,6 +10,7 @@
 #include "spec/spec.h"
 
 enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20 };
+enum { CAPABILITY_MIN = 80 }; /* of GPUs that the kernels are built for */
 
 /* ---- the search ---- */
 
@@ -256,11 +257,19 @@ static void add_time(struct hd_json_writer *w, const struct hd_price *p)
     hd_json_end(w, '}');
 }
 
-/* An engine connects so many ranks. */
+/* The kernels are built for such GPUs. */
+static bool has_kernels(const struct hd_traits *traits)
+{
+    return !hd_traits_is_cuda(traits) || traits->capability >= CAPABILITY_MIN;
+}
+
+/* An engine connects so many ranks, of devices that the kernels are built for. */
 static bool runs_here(const struct plan_layouts *l)
 {
-    return l->devices <=
-           hd_plan_ranks_max(hd_traits_is_cuda(&l->cluster->traits) ? "cuda" : "cpu", NULL);
+    const struct hd_traits *t = &l->cluster->traits;
+
+    return has_kernels(t) &&
+           l->devices <= hd_plan_ranks_max(hd_traits_is_cuda(t) ? "cuda" : "cpu", NULL);
 }
 
 static void add_plan(struct hd_json_writer *w, const char *key, const struct plan_layouts *l,
@@ -538,7 +547,12 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
                     (long long)s->families, (long long)s->blocks, (long long)s->walked,
                     (long long)s->priced, (long long)s->laid_out);
     }
-    if (!runs_here(l) && !s->plan_count) /* else the chosen plan says so */
+    if (!has_kernels(&l->cluster->traits))
+        hd_text_add(
+            out, "note: plans only: the kernels need compute capability %d.%d, and %s has %d.%d\n",
+            CAPABILITY_MIN / 10, CAPABILITY_MIN % 10, l->cluster->device,
+            l->cluster->traits.capability / 10, l->cluster->traits.capability % 10);
+    else if (!runs_here(l) && !s->plan_count) /* else the chosen plan says so */
         hd_text_add(out, "note: it cannot run yet: the engine nccl connects at most %d ranks\n",
                     hd_plan_ranks_max("cuda", NULL));
 }
