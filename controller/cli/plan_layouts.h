@@ -43,8 +43,8 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
 /* plan_ranks.c: the array "ranks" of a plan, [node, device] by rank. */
 void plan_ranks_json(const struct plan_layouts *l, const struct hd_search_plan *p,
                      struct hd_json_writer *w);
-/* Where the devices of a node are not alike: a line per node, "0  0-3  0 4, 1 5" for ranks 0 to 3 on
- * devices 0, 4, 1, 5 of node 0, with tp 2; of the first nodes. Else nothing. */
+/* Where the devices of a node are not alike: a line per node, "0  0-3  0 4, 1 5" for ranks 0 to 3
+ * on devices 0, 4, 1, 5 of node 0, with tp 2; of the first nodes. Else nothing. */
 void plan_ranks_people(const struct plan_layouts *l, const struct hd_search_plan *p,
                        struct hd_text *out);
 

@@ -48,8 +48,8 @@ struct hd_cluster {
     int64_t nodes, devices_per_node;
     struct hd_cluster_level levels[HD_CLUSTER_LEVELS_MAX]; /* the last one has all devices */
     int level_count;
-    /* Where the devices of a node are not alike; NULL: they are, as the lowest level says. All nodes
-     * are alike. It lives as long as what the cluster was made of. */
+    /* Where the devices of a node are not alike; NULL: they are, as the lowest level says. All
+     * nodes are alike. It lives as long as what the cluster was made of. */
     const struct hd_node_links *links;
 };
 
