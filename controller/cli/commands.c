@@ -365,11 +365,11 @@ static const char keys_help[] =
 static const char topo_help[] =
     "Usage: heddle topo [NODE] [-o FORMAT]\n"
     "\n"
-    "Shows which nodes share a switch, as the file says that the controller was started\n"
-    "with (--cluster), and of each node its adapters and the age of its inventory; of\n"
-    "NODE, or with -o wide, also how its devices reach one another: nv4: four NVLinks;\n"
-    "pix, pxb: one PCIe switch, several; phb: a host bridge; node, sys: within a NUMA\n"
-    "node, between two. Rates are nominal, of one direction.\n"
+    "Shows which nodes share a switch, as the controller's --cluster file says, and\n"
+    "of each node its adapters and the age of its inventory; of NODE, or with\n"
+    "-o wide, also how its devices reach one another: nv4: four NVLinks; pix, pxb:\n"
+    "one PCIe switch, several; phb: a host bridge; node, sys: within a NUMA node,\n"
+    "between two. Rates are nominal, of one direction.\n"
     "\n"
     "Example:\n"
     "  heddle topo n1\n";
