@@ -33,6 +33,9 @@ static const char usage[] =
     "                      files less 128, a fourth of them from one address\n"
     "  --jobs-dir DIR      logs and checkpoints of jobs, the same path on every node of a job\n"
     "                      (default: jobs in the state directory)\n"
+    "  --cluster FILE      cluster file that names the nodes and says which of them share a "
+    "switch\n"
+    "                      (docs/planning.md); jobs on several nodes then span few switches\n"
     "  --node-lost-after SECONDS\n"
     "                      a node that is silent for so long is lost, and its jobs are started\n"
     "                      elsewhere from their newest checkpoints (default: 180, at least 30)\n"
@@ -63,6 +66,7 @@ enum option_key {
     OPT_STATE_DIR = 256,
     OPT_LISTEN,
     OPT_JOBS_DIR,
+    OPT_CLUSTER,
     OPT_NODE_LOST,
     OPT_TOKEN_FILE,
     OPT_NODE_TOKEN_FILE,
@@ -118,6 +122,9 @@ static enum hd_status take_option(int key, const char *value, struct program *p)
     case OPT_JOBS_DIR:
         p->options.jobs_dir = value;
         return HD_OK;
+    case OPT_CLUSTER:
+        p->options.cluster_file = value;
+        return HD_OK;
     case OPT_NODE_LOST:
         return read_node_lost(value, &p->core_config);
     case OPT_TOKEN_FILE:
@@ -170,6 +177,7 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
         {"state-dir", required_argument, NULL, OPT_STATE_DIR},
         {"listen", required_argument, NULL, OPT_LISTEN},
         {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
+        {"cluster", required_argument, NULL, OPT_CLUSTER},
         {"node-lost-after", required_argument, NULL, OPT_NODE_LOST},
         {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
         {"node-token-file", required_argument, NULL, OPT_NODE_TOKEN_FILE},

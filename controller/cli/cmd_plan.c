@@ -268,7 +268,7 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
         return hd_err(HD_NO_MEMORY, "no memory for a cluster");
     l->clusters = clusters;
     if (f->cluster)
-        return hd_spec_read_cluster(f->cluster, clusters, &l->cluster_count);
+        return hd_spec_read_cluster(f->cluster, &a->arena, clusters, &l->cluster_count, NULL);
     hd_cluster_of_kind(a->kind, a->devices, a->spec->tf32, &clusters[0]);
     l->cluster_count = 1;
     return HD_OK;

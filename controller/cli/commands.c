@@ -362,6 +362,17 @@ static const char keys_help[] =
     "Example:\n"
     "  heddle keys train.lr\n";
 
+static const char topo_help[] =
+    "Usage: heddle topo [NODE] [-o FORMAT]\n"
+    "\n"
+    "Shows which nodes share a switch, as the controller's --cluster file says, and\n"
+    "of each node its adapters and the age of its inventory; of NODE, or with\n"
+    "-o wide, also how its devices reach one another: nv4: four NVLinks; pix, pxb:\n"
+    "one PCIe switch, several; phb: a host bridge; node, sys: within a NUMA node,\n"
+    "between two. Rates are nominal, of one direction.\n"
+    "\n"
+    "Example:\n"
+    "  heddle topo n1\n";
 static const char drain_help[] =
     "Usage: heddle drain NODE [--reason TEXT] [--deadline TIME] [-o FORMAT]\n"
     "\n"
@@ -415,6 +426,7 @@ const struct cli_command cli_commands[] = {
     {"queue", "list and set the queues of jobs", queue_help, cli_queue, false},
     {"rm", "remove jobs that have ended", rm_help, cli_rm, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
+    {"topo", "show switches, links between devices and adapters", topo_help, cli_topo, false},
     {"drain", "give a node no new work", drain_help, cli_drain, false},
     {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
     {"node", "remove a node that is gone", node_help, cli_node, false},

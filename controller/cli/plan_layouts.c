@@ -10,7 +10,8 @@
 #include "plan/identity.h"
 #include "spec/spec.h"
 
-enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20, RANKS_SHOWN_MAX = 65536 };
+enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20 };
+enum { CAPABILITY_MIN = 80 }; /* of GPUs that the kernels are built for */
 
 /* ---- the search ---- */
 
@@ -193,24 +194,19 @@ static void add_time(struct hd_json_writer *w, const struct hd_price *p)
     hd_json_end(w, '}');
 }
 
-/* An engine connects so many ranks. */
-static bool runs_here(const struct plan_layouts *l)
+/* The kernels are built for such GPUs. */
+static bool has_kernels(const struct hd_traits *traits)
 {
-    return l->devices <=
-           hd_plan_ranks_max(hd_traits_is_cuda(&l->cluster->traits) ? "cuda" : "cpu", NULL);
+    return !hd_traits_is_cuda(traits) || traits->capability >= CAPABILITY_MIN;
 }
 
-/* The device of each rank: position = rank, node = position / devices_per_node. */
-static void add_ranks(struct hd_json_writer *w, const struct plan_layouts *l)
+/* An engine connects so many ranks, of devices that the kernels are built for. */
+static bool runs_here(const struct plan_layouts *l)
 {
-    hd_json_begin(w, "ranks", '[');
-    for (int32_t rank = 0; rank < l->devices && rank < RANKS_SHOWN_MAX; rank++) {
-        hd_json_begin(w, NULL, '[');
-        hd_json_add_int64(w, NULL, rank / l->cluster->devices_per_node);
-        hd_json_add_int64(w, NULL, rank % l->cluster->devices_per_node);
-        hd_json_end(w, ']');
-    }
-    hd_json_end(w, ']');
+    const struct hd_traits *t = &l->cluster->traits;
+
+    return has_kernels(t) &&
+           l->devices <= hd_plan_ranks_max(hd_traits_is_cuda(t) ? "cuda" : "cpu", NULL);
 }
 
 static void add_plan(struct hd_json_writer *w, const char *key, const struct plan_layouts *l,
@@ -230,7 +226,7 @@ static void add_plan(struct hd_json_writer *w, const char *key, const struct pla
     add_memory(w, &p->plan);
     add_time(w, &p->price);
     if (with_ranks)
-        add_ranks(w, l);
+        plan_ranks_json(l, p, w);
     hd_json_end(w, '}');
 }
 
@@ -477,8 +473,10 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
         add_nothing_fits(l, out);
     }
     if (explain) {
-        if (s->plan_count)
+        if (s->plan_count) {
             add_where(&s->plans[0].price, out);
+            plan_ranks_people(l, &s->plans[0], out);
+        }
         add_rejects(cli, l, out);
         hd_text_add(out,
                     "\nsearched: %lld families of layouts, %lld of them compiled; %lld schedules "
@@ -486,7 +484,12 @@ void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked 
                     (long long)s->families, (long long)s->blocks, (long long)s->walked,
                     (long long)s->priced, (long long)s->laid_out);
     }
-    if (!runs_here(l) && !s->plan_count) /* else the chosen plan says so */
+    if (!has_kernels(&l->cluster->traits))
+        hd_text_add(
+            out, "note: plans only: the kernels need compute capability %d.%d, and %s has %d.%d\n",
+            CAPABILITY_MIN / 10, CAPABILITY_MIN % 10, l->cluster->device,
+            l->cluster->traits.capability / 10, l->cluster->traits.capability % 10);
+    else if (!runs_here(l) && !s->plan_count) /* else the chosen plan says so */
         hd_text_add(out, "note: it cannot run yet: the engine nccl connects at most %d ranks\n",
                     hd_plan_ranks_max("cuda", NULL));
 }

@@ -18,6 +18,8 @@ struct plan_layouts_asked {
     int top;
 };
 
+struct hd_json_writer; /* base/json.h */
+
 struct plan_layouts {
     const struct hd_cluster *cluster; /* the chosen group of nodes */
     int32_t devices;
@@ -37,6 +39,14 @@ void plan_layouts_json(const struct plan_layouts_asked *asked, const struct plan
 /* A table of the plans; explain: where the time goes, and what does not fit. */
 void plan_layouts_people(const struct cli *cli, const struct plan_layouts_asked *asked,
                          const struct plan_layouts *l, bool explain, struct hd_text *out);
+
+/* plan_ranks.c: the array "ranks" of a plan, [node, device] by rank. */
+void plan_ranks_json(const struct plan_layouts *l, const struct hd_search_plan *p,
+                     struct hd_json_writer *w);
+/* Where the devices of a node are not alike: a line per node, "0  0-3  0 4, 1 5" for ranks 0 to 3
+ * on devices 0, 4, 1, 5 of node 0, with tp 2; of the first nodes. Else nothing. */
+void plan_ranks_people(const struct plan_layouts *l, const struct hd_search_plan *p,
+                       struct hd_text *out);
 
 /* A line about the time of a step of the chosen plan; nothing if it is not known. */
 void plan_layouts_time(const struct plan_layouts *l, struct hd_text *out);

@@ -395,8 +395,11 @@ void hd_core_free(struct hd_core *core)
         free(core->classes[i]);
     for (size_t i = 0; i < core->line_count; i++)
         free(core->lines[i]);
-    for (size_t i = 0; i < core->node_count; i++)
+    for (size_t i = 0; i < core->node_count; i++) {
+        core_links_drop(core, core->nodes[i]);
         core_node_free(core->nodes[i]);
+    }
+    free(core->links);
     free(core->jobs.buckets);
     free(core->active.items);
     free(core->searching.items);

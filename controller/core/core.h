@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "controller/core/record.h"
 #include "plan/choose.h"
+#include "plan/node_tree.h"
 
 struct hd_core;
 
@@ -60,9 +61,10 @@ struct hd_core_config {
     /* Layouts are asked for (hd_core_out.asked), and answered with HD_CORE_PLANNED. False: attempts
      * get the layout of plan/choose.h. */
     bool asks_layouts;
-    int64_t unreachable_ms;     /* a node that is silent this long becomes unreachable */
-    int64_t lost_ms;            /* a node that is silent this long becomes lost */
-    int64_t lost_confirmed_ms;  /* the same for a node that a peer has reported dead */
+    const struct hd_node_tree *tree; /* switches by names of nodes; the caller's; NULL: not known */
+    int64_t unreachable_ms;          /* a node that is silent this long becomes unreachable */
+    int64_t lost_ms;                 /* a node that is silent this long becomes lost */
+    int64_t lost_confirmed_ms;       /* the same for a node that a peer has reported dead */
     int64_t restart_grace_ms;   /* the same for a node not heard since the controller started */
     int64_t start_timeout_ms;   /* an attempt fails if its ranks are not connected by then */
     int64_t stop_grace_ms;      /* a cancelled attempt is killed if it still runs then */
@@ -210,6 +212,7 @@ struct hd_core_event {
             uint64_t stream;          /* the caller's number of this stream, never reused */
             const struct hd_device_record *devices;
             int32_t device_count;
+            const struct hd_node_links *links; /* between them, in their order; NULL: not known */
         } hello;
         struct {
             const char *uuid;
@@ -412,6 +415,7 @@ struct hd_node_view {
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
     const char *data_address;           /* where other nodes reach its ranks; "": none */
+    int64_t position;                   /* in config.tree; -1: not in it */
     const struct hd_device_hold *holds; /* per device, in the order of record->devices */
 };
 size_t hd_core_node_count(const struct hd_core *core);

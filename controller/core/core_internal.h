@@ -17,6 +17,7 @@
  *   move.c        running jobs that go on elsewhere, or with more devices
  *   explain.c     why jobs wait
  *   gang.c        one job on several nodes
+ *   links.c       which devices of its nodes an attempt takes; nodes of one switch
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
  *   restore.c     memory rebuilt from the store's records
  *   plan.c        layouts
@@ -80,6 +81,14 @@ void core_heap_take(struct core_heap *heap); /* removes the first item */
 
 /* ---- memory -----------------------------------------------------------------------------------*/
 
+enum { NO_POSITION = -1 };
+
+/* What some nodes have said of their devices, each the same. */
+struct core_links {
+    struct hd_node_links links;
+    size_t nodes; /* so many */
+};
+
 struct core_node {
     struct hd_node_record rec; /* its strings are copies that the core owns (core_set) */
     uint64_t stream;           /* number of its newest stream */
@@ -100,8 +109,10 @@ struct core_node {
     /* Gangs that it may be in, by number; 0: none (gang.c). near: of the nodes of its machine; far:
      * of those that others reach, if it is one. */
     uint32_t near[HD_DEVICE_KIND_COUNT], far[HD_DEVICE_KIND_COUNT];
-    size_t index;                 /* in core->nodes, unless core->free_due */
-    uint64_t generation;          /* of its desired set */
+    size_t index;             /* in core->nodes, unless core->free_due */
+    uint64_t generation;      /* of its desired set */
+    struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
+    int64_t position;         /* in config.tree; NO_POSITION: far from all others */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
     struct core_counts {
         int32_t free, all;    /* that work; free: not held, or lent */
@@ -303,6 +314,8 @@ struct hd_core {
     bool limit_told;          /* of live jobs: the event that says so is out */
     struct core_node **nodes; /* by name, retired ones last */
     size_t node_count, node_size;
+    struct core_links **links; /* all that nodes have */
+    size_t link_count, link_size;
     struct core_map node_by_uuid;
     struct core_map by_request; /* request id -> index in requests */
     struct core_request {
@@ -396,9 +409,8 @@ void core_job_free(struct core_job *job);
 void core_job_forget(struct hd_core *core, struct core_job *job); /* frees it; the store keeps it */
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
                                       const struct hd_attempt_record *record);
-/* Starts an attempt; why: what was chosen so that it fits, "": nothing. It takes the first free
- * devices of the plan's kind on each member; ranks are numbered in the order of members, then of
- * devices. */
+/* Starts an attempt; why: what was chosen so that it fits, "": nothing. Ranks are numbered in the
+ * order of members; which device each has is core_choose_devices' choice. */
 void core_attempt_start(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place, const char *why);
 /* Its ranks write a checkpoint and end. */
@@ -668,6 +680,23 @@ bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum 
  * nodes; nothing if they can. */
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
                         enum hd_device_kind kind, struct hd_text *text);
+
+/* ---- links.c ----------------------------------------------------------------------------------*/
+
+/* What a node says of the links between its devices; NULL: nothing. After set_devices. */
+void core_links_take(struct hd_core *core, struct core_node *node,
+                     const struct hd_node_links *said);
+void core_links_drop(struct hd_core *core, struct core_node *node);          /* the node goes */
+void core_find_position(const struct hd_core *core, struct core_node *node); /* its name is new */
+/* The device of each rank of a placement that has its layout, as positions on its node. False: no
+ * memory. */
+bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
+                         const struct core_placement *place, int32_t *ret_devices);
+/* Members that give `need` devices on as few nodes as possible if taken from the front: sorts them
+ * so that these nodes span as few switches as possible. Returns how many members are left: those of
+ * one switch, if one has enough on as few nodes. */
+size_t core_prefer_switches(struct hd_core *core, struct core_member *members, size_t count,
+                            int32_t need);
 
 /* ---- resume.c ---------------------------------------------------------------------------------*/
 

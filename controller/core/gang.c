@@ -6,9 +6,10 @@
  * of device: instruction set and library, or model, cuBLASLt and NCCL of the GPUs).
  *
  * Among the possible gangs the one with the most usable devices wins, then the one with the fewest
- * nodes, then the one that leaves the fewest devices unused, then the first by node names. Ranks
- * are numbered in the order of node names, so ranks of one node are neighbours. A node takes only
- * whole tensor-parallel groups, because these communicate in every layer.
+ * nodes, then the one that spans the fewest switches, as far as they are known (links.c), then the
+ * one that leaves the fewest devices unused, then the first by node names. Ranks are numbered in
+ * the order of nodes at their switches, then of node names, so ranks of one node are neighbours. A
+ * node takes only whole tensor-parallel groups, because these communicate in every layer.
  *
  * `jobs_dir_visible`, `data_address` and `compute` come with a node's stream and are not stored:
  * after a restart of the controller a queued gang reserves nodes when enough have reconnected.
@@ -105,10 +106,18 @@ static size_t place_in_order(const struct core_member *member)
            (member->ready ? 0 : HD_CTL_DEVICES_PER_NODE_MAX + 1);
 }
 
+/* By their places in the tree of switches, those without one last, then by names: so neighbours in
+ * rank are on near nodes. */
 static int by_name(const void *left, const void *right)
 {
     const struct core_member *a = left, *b = right;
+    const int64_t left_place = a->node->position, right_place = b->node->position;
 
+    if (left_place != right_place)
+        return left_place == NO_POSITION    ? 1
+               : right_place == NO_POSITION ? -1
+               : left_place < right_place   ? -1
+                                            : 1;
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
@@ -329,6 +338,7 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
         place.device_count = core_pick_count(needs, kind, total_of(members, count), &place.plan);
         if (!place.device_count)
             continue;
+        count = core_prefer_switches(core, members, count, place.device_count);
         place.member_count = choose(members, count, place.device_count);
         place.unused_count = count_unused(needs, &place);
         if ((best->device_count && !is_better(&place, best)) || !keep_members(core, &place))

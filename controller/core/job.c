@@ -456,27 +456,23 @@ static void announce_start(struct hd_core *core, struct core_job *job,
     hd_text_free(&nodes);
 }
 
-/* Marks the first free devices of the plan's kind on each member as held, and appends them to the
- * record's ranks. */
-static void hold_devices(struct hd_core *core, const struct hd_job_needs *needs,
-                         struct hd_attempt_record *record, const struct core_placement *place,
-                         uint64_t start)
+/* Marks the devices of the ranks as held, and sets the record's ranks. devices: of each rank, as
+ * positions on its node. */
+static void hold_devices(struct hd_core *core, struct hd_attempt_record *record,
+                         const struct core_placement *place, const int32_t *devices, uint64_t start)
 {
-    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
-
     for (size_t m = 0; m < place->member_count; m++) {
         struct core_node *node = place->members[m].node;
-        int32_t left = place->members[m].count;
 
-        for (int32_t d = core_free_device(needs, node, kind, 0); d >= 0 && left > 0;
-             d = core_free_device(needs, node, kind, d + 1)) {
+        for (int32_t i = 0; i < place->members[m].count; i++) {
+            const int32_t d = devices[record->plan.rank_count];
+
             node->holds[d] = (struct hd_device_hold){
                 .job = record->job, .attempt = record->attempt, .start = start};
             record->plan.ranks[record->plan.rank_count++] =
                 (struct hd_place){.node_uuid = node->rec.uuid,
                                   .node_name = node->rec.name,
                                   .device = node->rec.devices[d].index};
-            left--;
         }
         core_node_changed(core, node);
     }
@@ -492,15 +488,19 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
                                        .plan = place->plan,
                                        .end = {.rank = -1},
                                        .created_ms = core->now.wall_ms};
+    int32_t *devices = calloc((size_t)place->device_count + 1, sizeof *devices);
     struct core_attempt *attempt;
 
     record.plan.ranks = calloc((size_t)place->device_count + 1, sizeof *record.plan.ranks);
     record.plan.rank_count = 0;
-    if (!record.plan.ranks) {
+    if (!devices || !record.plan.ranks || !core_choose_devices(core, &job->needs, place, devices)) {
         core->no_memory = true;
+        free(devices);
+        free(record.plan.ranks);
         return;
     }
-    hold_devices(core, &job->needs, &record, place, ++core->starts);
+    hold_devices(core, &record, place, devices, ++core->starts);
+    free(devices);
     decide_precision_and_threads(place, record.job, &record.plan);
     if (base) {
         record.base_attempt = base->attempt;

@@ -45,6 +45,7 @@ static void insert_node(struct hd_core *core, struct core_node *node)
         core->nodes[at] = core->nodes[at - 1];
     core->nodes[at] = node;
     core->node_count++;
+    core_find_position(core, node);
     core->reach_due = core->free_due = true;
 }
 
@@ -493,6 +494,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core_set(core, &node->compute[HD_DEVICE_KIND_CPU], event->hello.compute);
     core_set(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);
     core_set(core, &node->traits, event->hello.traits);
+    core_links_take(core, node, event->hello.links);
     node->connected = true;
     node->synced = false;
     core->reach_due = true;
@@ -914,6 +916,7 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
         .jobs_dir_visible = node->jobs_dir_visible,
         .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
         .data_address = node->data_address ? node->data_address : "",
+        .position = node->position,
         .holds = node->holds,
     };
 }

@@ -959,6 +959,7 @@ enum hd_status control_register(struct controller *c)
         UNARY("RemoveJob", remove_job_request, remove_job_response, remove_job),
         UNARY("ListEvents", list_events_request, list_events_response, list_events),
         UNARY("ListNodes", list_nodes_request, list_nodes_response, list_nodes),
+        UNARY("GetTopology", get_topology_request, get_topology_response, topology_open),
         UNARY("DrainNode", drain_node_request, drain_node_response, drain_node),
         UNARY("UndrainNode", undrain_node_request, undrain_node_response, undrain_node),
         UNARY("RemoveNode", remove_node_request, remove_node_response, remove_node),

@@ -137,6 +137,7 @@ static enum hd_status load_core(struct controller *c)
     enum hd_status st = find_last_dir(c->jobs_dir, &loading.last_dir);
 
     config.asks_layouts = true;
+    config.tree = c->tree;
     c->core = hd_core_new(&config);
     if (!c->core)
         return hd_err(HD_NO_MEMORY, "no memory for the controller's state");
@@ -395,6 +396,7 @@ static void free_controller(struct controller *c)
     control_forget_validations(c);
     read_log_forget_all(c);
     hd_core_free(c->core);
+    topology_free_all(c); /* the core's tree of switches is its */
     hd_core_out_done(&c->out);
     free(c);
     if (on_stopped)
@@ -473,6 +475,8 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     }
     if (!st)
         st = make_probe(c);
+    if (!st)
+        st = topology_read_file(c);
     if (!st)
         st = load_core(c);
     if (!st)

@@ -26,6 +26,7 @@ struct controller_options {
     const struct hd_rpc_tls *tls;
     const char *build;                        /* version, shown to users */
     const struct hd_core_config *core_config; /* NULL: the default */
+    const char *cluster_file;                 /* that names the switches; NULL: none */
     const char *vfs;                          /* SQLite VFS of the store; NULL: the system's */
     /* Not NULL: jobs that have not ended when the controller starts have failed, with this reason,
      * and no node of before exists any more. */

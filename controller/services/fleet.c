@@ -354,6 +354,7 @@ static enum hd_status check_token(const struct controller *c, const struct hd_rp
 static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello *hello)
 {
     struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
+    struct hd_node_links links;
     struct welcome_effect *welcome;
     struct hd_core_event event = {.kind = HD_CORE_HELLO,
                                   .hello = {.uuid = hello->node_uuid,
@@ -390,10 +391,13 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
             st = hd_err(HD_INVALID, "device %d of node %s has the unknown kind %d", d->index,
                         hello->node_name, (int)d->kind);
     }
+    if (topology_links(hello->inventory, hello->n_devices, &links))
+        event.hello.links = &links;
     if (!st)
         st = turn_step(s->c, &event);
     if (st)
         return st;
+    topology_keep(s->c, hello->node_uuid, hello->inventory);
     (void)snprintf(s->uuid, sizeof s->uuid, "%s", hello->node_uuid);
     (void)snprintf(s->name, sizeof s->name, "%s", hello->node_name);
     s->number = event.hello.stream;

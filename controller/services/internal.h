@@ -44,6 +44,7 @@ struct reply;
 struct ckpt_search;
 struct planning;
 struct validation;
+struct inventory;
 
 struct controller {
     uv_loop_t *loop;
@@ -70,6 +71,9 @@ struct controller {
     struct ckpt_search *searches;
     struct planning *plannings;     /* layouts that the core asked for, the oldest first */
     struct validation *validations; /* that wait for one */
+    struct inventory *inventories;  /* of nodes */
+    struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
+    struct hd_arena tree_arena;     /* its memory, if there is one */
     bool deaf;                      /* the own door does not open (the self-check) */
     bool unwritable;                /* nothing can be committed */
     char status[256];               /* the last STATUS= for systemd */
@@ -140,6 +144,18 @@ void search_forget_all(struct controller *c); /* the ones in progress end withou
 /* Finds the layouts that the core's newest step asked for, and tells the core. */
 void planner_ask(struct controller *c, const struct hd_core_out *out);
 void planner_forget_all(struct controller *c); /* the searches in progress end without effect */
+
+/* ---- topology.c -------------------------------------------------------------------------------*/
+
+/* Reads options.cluster_file. HD_INVALID: the message says what is wrong with it. */
+enum hd_status topology_read_file(struct controller *c);
+/* Keeps what a node has said of its links; NULL: nothing. */
+void topology_keep(struct controller *c, const char *uuid, const Heddle__V1__NodeInventory *said);
+void topology_free_all(struct controller *c);
+/* The same for the core. False: it is not known of all pairs, or makes no sense. */
+bool topology_links(const Heddle__V1__NodeInventory *said, size_t devices,
+                    struct hd_node_links *ret_links);
+void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- the services -----------------------------------------------------------------------------*/
 

@@ -271,6 +271,7 @@ enum hd_status agent_open(struct agent *agent)
     if (st)
         return st;
     agent->identity.devices = &agent->health.devices;
+    agent->identity.inventory = &agent->health.inventory;
     agent->identity.spans = cpu->gloo;
     agent->identity.traits = cpu->traits;
     (void)snprintf(agent->identity.compute, sizeof agent->identity.compute, "%s%s%s", cpu->isa,

@@ -17,6 +17,9 @@ Heddle__V1__Report *convert_report(struct hd_arena *arena, const char *node,
                                    struct hd_link_report *report);
 Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
                                    struct hd_link_report *end);
+Heddle__V1__NodeInventory *convert_inventory(struct hd_arena *arena,
+                                             const struct hd_inventory *inventory,
+                                             const struct hd_devices *devices); /* inventory.c */
 Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_identity *identity);
 
 /* In place: bytes that are not UTF-8 become '?'. The peer could not read the message otherwise. */

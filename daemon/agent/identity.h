@@ -28,10 +28,11 @@ struct agent_identity {
     char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
     int lock_fd;
 
-    const struct hd_devices *devices; /* set by the agent: what the node offers */
-    bool spans;                       /* likewise: ranks can work with ranks of other nodes */
-    char compute[72];                 /* likewise: of its CPU devices: instruction set, library */
-    const char *traits;               /* likewise: of its CPU devices, as a word; "": not known */
+    const struct hd_devices *devices;     /* set by the agent: what the node offers */
+    const struct hd_inventory *inventory; /* likewise: its links and adapters; NULL: not known */
+    bool spans;                           /* likewise: ranks can work with ranks of other nodes */
+    char compute[72];   /* likewise: of its CPU devices: instruction set, library */
+    const char *traits; /* likewise: of its CPU devices, as a word; "": not known */
     /* likewise: the address for ranks of other nodes; "": there is none */
     char data_address[AGENT_ADDRESS_MAX];
 };

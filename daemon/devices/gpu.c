@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-enum { VALUES_MAX = 4096, DEPTH_MAX = 8 };
+enum { VALUES_MAX = 65536 /* 2,016 pairs of 64 GPUs, each of 6 */, DEPTH_MAX = 8 };
 
 /* The texts of a GPU, by their names in the struct and in JSON. */
 #define TEXTS(X) X(uuid) X(name) X(bus) X(problem) X(fault)
@@ -39,6 +39,7 @@ void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
     write_text(&w, "problem", list->problem);
     write_text(&w, "log_problem", list->log_problem);
     write_text(&w, "libraries", list->libraries);
+    hd_inventory_write(&list->inventory, "inventory", &w);
     hd_json_begin(&w, "gpus", '[');
     for (int64_t i = 0; i < list->count; i++) {
         hd_json_begin(&w, NULL, '{');
@@ -82,7 +83,7 @@ static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
 enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_gpu_list *ret_list)
 {
     const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
-    const struct hd_json *root = NULL, *gpus = NULL;
+    const struct hd_json *root = NULL, *gpus = NULL, *inventory = NULL;
     struct hd_gpu_list *list = ret_list;
     struct hd_arena arena;
     enum hd_status st;
@@ -96,6 +97,9 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
         st = read_text(root, "log_problem", list->log_problem, sizeof list->log_problem);
     if (!st)
         st = read_text(root, "libraries", list->libraries, sizeof list->libraries);
+    inventory = st ? NULL : hd_json_member(root, "inventory"); /* older programs write none */
+    if (inventory)
+        st = hd_inventory_parse(inventory, &list->inventory);
     if (!st)
         st = hd_json_need(root, "gpus", HD_JSON_ARRAY, &gpus);
     for (const struct hd_json *g = st ? NULL : gpus->first; !st && g; g = g->next)

@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "daemon/devices/inventory.h"
 
 enum {
     HD_GPU_MAX = 64, /* GPUs of one node */
@@ -40,6 +41,7 @@ struct hd_gpu_list {
     /* What their results depend on beside their model: "sm_90_cuda_13.0, cuBLASLt-13.1.0, NCCL
      * 2.28.9"; "": they cannot work with GPUs of other nodes, because there is no NCCL */
     char libraries[HD_GPU_LIBRARIES_MAX];
+    struct hd_inventory inventory; /* links between these GPUs, and adapters of the machine */
     int64_t count;
     struct hd_gpu gpus[HD_GPU_MAX]; /* in the order of their PCI addresses, as in nvidia-smi */
 };

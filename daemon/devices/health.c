@@ -79,6 +79,10 @@ static enum hd_status finish_check(struct hd_health *health, enum hd_status aske
     }
     hd_ask_end(&health->ask); /* no zombie until the next check */
     st = choose(health, list, !asked, ret_changed);
+    if (!asked && !hd_inventory_equal(&health->inventory, &list->inventory)) {
+        health->inventory = list->inventory;
+        *ret_changed = true;
+    }
     free(list);
     health->is_checking = false;
     health->looks_for_gpus = asked || health->devices.gpu_count;
@@ -176,6 +180,7 @@ enum hd_status hd_health_open(struct hd_health *health, const char *state_dir, c
             st = hd_ask_wait(&health->ask);
         st = finish_check(health, st, &changed);
     } else {
+        hd_inventory_read("/sys", NULL, NULL, 0, &health->inventory);
         st = choose(health, &none, true, &changed);
     }
     if (!st)

@@ -39,8 +39,9 @@ struct hd_health {
     char worker[PATH_MAX + 16];
 
     /* to be read */
-    struct hd_devices devices; /* what the node offers */
-    struct hd_processor cpu;   /* isa "": `heddle-worker device` did not answer */
+    struct hd_devices devices;     /* what the node offers */
+    struct hd_processor cpu;       /* isa "": `heddle-worker device` did not answer */
+    struct hd_inventory inventory; /* links and adapters; of a machine without GPUs the latter */
 
     /* health.c */
     struct hd_numbers numbers;

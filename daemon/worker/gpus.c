@@ -8,6 +8,7 @@
 #include "kernels/nccl.h"
 #include "kernels/plugin.h"
 #include "worker/flags.h"
+#include "worker/nvml.h"
 #include "worker/worker.h"
 
 /* Without NCCL the GPUs are as good as with it, for jobs of one GPU. */
@@ -55,6 +56,18 @@ static enum hd_status ask_plugin(struct hd_gpu_list *list)
     return st;
 }
 
+static void take_inventory(struct hd_gpu_list *list)
+{
+    const char *uuids[HD_GPU_MAX], *buses[HD_GPU_MAX];
+
+    for (int64_t i = 0; i < list->count; i++) {
+        uuids[i] = list->gpus[i].uuid;
+        buses[i] = list->gpus[i].bus;
+    }
+    hd_inventory_read("/sys", uuids, buses, (int)list->count, &list->inventory);
+    hd_nvml_add_links(&list->inventory, buses);
+}
+
 int hd_worker_gpus(int argc, char **argv)
 {
     struct hd_gpu_list *list = calloc(1, sizeof *list);
@@ -68,6 +81,7 @@ int hd_worker_gpus(int argc, char **argv)
             (void)snprintf(list->problem, sizeof list->problem, "%s", hd_err_message());
         if (list->count && hd_xid_read(HD_XID_LOG, list))
             (void)snprintf(list->log_problem, sizeof list->log_problem, "%s", hd_err_message());
+        take_inventory(list);
         hd_gpu_list_write(list, &json);
         st = json.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of GPUs") : HD_OK;
     }

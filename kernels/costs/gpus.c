@@ -36,6 +36,17 @@ void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes,
 
 /* ---- kinds ---- */
 
+/* Products without sparsity, sums in fp32. Sources: NVIDIA's data sheets of each product, and for
+ * cards of workstations and for people at home the appendices of its white papers on GA102, Ada and
+ * RTX Blackwell.
+ *
+ * Compared with tables that quote those sheets: fp8 of L4 (485 with sparsity), L40 (724), L40S
+ * (1,466), H100 and H200 SXM (3,958), B200 (9,000) and GB200 (10,000). Not confirmed by a second
+ * source: fp8 of H100 NVL, H200 NVL, H100 PCIe, GH200, H20 and H800 (NVIDIA has no public sheet of
+ * the last two), and all figures of the cards from RTX 3090 to V100.
+ *
+ * P100 and V100 are for plans alone, to compare with what was published: the kernels need compute
+ * capability 8.0. They have no bf16: `half` is fp16, of P100 without tensor cores. */
 static const struct hd_gpu_kind kinds[] = {
     {"a10", "A10", "A10 24 GB", 72, 86, 23028, false, 600, 0, 125, 62.5, 31.2},
     {"a30", "A30", "A30 24 GB", 56, 80, 24576, false, 933, 0, 165, 82, 10.3},
@@ -54,6 +65,16 @@ static const struct hd_gpu_kind kinds[] = {
     {"h20", "H20", "H20 96 GB", 78, 90, 97871, false, 4000, 296, 148, 74, 44},
     {"h800", "H800", "H800 80 GB", 132, 90, 76293, true, 3350, 1979, 989.4, 494.7, 66.9},
     {"b200", "B200", "B200 180 GB", 148, 100, 183359, false, 8000, 4500, 2250, 1125, 75},
+    {"rtx3090", "RTX 3090", "RTX 3090 24 GB", 82, 86, 24576, false, 936, 0, 71, 35.6, 35.6},
+    {"rtx4090", "RTX 4090", "RTX 4090 24 GB", 128, 89, 24564, false, 1008, 330.3, 165.2, 82.6,
+     82.6},
+    {"rtx5090", "RTX 5090", "RTX 5090 32 GB", 170, 120, 32607, false, 1792, 419, 209.5, 104.8,
+     104.8},
+    {"a6000", "RTX A6000", "RTX A6000 48 GB", 84, 86, 46068, false, 768, 0, 154.8, 77.4, 38.7},
+    {"rtx6000-ada", "RTX 6000 Ada", "RTX 6000 Ada 48 GB", 142, 89, 46068, false, 960, 728.5, 364.2,
+     182.1, 91.1},
+    {"p100", "P100", "P100 16 GB", 56, 60, 16276, false, 732, 0, 18.7, 9.3, 9.3},
+    {"v100", "V100", "V100 32 GB", 80, 70, 32510, false, 900, 0, 125, 15.7, 15.7},
     {"gb200", "GB200", "GB200 186 GB", 148, 100, 189471, false, 8000, 5000, 2500, 1250, 80},
 };
 

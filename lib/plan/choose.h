@@ -46,6 +46,7 @@ struct hd_plan_request {
     int64_t experts;                                      /* of a block; 0: the model has none */
     int64_t shared_ffn_hidden;                            /* 0: no shared expert */
     int64_t vocab;                                        /* 0: not known, not checked */
+    int64_t hidden;    /* 0: not known; for the choice of devices alone (plan/rank_map.h) */
     bool only_planned; /* will not run: no engine has to connect its ranks */
     bool searched; /* tp, pp and cp that are auto may be any (plan/search.h), not just 1; used by
                       hd_plan_most and hd_plan_check */

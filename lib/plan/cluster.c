@@ -9,7 +9,10 @@
  * PCIe by NVIDIA's data sheets (which give the sum of both directions); adapters by the user guides
  * of DGX A100 (a 200 Gb/s adapter per GPU), DGX H100, H200 and B200 (400 Gb/s); where machines
  * differ, 100 Gb/s per GPU. `island`: GPUs that a bridge joins; the others of a node are reached
- * over PCIe. Latencies are round figures of NCCL's order: 3 us within a node, 8 us between nodes.
+ * over PCIe. GeForce cards copy through the host's memory, at half the rate of their slots, and
+ * their machines have 10 Gb/s networks. V100: the one NVLink that all neighbours in a DGX-1 have;
+ * P100: in PCIe 3.0 slots. Such machines are not alike inside: give a matrix. Latencies are round
+ * figures of NCCL's order: 3 us within a node, 8 us between nodes.
  */
 struct usual_links {
     const char *kinds;      /* words, each in blanks */
@@ -29,7 +32,12 @@ static const struct usual_links usual[] = {
     {" h100-nvl ", 300, 50, 25, 2, 8},
     {" h200-nvl ", 450, 50, 25, 4, 8},
     {" a30 ", 100, 25, 12.5, 2, 4},
-    {" a10 l4 l40 l40s ", 0, 25, 12.5, 0, 8},
+    {" a10 l4 l40 l40s rtx6000-ada ", 0, 25, 12.5, 0, 8},
+    {" a6000 ", 56, 25, 12.5, 2, 8},
+    {" rtx3090 rtx4090 ", 0, 12, 1.25, 0, 8},
+    {" rtx5090 ", 0, 25, 1.25, 0, 8},
+    {" v100 ", 0, 25, 12.5, 0, 8},
+    {" p100 ", 0, 10, 12.5, 0, 8},
 };
 static const struct usual_links otherwise = {"", 0, 25, 12.5, 0, 8};
 static const double node_latency_s = 3e-6, network_latency_s = 8e-6;

@@ -6,7 +6,9 @@
  * range of positions. The ranges are *levels*, from the smallest: islands within a node (devices
  * that share a switch or a bridge), the node, then each tier of network switches. A level's rate is
  * what one device can send, and at the same time receive, while all devices of the domain do so;
- * what several devices share (a PCIe switch, a socket, a node's adapters) is divided already.
+ * what several devices share (a PCIe switch, a socket, a node's adapters) is divided already. Nodes
+ * in which some devices are nearer to one another in no such order have a matrix (node_links.h)
+ * instead of the levels up to the node.
  *
  * Used by: plan, spec (reads cluster files), the heddle command.   Uses: base, kernels.
  * Threads: any; a cluster that is filled is only read.
@@ -19,6 +21,7 @@
 
 #include "base/status.h"
 #include "kernels/kernels.h"
+#include "plan/node_links.h"
 #include "plan/rates.h"
 
 enum {
@@ -45,6 +48,9 @@ struct hd_cluster {
     int64_t nodes, devices_per_node;
     struct hd_cluster_level levels[HD_CLUSTER_LEVELS_MAX]; /* the last one has all devices */
     int level_count;
+    /* Where the devices of a node are not alike; NULL: they are, as the lowest level says. All
+     * nodes are alike. It lives as long as what the cluster was made of. */
+    const struct hd_node_links *links;
 };
 
 static inline int64_t hd_cluster_devices(const struct hd_cluster *cluster)

@@ -1,5 +1,7 @@
 #include "plan/links.h"
 
+#include <math.h> /* INFINITY */
+
 /* ---- groups ---- */
 
 static struct hd_link_group describe(const struct hd_cluster *c, const struct hd_mesh_group *g)
@@ -39,8 +41,8 @@ static bool is_farther(const struct hd_link_group *a, const struct hd_link_group
 
 /* Groups of a name tile the ranks: blocks of stride x size, whose first `stride` ranks begin one
  * each. So they repeat where a block and a domain begin together. */
-struct hd_link_group hd_links_group(const struct hd_cluster *c, const struct hd_mesh *mesh,
-                                    enum hd_group_name name)
+static struct hd_link_group find_farthest(const struct hd_cluster *c, const struct hd_mesh *mesh,
+                                          enum hd_group_name name)
 {
     const struct hd_mesh_group first = hd_mesh_find_group(mesh, name, 0);
     const int64_t block = (int64_t)first.stride * first.size;
@@ -61,6 +63,198 @@ struct hd_link_group hd_links_group(const struct hd_cluster *c, const struct hd_
     return far;
 }
 
+/* ---- devices that are not alike ---- */
+
+void hd_links_window(const struct hd_mesh *mesh, enum hd_group_name name, int32_t first,
+                     int32_t count, struct hd_link_window *ret_window)
+{
+    struct hd_link_window *w = ret_window;
+    int32_t members[HD_NODE_LINKS_MAX] = {0};
+
+    *w = (struct hd_link_window){.count = count, .near = 1};
+    for (int32_t i = 0; i < count; i++) {
+        const struct hd_mesh_group g = hd_mesh_find_group(mesh, name, first + i);
+        const bool last = g.index == g.size - 1;
+        const int32_t next = hd_mesh_member(&g, last ? 0 : g.index + 1) - first;
+        const int32_t before = g.first >= first ? 0 : (first - g.first + g.stride - 1) / g.stride;
+        const int32_t member = hd_mesh_member(&g, before) - first;
+
+        /* stages send to the next one; the last one sends nothing */
+        w->next[i] =
+            (int8_t)(g.size > 1 && next >= 0 && next < count && !(last && name == HD_GROUP_PP)
+                         ? next
+                         : -1);
+        w->member[i] = (int8_t)member;
+        members[member]++;
+        w->near = members[member] > w->near ? members[member] : w->near;
+    }
+}
+
+static double lower(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double higher(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* How many of the pairs lie on both sides of each shared link: it carries them all. */
+struct crossings {
+    int32_t out[HD_SHARED_LINKS_MAX], in[HD_SHARED_LINKS_MAX];
+};
+
+static void cross(const struct hd_node_links *links, int32_t from, int32_t to,
+                  struct crossings *crossings)
+{
+    if (hd_node_links_is_direct(links, from, to))
+        return;
+    for (int32_t s = 0; s < links->shared_count; s++) {
+        const bool has_from = links->shared[s].devices >> from & 1,
+                   has_to = links->shared[s].devices >> to & 1;
+
+        crossings->out[s] += has_from && !has_to;
+        crossings->in[s] += has_to && !has_from;
+    }
+}
+
+static double share_of(const struct hd_node_links *links, const struct crossings *crossings,
+                       int32_t shared)
+{
+    const int32_t out = crossings->out[shared], in = crossings->in[shared];
+
+    return links->shared[shared].bytes_per_s / (out > in ? out : in > 0 ? in : 1);
+}
+
+static bool lies_between(const struct hd_shared_link *shared, int32_t a, int32_t b)
+{
+    return (shared->devices >> a ^ shared->devices >> b) & 1;
+}
+
+void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_window *w,
+                        const int32_t *devices, int32_t assigned, struct hd_link_group *group)
+{
+    struct crossings crossings = {0};
+    double rate = INFINITY, latency = 0;
+
+    for (int32_t i = 0; i < assigned; i++)
+        if (w->next[i] >= 0 && w->next[i] < assigned)
+            cross(links, devices[i], devices[w->next[i]], &crossings);
+    for (int32_t i = 0; i < assigned; i++) {
+        const int32_t from = devices[i];
+        int32_t to;
+
+        if (w->next[i] < 0 || w->next[i] >= assigned)
+            continue;
+        to = devices[w->next[i]];
+        rate = lower(rate, hd_node_links_rate(links, from, to));
+        latency = higher(latency, hd_node_links_latency(links, from, to));
+        for (int32_t s = 0; s < links->shared_count; s++)
+            if (!hd_node_links_is_direct(links, from, to) &&
+                lies_between(&links->shared[s], from, to))
+                rate = lower(rate, share_of(links, &crossings, s));
+    }
+    group->ring_bytes_per_s = rate;
+    group->latency_s = latency;
+}
+
+void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_link_window *w,
+                            const int32_t *devices, int32_t assigned, struct hd_link_group *group)
+{
+    struct crossings crossings = {0};
+    double longest = 0, latency = 0; /* seconds per byte that goes to each member */
+
+    for (int32_t i = 0; i < assigned; i++) {
+        double port = 0;
+
+        for (int32_t k = 0; k < assigned; k++) {
+            if (k == i || w->member[k] != w->member[i])
+                continue;
+            const double seconds = 1 / hd_node_links_rate(links, devices[i], devices[k]);
+
+            cross(links, devices[i], devices[k], &crossings);
+            latency = higher(latency, hd_node_links_latency(links, devices[i], devices[k]));
+            if (hd_node_links_is_direct(links, devices[i], devices[k]))
+                longest = higher(longest, seconds);
+            else
+                port += seconds;
+        }
+        longest = higher(longest, port);
+    }
+    for (int32_t s = 0; s < links->shared_count; s++)
+        if (crossings.out[s])
+            longest = higher(longest, 1 / share_of(links, &crossings, s));
+    group->exchange_bytes_per_s = longest > 0 ? (w->near - 1) / longest : INFINITY;
+    group->latency_s = latency;
+}
+
+static void keep_slower(const struct hd_link_group *of_node, struct hd_link_group *group)
+{
+    group->ring_bytes_per_s = group->ring_bytes_per_s > 0
+                                  ? lower(group->ring_bytes_per_s, of_node->ring_bytes_per_s)
+                                  : of_node->ring_bytes_per_s;
+    group->exchange_bytes_per_s =
+        group->exchange_bytes_per_s > 0
+            ? lower(group->exchange_bytes_per_s, of_node->exchange_bytes_per_s)
+            : of_node->exchange_bytes_per_s;
+    group->latency_s = higher(group->latency_s, of_node->latency_s);
+}
+
+/* Of all nodes the slowest; nodes repeat where a block of the groups begins together with one. */
+static void rate_nodes(const struct hd_cluster *c, const struct hd_mesh *mesh,
+                       enum hd_group_name name, const int32_t *devices, struct hd_link_group *group)
+{
+    const struct hd_mesh_group any = hd_mesh_find_group(mesh, name, 0);
+    const int64_t block = (int64_t)any.stride * any.size, per_node = c->devices_per_node;
+    const bool alike =
+        per_node % any.stride == 0 && (per_node % block == 0 || block % per_node == 0);
+
+    for (int64_t first = 0; first < mesh->world; first += per_node) {
+        const int64_t left = mesh->world - first;
+        const int32_t count = (int32_t)(left < per_node ? left : per_node);
+        struct hd_link_window window;
+        struct hd_link_group of_node = {0};
+
+        if (first > 0 && count == per_node && (alike || first % block == 0))
+            continue;
+        hd_links_window(mesh, name, (int32_t)first, count, &window);
+        hd_links_ring_rate(c->links, &window, devices + first, count, &of_node);
+        hd_links_exchange_rate(c->links, &window, devices + first, count, &of_node);
+        keep_slower(&of_node, group);
+    }
+}
+
+struct hd_link_group hd_links_group(const struct hd_cluster *c, const struct hd_mesh *mesh,
+                                    enum hd_group_name name, const int32_t *devices)
+{
+    struct hd_link_group group = find_farthest(c, mesh, name);
+
+    if (c->links && devices && group.size > 1 && group.near[0] > 1)
+        rate_nodes(c, mesh, name, devices, &group);
+    return group;
+}
+
+/* What one member has on a level: of a node that is not alike inside, the group's own. */
+static double ring_rate(const struct hd_cluster *c, const struct hd_link_group *g, int level)
+{
+    return level == 0 && g->ring_bytes_per_s > 0 ? g->ring_bytes_per_s
+                                                 : c->levels[level].bytes_per_s;
+}
+
+static double exchange_rate(const struct hd_cluster *c, const struct hd_link_group *g, int level)
+{
+    return level == 0 && g->exchange_bytes_per_s > 0 ? g->exchange_bytes_per_s
+                                                     : c->levels[level].bytes_per_s;
+}
+
+static double latency_of(const struct hd_cluster *c, const struct hd_link_group *g, int level)
+{
+    return level == 0 && g->ring_bytes_per_s + g->exchange_bytes_per_s > 0
+               ? g->latency_s
+               : c->levels[level].latency_s;
+}
+
 /* ---- collectives ---- */
 
 static int64_t near_below(const struct hd_link_group *g, int level)
@@ -75,13 +269,13 @@ static double ring(const struct hd_cluster *c, const struct hd_link_group *g, do
 
     for (int l = 0; l <= g->top; l++) {
         const int64_t below = near_below(g, l);
-        const double s = bytes * (g->size - 1) / (c->levels[l].bytes_per_s * (double)below);
+        const double s = bytes * (g->size - 1) / (ring_rate(c, g, l) * (double)below);
 
         if (g->near[l] == below)
             continue; /* no link of this level is used */
         slowest = s > slowest ? s : slowest;
         /* hops between the domains below, within all domains of this level */
-        latency += c->levels[l].latency_s * (double)(g->near[l] / below - 1) *
+        latency += latency_of(c, g, l) * (double)(g->near[l] / below - 1) *
                    ((double)g->size / (double)g->near[l]);
     }
     return slowest + latency;
@@ -93,11 +287,11 @@ static double exchange(const struct hd_cluster *c, const struct hd_link_group *g
     double slowest = 0;
 
     for (int l = 0; l <= g->top; l++) {
-        const double s = bytes * (double)(g->near[l] - near_below(g, l)) / c->levels[l].bytes_per_s;
+        const double s = bytes * (double)(g->near[l] - near_below(g, l)) / exchange_rate(c, g, l);
 
         slowest = s > slowest ? s : slowest;
     }
-    return slowest + c->levels[g->top].latency_s;
+    return slowest + latency_of(c, g, g->top);
 }
 
 double hd_links_collective(const struct hd_cluster *c, const struct hd_link_group *g,
@@ -121,15 +315,18 @@ double hd_links_collective(const struct hd_cluster *c, const struct hd_link_grou
     case HD_COMM_ALL_TO_ALL_V:
         return exchange(c, g, bytes / (P - 1));
     case HD_COMM_SHIFT:
-        return bytes / c->levels[g->top].bytes_per_s + c->levels[g->top].latency_s;
+        return bytes / ring_rate(c, g, g->top) + latency_of(c, g, g->top);
     default: /* a barrier moves nothing */
-        return c->levels[g->top].latency_s;
+        return latency_of(c, g, g->top);
     }
 }
 
-double hd_links_transfer(const struct hd_cluster *c, int64_t from, int64_t to, double bytes)
+double hd_links_transfer(const struct hd_cluster *c, const struct hd_link_group *stages,
+                         int64_t from, int64_t to, double bytes)
 {
-    const struct hd_cluster_level *l = &c->levels[hd_cluster_level_of(c, from, to)];
+    const struct hd_link_group none = {0};
+    const int level = hd_cluster_level_of(c, from, to);
 
-    return l->latency_s + bytes / l->bytes_per_s;
+    stages = stages ? stages : &none;
+    return latency_of(c, stages, level) + bytes / ring_rate(c, stages, level);
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/links.h"
+#include "plan/rank_map.h"
 #include "plan/rates.h"
 
 /* The chunks that are compiled, and the registries that they need, of the first and of the last
@@ -17,6 +17,10 @@ struct builder {
     struct hd_link_group group[HD_GROUP_COUNT];
     bool has_group[HD_GROUP_COUNT];
     bool native;
+    /* Where the devices of a node are not alike: the mesh of the whole job, and its ranks' devices;
+     * else the mesh of what is compiled, and NULL. */
+    struct hd_mesh mesh;
+    int32_t *devices;
 };
 
 /* ---- the time of a program ---- */
@@ -34,7 +38,7 @@ void hd_program_time_add(struct hd_program_time *y, double a, const struct hd_pr
 static const struct hd_link_group *group_of(struct builder *b, enum hd_group_name name)
 {
     if (!b->has_group[name]) {
-        b->group[name] = hd_links_group(b->cluster, &b->shared.mesh, name);
+        b->group[name] = hd_links_group(b->cluster, &b->mesh, name, b->devices);
         b->has_group[name] = true;
     }
     return &b->group[name];
@@ -273,6 +277,24 @@ static void builder_begin(struct builder *b, const struct hd_cluster *cluster, b
     hd_arena_init(&b->arena, 0);
 }
 
+/* Which device each rank of the job has, if that makes a difference. */
+static enum hd_status choose_devices(struct builder *b, const struct hd_job *job)
+{
+    const struct hd_mesh_sizes *compiled = &b->shared.mesh.sizes;
+    struct hd_mesh_sizes sizes = *compiled;
+    enum hd_status st;
+
+    b->mesh = b->shared.mesh;
+    if (!b->cluster->links)
+        return HD_OK;
+    sizes.pp = (int32_t)job->pp;
+    st = hd_mesh_init(&b->mesh, &sizes);
+    b->devices = hd_arena_array(&b->arena, (size_t)b->mesh.world, sizeof *b->devices);
+    if (!st && !b->devices)
+        st = hd_err(HD_NO_MEMORY, "no memory for the devices of ranks");
+    return st ? st : hd_rank_map_of_job(b->cluster, job, b->devices);
+}
+
 static enum hd_status share(struct builder *b, const struct hd_job *job, bool windowed)
 {
     struct hd_job small = *job;
@@ -281,6 +303,8 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, bool wi
     shrink(&small, windowed);
     st = hd_layout_share(&small, &b->cluster->traits, &(struct hd_layout_options){0}, &b->arena,
                          &b->shared);
+    if (!st)
+        st = choose_devices(b, job);
     if (!st)
         st = declare(b, 0);
     if (!st && b->shared.mesh.sizes.pp > 1)
@@ -320,6 +344,8 @@ enum hd_status hd_pieces_whole(const struct hd_job *job, const struct hd_cluster
     st =
         hd_layout_share(job, &cluster->traits, &(struct hd_layout_options){0}, &b.arena, &b.shared);
     if (!st)
+        st = choose_devices(&b, job);
+    if (!st)
         st = declare(&b, 0);
     if (!st)
         st = measure(&b, 0, units, ret_piece, NULL);
@@ -342,6 +368,8 @@ enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster
         st = measure_blocks(&b, p);
     if (!st && !blocks_only)
         st = measure_ends(&b, p);
+    if (!st)
+        p->stages = *group_of(&b, HD_GROUP_PP);
     hd_arena_done(&b.arena);
     if (!st && mixed)
         st = measure_windowed(job, cluster, p);

@@ -20,6 +20,7 @@
 
 #include "base/arena.h"
 #include "plan/cluster.h"
+#include "plan/links.h"
 #include "train/layout.h"
 
 /* Seconds of a program, or of what a unit adds to one. */
@@ -44,10 +45,11 @@ struct hd_pieces {
     struct hd_piece piece[HD_PIECES];
     struct hd_piece windowed; /* a block with a window, in models that have both kinds */
     bool has_windowed;
-    double update[3];       /* seconds of U and P: of one block; of the embedding's stage
-                               without blocks; of the head's */
-    double update_base;     /* what U takes beside its parts: the exchange of a step */
-    int64_t boundary_bytes; /* of the hidden rows that a transfer between two stages moves */
+    double update[3];            /* seconds of U and P: of one block; of the embedding's stage
+                                    without blocks; of the head's */
+    double update_base;          /* what U takes beside its parts: the exchange of a step */
+    int64_t boundary_bytes;      /* of the hidden rows that a transfer between two stages moves */
+    struct hd_link_group stages; /* the group `pp`, for those transfers */
 };
 
 /* Of the job, which is resolved, on devices of this cluster. Fails as hd_layout_build does.

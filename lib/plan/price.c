@@ -92,7 +92,7 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
     channel = &from->channel[back][other > stage];
     start = larger(*channel, from->clock);
     *channel =
-        start + hd_links_transfer(s->cluster, stage * s->l->ranks_per_stage,
+        start + hd_links_transfer(s->cluster, &s->pieces->stages, stage * s->l->ranks_per_stage,
                                   other * s->l->ranks_per_stage, (double)s->pieces->boundary_bytes);
     s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
 }

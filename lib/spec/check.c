@@ -501,6 +501,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
                                             .layers = job->layers,
                                             .heads = job->heads,
                                             .kv_heads = job->kv_heads,
+                                            .hidden = job->hidden,
                                             .ffn_hidden = job->ffn_hidden,
                                             .context = job->context,
                                             .experts = job->experts,

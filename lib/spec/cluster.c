@@ -1,203 +1,18 @@
-/* cluster: reads a cluster file (docs/cluster-file.md) into clusters that the planner knows
- * (plan/cluster.h). Messages are "FILE:LINE: key: what is wrong; what to do". */
-#include "plan/cluster.h"
-
-#include <ctype.h>
+/* cluster: reads a cluster file (docs/planning.md) into clusters that the planner knows
+ * (plan/cluster.h), and into the tree of switches by names of nodes (plan/node_tree.h). Messages
+ * are "FILE:LINE: key: what is wrong; what to do".
+ *
+ *     cluster.c           groups, devices, levels, tiers
+ *     cluster_links.c     links within a node that are not alike, and its adapters
+ *     cluster_values.c    words, numbers with units, links
+ */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "spec_internal.h"
-
-/* A file while it is read. Values of the root are those of all groups that have none. */
-struct cluster_reader {
-    const char *name;
-    struct hd_arena arena;
-    const struct yaml_node *root;
-    struct hd_cluster_level tiers[HD_CLUSTER_TIERS_MAX];
-    int64_t tier_nodes[HD_CLUSTER_TIERS_MAX]; /* in one domain */
-    int tier_count;
-};
-
-static enum hd_status fail(const struct cluster_reader *r, const struct yaml_node *node,
-                           const char *key, const char *problem)
-{
-    return hd_err(HD_INVALID, "%s:%d: %s: %s", r->name, node ? node->line : 1, key, problem);
-}
-
-/* ---- words ---- */
-
-static enum hd_status check_keys(const struct cluster_reader *r, const struct yaml_node *map,
-                                 const char *what, const char *const *keys, size_t count)
-{
-    char list[512] = "";
-
-    for (size_t i = 0; i < count; i++)
-        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
-                       keys[i]);
-    if (map->kind != YAML_KIND_MAP)
-        return hd_err(HD_INVALID, "%s:%d: %s: expected the keys %s", r->name, map->line, what,
-                      list);
-    for (const struct yaml_node *n = map->first; n; n = n->next) {
-        bool known = false;
-        const char *nearest;
-        char quoted[SPEC_QUOTE_MAX];
-
-        for (size_t i = 0; i < count; i++)
-            known |= strcmp(n->key, keys[i]) == 0;
-        if (known)
-            continue;
-        nearest = hd_spec_nearest(n->key, keys, count);
-        return hd_err(HD_INVALID, "%s:%d: %s: unknown key %s%s%s%s; the keys are %s", r->name,
-                      n->line, what, spec_quote(n->key, quoted), nearest ? "; did you mean " : "",
-                      nearest ? nearest : "", nearest ? "?" : "", list);
-    }
-    return HD_OK;
-}
-
-static const char *text_of(const struct yaml_node *node)
-{
-    return node->kind == YAML_KIND_SCALAR && node->text ? node->text : "";
-}
-
-/* The group's key, else the root's; NULL: neither has it. */
-static const struct yaml_node *find(const struct cluster_reader *r, const struct yaml_node *group,
-                                    const char *key)
-{
-    const struct yaml_node *node = spec_yaml_find(group, key);
-
-    return node ? node : spec_yaml_find(r->root, key);
-}
-
-/* ---- numbers with units ---- */
-
-struct unit {
-    const char *text;
-    double factor;
-};
-
-static enum hd_status read_quantity(const struct cluster_reader *r, const struct yaml_node *node,
-                                    const char *key, const struct unit *units, size_t count,
-                                    double min, double max, const char *example, double *ret_value)
-{
-    const char *text = text_of(node);
-    char *end;
-    const double number = strtod(text, &end);
-    char problem[256], quoted[SPEC_QUOTE_MAX];
-
-    while (*end == ' ')
-        end++;
-    for (size_t i = 0; end != text && i < count; i++) {
-        const double value = number * units[i].factor;
-
-        if (strcmp(end, units[i].text) == 0 && value >= min && value <= max) {
-            *ret_value = value;
-            return HD_OK;
-        }
-    }
-    (void)snprintf(problem, sizeof problem,
-                   "%s is not possible; give a number with a unit, such "
-                   "as %s",
-                   spec_quote(text, quoted), example);
-    return fail(r, node, key, problem);
-}
-
-static enum hd_status read_bandwidth(const struct cluster_reader *r, const struct yaml_node *node,
-                                     const char *key, double *ret_bytes_per_s)
-{
-    static const struct unit units[] = {{"TB/s", 1e12},    {"GB/s", 1e9},     {"MB/s", 1e6},
-                                        {"GiB/s", 0x1p30}, {"MiB/s", 0x1p20}, {"Tb/s", 1e12 / 8},
-                                        {"Gb/s", 1e9 / 8}, {"Mb/s", 1e6 / 8}};
-
-    return read_quantity(r, node, key, units, sizeof units / sizeof units[0], 1e3, 1e16,
-                         "450GB/s (bytes) or 400Gb/s (bits)", ret_bytes_per_s);
-}
-
-static enum hd_status read_time(const struct cluster_reader *r, const struct yaml_node *node,
-                                const char *key, double *ret_seconds)
-{
-    static const struct unit units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
-
-    return read_quantity(r, node, key, units, sizeof units / sizeof units[0], 0, 10, "3us",
-                         ret_seconds);
-}
-
-static enum hd_status read_flops(const struct cluster_reader *r, const struct yaml_node *node,
-                                 const char *key, double *ret_flops)
-{
-    static const struct unit units[] = {{"TFLOPS", 1e12}, {"TFLOP/s", 1e12}, {"PFLOPS", 1e15},
-                                        {"GFLOPS", 1e9},  {"T", 1e12},       {"", 1}};
-
-    return read_quantity(r, node, key, units, sizeof units / sizeof units[0], 1e9, 1e18,
-                         "989TFLOPS", ret_flops);
-}
-
-static enum hd_status read_memory(const struct cluster_reader *r, const struct yaml_node *node,
-                                  const char *key, int64_t *ret_bytes)
-{
-    static const struct unit units[] = {
-        {"GiB", 0x1p30}, {"GB", 1e9}, {"MiB", 0x1p20}, {"TiB", 0x1p40}, {"TB", 1e12}};
-    double bytes = 0;
-    const enum hd_status st = read_quantity(r, node, key, units, sizeof units / sizeof units[0],
-                                            0x1p28, 0x1p50, "80GiB or 80GB", &bytes);
-
-    *ret_bytes = (int64_t)bytes;
-    return st;
-}
-
-static enum hd_status read_count(const struct cluster_reader *r, const struct yaml_node *node,
-                                 const char *key, int64_t max, int64_t *ret_count)
-{
-    char problem[160], quoted[SPEC_QUOTE_MAX];
-
-    if (!hd_text_to_int64(text_of(node), 1, max, ret_count))
-        return HD_OK;
-    (void)snprintf(problem, sizeof problem,
-                   "%s is not possible; give a whole number from 1 to %lld",
-                   spec_quote(text_of(node), quoted), (long long)max);
-    return fail(r, node, key, problem);
-}
+#include "cluster_internal.h"
 
 /* ---- nodes ---- */
-
-/* How many names a pattern has: "n[1-16,20]" has 17, "a" one. False: it is none. */
-static bool count_names(const char *text, int64_t *ret_count)
-{
-    const char *open = strchr(text, '[');
-    int64_t count = 0;
-
-    if (!isalpha((unsigned char)*text))
-        return false;
-    if (!open) {
-        *ret_count = 1;
-        return text[strcspn(text, "], ")] == '\0';
-    }
-    for (const char *at = open + 1;;) {
-        char *end;
-        const long long first = strtoll(at, &end, 10);
-        long long last = first;
-
-        if (end == at || first < 0)
-            return false;
-        if (*end == '-') {
-            at = end + 1;
-            last = strtoll(at, &end, 10);
-            if (end == at || last < first)
-                return false;
-        }
-        count += last - first + 1;
-        if (count > HD_CLUSTER_NODES_MAX)
-            return false;
-        if (*end == ']') {
-            *ret_count = count;
-            return end[1] == '\0';
-        }
-        if (*end != ',')
-            return false;
-        at = end + 1;
-    }
-}
 
 static enum hd_status read_nodes(const struct cluster_reader *r, const struct yaml_node *group,
                                  struct hd_cluster *c)
@@ -206,19 +21,20 @@ static enum hd_status read_nodes(const struct cluster_reader *r, const struct ya
     char problem[200], quoted[SPEC_QUOTE_MAX];
 
     if (!node)
-        return fail(r, group, "nodes",
-                    "is missing; give the number of nodes, or their names, such as n[1-16]");
-    (void)snprintf(c->name, sizeof c->name, "%s", text_of(node));
+        return cluster_fail(
+            r, group, "nodes",
+            "is missing; give the number of nodes, or their names, such as n[1-16]");
+    (void)snprintf(c->name, sizeof c->name, "%s", cluster_text(node));
     if (!hd_text_to_int64(c->name, 1, HD_CLUSTER_NODES_MAX, &c->nodes)) {
         c->name[0] = '\0';
         return HD_OK;
     }
-    if (count_names(text_of(node), &c->nodes))
+    if (hd_node_names_count(cluster_text(node), &c->nodes))
         return HD_OK;
     (void)snprintf(problem, sizeof problem,
                    "%s is not possible; give a number from 1 to %d, or names such as n[1-16]",
-                   spec_quote(text_of(node), quoted), HD_CLUSTER_NODES_MAX);
-    return fail(r, node, "nodes", problem);
+                   spec_quote(cluster_text(node), quoted), HD_CLUSTER_NODES_MAX);
+    return cluster_fail(r, node, "nodes", problem);
 }
 
 /* ---- devices ---- */
@@ -239,28 +55,28 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
                            *fp8 = flops ? spec_yaml_find(flops, "fp8") : NULL;
     int64_t bytes = 0, processors = 108, capability = 80;
     double bandwidth = 0, half = 0, single = 0, codes = 0;
-    enum hd_status st = check_keys(r, node, "device", keys, sizeof keys / sizeof keys[0]);
+    enum hd_status st = cluster_check_keys(r, node, "device", keys, sizeof keys / sizeof keys[0]);
 
     if (!st && flops)
-        st = check_keys(r, flops, "device.flops", rates, 3);
+        st = cluster_check_keys(r, flops, "device.flops", rates, 3);
     if (!st && (!memory || !hbm || !bf16))
-        st = fail(r, node, "device",
-                  "a device of its own needs memory, hbm_bandwidth and flops: {bf16: ..}");
+        st = cluster_fail(r, node, "device",
+                          "a device of its own needs memory, hbm_bandwidth and flops: {bf16: ..}");
     if (!st)
-        st = read_memory(r, memory, "device.memory", &bytes);
+        st = cluster_read_memory(r, memory, "device.memory", &bytes);
     if (!st)
-        st = read_bandwidth(r, hbm, "device.hbm_bandwidth", &bandwidth);
+        st = cluster_read_bandwidth(r, hbm, "device.hbm_bandwidth", &bandwidth);
     if (!st)
-        st = read_flops(r, bf16, "device.flops.bf16", &half);
+        st = cluster_read_flops(r, bf16, "device.flops.bf16", &half);
     single = half / 16;
     if (!st && fp32)
-        st = read_flops(r, fp32, "device.flops.fp32", &single);
+        st = cluster_read_flops(r, fp32, "device.flops.fp32", &single);
     if (!st && fp8)
-        st = read_flops(r, fp8, "device.flops.fp8", &codes);
+        st = cluster_read_flops(r, fp8, "device.flops.fp8", &codes);
     if (!st && sm)
-        st = read_count(r, sm, "device.multiprocessors", 4096, &processors);
+        st = cluster_read_count(r, sm, "device.multiprocessors", 4096, &processors);
     if (!st && cc)
-        st = read_count(r, cc, "device.capability", 200, &capability);
+        st = cluster_read_count(r, cc, "device.capability", 200, &capability);
     if (st)
         return st;
     (void)snprintf(c->device, sizeof c->device, "own");
@@ -284,7 +100,7 @@ static enum hd_status refuse_kind(const struct cluster_reader *r, const struct y
     st = hd_err(HD_INVALID,
                 "%s:%d: device: %s is no known kind; use one of %s, or {memory: .., "
                 "hbm_bandwidth: .., flops: {bf16: ..}}",
-                r->name, node->line, spec_quote(text_of(node), quoted),
+                r->name, node->line, spec_quote(cluster_text(node), quoted),
                 words.failed ? "?" : words.data);
     hd_text_free(&words);
     return st;
@@ -294,14 +110,14 @@ static enum hd_status refuse_kind(const struct cluster_reader *r, const struct y
 static enum hd_status read_device(const struct cluster_reader *r, const struct yaml_node *group,
                                   struct hd_cluster *c, const struct hd_gpu_kind **ret_kind)
 {
-    const struct yaml_node *node = find(r, group, "device");
+    const struct yaml_node *node = cluster_find(r, group, "device");
 
     *ret_kind = NULL;
     if (!node)
-        return fail(r, group, "device", "is missing; give a kind, such as h100");
+        return cluster_fail(r, group, "device", "is missing; give a kind, such as h100");
     if (node->kind == YAML_KIND_MAP)
         return read_own_device(r, node, c);
-    *ret_kind = hd_gpu_kind_find(text_of(node));
+    *ret_kind = hd_gpu_kind_find(cluster_text(node));
     if (!*ret_kind)
         return refuse_kind(r, node);
     (void)snprintf(c->device, sizeof c->device, "%s", (*ret_kind)->word);
@@ -312,33 +128,20 @@ static enum hd_status read_device(const struct cluster_reader *r, const struct y
 
 /* ---- links ---- */
 
-static enum hd_status read_link(const struct cluster_reader *r, const struct yaml_node *node,
-                                const char *what, struct hd_cluster_level *level)
-{
-    const struct yaml_node *bandwidth = spec_yaml_find(node, "bandwidth"),
-                           *latency = spec_yaml_find(node, "latency");
-    enum hd_status st = HD_OK;
-
-    if (!bandwidth)
-        return fail(r, node, what, "needs bandwidth: of one device, in one direction");
-    st = read_bandwidth(r, bandwidth, "bandwidth", &level->bytes_per_s);
-    return st || !latency ? st : read_time(r, latency, "latency", &level->latency_s);
-}
-
 /* A link of the file, or the usual one of this kind of device. */
-static enum hd_status read_links(const struct cluster_reader *r, const struct yaml_node *group,
+static enum hd_status read_level(const struct cluster_reader *r, const struct yaml_node *group,
                                  const char *key, struct hd_cluster_level *level)
 {
     static const char *const keys[] = {"bandwidth", "latency"};
-    const struct yaml_node *node = find(r, group, key);
+    const struct yaml_node *node = cluster_find(r, group, key);
     enum hd_status st;
 
     if (!node && level->bytes_per_s > 0)
         return HD_OK;
     if (!node)
-        return fail(r, group, key, "is missing; a device of its own has no usual links");
-    st = check_keys(r, node, key, keys, 2);
-    return st ? st : read_link(r, node, key, level);
+        return cluster_fail(r, group, key, "is missing; a device of its own has no usual links");
+    st = cluster_check_keys(r, node, key, keys, 2);
+    return st ? st : cluster_read_link(r, node, key, level);
 }
 
 static enum hd_status read_islands(const struct cluster_reader *r, const struct yaml_node *group,
@@ -346,22 +149,23 @@ static enum hd_status read_islands(const struct cluster_reader *r, const struct 
                                    struct hd_cluster_level *level)
 {
     static const char *const keys[] = {"devices", "bandwidth", "latency"};
-    const struct yaml_node *node = find(r, group, "islands"), *devices;
+    const struct yaml_node *node = cluster_find(r, group, "islands"), *devices;
     enum hd_status st;
 
     *ret_devices = 0;
     if (!node)
         return HD_OK;
-    st = check_keys(r, node, "islands", keys, 3);
+    st = cluster_check_keys(r, node, "islands", keys, 3);
     devices = spec_yaml_find(node, "devices");
     if (!st && !devices)
-        st = fail(r, node, "islands", "needs devices: how many an island has");
+        st = cluster_fail(r, node, "islands", "needs devices: how many an island has");
     if (!st)
-        st = read_count(r, devices, "islands.devices", HD_CLUSTER_NODE_DEVICES_MAX, ret_devices);
+        st = cluster_read_count(r, devices, "islands.devices", HD_CLUSTER_NODE_DEVICES_MAX,
+                                ret_devices);
     if (!st && c->devices_per_node % *ret_devices)
-        st = fail(r, devices, "islands.devices", "does not divide devices_per_node");
+        st = cluster_fail(r, devices, "islands.devices", "does not divide devices_per_node");
     (void)snprintf(level->name, sizeof level->name, "island");
-    return st ? st : read_link(r, node, "islands", level);
+    return st ? st : cluster_read_link(r, node, "islands", level);
 }
 
 static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node *node)
@@ -370,21 +174,23 @@ static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node
     struct hd_cluster_level *level = &r->tiers[r->tier_count];
     int64_t *nodes = &r->tier_nodes[r->tier_count];
     const struct yaml_node *name, *count;
-    enum hd_status st = check_keys(r, node, "tiers", keys, 4);
+    enum hd_status st = cluster_check_keys(r, node, "tiers", keys, 4);
 
     if (st)
         return st;
     name = spec_yaml_find(node, "name");
     count = spec_yaml_find(node, "nodes");
     if (!name || !count)
-        return fail(r, node, "tiers", "each needs name, nodes (of one switch) and bandwidth");
-    (void)snprintf(level->name, sizeof level->name, "%s", text_of(name));
-    st = read_count(r, count, "tiers.nodes", HD_CLUSTER_NODES_MAX, nodes);
+        return cluster_fail(r, node, "tiers",
+                            "each needs name, nodes (of one switch) and bandwidth");
+    (void)snprintf(level->name, sizeof level->name, "%s", cluster_text(name));
+    st = cluster_read_count(r, count, "tiers.nodes", HD_CLUSTER_NODES_MAX, nodes);
     if (!st && r->tier_count > 0 && (*nodes <= nodes[-1] || *nodes % nodes[-1]))
-        st = fail(r, count, "tiers.nodes",
-                  "is no larger multiple of the tier before; list tiers from the nodes upwards");
+        st = cluster_fail(
+            r, count, "tiers.nodes",
+            "is no larger multiple of the tier before; list tiers from the nodes upwards");
     r->tier_count++;
-    return st ? st : read_link(r, node, "tiers", level);
+    return st ? st : cluster_read_link(r, node, "tiers", level);
 }
 
 static enum hd_status read_tiers(struct cluster_reader *r)
@@ -396,10 +202,12 @@ static enum hd_status read_tiers(struct cluster_reader *r)
     if (!list)
         return HD_OK;
     if (list->kind != YAML_KIND_LIST)
-        return fail(r, list, "tiers", "expected a list of {name, nodes, bandwidth, latency}");
+        return cluster_fail(r, list, "tiers",
+                            "expected a list of {name, nodes, bandwidth, latency}");
     (void)snprintf(problem, sizeof problem, "at most %d are possible", HD_CLUSTER_TIERS_MAX);
     for (const struct yaml_node *n = list->first; !st && n; n = n->next)
-        st = r->tier_count == HD_CLUSTER_TIERS_MAX ? fail(r, n, "tiers", problem) : read_tier(r, n);
+        st = r->tier_count == HD_CLUSTER_TIERS_MAX ? cluster_fail(r, n, "tiers", problem)
+                                                   : read_tier(r, n);
     return st;
 }
 
@@ -430,7 +238,7 @@ static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
 static enum hd_status read_group(struct cluster_reader *r, const struct yaml_node *group,
                                  struct hd_cluster *c)
 {
-    const struct yaml_node *devices = find(r, group, "devices_per_node");
+    const struct yaml_node *devices = cluster_find(r, group, "devices_per_node");
     struct hd_cluster_level island = {0}, node = {.name = "node"}, network = {.name = "network"};
     const struct hd_gpu_kind *kind = NULL;
     int64_t island_devices = 0;
@@ -439,10 +247,10 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
     memset(c, 0, sizeof *c);
     st = read_nodes(r, group, c);
     if (!st && !devices)
-        st = fail(r, group, "devices_per_node", "is missing; give a number, such as 8");
+        st = cluster_fail(r, group, "devices_per_node", "is missing; give a number, such as 8");
     if (!st)
-        st = read_count(r, devices, "devices_per_node", HD_CLUSTER_NODE_DEVICES_MAX,
-                        &c->devices_per_node);
+        st = cluster_read_count(r, devices, "devices_per_node", HD_CLUSTER_NODE_DEVICES_MAX,
+                                &c->devices_per_node);
     if (!st)
         st = read_device(r, group, c, &kind);
     if (st)
@@ -457,9 +265,13 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
         network.bytes_per_s = network.bytes_per_s > 0 ? network.bytes_per_s
                               : r->tier_count         ? r->tiers[r->tier_count - 1].bytes_per_s
                                                       : 1;
-    st = read_links(r, group, "intra_node", &node);
+    st = cluster_read_links(r, group, c, &node);
     if (!st)
-        st = read_links(r, group, "inter_node", &network);
+        st = cluster_read_nics(r, group, c, &network);
+    if (!st && !c->links)
+        st = read_level(r, group, "intra_node", &node);
+    if (!st)
+        st = read_level(r, group, "inter_node", &network);
     if (!st)
         st = read_islands(r, group, c, &island_devices, &island);
     if (st)
@@ -469,15 +281,43 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
     return HD_OK;
 }
 
+/* Names and positions of the groups: each begins at a switch of its own. */
+static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_cluster *clusters,
+                                int count, struct hd_node_tree *tree)
+{
+    const int64_t whole = r->tier_count ? r->tier_nodes[r->tier_count - 1] : 1;
+    const struct yaml_node *list = spec_yaml_find(r->root, "groups"),
+                           *group = list ? list->first : r->root;
+    int64_t position = 0;
+
+    *tree = (struct hd_node_tree){.tier_count = r->tier_count, .group_count = count};
+    memcpy(tree->tiers, r->tiers, sizeof tree->tiers);
+    memcpy(tree->tier_nodes, r->tier_nodes, sizeof tree->tier_nodes);
+    for (int g = 0; g < count; g++, group = list ? group->next : NULL) {
+        const char *names = cluster_text(spec_yaml_find(group, "nodes"));
+        int64_t number;
+
+        tree->groups[g].first = position;
+        if (hd_text_to_int64(names, 1, HD_CLUSTER_NODES_MAX, &number)) {
+            tree->groups[g].names = hd_arena_strdup(r->kept, names);
+            if (!tree->groups[g].names)
+                return hd_err(HD_NO_MEMORY, "no memory for names of nodes");
+        }
+        position += (clusters[g].nodes + whole - 1) / whole * whole;
+    }
+    return HD_OK;
+}
+
 static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *clusters,
                                   int *ret_count)
 {
-    static const char *const keys[] = {"nodes",      "devices_per_node", "device", "intra_node",
-                                       "inter_node", "islands",          "groups", "tiers"};
+    static const char *const keys[] = {
+        "nodes", "devices_per_node", "device", "intra_node", "inter_node", "islands", "links",
+        "nics",  "groups",           "tiers"};
     const size_t root_keys = sizeof keys / sizeof keys[0], group_keys = root_keys - 2;
     const struct yaml_node *list;
     char problem[80];
-    enum hd_status st = check_keys(r, r->root, "cluster file", keys, root_keys);
+    enum hd_status st = cluster_check_keys(r, r->root, "cluster file", keys, root_keys);
 
     if (!st)
         st = read_tiers(r);
@@ -487,16 +327,17 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
         return st ? st : read_group(r, r->root, &clusters[0]);
     }
     if (list->kind != YAML_KIND_LIST || !list->first)
-        return fail(r, list, "groups", "expected a list of {nodes, device, ..}");
+        return cluster_fail(r, list, "groups", "expected a list of {nodes, device, ..}");
     if (spec_yaml_find(r->root, "nodes"))
-        return fail(r, spec_yaml_find(r->root, "nodes"), "nodes",
-                    "stands beside groups, which have nodes of their own; remove one of the two");
+        return cluster_fail(
+            r, spec_yaml_find(r->root, "nodes"), "nodes",
+            "stands beside groups, which have nodes of their own; remove one of the two");
     (void)snprintf(problem, sizeof problem, "at most %d are possible", HD_CLUSTER_GROUPS_MAX);
     *ret_count = 0;
     for (const struct yaml_node *n = list->first; !st && n; n = n->next) {
         if (*ret_count == HD_CLUSTER_GROUPS_MAX)
-            return fail(r, n, "groups", problem);
-        st = check_keys(r, n, "groups", keys, group_keys);
+            return cluster_fail(r, n, "groups", problem);
+        st = cluster_check_keys(r, n, "groups", keys, group_keys);
         if (!st)
             st = read_group(r, n, &clusters[(*ret_count)++]);
     }
@@ -504,9 +345,10 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
 }
 
 enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t size_bytes,
-                                     struct hd_cluster *ret_clusters, int *ret_count)
+                                     struct hd_arena *arena, struct hd_cluster *ret_clusters,
+                                     int *ret_count, struct hd_node_tree *ret_tree)
 {
-    struct cluster_reader r = {.name = name};
+    struct cluster_reader r = {.name = name, .kept = arena};
     struct yaml_node *root = NULL;
     enum hd_status st;
 
@@ -515,12 +357,15 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
     r.root = root;
     if (!st)
         st = read_groups(&r, ret_clusters, ret_count);
+    if (!st && ret_tree)
+        st = read_tree(&r, ret_clusters, *ret_count, ret_tree);
     hd_arena_done(&r.arena);
     return st;
 }
 
-enum hd_status hd_spec_read_cluster(const char *path, struct hd_cluster *ret_clusters,
-                                    int *ret_count)
+enum hd_status hd_spec_read_cluster(const char *path, struct hd_arena *arena,
+                                    struct hd_cluster *ret_clusters, int *ret_count,
+                                    struct hd_node_tree *ret_tree)
 {
     struct hd_text bytes = {0};
     enum hd_status st = hd_file_read(path, HD_CLUSTER_FILE_BYTES_MAX, &bytes);
@@ -532,8 +377,8 @@ enum hd_status hd_spec_read_cluster(const char *path, struct hd_cluster *ret_clu
     if (st == HD_NOT_FOUND || st == HD_IO)
         st = HD_INVALID; /* of what the user named; the message says it */
     if (!st)
-        st = hd_spec_parse_cluster(path, bytes.data ? bytes.data : "", bytes.len_bytes,
-                                   ret_clusters, ret_count);
+        st = hd_spec_parse_cluster(path, bytes.data ? bytes.data : "", bytes.len_bytes, arena,
+                                   ret_clusters, ret_count, ret_tree);
     hd_text_free(&bytes);
     return st;
 }

@@ -37,6 +37,7 @@ struct Heddle__V1__JobSpec; /* heddle/v1/job.pb-c.h */
 struct Heddle__V1__Plan;
 struct hd_plan_request; /* plan/choose.h */
 struct hd_cluster;      /* plan/cluster.h */
+struct hd_node_tree;    /* plan/node_tree.h */
 
 enum {
     HD_SPEC_FILE_BYTES_MAX = 256 << 10,
@@ -125,13 +126,16 @@ struct hd_spec_attempt {
 enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout_sizes *layout,
                                const struct hd_spec_attempt *attempt, struct hd_job *ret_job);
 
-/* Reads a cluster file (docs/cluster-file.md), at most HD_CLUSTER_FILE_BYTES_MAX bytes: its groups
- * of nodes, in the file's order. ret_clusters: [HD_CLUSTER_GROUPS_MAX] (plan/cluster.h).
+/* Reads a cluster file (docs/planning.md), at most HD_CLUSTER_FILE_BYTES_MAX bytes: its groups of
+ * nodes, in the file's order. ret_clusters: [HD_CLUSTER_GROUPS_MAX] (plan/cluster.h). ret_tree: the
+ * switches by names of nodes (plan/node_tree.h); NULL: not wanted. Links and names live in `arena`.
  * HD_INVALID: "FILE:LINE: key: what is wrong; what to do". */
-enum hd_status hd_spec_read_cluster(const char *path, struct hd_cluster *ret_clusters,
-                                    int *ret_count);
+enum hd_status hd_spec_read_cluster(const char *path, struct hd_arena *arena,
+                                    struct hd_cluster *ret_clusters, int *ret_count,
+                                    struct hd_node_tree *ret_tree);
 enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t size_bytes,
-                                     struct hd_cluster *ret_clusters, int *ret_count);
+                                     struct hd_arena *arena, struct hd_cluster *ret_clusters,
+                                     int *ret_count, struct hd_node_tree *ret_tree);
 
 /* Adds the spec as a JSON object with the keys of the job file. hd_spec_read_yaml can read it,
  * since JSON is YAML. */

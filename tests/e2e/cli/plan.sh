@@ -118,6 +118,29 @@ check_equal but_does_not_fit false "$(field fits)"
 check_status for_people 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --explain
 check_equal where_time_goes 1 "$(grep -c '^where the step goes, on the busiest stage: kernels ' "$work/check.out")"
 check_equal and_what_was_searched 1 "$(grep -cE '^searched: [0-9]+ families' "$work/check.out")"
+# devices that are not alike: 0 and 4, 1 and 5, .. are under one switch each, so tp 2 takes those pairs
+cat >"$work/switches.yaml" <<'EOF'
+nodes: 2
+devices_per_node: 8
+device: a100-80gb
+links:
+  rates: {pix: 13GB/s, node: 10GB/s, sys: 9GB/s}
+  matrix:
+    - X node sys sys pix node sys sys
+    - node X sys sys node pix sys sys
+    - sys sys X node sys sys pix node
+    - sys sys node X sys sys node pix
+    - pix node sys sys X node sys sys
+    - node pix sys sys node X sys sys
+    - sys sys pix node sys sys X node
+    - sys sys node pix sys sys node X
+  shared: [{devices: [0, 1, 4, 5], bandwidth: 9GB/s}]
+EOF
+set -- "$work/large.yaml" --cluster "$work/switches.yaml" --pin tp=2,pp=1,cp=1,micro_batch=1 --top 1
+check_status a_matrix_of_links 0 heddle plan "$@" -o json
+check_equal gives_tp_the_pairs_under_a_switch '"ranks":[[0,0],[0,4],' "$(grep -oE '"ranks":[[][[]0,0[]],[[]0,.[]],' "$work/check.out")"
+check_status which_people_see 0 heddle plan "$@" --explain
+check_equal by_node_and_group 2 "$(grep -cE '^[01] +(0-7|8-15) +0 4, ' "$work/check.out")"
 check_status two_ways_to_name_devices_are_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --devices h100:8
 printf 'nodes: 4\ndevice: h100\n' >"$work/bad.yaml"
 check_status a_bad_cluster_file_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/bad.yaml"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "plan/cluster.h"
+#include "plan/node_tree.h"
 #include "spec/spec.h"
 #include "tests/fuzz/driver.h"
 
@@ -15,6 +15,10 @@ static const char *const seeds[] = {
     "devices_per_node: 4\n"
     "tiers: [{name: leaf, nodes: 4, bandwidth: 50GB/s}, {name: spine, nodes: 16, bandwidth: "
     "1GB/s}]\n",
+    "nodes: a[1-8]\ndevices_per_node: 3\ndevice: l4\nlinks:\n  rates: {nv2: {bandwidth: 50GB/s, "
+    "latency: 2us}, pix: 13GB/s}\n  matrix: [X nv2 pix, nv2 X 9GB/s, pix 9GB/s X]\n"
+    "  shared: [{devices: [0, 2], bandwidth: 12GB/s}]\n"
+    "nics: [{devices: [0, 1, 2], bandwidth: 200Gb/s}]\n",
     "nodes: 1\ndevices_per_node: 2\ndevice: {memory: 96GiB, hbm_bandwidth: 2TB/s, "
     "flops: {bf16: 500TFLOPS, fp32: 30T}, multiprocessors: 80, capability: 90}\n"
     "intra_node: {bandwidth: 100GB/s}\n"};
@@ -25,13 +29,32 @@ static void need(bool holds)
         abort();
 }
 
+static void check_links(const struct hd_cluster *c)
+{
+    const struct hd_node_links *l = c->links;
+
+    if (!l)
+        return;
+    need(l->devices == c->devices_per_node && l->shared_count <= HD_SHARED_LINKS_MAX);
+    for (int32_t a = 0; a < l->devices; a++)
+        for (int32_t b = 0; b < a; b++)
+            need(hd_node_links_rate(l, a, b) > 0 && hd_node_links_latency(l, a, b) >= 0);
+    for (int32_t s = 0; s < l->shared_count; s++)
+        need(l->shared[s].devices && l->shared[s].bytes_per_s > 0 &&
+             (l->devices == 64 || !(l->shared[s].devices >> l->devices)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     static struct hd_cluster clusters[HD_CLUSTER_GROUPS_MAX];
+    static struct hd_node_tree tree;
+    struct hd_arena arena;
     int count = 0;
 
-    if (hd_spec_parse_cluster("c", bytes, size_bytes, clusters, &count)) {
+    hd_arena_init(&arena, 0);
+    if (hd_spec_parse_cluster("c", bytes, size_bytes, &arena, clusters, &count, &tree)) {
         need(strlen(hd_err_message()) > 2);
+        hd_arena_done(&arena);
         return 0;
     }
     need(count >= 1 && count <= HD_CLUSTER_GROUPS_MAX);
@@ -46,7 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
             need(l == 0 || c->levels[l].devices > c->levels[l - 1].devices);
         }
         need(hd_cluster_level_of(c, 0, hd_cluster_devices(c) - 1) < c->level_count);
+        check_links(c);
     }
+    need(tree.group_count == count && hd_node_tree_position(&tree, "a7") >= -1);
+    hd_arena_done(&arena);
     return 0;
 }
 

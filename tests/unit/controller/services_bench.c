@@ -34,6 +34,7 @@ enum hd_status start_controller(struct bench *b)
                                                .self_check_ms = b->self_check_ms,
                                                .core_config = b->core_config,
                                                .tokens = b->tokens,
+                                               .cluster_file = b->cluster_file,
                                                .on_fatal = on_fatal,
                                                .user = b};
 
@@ -258,9 +259,8 @@ void connect_as(struct daemon *d, struct bench *b, const char *name, const char 
         .wait_for_ready = true,
         .handler = {.on_msg = daemon_msg, .on_done = daemon_done},
         .user = d};
-    Heddle__V1__DeviceInfo devices[2] = {HEDDLE__V1__DEVICE_INFO__INIT,
-                                         HEDDLE__V1__DEVICE_INFO__INIT};
-    Heddle__V1__DeviceInfo *pointers[2] = {&devices[0], &devices[1]};
+    const int count = b->devices ? b->devices : 2;
+    Heddle__V1__DeviceInfo devices[4], *pointers[4];
     Heddle__V1__Hello hello = HEDDLE__V1__HELLO__INIT;
 
     if (!d->b)
@@ -270,7 +270,9 @@ void connect_as(struct daemon *d, struct bench *b, const char *name, const char 
     (void)snprintf(d->name, sizeof d->name, "%s", name);
     (void)snprintf(d->uuid, sizeof d->uuid, "%s", uuid);
     assert_int_equal(hd_rpc_client_call(b->client, &options, NULL, &d->call), HD_OK);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < count; i++) {
+        heddle__v1__device_info__init(&devices[i]);
+        pointers[i] = &devices[i];
         devices[i].index = i;
         devices[i].kind = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
         devices[i].threads = 3;
@@ -281,8 +283,9 @@ void connect_as(struct daemon *d, struct bench *b, const char *name, const char 
     hello.node_name = d->name;
     hello.boot_id = (char *)"boot";
     hello.instance_id = (char *)"instance";
-    hello.n_devices = 2;
+    hello.n_devices = (size_t)count;
     hello.devices = pointers;
+    hello.inventory = b->inventory;
     say(d, HEDDLE__V1__NODE_MESSAGE__BODY_HELLO, &hello);
 }
 

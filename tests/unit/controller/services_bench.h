@@ -22,6 +22,9 @@ struct bench {
     int64_t self_check_ms;                    /* of the next start_controller; 0: the default */
     const struct hd_core_config *core_config; /* of the next start_controller; NULL: the usual */
     const struct hd_rpc_tokens *tokens;       /* likewise; NULL: none */
+    const char *cluster_file;                 /* likewise; NULL: none */
+    int devices;                              /* of daemons that connect, up to 4; 0: 2 */
+    Heddle__V1__NodeInventory *inventory;     /* that they send; NULL: none */
     struct controller *controller;
     struct hd_error fatal;
     struct hd_rpc *rpc;

@@ -481,6 +481,126 @@ static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
     finish(&b);
 }
 
+#define FILE_OF_SWITCHES                                                                     \
+    "nodes: n[1-4]\ndevices_per_node: 4\ndevice: l4\n"                                       \
+    "tiers: [{name: leaf, nodes: 2, bandwidth: 10GB/s}, {name: spine, nodes: 4, bandwidth: " \
+    "5GB/s}]\n"
+
+/* Four devices, of which 0 and 2, and 1 and 3, are under one switch each. */
+struct said {
+    Heddle__V1__NodeInventory inventory;
+    Heddle__V1__DeviceLink links[6], *pointers[6];
+};
+
+static void say_two_switches(struct said *s)
+{
+    int count = 0;
+
+    heddle__v1__node_inventory__init(&s->inventory);
+    s->inventory.taken_unix_ms = 1000;
+    for (int b = 1; b < 4; b++)
+        for (int a = 0; a < b; a++) {
+            Heddle__V1__DeviceLink *l = &s->links[count];
+
+            heddle__v1__device_link__init(l);
+            l->a = a;
+            l->b = b;
+            l->kind = (char *)(a % 2 == b % 2 ? "pix" : "sys");
+            l->bytes_per_s = a % 2 == b % 2 ? 13e9 : 9e9;
+            s->pointers[count++] = l;
+        }
+    s->inventory.links = s->pointers;
+    s->inventory.n_links = (size_t)count;
+}
+
+static Heddle__V1__GetTopologyResponse *get_topology(struct bench *b, const char *node)
+{
+    Heddle__V1__GetTopologyRequest request = HEDDLE__V1__GET_TOPOLOGY_REQUEST__INIT;
+    Heddle__V1__GetTopologyResponse *response = NULL;
+
+    request.node = (char *)(uintptr_t)node;
+    if (call(b, "GetTopology", &heddle__v1__get_topology_response__descriptor, &request.base,
+             &response))
+        fail_msg("%s", hd_err_message());
+    return response;
+}
+
+/* From the hello of a daemon to what it is to launch: tp 2 has the devices under one switch. */
+static void the_launch_obeys_the_links_of_the_node(void **state)
+{
+    static const int expected[] = {0, 2, 1, 3};
+    const Heddle__V1__Plan *plan;
+    struct bench b;
+    struct daemon d = {0};
+    struct said said;
+    bool repeated;
+    uint64_t job;
+
+    (void)state;
+    say_two_switches(&said);
+    start(&b, NULL);
+    b.devices = 4;
+    b.inventory = &said.inventory;
+    join(&d, &b, "n1");
+    assert_int_equal(submit_as(&b, "request-of-four-ranks", new_spec(&b, 4, "parallel: {tp: 2}\n"),
+                               &job, &repeated),
+                     HD_OK);
+    WAIT_FOR(&b, d.desired && d.desired->desired->n_attempts == 1);
+    plan = d.desired->desired->attempts[0]->plan;
+    assert_int_equal(plan->n_ranks, 4);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(plan->ranks[r]->device, expected[r]);
+    free_daemon(&d);
+    finish(&b);
+}
+
+static void topology_is_what_the_file_and_the_nodes_say(void **state)
+{
+    Heddle__V1__GetTopologyResponse *t;
+    struct bench b;
+    struct daemon d = {0}, other = {0};
+    struct said said;
+    char path[128];
+
+    (void)state;
+    say_two_switches(&said);
+    start(&b, NULL);
+    stop_controller(&b);
+    (void)snprintf(path, sizeof path, "%s/cluster.yaml", b.dir);
+    assert_int_equal(hd_file_write_atomic(path, FILE_OF_SWITCHES, strlen(FILE_OF_SWITCHES), 0644),
+                     HD_OK);
+    b.cluster_file = path;
+    assert_int_equal(start_controller(&b), HD_OK);
+    b.devices = 4;
+    b.inventory = &said.inventory;
+    join(&d, &b, "n3");
+    said.links[2].b = 99; /* what makes no sense is shown, and not placed by */
+    connect_as(&other, &b, "x", "uuid-x", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(&b, other.welcome);
+    t = get_topology(&b, "");
+    assert_string_equal(t->cluster_file, path);
+    assert_int_equal(t->n_tiers, 2);
+    assert_string_equal(t->tiers[1]->name, "spine");
+    assert_int_equal(t->tiers[1]->nodes, 4);
+    assert_int_equal(t->n_nodes, 2);
+    assert_string_equal(t->nodes[0]->node, "n3");
+    assert_int_equal(t->nodes[0]->n_switches, 2);
+    assert_int_equal(t->nodes[0]->switches[0], 1);
+    assert_int_equal(t->nodes[0]->switches[1], 0);
+    assert_int_equal(t->nodes[0]->n_devices, 4);
+    assert_int_equal(t->nodes[0]->inventory->n_links, 6);
+    assert_int_equal(t->nodes[0]->inventory->taken_unix_ms, 1000);
+    assert_string_equal(t->nodes[1]->node, "x");
+    assert_int_equal(t->nodes[1]->n_switches, 0); /* the file does not name it */
+    hd_rpc_message_free(&t->base);
+    t = get_topology(&b, "x");
+    assert_int_equal(t->n_nodes, 1);
+    hd_rpc_message_free(&t->base);
+    free_daemon(&d);
+    free_daemon(&other);
+    finish(&b);
+}
+
 static void put(struct daemon *d, uint64_t job, int32_t rank, const char *value)
 {
     Heddle__V1__RendezvousPut m = HEDDLE__V1__RENDEZVOUS_PUT__INIT;
@@ -874,6 +994,8 @@ int main(void)
         cmocka_unit_test(a_daemon_of_another_protocol_hears_both_versions),
         cmocka_unit_test(a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream),
         cmocka_unit_test(a_heartbeat_is_answered_and_a_node_is_listed),
+        cmocka_unit_test(the_launch_obeys_the_links_of_the_node),
+        cmocka_unit_test(topology_is_what_the_file_and_the_nodes_say),
         cmocka_unit_test(ranks_meet_when_the_last_one_is_there),
         cmocka_unit_test(a_checkpoint_elsewhere_is_ignored),
         cmocka_unit_test(a_log_comes_piece_by_piece_and_is_followed),

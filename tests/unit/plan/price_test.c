@@ -28,7 +28,7 @@ static struct hd_link_group group_of(const struct hd_cluster *c, int32_t pp, int
 
     assert_int_equal(
         hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.pp = pp, .dp = dp, .cp = 1, .tp = tp}), HD_OK);
-    return hd_links_group(c, &mesh, name);
+    return hd_links_group(c, &mesh, name, NULL);
 }
 
 static void a_ring_within_a_node(void **state)
@@ -76,8 +76,8 @@ static void one_member_sends_nothing(void **state)
 
     (void)state;
     assert_true(hd_links_collective(&c, &g, HD_COMM_ALL_REDUCE, 1e9, false) == 0);
-    is_near(hd_links_transfer(&c, 7, 8, 1e9), 1e9 / slow + c.levels[1].latency_s, 1e-12);
-    is_near(hd_links_transfer(&c, 6, 7, 1e9), 1e9 / fast + c.levels[0].latency_s, 1e-12);
+    is_near(hd_links_transfer(&c, NULL, 7, 8, 1e9), 1e9 / slow + c.levels[1].latency_s, 1e-12);
+    is_near(hd_links_transfer(&c, NULL, 6, 7, 1e9), 1e9 / fast + c.levels[0].latency_s, 1e-12);
 }
 
 /* ---- programs ---- */

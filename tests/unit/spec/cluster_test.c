@@ -7,15 +7,17 @@
 
 #include <cmocka.h>
 
-#include "plan/cluster.h"
+#include "plan/node_tree.h"
 #include "spec/spec.h"
 
 static struct hd_cluster clusters[HD_CLUSTER_GROUPS_MAX];
+static struct hd_node_tree tree;
+static struct hd_arena arena;
 static int count;
 
 static void reads(const char *text)
 {
-    if (hd_spec_parse_cluster("c.yaml", text, strlen(text), clusters, &count))
+    if (hd_spec_parse_cluster("c.yaml", text, strlen(text), &arena, clusters, &count, &tree))
         fail_msg("%s", hd_err_message());
 }
 
@@ -105,6 +107,60 @@ static void a_device_of_its_own(void **state)
     assert_true(clusters[0].rates.half_flops > 0 && clusters[0].rates.half_flops < 500e12);
 }
 
+#define FOUR "nodes: a[1-8]\ndevices_per_node: 4\ndevice: l4\n"
+#define MATRIX                                                                     \
+    "links:\n"                                                                     \
+    "  rates: {nv2: {bandwidth: 50GB/s, latency: 2us}, pix: 13GB/s, sys: 9GB/s}\n" \
+    "  matrix:\n"                                                                  \
+    "    - X nv2 pix SYS\n"                                                        \
+    "    - NV2 X sys pix\n"                                                        \
+    "    - pix sys X 20GB/s\n"                                                     \
+    "    - sys pix 20GB/s X\n"
+
+static void links_that_are_not_alike(void **state)
+{
+    const struct hd_node_links *l;
+
+    (void)state;
+    reads(FOUR MATRIX "  shared: [{devices: [0, 2], bandwidth: 12GB/s}]\n"
+                      "nics: [{devices: [0, 1], bandwidth: 200Gb/s}, "
+                      "{devices: [2, 3], bandwidth: 20GB/s, latency: 7us}]\n");
+    l = clusters[0].links;
+    assert_int_equal(l->devices, 4);
+    assert_true(hd_node_links_rate(l, 0, 1) == 50e9 && hd_node_links_is_direct(l, 1, 0));
+    assert_true(hd_node_links_rate(l, 1, 3) == 13e9 && !hd_node_links_is_direct(l, 1, 3));
+    /* faster than the shared link between the two: not through it */
+    assert_true(hd_node_links_rate(l, 2, 3) == 20e9 && hd_node_links_is_direct(l, 2, 3));
+    assert_int_equal(l->shared_count, 1);
+    assert_int_equal(l->shared[0].devices, 5);
+    is_level(&clusters[0], 0, "node", 4, 9e9, 3e-6);
+    is_level(&clusters[0], 1, "network", 32, 10e9, 7e-6); /* 20 GB/s for two */
+}
+
+static void nodes_have_positions_by_their_names(void **state)
+{
+    (void)state;
+    reads("groups: [{nodes: \"a[1-5,8]\", device: l4}, {nodes: big, device: l4}, "
+          "{nodes: \"b[07-09]\", device: l4}]\n"
+          "devices_per_node: 1\n"
+          "tiers: [{name: leaf, nodes: 2, bandwidth: 10GB/s}, "
+          "{name: spine, nodes: 4, bandwidth: 5GB/s}]\n");
+    assert_int_equal(tree.tier_count, 2);
+    assert_int_equal(hd_node_tree_position(&tree, "a1"), 0);
+    assert_int_equal(hd_node_tree_position(&tree, "a8"), 5);
+    assert_int_equal(hd_node_tree_position(&tree, "a6"), -1);
+    assert_int_equal(hd_node_tree_position(&tree, "a"), -1);
+    assert_int_equal(hd_node_tree_position(&tree, "a1b"), -1);
+    assert_int_equal(hd_node_tree_position(&tree, "big"), 8); /* a switch of its own */
+    assert_int_equal(hd_node_tree_position(&tree, "b7"), 12);
+    assert_int_equal(hd_node_tree_position(&tree, "b009"), 14);
+    assert_int_equal(hd_node_tree_position(&tree, "bigger"), -1);
+    assert_int_equal(hd_node_tree_switch(&tree, 0, 5), 2);
+    assert_int_equal(hd_node_tree_switch(&tree, 1, 5), 1);
+    reads("nodes: 4\ndevices_per_node: 1\ndevice: l4\n");
+    assert_int_equal(hd_node_tree_position(&tree, "4"), -1);
+}
+
 static void bad_files_are_told_where_and_what(void **state)
 {
     static const struct {
@@ -136,14 +192,33 @@ static void bad_files_are_told_where_and_what(void **state)
          "c.yaml:1: groups: unknown key 'tiers'"},
         {"nodes: 3\ngroups: [{nodes: 1, device: l4, devices_per_node: 1}]\n", "beside groups"},
         {"[1, 2]\n", "expected the keys nodes"},
+        {FOUR "intra_node: {bandwidth: 1GB/s}\nlinks: {matrix: [X]}\n", "beside intra_node"},
+        {FOUR "links: {rates: {pix: 1GB/s}}\n", "c.yaml:4: links.matrix: needs a row for each of"},
+        {FOUR "links:\n  rates: {pix: 13GB}\n", "c.yaml:5: links.rates: '13GB' is not possible"},
+        {FOUR "links:\n  matrix: [X 1GB/s 1GB/s, X, X, X]\n",
+         "row 0 needs a word for each of the 4"},
+        {FOUR "links:\n  matrix: [X pxb 1GB/s 1GB/s, X, X, X]\n",
+         "'pxb' is neither a word of links."},
+        {FOUR "links:\n  matrix: [1GB/s X 1GB/s 1GB/s, X, X, X]\n", "in row 0 at place 0"},
+        {FOUR "links:\n  matrix: [X 1GB/s 1GB/s 1GB/s, 2GB/s X 1GB/s 1GB/s, X, X]\n",
+         "devices 0 and 1 have other links in row 1 than in row 0"},
+        {FOUR MATRIX "  shared: [{devices: [0, 4], bandwidth: 1GB/s}]\n",
+         "c.yaml:11: links.shared: '4' is no device"},
+        {FOUR MATRIX "  shared: [{devices: [0, 0], bandwidth: 1GB/s}]\n", "or is listed twice"},
+        {FOUR MATRIX "  share: []\n", "links: unknown key 'share'; did you mean shared?"},
+        {FOUR "nics: [{devices: [0, 1], bandwidth: 10GB/s}]\n", "needs an adapter for each device"},
+        {FOUR "nics: [{devices: [0, 1], bandwidth: 10GB/s}, {devices: [1], bandwidth: 1GB/s}]\n",
+         "has a device that another adapter has"},
+        {FOUR "nics: [{devices: [0], bandwidth: 1GB/s}]\ninter_node: {bandwidth: 1GB/s}\n",
+         "beside inter_node"},
         {"", "c.yaml"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        assert_int_equal(
-            hd_spec_parse_cluster("c.yaml", all[i].text, strlen(all[i].text), clusters, &count),
-            HD_INVALID);
+        assert_int_equal(hd_spec_parse_cluster("c.yaml", all[i].text, strlen(all[i].text), &arena,
+                                               clusters, &count, &tree),
+                         HD_INVALID);
         if (!strstr(hd_err_message(), all[i].message))
             fail_msg("'%s' does not say '%s'", hd_err_message(), all[i].message);
     }
@@ -156,8 +231,15 @@ int main(void)
         cmocka_unit_test(usual_links),
         cmocka_unit_test(groups_islands_and_tiers),
         cmocka_unit_test(a_device_of_its_own),
+        cmocka_unit_test(links_that_are_not_alike),
+        cmocka_unit_test(nodes_have_positions_by_their_names),
         cmocka_unit_test(bad_files_are_told_where_and_what),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed;
+
+    hd_arena_init(&arena, 0);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    hd_arena_done(&arena);
+    return failed;
 }

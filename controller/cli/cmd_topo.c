@@ -1,0 +1,250 @@
+/* topo: switches between nodes, links between devices, adapters. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/cli/show.h"
+
+/* ---- JSON -------------------------------------------------------------------------------------*/
+
+static void show_places(struct hd_json_writer *w, const char *key, const int32_t *places,
+                        size_t count)
+{
+    hd_json_begin(w, key, '[');
+    for (size_t i = 0; i < count; i++)
+        hd_json_add_int64(w, NULL, places[i]);
+    hd_json_end(w, ']');
+}
+
+static void show_inventory(struct hd_json_writer *w, const Heddle__V1__NodeInventory *v)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(v->taken_unix_ms, when);
+    hd_json_begin(w, "inventory", '{');
+    hd_json_add_string(w, "taken_at", when);
+    hd_json_begin(w, "links", '[');
+    for (size_t i = 0; i < v->n_links; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_int64(w, "a", v->links[i]->a);
+        hd_json_add_int64(w, "b", v->links[i]->b);
+        hd_json_add_string(w, "kind", v->links[i]->kind);
+        hd_json_add_real(w, "bytes_per_s", v->links[i]->bytes_per_s);
+        hd_json_add_bool(w, "direct", v->links[i]->direct);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    hd_json_begin(w, "shared", '[');
+    for (size_t i = 0; i < v->n_shared; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "name", v->shared[i]->name);
+        show_places(w, "devices", v->shared[i]->devices, v->shared[i]->n_devices);
+        hd_json_add_real(w, "bytes_per_s", v->shared[i]->bytes_per_s);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    hd_json_begin(w, "adapters", '[');
+    for (size_t i = 0; i < v->n_adapters; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "name", v->adapters[i]->name);
+        hd_json_add_int64(w, "numa_node", v->adapters[i]->numa_node);
+        hd_json_add_real(w, "bytes_per_s", v->adapters[i]->bytes_per_s);
+        show_places(w, "devices", v->adapters[i]->devices, v->adapters[i]->n_devices);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    hd_json_end(w, '}');
+}
+
+static void show_topology(const Heddle__V1__GetTopologyResponse *t, enum cli_format format,
+                          struct hd_text *out)
+{
+    struct show_list list;
+    struct hd_json_writer *w = &list.writer;
+
+    show_list_begin(&list, out, format, "TopologyList", "node");
+    for (size_t i = 0; i < t->n_nodes; i++) {
+        const Heddle__V1__NodeTopology *n = t->nodes[i];
+
+        show_item_begin(&list);
+        hd_json_add_string(w, "node", n->node);
+        hd_json_add_bool(w, "in_cluster_file", n->n_switches > 0);
+        hd_json_begin(w, "switches", '[');
+        for (size_t k = 0; k < n->n_switches && k < t->n_tiers; k++) {
+            hd_json_begin(w, NULL, '{');
+            hd_json_add_string(w, "tier", t->tiers[k]->name);
+            hd_json_add_int64(w, "switch", n->switches[k]);
+            hd_json_add_real(w, "bytes_per_s", t->tiers[k]->bytes_per_s);
+            hd_json_add_real(w, "latency_s", t->tiers[k]->latency_s);
+            hd_json_end(w, '}');
+        }
+        hd_json_end(w, ']');
+        hd_json_begin(w, "devices", '[');
+        for (size_t d = 0; d < n->n_devices; d++)
+            hd_json_add_string(w, NULL, n->devices[d]->name);
+        hd_json_end(w, ']');
+        if (n->inventory)
+            show_inventory(w, n->inventory);
+        else
+            hd_json_add_null(w, "inventory");
+        show_item_end(&list);
+    }
+    show_list_end(&list);
+}
+
+/* ---- text -------------------------------------------------------------------------------------*/
+
+static void add_rate(struct hd_text *out, double bytes_per_s)
+{
+    hd_text_add(out, "%.4g GB/s", bytes_per_s / 1e9);
+}
+
+static void add_places(struct hd_text *out, const int32_t *places, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        hd_text_add(out, "%s%d", i ? " " : "", places[i]);
+}
+
+/* The node's switches above the first tier are those of the one before. */
+static bool is_beside(const Heddle__V1__NodeTopology *a, const Heddle__V1__NodeTopology *b)
+{
+    return a->n_switches && a->n_switches == b->n_switches &&
+           memcmp(a->switches, b->switches, a->n_switches * sizeof a->switches[0]) == 0;
+}
+
+/* "spine 0, leaf 1: a3 a4", a line for each switch of the lowest tier. */
+static void add_switches(const Heddle__V1__GetTopologyResponse *t, struct hd_text *out)
+{
+    bool far = false;
+
+    hd_text_add(out, "switches by %s:\n", t->cluster_file);
+    for (size_t i = 0; i < t->n_nodes; i++) {
+        const Heddle__V1__NodeTopology *n = t->nodes[i];
+        bool told = false;
+
+        far = far || !n->n_switches;
+        for (size_t k = 0; k < i; k++)
+            told = told || is_beside(t->nodes[k], n);
+        if (told || !n->n_switches)
+            continue;
+        for (size_t k = n->n_switches; k > 0; k--) {
+            hd_text_add(out, "%s", k == n->n_switches ? "  " : ", ");
+            cli_add_clean(out, t->tiers[k - 1]->name);
+            hd_text_add(out, " %lld", (long long)n->switches[k - 1]);
+        }
+        hd_text_add(out, ":");
+        for (size_t k = i; k < t->n_nodes; k++)
+            if (is_beside(t->nodes[k], n)) {
+                hd_text_add(out, " ");
+                cli_add_clean(out, t->nodes[k]->node);
+            }
+        hd_text_add(out, "\n");
+    }
+    if (far)
+        hd_text_add(out, "  not in the file, so far from all:");
+    for (size_t i = 0; far && i < t->n_nodes; i++)
+        if (!t->nodes[i]->n_switches) {
+            hd_text_add(out, " ");
+            cli_add_clean(out, t->nodes[i]->node);
+        }
+    hd_text_add(out, "%s\n", far ? "\n" : "");
+}
+
+/* "nv4" or "pix", as both rows have it; "?": not known. */
+static const Heddle__V1__DeviceLink *find_link(const Heddle__V1__NodeInventory *v, int32_t a,
+                                               int32_t b)
+{
+    for (size_t i = 0; i < v->n_links; i++)
+        if (v->links[i]->a == (a < b ? a : b) && v->links[i]->b == (a < b ? b : a))
+            return v->links[i];
+    return NULL;
+}
+
+static void add_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
+{
+    const Heddle__V1__NodeInventory *v = n->inventory;
+
+    hd_text_add(out, "  links between devices (GB/s)\n     ");
+    for (size_t b = 0; b < n->n_devices; b++)
+        hd_text_add(out, " %10zu", b);
+    for (size_t a = 0; a < n->n_devices; a++) {
+        hd_text_add(out, "\n  %3zu", a);
+        for (size_t b = 0; b < n->n_devices; b++) {
+            const Heddle__V1__DeviceLink *l = find_link(v, (int32_t)a, (int32_t)b);
+            char cell[32] = "?";
+
+            if (l)
+                (void)snprintf(cell, sizeof cell, "%.5s %.4g", l->kind, l->bytes_per_s / 1e9);
+            hd_text_add(out, " %10s", a == b ? "X" : cell);
+        }
+    }
+    hd_text_add(out, "\n");
+    for (size_t i = 0; i < v->n_shared; i++) {
+        hd_text_add(out, "  ");
+        cli_add_clean(out, v->shared[i]->name);
+        hd_text_add(out, ", shared by devices ");
+        add_places(out, v->shared[i]->devices, v->shared[i]->n_devices);
+        hd_text_add(out, ": ");
+        add_rate(out, v->shared[i]->bytes_per_s);
+        hd_text_add(out, "\n");
+    }
+}
+
+static void add_node(const Heddle__V1__NodeTopology *n, bool whole, struct hd_text *out)
+{
+    const Heddle__V1__NodeInventory *v = n->inventory;
+    char age[HD_CLOCK_TEXT_MAX];
+    int64_t age_ms;
+
+    cli_add_clean(out, n->node);
+    hd_text_add(out, ": %zu device%s", n->n_devices, n->n_devices == 1 ? "" : "s");
+    if (!v) {
+        hd_text_add(out, ", no inventory\n");
+        return;
+    }
+    age_ms = hd_clock_wall_ms() - v->taken_unix_ms;
+    hd_clock_format_span(age_ms > 0 ? age_ms : 0, age);
+    hd_text_add(out, ", inventory %s old\n", age);
+    for (size_t i = 0; i < v->n_adapters; i++) {
+        hd_text_add(out, "  adapter ");
+        cli_add_clean(out, v->adapters[i]->name);
+        hd_text_add(out, " ");
+        add_rate(out, v->adapters[i]->bytes_per_s);
+        hd_text_add(out, "%s", v->adapters[i]->n_devices ? ", nearest to devices " : "");
+        add_places(out, v->adapters[i]->devices, v->adapters[i]->n_devices);
+        hd_text_add(out, "\n");
+    }
+    if (whole && v->n_links)
+        add_matrix(n, out);
+}
+
+int cli_topo(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__GetTopologyRequest request = HEDDLE__V1__GET_TOPOLOGY_REQUEST__INIT;
+    Heddle__V1__GetTopologyResponse *t = NULL;
+    struct hd_text out = {0};
+    int code = cli_parse(cli, argc, argv, NULL, 0, 0, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->arg_count)
+        request.node = (char *)cli->args[0];
+    code = cli_call(cli, "GetTopology", &heddle__v1__get_topology_response__descriptor,
+                    &request.base, &t);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format >= CLI_JSON) {
+        show_topology(t, cli->format, &out);
+    } else {
+        if (*t->cluster_file)
+            add_switches(t, &out);
+        for (size_t i = 0; i < t->n_nodes; i++)
+            add_node(t->nodes[i], cli->arg_count || cli->format == CLI_WIDE, &out);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    hd_rpc_message_free(&t->base);
+    return cli_out_end(CLI_OK);
+}

@@ -1,0 +1,299 @@
+/* links: which devices of the chosen nodes an attempt takes, and which nodes share a switch.
+ *
+ * A node says how its devices reach one another (hello.links). Nodes that say the same share one
+ * copy. Where the devices are not alike, an attempt takes those that its layout exchanges least on,
+ * and its ranks are given to them so (plan/rank_map.h); elsewhere the free devices with the lowest
+ * positions. The choice is stored with the attempt, as the device of each rank.
+ *
+ * Switches come from config.tree, by the names of nodes. A node without a position in it shares no
+ * switch.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+#include "plan/rank_map.h"
+
+/* ---- links of nodes ---------------------------------------------------------------------------*/
+
+static void drop(struct hd_core *core, struct core_node *node)
+{
+    struct core_links *links = node->links;
+
+    node->links = NULL;
+    if (!links || --links->nodes > 0)
+        return;
+    for (size_t i = 0; i < core->link_count; i++)
+        if (core->links[i] == links)
+            core->links[i] = core->links[--core->link_count];
+    free(links);
+}
+
+void core_links_drop(struct hd_core *core, struct core_node *node)
+{
+    drop(core, node);
+}
+
+/* The links of a node are for devices in the order in which it offers them. */
+static bool is_of_use(const struct core_node *node, const struct hd_node_links *said)
+{
+    return said && said->devices == node->rec.device_count && !hd_node_links_are_even(said);
+}
+
+void core_links_take(struct hd_core *core, struct core_node *node, const struct hd_node_links *said)
+{
+    struct core_links *links = NULL;
+
+    drop(core, node);
+    if (!is_of_use(node, said))
+        return;
+    for (size_t i = 0; i < core->link_count && !links; i++)
+        if (hd_node_links_equal(&core->links[i]->links, said))
+            links = core->links[i];
+    if (!links) {
+        links = calloc(1, sizeof *links);
+        if (!links || !core_reserve(core, &core->links, core->link_count, &core->link_size,
+                                    sizeof(struct core_links *))) {
+            free(links);
+            core->no_memory = true;
+            return;
+        }
+        links->links = *said;
+        core->links[core->link_count++] = links;
+    }
+    links->nodes++;
+    node->links = links;
+}
+
+/* ---- devices of an attempt --------------------------------------------------------------------*/
+
+/* Free devices that are at least as good as those that the layout was made for, which are the first
+ * `member->count` ones (fit.c): of the same model, with as much memory. */
+static int32_t list_candidates(const struct hd_job_needs *needs, const struct core_member *member,
+                               enum hd_device_kind kind, int32_t *ret_devices)
+{
+    const struct core_node *node = member->node;
+    const struct hd_device_record *devices = node->rec.devices;
+    int64_t least = INT64_MAX;
+    int32_t count = 0;
+
+    for (int32_t d = core_free_device(needs, node, kind, 0); d >= 0;
+         d = core_free_device(needs, node, kind, d + 1)) {
+        if (count < member->count)
+            least = devices[d].memory_bytes < least ? devices[d].memory_bytes : least;
+        else if (!node->links || devices[d].memory_bytes < least ||
+                 !core_same(devices[d].name, devices[ret_devices[0]].name))
+            continue;
+        ret_devices[count++] = d;
+    }
+    return count;
+}
+
+bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
+                         const struct core_placement *place, int32_t *ret_devices)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+    const struct hd_plan_request wish = core_wish_on(needs, kind);
+    struct hd_rank_node *nodes = calloc(place->member_count, sizeof *nodes);
+    int32_t(*lists)[HD_CTL_DEVICES_PER_NODE_MAX] = calloc(place->member_count, sizeof *lists);
+    struct hd_traffic traffic;
+    bool chosen = nodes && lists;
+
+    for (size_t m = 0; chosen && m < place->member_count; m++) {
+        const struct core_member *member = &place->members[m];
+
+        nodes[m] =
+            (struct hd_rank_node){.links = member->node->links ? &member->node->links->links : NULL,
+                                  .devices = lists[m],
+                                  .device_count = list_candidates(needs, member, kind, lists[m]),
+                                  .ranks = member->count};
+    }
+    hd_traffic_of(&place->plan.layout, &wish, &traffic);
+    chosen = chosen && !hd_rank_map_choose(&place->plan.layout, &traffic, nodes,
+                                           place->member_count, ret_devices);
+    core->no_memory |= !chosen;
+    free(nodes);
+    free(lists);
+    return chosen;
+}
+
+/* ---- switches ---------------------------------------------------------------------------------*/
+
+void core_find_position(const struct hd_core *core, struct core_node *node)
+{
+    const struct hd_node_tree *tree = core->config.tree;
+
+    node->position =
+        tree && node->rec.name ? hd_node_tree_position(tree, node->rec.name) : NO_POSITION;
+}
+
+/* What members at one switch give. */
+struct core_switch {
+    int64_t number; /* of its tier; -1: none */
+    int32_t total,
+        reached;  /* devices of all its members; of the first ones, until they are enough */
+    size_t nodes; /* so many members were needed for that */
+};
+
+static int64_t switch_of(const struct hd_core *core, const struct core_member *member, int tier)
+{
+    return member->node->position < 0
+               ? -1
+               : hd_node_tree_switch(core->config.tree, tier, member->node->position);
+}
+
+/* The switches of a tier with what their members give, `need` at most counted as reached. Members
+ * are in the order in which they are taken. NULL: no memory. By number modulo the size of the
+ * table, which has room for one switch per member. */
+static struct core_switch *list_switches(struct hd_core *core, const struct core_member *members,
+                                         size_t count, int32_t need, int tier, size_t *ret_size)
+{
+    size_t size = 64;
+    struct core_switch *table;
+
+    while (size < 2 * count)
+        size *= 2;
+    table = calloc(size, sizeof *table);
+    core->no_memory |= !table;
+    for (size_t i = 0; table && i < size; i++)
+        table[i].number = -1;
+    for (size_t i = 0; table && i < count; i++) {
+        const int64_t number = switch_of(core, &members[i], tier);
+        size_t at = (size_t)number & (size - 1);
+
+        if (number < 0)
+            continue;
+        while (table[at].number >= 0 && table[at].number != number)
+            at = (at + 1) & (size - 1);
+        table[at].number = number;
+        table[at].total += members[i].count;
+        if (table[at].reached < need) {
+            table[at].reached += members[i].count;
+            table[at].nodes++;
+        }
+    }
+    *ret_size = size;
+    return table;
+}
+
+static const struct core_switch *find_switch(const struct core_switch *table, size_t size,
+                                             int64_t number)
+{
+    size_t at = (size_t)number & (size - 1);
+
+    if (number < 0)
+        return NULL;
+    while (table[at].number >= 0 && table[at].number != number)
+        at = (at + 1) & (size - 1);
+    return table[at].number == number ? &table[at] : NULL;
+}
+
+/* The switch that has enough on as few nodes as any placement needs, and least beside that, so that
+ * larger ones stay whole. */
+static int64_t best_switch(const struct core_switch *table, size_t size, int32_t need, size_t nodes)
+{
+    const struct core_switch *best = NULL;
+
+    for (size_t i = 0; i < size; i++) {
+        const struct core_switch *s = &table[i];
+
+        if (s->number < 0 || s->reached < need || s->nodes > nodes)
+            continue;
+        if (!best || s->total < best->total ||
+            (s->total == best->total && s->number < best->number))
+            best = s;
+    }
+    return best ? best->number : -1;
+}
+
+/* A member with its place in the order in which members are taken. */
+struct ranked_member {
+    struct core_member member;
+    int32_t total; /* of its switch */
+    int64_t number;
+};
+
+static int by_switch(const void *left, const void *right)
+{
+    const struct ranked_member *a = left, *b = right;
+
+    if (a->member.ready != b->member.ready)
+        return a->member.ready ? -1 : 1;
+    if (a->member.count != b->member.count)
+        return a->member.count > b->member.count ? -1 : 1;
+    if (a->total != b->total)
+        return a->total > b->total ? -1 : 1;
+    if (a->number != b->number)
+        return a->number < b->number ? -1 : 1;
+    return a->member.index < b->member.index ? -1 : a->member.index > b->member.index;
+}
+
+/* Of members that give equally much those first whose switch gives most: then the fewest switches
+ * are spanned. */
+static void sort_by_switches(struct hd_core *core, struct core_member *members, size_t count,
+                             int tier)
+{
+    size_t size;
+    struct core_switch *table = list_switches(core, members, count, INT32_MAX, tier, &size);
+    struct ranked_member *ranked = table ? malloc(count * sizeof *ranked) : NULL;
+
+    core->no_memory |= !ranked;
+    for (size_t i = 0; ranked && i < count; i++) {
+        const int64_t number = switch_of(core, &members[i], tier);
+        const struct core_switch *s = find_switch(table, size, number);
+
+        ranked[i] = (struct ranked_member){
+            .member = members[i], .total = s ? s->total : 0, .number = number};
+    }
+    if (ranked)
+        qsort(ranked, count, sizeof *ranked, by_switch);
+    for (size_t i = 0; ranked && i < count; i++)
+        members[i] = ranked[i].member;
+    free(ranked);
+    free(table);
+}
+
+/* Moves the members of this switch to the front, in their order; returns their number. */
+static size_t keep_switch(const struct hd_core *core, struct core_member *members, size_t count,
+                          int tier, int64_t number)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (switch_of(core, &members[i], tier) == number) {
+            const struct core_member member = members[i];
+
+            memmove(members + kept + 1, members + kept, (i - kept) * sizeof *members);
+            members[kept++] = member;
+        }
+    return kept;
+}
+
+size_t core_prefer_switches(struct hd_core *core, struct core_member *members, size_t count,
+                            int32_t need)
+{
+    const int tiers = core->config.tree ? core->config.tree->tier_count : 0;
+    int32_t given = 0;
+    size_t nodes = 0;
+
+    while (nodes < count && given < need)
+        given += members[nodes++].count;
+    if (nodes < 2)
+        return count;
+    for (int tier = 0; tier < tiers; tier++) {
+        size_t size, kept;
+        struct core_switch *table = list_switches(core, members, count, need, tier, &size);
+        const int64_t number = table ? best_switch(table, size, need, nodes) : -1;
+
+        free(table);
+        if (number < 0)
+            continue;
+        kept = keep_switch(core, members, count, tier, number);
+        if (tier > 0)
+            sort_by_switches(core, members, kept, tier - 1);
+        return kept;
+    }
+    if (tiers)
+        sort_by_switches(core, members, count, 0);
+    return count;
+}

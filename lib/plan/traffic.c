@@ -1,0 +1,55 @@
+/* traffic: what the groups of a layout exchange in a step, by formulas; see rank_map.h. */
+#include "plan/rank_map.h"
+
+enum {
+    VALUE_BYTES = 2,    /* activations and their gradients */
+    GRADIENT_BYTES = 4, /* of a weight */
+    TP_SUMS = 4,        /* of a block: after attention and feed-forward, forward and backward */
+    CP_TURNS = 3,       /* keys and values forward; those and their gradients backward */
+    EP_EXCHANGES = 4    /* rows to the experts and back, forward and backward */
+};
+
+static void add(struct hd_traffic *t, enum hd_group_name group, enum hd_comm_kind kind,
+                double bytes, double times)
+{
+    if (bytes > 0 && times > 0)
+        t->items[t->count++] =
+            (struct hd_traffic_item){.group = group, .kind = kind, .bytes = bytes, .times = times};
+}
+
+/* Weights of a block on one rank: four products of attention, three of the feed-forward part. */
+static double block_weights(const struct hd_layout_sizes *s, const struct hd_plan_request *m)
+{
+    const double hidden = (double)m->hidden, kv = (double)m->kv_heads / (double)m->heads;
+    const double attention = (2 + 2 * kv) * hidden * hidden,
+                 ffn = 3 * hidden * (double)m->ffn_hidden,
+                 experts = m->experts > 0 ? (double)m->experts / (double)s->ep : 1;
+
+    return (attention + experts * ffn) / (double)s->tp;
+}
+
+void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request *m,
+                   struct hd_traffic *ret_traffic)
+{
+    struct hd_traffic *t = ret_traffic;
+    const double micro_batches = (double)hd_layout_micro_batches(s, m->global_batch);
+    const double rows = (double)s->micro_batch * (double)m->context / (double)s->cp;
+    const double hidden_bytes = rows * (double)m->hidden * VALUE_BYTES;
+    const double kv_bytes = 2 * hidden_bytes * (double)m->kv_heads / (double)m->heads;
+    const double blocks = (double)m->layers / (double)s->pp * micro_batches;
+
+    *t = (struct hd_traffic){.count = 0};
+    if (s->tp > 1)
+        add(t, HD_GROUP_TP, HD_COMM_ALL_REDUCE, hidden_bytes, TP_SUMS * blocks);
+    if (s->cp > 1)
+        add(t, HD_GROUP_CP, HD_COMM_SHIFT, kv_bytes / (double)s->tp,
+            CP_TURNS * (double)(s->cp - 1) * blocks);
+    if (s->ep > 1)
+        add(t, HD_GROUP_EP, HD_COMM_ALL_TO_ALL_V,
+            hidden_bytes * (double)(s->ep - 1) / (double)s->ep, EP_EXCHANGES * blocks);
+    if (s->pp > 1)
+        add(t, HD_GROUP_PP, HD_COMM_SHIFT, hidden_bytes, 2 * micro_batches);
+    if (s->dp * s->cp > 1)
+        add(t, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE,
+            block_weights(s, m) * (double)m->layers / (double)s->pp * GRADIENT_BYTES, 1);
+}

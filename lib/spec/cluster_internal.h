@@ -1,0 +1,54 @@
+/* cluster_internal: what the files that read a cluster file share. */
+#ifndef HD_SPEC_CLUSTER_INTERNAL_H
+#define HD_SPEC_CLUSTER_INTERNAL_H
+
+#include "plan/node_tree.h"
+#include "spec_internal.h"
+
+/* A file while it is read. Values of the root are those of all groups that have none. */
+struct cluster_reader {
+    const char *name;
+    struct hd_arena arena; /* of the file's text */
+    struct hd_arena *kept; /* of links and names in the result */
+    const struct yaml_node *root;
+    struct hd_cluster_level tiers[HD_CLUSTER_TIERS_MAX];
+    int64_t tier_nodes[HD_CLUSTER_TIERS_MAX]; /* in one domain */
+    int tier_count;
+};
+
+/* ---- cluster_values.c ---- */
+
+enum hd_status cluster_fail(const struct cluster_reader *r, const struct yaml_node *node,
+                            const char *key, const char *problem);
+/* `map` is a map with no other keys. */
+enum hd_status cluster_check_keys(const struct cluster_reader *r, const struct yaml_node *map,
+                                  const char *what, const char *const *keys, size_t count);
+const char *cluster_text(const struct yaml_node *node); /* "": no scalar */
+/* The group's key, else the root's; NULL: neither has it. */
+const struct yaml_node *cluster_find(const struct cluster_reader *r, const struct yaml_node *group,
+                                     const char *key);
+enum hd_status cluster_read_bandwidth(const struct cluster_reader *r, const struct yaml_node *node,
+                                      const char *key, double *ret_bytes_per_s);
+enum hd_status cluster_read_time(const struct cluster_reader *r, const struct yaml_node *node,
+                                 const char *key, double *ret_seconds);
+enum hd_status cluster_read_flops(const struct cluster_reader *r, const struct yaml_node *node,
+                                  const char *key, double *ret_flops);
+enum hd_status cluster_read_memory(const struct cluster_reader *r, const struct yaml_node *node,
+                                   const char *key, int64_t *ret_bytes);
+enum hd_status cluster_read_count(const struct cluster_reader *r, const struct yaml_node *node,
+                                  const char *key, int64_t max, int64_t *ret_count);
+/* {bandwidth, latency}; without a latency that of `level` stays. */
+enum hd_status cluster_read_link(const struct cluster_reader *r, const struct yaml_node *node,
+                                 const char *what, struct hd_cluster_level *level);
+
+/* ---- cluster_links.c ---- */
+
+/* `links` of a group: sets c->links, and the node's level to its slowest pair. Without the key:
+ * nothing. */
+enum hd_status cluster_read_links(const struct cluster_reader *r, const struct yaml_node *group,
+                                  struct hd_cluster *c, struct hd_cluster_level *node);
+/* `nics`: sets what one device has of the network while all send. Without the key: nothing. */
+enum hd_status cluster_read_nics(const struct cluster_reader *r, const struct yaml_node *group,
+                                 const struct hd_cluster *c, struct hd_cluster_level *network);
+
+#endif
