@@ -62,6 +62,10 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
         command->argv[n++] = (char *)"--data-address";
         command->argv[n++] = sup->options.data_address;
     }
+    if (sup->options.choices_dir[0]) {
+        command->argv[n++] = (char *)"--choices-dir";
+        command->argv[n++] = sup->options.choices_dir;
+    }
     command->argv[n] = NULL;
     return HD_OK;
 }

@@ -61,7 +61,9 @@ enum {
 struct sup_options {
     char job_file[PATH_MAX], run_dir[PATH_MAX], worker[PATH_MAX];
     char node[HD_LINK_WORD_MAX];
-    char data_address[64]; /* for ranks of other nodes; "": there are none */
+    char
+        choices_dir[PATH_MAX]; /* where GPUs keep the timed choices among algorithms; "": nowhere */
+    char data_address[64];     /* for ranks of other nodes; "": there are none */
     int64_t ranks[HD_ATTEMPT_RANKS_MAX];
     int rank_count;
     char gpus[HD_ATTEMPT_RANKS_MAX][64]; /* UUID of each rank's GPU */
