@@ -1,9 +1,12 @@
 /* nccl: the NCCL functions that lib/comm uses, exported by the GPU plug-in as a table.
  *
- * Communicators are non-blocking (ncclConfig_t.blocking = 0): a call that starts work returns at
- * once, and `poll` tells when the call has finished. Data moves in the order of the CUDA stream.
- * Calls are asynchronous, so a buffer must stay valid until the stream has passed the call. One
- * thread of a rank at a time may call these functions; any thread may call poll and abort.
+ * `init` makes a non-blocking communicator (ncclConfig_t.blocking = 0), which only serves to split
+ * blocking ones off it: init and split return at once, and `poll` tells when they have finished.
+ * All other calls are for blocking communicators: they return when the work is enqueued on the CUDA
+ * stream, which may wait for the peers (the first use of a connection) or for room in the device's
+ * queue. Data moves in the order of the stream, so a buffer must stay valid until the stream has
+ * passed the call. One thread of a rank at a time may call these functions; any thread may call
+ * poll and abort, also while a call on the communicator is blocked: that call then fails.
  *
  * Used by: lib/comm (nccl*.c).   Implemented by: kernels/cuda/nccl.c.
  */
@@ -35,7 +38,8 @@ struct hd_nccl_table {
     int version; /* of the NCCL library; 22809 is 2.28.9 */
     enum hd_status (*unique_id)(struct hd_nccl_id *ret_id);
     /* init and split start a communicator. It is usable when poll reports not busy: after init poll
-     * the new communicator, after split the parent. Until then NCCL may write to *ret_comm. */
+     * the new communicator, after split the parent, which comes from init. Until then NCCL may
+     * write to *ret_comm. */
     enum hd_status (*init)(const struct hd_nccl_id *id, int world, int rank,
                            struct hd_nccl_comm **ret_comm);
     /* All ranks of the parent must call it, in the same order. Ranks with the same color form one
@@ -46,7 +50,8 @@ struct hd_nccl_table {
      * while a call on it is in progress. */
     enum hd_status (*poll)(struct hd_nccl_comm *comm, bool *ret_busy);
     /* Both free the communicator. abort stops its work on the device. Before destroy, all calls on
-     * all ranks must have finished; it waits for the peers, for about 5 s at most. */
+     * all ranks must have finished; it waits for the peers, for about 5 s at most, after which a
+     * non-blocking communicator is aborted and a blocking one is left to a thread that waits on. */
     void (*abort)(struct hd_nccl_comm *comm);
     void (*destroy)(struct hd_nccl_comm *comm);
     /* Calls between group_begin and group_end are submitted together (ncclGroupStart). */

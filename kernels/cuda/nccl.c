@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
@@ -123,13 +124,16 @@ static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
                  NULL, "cannot create a communicator");
 }
 
-/* A child inherits its parent's configuration, so it is non-blocking, too. It shares no resources
- * with the parent, so both can work at the same time. */
+/* The child is blocking, so its groups of calls cost no thread. It shares no resources with the
+ * parent, so the parent may be destroyed. */
 static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
                             struct hd_nccl_comm **ret_comm)
 {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.blocking = 1;
     return check(nccl.ncclCommSplit(of(parent), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                                    (ncclComm_t *)ret_comm, NULL),
+                                    (ncclComm_t *)ret_comm, &config),
                  of(parent), "cannot split a communicator");
 }
 
@@ -151,24 +155,92 @@ static void abort_comm(struct hd_nccl_comm *comm)
     (void)nccl.ncclCommAbort(of(comm));
 }
 
-enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000 }; /* poll for about 5 s */
+/* ---- destroying ---- */
 
-/* If a peer dies during finalize, the other ranks would wait for it: abort after the timeout. */
-static void destroy(struct hd_nccl_comm *comm)
+enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000, DESTROY_WAIT_S = 6 };
+
+/* One reference of each of the two threads. */
+struct destruction {
+    ncclComm_t comm;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done;
+    int references;
+};
+
+static void leave(struct destruction *d)
 {
-    ncclResult_t state = nccl.ncclCommFinalize(of(comm));
+    const bool last = --d->references == 0;
+
+    (void)pthread_mutex_unlock(&d->lock);
+    if (!last)
+        return;
+    (void)pthread_cond_destroy(&d->changed);
+    (void)pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+/* If a peer dies during finalize, the other ranks would wait for it. A non-blocking communicator is
+ * polled, and aborted after a while. A blocking one does not return then. */
+static void *finalize(void *arg)
+{
+    struct destruction *d = arg;
+    ncclResult_t state = nccl.ncclCommFinalize(d->comm);
 
     for (int looks = 0; state == ncclInProgress && looks < DESTROY_LOOKS_MAX; looks++) {
-        if (nccl.ncclCommGetAsyncError(of(comm), &state) != ncclSuccess)
+        if (nccl.ncclCommGetAsyncError(d->comm, &state) != ncclSuccess)
             break;
         if (state == ncclInProgress)
             (void)usleep(DESTROY_LOOK_US);
     }
     if (state == ncclSuccess)
-        (void)nccl.ncclCommDestroy(of(comm));
+        (void)nccl.ncclCommDestroy(d->comm);
     else
-        (void)nccl.ncclCommAbort(of(comm));
+        (void)nccl.ncclCommAbort(d->comm);
+    (void)pthread_mutex_lock(&d->lock);
+    d->done = true;
+    (void)pthread_cond_signal(&d->changed);
+    leave(d);
+    return NULL;
 }
+
+static void wait_for(struct destruction *d)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += DESTROY_WAIT_S;
+    (void)pthread_mutex_lock(&d->lock);
+    while (!d->done && pthread_cond_timedwait(&d->changed, &d->lock, &until) == 0)
+        ;
+    leave(d);
+}
+
+/* On a thread of its own, which is given up if it does not come back: an endpoint is closed at the
+ * end of a process. */
+static void destroy(struct hd_nccl_comm *comm)
+{
+    struct destruction *d = calloc(1, sizeof *d);
+    pthread_t thread;
+
+    if (!d) {
+        (void)nccl.ncclCommAbort(of(comm));
+        return;
+    }
+    *d = (struct destruction){.comm = of(comm), .references = 2};
+    (void)pthread_mutex_init(&d->lock, NULL);
+    (void)pthread_cond_init(&d->changed, NULL);
+    if (pthread_create(&thread, NULL, finalize, d)) { /* then here, without a bound */
+        (void)finalize(d);
+        (void)pthread_mutex_lock(&d->lock);
+        leave(d);
+        return;
+    }
+    (void)pthread_detach(thread);
+    wait_for(d);
+}
+
+/* ---- moving ---- */
 
 static enum hd_status group_begin(void)
 {
