@@ -25,6 +25,11 @@ struct hd_nccl_id {
 
 enum { HD_NCCL_VERSION_MAX = 24 };
 
+/* The first version (2.26.2) whose ncclMemAlloc rounds up to the device's allocation granularity, 2
+ * MiB, as a plan does (hd_traits.page_bytes). Before, it rounded to the granularity of multicast,
+ * half a gigabyte on some GPUs. */
+enum { HD_NCCL_REGISTERS_FROM = 22602 };
+
 /* "NCCL 2.28.9" of 22809. */
 static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
 {
@@ -32,7 +37,8 @@ static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
                    version / 100 % 100, version % 100);
 }
 
-struct hd_nccl_comm; /* ncclComm, one per rank */
+struct hd_nccl_comm;   /* ncclComm, one per rank */
+struct hd_nccl_buffer; /* a registration of one communicator */
 
 struct hd_nccl_table {
     int version; /* of the NCCL library; 22809 is 2.28.9 */
@@ -42,6 +48,15 @@ struct hd_nccl_table {
      * write to *ret_comm. */
     enum hd_status (*init)(const struct hd_nccl_id *id, int world, int rank,
                            struct hd_nccl_comm **ret_comm);
+    /* Memory that NCCL can access without copying it through its own buffers, if it is registered
+     * with the communicator. reserve: as hd_device_table.reserve, from ncclMemAlloc; `release` of
+     * that table frees it, after it was deregistered everywhere. register_buffer is local: other
+     * ranks need not register theirs. An abort of the communicator ends its registrations. NULL,
+     * all three: the library is older than HD_NCCL_REGISTERS_FROM, or lacks a function. */
+    enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, void **ret_base);
+    enum hd_status (*register_buffer)(struct hd_nccl_comm *comm, void *base, int64_t size_bytes,
+                                      struct hd_nccl_buffer **ret_buffer);
+    void (*deregister)(struct hd_nccl_comm *comm, struct hd_nccl_buffer *buffer);
     /* All ranks of the parent must call it, in the same order. Ranks with the same color form one
      * new communicator, ordered by key; with color -1 a rank joins none and *ret_comm is NULL. */
     enum hd_status (*split)(struct hd_nccl_comm *parent, int color, int key,

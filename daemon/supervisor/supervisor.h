@@ -25,7 +25,8 @@
  * already: CUDA_MODULE_LOADING=EAGER (a kernel that is loaded at its first launch waits for the
  * device to be idle, which it is not while another rank's collective spins) and
  * NCCL_LAUNCH_ORDER_IMPLICIT=1 (communicators of one rank run in the order in which they were
- * called). The rest is passed on unchanged.
+ * called); NCCL_COMM_BLOCKING is removed, because the making of communicators must not block. The
+ * rest is passed on unchanged.
  *
  *     STARTING --every rank left setup (rank_said)--> RUNNING
  *        |                                              |  stop asked (sup_ask_stop)

@@ -74,6 +74,11 @@ extern const struct hd_device_table hd_cuda_device_table;
 enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging);
 void hd_cuda_staging_free(struct hd_cuda_staging *staging);
 
+/* Slot `reserve` of the table above, with other functions that allocate and free. */
+enum hd_status hd_cuda_reserve_by(struct hd_backend *cuda, int64_t size_bytes,
+                                  cudaError_t (*take)(void **ret_memory, size_t bytes),
+                                  void (*give_back)(void *memory), void **ret_base);
+
 /* cuda/comm.cu: slots of the table above. */
 enum hd_status hd_cuda_comm_combine(struct hd_stream *stream, const struct hd_combine_args *args);
 enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,

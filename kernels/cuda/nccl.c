@@ -35,9 +35,17 @@ _Static_assert(sizeof(ncclUniqueId) == HD_NCCL_ID_BYTES, "an id is sent as these
     X(ncclAllReduce)          \
     X(ncclReduceScatter)
 
+/* Functions of later versions; NULL if one of them is missing. */
+#define LATER_CALL_LIST(X) \
+    X(ncclMemAlloc)        \
+    X(ncclMemFree)         \
+    X(ncclCommRegister)    \
+    X(ncclCommDeregister)
+
 static struct {
 #define X(name) __typeof__(&name) name;
     CALL_LIST(X)
+    LATER_CALL_LIST(X)
 #undef X
 } nccl;
 
@@ -54,6 +62,7 @@ static void load(void)
 #ifdef HD_CUDASIM
 #define X(name) nccl.name = name;
     CALL_LIST(X)
+    LATER_CALL_LIST(X)
 #undef X
 #else
     const char *named = getenv("HEDDLE_NCCL");
@@ -70,6 +79,9 @@ static void load(void)
         return;                                                                      \
     }
     CALL_LIST(X)
+#undef X
+#define X(name) *(void **)&nccl.name = dlsym(library, #name);
+    LATER_CALL_LIST(X)
 #undef X
 #endif
     if (nccl.ncclGetVersion(&loaded_version) != ncclSuccess || loaded_version < VERSION_MIN)
@@ -153,6 +165,42 @@ static enum hd_status poll_comm(struct hd_nccl_comm *comm, bool *ret_busy)
 static void abort_comm(struct hd_nccl_comm *comm)
 {
     (void)nccl.ncclCommAbort(of(comm));
+}
+
+/* ---- buffers ---- */
+
+static cudaError_t take_memory(void **ret_memory, size_t bytes)
+{
+    return nccl.ncclMemAlloc(ret_memory, bytes) == ncclSuccess ? cudaSuccess
+                                                               : cudaErrorMemoryAllocation;
+}
+
+static void give_back(void *memory)
+{
+    (void)nccl.ncclMemFree(memory);
+}
+
+static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, void **ret_base)
+{
+    return hd_cuda_reserve_by(cuda, size_bytes, take_memory, give_back, ret_base);
+}
+
+static enum hd_status register_buffer(struct hd_nccl_comm *comm, void *base, int64_t size_bytes,
+                                      struct hd_nccl_buffer **ret_buffer)
+{
+    void *handle = NULL;
+    const enum hd_status st =
+        check(nccl.ncclCommRegister(of(comm), base, (size_t)size_bytes, &handle), of(comm),
+              "cannot register memory");
+
+    if (!st)
+        *ret_buffer = handle;
+    return st;
+}
+
+static void deregister(struct hd_nccl_comm *comm, struct hd_nccl_buffer *buffer)
+{
+    (void)nccl.ncclCommDeregister(of(comm), buffer);
 }
 
 /* ---- destroying ---- */
@@ -334,6 +382,12 @@ enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table)
                       "several GPUs need NCCL: %s; install it, or set HEDDLE_NCCL to its path",
                       load_error);
     table.version = loaded_version;
+    if (loaded_version >= HD_NCCL_REGISTERS_FROM && nccl.ncclMemAlloc && nccl.ncclMemFree &&
+        nccl.ncclCommRegister && nccl.ncclCommDeregister) {
+        table.reserve = reserve;
+        table.register_buffer = register_buffer;
+        table.deregister = deregister;
+    }
     *ret_table = &table;
     return HD_OK;
 }

@@ -67,10 +67,7 @@ enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char
 
 static enum hd_status nccl_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
-    const struct hd_comm_device *device = &comm->side->device;
-
-    return device->table->device->reserve(device->backend, (int64_t)size_bytes,
-                                          device->host_reachable, ret_base);
+    return nccl_reserve(comm, NCCL_VISIBLE, (int64_t)size_bytes, ret_base);
 }
 
 static enum hd_status nccl_group_open(struct hd_comm_group *group)
@@ -187,12 +184,11 @@ static void nccl_close(struct hd_comm *comm, bool clean)
         device.table->device->event_free(nccl->forked);
     if (nccl->joined)
         device.table->device->event_free(nccl->joined);
+    if (!atomic_load(&nccl->aborted))
+        nccl_deregister_all(nccl);
     for (int i = nccl->communicator_count - 1; i >= 0 && !atomic_load(&nccl->aborted); i--)
         nccl->calls->destroy(nccl->communicators[i].comm); /* splits before the world */
-    if (comm->visible)
-        device.table->device->release(device.backend, comm->visible);
-    if (nccl->staging)
-        device.table->device->release(device.backend, nccl->staging);
+    nccl_release_memory(nccl, &device);
     comm->visible = NULL;
     comm->side = NULL;
     free_state(comm);
@@ -300,10 +296,10 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     if (!st)
         st = calls->event_new(device->backend, false, &nccl->joined);
     if (!st)
-        st = calls->reserve(
-            device->backend,
+        st = nccl_reserve(
+            comm, NCCL_STAGING,
             nccl_streams_bytes(nccl->piece_bytes, nccl->scratch_bytes, HD_COMM_COLLECTIVE_STREAMS),
-            device->host_reachable, &memory);
+            &memory);
     if (!st) {
         nccl->staging = memory;
         st = hd_comm_visible(host, sizeof(struct hd_nccl_id), &memory);

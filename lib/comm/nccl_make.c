@@ -110,6 +110,7 @@ static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_
     communicator->way = 0;
     communicator->size = size;
     communicator->comm = NULL;
+    memset(communicator->buffers, 0, sizeof communicator->buffers);
     free(communicator->members); /* of an attempt that has failed */
     communicator->members = calloc((size_t)size, sizeof communicator->members[0]);
     if (!communicator->members)
@@ -147,6 +148,7 @@ static enum hd_status split_off(struct hd_comm *comm, const int32_t *members, in
         (void)pthread_mutex_lock(&nccl->lock);
         nccl_add_communicator(nccl);
         (void)pthread_mutex_unlock(&nccl->lock);
+        st = nccl_register_all(comm, communicator);
     }
     return st;
 }

@@ -26,6 +26,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/nccl_api.h"
+#include "nccl_buffers.h"
 #include "nccl_stand_in.h"
 #include "nccl_wait.h"
 #include "nccl_wire.h"
@@ -354,6 +355,7 @@ static void forget(ncclComm_t comm, bool clean)
 {
     struct joined *joined = comm->joined, **at = &all;
 
+    hd_sim_nccl_forget(comm, clean);
     while (comm->posts) {
         struct post *post = comm->posts;
 

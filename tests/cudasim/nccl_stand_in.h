@@ -40,7 +40,8 @@ int hd_nccl_stand_in_sums(void);   /* calls that reduce */
 int hd_nccl_stand_in_groups(
     void); /* groups of calls, or calls outside of a group, that move bytes */
 int hd_nccl_stand_in_turns(void); /* such groups on another stream than their communicator's last */
-int hd_nccl_stand_in_threads(void); /* groups of calls on non-blocking communicators */
-int hd_nccl_stand_in_open(void);    /* communicators that are neither destroyed nor aborted now */
+int hd_nccl_stand_in_registered(void); /* registrations of memory */
+int hd_nccl_stand_in_threads(void);    /* groups of calls on non-blocking communicators */
+int hd_nccl_stand_in_open(void); /* communicators that are neither destroyed nor aborted now */
 
 #endif

@@ -63,7 +63,9 @@ static struct hd_shm_control *second_control;
 static void open_with_a_mesh(struct rank *self)
 {
     const struct hd_mesh_sizes sizes = {.dp = 2, .tp = 2};
-    const struct hd_comm_device device = {self->table, self->backend, true};
+    /* not reachable by the host, as in a job; on the emulator the host reaches it all the same */
+    const struct hd_comm_device device = {self->table, self->backend, false};
+    struct hd_device_memory memory;
     struct hd_comm *host, *comm, *outer = self->comm;
     char *outer_base = self->base;
     struct hd_mesh mesh;
@@ -77,19 +79,32 @@ static void open_with_a_mesh(struct rank *self)
                        host, &device,
                        &(struct hd_comm_nccl_options){.mesh = &mesh, .deadline_ms = 60000}, &comm));
     CHECK_OK(self, hd_comm_visible(comm, 4096, &base));
+    CHECK_OK(self, self->table->device->memory(self->backend, &memory));
+    self->report->numbers[1] = (uint64_t)memory.reserved_bytes;
     self->comm = comm;
     self->base = base;
     sum_over_the_mesh(self, comm, &mesh);
     self->report->numbers[0] = (uint64_t)hd_nccl_stand_in_splits();
+    self->report->numbers[2] = (uint64_t)hd_nccl_stand_in_registered();
     hd_comm_free(comm);
     self->comm = outer;
     self->base = outer_base;
 }
 
+enum { PAGE = 2 << 20 };
+
+static uint64_t whole_pages(int64_t bytes)
+{
+    return ((uint64_t)bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* Also: the memory that NCCL moves is NCCL's, takes the pages that a plan counts, and is registered
+ * with every communicator, once; the stand-in ends the program if something stays registered. */
 static void groups_of_a_mesh_are_split_off_once(void **state)
 {
     const struct ranks ranks = {.world = 4, .body = open_with_a_mesh};
     const int before = hd_nccl_stand_in_splits(), aborted = hd_nccl_stand_in_aborts();
+    const int registered = hd_nccl_stand_in_registered();
     struct report *reports;
 
     (void)state;
@@ -99,6 +114,13 @@ static void groups_of_a_mesh_are_split_off_once(void **state)
      * for the world of each of the two endpoints */
     for (int r = 0; r < 4; r++)
         assert_int_equal(reports[r].numbers[0] - (uint64_t)before, 2 + 2);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(reports[r].numbers[1],
+                         whole_pages(4096) + whole_pages(hd_comm_nccl_bytes(4)));
+        /* of each rank the staging buffers and the visible memory, with the world, its row and its
+         * column; the endpoint of ranks.c has memory of the host, which is not NCCL's */
+        assert_int_equal(reports[r].numbers[2] - (uint64_t)registered, 4 * 3 * 2);
+    }
     assert_int_equal(hd_nccl_stand_in_open(), 0);
     assert_int_equal(hd_nccl_stand_in_aborts(), aborted);
     ranks_free(reports);
