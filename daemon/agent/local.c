@@ -388,8 +388,7 @@ static void supervisor_exited(uv_process_t *child, int64_t status, int signal)
 }
 
 struct launch {
-    char choices_dir[PATH_MAX + 16], job_path[PATH_MAX + 16], world[24], parent[24],
-        ranks[HD_ATTEMPT_RANKS_MAX * 12];
+    char job_path[PATH_MAX + 16], world[24], parent[24], ranks[HD_ATTEMPT_RANKS_MAX * 12];
     char gpus[HD_ATTEMPT_RANKS_MAX * 64];
     char *argv[24];
 };
@@ -412,7 +411,6 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
                    l->run_dir);
     (void)snprintf(launch->world, sizeof launch->world, "%" PRId64, ranks->world);
     (void)snprintf(launch->parent, sizeof launch->parent, "%d", (int)getpid());
-    (void)snprintf(launch->choices_dir, sizeof launch->choices_dir, "%s/choices", all->state_dir);
     launch->argv[n++] = (char *)all->supervisor;
     launch->argv[n++] = (char *)"--job";
     launch->argv[n++] = launch->job_path;
@@ -428,7 +426,7 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
         launch->argv[n++] = (char *)"--gpus";
         launch->argv[n++] = launch->gpus;
         launch->argv[n++] = (char *)"--choices-dir";
-        launch->argv[n++] = launch->choices_dir;
+        launch->argv[n++] = (char *)all->choices_dir;
     }
     if (ranks->world > ranks->count) {
         launch->argv[n++] = (char *)"--data-address";
