@@ -356,38 +356,45 @@ static enum hd_status reduce_scatter(struct hd_nccl_comm *comm, struct hd_stream
                  of(comm), "cannot reduce");
 }
 
+static struct hd_nccl_table table = {
+    .unique_id = unique_id,
+    .init = init,
+    .split = split,
+    .poll = poll_comm,
+    .abort = abort_comm,
+    .destroy = destroy,
+    .group_begin = group_begin,
+    .group_end = group_end,
+    .send = send_bytes,
+    .recv = recv_bytes,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+};
+
+/* What depends on the version. */
+static void load_and_fill(void)
+{
+    load();
+    table.version = loaded_version;
+    if (load_error[0] || loaded_version < HD_NCCL_REGISTERS_FROM || !nccl.ncclMemAlloc ||
+        !nccl.ncclMemFree || !nccl.ncclCommRegister || !nccl.ncclCommDeregister)
+        return;
+    table.reserve = reserve;
+    table.register_buffer = register_buffer;
+    table.deregister = deregister;
+}
+
 enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static struct hd_nccl_table table = {
-        .unique_id = unique_id,
-        .init = init,
-        .split = split,
-        .poll = poll_comm,
-        .abort = abort_comm,
-        .destroy = destroy,
-        .group_begin = group_begin,
-        .group_end = group_end,
-        .send = send_bytes,
-        .recv = recv_bytes,
-        .all_gather = all_gather,
-        .broadcast = broadcast,
-        .all_reduce = all_reduce,
-        .reduce_scatter = reduce_scatter,
-    };
 
-    (void)pthread_once(&once, load);
+    (void)pthread_once(&once, load_and_fill);
     if (load_error[0])
         return hd_err(HD_UNSUPPORTED,
                       "several GPUs need NCCL: %s; install it, or set HEDDLE_NCCL to its path",
                       load_error);
-    table.version = loaded_version;
-    if (loaded_version >= HD_NCCL_REGISTERS_FROM && nccl.ncclMemAlloc && nccl.ncclMemFree &&
-        nccl.ncclCommRegister && nccl.ncclCommDeregister) {
-        table.reserve = reserve;
-        table.register_buffer = register_buffer;
-        table.deregister = deregister;
-    }
     *ret_table = &table;
     return HD_OK;
 }
