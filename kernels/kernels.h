@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 9 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 10 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 
@@ -253,8 +253,20 @@ struct hd_backend_options {
     int device;         /* CUDA device index among the GPUs that this process sees */
     bool tf32;          /* fp32 GEMMs may round their factors to TF32 */
     bool deterministic; /* equal launches give equal bits, even where that is slower */
+    /* CUDA: prepare times the algorithms that the GEMM library offers for a product and takes the
+     * fastest. A file in this folder, one per GPU, keeps the choices. Absolute; valid while the
+     * backend is open. NULL, or with `deterministic`: the library's first offer, nothing is timed.
+     */
+    const char *choices_dir;
     /* For measurements: do not fuse epilogues (sets gelu_apart and dbias_apart of the traits). */
     bool epilogues_apart;
+};
+
+/* Which of the algorithms that the GEMM library offers for a product is used. */
+struct hd_choice {
+    uint64_t product; /* hash of shape, types, alignments and of the limits under which it offers */
+    int32_t offered;  /* how many it offers */
+    int32_t chosen;   /* the one in use: 0 .. offered-1, in the library's order */
 };
 
 /* The two operations from which lib/comm builds collectives between ranks that share a device. Both
@@ -373,7 +385,9 @@ struct hd_backend_table {
     /* Blocks until all launches on the stream have finished; reports a launch that failed. */
     enum hd_status (*synchronize)(struct hd_stream *stream);
     /* Creates the library objects for these arguments, so that later launches of the same shape
-     * allocate nothing. Called once per op of a program before the first step. */
+     * allocate nothing. Called once per op of a program before the first step. With
+     * options.choices_dir it launches products to time them: it reads the inputs, which may hold
+     * anything, and leaves garbage in outputs and scratch; so nothing else may be using them. */
     enum hd_status (*prepare)(struct hd_backend *backend, enum hd_kernel kernel, const void *args);
     /* The peak that MFU is relative to, in operations per second, for factors of this type (u8:
      * codes of fp8); 0: unknown. A CPU's is measured, in about 50 ms on this backend's threads; a
@@ -384,6 +398,17 @@ struct hd_backend_table {
      * supported by this backend. */
     enum hd_status (*computed_by)(struct hd_backend *backend, enum hd_kernel kernel,
                                   const void *args, const char **ret_by);
+    /* With options.choices_dir: what `prepare` has chosen by time, here or earlier. Ranks that
+     * compute the same product must use the same algorithm, or their copies of a tensor differ in
+     * the last bits: lib/train/choices.c makes them agree, then lets each keep its file. NULL: this
+     * backend chooses nothing by time.
+     * choices: valid until the next call of prepare or choose; NULL: it was opened without
+     * choices_dir, or is deterministic, as all ranks of the job then are. choose: from now on uses
+     * these for the products that it has prepared; others, and choices among another number of
+     * offers, are left out. keep_choices: writes the file; a failure is a line of the log. */
+    const struct hd_choice *(*choices)(struct hd_backend *backend, int *ret_count);
+    void (*choose)(struct hd_backend *backend, const struct hd_choice *choices, int count);
+    void (*keep_choices)(struct hd_backend *backend);
 };
 
 /* The CPU backend: always linked in, and the default. */

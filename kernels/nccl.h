@@ -1,9 +1,12 @@
 /* nccl: the NCCL functions that lib/comm uses, exported by the GPU plug-in as a table.
  *
- * Communicators are non-blocking (ncclConfig_t.blocking = 0): a call that starts work returns at
- * once, and `poll` tells when the call has finished. Data moves in the order of the CUDA stream.
- * Calls are asynchronous, so a buffer must stay valid until the stream has passed the call. One
- * thread of a rank at a time may call these functions; any thread may call poll and abort.
+ * `init` makes a non-blocking communicator (ncclConfig_t.blocking = 0), which only serves to split
+ * blocking ones off it: init and split return at once, and `poll` tells when they have finished.
+ * All other calls are for blocking communicators: they return when the work is enqueued on the CUDA
+ * stream, which may wait for the peers (the first use of a connection) or for room in the device's
+ * queue. Data moves in the order of the stream, so a buffer must stay valid until the stream has
+ * passed the call. One thread of a rank at a time may call these functions; any thread may call
+ * poll and abort, also while a call on the communicator is blocked: that call then fails.
  *
  * Used by: lib/comm (nccl*.c).   Implemented by: kernels/cuda/nccl.c.
  */
@@ -22,6 +25,11 @@ struct hd_nccl_id {
 
 enum { HD_NCCL_VERSION_MAX = 24 };
 
+/* The first version (2.26.2) whose ncclMemAlloc rounds up to the device's allocation granularity, 2
+ * MiB, as a plan does (hd_traits.page_bytes). Before, it rounded to the granularity of multicast,
+ * half a gigabyte on some GPUs. */
+enum { HD_NCCL_REGISTERS_FROM = 22602 };
+
 /* "NCCL 2.28.9" of 22809. */
 static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
 {
@@ -29,15 +37,26 @@ static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
                    version / 100 % 100, version % 100);
 }
 
-struct hd_nccl_comm; /* ncclComm, one per rank */
+struct hd_nccl_comm;   /* ncclComm, one per rank */
+struct hd_nccl_buffer; /* a registration of one communicator */
 
 struct hd_nccl_table {
     int version; /* of the NCCL library; 22809 is 2.28.9 */
     enum hd_status (*unique_id)(struct hd_nccl_id *ret_id);
     /* init and split start a communicator. It is usable when poll reports not busy: after init poll
-     * the new communicator, after split the parent. Until then NCCL may write to *ret_comm. */
+     * the new communicator, after split the parent, which comes from init. Until then NCCL may
+     * write to *ret_comm. */
     enum hd_status (*init)(const struct hd_nccl_id *id, int world, int rank,
                            struct hd_nccl_comm **ret_comm);
+    /* Memory that NCCL can access without copying it through its own buffers, if it is registered
+     * with the communicator. reserve: as hd_device_table.reserve, from ncclMemAlloc; `release` of
+     * that table frees it, after it was deregistered everywhere. register_buffer is local: other
+     * ranks need not register theirs. An abort of the communicator ends its registrations. NULL,
+     * all three: the library is older than HD_NCCL_REGISTERS_FROM, or lacks a function. */
+    enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, void **ret_base);
+    enum hd_status (*register_buffer)(struct hd_nccl_comm *comm, void *base, int64_t size_bytes,
+                                      struct hd_nccl_buffer **ret_buffer);
+    void (*deregister)(struct hd_nccl_comm *comm, struct hd_nccl_buffer *buffer);
     /* All ranks of the parent must call it, in the same order. Ranks with the same color form one
      * new communicator, ordered by key; with color -1 a rank joins none and *ret_comm is NULL. */
     enum hd_status (*split)(struct hd_nccl_comm *parent, int color, int key,
@@ -46,7 +65,8 @@ struct hd_nccl_table {
      * while a call on it is in progress. */
     enum hd_status (*poll)(struct hd_nccl_comm *comm, bool *ret_busy);
     /* Both free the communicator. abort stops its work on the device. Before destroy, all calls on
-     * all ranks must have finished; it waits for the peers, for about 5 s at most. */
+     * all ranks must have finished; it waits for the peers, for about 5 s at most, after which a
+     * non-blocking communicator is aborted and a blocking one is left to a thread that waits on. */
     void (*abort)(struct hd_nccl_comm *comm);
     void (*destroy)(struct hd_nccl_comm *comm);
     /* Calls between group_begin and group_end are submitted together (ncclGroupStart). */

@@ -175,16 +175,18 @@ static void name_devices(const struct hd_job *spec, char *ret_text, size_t size)
 static enum hd_status start_daemon(struct local *l)
 {
     struct hd_text program = {0};
-    char state[PRIVATE_DIR_MAX + 32], devices[32];
+    char state[PRIVATE_DIR_MAX + 32], choices[RUN_PATH_MAX + 32], devices[32];
     enum hd_status st = process_find("heddled", &program);
 
     (void)snprintf(state, sizeof state, "%s/node", l->private_dir);
+    (void)snprintf(choices, sizeof choices, "%s/choices", l->run.path); /* for --resume, too */
     (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run.path);
     name_devices(l->spec, devices, sizeof devices);
     if (!st) {
-        char *const argv[] = {
-            program.data,  "--ephemeral", "--controller", l->address, "--state-dir", state,
-            "--node-name", "local",       "--devices",    devices,    NULL};
+        char *const argv[] = {program.data,  "--ephemeral", "--controller",  l->address,
+                              "--state-dir", state,         "--node-name",   "local",
+                              "--devices",   devices,       "--choices-dir", choices,
+                              NULL};
 
         l->daemon = (struct process){.name = "heddled", .log = l->daemon_log};
         st = process_start(&l->daemon, argv);

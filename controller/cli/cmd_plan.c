@@ -286,6 +286,8 @@ static void show_chosen(const struct plan_layouts *l, struct plan_asked *a)
     a->traits.memory_bytes = a->memory_bytes = l->memory_bytes;
     a->job = p->job;
     a->plan = p->plan;
+    a->devices_per_node =
+        l->devices > l->cluster->devices_per_node ? l->cluster->devices_per_node : 0;
 }
 
 /* The file of --out. */

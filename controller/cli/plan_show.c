@@ -6,6 +6,7 @@
 
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
+#include "plan/crossing.h"
 
 /* What a step's products and bytes would take at the rates of a data sheet, in milliseconds. */
 struct sheet_times {
@@ -31,7 +32,17 @@ static struct sheet_times sheet_times(const struct plan_asked *a, const struct h
 
 /* ---- for programs ---- */
 
-static void show_communication(struct hd_json_writer *w, const struct hd_dry *step)
+/* Of what the group of this rank moves, the bytes that cross between nodes. */
+static int64_t crossing_bytes(const struct plan_asked *a, int rank, int group, int kind)
+{
+    return a->devices_per_node ? hd_crossing_bytes(&a->plan, rank, (enum hd_group_name)group,
+                                                   (enum hd_comm_kind)kind, a->devices_per_node,
+                                                   a->job.native_reduction)
+                               : 0;
+}
+
+static void show_communication(struct hd_json_writer *w, const struct plan_asked *a, int rank,
+                               const struct hd_dry *step)
 {
     hd_json_begin(w, "communication", '[');
     for (int g = 0; g < HD_GROUP_COUNT; g++)
@@ -43,6 +54,7 @@ static void show_communication(struct hd_json_writer *w, const struct hd_dry *st
             hd_json_add_string(w, "kind", hd_comm_kind_name((enum hd_comm_kind)k));
             hd_json_add_int64(w, "calls", step->calls[g][k]);
             hd_json_add_int64(w, "group_bytes", step->group_bytes[g][k]);
+            hd_json_add_int64(w, "crossing_bytes", crossing_bytes(a, rank, g, k));
             hd_json_end(w, '}');
         }
     hd_json_end(w, ']');
@@ -108,7 +120,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     hd_json_add_real(w, "matrix_flops", r->step.gemm_flops);
     hd_json_add_int64(w, "read_bytes", r->step.costs.read_bytes);
     hd_json_add_int64(w, "write_bytes", r->step.costs.write_bytes);
-    show_communication(w, &r->step);
+    show_communication(w, a, rank, &r->step);
     if (a->kind) {
         const struct sheet_times t = sheet_times(a, &r->step);
 
@@ -172,10 +184,11 @@ static void print_sheet(const struct plan_asked *a, const struct hd_dry *step, s
                 t.memory, a->kind->memory_gb_per_s);
 }
 
-static void print_step(const struct plan_asked *a, const struct hd_dry *step, int world,
+static void print_step(const struct plan_asked *a, int rank, const struct hd_dry *step, int world,
                        struct hd_text *out)
 {
     char read_text[32], write_text[32], bytes[32];
+    int64_t crossing;
 
     hd_text_format_bytes(step->costs.read_bytes, read_text);
     hd_text_format_bytes(step->costs.write_bytes, write_text);
@@ -195,9 +208,14 @@ static void print_step(const struct plan_asked *a, const struct hd_dry *step, in
                 continue;
             }
             hd_text_format_bytes(step->group_bytes[g][k], bytes);
-            hd_text_add(out, "          %lld x %s in %s, %s moved by its members together\n",
+            hd_text_add(out, "          %lld x %s in %s, %s moved by its members together",
                         (long long)step->calls[g][k], hd_comm_kind_name((enum hd_comm_kind)k),
                         hd_group_name((enum hd_group_name)g), bytes);
+            crossing = crossing_bytes(a, rank, g, k);
+            hd_text_format_bytes(crossing, bytes);
+            if (crossing)
+                hd_text_add(out, ", %s of it between nodes", bytes);
+            hd_text_add(out, "\n");
         }
 }
 
@@ -326,7 +344,7 @@ static void print_kind(const struct cli *cli, const struct plan_asked *a,
 {
     name_ranks(&a->plan, kind, out);
     print_memory(cli, &kind->memory, out);
-    print_step(a, &kind->step, a->plan.mesh.world, out);
+    print_step(a, kind->lowest, &kind->step, a->plan.mesh.world, out);
 }
 
 /* The class that takes most memory. */
@@ -488,6 +506,14 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     } else {
         hd_text_add(out, "; this machine has %s\n", machine_text);
         print_cpu_fit(a, out);
+    }
+    if (a->devices_per_node) {
+        hd_text_format_bytes(
+            hd_crossing_bytes_all(&a->plan, a->devices_per_node, a->job.native_reduction),
+            all_text);
+        hd_text_add(out,
+                    "of all that ranks move in a step %s cross between nodes of %lld devices\n",
+                    all_text, (long long)a->devices_per_node);
     }
     if (a->between_bytes) {
         hd_text_format_bytes(a->between_bytes, all_text);

@@ -17,6 +17,7 @@ struct plan_asked {
     int64_t devices, threads;       /* ranks, and threads of each */
     char override[96];              /* "resources.devices=4" of --devices */
     const struct hd_gpu_kind *kind; /* of --devices; NULL: this machine's own devices */
+    int64_t devices_per_node;       /* of --devices or --cluster; 0: all are on one node */
     int64_t between_bytes;   /* what a rank takes beside its plan if the job is on several nodes */
     struct hd_traits traits; /* of the device */
     struct hd_rates rates;   /* of a CPU device, measured; half_flops 0: not known */

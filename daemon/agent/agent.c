@@ -243,6 +243,26 @@ static enum hd_status tie_to_parent(pid_t parent)
     return HD_OK;
 }
 
+/* The folder is made when something is kept there. */
+static enum hd_status name_choices_dir(struct agent *agent)
+{
+    char here[PATH_MAX];
+    struct hd_text path = {0};
+    bool fits;
+
+    if (agent->options.choices_dir && !getcwd(here, sizeof here))
+        return hd_err(HD_IO, "--choices-dir: cannot find the current folder: %s", strerror(errno));
+    if (agent->options.choices_dir)
+        hd_file_join(&path, here, agent->options.choices_dir);
+    else
+        hd_text_add(&path, "%s/choices", agent->identity.state_dir);
+    fits = !path.failed && path.len_bytes < sizeof agent->locals.choices_dir;
+    if (fits)
+        memcpy(agent->locals.choices_dir, path.data, path.len_bytes + 1);
+    hd_text_free(&path);
+    return fits ? HD_OK : hd_err(HD_INVALID, "--choices-dir: the path is too long");
+}
+
 enum hd_status agent_open(struct agent *agent)
 {
     const struct hd_processor *cpu = &agent->health.cpu;
@@ -288,6 +308,9 @@ enum hd_status agent_open(struct agent *agent)
     agent->heartbeat_ms = 3000;
     (void)snprintf(agent->locals.state_dir, sizeof agent->locals.state_dir, "%s",
                    agent->identity.state_dir);
+    st = name_choices_dir(agent);
+    if (st)
+        return st;
     (void)snprintf(agent->locals.node, sizeof agent->locals.node, "%s", agent->identity.node_name);
     open_handles(agent);
     st = locals_open(&agent->locals);

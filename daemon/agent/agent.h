@@ -39,7 +39,8 @@ enum {
 struct agent_options {
     const char *controller; /* NULL: found as rpc/find.h says */
     const char *state_dir, *node_name, *devices, *data_address, *token_file, *worker;
-    const char *umask; /* NULL: the default */
+    const char *choices_dir; /* NULL: choices in state_dir */
+    const char *umask;       /* NULL: the default */
     bool doctor, json;
     const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;

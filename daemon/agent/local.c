@@ -425,6 +425,8 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
     if (gpus_at) {
         launch->argv[n++] = (char *)"--gpus";
         launch->argv[n++] = launch->gpus;
+        launch->argv[n++] = (char *)"--choices-dir";
+        launch->argv[n++] = (char *)all->choices_dir;
     }
     if (ranks->world > ranks->count) {
         launch->argv[n++] = (char *)"--data-address";

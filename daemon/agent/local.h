@@ -78,10 +78,11 @@ struct agent_attempt {
 struct locals {
     uv_loop_t *loop;
     char state_dir[PATH_MAX], supervisor[PATH_MAX], node[64];
-    char worker[PATH_MAX];      /* "": the one in the supervisor's folder */
-    bool tied;                  /* supervisors end with this process */
-    const char *data_address;   /* for ranks of other nodes; "": there is none */
-    int64_t supervisor_lost_ms; /* silent for so long, with ranks that make no steps: killed */
+    char choices_dir[PATH_MAX + 16]; /* absolute: of the GPUs' choices among algorithms */
+    char worker[PATH_MAX];           /* "": the one in the supervisor's folder */
+    bool tied;                       /* supervisors end with this process */
+    const char *data_address;        /* for ranks of other nodes; "": there is none */
+    int64_t supervisor_lost_ms;      /* silent for so long, with ranks that make no steps: killed */
     struct agent_attempt *first;
     /* on_change: an attempt's state, share, spool or end has changed; on_put: a rank has sent a
      * value for its peers. */

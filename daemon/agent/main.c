@@ -30,6 +30,8 @@ static const char usage[] =
     "  --data-address ADDR this node's address for ranks of other nodes: a numeric address\n"
     "                      of this machine (default: the one from which it reaches the\n"
     "                      controller; loopback, for daemons of one machine, if that is local)\n"
+    "  --choices-dir DIR   where GPUs keep which algorithms of matrix products were the fastest\n"
+    "                      (default: choices in --state-dir)\n"
     "  --ephemeral         end all ranks when heddled ends, and heddled when its parent ends;\n"
     "                      without it, ranks go on and a new heddled finds them\n"
     "  --token-file FILE   this node's token, for a controller at HOST:PORT: one line of its\n"
@@ -64,6 +66,7 @@ enum heddled_option {
     OPT_DEVICES,
     OPT_DEVICE_MEMORY,
     OPT_DATA_ADDRESS,
+    OPT_CHOICES_DIR,
     OPT_EPHEMERAL,
     OPT_TOKEN_FILE,
     OPT_TLS_CA,
@@ -110,6 +113,9 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
         return st ? hd_err_prefix(st, "--device-memory") : HD_OK;
     case OPT_DATA_ADDRESS:
         options->data_address = value;
+        return HD_OK;
+    case OPT_CHOICES_DIR:
+        options->choices_dir = value;
         return HD_OK;
     case OPT_EPHEMERAL:
         options->ephemeral = true;
@@ -162,6 +168,7 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"devices", required_argument, NULL, OPT_DEVICES},
         {"device-memory", required_argument, NULL, OPT_DEVICE_MEMORY},
         {"data-address", required_argument, NULL, OPT_DATA_ADDRESS},
+        {"choices-dir", required_argument, NULL, OPT_CHOICES_DIR},
         {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
         {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
         {"tls-ca", required_argument, NULL, OPT_TLS_CA},

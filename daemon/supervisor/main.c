@@ -26,6 +26,7 @@ static const char usage[] =
     "  --ranks R[,R..]      the ranks to run here\n"
     "  --world W            ranks of the attempt on all nodes\n"
     "  --gpus U[,U..]       UUID of each rank's GPU; a rank sees no other\n"
+    "  --choices-dir DIR    where the ranks' GPUs keep which algorithms were fastest\n"
     "  --data-address ADDR  this node's address for ranks of other nodes\n"
     "  --node NAME          this node's name, for messages\n"
     "  --worker PATH        the heddle-worker to run (default: beside this program)\n"
@@ -113,6 +114,9 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
     case 'a':
         (void)snprintf(options->data_address, sizeof options->data_address, "%s", text);
         return HD_OK;
+    case 'c':
+        (void)snprintf(options->choices_dir, sizeof options->choices_dir, "%s", text);
+        return HD_OK;
     case 'W':
         return read_path("--worker", text, options->worker);
     case 'p':
@@ -136,6 +140,7 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"gpus", required_argument, NULL, 'g'},
         {"node", required_argument, NULL, 'n'},
         {"data-address", required_argument, NULL, 'a'},
+        {"choices-dir", required_argument, NULL, 'c'},
         {"worker", required_argument, NULL, 'W'},
         {"parent", required_argument, NULL, 'p'},
         {"silence-limit-ms", required_argument, NULL, 's'},

@@ -62,6 +62,10 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
         command->argv[n++] = (char *)"--data-address";
         command->argv[n++] = sup->options.data_address;
     }
+    if (sup->options.choices_dir[0]) {
+        command->argv[n++] = (char *)"--choices-dir";
+        command->argv[n++] = sup->options.choices_dir;
+    }
     command->argv[n] = NULL;
     return HD_OK;
 }
@@ -124,6 +128,7 @@ static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
     if (sup->options.world > 1) {
         failed |= setenv("CUDA_MODULE_LOADING", "EAGER", 0);
         failed |= setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+        failed |= unsetenv("NCCL_COMM_BLOCKING"); /* would make making one block (lib/comm) */
     }
     if (sup->network.interface[0])
         failed |= set_network(&sup->network);

@@ -49,15 +49,17 @@ static enum hd_status open_nccl(const struct hd_comm_device *device, const struc
 }
 
 enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const struct hd_job *job,
-                                     struct hd_comm *host, const struct hd_shm_fds *fds,
+                                     const char *choices_dir, struct hd_comm *host,
+                                     const struct hd_shm_fds *fds,
                                      struct hd_worker_device *ret_device, struct hd_comm **ret_comm)
 {
-    const struct hd_backend_options options = hd_trainer_backend_options(job);
+    struct hd_backend_options options = hd_trainer_backend_options(job);
     struct hd_comm_device device = {.table = table};
     enum hd_status st;
 
     *ret_comm = NULL;
     *ret_device = (struct hd_worker_device){.table = table};
+    options.choices_dir = choices_dir;
     st = table->open(&options, &ret_device->instance);
     if (st) {
         hd_comm_free(host);

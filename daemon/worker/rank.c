@@ -48,7 +48,8 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
         {"--job", true, false, NULL},         {"--rank", true, false, NULL},
         {"--world", true, false, NULL},       {"--link-fd", true, false, NULL},
         {"--shm-control", true, false, NULL}, {"--shm-ranks", true, false, NULL},
-        {"--node", false, false, NULL},       {"--data-address", false, false, NULL}};
+        {"--node", false, false, NULL},       {"--data-address", false, false, NULL},
+        {"--choices-dir", false, false, NULL}};
     char fds[HD_SHM_FDS_TEXT_MAX];
     int64_t link_fd = -1;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -66,6 +67,7 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
     st = hd_shm_control_parse(fds, &r->fds);
     r->node = f[6].value;
     r->data_address = f[7].value;
+    r->choices_dir = f[8].value;
     if (!st && r->data_address && !r->node)
         st = hd_err(HD_INVALID, "--data-address needs --node");
     if (!st && r->fds.world != r->world && !r->data_address)
@@ -189,8 +191,8 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     if (!r->backend->device || r->world > 1)
         st = r->data_address ? meet_at_doors(r) : meet_here(r);
     if (!st && r->backend->device)
-        st = blame_the_node(
-            hd_worker_device_open(r->backend, &r->job, r->comm, &r->fds, &r->device, &r->comm));
+        st = blame_the_node(hd_worker_device_open(r->backend, &r->job, r->choices_dir, r->comm,
+                                                  &r->fds, &r->device, &r->comm));
     return st;
 }
 

@@ -37,6 +37,7 @@ struct rank {
     const struct hd_backend_table *backend;
     struct hd_worker_device device;  /* where backend has memory of its own */
     const char *node, *data_address; /* with ranks on other nodes, else NULL */
+    const char *choices_dir;         /* of the node, if it was given; else NULL */
     struct hd_link *link;
     struct hd_comm *comm;
     struct hd_trainer *trainer;

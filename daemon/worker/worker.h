@@ -35,8 +35,9 @@ enum hd_status hd_worker_backend(const struct hd_job *job,
                                  const struct hd_backend_table **ret_table);
 
 /* The endpoint of a rank whose memory lies on a device, and the instance that it shares with the
- * trainer. Several ranks have met on the host: that endpoint stays below and is taken over, also
- * when this fails; `host` NULL: the world is one rank, which joins the memory of its supervisor
+ * trainer. choices_dir: hd_backend_options.choices_dir. Several ranks have met on the host: that
+ * endpoint stays below and is taken over, also when this fails; `host` NULL: the world is one rank,
+ * which joins the memory of its supervisor
  * (`fds`), so that its flight record outlives it. */
 struct hd_comm;
 struct hd_shm_fds;
@@ -46,7 +47,8 @@ struct hd_worker_device {
     struct hd_comm_hub *hub;
 };
 enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const struct hd_job *job,
-                                     struct hd_comm *host, const struct hd_shm_fds *fds,
+                                     const char *choices_dir, struct hd_comm *host,
+                                     const struct hd_shm_fds *fds,
                                      struct hd_worker_device *ret_device,
                                      struct hd_comm **ret_comm);
 void hd_worker_device_close(struct hd_worker_device *device); /* after comm and trainer */

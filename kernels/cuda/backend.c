@@ -264,7 +264,7 @@ static enum hd_status computed_by(struct hd_backend *cuda, enum hd_kernel kernel
     if (!st && kernel == HD_K_gemm)
         st = hd_cuda_gemm_taken(cuda, args, &taken);
     if (!st && kernel == HD_K_fp8_gemm) { /* else it is refused */
-        st = hd_cuda_fp8_gemm_prepare(cuda, args);
+        st = hd_cuda_fp8_gemm_taken(cuda, args);
         taken = !st;
     }
     if (!st)
@@ -299,6 +299,9 @@ static struct hd_backend_table table = {
     .prepare = prepare,
     .measure_peak = measure_peak,
     .computed_by = computed_by,
+    .choices = hd_cuda_gemm_choices,
+    .choose = hd_cuda_gemm_choose,
+    .keep_choices = hd_cuda_gemm_keep_choices,
 };
 
 static void hash_table(void) /* this field is not a constant expression */

@@ -20,7 +20,7 @@ extern "C" {
 #include "kernels/kernels.h"
 #include "kernels/stream.h"
 
-struct hd_cuda_gemm;    /* cuda/gemm.c */
+struct hd_cuda_gemm;    /* cuda/gemm_library.h */
 struct hd_cuda_staging; /* cuda/memory.c */
 struct hd_cuda_reservation;
 
@@ -74,6 +74,11 @@ extern const struct hd_device_table hd_cuda_device_table;
 enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging);
 void hd_cuda_staging_free(struct hd_cuda_staging *staging);
 
+/* Slot `reserve` of the table above, with other functions that allocate and free. */
+enum hd_status hd_cuda_reserve_by(struct hd_backend *cuda, int64_t size_bytes,
+                                  cudaError_t (*take)(void **ret_memory, size_t bytes),
+                                  void (*give_back)(void *memory), void **ret_base);
+
 /* cuda/comm.cu: slots of the table above. */
 enum hd_status hd_cuda_comm_combine(struct hd_stream *stream, const struct hd_combine_args *args);
 enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
@@ -81,7 +86,7 @@ enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
 /* cuda/nccl.c */
 enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table);
 
-/* cuda/gemm.c: the one owner of cublasLt.h. */
+/* cuda/gemm*.c, the only files that include cublasLt.h. */
 void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes); /* with its version */
 enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_gemm **ret_gemm);
 void hd_cuda_gemm_close(struct hd_cuda_gemm *gemm);
@@ -91,6 +96,17 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
                                   bool *ret_taken);
 enum hd_status hd_cuda_fp8_gemm_prepare(struct hd_backend *cuda,
                                         const struct hd_fp8_gemm_args *args);
+/* HD_UNSUPPORTED: the library does not compute this product. */
+enum hd_status hd_cuda_fp8_gemm_taken(const struct hd_backend *cuda,
+                                      const struct hd_fp8_gemm_args *args);
+/* cuda/gemm_time.c: slots of the backend's table. */
+const struct hd_choice *hd_cuda_gemm_choices(struct hd_backend *cuda, int *ret_count);
+void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choices, int count);
+void hd_cuda_gemm_keep_choices(struct hd_backend *cuda);
+
+/* cuda/plugin.c: "GPU-" and the 16 bytes in groups of 4, 2, 2, 2 and 6, as NVML spells them. */
+enum { HD_CUDA_UUID_MAX = 48 };
+void hd_cuda_spell_uuid(const unsigned char bytes[16], char ret_text[HD_CUDA_UUID_MAX]);
 /* cuda/gemm_own.cu: every GEMM, without a library. */
 enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
 

@@ -22,6 +22,7 @@ struct hd_cuda_reservation {
     void *base;
     int64_t size_bytes;
     bool is_mapped; /* host memory that the device accesses by the same addresses */
+    void (*give_back)(void *memory); /* frees `base` */
 };
 
 struct hd_cuda_staging {
@@ -195,56 +196,71 @@ static enum hd_status ask_memory(struct hd_backend *cuda, struct hd_device_memor
     return HD_OK;
 }
 
-static enum hd_status allocate(const struct hd_backend *cuda, const struct hd_device_memory *there,
-                               int64_t size_bytes, bool host_reachable, void **ret_base)
+static cudaError_t take_device(void **ret_memory, size_t bytes)
 {
-    const size_t bytes = (size_t)size_bytes;
-    const cudaError_t error = host_reachable ? cudaHostAlloc(ret_base, bytes, cudaHostAllocMapped)
-                                             : cudaMalloc(ret_base, bytes);
+    return cudaMalloc(ret_memory, bytes);
+}
+
+static cudaError_t take_mapped(void **ret_memory, size_t bytes)
+{
+    return cudaHostAlloc(ret_memory, bytes, cudaHostAllocMapped);
+}
+
+static void give_back_device(void *memory)
+{
+    (void)cudaFree(memory);
+}
+
+static void give_back_mapped(void *memory)
+{
+    (void)cudaFreeHost(memory);
+}
+
+static enum hd_status allocate(const struct hd_backend *cuda, const struct hd_device_memory *there,
+                               struct hd_cuda_reservation *r,
+                               cudaError_t (*take)(void **ret_memory, size_t bytes))
+{
+    const cudaError_t error = take(&r->base, (size_t)r->size_bytes);
 
     if (error != cudaErrorMemoryAllocation)
         return hd_cuda_check(error, "cannot reserve device memory");
     (void)cudaGetLastError();
-    if (host_reachable)
+    if (r->is_mapped)
         return hd_err(HD_NO_MEMORY, "cannot pin %.2f GiB of host memory for device %d",
-                      (double)size_bytes / 0x1p30, cuda->device);
+                      (double)r->size_bytes / 0x1p30, cuda->device);
     return hd_err(HD_NO_MEMORY,
                   "device %d has %.2f GiB of memory, %.2f GiB of it free; %.2f GiB are needed",
                   cuda->device, (double)there->total_bytes / 0x1p30,
-                  (double)there->free_bytes / 0x1p30, (double)size_bytes / 0x1p30);
+                  (double)there->free_bytes / 0x1p30, (double)r->size_bytes / 0x1p30);
 }
 
 static void deallocate(const struct hd_cuda_reservation *r)
 {
-    if (r->is_mapped) {
-        (void)cudaDeviceSynchronize(); /* cudaFree waits by itself */
-        (void)cudaFreeHost(r->base);
-    } else
-        (void)cudaFree(r->base);
+    (void)cudaDeviceSynchronize(); /* only cudaFree waits by itself */
+    r->give_back(r->base);
 }
 
-/* Rounds up to whole pages, as the driver does, so that its reports agree with the plan. */
-static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool host_reachable,
-                              void **ret_base)
+/* Rounds up to whole pages, as the driver does, so that its reports agree with the plan. Takes over
+ * `r`. */
+static enum hd_status reserve_pages(struct hd_backend *cuda, struct hd_cuda_reservation *r,
+                                    int64_t size_bytes,
+                                    cudaError_t (*take)(void **ret_memory, size_t bytes),
+                                    void **ret_base)
 {
     const int64_t page = cuda->traits.page_bytes;
     const int64_t pages = size_bytes > 0 ? (size_bytes + page - 1) / page : 1;
-    struct hd_cuda_reservation *r = calloc(1, sizeof *r);
     struct hd_device_memory there;
     enum hd_status st;
 
-    if (!r)
-        return hd_err(HD_NO_MEMORY, "no memory for the cuda backend");
     r->size_bytes = pages * page;
-    r->is_mapped = host_reachable;
     st = ask_memory(cuda, &there);
     if (!st)
-        st = allocate(cuda, &there, r->size_bytes, host_reachable, &r->base);
+        st = allocate(cuda, &there, r, take);
     if (st) {
         free(r);
         return st;
     }
-    if (host_reachable)
+    if (r->is_mapped)
         memset(r->base, 0, (size_t)r->size_bytes);
     else
         st = hd_cuda_check(cudaMemset(r->base, 0, (size_t)r->size_bytes),
@@ -260,6 +276,33 @@ static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool 
     cuda->reservations = r;
     *ret_base = r->base;
     return HD_OK;
+}
+
+enum hd_status hd_cuda_reserve_by(struct hd_backend *cuda, int64_t size_bytes,
+                                  cudaError_t (*take)(void **ret_memory, size_t bytes),
+                                  void (*give_back)(void *memory), void **ret_base)
+{
+    struct hd_cuda_reservation *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return hd_err(HD_NO_MEMORY, "no memory for the cuda backend");
+    r->give_back = give_back;
+    return reserve_pages(cuda, r, size_bytes, take, ret_base);
+}
+
+static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool host_reachable,
+                              void **ret_base)
+{
+    struct hd_cuda_reservation *r;
+
+    if (!host_reachable)
+        return hd_cuda_reserve_by(cuda, size_bytes, take_device, give_back_device, ret_base);
+    r = calloc(1, sizeof *r);
+    if (!r)
+        return hd_err(HD_NO_MEMORY, "no memory for the cuda backend");
+    r->is_mapped = true;
+    r->give_back = give_back_mapped;
+    return reserve_pages(cuda, r, size_bytes, take_mapped, ret_base);
 }
 
 static void release(struct hd_backend *cuda, void *base)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
@@ -34,9 +35,17 @@ _Static_assert(sizeof(ncclUniqueId) == HD_NCCL_ID_BYTES, "an id is sent as these
     X(ncclAllReduce)          \
     X(ncclReduceScatter)
 
+/* Functions of later versions; NULL if one of them is missing. */
+#define LATER_CALL_LIST(X) \
+    X(ncclMemAlloc)        \
+    X(ncclMemFree)         \
+    X(ncclCommRegister)    \
+    X(ncclCommDeregister)
+
 static struct {
 #define X(name) __typeof__(&name) name;
     CALL_LIST(X)
+    LATER_CALL_LIST(X)
 #undef X
 } nccl;
 
@@ -53,6 +62,7 @@ static void load(void)
 #ifdef HD_CUDASIM
 #define X(name) nccl.name = name;
     CALL_LIST(X)
+    LATER_CALL_LIST(X)
 #undef X
 #else
     const char *named = getenv("HEDDLE_NCCL");
@@ -69,6 +79,9 @@ static void load(void)
         return;                                                                      \
     }
     CALL_LIST(X)
+#undef X
+#define X(name) *(void **)&nccl.name = dlsym(library, #name);
+    LATER_CALL_LIST(X)
 #undef X
 #endif
     if (nccl.ncclGetVersion(&loaded_version) != ncclSuccess || loaded_version < VERSION_MIN)
@@ -123,13 +136,16 @@ static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
                  NULL, "cannot create a communicator");
 }
 
-/* A child inherits its parent's configuration, so it is non-blocking, too. It shares no resources
- * with the parent, so both can work at the same time. */
+/* The child is blocking, so its groups of calls cost no thread. It shares no resources with the
+ * parent, so the parent may be destroyed. */
 static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
                             struct hd_nccl_comm **ret_comm)
 {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.blocking = 1;
     return check(nccl.ncclCommSplit(of(parent), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                                    (ncclComm_t *)ret_comm, NULL),
+                                    (ncclComm_t *)ret_comm, &config),
                  of(parent), "cannot split a communicator");
 }
 
@@ -151,24 +167,128 @@ static void abort_comm(struct hd_nccl_comm *comm)
     (void)nccl.ncclCommAbort(of(comm));
 }
 
-enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000 }; /* poll for about 5 s */
+/* ---- buffers ---- */
 
-/* If a peer dies during finalize, the other ranks would wait for it: abort after the timeout. */
-static void destroy(struct hd_nccl_comm *comm)
+static cudaError_t take_memory(void **ret_memory, size_t bytes)
 {
-    ncclResult_t state = nccl.ncclCommFinalize(of(comm));
+    return nccl.ncclMemAlloc(ret_memory, bytes) == ncclSuccess ? cudaSuccess
+                                                               : cudaErrorMemoryAllocation;
+}
+
+static void give_back(void *memory)
+{
+    (void)nccl.ncclMemFree(memory);
+}
+
+static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, void **ret_base)
+{
+    return hd_cuda_reserve_by(cuda, size_bytes, take_memory, give_back, ret_base);
+}
+
+static enum hd_status register_buffer(struct hd_nccl_comm *comm, void *base, int64_t size_bytes,
+                                      struct hd_nccl_buffer **ret_buffer)
+{
+    void *handle = NULL;
+    const enum hd_status st =
+        check(nccl.ncclCommRegister(of(comm), base, (size_t)size_bytes, &handle), of(comm),
+              "cannot register memory");
+
+    if (!st)
+        *ret_buffer = handle;
+    return st;
+}
+
+static void deregister(struct hd_nccl_comm *comm, struct hd_nccl_buffer *buffer)
+{
+    (void)nccl.ncclCommDeregister(of(comm), buffer);
+}
+
+/* ---- destroying ---- */
+
+enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000, DESTROY_WAIT_S = 6 };
+
+/* One reference of each of the two threads. */
+struct destruction {
+    ncclComm_t comm;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done;
+    int references;
+};
+
+static void leave(struct destruction *d)
+{
+    const bool last = --d->references == 0;
+
+    (void)pthread_mutex_unlock(&d->lock);
+    if (!last)
+        return;
+    (void)pthread_cond_destroy(&d->changed);
+    (void)pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+/* If a peer dies during finalize, the other ranks would wait for it. A non-blocking communicator is
+ * polled, and aborted after a while. A blocking one does not return then. */
+static void *finalize(void *arg)
+{
+    struct destruction *d = arg;
+    ncclResult_t state = nccl.ncclCommFinalize(d->comm);
 
     for (int looks = 0; state == ncclInProgress && looks < DESTROY_LOOKS_MAX; looks++) {
-        if (nccl.ncclCommGetAsyncError(of(comm), &state) != ncclSuccess)
+        if (nccl.ncclCommGetAsyncError(d->comm, &state) != ncclSuccess)
             break;
         if (state == ncclInProgress)
             (void)usleep(DESTROY_LOOK_US);
     }
     if (state == ncclSuccess)
-        (void)nccl.ncclCommDestroy(of(comm));
+        (void)nccl.ncclCommDestroy(d->comm);
     else
-        (void)nccl.ncclCommAbort(of(comm));
+        (void)nccl.ncclCommAbort(d->comm);
+    (void)pthread_mutex_lock(&d->lock);
+    d->done = true;
+    (void)pthread_cond_signal(&d->changed);
+    leave(d);
+    return NULL;
 }
+
+static void wait_for(struct destruction *d)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += DESTROY_WAIT_S;
+    (void)pthread_mutex_lock(&d->lock);
+    while (!d->done && pthread_cond_timedwait(&d->changed, &d->lock, &until) == 0)
+        ;
+    leave(d);
+}
+
+/* On a thread of its own, which is given up if it does not come back: an endpoint is closed at the
+ * end of a process. */
+static void destroy(struct hd_nccl_comm *comm)
+{
+    struct destruction *d = calloc(1, sizeof *d);
+    pthread_t thread;
+
+    if (!d) {
+        (void)nccl.ncclCommAbort(of(comm));
+        return;
+    }
+    *d = (struct destruction){.comm = of(comm), .references = 2};
+    (void)pthread_mutex_init(&d->lock, NULL);
+    (void)pthread_cond_init(&d->changed, NULL);
+    if (pthread_create(&thread, NULL, finalize, d)) { /* then here, without a bound */
+        (void)finalize(d);
+        (void)pthread_mutex_lock(&d->lock);
+        leave(d);
+        return;
+    }
+    (void)pthread_detach(thread);
+    wait_for(d);
+}
+
+/* ---- moving ---- */
 
 static enum hd_status group_begin(void)
 {
@@ -236,32 +356,45 @@ static enum hd_status reduce_scatter(struct hd_nccl_comm *comm, struct hd_stream
                  of(comm), "cannot reduce");
 }
 
+static struct hd_nccl_table table = {
+    .unique_id = unique_id,
+    .init = init,
+    .split = split,
+    .poll = poll_comm,
+    .abort = abort_comm,
+    .destroy = destroy,
+    .group_begin = group_begin,
+    .group_end = group_end,
+    .send = send_bytes,
+    .recv = recv_bytes,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+};
+
+/* What depends on the version. */
+static void load_and_fill(void)
+{
+    load();
+    table.version = loaded_version;
+    if (load_error[0] || loaded_version < HD_NCCL_REGISTERS_FROM || !nccl.ncclMemAlloc ||
+        !nccl.ncclMemFree || !nccl.ncclCommRegister || !nccl.ncclCommDeregister)
+        return;
+    table.reserve = reserve;
+    table.register_buffer = register_buffer;
+    table.deregister = deregister;
+}
+
 enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static struct hd_nccl_table table = {
-        .unique_id = unique_id,
-        .init = init,
-        .split = split,
-        .poll = poll_comm,
-        .abort = abort_comm,
-        .destroy = destroy,
-        .group_begin = group_begin,
-        .group_end = group_end,
-        .send = send_bytes,
-        .recv = recv_bytes,
-        .all_gather = all_gather,
-        .broadcast = broadcast,
-        .all_reduce = all_reduce,
-        .reduce_scatter = reduce_scatter,
-    };
 
-    (void)pthread_once(&once, load);
+    (void)pthread_once(&once, load_and_fill);
     if (load_error[0])
         return hd_err(HD_UNSUPPORTED,
                       "several GPUs need NCCL: %s; install it, or set HEDDLE_NCCL to its path",
                       load_error);
-    table.version = loaded_version;
     *ret_table = &table;
     return HD_OK;
 }

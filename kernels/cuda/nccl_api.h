@@ -21,6 +21,7 @@ typedef struct {
 typedef enum {
     ncclSuccess = 0,
     ncclUnhandledCudaError = 1,
+    ncclInternalError = 3,
     ncclInvalidArgument = 4,
     ncclInvalidUsage = 5,
     ncclRemoteError = 6,
@@ -65,6 +66,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 const char *ncclGetErrorString(ncclResult_t result);
 const char *ncclGetLastError(ncclComm_t comm);
+/* Not in every version that is supported: nccl.c looks for them. */
+ncclResult_t ncclMemAlloc(void **memory, size_t size);
+ncclResult_t ncclMemFree(void *memory);
+ncclResult_t ncclCommRegister(ncclComm_t comm, void *buffer, size_t size, void **handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,

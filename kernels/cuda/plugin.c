@@ -37,13 +37,14 @@ enum hd_status hd_cuda_plugin(const struct hd_plugin_host *host,
     return st;
 }
 
-/* "GPU-" and the 16 bytes in groups of 4, 2, 2, 2 and 6, as NVML spells them. */
-static void spell_uuid(const unsigned char bytes[16], char ret_text[48])
+_Static_assert(sizeof(((struct hd_plugin_gpu *)0)->uuid) == HD_CUDA_UUID_MAX, "a UUID fits");
+
+void hd_cuda_spell_uuid(const unsigned char bytes[16], char ret_text[HD_CUDA_UUID_MAX])
 {
-    char *out = ret_text + snprintf(ret_text, 48, "GPU-");
+    char *out = ret_text + snprintf(ret_text, HD_CUDA_UUID_MAX, "GPU-");
 
     for (int i = 0; i < 16; i++)
-        out += snprintf(out, (size_t)(ret_text + 48 - out), "%s%02x",
+        out += snprintf(out, (size_t)(ret_text + HD_CUDA_UUID_MAX - out), "%s%02x",
                         i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
 }
 
@@ -73,7 +74,7 @@ enum hd_status hd_cuda_plugin_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_
         if (st)
             continue; /* skip a broken GPU: the others can be used */
         (void)snprintf(gpu->name, sizeof gpu->name, "%s", device.name);
-        spell_uuid((const unsigned char *)device.uuid.bytes, gpu->uuid);
+        hd_cuda_spell_uuid((const unsigned char *)device.uuid.bytes, gpu->uuid);
         gpu->memory_bytes = (int64_t)device.totalGlobalMem;
         gpu->capability = device.major * 10 + device.minor;
         (*ret_count)++;

@@ -1,17 +1,12 @@
-/* The engine nccl: opening, communicators, closing. Communicators are non-blocking: after a call,
- * nccl_wait_ready polls until it is finished or a failure is known. */
+/* The engine nccl: opening, failing, closing. */
 #include "comm/nccl.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "comm/nccl_internal.h"
-
-enum { READY_LOOKS = 2000, READY_LOOK_US = 50 };
 
 int64_t hd_comm_nccl_bytes(int world)
 {
@@ -55,182 +50,24 @@ bool nccl_has_failed(const struct hd_comm *comm)
     return nccl_of(comm)->host->engine->has_failed(nccl_of(comm)->host);
 }
 
-enum hd_status nccl_wait_ready(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm,
-                               const char *about)
+enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char *about)
 {
-    struct nccl_state *nccl = nccl_of(comm);
-    const int64_t begin_ms = hd_clock_now_ms();
+    char message[HD_COMM_REASON_MAX];
 
-    for (int looks = 0;; looks++) {
-        bool busy = false;
-        enum hd_status st = nccl_lock_calls(nccl);
-
-        nccl_note_progress(nccl);
-        if (!st) {
-            st = nccl->calls->poll(nccl_comm, &busy);
-            nccl_unlock_calls(nccl);
-        }
-        if (st) {
-            char message[HD_COMM_REASON_MAX];
-
-            (void)snprintf(message, sizeof message, "%s", hd_err_message());
-            if (nccl_hear_cause(comm) && nccl_failure(comm))
-                return nccl_failure(comm); /* the cause of st */
-            return hd_comm_fail(comm, st, "%s: %s", about, message);
-        }
-        if (!busy)
-            return HD_OK;
-        st = nccl_failure(comm);
-        if (st)
-            return st;
-        if (hd_clock_now_ms() - begin_ms >= comm->deadline_ms)
-            return hd_comm_fail(comm, HD_TIMEOUT, "%s: NCCL did not finish for %lld ms", about,
-                                (long long)(hd_clock_now_ms() - begin_ms));
-        if (looks < READY_LOOKS)
-            (void)sched_yield();
-        else
-            (void)usleep(READY_LOOK_US);
-    }
-}
-
-/* ---- communicators ---- */
-
-/* Fills the next place of `communicators`; nccl_add_communicator counts it. */
-static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_t *members,
-                                           int size, struct nccl_communicator **ret_communicator)
-{
-    struct nccl_communicator *communicator;
-
-    if (nccl->communicator_count == NCCL_COMMS_MAX)
-        return hd_err(HD_LIMIT, "nccl: more than %d communicators", (int)NCCL_COMMS_MAX);
-    communicator = &nccl->communicators[nccl->communicator_count];
-    communicator->way = 0;
-    communicator->size = size;
-    free(communicator->members); /* of an attempt that has failed */
-    communicator->members = calloc((size_t)size, sizeof communicator->members[0]);
-    if (!communicator->members)
-        return hd_err(HD_NO_MEMORY, "nccl: no memory for a communicator");
-    memcpy(communicator->members, members, (size_t)size * sizeof members[0]);
-    *ret_communicator = communicator;
-    return HD_OK;
-}
-
-/* Creates the communicator of `group`, a group of the host endpoint, which broadcasts the unique id
- * of member 0. */
-static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_group *group,
-                                       uint64_t way)
-{
-    struct nccl_state *nccl = nccl_of(comm);
-    struct hd_comm_stream *stream = hd_comm_stream(nccl->host, HD_COMM_STREAM_GATHER);
-    struct hd_nccl_id *id = (struct hd_nccl_id *)nccl->host_memory;
-    struct nccl_communicator *communicator = NULL;
-    enum hd_status st = reserve_communicator(nccl, group->members, group->size, &communicator);
-
+    nccl_note_progress(nccl_of(comm));
     if (!st)
-        communicator->way = way;
-    if (!st && group->index == 0)
-        st = nccl->calls->unique_id(id);
-    if (!st)
-        st = hd_comm_broadcast(group, stream,
-                               &(struct hd_comm_broadcast_args){id, sizeof *id, HD_U8, 0});
-    if (!st)
-        st = hd_comm_wait(stream, hd_comm_record(stream));
-    if (st)
-        return st;
-    st = nccl_lock_calls(nccl);
-    if (st)
-        return st;
-    nccl_note_progress(nccl); /* all members have arrived */
-    nccl_may_block(nccl);     /* init allocates device memory */
-    st = nccl->calls->init(id, group->size, group->index, &communicator->comm);
-    if (communicator->comm)
-        nccl_add_communicator(nccl);
-    nccl_unlock_calls(nccl);
-    return st ? st : nccl_wait_ready(comm, communicator->comm, "ncclCommInitRankConfig");
-}
-
-static bool same_members(const struct nccl_communicator *communicator,
-                         const struct hd_comm_group *group)
-{
-    return communicator->comm && communicator->way == (group->is_way ? group->id : 0) &&
-           communicator->size == group->size &&
-           memcmp(communicator->members, group->members, (size_t)group->size * sizeof(int32_t)) ==
-               0;
-}
-
-enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm)
-{
-    struct hd_comm *comm = group->comm;
-    struct nccl_state *nccl = nccl_of(comm);
-    struct hd_comm_group *host_group;
-    enum hd_status st;
-
-    for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < nccl->communicator_count; i++) {
-            if (same_members(&nccl->communicators[i], group)) {
-                *ret_comm = nccl->communicators[i].comm;
-                return HD_OK;
-            }
-        }
-        st = hd_comm_group(nccl->host, group->name, group->members, group->size, &host_group);
-        nccl_note_progress(nccl);
-        if (!st)
-            st = join_by_identity(comm, host_group, group->is_way ? group->id : 0);
-        if (st)
-            return st;
-    }
-    return hd_err(HD_INTERNAL, "nccl: group %s has no communicator", group->name);
-}
-
-/* One ncclCommSplit for each distinct partition of the world into groups of the mesh. Every rank
- * calls the same splits in the same order, also for groups of size 1. */
-static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mesh)
-{
-    struct nccl_state *nccl = nccl_of(comm);
-    enum hd_group_name names[HD_GROUP_COUNT];
-    const int count = hd_mesh_divisions(mesh, names);
-    enum hd_status st = HD_OK;
-
-    for (int g = 0; g < count && !st; g++) {
-        const struct hd_mesh_group where = hd_mesh_find_group(mesh, names[g], comm->rank);
-        struct nccl_communicator *communicator = NULL;
-        int32_t *members = calloc((size_t)where.size, sizeof members[0]);
-
-        if (!members)
-            return hd_err(HD_NO_MEMORY, "nccl: no memory for a group");
-        for (int32_t m = 0; m < where.size; m++)
-            members[m] = hd_mesh_member(&where, m);
-        st = reserve_communicator(nccl, members, where.size, &communicator);
-        free(members);
-        if (!st)
-            st = nccl_lock_calls(nccl);
-        if (st)
-            return st;
-        nccl_may_block(nccl);
-        st = nccl->calls->split(nccl->communicators[0].comm,
-                                where.size > 1 ? (int)communicator->members[0] : -1, comm->rank,
-                                &communicator->comm);
-        nccl_unlock_calls(nccl);
-        if (!st)
-            st = nccl_wait_ready(comm, nccl->communicators[0].comm, "ncclCommSplit of the world");
-        if (!st && communicator->comm) {
-            (void)pthread_mutex_lock(&nccl->lock);
-            nccl_add_communicator(nccl);
-            (void)pthread_mutex_unlock(&nccl->lock);
-            st = nccl_wait_ready(comm, communicator->comm, "the communicator of a split");
-        }
-    }
-    return st;
+        return HD_OK;
+    (void)snprintf(message, sizeof message, "%s", hd_err_message());
+    if (nccl_hear_cause(comm) && nccl_failure(comm))
+        return nccl_failure(comm); /* the cause of st */
+    return hd_comm_fail(comm, st, "%s: %s", about, message);
 }
 
 /* ---- the slots of the engine ---- */
 
 static enum hd_status nccl_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
-    const struct hd_comm_device *device = &comm->side->device;
-
-    return device->table->device->reserve(device->backend, (int64_t)size_bytes,
-                                          device->host_reachable, ret_base);
+    return nccl_reserve(comm, NCCL_VISIBLE, (int64_t)size_bytes, ret_base);
 }
 
 static enum hd_status nccl_group_open(struct hd_comm_group *group)
@@ -347,12 +184,11 @@ static void nccl_close(struct hd_comm *comm, bool clean)
         device.table->device->event_free(nccl->forked);
     if (nccl->joined)
         device.table->device->event_free(nccl->joined);
+    if (!atomic_load(&nccl->aborted))
+        nccl_deregister_all(nccl);
     for (int i = nccl->communicator_count - 1; i >= 0 && !atomic_load(&nccl->aborted); i--)
         nccl->calls->destroy(nccl->communicators[i].comm); /* splits before the world */
-    if (comm->visible)
-        device.table->device->release(device.backend, comm->visible);
-    if (nccl->staging)
-        device.table->device->release(device.backend, nccl->staging);
+    nccl_release_memory(nccl, &device);
     comm->visible = NULL;
     comm->side = NULL;
     free_state(comm);
@@ -420,22 +256,6 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
     return HD_OK;
 }
 
-static enum hd_status join_world(struct hd_comm *comm)
-{
-    struct nccl_state *nccl = nccl_of(comm);
-    int32_t *all_ranks = calloc((size_t)comm->world, sizeof *all_ranks);
-    struct hd_comm_group *world;
-    enum hd_status st;
-
-    if (!all_ranks)
-        return hd_err(HD_NO_MEMORY, "nccl: no memory for the world");
-    for (int32_t r = 0; r < comm->world; r++)
-        all_ranks[r] = r;
-    st = hd_comm_group(nccl->host, "nccl", all_ranks, comm->world, &world);
-    free(all_ranks);
-    return st ? st : join_by_identity(comm, world, 0);
-}
-
 /* From now on this endpoint continues the flight record of the host endpoint. Later operations of
  * the host endpoint are parts of operations of this one; they go to a record that nothing reads. */
 static void take_record(struct hd_comm *comm)
@@ -476,20 +296,18 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     if (!st)
         st = calls->event_new(device->backend, false, &nccl->joined);
     if (!st)
-        st = calls->reserve(
-            device->backend,
+        st = nccl_reserve(
+            comm, NCCL_STAGING,
             nccl_streams_bytes(nccl->piece_bytes, nccl->scratch_bytes, HD_COMM_COLLECTIVE_STREAMS),
-            device->host_reachable, &memory);
+            &memory);
     if (!st) {
         nccl->staging = memory;
         st = hd_comm_visible(host, sizeof(struct hd_nccl_id), &memory);
     }
     if (!st) {
         nccl->host_memory = memory;
-        st = join_world(comm);
+        st = nccl_make_world(comm, options->mesh);
     }
-    if (!st && options->mesh)
-        st = split_mesh(comm, options->mesh);
     if (!st) {
         take_record(comm);
         st = nccl_start_watchdog(comm);

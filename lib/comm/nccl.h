@@ -12,6 +12,10 @@
  * a time on two device streams: while one is added, the next is exchanged (record 58). With the
  * option `native` NCCL does the sums; it adds bf16 in bf16 and rounds at every hop.
  *
+ * Communicators are blocking; their making has a deadline, and calls on them are aborted beside the
+ * caller (record 68). From NCCL 2.26.2 on the visible memory and the staging buffers are NCCL's,
+ * registered with every communicator.
+ *
  * Differences from the other engines:
  *  - A send waits on the device for its receive and delays everything after it on the stream. Put
  *    sends and receives that cross between hd_comm_begin and hd_comm_end.

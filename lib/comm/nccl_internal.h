@@ -1,6 +1,8 @@
 /* nccl_internal: what the files of the engine nccl share.
  *
- *   nccl.c         open and close, communicators
+ *   nccl.c         open and close, failures
+ *   nccl_make.c    makes communicators
+ *   nccl_memory.c  memory that NCCL moves, and its registrations
  *   nccl_move.c    enqueues the NCCL calls and kernels of an operation
  *   nccl_watch.c   the watchdog and the listener; aborting
  *
@@ -27,13 +29,17 @@ enum {
     NCCL_GRACE_MS = 2000,   /* added to the watchdog's deadline for calls of the owner */
 };
 
+/* Memory that is registered with every communicator, if it is NCCL's (hd_nccl_table.reserve). */
+enum nccl_buffer { NCCL_STAGING, NCCL_VISIBLE, NCCL_BUFFERS };
+
 /* A communicator and its members. */
 struct nccl_communicator {
     struct hd_nccl_comm *comm;
     uint64_t way; /* id of the group, if only that one may use it (hd_comm_way); 0: any group */
     int size;
-    int32_t *members;        /* [size] */
-    _Atomic bool is_aborted; /* set by the one thread that aborts it */
+    int32_t *members;                             /* [size] */
+    struct hd_nccl_buffer *buffers[NCCL_BUFFERS]; /* by enum nccl_buffer; NULL: none */
+    _Atomic bool is_aborted;                      /* set by the one thread that aborts it */
 };
 
 /* The transfer between this member and one other. */
@@ -69,7 +75,12 @@ struct nccl_state {
     struct hd_comm *host;
     struct hd_comm_flight host_flight; /* where `host` records once this endpoint uses its record */
     const struct hd_nccl_table *calls;
-    char *staging;        /* device memory: see nccl_streams_bytes */
+    char *staging; /* device memory: see nccl_streams_bytes */
+    struct {
+        void *base; /* of device memory, NULL: none */
+        int64_t size_bytes;
+        bool registers; /* it is NCCL's */
+    } memory[NCCL_BUFFERS];
     int64_t piece_bytes;  /* of the options */
     size_t scratch_bytes; /* nccl_scratch_bytes */
     /* the device streams of every other piece of a sum, opened by the first one that needs it */
@@ -94,7 +105,9 @@ struct nccl_state {
     struct hd_event *counts_ready;  /* the counts of an all_to_all_v have arrived */
     struct nccl_communicator communicators[NCCL_COMMS_MAX]; /* [0]: world; append under lock */
     _Atomic int communicator_count;
-    char *host_memory; /* visible memory of `host`: a unique id in transit */
+    struct nccl_communicator maker; /* of communicators (nccl_make.c), while has_maker */
+    _Atomic bool has_maker;         /* set under lock */
+    char *host_memory;              /* visible memory of `host`: a unique id in transit */
     pthread_t watchdog, listener;
     bool watching, listening;
     pthread_mutex_t stop_lock;
@@ -150,17 +163,35 @@ static inline char *nccl_scratch(const struct hd_comm_op *op)
 
 /* ---- nccl.c ---- */
 
-/* The communicator of a group with two or more members, created on first use. */
-enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm);
-
 /* HD_OK, or the failure that the host endpoint knows. */
 enum hd_status nccl_failure(struct hd_comm *comm);
 bool nccl_has_failed(const struct hd_comm *comm); /* any thread */
 
-/* Waits until the last non-blocking NCCL call on the communicator is finished. `about` names the
- * call in messages. */
-enum hd_status nccl_wait_ready(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm,
-                               const char *about);
+/* By the owner, without the lock, with what a call of NCCL returned: HD_OK, or the failure of this
+ * endpoint, which is that of the peer that died first if one did. `about` names the call in
+ * messages. */
+enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char *about);
+
+/* ---- nccl_memory.c ---- */
+
+/* Reserves zeroed device memory as `buffer`, which is not there yet, and registers it with all
+ * communicators. */
+enum hd_status nccl_reserve(struct hd_comm *comm, enum nccl_buffer buffer, int64_t size_bytes,
+                            void **ret_base);
+/* By the owner: registers with a new communicator what is reserved. */
+enum hd_status nccl_register_all(struct hd_comm *comm, struct nccl_communicator *communicator);
+/* Without a watchdog: deregisters everything from communicators that are not aborted. */
+void nccl_deregister_all(struct nccl_state *nccl);
+/* When no communicator is left: releases the memory. */
+void nccl_release_memory(struct nccl_state *nccl, const struct hd_comm_device *device);
+
+/* ---- nccl_make.c ---- */
+
+/* The communicators of the world and, if a mesh is given, of its groups. */
+enum hd_status nccl_make_world(struct hd_comm *comm, const struct hd_mesh *mesh);
+
+/* The communicator of a group with two or more members, created on first use. */
+enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm);
 
 /* ---- nccl_watch.c ---- */
 
@@ -192,9 +223,10 @@ bool nccl_hear_cause(const struct hd_comm *comm);
 void nccl_abort_all(struct hd_comm *comm);
 void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason);
 
-/* Under the lock, by the owner: counts the communicator in the next place of `communicators`, whose
- * initialisation has begun. After an abort it is aborted at once. */
+/* Under the lock, by the owner: counts the communicator in the next place of `communicators`, or
+ * the maker, whose initialisation has begun. After an abort it is aborted at once. */
 void nccl_add_communicator(struct nccl_state *nccl);
+void nccl_add_maker(struct nccl_state *nccl);
 
 enum hd_status nccl_start_watchdog(struct hd_comm *comm);
 void nccl_stop_watchdog(struct nccl_state *nccl);

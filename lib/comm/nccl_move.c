@@ -63,7 +63,7 @@ static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
     st = nccl->calls->group_begin();
     if (st) {
         nccl_unlock_calls(nccl);
-        return st;
+        return nccl_end_call(group->comm, st, hd_comm_op_name(op));
     }
     for (int m = 0; m < group->size && !st; m++) {
         if (m == group->index)
@@ -79,7 +79,7 @@ static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
     nccl_unlock_calls(nccl);
     if (!st)
         st = end;
-    return st ? st : nccl_wait_ready(group->comm, comm, hd_comm_op_name(op));
+    return nccl_end_call(group->comm, st, hd_comm_op_name(op));
 }
 
 /* ---- sums ---- */
@@ -335,8 +335,7 @@ static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *co
     nccl_may_block(nccl);
     st = nccl->calls->all_gather(comm, stream, all, mine, each);
     nccl_unlock_calls(nccl);
-    if (!st)
-        st = nccl_wait_ready(group->comm, comm, "the counts of an all_to_all_v");
+    st = nccl_end_call(group->comm, st, "the counts of an all_to_all_v");
     if (!st)
         st = device_of(op)->event_record(nccl->counts_ready, stream);
     if (!st)
@@ -452,7 +451,7 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
         break;
     }
     nccl_unlock_calls(nccl);
-    return st ? st : nccl_wait_ready(group->comm, comm, hd_comm_op_name(op));
+    return nccl_end_call(group->comm, st, hd_comm_op_name(op));
 }
 
 /* A group of one needs no NCCL. */
@@ -624,7 +623,7 @@ static enum hd_status enqueue_pair(struct hd_comm_op *op)
     nccl_unlock_calls(nccl);
     if (op->way == HD_COMM_FROM_PEER && op->peer != op->group->index)
         op->group->counts[op->kind].moved_bytes += (uint64_t)bytes;
-    return st || !op->last ? st : nccl_wait_ready(op->group->comm, comm, hd_comm_op_name(op));
+    return nccl_end_call(op->group->comm, st, hd_comm_op_name(op));
 }
 
 enum hd_status nccl_pair_step(struct hd_comm_op *op, bool *moved)

@@ -67,16 +67,28 @@ static bool lock_or_give_up(struct nccl_state *nccl)
     return true;
 }
 
+static void abort_one(struct nccl_state *nccl, struct nccl_communicator *communicator)
+{
+    if (communicator->comm && !atomic_exchange(&communicator->is_aborted, true))
+        nccl->calls->abort(communicator->comm);
+}
+
 /* Aborts each communicator once, also when several threads call this. */
 static void abort_communicators(struct nccl_state *nccl)
 {
     const int count = atomic_load(&nccl->communicator_count);
 
-    for (int i = 0; i < count; i++) {
-        if (nccl->communicators[i].comm &&
-            !atomic_exchange(&nccl->communicators[i].is_aborted, true))
-            nccl->calls->abort(nccl->communicators[i].comm);
-    }
+    if (atomic_load(&nccl->has_maker))
+        abort_one(nccl, &nccl->maker);
+    for (int i = 0; i < count; i++)
+        abort_one(nccl, &nccl->communicators[i]);
+}
+
+void nccl_add_maker(struct nccl_state *nccl)
+{
+    atomic_store(&nccl->has_maker, true);
+    if (atomic_load(&nccl->aborted)) /* perhaps during the call that created it */
+        abort_communicators(nccl);
 }
 
 void nccl_add_communicator(struct nccl_state *nccl)

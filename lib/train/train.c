@@ -330,6 +330,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
         st = meet_peers(t);
     if (!st)
         st = make_copies(t);
+    if (!st)
+        st = hd_trainer_settle_choices(t);
     if (!st && job->checkpoint_async)
         st = hd_trainer_background_init(t);
     if (!st)

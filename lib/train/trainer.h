@@ -93,4 +93,8 @@ enum hd_status hd_held_write(const struct hd_staging *staging, const struct hd_h
 enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_t size_bytes,
                                    const char **ret_all);
 
+/* choices.c. All ranks call it after their programs are bound: those that have the same product use
+ * the same algorithm for it from now on, and keep that choice on disk. */
+enum hd_status hd_trainer_settle_choices(struct hd_trainer *t);
+
 #endif

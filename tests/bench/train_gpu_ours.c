@@ -1,9 +1,10 @@
 /* Our run of train_gpu: one rank that trains on a device, its step time, and the device's time by
  * class of kernel beside the floor of each launch. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "base/random.h"
 #include "comm/local.h"
 #include "data/token_writer.h"
@@ -404,7 +405,9 @@ static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run,
                             FILE *out, double *ret_ms)
 {
     struct hd_job_file file = {.path = tokens};
-    const struct hd_backend_options backend = {.threads = 1, .epilogues_apart = run->apart};
+    char choices[PATH_MAX]; /* products are timed, as a job's are */
+    const struct hd_backend_options backend = {
+        .threads = 1, .epilogues_apart = run->apart, .choices_dir = choices};
     struct hd_trainer_options options = {.backend = run->table, .epilogues_apart = run->apart};
     struct limits limits = {0, 0};
     struct hd_comm_hub *hub = NULL;
@@ -412,6 +415,7 @@ static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run,
     struct hd_job job;
     enum hd_status st = write_tokens(c, tokens, &file.size_bytes);
 
+    (void)snprintf(choices, sizeof choices, "%s.choices", tokens);
     job = gpu_case_job(c, run->precision, &file);
     if (!st)
         st = run->table->open(&backend, &options.instance);
@@ -451,7 +455,6 @@ enum hd_status train_gpu_ours(const struct gpu_case *c, const struct gpu_run *ru
         return st;
     (void)snprintf(tokens, sizeof tokens, "%s/tokens.npy", dir);
     st = train(c, run, tokens, out, ret_ms);
-    (void)unlink(tokens);
-    (void)rmdir(dir);
+    (void)hd_file_remove_tree(dir);
     return st;
 }

@@ -27,7 +27,8 @@
 #include "base/fp8.h"
 #include "tests/cudasim/internal.h"
 
-static _Atomic uint64_t products;
+static _Atomic uint64_t products, products_of[HD_CUDASIM_OFFERS];
+static _Atomic double offer_ms[HD_CUDASIM_OFFERS];
 static _Atomic bool epilogues_known = true, epilogues_run = true;
 
 void hd_cudasim_epilogues(bool known)
@@ -51,6 +52,17 @@ void hd_cudasim_refuse_products(int count, int status)
 uint64_t hd_cudasim_products(void)
 {
     return products;
+}
+
+uint64_t hd_cudasim_products_of(int offer)
+{
+    return products_of[offer];
+}
+
+void hd_cudasim_offer_ms(const double ms[HD_CUDASIM_OFFERS])
+{
+    for (int i = 0; i < HD_CUDASIM_OFFERS; i++)
+        offer_ms[i] = ms[i];
 }
 
 struct cublasLtContext {
@@ -82,7 +94,7 @@ struct choice {
     uint64_t magic, workspace_bytes;
     uint64_t problem; /* problem_of what it was chosen for */
     uint32_t align[4], align_bias;
-    uint32_t splits;
+    uint16_t splits, offer; /* offer: its place in the list */
 };
 _Static_assert(sizeof(struct choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice fits");
 enum { MAGIC = 0x6c74, SPLIT_BYTES = 4096, AUX_ALIGN = 16, FP8_ALIGN = 16, FP8_FROM = 89 };
@@ -384,10 +396,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
             return CUBLAS_STATUS_NOT_SUPPORTED;
     /* First split-K by two, if allowed and K is large enough; then two without split-K, which
      * differ in nothing that can be seen here, as tiles do not. */
-    for (int i = 0; i < 3 && count < wanted; i++) {
-        const uint32_t splits = i == 0 && may_split && K >= 256 ? 2 : 1;
-        struct choice choice = {
-            .magic = MAGIC, .splits = splits, .problem = problem_of(desc, a, b, c, d)};
+    for (int i = 0; i < HD_CUDASIM_OFFERS && count < wanted; i++) {
+        const uint16_t splits = i == 0 && may_split && K >= 256 ? 2 : 1;
+        struct choice choice = {.magic = MAGIC,
+                                .splits = splits,
+                                .offer = (uint16_t)count,
+                                .problem = problem_of(desc, a, b, c, d)};
 
         choice.workspace_bytes = splits > 1 ? SPLIT_BYTES : 0;
         if (choice.workspace_bytes > preference->workspace_bytes || (i == 0 && splits == 1))
@@ -410,6 +424,7 @@ struct product {
     const void *data_a, *data_b, *data_c;
     void *data_d, *workspace;
     float alpha, beta;
+    cudaStream_t stream;
 };
 
 static float get(const void *data, int64_t i, cudaDataType type)
@@ -529,6 +544,7 @@ static void multiply(void *context)
         }
     free(a);
     free(b);
+    hd_sim_pass(p->stream, offer_ms[p->choice.offer]);
 }
 
 static bool is_aligned(const void *data, uint32_t bytes)
@@ -587,10 +603,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                           .data_b = b,
                           .data_c = c,
                           .data_d = d,
-                          .workspace = workspace};
+                          .workspace = workspace,
+                          .stream = stream};
     memcpy(&p->alpha, alpha, sizeof p->alpha);
     memcpy(&p->beta, beta, sizeof p->beta);
     products++;
+    products_of[choice.offer]++;
     return hd_sim_enqueue(stream, multiply, free, p) == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_EXECUTION_FAILED;

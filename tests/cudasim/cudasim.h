@@ -71,6 +71,17 @@ void hd_cudasim_epilogues_run(bool run);
  * cublasStatus_t), although its heuristic offered the algorithm. */
 void hd_cudasim_refuse_products(int count, int status);
 
+/* What a GEMM of the emulated cuBLASLt pretends to take, by its place in the list that the
+ * heuristic offered; event times include it. Default: nothing, so all are as fast. */
+enum { HD_CUDASIM_OFFERS = 3 };
+void hd_cudasim_offer_ms(const double ms[HD_CUDASIM_OFFERS]);
+
+/* Launches of GEMMs so far of the offer with this place. */
+uint64_t hd_cudasim_products_of(int offer);
+
+/* Version of the driver, as the CUDA runtime tells it; 0: that of the runtime (default). */
+void hd_cudasim_driver(int version);
+
 /* Makes every query of the current device fail with `error`, as all calls do after a kernel failed;
  * 0 ends it. */
 void hd_cudasim_fault(int error);

@@ -163,6 +163,9 @@ void hd_sim_drain_blocking(void);
 cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done)(void *),
                            void *context);
 
+/* An operation that runs on `stream` pretends to take so long: events behind it say so. */
+void hd_sim_pass(cudaStream_t stream, double ms);
+
 bool hd_sim_is_lazy(void);
 
 /* Gates: a lazy stream waits at a gate until other code opens it. Operations run, and gates are

@@ -281,9 +281,18 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *leastPriority, int *greatestPr
     return cudaSuccess;
 }
 
+static atomic_int driver_version;
+
+void hd_cudasim_driver(int version)
+{
+    atomic_store(&driver_version, version);
+}
+
 cudaError_t cudaDriverGetVersion(int *driverVersion)
 {
-    *driverVersion = CUDART_VERSION;
+    const int version = atomic_load(&driver_version);
+
+    *driverVersion = version ? version : CUDART_VERSION;
     return cudaSuccess;
 }
 

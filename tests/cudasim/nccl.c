@@ -9,6 +9,10 @@
  *
  * So operations have the same order on the device as with NCCL.
  *
+ * A call on a blocking communicator returns when nothing of it is in progress, or with an error
+ * when another thread aborts it. Groups of calls on a non-blocking one are counted: NCCL starts a
+ * thread for each.
+ *
  * Ranks are threads of one process, or processes (hd_nccl_stand_in_between_processes), whose bytes
  * nccl_wire.c moves; then streams become lazy, and always wait. */
 
@@ -22,6 +26,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/nccl_api.h"
+#include "nccl_buffers.h"
 #include "nccl_stand_in.h"
 #include "nccl_wait.h"
 #include "nccl_wire.h"
@@ -69,6 +74,7 @@ struct kept { /* freed with the communicator */
 
 struct split {
     int arrived, color[RANKS_MAX], key[RANKS_MAX];
+    bool blocking[RANKS_MAX];
     ncclComm_t *place[RANKS_MAX];
 };
 
@@ -87,6 +93,7 @@ struct ncclComm {
     uint64_t *sent, *received; /* with a wire: messages per peer */
     ncclComm_t *place;         /* of the child, while a split over wires is in progress */
     int color;
+    bool blocking, child_blocking; /* child_blocking: of the split over wires */
     int rank, looks, splits;
     int splitting; /* splits in progress */
     struct post *posts;
@@ -99,7 +106,7 @@ struct ncclComm {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct joined *all;
-static int ids, splits_done, aborts, open_comms, sums, groups, turns;
+static int ids, splits_done, aborts, open_comms, sums, groups, turns, threads;
 static enum hd_nccl_defect defects[RANKS_MAX];
 static int aborts_of[RANKS_MAX]; /* by rank of the world */
 static bool waits_on_host, between_processes, had_defects;
@@ -250,6 +257,7 @@ static void make_children(struct joined *parent, const struct split *split)
                     split->color[p] == split->color[o] &&
                     (split->key[p] < split->key[o] || (split->key[p] == split->key[o] && p < o));
             *split->place[o] = add_rank(child, before, parent->world_rank[o]);
+            (*split->place[o])->blocking = split->blocking[o];
         }
     }
     for (int r = 0; r < parent->size; r++)
@@ -261,13 +269,15 @@ static void make_children(struct joined *parent, const struct split *split)
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
                            ncclConfig_t *config)
 {
+    const bool blocking = config ? config->blocking : comm->blocking;
     struct split *split;
 
-    if (config)
-        return ncclInvalidArgument;
+    if (comm->blocking) /* it would have to wait here for all ranks of the parent */
+        return ncclInvalidUsage;
     if (comm->wire) {
         pthread_mutex_lock(&lock);
         *newcomm = NULL;
+        comm->child_blocking = blocking;
         comm->place = newcomm;
         comm->color = color;
         comm->splitting = 1;
@@ -281,6 +291,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     split->color[comm->rank] = color;
     split->key[comm->rank] = key;
     split->place[comm->rank] = newcomm;
+    split->blocking[comm->rank] = blocking;
     comm->splitting++;
     if (++split->arrived == comm->joined->size)
         make_children(comm->joined, split);
@@ -296,8 +307,10 @@ static void look_at_split(ncclComm_t comm)
     if (!comm->splitting || !hd_wire_has_colors(comm->wire, comm->splits - 1))
         return;
     child = hd_wire_split(comm->wire, comm->splits - 1, comm->color);
-    if (child)
+    if (child) {
         *comm->place = add_wired(child, comm->joined->world_rank[0]);
+        (*comm->place)->blocking = comm->child_blocking;
+    }
     comm->splitting = 0;
     splits_done++;
 }
@@ -329,7 +342,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     if (comm->joined->arrived == comm->joined->size && comm->looks < LOOKS_IN_PROGRESS)
         comm->looks++;
     *error = comm->error ? comm->error
-             : comm->looks < LOOKS_IN_PROGRESS || comm->splitting || is_coming_through(comm)
+             : !comm->blocking &&
+                     (comm->looks < LOOKS_IN_PROGRESS || comm->splitting || is_coming_through(comm))
                  ? ncclInProgress
                  : ncclSuccess;
     pthread_mutex_unlock(&lock);
@@ -341,6 +355,7 @@ static void forget(ncclComm_t comm, bool clean)
 {
     struct joined *joined = comm->joined, **at = &all;
 
+    hd_sim_nccl_forget(comm, clean);
     while (comm->posts) {
         struct post *post = comm->posts;
 
@@ -397,12 +412,18 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    ncclResult_t result;
+    ncclResult_t result = ncclInProgress;
 
-    pthread_mutex_lock(&lock);
-    comm->finalizing = true;
-    result = is_coming_through(comm) ? ncclInProgress : ncclSuccess;
-    pthread_mutex_unlock(&lock);
+    for (bool returns = false; !returns;) {
+        pthread_mutex_lock(&lock);
+        comm->finalizing = true;
+        if (!is_coming_through(comm))
+            result = ncclSuccess;
+        returns = !comm->blocking || result == ncclSuccess;
+        pthread_mutex_unlock(&lock);
+        if (!returns)
+            (void)usleep(BLOCKED_LOOK_US);
+    }
     return result;
 }
 
@@ -688,18 +709,55 @@ static void stay_if_blocked(int world_rank, int aborts_before)
     }
 }
 
+/* A call on a blocking communicator: waits until it has come through, as NCCL does while it
+ * connects. The communicator is gone when another thread has aborted those of this rank. */
+static ncclResult_t wait_for_peers(ncclComm_t comm, int world_rank, int aborts_before)
+{
+    ncclResult_t result = ncclInProgress;
+
+    while (result == ncclInProgress) {
+        pthread_mutex_lock(&lock);
+        if (aborts_of[world_rank] != aborts_before)
+            result = ncclInternalError;
+        else if (comm->error)
+            result = comm->error;
+        else if (defect_of(comm) == HD_NCCL_BROKEN || (comm->wire && hd_wire_is_broken(comm->wire)))
+            result = ncclRemoteError;
+        else if (!is_coming_through(comm))
+            result = ncclSuccess;
+        pthread_mutex_unlock(&lock);
+        if (result == ncclInProgress)
+            (void)usleep(BLOCKED_LOOK_US);
+    }
+    return result;
+}
+
+/* True if all calls of the group are on blocking communicators, or all on others. */
+static bool is_alike(void)
+{
+    for (const struct grouped *g = grouped; g; g = g->next)
+        if (g->comm->blocking != grouped->comm->blocking)
+            return false;
+    return true;
+}
+
 ncclResult_t ncclGroupEnd(void)
 {
     int world_rank = -1, aborts_before = 0;
+    ncclComm_t blocking = NULL;
     bool wait_on_stream;
 
     if (depth == 0)
         return ncclInvalidUsage;
     if (--depth)
         return ncclSuccess;
+    if (!is_alike())
+        return ncclInvalidArgument;
     pthread_mutex_lock(&lock);
     wait_on_stream = waits_on_streams();
     if (grouped) {
+        blocking = grouped->comm->blocking ? grouped->comm : NULL;
+        threads += !blocking;
         world_rank = world_rank_of(grouped->comm);
         aborts_before = aborts_of[world_rank];
         count_group(grouped);
@@ -731,7 +789,9 @@ ncclResult_t ncclGroupEnd(void)
     pthread_mutex_unlock(&lock);
     if (world_rank >= 0)
         stay_if_blocked(world_rank, aborts_before);
-    return wait_on_stream ? ncclSuccess : ncclInProgress;
+    if (blocking)
+        return wait_for_peers(blocking, world_rank, aborts_before);
+    return wait_on_stream || world_rank < 0 ? ncclSuccess : ncclInProgress;
 }
 
 static struct call *new_call(ncclComm_t comm, enum kind kind, cudaStream_t stream)
@@ -982,6 +1042,11 @@ int hd_nccl_stand_in_groups(void)
 int hd_nccl_stand_in_turns(void)
 {
     return ask(&turns);
+}
+
+int hd_nccl_stand_in_threads(void)
+{
+    return ask(&threads);
 }
 
 int hd_nccl_stand_in_open(void)

@@ -1,9 +1,10 @@
 /* nccl_stand_in: controls for tests of the emulated NCCL (nccl.c), besides NCCL's own functions.
  *
- * The ranks are threads of one process, or each is a process (nccl_wire.h). Communicators are
- * non-blocking: a new one stays in progress for a few polls more than necessary. After that calls
- * finish at once, as NCCL's do when it is connected, and lazy streams wait for the peers. If a peer
- * never calls, they wait until the communicator is aborted; then they leave garbage in the buffers.
+ * The ranks are threads of one process, or each is a process (nccl_wire.h). Communicators are made
+ * non-blocking: a new one stays in progress for a few polls more than necessary. Children may be
+ * blocking. Later calls finish at once, as NCCL's do when it is connected, and lazy streams wait
+ * for the peers. If a peer never calls, they wait until the communicator is aborted; then they
+ * leave garbage in the buffers.
  *
  * Threads: any.
  */
@@ -23,8 +24,9 @@ enum hd_nccl_defect {
 /* Sets the defect of the rank with this number in its world; HD_NCCL_WELL removes it. */
 void hd_nccl_stand_in_defect(int rank, enum hd_nccl_defect defect);
 
-/* wanted: calls are in progress until the peers have called, too, as while NCCL connects (default
- * false). Streams that are not lazy always work so. Call it while no communicator is open. */
+/* wanted: calls are in progress, or block, until the peers have called, too, as while NCCL connects
+ * (default false). Streams that are not lazy always work so. Call it while no communicator is open.
+ */
 void hd_nccl_stand_in_wait_on_host(bool wanted);
 
 /* From now on every rank is a process. HD_CUDASIM_NCCL_VERSION: the version that the library says.
@@ -38,6 +40,8 @@ int hd_nccl_stand_in_sums(void);   /* calls that reduce */
 int hd_nccl_stand_in_groups(
     void); /* groups of calls, or calls outside of a group, that move bytes */
 int hd_nccl_stand_in_turns(void); /* such groups on another stream than their communicator's last */
-int hd_nccl_stand_in_open(void);  /* communicators that are neither destroyed nor aborted now */
+int hd_nccl_stand_in_registered(void); /* registrations of memory */
+int hd_nccl_stand_in_threads(void);    /* groups of calls on non-blocking communicators */
+int hd_nccl_stand_in_open(void); /* communicators that are neither destroyed nor aborted now */
 
 #endif

@@ -21,6 +21,7 @@ struct hd_sim_record {
     int references;
     bool done;
     bool outside; /* it is a gate */
+    double ms;    /* time of its stream (hd_sim_pass) when it was marked */
 };
 
 struct operation {
@@ -42,6 +43,7 @@ struct CUstream_st {
     struct operation *first, **last;
     unsigned flags;
     int device, priority;
+    double ms; /* that operations pretend to have taken */
 };
 
 struct CUevent_st {
@@ -120,8 +122,10 @@ static void run_first(struct CUstream_st *stream)
         op->run(op->context);
     if (op->done)
         op->done(op->context);
-    if (op->marks)
+    if (op->marks) {
         op->marks->done = true;
+        op->marks->ms = stream->ms;
+    }
     release_record(op->marks);
     release_record(op->waits_for);
     free(op);
@@ -265,6 +269,12 @@ cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done
     if (done)
         done(context);
     return cudaSuccess;
+}
+
+void hd_sim_pass(cudaStream_t stream, double ms)
+{
+    if (!is_legacy(stream))
+        stream->ms += ms;
 }
 
 /* ---- Gates ---- */
@@ -640,6 +650,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         record->done = true;
     } else if (!stream->first) {
         record->done = true;
+        record->ms = stream->ms;
     } else {
         error = push(stream, (struct operation){.marks = record});
         if (!error)
@@ -715,6 +726,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     cudaError_t error = cudaErrorInvalidResourceHandle;
+    double passed_ms = 0;
 
     check_event(start, __func__);
     check_event(end, __func__);
@@ -723,8 +735,10 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
     pthread_mutex_lock(&lock);
     if (start->record && end->record)
         error = start->record->done && end->record->done ? cudaSuccess : cudaErrorNotReady;
+    if (!error)
+        passed_ms = end->record->ms - start->record->ms;
     pthread_mutex_unlock(&lock);
-    *ms = 0.001f; /* a constant: the emulator does not measure time */
+    *ms = 0.001f + (float)passed_ms; /* the emulator does not measure time */
     return hd_sim_set_error(error);
 }
 

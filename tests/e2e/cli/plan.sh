@@ -79,6 +79,10 @@ check_equal which_are_told_why 1 "$(grep -c 'a rank takes more memory than its d
 check_status with_much_memory 0 heddle plan "$file" --devices cpu:2:1 --device-memory 20G
 check_equal none_is 0 "$(grep -cE 'chosen to fit|no layout fits' "$work/check.out")"
 check_status a_size_without_sense_is_2 2 heddle plan "$file" --devices cpu:2:1 --device-memory much
+check_status gpus_of_two_nodes 0 heddle plan "$file" --devices h100:16 --pin tp=1,pp=1 --set train.global_batch=16
+check_equal show_what_crosses_between_them 1 "$(grep -c ' cross between nodes of 8 devices$' "$work/check.out")"
+check_status gpus_of_one_node 0 heddle plan "$file" --devices h100:8 --pin tp=1,pp=1 --set train.global_batch=16
+check_equal have_nothing_between_nodes 0 "$(grep -c 'between nodes of' "$work/check.out")"
 check_status threads_of_a_gpu_are_2 2 heddle plan "$file" --devices h100:2:4
 
 # a cluster that is nowhere near, for a model that no single one of its devices holds; no data files

@@ -124,6 +124,21 @@ if [ "${1:-}" = all ]; then
     gpu_node b 2
     ends_well a_killed_daemon_ends_nothing "$job"
     learns_as after_a_killed_daemon "$job" "$here"
+
+    # a rank that dies on a node without a daemon is heard of all the same: by the ranks
+    job=$(job --set checkpoint.every=2)
+    check it_trains_for_another_death await 60 eval '[ "$(steps_of $job 1)" -ge 2 ]'
+    pids=$(all_ranks) victim=$(rank_pid b 3)
+    kill -KILL "${node_pids[b]}"
+    kill -KILL "$victim"
+    begin=${EPOCHREALTIME/[.,]/}
+    await 20 gone $pids
+    check without_a_daemon_all_ranks_end_within_five_seconds test $(((${EPOCHREALTIME/[.,]/} - begin) / 1000)) -le 5000
+    check_equal and_name_the_dead_rank 2 \
+        "$(grep -lE 'rank 3 (died first|was killed by signal 9)' "$work/jobs/$job"/attempt-1/logs/rank-[01].log | wc -l)"
+    gpu_node b 2
+    ends_well and_the_job_goes_on "$job"
+    learns_as after_a_death_without_a_daemon "$job" "$here"
 fi
 
 long=$(job --set train.steps=10000)

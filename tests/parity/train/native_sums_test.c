@@ -1,6 +1,7 @@
 /* train.native_reduction, from the job to the checkpoint: ranks that meet as a worker's do, on the
  * plug-in's sources over the emulator and the stand-in for NCCL, whose own sums go from the last
  * rank to the first and are rounded at every hop. */
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -12,8 +13,10 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/shm_control.h"
+#include "kernels/cuda/choices.h"
 #include "runs.h"
 #include "tests/cudasim/nccl_stand_in.h"
 #include "worker/worker.h"
@@ -29,7 +32,9 @@ struct trained {
     uint64_t hash; /* of rank 0's state */
     struct hd_saved saved;
     char note[256];
-    int native_sums; /* calls of NCCL that reduced */
+    int native_sums;     /* calls of NCCL that reduced */
+    const char *choices; /* each rank's folder of choices is in here, and nothing is trained; NULL:
+                            no such folder */
 };
 
 static enum hd_status train(struct hd_trainer *t, struct trained *run, int rank)
@@ -71,7 +76,7 @@ static enum hd_status train_on(struct trained *run, int rank, struct hd_comm *co
 
     if (st)
         return st;
-    st = train(t, run, rank);
+    st = run->choices ? HD_OK : train(t, run, rank);
     hd_trainer_free(t);
     return st;
 }
@@ -90,12 +95,16 @@ static void *run_rank(void *arg)
     struct trained *run = s->run;
     struct hd_worker_device device = {0};
     struct hd_comm *host, *comm = NULL;
+    char choices_dir[PATH_MAX];
     enum hd_status st =
         hd_comm_open_shm(hd_shm_control_fd(run->ctl), hd_shm_control_rank_fds(run->ctl), s->rank,
                          WORLD, 60000, &host);
 
+    (void)snprintf(choices_dir, sizeof choices_dir, "%s/%d", run->choices ? run->choices : "",
+                   s->rank);
     if (!st)
-        st = hd_worker_device_open(harness_backend(), &run->job, host, NULL, &device, &comm);
+        st = hd_worker_device_open(harness_backend(), &run->job, run->choices ? choices_dir : NULL,
+                                   host, NULL, &device, &comm);
     if (!st)
         st = train_on(run, s->rank, comm, device.instance);
     hd_err_save(st, &s->error);
@@ -198,11 +207,75 @@ static void where_sums_are_always_ordered_the_checkpoint_says_so(void **state)
     harness_teardown(&h);
 }
 
+/* ---- choices among algorithms ---- */
+
+/* The file of choices of a rank: each has a folder of its own, as if each were on its own node. */
+static void read_choices(const struct trained *run, int rank, struct hd_choice *ret_choices,
+                         int *ret_count, char ret_path[PATH_MAX],
+                         char ret_device[HD_CUDA_CHOICES_DEVICE_MAX])
+{
+    struct hd_text text = {0};
+
+    (void)snprintf(ret_path, PATH_MAX, "%.3000s/%d/GPU-68656464-6c65-2d63-7564-6173696d0000",
+                   run->choices, rank);
+    assert_int_equal(hd_file_read(ret_path, HD_CUDA_CHOICES_BYTES_MAX, &text), HD_OK);
+    assert_int_equal(sscanf(text.data, "%*[^\n]\n%255[^\n]", ret_device), 1);
+    assert_int_equal(
+        hd_cuda_choices_parse(text.data, text.len_bytes, ret_device, ret_choices, ret_count),
+        HD_OK);
+    hd_text_free(&text);
+}
+
+/* Goal: ranks that have chosen otherwise agree on the lowest rank's choice. Method: each rank's
+ * file, then the files of rank 0 and of rank 2 changed by hand to another choice for every product;
+ * the emulator gives all algorithms the same time, so a file without the change has the first. */
+static void ranks_agree_on_the_choices_of_the_lowest(void **state)
+{
+    static struct hd_choice first[HD_CUDA_CHOICES_MAX], other[HD_CUDA_CHOICES_MAX];
+    static struct trained run;
+    char path[PATH_MAX], device[HD_CUDA_CHOICES_DEVICE_MAX];
+    int count, others;
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 8000);
+    begin(&run, &h, "choices", false);
+    run.choices = run.job.attempt_dir;
+    run_ranks(&run);
+    for (int r = 0; r < WORLD; r += 2) {
+        struct hd_text text = {0};
+
+        read_choices(&run, r, first, &count, path, device);
+        assert_true(count > 4);
+        for (int i = 0; i < count; i++) {
+            assert_int_equal(first[i].chosen, 0);
+            first[i].chosen = r == 0 ? 1 : first[i].offered - 1;
+        }
+        hd_cuda_choices_format(first, count, device, &text);
+        assert_int_equal(hd_file_write_atomic(path, text.data, text.len_bytes, 0644), HD_OK);
+        hd_text_free(&text);
+    }
+    run_ranks(&run);
+    read_choices(&run, 0, first, &count, path, device);
+    for (int r = 0; r < WORLD; r++) {
+        read_choices(&run, r, other, &others, path, device);
+        assert_int_equal(others, count);
+        for (int i = 0; i < count; i++) {
+            const struct hd_choice *same = hd_cuda_choices_find(other, others, first[i].product);
+
+            assert_non_null(same);
+            assert_int_equal(same->chosen, 1);
+        }
+    }
+    harness_teardown(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_may_leave_its_sums_to_nccl),
         cmocka_unit_test(where_sums_are_always_ordered_the_checkpoint_says_so),
+        cmocka_unit_test(ranks_agree_on_the_choices_of_the_lowest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

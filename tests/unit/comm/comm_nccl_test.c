@@ -63,7 +63,9 @@ static struct hd_shm_control *second_control;
 static void open_with_a_mesh(struct rank *self)
 {
     const struct hd_mesh_sizes sizes = {.dp = 2, .tp = 2};
-    const struct hd_comm_device device = {self->table, self->backend, true};
+    /* not reachable by the host, as in a job; on the emulator the host reaches it all the same */
+    const struct hd_comm_device device = {self->table, self->backend, false};
+    struct hd_device_memory memory;
     struct hd_comm *host, *comm, *outer = self->comm;
     char *outer_base = self->base;
     struct hd_mesh mesh;
@@ -77,28 +79,48 @@ static void open_with_a_mesh(struct rank *self)
                        host, &device,
                        &(struct hd_comm_nccl_options){.mesh = &mesh, .deadline_ms = 60000}, &comm));
     CHECK_OK(self, hd_comm_visible(comm, 4096, &base));
+    CHECK_OK(self, self->table->device->memory(self->backend, &memory));
+    self->report->numbers[1] = (uint64_t)memory.reserved_bytes;
     self->comm = comm;
     self->base = base;
     sum_over_the_mesh(self, comm, &mesh);
     self->report->numbers[0] = (uint64_t)hd_nccl_stand_in_splits();
+    self->report->numbers[2] = (uint64_t)hd_nccl_stand_in_registered();
     hd_comm_free(comm);
     self->comm = outer;
     self->base = outer_base;
 }
 
+enum { PAGE = 2 << 20 };
+
+static uint64_t whole_pages(int64_t bytes)
+{
+    return ((uint64_t)bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* Also: the memory that NCCL moves is NCCL's, takes the pages that a plan counts, and is registered
+ * with every communicator, once; the stand-in ends the program if something stays registered. */
 static void groups_of_a_mesh_are_split_off_once(void **state)
 {
     const struct ranks ranks = {.world = 4, .body = open_with_a_mesh};
     const int before = hd_nccl_stand_in_splits(), aborted = hd_nccl_stand_in_aborts();
+    const int registered = hd_nccl_stand_in_registered();
     struct report *reports;
 
     (void)state;
     assert_int_equal(hd_shm_control_new(4, &second_control), HD_OK);
     reports = ranks_run(&ranks, false);
-    /* rows are tp; columns are dp and whatever else divides the ranks like dp: two ways in all,
-     * and the world is one already */
+    /* rows are tp; columns are dp and whatever else divides the ranks like dp: two splits, and one
+     * for the world of each of the two endpoints */
     for (int r = 0; r < 4; r++)
-        assert_int_equal(reports[r].numbers[0] - (uint64_t)before, 2);
+        assert_int_equal(reports[r].numbers[0] - (uint64_t)before, 2 + 2);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(reports[r].numbers[1],
+                         whole_pages(4096) + whole_pages(hd_comm_nccl_bytes(4)));
+        /* of each rank the staging buffers and the visible memory, with the world, its row and its
+         * column; the endpoint of ranks.c has memory of the host, which is not NCCL's */
+        assert_int_equal(reports[r].numbers[2] - (uint64_t)registered, 4 * 3 * 2);
+    }
     assert_int_equal(hd_nccl_stand_in_open(), 0);
     assert_int_equal(hd_nccl_stand_in_aborts(), aborted);
     ranks_free(reports);
@@ -231,6 +253,21 @@ static void a_sum_goes_in_pieces_two_at_a_time(void **state)
         }
 }
 
+/* ---- threads ---- */
+
+/* NCCL starts a thread at the end of each group of calls on a non-blocking communicator. */
+static void groups_of_calls_cost_no_thread(void **state)
+{
+    const struct ranks ranks = {.world = 3, .body = sum_and_scatter};
+    const int groups = hd_nccl_stand_in_groups(), threads = hd_nccl_stand_in_threads();
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+    /* each rank: an all-reduce in two groups of calls, a reduce-scatter in one */
+    assert_int_equal(hd_nccl_stand_in_groups() - groups, 3 * 3);
+    assert_int_equal(hd_nccl_stand_in_threads(), threads);
+}
+
 /* ---- what does not come through ---- */
 
 enum { VICTIM = 1 };
@@ -338,6 +375,55 @@ static void a_rank_that_never_launches_is_behind_at_the_deadline(void **state)
                 strstr(reports[1].message, "2 is behind: entered 1 operations") ||
                 strstr(reports[0].message, "2 are behind: entered 1 operations") ||
                 strstr(reports[1].message, "2 are behind: entered 1 operations"));
+    assert_int_equal(hd_nccl_stand_in_open(), 0);
+    ranks_free(reports);
+}
+
+static void sum_while_the_last_is_away(struct rank *self)
+{
+    struct hd_comm_group *group;
+    int32_t sum;
+
+    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
+    CHECK_OK(self, sum_once(self, group, 1, &sum));
+    atomic_store(&self->report->mark, 1);
+    if (self->rank < 2) {
+        note_end(self, sum_once(self, group, 1, &sum), hd_clock_now_ms());
+        return;
+    }
+    while (hd_comm_failure(self->comm) == HD_OK)
+        (void)usleep(1000);
+    note_end(self, hd_comm_failure(self->comm), hd_clock_now_ms());
+}
+
+static void the_last_dies_while_others_call(struct hd_shm_control *ctl, const pid_t *pids,
+                                            struct report *reports)
+{
+    (void)pids;
+    wait_for_marks(reports, 3);
+    (void)usleep(100000); /* the others are in their calls by now, or will be */
+    hd_shm_control_mark_dead(ctl, 2, "killed by signal 9");
+}
+
+enum { BOUND_MS = 5000 }; /* from a death to the end of all ranks */
+
+/* Goal: a rank that is blocked in a call, as while NCCL connects, ends when a peer has died.
+ * Method: calls wait on the host; the peer never calls. */
+static void a_death_ends_calls_that_wait_for_the_dead(void **state)
+{
+    const struct ranks ranks = {
+        .world = 3, .body = sum_while_the_last_is_away, .parent = the_last_dies_while_others_call};
+    struct report *reports;
+
+    (void)state;
+    hd_nccl_stand_in_wait_on_host(true);
+    reports = ranks_run(&ranks, false);
+    hd_nccl_stand_in_wait_on_host(false);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(reports[r].status, HD_ABORTED);
+        assert_true(reports[r].took_ms < BOUND_MS);
+        assert_says(&reports[r], "rank 2 died first: killed by signal 9");
+    }
     assert_int_equal(hd_nccl_stand_in_open(), 0);
     ranks_free(reports);
 }
@@ -457,8 +543,10 @@ int main(void)
         cmocka_unit_test(groups_of_a_mesh_are_split_off_once),
         cmocka_unit_test(sums_may_be_left_to_nccl),
         cmocka_unit_test(a_sum_goes_in_pieces_two_at_a_time),
+        cmocka_unit_test(groups_of_calls_cost_no_thread),
         cmocka_unit_test(a_broken_communicator_ends_all_ranks),
         cmocka_unit_test(the_death_of_a_rank_ends_the_others),
+        cmocka_unit_test(a_death_ends_calls_that_wait_for_the_dead),
         cmocka_unit_test(a_rank_that_never_launches_is_behind_at_the_deadline),
         cmocka_unit_test(who_is_behind_is_known_when_its_records_are_overwritten),
         cmocka_unit_test(the_record_goes_on_where_the_meeting_on_the_host_ended),

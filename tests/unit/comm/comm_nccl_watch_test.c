@@ -20,11 +20,12 @@
 
 static const int32_t everybody[] = {0, 1, 2};
 
-enum { WORLD = 3, LAST = WORLD - 1, PATIENCE_MS = 30000 };
+enum { WORLD = 3, LAST = WORLD - 1, PATIENCE_MS = 30000, SHORT_MS = 500 };
 
 enum trap {
     NOWHERE,
     IN_INIT,       /* until this rank has aborted something */
+    BEFORE_INIT,   /* likewise, and it takes no part in the making of the communicator */
     IN_A_GROUP,    /* for a while that is too short to abort beside it */
     IN_A_BUNDLE,   /* in its first send, until somebody wants to abort */
     AT_THE_DRIVER, /* asked for events it answers when this rank has aborted something; its owner
@@ -72,8 +73,13 @@ static void count_abort(struct hd_nccl_comm *comm)
 static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
                            struct hd_nccl_comm **ret_comm)
 {
-    const enum hd_status st = first.real->init(id, world, rank, ret_comm);
+    enum hd_status st;
 
+    if (steps_into(BEFORE_INIT)) {
+        wait_for_an_abort();
+        return hd_err(HD_ABORTED, "the driver does not answer");
+    }
+    st = first.real->init(id, world, rank, ret_comm);
     if (steps_into(IN_INIT))
         wait_for_an_abort();
     return st;
@@ -164,7 +170,7 @@ static enum hd_status step_in(struct rank *self, struct hd_comm_group *world)
 
     if (atomic_load(&first.trap) == IN_A_BUNDLE)
         return send_twice(self, world);
-    if (atomic_load(&first.trap) != IN_INIT)
+    if (atomic_load(&first.trap) != IN_INIT && atomic_load(&first.trap) != BEFORE_INIT)
         return sum(self, world);
     st = hd_comm_group(self->comm, "pair", everybody, 2, &pair);
     return st ? st : sum(self, pair);
@@ -216,7 +222,9 @@ static void meet_once_more(struct rank *self)
             hd_nccl_stand_in_defect(0, HD_NCCL_BLOCKED);
         st = step_in(self, group);
         self->report->numbers[0] = nccl_of(self->comm)->grouping;
-    } else if (self->rank == 1 && trap == IN_INIT) {
+    } else if (self->rank == 1 && (trap == IN_INIT || trap == BEFORE_INIT)) {
+        if (trap == BEFORE_INIT)
+            hd_comm_set_deadline(self->comm, SHORT_MS);
         st = hd_comm_group(self->comm, "pair", everybody, 2, &group);
         st = st ? st : sum(self, group);
     }
@@ -240,12 +248,14 @@ static void the_last_dies_when_the_first_is_caught(struct hd_shm_control *ctl, c
     hd_shm_control_mark_dead(second_control, LAST, "killed by signal 9");
 }
 
-static void all_hear_of_the_death(enum trap trap)
+/* In `says` the failure that all hear of. */
+static void all_hear(enum trap trap, enum hd_status st, const char *says)
 {
-    const struct ranks ranks = {.world = WORLD,
-                                .body = meet_once_more,
-                                .arg = &trap,
-                                .parent = the_last_dies_when_the_first_is_caught};
+    const struct ranks ranks = {
+        .world = WORLD,
+        .body = meet_once_more,
+        .arg = &trap,
+        .parent = trap == BEFORE_INIT ? NULL : the_last_dies_when_the_first_is_caught};
     struct report *reports;
 
     memset(&first, 0, sizeof first);
@@ -256,8 +266,9 @@ static void all_hear_of_the_death(enum trap trap)
     assert_false(first.gave_up);
     assert_false(first.was_aborted_early);
     for (int r = 0; r < WORLD; r++) {
-        assert_int_equal(reports[r].status, HD_ABORTED);
-        assert_non_null(strstr(reports[r].message, "rank 2 died first: killed by signal 9"));
+        assert_int_equal(reports[r].status, st);
+        if (!strstr(reports[r].message, says))
+            fail_msg("%s", reports[r].message);
     }
     assert_int_equal(reports[0].numbers[0], false); /* no group of calls counts as open */
     assert_int_equal(hd_nccl_stand_in_open(), 0);
@@ -265,7 +276,19 @@ static void all_hear_of_the_death(enum trap trap)
     hd_shm_control_free(second_control);
 }
 
+static void all_hear_of_the_death(enum trap trap)
+{
+    all_hear(trap, HD_ABORTED, "rank 2 died first: killed by signal 9");
+}
+
 /* ---- the cases ---- */
+
+/* Rank 1 waits in vain for rank 0 to take part. */
+static void the_making_of_a_communicator_has_a_deadline(void **state)
+{
+    (void)state;
+    all_hear(BEFORE_INIT, HD_TIMEOUT, "ncclCommInitRankConfig: NCCL did not finish for ");
+}
 
 static void an_owner_that_stands_in_the_making_of_a_communicator_is_aborted_beside(void **state)
 {
@@ -311,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_owner_that_stands_in_the_making_of_a_communicator_is_aborted_beside),
+        cmocka_unit_test(the_making_of_a_communicator_has_a_deadline),
         cmocka_unit_test(a_call_that_returns_after_a_while_is_waited_for),
         cmocka_unit_test(an_abort_in_the_middle_of_a_bundle_leaves_no_group_of_calls),
         cmocka_unit_test(an_abort_waits_for_no_driver),

@@ -129,10 +129,10 @@ Heddle__V1__JobSpec *new_spec(struct bench *b, int devices, const char *more)
                    "model: {family: llama, layers: 1, hidden: 16, heads: 2, kv_heads: 2,"
                    " ffn_hidden: 16, vocab: 256, context: 8}\n"
                    "data: {train: [%s], split: 0.5, tokenizer: bytes}\n"
-                   "train: {steps: 10, global_batch: 8, lr: 1e-3, precision: fp32}\n"
+                   "train: {steps: 10, global_batch: %d, lr: 1e-3, precision: fp32}\n"
                    "resources: {device: cpu, devices: %d}\n"
                    "%s",
-                   b->train, devices, more);
+                   b->train, devices > 8 ? devices : 8, devices, more);
     filled.size_bytes = strlen(text);
     if (hd_spec_read_yaml(&filled, &b->arena, &job))
         fail_msg("%s", hd_err_message());
@@ -259,12 +259,12 @@ void connect_as(struct daemon *d, struct bench *b, const char *name, const char 
         .wait_for_ready = true,
         .handler = {.on_msg = daemon_msg, .on_done = daemon_done},
         .user = d};
-    const int count = b->devices ? b->devices : 2;
-    Heddle__V1__DeviceInfo devices[4], *pointers[4];
+    const int count = d->devices ? d->devices : b->devices ? b->devices : 2;
+    Heddle__V1__DeviceInfo devices[DEVICES_MAX], *pointers[DEVICES_MAX];
     Heddle__V1__Hello hello = HEDDLE__V1__HELLO__INIT;
 
     if (!d->b)
-        *d = (struct daemon){.b = b};
+        *d = (struct daemon){.b = b, .devices = d->devices};
     d->done = false;
     hello.data_address = (char *)"10.0.0.3";
     (void)snprintf(d->name, sizeof d->name, "%s", name);
@@ -334,7 +334,12 @@ void observe(struct daemon *d, uint64_t job, Heddle__V1__AttemptState state,
 
 void join(struct daemon *d, struct bench *b, const char *name)
 {
-    connect_daemon(d, b, name, HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    join_as(d, b, name, "uuid-1");
+}
+
+void join_as(struct daemon *d, struct bench *b, const char *name, const char *uuid)
+{
+    connect_as(d, b, name, uuid, HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
     WAIT_FOR(b, d->welcome || d->done);
     assert_false(d->done);
     observe(d, 0, 0, NULL);

@@ -11,7 +11,7 @@
 #include "rpc/rpc.h"
 #include "tests/temporary.h"
 
-enum { WAIT_MS = 20000, ENTRIES_MAX = 256 };
+enum { WAIT_MS = 20000, ENTRIES_MAX = 256, DEVICES_MAX = 64 };
 
 struct bench {
     struct hd_arena arena; /* of specs */
@@ -55,7 +55,7 @@ enum hd_status call(struct bench *b, const char *method, const ProtobufCMessageD
 
 /* ---- jobs ---- */
 
-/* A small job; `more` is added to its file. */
+/* A small job with a row of the batch for each device; `more` is added to its file. */
 /* It lives as long as the bench. */
 Heddle__V1__JobSpec *new_spec(struct bench *b, int devices, const char *more);
 enum hd_status submit_as(struct bench *b, const char *request_id, Heddle__V1__JobSpec *spec,
@@ -70,6 +70,7 @@ struct daemon {
     struct bench *b;
     struct hd_rpc_call *call, *logs;
     char uuid[32], name[16];
+    int devices;                  /* set before it connects; 0: two */
     Heddle__V1__Welcome *welcome; /* inside `kept` */
     Heddle__V1__ControllerMessage *kept, *desired, *set;
     int desired_count, sets;
@@ -95,6 +96,7 @@ void observe(struct daemon *d, uint64_t job, Heddle__V1__AttemptState state,
              Heddle__V1__EndReport *end);
 /* A daemon that is welcome and has said that it is empty. */
 void join(struct daemon *d, struct bench *b, const char *name);
+void join_as(struct daemon *d, struct bench *b, const char *name, const char *uuid);
 void send_step(struct daemon *d, uint64_t job, uint64_t seq, int64_t step);
 void send_checkpoint(struct daemon *d, uint64_t job, uint64_t seq, int64_t step, const char *dir);
 

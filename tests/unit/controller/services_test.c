@@ -647,6 +647,66 @@ static void ranks_meet_when_the_last_one_is_there(void **state)
     finish(&b);
 }
 
+enum { MANY_NODES = 64, MANY_RANKS = MANY_NODES * DEVICES_MAX, CARD = 288 /* of a rank */ };
+
+/* The value of a rank, of the size of a worker's. */
+static void card_of(int rank, char ret_card[CARD + 1])
+{
+    (void)snprintf(ret_card, CARD + 1, "%0*d", CARD, rank);
+}
+
+static void has_all_cards(const Heddle__V1__RendezvousSet *set)
+{
+    char card[CARD + 1];
+
+    assert_int_equal(set->n_values, MANY_RANKS);
+    for (int r = 0; r < MANY_RANKS; r++) {
+        card_of(r, card);
+        assert_int_equal(set->values[r].len, CARD);
+        assert_memory_equal(set->values[r].data, card, CARD);
+    }
+}
+
+/* The largest world, 4096 ranks on 64 nodes: every node hears all, and none before the last. */
+static void four_thousand_ranks_meet(void **state)
+{
+    static struct daemon nodes[MANY_NODES];
+    Heddle__V1__Plan *plan;
+    struct bench b;
+    char name[16], uuid[16], card[CARD + 1];
+    uint64_t job;
+
+    (void)state;
+    start(&b, NULL);
+    for (int i = 0; i < MANY_NODES; i++) {
+        nodes[i] = (struct daemon){.devices = DEVICES_MAX};
+        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(uuid, sizeof uuid, "uuid-%d", i);
+        join_as(&nodes[i], &b, name, uuid);
+    }
+    job = submit(&b, MANY_RANKS);
+    for (int i = 0; i < MANY_NODES; i++)
+        WAIT_FOR(&b, nodes[i].desired->desired->n_attempts == 1);
+    plan = nodes[0].desired->desired->attempts[0]->plan;
+    assert_int_equal(plan->n_ranks, MANY_RANKS);
+    for (int r = 0; r < MANY_RANKS; r++) {
+        int node;
+
+        assert_int_equal(sscanf(plan->ranks[r]->node_uuid, "uuid-%d", &node), 1);
+        if (r == MANY_RANKS - 1)
+            assert_int_equal(nodes[node].sets, 0);
+        card_of(r, card);
+        put(&nodes[node], job, r, card);
+    }
+    for (int i = 0; i < MANY_NODES; i++) {
+        WAIT_FOR(&b, nodes[i].sets == 1);
+        has_all_cards(nodes[i].set->rendezvous_set);
+    }
+    for (int i = 0; i < MANY_NODES; i++)
+        free_daemon(&nodes[i]);
+    finish(&b);
+}
+
 /* A checkpoint outside its attempt's folder would be deleted one day. */
 static void a_checkpoint_elsewhere_is_ignored(void **state)
 {
@@ -997,6 +1057,7 @@ int main(void)
         cmocka_unit_test(the_launch_obeys_the_links_of_the_node),
         cmocka_unit_test(topology_is_what_the_file_and_the_nodes_say),
         cmocka_unit_test(ranks_meet_when_the_last_one_is_there),
+        cmocka_unit_test(four_thousand_ranks_meet),
         cmocka_unit_test(a_checkpoint_elsewhere_is_ignored),
         cmocka_unit_test(a_log_comes_piece_by_piece_and_is_followed),
         cmocka_unit_test(a_log_is_read_on_while_its_node_is_away),

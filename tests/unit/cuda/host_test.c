@@ -8,11 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/dtype.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/nccl.h"
 #include "tests/cudasim/cudasim.h"
 
 enum { PIECE = 512 * 1024, PIECES_MANY = 40 }; /* more than there are slots */
@@ -731,6 +734,36 @@ static void a_choice_minds_where_the_auxiliary_matrix_is(void **state)
     close_all(&o);
 }
 
+/* ---- NCCL ---- */
+
+/* True if a process with this version of NCCL takes memory from it. The library is loaded once for
+ * a process. */
+static bool takes_memory_from(const char *version)
+{
+    const struct hd_nccl_table *calls;
+    int status = 0;
+    const pid_t child = fork();
+
+    if (child == 0)
+        _exit(setenv("HD_CUDASIM_NCCL_VERSION", version, 1) ||
+                      hd_backend_cuda()->device->nccl(&calls)
+                  ? 2
+                  : calls->reserve && calls->register_buffer && calls->deregister);
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+    return WEXITSTATUS(status) == 1;
+}
+
+/* Before 2.26.2 it rounds up to more than a plan counts. */
+static void memory_is_nccls_from_the_version_that_rounds_to_pages(void **state)
+{
+    (void)state;
+    assert_true(takes_memory_from("22809"));
+    assert_true(takes_memory_from("22602"));
+    assert_false(takes_memory_from("22601"));
+}
+
 /* ---- The peak ---- */
 
 /* A name that is known has its maker's number, whatever clock is told; others are reckoned:
@@ -771,6 +804,7 @@ int main(void)
         cmocka_unit_test(the_gradient_of_a_bias_is_the_librarys_where_it_has_it),
         cmocka_unit_test(a_choice_minds_where_the_auxiliary_matrix_is),
         cmocka_unit_test(a_fault_is_told_as_that_of_what_was_launched),
+        cmocka_unit_test(memory_is_nccls_from_the_version_that_rounds_to_pages),
         cmocka_unit_test(the_peak_is_what_is_sold_or_what_is_reckoned),
     };
 

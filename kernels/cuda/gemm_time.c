@@ -1,0 +1,342 @@
+/* gemm_time: chooses among the algorithms that the library offers for a product by time.
+ *
+ * A product is settled once, by prepare, before the first step: as the file of this GPU says, else
+ * by launching each offer on the product's own operands. The library's first offer stays unless
+ * another one is faster by CLEARLY, so that noise does not change results between runs. The file
+ * counts only for the same GPU, driver and library: then the library's list is the same, too.
+ *
+ * Another choice may add in another order, so it changes the last bits of a product (record 67).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "kernels/cuda/gemm_library.h"
+
+/* A measurement is LAUNCHES launches behind one that is not counted, which hides the latency of the
+ * host; the smallest of MEASUREMENTS counts. */
+enum { MEASUREMENTS = 2, LAUNCHES = 3 };
+static const float CLEARLY = 0.98f; /* of the time of the library's first offer, or less */
+
+/* ---- the file ---- */
+
+/* The release of the driver, "580.65.06"; "" where the kernel module does not tell it. */
+static void read_release(char ret_text[32])
+{
+    struct hd_text text = {0};
+
+    ret_text[0] = '\0';
+    if (!hd_file_read("/sys/module/nvidia/version", 64, &text) && text.len_bytes)
+        (void)sscanf(text.data, "%31[0-9.]", ret_text);
+    hd_text_free(&text);
+}
+
+static enum hd_status name_device(const struct hd_backend *cuda, char ret_uuid[HD_CUDA_UUID_MAX],
+                                  char ret_device[HD_CUDA_CHOICES_DEVICE_MAX])
+{
+    struct cudaDeviceProp device;
+    char release[32];
+    int driver = 0;
+    enum hd_status st = hd_cuda_check(cudaGetDeviceProperties(&device, cuda->device),
+                                      "cannot read a GPU's properties");
+
+    if (!st)
+        st = hd_cuda_check(cudaDriverGetVersion(&driver), "cannot read the driver's version");
+    if (st)
+        return st;
+    hd_cuda_spell_uuid((const unsigned char *)device.uuid.bytes, ret_uuid);
+    read_release(release);
+    (void)snprintf(ret_device, HD_CUDA_CHOICES_DEVICE_MAX, "%s %s driver %d.%d%s%s %s", ret_uuid,
+                   cuda->traits.isa, driver / 1000, driver % 1000 / 10, release[0] ? " " : "",
+                   release, cuda->traits.library);
+    return HD_OK;
+}
+
+/* The choices of the file; none if there is no file, or one that cannot be used. */
+static void read_file(const struct hd_cuda_gemm *gemm, struct hd_choice *ret_choices,
+                      int *ret_count)
+{
+    struct hd_text text = {0};
+    enum hd_status st = hd_file_read(gemm->path, HD_CUDA_CHOICES_BYTES_MAX, &text);
+
+    *ret_count = 0;
+    if (!st)
+        st = hd_cuda_choices_parse(text.data ? text.data : "", text.len_bytes, gemm->device,
+                                   ret_choices, ret_count);
+    if (st && st != HD_NOT_FOUND) {
+        hd_log(st == HD_CONFLICT ? HD_LOG_INFO : HD_LOG_WARN,
+               "gemm: %s is ignored: %s; products are timed anew", gemm->path, hd_err_message());
+        *ret_count = 0;
+    }
+    hd_text_free(&text);
+}
+
+enum hd_status hd_cuda_choices_open(const struct hd_backend *cuda, struct hd_cuda_gemm *gemm)
+{
+    struct hd_text path = {0};
+    char uuid[HD_CUDA_UUID_MAX];
+    enum hd_status st;
+
+    if (!cuda->options.choices_dir || cuda->options.deterministic)
+        return HD_OK;
+    st = name_device(cuda, uuid, gemm->device);
+    if (st)
+        return st;
+    hd_text_add(&path, "%s/%s", cuda->options.choices_dir, uuid);
+    gemm->kept = malloc(HD_CUDA_CHOICES_MAX * sizeof gemm->kept[0]);
+    if (path.failed || !gemm->kept) {
+        hd_text_free(&path);
+        return hd_err(HD_NO_MEMORY, "no memory for the choices among cuBLASLt's algorithms");
+    }
+    gemm->path = path.data;
+    read_file(gemm, gemm->kept, &gemm->kept_count);
+    return HD_OK;
+}
+
+void hd_cuda_choices_close(struct hd_cuda_gemm *gemm)
+{
+    free(gemm->path);
+    free(gemm->kept);
+    free(gemm->choices);
+}
+
+/* ---- choosing ---- */
+
+/* The budget and tf32 change what is offered, the number of offers that was asked for does not. */
+static uint64_t name_product(const struct hd_backend *cuda, const struct cuda_product *p)
+{
+    const int64_t limits[] = {cuda->traits.gemm_scratch_bytes, cuda->options.tf32};
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    hd_hash_add(&hash, &p->shape, sizeof p->shape);
+    hd_hash_add(&hash, limits, sizeof limits);
+    return hd_hash_value(&hash);
+}
+
+struct stopwatch {
+    cudaStream_t stream;
+    cudaEvent_t begin, end;
+};
+
+/* *ret_ms: of LAUNCHES launches. *ret_failed: what the library said instead. */
+static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_product *p,
+                              int offer, const struct hd_gemm_args *args,
+                              const struct stopwatch *watch, float *ret_ms,
+                              cublasStatus_t *ret_failed)
+{
+    cublasStatus_t failed = hd_cuda_product_launch(cuda, p, offer, args, watch->stream);
+    enum hd_status st = HD_OK;
+
+    if (!failed)
+        st = hd_cuda_check(cudaEventRecord(watch->begin, watch->stream), "cannot record an event");
+    for (int i = 0; i < LAUNCHES && !st && !failed; i++)
+        failed = hd_cuda_product_launch(cuda, p, offer, args, watch->stream);
+    *ret_failed = failed;
+    if (st || failed)
+        return st;
+    st = hd_cuda_check(cudaEventRecord(watch->end, watch->stream), "cannot record an event");
+    if (!st)
+        st = hd_cuda_check(cudaEventSynchronize(watch->end), HD_CUDA_LAUNCHED_FAILED);
+    return st ? st
+              : hd_cuda_check(cudaEventElapsedTime(ret_ms, watch->begin, watch->end),
+                              "cannot read the time between two events");
+}
+
+/* Sets p->choice. Offers take turns, so that a GPU that changes its clock does so for all. */
+static enum hd_status time_offers(const struct hd_backend *cuda, struct cuda_product *p,
+                                  const struct hd_gemm_args *args, const struct stopwatch *watch)
+{
+    float best_ms[HD_CUDA_OFFERS_MAX] = {0}, ms = 0;
+    int first = -1, fastest = -1;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; i < MEASUREMENTS * p->offer_count && !st; i++) {
+        const int offer = i % p->offer_count;
+        cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
+
+        if (p->offers[offer].refused)
+            continue;
+        st = measure(cuda, p, offer, args, watch, &ms, &failed);
+        if (!st && hd_cuda_product_is_refused(failed))
+            hd_cuda_product_refuse(cuda, p, offer, args, failed);
+        else if (!st && failed)
+            st = hd_err(HD_INTERNAL, "gemm: %s failed while its algorithms were timed: %s",
+                        cuda->traits.library, cublasLtGetStatusString(failed));
+        else if (!st && (i < p->offer_count || ms < best_ms[offer]))
+            best_ms[offer] = ms;
+    }
+    for (int i = 0; i < p->offer_count; i++) {
+        if (p->offers[i].refused)
+            continue;
+        first = first < 0 ? i : first;
+        fastest = fastest < 0 || best_ms[i] < best_ms[fastest] ? i : fastest;
+    }
+    if (!st && first >= 0)
+        p->choice = best_ms[fastest] < CLEARLY * best_ms[first] ? fastest : first;
+    return st;
+}
+
+static enum hd_status choose_by_time(const struct hd_backend *cuda, struct cuda_product *p,
+                                     const struct hd_gemm_args *args)
+{
+    struct stopwatch watch = {0};
+    enum hd_status st =
+        hd_cuda_check(cudaStreamCreateWithPriority(&watch.stream, cudaStreamNonBlocking, 0),
+                      "cannot create a stream");
+
+    if (!st)
+        st = hd_cuda_check(cudaEventCreateWithFlags(&watch.begin, cudaEventDefault),
+                           "cannot create an event");
+    if (!st)
+        st = hd_cuda_check(cudaEventCreateWithFlags(&watch.end, cudaEventDefault),
+                           "cannot create an event");
+    if (!st)
+        st = time_offers(cuda, p, args, &watch);
+    if (watch.stream) { /* nothing of it may still run when the operands are used */
+        const enum hd_status ended =
+            hd_cuda_check(cudaStreamSynchronize(watch.stream), HD_CUDA_LAUNCHED_FAILED);
+
+        st = st ? st : ended;
+        (void)cudaStreamDestroy(watch.stream);
+    }
+    if (watch.begin)
+        (void)cudaEventDestroy(watch.begin);
+    if (watch.end)
+        (void)cudaEventDestroy(watch.end);
+    return st;
+}
+
+static enum hd_status list_choice(struct hd_cuda_gemm *gemm, const struct hd_choice *choice)
+{
+    if (gemm->choice_count == gemm->choice_room) {
+        const int room = gemm->choice_room ? 2 * gemm->choice_room : 64;
+        struct hd_choice *larger = realloc(gemm->choices, (size_t)room * sizeof *larger);
+
+        if (!larger)
+            return hd_err(HD_NO_MEMORY, "no memory for the choices among cuBLASLt's algorithms");
+        gemm->choices = larger;
+        gemm->choice_room = room;
+    }
+    gemm->choices[gemm->choice_count++] = *choice;
+    return HD_OK;
+}
+
+enum hd_status hd_cuda_product_settle(const struct hd_backend *cuda, struct cuda_product *p,
+                                      const struct hd_gemm_args *args,
+                                      const struct cuda_addresses *at)
+{
+    struct hd_cuda_gemm *gemm = cuda->gemm;
+    struct hd_choice choice;
+    const struct hd_choice *kept;
+    enum hd_status st = HD_OK;
+
+    if (!gemm->path || p->settled || p->offer_count < 2)
+        return HD_OK;
+    choice = (struct hd_choice){.product = name_product(cuda, p), .offered = p->offer_count};
+    kept = hd_cuda_choices_find(gemm->kept, gemm->kept_count, choice.product);
+    if (kept && kept->offered == p->offer_count) {
+        p->choice = kept->chosen;
+    } else {
+        const cublasStatus_t failed = hd_cuda_product_place(p, at);
+
+        st = failed ? hd_err(HD_INTERNAL, "gemm: %s does not take the address of an operand: %s",
+                             cuda->traits.library, cublasLtGetStatusString(failed))
+                    : choose_by_time(cuda, p, args);
+    }
+    p->settled = !st && p->taken;
+    if (!p->settled)
+        return st;
+    choice.chosen = p->choice;
+    return list_choice(gemm, &choice);
+}
+
+/* ---- the table's slots ---- */
+
+const struct hd_choice *hd_cuda_gemm_choices(struct hd_backend *cuda, int *ret_count)
+{
+    static const struct hd_choice none;
+    const struct hd_cuda_gemm *gemm = cuda->gemm;
+
+    *ret_count = gemm ? gemm->choice_count : 0;
+    if (!gemm || !gemm->path)
+        return NULL;
+    return gemm->choices ? gemm->choices : &none;
+}
+
+static void use_choice(struct hd_backend *cuda, const struct hd_choice *choice)
+{
+    for (int b = 0; b < HD_CUDA_GEMM_BUCKETS; b++)
+        for (struct cuda_product *p = cuda->gemm->products[b]; p; p = p->next)
+            if (p->settled && name_product(cuda, p) == choice->product)
+                p->choice = choice->chosen;
+}
+
+void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choices, int count)
+{
+    struct hd_cuda_gemm *gemm = cuda->gemm;
+
+    for (int i = 0; gemm && i < gemm->choice_count; i++) {
+        struct hd_choice *own = &gemm->choices[i];
+        const struct hd_choice *other = hd_cuda_choices_find(choices, count, own->product);
+
+        if (!other || other->offered != own->offered || other->chosen < 0 ||
+            other->chosen >= own->offered || other->chosen == own->chosen)
+            continue;
+        own->chosen = other->chosen;
+        use_choice(cuda, own);
+    }
+}
+
+/* Several processes may do this at once: each writes a whole file, and the last one stays. What
+ * another one added since this one began is read again and kept. */
+static enum hd_status write_file(struct hd_backend *cuda)
+{
+    struct hd_cuda_gemm *gemm = cuda->gemm;
+    struct hd_choice *all;
+    struct hd_text text = {0};
+    int old_count = 0, count;
+    bool changed = false;
+    enum hd_status st;
+
+    all = malloc((size_t)(gemm->choice_count + HD_CUDA_CHOICES_MAX) * sizeof *all);
+    if (!all)
+        return hd_err(HD_NO_MEMORY, "no memory for a file of choices");
+    count = gemm->choice_count;
+    memcpy(all, gemm->choices, (size_t)count * sizeof *all);
+    read_file(gemm, gemm->kept, &old_count);
+    gemm->kept_count = old_count;
+    for (int i = 0; i < gemm->choice_count; i++) {
+        const struct hd_choice *old =
+            hd_cuda_choices_find(gemm->kept, old_count, gemm->choices[i].product);
+
+        changed |= !old || old->chosen != gemm->choices[i].chosen ||
+                   old->offered != gemm->choices[i].offered;
+    }
+    for (int i = 0; i < old_count; i++)
+        if (!hd_cuda_choices_find(gemm->choices, gemm->choice_count, gemm->kept[i].product))
+            all[count++] = gemm->kept[i];
+    hd_cuda_choices_format(all, count < HD_CUDA_CHOICES_MAX ? count : HD_CUDA_CHOICES_MAX,
+                           gemm->device, &text);
+    free(all);
+    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a file of choices") : HD_OK;
+    if (!st && changed)
+        st = hd_file_make_dirs(cuda->options.choices_dir, 0755);
+    if (!st && changed)
+        st = hd_file_write_atomic(gemm->path, text.data, text.len_bytes, 0644);
+    hd_text_free(&text);
+    return st;
+}
+
+void hd_cuda_gemm_keep_choices(struct hd_backend *cuda)
+{
+    const struct hd_cuda_gemm *gemm = cuda->gemm;
+
+    if (gemm && gemm->choice_count && write_file(cuda))
+        hd_log(HD_LOG_WARN, "gemm: the choices among algorithms are not kept: %s",
+               hd_err_message());
+}
