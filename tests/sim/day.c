@@ -67,9 +67,8 @@ static void score_waits(const struct sim_world *world, enum sim_class class, dou
 static double slowdown_of(const struct sim_world *world, size_t job)
 {
     const double run_ms = (double)sim_job_length_ms(&world->trace->jobs[job]);
-    const double over_ms = (double)(world->runs[job].state == SIM_RUN_OVER
-                                        ? world->runs[job].over_ms
-                                        : world->now_ms);
+    const double over_ms =
+        (double)(world->runs[job].state == SIM_RUN_OVER ? world->runs[job].over_ms : world->now_ms);
     const double slowdown = (over_ms - (double)world->trace->jobs[job].submit_ms) /
                             (run_ms > SIM_TAU_MS ? run_ms : SIM_TAU_MS);
 
@@ -160,9 +159,10 @@ static bool live_with_reference(const struct sim_trace *trace, enum sim_policy_k
 {
     struct sim_reference reference = {0};
     struct sim_world *world = sim_world_new(trace, &sim_reference_policy, &reference);
-    const bool lived = world && sim_reference_init(&reference, world, policy != SIM_BY_FIFO,
-                                                   policy == SIM_BY_EASY_OURS) &&
-                       live(world, "", score);
+    const bool lived =
+        world &&
+        sim_reference_init(&reference, world, policy != SIM_BY_FIFO, policy == SIM_BY_EASY_OURS) &&
+        live(world, "", score);
 
     if (world)
         sim_reference_done(&reference);

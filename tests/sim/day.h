@@ -23,8 +23,8 @@ enum {
 
 struct sim_score {
     size_t jobs, done, failed, cancelled, unfinished;
-    double utilisation;    /* held over available, until the horizon */
-    double goodput;        /* useful over available, until the horizon */
+    double utilisation; /* held over available, until the horizon */
+    double goodput;     /* useful over available, until the horizon */
     /* device-hours that were held and not useful, until the horizon: in all; of starts; of attempts
      * that computed no more; the rest are steps made twice, and slower ones on too many nodes */
     double lost_hours, starting_hours, dead_hours;

@@ -26,16 +26,32 @@ static struct sim_score live(uint64_t seed, int32_t nodes, int hours, enum sim_p
     return score;
 }
 
-static void a_day(void **state)
+/* Goal: the rules of watch.h and the core's invariants hold over hours of a full cluster. */
+static void the_rules_hold_over_hours_of_a_full_cluster(void **state)
 {
+    const struct sim_score score = live(1, 100, 3, SIM_BY_HEDDLE);
+
     (void)state;
-    live(1, 100, 3, SIM_BY_HEDDLE);
+    assert_true(score.starts > 50);
+    assert_true(score.preempted > 0);
+}
+
+static void one_seed_gives_one_day(void **state)
+{
+    const struct sim_score first = live(2, 40, 2, SIM_BY_HEDDLE);
+    const struct sim_score again = live(2, 40, 2, SIM_BY_HEDDLE);
+    const struct sim_score other = live(3, 40, 2, SIM_BY_HEDDLE);
+
+    (void)state;
+    assert_true(first.digest == again.digest);
+    assert_true(first.digest != other.digest);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_day),
+        cmocka_unit_test(the_rules_hold_over_hours_of_a_full_cluster),
+        cmocka_unit_test(one_seed_gives_one_day),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

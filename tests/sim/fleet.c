@@ -109,8 +109,7 @@ static void send_desired(struct sim_fleet *fleet)
     }
     for (size_t i = 0; i < fleet->out.search_count; i++)
         sim_world_at(fleet->world, fleet->world->now_ms + 1000, FOUND,
-                     fleet->out.searches[i].job << 16 |
-                         (uint64_t)fleet->out.searches[i].attempt);
+                     fleet->out.searches[i].job << 16 | (uint64_t)fleet->out.searches[i].attempt);
 }
 
 static enum hd_status step(struct sim_fleet *fleet, const struct hd_core_event *event)
@@ -231,8 +230,7 @@ static void set_shares(struct sim_fleet *fleet, size_t job, enum hd_attempt_stat
         const int32_t node = places[i].node;
         struct sim_share *share = find_share(&fleet->daemons[node], number, attempt);
 
-        if (!share || fleet->world->nodes[node].failed ||
-            share->state == HD_ATTEMPT_STATE_ENDED)
+        if (!share || fleet->world->nodes[node].failed || share->state == HD_ATTEMPT_STATE_ENDED)
             continue;
         share->state = state;
         share->end = *end;
@@ -345,8 +343,7 @@ static void apply(struct sim_fleet *fleet, struct sim_daemon *daemon,
 {
     const size_t job = fleet->watch.job_of[desired->attempt->job];
     struct sim_order *order = &fleet->orders[job];
-    struct sim_share *share =
-        find_share(daemon, desired->attempt->job, desired->attempt->attempt);
+    struct sim_share *share = find_share(daemon, desired->attempt->job, desired->attempt->attempt);
 
     if (!share && desired->wanted == HD_WANTED_RUNNING)
         begin_share(fleet, daemon, job, desired->attempt);
@@ -388,34 +385,33 @@ static void submit(void *of, size_t index)
     struct sim_fleet *fleet = of;
     const struct sim_job *job = &fleet->world->trace->jobs[index];
     char request[32], owner[16];
-    struct hd_core_event event = {
-        .kind = HD_CORE_SUBMIT,
-        .submit = {.request_id = request,
-                   .owner = owner,
-                   .needs = {.name = "job",
-                             .device = HD_DEVICE_KIND_CUDA,
-                             .devices_min = job->devices_min,
-                             .devices_max = job->devices_max,
-                             .steps = job->steps,
-                             .wish = {.sizes = {.precision = "auto",
-                                                .zero = -1,
-                                                .schedule = "auto",
-                                                .recompute = "auto",
-                                                .offload = "none",
-                                                .sequence = -1,
-                                                .cp_exchange = "auto",
-                                                .device = "auto"},
-                                      .global_batch = 4096,
-                                      .heads = 8,
-                                      .kv_heads = 4,
-                                      .ffn_hidden = 64,
-                                      .context = 64},
-                             .restart_max = 3,
-                             .queue = sim_queue_name(job->queue),
-                             .priority = job->priority,
-                             .time_limit_ms = job->time_limit_ms},
-                   .spec = "spec",
-                   .spec_bytes = 4}};
+    struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
+                                  .submit = {.request_id = request,
+                                             .owner = owner,
+                                             .needs = {.name = "job",
+                                                       .device = HD_DEVICE_KIND_CUDA,
+                                                       .devices_min = job->devices_min,
+                                                       .devices_max = job->devices_max,
+                                                       .steps = job->steps,
+                                                       .wish = {.sizes = {.precision = "auto",
+                                                                          .zero = -1,
+                                                                          .schedule = "auto",
+                                                                          .recompute = "auto",
+                                                                          .offload = "none",
+                                                                          .sequence = -1,
+                                                                          .cp_exchange = "auto",
+                                                                          .device = "auto"},
+                                                                .global_batch = 4096,
+                                                                .heads = 8,
+                                                                .kv_heads = 4,
+                                                                .ffn_hidden = 64,
+                                                                .context = 64},
+                                                       .restart_max = 3,
+                                                       .queue = sim_queue_name(job->queue),
+                                                       .priority = job->priority,
+                                                       .time_limit_ms = job->time_limit_ms},
+                                             .spec = "spec",
+                                             .spec_bytes = 4}};
 
     (void)snprintf(request, sizeof request, "request-%zu", index);
     (void)snprintf(owner, sizeof owner, "user%d", job->owner);
@@ -524,9 +520,9 @@ static void echo(struct sim_fleet *fleet, uint64_t number, int32_t attempt)
     const struct sim_run *run = &fleet->world->runs[job];
 
     if (run->state == SIM_RUN_HOLDING && run->attempt == attempt)
-        set_shares(fleet, job, HD_ATTEMPT_STATE_ENDED,
-                   &(struct hd_end_record){
-                       .cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .echo = true});
+        set_shares(
+            fleet, job, HD_ATTEMPT_STATE_ENDED,
+            &(struct hd_end_record){.cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .echo = true});
 }
 
 static void node_back(void *of, int32_t node)
@@ -632,8 +628,8 @@ bool sim_fleet_init(struct sim_fleet *fleet, struct sim_world *world, bool check
     fleet->daemons = calloc(nodes, sizeof *fleet->daemons);
     fleet->drained = calloc(nodes, sizeof *fleet->drained);
     fleet->orders = calloc(world->trace->job_count + 1, sizeof *fleet->orders);
-    if (!sim_watch_init(&fleet->watch, world) || !fleet->core || !fleet->batch ||
-        !fleet->daemons || !fleet->drained || !fleet->orders)
+    if (!sim_watch_init(&fleet->watch, world) || !fleet->core || !fleet->batch || !fleet->daemons ||
+        !fleet->drained || !fleet->orders)
         return false;
     for (int32_t n = 0; n < world->node_count; n++) {
         struct sim_daemon *daemon = &fleet->daemons[n];

@@ -37,15 +37,15 @@ struct sim_fleet {
         size_t share_count, share_size;
         char uuid[16], name[16], address[24], boot[24];
     } * daemons;
-    struct sim_order { /* by index of job */
+    struct sim_order {   /* by index of job */
         uint64_t number; /* the core's; 0: not submitted, or refused */
         uint64_t seq;
         size_t arrived; /* daemons that have begun the newest attempt */
         int64_t stop_since_ms;
     } * orders;
-    bool *drained;    /* by node */
+    bool *drained;     /* by node */
     size_t submitting; /* the index of the job that is being submitted */
-    bool checks_core; /* hd_core_check at each 1,000th step: for small clusters */
+    bool checks_core;  /* hd_core_check at each 1,000th step: for small clusters */
     uint64_t steps, refused;
     int64_t spent_ns, longest_ns; /* in hd_core_step */
     size_t silent;                /* nodes that have failed, and may not be lost yet */

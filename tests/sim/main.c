@@ -1,14 +1,13 @@
 /* day: a simulated day of a cluster, or four policies over the same days.
  *
  *   day [-n NODES] [-h HOURS] [-s SEED] [-l LOAD] [-t TAIL] [-p POLICY] [-c]
- *       one policy (heddle) over one trace; -c: with the core's own invariants. Exit code 1: a rule of
- *       tests/sim/watch.h did not hold.
- *   day --policies [-k SEEDS] [...]
- *       all of them over SEEDS traces, and the bars. Exit code 1: one is missed.
+ *       one policy (heddle) over one trace; -c: with the core's own invariants. Exit code 1: a rule
+ * of tests/sim/watch.h did not hold. day --policies [-k SEEDS] [...] all of them over SEEDS traces,
+ * and the bars. Exit code 1: one is missed.
  *
  * Defaults: 10000 nodes of 8 devices, 24 h, seed 1, load 1.05; with --policies 1000 nodes, 10
- * seeds. TAIL: hours after which a day is over although jobs still run (48). It needs no network and
- * no disk, and one core.
+ * seeds. TAIL: hours after which a day is over although jobs still run (48). It needs no network
+ * and no disk, and one core.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -93,7 +92,8 @@ static double median(const struct sim_score *scores, int count, size_t offset)
 
 static void print_policies(struct sim_score (*scores)[SEEDS_MAX], int seeds)
 {
-    printf("%-15s %8s %8s %9s %9s %7s", "policy", "held", "goodput", "lost h", "slowdown", "leaves");
+    printf("%-15s %8s %8s %9s %9s %7s", "policy", "held", "goodput", "lost h", "slowdown",
+           "leaves");
     for (int c = 0; c < SIM_CLASSES; c++)
         printf("   wait %-8s", sim_class_name((enum sim_class)c));
     printf("\n");
@@ -184,10 +184,12 @@ static enum sim_policy_kind read_policy(const char *word)
 static struct options read_options(int argc, char **argv)
 {
     static const struct option words[] = {{"policies", no_argument, NULL, 'P'}, {0}};
-    struct options o = {
-        .wish = {.seed = 1, .horizon_ms = 24 * SIM_HOUR_MS, .tail_ms = 48 * SIM_HOUR_MS, .load = 1.05},
-        .seeds = 10,
-        .policy = SIM_BY_HEDDLE};
+    struct options o = {.wish = {.seed = 1,
+                                 .horizon_ms = 24 * SIM_HOUR_MS,
+                                 .tail_ms = 48 * SIM_HOUR_MS,
+                                 .load = 1.05},
+                        .seeds = 10,
+                        .policy = SIM_BY_HEDDLE};
     int option;
 
     while ((option = getopt_long(argc, argv, "n:h:s:l:t:p:k:c", words, NULL)) != -1) {

@@ -225,8 +225,8 @@ static void backfill(struct sim_reference *ref, size_t from, int64_t begins_ms)
 
     for (size_t i = from; i < ref->waiting_count && ref->free_devices > 0;) {
         const size_t job = ref->waiting[i];
-        const bool in_time = begins_ms == INT64_MAX ||
-                             ref->world->now_ms + expected_length(ref, job) <= begins_ms;
+        const bool in_time =
+            begins_ms == INT64_MAX || ref->world->now_ms + expected_length(ref, job) <= begins_ms;
         bool *none = &no_place[size_class(job_at(ref, job)->devices_max)][in_time];
 
         if (!*none && is_eligible(ref, job)) {

@@ -33,12 +33,12 @@ struct sim_reference {
     size_t *running, running_count;
     struct sim_ref_job {
         enum sim_outcome wish; /* what it comes to when it has stopped; NONE: it waits again */
-        int64_t ends_ms;          /* scratch of a pass */
-        double known_step_ms;     /* of an earlier attempt; 0: not known */
+        int64_t ends_ms;       /* scratch of a pass */
+        double known_step_ms;  /* of an earlier attempt; 0: not known */
     } * jobs;
     int32_t queue_held[SIM_QUEUES], user_held[SIM_QUEUES][SIM_OWNERS];
     int64_t free_devices;
-    bool asked; /* a pass is due at this time */
+    bool asked;               /* a pass is due at this time */
     struct sim_place *places; /* scratch */
 };
 

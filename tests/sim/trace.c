@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 
+#define LIMITED       0.5
 #define LENGTH_MAX_MS (36 * SIM_HOUR_MS)
 
 /* ---- numbers ----------------------------------------------------------------------------------*/
@@ -80,13 +81,13 @@ int64_t sim_job_length_ms(const struct sim_job *job)
     return job->steps * job->step_ms;
 }
 
-/* Parts of 10,000 jobs: nearly half use one device, one in twelve 128 or more, which have nearly all
- * of the device-time. */
+/* Parts of 10,000 jobs: nearly half use one device, one in twelve 128 or more, which have nearly
+ * all of the device-time. */
 static int32_t draw_devices(struct draws *d, int32_t most)
 {
     static const struct {
         int32_t devices, parts;
-    } sizes[] = {{1, 4500},  {2, 800},   {4, 800},  {8, 1800},  {16, 500},  {32, 400}, {64, 400},
+    } sizes[] = {{1, 4500},  {2, 800},   {4, 800},   {8, 1800},  {16, 500},  {32, 400}, {64, 400},
                  {128, 300}, {256, 220}, {512, 150}, {1024, 90}, {2048, 35}, {4096, 5}};
 
     for (;;) {
@@ -125,8 +126,8 @@ static void draw_estimate(struct draws *d, struct sim_job *job)
 
     while (k + 1 < sizeof usual_minutes / sizeof usual_minutes[0] && usual_minutes[k] < minutes)
         k++;
-    job->estimate_ms = (usual_minutes[k] > minutes ? usual_minutes[k] : (int64_t)minutes + 1) *
-                       SIM_MINUTE_MS;
+    job->estimate_ms =
+        (usual_minutes[k] > minutes ? usual_minutes[k] : (int64_t)minutes + 1) * SIM_MINUTE_MS;
 }
 
 static void draw_queue(struct draws *d, const struct sim_trace_wish *wish, struct sim_job *job)
@@ -157,13 +158,13 @@ static void draw_job(struct draws *d, const struct sim_trace_wish *wish, struct 
     for (int c = 0; c < SIM_CLASSES; c++)
         if (job->devices_max >= classes[c].from)
             job->class = (enum sim_class)c;
-    job->devices_min = job->devices_max >= 16 && uniform(d) < 0.1 ? job->devices_max / 4
-                                                                  : job->devices_max;
+    job->devices_min =
+        job->devices_max >= 16 && uniform(d) < 0.1 ? job->devices_max / 4 : job->devices_max;
     draw_length(d, job);
     draw_estimate(d, job);
     draw_queue(d, wish, job);
     job->owner = (int32_t)(SIM_OWNERS * u * u);
-    if (uniform(d) < 0.5)
+    if (uniform(d) < LIMITED)
         job->time_limit_ms = job->estimate_ms;
     if (uniform(d) < 0.01) /* its user was wrong: it will be ended */
         job->time_limit_ms = sim_job_length_ms(job) * 7 / 10;
@@ -228,8 +229,8 @@ static void draw_running_job(struct draws *d, const struct sim_trace_wish *wish,
     job->steps = 1 + (int64_t)((double)job->steps * uniform(d));
 }
 
-/* First what runs and waits when the day begins: as many devices as there are. Then jobs until their
- * device-time is that of the load. */
+/* First what runs and waits when the day begins: as many devices as there are. Then jobs until
+ * their device-time is that of the load. */
 static bool make_jobs(struct sim_trace *trace)
 {
     const struct sim_trace_wish *wish = &trace->wish;

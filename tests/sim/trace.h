@@ -32,7 +32,7 @@ enum {
 };
 
 #define SIM_MINUTE_MS ((int64_t)60 * 1000)
-#define SIM_HOUR_MS (60 * SIM_MINUTE_MS)
+#define SIM_HOUR_MS   (60 * SIM_MINUTE_MS)
 
 /* Of jobs by the most devices that they ask for. */
 #define SIM_CLASS_LIST(X)  \
@@ -45,11 +45,11 @@ enum sim_class { SIM_CLASS_LIST(X) SIM_CLASSES };
 #undef X
 
 /* Queues; limits in parts of all devices, 0: none. */
-#define SIM_QUEUE_LIST(X)                         \
-    X(DEFAULT, "default", 1, 0, 0)   /* weight */ \
+#define SIM_QUEUE_LIST(X)                                     \
+    X(DEFAULT, "default", 1, 0, 0)   /* weight */             \
     X(RESEARCH, "research", 3, 0, 8) /* a user: one eighth */ \
-    X(EVAL, "eval", 1, 10, 0)        /* in all: one tenth */ \
-    X(PRETRAIN, "pretrain", 4, 0, 0)              \
+    X(EVAL, "eval", 1, 10, 0)        /* in all: one tenth */  \
+    X(PRETRAIN, "pretrain", 4, 0, 0)                          \
     X(URGENT, "urgent", 4, 0, 0)
 #define X(name, text, weight, all, user) SIM_QUEUE_##name,
 enum sim_queue { SIM_QUEUE_LIST(X) SIM_QUEUES };

@@ -162,8 +162,8 @@ static void see_attempt(struct sim_watch *watch, const struct hd_attempt_record 
     digest(watch, a->job << 8 | (uint64_t)a->state);
     if (a->attempt == seen->attempt && a->state == seen->attempt_state)
         return;
-    if (a->attempt == seen->attempt + 1 && (seen->attempt_state == HD_ATTEMPT_STATE_ENDED ||
-                                            !seen->attempt)) {
+    if (a->attempt == seen->attempt + 1 &&
+        (seen->attempt_state == HD_ATTEMPT_STATE_ENDED || !seen->attempt)) {
         seen->attempt = a->attempt;
         watch->starts++;
         take_devices(watch, job, a);
@@ -294,8 +294,8 @@ static int64_t count_for_urgent(const struct sim_watch *watch)
         for (int d = 0; watch->nodes[n] == HD_NODE_STATE_READY && d < SIM_DEVICES; d++) {
             const uint64_t holder = watch->holders[n * SIM_DEVICES + d];
 
-            count += !holder ||
-                     watch->world->trace->jobs[watch->job_of[holder]].priority < SIM_PRIORITY_URGENT;
+            count += !holder || watch->world->trace->jobs[watch->job_of[holder]].priority <
+                                    SIM_PRIORITY_URGENT;
         }
     }
     return count;

@@ -166,8 +166,8 @@ double sim_world_useful(const struct sim_world *world)
 
     for (size_t j = 0; j < world->trace->job_count; j++) {
         const struct sim_job *job = &world->trace->jobs[j];
-        const int64_t kept = world->runs[j].frozen_ms ? world->runs[j].saved_step
-                                                      : sim_world_step_of(world, j);
+        const int64_t kept =
+            world->runs[j].frozen_ms ? world->runs[j].saved_step : sim_world_step_of(world, j);
 
         useful += (double)kept * (double)job->step_ms * (double)job->devices_max;
     }

@@ -45,7 +45,7 @@ struct sim_run {
     struct sim_place *places;
     size_t place_count;
     int32_t devices;
-    double step_ms; /* of the attempt */
+    double step_ms;                     /* of the attempt */
     int64_t begun_ms, up_ms, frozen_ms; /* of the attempt; up: its ranks are connected; frozen: it
                                          * computes no more; 0: not yet */
     bool stopping;                      /* a graceful stop has begun */
