@@ -419,6 +419,7 @@ void hd_core_free(struct hd_core *core)
     }
     free(core->members);
     free(core->ends);
+    free(core->borrowers);
     free(core->outcomes);
     core_queues_free(core);
     free(core->nodes);

@@ -156,6 +156,7 @@ struct core_attempt {
     /* Measured steps: the first and the newest report of a step, by the rank's clock. */
     int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
     int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
+    bool borrows; /* it holds devices that were kept for older jobs, and gives way to these */
     bool dirty;
 };
 
@@ -303,7 +304,9 @@ struct hd_core {
     uint16_t *free_of[HD_DEVICE_KIND_COUNT];
     size_t free_size;
     bool free_due;
-    int32_t lowest_priority;     /* of the jobs that run, or lower */
+    int32_t lowest_priority;         /* of the jobs that run, or lower */
+    struct core_attempt **borrowers; /* attempts that borrow, in the order of their jobs */
+    size_t borrower_count, borrower_size;
     struct core_member *members; /* scratch for placements on several nodes */
     size_t member_size;
     struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
@@ -352,6 +355,7 @@ struct core_view {
                         * not known */
     bool avoids;       /* not on nodes that failed it */
     bool reserves;     /* no nodes that are reserved by others, not even what these can spare */
+    bool borrows;      /* also devices that are kept for older jobs for a while yet */
 };
 struct core_placement {
     struct core_member *members; /* on the heap */
@@ -545,6 +549,8 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);
 bool core_avoids(const struct core_view *view, const struct core_node *node);
+/* The attempt runs on borrowed devices, and gives way to the job. */
+bool core_lends_to(const struct core_attempt *attempt, const struct core_job *lender);
 /* While lent, the devices of these attempts count as free. */
 void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
 /* The best placement with the devices that are free now; the caller frees its members. */

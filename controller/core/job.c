@@ -599,6 +599,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
     }
     if (!as_told) /* cancelled: other ranks may still write a checkpoint */
         attempt->kill = true;
+    core->schedule_due |= attempt->rec.state != HD_ATTEMPT_STATE_STOPPING; /* it ends soon now */
     core_attempt_stop(core, job, attempt);
 }
 

@@ -772,6 +772,7 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
                                                          .start = attempt->start_number};
     core_node_changed(core, node);
     core_quota_take(job, attempt->rec.plan.rank_count);
+    core->schedule_due = true;
     core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
     core_jobs_add(core, &core->active, job);
     job->rec.devices = attempt->rec.plan.rank_count;
@@ -870,9 +871,12 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
 {
     struct core_node *node = NULL;
     enum hd_status st = find_stream(core, event->observed.uuid, event->observed.stream, &node);
+    bool was_usable, was_visible;
 
     if (st)
         return st;
+    was_usable = core_node_usable(node);
+    was_visible = node->jobs_dir_visible;
     renew_lease(core, node);
     if (!node->synced)
         core_dirty_desired(core, node); /* answer the stream's first observed set */
@@ -892,7 +896,10 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
         end_unlisted(core, node, event, job);
         i += core_active(job) != NULL; /* one that has ended left the set */
     }
-    core->schedule_due = true;
+    /* That ranks came up changes nothing for those that wait, and a gang says it once a node. An
+     * attempt that failed, ended or was revived has asked for a pass itself. */
+    core->schedule_due |= core->unsettled || core_node_usable(node) != was_usable ||
+                          node->jobs_dir_visible != was_visible;
     return HD_OK;
 }
 

@@ -14,6 +14,8 @@
 enum {
     FAILURES_MAX = 2,        /* of a job on one node; then it goes elsewhere */
     FAILURES_LOOKED_AT = 32, /* newest attempts of a job */
+    /* Devices are lent for so long at least: a start and a stop take minutes. */
+    BORROW_MIN_MS = 15 * 60 * 1000,
 };
 
 /* ---- what a job may use -----------------------------------------------------------------------*/
@@ -169,6 +171,21 @@ bool core_avoids(const struct core_view *view, const struct core_node *node)
     return false;
 }
 
+/* Its devices are kept for an older job that is known not to need them soon: that one can make this
+ * one stop at a checkpoint. */
+static bool may_borrow(const struct hd_core *core, const struct core_view *view,
+                       const struct core_node *node)
+{
+    return view->borrows && node->reserved.by < view->job->rec.job &&
+           node->reserved.start_mono_ms != INT64_MAX &&
+           node->reserved.start_mono_ms - core->now.mono_ms >= BORROW_MIN_MS;
+}
+
+bool core_lends_to(const struct core_attempt *attempt, const struct core_job *lender)
+{
+    return attempt->borrows && lender->rec.job < attempt->rec.job;
+}
+
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind)
 {
@@ -183,9 +200,20 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
         return 0;
     if (node->reserved.kind != kind ||
         (view->length_ms && node->reserved.start_mono_ms != INT64_MAX &&
-         core->now.mono_ms + view->length_ms <= node->reserved.start_mono_ms))
-        return count; /* it has ended when they are needed */
+         core->now.mono_ms + view->length_ms <= node->reserved.start_mono_ms) ||
+        may_borrow(core, view, node))
+        return count; /* it has ended when they are needed, or gives them back */
     return count < node->reserved.spare ? count : node->reserved.spare;
+}
+
+/* What core_node_changed would find, without a look at all devices: searches lend thousands. */
+static void count_free(struct hd_core *core, struct core_node *node, enum hd_device_kind kind,
+                       int32_t more)
+{
+    node->counts[kind].free += more;
+    core->free_devices[kind] += more;
+    if (!core->free_due)
+        core->free_of[kind][node->index] = (uint16_t)node->counts[kind].free;
 }
 
 static void lend(struct hd_core *core, const struct core_attempt *attempt, bool lent)
@@ -193,10 +221,13 @@ static void lend(struct hd_core *core, const struct core_attempt *attempt, bool 
     for (size_t i = 0; i < attempt->share_count; i++) {
         struct core_node *node = attempt->shares[i].node;
 
-        for (int32_t d = 0; d < node->rec.device_count; d++)
-            if (node->holds[d].job == attempt->rec.job)
-                node->holds[d].lent = lent;
-        core_node_changed(core, node);
+        for (int32_t d = 0; d < node->rec.device_count; d++) {
+            if (node->holds[d].job != attempt->rec.job || node->holds[d].lent == lent)
+                continue;
+            node->holds[d].lent = lent;
+            if (core_device_works(node, d))
+                count_free(core, node, node->rec.devices[d].kind, lent ? 1 : -1);
+        }
     }
 }
 

@@ -67,6 +67,7 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
 void core_predict_all(struct hd_core *core)
 {
     core->lowest_priority = INT32_MAX;
+    core->borrower_count = 0;
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_job *job = core->active.items[i];
         struct core_attempt *attempt = core_active(job);
@@ -74,6 +75,10 @@ void core_predict_all(struct hd_core *core)
         if (job->rec.priority < core->lowest_priority)
             core->lowest_priority = job->rec.priority;
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
+        if (attempt->borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
+            core_reserve(core, &core->borrowers, core->borrower_count, &core->borrower_size,
+                         sizeof attempt))
+            core->borrowers[core->borrower_count++] = attempt;
     }
 }
 

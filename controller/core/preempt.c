@@ -40,6 +40,14 @@ static int64_t loss_of(const struct hd_core *core, const struct core_attempt *at
     return (core->now.mono_ms - since_ms) * attempt->rec.plan.rank_count;
 }
 
+/* Of lower priority, or on devices that were kept for the job or one like it. */
+static bool gives_way(const struct core_attempt *attempt, const struct core_job *other,
+                      const struct core_job *job)
+{
+    return other->rec.priority < job->rec.priority ||
+           (other->rec.priority == job->rec.priority && core_lends_to(attempt, job));
+}
+
 /* Attempts that stop already, at the front; behind them those that may be asked to. */
 static size_t list_victims(const struct hd_core *core, const struct core_job *job,
                            struct victim *ret_victims, size_t *ret_stopping)
@@ -54,8 +62,7 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
         struct core_job *other = core->active.items[i];
         const struct core_attempt *attempt = core_active(other);
 
-        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
-            other->rec.priority < job->rec.priority)
+        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING && gives_way(attempt, other, job))
             ret_victims[count++] = (struct victim){.job = other, .lost_ms = loss_of(core, attempt)};
     }
     qsort(ret_victims + *ret_stopping, count - *ret_stopping, sizeof *ret_victims, by_loss);
@@ -135,6 +142,21 @@ static size_t spare(struct hd_core *core, const struct core_view *view, struct v
     return kept;
 }
 
+static void tell_victim(struct hd_core *core, struct core_job *victim,
+                        const struct core_attempt *attempt, const struct core_job *job)
+{
+    if (victim->rec.priority == job->rec.priority)
+        core_event(core, victim, "preempted", attempt->rec.attempt, -1, "",
+                   "attempt %d writes a checkpoint and gives its devices back, which were kept "
+                   "for job %" PRIu64,
+                   attempt->rec.attempt, job->rec.job);
+    else
+        core_event(core, victim, "preempted", attempt->rec.attempt, -1, "",
+                   "attempt %d writes a checkpoint and gives its devices back for job %" PRIu64
+                   ", whose priority is %d; this job's is %d",
+                   attempt->rec.attempt, job->rec.job, job->rec.priority, victim->rec.priority);
+}
+
 static void stop_victims(struct hd_core *core, struct core_job *job, const struct victim *victims,
                          size_t count)
 {
@@ -146,16 +168,13 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
 
         hd_text_add(&names, "%s%" PRIu64, i ? ", " : "", victims[i].job->rec.job);
         devices += attempt->rec.plan.rank_count;
-        core_event(core, victims[i].job, "preempted", attempt->rec.attempt, -1, "",
-                   "attempt %d writes a checkpoint and gives its devices back for job %" PRIu64
-                   ", whose priority is %d; this job's is %d",
-                   attempt->rec.attempt, job->rec.job, job->rec.priority,
-                   victims[i].job->rec.priority);
+        tell_victim(core, victims[i].job, attempt, job);
         core_attempt_stop_for(core, victims[i].job, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
     }
     core->no_memory |= names.failed;
     core_event(core, job, "preempting", job->rec.attempt_count, -1, "",
-               "job%s %s of lower priority stop%s at a checkpoint, which frees %d device%s",
+               "job%s %s, of lower priority or on devices that were kept, stop%s at a checkpoint, "
+               "which frees %d device%s",
                count == 1 ? "" : "s", names.failed ? "" : names.data, count == 1 ? "s" : "",
                devices, devices == 1 ? "" : "s");
     hd_text_free(&names);
@@ -192,7 +211,7 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
     struct victim *victims;
     bool waits = false;
 
-    if (core->lowest_priority >= job->rec.priority)
+    if (core->lowest_priority >= job->rec.priority && !core->borrower_count)
         return false;
     victims = calloc(core->active.count + 1, sizeof *victims);
     if (!victims) {

@@ -57,6 +57,12 @@ static int by_end(const void *left, const void *right)
     return a->rec.job < b->rec.job ? -1 : a->rec.job > b->rec.job;
 }
 
+/* It stops when it is asked to: lend_borrowed. */
+static bool is_borrower(const struct core_attempt *attempt)
+{
+    return attempt->borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
+}
+
 void core_list_ends(struct hd_core *core)
 {
     core->end_count = 0;
@@ -64,7 +70,7 @@ void core_list_ends(struct hd_core *core)
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_attempt *attempt = core_active(core->active.items[i]);
 
-        if (attempt->ends_mono_ms != INT64_MAX &&
+        if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt) &&
             core_reserve(core, &core->ends, core->end_count, &core->end_size, sizeof attempt))
             core->ends[core->end_count++] = attempt;
     }
@@ -96,16 +102,28 @@ static size_t fewest_ends(struct hd_core *core, const struct core_view *view)
     return low;
 }
 
+/* What younger jobs have borrowed comes back when this one can start with it. */
+static void lend_borrowed(struct hd_core *core, const struct core_job *job, bool lent)
+{
+    for (size_t i = 0; i < core->borrower_count; i++)
+        if (core_lends_to(core->borrowers[i], job))
+            core_lend(core, &core->borrowers[i], 1, lent);
+}
+
 /* Reserves the first place that opens on devices of one kind. */
 static bool reserve_first(struct hd_core *core, const struct core_view *view,
                           enum hd_device_kind kind, struct core_start *ret_start)
 {
-    const size_t needed = fewest_ends(core, view);
     struct core_attempt *const *ends = core->ends;
     struct core_placement place;
+    size_t needed;
 
-    if (needed > core->end_count)
+    lend_borrowed(core, view->job, true);
+    needed = fewest_ends(core, view);
+    if (needed > core->end_count) {
+        lend_borrowed(core, view->job, false);
         return false;
+    }
     ret_start->mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
     ret_start->after = needed ? ends[needed - 1]->rec.job : 0;
     core_lend(core, ends, needed, true);
@@ -117,6 +135,7 @@ static bool reserve_first(struct hd_core *core, const struct core_view *view,
     if (place.device_count)
         core_foresee_layout(core, view->job, &place);
     core_lend(core, ends, needed, false);
+    lend_borrowed(core, view->job, false);
     free(place.members);
     return place.device_count > 0;
 }

@@ -51,9 +51,10 @@ static void close_class(struct hd_core *core, const struct core_job *job)
     class->wait_job = job->wait_job;
 }
 
-/* Finds a place with a layout that fits there. MISFITS: there is no place, or the job has failed.
- * LATER: there is one, and its layout is being found. */
-static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
+/* Finds a place with a layout that fits there; borrows: also on devices that are kept for others.
+ * MISFITS: there is no place, or the job has failed. LATER: there is one, and its layout is being
+ * found. */
+static enum core_layout find_fitting(struct hd_core *core, struct core_job *job, bool borrows,
                                      struct core_placement *ret_place, struct hd_text *why)
 {
     struct hd_job_needs needs;
@@ -67,6 +68,7 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
         enum core_layout layout;
 
         view.needs = &needs;
+        view.borrows = borrows;
         *ret_place = core_find_place(core, &view);
         if (!ret_place->device_count)
             return CORE_LAYOUT_MISFITS;
@@ -115,6 +117,22 @@ static void let_wait(struct hd_core *core, struct core_job *job)
         job->line->closed_in = core->pass;
 }
 
+/* It did not fit beside what is kept for others: it runs until one of these can start. */
+static void tell_borrowing(struct hd_core *core, struct core_job *job)
+{
+    struct core_attempt *attempt = core_active(job);
+
+    if (!attempt || !core_reserve(core, &core->borrowers, core->borrower_count,
+                                  &core->borrower_size, sizeof attempt))
+        return;
+    attempt->borrows = true;
+    core->borrowers[core->borrower_count++] = attempt;
+    core_event(core, job, "borrowing", attempt->rec.attempt, -1, "",
+               "attempt %d runs on devices that are kept for older jobs; when one of these can "
+               "start with them, it writes a checkpoint, gives them back and waits again",
+               attempt->rec.attempt);
+}
+
 /* Starts the job or keeps devices for it. Where neither is possible its class is closed for this
  * pass: free devices only get fewer in a pass and kept ones only more, so that no other job of the
  * class would fare better. */
@@ -123,6 +141,7 @@ static void look_at(struct hd_core *core, struct core_job *job)
     struct core_placement place = {0};
     struct hd_text why = {0};
     enum core_layout layout;
+    bool borrows = false;
 
     core->out->looked++;
     job->looked_in = core->pass;
@@ -132,10 +151,22 @@ static void look_at(struct hd_core *core, struct core_job *job)
     }
     job->wait = CORE_WAIT_NONE;
     job->wait_job = 0;
-    layout = find_fitting(core, job, &place, &why);
+    layout = find_fitting(core, job, false, &place, &why);
+    if (layout == CORE_LAYOUT_MISFITS && job->line && core->reservers.count) {
+        hd_text_clear(&why);
+        layout = find_fitting(core, job, true, &place, &why);
+        borrows = layout == CORE_LAYOUT_FITS;
+        if (layout == CORE_LAYOUT_LATER) { /* it keeps nothing of what it would borrow */
+            free(place.members);
+            job->planning = NULL;
+            layout = CORE_LAYOUT_MISFITS;
+        }
+    }
     if (layout == CORE_LAYOUT_FITS) {
         core_attempt_start(core, job, &place, why.failed || !why.data ? "" : why.data);
         free(place.members);
+        if (borrows)
+            tell_borrowing(core, job);
         core->changed_in_pass = true;
     } else if (layout == CORE_LAYOUT_LATER) { /* its place is kept, if there are few of those */
         core_reserve_found(core, job, &place);

@@ -1,0 +1,133 @@
+/* world: the cluster that every policy of this folder schedules: a clock, nodes that fail, and jobs
+ * that train, write checkpoints, stop and start again. It knows no scheduler.
+ *
+ * Time goes from event to event (a heap): what happens to a job between two events is arithmetic.
+ * The model of a job:
+ *
+ *   - a step takes step_ms x devices_max / devices; on more nodes than would do it takes
+ *     SPREAD times as long (Jeon et al. 2019, table 4: ResNet-50 on two GPUs of one server 114.8
+ *     images/s, of two servers 98.0);
+ *   - ranks come up a minute after the last node has begun, and 15 s more for each doubling of
+ *     nodes; a checkpoint is complete every half an hour and costs no time; a graceful stop
+ *     writes one and takes 20 s;
+ *   - when one of its nodes fails, the attempt computes nothing more; what it did since its last
+ *     checkpoint is lost.
+ *
+ * The world puts no node out of use by itself and holds no devices: a policy begins and ends
+ * attempts, and is told of what happens (struct sim_policy).
+ *
+ * Used by: the files of this folder.   Uses: trace.   Threads: one owner.
+ */
+#ifndef HD_SIM_WORLD_H
+#define HD_SIM_WORLD_H
+
+#include "tests/sim/trace.h"
+
+#define SIM_SPREAD (114.8 / 98.0)
+
+enum {
+    SIM_LEAF_NODES = 32,   /* below one leaf switch */
+    SIM_SPINE_NODES = 512, /* below one group of leaves; above these is all */
+};
+
+enum sim_run_state { SIM_RUN_AWAY, SIM_RUN_WAITING, SIM_RUN_HOLDING, SIM_RUN_OVER };
+enum sim_outcome { SIM_OUTCOME_NONE, SIM_OUTCOME_DONE, SIM_OUTCOME_CANCELLED, SIM_OUTCOME_FAILED };
+
+struct sim_place {
+    int32_t node, count; /* devices of it */
+};
+
+/* A job as the world sees it. */
+struct sim_run {
+    enum sim_run_state state;
+    enum sim_outcome outcome;
+    int32_t attempt; /* the newest; 0: none yet */
+    struct sim_place *places;
+    size_t place_count;
+    int32_t devices;
+    double step_ms;                     /* of the attempt */
+    int64_t begun_ms, up_ms, frozen_ms; /* of the attempt; up: its ranks are connected; frozen: it
+                                         * computes no more; 0: not yet */
+    bool stopping;                      /* a graceful stop has begun */
+    int64_t base_step, saved_step;      /* saved: of the newest checkpoint */
+    int64_t ran_ms;                     /* of earlier attempts, up to their ends */
+    int64_t first_begun_ms, over_ms;
+    int32_t starts;
+};
+
+struct sim_world;
+
+/* What a policy is told; `of` is its own. All are given. */
+struct sim_policy {
+    void (*submit)(void *of, size_t job);
+    void (*cancel)(void *of, size_t job);    /* of a job that is not over */
+    void (*up)(void *of, size_t job);        /* all ranks of the attempt are connected */
+    void (*saved)(void *of, size_t job);     /* a checkpoint is complete: run->saved_step */
+    void (*done)(void *of, size_t job);      /* the last step was made, and saved */
+    void (*stopped)(void *of, size_t job);   /* a graceful stop is complete */
+    void (*timed_out)(void *of, size_t job); /* it has run for its time_limit */
+    void (*node_failed)(void *of, int32_t node);
+    void (*node_back)(void *of, int32_t node); /* from a failure or a drain */
+    void (*node_drained)(void *of, int32_t node, int64_t deadline_ms);
+    void (*timer)(void *of, int32_t what, uint64_t about); /* sim_world_at */
+};
+
+/* Integrals over time, in device-milliseconds. */
+struct sim_sums {
+    double available; /* devices of nodes that have not failed */
+    double held;      /* by attempts */
+    double starting;  /* from the beginning of an attempt until its ranks are up */
+    double dead;      /* held while it computes no more: until the loss is noticed, and stops */
+};
+
+struct sim_world {
+    const struct sim_trace *trace;
+    const struct sim_policy *policy;
+    void *of_policy;
+    int64_t now_ms;
+    struct sim_node {
+        bool failed;
+        int32_t held; /* devices */
+    } * nodes;
+    int32_t node_count;
+    struct sim_run *runs; /* by index of job */
+    size_t over_count;
+    struct sim_sums sums;
+    int64_t devices_up, devices_held;
+    struct sim_event {
+        int64_t at_ms;
+        uint64_t number; /* of equal times the earlier made comes first */
+        int32_t kind, attempt;
+        uint64_t about;
+    } * events; /* a heap */
+    size_t event_count, event_size;
+    uint64_t made, happened;
+    /* spans of attempts, weighted by devices */
+    double spanned, spanned_least, begun_devices;
+    bool no_memory;
+};
+
+struct sim_world *sim_world_new(const struct sim_trace *trace, const struct sim_policy *policy,
+                                void *of_policy); /* NULL: no memory */
+void sim_world_free(struct sim_world *world);
+
+/* The next event happens. False: there is none before until_ms; the clock stands there then. */
+bool sim_world_step(struct sim_world *world, int64_t until_ms);
+void sim_world_at(struct sim_world *world, int64_t at_ms, int32_t what, uint64_t about);
+
+/* The job gets these devices (copied). Its ranks come up after sim_world_launch. */
+void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place *places,
+                     size_t count);
+void sim_world_launch(struct sim_world *world, size_t job);
+void sim_world_stop(struct sim_world *world, size_t job);   /* gracefully; `stopped` follows */
+void sim_world_freeze(struct sim_world *world, size_t job); /* its ranks were killed */
+/* The attempt is over, its devices are free. The job waits. */
+void sim_world_end(struct sim_world *world, size_t job);
+void sim_world_over(struct sim_world *world, size_t job, enum sim_outcome outcome);
+
+/* The last step that the attempt has made by now; the saved one, if there is no attempt. */
+int64_t sim_world_step_of(const struct sim_world *world, size_t job);
+/* Device-milliseconds of all steps that were made and not lost, at the pace of the ideal place. */
+double sim_world_useful(const struct sim_world *world);
+
+#endif
