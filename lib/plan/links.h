@@ -14,6 +14,9 @@
  * An ordered all-reduce is an exchange of n / P, a local sum, and an all-gather of n / P. Time is
  * the slowest level's, plus latencies: of a ring one per hop, of an exchange one.
  *
+ * With a calibration (calibration.h) what happens within a node takes the measured time instead: of
+ * a number of members that was not measured that of the nearest, times the formulas' ratio.
+ *
  * Used by: plan.   Uses: cluster, mesh, comm (kinds).   Threads: any; no state.
  */
 #ifndef HD_PLAN_LINKS_H
