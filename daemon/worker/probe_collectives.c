@@ -3,7 +3,8 @@
  * a mesh do.
  *
  * A round is some operations one after the other; each is waited for. So a time has what the engine
- * needs to begin and to wake the members up (alpha) and what the bytes need (beta). */
+ * needs to begin and to wake the members up (alpha) and what the bytes need (beta). The best round
+ * counts: where another program takes a core from one member for a moment, all wait. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "worker/probe.h"
 
 enum {
-    ROUNDS = 5,
+    ROUNDS = 9,
     HALF_BYTES = (int64_t)PROBE_VISIBLE_MIB << 19, /* of the visible memory: sent, received */
     ROWS = 64,                                     /* to each member, of an all_to_all_v */
     WRITE_BYTES = 24 << 20
@@ -84,13 +85,14 @@ static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd
                                int64_t bytes)
 {
     struct hd_comm_stream *s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
-    const int times = p->quick ? 2 : bytes <= 64 << 10 ? 60 : bytes <= 1 << 20 ? 12 : 3;
+    const int times = p->quick ? 2 : bytes <= 64 << 10 ? 40 : bytes <= 1 << 20 ? 8 : 3;
     struct probe_record r = {.what = PROBE_COLLECTIVE, .kind = kind, .bytes = (double)bytes};
-    double rounds[ROUNDS];
+    double best = 0;
     enum hd_status st = HD_OK;
 
     for (int round = -1; !st && round < ROUNDS; round++) {
         int64_t begin_ns;
+        double seconds;
 
         st = hd_comm_barrier(g, s);
         if (!st)
@@ -101,13 +103,15 @@ static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd
             if (!st)
                 st = hd_comm_wait(s, hd_comm_record(s));
         }
-        if (round >= 0) /* the first one warms up */
-            rounds[round] = 1e-9 * (double)(hd_clock_now_ns() - begin_ns) / times;
+        if (round < 0) /* the first one warms up */
+            continue;
+        seconds = 1e-9 * (double)(hd_clock_now_ns() - begin_ns) / times;
+        best = best == 0 || seconds < best ? seconds : best;
     }
     if (st)
         return st;
     r.members = hd_comm_group_size(g);
-    r.seconds = probe_lower_quartile(rounds, ROUNDS);
+    r.seconds = best > 1e-9 ? best : 1e-9;
     probe_keep(p, &r);
     return HD_OK;
 }

@@ -319,6 +319,31 @@ bool hd_calibration_seconds(const struct hd_calibration *cal, const struct hd_ca
     return true;
 }
 
+double hd_calibration_most_rate(const struct hd_calibration *cal, enum hd_kernel kernel)
+{
+    double most = 0;
+
+    for (int i = 0; i < cal->class_count; i++)
+        for (int k = 0; cal->classes[i].kernel == kernel && k < cal->classes[i].count; k++) {
+            const struct hd_calibration_sample *s = &cal->classes[i].samples[k];
+
+            most = fmax(most, work_of(kernel, s->size) / s->seconds);
+        }
+    return most;
+}
+
+double hd_calibration_most_flops(const struct hd_calibration *cal)
+{
+    static const enum hd_kernel products[] = {HD_K_gemm, HD_K_fp8_gemm, HD_K_grouped_gemm,
+                                              HD_K_grouped_gemm_weight};
+    double most = 2 * fmax(hd_calibration_most_rate(cal, HD_K_attention_forward),
+                           hd_calibration_most_rate(cal, HD_K_attention_backward));
+
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
+        most = fmax(most, hd_calibration_most_rate(cal, products[i]));
+    return most;
+}
+
 static const struct hd_calibration_curve *nearest_curve(const struct hd_calibration *cal,
                                                         enum hd_comm_kind kind, int64_t members)
 {

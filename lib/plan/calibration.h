@@ -129,6 +129,12 @@ bool hd_calibration_collective(const struct hd_calibration *cal, enum hd_comm_ki
                                int64_t members, double bytes, double *ret_seconds,
                                int64_t *ret_members);
 
+/* The most units of work per second of any sample of a kernel; 0: not measured. And the most FLOPs
+ * of all that counts FLOPs; of attention twice, since a model's FLOPs count what a causal kernel
+ * leaves out. */
+double hd_calibration_most_rate(const struct hd_calibration *cal, enum hd_kernel kernel);
+double hd_calibration_most_flops(const struct hd_calibration *cal);
+
 /* HD_CONFLICT, saying what differs: the calibration is of other devices than these, with
  * `threads` threads each, or of another build. */
 enum hd_status hd_calibration_check(const struct hd_calibration *cal,

@@ -46,6 +46,9 @@ void hd_rates_calibrate(struct hd_rates *r, const struct hd_calibration *calibra
     r->step_s = calibration->step_s;
     r->measured = true;
     r->error_band = calibrated_error_band;
+    /* a time between samples is never faster than the fastest sample */
+    r->most_flops = hd_calibration_most_flops(calibration);
+    r->most_update_bytes_per_s = hd_calibration_most_rate(calibration, HD_K_adamw);
 }
 
 void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates *ret_rates)

@@ -36,6 +36,9 @@ struct hd_rates {
     int64_t tile_rows, tile_columns;
     double error_band; /* 0.25: a step may take a quarter more or less */
     bool measured;
+    /* Of the calibration, for lower bounds: no kernel computes faster, no update moves its bytes
+     * faster; 0 without one */
+    double most_flops, most_update_bytes_per_s;
     double step_s; /* what a step takes on the host beside its launches */
     /* Collectives are carried out by the rank's own thread, so that nothing overlaps with them;
      * else they run beside the kernels. */
