@@ -2,6 +2,8 @@
 
 #include <math.h> /* INFINITY */
 
+#include "plan/calibration.h"
+
 /* ---- groups ---- */
 
 static struct hd_link_group describe(const struct hd_cluster *c, const struct hd_mesh_group *g)
@@ -294,13 +296,11 @@ static double exchange(const struct hd_cluster *c, const struct hd_link_group *g
     return slowest + latency_of(c, g, g->top);
 }
 
-double hd_links_collective(const struct hd_cluster *c, const struct hd_link_group *g,
-                           enum hd_comm_kind kind, double bytes, bool native)
+static double by_formula(const struct hd_cluster *c, const struct hd_link_group *g,
+                         enum hd_comm_kind kind, double bytes, bool native)
 {
     const double P = g->size;
 
-    if (g->size <= 1)
-        return 0;
     switch (kind) {
     case HD_COMM_ALL_GATHER:
         return ring(c, g, bytes);
@@ -321,12 +321,56 @@ double hd_links_collective(const struct hd_cluster *c, const struct hd_link_grou
     }
 }
 
+static bool is_within_node(const struct hd_cluster *c, int level)
+{
+    return c->levels[level].devices <= c->devices_per_node;
+}
+
+/* A group of P members has the measured time of P' members, times the ratio of the two by formula.
+ */
+static bool measured(const struct hd_cluster *c, const struct hd_link_group *g,
+                     enum hd_comm_kind kind, double bytes, bool native, double *ret_seconds)
+{
+    struct hd_link_group of_curve = *g;
+    int64_t members;
+
+    if (!c->rates.calibration || !is_within_node(c, g->top) ||
+        !hd_calibration_collective(c->rates.calibration, kind, g->size, bytes, ret_seconds,
+                                   &members))
+        return false;
+    if (members != g->size) {
+        of_curve.size = (int32_t)members;
+        for (int l = 0; l < c->level_count; l++)
+            if (of_curve.near[l] > members || l >= g->top)
+                of_curve.near[l] = members;
+        *ret_seconds *=
+            by_formula(c, g, kind, bytes, native) / by_formula(c, &of_curve, kind, bytes, native);
+    }
+    return true;
+}
+
+double hd_links_collective(const struct hd_cluster *c, const struct hd_link_group *g,
+                           enum hd_comm_kind kind, double bytes, bool native)
+{
+    double seconds;
+
+    if (g->size <= 1)
+        return 0;
+    return measured(c, g, kind, bytes, native, &seconds) ? seconds
+                                                         : by_formula(c, g, kind, bytes, native);
+}
+
 double hd_links_transfer(const struct hd_cluster *c, const struct hd_link_group *stages,
                          int64_t from, int64_t to, double bytes)
 {
     const struct hd_link_group none = {0};
     const int level = hd_cluster_level_of(c, from, to);
+    int64_t members;
+    double seconds;
 
+    if (c->rates.calibration && is_within_node(c, level) &&
+        hd_calibration_collective(c->rates.calibration, HD_COMM_SEND, 2, bytes, &seconds, &members))
+        return seconds;
     stages = stages ? stages : &none;
     return latency_of(c, stages, level) + bytes / ring_rate(c, stages, level);
 }

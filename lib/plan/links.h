@@ -23,6 +23,9 @@
  *              one port, the slowest of those that it has direct wires to, or a shared link by the
  *              number of pairs that it lies between, whichever takes longest
  *
+ * With a calibration (calibration.h) what happens within a node takes the measured time instead: of
+ * a number of members that was not measured that of the nearest, times the formulas' ratio.
+ *
  * Used by: plan, rank_map.   Uses: cluster, node_links, mesh, comm (kinds).
  * Threads: any; no state.
  */

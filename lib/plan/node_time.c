@@ -1,4 +1,5 @@
 /* node_time: how long a kernel takes at given rates (rates.h). */
+#include "plan/calibration.h"
 #include "plan/rates.h"
 #include "program/dry.h"
 
@@ -84,6 +85,17 @@ static enum hd_dtype factors_of(const struct hd_node *node)
     }
 }
 
+static bool measured_seconds(const struct hd_rates *r, const struct hd_node *node,
+                             const struct hd_costs *costs, double *ret_seconds)
+{
+    struct hd_calibration_key key;
+
+    if (!r->calibration)
+        return false;
+    hd_calibration_key_of(node->kernel, node->args, costs, &key);
+    return hd_calibration_seconds(r->calibration, &key, ret_seconds);
+}
+
 double hd_rates_node(const struct hd_rates *r, const struct hd_node *node)
 {
     const double share = share_of(r, node->kernel);
@@ -91,6 +103,8 @@ double hd_rates_node(const struct hd_rates *r, const struct hd_node *node)
     double memory_s, compute_s = 0;
 
     hd_dry_node_costs(&costs, node);
+    if (measured_seconds(r, node, &costs, &compute_s))
+        return r->launch_s + compute_s;
     memory_s = (double)(costs.read_bytes + costs.write_bytes) / r->memory_bytes_per_s;
     if (node->kernel == HD_K_gemm)
         compute_s = product_seconds(r, node->args);

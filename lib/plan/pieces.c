@@ -71,7 +71,9 @@ static void walk_node(struct builder *b, struct program_walk *w, const struct hd
                       int index)
 {
     const struct hd_node *node = p->nodes[index];
-    const double free = w->stream_end[node->stream], seconds = node_seconds(b, node);
+    const bool in_thread = node->is_comm && b->cluster->rates.collectives_take_thread;
+    const double seconds = node_seconds(b, node);
+    const double free = w->stream_end[in_thread ? HD_STREAM_COMPUTE : node->stream];
     double start = free;
     enum hd_group_name awaited = HD_GROUP_COUNT;
 
@@ -82,6 +84,11 @@ static void walk_node(struct builder *b, struct program_walk *w, const struct hd
                                                         : HD_GROUP_COUNT;
         }
     w->node_end[index] = w->stream_end[node->stream] = start + seconds;
+    if (in_thread) {
+        w->stream_end[HD_STREAM_COMPUTE] = start + seconds;
+        w->time->waits[node->group] += start + seconds - free;
+        return;
+    }
     if (node->is_comm)
         w->last_group[node->stream] = node->group;
     if (node->stream == HD_STREAM_COMPUTE) {
@@ -163,11 +170,12 @@ static enum hd_status declare(struct builder *b, int stage)
     return hd_layout_declare(&b->shared, rank, &b->arena, &b->registry[stage], &b->model[stage]);
 }
 
-/* Adds the time of a program's nodes to that of their units: the busiest stream of each; nodes of
- * no unit to `ret_base`. */
+/* Adds the time of a program's nodes to that of their units: the busiest stream of each, or where
+ * collectives take the rank's thread, all of them; nodes of no unit to `ret_base`. */
 static void share_out(struct builder *b, const struct hd_program *p, double *units, int unit_count,
                       double *ret_base)
 {
+    const bool one_stream = b->cluster->rates.collectives_take_thread;
     double *busy = hd_arena_array(&b->arena, (size_t)(unit_count * HD_STREAM_COUNT), sizeof *busy);
 
     for (int i = 0; busy && i < p->count; i++) {
@@ -177,7 +185,8 @@ static void share_out(struct builder *b, const struct hd_program *p, double *uni
         if (node->unit < 0)
             *ret_base += seconds;
         else
-            busy[node->unit * HD_STREAM_COUNT + (int)node->stream] += seconds;
+            busy[node->unit * HD_STREAM_COUNT +
+                 (int)(one_stream ? HD_STREAM_COMPUTE : node->stream)] += seconds;
     }
     for (int u = 0; busy && u < unit_count; u++) {
         double most = 0;
@@ -219,6 +228,7 @@ static enum hd_status measure_ends(struct builder *b, struct hd_pieces *p)
         st = measure_update(b, 1, last, units, &ignored);
     if (st)
         return st;
+    p->update_base += b->cluster->rates.step_s;
     subtract(&p->piece[HD_PIECE_EMBEDDING], &p->piece[HD_PIECE_BASE]);
     subtract(&p->piece[HD_PIECE_HEAD], &p->piece[HD_PIECE_BASE]);
     p->update[0] = first[HD_UNIT_FIRST_BLOCK];

@@ -1,5 +1,7 @@
 #include "plan/rates.h"
 
+#include "plan/calibration.h"
+
 /* Shares of a GPU's peaks that are assumed until a device is measured. Large products of cuBLAS are
  * commonly reported at 70 to 80% of a dense peak, copies at 85 to 92% of the memory's rate, and
  * fused attention at 50 to 75% of it forward and 40 to 60% backward (Dao 2023; Shah et al. 2024,
@@ -7,6 +9,7 @@
 static const double gpu_product_share = 0.75, gpu_memory_share = 0.85;
 static const double gpu_attention_forward = 0.70, gpu_attention_backward = 0.55; /* of products */
 static const double gpu_launch_s = 2e-6, gpu_error_band = 0.25;
+static const double calibrated_error_band = 0.15;
 enum { GPU_TILE_ROWS = 128, GPU_TILE_COLUMNS = 128 };
 
 /* A CPU's peak is measured with a large product of one thread group; smaller ones reach less. */
@@ -32,7 +35,20 @@ void hd_rates_of_peaks(double half_flops, double single_flops, double memory_byt
         .multiprocessors = multiprocessors,
         .tile_rows = gpu ? GPU_TILE_ROWS : 0,
         .tile_columns = gpu ? GPU_TILE_COLUMNS : 0,
-        .error_band = gpu ? gpu_error_band : cpu_error_band};
+        .error_band = gpu ? gpu_error_band : cpu_error_band,
+        .collectives_take_thread = !gpu};
+}
+
+void hd_rates_calibrate(struct hd_rates *r, const struct hd_calibration *calibration)
+{
+    r->calibration = calibration;
+    r->launch_s = calibration->launch_s;
+    r->step_s = calibration->step_s;
+    r->measured = true;
+    r->error_band = calibrated_error_band;
+    /* a time between samples is never faster than the fastest sample */
+    r->most_flops = hd_calibration_most_flops(calibration);
+    r->most_update_bytes_per_s = hd_calibration_most_rate(calibration, HD_K_adamw);
 }
 
 void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates *ret_rates)

@@ -6,7 +6,8 @@
  *
  * GPU kinds that were never measured with Heddle get the peaks of their data sheet times shares
  * that are assumed (rates.c says which and why); `error_band` is how far the time of a step may be
- * off. A CPU's peaks are measured by `heddle-worker device`.
+ * off. A CPU's peaks are measured by `heddle-worker device`. With a calibration (calibration.h) the
+ * times of the kernels that it has are taken from it.
  *
  * Used by: plan.   Uses: base, kernels; node_time.c also program.
  * Threads: any; no state.
@@ -19,6 +20,7 @@
 #include "base/dtype.h"
 #include "kernels/kernels.h"
 
+struct hd_calibration;
 struct hd_node;
 
 struct hd_rates {
@@ -34,6 +36,14 @@ struct hd_rates {
     int64_t tile_rows, tile_columns;
     double error_band; /* 0.25: a step may take a quarter more or less */
     bool measured;
+    /* Of the calibration, for lower bounds: no kernel computes faster, no update moves its bytes
+     * faster; 0 without one */
+    double most_flops, most_update_bytes_per_s;
+    double step_s; /* what a step takes on the host beside its launches */
+    /* Collectives are carried out by the rank's own thread, so that nothing overlaps with them;
+     * else they run beside the kernels. */
+    bool collectives_take_thread;
+    const struct hd_calibration *calibration; /* of such devices; borrowed; NULL: none */
 };
 
 /* Of a GPU that is known by its data sheet. */
@@ -43,6 +53,10 @@ void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates
  * those of 16 bits. multiprocessors: of a GPU; 0: a CPU. */
 void hd_rates_of_peaks(double half_flops, double single_flops, double memory_bytes_per_s,
                        int multiprocessors, struct hd_rates *ret_rates);
+
+/* From now on a kernel that was measured takes its measured time. `calibration` must outlive the
+ * rates, and be of such devices (hd_calibration_check). */
+void hd_rates_calibrate(struct hd_rates *rates, const struct hd_calibration *calibration);
 
 /* Seconds of one launch of a node, which is a kernel. */
 double hd_rates_node(const struct hd_rates *rates, const struct hd_node *node);

@@ -25,16 +25,18 @@ static int64_t divide_up(int64_t n, int64_t by)
 
 /* ---- time ---- */
 
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 double search_ideal_seconds(const struct layout_search *s)
 {
     const struct hd_rates *r = &s->asked->cluster->rates;
     const double tokens = (double)s->asked->spec->global_batch * (double)s->asked->spec->context;
-    double fastest = r->fp8_flops;
+    double fastest = larger(r->fp8_flops, larger(r->half_flops, r->single_flops));
 
-    if (fastest < r->half_flops)
-        fastest = r->half_flops;
-    if (fastest < r->single_flops)
-        fastest = r->single_flops;
+    fastest = larger(fastest, r->most_flops);
     return hd_model_flops_per_token(&s->config) * tokens / (s->asked->devices * fastest);
 }
 
@@ -101,8 +103,10 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
     const double split = (double)z->tp * (s->config.router.E ? (double)z->ep * ranks : 1);
     const double parameters =
         (double)s->config.L / (double)z->pp * (double)s->block_parameters / split / shards;
-    const double update =
-        away ? 0 : parameters * UPDATE_BYTES / s->asked->cluster->rates.memory_bytes_per_s;
+    const struct hd_rates *r = &s->asked->cluster->rates;
+    const double update = away ? 0
+                               : parameters * UPDATE_BYTES /
+                                     larger(r->memory_bytes_per_s, r->most_update_bytes_per_s);
 
     return c->bound_s * (z->zero == 3 ? gathered_share : 1) + update;
 }

@@ -1,0 +1,408 @@
+#include "worker/probe.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "worker/flags.h"
+#include "worker/worker.h"
+
+enum {
+    SECONDS_MAX = 600,
+    GRACE_MS = 4000, /* for what was begun when the time was over */
+    WAIT_US = 20000
+};
+
+/* ---- for all processes ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double probe_lower_quartile(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    return values[(count - 1) / 4];
+}
+
+void probe_keep(struct probe *p, const struct probe_record *record)
+{
+    if (*p->record_count < PROBE_RECORDS_MAX)
+        p->records[(*p->record_count)++] = *record;
+}
+
+enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
+{
+    float *over = (float *)p->visible;
+    struct hd_comm_stream *s;
+    enum hd_status st;
+
+    *ret_goes_on = hd_clock_now_ns() < p->end_ns;
+    if (!p->comm)
+        return HD_OK;
+    *over = *ret_goes_on ? 0 : 1;
+    s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
+    st = hd_comm_all_reduce(p->group, s,
+                            &(struct hd_comm_all_reduce_args){over, over, 1, HD_F32, HD_COMM_MAX});
+    if (!st)
+        st = hd_comm_wait(s, hd_comm_record(s));
+    *ret_goes_on = !st && *over == 0;
+    return st;
+}
+
+/* ---- one process ---- */
+
+static enum hd_status join_all(struct probe *p)
+{
+    int32_t ranks[PROBE_DEVICES_MAX];
+    void *visible;
+    enum hd_status st;
+
+    if (!p->all)
+        return HD_OK;
+    for (int i = 0; i < p->world; i++)
+        ranks[i] = i;
+    st = hd_comm_open_shm(hd_shm_control_fd(p->all), hd_shm_control_rank_fds(p->all), p->rank,
+                          p->world, PROBE_DEADLINE_MS, &p->comm);
+    if (!st)
+        st = hd_comm_visible(p->comm, (size_t)PROBE_VISIBLE_MIB << 20, &visible);
+    if (st)
+        return st;
+    p->visible = visible;
+    return hd_comm_group(p->comm, "all", ranks, p->world, &p->group);
+}
+
+/* What matters most comes first, so that less is missing where the time is short. */
+static enum hd_status measure(struct probe *p)
+{
+    const struct hd_backend_options options = {.threads = (int)p->threads};
+    struct hd_traits traits;
+    enum hd_status st = join_all(p);
+    bool half;
+
+    p->table->describe(&options, &traits);
+    half = traits.bf16_fast;
+    if (!st)
+        st = probe_collectives(p);
+    if (!st)
+        st = probe_models(p, half);
+    if (!st)
+        st = probe_products(p, half);
+    if (!st)
+        st = probe_write(p);
+    if (!st)
+        st = probe_models(p, !half);
+    if (!st)
+        st = probe_products(p, !half);
+    if (st && p->comm)
+        hd_comm_abort(p->comm, hd_err_message());
+    hd_comm_free(p->comm);
+    return st;
+}
+
+/* ---- the first process ---- */
+
+/* Memory of all processes, mapped before they are forked. */
+struct board {
+    int counts[PROBE_DEVICES_MAX];
+    struct probe_record records[]; /* [world][PROBE_RECORDS_MAX]; only touched pages are taken */
+};
+
+static size_t board_bytes(int world)
+{
+    return sizeof(struct board) + (size_t)world * PROBE_RECORDS_MAX * sizeof(struct probe_record);
+}
+
+static enum hd_status make_controls(struct probe *p, struct hd_shm_control **controls)
+{
+    const int pairs = p->world / 2;
+    enum hd_status st = HD_OK;
+
+    if (p->world > 1)
+        st = hd_shm_control_new(p->world, &p->all);
+    for (int i = 0; !st && i < pairs * PROBE_CONTROLS; i++)
+        st = hd_shm_control_new(2, &controls[i]);
+    return st;
+}
+
+static void free_controls(struct probe *p, struct hd_shm_control **controls)
+{
+    for (int i = 0; i < p->world / 2 * PROBE_CONTROLS; i++)
+        hd_shm_control_free(controls[i]);
+    hd_shm_control_free(p->all);
+    free(controls);
+}
+
+static _Noreturn void serve(struct probe *p, pid_t parent)
+{
+    enum hd_status st;
+
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+        _exit(HD_WORKER_FAILED);
+    st = measure(p);
+    if (st)
+        (void)fprintf(stderr, "heddle-worker probe: device %d: %s\n", p->rank, hd_err_message());
+    _exit(st ? HD_WORKER_FAILED : HD_WORKER_OK);
+}
+
+/* Waits until all have ended; kills those that have not by the end of the time: what they have
+ * measured until then counts. */
+static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns)
+{
+    bool ended[PROBE_DEVICES_MAX] = {false}, late = false;
+    int left = count, failed = -1;
+
+    while (left > 0) {
+        if (!late && hd_clock_now_ns() > end_ns + GRACE_MS * 1000000LL) {
+            late = true;
+            for (int i = 0; i < count; i++)
+                if (!ended[i])
+                    (void)kill(pids[i], SIGKILL);
+        }
+        for (int i = 0; i < count; i++) {
+            int status = 0;
+
+            if (ended[i] || waitpid(pids[i], &status, WNOHANG) != pids[i])
+                continue;
+            ended[i] = true;
+            left--;
+            if (failed < 0 && !late && (!WIFEXITED(status) || WEXITSTATUS(status)))
+                failed = i;
+        }
+        if (left > 0)
+            (void)usleep(WAIT_US);
+    }
+    return failed < 0
+               ? HD_OK
+               : hd_err(HD_IO, "the process of device %d failed; its message is above", failed);
+}
+
+static enum hd_status start_and_wait(struct probe *p, struct board *board,
+                                     struct hd_shm_control **controls)
+{
+    const pid_t parent = getpid();
+    pid_t pids[PROBE_DEVICES_MAX];
+
+    for (int r = 0; r < p->world; r++) {
+        pids[r] = fork();
+        if (pids[r] < 0) {
+            for (int i = 0; i < r; i++)
+                (void)kill(pids[i], SIGKILL);
+            (void)wait_for(pids, r, 0);
+            return hd_err(HD_IO, "cannot start a process: %s", strerror(errno));
+        }
+        if (pids[r] == 0) {
+            p->rank = r;
+            p->records = board->records + (size_t)r * PROBE_RECORDS_MAX;
+            p->record_count = &board->counts[r];
+            for (int k = 0; k < PROBE_CONTROLS; k++)
+                p->pairs[k] = r / 2 < p->world / 2 ? controls[r / 2 * PROBE_CONTROLS + k] : NULL;
+            serve(p, parent);
+        }
+    }
+    return wait_for(pids, p->world, p->end_ns);
+}
+
+/* ---- the calibration ---- */
+
+static bool same_work(const struct probe_record *a, const struct probe_record *b)
+{
+    return a->what == b->what && a->kind == b->kind && a->members == b->members &&
+           a->bytes == b->bytes && memcmp(&a->key, &b->key, sizeof a->key) == 0;
+}
+
+/* The mean over the processes that measured the same as the first one. */
+static double mean_of(const struct board *board, int world, int index)
+{
+    const struct probe_record *first = &board->records[index];
+    double sum = 0;
+    int count = 0;
+
+    for (int r = 0; r < world; r++) {
+        const struct probe_record *own = board->records + (size_t)r * PROBE_RECORDS_MAX;
+
+        if (index < board->counts[r] && same_work(first, &own[index])) {
+            sum += own[index].seconds;
+            count++;
+        }
+    }
+    return sum / count;
+}
+
+static enum hd_status take(const struct probe *p, const struct board *board, struct hd_arena *arena,
+                           struct hd_calibration *cal)
+{
+    double launches[64], steps[64];
+    int launch_count = 0, step_count = 0;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < board->counts[0]; i++) {
+        const struct probe_record *r = &board->records[i];
+        const double seconds = mean_of(board, p->world, i);
+
+        if (r->what == PROBE_KERNEL)
+            st = hd_calibration_add(cal, arena, &r->key, seconds > 1e-9 ? seconds : 1e-9);
+        else if (r->what == PROBE_COLLECTIVE)
+            st = hd_calibration_add_collective(cal, arena, r->kind, r->members, r->bytes, seconds);
+        else if (r->what == PROBE_LAUNCH && launch_count < 64)
+            launches[launch_count++] = seconds;
+        else if (r->what == PROBE_STEP && step_count < 64)
+            steps[step_count++] = seconds;
+        else if (r->what == PROBE_WRITE)
+            cal->checkpoint_bytes_per_s = seconds;
+    }
+    if (launch_count)
+        cal->launch_s = probe_lower_quartile(launches, launch_count);
+    if (step_count)
+        cal->step_s = probe_lower_quartile(steps, step_count);
+    if (!st && !cal->class_count)
+        st = hd_err(HD_TIMEOUT, "the time was over before the first kernel was measured");
+    return st;
+}
+
+static enum hd_status write_corpus(const char *dir)
+{
+    char path[PROBE_DIR_MAX + 16], *bytes = malloc(PROBE_CORPUS_BYTES);
+    uint32_t x = 1;
+    enum hd_status st;
+
+    if (!bytes)
+        return hd_err(HD_NO_MEMORY, "no memory for a text");
+    for (int i = 0; i < PROBE_CORPUS_BYTES; i++) {
+        x = x * 1664525u + 1013904223u;
+        bytes[i] = (char)(x >> 24);
+    }
+    (void)snprintf(path, sizeof path, "%s/corpus", dir);
+    st = hd_file_write_atomic(path, bytes, PROBE_CORPUS_BYTES, 0600);
+    free(bytes);
+    return st;
+}
+
+static enum hd_status write_calibration(const struct probe *p, const struct board *board,
+                                        const char *out)
+{
+    const struct hd_backend_options options = {.threads = (int)p->threads};
+    struct hd_calibration cal = {
+        .threads = p->threads, .devices = p->world, .made_unix_s = hd_clock_wall_ms() / 1000};
+    struct hd_traits traits;
+    struct hd_text text = {0};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    p->table->describe(&options, &traits);
+    hd_arena_init(&arena, 0);
+    (void)snprintf(cal.device, sizeof cal.device, "%s", traits.backend);
+    (void)snprintf(cal.isa, sizeof cal.isa, "%s", traits.isa);
+    (void)snprintf(cal.library, sizeof cal.library, "%s", traits.library);
+    (void)snprintf(cal.engine, sizeof cal.engine, "%s", p->world > 1 ? "shm" : "");
+    hd_calibration_build(cal.build);
+    st = take(p, board, &arena, &cal);
+    if (!st)
+        hd_calibration_write(&cal, &text);
+    if (!st && text.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a calibration");
+    if (!st && text.len_bytes > HD_CALIBRATION_BYTES_MAX)
+        st = hd_err(HD_LIMIT, "the calibration has more than %d bytes",
+                    (int)HD_CALIBRATION_BYTES_MAX);
+    if (!st)
+        st = hd_file_write_atomic(out, text.data, text.len_bytes, 0644);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+    return st;
+}
+
+static enum hd_status probe_devices(struct probe *p, const char *out)
+{
+    struct hd_shm_control **controls =
+        calloc((size_t)(p->world / 2) * PROBE_CONTROLS + 1, sizeof(struct hd_shm_control *));
+    struct board *board = mmap(NULL, board_bytes(p->world), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    enum hd_status st = HD_OK;
+
+    if (!controls || board == MAP_FAILED)
+        st = hd_err(HD_NO_MEMORY, "no memory for what is measured");
+    if (!st)
+        st = write_corpus(p->dir);
+    if (!st)
+        st = make_controls(p, controls);
+    if (!st)
+        st = start_and_wait(p, board, controls);
+    if (!st)
+        st = write_calibration(p, board, out);
+    if (controls)
+        free_controls(p, controls);
+    if (board != MAP_FAILED)
+        (void)munmap(board, board_bytes(p->world));
+    return st;
+}
+
+/* "cpu:N" or "cpu:N:T". */
+static enum hd_status read_devices(const char *text, struct probe *p)
+{
+    char copy[64], *rest = copy, *word, *count, *threads;
+    int64_t devices = 0;
+
+    p->threads = 1;
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    word = strsep(&rest, ":");
+    count = strsep(&rest, ":");
+    threads = strsep(&rest, ":");
+    if (strcmp(word, "cpu") != 0 || rest || !count ||
+        hd_text_to_int64(count, 1, PROBE_DEVICES_MAX, &devices) ||
+        (threads && hd_text_to_int64(threads, 1, 4096, &p->threads)))
+        return hd_err(HD_INVALID,
+                      "--devices %s is not understood; give cpu:N or cpu:N:T, N devices (1 to %d) "
+                      "of T threads",
+                      text, (int)PROBE_DEVICES_MAX);
+    p->world = (int)devices;
+    return HD_OK;
+}
+
+static enum hd_status make_dir(char ret_dir[PROBE_DIR_MAX], const char *out)
+{
+    if (snprintf(ret_dir, PROBE_DIR_MAX, "%s.probe-XXXXXX", out) >= PROBE_DIR_MAX)
+        return hd_err(HD_INVALID, "--out is a path of more than %d bytes", (int)PROBE_DIR_MAX - 16);
+    if (!mkdtemp(ret_dir))
+        return hd_err(HD_IO, "cannot make a folder %s: %s", ret_dir, strerror(errno));
+    return HD_OK;
+}
+
+int hd_worker_probe(int argc, char **argv)
+{
+    struct hd_flag f[] = {{"--devices", false, false, NULL},
+                          {"--seconds", false, false, NULL},
+                          {"--out", true, false, NULL},
+                          {"--quick", false, true, NULL}};
+    struct probe p = {.table = hd_backend_cpu()};
+    int64_t seconds = 0;
+    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+
+    if (!st)
+        st = hd_flag_int(&f[1], 1, SECONDS_MAX, PROBE_SECONDS, &seconds);
+    if (!st)
+        st = read_devices(f[0].value ? f[0].value : "cpu:1", &p);
+    if (!st)
+        st = make_dir(p.dir, f[2].value);
+    if (st)
+        return hd_worker_finish("probe", st);
+    /* the grace is part of the time: the whole takes at most `seconds` */
+    p.end_ns =
+        hd_clock_now_ns() + seconds * 1000000000LL - (seconds > 8 ? GRACE_MS : 0) * 1000000LL;
+    p.quick = f[3].value != NULL;
+    st = probe_devices(&p, f[2].value);
+    (void)hd_file_remove_tree(p.dir); /* best effort */
+    if (st)
+        st = hd_err_prefix(st, "nothing was stored, plans go on by the tables");
+    return hd_worker_finish("probe", st);
+}

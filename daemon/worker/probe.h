@@ -1,0 +1,75 @@
+/* probe: measures what a plan needs to know of this machine's devices (plan/calibration.h).
+ *
+ * One process per device measures, all at the same time, because they share memory bandwidth: first
+ * training steps of small models, launch by launch (probe_models.c), then products of a grid of
+ * sizes (probe_products.c), collectives (probe_collectives.c), and a file like a checkpoint's. The
+ * processes agree before each piece of work whether time is left, so they stay in step. The first
+ * process starts them, waits, and takes the mean of what they measured. When it ends, they end.
+ *
+ * Used by: main.c.   Uses: train, comm, kernels, plan's calibration.
+ * Threads: each process has one, and those of its backend.
+ */
+#ifndef HD_WORKER_PROBE_H
+#define HD_WORKER_PROBE_H
+
+#include "comm/shm_control.h"
+#include "plan/calibration.h"
+
+enum {
+    PROBE_DEVICES_MAX = 64,
+    PROBE_SECONDS = 60,
+    PROBE_RECORDS_MAX = 32768, /* of one process */
+    PROBE_CONTROLS = 16,       /* of pairs, one for each model that takes two ranks */
+    PROBE_VISIBLE_MIB = 40,    /* of the collectives */
+    PROBE_DEADLINE_MS = 20000, /* of a wait for another process */
+    PROBE_DIR_MAX = 512
+};
+
+enum probe_what { PROBE_KERNEL, PROBE_COLLECTIVE, PROBE_LAUNCH, PROBE_STEP, PROBE_WRITE };
+
+/* One measurement, as a process hands it to the first one. */
+struct probe_record {
+    enum probe_what what;
+    struct hd_calibration_key key; /* PROBE_KERNEL */
+    enum hd_comm_kind kind;        /* PROBE_COLLECTIVE, and the next two */
+    int64_t members;
+    double bytes;
+    double seconds; /* PROBE_WRITE: bytes per second */
+};
+
+/* One of the measuring processes. */
+struct probe {
+    int rank, world;         /* of all devices */
+    int64_t threads;         /* of a device */
+    int64_t end_ns;          /* on hd_clock_now_ns: no work begins after it */
+    bool quick;              /* for tests: the smallest sizes, one step */
+    char dir[PROBE_DIR_MAX]; /* for temporary files; has the file "corpus" */
+    const struct hd_backend_table *table;
+    struct hd_shm_control *all; /* of all; NULL with one device */
+    struct hd_shm_control
+        *pairs[PROBE_CONTROLS]; /* of ranks 2k and 2k + 1; NULL for a last odd one */
+    struct hd_comm *comm;       /* of all; NULL with one device */
+    struct hd_comm_group *group;
+    char *visible;                /* [PROBE_VISIBLE_MIB] */
+    struct probe_record *records; /* [PROBE_RECORDS_MAX], memory that the first process reads */
+    int *record_count;
+};
+
+enum { PROBE_CORPUS_BYTES = 1 << 20 };
+
+/* Keeps one measurement; those beyond PROBE_RECORDS_MAX are dropped. */
+void probe_keep(struct probe *p, const struct probe_record *record);
+
+/* All processes wait for one another. *ret_goes_on: whether time is left, the same on all. */
+enum hd_status probe_agree(struct probe *p, bool *ret_goes_on);
+
+/* Each returns early, with HD_OK, when the time is over. */
+enum hd_status probe_models(struct probe *p, bool half);   /* half: in bf16, else in fp32 */
+enum hd_status probe_products(struct probe *p, bool half); /* the same */
+enum hd_status probe_collectives(struct probe *p);
+enum hd_status probe_write(struct probe *p);
+
+/* The value that a quarter of `values` do not exceed; sorts them. count >= 1. */
+double probe_lower_quartile(double *values, int count);
+
+#endif

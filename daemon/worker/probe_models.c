@@ -1,0 +1,331 @@
+/* probe_models: training steps of small models, launch by launch.
+ *
+ * The models are trained as any job is, so each kernel is launched with the arguments, and finds
+ * the caches in the state, that training gives it. Their sizes are chosen so that each kernel is
+ * measured at small and at large sizes; models over two ranks have the kernels that tp, cp and ep
+ * add. Random bytes are the text: no kernel takes longer for real ones.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "program/dry.h"
+#include "train/train.h"
+#include "worker/probe.h"
+
+enum {
+    STEPS_MIN = 2,
+    STEPS_MAX = 12,
+    STEPS_NS = 350 * 1000 * 1000, /* of one model, once STEPS_MIN steps are done */
+    NODES_MAX = 1 << 14,          /* a power of two; launches of a step's programs */
+    KEYS_MAX = 512,
+    TIMES_MAX = 192 /* kept of one key */
+};
+
+struct probe_model {
+    const char *family;
+    int64_t layers, hidden, heads, kv_heads, ffn_hidden, vocab, context, batch, experts;
+    int64_t tp, cp, ep; /* 0: one rank */
+};
+
+/* The small ones first: they cover all kernels soonest. */
+static const struct probe_model models[] = {
+    {"gpt2", 2, 128, 4, 4, 512, 256, 64, 4, 0, 0, 0, 0},
+    {"llama", 2, 128, 4, 2, 384, 256, 64, 4, 0, 0, 0, 0},
+    {"mixtral", 2, 128, 4, 2, 256, 256, 64, 4, 4, 0, 0, 0},
+    {"qwen3", 1, 128, 4, 2, 384, 256, 128, 4, 0, 0, 0, 0},
+    {"llama", 2, 128, 4, 2, 384, 512, 128, 4, 0, 2, 0, 0},
+    {"llama", 2, 128, 4, 2, 384, 256, 128, 4, 0, 0, 2, 0},
+    {"mixtral", 2, 128, 4, 2, 256, 256, 128, 4, 4, 0, 0, 2},
+    {"gpt2", 3, 256, 4, 4, 1024, 256, 128, 4, 0, 0, 0, 0},
+    {"llama", 3, 256, 4, 4, 768, 2048, 128, 4, 0, 0, 0, 0},
+    {"mixtral", 2, 256, 8, 4, 512, 256, 128, 4, 4, 0, 0, 0},
+    {"gpt2", 2, 384, 6, 6, 1536, 256, 128, 16, 0, 0, 0, 0},
+    {"llama", 2, 512, 8, 4, 1408, 512, 512, 1, 0, 0, 0, 0},
+    {"gpt2", 1, 512, 8, 8, 2048, 4096, 256, 2, 0, 2, 0, 0},
+    {"llama", 1, 512, 8, 8, 1408, 512, 512, 2, 0, 0, 2, 0},
+    {"mixtral", 1, 384, 6, 6, 768, 512, 256, 4, 8, 0, 0, 0},
+    {"mixtral", 1, 384, 6, 6, 768, 512, 256, 2, 8, 0, 0, 2},
+    {"gpt2", 1, 768, 12, 12, 3072, 4096, 512, 1, 0, 0, 0, 0},
+    {"qwen3", 1, 512, 4, 2, 1536, 512, 256, 2, 0, 0, 0, 0},
+};
+enum { MODELS = sizeof models / sizeof models[0], QUICK_MODELS = 7 };
+
+static bool takes_two(const struct probe_model *m)
+{
+    return m->tp > 1 || m->cp > 1 || m->ep > 1;
+}
+
+static void set(char *member, const char *word)
+{
+    (void)snprintf(member, HD_JOB_WORD_MAX, "%s", word);
+}
+
+static void set_model(const struct probe_model *m, struct hd_job *j)
+{
+    const bool gpt2 = strcmp(m->family, "gpt2") == 0;
+
+    set(j->family, m->family);
+    set(j->positions, gpt2 ? "learned" : "rope");
+    set(j->tokenizer, "bytes");
+    j->layers = m->layers;
+    j->hidden = m->hidden;
+    j->heads = m->heads;
+    j->kv_heads = m->kv_heads;
+    j->head_width = m->hidden / m->heads;
+    j->ffn_hidden = m->ffn_hidden;
+    j->vocab = m->vocab;
+    j->context = m->context;
+    j->rope_theta = 1e4;
+    j->norm_eps = 1e-5;
+    j->tie_embeddings = j->qkv_bias = j->out_bias = j->mlp_bias = gpt2;
+    j->qk_norm = strcmp(m->family, "qwen3") == 0;
+    if (m->experts) {
+        j->experts = m->experts;
+        j->experts_per_token = 2;
+        j->renormalize = true;
+        j->balance = 0.01;
+    }
+}
+
+static void set_layout(const struct probe *p, const struct probe_model *m, bool half,
+                       struct hd_job *j)
+{
+    j->tp = m->tp ? m->tp : 1;
+    j->cp = m->cp ? m->cp : 1;
+    j->ep = m->ep ? m->ep : 1;
+    j->dp = m->ep ? m->ep : 1;
+    j->pp = j->virtual_stages = 1;
+    j->zero = 0;
+    j->sequence = j->tp > 1;
+    j->micro_batch = m->batch;
+    j->global_batch = m->batch * j->dp;
+    j->threads = p->threads;
+    set(j->schedule, "none");
+    set(j->recompute, "none");
+    set(j->cp_exchange, "ring");
+    set(j->precision, half ? "bf16" : "fp32");
+    set(j->device, p->table->device ? "cuda" : "cpu");
+    j->devices_min = j->devices_max = takes_two(m) ? 2 : 1;
+}
+
+static struct hd_job job_of(const struct probe *p, const struct probe_model *m, bool half,
+                            struct hd_job_file *file)
+{
+    struct hd_job j;
+
+    hd_job_set_defaults(&j);
+    set(j.name, "probe");
+    j.steps = 1000000;
+    j.lr_peak = j.lr_min = 1e-4;
+    j.validate_batches = 0;
+    j.job_id = j.attempt = 1;
+    set(j.base_manifest_hash, "-");
+    set(j.lr_decay, "constant");
+    set_model(m, &j);
+    set_layout(p, m, half, &j);
+    j.train = file;
+    j.train_count = 1;
+    return j;
+}
+
+/* ---- the times of launches ---- */
+
+struct key_times {
+    struct hd_calibration_key key;
+    double seconds[TIMES_MAX];
+    int count;
+};
+
+struct times {
+    struct node_key {
+        const struct hd_node *node;
+        int key; /* -1: no room */
+    } nodes[NODES_MAX];
+    struct key_times keys[KEYS_MAX];
+    int key_count;
+    double gaps[TIMES_MAX], rests[STEPS_MAX];
+    int gap_count, rest_count;
+    int64_t launch_ns, last_end_ns;
+    int launches, turn;
+};
+
+static int find_key(struct times *t, const struct hd_node *node)
+{
+    struct hd_calibration_key key;
+    struct hd_costs costs = {0};
+
+    hd_dry_node_costs(&costs, node);
+    hd_calibration_key_of(node->kernel, node->args, &costs, &key);
+    for (int i = 0; i < t->key_count; i++)
+        if (memcmp(&t->keys[i].key, &key, sizeof key) == 0)
+            return i;
+    if (t->key_count == KEYS_MAX)
+        return -1;
+    t->keys[t->key_count].key = key;
+    t->keys[t->key_count].count = 0;
+    return t->key_count++;
+}
+
+static int key_of(struct times *t, const struct hd_node *node)
+{
+    size_t at = ((uintptr_t)node >> 4) % NODES_MAX;
+
+    for (int i = 0; i < NODES_MAX && t->nodes[at].node && t->nodes[at].node != node; i++)
+        at = (at + 1) % NODES_MAX;
+    if (t->nodes[at].node == node)
+        return t->nodes[at].key;
+    if (t->nodes[at].node)
+        return -1;
+    t->nodes[at].node = node;
+    t->nodes[at].key = find_key(t, node);
+    return t->nodes[at].key;
+}
+
+static void on_span(void *context, const struct hd_span *span)
+{
+    struct times *t = context;
+    struct key_times *k;
+    int key;
+
+    if (span->kind == HD_SPAN_POLL) /* part of the gap: ranks poll between any two launches */
+        return;
+    if (span->kind != HD_SPAN_LAUNCH || span->node->is_comm) {
+        t->last_end_ns = 0;
+        return;
+    }
+    t->launch_ns += span->end_ns - span->begin_ns;
+    t->launches++;
+    if (t->last_end_ns)
+        t->gaps[t->gap_count++ % TIMES_MAX] = 1e-9 * (double)(span->begin_ns - t->last_end_ns);
+    t->last_end_ns = span->end_ns;
+    key = key_of(t, span->node);
+    if (key < 0)
+        return;
+    k = &t->keys[key];
+    if (k->count < TIMES_MAX)
+        k->seconds[k->count++] = 1e-9 * (double)(span->end_ns - span->begin_ns);
+    else /* the latest replace any */
+        k->seconds[t->turn++ % TIMES_MAX] = 1e-9 * (double)(span->end_ns - span->begin_ns);
+}
+
+/* The times of the whole, sorted into what a plan takes of them. */
+static void keep_times(struct probe *p, struct times *t, bool alone)
+{
+    struct probe_record r = {.what = PROBE_KERNEL};
+
+    for (int i = 0; i < t->key_count; i++) {
+        r.key = t->keys[i].key;
+        r.seconds = probe_lower_quartile(t->keys[i].seconds, t->keys[i].count);
+        probe_keep(p, &r);
+    }
+    if (!alone)
+        return;
+    r = (struct probe_record){.what = PROBE_LAUNCH};
+    if (t->gap_count) {
+        r.seconds =
+            probe_lower_quartile(t->gaps, t->gap_count < TIMES_MAX ? t->gap_count : TIMES_MAX);
+        probe_keep(p, &r);
+        for (int i = 0; i < t->rest_count; i++) /* rests: without gaps */
+            t->rests[i] -= r.seconds * t->launches / (double)t->rest_count;
+    }
+    r.what = PROBE_STEP;
+    r.seconds = probe_lower_quartile(t->rests, t->rest_count);
+    if (r.seconds > 0)
+        probe_keep(p, &r);
+}
+
+/* ---- a model ---- */
+
+static enum hd_status run_steps(struct probe *p, struct hd_trainer *t, struct times *times)
+{
+    int64_t spent_ns = 0;
+    struct hd_step_result result;
+    const int steps_min = p->quick ? 1 : STEPS_MIN;
+    enum hd_status st = hd_trainer_step(t, 0, &result);
+
+    hd_runner_profile(hd_trainer_runner(t),
+                      &(struct hd_profiler){.span = on_span, .context = times});
+    for (int i = 0; !st && i < STEPS_MAX && (i < steps_min || (spent_ns < STEPS_NS && !p->quick));
+         i++) {
+        const int64_t begin_ns = hd_clock_now_ns();
+        int64_t step_ns;
+        int64_t request;
+
+        times->launch_ns = times->last_end_ns = 0;
+        st = hd_trainer_step(t, 0, &result);
+        step_ns = hd_clock_now_ns() - begin_ns;
+        times->rests[times->rest_count++] = 1e-9 * (double)(step_ns - times->launch_ns);
+        spent_ns += step_ns;
+        if (!st) /* ranks of one model stop together */
+            st = hd_trainer_agree(t, spent_ns, &request);
+        if (!st)
+            spent_ns = request;
+    }
+    hd_runner_profile(hd_trainer_runner(t), NULL);
+    return st;
+}
+
+static enum hd_status open_comm(const struct probe *p, struct hd_shm_control *pair,
+                                struct hd_comm **ret_comm)
+{
+    if (!pair)
+        return hd_comm_open_self(ret_comm);
+    return hd_comm_open_shm(hd_shm_control_fd(pair), hd_shm_control_rank_fds(pair), p->rank % 2, 2,
+                            PROBE_DEADLINE_MS, ret_comm);
+}
+
+static enum hd_status measure(struct probe *p, const struct probe_model *m, bool half,
+                              struct hd_shm_control *pair)
+{
+    char path[PROBE_DIR_MAX + 16];
+    struct hd_job_file file = {.path = path, .size_bytes = PROBE_CORPUS_BYTES};
+    const struct hd_job job = job_of(p, m, half, &file);
+    struct hd_trainer_options options = {
+        .backend = p->table, .rank = pair ? p->rank % 2 : 0, .peak = 1};
+    struct times *times = calloc(1, sizeof *times);
+    struct hd_trainer *t = NULL;
+    enum hd_status st = times ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the times of launches");
+
+    (void)snprintf(path, sizeof path, "%s/corpus", p->dir);
+    if (!st)
+        st = open_comm(p, pair, &options.comm);
+    if (!st)
+        st = hd_trainer_new(&job, &options, &t);
+    if (!st)
+        st = hd_trainer_init(t);
+    if (!st)
+        st = run_steps(p, t, times);
+    if (!st)
+        keep_times(p, times, !pair);
+    if (st && options.comm)
+        hd_comm_abort(options.comm, hd_err_message());
+    hd_trainer_free(t);
+    hd_comm_free(options.comm);
+    free(times);
+    return st ? hd_err_prefix(st, "a %s of %lld x %lld", m->family, (long long)m->layers,
+                              (long long)m->hidden)
+              : HD_OK;
+}
+
+enum hd_status probe_models(struct probe *p, bool half)
+{
+    const int count = p->quick ? QUICK_MODELS : MODELS;
+    enum hd_status st = HD_OK;
+    bool goes_on = true;
+    int pair = half ? PROBE_CONTROLS / 2 : 0;
+
+    for (int i = 0; !st && i < count; i++) {
+        const struct probe_model *m = &models[i];
+
+        st = probe_agree(p, &goes_on);
+        if (st || !goes_on)
+            return st;
+        if (!takes_two(m))
+            st = measure(p, m, half, NULL);
+        else if (pair < PROBE_CONTROLS / (half ? 1 : 2) && p->pairs[pair])
+            st = measure(p, m, half, p->pairs[pair++]);
+    }
+    return st;
+}
