@@ -162,7 +162,8 @@ static const struct hot {
     {"10adamw_flatI13__nv_bfloat16Li4E", 256, 3, 0},
     {"18cross_entropy_rowsI13__nv_bfloat16Li8E", 512, 2, 0},
     {"12norm_forwardI13__nv_bfloat16Li8ELb0EL10norm_shape0E", 128, 4, 0},
-    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL10norm_shape0E", 128, 3, 0},
+    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL10norm_shape0ELb0E", 128, 3, 0},
+    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL10norm_shape0ELb1E", 128, 2, 0}, /* with weights */
 };
 enum { HOT = sizeof hot / sizeof hot[0], REGISTERS = 65536, REGISTERS_OF_WARP = 256 };
 
