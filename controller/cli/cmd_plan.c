@@ -13,6 +13,7 @@
 #include "controller/cli/plan_show.h"
 #include "controller/cli/process.h"
 #include "controller/cli/submit.h"
+#include "plan/calibration.h"
 #include "plan/fit.h"
 #include "spec/spec.h"
 
@@ -251,7 +252,7 @@ enum { TOP_SHOWN = 3 }; /* layouts, without --top */
 
 /* The flags of a plan. */
 struct plan_flags {
-    const char *devices, *memory, *cluster, *out;
+    const char *devices, *memory, *cluster, *out, *calibration;
     struct cli_list overrides, pins;
     bool explain;
     int64_t top; /* 0: not given */
@@ -355,6 +356,21 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
 
 /* ---- one layout, on devices of this machine or CPU devices ---- */
 
+/* From now on times are those that `heddle-worker probe` measured. */
+static enum hd_status calibrate(struct plan_asked *a, const char *path)
+{
+    struct hd_calibration *cal = hd_arena_alloc(&a->arena, sizeof *cal);
+    enum hd_status st = cal ? hd_calibration_read_file(path, &a->arena, cal)
+                            : hd_err(HD_NO_MEMORY, "no memory for a calibration");
+
+    if (!st)
+        st = hd_calibration_check(cal, &a->traits, a->threads);
+    if (st)
+        return hd_err(HD_INVALID, "--calibration %s: %s", path, hd_err_message());
+    hd_rates_calibrate(&a->rates, cal);
+    return HD_OK;
+}
+
 /* The one layout in the form of a search that found it; priced, where the rates are known. */
 static enum hd_status price_layout(struct plan_asked *a, struct plan_layouts_asked *ret_asked,
                                    struct plan_layouts *l)
@@ -398,6 +414,8 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
 
     fill_devices(a);
     st = ask_worker(a);
+    if (!st && f->calibration)
+        st = calibrate(a, f->calibration);
     if (!st) {
         find_memory(a, f->devices != NULL); /* before resolve, which chooses what fits */
         st = resolve(a);
@@ -447,6 +465,10 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE or "
                          "--devices KIND:N",
                          f->explain ? "--explain" : "--top");
+    if (code == CLI_CONTINUE && elsewhere && f->calibration)
+        code =
+            cli_usage("plan: --calibration is of CPU devices of this machine; leave out --cluster, "
+                      "and --devices of GPUs");
     if (code == CLI_CONTINUE)
         code = cli_read_spec_to_plan(cli->args[0], &f->overrides, elsewhere ? &missing : NULL,
                                      &a->arena, &a->spec);
@@ -467,6 +489,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
         {"device-memory", 0, CLI_FLAG_TEXT, &f.memory, 0, 0},
         {"devices", 0, CLI_FLAG_TEXT, &f.devices, 0, 0},
         {"cluster", 0, CLI_FLAG_TEXT, &f.cluster, 0, 0},
+        {"calibration", 0, CLI_FLAG_TEXT, &f.calibration, 0, 0},
         {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
         {"top", 0, CLI_FLAG_INT, &f.top, 1, HD_SEARCH_TOP_MAX},
         {"explain", 0, CLI_FLAG_BOOL, &f.explain, 0, 0},

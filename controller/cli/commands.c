@@ -65,7 +65,8 @@ static const char validate_help[] =
 
 static const char plan_help[] =
     "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N]\n"
-    "                   [--device-memory SIZE] [--pin NAME=VALUE,..] [--top N]\n"
+    "                   [--device-memory SIZE] [--calibration FILE]\n"
+    "                   [--pin NAME=VALUE,..] [--top N]\n"
     "                   [--explain] [--out FILE] [--set KEY=VALUE]... [-o FORMAT]\n"
     "Searches the fastest layout of a job that fits machines, which need not be here,\n"
     "and says what each rank takes, to the byte (docs/planning.md)\n"
@@ -74,6 +75,7 @@ static const char plan_help[] =
     "  --devices cpu:N[:T]  N CPU devices of T threads, in the layout a controller\n"
     "                       takes. Without either: the devices of this machine\n"
     "  --device-memory SIZE what a rank may take of a device, such as 24G or 512M\n"
+    "  --calibration FILE   times by what heddle-worker probe measured of CPU devices\n"
     "  --pin NAME=VALUE,..  fixes members of parallel: tp=8,pp=2\n"
     "  --top N              show N layouts; else 3\n"
     "  --explain            also where the time goes, and what does not fit\n"

@@ -503,10 +503,11 @@ void plan_layouts_time(const struct plan_layouts *l, struct hd_text *out)
         return;
     format_seconds(p->step_s, seconds);
     cli_format_count(p->tokens_per_s, rate);
-    hd_text_add(out,
-                "a step takes about %s, %s tokens/s, by this processor's peaks, measured just now: "
-                "give or take %.0f%%\n",
-                seconds, rate, 100 * l->cluster->rates.error_band);
+    hd_text_add(out, "a step takes about %s, %s tokens/s, by %s: give or take %.0f%%\n", seconds,
+                rate,
+                l->cluster->rates.calibration ? "the calibration"
+                                              : "this processor's peaks, measured just now",
+                100 * l->cluster->rates.error_band);
 }
 
 /* ---- plan files ---- */

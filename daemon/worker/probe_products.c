@@ -19,7 +19,7 @@ enum {
 static const int64_t sides[] = {32, 128, 512, 2048};
 enum { SIDES = sizeof sides / sizeof sides[0], QUICK_SIDES = 2 };
 
-static const struct product {
+static const struct probed_product {
     bool trans_a, trans_b, dbias;
     enum hd_gemm_epilogue epilogue;
 } products[] = {
@@ -50,7 +50,7 @@ static void *from_pool(struct bench *b, int64_t bytes)
     return at;
 }
 
-static void fill(struct bench *b, const struct product *of, int64_t M, int64_t N, int64_t K,
+static void fill(struct bench *b, const struct probed_product *of, int64_t M, int64_t N, int64_t K,
                  enum hd_dtype dtype, struct hd_gemm_args *a)
 {
     const int64_t size = (int64_t)hd_dtype_size(dtype);
@@ -91,8 +91,9 @@ static enum hd_status get_scratch(struct bench *b, const struct hd_gemm_args *a)
     return HD_OK;
 }
 
-static enum hd_status time_product(struct probe *p, struct bench *b, const struct product *of,
-                                   int64_t M, int64_t N, int64_t K, enum hd_dtype dtype)
+static enum hd_status time_product(struct probe *p, struct bench *b,
+                                   const struct probed_product *of, int64_t M, int64_t N, int64_t K,
+                                   enum hd_dtype dtype)
 {
     struct probe_record r = {.what = PROBE_KERNEL};
     struct hd_costs costs = {0};
@@ -128,7 +129,7 @@ static enum hd_status time_product(struct probe *p, struct bench *b, const struc
     return HD_OK;
 }
 
-static bool is_fused(const struct bench *b, const struct product *of, enum hd_dtype dtype)
+static bool is_fused(const struct bench *b, const struct probed_product *of, enum hd_dtype dtype)
 {
     struct hd_gemm_args args = {.M = 512,
                                 .N = 512,
@@ -144,7 +145,7 @@ static bool is_fused(const struct bench *b, const struct product *of, enum hd_dt
            hd_gemm_takes_epilogue(&args, &b->traits);
 }
 
-static enum hd_status time_grid(struct probe *p, struct bench *b, const struct product *of,
+static enum hd_status time_grid(struct probe *p, struct bench *b, const struct probed_product *of,
                                 enum hd_dtype dtype)
 {
     const int count = p->quick ? QUICK_SIDES : SIDES;

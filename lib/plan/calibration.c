@@ -248,12 +248,13 @@ static void place(enum hd_kernel kernel, const double size[HD_CALIBRATION_SIZES]
     ret_at[2] = head_weight * log2(size[2]);
 }
 
-struct near {
+struct near_sample {
     double square, rate; /* of the distance; seconds per unit of work */
 };
 
 /* Keeps the nearest, sorted. */
-static int keep_near(struct near near[NEAR_MAX], int count, int most, double square, double rate)
+static int keep_near(struct near_sample near[NEAR_MAX], int count, int most, double square,
+                     double rate)
 {
     int at = count;
 
@@ -263,7 +264,7 @@ static int keep_near(struct near near[NEAR_MAX], int count, int most, double squ
         return count;
     memmove(&near[at + 1], &near[at],
             sizeof near[0] * (size_t)((count < most ? count : most - 1) - at));
-    near[at] = (struct near){square, rate};
+    near[at] = (struct near_sample){square, rate};
     return count < most ? count + 1 : most;
 }
 
@@ -272,7 +273,7 @@ static double interpolate(const struct hd_calibration_class *c,
 {
     const int most = is_product_of_sizes(key->kernel) ? NEAR_MAX : NEAR_MAX / 2;
     double at[HD_CALIBRATION_SIZES], sum = 0, weights = 0;
-    struct near near[NEAR_MAX] = {{0}};
+    struct near_sample near[NEAR_MAX] = {{0}};
     int count = 0;
 
     place(key->kernel, key->size, at);

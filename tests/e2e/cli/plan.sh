@@ -154,4 +154,11 @@ check_status a_cluster_that_is_too_small_is_2 2 heddle plan "$work/large.yaml" -
 check_equal and_says_what_it_has 1 "$(grep -c 'resources.devices: 64, but the largest group .* has 32' "$work/check.err")"
 check_status devices_that_do_not_divide_are_2 2 heddle plan "$file" --devices cpu:3
 check_status a_bad_file_is_2 2 heddle plan "$file" --set model.heads=3
+
+# what was measured of this machine's cores takes the place of their peaks
+check a_probe_writes_a_calibration "$HEDDLE_BIN/heddle-worker" probe --devices cpu:1:1 --seconds 4 --out "$work/cores.json"
+check_equal a_plan_uses_it 1 "$(heddle plan "$file" --devices cpu:1:1 --calibration "$work/cores.json" |
+    grep -c '^a step takes about .* by the calibration: ')"
+check_status one_of_other_devices_is_2 2 heddle plan "$file" --devices cpu:1:2 --calibration "$work/cores.json"
+check_equal and_says_how_to_probe 1 "$(grep -c 'probe with --devices cpu:N:2' "$work/check.err")"
 finish
