@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,7 +19,7 @@
 enum {
     SECONDS_MAX = 600,
     GRACE_MS = 4000, /* for what was begun when the time was over */
-    WAIT_US = 20000
+    WAIT_NS = 20 * 1000 * 1000
 };
 
 /* ---- for all processes ---- */
@@ -156,19 +157,36 @@ static _Noreturn void serve(struct probe *p, pid_t parent)
     _exit(st ? HD_WORKER_FAILED : HD_WORKER_OK);
 }
 
+static void set_of_ends(sigset_t *ret_set)
+{
+    (void)sigemptyset(ret_set);
+    (void)sigaddset(ret_set, SIGTERM);
+    (void)sigaddset(ret_set, SIGINT);
+}
+
+static void kill_all(const pid_t *pids, const bool *ended, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!ended[i])
+            (void)kill(pids[i], SIGKILL);
+}
+
 /* Waits until all have ended; kills those that have not by the end of the time: what they have
- * measured until then counts. */
+ * measured until then counts. HD_ABORTED: SIGTERM or SIGINT came, which are blocked; all are
+ * killed.
+ */
 static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns)
 {
-    bool ended[PROBE_DEVICES_MAX] = {false}, late = false;
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+    bool ended[PROBE_DEVICES_MAX] = {false}, late = false, stopped = false;
     int left = count, failed = -1;
+    sigset_t ends;
 
+    set_of_ends(&ends);
     while (left > 0) {
         if (!late && hd_clock_now_ns() > end_ns + GRACE_MS * 1000000LL) {
             late = true;
-            for (int i = 0; i < count; i++)
-                if (!ended[i])
-                    (void)kill(pids[i], SIGKILL);
+            kill_all(pids, ended, count);
         }
         for (int i = 0; i < count; i++) {
             int status = 0;
@@ -180,9 +198,13 @@ static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns)
             if (failed < 0 && !late && (!WIFEXITED(status) || WEXITSTATUS(status)))
                 failed = i;
         }
-        if (left > 0)
-            (void)usleep(WAIT_US);
+        if (left > 0 && sigtimedwait(&ends, NULL, &pause) > 0) {
+            stopped = true;
+            kill_all(pids, ended, count);
+        }
     }
+    if (stopped)
+        return hd_err(HD_ABORTED, "it was stopped by a signal");
     return failed < 0
                ? HD_OK
                : hd_err(HD_IO, "the process of device %d failed; its message is above", failed);
@@ -193,16 +215,20 @@ static enum hd_status start_and_wait(struct probe *p, struct board *board,
 {
     const pid_t parent = getpid();
     pid_t pids[PROBE_DEVICES_MAX];
+    sigset_t ends, before;
 
+    set_of_ends(&ends);
+    (void)sigprocmask(SIG_BLOCK, &ends, &before);
     for (int r = 0; r < p->world; r++) {
         pids[r] = fork();
         if (pids[r] < 0) {
-            for (int i = 0; i < r; i++)
-                (void)kill(pids[i], SIGKILL);
-            (void)wait_for(pids, r, 0);
-            return hd_err(HD_IO, "cannot start a process: %s", strerror(errno));
+            const int error = errno;
+
+            (void)wait_for(pids, r, 0); /* kills them at once */
+            return hd_err(HD_IO, "cannot start a process: %s", strerror(error));
         }
         if (pids[r] == 0) {
+            (void)sigprocmask(SIG_SETMASK, &before, NULL);
             p->rank = r;
             p->records = board->records + (size_t)r * PROBE_RECORDS_MAX;
             p->record_count = &board->counts[r];

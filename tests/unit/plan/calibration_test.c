@@ -182,6 +182,15 @@ static void a_collective_has_its_latency_and_its_bytes(void **state)
     hd_arena_done(&arena);
 }
 
+static struct hd_program_time backward_of(const struct hd_job *job, const struct hd_cluster *c)
+{
+    struct hd_piece piece;
+
+    if (hd_pieces_whole(job, c, (struct hd_units){0, 4}, &piece))
+        fail_msg("%s", hd_err_message());
+    return piece.time[HD_PIECE_B][1];
+}
+
 /* The engines of processors move bytes in the rank's own thread: a program takes its kernels and
  * its collectives one after the other, and no reduction is left when it ends. */
 static void collectives_in_the_thread_overlap_with_nothing(void **state)
@@ -189,8 +198,7 @@ static void collectives_in_the_thread_overlap_with_nothing(void **state)
     struct hd_cluster c = priced_cluster(1, 2, 1e9, 1e9);
     struct hd_job job = priced_job(2, 512, 8);
     struct hd_plan_request request;
-    struct hd_program_time t;
-    struct hd_piece piece;
+    struct hd_program_time beside, in_thread;
     double all = 0;
 
     (void)state;
@@ -198,15 +206,17 @@ static void collectives_in_the_thread_overlap_with_nothing(void **state)
     request = priced_request(&job);
     assert_int_equal(hd_plan_decide(&request, 2, &job.layout), HD_OK);
     hd_plan_decide_device("cpu", false, 1, &job.layout);
+    c.rates.collectives_take_thread = false;
+    beside = backward_of(&job, &c);
     c.rates.collectives_take_thread = true;
-    if (hd_pieces_whole(&job, &c, (struct hd_units){0, 4}, &piece))
-        fail_msg("%s", hd_err_message());
-    t = piece.time[HD_PIECE_B][1];
+    in_thread = backward_of(&job, &c);
     for (int g = 0; g < HD_GROUP_COUNT; g++)
-        all += t.waits[g];
-    assert_true(all > 0);
-    is_near(t.run, t.compute + all);
-    is_near(t.reduce_after + 1, 1);
+        all += in_thread.waits[g];
+    assert_true(beside.reduce > 0);
+    is_near(in_thread.compute, beside.compute);
+    is_near(in_thread.run, in_thread.compute + all);
+    is_near(in_thread.reduce + 1, 1);
+    assert_true(all > beside.reduce); /* with the gathers */
 }
 
 /* What a step takes on the host comes once a step. */

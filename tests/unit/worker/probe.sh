@@ -1,0 +1,52 @@
+#!/bin/bash
+# A probe of two devices, with its smallest sizes: what it stores, and what it leaves.
+set -u
+
+bad=0
+verdict() { # NAME STATUS: ok if STATUS is 0
+    if [ "$2" -eq 0 ]; then
+        echo "ok $1"
+    else
+        echo "not ok $1"
+        bad=1
+    fi
+}
+
+worker=$HEDDLE_BIN/heddle-worker
+mkdir "$TMPDIR/out"
+file=$TMPDIR/out/calibration
+
+"$worker" probe --devices cpu:2:1 --seconds 40 --quick --out "$file"
+verdict a_probe_ends_well $?
+missing=0
+for part in '"kernel":"gemm","variant":"f32.nt"' '"kernel":"attention_backward"' '"kernel":"adamw"' \
+    '"kind":"all_reduce","members":2' '"kind":"send","members":2' '"threads":1,"devices":2'; do
+    grep -qF "$part" "$file" || { echo "    no $part"; missing=1; }
+done
+verdict it_stores_kernels_and_collectives $missing
+[ "$(ls -A "$TMPDIR/out")" = calibration ]
+verdict it_leaves_nothing_else $?
+
+message=$("$worker" probe --devices gpu:1 --out "$TMPDIR/out/other" 2>&1)
+[ $? -eq 2 ] && [[ $message == *'give cpu:N or cpu:N:T'* ]]
+verdict devices_that_it_cannot_probe_are_named $?
+
+# What it measures it measures in other processes: they end with it.
+"$worker" probe --devices cpu:2:1 --out "$TMPDIR/out/stopped" 2>"$TMPDIR/message" &
+probe=$!
+for ((i = 0; i < 100; i++)); do
+    children=$(cat "/proc/$probe/task/$probe/children" 2>/dev/null)
+    [ "$(wc -w <<<"$children")" -eq 2 ] && break
+    sleep 0.05
+done
+kill -TERM "$probe"
+wait "$probe"
+[ $? -eq 6 ] && grep -q 'stopped by a signal' "$TMPDIR/message" && [ -n "$children" ] &&
+    [ "$(ls -A "$TMPDIR/out")" = calibration ]
+verdict a_probe_that_is_stopped_says_so_and_leaves_nothing $?
+left=0
+for child in $children; do
+    [ -e "/proc/$child" ] && left=1
+done
+verdict its_processes_end_with_it $left
+exit $bad
