@@ -37,6 +37,17 @@ double probe_lower_quartile(double *values, int count)
     return values[(count - 1) / 4];
 }
 
+double probe_mean(double *values, int count)
+{
+    const int kept = count - count / 10;
+    double sum = 0;
+
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    for (int i = 0; i < kept; i++)
+        sum += values[i];
+    return sum / kept;
+}
+
 void probe_keep(struct probe *p, const struct probe_record *record)
 {
     if (*p->record_count < PROBE_RECORDS_MAX)

@@ -69,6 +69,10 @@ enum hd_status probe_products(struct probe *p, bool half); /* the same */
 enum hd_status probe_collectives(struct probe *p);
 enum hd_status probe_write(struct probe *p);
 
+/* The mean without the slowest tenth, which other programs may have held up; sorts the values. Of
+ * launches it is the mean that adds up to the time of a program. count >= 1. */
+double probe_mean(double *values, int count);
+
 /* The value that a quarter of `values` do not exceed; sorts them. count >= 1. */
 double probe_lower_quartile(double *values, int count);
 

@@ -217,7 +217,7 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
 
     for (int i = 0; i < t->key_count; i++) {
         r.key = t->keys[i].key;
-        r.seconds = probe_lower_quartile(t->keys[i].seconds, t->keys[i].count);
+        r.seconds = probe_mean(t->keys[i].seconds, t->keys[i].count);
         probe_keep(p, &r);
     }
     if (!alone)

@@ -124,7 +124,7 @@ static enum hd_status time_product(struct probe *p, struct bench *b,
         return st;
     hd_kernel_cost_add(&costs, HD_K_gemm, &args);
     hd_calibration_key_of(HD_K_gemm, &args, &costs, &r.key);
-    r.seconds = probe_lower_quartile(times, count);
+    r.seconds = probe_mean(times, count);
     probe_keep(p, &r);
     return HD_OK;
 }
