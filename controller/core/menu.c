@@ -173,8 +173,11 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
     if (!core->config.asks_layouts || !is_open(&asked->wish) || !(needs->shape || wisher->job) ||
         !fold_devices(needs, place, kind, asked))
         return false;
-    if (hd_layout_write(&asked->wish.sizes, &wish) || wish.failed)
-        core->no_memory = true;
+    if (hd_layout_write(&asked->wish.sizes, &wish)) { /* a word that no build knows: not searched */
+        hd_text_free(&wish);
+        return false;
+    }
+    core->no_memory |= wish.failed;
     hd_text_add(key, "%016" PRIx64 " %" PRIu64 " %s %d %d %s %s %lld %d %d", needs->shape,
                 needs->shape ? 0 : wisher->job, wish.data ? wish.data : "", asked->devices,
                 asked->together, asked->device_name, asked->traits, (long long)asked->memory_bytes,

@@ -54,17 +54,6 @@ void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
     hd_json_end(&w, '}');
 }
 
-static enum hd_status read_text(const struct hd_json *object, const char *key, char *ret_text,
-                                size_t size_bytes)
-{
-    const char *text;
-    enum hd_status st = hd_json_need_string(object, key, &text);
-
-    if (!st)
-        (void)snprintf(ret_text, size_bytes, "%s", text);
-    return st;
-}
-
 static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
 {
     enum hd_status st =
@@ -74,7 +63,7 @@ static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
         st = hd_json_need_int64(object, "fault_at", -1, INT64_MAX, &gpu->fault_at);
 #define X(text) \
     if (!st)    \
-        st = read_text(object, #text, gpu->text, sizeof gpu->text);
+        st = hd_json_copy_string(object, #text, gpu->text, sizeof gpu->text);
     TEXTS(X)
 #undef X
     return st;
@@ -92,11 +81,11 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
     hd_arena_init(&arena, 0);
     st = hd_json_parse(&arena, json, json_bytes, &limits, &root);
     if (!st)
-        st = read_text(root, "problem", list->problem, sizeof list->problem);
+        st = hd_json_copy_string(root, "problem", list->problem, sizeof list->problem);
     if (!st)
-        st = read_text(root, "log_problem", list->log_problem, sizeof list->log_problem);
+        st = hd_json_copy_string(root, "log_problem", list->log_problem, sizeof list->log_problem);
     if (!st)
-        st = read_text(root, "libraries", list->libraries, sizeof list->libraries);
+        st = hd_json_copy_string(root, "libraries", list->libraries, sizeof list->libraries);
     inventory = st ? NULL : hd_json_member(root, "inventory"); /* older programs write none */
     if (inventory)
         st = hd_inventory_parse(inventory, &list->inventory);

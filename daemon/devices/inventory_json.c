@@ -71,17 +71,6 @@ void hd_inventory_write(const struct hd_inventory *v, const char *key, struct hd
 
 /* ---- reading ---- */
 
-static enum hd_status read_name(const struct hd_json *object, const char *key, char *ret_text,
-                                size_t size_bytes)
-{
-    const char *text;
-    enum hd_status st = hd_json_need_string(object, key, &text);
-
-    if (!st)
-        (void)snprintf(ret_text, size_bytes, "%s", text);
-    return st;
-}
-
 static enum hd_status read_int(const struct hd_json *object, const char *key, int64_t min,
                                int64_t max, int *ret_value)
 {
@@ -115,7 +104,7 @@ static enum hd_status read_set(const struct hd_json *object, uint64_t *ret_set)
 static enum hd_status read_gpu(const struct hd_json *object, void *item)
 {
     struct hd_inventory_gpu *gpu = item;
-    enum hd_status st = read_name(object, "uuid", gpu->uuid, sizeof gpu->uuid);
+    enum hd_status st = hd_json_copy_string(object, "uuid", gpu->uuid, sizeof gpu->uuid);
 
     if (!st)
         st = read_int(object, "numa", -1, INT32_MAX, &gpu->numa);
@@ -133,7 +122,7 @@ static enum hd_status read_pair(const struct hd_json *object, void *item)
     if (!st)
         st = read_int(object, "direct", 0, 1, &direct);
     if (!st)
-        st = read_name(object, "kind", pair->kind, sizeof pair->kind);
+        st = hd_json_copy_string(object, "kind", pair->kind, sizeof pair->kind);
     pair->a = (uint8_t)a;
     pair->b = (uint8_t)b;
     pair->direct = direct;
@@ -143,7 +132,7 @@ static enum hd_status read_pair(const struct hd_json *object, void *item)
 static enum hd_status read_shared(const struct hd_json *object, void *item)
 {
     struct hd_inventory_shared *shared = item;
-    enum hd_status st = read_name(object, "name", shared->name, sizeof shared->name);
+    enum hd_status st = hd_json_copy_string(object, "name", shared->name, sizeof shared->name);
 
     if (!st)
         st = read_set(object, &shared->gpus);
@@ -153,7 +142,7 @@ static enum hd_status read_shared(const struct hd_json *object, void *item)
 static enum hd_status read_adapter(const struct hd_json *object, void *item)
 {
     struct hd_inventory_adapter *adapter = item;
-    enum hd_status st = read_name(object, "name", adapter->name, sizeof adapter->name);
+    enum hd_status st = hd_json_copy_string(object, "name", adapter->name, sizeof adapter->name);
 
     if (!st)
         st = read_int(object, "numa", -1, INT32_MAX, &adapter->numa);

@@ -407,6 +407,17 @@ enum hd_status hd_json_need_string(const struct hd_json *object, const char *key
     return st;
 }
 
+enum hd_status hd_json_copy_string(const struct hd_json *object, const char *key, char *ret_text,
+                                   size_t size_bytes)
+{
+    const char *text;
+    const enum hd_status st = hd_json_need_string(object, key, &text);
+
+    if (!st)
+        (void)snprintf(ret_text, size_bytes, "%s", text);
+    return st;
+}
+
 /* ---- writing ---- */
 
 static void add_quoted(struct hd_text *out, const char *text)

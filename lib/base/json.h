@@ -60,6 +60,9 @@ enum hd_status hd_json_need_int64(const struct hd_json *object, const char *key,
                                   int64_t max, int64_t *ret_value);
 enum hd_status hd_json_need_string(const struct hd_json *object, const char *key,
                                    const char **ret_text);
+/* The same, copied and cut to size_bytes. */
+enum hd_status hd_json_copy_string(const struct hd_json *object, const char *key, char *ret_text,
+                                   size_t size_bytes);
 
 /* A number without fraction or exponent. */
 enum hd_status hd_json_to_int64(const struct hd_json *value, int64_t min, int64_t max,

@@ -153,7 +153,8 @@ static enum hd_status read_row(struct matrix_reader *m, const struct yaml_node *
             continue;
         if (other == device || equal_words(word, "x")) {
             (void)snprintf(problem, sizeof problem,
-                           "X stands where a row meets its own device: in row %d at place %d",
+                           "X marks a device's link to itself, and stands nowhere else: in row %d, "
+                           "that is place %d",
                            (int)device, (int)device);
             return cluster_fail(m->r, row, "links.matrix", problem);
         }

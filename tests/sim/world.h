@@ -111,7 +111,8 @@ struct sim_world *sim_world_new(const struct sim_trace *trace, const struct sim_
                                 void *of_policy); /* NULL: no memory */
 void sim_world_free(struct sim_world *world);
 
-/* The next event happens. False: there is none before until_ms; the clock stands there then. */
+/* Takes the next event and sets the clock to its time. False: there is none before until_ms, to
+ * which the clock is set. */
 bool sim_world_step(struct sim_world *world, int64_t until_ms);
 void sim_world_at(struct sim_world *world, int64_t at_ms, int32_t what, uint64_t about);
 
