@@ -44,7 +44,6 @@ struct reply;
 struct ckpt_search;
 struct planning;
 struct validation;
-struct inventory;
 
 struct controller {
     uv_loop_t *loop;
@@ -71,7 +70,7 @@ struct controller {
     struct ckpt_search *searches;
     struct planning *plannings;     /* layouts that the core asked for, the oldest first */
     struct validation *validations; /* that wait for one */
-    struct inventory *inventories;  /* of nodes */
+    void *inventories;              /* what nodes have said of their links: topology.c */
     struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
     struct hd_arena tree_arena;     /* its memory, if there is one */
     bool deaf;                      /* the own door does not open (the self-check) */

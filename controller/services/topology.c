@@ -1,5 +1,7 @@
 /* topology: what nodes say of their links, kept for GetTopology and turned into what the core
  * places by. In memory alone: a node says it again with each hello. */
+#include <search.h> /* a balanced tree */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,18 +13,43 @@ struct inventory {
     char uuid[HD_CTL_NAME_BYTES_MAX + 1];
     void *bytes; /* packed NodeInventory */
     size_t count;
-    struct inventory *next;
 };
 
 /* Latencies until a node is measured: round figures of copies between GPUs. */
 static const double direct_latency_s = 2e-6, pcie_latency_s = 5e-6, socket_latency_s = 9e-6;
 
+static int by_uuid(const void *a, const void *b)
+{
+    return strcmp(((const struct inventory *)a)->uuid, ((const struct inventory *)b)->uuid);
+}
+
 static struct inventory *find(const struct controller *c, const char *uuid)
 {
-    for (struct inventory *i = c->inventories; i; i = i->next)
-        if (strcmp(i->uuid, uuid) == 0)
-            return i;
+    struct inventory key;
+    void *found;
+
+    (void)snprintf(key.uuid, sizeof key.uuid, "%s", uuid);
+    found = tfind(&key, &c->inventories, by_uuid);
+    return found ? *(struct inventory **)found : NULL;
+}
+
+static struct inventory *add(struct controller *c, const char *uuid)
+{
+    struct inventory *kept = calloc(1, sizeof *kept);
+
+    if (!kept)
+        return NULL;
+    (void)snprintf(kept->uuid, sizeof kept->uuid, "%s", uuid);
+    if (tsearch(kept, &c->inventories, by_uuid))
+        return kept;
+    free(kept);
     return NULL;
+}
+
+static void free_inventory(void *inventory)
+{
+    free(((struct inventory *)inventory)->bytes);
+    free(inventory);
 }
 
 void topology_keep(struct controller *c, const char *uuid, const Heddle__V1__NodeInventory *said)
@@ -31,14 +58,8 @@ void topology_keep(struct controller *c, const char *uuid, const Heddle__V1__Nod
     struct inventory *kept = find(c, uuid);
     void *bytes = said ? malloc(count + 1) : NULL;
 
-    if (!kept && bytes) {
-        kept = calloc(1, sizeof *kept);
-        if (kept) {
-            memcpy(kept->uuid, uuid, strlen(uuid) + 1);
-            kept->next = c->inventories;
-            c->inventories = kept;
-        }
-    }
+    if (!kept && bytes)
+        kept = add(c, uuid);
     if (!kept) { /* an older daemon, or no memory: the node is shown without */
         free(bytes);
         return;
@@ -88,12 +109,7 @@ void topology_free_all(struct controller *c)
 {
     if (c->options.cluster_file)
         hd_arena_done(&c->tree_arena);
-
-    for (struct inventory *i = c->inventories, *next; i; i = next) {
-        next = i->next;
-        free(i->bytes);
-        free(i);
-    }
+    tdestroy(c->inventories, free_inventory);
     c->inventories = NULL;
 }
 

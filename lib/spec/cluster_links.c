@@ -153,8 +153,8 @@ static enum hd_status read_row(struct matrix_reader *m, const struct yaml_node *
             continue;
         if (other == device || equal_words(word, "x")) {
             (void)snprintf(problem, sizeof problem,
-                           "X marks a device's link to itself, and stands nowhere else: in row %d, "
-                           "that is place %d",
+                           "X is a device's link to itself, and stands nowhere else: it belongs in "
+                           "row %d at place %d",
                            (int)device, (int)device);
             return cluster_fail(m->r, row, "links.matrix", problem);
         }
