@@ -360,12 +360,12 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
 static enum hd_status calibrate(struct plan_asked *a, const char *path)
 {
     struct hd_calibration *cal = hd_arena_alloc(&a->arena, sizeof *cal);
-    enum hd_status st = cal ? hd_calibration_read_file(path, &a->arena, cal)
-                            : hd_err(HD_NO_MEMORY, "no memory for a calibration");
 
-    if (!st)
-        st = hd_calibration_check(cal, &a->traits, a->threads);
-    if (st)
+    if (!cal)
+        return hd_err(HD_NO_MEMORY, "no memory for a calibration");
+    if (hd_calibration_read_file(path, &a->arena, cal)) /* it names the file */
+        return hd_err(HD_INVALID, "--%s", hd_err_message());
+    if (hd_calibration_check(cal, &a->traits, a->threads))
         return hd_err(HD_INVALID, "--calibration %s: %s", path, hd_err_message());
     hd_rates_calibrate(&a->rates, cal);
     return HD_OK;
