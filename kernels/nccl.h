@@ -65,7 +65,7 @@ struct hd_nccl_table {
      * while a call on it is in progress. */
     enum hd_status (*poll)(struct hd_nccl_comm *comm, bool *ret_busy);
     /* Both free the communicator. abort stops its work on the device. Before destroy, all calls on
-     * all ranks must have finished; it waits for the peers, for about 5 s at most, after which a
+     * all ranks must have finished; it waits for the peers, for about 6 s at most, after which a
      * non-blocking communicator is aborted and a blocking one is left to a thread that waits on. */
     void (*abort)(struct hd_nccl_comm *comm);
     void (*destroy)(struct hd_nccl_comm *comm);

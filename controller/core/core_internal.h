@@ -550,7 +550,8 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);
 bool core_avoids(const struct core_view *view, const struct core_node *node);
 /* The attempt runs on borrowed devices, and gives way to the job. */
-bool core_lends_to(const struct core_attempt *attempt, const struct core_job *lender);
+bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
+                   const struct core_job *lender);
 /* While lent, the devices of these attempts count as free. */
 void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
 /* The best placement with the devices that are free now; the caller frees its members. */
@@ -660,7 +661,8 @@ static inline struct core_wisher core_wisher_of(const struct core_job *job,
 
 /* Chooses place->plan.layout, if the job leaves members of it open. FITS: it starts there; *ret_why
  * then says what was chosen, if there was a choice. MISFITS: no layout fits the devices, of which
- * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for. */
+ * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for, or
+ * (NULL) will be, when fewer questions wait. */
 enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
                                     struct core_placement *place, int64_t *ret_memory_bytes,
                                     const struct core_menu_entry **ret_entry,

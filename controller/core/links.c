@@ -16,7 +16,7 @@
 
 /* ---- links of nodes ---------------------------------------------------------------------------*/
 
-static void drop(struct hd_core *core, struct core_node *node)
+void core_links_drop(struct hd_core *core, struct core_node *node)
 {
     struct core_links *links = node->links;
 
@@ -29,11 +29,6 @@ static void drop(struct hd_core *core, struct core_node *node)
     free(links);
 }
 
-void core_links_drop(struct hd_core *core, struct core_node *node)
-{
-    drop(core, node);
-}
-
 /* The links of a node are for devices in the order in which it offers them. */
 static bool is_of_use(const struct core_node *node, const struct hd_node_links *said)
 {
@@ -44,7 +39,7 @@ void core_links_take(struct hd_core *core, struct core_node *node, const struct 
 {
     struct core_links *links = NULL;
 
-    drop(core, node);
+    core_links_drop(core, node);
     if (!is_of_use(node, said))
         return;
     for (size_t i = 0; i < core->link_count && !links; i++)
@@ -89,6 +84,14 @@ static int32_t list_candidates(const struct hd_job_needs *needs, const struct co
     return count;
 }
 
+/* Of each node the first devices, in their order. */
+static void take_first(const struct hd_rank_node *nodes, size_t count, int32_t *ret_devices)
+{
+    for (size_t n = 0; n < count; n++)
+        for (int32_t i = 0; i < nodes[n].ranks; i++)
+            *ret_devices++ = nodes[n].devices[i];
+}
+
 bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
                          const struct core_placement *place, int32_t *ret_devices)
 {
@@ -98,6 +101,7 @@ bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
     int32_t(*lists)[HD_CTL_DEVICES_PER_NODE_MAX] = calloc(place->member_count, sizeof *lists);
     struct hd_traffic traffic;
     bool chosen = nodes && lists;
+    enum hd_status st = HD_OK;
 
     for (size_t m = 0; chosen && m < place->member_count; m++) {
         const struct core_member *member = &place->members[m];
@@ -109,9 +113,13 @@ bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
                                   .ranks = member->count};
     }
     hd_traffic_of(&place->plan.layout, &wish, &traffic);
-    chosen = chosen && !hd_rank_map_choose(&place->plan.layout, &traffic, nodes,
-                                           place->member_count, ret_devices);
+    if (chosen)
+        st = hd_rank_map_choose(&place->plan.layout, &traffic, nodes, place->member_count,
+                                ret_devices);
+    chosen = chosen && st != HD_NO_MEMORY;
     core->no_memory |= !chosen;
+    if (chosen && st) /* no layout of so many ranks: the ranks will say what is wrong with it */
+        take_first(nodes, place->member_count, ret_devices);
     free(nodes);
     free(lists);
     return chosen;
@@ -253,19 +261,15 @@ static void sort_by_switches(struct hd_core *core, struct core_member *members, 
     free(table);
 }
 
-/* Moves the members of this switch to the front, in their order; returns their number. */
+/* Leaves the members of this switch alone, in their order; returns their number. */
 static size_t keep_switch(const struct hd_core *core, struct core_member *members, size_t count,
                           int tier, int64_t number)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < count; i++)
-        if (switch_of(core, &members[i], tier) == number) {
-            const struct core_member member = members[i];
-
-            memmove(members + kept + 1, members + kept, (i - kept) * sizeof *members);
-            members[kept++] = member;
-        }
+        if (switch_of(core, &members[i], tier) == number)
+            members[kept++] = members[i];
     return kept;
 }
 

@@ -14,7 +14,10 @@
 
 #include "controller/core/core_internal.h"
 
-enum { MENU_MAX = 4096 }; /* answers that are kept; questions without one come on top */
+enum {
+    MENU_MAX = 4096,      /* answers that are kept */
+    QUESTIONS_MAX = 1024, /* without an answer; what would be one more is asked later */
+};
 
 /* ---- entries ----------------------------------------------------------------------------------*/
 
@@ -187,15 +190,15 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
     return !core->no_memory;
 }
 
-/* The entry of a question, which is asked if it is new. NULL: no memory; or new, and no step runs
- * that could ask it. */
+/* The entry of a question, which is asked if it is new. NULL: it is new and cannot be asked now, as
+ * many others wait for their answers, or no step runs; or no memory. */
 static struct core_menu_entry *consult(struct hd_core *core, const char *key,
                                        struct hd_core_asked *asked)
 {
     struct core_menu_entry *entry = entry_of(core, key);
     struct hd_core_out *out = core->out;
 
-    if (entry || !out)
+    if (entry || !out || core->menu_count - core->menu_known >= QUESTIONS_MAX)
         return entry;
     entry = add_entry(core, key);
     if (!entry ||

@@ -181,9 +181,11 @@ static bool may_borrow(const struct hd_core *core, const struct core_view *view,
            node->reserved.start_mono_ms - core->now.mono_ms >= BORROW_MIN_MS;
 }
 
-bool core_lends_to(const struct core_attempt *attempt, const struct core_job *lender)
+bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
+                   const struct core_job *lender)
 {
-    return attempt->borrows && lender->rec.job < attempt->rec.job;
+    return attempt->borrows && lender->rec.job < attempt->rec.job &&
+           core_find_job(core, attempt->rec.job)->rec.priority <= lender->rec.priority;
 }
 
 int32_t core_available(const struct hd_core *core, const struct core_view *view,

@@ -41,11 +41,10 @@ static int64_t loss_of(const struct hd_core *core, const struct core_attempt *at
 }
 
 /* Of lower priority, or on devices that were kept for the job or one like it. */
-static bool gives_way(const struct core_attempt *attempt, const struct core_job *other,
-                      const struct core_job *job)
+static bool gives_way(const struct hd_core *core, const struct core_attempt *attempt,
+                      const struct core_job *other, const struct core_job *job)
 {
-    return other->rec.priority < job->rec.priority ||
-           (other->rec.priority == job->rec.priority && core_lends_to(attempt, job));
+    return other->rec.priority < job->rec.priority || core_lends_to(core, attempt, job);
 }
 
 /* Attempts that stop already, at the front; behind them those that may be asked to. */
@@ -62,7 +61,7 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
         struct core_job *other = core->active.items[i];
         const struct core_attempt *attempt = core_active(other);
 
-        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING && gives_way(attempt, other, job))
+        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING && gives_way(core, attempt, other, job))
             ret_victims[count++] = (struct victim){.job = other, .lost_ms = loss_of(core, attempt)};
     }
     qsort(ret_victims + *ret_stopping, count - *ret_stopping, sizeof *ret_victims, by_loss);
@@ -146,10 +145,11 @@ static void tell_victim(struct hd_core *core, struct core_job *victim,
                         const struct core_attempt *attempt, const struct core_job *job)
 {
     if (victim->rec.priority == job->rec.priority)
-        core_event(core, victim, "preempted", attempt->rec.attempt, -1, "",
-                   "attempt %d writes a checkpoint and gives its devices back, which were kept "
-                   "for job %" PRIu64,
-                   attempt->rec.attempt, job->rec.job);
+        core_event(
+            core, victim, "preempted", attempt->rec.attempt, -1, "",
+            "attempt %d writes a checkpoint and gives back devices that it had borrowed, for "
+            "job %" PRIu64,
+            attempt->rec.attempt, job->rec.job);
     else
         core_event(core, victim, "preempted", attempt->rec.attempt, -1, "",
                    "attempt %d writes a checkpoint and gives its devices back for job %" PRIu64

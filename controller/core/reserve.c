@@ -106,7 +106,7 @@ static size_t fewest_ends(struct hd_core *core, const struct core_view *view)
 static void lend_borrowed(struct hd_core *core, const struct core_job *job, bool lent)
 {
     for (size_t i = 0; i < core->borrower_count; i++)
-        if (core_lends_to(core->borrowers[i], job))
+        if (core_lends_to(core, core->borrowers[i], job))
             core_lend(core, &core->borrowers[i], 1, lent);
 }
 

@@ -336,14 +336,16 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     if (!within_quota(copy, &needs))
         return false;
     view.needs = &needs;
-    if (copy->planning && copy->reserved_in == core->pass) {
+    if (copy->wait == CORE_WAIT_PLAN && copy->reserved_in == core->pass) {
         place = core_find_place(core, &view);
         core_reserve_found(core, copy, &place);
         free(place.members);
         return false;
     }
-    if (copy->planning || core_has_place(core, &view))
-        return !copy->planning;
+    if (copy->wait == CORE_WAIT_PLAN)
+        return false;
+    if (core_has_place(core, &view))
+        return true;
     (void)core_reserve_place(core, copy, &view, &start);
     return false;
 }

@@ -221,6 +221,7 @@ void core_waiting_remove(struct hd_core *core, struct core_job *job)
     if (job->line)
         unlink_job(core, job);
     core_jobs_remove(&core->dependents, job);
+    job->planning = NULL;       /* the menu forgets answers that no job in a line waits for */
     job->wait = CORE_WAIT_NONE; /* what core->delayed says of it no longer counts */
 }
 

@@ -115,7 +115,10 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
         (void)snprintf(options->data_address, sizeof options->data_address, "%s", text);
         return HD_OK;
     case 'c':
-        (void)snprintf(options->choices_dir, sizeof options->choices_dir, "%s", text);
+        if (text[0] != '/' || strlen(text) >= sizeof options->choices_dir)
+            return hd_err(HD_INVALID, "--choices-dir: %s is no absolute path of less than %d bytes",
+                          text, PATH_MAX);
+        memcpy(options->choices_dir, text, strlen(text) + 1);
         return HD_OK;
     case 'W':
         return read_path("--worker", text, options->worker);

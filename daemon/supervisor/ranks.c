@@ -128,7 +128,8 @@ static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
     if (sup->options.world > 1) {
         failed |= setenv("CUDA_MODULE_LOADING", "EAGER", 0);
         failed |= setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-        failed |= unsetenv("NCCL_COMM_BLOCKING"); /* would make making one block (lib/comm) */
+        /* 0 and 1 would overrule what lib/comm asks for; unset, NCCL's files could say one */
+        failed |= setenv("NCCL_COMM_BLOCKING", "-1", 1);
     }
     if (sup->network.interface[0])
         failed |= set_network(&sup->network);

@@ -25,7 +25,8 @@
  * already: CUDA_MODULE_LOADING=EAGER (a kernel that is loaded at its first launch waits for the
  * device to be idle, which it is not while another rank's collective spins) and
  * NCCL_LAUNCH_ORDER_IMPLICIT=1 (communicators of one rank run in the order in which they were
- * called); NCCL_COMM_BLOCKING is removed, because the making of communicators must not block. The
+ * called); and, whatever is set, NCCL_COMM_BLOCKING=-1: NCCL heeds only 0 and 1 there, which would
+ * overrule how lib/comm makes communicators, and reads its own files only for what is not set. The
  * rest is passed on unchanged.
  *
  *     STARTING --every rank left setup (rank_said)--> RUNNING
@@ -62,9 +63,8 @@ enum {
 struct sup_options {
     char job_file[PATH_MAX], run_dir[PATH_MAX], worker[PATH_MAX];
     char node[HD_LINK_WORD_MAX];
-    char
-        choices_dir[PATH_MAX]; /* where GPUs keep the timed choices among algorithms; "": nowhere */
-    char data_address[64];     /* for ranks of other nodes; "": there are none */
+    char choices_dir[PATH_MAX]; /* of GPUs' timed choices among algorithms; "": none are kept */
+    char data_address[64];      /* for ranks of other nodes; "": there are none */
     int64_t ranks[HD_ATTEMPT_RANKS_MAX];
     int rank_count;
     char gpus[HD_ATTEMPT_RANKS_MAX][64]; /* UUID of each rank's GPU */

@@ -92,12 +92,27 @@ const struct hd_gpu_kind *hd_gpu_kind_find(const char *word)
     return NULL;
 }
 
+/* "RTX 4090 Laptop GPU" and "RTX 3090 Ti" are other chips than "RTX 4090" and "RTX 3090". */
+static bool is_variant(const char *rest)
+{
+    static const char *const marks[] = {" Ti", " D", " SUPER", " Laptop", " Max-Q"};
+
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
+        if (strncmp(rest, marks[i], strlen(marks[i])) == 0 &&
+            !isalnum((unsigned char)rest[strlen(marks[i])]))
+            return true;
+    return false;
+}
+
 static bool has_words(const char *name, const char *words)
 {
-    for (const char *at = strstr(name, words); at; at = strstr(at + 1, words))
-        if ((at == name || !isalnum((unsigned char)at[-1])) &&
-            !isalnum((unsigned char)at[strlen(words)]))
+    for (const char *at = strstr(name, words); at; at = strstr(at + 1, words)) {
+        const char *rest = at + strlen(words);
+
+        if ((at == name || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)*rest) &&
+            !is_variant(rest))
             return true;
+    }
     return false;
 }
 

@@ -106,15 +106,19 @@ void hd_cuda_choices_close(struct hd_cuda_gemm *gemm)
 
 /* ---- choosing ---- */
 
-/* The budget and tf32 change what is offered, the number of offers that was asked for does not. */
+/* The budget, tf32, the kind of GPU, its driver and the library change what is offered; the number
+ * of offers that was asked for does not. */
 static uint64_t name_product(const struct hd_backend *cuda, const struct cuda_product *p)
 {
     const int64_t limits[] = {cuda->traits.gemm_scratch_bytes, cuda->options.tf32};
+    const char *kind = strchr(cuda->gemm->device, ' '); /* without the UUID, which stands first */
     struct hd_hash hash;
 
     hd_hash_begin(&hash);
     hd_hash_add(&hash, &p->shape, sizeof p->shape);
     hd_hash_add(&hash, limits, sizeof limits);
+    if (kind)
+        hd_hash_add(&hash, kind, strlen(kind));
     return hd_hash_value(&hash);
 }
 

@@ -35,7 +35,7 @@ _Static_assert(sizeof(ncclUniqueId) == HD_NCCL_ID_BYTES, "an id is sent as these
     X(ncclAllReduce)          \
     X(ncclReduceScatter)
 
-/* Functions of later versions; NULL if one of them is missing. */
+/* Functions of later versions; each is NULL where the library lacks it. */
 #define LATER_CALL_LIST(X) \
     X(ncclMemAlloc)        \
     X(ncclMemFree)         \
@@ -92,14 +92,21 @@ static void load(void)
 
 /* ---- errors ---- */
 
-/* ncclInProgress is no error: a call on a non-blocking communicator is still in progress. */
 static enum hd_status check(ncclResult_t result, ncclComm_t comm, const char *what)
 {
-    if (result == ncclSuccess || result == ncclInProgress)
+    if (result == ncclSuccess)
         return HD_OK;
+    if (result == ncclInProgress) /* what follows on the stream would run too early */
+        return hd_err(HD_INTERNAL, "NCCL: %s: the communicator does not block", what);
     return hd_err(
         result == ncclInvalidArgument || result == ncclInvalidUsage ? HD_INVALID : HD_ABORTED,
         "NCCL: %s: %s (%s)", what, nccl.ncclGetErrorString(result), nccl.ncclGetLastError(comm));
+}
+
+/* Of a call on a non-blocking communicator: it may still be in progress (poll_comm). */
+static enum hd_status check_begun(ncclResult_t result, ncclComm_t comm, const char *what)
+{
+    return result == ncclInProgress ? HD_OK : check(result, comm, what);
 }
 
 static ncclComm_t of(struct hd_nccl_comm *comm)
@@ -132,8 +139,9 @@ static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
 
     config.blocking = 0;
     memcpy(&own, id->bytes, sizeof own);
-    return check(nccl.ncclCommInitRankConfig((ncclComm_t *)ret_comm, world, own, rank, &config),
-                 NULL, "cannot create a communicator");
+    return check_begun(
+        nccl.ncclCommInitRankConfig((ncclComm_t *)ret_comm, world, own, rank, &config), NULL,
+        "cannot create a communicator");
 }
 
 /* The child is blocking, so its groups of calls cost no thread. It shares no resources with the
@@ -144,9 +152,9 @@ static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
     config.blocking = 1;
-    return check(nccl.ncclCommSplit(of(parent), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                                    (ncclComm_t *)ret_comm, &config),
-                 of(parent), "cannot split a communicator");
+    return check_begun(nccl.ncclCommSplit(of(parent), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                                          (ncclComm_t *)ret_comm, &config),
+                       of(parent), "cannot split a communicator");
 }
 
 static enum hd_status poll_comm(struct hd_nccl_comm *comm, bool *ret_busy)
@@ -156,7 +164,7 @@ static enum hd_status poll_comm(struct hd_nccl_comm *comm, bool *ret_busy)
                               "cannot read the state of a communicator");
 
     if (!st)
-        st = check(state, of(comm), "a communicator failed");
+        st = check_begun(state, of(comm), "a communicator failed");
     if (!st)
         *ret_busy = state == ncclInProgress;
     return st;

@@ -3,8 +3,10 @@
  * A backend may choose among the algorithms of a GEMM library by time (options.choices_dir), and
  * ranks measure different times. Ranks that compute the same product for themselves, such as a
  * router on every rank of tp, would then differ in the last bits, and so would their tensors. So
- * of the ranks that have a product the lowest one decides. Stages of a pipeline have different
- * products, so no single rank could decide for all.
+ * of the ranks that have a product the first that sends it decides, by rounds and then by rank.
+ * Stages of a pipeline have different products, so no single rank could decide for all. Ranks on
+ * other kinds of GPU, drivers or libraries have other products (the backend names them so), and
+ * decide among themselves.
  *
  * In a round each rank sends as many of its undecided choices as fit a message. All ranks read all
  * messages in the order of ranks: the first choice for a product decides it. A rank leaves out what
@@ -95,11 +97,11 @@ enum hd_status hd_trainer_settle_choices(struct hd_trainer *t)
     const struct hd_choice *own = t->table->choices ? t->table->choices(t->backend, &count) : NULL;
     enum hd_status st = HD_OK;
 
-    if (!own)
-        return HD_OK;
-    if (t->layout.mesh.world > 1)
-        st = hold_rounds(t, own, count);
-    if (!st)
+    if (!t->table->choices || t->layout.job.deterministic)
+        return HD_OK;             /* on no rank of the job */
+    if (t->layout.mesh.world > 1) /* a rank without a folder has none, and hears the others */
+        st = hold_rounds(t, own, own ? count : 0);
+    if (!st && own)
         t->table->keep_choices(t->backend);
     return st;
 }

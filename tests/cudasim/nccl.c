@@ -751,8 +751,18 @@ ncclResult_t ncclGroupEnd(void)
         return ncclInvalidUsage;
     if (--depth)
         return ncclSuccess;
-    if (!is_alike())
+    if (!is_alike()) { /* nothing of the group is begun */
+        while (grouped) {
+            struct grouped *g = grouped;
+
+            grouped = g->next;
+            if (g->comm->wire)
+                hd_sim_part_release(g->post->part);
+            free(g->post);
+            free(g);
+        }
         return ncclInvalidArgument;
+    }
     pthread_mutex_lock(&lock);
     wait_on_stream = waits_on_streams();
     if (grouped) {

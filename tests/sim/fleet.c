@@ -415,7 +415,11 @@ static void submit(void *of, size_t index)
 
     (void)snprintf(request, sizeof request, "request-%zu", index);
     (void)snprintf(owner, sizeof owner, "user%d", job->owner);
-    if (job->after >= 0 && fleet->orders[job->after].number) {
+    if (job->after >= 0 && !fleet->orders[job->after].number) { /* that one was refused */
+        sim_world_over(fleet->world, index, SIM_OUTCOME_CANCELLED);
+        return;
+    }
+    if (job->after >= 0) {
         event.submit.needs.after[0] = fleet->orders[job->after].number;
         event.submit.needs.after_count = 1;
     }
@@ -423,7 +427,6 @@ static void submit(void *of, size_t index)
     if (!step(fleet, &event)) {
         fleet->orders[index].number = fleet->out.job;
     } else {
-        fleet->refused++;
         sim_world_over(fleet->world, index, SIM_OUTCOME_CANCELLED);
         if (!event.submit.needs.after_count)
             sim_watch_break(&fleet->watch, "submit: %s", hd_err_message());

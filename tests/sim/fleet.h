@@ -46,7 +46,7 @@ struct sim_fleet {
     bool *drained;     /* by node */
     size_t submitting; /* the index of the job that is being submitted */
     bool checks_core;  /* hd_core_check at each 1,000th step: for small clusters */
-    uint64_t steps, refused;
+    uint64_t steps;
     int64_t spent_ns, longest_ns; /* in hd_core_step */
     size_t silent;                /* nodes that have failed, and may not be lost yet */
 };

@@ -1,9 +1,11 @@
 /* reference: the schedulers that ours is compared with, over the same world.
  *
- *   strict FIFO   jobs start in the order of their submission: while the oldest one does not fit,
- * no other job starts EASY          the oldest job that does not fit gets a reservation: where and
- * when it will fit by the expected ends of running jobs; younger ones start if they fit and do not
- *                 delay it (Lifka 1995, "The ANL/IBM SP scheduling system")
+ * Strict FIFO: jobs start in the order of their submission. While the oldest one does not fit, no
+ * other job starts.
+ *
+ * EASY: the oldest job that does not fit gets a reservation: where and when it will fit by the
+ * expected ends of running jobs. Younger ones start if they fit and do not delay it (Lifka 1995,
+ * "The ANL/IBM SP scheduling system").
  *
  * Expected ends are the users' estimates, or, as ours, the steps left times the pace of the steps
  * that were made; how long a waiting job runs is its user's estimate either way, until it has run.

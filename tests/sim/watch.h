@@ -20,6 +20,7 @@
  *       SIM_URGENT_WAIT_MS while free devices and those of lower priority would do. Its victims
  *       have stop_grace_ms for their last checkpoint, then they are killed; should one of their
  *       nodes fail meanwhile, others are chosen, once; a minute is for the messages.
+ *   W9  no attempt is killed before it has written its last checkpoint (fleet.c)
  *
  * The first broken one is kept in `broken`; nothing is checked after it.
  *

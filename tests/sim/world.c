@@ -143,7 +143,6 @@ static void count_span(struct sim_world *world, const struct sim_run *run)
         leaves += run->places[i].node / SIM_LEAF_NODES != last;
         last = run->places[i].node / SIM_LEAF_NODES;
     }
-    world->begun_devices += devices;
     world->spanned += devices * leaves;
     world->spanned_least += devices * ceil(devices / (SIM_LEAF_NODES * SIM_DEVICES));
 }
@@ -201,7 +200,6 @@ void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place
                    (count > least ? SIM_SPREAD : 1);
     run->state = SIM_RUN_HOLDING;
     run->attempt++;
-    run->starts++;
     run->begun_ms = world->now_ms;
     run->up_ms = run->frozen_ms = 0;
     run->stopping = false;

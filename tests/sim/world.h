@@ -26,8 +26,7 @@
 #define SIM_SPREAD (114.8 / 98.0)
 
 enum {
-    SIM_LEAF_NODES = 32,   /* below one leaf switch */
-    SIM_SPINE_NODES = 512, /* below one group of leaves; above these is all */
+    SIM_LEAF_NODES = 32, /* below one leaf switch */
 };
 
 enum sim_run_state { SIM_RUN_AWAY, SIM_RUN_WAITING, SIM_RUN_HOLDING, SIM_RUN_OVER };
@@ -52,7 +51,6 @@ struct sim_run {
     int64_t base_step, saved_step;      /* saved: of the newest checkpoint */
     int64_t ran_ms;                     /* of earlier attempts, up to their ends */
     int64_t first_begun_ms, over_ms;
-    int32_t starts;
 };
 
 struct sim_world;
@@ -103,7 +101,7 @@ struct sim_world {
     size_t event_count, event_size;
     uint64_t made, happened;
     /* spans of attempts, weighted by devices */
-    double spanned, spanned_least, begun_devices;
+    double spanned, spanned_least;
     bool no_memory;
 };
 

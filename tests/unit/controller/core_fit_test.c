@@ -327,6 +327,41 @@ static void a_restart_asks_again(void **state)
     sim_free(sim);
 }
 
+/* Answers are forgotten when there are many; a job that was held meanwhile asks again. */
+static void a_held_job_outlives_the_answers(void **state)
+{
+    struct sim *sim = slow_sim(1);
+    const struct hd_job_needs needs = range(2, 2);
+    const uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    assert_int_equal(sim_hold(sim, job, true), HD_OK);
+    sim_run(sim, 25);
+    assert_int_equal(asked_count, 1);
+    for (uint64_t shape = 100; shape < 100 + 4200; shape++) {
+        struct hd_job_needs other = needs;
+        struct hd_core_readiness ready = {0};
+        struct hd_core_event event = {.kind = HD_CORE_PLANNED};
+        char key[512];
+
+        other.shape = shape;
+        hd_core_out_clear(&sim->out);
+        assert_int_equal(
+            hd_core_explain_needs(sim->core, &other, "", 0, sim->now, &sim->out, &ready), HD_OK);
+        assert_true(ready.later);
+        assert_int_equal(sim->out.asked_count, 1);
+        (void)snprintf(key, sizeof key, "%s", sim->out.asked[0].key);
+        choose_stages(&sim->out.asked[0], &event.planned);
+        event.planned.key = key;
+        assert_int_equal(sim_event(sim, &event), HD_OK);
+        hd_text_free(&ready.reason);
+    }
+    assert_int_equal(sim_hold(sim, job, false), HD_OK);
+    sim_run_until_ended(sim, job, 100);
+    sim_assert_undisturbed(sim, job, 20);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +377,7 @@ int main(void)
         cmocka_unit_test(a_waiting_job_is_planned_while_it_waits),
         cmocka_unit_test(equal_jobs_share_a_layout),
         cmocka_unit_test(a_restart_asks_again),
+        cmocka_unit_test(a_held_job_outlives_the_answers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

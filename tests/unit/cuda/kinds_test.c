@@ -211,6 +211,21 @@ static void a_kind_has_the_memory_that_programs_are_offered(void **state)
     }
 }
 
+/* Other chips that have the words of a kind in their names. */
+static void a_variant_of_a_kind_is_not_that_kind(void **state)
+{
+    static const char *const variants[] = {
+        "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 40900"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+        assert_null(hd_gpu_kind_of_name(variants[i]));
+    assert_string_equal(hd_gpu_kind_of_name("NVIDIA GeForce RTX 4090")->word, "rtx4090");
+    assert_string_equal(hd_gpu_kind_of_name("NVIDIA RTX 6000 Ada Generation")->word, "rtx6000-ada");
+    assert_string_equal(hd_gpu_kind_of_name("NVIDIA H100 80GB HBM3")->word, "h100");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_kind_has_the_memory_that_programs_are_offered),
         cmocka_unit_test(rates_fit_the_multiprocessors),
         cmocka_unit_test(a_kind_is_found_by_its_word_alone),
+        cmocka_unit_test(a_variant_of_a_kind_is_not_that_kind),
     };
 
     return cmocka_run_group_tests_name("kinds", tests, NULL, NULL);

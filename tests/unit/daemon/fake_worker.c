@@ -225,8 +225,9 @@ int main(int argc, char **argv)
     printf("rank %s of %s: %s, %s threads\n", rank, flag(argc, argv, "--world"),
            mode ? mode : "finish", getenv("OMP_NUM_THREADS"));
     if (getenv("CUDA_VISIBLE_DEVICES"))
-        printf("sees %s, modules %s, order %s\n", getenv("CUDA_VISIBLE_DEVICES"),
-               getenv("CUDA_MODULE_LOADING"), getenv("NCCL_LAUNCH_ORDER_IMPLICIT"));
+        printf("sees %s, modules %s, order %s, blocking %s\n", getenv("CUDA_VISIBLE_DEVICES"),
+               getenv("CUDA_MODULE_LOADING"), getenv("NCCL_LAUNCH_ORDER_IMPLICIT"),
+               getenv("NCCL_COMM_BLOCKING"));
     (void)fflush(stdout);
     if (mode && strcmp(mode, "late") == 0)
         (void)usleep(500000);

@@ -66,15 +66,17 @@ static void a_rank_sees_its_own_gpu(void **state)
     bench_init(&bench);
     assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1), 0);
     assert_int_equal(setenv("CUDA_MODULE_LOADING", "LAZY", 1), 0);
+    assert_int_equal(setenv("NCCL_COMM_BLOCKING", "1", 1), 0); /* lib/comm decides */
     bench_start(&bench, 2, "--gpus", "GPU-b,GPU-a", NULL);
     assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
     assert_int_equal(unsetenv("CUDA_MODULE_LOADING"), 0);
+    assert_int_equal(unsetenv("NCCL_COMM_BLOCKING"), 0);
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
     log = bench_log(&bench, 0);
-    assert_non_null(strstr(log, "sees GPU-b, modules LAZY, order 1\n"));
+    assert_non_null(strstr(log, "sees GPU-b, modules LAZY, order 1, blocking -1\n"));
     free(log);
     log = bench_log(&bench, 1);
-    assert_non_null(strstr(log, "sees GPU-a, modules LAZY, order 1\n"));
+    assert_non_null(strstr(log, "sees GPU-a, modules LAZY, order 1, blocking -1\n"));
     free(log);
     bench_done(&bench);
 }
@@ -136,7 +138,7 @@ static void a_lone_rank_loads_kernels_when_they_are_needed(void **state)
     bench_start(&bench, 1, "--gpus", "GPU-c", NULL);
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
     log = bench_log(&bench, 0);
-    assert_non_null(strstr(log, "sees GPU-c, modules (null), order (null)\n"));
+    assert_non_null(strstr(log, "sees GPU-c, modules (null), order (null), blocking (null)\n"));
     free(log);
     bench_done(&bench);
     bench_init(&bench);
