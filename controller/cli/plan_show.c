@@ -474,15 +474,20 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
 void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
 {
     const struct hd_plan *p = &a->plan;
-    char precision[CLI_WORD_MAX], count[32];
+    char precision[CLI_WORD_MAX], count[32], trained[64] = "";
     int64_t all = 0, machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     char all_text[32], machine_text[32];
 
     cli_format_count((double)p->parameters, count);
     (void)snprintf(precision, sizeof precision, "%.20s", a->job.precision);
-    hd_text_add(out, "%s: %s parameters; %d rank%s on %s (%s)", a->job.name, count, p->mesh.world,
-                p->mesh.world == 1 ? "" : "s", a->kind ? a->kind->text : a->job.device,
-                a->traits.isa);
+    if (p->trained != p->parameters) {
+        cli_format_count((double)p->trained, count);
+        (void)snprintf(trained, sizeof trained, ", of which %s train", count);
+        cli_format_count((double)p->parameters, count);
+    }
+    hd_text_add(out, "%s: %s parameters%s; %d rank%s on %s (%s)", a->job.name, count, trained,
+                p->mesh.world, p->mesh.world == 1 ? "" : "s",
+                a->kind ? a->kind->text : a->job.device, a->traits.isa);
     if (!hd_traits_is_cuda(&a->traits))
         hd_text_add(out, ", %lld thread%s each", (long long)a->threads, a->threads == 1 ? "" : "s");
     hd_text_add(out, "; ");

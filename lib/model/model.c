@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/only.h"
+
 static const struct hd_family families[] = {
     {.name = "llama", .gated_mlp = true, .rotary = true},
     {.name = "gpt2", .layernorm = true},
@@ -66,6 +68,65 @@ static enum hd_status positions_from_job(const struct hd_job *job, const struct 
     return HD_OK;
 }
 
+static struct hd_only only_of(const struct hd_model_config *c)
+{
+    return (struct hd_only){c->only, c->L, c->tied};
+}
+
+static bool trains(const struct hd_model_config *c, int64_t layer, const char *what)
+{
+    const struct hd_only only = only_of(c);
+    char name[HD_PARAM_NAME_MAX];
+
+    if (hd_only_is_all(&only)) /* often asked: a search of layouts counts FLOPs */
+        return true;
+    (void)snprintf(name, sizeof name, "blocks.%lld.%s", (long long)layer, what);
+    return hd_only_trains(&only, name);
+}
+
+/* Names of a block's parameters; a model has some of them. */
+static const char *const block_names[] = {"norm1.weight",
+                                          "norm1.bias",
+                                          "attention.q.weight",
+                                          "attention.k.weight",
+                                          "attention.v.weight",
+                                          "attention.out.weight",
+                                          "attention.q.bias",
+                                          "attention.k.bias",
+                                          "attention.v.bias",
+                                          "attention.out.bias",
+                                          "attention.q_norm.weight",
+                                          "attention.k_norm.weight",
+                                          "norm2.weight",
+                                          "norm2.bias",
+                                          "mlp.gate.weight",
+                                          "mlp.up.weight",
+                                          "mlp.down.weight",
+                                          "mlp.gate.bias",
+                                          "mlp.up.bias",
+                                          "mlp.down.bias",
+                                          "moe.router.weight",
+                                          "moe.router_noise.weight",
+                                          "moe.gate.weight",
+                                          "moe.up.weight",
+                                          "moe.down.weight",
+                                          "moe.shared.gate.weight",
+                                          "moe.shared.up.weight",
+                                          "moe.shared.down.weight"};
+
+static int find_lowest_trained(const struct hd_model_config *c)
+{
+    const struct hd_only only = only_of(c);
+
+    if (hd_only_trains(&only, "embedding.weight") || hd_only_trains(&only, "embedding.positions"))
+        return HD_UNIT_EMBEDDING;
+    for (int64_t layer = 0; layer < c->L; layer++)
+        for (size_t i = 0; i < sizeof block_names / sizeof block_names[0]; i++)
+            if (trains(c, layer, block_names[i]))
+                return HD_UNIT_FIRST_BLOCK + (int)layer;
+    return HD_UNIT_FIRST_BLOCK + (int)c->L;
+}
+
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config)
 {
@@ -119,6 +180,8 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
             "model.head_width: a head of %lld channels; the attention kernels take multiples of 8 "
             "up to 256",
             (long long)c.D);
+    (void)snprintf(c.only, sizeof c.only, "%s", job->only);
+    c.lowest_trained = find_lowest_trained(&c);
     *ret_config = c;
     return HD_OK;
 }
@@ -208,6 +271,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                   enum hd_init_kind init, double std, bool joined)
 {
     const int dims = shape[2] ? 3 : shape[1] ? 2 : 1;
+    const struct hd_only only = only_of(d->config);
     char name[HD_PARAM_NAME_MAX];
 
     (void)snprintf(name, sizeof name, "%s.%s", d->prefix, what);
@@ -224,6 +288,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .init = init,
                                                      .init_std = std,
                                                      .decay = dims > 1,
+                                                     .frozen = !hd_only_trains(&only, name),
                                                      .joined = joined,
                                                      .tied = share.tied,
                                                      .head = share.head,
@@ -439,6 +504,7 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
 {
     struct declare d = {.registry = registry, .config = config};
     struct hd_model m = {.config = *config};
+    const struct hd_only only = only_of(config);
     const enum hd_status st = check_tp(config, &registry->mesh.sizes);
 
     if (st)
@@ -454,31 +520,75 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
         declare_block(&d, &m, i);
     declare_head(&d, &m);
     *ret_model = m;
-    return registry->status ? hd_err(registry->status, "%s", registry->error) : HD_OK;
+    if (registry->status)
+        return hd_err(registry->status, "%s", registry->error);
+    return hd_only_check(&only, registry);
 }
 
 /* ---- work ---- */
 
-/* Forward and backward of one token in one block: matrix products and attention. */
+/* The weights of a block that multiply a token, as the parameters that hold them. */
+struct multiplied {
+    const char *name;
+    double weights;
+};
+
+enum { MULTIPLIED_MAX = 11 };
+
+static int list_multiplied(const struct hd_model_config *c, struct multiplied ret[MULTIPLIED_MAX])
+{
+    const double C = (double)c->C, Q = (double)(c->H * c->D), K = (double)(c->G * c->D);
+    const double F = (double)c->F * C * (c->router.E ? (double)c->router.K : 1);
+    const double shared = (double)c->F_shared * C, gated = c->family->gated_mlp ? 1 : 0;
+    const struct multiplied attention[] = {{"attention.q.weight", Q * C},
+                                           {"attention.k.weight", K * C},
+                                           {"attention.v.weight", K * C},
+                                           {"attention.out.weight", Q * C}};
+    const struct multiplied dense[] = {
+        {"mlp.gate.weight", gated * F}, {"mlp.up.weight", F}, {"mlp.down.weight", F}};
+    const struct multiplied experts[] = {{"moe.router.weight", (double)c->router.E * C},
+                                         {"moe.gate.weight", F},
+                                         {"moe.up.weight", F},
+                                         {"moe.down.weight", F},
+                                         {"moe.shared.gate.weight", shared},
+                                         {"moe.shared.up.weight", shared},
+                                         {"moe.shared.down.weight", shared}};
+
+    memcpy(ret, attention, sizeof attention);
+    if (c->router.E)
+        memcpy(ret + 4, experts, sizeof experts);
+    else
+        memcpy(ret + 4, dense, sizeof dense);
+    return c->router.E ? MULTIPLIED_MAX : 7;
+}
+
+/* Of one token in one block: matrix products and attention. */
 static double block_flops(const struct hd_model_config *c, int64_t layer)
 {
-    const double C = (double)c->C, H = (double)c->H, G = (double)c->G, D = (double)c->D,
-                 F = (double)c->F, E = (double)c->router.E, S = (double)c->context,
+    const double H = (double)c->H, D = (double)c->D, S = (double)c->context,
                  W = (double)hd_model_window(c, layer);
-    const double F_row = E > 0 ? (double)c->router.K * F + (double)c->F_shared : F;
-    const double weights =
-        C * (2 * H + 2 * G) * D + C * F_row * (c->family->gated_mlp ? 3 : 2) + C * E;
     const double visible = W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
+    const bool backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained;
+    struct multiplied list[MULTIPLIED_MAX];
+    const int count = list_multiplied(c, list);
+    double weights = 0, trained = 0;
 
-    return 6 * weights + 12 * H * D * visible;
+    for (int i = 0; i < count; i++) {
+        weights += list[i].weights;
+        trained += backward && trains(c, layer, list[i].name) ? list[i].weights : 0;
+    }
+    return (backward ? 4 : 2) * weights + 2 * trained + (backward ? 12 : 4) * H * D * visible;
 }
 
 double hd_model_unit_flops(const struct hd_model_config *c, int unit)
 {
+    const struct hd_only only = only_of(c);
+
     if (unit == HD_UNIT_EMBEDDING)
         return 0;
     if (unit == hd_model_unit_count(c) - 1)
-        return 6 * (double)c->C * (double)c->V;
+        return (hd_only_trains(&only, c->tied ? "embedding.weight" : "head.weight") ? 6 : 4) *
+               (double)c->C * (double)c->V;
     return block_flops(c, unit - HD_UNIT_FIRST_BLOCK);
 }
 

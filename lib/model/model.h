@@ -60,7 +60,9 @@ struct hd_model_config {
     /* dropout probabilities of the embedding, of attention weights, and of the outputs of attention
      * and MLP before they are added to the residual stream */
     double dropout_embedding, dropout_attention, dropout_residual;
-    uint64_t seed; /* of dropout */
+    uint64_t seed;              /* of dropout */
+    char only[HD_JOB_PATH_MAX]; /* what trains (only.h) */
+    int lowest_trained;         /* the first unit in which something trains: backward ends there */
 };
 
 /* From a resolved job. HD_INVALID or HD_UNSUPPORTED: the kernels cannot run such a model; the
@@ -136,7 +138,8 @@ double hd_model_unit_flops(const struct hd_model_config *config, int unit);
  * attention counted once per visible pair): 6 per weight of a matrix that is multiplied, and for
  * attention 12 H D per visible pair and block: scores and weighted sum take 4 H D in forward, twice
  * that in backward. A token attends to (S+1)/2 positions on average, with a window of W < S to
- * W (2S - W + 1) / 2S. */
+ * W (2S - W + 1) / 2S. With train.only what is not computed does not count: of a weight that does
+ * not train 2 are missing, and of units below the lowest that trains all of backward. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 
 #endif

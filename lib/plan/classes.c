@@ -86,6 +86,7 @@ static void add_part(struct finder *f, const struct hd_registry *r, int number, 
     add(f, p->shard_end - p->shard_begin);
     add(f, p->range_count);
     add(f, p->moment_bytes);
+    add(f, p->trainable);
     add(f, counts);
     for (int k = 0; k < p->segment_count; k++)
         add_segment(f, p, &p->segments[k]);

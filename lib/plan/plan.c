@@ -156,6 +156,7 @@ static enum hd_status plan_alike(const struct hd_layout_shared *shared,
     }
     if (!st && first == 0) {
         plan->parameters = hd_registry_global_count(&layout.registry);
+        plan->trained = hd_registry_trained_count(&layout.registry);
         plan->micro_batches = layout.micro_batches;
         st = plan_pipeline(&layout, kept, plan);
     }
@@ -230,11 +231,9 @@ enum hd_status hd_plan_check_weights(const struct hd_job *spec)
     struct hd_arena arena;
     enum hd_status st;
 
-    if (spec->init_from[0] != '/') /* "" or none */
-        return HD_OK;
     hd_arena_init(&arena, 0);
     st = declare_whole(spec, &arena, &registry);
-    if (!st) {
+    if (!st && spec->init_from[0] == '/') { /* else "" or none */
         st = hd_source_open(spec->init_from, spec, &registry, &source);
         if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
             st = HD_INVALID;

@@ -34,6 +34,7 @@ struct hd_plan_class {
 struct hd_plan {
     struct hd_mesh mesh;
     int64_t parameters;            /* of the whole model */
+    int64_t trained;               /* of these */
     int64_t micro_batches;         /* per rank and step */
     struct hd_plan_class *classes; /* [class_count] by their lowest ranks */
     int32_t class_count;
@@ -72,7 +73,8 @@ static inline bool hd_plan_fits(const struct hd_plan_class *rank, const struct h
 
 /* Compares the weights that a spec starts from (train.init_from, else model.from) with the
  * parameters of its model: names, shapes, encodings, and that the files are whole. Reads no values.
- * HD_INVALID or HD_UNSUPPORTED; the message begins with the key. HD_OK without such weights. */
+ * Also looks whether what train.only names is there. HD_INVALID or HD_UNSUPPORTED; the message
+ * begins with the key. */
 enum hd_status hd_plan_check_weights(const struct hd_job *spec);
 
 int64_t hd_memory_total(const struct hd_memory *memory); /* private + comm-visible bytes */

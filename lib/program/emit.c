@@ -92,6 +92,7 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
     const struct hd_part *p = &e->registry->parts[part];
     const bool is_moment = kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2;
     enum hd_dtype dtype = kind == HD_STATE_COPY       ? p->compute
+                          : kind == HD_STATE_WEIGHT   ? p->stored
                           : is_moment && p->in_blocks ? HD_U8 /* bytes of codes and scales */
                                                       : HD_F32;
     struct hd_store **slot;

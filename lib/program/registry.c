@@ -621,6 +621,13 @@ static bool part_has_state(const struct hd_registry *registry, const struct hd_p
     return registry->trains && part->trainable;
 }
 
+static enum hd_dtype kind_dtype(const struct hd_part *part, enum hd_state_kind kind)
+{
+    if (kind == HD_STATE_WEIGHT)
+        return part->stored;
+    return kind == HD_STATE_COPY ? part->compute : HD_F32;
+}
+
 int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_part *part,
                             enum hd_state_kind kind)
 {
@@ -628,8 +635,7 @@ int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_
         return part->range_count * (int64_t)sizeof(struct hd_update_range);
     if (kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2)
         return part->moment_bytes;
-    return state_elements(registry, part, kind) *
-           (int64_t)hd_dtype_size(kind == HD_STATE_COPY ? part->compute : HD_F32);
+    return state_elements(registry, part, kind) * (int64_t)hd_dtype_size(kind_dtype(part, kind));
 }
 
 /* Reserves size_bytes at *end; returns the offset. */
@@ -683,7 +689,8 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 
         part->compute = part->wide ? HD_F32 : compute_dtype;
         part->offloaded = registry->offload && trains && part->trainable;
-        part->copied = part->compute != HD_F32 || part->offloaded;
+        part->stored = trains && part->trainable ? HD_F32 : part->compute;
+        part->copied = part->compute != part->stored || part->offloaded;
         st = lay_out_part(registry, i);
 
         if (st)
@@ -706,19 +713,29 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
     return HD_OK;
 }
 
-int64_t hd_registry_global_count(const struct hd_registry *registry)
+static int64_t count_params(const struct hd_registry *registry, bool trained_alone)
 {
     int64_t count = 0;
 
     for (int i = 0; i < registry->param_count; i++) {
         const struct hd_param *p = &registry->params[i];
-        int64_t elements = 1;
+        int64_t elements = p->trainable || !trained_alone;
 
         for (int d = 0; d < p->dim_count; d++)
             elements *= p->shape[d];
         count += elements;
     }
     return count;
+}
+
+int64_t hd_registry_global_count(const struct hd_registry *registry)
+{
+    return count_params(registry, false);
+}
+
+int64_t hd_registry_trained_count(const struct hd_registry *registry)
+{
+    return count_params(registry, true);
 }
 
 int64_t hd_param_global_index(const struct hd_param *p, int64_t i)

@@ -43,6 +43,9 @@
  *     bf16    18   6 + 12 / P  2 + 16 / P    18 / P
  *     fp32    16   8 +  8 / P  4 + 12 / P    16 / P
  *
+ * What does not train (train.only, or a program that only computes) has one copy, whole on every
+ * rank that holds it, in the encoding that computes: no master, no gradient, no moments.
+ *
  * With hybrid sharding the ranks that have the same shard (group zero_replicate) add their
  * gradients in U, once a step.
  *
@@ -154,7 +157,7 @@ struct hd_unit {
 };
 
 enum hd_state_kind {
-    HD_STATE_WEIGHT,  /* fp32 master                                                     */
+    HD_STATE_WEIGHT,  /* fp32 master; of what does not train the encoding that computes  */
     HD_STATE_COPY,    /* the compute encoding; without hd_part.copied the memory of WEIGHT */
     HD_STATE_GRAD,    /* fp32, comm-visible                                              */
     HD_STATE_MOMENT1, /* fp32, or blocks of codes by the signed map                      */
@@ -181,6 +184,7 @@ struct hd_part {
     bool offloaded;                  /* masters, moments and ranges are in host memory */
     bool copied;                     /* what computes is apart from the masters */
     enum hd_dtype compute;           /* encoding that computes; set by hd_registry_finish */
+    enum hd_dtype stored;            /* likewise; of HD_STATE_WEIGHT */
     int64_t count;                   /* elements, padding included */
     enum hd_group_name reduce_group; /* gradients are summed over it */
     enum hd_group_name shard_group;  /* over which shards are spread, if it is cut */
@@ -272,6 +276,8 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 
 /* Elements of all parameters (global, each once). */
 int64_t hd_registry_global_count(const struct hd_registry *registry);
+/* Of those that train. */
+int64_t hd_registry_trained_count(const struct hd_registry *registry);
 
 /* Whether a rank holds the part; for this rank: part.held. */
 bool hd_part_is_held_by(const struct hd_registry *registry, const struct hd_part *part, int rank);

@@ -147,6 +147,76 @@ enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
+/* last: K */
+static enum hd_status read_last(struct spec_reader *r, const struct yaml_node *node,
+                                struct hd_text *text)
+{
+    static const struct hd_key blocks = {.kind = HD_KEY_INT, .min = 1, .max = 1024};
+    const struct yaml_node *child = node->first;
+    const size_t len = strlen(r->path);
+    int64_t K = 0;
+    enum hd_status st;
+
+    if (!child || child->next || strcmp(child->key, "last") != 0)
+        return hd_err(HD_INVALID,
+                      "%s: expected all, {last: BLOCKS}, or a list of these words and patterns of "
+                      "parameter names: embedding, norms, head, 'blocks.3.*'",
+                      r->path);
+    (void)spec_path_push(r, child->key);
+    r->here = child;
+    st = spec_read_int(r, &blocks, child, &K);
+    spec_path_pop(r, len);
+    hd_text_add(text, "last:%lld", (long long)K);
+    return st;
+}
+
+static enum hd_status read_only_item(struct spec_reader *r, const struct yaml_node *node,
+                                     struct hd_text *text)
+{
+    enum hd_status st;
+
+    if (node->kind == YAML_KIND_MAP)
+        return read_last(r, node, text);
+    st = spec_need_scalar(r, node, "a word or a pattern of parameter names");
+    if (!st && (!*node->text || strchr(node->text, ',')))
+        st = hd_err(HD_INVALID, "%s: is empty or has a comma; give one pattern per item", r->path);
+    if (!st)
+        hd_text_add(text, "%s", node->text);
+    return st;
+}
+
+/* Becomes the text "last:2,norms". */
+enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node)
+{
+    const bool is_list = node->kind == YAML_KIND_LIST;
+    const size_t len = strlen(r->path);
+    enum hd_status st = is_list && !node->first
+                            ? hd_err(HD_INVALID, "%s: is empty; name what trains", r->path)
+                            : HD_OK;
+    struct hd_text text = {0};
+    size_t count = 0;
+
+    if (!is_list)
+        st = read_last(r, node, &text);
+    for (const struct yaml_node *c = is_list ? node->first : NULL; c && !st; c = c->next, count++) {
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%zu]", count);
+        r->here = c;
+        if (count)
+            hd_text_add(&text, ",");
+        st = read_only_item(r, c, &text);
+        spec_path_pop(r, len);
+    }
+    if (!st && text.failed)
+        st = no_memory();
+    if (!st && text.len_bytes >= HD_JOB_PATH_MAX)
+        st = hd_err(HD_INVALID, "%s: longer than %d bytes; use patterns", r->path,
+                    HD_JOB_PATH_MAX - 1);
+    if (!st)
+        memcpy(r->draft.job->only, text.data, text.len_bytes + 1);
+    hd_text_free(&text);
+    return st;
+}
+
 /* Becomes the text "12,13". */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node)
 {

@@ -315,6 +315,8 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
             return spec_read_after(r, node);
         return read_text(r, node, HD_JOB_WORD_MAX, member);
     case HD_KEY_PATH:
+        if (node->kind != YAML_KIND_SCALAR && strcmp(key->path, "train.only") == 0)
+            return spec_read_only(r, node);
         return read_text(r, node, HD_JOB_PATH_MAX, member);
     case HD_KEY_INT:
         return spec_read_int(r, key, node, member);

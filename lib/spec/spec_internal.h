@@ -156,6 +156,8 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
 enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node);
 /* after: [12, 13]. */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node);
+/* train.only: {last: 2}, or [norms, head]. */
+enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node);
 /* parallel.schedule: {file: PATH}, or {order: [LINE, ...]}. */
 enum hd_status spec_read_schedule(struct spec_reader *r, const struct yaml_node *node);
 /* Sets pp, virtual_stages and order_micro_batches, where they are 0, from the job's order. */

@@ -15,6 +15,42 @@ static int64_t scales_bytes(const struct hd_held *held, int64_t elements)
     return elements / held->block * (int64_t)sizeof(float);
 }
 
+/* ---- a frozen weight in the encoding that computes ---- */
+
+static enum hd_status read_narrow(const struct hd_staging *staging, const struct hd_held *held,
+                                  int64_t at, int64_t count, float *ret_values)
+{
+    uint16_t narrow[PIECE];
+    enum hd_status st = HD_OK;
+
+    for (int64_t done = 0, n; !st && done < count; done += n) {
+        n = smaller(count - done, PIECE);
+        st = hd_staging_read(staging, narrow, held->at + (at + done) * (int64_t)sizeof *narrow,
+                             n * (int64_t)sizeof *narrow);
+        for (int64_t i = 0; !st && i < n; i++)
+            ret_values[done + i] =
+                held->dtype == HD_F16 ? hd_f16_to_f32(narrow[i]) : hd_bf16_to_f32(narrow[i]);
+    }
+    return st;
+}
+
+static enum hd_status write_narrow(const struct hd_staging *staging, const struct hd_held *held,
+                                   int64_t at, int64_t count, const float *values)
+{
+    uint16_t narrow[PIECE];
+    enum hd_status st = HD_OK;
+
+    for (int64_t done = 0, n; !st && done < count; done += n) {
+        n = smaller(count - done, PIECE);
+        for (int64_t i = 0; i < n; i++)
+            narrow[i] = held->dtype == HD_F16 ? hd_f32_to_f16(values[done + i])
+                                              : hd_f32_to_bf16(values[done + i]);
+        st = hd_staging_write(staging, held->at + (at + done) * (int64_t)sizeof *narrow, narrow,
+                              n * (int64_t)sizeof *narrow);
+    }
+    return st;
+}
+
 enum hd_status hd_held_read(const struct hd_staging *staging, const struct hd_held *held,
                             int64_t at, int64_t count, float *ret_values)
 {
@@ -22,6 +58,8 @@ enum hd_status hd_held_read(const struct hd_staging *staging, const struct hd_he
     uint8_t codes[PIECE];
     enum hd_status st = HD_OK;
 
+    if (!held->block && held->dtype != HD_F32)
+        return read_narrow(staging, held, at, count, ret_values);
     if (!held->block)
         return hd_staging_read(staging, ret_values, held->at + at * (int64_t)sizeof(float),
                                count * (int64_t)sizeof(float));
@@ -45,6 +83,8 @@ enum hd_status hd_held_write(const struct hd_staging *staging, const struct hd_h
     uint8_t codes[PIECE];
     enum hd_status st = HD_OK;
 
+    if (!held->block && held->dtype != HD_F32)
+        return write_narrow(staging, held, at, count, values);
     if (!held->block)
         return hd_staging_write(staging, held->at + at * (int64_t)sizeof(float), values,
                                 count * (int64_t)sizeof(float));

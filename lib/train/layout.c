@@ -353,9 +353,12 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
     for (int i = 0; i < r->part_count; i++) {
         const struct hd_part *p = &r->parts[i];
         int64_t *const purpose[HD_STATE_KIND_COUNT] = {
-            [HD_STATE_WEIGHT] = &m->weights,  [HD_STATE_COPY] = &m->copies,
-            [HD_STATE_GRAD] = &m->gradients,  [HD_STATE_MOMENT1] = &m->moments,
-            [HD_STATE_MOMENT2] = &m->moments, [HD_STATE_RANGES] = &m->step_state,
+            [HD_STATE_WEIGHT] = p->stored == HD_F32 ? &m->weights : &m->copies,
+            [HD_STATE_COPY] = &m->copies,
+            [HD_STATE_GRAD] = &m->gradients,
+            [HD_STATE_MOMENT1] = &m->moments,
+            [HD_STATE_MOMENT2] = &m->moments,
+            [HD_STATE_RANGES] = &m->step_state,
         };
 
         for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {

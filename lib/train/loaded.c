@@ -153,25 +153,49 @@ static uint16_t rounded(float value, enum hd_dtype dtype)
     return dtype == HD_F16 ? hd_f32_to_f16(value) : hd_f32_to_bf16(value);
 }
 
+/* One parameter, as it computes: fp32 is read in place, 16 bits by way of `values`. */
+static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source, int param,
+                                  float *values)
+{
+    const struct hd_param *p = &l->registry.params[param];
+    const struct hd_part *part = &l->registry.parts[p->part];
+    const struct hd_ckpt_entry want = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+    char *memory = l->memory + part->offset[HD_STATE_WEIGHT];
+    uint16_t *narrow = (uint16_t *)memory + p->offset;
+    enum hd_status st;
+
+    if (part->stored == HD_F32)
+        return hd_source_read(source, param, &want, (float *)memory + p->offset);
+    st = hd_source_read(source, param, &want, values);
+    for (int64_t k = 0; !st && k < p->count; k++)
+        narrow[k] = rounded(values[k], part->stored);
+    return st;
+}
+
+/* Elements of the largest parameter that is not fp32. */
+static int64_t largest_narrow(const struct hd_registry *r)
+{
+    int64_t largest = 0;
+
+    for (int i = 0; i < r->param_count; i++)
+        if (r->parts[r->params[i].part].stored != HD_F32 && r->params[i].count > largest)
+            largest = r->params[i].count;
+    return largest;
+}
+
 enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
 {
+    float *values = calloc((size_t)largest_narrow(&l->registry) + 1, sizeof *values);
     struct hd_source *source = NULL;
     enum hd_status st = hd_source_is_checkpoint(dir) ? hd_ckpt_verify(dir) : HD_OK;
 
+    if (!values)
+        st = hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
     if (!st)
         st = hd_source_open(dir, &l->job, &l->registry, &source);
-    for (int i = 0; !st && i < l->registry.param_count; i++) {
-        const struct hd_param *p = &l->registry.params[i];
-        const struct hd_part *part = &l->registry.parts[p->part];
-        const struct hd_ckpt_entry want =
-            hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
-        float *master = (float *)(l->memory + part->offset[HD_STATE_WEIGHT]) + p->offset;
-        uint16_t *copy = (uint16_t *)(l->memory + part->offset[HD_STATE_COPY]) + p->offset;
-
-        st = hd_source_read(source, i, &want, master);
-        for (int64_t k = 0; !st && k < p->count && part->compute != HD_F32; k++)
-            copy[k] = rounded(master[k], part->compute);
-    }
+    for (int i = 0; !st && i < l->registry.param_count; i++)
+        st = read_weight(l, source, i, values);
+    free(values);
     hd_source_close(source);
     return st;
 }

@@ -95,8 +95,8 @@ static void put_buffers(struct shard_plan *s)
         name_buffer(b, name);
         s->entries[s->count] =
             hd_ckpt_entry_whole(name->text, HD_F32, 2, (const int64_t[]){b->rows, b->columns});
-        s->held[s->count++] =
-            (struct hd_held){.count = b->rows * b->columns, .at = (char *)buffer_at(s->t, b)};
+        s->held[s->count++] = (struct hd_held){
+            .count = b->rows * b->columns, .at = (char *)buffer_at(s->t, b), .dtype = HD_F32};
     }
 }
 
@@ -210,7 +210,7 @@ static enum hd_status entry_bytes(void *context, size_t entry, int64_t at, int64
     const struct hd_held *held = &s->plan->held[entry];
     const int64_t size = (int64_t)sizeof(float);
 
-    if (held->block) {
+    if (!hd_held_is_plain(held)) {
         const int64_t left = left_bytes / size, count = left < HD_HELD_PIECE ? left : HD_HELD_PIECE;
 
         *ret_bytes = s->decoded;
@@ -733,8 +733,8 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
 typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry *want,
                                float *ret_values);
 
-/* This rank's share of one state of a parameter, piece by piece. */
-static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read_fn *read,
+/* This rank's share of one state of a parameter that is fp32, piece by piece. */
+static enum hd_status read_plain(struct hd_trainer *t, int param, int kind, read_fn *read,
                                  void *from)
 {
     const struct hd_registry *r = &t->layout.registry;
@@ -757,9 +757,9 @@ static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read
     return st;
 }
 
-/* The same of a moment in blocks, by way of `values`, HD_HELD_PIECE elements. */
-static enum hd_status read_blocks(struct hd_trainer *t, int param, int kind, struct hd_ckpt *ckpt,
-                                  float *values)
+/* The same in another encoding, by way of `values`, HD_HELD_PIECE elements. */
+static enum hd_status read_encoded(struct hd_trainer *t, int param, int kind, read_fn *read,
+                                   void *from, float *values)
 {
     const struct hd_registry *r = &t->layout.registry;
     const struct hd_range piece = hd_owners_piece(r, &r->params[param], kind, t->layout.rank);
@@ -773,12 +773,30 @@ static enum hd_status read_blocks(struct hd_trainer *t, int param, int kind, str
         want.flat_count = piece.end - want.flat_first;
         if (want.flat_count > HD_HELD_PIECE)
             want.flat_count = HD_HELD_PIECE;
-        st = hd_source_read_checkpoint(ckpt, &want, values);
+        st = read(from, param, &want, values);
         if (!st)
             st = hd_held_write(&t->staging, &held, want.flat_first - piece.begin, want.flat_count,
                                values);
     }
     return st;
+}
+
+/* This rank's share of one state of a parameter. */
+static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read_fn *read,
+                                 void *from, float *values)
+{
+    const struct hd_held held = hd_trainer_find(t, param, kinds[kind]);
+
+    return hd_held_is_plain(&held) ? read_plain(t, param, kind, read, from)
+                                   : read_encoded(t, param, kind, read, from, values);
+}
+
+static float *make_values(enum hd_status *ret_status)
+{
+    float *values = calloc(HD_HELD_PIECE, sizeof *values);
+
+    *ret_status = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read weights and moments");
+    return values;
 }
 
 static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckpt_entry *want,
@@ -791,15 +809,14 @@ static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckp
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
 {
     const struct hd_registry *r = &t->layout.registry;
-    float *values = calloc(HD_HELD_PIECE, sizeof *values);
-    enum hd_status st = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read moments");
+    enum hd_status st;
+    float *values = make_values(&st);
 
     for (int i = 0; !st && i < r->param_count; i++)
         for (int k = 0; !st && k < KINDS; k++) {
             if (!r->parts[r->params[i].part].held || (k && !r->params[i].trainable))
                 continue;
-            st = k && r->params[i].block ? read_blocks(t, i, k, ckpt, values)
-                                         : read_share(t, i, k, read_checkpoint, ckpt);
+            st = read_share(t, i, k, read_checkpoint, ckpt, values);
         }
     free(values);
     return st;
@@ -929,13 +946,28 @@ static bool is_held(const struct hd_trainer *t, int param)
     return r->parts[r->params[param].part].held;
 }
 
-static enum hd_status init_share(struct hd_trainer *t, int param)
+static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *p,
+                                   const struct hd_held *held, float *values)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, n; !st && at < held->count; at += n) {
+        n = held->count - at < HD_HELD_PIECE ? held->count - at : HD_HELD_PIECE;
+        hd_param_init_values(p, (uint64_t)t->layout.job.seed, held->first + at, n, values);
+        st = hd_held_write(&t->staging, held, at, n, values);
+    }
+    return st;
+}
+
+static enum hd_status init_share(struct hd_trainer *t, int param, float *values)
 {
     const struct hd_param *p = &t->layout.registry.params[param];
     const struct hd_held held = hd_trainer_find(t, param, HD_STATE_WEIGHT);
     const int64_t size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
+    if (!hd_held_is_plain(&held))
+        return init_encoded(t, p, &held, values);
     for (int64_t at = 0, n; !st && at < held.count; at += n) {
         n = hd_staging_piece(&t->staging, (held.count - at) * size) / size;
         hd_param_init_values(p, (uint64_t)t->layout.job.seed, held.first + at, n,
@@ -947,11 +979,13 @@ static enum hd_status init_share(struct hd_trainer *t, int param)
 
 static enum hd_status init_by_seed(struct hd_trainer *t)
 {
-    enum hd_status st = HD_OK;
+    enum hd_status st;
+    float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
         if (is_held(t, i))
-            st = init_share(t, i);
+            st = init_share(t, i, values);
+    free(values);
     return st;
 }
 
@@ -963,11 +997,13 @@ static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_en
 
 static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source)
 {
-    enum hd_status st = HD_OK;
+    enum hd_status st;
+    float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
         if (is_held(t, i))
-            st = read_share(t, i, 0, read_weight, source);
+            st = read_share(t, i, 0, read_weight, source, values);
+    free(values);
     return st;
 }
 

@@ -475,10 +475,10 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
     const struct hd_part *part = &r->parts[p->part];
     struct hd_moment_place place;
     struct hd_range range;
-    struct hd_held held = {0};
+    struct hd_held held = {.dtype = HD_F32};
 
     assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
-    if (!part->held)
+    if (!part->held || part->offset[kind] < 0)
         return held;
     range = hd_part_range(r, part, kind, t->layout.rank);
     if (range.begin < p->offset)
@@ -491,7 +491,8 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
     held.count = range.end - range.begin;
     held.at = hd_trainer_state(t, part, kind);
     if (kind != HD_STATE_MOMENT1 && kind != HD_STATE_MOMENT2) {
-        held.at += (range.begin - hd_part_base(part, kind)) * (int64_t)sizeof(float);
+        held.dtype = kind == HD_STATE_WEIGHT ? part->stored : HD_F32;
+        held.at += (range.begin - hd_part_base(part, kind)) * (int64_t)hd_dtype_size(held.dtype);
         return held;
     }
     place = hd_part_moment_place(part, range.begin);

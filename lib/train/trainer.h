@@ -74,12 +74,20 @@ void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
  * share of the parameter (struct hd_param), row-major. count is 0 where it has nothing. */
 struct hd_held {
     int64_t first, count;
-    char *at;      /* of element `first`: fp32, or its code */
-    int64_t block; /* of a moment in blocks (base/encoding.h); 0: fp32 */
-    char *scales;  /* of a moment in blocks: of the block that begins with element `first` */
+    char *at;            /* of element `first`, or its code */
+    enum hd_dtype dtype; /* of elements that are not in blocks */
+    int64_t block;       /* of a moment in blocks (base/encoding.h); 0: fp32 */
+    char *scales;        /* of a moment in blocks: of the block that begins with element `first` */
     enum hd_map map;
 };
 struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind);
+
+/* Whether the host sees in its memory what is held: fp32. Else it reads and writes by the functions
+ * below. */
+static inline bool hd_held_is_plain(const struct hd_held *held)
+{
+    return !held->block && held->dtype == HD_F32;
+}
 
 /* Elements [at, at + count) of those held, as fp32; of a moment in blocks they are whole blocks. */
 enum { HD_HELD_PIECE = 64 * 1024 }; /* elements that are decoded or encoded at once */

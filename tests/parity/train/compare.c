@@ -110,7 +110,7 @@ static enum hd_status compare_all(const struct hd_job *job, const struct hd_layo
                                   double *ret_worst)
 {
     double key_length = 0, worst = 0;
-    int compared = 0;
+    int compared = 0, frozen = 0;
 
     for (int i = 0; i < layout->registry.param_count; i++) {
         const struct hd_param *p = &layout->registry.params[i];
@@ -119,7 +119,10 @@ static enum hd_status compare_all(const struct hd_job *job, const struct hd_layo
 
         if (strstr(p->name, "attention.k.weight"))
             key_length = length(reference, n);
-        if (has_no_gradient(job, p)) {
+        if (!p->trainable) {
+            frozen++;
+            st = length(mine, n) > 0 ? hd_err(HD_INVALID, "%s: has a gradient", p->name) : HD_OK;
+        } else if (has_no_gradient(job, p)) {
             st = check_zero(p, mine, key_length, bound(layout, p));
             if (!st)
                 st = check_zero(p, reference, key_length, bound(layout, p));
@@ -139,7 +142,7 @@ static enum hd_status compare_all(const struct hd_job *job, const struct hd_layo
     }
     if (ret_worst && worst > *ret_worst)
         *ret_worst = worst;
-    if (compared < 20) /* every family has more tensors with a gradient than that */
+    if (compared + frozen < 20) /* every family has more tensors with a gradient than that */
         return hd_err(HD_INVALID, "only %d tensors have a gradient", compared);
     return HD_OK;
 }

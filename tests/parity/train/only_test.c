@@ -1,0 +1,305 @@
+/* only: with train.only what does not train keeps its bits, takes no memory but one copy in the
+ * encoding that computes, and changes nothing for what trains; in every layout, and over a stop.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "compare.h"
+
+enum { STEPS = 4 };
+
+struct tuned {
+    const char *family, *precision, *only;
+    int dp, tp, pp, cp, zero;
+};
+
+static struct hd_job job_of(const struct harness *h, const struct tuned *t)
+{
+    struct hd_job job = harness_job(h, t->family, t->dp);
+
+    (void)snprintf(job.precision, sizeof job.precision, "%s", t->precision);
+    (void)snprintf(job.only, sizeof job.only, "%s", t->only);
+    job.tp = t->tp ? t->tp : 1;
+    job.pp = t->pp ? t->pp : 1;
+    job.cp = t->cp ? t->cp : 1;
+    job.zero = t->zero;
+    (void)snprintf(job.schedule, sizeof job.schedule, "%s", t->pp > 1 ? "1f1b" : "none");
+    job.micro_batch = job.global_batch / t->dp / 2;
+    return job;
+}
+
+/* Calls `visit` for each parameter, with its elements in the arrays of a run. */
+static void for_params(const struct hd_job *job,
+                       void (*visit)(const struct hd_param *p, int64_t first, void *context),
+                       void *context)
+{
+    struct hd_arena arena;
+    struct hd_layout l;
+    int64_t first = 0;
+
+    hd_arena_init(&arena, 0);
+    run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
+    for (int i = 0; i < l.registry.param_count; i++) {
+        visit(&l.registry.params[i], first, context);
+        first += param_elements(&l.registry.params[i]);
+    }
+    hd_arena_done(&arena);
+}
+
+static void check_moved(const struct hd_param *p, int64_t first, void *context)
+{
+    const struct run *run = context;
+    const size_t bytes = (size_t)param_elements(p) * sizeof(float);
+    const bool same = memcmp(run->initial + first, run->weights + first, bytes) == 0;
+
+    if (same == p->trainable)
+        fail_msg("%s, which %s, %s", p->name, p->trainable ? "trains" : "does not train",
+                 same ? "has not changed" : "has changed");
+}
+
+/* Goal: what trains changes, the rest keeps its bits. Method: all forms of train.only, families and
+ * encodings, by weights before and after. */
+static void what_is_frozen_keeps_its_bits(void **state)
+{
+    static const struct tuned cases[] = {{"llama", "fp32", "last:1", .dp = 1},
+                                         {"llama", "bf16", "last:1", .dp = 1},
+                                         {"llama", "fp16", "head,norms", .dp = 1},
+                                         {"gpt2", "bf16", "norms", .dp = 1},
+                                         {"gpt2", "fp32", "head", .dp = 1},
+                                         {"qwen3", "bf16", "blocks.0.attention.*", .dp = 2},
+                                         {"llama", "bf16", "embedding", .dp = 1},
+                                         {"llama", "bf16", "last:1", .dp = 2, .tp = 2},
+                                         {"llama", "bf16", "last:1", .dp = 1, .pp = 2},
+                                         {"gpt2", "fp32", "blocks.0.*", .dp = 1, .pp = 2},
+                                         {"llama", "bf16", "*.mlp.*", .dp = 2, .zero = 3}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct hd_job job = job_of(&h, &cases[i]);
+        struct run *run = run_new(STEPS);
+
+        run_threads(job, cases[i].dp, run);
+        (void)printf("%s %s %s\n", cases[i].family, cases[i].precision, cases[i].only);
+        for_params(&job, check_moved, run);
+        run_free(run);
+    }
+    harness_teardown(&h);
+}
+
+struct compared {
+    const struct run *all, *some;
+};
+
+static void check_gradient(const struct hd_param *p, int64_t first, void *context)
+{
+    const struct compared *c = context;
+    const size_t bytes = (size_t)param_elements(p) * sizeof(float);
+
+    if (p->trainable && memcmp(c->all->first_grad + first, c->some->first_grad + first, bytes) != 0)
+        fail_msg("%s has another gradient", p->name);
+}
+
+/* Goal: freezing changes no gradient. Method: those of the first step, bit for bit. */
+static void the_rest_has_the_gradients_of_full_training(void **state)
+{
+    static const char *const texts[] = {"last:1", "blocks.*.mlp.*", "norms", "embedding", "head"};
+    struct tuned t = {"llama", "fp32", "all", .dp = 1};
+    struct run *all = run_new(1);
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    run_threads(job_of(&h, &t), 1, all);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct run *some = run_new(1);
+        struct compared compared = {all, some};
+        struct hd_job job;
+
+        t.only = texts[i];
+        job = job_of(&h, &t);
+        run_threads(job, 1, some);
+        for_params(&job, check_gradient, &compared);
+        run_free(some);
+    }
+    run_free(all);
+    harness_teardown(&h);
+}
+
+/* Goal: every layout trains alike. Method: each axis against one rank. */
+static void layouts_agree_with_one_rank(void **state)
+{
+    static const struct tuned layouts[] = {
+        {"llama", "fp32", "last:1,norms", .dp = 2},
+        {"llama", "fp32", "last:1,norms", .dp = 1, .tp = 2},
+        {"llama", "fp32", "last:1,norms", .dp = 1, .pp = 2},
+        {"llama", "fp32", "last:1,norms", .dp = 1, .cp = 2},
+        {"llama", "fp32", "last:1,norms", .dp = 2, .zero = 1},
+        {"llama", "fp32", "last:1,norms", .dp = 2, .zero = 2},
+        {"llama", "fp32", "last:1,norms", .dp = 2, .zero = 3},
+        {"llama", "fp32", "last:1,norms", .dp = 2, .tp = 2, .zero = 3}};
+    static const struct tuned one = {"llama", "fp32", "last:1,norms", .dp = 1};
+    struct run *reference = run_new(STEPS);
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    run_threads(job_of(&h, &one), 1, reference);
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        const struct hd_job job = job_of(&h, &layouts[i]);
+
+        if (compare_with(&job, reference, NULL))
+            fail_msg("layout %zu: %s", i, hd_err_message());
+    }
+    run_free(reference);
+    harness_teardown(&h);
+}
+
+/* Bytes of a part but for the padding of its kinds of state. */
+static int64_t part_bytes(const struct hd_registry *r, const struct hd_part *p)
+{
+    int64_t bytes = 0;
+
+    for (int k = 0; k < HD_STATE_RANGES; k++)
+        if (p->offset[k] >= 0 && (k != HD_STATE_COPY || p->copied))
+            bytes += hd_part_state_bytes(r, p, (enum hd_state_kind)k);
+    return bytes;
+}
+
+/* Goal: in bf16 a frozen weight takes 2 bytes and one that trains 18. */
+static void a_frozen_weight_takes_two_bytes(void **state)
+{
+    const struct tuned t = {"llama", "bf16", "last:1", .dp = 1};
+    struct hd_arena arena;
+    struct hd_layout l;
+    struct harness h;
+    struct hd_job job;
+    int frozen = 0;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, &t);
+    hd_arena_init(&arena, 0);
+    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    for (int i = 0; i < l.registry.part_count; i++) {
+        const struct hd_part *p = &l.registry.parts[i];
+
+        frozen += !p->trainable;
+        assert_int_equal(part_bytes(&l.registry, p), (p->trainable ? 18 : 2) * p->count);
+    }
+    assert_int_equal(frozen, 4); /* embedding, block 0, the head's norm and its weight */
+    hd_arena_done(&arena);
+    harness_teardown(&h);
+}
+
+/* Goal: backward ends at the lowest block that trains, and MFU counts what is done. Method: the
+ * units of B's nodes; FLOPs by hand. */
+static void backward_ends_at_the_lowest_that_trains(void **state)
+{
+    const struct tuned t = {"llama", "bf16", "blocks.1.mlp.*", .dp = 1};
+    const struct hd_program *b;
+    struct hd_arena arena;
+    struct hd_layout l;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, &t);
+    hd_arena_init(&arena, 0);
+    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    b = &l.train[0]->program[HD_CALL_B];
+    assert_true(b->count > 0);
+    for (int i = 0; i < b->count; i++)
+        assert_true(b->nodes[i]->unit > l.model.unit_first_block);
+    /* weights of a block: q, out 32 x 32, k, v 16 x 32, MLP 3 x 48 x 32; (16 + 1) / 2 visible */
+    assert_true(hd_model_flops_per_token(&l.model.config) ==
+                (2 + 4) * 7680 + 2 * 3 * 48 * 32 + (4 + 12) * 4 * 8 * 8.5 + 4 * 32 * 256);
+    hd_arena_done(&arena);
+    harness_teardown(&h);
+}
+
+/* Goal: a stop changes no bit, and layouts read each other's. Method: weights and moments as they
+ * were saved, and the losses of the steps behind. */
+static void a_checkpoint_is_resumed_bit_for_bit(void **state)
+{
+    const struct tuned one = {"llama", "bf16", "last:1", .dp = 1};
+    const struct tuned two = {"llama", "bf16", "last:1", .dp = 1, .tp = 2};
+    struct run *saving = run_new(2), *loading = run_new(2), *crossing = run_new(0);
+    struct hd_saved saved;
+    struct harness h;
+    struct hd_job job, other;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, &one);
+    other = job_of(&h, &two);
+    run_save(&job, 2, saving, &saved);
+    run_load(&job, &saved, loading);
+    run_load(&other, &saved, crossing);
+    run_compare_state(saving, loading);
+    run_compare_state(saving, crossing);
+    for (int i = 0; i < 2; i++)
+        assert_true(saving->loss[i] == loading->loss[i] && saving->loss[i] > 0);
+    run_free(saving);
+    run_free(loading);
+    run_free(crossing);
+    harness_teardown(&h);
+}
+
+/* What cannot be is said with what there is. */
+static void wrong_texts_are_refused_by_name(void **state)
+{
+    static const struct {
+        const char *family, *only, *message;
+    } wrong[] = {
+        {"llama", "last:3", "train.only: last:3: the model has 2 blocks; write last:1 to last:2"},
+        {"llama", "last:0", "train.only: last:0: the model has 2 blocks"},
+        {"llama", "q_proj", "train.only: 'q_proj' names no parameter; use all, last:K"},
+        {"llama", "norms,blocks.2.*", "'blocks.2.*' names no parameter"},
+        {"llama", "*.q.weight", "they are used as one here; name both or neither"},
+        {"gpt2", "*.norm1.bias", "they are used as one here; name both or neither"},
+        {"qwen3", "*.k_norm.*", "they are used as one here; name both or neither"}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        const struct tuned t = {wrong[i].family, "fp32", wrong[i].only, .dp = 1};
+        const struct hd_job job = job_of(&h, &t);
+        struct hd_model_config config;
+        struct hd_registry registry;
+        struct hd_model model;
+        struct hd_arena arena;
+
+        hd_arena_init(&arena, 0);
+        assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+        hd_registry_init(&registry, &arena, NULL, 0);
+        assert_int_equal(hd_model_declare(&config, &registry, &arena, &model), HD_INVALID);
+        if (!strstr(hd_err_message(), wrong[i].message))
+            fail_msg("%s: %s", wrong[i].only, hd_err_message());
+        hd_arena_done(&arena);
+    }
+    harness_teardown(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_frozen_keeps_its_bits),
+        cmocka_unit_test(the_rest_has_the_gradients_of_full_training),
+        cmocka_unit_test(layouts_agree_with_one_rank),
+        cmocka_unit_test(a_frozen_weight_takes_two_bytes),
+        cmocka_unit_test(backward_ends_at_the_lowest_that_trains),
+        cmocka_unit_test(a_checkpoint_is_resumed_bit_for_bit),
+        cmocka_unit_test(wrong_texts_are_refused_by_name),
+    };
+    return cmocka_run_group_tests_name("only", tests, NULL, NULL);
+}
