@@ -64,6 +64,7 @@ struct agent_attempt {
     int64_t pinged_ms, continued_ms, kill_ms;
     int64_t log_bytes, stepped_ms; /* of the ranks' logs, while the supervisor is silent */
     char problem[256];             /* of the supervisor, while it does not answer; "": none */
+    int64_t said_ms;               /* since when there is a problem */
 
     /* What its ranks or its supervisor do without, or what keeps it from starting or from ending;
      * "": nothing. waits: it does not go on until that is over. */

@@ -24,6 +24,7 @@ enum {
     PING_MS = 5000,
     SILENT_MS = 15000, /* without any message, then the supervisor counts as silent */
     KILL_MS = 15000,   /* a sound supervisor has ended its ranks well before */
+    SAID_MS = 1000,    /* a problem stays so long: an observed set has it before it is gone */
     PAUSED_MS = 5000,  /* between two looks: this process was stopped, so silence means nothing */
 };
 
@@ -51,7 +52,7 @@ void watch_heard(struct agent_attempt *l, int64_t now_ms)
 {
     l->heard_ms = now_ms;
     l->continued_ms = 0;
-    if (!l->problem[0])
+    if (!l->problem[0] || now_ms - l->said_ms < SAID_MS) /* its next answer ends it */
         return;
     hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": heddle-supervisor answers again",
            l->job, l->attempt);
@@ -113,6 +114,8 @@ static void watch_silence(struct agent_attempt *l, int64_t now_ms)
         (void)kill(process.pid, SIGKILL);
     } else if (!l->continued_ms || now_ms - l->continued_ms >= SILENT_MS) {
         l->continued_ms = now_ms;
+        if (!l->problem[0])
+            l->said_ms = now_ms;
         (void)kill(process.pid, SIGCONT);
         set_problem(
             l,

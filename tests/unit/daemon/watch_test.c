@@ -146,6 +146,28 @@ static void a_silent_supervisor_is_continued_and_said(void **state)
     finish(&w);
 }
 
+/* One that is continued answers within a millisecond, and the observed set is sent a moment later.
+ */
+static void what_was_said_stays_until_it_can_be_sent(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    begin(&w);
+    pass(&w, 1);
+    watch_heard(&w.local, w.now_ms);
+    stop(&w);
+    pass(&w, 16);
+    assert_true(was_continued(&w));
+    watch_heard(&w.local, w.now_ms);
+    assert_non_null(strstr(w.local.problem, "does not answer"));
+    pass(&w, 5);
+    watch_heard(&w.local, w.now_ms); /* of the next ping */
+    assert_string_equal(w.local.problem, "");
+    assert_int_equal(w.changes, 2);
+    finish(&w);
+}
+
 /* Its ranks may be training: then there is no hurry. */
 static void one_whose_ranks_make_no_steps_is_killed(void **state)
 {
@@ -225,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_silent_supervisor_is_continued_and_said),
+        cmocka_unit_test(what_was_said_stays_until_it_can_be_sent),
         cmocka_unit_test(one_whose_ranks_make_no_steps_is_killed),
         cmocka_unit_test(a_kill_continues_it_at_once_and_kills_it_after_15_s),
         cmocka_unit_test(silence_does_not_count_while_heddled_was_stopped),
