@@ -21,18 +21,19 @@ struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct 
 {
     const int head = hd_model_unit_count(c) - 1;
     struct hd_program_time t = p->piece[HD_PIECE_BASE].time[call][last];
+    int blocks = 0, windowed = 0;
 
-    for (int unit = units.first; unit < units.end; unit++) {
-        const struct hd_piece *piece = &p->piece[HD_PIECE_BLOCK];
-
+    for (int unit = units.first; unit < units.end; unit++)
         if (unit == HD_UNIT_EMBEDDING)
-            piece = &p->piece[HD_PIECE_EMBEDDING];
+            hd_program_time_add(&t, 1, &p->piece[HD_PIECE_EMBEDDING].time[call][last]);
         else if (unit == head)
-            piece = &p->piece[HD_PIECE_HEAD];
+            hd_program_time_add(&t, 1, &p->piece[HD_PIECE_HEAD].time[call][last]);
         else if (has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0)
-            piece = &p->windowed;
-        hd_program_time_add(&t, 1, &piece->time[call][last]);
-    }
+            windowed++;
+        else
+            blocks++;
+    hd_program_time_add(&t, blocks, &p->piece[HD_PIECE_BLOCK].time[call][last]);
+    hd_program_time_add(&t, windowed, &p->windowed.time[call][last]);
     t.run = larger(t.run, t.compute);
     return t;
 }
@@ -46,11 +47,19 @@ struct stage {
     int32_t next;               /* entry of its order */
 };
 
+/* A value that a chunk sends to its neighbour. */
+struct way {
+    int32_t stage; /* where the neighbour is; -1: there is none */
+    double seconds;
+};
+
 struct step_walk {
     const struct hd_price_layout *l;
     const struct hd_cluster *cluster;
     const struct hd_pieces *pieces;
     struct hd_program_time (*times)[HD_PIECE_CALLS][2]; /* [chunks]; [1]: in the last micro-batch */
+    struct way (
+        *ways)[2]; /* [chunks]: of hidden rows to the next; of gradients to the one before */
     struct stage *stages;
     double *arrived[2]; /* [chunk, micro-batch]: hidden rows of F's input; gradients of B's */
 };
@@ -79,21 +88,18 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
 {
     const bool back = e->call == HD_CALL_B;
     const int32_t taker = back ? e->chunk - 1 : e->chunk + 1;
-    int32_t other;
+    const struct way *way = &s->ways[e->chunk][back];
     double *channel, start;
 
-    if (e->call == HD_CALL_W || taker < 0 || taker >= s->l->pipeline.chunks)
+    if (e->call == HD_CALL_W || way->stage < 0)
         return;
-    other = hd_pipeline_stage(&s->l->pipeline, taker);
-    if (other == stage) {
+    if (way->stage == stage) {
         s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;
         return;
     }
-    channel = &from->channel[back][other > stage];
+    channel = &from->channel[back][way->stage > stage];
     start = larger(*channel, from->clock);
-    *channel =
-        start + hd_links_transfer(s->cluster, &s->pieces->stages, stage * s->l->ranks_per_stage,
-                                  other * s->l->ranks_per_stage, (double)s->pieces->boundary_bytes);
+    *channel = start + way->seconds;
     s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
 }
 
@@ -141,6 +147,21 @@ static enum hd_status walk(struct step_walk *s)
     return HD_OK;
 }
 
+static struct way way_of(const struct step_walk *s, int32_t chunk, int32_t taker)
+{
+    const int64_t ranks = s->l->ranks_per_stage;
+    const int32_t stage = hd_pipeline_stage(&s->l->pipeline, chunk);
+    struct way way = {.stage = -1};
+
+    if (taker < 0 || taker >= s->l->pipeline.chunks)
+        return way;
+    way.stage = hd_pipeline_stage(&s->l->pipeline, taker);
+    if (way.stage != stage)
+        way.seconds = hd_links_transfer(s->cluster, &s->pieces->stages, stage * ranks,
+                                        way.stage * ranks, (double)s->pieces->boundary_bytes);
+    return way;
+}
+
 static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
 {
     const int32_t chunks = s->l->pipeline.chunks;
@@ -148,6 +169,7 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
 
     s->stages = hd_arena_array(arena, (size_t)s->l->pipeline.stages, sizeof *s->stages);
     s->times = hd_arena_array(arena, (size_t)chunks, sizeof *s->times);
+    s->ways = hd_arena_array(arena, (size_t)chunks, sizeof *s->ways);
     for (int back = 0; back < 2; back++) {
         s->arrived[back] = hd_arena_array(arena, values, sizeof(double));
         for (size_t i = 0; s->arrived[back] && i < values; i++)
@@ -155,11 +177,14 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
     }
     if (hd_arena_failed(arena))
         return hd_err(HD_NO_MEMORY, "no memory to walk a step");
-    for (int32_t c = 0; c < chunks; c++)
+    for (int32_t c = 0; c < chunks; c++) {
+        s->ways[c][0] = way_of(s, c, c + 1);
+        s->ways[c][1] = way_of(s, c, c - 1);
         for (int call = 0; call < HD_PIECE_CALLS; call++)
             for (int last = 0; last < 2; last++)
                 s->times[c][call][last] = hd_price_program(s->pieces, s->l->config, s->l->units[c],
                                                            (enum hd_piece_call)call, last);
+    }
     return HD_OK;
 }
 

@@ -562,7 +562,7 @@ static void refine(struct layout_search *s, struct candidate *c)
     }
 }
 
-/* Parameters of a block, whole. */
+/* Parameters of a block and of both ends, whole. */
 static enum hd_status count_parameters(struct layout_search *s)
 {
     struct hd_registry registry;
@@ -573,9 +573,16 @@ static enum hd_status count_parameters(struct layout_search *s)
     hd_arena_init(&arena, 0);
     hd_registry_init(&registry, &arena, NULL, 0);
     st = hd_model_declare(&s->config, &registry, &arena, &model);
-    for (int i = 0; !st && i < registry.param_count; i++)
-        if (registry.params[i].unit == HD_UNIT_FIRST_BLOCK)
-            s->block_parameters += registry.params[i].count;
+    for (int i = 0; !st && i < registry.param_count; i++) {
+        const struct hd_param *p = &registry.params[i];
+
+        if (p->unit == HD_UNIT_FIRST_BLOCK)
+            s->block_parameters += p->count;
+        if (p->unit == HD_UNIT_EMBEDDING)
+            s->first_parameters += p->count;
+        if (p->unit == model.unit_head)
+            s->last_parameters += p->count;
+    }
     hd_arena_done(&arena);
     return st;
 }

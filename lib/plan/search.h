@@ -2,7 +2,8 @@
  *
  * Searched are all members of `parallel` that the job leaves auto: tp, pp, cp, ep, dp (what is
  * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute, zero
- * with zero_shard; offload and stages stay what the job says. Pinned members keep their values.
+ * with zero_shard; offload and stages stay what the job says, and recompute is full with any number
+ * of blocks only where the job says so (record 63). Pinned members keep their values.
  * Legal is what plan/choose.h says.
  *
  * The search is exact: best first by lower bounds. A bound is refined in five steps, each dearer

@@ -144,6 +144,19 @@ static double block_state(const struct layout_search *s, const struct hd_layout_
     return (double)s->block_parameters / split * state_bytes(s, z);
 }
 
+/* Of embedding and head, on the stages that have them. */
+static double ends_state(const struct layout_search *s, const struct hd_layout_sizes *z,
+                         const struct hd_pipeline *p, int32_t stage)
+{
+    int64_t parameters = 0;
+
+    if (hd_pipeline_stage(p, 0) == stage)
+        parameters += s->first_parameters;
+    if (hd_pipeline_stage(p, p->chunks - 1) == stage)
+        parameters += s->last_parameters;
+    return (double)parameters / (double)z->tp * state_bytes(s, z);
+}
+
 /* Bytes that a block keeps in one slot, as block_seconds. */
 static double block_kept(const struct hd_pieces *p)
 {
@@ -190,7 +203,8 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
 
     for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
-        const struct hd_search_rejected r = rejected(s, c, z, i, stage->blocks * state,
+        const double ends = ends_state(s, z, &ordered->shared.pipeline, i);
+        const struct hd_search_rejected r = rejected(s, c, z, i, stage->blocks * state + ends,
                                                      (double)stage->kept * stage->largest * kept);
 
         if (i == 0 || r.needed_bytes > most.needed_bytes)

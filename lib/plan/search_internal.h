@@ -59,10 +59,11 @@ struct layout_search {
     struct hd_arena *arena; /* of the result */
     struct hd_arena kept;   /* of memos */
     struct hd_model_config config;
-    int64_t block_parameters; /* of one block, whole */
+    int64_t block_parameters;                  /* of one block, whole */
+    int64_t first_parameters, last_parameters; /* of embedding and head; a tied table counts once */
     struct candidate *heap;
     int64_t count, room;
-    struct memo blocks, pieces, orders;
+    struct memo blocks, pieces, orders, cuts;
     int64_t variants; /* legal layouts with a stage of ZeRO that were seen */
     struct hd_search *found;
     enum hd_status st;

@@ -115,13 +115,14 @@ const struct hd_pieces *search_pieces(struct layout_search *s, const struct cand
 /* ---- orders ---- */
 
 static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
-                               struct hd_arena *arena, struct hd_layout_shared *ret_shared)
+                               struct hd_units *cut, struct hd_arena *arena,
+                               struct hd_layout_shared *ret_shared)
 {
     struct hd_job some = *job;
 
     some.global_batch = job->dp * job->micro_batch * micro_batches;
     some.validate_batches = 1; /* the order of a validation is not needed */
-    return hd_layout_order(&some, arena, ret_shared);
+    return hd_layout_order(&some, cut, arena, ret_shared);
 }
 
 /* How many blocks a chunk has: its units but for the embedding and the head. */
@@ -163,9 +164,10 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
 
 /* Orders a step. Schedules are periodic once the pipeline is full: P more micro-batches take the
  * same time again. So a step of many is priced by two of fewer, M' and M' - P, which leave the same
- * remainder. An order from a file is walked whole. */
-static enum hd_status order_step(const struct hd_job *job, struct hd_arena *arena,
-                                 struct ordered *ret_ordered)
+ * remainder. An order from a file is walked whole. cut: of a layout with as many chunks; or NULL.
+ */
+static enum hd_status order_step(const struct hd_job *job, struct hd_units *cut,
+                                 struct hd_arena *arena, struct ordered *ret_ordered)
 {
     const int64_t M = job->global_batch / (job->dp * job->micro_batch), P = job->pp;
     int64_t walked = M;
@@ -174,9 +176,9 @@ static enum hd_status order_step(const struct hd_job *job, struct hd_arena *aren
     *ret_ordered = (struct ordered){0};
     if (!job->schedule_order && M > (WALKED_PER_STAGE + 1) * P)
         walked = WALKED_PER_STAGE * P + M % P;
-    st = order_of(job, walked, arena, &ret_ordered->shared);
+    st = order_of(job, walked, cut, arena, &ret_ordered->shared);
     if (!st && walked < M)
-        st = order_of(job, walked - P, arena, &ret_ordered->shorter);
+        st = order_of(job, walked - P, ret_ordered->shared.units, arena, &ret_ordered->shorter);
     ret_ordered->repeats = (double)(M - walked) / (double)P;
     return st ? st : describe_stages(ret_ordered, arena);
 }
@@ -186,16 +188,23 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 {
     const int32_t key[KEY_NUMBERS] = {c->pp, c->schedule, c->virtual_stages,
                                       (int32_t)(job->global_batch / (job->dp * job->micro_batch))};
-    struct memo_entry *e = look_up(s, &s->orders, key);
+    const int32_t cut_key[KEY_NUMBERS] = {(int32_t)job->pp, (int32_t)job->virtual_stages};
+    struct memo_entry *e = look_up(s, &s->orders, key), *cut;
     struct ordered *o;
     enum hd_status st;
 
     if (!e || e->known)
         return e ? e->value : NULL;
+    cut = look_up(s, &s->cuts, cut_key);
+    if (!cut)
+        return NULL;
     o = hd_arena_alloc(&s->kept, sizeof *o);
-    st = o ? order_step(job, &s->kept, o) : hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    st = o ? order_step(job, cut->value, &s->kept, o)
+           : hd_err(HD_NO_MEMORY, "no memory to search layouts");
     search_note_refusal(s, st);
     note(&s->orders, e, key, st ? NULL : o);
+    if (!st && !cut->known)
+        note(&s->cuts, cut, cut_key, o->shared.units);
     return e->value;
 }
 
@@ -251,7 +260,7 @@ enum hd_status search_price(const struct hd_search_asked *asked,
     if (st)
         return st;
     hd_arena_init(&arena, 0);
-    st = order_step(job, &arena, &ordered);
+    st = order_step(job, NULL, &arena, &ordered);
     if (!st)
         st = search_walk(asked, config, job, &pieces, &ordered, ret_price);
     hd_arena_done(&arena);

@@ -105,23 +105,14 @@ static enum hd_status balance(const struct hd_model_config *config, int32_t chun
     return HD_OK;
 }
 
-enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_config *config,
-                            struct hd_arena *arena, struct hd_pipeline *ret_pipeline,
-                            struct hd_units **ret_units)
+static enum hd_status cut_units(const struct hd_job *job, const struct hd_model_config *config,
+                                int64_t chunks, struct hd_arena *arena, struct hd_units **ret_units)
 {
-    const int64_t per_stage = job->virtual_stages > 0 ? job->virtual_stages : 1;
-    const int64_t chunks = job->pp * per_stage;
-    enum hd_status st = check_chunks(chunks, job);
     int unit = HD_UNIT_EMBEDDING;
-    struct hd_pipeline own = {0}; /* of the job's own order */
-    int32_t micro_batches;
     struct hd_units *units;
     int64_t *blocks;
+    enum hd_status st;
 
-    if (!st && job->schedule_order)
-        st = hd_order_measure(job->schedule_order, &own, &micro_batches);
-    if (st)
-        return st;
     units = hd_arena_array(arena, (size_t)chunks, sizeof *units);
     blocks = hd_arena_array(arena, (size_t)chunks, sizeof *blocks);
     if (!units || !blocks)
@@ -135,6 +126,26 @@ enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_conf
         units[c].end = unit;
     }
     *ret_units = units;
+    return st;
+}
+
+enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_config *config,
+                            struct hd_units *cut, struct hd_arena *arena,
+                            struct hd_pipeline *ret_pipeline, struct hd_units **ret_units)
+{
+    const int64_t per_stage = job->virtual_stages > 0 ? job->virtual_stages : 1;
+    const int64_t chunks = job->pp * per_stage;
+    enum hd_status st = check_chunks(chunks, job);
+    struct hd_pipeline own = {0}; /* of the job's own order */
+    int32_t micro_batches;
+
+    if (!st && job->schedule_order)
+        st = hd_order_measure(job->schedule_order, &own, &micro_batches);
+    if (st)
+        return st;
+    *ret_units = cut;
+    if (!cut)
+        st = cut_units(job, config, chunks, arena, ret_units);
     *ret_pipeline = (struct hd_pipeline){(int32_t)job->pp, (int32_t)chunks,
                                          own.folded || strcmp(job->schedule, "zb-v") == 0};
     return st;

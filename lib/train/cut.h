@@ -15,9 +15,10 @@
  * are shared out as parallel.stages says, else so that the chunk with the most work has as little
  * as possible, counted in FLOPs of training (hd_model_unit_flops), and among such cuts the work is
  * as even as possible. HD_INVALID: more chunks than units, or parallel.stages does not add up; the
- * message names the key. */
+ * message names the key. cut: the units of such a cut, made before, which are returned; NULL: none.
+ */
 enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_config *config,
-                            struct hd_arena *arena, struct hd_pipeline *ret_pipeline,
-                            struct hd_units **ret_units);
+                            struct hd_units *cut, struct hd_arena *arena,
+                            struct hd_pipeline *ret_pipeline, struct hd_units **ret_units);
 
 #endif

@@ -543,9 +543,11 @@ static const int32_t *unit_stages(const struct hd_layout_shared *s, struct hd_ar
     return stages;
 }
 
-static enum hd_status cut_model(struct hd_layout_shared *s, struct hd_arena *arena)
+static enum hd_status cut_model(struct hd_layout_shared *s, struct hd_units *cut,
+                                struct hd_arena *arena)
 {
-    const enum hd_status st = hd_cut_model(&s->job, &s->config, arena, &s->pipeline, &s->units);
+    const enum hd_status st =
+        hd_cut_model(&s->job, &s->config, cut, arena, &s->pipeline, &s->units);
 
     if (st)
         return st;
@@ -567,8 +569,8 @@ static enum hd_status plan_snapshots(struct hd_layout_shared *s, struct hd_arena
 }
 
 /* Sizes and the cut of the model. */
-static enum hd_status share_cut(const struct hd_job *job, struct hd_arena *arena,
-                                struct hd_layout_shared *s)
+static enum hd_status share_cut(const struct hd_job *job, struct hd_units *cut,
+                                struct hd_arena *arena, struct hd_layout_shared *s)
 {
     enum hd_status st = check_plan(job);
 
@@ -588,16 +590,16 @@ static enum hd_status share_cut(const struct hd_job *job, struct hd_arena *arena
     if (st)
         return st;
     s->micro_batches = job->global_batch / (job->dp * job->micro_batch);
-    return cut_model(s, arena);
+    return cut_model(s, cut, arena);
 }
 
-enum hd_status hd_layout_order(const struct hd_job *job, struct hd_arena *arena,
-                               struct hd_layout_shared *ret_shared)
+enum hd_status hd_layout_order(const struct hd_job *job, struct hd_units *cut,
+                               struct hd_arena *arena, struct hd_layout_shared *ret_shared)
 {
     enum hd_status st;
 
     *ret_shared = (struct hd_layout_shared){.job = *job};
-    st = share_cut(job, arena, ret_shared);
+    st = share_cut(job, cut, arena, ret_shared);
     return st ? st : make_order(ret_shared, &(struct hd_layout_options){0}, arena);
 }
 
@@ -610,7 +612,7 @@ enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits 
 
     *s = (struct hd_layout_shared){.job = *job, .traits = *traits};
     if (!st)
-        st = share_cut(job, arena, s);
+        st = share_cut(job, NULL, arena, s);
     if (!st)
         st = make_order(s, options, arena);
     if (!st)

@@ -134,9 +134,11 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
 enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits *traits,
                                const struct hd_layout_options *options, struct hd_arena *arena,
                                struct hd_layout_shared *ret_shared);
-/* The sizes, the cut and the orders alone: without lists of instructions, traits and snapshots. */
-enum hd_status hd_layout_order(const struct hd_job *job, struct hd_arena *arena,
-                               struct hd_layout_shared *ret_shared);
+/* The sizes, the cut and the orders alone: without lists of instructions, traits and snapshots.
+ * cut: the units of each chunk, of a layout of this model with as many chunks and stages, which
+ * must live as long; NULL: the model is cut here. */
+enum hd_status hd_layout_order(const struct hd_job *job, struct hd_units *cut,
+                               struct hd_arena *arena, struct hd_layout_shared *ret_shared);
 enum hd_status hd_layout_build_rank(const struct hd_layout_shared *shared, int rank,
                                     struct hd_arena *arena, struct hd_layout *ret_layout);
 /* Makes of a layout that of another rank, perhaps on another stage, whose programs are the same but

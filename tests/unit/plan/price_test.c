@@ -171,7 +171,7 @@ static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_model_config_from_job(job, &config), HD_OK);
     assert_int_equal(hd_pieces_build(job, c, false, &pieces), HD_OK);
-    assert_int_equal(hd_layout_order(job, &arena, &shared), HD_OK);
+    assert_int_equal(hd_layout_order(job, NULL, &arena, &shared), HD_OK);
     assert_int_equal(
         hd_price_step(&pieces,
                       &(struct hd_price_layout){shared.pipeline, shared.units, &shared.order,

@@ -177,8 +177,8 @@ static void compare_one(int number)
     if (asked.devices > hd_cluster_devices(&c))
         asked.devices = (int32_t)hd_cluster_devices(&c);
     pin_most(&job, asked.devices);
-    job.context = 1024; /* so that what backward keeps counts */
-    job.vocab = 64;
+    job.context = 1024;              /* so that what backward keeps counts */
+    job.vocab = 64 << (5 * draw(3)); /* and, of some, that embedding and head do */
     request = priced_request(&job);
     tried = (struct tried){.asked = &asked};
     try_all(&tried, request);
