@@ -3,7 +3,8 @@
  *     rendered NOW < CASES
  *
  * Each line of CASES is a JSON array: the template, then an object with the variables. Each line of
- * the output is a JSON object: `text` and `spans` (pairs of bytes), or `error`. */
+ * the output is a JSON object: `text` and `spans` (pairs of bytes), or `error`, which begins with
+ * the name of the status. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,8 @@ static void print(enum hd_status st, const struct hd_template_output *output)
     struct hd_text text = {0};
     struct hd_json_writer writer = {.out = &text};
 
+    if (st)
+        (void)hd_err_prefix(st, "%s", hd_status_name(st));
     hd_json_begin(&writer, NULL, '{');
     hd_json_add_string(&writer, st ? "error" : "text", st ? hd_err_message() : output->text.data);
     hd_json_begin(&writer, "spans", '[');
