@@ -120,12 +120,23 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
     return st ? st : add_message(arena, list, last, "assistant", output);
 }
 
+/* A member that is null is left out, as transformers does: templates ask `is defined`. */
 static enum hd_status add_all(struct hd_arena *arena, const struct hd_json *from,
                               struct hd_json *list, struct hd_json **last)
 {
-    for (const struct hd_json *m = from->first; m; m = m->next)
-        if (!append(arena, list, last, m))
+    for (const struct hd_json *m = from->first; m; m = m->next) {
+        struct hd_json *copy = append(arena, list, last, m), *member = NULL;
+
+        if (!copy)
             return no_memory();
+        if (m->kind != HD_JSON_OBJECT)
+            continue;
+        copy->first = NULL;
+        copy->count = 0;
+        for (const struct hd_json *c = m->first; c; c = c->next)
+            if (c->kind != HD_JSON_NULL && !append(arena, copy, &member, c))
+                return no_memory();
+    }
     return HD_OK;
 }
 

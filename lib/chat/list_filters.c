@@ -4,7 +4,7 @@
 
 /* Filters that go through the items of a value. */
 
-struct walk {
+struct chat_walk {
     struct chat_run *run;
     const char *name;
     const struct chat_value *v;
@@ -14,7 +14,7 @@ struct walk {
     struct chat_value *ret;
 };
 
-typedef enum hd_status walk_fn(struct walk *w);
+typedef enum hd_status walk_fn(struct chat_walk *w);
 
 /* `name` of the item; "a.b" goes down, digits are an index. */
 static enum hd_status attribute_of(struct chat_run *run, const struct chat_value *item,
@@ -39,7 +39,7 @@ static enum hd_status attribute_of(struct chat_run *run, const struct chat_value
     return st;
 }
 
-static enum hd_status join(struct walk *w)
+static enum hd_status join(struct chat_walk *w)
 {
     struct chat_value a[2], item;
     struct hd_text out = {0};
@@ -62,13 +62,13 @@ static enum hd_status join(struct walk *w)
     return st;
 }
 
-static enum hd_status as_list(struct walk *w)
+static enum hd_status as_list(struct chat_walk *w)
 {
     *w->ret = chat_list(w->items, w->count);
     return HD_OK;
 }
 
-static enum hd_status first_or_last(struct walk *w)
+static enum hd_status first_or_last(struct chat_walk *w)
 {
     *w->ret = chat_undefined("an item of an empty list");
     if (w->count)
@@ -76,7 +76,7 @@ static enum hd_status first_or_last(struct walk *w)
     return HD_OK;
 }
 
-static enum hd_status reverse(struct walk *w)
+static enum hd_status reverse(struct chat_walk *w)
 {
     const struct chat_value bounds[3] = {{.kind = CHAT_NONE}, {.kind = CHAT_NONE}, chat_int(-1)};
     struct chat_value whole = chat_list(w->items, w->count);
@@ -84,7 +84,7 @@ static enum hd_status reverse(struct walk *w)
     return chat_slice(w->run, w->v->kind == CHAT_STRING ? w->v : &whole, bounds, w->ret);
 }
 
-static enum hd_status map(struct walk *w)
+static enum hd_status map(struct chat_walk *w)
 {
     struct chat_args rest = *w->args;
     struct chat_value *out, attribute = {0}, otherwise = chat_undefined("attribute");
@@ -117,7 +117,7 @@ static enum hd_status map(struct walk *w)
 }
 
 /* select, reject, selectattr, rejectattr: by a test, or by truth where none is given. */
-static enum hd_status choose(struct walk *w)
+static enum hd_status choose(struct chat_walk *w)
 {
     const bool wanted = *w->name == 's', attribute = strstr(w->name, "attr") != NULL;
     struct chat_args rest = *w->args;
@@ -188,7 +188,7 @@ static enum hd_status sort_by(struct chat_run *run, struct chat_value *keys,
     return st;
 }
 
-static enum hd_status sort(struct walk *w)
+static enum hd_status sort(struct chat_walk *w)
 {
     struct chat_value a[3], *keys, *out;
     enum hd_status st = chat_take(w->run, "sort", w->args, "reverse case_sensitive attribute", a);
@@ -211,7 +211,7 @@ static enum hd_status sort(struct walk *w)
     return st;
 }
 
-static enum hd_status unique(struct walk *w)
+static enum hd_status unique(struct chat_walk *w)
 {
     struct chat_value a[2], *keys, *out;
     size_t n = 0;
@@ -240,7 +240,7 @@ static enum hd_status unique(struct walk *w)
     return st;
 }
 
-static enum hd_status items_of(struct walk *w)
+static enum hd_status items_of(struct chat_walk *w)
 {
     const struct chat_method items = {.self = *w->v, .name = "items"};
     const struct chat_args none = {0};
@@ -254,7 +254,7 @@ static enum hd_status items_of(struct walk *w)
     return chat_method(w->run, &items, &none, w->ret);
 }
 
-static enum hd_status dict_sort(struct walk *w)
+static enum hd_status dict_sort(struct chat_walk *w)
 {
     struct chat_value a[3], pairs, *keys, *out;
     enum hd_status st = chat_take(w->run, "dictsort", w->args, "case_sensitive by reverse", a);
@@ -280,7 +280,7 @@ static enum hd_status dict_sort(struct walk *w)
     return st;
 }
 
-static enum hd_status batch(struct walk *w)
+static enum hd_status batch(struct chat_walk *w)
 {
     struct chat_value a[2], *out, *row;
     int64_t size = 0;
@@ -309,7 +309,7 @@ static enum hd_status batch(struct walk *w)
     return st;
 }
 
-static enum hd_status sum_or_end(struct walk *w)
+static enum hd_status sum_or_end(struct chat_walk *w)
 {
     struct chat_value best = chat_int(0);
     enum hd_status st = HD_OK;
@@ -346,7 +346,7 @@ enum hd_status chat_list_filter(struct chat_run *run, const char *name, const st
         {"items", items_of},  {"dictsort", dict_sort}, {"batch", batch},
         {"sum", sum_or_end},  {"min", sum_or_end},     {"max", sum_or_end},
     };
-    struct walk w = {.run = run, .name = name, .v = v, .args = args, .ret = ret};
+    struct chat_walk w = {.run = run, .name = name, .v = v, .args = args, .ret = ret};
     enum hd_status st;
 
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)

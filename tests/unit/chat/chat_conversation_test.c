@@ -26,6 +26,7 @@ static void reads(const char *line, enum hd_chat_form form, const char *messages
 
         assert_int_equal(hd_json_need_string(m, "role", &role), HD_OK);
         assert_int_equal(hd_json_need_string(m, "content", &content), HD_OK);
+        assert_null(hd_json_member(m, "name")); /* null is left out */
         hd_text_add(&text, "%s:%s%s ", role, content, c.counts[i] ? "+" : "");
     }
     assert_int_equal(c.messages.count, i);
@@ -52,7 +53,8 @@ static void fails(const char *line, const char *message)
 static void each_form_is_found(void **state)
 {
     (void)state;
-    reads("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+    reads("{\"messages\": [{\"role\": \"user\", \"name\": null, \"content\": \"a\"}, {\"role\": "
+          "\"assistant\", "
           "\"content\": \"b\", \"weight\": 0}, {\"role\": \"assistant\", \"content\": \"c\"}]}",
           HD_CHAT_MESSAGES, "user:a assistant:b assistant:c+ ");
     reads("{\"system\": \"s\", \"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, "
