@@ -1,0 +1,263 @@
+#include <string.h>
+#include <time.h>
+
+#include "chat/template_internal.h"
+
+/* ---- arguments ---- */
+
+enum hd_status chat_take(struct chat_run *run, const char *what, const struct chat_args *args,
+                         const char *names, struct chat_value *ret_values)
+{
+    size_t count = 0;
+
+    for (const char *p = names; *p; count++) {
+        const size_t n = strcspn(p, " ");
+
+        ret_values[count] = count < args->count ? args->items[count] : chat_undefined("argument");
+        for (size_t i = 0; i < args->named_count; i++)
+            if (strlen(args->named[i].name) == n && memcmp(args->named[i].name, p, n) == 0)
+                ret_values[count] = args->named[i].value;
+        p += n + (p[n] == ' ');
+    }
+    if (args->count > count)
+        return chat_wrong(run, "%s takes at most %zu arguments", what, count);
+    for (size_t i = 0; i < args->named_count; i++) {
+        const char *name = args->named[i].name;
+        const size_t n = strlen(name);
+        const char *p = names;
+
+        while (*p && !(strcspn(p, " ") == n && memcmp(p, name, n) == 0))
+            p += strcspn(p, " ") + (p[strcspn(p, " ")] == ' ');
+        if (!*p)
+            return chat_unsupported(run, "the argument '%s' of %s", name, what);
+    }
+    return HD_OK;
+}
+
+enum hd_status chat_need_int(struct chat_run *run, const char *what, const struct chat_value *v,
+                             int64_t *ret)
+{
+    if (v->kind != CHAT_INT && v->kind != CHAT_BOOL)
+        return chat_wrong(run, "%s needs an integer, not a %s", what, chat_kind_name(v));
+    *ret = chat_to_int(v);
+    return HD_OK;
+}
+
+enum hd_status chat_need_string(struct chat_run *run, const char *what, const struct chat_value *v)
+{
+    if (v->kind == CHAT_STRING)
+        return HD_OK;
+    if (v->kind == CHAT_UNDEFINED)
+        return chat_wrong(run, "%s needs a string; '%s' is not defined", what, v->text);
+    return chat_wrong(run, "%s needs a string, not a %s", what, chat_kind_name(v));
+}
+
+/* ---- functions ---- */
+
+static enum hd_status make_range(struct chat_run *run, const struct chat_args *args,
+                                 struct chat_value *ret)
+{
+    int64_t bounds[3] = {0, 0, 1}, count = 0;
+    struct chat_value *items;
+    enum hd_status st = HD_OK;
+
+    if (args->count < 1 || args->count > 3 || args->named_count)
+        return chat_wrong(run, "range takes one to three integers");
+    for (size_t i = 0; !st && i < args->count; i++)
+        st = chat_need_int(run, "range", &args->items[i], &bounds[args->count == 1 ? 1 : i]);
+    if (st)
+        return st;
+    if (bounds[2] == 0)
+        return chat_wrong(run, "range by steps of 0");
+    for (int i = 0; i < 3; i++)
+        if (bounds[i] > INT32_MAX || bounds[i] < -INT32_MAX)
+            return chat_fail(run->at, HD_LIMIT, "range beyond 32 bits");
+    if (bounds[2] > 0 && bounds[1] > bounds[0])
+        count = (bounds[1] - bounds[0] + bounds[2] - 1) / bounds[2];
+    else if (bounds[2] < 0 && bounds[1] < bounds[0])
+        count = (bounds[0] - bounds[1] - bounds[2] - 1) / -bounds[2];
+    if (count > 100000) /* Jinja2's sandbox says the same */
+        return chat_fail(run->at, HD_LIMIT, "a range of more than 100000 numbers");
+    st = chat_array(run, (size_t)count, &items);
+    for (int64_t i = 0; !st && i < count; i++)
+        items[i] = chat_int(bounds[0] + i * bounds[2]);
+    if (!st)
+        *ret = chat_list(items, (size_t)count);
+    return st;
+}
+
+/* namespace(...) and dict(...): a mapping, then arguments with names. */
+static enum hd_status make_dict(struct chat_run *run, const struct chat_args *args, bool is_space,
+                                struct chat_value *ret)
+{
+    enum hd_status st = chat_new_dict(run, ret);
+
+    if (args->count > 1 || (args->count == 1 && args->items[0].kind != CHAT_DICT))
+        return chat_unsupported(run, "%s() of anything but a mapping and names",
+                                is_space ? "namespace" : "dict");
+    for (int i = 0; !st && args->count && i < args->items[0].dict->count; i++)
+        st = chat_dict_set(run, ret->dict, args->items[0].dict->pairs[i].key,
+                           args->items[0].dict->pairs[i].value);
+    for (size_t i = 0; !st && i < args->named_count; i++)
+        st = chat_dict_set(run, ret->dict, chat_literal(args->named[i].name), args->named[i].value);
+    for (int i = 0; !st && is_space && i < ret->dict->count; i++)
+        if (ret->dict->pairs[i].key.kind == CHAT_STRING && ret->dict->pairs[i].key.count &&
+            ret->dict->pairs[i].key.text[0] == '_')
+            st = chat_wrong(run, "a namespace has no attribute that begins with _");
+    if (is_space)
+        ret->kind = CHAT_NAMESPACE;
+    return st;
+}
+
+static enum hd_status raise(struct chat_run *run, const struct chat_args *args,
+                            struct chat_value *ret)
+{
+    struct chat_value message;
+    enum hd_status st = chat_take(run, "raise_exception", args, "message", &message);
+
+    if (!st)
+        st = chat_str(run, &message, ret);
+    return st ? st : chat_wrong(run, "the chat template refuses this: %.600s", ret->text);
+}
+
+static enum hd_status now(struct chat_run *run, const struct chat_args *args,
+                          struct chat_value *ret)
+{
+    const time_t seconds = (time_t)run->input->now_s;
+    struct chat_value format, copy;
+    char text[512];
+    struct tm tm;
+    size_t n;
+    enum hd_status st = chat_take(run, "strftime_now", args, "format", &format);
+
+    if (!st)
+        st = chat_need_string(run, "strftime_now", &format);
+    if (!st)
+        st = chat_copy(run, format.text, format.count, &copy);
+    if (st)
+        return st;
+    if (!run->input->has_clock)
+        return chat_wrong(run, "the chat template asks for the date (strftime_now) and none is "
+                               "given");
+    if (!gmtime_r(&seconds, &tm))
+        return chat_wrong(run, "the date that is given is out of range");
+    if (format.count == 0) {
+        *ret = CHAT_EMPTY;
+        return HD_OK;
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    n = strftime(text, sizeof text, copy.text, &tm);
+#pragma GCC diagnostic pop
+    if (n == 0)
+        return chat_fail(run->at, HD_LIMIT, "strftime_now writes at most %zu bytes", sizeof text);
+    return chat_copy(run, text, n, ret);
+}
+
+bool chat_is_function(const char *name)
+{
+    static const char *const names[] = {"range",        "namespace", "dict",   "raise_exception",
+                                        "strftime_now", "cycler",    "joiner", "lipsum"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static enum hd_status call_function(struct chat_run *run, const char *name,
+                                    const struct chat_args *args, struct chat_value *ret)
+{
+    if (strcmp(name, "range") == 0)
+        return make_range(run, args, ret);
+    if (strcmp(name, "namespace") == 0)
+        return make_dict(run, args, true, ret);
+    if (strcmp(name, "dict") == 0)
+        return make_dict(run, args, false, ret);
+    if (strcmp(name, "raise_exception") == 0)
+        return raise(run, args, ret);
+    if (strcmp(name, "strftime_now") == 0)
+        return now(run, args, ret);
+    return chat_unsupported(run, "the function %s", name);
+}
+
+/* ---- macros ---- */
+
+/* The value of a parameter: given by place or by name, or its default, which sees the parameters
+ * before it. */
+static enum hd_status bind_parameter(struct chat_run *run, const struct chat_node *parameter,
+                                     size_t index, const struct chat_args *args)
+{
+    struct chat_value value = chat_undefined(parameter->name);
+    bool given = false;
+
+    if (index < args->count) {
+        value = args->items[index];
+        given = true;
+    }
+    for (size_t i = 0; i < args->named_count; i++)
+        if (strcmp(args->named[i].name, parameter->name) == 0) {
+            if (given)
+                return chat_wrong(run, "the argument '%s' is given twice", parameter->name);
+            value = args->named[i].value;
+            given = true;
+        }
+    if (!given && parameter->a) {
+        enum hd_status st = chat_eval(run, parameter->a, &value);
+
+        if (st)
+            return st;
+    }
+    return chat_bind(run, parameter->name, value);
+}
+
+static enum hd_status call_macro(struct chat_run *run, const struct chat_macro *macro,
+                                 const struct chat_args *args, struct chat_value *ret)
+{
+    struct chat_scope *scope = run->scope;
+    const struct chat_place at = run->at;
+    size_t count = 0;
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < args->named_count; i++) {
+        const struct chat_node *p = macro->node->named;
+
+        while (p && strcmp(p->name, args->named[i].name) != 0)
+            p = p->next;
+        if (!p && strcmp(args->named[i].name, "caller") != 0)
+            st = chat_wrong(run, "the macro '%s' has no parameter '%s'", macro->node->name,
+                            args->named[i].name);
+    }
+    if (!st)
+        st = chat_push(run, macro->scope);
+    for (const struct chat_node *p = macro->node->named; !st && p; p = p->next)
+        st = bind_parameter(run, p, count++, args);
+    for (size_t i = 0; !st && i < args->named_count; i++)
+        if (strcmp(args->named[i].name, "caller") == 0)
+            st = chat_bind(run, "caller", args->named[i].value);
+    run->at = at;
+    if (!st && args->count > count)
+        st =
+            chat_wrong(run, "the macro '%s' takes at most %zu arguments", macro->node->name, count);
+    if (!st)
+        st = chat_run_captured(run, macro->node->list, ret);
+    run->scope = scope;
+    return st;
+}
+
+enum hd_status chat_call(struct chat_run *run, const struct chat_value *f,
+                         const struct chat_args *args, struct chat_value *ret)
+{
+    switch (f->kind) {
+    case CHAT_FUNCTION:
+        return call_function(run, f->text, args, ret);
+    case CHAT_METHOD:
+        return chat_method(run, f->method, args, ret);
+    case CHAT_MACRO:
+        return call_macro(run, f->macro, args, ret);
+    case CHAT_UNDEFINED:
+        return chat_wrong(run, "'%s' is not defined, so it cannot be called", f->text);
+    default:
+        return chat_wrong(run, "a %s cannot be called", chat_kind_name(f));
+    }
+}

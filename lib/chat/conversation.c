@@ -1,0 +1,259 @@
+#include "chat/conversation.h"
+
+#include <string.h>
+
+static const struct hd_json_limits LIMITS = {.values_max = 100000, .depth_max = 64};
+
+const char *hd_chat_form_name(enum hd_chat_form form)
+{
+    static const char *const names[] = {
+#define X(code, name) name,
+        HD_CHAT_FORM_LIST(X)
+#undef X
+    };
+
+    return names[form];
+}
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for a conversation");
+}
+
+static enum hd_status find_form(const struct hd_json *root, enum hd_chat_form *ret_form)
+{
+    static const struct {
+        const char *key;
+        enum hd_chat_form form;
+    } keys[] = {{"messages", HD_CHAT_MESSAGES},
+                {"conversations", HD_CHAT_SHAREGPT},
+                {"instruction", HD_CHAT_ALPACA},
+                {"completion", HD_CHAT_COMPLETION},
+                {"text", HD_CHAT_TEXT}};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (hd_json_member(root, keys[i].key)) {
+            *ret_form = keys[i].form;
+            return HD_OK;
+        }
+    return hd_err(HD_INVALID,
+                  "no known form: none of the keys messages, conversations, instruction, "
+                  "completion or text");
+}
+
+static struct hd_json *append(struct hd_arena *arena, struct hd_json *parent, struct hd_json **last,
+                              const struct hd_json *value)
+{
+    struct hd_json *copy = hd_arena_alloc(arena, sizeof *copy);
+
+    if (!copy)
+        return NULL;
+    *copy = *value;
+    copy->next = NULL;
+    if (*last)
+        (*last)->next = copy;
+    else
+        parent->first = copy;
+    *last = copy;
+    parent->count++;
+    return copy;
+}
+
+static enum hd_status add_message(struct hd_arena *arena, struct hd_json *list,
+                                  struct hd_json **last, const char *role, const char *content)
+{
+    const struct hd_json empty = {.kind = HD_JSON_OBJECT};
+    const struct hd_json a = {.kind = HD_JSON_STRING, .key = "role", .text = role};
+    const struct hd_json b = {.kind = HD_JSON_STRING, .key = "content", .text = content};
+    struct hd_json *message = append(arena, list, last, &empty), *member = NULL;
+
+    if (!message || !append(arena, message, &member, &a) || !append(arena, message, &member, &b))
+        return no_memory();
+    return HD_OK;
+}
+
+static enum hd_status read_sharegpt(struct hd_arena *arena, const struct hd_json *root,
+                                    struct hd_json *list, struct hd_json **last)
+{
+    static const char *const roles[][2] = {
+        {"human", "user"},    {"user", "user"}, {"gpt", "assistant"},   {"assistant", "assistant"},
+        {"system", "system"}, {"tool", "tool"}, {"observation", "tool"}};
+    const struct hd_json *system = hd_json_member(root, "system"), *turns;
+    enum hd_status st = hd_json_need(root, "conversations", HD_JSON_ARRAY, &turns);
+
+    if (!st && system && system->kind == HD_JSON_STRING && *system->text)
+        st = add_message(arena, list, last, "system", system->text);
+    for (const struct hd_json *t = st ? NULL : turns->first; !st && t; t = t->next) {
+        const char *from, *value, *role = NULL;
+
+        st = hd_json_need_string(t, "from", &from);
+        if (!st)
+            st = hd_json_need_string(t, "value", &value);
+        for (size_t i = 0; !st && i < sizeof roles / sizeof *roles; i++)
+            if (strcmp(from, roles[i][0]) == 0)
+                role = roles[i][1];
+        if (!st && !role)
+            st = hd_err(HD_INVALID, "'from' is '%.40s'; it must be system, human, gpt or tool",
+                        from);
+        if (!st)
+            st = add_message(arena, list, last, role, value);
+    }
+    return st;
+}
+
+static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *root,
+                                  struct hd_json *list, struct hd_json **last)
+{
+    const struct hd_json *input = hd_json_member(root, "input");
+    const char *instruction, *output;
+    enum hd_status st = hd_json_need_string(root, "instruction", &instruction);
+
+    if (!st)
+        st = hd_json_need_string(root, "output", &output);
+    if (!st && input && input->kind == HD_JSON_STRING && *input->text) {
+        instruction = hd_arena_printf(arena, "%s\n\n%s", instruction, input->text);
+        if (!instruction)
+            return no_memory();
+    }
+    if (!st)
+        st = add_message(arena, list, last, "user", instruction);
+    return st ? st : add_message(arena, list, last, "assistant", output);
+}
+
+/* A member that is null is left out, as transformers does: templates ask `is defined`. */
+static enum hd_status add_all(struct hd_arena *arena, const struct hd_json *from,
+                              struct hd_json *list, struct hd_json **last)
+{
+    for (const struct hd_json *m = from->first; m; m = m->next) {
+        struct hd_json *copy = append(arena, list, last, m), *member = NULL;
+
+        if (!copy)
+            return no_memory();
+        if (m->kind != HD_JSON_OBJECT)
+            continue;
+        copy->first = NULL;
+        copy->count = 0;
+        for (const struct hd_json *c = m->first; c; c = c->next)
+            if (c->kind != HD_JSON_NULL && !append(arena, copy, &member, c))
+                return no_memory();
+    }
+    return HD_OK;
+}
+
+/* prompt_count: messages of the prompt, none of which is learned. */
+static enum hd_status read_completion(struct hd_arena *arena, const struct hd_json *root,
+                                      struct hd_conversation *c, struct hd_json **last,
+                                      size_t *prompt_count)
+{
+    const struct hd_json *prompt = hd_json_member(root, "prompt"),
+                         *completion = hd_json_member(root, "completion");
+    enum hd_status st;
+
+    if (!prompt || !completion || prompt->kind != completion->kind ||
+        (prompt->kind != HD_JSON_STRING && prompt->kind != HD_JSON_ARRAY))
+        return hd_err(HD_INVALID,
+                      "prompt and completion must be two strings or two lists of messages");
+    if (prompt->kind == HD_JSON_STRING) {
+        c->prompt = prompt->text;
+        c->answer = completion->text;
+        return *c->answer ? HD_OK : hd_err(HD_INVALID, "the completion is empty");
+    }
+    st = add_all(arena, prompt, &c->messages, last);
+    *prompt_count = prompt->count;
+    return st ? st : add_all(arena, completion, &c->messages, last);
+}
+
+static bool is_empty(const struct hd_json *message)
+{
+    const struct hd_json *content = hd_json_member(message, "content"),
+                         *calls = hd_json_member(message, "tool_calls");
+
+    if (calls && calls->kind == HD_JSON_ARRAY && calls->count)
+        return false;
+    return !content || content->kind == HD_JSON_NULL ||
+           (content->kind == HD_JSON_STRING && !*content->text) ||
+           (content->kind == HD_JSON_ARRAY && !content->count);
+}
+
+static enum hd_status check_message(const struct hd_json *m, size_t index, bool learned,
+                                    bool *ret_counts)
+{
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    const struct hd_json *weight = hd_json_member(m, "weight");
+    const char *role;
+    int64_t w = 1;
+    bool known = false;
+    enum hd_status st = hd_json_need_string(m, "role", &role);
+
+    for (size_t i = 0; !st && i < sizeof roles / sizeof *roles; i++)
+        known |= strcmp(role, roles[i]) == 0;
+    if (!st && !known)
+        st = hd_err(HD_INVALID,
+                    "the role '%.40s' is none of system, developer, user, assistant, tool", role);
+    if (!st && weight)
+        st = hd_json_need_int64(m, "weight", 0, 1, &w);
+    *ret_counts = !st && learned && w && strcmp(role, "assistant") == 0;
+    if (*ret_counts && is_empty(m))
+        st = hd_err(HD_INVALID, "the answer is empty");
+    return st ? hd_err_prefix(st, "message %zu", index + 1) : HD_OK;
+}
+
+static enum hd_status check_messages(struct hd_arena *arena, struct hd_conversation *c,
+                                     size_t prompt_count)
+{
+    bool *counts = hd_arena_alloc(arena, c->messages.count + 1), any = false;
+    size_t i = 0;
+    enum hd_status st = HD_OK;
+
+    if (!counts)
+        return no_memory();
+    c->counts = counts;
+    for (const struct hd_json *m = c->messages.first; !st && m; m = m->next, i++) {
+        st = check_message(m, i, i >= prompt_count, &counts[i]);
+        any |= counts[i];
+    }
+    if (!st && !any)
+        st = hd_err(HD_INVALID, "the conversation has no answer to learn: no message of the role "
+                                "assistant with weight 1");
+    return st;
+}
+
+enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
+                                    enum hd_chat_form form, struct hd_conversation *ret)
+{
+    const struct hd_json *root = NULL, *list = NULL;
+    struct hd_conversation c = {.messages = {.kind = HD_JSON_ARRAY}, .form = form, .prompt = ""};
+    struct hd_json *last = NULL;
+    size_t prompt_count = 0;
+    enum hd_status st = hd_json_parse(arena, line, line_bytes, &LIMITS, &root);
+
+    if (!st && form == HD_CHAT_AUTO)
+        st = find_form(root, &c.form);
+    if (st)
+        return st;
+    if (c.form == HD_CHAT_MESSAGES) {
+        st = hd_json_need(root, "messages", HD_JSON_ARRAY, &list);
+        if (!st)
+            st = add_all(arena, list, &c.messages, &last);
+    } else if (c.form == HD_CHAT_SHAREGPT) {
+        st = read_sharegpt(arena, root, &c.messages, &last);
+    } else if (c.form == HD_CHAT_ALPACA) {
+        st = read_alpaca(arena, root, &c.messages, &last);
+    } else if (c.form == HD_CHAT_COMPLETION) {
+        st = read_completion(arena, root, &c, &last, &prompt_count);
+    } else {
+        st = hd_json_need_string(root, "text", &c.answer);
+        if (!st && !*c.answer)
+            st = hd_err(HD_INVALID, "the text is empty");
+    }
+    c.tools = hd_json_member(root, "tools");
+    if (c.tools && c.tools->kind == HD_JSON_NULL)
+        c.tools = NULL;
+    if (!st && c.tools && c.tools->kind != HD_JSON_ARRAY)
+        st = hd_err(HD_INVALID, "tools must be a list");
+    if (!st && !c.answer)
+        st = check_messages(arena, &c, prompt_count);
+    if (!st)
+        *ret = c;
+    return st;
+}

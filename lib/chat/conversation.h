@@ -1,0 +1,43 @@
+/* conversation: reads one line of a file of conversations (JSONL) in the forms that people publish.
+ *
+ *   messages    {"messages": [{"role", "content", "weight": 0 or 1, ...}], "tools": [...]}
+ *   sharegpt    {"conversations": [{"from": "human", "value": "..."}]}, with "system" beside it
+ *   alpaca      {"instruction", "input", "output"}
+ *   completion  {"prompt", "completion"}: two strings, or two lists of messages
+ *   text        {"text"}
+ *
+ * Used by: chat.   Uses: base.   Threads: a conversation is immutable; its arena has one owner.
+ */
+#ifndef HD_CHAT_CONVERSATION_H
+#define HD_CHAT_CONVERSATION_H
+
+#include "base/json.h"
+
+#define HD_CHAT_FORM_LIST(X)                                            \
+    X(AUTO, "auto")                                                     \
+    X(MESSAGES, "messages") X(SHAREGPT, "sharegpt") X(ALPACA, "alpaca") \
+        X(COMPLETION, "completion") X(TEXT, "text")
+
+enum hd_chat_form {
+#define X(code, name) HD_CHAT_##code,
+    HD_CHAT_FORM_LIST(X)
+#undef X
+};
+
+const char *hd_chat_form_name(enum hd_chat_form form);
+
+/* Either messages, or (messages.count 0) the text `prompt` and what follows it, `answer`. */
+struct hd_conversation {
+    enum hd_chat_form form;      /* what was found */
+    struct hd_json messages;     /* an array of objects with a string `role` */
+    const bool *counts;          /* by message: an answer of the assistant that is to be learned */
+    const struct hd_json *tools; /* or NULL */
+    const char *prompt, *answer; /* prompt: "" for the form text */
+};
+
+/* The strings live in the arena. HD_INVALID: the line is not JSON, not of the form, has a wrong
+ * role, or has an empty answer or none; the message says which message it was. */
+enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
+                                    enum hd_chat_form form, struct hd_conversation *ret);
+
+#endif

@@ -1,0 +1,30 @@
+/* render: the text of a conversation, and which of its bytes count for the loss.
+ *
+ * A template with {% generation %} says itself what the model writes. For another one the answer i
+ * is what messages[0..i] have more than messages[0..i) with the prompt for an answer: the text of
+ * the answer and what the template puts behind it, the token that ends it among that. Where these
+ * texts are not beginnings of the whole one, the template rewrites history (it leaves out earlier
+ * thoughts, for instance), and an error says so.
+ *
+ * Used by: nothing yet but tests.   Uses: base.   Threads: as template.
+ */
+#ifndef HD_CHAT_RENDER_H
+#define HD_CHAT_RENDER_H
+
+#include "chat/conversation.h"
+#include "chat/template.h"
+
+enum hd_chat_loss {
+    HD_CHAT_ANSWERS, /* each answer that counts */
+    HD_CHAT_LAST,    /* the last one of them */
+    HD_CHAT_ALL,     /* the whole text */
+};
+
+/* output->spans become the bytes that count. `input` has further variables (bos_token, eos_token)
+ * and the clock; t may be NULL for a conversation without messages. HD_INVALID: the template stops
+ * with an error, rewrites history, or marks another number of answers than there are; HD_LIMIT. */
+enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conversation *c,
+                              enum hd_chat_loss loss, const struct hd_template_input *input,
+                              struct hd_template_output *output);
+
+#endif

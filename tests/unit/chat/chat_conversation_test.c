@@ -1,0 +1,94 @@
+/* Lines of conversations in each form, and lines that are wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "chat/conversation.h"
+
+/* "role:content" of each message, '+' behind those that count. */
+static void reads(const char *line, enum hd_chat_form form, const char *messages)
+{
+    struct hd_conversation c;
+    struct hd_text text = {0};
+    struct hd_arena arena;
+    size_t i = 0;
+
+    hd_arena_init(&arena, 0);
+    if (hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, &c))
+        fail_msg("%s: %s", line, hd_err_message());
+    assert_string_equal(hd_chat_form_name(c.form), hd_chat_form_name(form));
+    for (const struct hd_json *m = c.messages.first; m; m = m->next, i++) {
+        const char *role = "", *content = "";
+
+        assert_int_equal(hd_json_need_string(m, "role", &role), HD_OK);
+        assert_int_equal(hd_json_need_string(m, "content", &content), HD_OK);
+        assert_null(hd_json_member(m, "name")); /* null is left out */
+        hd_text_add(&text, "%s:%s%s ", role, content, c.counts[i] ? "+" : "");
+    }
+    assert_int_equal(c.messages.count, i);
+    if (c.answer)
+        hd_text_add(&text, "%s|%s", c.prompt, c.answer);
+    assert_string_equal(text.data, messages);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
+static void fails(const char *line, const char *message)
+{
+    struct hd_conversation c;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, &c),
+                     HD_INVALID);
+    if (!strstr(hd_err_message(), message))
+        fail_msg("'%s' is not in '%s'", message, hd_err_message());
+    hd_arena_done(&arena);
+}
+
+static void each_form_is_found(void **state)
+{
+    (void)state;
+    reads("{\"messages\": [{\"role\": \"user\", \"name\": null, \"content\": \"a\"}, {\"role\": "
+          "\"assistant\", "
+          "\"content\": \"b\", \"weight\": 0}, {\"role\": \"assistant\", \"content\": \"c\"}]}",
+          HD_CHAT_MESSAGES, "user:a assistant:b assistant:c+ ");
+    reads("{\"system\": \"s\", \"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, "
+          "{\"from\": \"gpt\", \"value\": \"b\"}]}",
+          HD_CHAT_SHAREGPT, "system:s user:a assistant:b+ ");
+    reads("{\"instruction\": \"a\", \"input\": \"b\", \"output\": \"c\"}", HD_CHAT_ALPACA,
+          "user:a\n\nb assistant:c+ ");
+    reads("{\"prompt\": \"a\", \"completion\": \"b\"}", HD_CHAT_COMPLETION, "a|b");
+    reads(
+        "{\"prompt\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"completion\": [{\"role\": "
+        "\"assistant\", \"content\": \"b\"}]}",
+        HD_CHAT_COMPLETION, "assistant:a assistant:b+ ");
+    reads("{\"text\": \"a\"}", HD_CHAT_TEXT, "|a");
+}
+
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    fails("{\"messages\": [{\"role\": \"bot\", \"content\": \"a\"}]}", "message 1: the role 'bot'");
+    fails("{\"messages\": [{\"role\": \"assistant\", \"content\": \"\"}]}",
+          "message 1: the answer is empty");
+    fails("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "no answer to learn");
+    fails("{\"conversations\": [{\"from\": \"x\", \"value\": \"a\"}]}", "'from' is 'x'");
+    fails("{\"prompt\": \"a\", \"completion\": []}", "two strings or two lists");
+    fails("{\"question\": 1}", "no known form");
+    fails("[1]", "no known form");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_form_is_found),
+        cmocka_unit_test(what_is_wrong_is_said),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
