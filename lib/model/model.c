@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/only.h"
-
 static const struct hd_family families[] = {
     {.name = "llama", .gated_mlp = true, .rotary = true},
     {.name = "gpt2", .layernorm = true},
@@ -68,14 +66,14 @@ static enum hd_status positions_from_job(const struct hd_job *job, const struct 
     return HD_OK;
 }
 
-static struct hd_only only_of(const struct hd_model_config *c)
+struct hd_only hd_model_only(const struct hd_model_config *c)
 {
     return (struct hd_only){c->only, c->L, c->tied};
 }
 
 static bool trains(const struct hd_model_config *c, int64_t layer, const char *what)
 {
-    const struct hd_only only = only_of(c);
+    const struct hd_only only = hd_model_only(c);
     char name[HD_PARAM_NAME_MAX];
 
     if (hd_only_is_all(&only)) /* often asked: a search of layouts counts FLOPs */
@@ -116,7 +114,7 @@ static const char *const block_names[] = {"norm1.weight",
 
 static int find_lowest_trained(const struct hd_model_config *c)
 {
-    const struct hd_only only = only_of(c);
+    const struct hd_only only = hd_model_only(c);
 
     if (hd_only_trains(&only, "embedding.weight") || hd_only_trains(&only, "embedding.positions"))
         return HD_UNIT_EMBEDDING;
@@ -271,7 +269,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                   enum hd_init_kind init, double std, bool joined)
 {
     const int dims = shape[2] ? 3 : shape[1] ? 2 : 1;
-    const struct hd_only only = only_of(d->config);
+    const struct hd_only only = hd_model_only(d->config);
     char name[HD_PARAM_NAME_MAX];
 
     (void)snprintf(name, sizeof name, "%s.%s", d->prefix, what);
@@ -504,7 +502,7 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
 {
     struct declare d = {.registry = registry, .config = config};
     struct hd_model m = {.config = *config};
-    const struct hd_only only = only_of(config);
+    const struct hd_only only = hd_model_only(config);
     const enum hd_status st = check_tp(config, &registry->mesh.sizes);
 
     if (st)
@@ -562,27 +560,52 @@ static int list_multiplied(const struct hd_model_config *c, struct multiplied re
     return c->router.E ? MULTIPLIED_MAX : 7;
 }
 
-/* Of one token in one block: matrix products and attention. */
-static double block_flops(const struct hd_model_config *c, int64_t layer)
+/* Of one token in one block: weights that multiply it, those of them that get a gradient, and the
+ * FLOPs of attention in forward. */
+struct block_work {
+    double weights, trained, attention;
+    bool backward;
+};
+
+static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
 {
     const double H = (double)c->H, D = (double)c->D, S = (double)c->context,
                  W = (double)hd_model_window(c, layer);
     const double visible = W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
-    const bool backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained;
+    struct block_work w = {.attention = 4 * H * D * visible,
+                           .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
     struct multiplied list[MULTIPLIED_MAX];
     const int count = list_multiplied(c, list);
-    double weights = 0, trained = 0;
 
     for (int i = 0; i < count; i++) {
-        weights += list[i].weights;
-        trained += backward && trains(c, layer, list[i].name) ? list[i].weights : 0;
+        w.weights += list[i].weights;
+        w.trained += w.backward && trains(c, layer, list[i].name) ? list[i].weights : 0;
     }
-    return (backward ? 4 : 2) * weights + 2 * trained + (backward ? 12 : 4) * H * D * visible;
+    return w;
+}
+
+static double block_flops(const struct hd_model_config *c, int64_t layer)
+{
+    const struct block_work w = work_of(c, layer);
+
+    return (w.backward ? 4 : 2) * w.weights + 2 * w.trained + (w.backward ? 3 : 1) * w.attention;
+}
+
+struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config *c, int64_t layer)
+{
+    const struct block_work w = work_of(c, layer);
+    const double inputs = w.backward ? 1 : 0;
+
+    return (struct hd_backward_shares){
+        .inputs = inputs,
+        .weights = w.trained / w.weights,
+        .all = (inputs * (2 * w.weights + 2 * w.attention) + 2 * w.trained) /
+               (4 * w.weights + 2 * w.attention)};
 }
 
 double hd_model_unit_flops(const struct hd_model_config *c, int unit)
 {
-    const struct hd_only only = only_of(c);
+    const struct hd_only only = hd_model_only(c);
 
     if (unit == HD_UNIT_EMBEDDING)
         return 0;

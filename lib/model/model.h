@@ -24,6 +24,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "job/job.h"
+#include "model/only.h"
 #include "program/program.h"
 
 struct hd_family {
@@ -69,6 +70,9 @@ struct hd_model_config {
  * message names the key and the allowed values. */
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config);
+
+/* What trains; the text is the config's. */
+struct hd_only hd_model_only(const struct hd_model_config *config);
 
 /* Tokens that a row of this block attends to, itself included; 0: no limit. */
 int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
@@ -133,6 +137,14 @@ static inline int hd_model_unit_count(const struct hd_model_config *config)
 
 /* The share of one unit in hd_model_flops_per_token. */
 double hd_model_unit_flops(const struct hd_model_config *config, int unit);
+
+/* What a block computes in backward, as shares of a block of which everything trains: of the
+ * gradients of its input, 0 or 1; of those of its weights; and of both together, by FLOPs. */
+struct hd_backward_shares {
+    double inputs, weights, all;
+};
+struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config *config,
+                                                   int64_t layer);
 
 /* Training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B, with causal
  * attention counted once per visible pair): 6 per weight of a matrix that is multiplied, and for

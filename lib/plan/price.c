@@ -16,12 +16,29 @@ static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_
     return p->has_windowed && c->window > 0;
 }
 
+/* With train.only: a block takes of a program what it computes of it. */
+static double share_of(const struct hd_pieces *p, const struct hd_model_config *c, int unit,
+                       enum hd_piece_call call)
+{
+    const bool split = p->piece[HD_PIECE_BLOCK].time[HD_PIECE_W][0].run > 0;
+    struct hd_backward_shares s;
+
+    if (call == HD_PIECE_F)
+        return 1;
+    s = hd_model_backward_shares(c, unit - HD_UNIT_FIRST_BLOCK);
+    if (call == HD_PIECE_W)
+        return s.weights;
+    return split ? s.inputs : s.all;
+}
+
 struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct hd_model_config *c,
                                         struct hd_units units, enum hd_piece_call call, bool last)
 {
     const int head = hd_model_unit_count(c) - 1;
     struct hd_program_time t = p->piece[HD_PIECE_BASE].time[call][last];
-    int blocks = 0, windowed = 0;
+    const struct hd_only only = hd_model_only(c);
+    const bool all = hd_only_is_all(&only);
+    double blocks = 0, windowed = 0;
 
     for (int unit = units.first; unit < units.end; unit++)
         if (unit == HD_UNIT_EMBEDDING)
@@ -29,9 +46,9 @@ struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct 
         else if (unit == head)
             hd_program_time_add(&t, 1, &p->piece[HD_PIECE_HEAD].time[call][last]);
         else if (has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0)
-            windowed++;
+            windowed += all ? 1 : share_of(p, c, unit, call);
         else
-            blocks++;
+            blocks += all ? 1 : share_of(p, c, unit, call);
     hd_program_time_add(&t, blocks, &p->piece[HD_PIECE_BLOCK].time[call][last]);
     hd_program_time_add(&t, windowed, &p->windowed.time[call][last]);
     t.run = larger(t.run, t.compute);

@@ -562,7 +562,7 @@ static void refine(struct layout_search *s, struct candidate *c)
     }
 }
 
-/* Parameters of a block and of both ends, whole. */
+/* Parameters of a block and of both ends, whole; none if a part of them trains. */
 static enum hd_status count_parameters(struct layout_search *s)
 {
     struct hd_registry registry;
@@ -573,7 +573,9 @@ static enum hd_status count_parameters(struct layout_search *s)
     hd_arena_init(&arena, 0);
     hd_registry_init(&registry, &arena, NULL, 0);
     st = hd_model_declare(&s->config, &registry, &arena, &model);
-    for (int i = 0; !st && i < registry.param_count; i++) {
+    for (int i = 0; !st && i < registry.param_count; i++)
+        s->tuned |= !registry.params[i].trainable;
+    for (int i = 0; !st && !s->tuned && i < registry.param_count; i++) {
         const struct hd_param *p = &registry.params[i];
 
         if (p->unit == HD_UNIT_FIRST_BLOCK)

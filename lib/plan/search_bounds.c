@@ -40,23 +40,24 @@ double search_ideal_seconds(const struct layout_search *s)
     return hd_model_flops_per_token(&s->config) * tokens / (s->asked->devices * fastest);
 }
 
-/* Seconds of F, B and W of a piece in one micro-batch. */
-static double piece_seconds(const struct hd_piece *p)
+/* Seconds of F, B and W of a piece in one micro-batch; where a part of the model trains, of F. */
+static double piece_seconds(const struct layout_search *s, const struct hd_piece *p)
 {
+    const int calls = s->tuned ? HD_PIECE_F + 1 : HD_PIECE_CALLS;
     double seconds = 0;
 
-    for (int call = 0; call < HD_PIECE_CALLS; call++)
+    for (int call = 0; call < calls; call++)
         seconds += p->time[call][0].run;
     return seconds;
 }
 
 /* A chunk of n blocks takes base + n blocks, so at least n times what a block takes alone or beside
  * others. */
-static double block_seconds(const struct hd_pieces *p)
+static double block_seconds(const struct layout_search *s, const struct hd_pieces *p)
 {
-    const double block = piece_seconds(&p->piece[HD_PIECE_BLOCK]);
-    const double base = piece_seconds(&p->piece[HD_PIECE_BASE]);
-    const double least = p->has_windowed ? smaller(block, piece_seconds(&p->windowed)) : block;
+    const double block = piece_seconds(s, &p->piece[HD_PIECE_BLOCK]);
+    const double base = piece_seconds(s, &p->piece[HD_PIECE_BASE]);
+    const double least = p->has_windowed ? smaller(block, piece_seconds(s, &p->windowed)) : block;
 
     return least + smaller(base, 0);
 }
@@ -71,7 +72,8 @@ static double micro_batches(const struct layout_search *s, const struct candidat
 /* Some stage has at least an even share of the blocks, and runs all micro-batches. */
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c)
 {
-    return micro_batches(s, c) * (double)divide_up(s->config.L, c->pp) * block_seconds(c->blocks);
+    return micro_batches(s, c) * (double)divide_up(s->config.L, c->pp) *
+           block_seconds(s, c->blocks);
 }
 
 /* A stage begins when the first micro-batch has come through the chunks before its first one; and
@@ -79,7 +81,7 @@ double search_blocks_bound(const struct layout_search *s, const struct candidate
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
                              const struct ordered *ordered)
 {
-    const double block = block_seconds(c->blocks), M = micro_batches(s, c);
+    const double block = block_seconds(s, c->blocks), M = micro_batches(s, c);
     double most = 0;
 
     for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
@@ -158,13 +160,13 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
 }
 
 /* Bytes that a block keeps in one slot, as block_seconds. */
-static double block_kept(const struct hd_pieces *p)
+static double block_kept(const struct layout_search *s, const struct hd_pieces *p)
 {
     const double block = (double)p->piece[HD_PIECE_BLOCK].kept_bytes;
     const double least = p->has_windowed ? smaller(block, (double)p->windowed.kept_bytes) : block;
     const double kept = least + smaller((double)p->piece[HD_PIECE_BASE].kept_bytes, 0);
 
-    return kept > 0 ? kept : 0;
+    return kept > 0 && !s->tuned ? kept : 0;
 }
 
 static struct hd_search_rejected rejected(const struct layout_search *s, const struct candidate *c,
@@ -188,7 +190,8 @@ struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct hd_pieces *reference)
 {
     const double blocks = (double)divide_up(s->config.L, c->pp);
-    const double kept = kept_share * block_kept(reference) * (double)c->micro_batch / (double)c->cp;
+    const double kept =
+        kept_share * block_kept(s, reference) * (double)c->micro_batch / (double)c->cp;
 
     return rejected(s, c, z, 0, blocks * block_state(s, z), blocks * kept);
 }
@@ -198,7 +201,7 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered)
 {
-    const double state = block_state(s, z), kept = block_kept(c->blocks);
+    const double state = block_state(s, z), kept = block_kept(s, c->blocks);
     struct hd_search_rejected most = {0};
 
     for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {

@@ -59,6 +59,7 @@ struct layout_search {
     struct hd_arena *arena; /* of the result */
     struct hd_arena kept;   /* of memos */
     struct hd_model_config config;
+    bool tuned; /* a part of the model trains (train.only): no bound of memory or of updates */
     int64_t block_parameters;                  /* of one block, whole */
     int64_t first_parameters, last_parameters; /* of embedding and head; a tied table counts once */
     struct candidate *heap;

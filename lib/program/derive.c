@@ -88,9 +88,12 @@ static struct hd_store *put_out(struct hd_emit *e)
     while (first->same_store >= 0)
         first = e->rec->tensors[first->same_store];
     e->into->value[first->id].store = boundary(e, HD_BOUNDARY_OUT, out);
-    if (out->needs_grad)
-        e->grads[out->id] = (struct hd_grad_slot){
-            .sum = {boundary(e, HD_BOUNDARY_OUT_GRAD, out), 0}, .call = HD_CALL_B};
+    if (e->rec->shape.mode == HD_RECORD_TRAIN) {
+        struct hd_store *grad = boundary(e, HD_BOUNDARY_OUT_GRAD, out); /* it arrives anyway */
+
+        if (out->needs_grad)
+            e->grads[out->id] = (struct hd_grad_slot){.sum = {grad, 0}, .call = HD_CALL_B};
+    }
     return e->into->value[first->id].store;
 }
 

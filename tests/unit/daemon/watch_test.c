@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,9 +48,11 @@ static void begin(struct watched *w)
     (void)snprintf(w->log, sizeof w->log, "%s/logs/rank-0.log", w->dir);
     w->supervisor = fork();
     assert_true(w->supervisor >= 0);
-    if (w->supervisor == 0)
+    if (w->supervisor == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if an assertion fails */
         for (;;)
             (void)pause();
+    }
     assert_int_equal(hd_attempt_process_find(w->supervisor, &process), HD_OK);
     assert_int_equal(hd_attempt_process_write(w->dir, &process), HD_OK);
     w->all = (struct locals){.supervisor_lost_ms = LOST_MS, .on_change = on_change, .user = w};
@@ -157,7 +160,7 @@ static void what_was_said_stays_until_it_can_be_sent(void **state)
     pass(&w, 1);
     watch_heard(&w.local, w.now_ms);
     stop(&w);
-    pass(&w, 16);
+    pass(&w, 15);
     assert_true(was_continued(&w));
     watch_heard(&w.local, w.now_ms);
     assert_non_null(strstr(w.local.problem, "does not answer"));

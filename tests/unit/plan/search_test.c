@@ -179,6 +179,8 @@ static void compare_one(int number)
     pin_most(&job, asked.devices);
     job.context = 1024;              /* so that what backward keeps counts */
     job.vocab = 64 << (5 * draw(3)); /* and, of some, that embedding and head do */
+    if (!draw(3))
+        (void)snprintf(job.only, sizeof job.only, "last:1");
     request = priced_request(&job);
     tried = (struct tried){.asked = &asked};
     try_all(&tried, request);
