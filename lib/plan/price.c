@@ -65,7 +65,7 @@ struct stage {
 };
 
 /* A value that a chunk sends to its neighbour. */
-struct way {
+struct passage {
     int32_t stage; /* where the neighbour is; -1: there is none */
     double seconds;
 };
@@ -75,7 +75,7 @@ struct step_walk {
     const struct hd_cluster *cluster;
     const struct hd_pieces *pieces;
     struct hd_program_time (*times)[HD_PIECE_CALLS][2]; /* [chunks]; [1]: in the last micro-batch */
-    struct way (
+    struct passage (
         *ways)[2]; /* [chunks]: of hidden rows to the next; of gradients to the one before */
     struct stage *stages;
     double *arrived[2]; /* [chunk, micro-batch]: hidden rows of F's input; gradients of B's */
@@ -105,7 +105,7 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
 {
     const bool back = e->call == HD_CALL_B;
     const int32_t taker = back ? e->chunk - 1 : e->chunk + 1;
-    const struct way *way = &s->ways[e->chunk][back];
+    const struct passage *way = &s->ways[e->chunk][back];
     double *channel, start;
 
     if (e->call == HD_CALL_W || way->stage < 0)
@@ -164,11 +164,11 @@ static enum hd_status walk(struct step_walk *s)
     return HD_OK;
 }
 
-static struct way way_of(const struct step_walk *s, int32_t chunk, int32_t taker)
+static struct passage passage_of(const struct step_walk *s, int32_t chunk, int32_t taker)
 {
     const int64_t ranks = s->l->ranks_per_stage;
     const int32_t stage = hd_pipeline_stage(&s->l->pipeline, chunk);
-    struct way way = {.stage = -1};
+    struct passage way = {.stage = -1};
 
     if (taker < 0 || taker >= s->l->pipeline.chunks)
         return way;
@@ -195,8 +195,8 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
     if (hd_arena_failed(arena))
         return hd_err(HD_NO_MEMORY, "no memory to walk a step");
     for (int32_t c = 0; c < chunks; c++) {
-        s->ways[c][0] = way_of(s, c, c + 1);
-        s->ways[c][1] = way_of(s, c, c - 1);
+        s->ways[c][0] = passage_of(s, c, c + 1);
+        s->ways[c][1] = passage_of(s, c, c - 1);
         for (int call = 0; call < HD_PIECE_CALLS; call++)
             for (int last = 0; last < 2; last++)
                 s->times[c][call][last] = hd_price_program(s->pieces, s->l->config, s->l->units[c],
