@@ -806,18 +806,59 @@ static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckp
     return hd_source_read_checkpoint(from, want, ret_values);
 }
 
-static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
+/* Zeros are moments of 0 in either encoding. */
+static enum hd_status clear_moments(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < r->part_count; i++)
+        for (int k = 1; !st && k < KINDS; k++) {
+            const struct hd_part *p = &r->parts[i];
+
+            if (p->offset[kinds[k]] >= 0)
+                st = hd_staging_clear(&t->staging, hd_trainer_state(t, p, kinds[k]),
+                                      hd_part_state_bytes(r, p, kinds[k]));
+        }
+    return st;
+}
+
+/* The job of the run that wrote the checkpoint. */
+static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena *arena,
+                                    struct hd_job **ret_job)
+{
+    const char *config = hd_ckpt_manifest(ckpt)->config;
+    enum hd_status st;
+
+    *ret_job = hd_arena_alloc(arena, sizeof **ret_job);
+    if (!*ret_job)
+        return hd_err(HD_NO_MEMORY, "no memory to read a checkpoint");
+    st = hd_job_read(config, strlen(config), arena, *ret_job);
+    return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(ckpt)) : HD_OK;
+}
+
+/* What did not train then and trains now has no moments in the checkpoint: they begin at 0. */
+static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt, struct hd_arena *arena)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    struct hd_job *then = NULL;
+    struct hd_only only;
     enum hd_status st;
     float *values = make_values(&st);
 
-    for (int i = 0; !st && i < r->param_count; i++)
-        for (int k = 0; !st && k < KINDS; k++) {
-            if (!r->parts[r->params[i].part].held || (k && !r->params[i].trainable))
-                continue;
-            st = read_share(t, i, k, read_checkpoint, ckpt, values);
-        }
+    if (!st)
+        st = read_job_then(ckpt, arena, &then);
+    if (!st)
+        st = clear_moments(t);
+    if (!st)
+        only = (struct hd_only){then->only, then->layers, then->tie_embeddings};
+    for (int i = 0; !st && i < r->param_count; i++) {
+        const bool has_moments = r->params[i].trainable && hd_only_trains(&only, r->params[i].name);
+
+        for (int k = 0; !st && k < (has_moments ? KINDS : 1); k++)
+            if (r->parts[r->params[i].part].held)
+                st = read_share(t, i, k, read_checkpoint, ckpt, values);
+    }
     free(values);
     return st;
 }
@@ -909,11 +950,13 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
                                struct hd_text *ret_note)
 {
     struct hd_ckpt *ckpt = NULL;
+    struct hd_arena arena;
     char hash[17];
     enum hd_status st = hd_ckpt_open(dir, &ckpt);
 
     if (st)
         return st;
+    hd_arena_init(&arena, 0);
     (void)snprintf(hash, sizeof hash, "%016" PRIx64, hd_ckpt_hash(ckpt));
     if (strcmp(expected_hash, "-") != 0 && strcmp(expected_hash, hash) != 0)
         st = hd_err(HD_CORRUPT, "%s: the manifest's hash is %s, but the attempt expects %s", dir,
@@ -926,13 +969,14 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
     t->lowest_val_loss =
         hd_ckpt_manifest(ckpt)->has_lowest_val_loss ? hd_ckpt_manifest(ckpt)->lowest_val_loss : NAN;
     if (!st)
-        st = read_state(t, ckpt);
+        st = read_state(t, ckpt, &arena);
     if (!st)
         st = read_buffers(t, ckpt);
     if (!st)
         st = refresh_copies(t);
     if (!st)
         compare_facts(t, ckpt, ret_note);
+    hd_arena_done(&arena);
     hd_ckpt_close(ckpt);
     return st;
 }
@@ -1024,23 +1068,6 @@ static enum hd_status init_from_source(struct hd_trainer *t)
     if (st == HD_CORRUPT) /* damage of an input: another attempt would find it, too */
         st = HD_INVALID;
     return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
-}
-
-/* Zeros are moments of 0 in either encoding. */
-static enum hd_status clear_moments(struct hd_trainer *t)
-{
-    const struct hd_registry *r = &t->layout.registry;
-    enum hd_status st = HD_OK;
-
-    for (int i = 0; !st && i < r->part_count; i++)
-        for (int k = 1; !st && k < KINDS; k++) {
-            const struct hd_part *p = &r->parts[i];
-
-            if (p->offset[kinds[k]] >= 0)
-                st = hd_staging_clear(&t->staging, hd_trainer_state(t, p, kinds[k]),
-                                      hd_part_state_bytes(r, p, kinds[k]));
-        }
-    return st;
 }
 
 enum hd_status hd_trainer_init(struct hd_trainer *t)

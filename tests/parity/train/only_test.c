@@ -257,6 +257,48 @@ static void a_checkpoint_is_resumed_bit_for_bit(void **state)
     harness_teardown(&h);
 }
 
+static void check_moments(const struct hd_param *p, int64_t first, void *context)
+{
+    const struct compared *c = context;
+    const size_t bytes = (size_t)param_elements(p) * sizeof(float);
+    static const float zeros[RUN_ELEMENTS_MAX];
+    const bool trained = strncmp(p->name, "blocks.1.", 9) == 0;
+
+    for (int k = 0; k < 2; k++) {
+        const float *wanted = trained ? c->some->moments[k] + first : zeros;
+
+        if (memcmp(c->all->moments[k] + first, wanted, bytes) != 0)
+            fail_msg("%s has other moments", p->name);
+    }
+}
+
+/* Goal: a run may go on with more that trains. Method: the last block first, then everything; what
+ * begins to train has moments of 0, also in memory that had others. */
+static void more_may_train_when_a_run_goes_on(void **state)
+{
+    const struct tuned first = {"llama", "bf16", "last:1", .dp = 1};
+    const struct tuned then = {"llama", "bf16", "all", .dp = 1};
+    struct run *some = run_new(0), *all = run_new(0), *on = run_new(2);
+    struct compared compared = {all, some};
+    struct hd_saved saved;
+    struct harness h;
+    struct hd_job job, more;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, &first);
+    more = job_of(&h, &then);
+    run_save(&job, 2, some, &saved);
+    run_load(&more, &saved, all);
+    for_params(&more, check_moments, &compared);
+    run_load(&more, &saved, on);
+    assert_true(on->loss[1] > 0);
+    run_free(some);
+    run_free(all);
+    run_free(on);
+    harness_teardown(&h);
+}
+
 /* What cannot be is said with what there is. */
 static void wrong_texts_are_refused_by_name(void **state)
 {
@@ -302,6 +344,7 @@ int main(void)
         cmocka_unit_test(a_frozen_weight_takes_two_bytes),
         cmocka_unit_test(backward_ends_at_the_lowest_that_trains),
         cmocka_unit_test(a_checkpoint_is_resumed_bit_for_bit),
+        cmocka_unit_test(more_may_train_when_a_run_goes_on),
         cmocka_unit_test(wrong_texts_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("only", tests, NULL, NULL);
