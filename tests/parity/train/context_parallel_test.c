@@ -167,9 +167,9 @@ static enum hd_status one_step(struct harness_rank *r)
     return st;
 }
 
-/* Goal: a sequence that one device has no room for trains on four. Method: devices of a third of
- * what one rank would need; one rank is refused, four take a step. The weights know nothing yet, so
- * the loss is ln 256. */
+/* Goal: a sequence that one device has no room for trains on four. Method: devices of what one of
+ * four ranks needs, less than half of what one alone would; one is refused, four take a step. The
+ * weights know nothing yet, so the loss is ln 256. */
 static void a_sequence_too_long_for_one_rank_trains_on_four(void **state)
 {
     struct attempt alone = {0}, four = {0};
@@ -177,6 +177,7 @@ static void a_sequence_too_long_for_one_rank_trains_on_four(void **state)
     struct hd_arena arena;
     struct harness h;
     struct hd_job job;
+    int64_t whole;
 
     (void)state;
     harness_setup(&h, 800000);
@@ -188,9 +189,14 @@ static void a_sequence_too_long_for_one_rank_trains_on_four(void **state)
     job.validate_batches = 1;
     hd_arena_init(&arena, 0);
     run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
-    alone.private_bytes = four.private_bytes = layout.memory.private_bytes / 3;
+    whole = layout.memory.private_bytes;
+    job.cp = 4;
+    run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+    alone.private_bytes = four.private_bytes = layout.memory.private_bytes;
+    assert_true(2 * four.private_bytes < whole);
     hd_arena_done(&arena);
 
+    job.cp = 1;
     assert_int_equal(harness_threads(&job, 1, &alone, one_step), HD_OK);
     assert_int_equal(alone.status[0], HD_NO_MEMORY);
     job.cp = 4;
