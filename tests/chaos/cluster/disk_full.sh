@@ -10,6 +10,7 @@ if [ "${1-}" != inside ]; then
     done
     exit 0
 fi
+: "${BATCH:=32}" # a run that is still under way when the disk has been filled
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
 small_disk() {

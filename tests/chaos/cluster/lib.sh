@@ -84,10 +84,25 @@ start_cluster() {
 
 # ---- a jobs directory on a small disk ----
 
+# Fills the jobs directory but for so many bytes, give or take a page. Jobs that write meanwhile are waited for: the
+# filler is right when two looks agree.
 leave_free() { # BYTES
-    local free
-    free=$(df --output=avail -B 1 "$dir/jobs" | tail -n 1)
-    head -c $((free - $1)) /dev/zero >"$dir/jobs/filler" 2>/dev/null # the last bytes may not fit
+    local free agreed=0
+    : >"$dir/jobs/filler"
+    for _ in {1..200}; do
+        free=$(df --output=avail -B 1 "$dir/jobs" | tail -n 1)
+        if [ "$free" -ge $(($1 + 4096)) ]; then
+            agreed=0
+            head -c $((free - $1)) /dev/zero >>"$dir/jobs/filler" 2>/dev/null # the last bytes may not fit
+        elif [ "$free" -le $(($1 - 4096)) ]; then
+            agreed=0
+            truncate -s -$(($1 - free)) "$dir/jobs/filler"
+        elif [ $((++agreed)) = 2 ]; then
+            return
+        fi
+        sleep 0.03
+    done
+    fail "the disk does not stay at $1 free bytes"
 }
 make_room() { rm "$dir/jobs/filler"; }
 
