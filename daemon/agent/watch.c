@@ -2,7 +2,7 @@
  *
  *   PING every PING_MS --no answer for SILENT_MS--> SIGCONT, and again every SILENT_MS
  *     --no answer and no rank makes a step for supervisor_lost_ms--> SIGKILL
- *   kill wanted --> SIGCONT --not ended after KILL_MS--> SIGKILL
+ *   kill wanted --> SIGCONT if it is stopped --not ended after KILL_MS--> SIGKILL
  *
  * The ranks of a supervisor that is killed get SIGKILL from the kernel (PR_SET_PDEATHSIG); the end
  * is then derived as for any supervisor that died (hd_attempt_conclude), which also verifies that
@@ -134,9 +134,13 @@ static void watch_kill(struct agent_attempt *l, int64_t now_ms)
         l->kill_ms = now_ms;
     if ((!first && now_ms - l->kill_ms < KILL_MS) || !find_supervisor(l, &process))
         return;
-    (void)kill(process.pid, SIGCONT);
-    if (first)
+    if (first) {
+        /* Not to one that runs: it may be ending under a leak checker or a debugger, which would
+         * wait for ever for the process that SIGCONT lets go. */
+        if (hd_attempt_process_is_stopped(&process))
+            (void)kill(process.pid, SIGCONT);
         return;
+    }
     set_problem(l,
                 "heddle-supervisor (process %d) has not ended its ranks within %d s; all are "
                 "killed",

@@ -99,6 +99,13 @@ bool hd_attempt_process_alive(const struct hd_attempt_process *process)
            now.start_ticks == process->start_ticks && strcmp(now.boot_id, process->boot_id) == 0;
 }
 
+bool hd_attempt_process_is_stopped(const struct hd_attempt_process *process)
+{
+    struct stat_fields fields;
+
+    return read_stat(process->pid, &fields) == HD_OK && fields.state == 'T';
+}
+
 static enum hd_status record_path(char ret_path[PATH_MAX], const char *run_dir, const char *name)
 {
     return snprintf(ret_path, PATH_MAX, "%s/%s", run_dir, name) < PATH_MAX

@@ -67,6 +67,8 @@ enum hd_status hd_attempt_boot_id(char ret_boot_id[HD_ATTEMPT_BOOT_MAX]);
 enum hd_status hd_attempt_process_find(pid_t pid, struct hd_attempt_process *ret_process);
 /* False if it has ended; a zombie has. */
 bool hd_attempt_process_alive(const struct hd_attempt_process *process);
+/* Whether SIGSTOP holds it; not what a debugger holds. */
+bool hd_attempt_process_is_stopped(const struct hd_attempt_process *process);
 
 /* The record `supervisor`. Reading: HD_NOT_FOUND when there is none. */
 enum hd_status hd_attempt_process_write(const char *run_dir,
