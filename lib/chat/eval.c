@@ -311,7 +311,8 @@ static enum hd_status eval_node(struct chat_run *run, const struct chat_node *no
     case CHAT_COMPARE:
         return eval_compare(run, node, ret);
     default:
-        return chat_fail(node->at, HD_INTERNAL, "a statement stands for an expression");
+        return chat_fail(node->at, HD_INTERNAL,
+                         "the parser put a statement where an expression belongs");
     }
 }
 

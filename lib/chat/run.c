@@ -417,7 +417,8 @@ static enum hd_status run_node(struct chat_run *run, const struct chat_node *nod
         run->signal = CHAT_CONTINUE_LOOP;
         return HD_OK;
     default:
-        return chat_fail(node->at, HD_INTERNAL, "an expression stands for a statement");
+        return chat_fail(node->at, HD_INTERNAL,
+                         "the parser put an expression where a statement belongs");
     }
 }
 

@@ -29,7 +29,7 @@
 
 struct hd_template;
 
-/* A limit of 0 stands for the default. */
+/* A member that is 0: the default. */
 struct hd_template_limits {
     size_t source_bytes_max; /* of the template; default 1 MiB */
     size_t memory_bytes_max; /* of all values that one rendering makes; default 256 MiB */

@@ -107,11 +107,10 @@ static enum hd_status check_item(const struct hd_only *only, const struct hd_reg
 /* Whether a parameter is used together with the one declared before it. */
 static bool is_one_with(const struct hd_param *p, const struct hd_param *before)
 {
-    const size_t stem = strlen(before->name) - strlen("weight");
-    const bool is_bias_of_norm = strstr(p->name, "norm") && p->unit == before->unit &&
-                                 strlen(before->name) > strlen("weight") &&
-                                 strncmp(p->name, before->name, stem) == 0 &&
-                                 strcmp(p->name + stem, "bias") == 0;
+    const char *last = strrchr(p->name, '.');
+    const size_t stem = last ? (size_t)(last - p->name) : 0; /* "blocks.0.norm1" */
+    const bool is_bias_of_norm = last && strcmp(last, ".bias") == 0 && strstr(p->name, "norm") &&
+                                 strncmp(p->name, before->name, stem + 1) == 0;
     const bool is_norm_of_keys = strstr(p->name, ".k_norm.") && strstr(before->name, ".q_norm.");
 
     return p->joined || is_bias_of_norm || is_norm_of_keys;
