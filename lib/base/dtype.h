@@ -92,6 +92,16 @@ static inline uint16_t hd_f32_to_f16(float value)
     return (uint16_t)((bits >> 16 & 0x8000u) | rounded);
 }
 
+/* The same for either dtype of 16 bits. */
+static inline float hd_half_to_f32(enum hd_dtype dtype, uint16_t bits)
+{
+    return dtype == HD_F16 ? hd_f16_to_f32(bits) : hd_bf16_to_f32(bits);
+}
+static inline uint16_t hd_f32_to_half(enum hd_dtype dtype, float value)
+{
+    return dtype == HD_F16 ? hd_f32_to_f16(value) : hd_f32_to_bf16(value);
+}
+
 /* The index of the first NaN or infinity; -1: all values are finite. */
 int64_t hd_f32_find_nonfinite(const float *values, int64_t count);
 

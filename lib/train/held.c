@@ -28,8 +28,7 @@ static enum hd_status read_narrow(const struct hd_staging *staging, const struct
         st = hd_staging_read(staging, narrow, held->at + (at + done) * (int64_t)sizeof *narrow,
                              n * (int64_t)sizeof *narrow);
         for (int64_t i = 0; !st && i < n; i++)
-            ret_values[done + i] =
-                held->dtype == HD_F16 ? hd_f16_to_f32(narrow[i]) : hd_bf16_to_f32(narrow[i]);
+            ret_values[done + i] = hd_half_to_f32(held->dtype, narrow[i]);
     }
     return st;
 }
@@ -43,8 +42,7 @@ static enum hd_status write_narrow(const struct hd_staging *staging, const struc
     for (int64_t done = 0, n; !st && done < count; done += n) {
         n = smaller(count - done, PIECE);
         for (int64_t i = 0; i < n; i++)
-            narrow[i] = held->dtype == HD_F16 ? hd_f32_to_f16(values[done + i])
-                                              : hd_f32_to_bf16(values[done + i]);
+            narrow[i] = hd_f32_to_half(held->dtype, values[done + i]);
         st = hd_staging_write(staging, held->at + (at + done) * (int64_t)sizeof *narrow, narrow,
                               n * (int64_t)sizeof *narrow);
     }

@@ -148,11 +148,6 @@ enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk,
     return hd_bind(l->runner, chunk, call, true, true, &l->bases, &l->arena, ret_bound);
 }
 
-static uint16_t rounded(float value, enum hd_dtype dtype)
-{
-    return dtype == HD_F16 ? hd_f32_to_f16(value) : hd_f32_to_bf16(value);
-}
-
 /* One parameter, as it computes: fp32 is read in place, 16 bits by way of `values`. */
 static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source, int param,
                                   float *values)
@@ -168,7 +163,7 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
         return hd_source_read(source, param, &want, (float *)memory + p->offset);
     st = hd_source_read(source, param, &want, values);
     for (int64_t k = 0; !st && k < p->count; k++)
-        narrow[k] = rounded(values[k], part->stored);
+        narrow[k] = hd_f32_to_half(part->stored, values[k]);
     return st;
 }
 

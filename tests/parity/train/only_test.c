@@ -299,6 +299,39 @@ static void more_may_train_when_a_run_goes_on(void **state)
     harness_teardown(&h);
 }
 
+/* Goal: MFU and the cut into stages know every parameter that the model declares. Method: each of
+ * them as the only one that trains. */
+static void the_lowest_unit_that_trains_is_known(void **state)
+{
+    static const char *const families[] = {"llama", "gpt2", "qwen3", "mixtral"};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        struct hd_job job = harness_job(&h, families[f], 1);
+        struct hd_model_config config;
+        struct hd_registry registry;
+        struct hd_model model;
+        struct hd_arena arena;
+
+        job.noisy = job.experts > 0;
+        job.shared_ffn_hidden = job.experts ? 16 : 0;
+        hd_arena_init(&arena, 0);
+        hd_registry_init(&registry, &arena, NULL, 0);
+        assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+        assert_int_equal(hd_model_declare(&config, &registry, &arena, &model), HD_OK);
+        for (int i = 0; i < registry.param_count; i++) {
+            (void)snprintf(job.only, sizeof job.only, "%s", registry.params[i].name);
+            assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+            if (config.lowest_trained != registry.params[i].unit)
+                fail_msg("%s is not known", registry.params[i].name);
+        }
+        hd_arena_done(&arena);
+    }
+    harness_teardown(&h);
+}
+
 /* What cannot be is said with what there is. */
 static void wrong_texts_are_refused_by_name(void **state)
 {
@@ -345,6 +378,7 @@ int main(void)
         cmocka_unit_test(backward_ends_at_the_lowest_that_trains),
         cmocka_unit_test(a_checkpoint_is_resumed_bit_for_bit),
         cmocka_unit_test(more_may_train_when_a_run_goes_on),
+        cmocka_unit_test(the_lowest_unit_that_trains_is_known),
         cmocka_unit_test(wrong_texts_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("only", tests, NULL, NULL);

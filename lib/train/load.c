@@ -1,0 +1,474 @@
+/* load: reads weights and moments, from a checkpoint to go on with a run, or only weights to begin
+ * one. Any layout reads what any other one wrote; save.c says how a state is in a checkpoint. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/offload.h"
+#include "train/save_internal.h"
+#include "train/source.h"
+
+/* ---- what computes ---- */
+
+/* Gathers the copies of all shards of a part. */
+static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_part *p)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_GATHER);
+    char *copy = t->visible_base + p->offset[HD_STATE_COPY];
+    const int64_t shard_bytes = p->shard_count * (int64_t)hd_dtype_size(p->compute);
+    struct hd_comm_group *group;
+    enum hd_status st = hd_comm_mesh_group(t->comm, &r->mesh, p->shard_group, &group);
+
+    if (!st)
+        st = hd_comm_follow(stream, hd_runner_stream(t->runner));
+    if (!st)
+        st = hd_comm_all_gather(
+            group, stream,
+            &(struct hd_comm_all_gather_args){copy + hd_comm_group_index(group) * shard_bytes, copy,
+                                              p->shard_count, p->compute});
+    return st ? st : hd_comm_wait_on(stream, hd_comm_record(stream), hd_runner_stream(t->runner));
+}
+
+/* Casts the master weights of all parts to their copies in the compute encoding. Of shards each
+ * rank casts its own. */
+static enum hd_status refresh_copies(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
+        char *copy;
+
+        if (!p->held || !p->copied)
+            continue;
+        copy =
+            hd_trainer_state(t, p, HD_STATE_COPY) +
+            (p->shard_begin - hd_part_base(p, HD_STATE_COPY)) * (int64_t)hd_dtype_size(p->compute);
+        if (p->shard_end > p->shard_begin && p->offloaded)
+            st = hd_offload_copy(t, p);
+        else if (p->shard_end > p->shard_begin)
+            st = hd_launch(hd_runner_stream(t->runner), HD_K_cast,
+                           &(struct hd_cast_args){.out = copy,
+                                                  .inp = hd_trainer_state(t, p, HD_STATE_WEIGHT),
+                                                  .N = p->shard_end - p->shard_begin,
+                                                  .out_dtype = p->compute,
+                                                  .inp_dtype = HD_F32});
+        if (!st && p->shard_count && p->zero < 3)
+            st = gather_copies(t, p);
+    }
+    return st ? st : t->table->synchronize(hd_runner_stream(t->runner));
+}
+
+/* ---- going on ---- */
+
+static void compare(const char *name, const char *then, const char *now, struct hd_text *ret_note)
+{
+    if (ret_note && then && strcmp(then, now) != 0)
+        hd_text_add(ret_note, "%s%s was %s, is %s", ret_note->len_bytes ? "; " : "", name, then,
+                    now);
+}
+
+static void compare_fact(const struct hd_ckpt *ckpt, const char *name, const char *now,
+                         struct hd_text *ret_note)
+{
+    compare(name, hd_ckpt_determinism(ckpt, name), now, ret_note);
+}
+
+static void compare_size(const struct hd_ckpt *ckpt, const char *name, int64_t size,
+                         struct hd_text *ret_note)
+{
+    char now[24];
+
+    save_number_text(size, now);
+    compare(name, hd_ckpt_layout(ckpt, name), now, ret_note);
+}
+
+static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt,
+                          const struct hd_job *then, struct hd_text *ret_note)
+{
+    const char *sums_then =
+        hd_ckpt_determinism(ckpt, "sums"); /* NULL: written before native_reduction existed */
+    const char *moments_then = hd_ckpt_determinism(ckpt, "moments"); /* NULL: of an older build */
+    char threads[24], sums[SAVE_SUMS_TEXT];
+
+    save_number_text(t->layout.job.threads, threads);
+    compare_fact(ckpt, "backend", t->traits.backend, ret_note);
+    compare_fact(ckpt, "isa", t->traits.isa, ret_note);
+    compare_fact(ckpt, "library", t->traits.library, ret_note);
+    compare_fact(ckpt, "threads", threads, ret_note);
+    compare_fact(ckpt, "precision", save_precision_fact(t), ret_note);
+    compare("moments", moments_then ? moments_then : "fp32", t->layout.job.moments, ret_note);
+    compare("sums", sums_then ? sums_then : "ordered", save_sums_fact(t, sums), ret_note);
+    compare("train.only", then->only, t->layout.job.only, ret_note);
+    compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
+    compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
+    compare_size(ckpt, "pp", t->layout.job.pp, ret_note);
+    compare_size(ckpt, "cp", t->layout.job.cp, ret_note);
+    compare_size(ckpt, "ep", t->layout.job.ep, ret_note);
+    compare_size(ckpt, "sequence", t->layout.job.sequence, ret_note);
+    compare_size(ckpt, "micro_batch", t->layout.job.micro_batch, ret_note);
+    if (t->layout.job.cp > 1)
+        compare("cp_exchange", hd_ckpt_layout(ckpt, "cp_exchange"), t->layout.job.cp_exchange,
+                ret_note);
+    if (ret_note && ret_note->len_bytes)
+        hd_text_add(ret_note, ": training continues, but its bits will differ");
+}
+
+/* Reads values from a checkpoint (hd_ckpt) or from initial weights (hd_source). */
+typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry *want,
+                               float *ret_values);
+
+/* This rank's share of one state of a parameter that is fp32, piece by piece. */
+static enum hd_status read_plain(struct hd_trainer *t, int param, int kind, read_fn *read,
+                                 void *from)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_range piece = hd_owners_piece(r, &r->params[param], kind, t->layout.rank);
+    const struct hd_held held = hd_trainer_find(t, param, hd_saved_kinds[kind]);
+    struct save_names name;
+    struct hd_ckpt_entry want = save_entry_of(&r->params[param], kind, &name);
+    const int64_t count = piece.end - piece.begin, size = (int64_t)sizeof(float);
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0; !st && at < count; at += want.flat_count) {
+        char *tensor = held.at + at * size;
+
+        want.flat_first = piece.begin + at;
+        want.flat_count = hd_staging_piece(&t->staging, (count - at) * size) / size;
+        st = read(from, param, &want, hd_staging_view(&t->staging, tensor));
+        if (!st)
+            st = hd_staging_put(&t->staging, tensor, want.flat_count * size);
+    }
+    return st;
+}
+
+/* The same in another encoding, by way of `values`, HD_HELD_PIECE elements. */
+static enum hd_status read_encoded(struct hd_trainer *t, int param, int kind, read_fn *read,
+                                   void *from, float *values)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_range piece = hd_owners_piece(r, &r->params[param], kind, t->layout.rank);
+    const struct hd_held held = hd_trainer_find(t, param, hd_saved_kinds[kind]);
+    struct save_names name;
+    struct hd_ckpt_entry want = save_entry_of(&r->params[param], kind, &name);
+    enum hd_status st = HD_OK;
+
+    for (want.flat_first = piece.begin; !st && want.flat_first < piece.end;
+         want.flat_first += want.flat_count) {
+        want.flat_count = piece.end - want.flat_first;
+        if (want.flat_count > HD_HELD_PIECE)
+            want.flat_count = HD_HELD_PIECE;
+        st = read(from, param, &want, values);
+        if (!st)
+            st = hd_held_write(&t->staging, &held, want.flat_first - piece.begin, want.flat_count,
+                               values);
+    }
+    return st;
+}
+
+/* This rank's share of one state of a parameter. */
+static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read_fn *read,
+                                 void *from, float *values)
+{
+    const struct hd_held held = hd_trainer_find(t, param, hd_saved_kinds[kind]);
+
+    return hd_held_is_plain(&held) ? read_plain(t, param, kind, read, from)
+                                   : read_encoded(t, param, kind, read, from, values);
+}
+
+static float *make_values(enum hd_status *ret_status)
+{
+    float *values = calloc(HD_HELD_PIECE, sizeof *values);
+
+    *ret_status = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read weights and moments");
+    return values;
+}
+
+static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckpt_entry *want,
+                                      float *ret_values)
+{
+    (void)param;
+    return hd_source_read_checkpoint(from, want, ret_values);
+}
+
+/* Zeros are moments of 0 in either encoding. */
+static enum hd_status clear_moments(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < r->part_count; i++)
+        for (int k = 1; !st && k < HD_SAVED_KINDS; k++) {
+            const struct hd_part *p = &r->parts[i];
+
+            if (p->offset[hd_saved_kinds[k]] >= 0)
+                st = hd_staging_clear(&t->staging, hd_trainer_state(t, p, hd_saved_kinds[k]),
+                                      hd_part_state_bytes(r, p, hd_saved_kinds[k]));
+        }
+    return st;
+}
+
+/* The job of the run that wrote the checkpoint. */
+static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena *arena,
+                                    struct hd_job **ret_job)
+{
+    const char *config = hd_ckpt_manifest(ckpt)->config;
+    enum hd_status st;
+
+    *ret_job = hd_arena_alloc(arena, sizeof **ret_job);
+    if (!*ret_job)
+        return hd_err(HD_NO_MEMORY, "no memory to read a checkpoint");
+    st = hd_job_read(config, strlen(config), arena, *ret_job);
+    return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(ckpt)) : HD_OK;
+}
+
+/* What did not train then and trains now has no moments in the checkpoint: they begin at 0. */
+static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
+                                 const struct hd_job *then)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_only only = {then->only, then->layers, then->tie_embeddings};
+    enum hd_status st;
+    float *values = make_values(&st);
+
+    if (!st)
+        st = clear_moments(t);
+    for (int i = 0; !st && i < r->param_count; i++) {
+        const bool has_moments = r->params[i].trainable && hd_only_trains(&only, r->params[i].name);
+
+        for (int k = 0; !st && k < (has_moments ? HD_SAVED_KINDS : 1); k++)
+            if (r->parts[r->params[i].part].held)
+                st = read_share(t, i, k, read_checkpoint, ckpt, values);
+    }
+    free(values);
+    return st;
+}
+
+static enum hd_status clear_buffers(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    return r->buffer_count ? hd_staging_clear(&t->staging, hd_trainer_global(t, HD_GLOBAL_BUFFERS),
+                                              hd_global_bytes(r, HD_GLOBAL_BUFFERS))
+                           : HD_OK;
+}
+
+/* Of each row the newest numbers, as many as there are. */
+static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
+                                  const struct hd_buffer *b, const struct hd_ckpt_entry *is)
+{
+    const int64_t columns = is->dim_count == 2 ? is->shape[1] : 0;
+    const int64_t kept = columns < b->columns ? columns : b->columns;
+    float *values;
+    enum hd_status st;
+
+    if (is->dim_count != 2 || is->shape[0] != b->rows)
+        return hd_err(HD_CORRUPT, "%s: tensor %s has not %lld rows of numbers", hd_ckpt_dir(ckpt),
+                      is->name, (long long)b->rows);
+    values = calloc((size_t)(b->rows * columns) + 1, sizeof *values);
+    if (!values)
+        return hd_err(HD_NO_MEMORY, "no memory to read %s", b->name);
+    st = hd_source_read_checkpoint(ckpt, is, values);
+    for (int64_t row = 0; !st && row < b->rows; row++)
+        st = hd_staging_write(&t->staging, save_buffer_at(t, b) + row * b->columns,
+                              values + row * columns, kept * (int64_t)sizeof *values);
+    free(values);
+    return st;
+}
+
+/* A checkpoint of a run in another precision has no buffers: they begin anew. */
+static enum hd_status read_buffers(struct hd_trainer *t, struct hd_ckpt *ckpt)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = clear_buffers(t);
+
+    for (int i = 0; !st && i < r->buffer_count; i++) {
+        const struct hd_ckpt_entry *is;
+        struct save_names name;
+
+        save_name_buffer(&r->buffers[i], &name);
+        is = hd_ckpt_find_tensor(ckpt, name.text);
+        if (is)
+            st = read_buffer(t, ckpt, &r->buffers[i], is);
+    }
+    return st;
+}
+
+/* Rank 0 checks the hash of every byte and tells the others, so that no rank loads damaged data. */
+static enum hd_status verify(struct hd_trainer *t, const char *dir)
+{
+    struct save_outcome *all = calloc((size_t)t->layout.mesh.world, sizeof *all), mine = {0};
+    enum hd_status st;
+
+    if (!all)
+        return hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
+    if (t->layout.rank == 0)
+        mine = save_outcome_of(hd_ckpt_verify(dir));
+    hd_comm_set_deadline(t->comm, SAVE_DEADLINE_MS);
+    st = save_agree(t, &mine, all);
+    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    free(all);
+    return st;
+}
+
+/* A checkpoint of a run in another precision has no scale: it begins anew. */
+static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *ckpt)
+{
+    enum hd_status st = hd_ckpt_counter(ckpt, "step", &t->steps_done);
+    int64_t scale;
+
+    if (!st)
+        st = hd_ckpt_counter(ckpt, "adam_step", &t->updates);
+    hd_loss_scale_init(&t->layout.job, &t->scale);
+    if (st || hd_ckpt_counter(ckpt, "loss_scale", &scale) ||
+        hd_ckpt_counter(ckpt, "loss_scale_good", &t->scale.good))
+        return st;
+    t->scale.scale = scale > t->scale.floor ? scale : t->scale.floor;
+    return HD_OK;
+}
+
+enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char *expected_hash,
+                               struct hd_text *ret_note)
+{
+    struct hd_ckpt *ckpt = NULL;
+    struct hd_job *then = NULL;
+    struct hd_arena arena;
+    char hash[17];
+    enum hd_status st = hd_ckpt_open(dir, &ckpt);
+
+    if (st)
+        return st;
+    hd_arena_init(&arena, 0);
+    (void)snprintf(hash, sizeof hash, "%016" PRIx64, hd_ckpt_hash(ckpt));
+    if (strcmp(expected_hash, "-") != 0 && strcmp(expected_hash, hash) != 0)
+        st = hd_err(HD_CORRUPT, "%s: the manifest's hash is %s, but the attempt expects %s", dir,
+                    hash, expected_hash);
+    if (!st)
+        st = verify(t, dir);
+    if (!st)
+        st = read_counters(t, ckpt);
+    t->val_step = t->lowest_step = -1;
+    t->lowest_val_loss =
+        hd_ckpt_manifest(ckpt)->has_lowest_val_loss ? hd_ckpt_manifest(ckpt)->lowest_val_loss : NAN;
+    if (!st)
+        st = read_job_then(ckpt, &arena, &then);
+    if (!st)
+        st = read_state(t, ckpt, then);
+    if (!st)
+        st = read_buffers(t, ckpt);
+    if (!st)
+        st = refresh_copies(t);
+    if (!st)
+        compare_facts(t, ckpt, then, ret_note);
+    hd_arena_done(&arena);
+    hd_ckpt_close(ckpt);
+    return st;
+}
+
+/* ---- initial weights ---- */
+
+static bool is_held(const struct hd_trainer *t, int param)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    return r->parts[r->params[param].part].held;
+}
+
+static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *p,
+                                   const struct hd_held *held, float *values)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, n; !st && at < held->count; at += n) {
+        n = held->count - at < HD_HELD_PIECE ? held->count - at : HD_HELD_PIECE;
+        hd_param_init_values(p, (uint64_t)t->layout.job.seed, held->first + at, n, values);
+        st = hd_held_write(&t->staging, held, at, n, values);
+    }
+    return st;
+}
+
+static enum hd_status init_share(struct hd_trainer *t, int param, float *values)
+{
+    const struct hd_param *p = &t->layout.registry.params[param];
+    const struct hd_held held = hd_trainer_find(t, param, HD_STATE_WEIGHT);
+    const int64_t size = (int64_t)sizeof(float);
+    enum hd_status st = HD_OK;
+
+    if (!hd_held_is_plain(&held))
+        return init_encoded(t, p, &held, values);
+    for (int64_t at = 0, n; !st && at < held.count; at += n) {
+        n = hd_staging_piece(&t->staging, (held.count - at) * size) / size;
+        hd_param_init_values(p, (uint64_t)t->layout.job.seed, held.first + at, n,
+                             hd_staging_view(&t->staging, held.at + at * size));
+        st = hd_staging_put(&t->staging, held.at + at * size, n * size);
+    }
+    return st;
+}
+
+static enum hd_status init_by_seed(struct hd_trainer *t)
+{
+    enum hd_status st;
+    float *values = make_values(&st);
+
+    for (int i = 0; !st && i < t->layout.registry.param_count; i++)
+        if (is_held(t, i))
+            st = init_share(t, i, values);
+    free(values);
+    return st;
+}
+
+static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_entry *want,
+                                  float *ret_values)
+{
+    return hd_source_read(from, param, want, ret_values);
+}
+
+static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source)
+{
+    enum hd_status st;
+    float *values = make_values(&st);
+
+    for (int i = 0; !st && i < t->layout.registry.param_count; i++)
+        if (is_held(t, i))
+            st = read_share(t, i, 0, read_weight, source, values);
+    free(values);
+    return st;
+}
+
+/* Each rank reads its own shares; rank 0 first verifies a checkpoint. */
+static enum hd_status init_from_source(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->layout.job;
+    struct hd_source *source = NULL;
+    enum hd_status st = hd_source_check_identity(job->init_from, job->init_identity);
+
+    if (!st && hd_source_is_checkpoint(job->init_from))
+        st = verify(t, job->init_from);
+    if (!st)
+        st = hd_source_open(job->init_from, job, &t->layout.registry, &source);
+    if (!st)
+        st = read_source(t, source);
+    hd_source_close(source);
+    if (st == HD_CORRUPT) /* damage of an input: another attempt would find it, too */
+        st = HD_INVALID;
+    return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
+}
+
+enum hd_status hd_trainer_init(struct hd_trainer *t)
+{
+    enum hd_status st = t->layout.job.init_from[0] ? init_from_source(t) : init_by_seed(t);
+
+    if (!st)
+        st = clear_moments(t);
+    if (!st)
+        st = clear_buffers(t);
+    if (st)
+        return st;
+    t->steps_done = t->updates = 0;
+    hd_loss_scale_init(&t->layout.job, &t->scale);
+    return refresh_copies(t);
+}

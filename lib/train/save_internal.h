@@ -1,0 +1,44 @@
+/* save_internal: what writing and reading checkpoints share. Only for save.c and load.c of
+ * lib/train.
+ */
+#ifndef HD_TRAIN_SAVE_INTERNAL_H
+#define HD_TRAIN_SAVE_INTERNAL_H
+
+#include "checkpoint/checkpoint.h"
+#include "train/owners.h"
+#include "train/trainer.h"
+
+enum { SAVE_DEADLINE_MS = 15 * 60 * 1000 /* disks are slower than steps */, SAVE_SUMS_TEXT = 64 };
+
+struct save_names {
+    char text[HD_CKPT_NAME_MAX];
+};
+
+/* This rank's share of a tensor, without padding. kind: index in hd_saved_kinds. */
+struct hd_ckpt_entry save_entry_of(const struct hd_param *p, int kind, struct save_names *ret_name);
+void save_name_buffer(const struct hd_buffer *b, struct save_names *ret_name);
+float *save_buffer_at(const struct hd_trainer *t, const struct hd_buffer *b);
+
+/* What a rank sends to the others: a failure with its message, or the description of its shard. */
+struct save_outcome {
+    enum hd_status status;
+    int has_shard;
+    struct hd_ckpt_shard shard;
+    uint64_t manifest_hash;
+    char message[HD_EXCHANGE_SLOT_BYTES - sizeof(struct hd_ckpt_shard) - 4 * sizeof(int) -
+                 sizeof(uint64_t)];
+};
+_Static_assert(sizeof(struct save_outcome) <= HD_EXCHANGE_SLOT_BYTES, "an outcome fits its slot");
+
+struct save_outcome save_outcome_of(enum hd_status st);
+
+/* Exchanges the outcomes. If a rank failed, every rank returns the failure of the first of them. */
+enum hd_status save_agree(struct hd_trainer *t, const struct save_outcome *mine,
+                          struct save_outcome *ret_all);
+
+/* Facts of the manifest on which bits depend. */
+void save_number_text(int64_t value, char ret_text[24]);
+const char *save_precision_fact(const struct hd_trainer *t);
+const char *save_sums_fact(const struct hd_trainer *t, char ret_text[SAVE_SUMS_TEXT]);
+
+#endif
