@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 10 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 11 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 

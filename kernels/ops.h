@@ -530,11 +530,12 @@ struct hd_cast_args {
     enum hd_dtype out_dtype, inp_dtype;
 };
 
-/* out[r, n] = inp[r, n] for N columns, converted to out_dtype, rounded to nearest even. */
+/* out[r, n] = factor * inp[r, n] for N columns, in fp32, then rounded to nearest even. */
 struct hd_copy_columns_args {
     void *out;       /* [R, N]  ldo, out_dtype */
     const void *inp; /* [R, N]  ldi, inp_dtype */
     int64_t R, N, ldo, ldi;
+    float factor;
     enum hd_dtype out_dtype, inp_dtype;
 };
 

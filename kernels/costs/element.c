@@ -22,6 +22,7 @@ void hd_cost_cast(struct hd_costs *costs, const struct hd_cast_args *a)
 
 void hd_cost_copy_columns(struct hd_costs *costs, const struct hd_copy_columns_args *a)
 {
+    costs->flops += a->factor == 1 ? 0 : (double)(a->R * a->N);
     costs->read_bytes += a->R * a->N * (int64_t)hd_dtype_size(a->inp_dtype);
     costs->write_bytes += a->R * a->N * (int64_t)hd_dtype_size(a->out_dtype);
 }

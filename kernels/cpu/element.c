@@ -66,7 +66,8 @@ INLINE void copy_rows(const struct hd_copy_columns_args *a, int64_t begin, int64
 {
     for (int64_t r = begin; r < end; r++)
         FOR_VECTORS (c, n, 0, a->N)
-            vf_store(a->out, r * a->ldo + c, n, vf_load(a->inp, r * a->ldi + c, n, inp), out);
+            vf_store(a->out, r * a->ldo + c, n, a->factor * vf_load(a->inp, r * a->ldi + c, n, inp),
+                     out);
 }
 
 static void copy_columns_rows(const void *args, int64_t begin, int64_t end, int thread)

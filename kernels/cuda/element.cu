@@ -127,8 +127,9 @@ struct recoded<float, f16> {
     }
 };
 
-/* Copies N columns between matrices with different row distances. A flat tensor is one row. */
-template <typename To, typename From>
+/* Copies N columns between matrices with different row distances. A flat tensor is one row. SCALED:
+ * times `factor`. */
+template <typename To, typename From, bool SCALED>
 struct copy {
     static constexpr int UNROLL = sizeof(From) < sizeof(To) ? 8 : 4; /* 64 bytes in flight */
     template <int V>
@@ -138,6 +139,7 @@ struct copy {
     To *out;
     const From *inp;
     int64_t R, ldo, ldi;
+    float factor;
 
     __device__ int64_t rows() const
     {
@@ -155,7 +157,8 @@ struct copy {
 
 #pragma unroll
         for (int j = 0; j < V; j++)
-            y.at[j] = recoded<To, From>::of(x.x.at[j]);
+            y.at[j] = SCALED ? recoded<To, float>::of(factor * recoded<float, From>::of(x.x.at[j]))
+                             : recoded<To, From>::of(x.x.at[j]);
         pack_store(out + r * ldo + c, y);
     }
 };
@@ -169,8 +172,8 @@ template <typename To, typename From>
 static enum hd_status cast_to(struct hd_cuda_stream *s, const struct hd_cast_args *a)
 {
     constexpr int V = copy_wide<To, From>;
-    const struct copy<To, From> op = {
-        (To *)a->out, (const From *)a->inp, a->N, 0, 0
+    const struct copy<To, From, false> op = {
+        (To *)a->out, (const From *)a->inp, a->N, 0, 0, 1
     };
 
     if (pack_fits<To, V>(a->out, 0) && pack_fits<From, V>(a->inp, 0))
@@ -184,12 +187,12 @@ extern "C" enum hd_status hd_cuda_cast(struct hd_cuda_stream *s, const struct hd
                    HD_CUDA_FLOATS(a->inp_dtype, From, return cast_to<To, From>(s, a)));
 }
 
-template <typename To, typename From>
+template <typename To, typename From, bool SCALED>
 static enum hd_status copy_to(struct hd_cuda_stream *s, const struct hd_copy_columns_args *a)
 {
     constexpr int V = copy_wide<To, From>;
-    const struct copy<To, From> op = {
-        (To *)a->out, (const From *)a->inp, a->R, a->ldo, a->ldi
+    const struct copy<To, From, SCALED> op = {
+        (To *)a->out, (const From *)a->inp, a->R, a->ldo, a->ldi, a->factor
     };
 
     if (pack_fits<To, V>(a->out, a->ldo) && pack_fits<From, V>(a->inp, a->ldi) && a->N % V == 0)
@@ -201,7 +204,9 @@ extern "C" enum hd_status hd_cuda_copy_columns(struct hd_cuda_stream *s,
                                                const struct hd_copy_columns_args *a)
 {
     HD_CUDA_FLOATS(a->out_dtype, To,
-                   HD_CUDA_FLOATS(a->inp_dtype, From, return copy_to<To, From>(s, a)));
+                   HD_CUDA_FLOATS(a->inp_dtype, From,
+                                  return a->factor == 1 ? copy_to<To, From, false>(s, a)
+                                                        : copy_to<To, From, true>(s, a)));
 }
 
 struct zero {

@@ -119,12 +119,21 @@ static enum hd_status add_rows(struct exporter *x, const struct hd_hf_row *rows,
     return HD_OK;
 }
 
+/* Of an adapter, which is added to the weights. */
+static bool is_factor(const char *name)
+{
+    const char *last = strrchr(name, '.');
+
+    return last && (strcmp(last, ".lora_a") == 0 || strcmp(last, ".lora_b") == 0);
+}
+
 static enum hd_status check_all_used(const struct exporter *x, size_t used)
 {
     size_t weights = 0;
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(x->ckpt); i++)
-        weights += hd_ckpt_is_weight(hd_ckpt_tensor(x->ckpt, i)->name);
+        weights += hd_ckpt_is_weight(hd_ckpt_tensor(x->ckpt, i)->name) &&
+                   !is_factor(hd_ckpt_tensor(x->ckpt, i)->name);
     if (weights == used)
         return HD_OK;
     return hd_err(HD_UNSUPPORTED, "%s: %zu of its %zu weights have no name in transformers' %s",
@@ -179,6 +188,64 @@ static enum hd_status plan(struct exporter *x)
     return x->part && x->whole ? HD_OK : no_memory();
 }
 
+/* ---- the adapter ---- */
+
+/* The factor of a weight's adapter: of gpt2 q, k and v have one A. NULL: there is none. */
+static const struct hd_ckpt_entry *find_factor(const struct exporter *x, const char *weight,
+                                               const char *factor)
+{
+    const size_t stem = strlen(weight) - strlen(".weight");
+    const struct hd_ckpt_entry *found;
+    char name[HD_CKPT_NAME_MAX];
+
+    (void)snprintf(name, sizeof name, "%.*s.%s", (int)stem, weight, factor);
+    found = hd_ckpt_find_tensor(x->ckpt, name);
+    if (!found && stem > 2 && strcmp(factor, "lora_a") == 0) {
+        (void)snprintf(name, sizeof name, "%.*sqkv.lora_a", (int)stem - 1, weight);
+        found = hd_ckpt_find_tensor(x->ckpt, name);
+    }
+    return found;
+}
+
+/* w [N, K] += s B [N, r] A [r, K], in fp32. */
+static enum hd_status add_product(struct exporter *x, const struct hd_ckpt_entry *a,
+                                  const struct hd_ckpt_entry *b, float *w)
+{
+    const int64_t N = b->shape[0], r = b->shape[1], K = a->shape[1];
+    const float s = (float)hd_job_adapter_scale(&x->job);
+    float *factors = calloc((size_t)((N + K) * r), sizeof *factors), *up = factors + r * K;
+    enum hd_status st = factors ? hd_ckpt_read(x->ckpt, a, factors) : no_memory();
+
+    if (!st)
+        st = hd_ckpt_read(x->ckpt, b, up);
+    for (int64_t n = 0; !st && n < N; n++)
+        for (int64_t i = 0; i < r; i++)
+            for (int64_t k = 0; k < K; k++)
+                w[n * K + k] += s * up[n * r + i] * factors[i * K + k];
+    free(factors);
+    return st;
+}
+
+/* Adds what the adapter of this weight adds to it, if it has one. */
+static enum hd_status merge(struct exporter *x, const struct hd_ckpt_entry *weight, float *w)
+{
+    const size_t length = strlen(weight->name);
+    const struct hd_ckpt_entry *a, *b;
+
+    if (length < 7 || strcmp(weight->name + length - 7, ".weight") != 0)
+        return HD_OK;
+    b = find_factor(x, weight->name, "lora_b");
+    if (!b)
+        return HD_OK;
+    a = find_factor(x, weight->name, "lora_a");
+    if (!a || a->dim_count != 2 || b->dim_count != 2 || weight->dim_count != 2 ||
+        a->shape[0] != b->shape[1] || a->shape[1] != weight->shape[1] ||
+        b->shape[0] != weight->shape[0] || a->dtype != HD_F32 || b->dtype != HD_F32)
+        return hd_err(HD_CORRUPT, "%s: the adapter of %s has not the shape of the weight",
+                      x->options->checkpoint_dir, weight->name);
+    return add_product(x, a, b, w);
+}
+
 /* ---- one tensor ---- */
 
 /* Fills x->whole, in the exported shape, with the parts concatenated along the rows. */
@@ -191,12 +258,16 @@ static enum hd_status assemble(struct exporter *x, const struct tensor *t)
         struct hd_ckpt_entry entry = *t->parts[p];
         const int64_t part_rows = entry.shape[t->expert >= 0];
         enum hd_status st;
+        float *to;
 
         if (entry.dtype != HD_F32)
             return hd_err(HD_UNSUPPORTED, "%s: is not stored as f32", entry.name);
         if (t->expert >= 0)
             hd_ckpt_entry_cut(&entry, 0, t->expert, 1);
-        st = hd_ckpt_read(x->ckpt, &entry, t->transposed ? x->part : x->whole + first * columns);
+        to = t->transposed ? x->part : x->whole + first * columns;
+        st = hd_ckpt_read(x->ckpt, &entry, to);
+        if (!st)
+            st = merge(x, &entry, to);
         if (st)
             return st;
         for (int64_t r = 0; t->transposed && r < part_rows; r++)

@@ -1,5 +1,6 @@
 #include "job/job.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -353,4 +354,11 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
     }
     *ret_sizes = job.layout;
     return HD_OK;
+}
+
+double hd_job_adapter_scale(const struct hd_job *job)
+{
+    const double rank = (double)job->adapter_rank;
+
+    return rank > 0 ? job->adapter_alpha / (job->adapter_rslora ? sqrt(rank) : rank) : 0;
 }

@@ -39,7 +39,7 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 8,                 /* of the list of keys; raised when keys are added */
+    HD_JOB_VERSION = 9,                 /* of the list of keys; raised when keys are added */
     HD_JOB_WORD_MAX = 64,               /* bytes, NUL included; also of HD_KEY_NAME */
     HD_JOB_PATH_MAX = 4096,             /* bytes, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* of the text form in a file */
@@ -151,6 +151,9 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
 {
     return (const char *)job + key->offset;
 }
+
+/* What train.adapter multiplies the product of its factors by. */
+double hd_job_adapter_scale(const struct hd_job *job);
 
 bool hd_job_key_is_of_layout(const struct hd_key *key); /* member of struct hd_layout_sizes */
 

@@ -71,60 +71,6 @@ struct hd_only hd_model_only(const struct hd_model_config *c)
     return (struct hd_only){c->only, c->L, c->tied};
 }
 
-static bool trains(const struct hd_model_config *c, int64_t layer, const char *what)
-{
-    const struct hd_only only = hd_model_only(c);
-    char name[HD_PARAM_NAME_MAX];
-
-    if (hd_only_is_all(&only)) /* often asked: a search of layouts counts FLOPs */
-        return true;
-    (void)snprintf(name, sizeof name, "blocks.%lld.%s", (long long)layer, what);
-    return hd_only_trains(&only, name);
-}
-
-/* Names of a block's parameters; a model has some of them. */
-static const char *const block_names[] = {"norm1.weight",
-                                          "norm1.bias",
-                                          "attention.q.weight",
-                                          "attention.k.weight",
-                                          "attention.v.weight",
-                                          "attention.out.weight",
-                                          "attention.q.bias",
-                                          "attention.k.bias",
-                                          "attention.v.bias",
-                                          "attention.out.bias",
-                                          "attention.q_norm.weight",
-                                          "attention.k_norm.weight",
-                                          "norm2.weight",
-                                          "norm2.bias",
-                                          "mlp.gate.weight",
-                                          "mlp.up.weight",
-                                          "mlp.down.weight",
-                                          "mlp.gate.bias",
-                                          "mlp.up.bias",
-                                          "mlp.down.bias",
-                                          "moe.router.weight",
-                                          "moe.router_noise.weight",
-                                          "moe.gate.weight",
-                                          "moe.up.weight",
-                                          "moe.down.weight",
-                                          "moe.shared.gate.weight",
-                                          "moe.shared.up.weight",
-                                          "moe.shared.down.weight"};
-
-static int find_lowest_trained(const struct hd_model_config *c)
-{
-    const struct hd_only only = hd_model_only(c);
-
-    if (hd_only_trains(&only, "embedding.weight") || hd_only_trains(&only, "embedding.positions"))
-        return HD_UNIT_EMBEDDING;
-    for (int64_t layer = 0; layer < c->L; layer++)
-        for (size_t i = 0; i < sizeof block_names / sizeof block_names[0]; i++)
-            if (trains(c, layer, block_names[i]))
-                return HD_UNIT_FIRST_BLOCK + (int)layer;
-    return HD_UNIT_FIRST_BLOCK + (int)c->L;
-}
-
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config)
 {
@@ -178,8 +124,12 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
             "model.head_width: a head of %lld channels; the attention kernels take multiples of 8 "
             "up to 256",
             (long long)c.D);
-    (void)snprintf(c.only, sizeof c.only, "%s", job->only);
-    c.lowest_trained = find_lowest_trained(&c);
+    st = hd_adapter_only(job, c.only);
+    if (!st)
+        st = hd_adapter_from_job(job, &c.adapter);
+    if (st)
+        return st;
+    c.lowest_trained = hd_model_lowest_trained(&c);
     *ret_config = c;
     return HD_OK;
 }
@@ -202,7 +152,8 @@ struct declare {
 struct share {
     int axis, copies;
     int64_t grain;
-    bool padded, partial, experts, tied, head, wide, table, product;
+    bool padded, partial, experts, tied, head, wide, table, product, adapter;
+    double lr_scale; /* 0: 1 */
 };
 
 static struct share split_rows(void)
@@ -285,7 +236,9 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .experts = share.experts,
                                                      .init = init,
                                                      .init_std = std,
-                                                     .decay = dims > 1,
+                                                     .decay = dims > 1 && !share.adapter,
+                                                     .lr_scale = share.lr_scale,
+                                                     .adapter = share.adapter,
                                                      .frozen = !hd_only_trains(&only, name),
                                                      .joined = joined,
                                                      .tied = share.tied,
@@ -345,11 +298,100 @@ static double residual_std(const struct hd_model_config *c)
     return init_std / sqrt(2.0 * (double)c->L);
 }
 
+/* The adapters of a linear of `span` weights from `weight` on, of which `target` is the first. A
+ * linear that is split by its rows has `in` whole on every tp rank, and its B is split as the
+ * weight is; one that is split by its columns is the other way round. The other factor is whole on
+ * every rank and meets parts of the rows' channels there, so its gradient is partial. */
+struct adapted {
+    enum hd_target target;
+    int weight, span;
+    int64_t in;
+    int64_t grain; /* by columns: see struct share; else 0 */
+};
+
+static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora *l)
+{
+    const struct hd_adapter *adapter = &d->config->adapter;
+    const bool shared = adapter->one_a && w->span == 3;
+    struct share share = w->grain ? split_columns(w->grain) : on_parts();
+    char what[48];
+
+    share.adapter = true;
+    for (int i = 0; i < w->span; i++) {
+        const enum hd_target t = (enum hd_target)((int)w->target + i);
+        int a;
+
+        if (!adapter->target[t] || (shared && l->a_count))
+            continue;
+        (void)snprintf(what, sizeof what, "%s.lora_a",
+                       shared ? "attention.qkv" : hd_target_name(t));
+        a = param(d, what, adapter->rank, w->in, share, HD_INIT_UNIFORM, 1 / sqrt((double)w->in),
+                  l->a_count > 0);
+        l->a = l->a_count++ ? l->a : a;
+    }
+}
+
+static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora *l)
+{
+    const struct hd_adapter *adapter = &d->config->adapter;
+    int64_t column = 0;
+    char what[48];
+
+    for (int i = 0; i < w->span; i++) {
+        const enum hd_target t = (enum hd_target)((int)w->target + i);
+        const struct hd_param *weight = &d->registry->params[w->weight + i];
+        const int64_t rows = weight->shape[0], local = weight->local[0];
+        struct share share = w->grain ? on_parts() : split_rows();
+
+        share.adapter = true;
+        share.lr_scale = adapter->b_lr;
+        if (i && w->target == HD_TARGET_Q)
+            share.copies = d->registry->mesh.sizes.kv_replica;
+        if (adapter->target[t]) {
+            (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(t));
+            l->target[l->count] = (struct hd_low_rank){
+                .weight = param(d, what, rows, adapter->rank, share, HD_INIT_ZEROS, 0, false),
+                .column = column,
+                .inner = l->a_count > 1 ? l->count * adapter->rank : 0};
+            l->count++;
+        }
+        column += local;
+    }
+}
+
+static struct hd_lora declare_lora(struct declare *d, struct adapted w)
+{
+    struct hd_lora l = {0};
+
+    if (d->config->adapter.rank && !d->registry->status) {
+        declare_a(d, &w, &l);
+        declare_b(d, &w, &l);
+    }
+    return l;
+}
+
+static void declare_adapters(struct declare *d, struct hd_block *b)
+{
+    const struct hd_model_config *c = d->config;
+
+    b->attention.lora_qkv =
+        declare_lora(d, (struct adapted){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0});
+    b->attention.lora_out =
+        declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D});
+    if (c->router.E)
+        return;
+    b->mlp.lora_up = declare_lora(d, c->family->gated_mlp
+                                         ? (struct adapted){HD_TARGET_GATE, b->mlp.up, 2, c->C, 0}
+                                         : (struct adapted){HD_TARGET_UP, b->mlp.up, 1, c->C, 0});
+    b->mlp.lora_down =
+        declare_lora(d, (struct adapted){HD_TARGET_DOWN, b->mlp.down, 1, c->F, ffn_grain(c, c->F)});
+}
+
 static struct hd_attention declare_attention(struct declare *d)
 {
     const struct hd_model_config *c = d->config;
     const int64_t Q = c->H * c->D, K = c->G * c->D;
-    struct hd_attention a;
+    struct hd_attention a = {0};
 
     a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
     (void)matrix(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std, true);
@@ -381,7 +423,7 @@ static struct declare inside(const struct declare *d, const char *what)
 static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
 {
     const struct hd_model_config *c = d->config;
-    struct hd_mlp m;
+    struct hd_mlp m = {0};
 
     if (c->family->gated_mlp) {
         m.up = product(d, "gate.weight", F, c->C, split_rows(), init_std);
@@ -465,6 +507,7 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     b->attention = declare_attention(d);
     b->norm2 = declare_norm(d, "norm2");
     declare_feed_forward(d, b);
+    declare_adapters(d, b);
 }
 
 static void declare_head(struct declare *d, struct hd_model *m)
@@ -521,105 +564,4 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
     if (registry->status)
         return hd_err(registry->status, "%s", registry->error);
     return hd_only_check(&only, registry);
-}
-
-/* ---- work ---- */
-
-/* The weights of a block that multiply a token, as the parameters that hold them. */
-struct multiplied {
-    const char *name;
-    double weights;
-};
-
-enum { MULTIPLIED_MAX = 11 };
-
-static int list_multiplied(const struct hd_model_config *c, struct multiplied ret[MULTIPLIED_MAX])
-{
-    const double C = (double)c->C, Q = (double)(c->H * c->D), K = (double)(c->G * c->D);
-    const double F = (double)c->F * C * (c->router.E ? (double)c->router.K : 1);
-    const double shared = (double)c->F_shared * C, gated = c->family->gated_mlp ? 1 : 0;
-    const struct multiplied attention[] = {{"attention.q.weight", Q * C},
-                                           {"attention.k.weight", K * C},
-                                           {"attention.v.weight", K * C},
-                                           {"attention.out.weight", Q * C}};
-    const struct multiplied dense[] = {
-        {"mlp.gate.weight", gated * F}, {"mlp.up.weight", F}, {"mlp.down.weight", F}};
-    const struct multiplied experts[] = {{"moe.router.weight", (double)c->router.E * C},
-                                         {"moe.gate.weight", F},
-                                         {"moe.up.weight", F},
-                                         {"moe.down.weight", F},
-                                         {"moe.shared.gate.weight", shared},
-                                         {"moe.shared.up.weight", shared},
-                                         {"moe.shared.down.weight", shared}};
-
-    memcpy(ret, attention, sizeof attention);
-    if (c->router.E)
-        memcpy(ret + 4, experts, sizeof experts);
-    else
-        memcpy(ret + 4, dense, sizeof dense);
-    return c->router.E ? MULTIPLIED_MAX : 7;
-}
-
-/* Of one token in one block: weights that multiply it, those of them that get a gradient, and the
- * FLOPs of attention in forward. */
-struct block_work {
-    double weights, trained, attention;
-    bool backward;
-};
-
-static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
-{
-    const double H = (double)c->H, D = (double)c->D, S = (double)c->context,
-                 W = (double)hd_model_window(c, layer);
-    const double visible = W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
-    struct block_work w = {.attention = 4 * H * D * visible,
-                           .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
-    struct multiplied list[MULTIPLIED_MAX];
-    const int count = list_multiplied(c, list);
-
-    for (int i = 0; i < count; i++) {
-        w.weights += list[i].weights;
-        w.trained += w.backward && trains(c, layer, list[i].name) ? list[i].weights : 0;
-    }
-    return w;
-}
-
-static double block_flops(const struct hd_model_config *c, int64_t layer)
-{
-    const struct block_work w = work_of(c, layer);
-
-    return (w.backward ? 4 : 2) * w.weights + 2 * w.trained + (w.backward ? 3 : 1) * w.attention;
-}
-
-struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config *c, int64_t layer)
-{
-    const struct block_work w = work_of(c, layer);
-    const double inputs = w.backward ? 1 : 0;
-
-    return (struct hd_backward_shares){
-        .inputs = inputs,
-        .weights = w.trained / w.weights,
-        .all = (inputs * (2 * w.weights + 2 * w.attention) + 2 * w.trained) /
-               (4 * w.weights + 2 * w.attention)};
-}
-
-double hd_model_unit_flops(const struct hd_model_config *c, int unit)
-{
-    const struct hd_only only = hd_model_only(c);
-
-    if (unit == HD_UNIT_EMBEDDING)
-        return 0;
-    if (unit == hd_model_unit_count(c) - 1)
-        return (hd_only_trains(&only, c->tied ? "embedding.weight" : "head.weight") ? 6 : 4) *
-               (double)c->C * (double)c->V;
-    return block_flops(c, unit - HD_UNIT_FIRST_BLOCK);
-}
-
-double hd_model_flops_per_token(const struct hd_model_config *c)
-{
-    double flops = 0;
-
-    for (int unit = 0; unit < hd_model_unit_count(c); unit++)
-        flops += hd_model_unit_flops(c, unit);
-    return flops;
 }

@@ -24,6 +24,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "job/job.h"
+#include "model/adapter.h"
 #include "model/only.h"
 #include "program/program.h"
 
@@ -63,7 +64,8 @@ struct hd_model_config {
     double dropout_embedding, dropout_attention, dropout_residual;
     uint64_t seed;              /* of dropout */
     char only[HD_JOB_PATH_MAX]; /* what trains (only.h) */
-    int lowest_trained;         /* the first unit in which something trains: backward ends there */
+    struct hd_adapter adapter;
+    int lowest_trained; /* the first unit in which something trains: backward ends there */
 };
 
 /* From a resolved job. HD_INVALID or HD_UNSUPPORTED: the kernels cannot run such a model; the
@@ -81,14 +83,23 @@ int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
 struct hd_norm {
     int weight, bias;
 };
+/* The adapter of a linear: the first of `a_count` adjacent factors A, and the factors B. count 0:
+ * there is none. */
+struct hd_lora {
+    int a, a_count;
+    struct hd_low_rank target[HD_LOW_RANK_MAX];
+    int count;
+};
 struct hd_attention {
     int qkv, qkv_bias; /* first of the three adjacent parameters q, k, v */
     int out, out_bias;
     int q_norm, k_norm; /* over a head's channels */
+    struct hd_lora lora_qkv, lora_out;
 };
 struct hd_mlp {
     int up, up_bias; /* gated: first of the two adjacent parameters gate, up */
     int down, down_bias;
+    struct hd_lora lora_up, lora_down;
 };
 struct hd_block {
     struct hd_norm norm1, norm2;
@@ -134,6 +145,9 @@ static inline int hd_model_unit_count(const struct hd_model_config *config)
 {
     return (int)config->L + 2;
 }
+
+/* The first unit in which something trains. */
+int hd_model_lowest_trained(const struct hd_model_config *config);
 
 /* The share of one unit in hd_model_flops_per_token. */
 double hd_model_unit_flops(const struct hd_model_config *config, int unit);

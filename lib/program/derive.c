@@ -64,7 +64,7 @@ static void copy_rows(struct hd_emit *e, const struct hd_tensor *like, struct hd
 {
     (void)hd_emit_copy_columns(e,
                                HD_ARGS(copy_columns, .R = like->dim[0], .N = like->dim[1],
-                                       .ldo = like->dim[1], .ldi = like->dim[1],
+                                       .ldo = like->dim[1], .ldi = like->dim[1], .factor = 1,
                                        .out_dtype = like->dtype, .inp_dtype = like->dtype),
                                HD_OPERANDS(copy_columns, .out = to, .inp = from));
 }

@@ -204,7 +204,8 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y);
 
 /* A product of a linear: a GEMM of bf16 factors without gaps between rows, or, with options.fp8 in
- * training, of the same factors in fp8. a and b are these tensors of the linear. */
+ * training and a weight that is no adapter's, of the same factors in fp8. a and b are these tensors
+ * of the linear. */
 struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, enum hd_amax a,
                                 enum hd_amax b, const struct hd_gemm_args *args,
                                 const struct hd_gemm_operands *operands);

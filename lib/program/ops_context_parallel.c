@@ -59,7 +59,7 @@ static void copy_columns(struct ring *r, struct hd_operand out, int64_t ldo,
 {
     (void)hd_emit_copy_columns(r->e,
                                HD_ARGS(copy_columns, .R = r->a->R, .N = N, .ldo = ldo, .ldi = ldi,
-                                       .out_dtype = out_dtype, .inp_dtype = inp_dtype),
+                                       .factor = 1, .out_dtype = out_dtype, .inp_dtype = inp_dtype),
                                HD_OPERANDS(copy_columns, .out = out, .inp = inp));
 }
 

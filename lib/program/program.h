@@ -54,7 +54,7 @@
 
 /* ---- Recording ---- */
 
-enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 5 };
+enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 5, HD_LOW_RANK_MAX = 3 };
 
 /* The fields of a batch: device tensors with one value per row unless stated otherwise. A program
  * has only the fields that its ops read. Targets are shifted by one token before cp splits rows. */
@@ -114,6 +114,8 @@ enum hd_op_class {
 #define HD_OP_LIST(X)       \
     X(embedding, EMBEDDING) \
     X(linear, LINEAR)       \
+    X(low_rank, LINEAR)     \
+    X(scale, LINEAR)        \
     X(rmsnorm, NORM)        \
     X(layernorm, NORM)      \
     X(head_norm, NORM)      \
@@ -198,6 +200,13 @@ struct hd_router {
     uint64_t seed;      /* of the noise */
 };
 
+/* A factor of low rank, `weight` [N, r]: it multiplies columns inner to inner + r of h, and adds to
+ * columns `column` to column + N of y. */
+struct hd_low_rank {
+    int weight;
+    int64_t column, inner;
+};
+
 /* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
@@ -206,6 +215,7 @@ struct hd_op_settings {
     struct hd_router router;
     struct hd_rope rope;
     struct hd_dropout dropout;
+    int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* by parameter */
 };
 
 struct hd_op {
@@ -275,6 +285,13 @@ struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int
  * sum of Ni. bias: the first of `span` adjacent biases; -1: none. */
 struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
                             int span);
+/* y[R, N] with h B^T added to its columns, in place: for each of `count` targets
+ * y[:, column ..] += h[:, inner ..] B^T, with B [Nt, r]. The targets' columns do not overlap; every
+ * column of h belongs to a target, or to several. h [R, n r] are the rows of x behind the other
+ * factor, so that x W^T + s x A^T B^T is an adapter of low rank (Hu et al. 2021). */
+struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *h,
+                              const struct hd_low_rank *targets, int count);
+struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double factor);
 struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps);
 struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
                                double eps);

@@ -339,6 +339,38 @@ struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight,
                   "linear", x->dim[0], N);
 }
 
+struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *h,
+                              const struct hd_low_rank *targets, int count)
+{
+    struct hd_op op = {
+        .kind = HD_OP_low_rank, .in = {y, h}, .in_count = 2, .param_count = count, .span = 1};
+    struct hd_tensor *out;
+
+    for (int i = 0; i < count; i++) {
+        const struct hd_param *b = param_at(rec, targets[i].weight);
+
+        if (!rec->error.status && targets[i].column + b->local[0] > y->dim[1])
+            return wrong_width(rec, b->name, y, targets[i].column + b->local[0]);
+        if (!rec->error.status && targets[i].inner + b->local[1] > h->dim[1])
+            return wrong_width(rec, b->name, h, targets[i].inner + b->local[1]);
+        op.param[i] = targets[i].weight;
+        op.set.column[i] = targets[i].column;
+        op.set.inner[i] = targets[i].inner;
+    }
+    out = record(rec, op, "adapted", y->dim[0], y->dim[1]);
+    out->same_store = y->id;
+    return out;
+}
+
+struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double factor)
+{
+    return record(
+        rec,
+        (struct hd_op){
+            .kind = HD_OP_scale, .in = {x}, .in_count = 1, .span = 1, .set = {.scale = factor}},
+        "scaled", x->dim[0], x->dim[1]);
+}
+
 static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x,
                               int weight, int bias, double eps)
 {

@@ -257,11 +257,13 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .init = spec->init,
                            .init_std = spec->init_std,
                            .decay = spec->decay,
+                           .lr_scale = spec->lr_scale > 0 ? (float)spec->lr_scale : 1,
                            .trainable = !spec->frozen,
                            .joined = spec->joined,
                            .tied = spec->tied,
                            .head = spec->head,
                            .wide = spec->wide,
+                           .adapter = spec->adapter,
                            .unit = registry->unit_count - 1,
                            .buffer = -1,
                            .count = 1};
@@ -362,8 +364,8 @@ static void put_params(struct hd_registry *registry, int part_number, enum treat
     }
 }
 
-/* Adjacent parameters with the same decay and block share a range; alignment gaps belong to the
- * range before them, and are whole blocks of it: what follows begins at a multiple of a larger
+/* Adjacent parameters with the same decay, rate and block share a range; alignment gaps belong to
+ * the range before them, and are whole blocks of it: what follows begins at a multiple of a larger
  * power of two. */
 static void make_ranges(struct hd_registry *registry, struct hd_part *part, const int *order,
                         int order_count)
@@ -374,7 +376,7 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
         const struct hd_param *p = &registry->params[order[i]];
         float decay = p->decay ? 1 : 0;
 
-        if (r && r->decay == decay && r->block == p->block) {
+        if (r && r->decay == decay && r->lr_scale == p->lr_scale && r->block == p->block) {
             r->end = p->offset + p->count;
             continue;
         }
@@ -384,7 +386,7 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
         *r = (struct hd_update_range){.begin = p->offset,
                                       .end = p->offset + p->count,
                                       .decay = decay,
-                                      .lr_scale = 1,
+                                      .lr_scale = p->lr_scale,
                                       .block = p->block};
     }
     if (r)
@@ -766,6 +768,9 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
         if (index >= 0 && param->init == HD_INIT_NORMAL)
             ret_values[i] =
                 (float)(param->init_std * (double)hd_random_normal(key, (uint64_t)index));
+        else if (index >= 0 && param->init == HD_INIT_UNIFORM)
+            ret_values[i] =
+                (float)(param->init_std * (2 * hd_random_uniform(key, (uint64_t)index) - 1));
         else if (index >= 0 && param->init == HD_INIT_ONES)
             ret_values[i] = 1;
     }

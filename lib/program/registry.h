@@ -97,7 +97,7 @@ enum {
 /* The tensors of a linear that are multiplied in fp8: the rows of its buffer. */
 enum hd_amax { HD_AMAX_INPUT, HD_AMAX_WEIGHT, HD_AMAX_GRAD, HD_AMAX_COUNT };
 
-enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL };
+enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL, HD_INIT_UNIFORM };
 
 /* The declaration of a parameter by the model. */
 struct hd_param_spec {
@@ -111,14 +111,16 @@ struct hd_param_spec {
     bool partial; /* replicated: each tp rank computes a partial gradient, their sum is needed */
     bool experts; /* axis 0 is experts, split over ep; tp splits another axis */
     enum hd_init_kind init;
-    double init_std; /* HD_INIT_NORMAL */
+    double init_std; /* HD_INIT_NORMAL; HD_INIT_UNIFORM: values are within +- this */
     bool decay;      /* weight decay applies */
+    double lr_scale; /* multiplies the learning rate; 0: 1 */
     bool frozen;     /* gets no gradient and no update */
     bool joined;     /* adjacent in memory to the unit's previous parameter: one GEMM uses both */
     bool tied;       /* the head uses it too */
     bool head;       /* the head's own weight */
     bool wide;       /* computes in fp32, whatever the compute encoding */
     bool table;      /* rows are looked up by an index */
+    bool adapter;    /* stands beside weights of the model; is not in the model's own folder */
     bool product;    /* the first of the parameters that a linear of a block multiplies by */
 };
 
@@ -132,9 +134,10 @@ struct hd_param {
     int tp_axis;
     int shares;               /* number of different shares, over tp and ep */
     int tp_shares, tp_copies; /* different shares over tp; ranks that hold each of them */
-    bool partial, experts, tied, head, wide;
+    bool partial, experts, tied, head, wide, adapter;
     enum hd_init_kind init;
     double init_std;
+    float lr_scale;
     bool decay, trainable, joined;
     int unit, part;
     int buffer;            /* amax history of the linear that it is the first of; -1: none */

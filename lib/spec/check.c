@@ -451,6 +451,26 @@ static enum hd_status check_fp8(const struct hd_job *job)
     return HD_OK;
 }
 
+static bool differs(const struct hd_key *key, const struct hd_job *job, struct hd_job *defaults)
+{
+    hd_job_set_default(key, defaults);
+    return !hd_job_members_equal(key, job, defaults);
+}
+
+/* Keys of an adapter that is not there would have no effect. */
+static enum hd_status check_adapter(const struct hd_job *job)
+{
+    struct hd_job defaults = {0};
+
+    for (size_t i = 0; i < hd_job_key_count && strcmp(job->adapter, "none") == 0; i++)
+        if (strncmp(hd_job_keys[i].path, "train.adapter.", 14) == 0 &&
+            differs(&hd_job_keys[i], job, &defaults))
+            return hd_err(HD_INVALID,
+                          "%s: there is no adapter; add train.adapter.type: lora, or remove it",
+                          hd_job_keys[i].path);
+    return HD_OK;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -464,6 +484,8 @@ static enum hd_status check_train(const struct hd_job *job)
         st = check_loss_scale(job);
     if (!st)
         st = check_fp8(job);
+    if (!st)
+        st = check_adapter(job);
     return st ? st : check_lr(job);
 }
 

@@ -185,13 +185,13 @@ static enum hd_status read_only_item(struct spec_reader *r, const struct yaml_no
     return st;
 }
 
-/* Becomes the text "last:2,norms". */
-enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node)
+/* A list of items, or {last: K}, becomes a text with commas in `member`. */
+static enum hd_status read_items(struct spec_reader *r, const struct yaml_node *node, char *member)
 {
     const bool is_list = node->kind == YAML_KIND_LIST;
     const size_t len = strlen(r->path);
     enum hd_status st = is_list && !node->first
-                            ? hd_err(HD_INVALID, "%s: is empty; name what trains", r->path)
+                            ? hd_err(HD_INVALID, "%s: is empty; name what is meant", r->path)
                             : HD_OK;
     struct hd_text text = {0};
     size_t count = 0;
@@ -212,9 +212,20 @@ enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *nod
         st = hd_err(HD_INVALID, "%s: longer than %d bytes; use patterns", r->path,
                     HD_JOB_PATH_MAX - 1);
     if (!st)
-        memcpy(r->draft.job->only, text.data, text.len_bytes + 1);
+        memcpy(member, text.data, text.len_bytes + 1);
     hd_text_free(&text);
     return st;
+}
+
+/* Becomes the text "last:2,norms". */
+enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node)
+{
+    return read_items(r, node, r->draft.job->only);
+}
+
+enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *node, char *member)
+{
+    return read_items(r, node, member);
 }
 
 /* Becomes the text "12,13". */

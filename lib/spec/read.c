@@ -317,6 +317,8 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
     case HD_KEY_PATH:
         if (node->kind != YAML_KIND_SCALAR && strcmp(key->path, "train.only") == 0)
             return spec_read_only(r, node);
+        if (node->kind == YAML_KIND_LIST && strncmp(key->path, "train.adapter.", 14) == 0)
+            return spec_read_words(r, node, member);
         return read_text(r, node, HD_JOB_PATH_MAX, member);
     case HD_KEY_INT:
         return spec_read_int(r, key, node, member);

@@ -158,6 +158,8 @@ enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node);
 /* train.only: {last: 2}, or [norms, head]. */
 enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node);
+/* [q_proj, v_proj] becomes the text "q_proj,v_proj" in `member` of HD_JOB_PATH_MAX bytes. */
+enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *node, char *member);
 /* parallel.schedule: {file: PATH}, or {order: [LINE, ...]}. */
 enum hd_status spec_read_schedule(struct spec_reader *r, const struct yaml_node *node);
 /* Sets pp, virtual_stages and order_micro_batches, where they are 0, from the job's order. */

@@ -231,10 +231,13 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
                                  const struct hd_job *then)
 {
     const struct hd_registry *r = &t->layout.registry;
-    const struct hd_only only = {then->only, then->layers, then->tie_embeddings};
+    char text[HD_JOB_PATH_MAX];
+    const struct hd_only only = {text, then->layers, then->tie_embeddings};
     enum hd_status st;
     float *values = make_values(&st);
 
+    if (!st)
+        st = hd_adapter_only(then, text);
     if (!st)
         st = clear_moments(t);
     for (int i = 0; !st && i < r->param_count; i++) {
@@ -434,7 +437,8 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
         if (is_held(t, i))
-            st = read_share(t, i, 0, read_weight, source, values);
+            st = hd_source_has(source, i) ? read_share(t, i, 0, read_weight, source, values)
+                                          : init_share(t, i, values);
     free(values);
     return st;
 }

@@ -159,6 +159,8 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
     uint16_t *narrow = (uint16_t *)memory + p->offset;
     enum hd_status st;
 
+    if (!hd_source_has(source, param)) /* an adapter of zeros adds nothing */
+        return HD_OK;
     if (part->stored == HD_F32)
         return hd_source_read(source, param, &want, (float *)memory + p->offset);
     st = hd_source_read(source, param, &want, values);

@@ -12,6 +12,7 @@ struct hd_source {
     struct hd_ckpt *ckpt;       /* of a checkpoint of Heddle; NULL: a Hugging Face model */
     struct hd_weights *weights; /* of a Hugging Face model, */
     struct hd_hf_map *map;      /* and which of its tensors are which parameters */
+    int *wanted;                /* [parameters]: the index in the map, or 0; -1: it is not there */
 };
 
 static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
@@ -30,6 +31,12 @@ static enum hd_status check_tensor(const char *dir, const struct hd_ckpt *ckpt,
     char theirs[96], ours[96];
     bool same;
 
+    if (!is && p->adapter)
+        return hd_err(
+            HD_INVALID,
+            "%s has another adapter, without %s; use the same train.adapter, or begin with "
+            "a model that has none",
+            dir, p->name);
     if (!is)
         return hd_err(HD_INVALID, "%s has no weight %s: it belongs to another model", dir, p->name);
     same = is->dim_count == p->dim_count;
@@ -43,40 +50,63 @@ static enum hd_status check_tensor(const char *dir, const struct hd_ckpt *ckpt,
                   theirs, ours);
 }
 
+static bool has_adapter(const struct hd_ckpt *ckpt, const struct hd_registry *registry)
+{
+    for (int i = 0; i < registry->param_count; i++)
+        if (registry->params[i].adapter && hd_ckpt_find_tensor(ckpt, registry->params[i].name))
+            return true;
+    return false;
+}
+
 static enum hd_status open_checkpoint(struct hd_source *s, const char *dir,
                                       const struct hd_registry *registry)
 {
     enum hd_status st = hd_ckpt_open(dir, &s->ckpt);
-    size_t weights = 0;
+    const bool adapted = !st && has_adapter(s->ckpt, registry);
+    size_t weights = 0, expected = 0;
 
     for (size_t i = 0; !st && i < hd_ckpt_tensor_count(s->ckpt); i++)
         weights += hd_ckpt_is_weight(hd_ckpt_tensor(s->ckpt, i)->name);
-    for (int i = 0; !st && i < registry->param_count; i++)
+    for (int i = 0; !st && i < registry->param_count; i++) {
+        if (registry->params[i].adapter && !adapted) {
+            s->wanted[i] = -1;
+            continue;
+        }
         st = check_tensor(dir, s->ckpt, &registry->params[i]);
-    if (!st && weights != (size_t)registry->param_count)
-        st = hd_err(HD_INVALID, "%s has %zu weights, the model %d: it belongs to another model",
-                    dir, weights, registry->param_count);
+        expected++;
+    }
+    if (!st && weights != expected)
+        st = hd_err(HD_INVALID, "%s has %zu weights, the model %zu: it belongs to another model",
+                    dir, weights, expected);
     return st;
 }
 
 static enum hd_status open_model(struct hd_source *s, const char *dir, const struct hd_job *job,
                                  const struct hd_registry *registry)
 {
-    const size_t count = (size_t)registry->param_count;
-    struct hd_ckpt_entry *wanted = hd_arena_array(&s->arena, count, sizeof *wanted);
+    struct hd_ckpt_entry *wanted =
+        hd_arena_array(&s->arena, (size_t)registry->param_count, sizeof *wanted);
     enum hd_status st = hd_weights_open(dir, &s->weights);
+    size_t count = 0;
 
     if (st)
         return st;
     if (!wanted)
         return hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
-    for (size_t i = 0; i < count; i++) {
+    for (int i = 0; i < registry->param_count; i++) {
         const struct hd_param *p = &registry->params[i];
 
-        wanted[i] = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+        s->wanted[i] = p->adapter ? -1 : (int)count;
+        if (!p->adapter)
+            wanted[count++] = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
     }
     st = hd_hf_map_open(s->weights, job, wanted, count, &s->map);
     return st ? hd_err_prefix(st, "%s", dir) : HD_OK;
+}
+
+bool hd_source_has(const struct hd_source *s, int param)
+{
+    return s->wanted[param] >= 0;
 }
 
 enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
@@ -88,8 +118,12 @@ enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
     if (!s)
         return hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
     hd_arena_init(&s->arena, 0);
-    st = hd_source_is_checkpoint(dir) ? open_checkpoint(s, dir, registry)
-                                      : open_model(s, dir, job, registry);
+    s->wanted = hd_arena_array(&s->arena, (size_t)registry->param_count, sizeof *s->wanted);
+    if (!s->wanted)
+        st = hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+    else
+        st = hd_source_is_checkpoint(dir) ? open_checkpoint(s, dir, registry)
+                                          : open_model(s, dir, job, registry);
     if (st)
         hd_source_close(s);
     else
@@ -124,7 +158,7 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
                               float *ret_values)
 {
     return s->ckpt ? hd_source_read_checkpoint(s->ckpt, want, ret_values)
-                   : hd_hf_read(s->map, (size_t)param, want, ret_values);
+                   : hd_hf_read(s->map, (size_t)s->wanted[param], want, ret_values);
 }
 
 enum hd_status hd_source_check_identity(const char *dir, const char *identity)

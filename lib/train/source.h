@@ -12,10 +12,13 @@
 struct hd_source;
 
 /* HD_INVALID: the directory does not have exactly the parameters of the registry, in their shapes;
- * the message says what differs. Reads no values. */
+ * the message says what differs. An adapter's may all be missing. Reads no values. */
 enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
                               const struct hd_registry *registry, struct hd_source **ret_source);
 void hd_source_close(struct hd_source *source); /* NULL is fine */
+
+/* False: the parameter is of an adapter that the directory does not have. */
+bool hd_source_has(const struct hd_source *source, int param);
 
 /* Reads the piece `want` of parameter `param` (index in the registry) as fp32. A value that is not
  * finite is an error that names the tensor: HD_INVALID of a model folder, HD_CORRUPT of a

@@ -203,7 +203,7 @@ static void elements(struct bench *b)
         .N = N, .out_dtype = t, .inp_dtype = HD_F32);
     RUN(b, zero, "[R,C]", .out = take(b, N * e), .size_bytes = N * e);
     RUN(b, copy_columns, "[R,C] of 2C", .out = take(b, N * e), .inp = random_values(b, 2 * N, t, 1),
-        .R = R, .N = C, .ldo = C, .ldi = 2 * C, .out_dtype = t, .inp_dtype = t);
+        .R = R, .N = C, .ldo = C, .ldi = 2 * C, .factor = 1, .out_dtype = t, .inp_dtype = t);
     RUN(b, bias_forward, "[R,C]", .out = take(b, N * e), .inp = random_values(b, N, t, 1),
         .bias = random_values(b, C, t, 1), .R = R, .N = C, .dtype = t);
     RUN(b, bias_backward, "[R,C]", .dbias = take(b, C * 4), .dout = random_values(b, N, t, 1),

@@ -122,6 +122,8 @@ static enum hd_status compare_all(const struct hd_job *job, const struct hd_layo
         if (!p->trainable) {
             frozen++;
             st = length(mine, n) > 0 ? hd_err(HD_INVALID, "%s: has a gradient", p->name) : HD_OK;
+        } else if (p->adapter && length(reference, n) == 0) { /* of A, as long as B is zero */
+            st = length(mine, n) > 0 ? hd_err(HD_INVALID, "%s: has a gradient", p->name) : HD_OK;
         } else if (has_no_gradient(job, p)) {
             st = check_zero(p, mine, key_length, bound(layout, p));
             if (!st)

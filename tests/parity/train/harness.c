@@ -135,6 +135,11 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.moments, "fp32");
     word(j.reduce, "fp32");
     word(j.fp8_scaling, "delayed");
+    word(j.adapter, "none");
+    word(j.adapter_targets, "all-linear");
+    j.adapter_rank = 16;
+    j.adapter_alpha = 32;
+    j.adapter_b_lr = 1;
     word(j.queue, "default");
     word(j.after, "none");
     word(j.time_limit, "none");

@@ -280,10 +280,10 @@ static void cast_rounds_to_nearest_even(void **state)
     }
 }
 
-/* Columns of wider rows, from one encoding to another, bit for bit; what lies between them stays.
- */
+/* Columns of wider rows, from one encoding to another and times a factor, bit for bit; what lies
+ * between them stays. */
 static void check_copy_columns_of(struct device *device, enum hd_dtype dtype,
-                                  enum hd_dtype out_dtype, bool whole)
+                                  enum hd_dtype out_dtype, bool whole, float factor)
 {
     enum { R = 5 };
     const int64_t N = whole ? 40 : 37, LDI = whole ? 48 : 50, LDO = whole ? 64 : 61;
@@ -291,7 +291,7 @@ static void check_copy_columns_of(struct device *device, enum hd_dtype dtype,
     struct tensor *out = tensor_random(R * LDO, out_dtype, 2, 2), *want = tensor_copy(out);
 
     for (int64_t i = 0; i < R * N; i++)
-        tensor_put(want, i / N * LDO + i % N, inp->values[i / N * LDI + i % N]);
+        tensor_put(want, i / N * LDO + i % N, factor * inp->values[i / N * LDI + i % N]);
     device_launch(device, HD_K_copy_columns,
                   &(struct hd_copy_columns_args){.out = out->data,
                                                  .inp = inp->data,
@@ -299,6 +299,7 @@ static void check_copy_columns_of(struct device *device, enum hd_dtype dtype,
                                                  .N = N,
                                                  .ldo = LDO,
                                                  .ldi = LDI,
+                                                 .factor = factor,
                                                  .out_dtype = out_dtype,
                                                  .inp_dtype = dtype});
     assert_same_bits("out", out, want);
@@ -306,8 +307,10 @@ static void check_copy_columns_of(struct device *device, enum hd_dtype dtype,
 
 static void check_copy_columns(struct device *device, enum hd_dtype dtype, bool whole)
 {
-    for (int i = 0; i < float_type_count; i++)
-        check_copy_columns_of(device, dtype, float_types[i], whole);
+    for (int i = 0; i < float_type_count; i++) {
+        check_copy_columns_of(device, dtype, float_types[i], whole, 1);
+        check_copy_columns_of(device, dtype, float_types[i], whole, 1.375F);
+    }
 }
 
 static void columns_are_copied_and_nothing_beside_them(void **state)
@@ -556,7 +559,8 @@ static void nothing_is_done_with_no_elements(void **state)
     struct device device = device_open(&settings[0]);
     struct hd_add_args add = {.dtype = HD_F32};
     struct hd_cast_args cast = {.out_dtype = HD_BF16, .inp_dtype = HD_F32};
-    struct hd_copy_columns_args copy = {.N = 8, .out_dtype = HD_F32, .inp_dtype = HD_F32};
+    struct hd_copy_columns_args copy = {
+        .N = 8, .factor = 1, .out_dtype = HD_F32, .inp_dtype = HD_F32};
     struct hd_zero_args zero = {0};
     struct hd_swiglu_forward_args swiglu = {.F = 8, .dtype = HD_F32};
     struct hd_gelu_backward_args gelu = {.dtype = HD_F32};

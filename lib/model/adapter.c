@@ -1,0 +1,139 @@
+#include "model/adapter.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum { WORD_MAX = 64 };
+
+/* The modules of a family and the targets that they are. */
+struct module {
+    const char *name;
+    int target[3], count;
+};
+
+static const struct module gpt2_modules[] = {
+    {"attn.c_attn", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3},
+    {"attn.c_proj", {HD_TARGET_OUT}, 1},
+    {"mlp.c_fc", {HD_TARGET_UP}, 1},
+    {"mlp.c_proj", {HD_TARGET_DOWN}, 1}};
+
+static const struct module llama_modules[] = {
+    {"self_attn.q_proj", {HD_TARGET_Q}, 1}, {"self_attn.k_proj", {HD_TARGET_K}, 1},
+    {"self_attn.v_proj", {HD_TARGET_V}, 1}, {"self_attn.o_proj", {HD_TARGET_OUT}, 1},
+    {"mlp.gate_proj", {HD_TARGET_GATE}, 1}, {"mlp.up_proj", {HD_TARGET_UP}, 1},
+    {"mlp.down_proj", {HD_TARGET_DOWN}, 1}};
+
+enum { LLAMA_ATTENTION = 4 }; /* of llama_modules: those that models with experts have, too */
+
+struct modules {
+    const struct module *list;
+    int count;
+};
+
+static struct modules modules_of(const struct hd_job *job)
+{
+    if (strcmp(job->family, "gpt2") == 0)
+        return (struct modules){gpt2_modules, sizeof gpt2_modules / sizeof *gpt2_modules};
+    return (struct modules){llama_modules,
+                            job->experts ? LLAMA_ATTENTION
+                                         : (int)(sizeof llama_modules / sizeof *llama_modules)};
+}
+
+/* As PEFT matches: the whole name, or its end behind a point. */
+static bool matches(const struct module *m, const char *word)
+{
+    const size_t all = strlen(m->name), end = strlen(word);
+
+    return end <= all && strcmp(m->name + all - end, word) == 0 &&
+           (end == all || m->name[all - end - 1] == '.');
+}
+
+static enum hd_status refuse(const struct hd_job *job, const char *word)
+{
+    const struct modules m = modules_of(job);
+    struct hd_text names = {0};
+    enum hd_status st;
+
+    for (int i = 0; i < m.count; i++)
+        hd_text_add(&names, "%s%s", i ? ", " : "", m.list[i].name);
+    if (job->experts && strcmp(word, "all-linear") == 0)
+        st = hd_err(HD_UNSUPPORTED,
+                    "train.adapter.targets: all-linear takes in the experts, and experts have no "
+                    "adapters yet; name %s",
+                    names.data ? names.data : "");
+    else
+        st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; there are %s",
+                    job->family, word, names.data ? names.data : "");
+    hd_text_free(&names);
+    return st;
+}
+
+static enum hd_status take(const struct hd_job *job, const char *word, struct hd_adapter *adapter)
+{
+    const struct modules m = modules_of(job);
+    const bool all = strcmp(word, "all-linear") == 0;
+    bool found = false;
+
+    for (int i = 0; i < m.count && !(all && job->experts); i++) {
+        if (!all && !matches(&m.list[i], word))
+            continue;
+        found = true;
+        for (int k = 0; k < m.list[i].count; k++)
+            adapter->target[m.list[i].target[k]] = true;
+    }
+    return found ? HD_OK : refuse(job, word);
+}
+
+enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter)
+{
+    struct hd_adapter a = {.rank = job->adapter_rank,
+                           .scale = hd_job_adapter_scale(job),
+                           .b_lr = job->adapter_b_lr,
+                           .one_a = strcmp(job->family, "gpt2") == 0};
+    enum hd_status st = HD_OK;
+    char word[WORD_MAX];
+
+    *ret_adapter = (struct hd_adapter){0};
+    if (strcmp(job->adapter, "lora") != 0)
+        return HD_OK;
+    for (const char *at = job->adapter_targets; !st && *at;) {
+        const size_t length = strcspn(at, ",");
+
+        (void)snprintf(word, sizeof word, "%.*s", (int)length, at);
+        st = take(job, word, &a);
+        at += length + (at[length] == ',');
+    }
+    if (!st && !*job->adapter_targets)
+        st = hd_err(HD_INVALID, "train.adapter.targets: names nothing; use all-linear");
+    if (!st)
+        *ret_adapter = a;
+    return st;
+}
+
+const char *hd_target_name(enum hd_target target)
+{
+    static const char *const names[] = {"attention.q",   "attention.k", "attention.v",
+                                        "attention.out", "mlp.gate",    "mlp.up",
+                                        "mlp.down"};
+    return names[target];
+}
+
+enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX])
+{
+    int length;
+
+    if (!*job->adapter || strcmp(job->adapter, "none") == 0) {
+        (void)snprintf(ret_only, HD_JOB_PATH_MAX, "%s", job->only);
+        return HD_OK;
+    }
+    if (*job->only && strcmp(job->only, "all") != 0)
+        return hd_err(HD_INVALID, "train.only: with train.adapter the adapter trains; name what "
+                                  "trains besides in train.adapter.also, or remove one of the two");
+    length = snprintf(ret_only, HD_JOB_PATH_MAX, "*.lora_[ab]%s%s", *job->adapter_also ? "," : "",
+                      job->adapter_also);
+    return length < HD_JOB_PATH_MAX
+               ? HD_OK
+               : hd_err(HD_INVALID, "train.adapter.also: is too long; use patterns");
+}

@@ -1,0 +1,51 @@
+/* adapter: what stands beside the weights of a model (train.adapter of the job file).
+ *
+ * lora (Hu et al. 2021): y = W x + s B (A x) with A [r, in] uniform within +- 1 / sqrt(in), B [out,
+ * r] zeros, s = alpha / r, or alpha / sqrt(r) (Kalajdzievski 2023, "rsLoRA"). W does not train. The
+ * rate of B is b_lr times that of A (Hayou et al. 2024, "LoRA+"). No weight decay.
+ *
+ * A *target* is one weight of a block. In memory several are one matrix (q, k, v; gate, up), but
+ * each has its own A and B. GPT-2's c_attn is one module: q, k and v share its A. Their names are
+ * those of the weights, with lora_a and lora_b for weight: blocks.3.attention.q.lora_b; of the
+ * shared A blocks.3.attention.qkv.lora_a.
+ *
+ * Used by: model.   Uses: job.   Threads: any; no state.
+ */
+#ifndef HD_MODEL_ADAPTER_H
+#define HD_MODEL_ADAPTER_H
+
+#include "base/status.h"
+#include "job/job.h"
+
+/* In the order of a block's weights. */
+enum hd_target {
+    HD_TARGET_Q,
+    HD_TARGET_K,
+    HD_TARGET_V,
+    HD_TARGET_OUT,
+    HD_TARGET_GATE,
+    HD_TARGET_UP,
+    HD_TARGET_DOWN,
+    HD_TARGET_COUNT
+};
+
+struct hd_adapter {
+    int64_t rank; /* 0: there is no adapter */
+    double scale; /* s */
+    double b_lr;
+    bool target[HD_TARGET_COUNT];
+    bool one_a; /* q, k and v share an A */
+};
+
+/* HD_INVALID: a module that the family does not have, with those it has; HD_UNSUPPORTED: experts.
+ */
+enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter);
+
+/* The name of a target in a block, without its last word: "attention.q". */
+const char *hd_target_name(enum hd_target target);
+
+/* What trains, in the words of only.h: train.only, or with an adapter that and train.adapter.also.
+ * HD_INVALID: both are given, or the text is too long. */
+enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX]);
+
+#endif

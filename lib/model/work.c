@@ -1,0 +1,197 @@
+/* work: what of a model trains, and how much a token costs in forward and backward. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/model.h"
+
+static bool trains(const struct hd_model_config *c, int64_t layer, const char *what)
+{
+    const struct hd_only only = hd_model_only(c);
+    char name[HD_PARAM_NAME_MAX];
+
+    if (hd_only_is_all(&only)) /* often asked: a search of layouts counts FLOPs */
+        return true;
+    (void)snprintf(name, sizeof name, "blocks.%lld.%s", (long long)layer, what);
+    return hd_only_trains(&only, name);
+}
+
+/* Names of a block's parameters; a model has some of them. */
+static const char *const block_names[] = {"norm1.weight",
+                                          "norm1.bias",
+                                          "attention.q.weight",
+                                          "attention.k.weight",
+                                          "attention.v.weight",
+                                          "attention.out.weight",
+                                          "attention.q.bias",
+                                          "attention.k.bias",
+                                          "attention.v.bias",
+                                          "attention.out.bias",
+                                          "attention.q_norm.weight",
+                                          "attention.k_norm.weight",
+                                          "norm2.weight",
+                                          "norm2.bias",
+                                          "mlp.gate.weight",
+                                          "mlp.up.weight",
+                                          "mlp.down.weight",
+                                          "mlp.gate.bias",
+                                          "mlp.up.bias",
+                                          "mlp.down.bias",
+                                          "moe.router.weight",
+                                          "moe.router_noise.weight",
+                                          "moe.gate.weight",
+                                          "moe.up.weight",
+                                          "moe.down.weight",
+                                          "moe.shared.gate.weight",
+                                          "moe.shared.up.weight",
+                                          "moe.shared.down.weight",
+                                          "attention.qkv.lora_a",
+                                          "attention.q.lora_a",
+                                          "attention.k.lora_a",
+                                          "attention.v.lora_a",
+                                          "attention.out.lora_a",
+                                          "mlp.gate.lora_a",
+                                          "mlp.up.lora_a",
+                                          "mlp.down.lora_a",
+                                          "attention.q.lora_b",
+                                          "attention.k.lora_b",
+                                          "attention.v.lora_b",
+                                          "attention.out.lora_b",
+                                          "mlp.gate.lora_b",
+                                          "mlp.up.lora_b",
+                                          "mlp.down.lora_b"};
+
+int hd_model_lowest_trained(const struct hd_model_config *c)
+{
+    const struct hd_only only = hd_model_only(c);
+
+    if (hd_only_trains(&only, "embedding.weight") || hd_only_trains(&only, "embedding.positions"))
+        return HD_UNIT_EMBEDDING;
+    for (int64_t layer = 0; layer < c->L; layer++)
+        for (size_t i = 0; i < sizeof block_names / sizeof block_names[0]; i++)
+            if (trains(c, layer, block_names[i]))
+                return HD_UNIT_FIRST_BLOCK + (int)layer;
+    return HD_UNIT_FIRST_BLOCK + (int)c->L;
+}
+
+/* The weights of a block that multiply a token, as the parameters that hold them. */
+struct multiplied {
+    const char *name;
+    double weights;
+};
+
+enum { MULTIPLIED_MAX = 11 + 2 * HD_TARGET_COUNT };
+
+/* Adds the two factors of each target behind the first `count`. */
+static int list_adapter(const struct hd_model_config *c, struct multiplied *list, int count)
+{
+    static const char *const a_names[] = {
+        "attention.q.lora_a", "attention.k.lora_a", "attention.v.lora_a", "attention.out.lora_a",
+        "mlp.gate.lora_a",    "mlp.up.lora_a",      "mlp.down.lora_a"};
+    static const char *const b_names[] = {
+        "attention.q.lora_b", "attention.k.lora_b", "attention.v.lora_b", "attention.out.lora_b",
+        "mlp.gate.lora_b",    "mlp.up.lora_b",      "mlp.down.lora_b"};
+    const int64_t C = c->C, Q = c->H * c->D, K = c->G * c->D, F = c->F;
+    const int64_t in[] = {C, C, C, Q, C, C, F}, out[] = {Q, K, K, C, F, F, C};
+
+    for (int t = 0; t < HD_TARGET_COUNT; t++) {
+        const bool shares = c->adapter.one_a && (t == HD_TARGET_K || t == HD_TARGET_V);
+
+        if (!c->adapter.target[t])
+            continue;
+        if (!shares)
+            list[count++] = (struct multiplied){a_names[t], (double)(c->adapter.rank * in[t])};
+        list[count++] = (struct multiplied){b_names[t], (double)(c->adapter.rank * out[t])};
+    }
+    return count;
+}
+
+static int list_multiplied(const struct hd_model_config *c, struct multiplied ret[MULTIPLIED_MAX])
+{
+    const double C = (double)c->C, Q = (double)(c->H * c->D), K = (double)(c->G * c->D);
+    const double F = (double)c->F * C * (c->router.E ? (double)c->router.K : 1);
+    const double shared = (double)c->F_shared * C, gated = c->family->gated_mlp ? 1 : 0;
+    const struct multiplied attention[] = {{"attention.q.weight", Q * C},
+                                           {"attention.k.weight", K * C},
+                                           {"attention.v.weight", K * C},
+                                           {"attention.out.weight", Q * C}};
+    const struct multiplied dense[] = {
+        {"mlp.gate.weight", gated * F}, {"mlp.up.weight", F}, {"mlp.down.weight", F}};
+    const struct multiplied experts[] = {{"moe.router.weight", (double)c->router.E * C},
+                                         {"moe.gate.weight", F},
+                                         {"moe.up.weight", F},
+                                         {"moe.down.weight", F},
+                                         {"moe.shared.gate.weight", shared},
+                                         {"moe.shared.up.weight", shared},
+                                         {"moe.shared.down.weight", shared}};
+
+    memcpy(ret, attention, sizeof attention);
+    if (c->router.E)
+        memcpy(ret + 4, experts, sizeof experts);
+    else
+        memcpy(ret + 4, dense, sizeof dense);
+    return list_adapter(c, ret, c->router.E ? 11 : 7);
+}
+
+/* Of one token in one block: weights that multiply it, those of them that get a gradient, and the
+ * FLOPs of attention in forward. */
+struct block_work {
+    double weights, trained, attention;
+    bool backward;
+};
+
+static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
+{
+    const double H = (double)c->H, D = (double)c->D, S = (double)c->context,
+                 W = (double)hd_model_window(c, layer);
+    const double visible = W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
+    struct block_work w = {.attention = 4 * H * D * visible,
+                           .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
+    struct multiplied list[MULTIPLIED_MAX];
+    const int count = list_multiplied(c, list);
+
+    for (int i = 0; i < count; i++) {
+        w.weights += list[i].weights;
+        w.trained += w.backward && trains(c, layer, list[i].name) ? list[i].weights : 0;
+    }
+    return w;
+}
+
+static double block_flops(const struct hd_model_config *c, int64_t layer)
+{
+    const struct block_work w = work_of(c, layer);
+
+    return (w.backward ? 4 : 2) * w.weights + 2 * w.trained + (w.backward ? 3 : 1) * w.attention;
+}
+
+struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config *c, int64_t layer)
+{
+    const struct block_work w = work_of(c, layer);
+    const double inputs = w.backward ? 1 : 0;
+
+    return (struct hd_backward_shares){
+        .inputs = inputs,
+        .weights = w.trained / w.weights,
+        .all = (inputs * (2 * w.weights + 2 * w.attention) + 2 * w.trained) /
+               (4 * w.weights + 2 * w.attention)};
+}
+
+double hd_model_unit_flops(const struct hd_model_config *c, int unit)
+{
+    const struct hd_only only = hd_model_only(c);
+
+    if (unit == HD_UNIT_EMBEDDING)
+        return 0;
+    if (unit == hd_model_unit_count(c) - 1)
+        return (hd_only_trains(&only, c->tied ? "embedding.weight" : "head.weight") ? 6 : 4) *
+               (double)c->C * (double)c->V;
+    return block_flops(c, unit - HD_UNIT_FIRST_BLOCK);
+}
+
+double hd_model_flops_per_token(const struct hd_model_config *c)
+{
+    double flops = 0;
+
+    for (int unit = 0; unit < hd_model_unit_count(c); unit++)
+        flops += hd_model_unit_flops(c, unit);
+    return flops;
+}
