@@ -3,7 +3,7 @@
 
     python3 tests/golden/generate.py [CASE...]
 
-Needs torch and transformers; the tests need neither. A file says which versions made it. Weights and
+Needs torch, transformers and, for adapters, peft; the tests need none of them. A file says which versions made it. Weights and
 tokens are not in it: both sides make them by the rule of number(), so a file holds the model's
 settings, the loss, the logits of the first sequence, the gradient of each parameter and the losses
 of 20 AdamW steps, all in fp32, computed in fp64.
@@ -66,7 +66,7 @@ def token_ids(case):
 BASE = dict(layers=2, hidden=24, heads=3, kv_heads=3, head_width=8, ffn_hidden=40, vocab=61, context=19,
             batch=3, tied=False, qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, window=0,
             window_from=0, rope_theta=10000.0, norm_eps=1e-5, rope=None, documents=False, experts=0,
-            experts_per_token=0)
+            experts_per_token=0, adapter=None)
 
 
 def case(family, **changes):
@@ -98,6 +98,13 @@ CASES = {
     "mixtral": case("mixtral", **EXPERTS),
     "mixtral-documents": case("mixtral", **{**EXPERTS, "context": 29, "vocab": 61, "experts": 5,
                                             "experts_per_token": 3, "tied": True}, documents=True),
+    # every target; B is not zero, or A would have no gradient
+    "llama-lora": case("llama", kv_heads=1, adapter=dict(rank=4, alpha=6.0, rslora=False,
+                                                         targets="q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj")),
+    "gpt2-lora": case("gpt2", **GPT2, adapter=dict(rank=3, alpha=6.0, rslora=False,
+                                                   targets="attn.c_attn,attn.c_proj,mlp.c_fc,mlp.c_proj")),
+    "qwen2-lora": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True,
+                       adapter=dict(rank=5, alpha=4.0, rslora=True, targets="q_proj,v_proj,up_proj,down_proj")),
     "qwen3": case("qwen3", heads=4, kv_heads=2, head_width=16, qk_norm=True, norm_eps=1e-6),
 }
 
@@ -152,12 +159,23 @@ def build(c):
             kind = transformers.Qwen3ForCausalLM
     config._attn_implementation = "eager"
     config._experts_implementation = "eager"  # the others know no fp64
-    return kind(config).double().train()
+    model = kind(config).double().train()
+    return adapted(c, model) if c["adapter"] else model
+
+
+def adapted(c, model):
+    import peft
+
+    a = c["adapter"]
+    return peft.get_peft_model(model, peft.LoraConfig(
+        r=a["rank"], lora_alpha=a["alpha"], use_rslora=a["rslora"], target_modules=a["targets"].split(","),
+        lora_dropout=0.0, bias="none", fan_in_fan_out=c["family"] == "gpt2", task_type="CAUSAL_LM")).double()
 
 
 def names(c, model):
     """Our name -> (tensor of the model, how to cut ours out of it, how to put it in)."""
-    state = dict(model.named_parameters())
+    state = {name.removeprefix("base_model.model.").replace(".base_layer.", "."): p
+             for name, p in model.named_parameters()}
     out = {}
 
     def plain(ours, theirs):
@@ -165,6 +183,14 @@ def names(c, model):
 
     def part(ours, theirs, first, count):  # of the middle dimension of [experts, out, in]
         out[ours] = (state[theirs], lambda t: t[:, first:first + count])
+
+    def factors(ours, theirs):  # of an adapter
+        if f"{theirs}.lora_A.default.weight" in state:
+            plain(ours + ".lora_a", theirs + ".lora_A.default.weight")
+            plain(ours + ".lora_b", theirs + ".lora_B.default.weight")
+
+    def rows(ours, theirs, first, count):
+        out[ours] = (state[theirs], lambda t: t[first:first + count])
 
     def conv(ours, theirs, first=0, count=None):  # Conv1D keeps [in, out]
         out[ours] = (state[theirs],
@@ -186,6 +212,13 @@ def names(c, model):
                 conv(f"{b}attention.out.{kind}", f"{h}attn.c_proj.{kind}")
                 conv(f"{b}mlp.up.{kind}", f"{h}mlp.c_fc.{kind}")
                 conv(f"{b}mlp.down.{kind}", f"{h}mlp.c_proj.{kind}")
+            for ours, theirs in (("attention.out", "attn.c_proj"), ("mlp.up", "mlp.c_fc"),
+                                 ("mlp.down", "mlp.c_proj")):
+                factors(b + ours, h + theirs)
+            if c["adapter"]:  # c_attn is one module: one A
+                plain(b + "attention.qkv.lora_a", h + "attn.c_attn.lora_A.default.weight")
+                for k, which in enumerate("qkv"):
+                    rows(f"{b}attention.{which}.lora_b", h + "attn.c_attn.lora_B.default.weight", k * C, C)
         plain("head.norm.weight", "transformer.ln_f.weight")
         plain("head.norm.bias", "transformer.ln_f.bias")
     else:
@@ -201,6 +234,7 @@ def names(c, model):
                 for kind in ("weight", "bias"):
                     if f"{h}{theirs}.{kind}" in state:
                         plain(f"{b}{ours}.{kind}", f"{h}{theirs}.{kind}")
+                factors(b + ours, h + theirs)
             if c["experts"]:
                 F = c["ffn_hidden"]
                 plain(b + "moe.router.weight", h + "mlp.gate.weight")
@@ -268,8 +302,9 @@ def rate(step):
 
 def curve(c, model):
     """Losses before each of the steps, and the gradient norms."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() == 1]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.dim() > 1 and not c["adapter"]]  # an adapter does not decay
+    vectors = [p for p in trained if p.dim() == 1 or c["adapter"]]
     adamw = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY},
                                {"params": vectors, "weight_decay": 0.0}],
                               betas=(BETA1, BETA2), eps=EPS)
@@ -278,8 +313,8 @@ def curve(c, model):
         loss, _ = loss_and_logits(c, model)
         adamw.zero_grad()
         loss.backward()
-        norm = math.sqrt(sum(float((p.grad**2).sum()) for p in model.parameters()))
-        for p in model.parameters():
+        norm = math.sqrt(sum(float((p.grad**2).sum()) for p in trained))
+        for p in trained:
             p.grad *= min(1.0, CLIP / norm)
         for group in adamw.param_groups:
             group["lr"] = rate(step)
@@ -287,6 +322,11 @@ def curve(c, model):
         losses.append(loss.item())
         norms.append(norm)
     return np.array(losses), np.array(norms)
+
+
+def adapter_settings(a):
+    return {"train.adapter.type": "lora", "train.adapter.rank": a["rank"], "train.adapter.alpha": a["alpha"],
+            "train.adapter.rslora": int(a["rslora"]), "train.adapter.targets": a["targets"]} if a else {}
 
 
 def settings(c):
@@ -311,7 +351,16 @@ def settings(c):
         "model.rope_scaling.attention_factor": r.get("attention_factor", 0.0),
         "train.global_batch": c["batch"], "data.documents": "bounded" if c["documents"] else "joined",
         "data.end_of_text": END_OF_TEXT if c["documents"] else -1,
+        **adapter_settings(c["adapter"]),
     }
+
+
+def peft_version(c):
+    if not c["adapter"]:
+        return ""
+    import peft
+
+    return ", peft " + peft.__version__
 
 
 def write(name, c):
@@ -326,14 +375,15 @@ def write(name, c):
     loss.backward()
     tensors = {"loss": np.array([loss.item()]), "logits": logits[0].detach().numpy()}
     for our_name, (tensor, cut) in ours.items():
-        tensors["gradient " + our_name] = cut(tensor.grad).detach().numpy().copy()
+        if tensor.requires_grad:
+            tensors["gradient " + our_name] = cut(tensor.grad).detach().numpy().copy()
     if c["experts"]:
         tensors["balance"] = np.array([balance(c, model)])
     tensors["curve"], tensors["norms"] = curve(c, model)
     path = os.path.join(HERE, "values", name + ".golden")
     with open(path, "wb") as f:
         f.write(b"golden 1\n")
-        f.write(f"# torch {torch.__version__}, transformers {transformers.__version__}\n".encode())
+        f.write(f"# torch {torch.__version__}, transformers {transformers.__version__}{peft_version(c)}\n".encode())
         for key, value in settings(c).items():
             f.write(f"{key} {value}\n".encode())
         for key, value in tensors.items():

@@ -93,6 +93,7 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         {"llama", "bf16", "all-linear", .dp = 2},
         {"llama", "fp32", "q_proj,v_proj", .dp = 1},
         {"llama", "bf16", "self_attn.k_proj,up_proj", "norms,head", .dp = 1},
+        {"llama", "fp8", "all-linear", .dp = 1},
         {"gpt2", "bf16", "all-linear", .dp = 1},
         {"gpt2", "fp32", "c_attn,mlp.c_proj", "embedding", .dp = 1},
         {"qwen3", "fp32", "all-linear", .dp = 1},

@@ -1,6 +1,7 @@
 /* A model goes out as a directory of transformers' form and comes back the same, bit for bit: as
  * logits and as the weights that a new run starts from.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,13 +48,21 @@ static void must(enum hd_status st)
         fail_msg("%s", hd_err_message());
 }
 
-static void model_setup(struct model *m, const char *family, bool tied)
+static void adapted_setup(struct model *m, const char *family, bool tied, const char *adapter)
 {
     harness_setup(&m->h, CORPUS_BYTES);
     m->job = harness_job(&m->h, family, 1);
     m->job.tie_embeddings = tied;
+    (void)snprintf(m->job.adapter, sizeof m->job.adapter, "%s", adapter);
+    m->job.adapter_rank = 4;
+    m->job.adapter_alpha = 6;
     must(harness_threads(&m->job, 1, m, make_checkpoint));
     (void)snprintf(m->out, sizeof m->out, "%s/out", m->h.dir);
+}
+
+static void model_setup(struct model *m, const char *family, bool tied)
+{
+    adapted_setup(m, family, tied, "none");
 }
 
 static struct hd_hf_export export_of(const struct model *m, enum hd_dtype dtype, int64_t shard)
@@ -110,6 +119,48 @@ static void export_and_import_give_the_same_logits_bit_for_bit(void **state)
     round_trip("mistral", false, 1 << 30, false);
     round_trip("qwen2", true, 1 << 30, false);
     round_trip("qwen3", false, 1 << 30, false);
+}
+
+/* Goal: a model goes out with its adapter added up. Method: logits of the checkpoint, which has the
+ * factors beside the weights, and of the folder, which has none; both far from the base's. */
+static void an_adapter_goes_out_added_to_the_weights(void **state)
+{
+    static const char *const families[] = {"llama", "gpt2"};
+    float *logits = malloc(3 * TOKENS * VOCAB * sizeof *logits), *after = logits + TOKENS * VOCAB;
+    float *base = after + TOKENS * VOCAB;
+
+    (void)state;
+    assert_non_null(logits);
+    for (int f = 0; f < 2; f++) {
+        struct model m = {.out = ""}, plain = {.out = ""};
+        struct hd_hf_export options;
+        double apart = 0, moved = 0;
+
+        adapted_setup(&m, families[f], f == 1, "lora");
+        options = export_of(&m, HD_F32, 1 << 30);
+        must(hd_hf_export(&options));
+        read_logits(m.saved.path, logits);
+        read_logits(m.out, after);
+        harness_teardown(&m.h);
+        harness_setup(&plain.h, CORPUS_BYTES);
+        plain.job = m.job;
+        memcpy(plain.job.adapter, "none", 5);
+        plain.job.lr_peak = plain.job.lr_min = 1e-12; /* the initial weights, which are the base */
+        plain.job.train = harness_job(&plain.h, families[f], 1).train;
+        must(harness_threads(&plain.job, 1, &plain, make_checkpoint));
+        read_logits(plain.saved.path, base);
+        harness_teardown(&plain.h);
+        for (int i = 0; i < TOKENS * VOCAB; i++) {
+            const double a = fabs((double)logits[i] - (double)after[i]);
+            const double b = fabs((double)logits[i] - (double)base[i]);
+
+            apart = a > apart ? a : apart;
+            moved = b > moved ? b : moved;
+        }
+        assert_true(apart <= 1e-5);
+        assert_true(moved > 1e-3);
+    }
+    free(logits);
 }
 
 /* bf16 on disk: each weight is within half a unit of its last place (7 bits behind the leading
@@ -174,14 +225,19 @@ static enum hd_status start_anew(struct harness_rank *r)
         const struct hd_ckpt_entry whole =
             hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
 
-        float *weight = harness_take(t, i, HD_STATE_WEIGHT);
-        float *m = harness_take(t, i, HD_STATE_MOMENT1), *v = harness_take(t, i, HD_STATE_MOMENT2);
-        float *values = malloc((size_t)hd_ckpt_entry_bytes(&whole));
+        float *weight, *m, *v, *values;
+
+        if (p->adapter) /* begins anew beside them */
+            continue;
+        weight = harness_take(t, i, HD_STATE_WEIGHT);
+        m = harness_take(t, i, HD_STATE_MOMENT1);
+        v = harness_take(t, i, HD_STATE_MOMENT2);
+        values = malloc((size_t)hd_ckpt_entry_bytes(&whole));
 
         st = values ? hd_ckpt_read(ckpt, &whole, values) : HD_NO_MEMORY;
         if (!st && memcmp(values, weight, (size_t)hd_ckpt_entry_bytes(&whole)) != 0)
             s->differs = true;
-        for (int64_t k = 0; !st && k < p->count; k++)
+        for (int64_t k = 0; !st && p->trainable && k < p->count; k++)
             if (m[k] != 0 || v[k] != 0)
                 s->differs = true;
         free(weight);
@@ -228,6 +284,11 @@ static void a_new_run_starts_from_weights_with_fresh_moments(void **state)
         must(harness_threads(&job, 2, &s, start_anew));
         assert_false(s.differs);
         set_source(&job, m.saved.path); /* one of ours */
+        must(harness_threads(&job, 2, &s, start_anew));
+        assert_false(s.differs);
+        memcpy(job.adapter, "lora", 5); /* beside either */
+        must(harness_threads(&job, 2, &s, start_anew));
+        set_source(&job, m.out);
         must(harness_threads(&job, 2, &s, start_anew));
         assert_false(s.differs);
         harness_teardown(&m.h);
@@ -450,6 +511,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(export_and_import_give_the_same_logits_bit_for_bit),
+        cmocka_unit_test(an_adapter_goes_out_added_to_the_weights),
         cmocka_unit_test(weights_exported_as_bf16_are_rounded_once),
         cmocka_unit_test(a_new_run_starts_from_weights_with_fresh_moments),
         cmocka_unit_test(every_flipped_byte_of_an_export_is_found_and_its_tensor_named),
