@@ -549,6 +549,8 @@ static void exec_node(const struct stub *stub, const struct stub_node *node, cha
     argv[n++] = (char *)"cpu:2:3";
     argv[n++] = (char *)"--worker";
     argv[n++] = worker;
+    argv[n++] = (char *)"--probe";
+    argv[n++] = (char *)"never";
     while (*more && n < 31)
         argv[n++] = *more++;
     argv[n] = NULL;

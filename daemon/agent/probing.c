@@ -1,0 +1,77 @@
+/* When this node's devices are probed: only while no attempt has, or waits for, one of them. An
+ * attempt that is to start ends a probe. See devices/prober.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "daemon/agent/agent.h"
+
+enum { MACHINE_ID_BYTES_MAX = 64 };
+
+/* The machine's id, as systemd keeps it; "-" where there is none. */
+static void read_machine(char ret_id[MACHINE_ID_BYTES_MAX])
+{
+    struct hd_text text = {0};
+
+    (void)snprintf(ret_id, MACHINE_ID_BYTES_MAX, "-");
+    if (!hd_file_read("/etc/machine-id", MACHINE_ID_BYTES_MAX - 1, &text) && text.len_bytes) {
+        text.data[strcspn(text.data, "\n")] = '\0';
+        (void)snprintf(ret_id, MACHINE_ID_BYTES_MAX, "%s", text.data);
+    }
+    hd_text_free(&text);
+}
+
+/* All that a result holds for: build, machine, devices, what computes on them. */
+static void make_key(const struct agent *agent, struct hd_prober *p)
+{
+    const struct hd_processor *cpu = &agent->health.cpu;
+    char machine[MACHINE_ID_BYTES_MAX];
+
+    read_machine(machine);
+    (void)snprintf(p->key, sizeof p->key,
+                   "build " HD_BUILD ", machine %s, devices cpu:%d:%d, %s and %s%s%s", machine,
+                   p->devices, p->threads, cpu->isa, cpu->library,
+                   agent->health.devices.compute[0] ? ", " : "", agent->health.devices.compute);
+    for (char *c = p->key; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+}
+
+void probing_open(struct agent *agent)
+{
+    const struct hd_devices *devices = &agent->health.devices;
+    struct hd_prober *p = &agent->prober;
+
+    memcpy(p->worker, agent->health.worker, sizeof p->worker);
+    p->devices = devices->count - devices->gpu_count;
+    p->threads = p->devices ? devices->list[devices->gpu_count].threads : 0;
+    p->at_first = agent->options.probe ? strcmp(agent->options.probe, "first") == 0
+                                       : !agent->options.ephemeral;
+    make_key(agent, p);
+    hd_prober_open(p, agent->identity.state_dir);
+}
+
+/* Not before the controller has said what is to run here. */
+static bool is_idle(const struct agent *agent)
+{
+    if (!agent->desired || agent->reconcile_dirty)
+        return false;
+    for (const struct agent_attempt *l = agent->locals.first; l; l = l->next)
+        if (l->state != LOCAL_ENDED)
+            return false;
+    return true;
+}
+
+void probing_tick(struct agent *agent)
+{
+    (void)hd_prober_step(&agent->prober, is_idle(agent));
+}
+
+void probing_yield(struct agent *agent, int64_t job)
+{
+    char why[128];
+
+    (void)snprintf(why, sizeof why,
+                   "job %" PRId64 " was started on the node; probe it when it is idle", job);
+    hd_prober_yield(&agent->prober, why);
+}
