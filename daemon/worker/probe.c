@@ -108,6 +108,10 @@ static enum hd_status measure(struct probe *p)
     if (!st)
         st = probe_collectives(p);
     if (!st)
+        st = probe_pairs(p);
+    if (!st)
+        st = probe_memory(p);
+    if (!st)
         st = probe_models(p, half);
     if (!st)
         st = probe_products(p, half);
@@ -308,6 +312,46 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
     return st;
 }
 
+/* What each process measured of its own device. */
+static void take_own(const struct probe_record *own, int count, struct hd_calibration_device *ret)
+{
+    for (int i = 0; i < count; i++) {
+        const struct probe_record *r = &own[i];
+        double *rate;
+
+        if (r->what == PROBE_MEMORY)
+            ret->memory_bytes_per_s = r->seconds;
+        if (r->what != PROBE_KERNEL || r->key.kernel != HD_K_gemm || r->seconds <= 0)
+            continue;
+        rate = r->key.variant[0] == 'f' ? &ret->single_flops : &ret->half_flops;
+        *rate = r->key.work / r->seconds > *rate ? r->key.work / r->seconds : *rate;
+    }
+}
+
+/* A pair is measured by the device of the lower number. */
+static enum hd_status take_devices(const struct probe *p, const struct board *board,
+                                   struct hd_arena *arena, struct hd_calibration *cal)
+{
+    struct hd_calibration_device each[PROBE_DEVICES_MAX] = {{0}};
+    struct hd_calibration_pair *pairs =
+        hd_arena_array(arena, HD_CALIBRATION_PAIRS_MAX, sizeof *pairs);
+    int pair_count = 0;
+
+    if (!pairs)
+        return hd_err(HD_NO_MEMORY, "no memory for a calibration");
+    for (int r = 0; r < p->world; r++) {
+        const struct probe_record *own = board->records + (size_t)r * PROBE_RECORDS_MAX;
+
+        take_own(own, board->counts[r], &each[r]);
+        for (int b = r + 1; b < p->world; b++)
+            for (int i = 0; i < board->counts[r]; i++)
+                if (own[i].what == PROBE_PAIR && own[i].members == b)
+                    pairs[pair_count++] =
+                        (struct hd_calibration_pair){r, b, own[i].seconds, own[i].bandwidth};
+    }
+    return hd_calibration_set_devices(cal, arena, each, p->world, pairs, pair_count);
+}
+
 static enum hd_status write_corpus(const char *dir)
 {
     char path[PROBE_DIR_MAX + 16], *bytes = malloc(PROBE_CORPUS_BYTES);
@@ -345,6 +389,8 @@ static enum hd_status write_calibration(const struct probe *p, const struct boar
     (void)snprintf(cal.engine, sizeof cal.engine, "%s", p->world > 1 ? "shm" : "");
     hd_calibration_build(cal.build);
     st = take(p, board, &arena, &cal);
+    if (!st)
+        st = take_devices(p, board, &arena, &cal);
     if (!st)
         hd_calibration_write(&cal, &text);
     if (!st && text.failed)

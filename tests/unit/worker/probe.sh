@@ -27,6 +27,16 @@ verdict it_stores_kernels_and_collectives $missing
 [ "$(ls -A "$TMPDIR/out")" = calibration ]
 verdict it_leaves_nothing_else $?
 
+# Of three devices one rests in each round of messages; each two of them have met.
+said=$("$worker" probe --devices cpu:3:1 --seconds 40 --quick --answer --out "$TMPDIR/three")
+[ $? -eq 0 ] && [ "$said" = measured ]
+verdict it_says_that_it_has_measured $?
+sed -n 's/.*"each":\(.*\),"kernels".*/\1/p' "$TMPDIR/three" >"$TMPDIR/devices"
+n='[0-9][-+.e0-9]*'
+grep -qxE "\[(\[[1-9][-+.e0-9]*,[1-9][-+.e0-9]*,[1-9][-+.e0-9]*\],?){3}\],\"pairs\":\[\[0,1,$n,$n\],\[0,2,$n,$n\],\[1,2,$n,$n\]\]" \
+    "$TMPDIR/devices" || { echo "    $(cat "$TMPDIR/devices")"; false; }
+verdict it_measures_each_device_and_each_two $?
+
 message=$("$worker" probe --devices gpu:1 --out "$TMPDIR/out/other" 2>&1)
 [ $? -eq 2 ] && [[ $message == *'give cpu:N or cpu:N:T'* ]]
 verdict devices_that_it_cannot_probe_are_named $?
