@@ -46,7 +46,7 @@ struct agent_options {
     const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;
     bool has_tls, ephemeral;
-    const char *probe; /* "first" or "never"; NULL: never if ephemeral, else first */
+    const char *probe;           /* "first" or "never"; NULL: never if ephemeral, else first */
     int64_t supervisor_lost_ms;  /* 0: the default */
     int64_t device_memory_bytes; /* 0: not given */
 };
@@ -87,6 +87,10 @@ struct agent {
     uv_signal_t sigterm, sigint, sighup;
     int64_t reload;   /* the check of GPUs that ends the reload that systemd was told of; 0: none */
     char status[256]; /* what systemd was told last */
+
+    /* probing.c: what the controller has of the probe */
+    int64_t probe_told_ms;
+    uint64_t probe_told_request;
 
     /* send.c, stream.c */
     struct hd_rpc_call *stream;
@@ -149,7 +153,10 @@ enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64
 /* ---- probing.c: what the devices were measured to do ---- */
 
 void probing_open(struct agent *agent);
-void probing_tick(struct agent *agent);
+void probing_tick(struct agent *agent); /* also tells the controller what is new */
+/* A stream has begun, on which the controller says which result it has; 0: none. */
+void probing_welcome(struct agent *agent, int64_t known_ms);
+void probing_ask(struct agent *agent, uint64_t request);
 void probing_yield(struct agent *agent, int64_t job); /* its attempt is about to start here */
 
 /* ---- desired.c: what the controller wants ---- */

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "daemon/agent/agent.h"
+#include "daemon/agent/convert.h"
 
 enum { MACHINE_ID_BYTES_MAX = 64 };
 
@@ -62,9 +63,52 @@ static bool is_idle(const struct agent *agent)
     return true;
 }
 
+static bool has_news(const struct agent *agent)
+{
+    const struct hd_prober *p = &agent->prober;
+
+    return p->ended_ms != agent->probe_told_ms ||
+           (p->asked && p->asked == p->answered && p->asked != agent->probe_told_request);
+}
+
+static void send_report(struct agent *agent)
+{
+    struct hd_prober *p = &agent->prober;
+    Heddle__V1__NodeMessage message = HEDDLE__V1__NODE_MESSAGE__INIT;
+    Heddle__V1__ProbeReport body = HEDDLE__V1__PROBE_REPORT__INIT;
+
+    body.request = p->answered;
+    body.ended_unix_ms = p->ended_ms;
+    body.problem = convert_text_of(p->problem);
+    body.measured_on = convert_text_of(p->key);
+    body.calibration.data = (uint8_t *)p->calibration.data;
+    body.calibration.len = p->calibration.len_bytes;
+    message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT;
+    message.probe_report = &body;
+    if (send_message(agent, &message)) /* the queue is full: the next tick tries again */
+        return;
+    agent->probe_told_ms = p->ended_ms;
+    agent->probe_told_request = p->answered;
+}
+
 void probing_tick(struct agent *agent)
 {
     (void)hd_prober_step(&agent->prober, is_idle(agent));
+    if (agent->welcomed && has_news(agent))
+        send_report(agent);
+}
+
+void probing_welcome(struct agent *agent, int64_t known_ms)
+{
+    agent->probe_told_ms = known_ms;
+    agent->probe_told_request =
+        agent->prober.answered; /* if it was not told, it is asked for again */
+}
+
+void probing_ask(struct agent *agent, uint64_t request)
+{
+    hd_prober_ask(&agent->prober, request);
+    agent->probe_told_request = 0;
 }
 
 void probing_yield(struct agent *agent, int64_t job)

@@ -25,11 +25,9 @@ int hd_figures_products(const struct hd_calibration *cal,
 void hd_figures_curve(const struct hd_calibration_curve *curve, double *ret_alpha_s,
                       double *ret_bytes_per_s);
 
-/* The median; sorts the values. count >= 1. */
-double hd_figures_median(double *values, int count);
-
-/* The calibration's peaks: the best of its devices, as `heddle-worker device` would measure them;
- * false: a rate is missing. */
+/* The calibration's peaks: the best of its devices, as `heddle-worker device` would measure them.
+ * Of a precision that was not measured it is that of the other. False: products or memory were not
+ * measured at all. */
 bool hd_figures_peaks(const struct hd_calibration *cal, struct hd_calibration_device *ret_peaks);
 
 #endif
