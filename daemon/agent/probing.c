@@ -52,15 +52,22 @@ void probing_open(struct agent *agent)
     hd_prober_open(p, agent->identity.state_dir);
 }
 
-/* Not before the controller has said what is to run here. */
-static bool is_idle(const struct agent *agent)
+/* An attempt that has devices here, or is to get some; NULL: there is none. */
+static const struct agent_attempt *find_busy(const struct agent *agent)
 {
-    if (!agent->desired || agent->reconcile_dirty)
-        return false;
     for (const struct agent_attempt *l = agent->locals.first; l; l = l->next)
         if (l->state != LOCAL_ENDED)
-            return false;
-    return true;
+            return l;
+    return NULL;
+}
+
+void probing_yield(struct agent *agent, int64_t job)
+{
+    char why[128];
+
+    (void)snprintf(why, sizeof why,
+                   "job %" PRId64 " has devices of the node; probe it when they are idle", job);
+    hd_prober_yield(&agent->prober, why);
 }
 
 static bool has_news(const struct agent *agent)
@@ -91,9 +98,15 @@ static void send_report(struct agent *agent)
     agent->probe_told_request = p->answered;
 }
 
+/* Devices count as idle only when the controller has said what is to run here. */
 void probing_tick(struct agent *agent)
 {
-    (void)hd_prober_step(&agent->prober, is_idle(agent));
+    const struct agent_attempt *busy = find_busy(agent);
+    struct hd_prober *p = &agent->prober;
+
+    if (busy && p->asked != p->answered)
+        probing_yield(agent, busy->job);
+    (void)hd_prober_step(p, !busy && agent->desired && !agent->reconcile_dirty);
     if (agent->welcomed && has_news(agent))
         send_report(agent);
 }
@@ -109,13 +122,4 @@ void probing_ask(struct agent *agent, uint64_t request)
 {
     hd_prober_ask(&agent->prober, request);
     agent->probe_told_request = 0;
-}
-
-void probing_yield(struct agent *agent, int64_t job)
-{
-    char why[128];
-
-    (void)snprintf(why, sizeof why,
-                   "job %" PRId64 " was started on the node; probe it when it is idle", job);
-    hd_prober_yield(&agent->prober, why);
 }

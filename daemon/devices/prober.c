@@ -187,10 +187,10 @@ bool hd_prober_step(struct hd_prober *p, bool idle)
 void hd_prober_yield(struct hd_prober *p, const char *why)
 {
     p->idle_since_ms = 0;
-    if (!p->is_running)
-        return;
-    clean_up(p);
-    hd_log(HD_LOG_INFO, "the probe of the devices was ended: %s", why);
+    if (p->is_running) {
+        clean_up(p);
+        hd_log(HD_LOG_INFO, "the probe of the devices was ended: %s", why);
+    }
     if (p->asked != p->answered)
         end_probe(p, why);
 }

@@ -69,8 +69,8 @@ void hd_prober_ask(struct hd_prober *prober, uint64_t question);
  * is to be read has changed. */
 bool hd_prober_step(struct hd_prober *prober, bool idle);
 
-/* An attempt is about to start: ends the helper, if it runs, within 0.2 s. `why` is the answer to
- * the controller's question, if there is one. */
+/* An attempt has the devices, or is about to: ends the helper, if it runs, within 0.2 s. `why` is
+ * the answer to the controller's question, if there is one. */
 void hd_prober_yield(struct hd_prober *prober, const char *why);
 
 #endif

@@ -780,14 +780,14 @@ static void an_attempt_ends_a_probe(void **state)
     stub_want(&stub, RUNNING, 2);
     stub_until(&stub, runs(0));
     stub_until(&stub, node->probe_request == 7);
-    assert_non_null(strstr(node->probe_said, "job 7 was started on the node"));
+    assert_non_null(strstr(node->probe_said, "job 7 has devices of the node"));
     assert_string_equal(node->probe_text, "");
     assert_int_equal(unsetenv("FAKE_PROBE"), 0);
     stop_and_close();
 }
 
-/* While an attempt is there, a question waits; then it is answered. */
-static void a_probe_waits_for_the_end_of_an_attempt(void **state)
+/* The controller refuses it before; this is for a job that comes at the same time. */
+static void a_probe_is_refused_while_an_attempt_runs(void **state)
 {
     const struct stub_node *node = &stub.nodes[0];
 
@@ -800,15 +800,10 @@ static void a_probe_waits_for_the_end_of_an_attempt(void **state)
     stub_want(&stub, RUNNING, 2);
     stub_until(&stub, runs(0));
     stub_ask_probe(&stub, 7);
-    stub_run_for(&stub, 600);
-    assert_int_equal(node->probe_reports, 0);
-    stub_want(&stub, STOPPING, 2);
-    stub_until(&stub, ended(0));
     stub_until(&stub, node->probe_request == 7);
-    assert_string_equal(node->probe_text, "figures");
-    stub_want(&stub, NOTHING, 0);
-    stub_until(&stub, !node->listed);
-    stub_close(&stub);
+    assert_string_equal(node->probe_text, "");
+    assert_non_null(strstr(node->probe_said, "job 7 has devices of the node"));
+    stop_and_close();
 }
 
 int main(void)
@@ -846,7 +841,7 @@ int main(void)
         cmocka_unit_test(checkpoints_on_disk_are_shown_with_the_end),
         cmocka_unit_test(a_probe_is_answered_when_it_is_asked_for),
         cmocka_unit_test(an_attempt_ends_a_probe),
-        cmocka_unit_test(a_probe_waits_for_the_end_of_an_attempt),
+        cmocka_unit_test(a_probe_is_refused_while_an_attempt_runs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,10 @@ static void who_asked_is_told_why_a_probe_was_ended(void **state)
     hd_prober_yield(&prober, "job 3 was started");
     assert_int_equal(prober.answered, 7);
     assert_string_equal(prober.problem, "job 3 was started");
+    hd_prober_ask(&prober, 8); /* one that has not begun */
+    hd_prober_yield(&prober, "job 4 was started");
+    assert_int_equal(prober.answered, 8);
+    assert_string_equal(prober.problem, "job 4 was started");
 }
 
 static void a_failed_probe_keeps_the_result_of_before_and_says_why(void **state)
