@@ -180,9 +180,16 @@ static enum hd_status keep(struct controller *c, const char *uuid, const char *t
 static enum hd_status read_calibration(const char *text, size_t bytes, struct hd_arena *arena,
                                        struct hd_calibration *cal, struct hd_probe_record *record)
 {
+    char build[HD_CALIBRATION_WORD_MAX];
     enum hd_status st = strlen(text) == bytes ? hd_calibration_read(text, bytes, arena, cal)
                                               : hd_err(HD_INVALID, "it is no text");
 
+    hd_calibration_build(build);
+    if (!st && strcmp(cal->build, build) != 0)
+        st = hd_err(HD_CONFLICT,
+                    "another build of Heddle has measured it (%s, the controller is %s); upgrade "
+                    "the older one, then the node measures anew",
+                    cal->build, build);
     if (!st && cal->made_unix_s > INT64_MAX / 1000)
         st = hd_err(HD_INVALID, "made_unix_s is too large");
     if (!st)
@@ -238,7 +245,7 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
     if (!st && m->calibration.len &&
         read_calibration(text, m->calibration.len, &arena, &cal, record)) {
         record->problem =
-            hd_arena_printf(&arena, "its calibration is not understood: %s", hd_err_message());
+            hd_arena_printf(&arena, "its calibration is of no use: %s", hd_err_message());
         record->calibration_bytes = 0;
     }
     if (!st)
@@ -267,8 +274,11 @@ enum hd_status probe_load(struct controller *c, const struct hd_probe_record *st
     if (!text)
         st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
     if (!st && stored->calibration_bytes &&
-        read_calibration(text, stored->calibration_bytes, &arena, &cal, &record))
+        read_calibration(text, stored->calibration_bytes, &arena, &cal, &record)) {
         hd_log(HD_LOG_WARN, "what a node has measured is not used: %s", hd_err_message());
+        record.problem =
+            hd_arena_printf(&arena, "its calibration is of no use: %s", hd_err_message());
+    }
     if (!st && record.measured_ms)
         st = keep(c, record.node_uuid, text, &cal, &arena);
     if (!st)

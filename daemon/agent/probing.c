@@ -8,7 +8,10 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/convert.h"
 
-enum { MACHINE_ID_BYTES_MAX = 64 };
+enum {
+    MACHINE_ID_BYTES_MAX = 64,
+    TRAITS_HASH = 16, /* letters that traits begin with: of the build's kernels */
+};
 
 /* The machine's id, as systemd keeps it; "-" where there is none. */
 static void read_machine(char ret_id[MACHINE_ID_BYTES_MAX])
@@ -30,10 +33,11 @@ static void make_key(const struct agent *agent, struct hd_prober *p)
     char machine[MACHINE_ID_BYTES_MAX];
 
     read_machine(machine);
-    (void)snprintf(p->key, sizeof p->key,
-                   "build " HD_BUILD ", machine %s, devices cpu:%d:%d, %s and %s%s%s", machine,
-                   p->devices, p->threads, cpu->isa, cpu->library,
-                   agent->health.devices.compute[0] ? ", " : "", agent->health.devices.compute);
+    (void)snprintf(
+        p->key, sizeof p->key,
+        "build " HD_BUILD " (kernels %.*s), machine %s, devices cpu:%d:%d, %s and %s%s%s",
+        TRAITS_HASH, cpu->traits[0] ? cpu->traits : "-", machine, p->devices, p->threads, cpu->isa,
+        cpu->library, agent->health.devices.compute[0] ? ", " : "", agent->health.devices.compute);
     for (char *c = p->key; *c; c++)
         *c = *c == '\n' ? ' ' : *c;
 }
