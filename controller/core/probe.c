@@ -15,7 +15,7 @@
 static const double slow_share = 0.9;
 enum { KIND_LEAST = 3 }; /* devices: of two nobody can say which is the odd one */
 
-static const struct rate {
+static const struct core_rate {
     const char *name, *unit;
     size_t offset;
 } rates[CORE_RATES] = {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct shape {
+static const struct shape_class {
     const char *name;
     double side_least; /* of this class, and of those before */
 } shapes[HD_FIGURES_SHAPES] = {{"small", 0}, {"medium", 128}, {"large", 512}};
