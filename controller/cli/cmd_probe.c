@@ -12,6 +12,8 @@
 
 enum {
     POLL_MS = 300,
+    POLL_MANY_MS = 900, /* an answer about many nodes is long */
+    MANY = 16,
     PROBE_S = 60,    /* a node kills its probe then */
     PATIENCE_S = 90, /* and has surely said so by then */
     COLUMNS_MAX = 120
@@ -83,7 +85,7 @@ static void draw(struct bar *bar, size_t pending, size_t count, int64_t spent_ms
 static int wait_for(struct cli *cli, char **names, size_t count,
                     Heddle__V1__GetTopologyResponse **ret)
 {
-    const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
+    const struct timespec pause = {.tv_nsec = (count > MANY ? POLL_MANY_MS : POLL_MS) * 1000000L};
     const int64_t begin_ms = hd_clock_now_ms();
     struct bar bar = {0};
     size_t pending;

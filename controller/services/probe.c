@@ -218,6 +218,11 @@ static char *copy_text(struct hd_arena *arena, const void *bytes, size_t count)
     return text;
 }
 
+static const char *cut(struct hd_arena *arena, const char *text)
+{
+    return hd_arena_printf(arena, "%.*s", (int)hd_record_fit(text, HD_CTL_MESSAGE_BYTES_MAX), text);
+}
+
 enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t stream,
                           const Heddle__V1__ProbeReport *m)
 {
@@ -227,8 +232,6 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
                    .request = m->request,
                    .record = {.node_uuid = uuid,
                               .ended_ms = m->ended_unix_ms > 0 ? m->ended_unix_ms : 0,
-                              .problem = m->problem,
-                              .measured_on = m->measured_on,
                               .calibration = m->calibration.data,
                               .calibration_bytes = m->calibration.len}}};
     struct hd_probe_record *record = &event.probed.record;
@@ -240,7 +243,9 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
 
     hd_arena_init(&arena, 0);
     text = copy_text(&arena, m->calibration.data, m->calibration.len);
-    if (!text)
+    record->problem = cut(&arena, m->problem);
+    record->measured_on = cut(&arena, m->measured_on);
+    if (hd_arena_failed(&arena))
         st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
     if (!st && m->calibration.len &&
         read_calibration(text, m->calibration.len, &arena, &cal, record)) {

@@ -68,13 +68,23 @@ static void write_file(const struct hd_prober *p)
 
 /* ---- a probe ---- */
 
+/* A message with half a letter in it could not be sent. */
+static void keep_sendable(char *text)
+{
+    text[strcspn(text, "\n")] = '\0';
+    if (hd_text_is_utf8(text, strlen(text)))
+        return;
+    for (; *text; text++)
+        *text = (unsigned char)*text < 0x80 ? *text : '?';
+}
+
 /* The newest probe is over. problem "": it has measured. */
 static void end_probe(struct hd_prober *p, const char *problem)
 {
     p->ended_ms = hd_clock_wall_ms();
     p->answered = p->asked;
     (void)snprintf(p->problem, sizeof p->problem, "%s", problem);
-    p->problem[strcspn(p->problem, "\n")] = '\0';
+    keep_sendable(p->problem);
     write_file(p);
 }
 

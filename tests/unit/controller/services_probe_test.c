@@ -37,6 +37,23 @@ static struct hd_text a_calibration(const char *build)
     return text;
 }
 
+/* Of four devices, of which the last is a fifth slower than the others. */
+static struct hd_text a_calibration_of_four(void)
+{
+    const struct hd_calibration_device each[] = {
+        {5e10, 5e10, 3e9}, {5e10, 5e10, 3e9}, {5e10, 5e10, 3e9}, {4e10, 5e10, 3e9}};
+    struct hd_calibration cal = {.threads = 3, .devices = 4, .made_unix_s = 1795500000};
+    struct hd_text text = {0};
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    hd_calibration_build(cal.build);
+    assert_int_equal(hd_calibration_set_devices(&cal, &arena, each, 4, NULL, 0), HD_OK);
+    hd_calibration_write(&cal, &text);
+    hd_arena_done(&arena);
+    return text;
+}
+
 static void probe(struct bench *b)
 {
     Heddle__V1__ProbeNodeRequest request = HEDDLE__V1__PROBE_NODE_REQUEST__INIT;
@@ -181,10 +198,35 @@ static void what_is_no_calibration_is_said_and_not_used(void **state)
     hd_text_free(&other);
 }
 
+static void a_slow_device_is_shown_as_such(void **state)
+{
+    struct hd_text text = a_calibration_of_four();
+    Heddle__V1__GetTopologyResponse *t;
+    struct daemon d = {0};
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    b.devices = 4;
+    join(&d, &b, "n1");
+    answer(&d, text.data);
+    WAIT_FOR(&b, is_answered(&b));
+    t = topology(&b);
+    assert_int_equal(t->nodes[0]->probe->n_devices, 4);
+    assert_string_equal(t->nodes[0]->probe->devices[0]->slow, "");
+    assert_string_equal(t->nodes[0]->probe->devices[3]->slow,
+                        "fp32 products at 40 of 50 GFLOP/s, the median of 4 such devices");
+    hd_rpc_message_free(&t->base);
+    free_daemon(&d);
+    finish(&b);
+    hd_text_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_probe_goes_its_way),
+        cmocka_unit_test(a_slow_device_is_shown_as_such),
         cmocka_unit_test(what_is_no_calibration_is_said_and_not_used),
     };
 

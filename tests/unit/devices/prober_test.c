@@ -223,6 +223,16 @@ static void a_failed_probe_keeps_the_result_of_before_and_says_why(void **state)
     assert_string_equal(prober.problem, "no memory for products");
 }
 
+static void a_problem_can_be_sent_whatever_the_helper_says(void **state)
+{
+    (void)state;
+    worker_does("printf 'no mem\\303ory\\nmore\\n'");
+    start("1", false);
+    hd_prober_ask(&prober, 1);
+    step_to_the_end();
+    assert_string_equal(prober.problem, "no mem?ory");
+}
+
 static void a_probe_that_fails_is_not_repeated_by_itself(void **state)
 {
     (void)state;
@@ -290,6 +300,7 @@ int main(void)
         T(an_attempt_that_starts_ends_a_probe),
         T(who_asked_is_told_why_a_probe_was_ended),
         T(a_failed_probe_keeps_the_result_of_before_and_says_why),
+        T(a_problem_can_be_sent_whatever_the_helper_says),
         T(a_probe_that_fails_is_not_repeated_by_itself),
         T(a_helper_that_hangs_is_killed),
         T(a_node_of_gpus_says_that_they_cannot_be_probed),
