@@ -80,14 +80,21 @@ start_controller
 check_equal the_figures_outlive_the_controller 1 "$(heddle topo n1 | grep -c 'messages between devices')"
 await 20 node_is n1 ready
 stop_node() { kill -TERM "${node_pids[$1]}" && wait "${node_pids[$1]}"; }
+probes_begun() { grep -c ': probing ' "$work/n1.log"; }
+begun=$(probes_begun)
 stop_node n1
-how fail
 start_node n1 cpu:2:1 --worker "$work/worker" --probe first
-sleep 7
-check_equal a_heddled_that_has_a_result_probes_no_more 0 "$(grep -c probing: <<<"$(sed -n '$!d' "$work/n1.log")")"
+sleep 6 # a probe would begin after five idle seconds
+check_equal a_heddled_that_has_a_result_probes_no_more "$begun" "$(probes_begun)"
 check_equal the_figures_outlive_heddled 1 "$(heddle topo n1 | grep -c 'messages between devices')"
 stop_node n1
-start_node n1 cpu:1:1 --worker "$work/worker" # other devices
-gone() { heddle topo n1 | grep -q 'not probed'; }
-check other_devices_are_not_probed await 10 gone
+start_node n1 cpu:1:1 --worker "$work/worker" # other devices; --ephemeral: --probe never
+not_probed() { heddle topo n1 | grep -q 'not probed'; }
+check what_was_measured_on_other_devices_is_dropped await 10 not_probed
+sleep 6
+check_equal an_ephemeral_heddled_does_not_probe "$begun" "$(probes_begun)"
+stop_node n1
+start_node n1 cpu:1:1 --worker "$work/worker" --probe first
+probed() { heddle topo n1 | grep -q '^n1: .*, probed '; }
+check another_one_does_when_it_has_been_idle await 30 probed
 finish
