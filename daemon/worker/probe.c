@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
@@ -56,20 +57,24 @@ void probe_keep(struct probe *p, const struct probe_record *record)
 
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
 {
-    float *over = (float *)p->visible;
+    const struct probe_record nothing = {.what = PROBE_NOTHING};
+    float *most = (float *)p->visible; /* of: whether the time is over, the number of records */
     struct hd_comm_stream *s;
     enum hd_status st;
 
     *ret_goes_on = hd_clock_now_ns() < p->end_ns;
     if (!p->comm)
         return HD_OK;
-    *over = *ret_goes_on ? 0 : 1;
+    most[0] = *ret_goes_on ? 0 : 1;
+    most[1] = (float)*p->record_count;
     s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
     st = hd_comm_all_reduce(p->group, s,
-                            &(struct hd_comm_all_reduce_args){over, over, 1, HD_F32, HD_COMM_MAX});
+                            &(struct hd_comm_all_reduce_args){most, most, 2, HD_F32, HD_COMM_MAX});
     if (!st)
         st = hd_comm_wait(s, hd_comm_record(s));
-    *ret_goes_on = !st && *over == 0;
+    *ret_goes_on = !st && most[0] == 0;
+    while (!st && *p->record_count < (int)most[1])
+        probe_keep(p, &nothing);
     return st;
 }
 
@@ -263,8 +268,8 @@ static bool same_work(const struct probe_record *a, const struct probe_record *b
            a->bytes == b->bytes && memcmp(&a->key, &b->key, sizeof a->key) == 0;
 }
 
-/* The mean over the processes that measured the same as the first one. */
-static double mean_of(const struct board *board, int world, int index)
+/* The mean over the processes that measured the same as the first one; *ret_count: how many. */
+static double mean_of(const struct board *board, int world, int index, int *ret_count)
 {
     const struct probe_record *first = &board->records[index];
     double sum = 0;
@@ -278,6 +283,7 @@ static double mean_of(const struct board *board, int world, int index)
             count++;
         }
     }
+    *ret_count = count;
     return sum / count;
 }
 
@@ -285,13 +291,15 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
                            struct hd_calibration *cal)
 {
     double launches[64], steps[64];
-    int launch_count = 0, step_count = 0;
+    int launch_count = 0, step_count = 0, count, kernels = 0, by_all = 0;
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < board->counts[0]; i++) {
         const struct probe_record *r = &board->records[i];
-        const double seconds = mean_of(board, p->world, i);
+        const double seconds = mean_of(board, p->world, i, &count);
 
+        kernels += r->what == PROBE_KERNEL;
+        by_all += r->what == PROBE_KERNEL && count == p->world;
         if (r->what == PROBE_KERNEL)
             st = hd_calibration_add(cal, arena, &r->key, seconds > 1e-9 ? seconds : 1e-9);
         else if (r->what == PROBE_COLLECTIVE)
@@ -303,6 +311,8 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
         else if (r->what == PROBE_WRITE)
             cal->checkpoint_bytes_per_s = seconds;
     }
+    hd_log(HD_LOG_INFO, "%d of %d measurements of kernels were made on all %d devices", by_all,
+           kernels, p->world);
     if (launch_count)
         cal->launch_s = probe_lower_quartile(launches, launch_count);
     if (step_count)

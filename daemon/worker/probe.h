@@ -27,6 +27,7 @@ enum {
 };
 
 enum probe_what {
+    PROBE_NOTHING, /* in its place another process has a measurement of its own */
     PROBE_KERNEL,
     PROBE_COLLECTIVE,
     PROBE_LAUNCH,
@@ -70,7 +71,9 @@ enum { PROBE_CORPUS_BYTES = 1 << 20 };
 /* Keeps one measurement; those beyond PROBE_RECORDS_MAX are dropped. */
 void probe_keep(struct probe *p, const struct probe_record *record);
 
-/* All processes wait for one another. *ret_goes_on: whether time is left, the same on all. */
+/* All processes wait for one another. *ret_goes_on: whether time is left, the same on all. Also
+ * fills up the records of those that have fewer, so that the same measurement has the same place on
+ * all processes that have made it. */
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on);
 
 /* Each returns early, with HD_OK, when the time is over. */
