@@ -199,6 +199,7 @@ int cli_resume(struct cli *cli, int argc, char **argv);
 int cli_requeue(struct cli *cli, int argc, char **argv);
 int cli_rm(struct cli *cli, int argc, char **argv);
 int cli_queue(struct cli *cli, int argc, char **argv);
+int cli_probe(struct cli *cli, int argc, char **argv);
 int cli_topo(struct cli *cli, int argc, char **argv);
 int cli_hold(struct cli *cli, int argc, char **argv);
 int cli_release(struct cli *cli, int argc, char **argv);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "controller/cli/probe_show.h"
 #include "controller/cli/show.h"
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
@@ -87,6 +88,7 @@ static void show_topology(const Heddle__V1__GetTopologyResponse *t, enum cli_for
             show_inventory(w, n->inventory);
         else
             hd_json_add_null(w, "inventory");
+        probe_show_json(w, n->probe);
         show_item_end(&list);
     }
     show_list_end(&list);
@@ -198,14 +200,17 @@ static void add_node(const Heddle__V1__NodeTopology *n, bool whole, struct hd_te
 
     cli_add_clean(out, n->node);
     hd_text_add(out, ": %zu device%s", n->n_devices, n->n_devices == 1 ? "" : "s");
-    if (!v) {
-        hd_text_add(out, ", no inventory\n");
-        return;
+    if (v) {
+        age_ms = hd_clock_wall_ms() - v->taken_unix_ms;
+        hd_clock_format_span(age_ms > 0 ? age_ms : 0, age);
+        hd_text_add(out, ", inventory %s old, ", age);
+    } else {
+        hd_text_add(out, ", no inventory, ");
     }
-    age_ms = hd_clock_wall_ms() - v->taken_unix_ms;
-    hd_clock_format_span(age_ms > 0 ? age_ms : 0, age);
-    hd_text_add(out, ", inventory %s old\n", age);
-    for (size_t i = 0; i < v->n_adapters; i++) {
+    probe_show_age(n->probe, out);
+    hd_text_add(out, "\n");
+    probe_show_trouble(n->probe, out);
+    for (size_t i = 0; v && i < v->n_adapters; i++) {
         hd_text_add(out, "  adapter ");
         cli_add_clean(out, v->adapters[i]->name);
         hd_text_add(out, " ");
@@ -214,8 +219,10 @@ static void add_node(const Heddle__V1__NodeTopology *n, bool whole, struct hd_te
         add_places(out, v->adapters[i]->devices, v->adapters[i]->n_devices);
         hd_text_add(out, "\n");
     }
-    if (whole && v->n_links)
+    if (whole && v && v->n_links)
         add_matrix(n, out);
+    if (whole)
+        probe_show_figures(n->probe, out);
 }
 
 int cli_topo(struct cli *cli, int argc, char **argv)

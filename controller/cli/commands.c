@@ -368,13 +368,31 @@ static const char topo_help[] =
     "Usage: heddle topo [NODE] [-o FORMAT]\n"
     "\n"
     "Shows which nodes share a switch, as the controller's --cluster file says, and\n"
-    "of each node its adapters and the age of its inventory; of NODE, or with\n"
-    "-o wide, also how its devices reach one another: nv4: four NVLinks; pix, pxb:\n"
-    "one PCIe switch, several; phb: a host bridge; node, sys: within a NUMA node,\n"
-    "between two. Rates are nominal, of one direction.\n"
+    "of each node its adapters, the age of its inventory, when its devices were\n"
+    "measured (heddle probe), and devices that are more than 10% slower than others\n"
+    "of their kind. Of NODE, or with -o wide, also how its devices reach one another:\n"
+    "nv4: four NVLinks; pix, pxb: one PCIe switch, several; phb: a host bridge; node,\n"
+    "sys: within a NUMA node, between two, at nominal rates of one direction; and\n"
+    "what was measured.\n"
     "\n"
     "Example:\n"
     "  heddle topo n1\n";
+static const char probe_help[] =
+    "Usage: heddle probe NODE|--all [-o FORMAT]\n"
+    "\n"
+    "Lets nodes measure their CPU devices, for at most 60 s, waits, and shows the\n"
+    "figures: products by shape and precision, memory, messages between each two\n"
+    "devices, collectives, checkpoints. Plans of the controller then go by them. Only\n"
+    "idle devices are measured: a node with a job is refused, and a job that starts\n"
+    "meanwhile ends the probe. A probe that fails changes nothing. A node measures by\n"
+    "itself when it is new (heddled --probe). Only root and the controller's user may\n"
+    "ask.\n"
+    "\n"
+    "  --all              all nodes at once; with 6 if some were not measured\n"
+    "\n"
+    "Example:\n"
+    "  heddle probe n1\n";
+
 static const char drain_help[] =
     "Usage: heddle drain NODE [--reason TEXT] [--deadline TIME] [-o FORMAT]\n"
     "\n"
@@ -429,6 +447,7 @@ const struct cli_command cli_commands[] = {
     {"rm", "remove jobs that have ended", rm_help, cli_rm, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"topo", "show switches, links between devices and adapters", topo_help, cli_topo, false},
+    {"probe", "let nodes measure their devices", probe_help, cli_probe, false},
     {"drain", "give a node no new work", drain_help, cli_drain, false},
     {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
     {"node", "remove a node that is gone", node_help, cli_node, false},

@@ -325,6 +325,10 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_remove(core, event);
     case HD_CORE_PLANNED:
         return core_planned(core, event);
+    case HD_CORE_PROBE:
+        return core_probe_ask(core, event);
+    case HD_CORE_PROBED:
+        return core_probed(core, event);
     }
     return hd_err(HD_INTERNAL, "unknown core event %d", (int)event->kind);
 }
@@ -400,6 +404,7 @@ void hd_core_free(struct hd_core *core)
         core_node_free(core->nodes[i]);
     }
     free(core->links);
+    free(core->medians);
     free(core->jobs.buckets);
     free(core->active.items);
     free(core->searching.items);

@@ -43,6 +43,8 @@ struct hd_core_asked {
     const char *device_name, *traits;
     int32_t threads; /* the fewest that a device has */
     bool bf16;       /* all compute it natively */
+    /* The node whose probe says how fast the devices are, which are all on it; "": none does */
+    const char *probe_uuid;
 };
 
 struct hd_core_answer {
@@ -125,6 +127,8 @@ enum hd_core_event_kind {
                            * more, so every node is lost and every live job has failed */
     HD_CORE_REMOVE,       /* an ended job goes, with its folder */
     HD_CORE_PLANNED,      /* the answer to one of hd_core_out.asked */
+    HD_CORE_PROBE,        /* a user asks for a probe of a node */
+    HD_CORE_PROBED,       /* a node says what it has measured */
 };
 
 /* One attempt in a node's observed set: the state of this node's share. */
@@ -204,6 +208,13 @@ struct hd_core_event {
             const char *node, *by; /* node: its name */
         } remove;
         struct {
+            const char *node, *by; /* node: its name */
+        } probe;
+        struct {
+            uint64_t stream, request; /* request: the newest that it answers; 0: none */
+            struct hd_probe_record record;
+        } probed;
+        struct {
             const char *uuid, *name, *boot_id, *build;
             const char *data_address; /* where other nodes reach its ranks; "": none */
             const char *compute;      /* nodes with equal strings compute equal bits on the CPU */
@@ -212,6 +223,7 @@ struct hd_core_event {
             uint64_t stream;          /* the caller's number of this stream, never reused */
             const struct hd_device_record *devices;
             int32_t device_count;
+            bool probes;                       /* it answers HD_CORE_PROBE */
             const struct hd_node_links *links; /* between them, in their order; NULL: not known */
         } hello;
         struct {
@@ -297,12 +309,14 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
 
 /* ---- rebuilding from the store ----------------------------------------------------------------*/
 
-/* Call in this order: all nodes; all queues; all request ids; for each job that has not ended, has
- * a checkpoint being deleted or is being removed: the job, its attempts from 1 on, its checkpoints
- * that are not deleted, its report positions, its newest step if there is one; then
+/* Call in this order: all nodes; their probes; all queues; all request ids; for each job that has
+ * not ended, has a checkpoint being deleted or is being removed: the job, its attempts from 1 on,
+ * its checkpoints that are not deleted, its report positions, its newest step if there is one; then
  * hd_core_restored once. HD_CORRUPT: the records contradict each other.
  */
 enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_record *node);
+/* After its node; one whose node does not exist is ignored. */
+enum hd_status hd_core_restore_probe(struct hd_core *core, const struct hd_probe_record *probe);
 enum hd_status hd_core_restore_queue(struct hd_core *core, const struct hd_queue_record *queue);
 enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
                                        uint64_t hash, enum hd_job_state state);
@@ -414,15 +428,26 @@ struct hd_node_view {
     const struct hd_node_record *record;
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
-    const char *data_address;           /* where other nodes reach its ranks; "": none */
-    int64_t position;                   /* in config.tree; -1: not in it */
-    const struct hd_device_hold *holds; /* per device, in the order of record->devices */
+    const char *data_address;                  /* where other nodes reach its ranks; "": none */
+    int64_t position;                          /* in config.tree; -1: not in it */
+    const struct hd_device_hold *holds;        /* per device, in the order of record->devices */
+    bool probe_pending;                        /* one was asked for, and is not answered */
+    int64_t probe_ended_ms, probe_measured_ms; /* as in hd_probe_record */
+    const char *probe_problem, *probe_measured_on;
 };
 size_t hd_core_node_count(const struct hd_core *core);
 void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_view *ret_view);
 /* Appends why a node takes no new job to ret_reason; nothing for a node that does. */
 void hd_core_node_reason(const struct hd_core *core, size_t index, struct hd_now now,
                          struct hd_text *ret_reason);
+/* The number of the question that the node has not answered yet; 0: none. */
+uint64_t hd_core_probe_asked(const struct hd_core *core, const char *uuid);
+/* When its newest probe ended, by its own clock; 0: none has. */
+int64_t hd_core_probe_ended(const struct hd_core *core, const char *uuid);
+/* Appends in what the device at `place` is far slower than the median of its kind; nothing if it is
+ * not, or if that is not known. */
+void hd_core_slow_device(struct hd_core *core, size_t index, int32_t place,
+                         struct hd_text *ret_why);
 bool hd_core_node_find(const struct hd_core *core, const char *name, size_t *ret_index);
 
 /* For tests: checks the invariants that core.c numbers. HD_INTERNAL names the first broken one. The

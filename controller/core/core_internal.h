@@ -21,6 +21,7 @@
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
  *   restore.c     memory rebuilt from the store's records
  *   plan.c        layouts
+ *   probe.c       what nodes have measured of their devices, and which are slow
  */
 #ifndef HD_CONTROLLER_CORE_INTERNAL_H
 #define HD_CONTROLLER_CORE_INTERNAL_H
@@ -124,8 +125,27 @@ struct core_node {
         int32_t spare;         /* so many devices it will not need: others may hold them then */
         enum hd_device_kind kind;
     } reserved;
+    bool probes;          /* its daemon answers questions for a probe */
+    uint64_t probe_asked; /* the number of the one without an answer; 0: none */
+    struct core_probe {   /* the newest: as in hd_probe_record */
+        int64_t ended_ms, measured_ms;
+        const char *problem, *measured_on;
+        struct hd_device_figures *devices;
+        int32_t device_count;
+    } probe;
     bool dirty, desired_dirty;
     struct core_node *next_dirty;
+};
+
+enum { CORE_RATES = 3 };
+
+/* What a kind of device does, of which one is at this place; valid until a result, a node or its
+ * devices change (core.medians_due). */
+struct core_median {
+    const struct core_node *node;
+    int32_t place;
+    double value[CORE_RATES];
+    size_t count[CORE_RATES]; /* devices whose rate is known */
 };
 
 /* The ranks of one attempt on one node. */
@@ -319,6 +339,10 @@ struct hd_core {
     size_t node_count, node_size;
     struct core_links **links; /* all that nodes have */
     size_t link_count, link_size;
+    struct core_median *medians; /* probe.c */
+    size_t median_count, median_size;
+    bool medians_due;
+    uint64_t probe_number; /* of the newest question */
     struct core_map node_by_uuid;
     struct core_map by_request; /* request id -> index in requests */
     struct core_request {
@@ -440,6 +464,14 @@ void core_attempt_timers(struct hd_core *core, struct core_job *job);
 enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt);
 struct core_share *core_find_share(const struct core_attempt *attempt,
                                    const struct core_node *node);
+
+/* ---- probe.c ----------------------------------------------------------------------------------*/
+
+enum hd_status core_probe_ask(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *event);
+void core_probe_restore(struct hd_core *core, struct core_node *node,
+                        const struct hd_probe_record *record);
+void core_probe_drop(struct core_node *node); /* frees what it has */
 
 /* ---- node.c -----------------------------------------------------------------------------------*/
 

@@ -137,6 +137,15 @@ static bool fold_devices(const struct hd_job_needs *needs, const struct core_pla
     return asked->memory_bytes > 0;
 }
 
+/* Devices of one node were measured together; GPUs and nodes beside one another were not. */
+static const struct core_node *measured_node(const struct core_placement *place,
+                                             enum hd_device_kind kind)
+{
+    const struct core_node *node = place->member_count == 1 ? place->members[0].node : NULL;
+
+    return node && kind == HD_DEVICE_KIND_CPU && node->probe.measured_ms ? node : NULL;
+}
+
 /* The most ranks that are together on one node whatever their number: what every node gives is a
  * multiple of it. */
 static int32_t together_on(const struct core_placement *place)
@@ -168,8 +177,10 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
 {
     const struct hd_job_needs *needs = wisher->needs;
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+    const struct core_node *measured = measured_node(place, kind);
     struct hd_text wish = {0};
 
+    asked->probe_uuid = measured ? measured->rec.uuid : "";
     asked->wish = core_wish_on(needs, kind);
     asked->devices = place->device_count;
     asked->together = together_on(place);
@@ -185,6 +196,8 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
                 needs->shape ? 0 : wisher->job, wish.data ? wish.data : "", asked->devices,
                 asked->together, asked->device_name, asked->traits, (long long)asked->memory_bytes,
                 asked->threads, asked->bf16);
+    if (measured)
+        hd_text_add(key, " %s %lld", asked->probe_uuid, (long long)measured->probe.measured_ms);
     hd_text_free(&wish);
     core->no_memory |= key->failed;
     return !core->no_memory;

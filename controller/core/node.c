@@ -163,6 +163,7 @@ void core_node_free(struct core_node *node)
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
         core_unset(&node->compute[kind]);
     core_unset(&node->traits);
+    core_probe_drop(node);
     free(node);
 }
 
@@ -495,6 +496,10 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core_set(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);
     core_set(core, &node->traits, event->hello.traits);
     core_links_take(core, node, event->hello.links);
+    node->probes = event->hello.probes;
+    if (!node->probes)
+        node->probe_asked = 0;
+    core->medians_due = true;
     node->connected = true;
     node->synced = false;
     core->reach_due = true;
@@ -652,6 +657,10 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     node->rec.drain = false;
     node->rec.drain_deadline_ms = 0;
     core_set(core, &node->rec.drain_reason, "");
+    core_probe_drop(node);
+    node->probe.ended_ms = node->probe.measured_ms = 0;
+    node->probe_asked = 0;
+    core->medians_due = true;
     set_state(core, node, HD_NODE_STATE_LOST);
     core_checkpoint_abandon(core, node);
     return HD_OK;
@@ -925,6 +934,11 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
         .data_address = node->data_address ? node->data_address : "",
         .position = node->position,
         .holds = node->holds,
+        .probe_pending = node->probe_asked != 0,
+        .probe_ended_ms = node->probe.ended_ms,
+        .probe_measured_ms = node->probe.measured_ms,
+        .probe_problem = node->probe.problem ? node->probe.problem : "",
+        .probe_measured_on = node->probe.measured_on ? node->probe.measured_on : "",
     };
 }
 

@@ -226,6 +226,24 @@ void hd_batch_add_queue(struct hd_batch *batch, const struct hd_queue_record *qu
     op->queue.name = copy_text(&batch->arena, queue->name);
 }
 
+void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *probe)
+{
+    struct hd_batch_op *op = add(batch, HD_OP_PROBE);
+    void *calibration = hd_arena_alloc(&batch->arena, probe->calibration_bytes + 1);
+
+    if (!op || !calibration)
+        return;
+    if (probe->calibration_bytes)
+        memcpy(calibration, probe->calibration, probe->calibration_bytes);
+    op->probe = *probe;
+    op->probe.node_uuid = copy_text(&batch->arena, probe->node_uuid);
+    op->probe.problem = copy_text(&batch->arena, probe->problem);
+    op->probe.measured_on = copy_text(&batch->arena, probe->measured_on);
+    op->probe.calibration = calibration;
+    op->probe.devices = NULL;
+    op->probe.device_count = 0;
+}
+
 void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_record *checkpoint)
 {
     struct hd_batch_op *op = add(batch, HD_OP_CHECKPOINT);

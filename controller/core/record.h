@@ -221,6 +221,25 @@ struct hd_node_record {
     int32_t device_count;
 };
 
+/* What a device was measured to do in a second, beside busy neighbours; 0: not known. */
+struct hd_device_figures {
+    double single_flops, half_flops, memory_bytes_per_s;
+};
+
+/* The newest probe of a node. */
+struct hd_probe_record {
+    const char *node_uuid;
+    int64_t ended_ms;        /* by the node's clock; 0: none has, so nothing is stored */
+    const char *problem;     /* why it measured nothing; "": it did */
+    const char *measured_on; /* what the figures hold for */
+    int64_t measured_ms;     /* of the calibration; 0: there is none */
+    const void *calibration; /* text of plan/calibration.h */
+    size_t calibration_bytes;
+    struct hd_device_figures
+        *devices; /* of the CPU devices, in order; not stored: in calibration */
+    int32_t device_count;
+};
+
 struct hd_checkpoint_record {
     uint64_t job;
     int32_t attempt;
@@ -286,6 +305,7 @@ enum hd_batch_op_kind {
     HD_OP_STEP,
     HD_OP_VALIDATION,
     HD_OP_POSITION,
+    HD_OP_PROBE, /* inserts, updates, or deletes (ended_ms 0) */
 };
 
 struct hd_batch_op {
@@ -301,6 +321,7 @@ struct hd_batch_op {
         struct hd_step_record step;
         struct hd_validation_record validation;
         struct hd_position_record position;
+        struct hd_probe_record probe;
     };
 };
 
@@ -324,6 +345,7 @@ void hd_batch_add_event(struct hd_batch *batch, const struct hd_event_record *ev
 void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step);
 void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_record *validation);
 void hd_batch_add_position(struct hd_batch *batch, const struct hd_position_record *position);
+void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *probe);
 
 /* Copies of a record whose strings and arrays live in `arena`; NULL strings become "". */
 struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job);

@@ -24,6 +24,15 @@ enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_r
     return check_memory(core);
 }
 
+enum hd_status hd_core_restore_probe(struct hd_core *core, const struct hd_probe_record *probe)
+{
+    struct core_node *node = core_find_node(core, probe->node_uuid);
+
+    if (node)
+        core_probe_restore(core, node, probe);
+    return check_memory(core);
+}
+
 enum hd_status hd_core_restore_queue(struct hd_core *core, const struct hd_queue_record *queue)
 {
     (void)core_queue_put(core, queue);

@@ -229,7 +229,7 @@ struct reply {
     struct hd_rpc_call *call; /* referenced; NULL: control_fail_waiting has answered it */
     enum answer_kind kind;
     uint64_t job; /* 0: the reply is about `node` */
-    bool repeated, undrain, removed;
+    bool repeated, undrain, removed, probe;
     char node_uuid[HD_CTL_NAME_BYTES_MAX + 1]; /* of a removed one */
     char node[HD_CTL_NAME_BYTES_MAX + 1];
     char queue[HD_CTL_NAME_BYTES_MAX + 1]; /* "": the reply is about no queue */
@@ -245,6 +245,7 @@ static void answer_node(struct controller *c, struct reply *reply)
     Heddle__V1__DrainNodeResponse drain = HEDDLE__V1__DRAIN_NODE_RESPONSE__INIT;
     Heddle__V1__UndrainNodeResponse undrain = HEDDLE__V1__UNDRAIN_NODE_RESPONSE__INIT;
     Heddle__V1__RemoveNodeResponse removed = HEDDLE__V1__REMOVE_NODE_RESPONSE__INIT;
+    Heddle__V1__ProbeNodeResponse probe = HEDDLE__V1__PROBE_NODE_RESPONSE__INIT;
     Heddle__V1__NodeStatus *node = NULL;
     struct hd_arena arena;
     size_t index;
@@ -256,6 +257,12 @@ static void answer_node(struct controller *c, struct reply *reply)
         return;
     }
     hd_arena_init(&arena, 0);
+    if (reply->probe && hd_core_node_find(c->core, reply->node, &index)) {
+        probe.probe = probe_show(c, &arena, index);
+        (void)hd_rpc_call_reply(reply->call, &probe.base);
+        hd_arena_done(&arena);
+        return;
+    }
     if (hd_core_node_find(c->core, reply->node, &index))
         node = convert_node(&arena, c, index);
     drain.node = undrain.node = node;
@@ -830,8 +837,9 @@ static void undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *messa
     change_drain(call, &event);
 }
 
-/* A limit that its users could lift would be none: for those who may do everything. */
-static enum hd_status check_operator(const struct hd_rpc_call *call)
+/* For those who may do everything: a limit that its users could lift would be none, and a probe
+ * takes all of a node for a while. What: "queues are changed". */
+static enum hd_status check_operator(const struct hd_rpc_call *call, const char *what)
 {
     const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
 
@@ -839,9 +847,9 @@ static enum hd_status check_operator(const struct hd_rpc_call *call)
         (principal->uid == 0 || principal->uid == geteuid()))
         return HD_OK;
     return hd_err(HD_DENIED,
-                  "queues are changed by root or by the controller's user, on the controller's "
-                  "machine and through its Unix socket; you are %s",
-                  principal ? principal->name : "not authenticated");
+                  "%s by root or by the controller's user, on the controller's machine and through "
+                  "its Unix socket; you are %s",
+                  what, principal ? principal->name : "not authenticated");
 }
 
 static void set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -856,7 +864,7 @@ static void set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message)
                   .weight = m->_weight_case ? m->weight : -1,
                   .by = control_caller(call)}};
     struct reply *reply;
-    enum hd_status st = check_operator(call);
+    enum hd_status st = check_operator(call, "queues are changed");
 
     if (!st)
         st = control_check_disk(c);
@@ -874,6 +882,40 @@ static void set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message)
     if (reply) {
         (void)snprintf(reply->queue, sizeof reply->queue, "%s", m->name);
         turn_when_durable(c, &reply->effect);
+    }
+    turn_end(c);
+    if (st)
+        fail(call, st);
+}
+
+static void probe_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ProbeNodeRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_core_event event = {.kind = HD_CORE_PROBE,
+                                        .probe = {.node = m->node, .by = control_caller(call)}};
+    struct hd_node_view view;
+    struct reply *reply;
+    size_t index;
+    enum hd_status st = check_operator(call, "devices are probed");
+
+    if (!st)
+        st = control_check_disk(c);
+    if (st) {
+        fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    st = turn_step(c, &event);
+    reply = st ? NULL : new_reply(c, call);
+    if (reply) {
+        reply->probe = true;
+        (void)snprintf(reply->node, sizeof reply->node, "%s", m->node);
+        turn_when_durable(c, &reply->effect);
+    }
+    if (!st && hd_core_node_find(c->core, m->node, &index)) {
+        hd_core_node_at(c->core, index, &view);
+        fleet_send_probe_request(c, view.record->uuid);
     }
     turn_end(c);
     if (st)
@@ -960,6 +1002,7 @@ enum hd_status control_register(struct controller *c)
         UNARY("ListEvents", list_events_request, list_events_response, list_events),
         UNARY("ListNodes", list_nodes_request, list_nodes_response, list_nodes),
         UNARY("GetTopology", get_topology_request, get_topology_response, topology_open),
+        UNARY("ProbeNode", probe_node_request, probe_node_response, probe_node),
         UNARY("DrainNode", drain_node_request, drain_node_response, drain_node),
         UNARY("UndrainNode", undrain_node_request, undrain_node_response, undrain_node),
         UNARY("RemoveNode", remove_node_request, remove_node_response, remove_node),

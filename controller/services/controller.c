@@ -39,6 +39,11 @@ static enum hd_status load_node(void *user, const struct hd_node_record *node)
     return hd_core_restore_node(((struct loading *)user)->c->core, node);
 }
 
+static enum hd_status load_probe(void *user, const struct hd_probe_record *probe)
+{
+    return probe_load(((struct loading *)user)->c, probe);
+}
+
 static enum hd_status load_queue(void *user, const struct hd_queue_record *queue)
 {
     return hd_core_restore_queue(((struct loading *)user)->c->core, queue);
@@ -123,6 +128,7 @@ static enum hd_status load_core(struct controller *c)
 {
     struct loading loading = {.c = c};
     const struct hd_store_loader loader = {.node = load_node,
+                                           .probe = load_probe,
                                            .queue = load_queue,
                                            .request = load_request,
                                            .job = load_job,
@@ -396,6 +402,7 @@ static void free_controller(struct controller *c)
     control_forget_validations(c);
     read_log_forget_all(c);
     hd_core_free(c->core);
+    probe_free_all(c);
     topology_free_all(c); /* the core's tree of switches is its */
     hd_core_out_done(&c->out);
     free(c);

@@ -256,6 +256,53 @@ void fleet_send_removed(struct controller *c, const char *uuid, const char *by)
     turn_when_durable(c, &r->effect);
 }
 
+/* ---- probes -----------------------------------------------------------------------------------*/
+
+struct probe_effect {
+    struct effect effect;
+    uint64_t stream;
+};
+
+static void send_probe_request(struct node_stream *s)
+{
+    const uint64_t request = hd_core_probe_asked(s->c->core, s->uuid);
+    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
+    Heddle__V1__ProbeRequest body = HEDDLE__V1__PROBE_REQUEST__INIT;
+
+    if (!request)
+        return;
+    body.request = request;
+    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_PROBE_REQUEST;
+    message.probe_request = &body;
+    send_message(s, &message);
+}
+
+static void run_probe(struct effect *effect, struct controller *c, enum hd_status st)
+{
+    struct probe_effect *p = (struct probe_effect *)(void *)effect;
+    struct node_stream *s = find_stream(c, p->stream);
+
+    if (!st && s)
+        send_probe_request(s);
+    free(p);
+}
+
+void fleet_send_probe_request(struct controller *c, const char *uuid)
+{
+    const struct node_stream *s = find_node(c, uuid);
+    struct probe_effect *p = s ? calloc(1, sizeof *p) : NULL;
+
+    if (!s)
+        return; /* it is asked when it has reconnected */
+    if (!p) {
+        hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory to ask node %s", s->name));
+        return;
+    }
+    p->effect.run = run_probe;
+    p->stream = s->number;
+    turn_when_durable(c, &p->effect);
+}
+
 /* ---- Hello ------------------------------------------------------------------------------------*/
 
 struct welcome_effect {
@@ -280,10 +327,12 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.jobs_dir_probe = convert_text(".heddle-probe");
     welcome.jobs_dir_probe_text = c->probe;
     welcome.heartbeat_ms = HEARTBEAT_MS;
+    welcome.probe_unix_ms = hd_core_probe_ended(c->core, s->uuid);
     welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
     send_message(s, &message);
+    send_probe_request(s); /* one without an answer */
 }
 
 static enum hd_status check_protocol(const Heddle__V1__Hello *hello, const struct controller *c)
@@ -365,6 +414,7 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
                                             .compute = hello->compute,
                                             .compute_cuda = hello->compute_cuda,
                                             .traits = hello->traits,
+                                            .probes = hello->probes,
                                             .stream = ++s->c->last_stream,
                                             .devices = devices,
                                             .device_count = (int32_t)hello->n_devices}};
@@ -677,6 +727,8 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
         return take_reports(s, m->reports);
     case HEDDLE__V1__NODE_MESSAGE__BODY_RENDEZVOUS_PUT:
         return rendezvous_put(s->c, s->call, s->uuid, m->rendezvous_put);
+    case HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT:
+        return probe_take(s->c, s->uuid, s->number, m->probe_report);
     case HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT:
         answer_heartbeat(s, m->heartbeat);
         return HD_OK;

@@ -71,6 +71,7 @@ struct controller {
     struct planning *plannings;     /* layouts that the core asked for, the oldest first */
     struct validation *validations; /* that wait for one */
     void *inventories;              /* what nodes have said of their links: topology.c */
+    void *probes;                   /* what nodes have measured of their devices: probe.c */
     struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
     struct hd_arena tree_arena;     /* its memory, if there is one */
     bool deaf;                      /* the own door does not open (the self-check) */
@@ -156,6 +157,20 @@ bool topology_links(const Heddle__V1__NodeInventory *said, size_t devices,
                     struct hd_node_links *ret_links);
 void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
+/* ---- probe.c ----------------------------------------------------------------------------------*/
+
+/* What a daemon has measured: to the core, and kept. A calibration that cannot be read is as none,
+ * and the message says why. */
+enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t stream,
+                          const Heddle__V1__ProbeReport *m);
+/* At start, from the store. */
+enum hd_status probe_load(struct controller *c, const struct hd_probe_record *record);
+/* The node at `index`, in `arena`. NULL: it was never probed, nor asked to, or no memory. */
+Heddle__V1__NodeProbe *probe_show(struct controller *c, struct hd_arena *arena, size_t index);
+/* Its calibration, as text in `arena`; NULL: there is none. */
+const char *probe_calibration(const struct controller *c, struct hd_arena *arena, const char *uuid);
+void probe_free_all(struct controller *c);
+
 /* ---- the services -----------------------------------------------------------------------------*/
 
 enum hd_status control_register(struct controller *c);
@@ -187,6 +202,8 @@ void read_log_forget_all(struct controller *c); /* reads in progress end without
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
 /* Builds the node's desired set now and sends it when the turn is durable. */
 void fleet_send_desired(struct controller *c, const char *uuid);
+/* Asks the node's daemon for the probe that the core waits for, when the turn is durable. */
+void fleet_send_probe_request(struct controller *c, const char *uuid);
 /* The node was removed, by this caller: tells its daemon so when the turn is durable, and ends its
  * stream. */
 void fleet_send_removed(struct controller *c, const char *uuid, const char *by);

@@ -11,6 +11,7 @@
 #include "controller/services/control.h"
 #include "controller/services/internal.h"
 #include "plan/best.h"
+#include "plan/figures.h"
 
 enum { SEARCHES_MAX = 2 }; /* at a time */
 
@@ -21,6 +22,7 @@ struct planning {
     bool started;
     struct hd_arena arena;
     struct hd_core_asked asked; /* strings and spec in arena */
+    const char *calibration;    /* text of the node's probe, in arena; NULL: none */
     struct hd_core_answer answer;
     struct hd_text why;
 };
@@ -56,6 +58,28 @@ static void find_cluster(const struct hd_core_asked *asked, const struct hd_gpu_
     question->peak_flops = hd_gpu_kind_rate(kind, factors, spec->tf32);
 }
 
+/* What the node's probe has measured of its CPU devices. False: nothing that holds for them, so
+ * that layouts are chosen by memory alone. */
+static bool find_measured(struct planning *p, const struct hd_traits *traits,
+                          struct hd_cluster *cluster, struct hd_best_asked *question)
+{
+    const struct hd_core_asked *asked = &p->asked;
+    struct hd_calibration *cal = hd_arena_alloc(&p->arena, sizeof *cal);
+    struct hd_calibration_device peaks;
+    struct hd_rates rates;
+
+    if (!cal || !p->calibration || hd_traits_is_cuda(traits) ||
+        hd_calibration_read(p->calibration, strlen(p->calibration), &p->arena, cal) ||
+        hd_calibration_check(cal, traits, asked->threads) || !hd_figures_peaks(cal, &peaks))
+        return false;
+    hd_rates_of_peaks(peaks.half_flops, peaks.single_flops, peaks.memory_bytes_per_s, 0, &rates);
+    hd_rates_calibrate(&rates, cal);
+    hd_cluster_of_cpu(traits, asked->devices, &rates, cluster);
+    cluster->traits.memory_bytes = asked->memory_bytes;
+    question->cluster = cluster;
+    return true;
+}
+
 static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
                              const struct hd_traits *traits, struct hd_best *ret_best)
 {
@@ -77,6 +101,8 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
         return st;
     if (kind && hd_traits_is_cuda(traits))
         find_cluster(asked, kind, spec, cluster, &question);
+    else
+        (void)find_measured(p, traits, cluster, &question);
     return hd_best_choose(&question, ret_best, &p->why);
 }
 
@@ -160,6 +186,9 @@ static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
     p->asked.device_name = hd_arena_strdup(&p->arena, asked->device_name);
     p->asked.traits = hd_arena_strdup(&p->arena, asked->traits);
     p->asked.spec = spec;
+    if (*asked->probe_uuid)
+        p->calibration = probe_calibration(p->c, &p->arena, asked->probe_uuid);
+    p->asked.probe_uuid = NULL; /* the core's */
     if (spec)
         memcpy(spec, asked->spec, asked->spec_bytes);
     return spec && p->asked.key && p->asked.device_name && p->asked.traits;

@@ -191,7 +191,7 @@ static void add_tiers(struct hd_arena *arena, const struct hd_node_tree *tree,
     }
 }
 
-static void add_node(struct hd_arena *arena, const struct controller *c, size_t index,
+static void add_node(struct hd_arena *arena, struct controller *c, size_t index,
                      Heddle__V1__GetTopologyResponse *response)
 {
     const struct hd_node_tree *tree = c->tree;
@@ -210,13 +210,14 @@ static void add_node(struct hd_arena *arena, const struct controller *c, size_t 
     node->switches = hd_arena_array(arena, HD_CLUSTER_TIERS_MAX, sizeof *node->switches);
     for (int t = 0; node->switches && tree && view.position >= 0 && t < tree->tier_count; t++)
         node->switches[node->n_switches++] = hd_node_tree_switch(tree, t, view.position);
+    node->probe = probe_show(c, arena, index);
     kept = find(c, view.record->uuid);
     if (kept && kept->bytes)
         node->inventory = heddle__v1__node_inventory__unpack(NULL, kept->count, kept->bytes);
     response->nodes[response->n_nodes++] = node;
 }
 
-static void get_topology(const struct controller *c, struct hd_rpc_call *call, const char *name)
+static void get_topology(struct controller *c, struct hd_rpc_call *call, const char *name)
 {
     Heddle__V1__GetTopologyResponse response = HEDDLE__V1__GET_TOPOLOGY_RESPONSE__INIT;
     const size_t count = hd_core_node_count(c->core);
@@ -245,7 +246,7 @@ static void get_topology(const struct controller *c, struct hd_rpc_call *call, c
 void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
 {
     const Heddle__V1__GetTopologyRequest *m = (const void *)request;
-    const struct controller *c = hd_rpc_call_user(call);
+    struct controller *c = hd_rpc_call_user(call);
     size_t index;
 
     if (*m->node && !hd_core_node_find(c->core, m->node, &index))

@@ -681,6 +681,32 @@ static enum hd_status load_nodes(struct store_db *db, const struct hd_store_load
     return st;
 }
 
+static enum hd_status load_probes(struct store_db *db, const struct hd_store_loader *loader,
+                                  struct hd_arena *arena)
+{
+    sqlite3_stmt *s = store_db_bind(db, STORE_GET_PROBES, "");
+    enum hd_status st = s ? HD_OK : HD_INTERNAL;
+    bool row = true;
+
+    while (!st) {
+        struct hd_probe_record probe;
+
+        st = store_db_step(db, s, &row);
+        if (st || !row)
+            break;
+        probe = (struct hd_probe_record){.node_uuid = text_at(arena, s, 0),
+                                         .ended_ms = long_at(s, 1),
+                                         .problem = text_at(arena, s, 2),
+                                         .measured_on = text_at(arena, s, 3),
+                                         .measured_ms = long_at(s, 4),
+                                         .calibration = sqlite3_column_blob(s, 5),
+                                         .calibration_bytes = (size_t)sqlite3_column_bytes(s, 5)};
+        st = hd_arena_failed(arena) ? no_memory() : loader->probe(loader->user, &probe);
+    }
+    (void)sqlite3_reset(s);
+    return st;
+}
+
 static enum hd_status load_queues(struct store_db *db, const struct hd_store_loader *loader,
                                   struct hd_arena *arena)
 {
@@ -829,6 +855,8 @@ enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader 
 
     hd_arena_init(&arena, 0);
     st = load_nodes(db, loader, &arena);
+    if (!st)
+        st = load_probes(db, loader, &arena);
     if (!st)
         st = load_queues(db, loader, &arena);
     if (!st)

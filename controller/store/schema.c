@@ -185,6 +185,11 @@ static const struct migration {
     /* 11: what the plan of an attempt predicts of a step, and of a device; 0: not known */
     {.sql = "ALTER TABLE attempts ADD COLUMN step_s REAL NOT NULL DEFAULT 0;"
             "ALTER TABLE attempts ADD COLUMN memory_bytes INTEGER NOT NULL DEFAULT 0;"},
+    /* 12: what nodes have measured of their devices; before, none had */
+    {.sql = "CREATE TABLE probes (node_uuid TEXT PRIMARY KEY REFERENCES nodes (uuid) DEFERRABLE"
+            " INITIALLY DEFERRED, ended_ms INTEGER NOT NULL, problem TEXT NOT NULL,"
+            " measured_on TEXT NOT NULL, measured_ms INTEGER NOT NULL, calibration BLOB NOT NULL)"
+            " STRICT, WITHOUT ROWID;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

@@ -78,6 +78,7 @@ void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
 /* Called in the order of hd_core_restore_*. The first failure stops loading and is returned. */
 struct hd_store_loader {
     enum hd_status (*node)(void *user, const struct hd_node_record *node);
+    enum hd_status (*probe)(void *user, const struct hd_probe_record *probe); /* no devices */
     enum hd_status (*queue)(void *user, const struct hd_queue_record *queue);
     enum hd_status (*request)(void *user, const char *request_id, uint64_t job, uint64_t hash,
                               enum hd_job_state state);

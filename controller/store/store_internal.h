@@ -67,6 +67,13 @@
       "DELETE FROM nodes WHERE uuid=?1"                                                            \
       " AND NOT EXISTS (SELECT 1 FROM allocations WHERE node_uuid=?1)"                             \
       " AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE node_uuid=?1)")                            \
+    X(PUT_PROBE,                                                                                   \
+      "INSERT INTO probes (node_uuid, ended_ms, problem, measured_on, measured_ms, calibration)"   \
+      " VALUES (?1,?2,?3,?4,?5,?6) ON CONFLICT (node_uuid) DO UPDATE SET ended_ms=?2, problem=?3," \
+      " measured_on=?4, measured_ms=?5, calibration=?6")                                           \
+    X(DELETE_PROBE, "DELETE FROM probes WHERE node_uuid=?")                                        \
+    X(GET_PROBES, "SELECT node_uuid, ended_ms, problem, measured_on, measured_ms, calibration"     \
+                  " FROM probes")                                                                  \
     X(DELETE_DEVICES, "DELETE FROM devices WHERE node_uuid=?")                                     \
     X(INSERT_DEVICE,                                                                               \
       "INSERT INTO devices (node_uuid, device, kind, name, uuid, memory_bytes, threads,"           \

@@ -114,6 +114,8 @@ static enum hd_status put_node(struct store_db *db, const struct hd_node_record 
     if (!st)
         st = store_db_run(db, STORE_DELETE_DEVICES, "t", n->uuid);
     if (!st && n->removed)
+        st = store_db_run(db, STORE_DELETE_PROBE, "t", n->uuid);
+    if (!st && n->removed)
         return store_db_run(db, STORE_DELETE_NODE, "t", n->uuid);
     for (int32_t i = 0; !st && i < n->device_count; i++) {
         const struct hd_device_record *d = &n->devices[i];
@@ -123,6 +125,14 @@ static enum hd_status put_node(struct store_db *db, const struct hd_node_record 
                           (int)d->threads, (int64_t)d->precisions);
     }
     return st;
+}
+
+static enum hd_status put_probe(struct store_db *db, const struct hd_probe_record *p)
+{
+    if (!p->ended_ms)
+        return store_db_run(db, STORE_DELETE_PROBE, "t", p->node_uuid);
+    return store_db_run(db, STORE_PUT_PROBE, "tittib", p->node_uuid, p->ended_ms, p->problem,
+                        p->measured_on, p->measured_ms, p->calibration, p->calibration_bytes);
 }
 
 static enum hd_status put_checkpoint(struct store_db *db, const struct hd_checkpoint_record *c)
@@ -182,6 +192,8 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
         return store_db_run(db, STORE_PUT_POSITION, "inni", (int64_t)op->position.job,
                             (int)op->position.attempt, (int)op->position.rank,
                             (int64_t)op->position.seq);
+    case HD_OP_PROBE:
+        return put_probe(db, &op->probe);
     }
     return hd_err(HD_INTERNAL, "unknown batch operation %d", (int)op->kind);
 }

@@ -123,6 +123,7 @@ static void on_tick(uv_timer_t *timer)
     if (hd_health_step(&agent->health))
         stream_introduce(agent);
     tell_reloaded(agent);
+    probing_tick(agent);
     stream_tick(agent);
     logs_tick(agent);
     deletion_tick(agent);
@@ -312,6 +313,7 @@ enum hd_status agent_open(struct agent *agent)
     if (st)
         return st;
     (void)snprintf(agent->locals.node, sizeof agent->locals.node, "%s", agent->identity.node_name);
+    probing_open(agent);
     open_handles(agent);
     st = locals_open(&agent->locals);
     return st ? st : open_client(agent);
@@ -356,6 +358,7 @@ int agent_run(struct agent *agent)
     desired_forget(agent);
     deletion_free_all(agent);
     hd_health_close(&agent->health);
+    hd_prober_close(&agent->prober);
     (void)uv_loop_close(agent->loop);
     agent_identity_close(&agent->identity);
     return agent->exit_code;

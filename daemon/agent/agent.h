@@ -23,6 +23,7 @@
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
 #include "daemon/devices/health.h"
+#include "daemon/devices/prober.h"
 #include "heddle/v1/fleet.pb-c.h"
 #include "rpc/rpc.h"
 
@@ -45,6 +46,7 @@ struct agent_options {
     const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;
     bool has_tls, ephemeral;
+    const char *probe;           /* "first" or "never"; NULL: never if ephemeral, else first */
     int64_t supervisor_lost_ms;  /* 0: the default */
     int64_t device_memory_bytes; /* 0: not given */
 };
@@ -74,6 +76,7 @@ struct agent {
     struct agent_options options;
     struct agent_identity identity;
     struct hd_health health;
+    struct hd_prober prober;
     char address[PATH_MAX], token[HD_RPC_TOKEN_MAX + 1];
     uv_loop_t *loop;
     struct hd_rpc *rpc;
@@ -84,6 +87,10 @@ struct agent {
     uv_signal_t sigterm, sigint, sighup;
     int64_t reload;   /* the check of GPUs that ends the reload that systemd was told of; 0: none */
     char status[256]; /* what systemd was told last */
+
+    /* probing.c: what the controller has of the probe */
+    int64_t probe_told_ms;
+    uint64_t probe_told_request;
 
     /* send.c, stream.c */
     struct hd_rpc_call *stream;
@@ -115,8 +122,8 @@ struct agent {
     uint8_t log_bytes[AGENT_LOG_BYTES_MAX];
 };
 
-/* The files, each of which calls only those before it: turn.c, deletion.c, desired.c, logs.c,
- * send.c, stream.c, agent.c. */
+/* The files, each of which calls only those before it: turn.c, deletion.c, send.c, probing.c,
+ * desired.c, logs.c, stream.c, agent.c. */
 
 /* ---- turn.c ---- */
 
@@ -142,6 +149,15 @@ enum hd_status deletion_remove(const char *path, const char *hash);
 /* Removes the folder of a job that the controller has forgotten. HD_INVALID: `path` is not
  * JOBS_DIR/JOB; HD_CONFLICT: it is a link or a file. */
 enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64_t job);
+
+/* ---- probing.c: what the devices were measured to do ---- */
+
+void probing_open(struct agent *agent);
+void probing_tick(struct agent *agent); /* also tells the controller what is new */
+/* A stream has begun, on which the controller says which result it has; 0: none. */
+void probing_welcome(struct agent *agent, int64_t known_ms);
+void probing_ask(struct agent *agent, uint64_t request);
+void probing_yield(struct agent *agent, int64_t job); /* its attempt is about to start here */
 
 /* ---- desired.c: what the controller wants ---- */
 

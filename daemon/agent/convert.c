@@ -286,6 +286,7 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
         add_precisions(arena, d->bf16, device);
         hello->devices[hello->n_devices++] = device;
     }
+    hello->probes = true;
     if (identity->inventory && identity->inventory->taken_ms)
         hello->inventory = convert_inventory(arena, identity->inventory, identity->devices);
     return hd_arena_failed(arena) ? NULL : hello;

@@ -86,6 +86,8 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
         st = hd_err(HD_INVALID, "the controller sent no resolved job or no plan");
     if (!st)
         st = own_ranks(agent, d->plan, &ranks);
+    if (!st)
+        probing_yield(agent, (int64_t)d->job);
     if (st)
         local_fail_launch(local, st == HD_INVALID || st == HD_UNSUPPORTED, hd_err_message());
     else

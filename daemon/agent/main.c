@@ -32,6 +32,9 @@ static const char usage[] =
     "                      controller; loopback, for daemons of one machine, if that is local)\n"
     "  --choices-dir DIR   where GPUs keep which algorithms of matrix products were the fastest\n"
     "                      (default: choices in --state-dir)\n"
+    "  --probe WHEN        first (default): what the CPU devices compute and send in a second is\n"
+    "                      measured when they are idle, for at most 60 s, once per machine and\n"
+    "                      build; never (default with --ephemeral): only by heddle probe\n"
     "  --ephemeral         end all ranks when heddled ends, and heddled when its parent ends;\n"
     "                      without it, ranks go on and a new heddled finds them\n"
     "  --token-file FILE   this node's token, for a controller at HOST:PORT: one line of its\n"
@@ -68,6 +71,7 @@ enum heddled_option {
     OPT_DATA_ADDRESS,
     OPT_CHOICES_DIR,
     OPT_EPHEMERAL,
+    OPT_PROBE,
     OPT_TOKEN_FILE,
     OPT_TLS_CA,
     OPT_TLS_CERT,
@@ -120,6 +124,11 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
     case OPT_EPHEMERAL:
         options->ephemeral = true;
         return HD_OK;
+    case OPT_PROBE:
+        options->probe = value;
+        if (strcmp(value, "first") != 0 && strcmp(value, "never") != 0)
+            return hd_err(HD_INVALID, "--probe %s: say first or never", value);
+        return HD_OK;
     case OPT_TOKEN_FILE:
         options->token_file = value;
         return HD_OK;
@@ -170,6 +179,7 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"data-address", required_argument, NULL, OPT_DATA_ADDRESS},
         {"choices-dir", required_argument, NULL, OPT_CHOICES_DIR},
         {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
+        {"probe", required_argument, NULL, OPT_PROBE},
         {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
         {"tls-ca", required_argument, NULL, OPT_TLS_CA},
         {"tls-cert", required_argument, NULL, OPT_TLS_CERT},

@@ -88,6 +88,7 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;
     send_read_probe(agent);
+    probing_welcome(agent, welcome->probe_unix_ms);
     /* first of all: whether a reported checkpoint can be read elsewhere is said in it */
     agent->observed_dirty = send_observed(agent) != HD_OK;
     send_changes(agent);
@@ -129,6 +130,9 @@ static void on_message(struct hd_rpc_call *call, const ProtobufCMessage *base)
         break;
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REPORT_ACK:
         take_ack(agent, m->report_ack);
+        break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_PROBE_REQUEST:
+        probing_ask(agent, m->probe_request->request);
         break;
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_RENDEZVOUS_SET:
         take_set(agent, m->rendezvous_set);

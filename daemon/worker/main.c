@@ -49,9 +49,11 @@ static const struct verb {
      "that a process takes",
      hd_worker_device},
     {"gpus", "", "this machine's GPUs, and why some cannot be used, as JSON", hd_worker_gpus},
-    {"probe", "--out FILE [--devices cpu:N[:T]] [--seconds 60] [--quick]",
+    {"probe", "--out FILE [--devices cpu:N[:T]] [--seconds 60] [--quick] [--answer]",
      "measures kernels and collectives of idle devices, for heddle plan --calibration FILE; "
-     "--quick: the smallest sizes, for tests",
+     "--quick: the smallest sizes, for tests; --answer: prints `measured` or why not, and ends "
+     "with "
+     "its parent, for heddled",
      hd_worker_probe},
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };

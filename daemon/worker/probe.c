@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
@@ -56,20 +57,24 @@ void probe_keep(struct probe *p, const struct probe_record *record)
 
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
 {
-    float *over = (float *)p->visible;
+    const struct probe_record nothing = {.what = PROBE_NOTHING};
+    float *most = (float *)p->visible; /* of: whether the time is over, the number of records */
     struct hd_comm_stream *s;
     enum hd_status st;
 
     *ret_goes_on = hd_clock_now_ns() < p->end_ns;
     if (!p->comm)
         return HD_OK;
-    *over = *ret_goes_on ? 0 : 1;
+    most[0] = *ret_goes_on ? 0 : 1;
+    most[1] = (float)*p->record_count;
     s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
     st = hd_comm_all_reduce(p->group, s,
-                            &(struct hd_comm_all_reduce_args){over, over, 1, HD_F32, HD_COMM_MAX});
+                            &(struct hd_comm_all_reduce_args){most, most, 2, HD_F32, HD_COMM_MAX});
     if (!st)
         st = hd_comm_wait(s, hd_comm_record(s));
-    *ret_goes_on = !st && *over == 0;
+    *ret_goes_on = !st && most[0] == 0;
+    while (!st && *p->record_count < (int)most[1])
+        probe_keep(p, &nothing);
     return st;
 }
 
@@ -107,6 +112,10 @@ static enum hd_status measure(struct probe *p)
     half = traits.bf16_fast;
     if (!st)
         st = probe_collectives(p);
+    if (!st)
+        st = probe_pairs(p);
+    if (!st)
+        st = probe_memory(p);
     if (!st)
         st = probe_models(p, half);
     if (!st)
@@ -259,8 +268,8 @@ static bool same_work(const struct probe_record *a, const struct probe_record *b
            a->bytes == b->bytes && memcmp(&a->key, &b->key, sizeof a->key) == 0;
 }
 
-/* The mean over the processes that measured the same as the first one. */
-static double mean_of(const struct board *board, int world, int index)
+/* The mean over the processes that measured the same as the first one; *ret_count: how many. */
+static double mean_of(const struct board *board, int world, int index, int *ret_count)
 {
     const struct probe_record *first = &board->records[index];
     double sum = 0;
@@ -274,6 +283,7 @@ static double mean_of(const struct board *board, int world, int index)
             count++;
         }
     }
+    *ret_count = count;
     return sum / count;
 }
 
@@ -281,13 +291,15 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
                            struct hd_calibration *cal)
 {
     double launches[64], steps[64];
-    int launch_count = 0, step_count = 0;
+    int launch_count = 0, step_count = 0, count, kernels = 0, by_all = 0;
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < board->counts[0]; i++) {
         const struct probe_record *r = &board->records[i];
-        const double seconds = mean_of(board, p->world, i);
+        const double seconds = mean_of(board, p->world, i, &count);
 
+        kernels += r->what == PROBE_KERNEL;
+        by_all += r->what == PROBE_KERNEL && count == p->world;
         if (r->what == PROBE_KERNEL)
             st = hd_calibration_add(cal, arena, &r->key, seconds > 1e-9 ? seconds : 1e-9);
         else if (r->what == PROBE_COLLECTIVE)
@@ -299,6 +311,8 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
         else if (r->what == PROBE_WRITE)
             cal->checkpoint_bytes_per_s = seconds;
     }
+    hd_log(HD_LOG_INFO, "%d of %d measurements of kernels were made on all %d devices", by_all,
+           kernels, p->world);
     if (launch_count)
         cal->launch_s = probe_lower_quartile(launches, launch_count);
     if (step_count)
@@ -306,6 +320,46 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
     if (!st && !cal->class_count)
         st = hd_err(HD_TIMEOUT, "the time was over before the first kernel was measured");
     return st;
+}
+
+/* What each process measured of its own device. */
+static void take_own(const struct probe_record *own, int count, struct hd_calibration_device *ret)
+{
+    for (int i = 0; i < count; i++) {
+        const struct probe_record *r = &own[i];
+        double *rate;
+
+        if (r->what == PROBE_MEMORY)
+            ret->memory_bytes_per_s = r->seconds;
+        if (r->what != PROBE_KERNEL || r->key.kernel != HD_K_gemm || r->seconds <= 0)
+            continue;
+        rate = r->key.variant[0] == 'f' ? &ret->single_flops : &ret->half_flops;
+        *rate = r->key.work / r->seconds > *rate ? r->key.work / r->seconds : *rate;
+    }
+}
+
+/* A pair is measured by the device of the lower number. */
+static enum hd_status take_devices(const struct probe *p, const struct board *board,
+                                   struct hd_arena *arena, struct hd_calibration *cal)
+{
+    struct hd_calibration_device each[PROBE_DEVICES_MAX] = {{0}};
+    struct hd_calibration_pair *pairs =
+        hd_arena_array(arena, HD_CALIBRATION_PAIRS_MAX, sizeof *pairs);
+    int pair_count = 0;
+
+    if (!pairs)
+        return hd_err(HD_NO_MEMORY, "no memory for a calibration");
+    for (int r = 0; r < p->world; r++) {
+        const struct probe_record *own = board->records + (size_t)r * PROBE_RECORDS_MAX;
+
+        take_own(own, board->counts[r], &each[r]);
+        for (int b = r + 1; b < p->world; b++)
+            for (int i = 0; i < board->counts[r]; i++)
+                if (own[i].what == PROBE_PAIR && own[i].members == b)
+                    pairs[pair_count++] =
+                        (struct hd_calibration_pair){r, b, own[i].seconds, own[i].bandwidth};
+    }
+    return hd_calibration_set_devices(cal, arena, each, p->world, pairs, pair_count);
 }
 
 static enum hd_status write_corpus(const char *dir)
@@ -345,6 +399,8 @@ static enum hd_status write_calibration(const struct probe *p, const struct boar
     (void)snprintf(cal.engine, sizeof cal.engine, "%s", p->world > 1 ? "shm" : "");
     hd_calibration_build(cal.build);
     st = take(p, board, &arena, &cal);
+    if (!st)
+        st = take_devices(p, board, &arena, &cal);
     if (!st)
         hd_calibration_write(&cal, &text);
     if (!st && text.failed)
@@ -415,12 +471,21 @@ static enum hd_status make_dir(char ret_dir[PROBE_DIR_MAX], const char *out)
     return HD_OK;
 }
 
+/* --answer: ends when the process that started it does, whatever that is. */
+static enum hd_status tie_to_heddled(void)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        return hd_err(HD_IO, "cannot tie the probe to heddled: %s", strerror(errno));
+    return HD_OK;
+}
+
 int hd_worker_probe(int argc, char **argv)
 {
     struct hd_flag f[] = {{"--devices", false, false, NULL},
                           {"--seconds", false, false, NULL},
                           {"--out", true, false, NULL},
-                          {"--quick", false, true, NULL}};
+                          {"--quick", false, true, NULL},
+                          {"--answer", false, true, NULL}};
     struct probe p = {.table = hd_backend_cpu()};
     int64_t seconds = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -437,8 +502,12 @@ int hd_worker_probe(int argc, char **argv)
     p.end_ns =
         hd_clock_now_ns() + seconds * 1000000000LL - (seconds > 8 ? GRACE_MS : 0) * 1000000LL;
     p.quick = f[3].value != NULL;
-    st = probe_devices(&p, f[2].value);
+    st = f[4].value ? tie_to_heddled() : HD_OK;
+    if (!st)
+        st = probe_devices(&p, f[2].value);
     (void)hd_file_remove_tree(p.dir); /* best effort */
+    if (f[4].value)
+        (void)printf("%s\n", st ? hd_err_message() : "measured");
     if (st)
         st = hd_err_prefix(st, "nothing was stored, plans go on by the tables");
     return hd_worker_finish("probe", st);

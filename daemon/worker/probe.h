@@ -1,10 +1,11 @@
 /* probe: measures what a plan needs to know of this machine's devices (plan/calibration.h).
  *
  * One process per device measures, all at the same time, because they share memory bandwidth: first
- * training steps of small models, launch by launch (probe_models.c), then products of a grid of
- * sizes (probe_products.c), collectives (probe_collectives.c), and a file like a checkpoint's. The
- * processes agree before each piece of work whether time is left, so they stay in step. The first
- * process starts them, waits, and takes the mean of what they measured. When it ends, they end.
+ * collectives (probe_collectives.c), messages between each two devices and the bandwidth of memory
+ * (probe_devices.c), then training steps of small models, launch by launch (probe_models.c),
+ * products of a grid of sizes (probe_products.c), and a file like a checkpoint's. The processes
+ * agree before each piece of work whether time is left, so they stay in step. The first process
+ * starts them, waits, and takes the mean of what they measured. When it ends, they end.
  *
  * Used by: main.c.   Uses: train, comm, kernels, plan's calibration.
  * Threads: each process has one, and those of its backend.
@@ -25,16 +26,26 @@ enum {
     PROBE_DIR_MAX = 512
 };
 
-enum probe_what { PROBE_KERNEL, PROBE_COLLECTIVE, PROBE_LAUNCH, PROBE_STEP, PROBE_WRITE };
+enum probe_what {
+    PROBE_NOTHING, /* in its place another process has a measurement of its own */
+    PROBE_KERNEL,
+    PROBE_COLLECTIVE,
+    PROBE_LAUNCH,
+    PROBE_STEP,
+    PROBE_WRITE,
+    PROBE_MEMORY,
+    PROBE_PAIR
+};
 
 /* One measurement, as a process hands it to the first one. */
 struct probe_record {
     enum probe_what what;
     struct hd_calibration_key key; /* PROBE_KERNEL */
     enum hd_comm_kind kind;        /* PROBE_COLLECTIVE, and the next two */
-    int64_t members;
+    int64_t members;               /* PROBE_PAIR: the other device, which has the higher number */
     double bytes;
-    double seconds; /* PROBE_WRITE: bytes per second */
+    double seconds;   /* PROBE_WRITE, PROBE_MEMORY: bytes per second; PROBE_PAIR: the latency */
+    double bandwidth; /* PROBE_PAIR: bytes per second */
 };
 
 /* One of the measuring processes. */
@@ -60,13 +71,17 @@ enum { PROBE_CORPUS_BYTES = 1 << 20 };
 /* Keeps one measurement; those beyond PROBE_RECORDS_MAX are dropped. */
 void probe_keep(struct probe *p, const struct probe_record *record);
 
-/* All processes wait for one another. *ret_goes_on: whether time is left, the same on all. */
+/* All processes wait for one another. *ret_goes_on: whether time is left, the same on all. Also
+ * fills up the records of those that have fewer, so that the same measurement has the same place on
+ * all processes that have made it. */
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on);
 
 /* Each returns early, with HD_OK, when the time is over. */
 enum hd_status probe_models(struct probe *p, bool half);   /* half: in bf16, else in fp32 */
 enum hd_status probe_products(struct probe *p, bool half); /* the same */
 enum hd_status probe_collectives(struct probe *p);
+enum hd_status probe_memory(struct probe *p); /* bytes that a sum of large arrays moves */
+enum hd_status probe_pairs(struct probe *p);  /* each two devices */
 enum hd_status probe_write(struct probe *p);
 
 /* The mean without the slowest tenth, which other programs may have held up; sorts the values. Of

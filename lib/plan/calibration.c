@@ -304,6 +304,23 @@ static void plain_variant(const char *variant, char ret_plain[HD_CALIBRATION_VAR
     (void)snprintf(ret_plain, HD_CALIBRATION_VARIANT_MAX, "%.*s", length, variant);
 }
 
+enum hd_status hd_calibration_set_devices(struct hd_calibration *cal, struct hd_arena *arena,
+                                          const struct hd_calibration_device *each, int each_count,
+                                          const struct hd_calibration_pair *pairs, int pair_count)
+{
+    cal->each = hd_arena_array(arena, (size_t)each_count + 1, sizeof *each);
+    cal->pairs = hd_arena_array(arena, (size_t)pair_count + 1, sizeof *pairs);
+    if (!cal->each || !cal->pairs)
+        return hd_err(HD_NO_MEMORY, "no memory for a calibration");
+    if (each_count)
+        memcpy(cal->each, each, (size_t)each_count * sizeof *each);
+    if (pair_count)
+        memcpy(cal->pairs, pairs, (size_t)pair_count * sizeof *pairs);
+    cal->each_count = each_count;
+    cal->pair_count = pair_count;
+    return HD_OK;
+}
+
 bool hd_calibration_seconds(const struct hd_calibration *cal, const struct hd_calibration_key *key,
                             double *ret_seconds)
 {

@@ -5,6 +5,8 @@
  *
  *   kernels       per kernel and *variant* a list of samples: sizes -> seconds of one launch
  *   collectives   per kind and number of members a curve: bytes -> seconds, of one engine
+ *   each          per device: the products and the memory's bytes that it does in a second
+ *   pairs         per two devices: latency and bandwidth of a message from one to the other
  *   launch_s      from the end of one launch to the begin of the next
  *   step_s        what a step takes on the host beside its launches
  *
@@ -51,6 +53,8 @@ enum {
     HD_CALIBRATION_SAMPLES_MAX = 512,  /* of one class */
     HD_CALIBRATION_CURVES_MAX = 256,   /* (collective, members) */
     HD_CALIBRATION_POINTS_MAX = 64,    /* of one curve */
+    HD_CALIBRATION_DEVICES_MAX = 64,   /* of one machine */
+    HD_CALIBRATION_PAIRS_MAX = HD_CALIBRATION_DEVICES_MAX * (HD_CALIBRATION_DEVICES_MAX - 1) / 2,
     HD_CALIBRATION_BYTES_MAX = 1 << 20 /* of the text form */
 };
 
@@ -85,6 +89,19 @@ struct hd_calibration_curve {
     int count, room;
 };
 
+/* All devices compute at the same time, so these are rates beside busy neighbours. */
+struct hd_calibration_device {
+    double single_flops,
+        half_flops;            /* of its fastest product, by type of the factors; 0: not known */
+    double memory_bytes_per_s; /* of a sum of arrays that no cache holds; 0: not known */
+};
+
+struct hd_calibration_pair {
+    int64_t a, b;     /* devices, a < b */
+    double latency_s; /* of a short message */
+    double bytes_per_s;
+};
+
 struct hd_calibration {
     char device[HD_CALIBRATION_WORD_MAX];  /* "cpu", or the name that the driver reports */
     char isa[HD_CALIBRATION_WORD_MAX];     /* of struct hd_traits */
@@ -97,6 +114,9 @@ struct hd_calibration {
     double checkpoint_bytes_per_s;        /* written and flushed by one rank; 0: not measured */
     struct hd_calibration_class *classes; /* [class_count] */
     struct hd_calibration_curve *curves;  /* [curve_count] */
+    struct hd_calibration_device *each;   /* [each_count]: `devices`, or 0: not measured */
+    struct hd_calibration_pair *pairs;    /* [pair_count], by a, then b */
+    int each_count, pair_count;
     int class_count, class_room, curve_count, curve_room;
 };
 
@@ -116,6 +136,11 @@ enum hd_status hd_calibration_add(struct hd_calibration *cal, struct hd_arena *a
 enum hd_status hd_calibration_add_collective(struct hd_calibration *cal, struct hd_arena *arena,
                                              enum hd_comm_kind kind, int64_t members, double bytes,
                                              double seconds);
+
+/* Sets what each device, and each pair, was measured to do. Arrays are copied to `arena`. */
+enum hd_status hd_calibration_set_devices(struct hd_calibration *cal, struct hd_arena *arena,
+                                          const struct hd_calibration_device *each, int each_count,
+                                          const struct hd_calibration_pair *pairs, int pair_count);
 
 /* Seconds of one launch, without launch_s; false: this kernel was not measured. A product whose
  * variant was not measured takes the time of the plain one with the same types and transposes. */

@@ -2,6 +2,7 @@
  *
  *   {"kind":"Calibration","version":1,"device":"cpu","isa":..,"library":..,"build":..,"engine":..,
  *    "made_unix_s":N,"threads":N,"devices":N,"launch_s":S,"step_s":S,"checkpoint_bytes_per_s":R,
+ *    "each":[[SINGLE_FLOPS,HALF_FLOPS,MEMORY_BYTES_PER_S],..],"pairs":[[A,B,LATENCY_S,BYTES_PER_S],..],
  *    "kernels":[{"kernel":"gemm","variant":"f32.nt","samples":[[M,N,K,S],..]},..],
  *    "collectives":[{"kind":"all_reduce","members":N,"points":[[BYTES,S],..]},..]}
  */
@@ -59,6 +60,30 @@ static void add_curve(struct hd_json_writer *w, const struct hd_calibration_curv
     hd_json_end(w, '}');
 }
 
+static void add_devices(struct hd_json_writer *w, const struct hd_calibration *cal)
+{
+    hd_json_add_line(w);
+    hd_json_begin(w, "each", '[');
+    for (int i = 0; i < cal->each_count; i++) {
+        hd_json_begin(w, NULL, '[');
+        hd_json_add_real(w, NULL, cal->each[i].single_flops);
+        hd_json_add_real(w, NULL, cal->each[i].half_flops);
+        hd_json_add_real(w, NULL, cal->each[i].memory_bytes_per_s);
+        hd_json_end(w, ']');
+    }
+    hd_json_end(w, ']');
+    hd_json_begin(w, "pairs", '[');
+    for (int i = 0; i < cal->pair_count; i++) {
+        hd_json_begin(w, NULL, '[');
+        hd_json_add_int64(w, NULL, cal->pairs[i].a);
+        hd_json_add_int64(w, NULL, cal->pairs[i].b);
+        hd_json_add_real(w, NULL, cal->pairs[i].latency_s);
+        hd_json_add_real(w, NULL, cal->pairs[i].bytes_per_s);
+        hd_json_end(w, ']');
+    }
+    hd_json_end(w, ']');
+}
+
 void hd_calibration_write(const struct hd_calibration *cal, struct hd_text *ret_text)
 {
     struct hd_json_writer w = {.out = ret_text};
@@ -77,6 +102,7 @@ void hd_calibration_write(const struct hd_calibration *cal, struct hd_text *ret_
     hd_json_add_real(&w, "launch_s", cal->launch_s);
     hd_json_add_real(&w, "step_s", cal->step_s);
     hd_json_add_real(&w, "checkpoint_bytes_per_s", cal->checkpoint_bytes_per_s);
+    add_devices(&w, cal);
     hd_json_begin(&w, "kernels", '[');
     for (int i = 0; i < cal->class_count; i++)
         add_class(&w, &cal->classes[i]);
@@ -205,6 +231,91 @@ static enum hd_status read_curve(const struct hd_json *object, struct hd_arena *
     return st;
 }
 
+/* One row per device, in their order. */
+static enum hd_status read_each(const struct hd_json *rows, int64_t devices,
+                                struct hd_calibration_device *each)
+{
+    const struct hd_json *row = rows->first;
+    enum hd_status st = HD_OK;
+
+    if (rows->count && (int64_t)rows->count != devices)
+        return hd_err(HD_INVALID, "each: %zu rows for %lld devices", rows->count,
+                      (long long)devices);
+    for (size_t i = 0; !st && i < rows->count; i++, row = row->next) {
+        if (row->kind != HD_JSON_ARRAY || row->count != 3)
+            return hd_err(HD_INVALID, "each: not a list of 3 numbers");
+        st = to_real(row->first, "each", 0, size_most, &each[i].single_flops);
+        if (!st)
+            st = to_real(row->first->next, "each", 0, size_most, &each[i].half_flops);
+        if (!st)
+            st = to_real(row->first->next->next, "each", 0, size_most, &each[i].memory_bytes_per_s);
+    }
+    return st;
+}
+
+/* Pairs of devices that exist, each at most once. */
+static enum hd_status read_pairs(const struct hd_json *rows, int64_t devices,
+                                 struct hd_calibration_pair *pairs)
+{
+    const struct hd_json *row = rows->first;
+    double number[4], last = -1;
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < rows->count; i++, row = row->next) {
+        const struct hd_json *n = row->first;
+
+        if (row->kind != HD_JSON_ARRAY || row->count != 4)
+            return hd_err(HD_INVALID, "pairs: not a list of 4 numbers");
+        for (int k = 0; !st && k < 4; k++, n = n->next)
+            st = to_real(n, "pairs",
+                         k < 2    ? 0
+                         : k == 2 ? seconds_least
+                                  : 1,
+                         k < 2    ? (double)(devices - 1)
+                         : k == 2 ? seconds_most
+                                  : rate_most,
+                         &number[k]);
+        if (st)
+            return st;
+        pairs[i] = (struct hd_calibration_pair){(int64_t)number[0], (int64_t)number[1], number[2],
+                                                number[3]};
+        if (pairs[i].a >= pairs[i].b || (double)(pairs[i].a * devices + pairs[i].b) <= last)
+            return hd_err(HD_INVALID, "pairs: devices %lld and %lld are no pair, or out of order",
+                          (long long)pairs[i].a, (long long)pairs[i].b);
+        last = (double)(pairs[i].a * devices + pairs[i].b);
+    }
+    return st;
+}
+
+/* Both are left out by who has measured kernels alone. */
+static enum hd_status read_devices(const struct hd_json *root, struct hd_arena *arena,
+                                   struct hd_calibration *cal)
+{
+    const struct hd_json *each = NULL, *pairs = NULL;
+    struct hd_calibration_device *device;
+    struct hd_calibration_pair *pair;
+    enum hd_status st = HD_OK;
+
+    if (hd_json_member(root, "each"))
+        st = hd_json_need(root, "each", HD_JSON_ARRAY, &each);
+    if (!st && hd_json_member(root, "pairs"))
+        st = hd_json_need(root, "pairs", HD_JSON_ARRAY, &pairs);
+    if (st || !each || !pairs)
+        return st;
+    if (each->count > HD_CALIBRATION_DEVICES_MAX || pairs->count > HD_CALIBRATION_PAIRS_MAX)
+        return hd_err(HD_LIMIT, "more than %d devices", (int)HD_CALIBRATION_DEVICES_MAX);
+    device = hd_arena_array(arena, each->count + 1, sizeof *device);
+    pair = hd_arena_array(arena, pairs->count + 1, sizeof *pair);
+    if (!device || !pair)
+        return hd_err(HD_NO_MEMORY, "no memory for a calibration");
+    st = read_each(each, cal->devices, device);
+    if (!st)
+        st = read_pairs(pairs, cal->devices, pair);
+    return st ? st
+              : hd_calibration_set_devices(cal, arena, device, (int)each->count, pair,
+                                           (int)pairs->count);
+}
+
 static enum hd_status read_head(const struct hd_json *root, struct hd_calibration *cal)
 {
     int64_t version;
@@ -257,6 +368,8 @@ enum hd_status hd_calibration_read(const char *text, size_t text_bytes, struct h
     st = hd_json_parse(arena, text, text_bytes, &limits, &root);
     if (!st)
         st = read_head(root, ret_cal);
+    if (!st)
+        st = read_devices(root, arena, ret_cal);
     if (!st)
         st = hd_json_need(root, "kernels", HD_JSON_ARRAY, &kernels);
     if (!st)

@@ -67,7 +67,7 @@ declare -A daemon=()
 start_daemon() { # NAME [OPTION...]
     local name=$1
     shift
-    "$HEDDLE_BIN/heddled" --state-dir "$dir/node-$name" --node-name "$name" --devices cpu:2:1 "$@" \
+    "$HEDDLE_BIN/heddled" --state-dir "$dir/node-$name" --node-name "$name" --devices cpu:2:1 --probe never "$@" \
         >>"$dir/heddled-$name.log" 2>&1 &
     daemon[$name]=$!
 }

@@ -5,12 +5,37 @@
 #include <string.h>
 
 #include "plan/calibration.h"
+#include "plan/figures.h"
 #include "tests/fuzz/driver.h"
 
 static void require(int condition)
 {
     if (!condition)
         abort();
+}
+
+/* What heddle topo would show. */
+static void look(const struct hd_calibration *cal)
+{
+    struct hd_figures_product products[HD_FIGURES_PRODUCTS_MAX];
+    struct hd_calibration_device peaks;
+    const int count = hd_figures_products(cal, products);
+
+    require(count <= HD_FIGURES_PRODUCTS_MAX);
+    for (int i = 0; i < count; i++)
+        require(isfinite(products[i].flops) && products[i].flops > 0);
+    for (int i = 0; i < cal->curve_count; i++) {
+        double alpha_s, bytes_per_s;
+
+        hd_figures_curve(&cal->curves[i], &alpha_s, &bytes_per_s);
+        require(isfinite(alpha_s) && isfinite(bytes_per_s) && bytes_per_s >= 0);
+    }
+    if (hd_figures_peaks(cal, &peaks))
+        require(peaks.single_flops > 0 && peaks.half_flops > 0 && peaks.memory_bytes_per_s > 0);
+    require(cal->each_count == 0 || cal->each_count == cal->devices);
+    for (int i = 0; i < cal->pair_count; i++)
+        require(cal->pairs[i].a >= 0 && cal->pairs[i].a < cal->pairs[i].b &&
+                cal->pairs[i].b < cal->devices);
 }
 
 static void use(const struct hd_calibration *cal)
@@ -42,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     hd_arena_init(&arena, 64 << 20);
     if (hd_calibration_read((const char *)bytes, size_bytes, &arena, &cal) == HD_OK) {
         use(&cal);
+        look(&cal);
         hd_calibration_write(&cal, &text);
         require(hd_calibration_read(text.data, text.len_bytes, &arena, &copy) == HD_OK);
         hd_calibration_write(&copy, &again);
@@ -79,6 +105,10 @@ size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
         require(hd_calibration_add_collective(&cal, &arena, HD_COMM_ALL_REDUCE, 2, 1000 << i,
                                               1e-5 * (i + 1)) == HD_OK);
     }
+    if (index)
+        require(hd_calibration_set_devices(
+                    &cal, &arena, (struct hd_calibration_device[]){{1e9, 2e9, 3e9}, {1e9, 0, 0}}, 2,
+                    &(struct hd_calibration_pair){0, 1, 1e-6, 1e9}, 1) == HD_OK);
     hd_calibration_write(&cal, &text);
     n = text.len_bytes;
     require(!text.failed && n <= max_bytes);

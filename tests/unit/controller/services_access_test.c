@@ -139,6 +139,26 @@ static void users_set_no_queues(void **state)
     finish(&b);
 }
 
+/* A probe takes all of a node for a while. */
+static void users_probe_no_nodes(void **state)
+{
+    Heddle__V1__ProbeNodeRequest request = HEDDLE__V1__PROBE_NODE_REQUEST__INIT;
+    Heddle__V1__ProbeNodeResponse *response = NULL;
+    struct bench b;
+
+    (void)state;
+    start_port(&b, TOKENS);
+    be(&b, ANN);
+    request.node = (char *)"n1";
+    assert_int_equal(call(&b, "ProbeNode", &heddle__v1__probe_node_response__descriptor,
+                          &request.base, &response),
+                     HD_DENIED);
+    assert_string_equal(hd_err_message(),
+                        "devices are probed by root or by the controller's user, on the "
+                        "controller's machine and through its Unix socket; you are ann");
+    finish(&b);
+}
+
 static void a_job_belongs_to_the_name_of_its_token(void **state)
 {
     Heddle__V1__CancelJobRequest cancel = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
@@ -309,6 +329,7 @@ int main(void)
         cmocka_unit_test(a_users_token_makes_no_node),
         cmocka_unit_test(a_nodes_token_submits_nothing),
         cmocka_unit_test(users_set_no_queues),
+        cmocka_unit_test(users_probe_no_nodes),
         cmocka_unit_test(a_job_belongs_to_the_name_of_its_token),
         cmocka_unit_test(a_token_with_a_name_is_for_that_node),
         cmocka_unit_test(a_request_id_is_not_answered_with_another_job),

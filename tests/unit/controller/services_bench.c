@@ -223,6 +223,9 @@ static void daemon_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT:
         d->answered = m->heartbeat->nonce;
         break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_PROBE_REQUEST:
+        d->probe = m->probe_request->request;
+        break;
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REMOVED:
         (void)snprintf(d->removed_by, sizeof d->removed_by, "%s", m->removed->message);
         break;
@@ -286,6 +289,7 @@ void connect_as(struct daemon *d, struct bench *b, const char *name, const char 
     hello.n_devices = (size_t)count;
     hello.devices = pointers;
     hello.inventory = b->inventory;
+    hello.probes = true;
     say(d, HEDDLE__V1__NODE_MESSAGE__BODY_HELLO, &hello);
 }
 

@@ -76,6 +76,7 @@ struct daemon {
     int desired_count, sets;
     uint64_t acked;
     uint64_t answered; /* nonce of the last heartbeat */
+    uint64_t probe;    /* the newest question for a probe; 0: none came on this stream */
     bool done;
     enum hd_status end;
     char message[HD_ERR_MAX];

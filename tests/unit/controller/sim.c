@@ -689,6 +689,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
                                             .data_address = node->data_address,
                                             .compute = node->compute,
                                             .compute_cuda = node->compute_cuda,
+                                            .probes = true,
                                             .stream = ++sim->next_stream,
                                             .devices = devices,
                                             .device_count = SIM_DEVICES}};

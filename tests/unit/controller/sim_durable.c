@@ -199,6 +199,8 @@ void sim_db_put(struct sim_db *db, const struct hd_batch_op *op)
     case HD_OP_POSITION:
         db_put_position(db, &op->position);
         break;
+    case HD_OP_PROBE: /* no node of the simulation answers */
+        break;
     }
 }
 

@@ -64,6 +64,17 @@ static struct hd_node_record node_of(int i, int age)
                                    .device_count = 1};
 }
 
+static struct hd_probe_record probe_of(int i, int age)
+{
+    return (struct hd_probe_record){.node_uuid = word("uuid", i),
+                                    .ended_ms = BIG + 1800 + i + age,
+                                    .problem = word("hot", i + age),
+                                    .measured_on = word("build", i + age),
+                                    .measured_ms = BIG + 1900 + i + age,
+                                    .calibration = word("figures", i + age),
+                                    .calibration_bytes = strlen(word("figures", i + age))};
+}
+
 static struct hd_queue_record queue_of(int i, int age)
 {
     return (struct hd_queue_record){.name = word("queue", i),
@@ -246,6 +257,12 @@ static const struct expected_row {
      "uuid 'uuid-2', name 'node-2', boot_id 'boot-2', build 'build-2', state 'unreachable', "
      "drain 0, drain_reason 'disk-2', retired 1, seen_ms 1099511627878, "
      "drain_deadline_ms 1099511629478"},
+    {"probes", "node_uuid='uuid-1'",
+     "node_uuid 'uuid-1', ended_ms 1099511629577, problem 'hot-1', measured_on 'build-1', "
+     "measured_ms 1099511629677, calibration X'666967757265732D31'"},
+    {"probes", "node_uuid='uuid-2'",
+     "node_uuid 'uuid-2', ended_ms 1099511629578, problem 'hot-2', measured_on 'build-2', "
+     "measured_ms 1099511629678, calibration X'666967757265732D32'"},
     {"queues", "name='queue-1'",
      "name 'queue-1', devices_max 201, user_devices_max 301, weight 401"},
     {"queues", "name='queue-2'",
@@ -368,12 +385,14 @@ static void add_changing(struct hd_batch *batch, bool is_new, int age)
 {
     for (int i = 1; i <= ROWS; i++) {
         const struct hd_node_record node = node_of(i, age);
+        const struct hd_probe_record probe = probe_of(i, age);
         const struct hd_queue_record queue = queue_of(i, age);
         const struct hd_job_record job = job_of(i, age);
         const struct hd_attempt_record attempt = attempt_of(i, age);
         const struct hd_position_record position = position_of(i, age);
 
         hd_batch_add_node(batch, &node);
+        hd_batch_add_probe(batch, &probe);
         hd_batch_add_queue(batch, &queue);
         hd_batch_add_job(batch, is_new, &job);
         hd_batch_add_attempt(batch, &attempt);
@@ -531,7 +550,7 @@ static void assert_expected_rows(const struct base *base)
 
 struct reader {
     struct hd_batch *batch; /* all that was read */
-    int nodes, queues, requests, jobs, attempts, checkpoints, positions, steps;
+    int nodes, probes, queues, requests, jobs, attempts, checkpoints, positions, steps;
     uint64_t last_job, cluster_sequence;
 };
 
@@ -541,6 +560,15 @@ static enum hd_status take_node(void *user, const struct hd_node_record *node)
 
     reader->nodes++;
     hd_batch_add_node(reader->batch, node);
+    return HD_OK;
+}
+
+static enum hd_status take_probe(void *user, const struct hd_probe_record *probe)
+{
+    struct reader *reader = user;
+
+    reader->probes++;
+    hd_batch_add_probe(reader->batch, probe);
     return HD_OK;
 }
 
@@ -666,6 +694,7 @@ static void read_history(struct base *base, struct reader *reader, uint64_t job,
 static void read_everything(struct base *base, struct reader *reader)
 {
     const struct hd_store_loader loader = {.node = take_node,
+                                           .probe = take_probe,
                                            .queue = take_queue,
                                            .request = take_request,
                                            .job = take_job,
@@ -680,6 +709,7 @@ static void read_everything(struct base *base, struct reader *reader)
     if (store_read_all(&base->db, &loader))
         fail_msg("%s", hd_err_message());
     assert_int_equal(reader->nodes, ROWS);
+    assert_int_equal(reader->probes, ROWS);
     assert_int_equal(reader->queues, ROWS);
     assert_int_equal(reader->requests, ROWS);
     assert_int_equal(reader->jobs, ROWS); /* ended ones, too: each has a checkpoint to delete */
@@ -941,6 +971,25 @@ static void no_number_and_no_text_come_back_as_such(void **state)
     close_base(&base);
 }
 
+/* A result that holds no more, because the node has another build, is a row less. */
+static void a_result_that_was_dropped_is_gone(void **state)
+{
+    struct hd_batch *batch = new_batch();
+    struct hd_probe_record probe = {.node_uuid = "uuid-2"};
+    struct base base;
+    char *rows;
+
+    (void)state;
+    write_all_rows(&base, false);
+    hd_batch_add_probe(batch, &probe);
+    commit(&base, batch);
+    rows = rows_of(
+        &base, "SELECT count(*) AS rows, sum(node_uuid = 'uuid-2') AS dropped FROM probes", false);
+    assert_string_equal(rows, "rows 10, dropped 0"); /* ROWS - 1 */
+    free(rows);
+    close_base(&base);
+}
+
 static int forget_words(void **state)
 {
     (void)state;
@@ -960,6 +1009,7 @@ int main(void)
         cmocka_unit_test_teardown(only_checkpoints_that_are_present_are_listed, forget_words),
         cmocka_unit_test_teardown(a_page_says_whether_there_is_more, forget_words),
         cmocka_unit_test_teardown(rows_without_their_owner_are_refused, forget_words),
+        cmocka_unit_test_teardown(a_result_that_was_dropped_is_gone, forget_words),
         cmocka_unit_test_teardown(no_number_and_no_text_come_back_as_such, forget_words),
     };
 

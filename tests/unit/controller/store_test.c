@@ -627,6 +627,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "DROP INDEX jobs_removal;"
         "ALTER TABLE jobs DROP COLUMN removal;"
         "ALTER TABLE jobs DROP COLUMN request_hash;"
+        "DROP TABLE probes;"
         "DROP TABLE queues;"
         "ALTER TABLE jobs DROP COLUMN queue;"
         "ALTER TABLE jobs DROP COLUMN priority;"
@@ -933,6 +934,8 @@ static void a_removed_node_is_gone_from_disk(void **state)
                                                                   .threads = 1},
                                                        .ranks = &place,
                                                        .rank_count = 1}};
+    const struct hd_probe_record probe = {
+        .node_uuid = "uuid-9", .ended_ms = 1, .problem = "", .measured_on = ""};
     struct hd_batch *batch = hd_batch_new();
     struct census census;
     struct bench bench;
@@ -942,6 +945,7 @@ static void a_removed_node_is_gone_from_disk(void **state)
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     add_job_of(batch, 1, "ann", HD_JOB_STATE_SUCCEEDED);
     hd_batch_add_node(batch, &node);
+    hd_batch_add_probe(batch, &probe); /* it refers to the node, and goes with it */
     node.uuid = "uuid-8";
     node.name = "n8";
     hd_batch_add_node(batch, &node);

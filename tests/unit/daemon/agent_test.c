@@ -739,6 +739,73 @@ static void checkpoints_on_disk_are_shown_with_the_end(void **state)
     stub_close(&stub);
 }
 
+static void a_probe_is_answered_when_it_is_asked_for(void **state)
+{
+    const struct stub_node *node = &stub.nodes[0];
+
+    (void)state;
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, node->observed_count);
+    stub_want(&stub, NOTHING, 0);
+    stub_run_for(&stub, 500);
+    assert_int_equal(node->probe_reports, 0); /* --probe never */
+    stub_ask_probe(&stub, 7);
+    stub_until(&stub, node->probe_request == 7);
+    assert_string_equal(node->probe_text, "figures");
+    assert_string_equal(node->probe_said, "");
+    /* a controller that has lost the answer asks again, and nothing is measured again */
+    stub_ask_probe(&stub, 7);
+    stub_until(&stub, node->probe_reports == 2);
+    assert_int_equal(node->probe_request, 7);
+    stub_close(&stub);
+}
+
+/* Goal: a job never shares its devices with a probe, nor waits for one. */
+static void an_attempt_ends_a_probe(void **state)
+{
+    const struct stub_node *node = &stub.nodes[0];
+
+    (void)state;
+    stub_open(&stub, 1);
+    mode(0, "wait");
+    mode(1, "wait");
+    assert_int_equal(setenv("FAKE_PROBE", "hang", 1), 0);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, node->observed_count);
+    stub_want(&stub, NOTHING, 0);
+    stub_ask_probe(&stub, 7);
+    stub_run_for(&stub, 500);
+    assert_int_equal(node->probe_reports, 0);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, runs(0));
+    stub_until(&stub, node->probe_request == 7);
+    assert_non_null(strstr(node->probe_said, "job 7 has devices of the node"));
+    assert_string_equal(node->probe_text, "");
+    assert_int_equal(unsetenv("FAKE_PROBE"), 0);
+    stop_and_close();
+}
+
+/* The controller refuses it before; this is for a job that comes at the same time. */
+static void a_probe_is_refused_while_an_attempt_runs(void **state)
+{
+    const struct stub_node *node = &stub.nodes[0];
+
+    (void)state;
+    stub_open(&stub, 1);
+    mode(0, "wait");
+    mode(1, "wait");
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, node->observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, runs(0));
+    stub_ask_probe(&stub, 7);
+    stub_until(&stub, node->probe_request == 7);
+    assert_string_equal(node->probe_text, "");
+    assert_non_null(strstr(node->probe_said, "job 7 has devices of the node"));
+    stop_and_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -772,6 +839,9 @@ int main(void)
         cmocka_unit_test(pieces_of_logs_come_on_request),
         cmocka_unit_test(only_the_named_checkpoint_is_removed),
         cmocka_unit_test(checkpoints_on_disk_are_shown_with_the_end),
+        cmocka_unit_test(a_probe_is_answered_when_it_is_asked_for),
+        cmocka_unit_test(an_attempt_ends_a_probe),
+        cmocka_unit_test(a_probe_is_refused_while_an_attempt_runs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -254,6 +254,15 @@ void stub_complete_rendezvous(struct stub *stub)
             assert_int_equal(hd_rpc_call_write(stub->nodes[i].stream, &message.base), HD_OK);
 }
 
+static void take_probe(struct stub_node *node, const Heddle__V1__ProbeReport *report)
+{
+    node->probe_reports++;
+    node->probe_request = report->request;
+    (void)snprintf(node->probe_text, sizeof node->probe_text, "%.*s", (int)report->calibration.len,
+                   (const char *)report->calibration.data);
+    (void)snprintf(node->probe_said, sizeof node->probe_said, "%s", report->problem);
+}
+
 static void on_message(struct hd_rpc_call *call, const ProtobufCMessage *base)
 {
     const Heddle__V1__NodeMessage *m = (const Heddle__V1__NodeMessage *)base;
@@ -279,6 +288,9 @@ static void on_message(struct hd_rpc_call *call, const ProtobufCMessage *base)
         break;
     case HEDDLE__V1__NODE_MESSAGE__BODY_RENDEZVOUS_PUT:
         take_put(stub, m->rendezvous_put);
+        break;
+    case HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT:
+        take_probe(node, m->probe_report);
         break;
     case HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT:
         answer.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT;
@@ -443,6 +455,17 @@ void stub_want_deleted(struct stub *stub, const char *path, const char *hash)
     send_desired(stub, &desired);
 }
 
+void stub_ask_probe(struct stub *stub, uint64_t request)
+{
+    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
+    Heddle__V1__ProbeRequest body = HEDDLE__V1__PROBE_REQUEST__INIT;
+
+    body.request = request;
+    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_PROBE_REQUEST;
+    message.probe_request = &body;
+    assert_int_equal(hd_rpc_call_write(stub->nodes[0].stream, &message.base), HD_OK);
+}
+
 void stub_remove(struct stub *stub)
 {
     Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
@@ -549,6 +572,8 @@ static void exec_node(const struct stub *stub, const struct stub_node *node, cha
     argv[n++] = (char *)"cpu:2:3";
     argv[n++] = (char *)"--worker";
     argv[n++] = worker;
+    argv[n++] = (char *)"--probe";
+    argv[n++] = (char *)"never";
     while (*more && n < 31)
         argv[n++] = *more++;
     argv[n] = NULL;

@@ -45,6 +45,10 @@ struct stub_node {
     bool first_of_stream;                  /* the next set is that */
     size_t attempts, deleted;
     char probe[64], probe_problem[512];
+    /* the newest report of a probe */
+    int probe_reports;
+    uint64_t probe_request;
+    char probe_text[64], probe_said[512];
 };
 
 struct stub {
@@ -79,8 +83,9 @@ void stub_close(struct stub *stub); /* stops every heddled, and asserts that no 
 void stub_start_node(struct stub *stub, int index, ...);
 int stub_wait_node(struct stub *stub, int index); /* its wait status */
 void stub_signal_node(struct stub *stub, int index, int signal);
-void stub_remove(struct stub *stub);  /* says to every heddled that its node was removed */
-void stub_serve(struct stub *stub);   /* takes calls; stub_open does it once */
+void stub_remove(struct stub *stub); /* says to every heddled that its node was removed */
+void stub_ask_probe(struct stub *stub, uint64_t request); /* of node 0 */
+void stub_serve(struct stub *stub);                       /* takes calls; stub_open does it once */
 void stub_unserve(struct stub *stub); /* goes away, as a controller that is restarted */
 
 /* Runs the loop until the condition holds; fails after STUB_SLOW_MS. */

@@ -19,6 +19,8 @@
  * A file FAKE_BROKEN/UUID breaks that GPU: a rank that has it and waits fails as one does whose GPU
  * has gone.
  *
+ * As a probe of devices it measures "figures" at once, or with FAKE_PROBE=hang never ends.
+ *
  * FAKE_GPUS is what it says of GPUs: a list as JSON, or the file that has it, which may be another
  * each time. "hang" is a driver that does not answer.
  */
@@ -205,6 +207,16 @@ static int behave(struct hd_link *link, const char *rank, const char *mode)
     }
 }
 
+/* FAKE_PROBE=hang: does not end by itself. */
+static int probe(const char *out)
+{
+    FILE *f = fopen(out, "w");
+
+    while (getenv("FAKE_PROBE") && strcmp(getenv("FAKE_PROBE"), "hang") == 0)
+        (void)usleep(PAUSE_US);
+    return !f || fputs("figures", f) < 0 || fclose(f) != 0 || puts("measured") < 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *rank, *mode;
@@ -216,6 +228,8 @@ int main(int argc, char **argv)
         return puts("isa none\nbf16_fast 0\ngloo 1") < 0;
     if (argc > 1 && strcmp(argv[1], "gpus") == 0) /* and of a machine with GPUs, this */
         return tell_gpus();
+    if (argc > 1 && strcmp(argv[1], "probe") == 0)
+        return probe(flag(argc, argv, "--out"));
     rank = flag(argc, argv, "--rank");
     (void)snprintf(name, sizeof name, "FAKE_%s", rank);
     mode = getenv(name);

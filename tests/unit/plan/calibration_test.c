@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "plan/calibration.h"
+#include "plan/figures.h"
 #include "plan/links.h"
 #include "priced.h"
 #include "program/program.h"
@@ -51,7 +52,7 @@ static double seconds_of(const struct hd_calibration *cal, enum hd_kernel kernel
     return seconds;
 }
 
-/* A device of two threads: adds in and out of the cache, two products, sums of two members. */
+/* Two devices of two threads: adds in and out of the cache, two products, sums of two members. */
 static void make(struct hd_calibration *cal, struct hd_arena *arena)
 {
     const struct hd_add_args warm = {.N = 1 << 14, .dtype = HD_F32};
@@ -73,6 +74,11 @@ static void make(struct hd_calibration *cal, struct hd_arena *arena)
                      HD_OK);
     assert_int_equal(
         hd_calibration_add_collective(cal, arena, HD_COMM_ALL_GATHER, 2, 101000, 120e-6), HD_OK);
+    assert_int_equal(hd_calibration_set_devices(
+                         cal, arena,
+                         (struct hd_calibration_device[]){{4e10, 8e10, 4e9}, {5e10, 7e10, 3e9}}, 2,
+                         &(struct hd_calibration_pair){0, 1, 2e-6, 1e10}, 1),
+                     HD_OK);
 }
 
 static void a_measured_size_takes_its_measured_time(void **state)
@@ -259,6 +265,59 @@ static void devices_that_were_not_measured_are_refused(void **state)
     hd_arena_done(&arena);
 }
 
+/* ---- figures ---- */
+
+static void products_have_a_usual_rate_by_precision_and_shape(void **state)
+{
+    const struct hd_gemm_args slow = product(64, 64, 32);
+    struct hd_figures_product products[HD_FIGURES_PRODUCTS_MAX];
+    struct hd_calibration cal;
+    struct hd_arena arena;
+
+    (void)state;
+    make(&cal, &arena);
+    /* small ones at 10 and 2 GFLOP/s, whose median is 6; one with sides of 256 at 40 */
+    add(&cal, &arena, HD_K_gemm, &slow, 2.0 * 64 * 64 * 32 / 2e9);
+    assert_int_equal(hd_figures_products(&cal, products), 2);
+    assert_string_equal(products[0].precision, "fp32");
+    assert_string_equal(products[0].shape, "small");
+    is_near(products[0].flops, 6e9);
+    assert_string_equal(products[1].shape, "medium");
+    is_near(products[1].flops, 40e9);
+    hd_arena_done(&arena);
+}
+
+static void a_curve_has_a_latency_and_a_bandwidth(void **state)
+{
+    struct hd_calibration cal;
+    struct hd_arena arena;
+    double alpha_s, bytes_per_s;
+
+    (void)state;
+    make(&cal, &arena);
+    hd_figures_curve(&cal.curves[0], &alpha_s, &bytes_per_s);
+    is_near(alpha_s, 20e-6);
+    is_near(bytes_per_s, 1e9); /* 100,000 bytes in 100 us */
+    hd_arena_done(&arena);
+}
+
+static void peaks_are_those_of_the_best_devices(void **state)
+{
+    struct hd_calibration_device peaks;
+    struct hd_calibration cal;
+    struct hd_arena arena;
+
+    (void)state;
+    make(&cal, &arena);
+    assert_true(hd_figures_peaks(&cal, &peaks));
+    is_near(peaks.single_flops, 5e10);
+    is_near(peaks.half_flops, 8e10);
+    is_near(peaks.memory_bytes_per_s, 4e9);
+    cal.each_count = 0;
+    assert_false(hd_figures_peaks(&cal, &peaks));
+    hd_arena_done(&arena);
+}
+
 /* ---- text ---- */
 
 static void a_file_reads_back_as_it_was_written(void **state)
@@ -311,6 +370,11 @@ static void damaged_files_are_refused(void **state)
     refuse("[256,256,256,", "[256,256,", HD_INVALID, "gemm");
     refuse("[[64,64,64,", "[[64,64,0,", HD_INVALID, "gemm");
     refuse("[1000,", "[200000,", HD_INVALID, "ascending");
+    refuse("[5e+10,", "[-5e+10,", HD_INVALID, "each");
+    refuse(",[5e+10,7e+10,3e+09]", "", HD_INVALID, "1 rows for 2 devices");
+    refuse("[0,1,2e-06", "[0,2,2e-06", HD_INVALID, "pairs");
+    refuse("[0,1,2e-06", "[1,1,2e-06", HD_INVALID, "no pair");
+    refuse("[0,1,2e-06,", "[0,1,2e-06,1,", HD_INVALID, "4 numbers");
     refuse("all_gather", "all_lather", HD_INVALID, "all_lather");
     refuse("\"launch_s\":", "\"launch_s\":-", HD_INVALID, "launch_s");
 }
@@ -327,6 +391,9 @@ int main(void)
         cmocka_unit_test(collectives_in_the_thread_overlap_with_nothing),
         cmocka_unit_test(a_step_takes_its_time_on_the_host),
         cmocka_unit_test(devices_that_were_not_measured_are_refused),
+        cmocka_unit_test(products_have_a_usual_rate_by_precision_and_shape),
+        cmocka_unit_test(a_curve_has_a_latency_and_a_bandwidth),
+        cmocka_unit_test(peaks_are_those_of_the_best_devices),
         cmocka_unit_test(a_file_reads_back_as_it_was_written),
         cmocka_unit_test(damaged_files_are_refused),
     };

@@ -1,0 +1,220 @@
+/* probe: asks nodes to measure their devices, waits, and shows the figures. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "controller/cli/bar.h"
+#include "controller/cli/probe_show.h"
+#include "controller/cli/show.h"
+
+enum {
+    POLL_MS = 300,
+    POLL_MANY_MS = 900, /* an answer about many nodes is long */
+    MANY = 16,
+    PROBE_S = 60,    /* a node kills its probe then */
+    PATIENCE_S = 90, /* and has surely said so by then */
+    COLUMNS_MAX = 120
+};
+
+/* Asks. CLI_CONTINUE: the node measures; else it was refused, and said why. */
+static int ask(struct cli *cli, const char *name)
+{
+    Heddle__V1__ProbeNodeRequest request = HEDDLE__V1__PROBE_NODE_REQUEST__INIT;
+    Heddle__V1__ProbeNodeResponse *response = NULL;
+    int code;
+
+    request.node = (char *)name;
+    code = cli_call(cli, "ProbeNode", &heddle__v1__probe_node_response__descriptor, &request.base,
+                    &response);
+    if (response)
+        hd_rpc_message_free(&response->base);
+    return code;
+}
+
+static int read_topology(struct cli *cli, const char *name, Heddle__V1__GetTopologyResponse **ret)
+{
+    Heddle__V1__GetTopologyRequest request = HEDDLE__V1__GET_TOPOLOGY_REQUEST__INIT;
+
+    if (name)
+        request.node = (char *)name;
+    return cli_call(cli, "GetTopology", &heddle__v1__get_topology_response__descriptor,
+                    &request.base, ret);
+}
+
+static const Heddle__V1__NodeTopology *find(const Heddle__V1__GetTopologyResponse *t,
+                                            const char *name)
+{
+    for (size_t i = 0; i < t->n_nodes; i++)
+        if (strcmp(t->nodes[i]->node, name) == 0)
+            return t->nodes[i];
+    return NULL;
+}
+
+static size_t count_pending(const Heddle__V1__GetTopologyResponse *t, char **names, size_t count)
+{
+    size_t pending = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const Heddle__V1__NodeTopology *n = find(t, names[i]);
+
+        pending += n && n->probe && n->probe->pending;
+    }
+    return pending;
+}
+
+static void draw(struct bar *bar, size_t pending, size_t count, int64_t spent_ms)
+{
+    char line[COLUMNS_MAX];
+    int columns;
+
+    if (!bar_is_possible())
+        return;
+    columns = snprintf(line, sizeof line, "probing: %zu of %zu node%s done, %lld s of at most %d",
+                       count - pending, count, count == 1 ? "" : "s", (long long)(spent_ms / 1000),
+                       (int)PROBE_S);
+    if (columns >= bar_terminal_columns())
+        columns = bar_terminal_columns() - 1;
+    line[columns > 0 ? columns : 0] = '\0';
+    bar_put(bar, line, columns);
+}
+
+/* Until none of the nodes measures any more. *ret: what is then known of them. */
+static int wait_for(struct cli *cli, char **names, size_t count,
+                    Heddle__V1__GetTopologyResponse **ret)
+{
+    const struct timespec pause = {.tv_nsec = (count > MANY ? POLL_MANY_MS : POLL_MS) * 1000000L};
+    const int64_t begin_ms = hd_clock_now_ms();
+    struct bar bar = {0};
+    size_t pending;
+    int code;
+
+    for (;;) {
+        code = read_topology(cli, count == 1 ? names[0] : NULL, ret);
+        if (code != CLI_CONTINUE)
+            break;
+        pending = count_pending(*ret, names, count);
+        if (!pending || hd_clock_now_ms() - begin_ms > PATIENCE_S * 1000)
+            break;
+        draw(&bar, pending, count, hd_clock_now_ms() - begin_ms);
+        hd_rpc_message_free(&(*ret)->base);
+        *ret = NULL;
+        (void)nanosleep(&pause, NULL);
+    }
+    bar_clear(&bar);
+    return code;
+}
+
+/* One node's result. Returns whether it has measured. */
+static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n, struct show_list *list,
+                 struct hd_text *out)
+{
+    const Heddle__V1__NodeProbe *probe = n->probe;
+    const bool measured = probe && !probe->pending && !*probe->problem && probe->measured_unix_ms;
+
+    if (cli->format >= CLI_JSON) {
+        show_item_begin(list);
+        hd_json_add_string(&list->writer, "node", n->node);
+        probe_show_json(&list->writer, probe);
+        show_item_end(list);
+        return measured;
+    }
+    cli_add_clean(out, n->node);
+    hd_text_add(out, ": ");
+    probe_show_age(probe, out);
+    if (probe && probe->pending)
+        hd_text_add(out, ", for longer than %d s; heddle topo shows its result when there is one",
+                    (int)PATIENCE_S);
+    hd_text_add(out, "\n");
+    probe_show_trouble(probe, out);
+    if (measured)
+        probe_show_figures(probe, out);
+    return measured;
+}
+
+static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t, char **names,
+                    size_t count, int code)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+
+    if (cli->format >= CLI_JSON)
+        show_list_begin(&list, &out, cli->format, "ProbeList", "node");
+    for (size_t i = 0; i < count; i++) {
+        const Heddle__V1__NodeTopology *n = find(t, names[i]);
+
+        if (!n || !show(cli, n, &list, &out))
+            code = CLI_FAILED;
+    }
+    if (cli->format >= CLI_JSON)
+        show_list_end(&list);
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    return cli_out_end(code);
+}
+
+/* names: [count], of nodes to be probed; those that refuse are left out. */
+static int probe(struct cli *cli, char **names, size_t count)
+{
+    Heddle__V1__GetTopologyResponse *t = NULL;
+    int code = CLI_OK, refused = CLI_OK;
+    size_t asked = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        code = ask(cli, names[i]);
+        if (code == CLI_CONTINUE)
+            names[asked++] = names[i];
+        else
+            refused = code;
+    }
+    if (!asked)
+        return refused;
+    cli_note("heddle: %zu node%s measuring, for at most %d s", asked, asked == 1 ? " is" : "s are",
+             (int)PROBE_S);
+    code = wait_for(cli, names, asked, &t);
+    if (code == CLI_CONTINUE)
+        code = show_all(cli, t, names, asked, refused);
+    if (t)
+        hd_rpc_message_free(&t->base);
+    return code;
+}
+
+/* All nodes that the controller knows. */
+static int probe_all(struct cli *cli)
+{
+    Heddle__V1__GetTopologyResponse *t = NULL;
+    int code = read_topology(cli, NULL, &t);
+    char **names;
+
+    if (code != CLI_CONTINUE)
+        return code;
+    names = calloc(t->n_nodes + 1, sizeof *names);
+    for (size_t i = 0; names && i < t->n_nodes; i++)
+        names[i] = t->nodes[i]->node;
+    if (!names)
+        code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a list of nodes"));
+    else if (!t->n_nodes)
+        code = cli_fail(hd_err(HD_NOT_FOUND, "there are no nodes; see heddle nodes"));
+    else
+        code = probe(cli, names, t->n_nodes);
+    free(names);
+    hd_rpc_message_free(&t->base);
+    return code;
+}
+
+int cli_probe(struct cli *cli, int argc, char **argv)
+{
+    bool all = false;
+    const struct cli_flag flags[] = {{"all", 0, CLI_FLAG_BOOL, &all, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 1, 0, 1);
+
+    if (code == CLI_CONTINUE && all == (cli->arg_count == 1))
+        code = cli_usage("probe: give the name of a node, or --all");
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code != CLI_CONTINUE)
+        return code;
+    return all ? probe_all(cli) : probe(cli, cli->args, 1);
+}

@@ -1,0 +1,235 @@
+#include "controller/cli/probe_show.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/cli/cli.h"
+
+/* ---- JSON -------------------------------------------------------------------------------------*/
+
+static void add_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+
+    if (!unix_ms) {
+        hd_json_add_null(w, key);
+        return;
+    }
+    hd_clock_format_utc(unix_ms, when);
+    hd_json_add_string(w, key, when);
+}
+
+static void show_devices(struct hd_json_writer *w, const Heddle__V1__NodeProbe *m)
+{
+    hd_json_begin(w, "devices", '[');
+    for (size_t i = 0; i < m->n_devices; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_int64(w, "device", m->devices[i]->device);
+        hd_json_add_real(w, "fp32_flops", m->devices[i]->single_flops);
+        hd_json_add_real(w, "bf16_flops", m->devices[i]->half_flops);
+        hd_json_add_real(w, "memory_bytes_per_s", m->devices[i]->memory_bytes_per_s);
+        hd_json_add_string(w, "slow", m->devices[i]->slow);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    hd_json_begin(w, "pairs", '[');
+    for (size_t i = 0; i < m->n_pairs; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_int64(w, "a", m->pairs[i]->a);
+        hd_json_add_int64(w, "b", m->pairs[i]->b);
+        hd_json_add_real(w, "latency_s", m->pairs[i]->latency_s);
+        hd_json_add_real(w, "bytes_per_s", m->pairs[i]->bytes_per_s);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
+static void show_classes(struct hd_json_writer *w, const Heddle__V1__NodeProbe *m)
+{
+    hd_json_begin(w, "products", '[');
+    for (size_t i = 0; i < m->n_products; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "precision", m->products[i]->precision);
+        hd_json_add_string(w, "shape", m->products[i]->shape);
+        hd_json_add_real(w, "flops", m->products[i]->flops);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    hd_json_begin(w, "collectives", '[');
+    for (size_t i = 0; i < m->n_collectives; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "kind", m->collectives[i]->kind);
+        hd_json_add_int64(w, "members", m->collectives[i]->members);
+        hd_json_add_real(w, "alpha_s", m->collectives[i]->alpha_s);
+        hd_json_add_real(w, "bytes_per_s", m->collectives[i]->bytes_per_s);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
+void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeProbe *m)
+{
+    if (!m) {
+        hd_json_add_null(w, "probe");
+        return;
+    }
+    hd_json_begin(w, "probe", '{');
+    hd_json_add_bool(w, "pending", m->pending);
+    add_time(w, "ended_at", m->ended_unix_ms);
+    hd_json_add_string(w, "problem", m->problem);
+    add_time(w, "measured_at", m->measured_unix_ms);
+    hd_json_add_string(w, "measured_on", m->measured_on);
+    hd_json_add_string(w, "engine", m->engine);
+    hd_json_add_real(w, "checkpoint_bytes_per_s", m->checkpoint_bytes_per_s);
+    show_devices(w, m);
+    show_classes(w, m);
+    hd_json_end(w, '}');
+}
+
+/* ---- text -------------------------------------------------------------------------------------*/
+
+static void add_age(struct hd_text *out, int64_t unix_ms)
+{
+    const int64_t age_ms = hd_clock_wall_ms() - unix_ms;
+    char age[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_span(age_ms > 0 ? age_ms : 0, age);
+    hd_text_add(out, "%s ago", age);
+}
+
+void probe_show_age(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+{
+    if (!m || !m->measured_unix_ms) {
+        hd_text_add(out, "not probed");
+    } else {
+        hd_text_add(out, "probed ");
+        add_age(out, m->measured_unix_ms);
+    }
+    if (m && m->pending)
+        hd_text_add(out, ", a probe is under way");
+}
+
+void probe_show_trouble(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+{
+    if (m && *m->problem) {
+        hd_text_add(out, "  the probe ");
+        add_age(out, m->ended_unix_ms);
+        hd_text_add(out, " measured nothing, plans go on by %s: ",
+                    m->measured_unix_ms ? "the figures of before" : "the tables");
+        cli_add_clean(out, m->problem);
+        hd_text_add(out, "\n");
+    }
+    for (size_t i = 0; m && i < m->n_devices; i++)
+        if (*m->devices[i]->slow) {
+            hd_text_add(out, "  device %d is slow: ", m->devices[i]->device);
+            cli_add_clean(out, m->devices[i]->slow);
+            hd_text_add(out, "\n");
+        }
+}
+
+/* A rate in 1e9 of its unit; "-": not known. */
+static void add_giga(struct hd_text *out, int width, double rate)
+{
+    if (rate > 0)
+        hd_text_add(out, " %*.4g", width, rate / 1e9);
+    else
+        hd_text_add(out, " %*s", width, "-");
+}
+
+static void add_device_rates(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+{
+    hd_text_add(out, "  devices, all at once   fp32 GFLOP/s   bf16 GFLOP/s   memory GB/s\n");
+    for (size_t i = 0; i < m->n_devices; i++) {
+        hd_text_add(out, "  %22d", m->devices[i]->device);
+        add_giga(out, 13, m->devices[i]->single_flops);
+        add_giga(out, 14, m->devices[i]->half_flops);
+        add_giga(out, 13, m->devices[i]->memory_bytes_per_s);
+        hd_text_add(out, "\n");
+    }
+}
+
+static void add_products(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+{
+    hd_text_add(out, "  products (usual GFLOP/s by shape)\n");
+    for (size_t i = 0; i < m->n_products; i++) {
+        const bool begins =
+            i == 0 || strcmp(m->products[i]->precision, m->products[i - 1]->precision) != 0;
+
+        hd_text_add(out, "%s", begins && i > 0 ? "\n" : "");
+        hd_text_add(out, "%s", begins ? "    " : ",");
+        if (begins)
+            cli_add_clean(out, m->products[i]->precision);
+        hd_text_add(out, " ");
+        cli_add_clean(out, m->products[i]->shape);
+        hd_text_add(out, " %.4g", m->products[i]->flops / 1e9);
+    }
+    hd_text_add(out, "\n");
+}
+
+static const Heddle__V1__DevicePair *find_pair(const Heddle__V1__NodeProbe *m, size_t a, size_t b)
+{
+    for (size_t i = 0; i < m->n_pairs; i++)
+        if ((size_t)m->pairs[i]->a == (a < b ? a : b) && (size_t)m->pairs[i]->b == (a < b ? b : a))
+            return m->pairs[i];
+    return NULL;
+}
+
+/* Pairs are numbered among the devices that were measured. */
+static void add_matrix(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+{
+    hd_text_add(out, "  messages between devices (us of a short one, GB/s of a long one)\n     ");
+    for (size_t b = 0; b < m->n_devices; b++)
+        hd_text_add(out, " %12d", m->devices[b]->device);
+    for (size_t a = 0; a < m->n_devices; a++) {
+        hd_text_add(out, "\n  %3d", m->devices[a]->device);
+        for (size_t b = 0; b < m->n_devices; b++) {
+            const Heddle__V1__DevicePair *p = find_pair(m, a, b);
+            char cell[32] = "?";
+
+            if (p)
+                (void)snprintf(cell, sizeof cell, "%.3g %.3g", p->latency_s * 1e6,
+                               p->bytes_per_s / 1e9);
+            hd_text_add(out, " %12s", a == b ? "X" : cell);
+        }
+    }
+    hd_text_add(out, "\n");
+}
+
+static void add_collectives(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+{
+    hd_text_add(out, "  collectives (");
+    cli_add_clean(out, m->engine);
+    hd_text_add(out, ")         members     alpha us        GB/s\n");
+    for (size_t i = 0; i < m->n_collectives; i++) {
+        const Heddle__V1__CollectiveFigures *f = m->collectives[i];
+        struct hd_text name = {0};
+
+        cli_add_clean(&name, f->kind);
+        hd_text_add(out, "    %-20s %7lld %12.3g", name.data ? name.data : "?",
+                    (long long)f->members, f->alpha_s * 1e6);
+        add_giga(out, 11, f->bytes_per_s);
+        hd_text_add(out, "\n");
+        hd_text_free(&name);
+    }
+}
+
+void probe_show_figures(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+{
+    if (!m || !m->measured_unix_ms)
+        return;
+    if (m->n_devices)
+        add_device_rates(m, out);
+    if (m->n_products)
+        add_products(m, out);
+    if (m->n_pairs)
+        add_matrix(m, out);
+    if (m->n_collectives)
+        add_collectives(m, out);
+    if (m->checkpoint_bytes_per_s > 0)
+        hd_text_add(out, "  checkpoint: %.4g MB/s of one rank, while all write\n",
+                    m->checkpoint_bytes_per_s / 1e6);
+    hd_text_add(out, "  measured on ");
+    cli_add_clean(out, m->measured_on);
+    hd_text_add(out, "\n");
+}

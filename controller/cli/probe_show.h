@@ -1,0 +1,24 @@
+/* probe_show: what nodes have measured of their devices, for people and as JSON.
+ *
+ * Used by: cmd_probe, cmd_topo.   Uses: base, the messages.   Threads: any; no state.
+ */
+#ifndef HD_CLI_PROBE_SHOW_H
+#define HD_CLI_PROBE_SHOW_H
+
+#include "base/json.h"
+#include "base/text.h"
+#include "heddle/v1/control.pb-c.h"
+
+/* A member "probe" of a node: an object, or null. */
+void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeProbe *probe);
+
+/* "probed 2m ago", "not probed"; probe NULL: it never was. */
+void probe_show_age(const Heddle__V1__NodeProbe *probe, struct hd_text *out);
+
+/* Lines of what went wrong and of slow devices, which are always worth saying. */
+void probe_show_trouble(const Heddle__V1__NodeProbe *probe, struct hd_text *out);
+
+/* Tables of all figures; nothing if there are none. */
+void probe_show_figures(const Heddle__V1__NodeProbe *probe, struct hd_text *out);
+
+#endif

@@ -1,0 +1,304 @@
+/* probe: what nodes have measured of their devices, and which devices are slow.
+ *
+ *   PROBE (a user asks) --> node->probe_asked --PROBED with that number, or a newer--> 0
+ *
+ * A question stays until its node has answered it; it is not stored. The newest result of each node
+ * is stored (HD_OP_PROBE). A device is slow if it does less than SLOW_SHARE of the median of its
+ * kind in some class of work: of all devices with the same kind, name, threads and instruction set.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+static const double slow_share = 0.9;
+enum { KIND_LEAST = 3 }; /* devices: of two nobody can say which is the odd one */
+
+static const struct core_rate {
+    const char *name, *unit;
+    size_t offset;
+} rates[CORE_RATES] = {
+    {"fp32 products", "GFLOP/s", offsetof(struct hd_device_figures, single_flops)},
+    {"bf16 products", "GFLOP/s", offsetof(struct hd_device_figures, half_flops)},
+    {"memory bandwidth", "GB/s", offsetof(struct hd_device_figures, memory_bytes_per_s)},
+};
+
+static double rate_of(const struct hd_device_figures *figures, int rate)
+{
+    return *(const double *)(const void *)((const char *)figures + rates[rate].offset);
+}
+
+/* ---- the question -----------------------------------------------------------------------------*/
+
+static enum hd_status check_ask(const struct core_node *node)
+{
+    const char *name = node->rec.name;
+
+    if (!node->connected)
+        return hd_err(HD_CONFLICT,
+                      "%s is not connected, and its own heddled measures; wait until it is (heddle "
+                      "nodes)",
+                      name);
+    if (!node->probes)
+        return hd_err(HD_UNSUPPORTED,
+                      "the heddled of %s (build %s) cannot probe its devices; upgrade it", name,
+                      node->rec.build);
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        if (node->holds[d].job)
+            return hd_err(HD_CONFLICT,
+                          "%s runs attempt %d of job %" PRIu64
+                          ", and only idle devices are measured; wait for the job's end, or: "
+                          "heddle drain %s, and probe it when it is drained",
+                          name, node->holds[d].attempt, node->holds[d].job, name);
+    return HD_OK;
+}
+
+enum hd_status core_probe_ask(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = core_find_node_named(core, event->probe.node);
+    enum hd_status st =
+        node ? check_ask(node)
+             : hd_err(HD_NOT_FOUND, "there is no node %s; see heddle nodes", event->probe.node);
+
+    if (st)
+        return st;
+    /* above those of before a restart, as far as the clock was not set back */
+    core->probe_number = core->now.wall_ms > (int64_t)core->probe_number
+                             ? (uint64_t)core->now.wall_ms
+                             : core->probe_number + 1;
+    node->probe_asked = core->probe_number;
+    core_event(core, NULL, "probe", 0, -1, node->rec.name, "a probe of %s was asked for by %s",
+               node->rec.name, event->probe.by ? event->probe.by : "");
+    return HD_OK;
+}
+
+uint64_t hd_core_probe_asked(const struct hd_core *core, const char *uuid)
+{
+    const struct core_node *node = core_find_node(core, uuid);
+
+    return node ? node->probe_asked : 0;
+}
+
+int64_t hd_core_probe_ended(const struct hd_core *core, const char *uuid)
+{
+    const struct core_node *node = core_find_node(core, uuid);
+
+    return node ? node->probe.ended_ms : 0;
+}
+
+/* ---- results ----------------------------------------------------------------------------------*/
+
+static void set_record(struct hd_core *core, struct core_node *node,
+                       const struct hd_probe_record *record)
+{
+    const size_t count = record->measured_ms ? (size_t)record->device_count : 0;
+    struct hd_device_figures *devices = calloc(count + 1, sizeof *devices);
+
+    if (!devices) {
+        core->no_memory = true;
+        return;
+    }
+    if (count)
+        memcpy(devices, record->devices, count * sizeof *devices);
+    core_probe_drop(node);
+    node->probe.ended_ms = record->ended_ms;
+    node->probe.measured_ms = record->measured_ms;
+    node->probe.devices = devices;
+    node->probe.device_count = (int32_t)count;
+    core_set(core, &node->probe.problem, record->problem);
+    core_set(core, &node->probe.measured_on, record->measured_on);
+    core->medians_due = true;
+}
+
+void core_probe_drop(struct core_node *node)
+{
+    free(node->probe.devices);
+    node->probe.devices = NULL;
+    node->probe.device_count = 0;
+    core_unset(&node->probe.problem);
+    core_unset(&node->probe.measured_on);
+}
+
+void core_probe_restore(struct hd_core *core, struct core_node *node,
+                        const struct hd_probe_record *record)
+{
+    set_record(core, node, record);
+}
+
+/* ---- slow devices -----------------------------------------------------------------------------*/
+
+/* The i-th CPU device of a node; its place in rec.devices. -1: there is none. */
+static int32_t place_of(const struct core_node *node, int32_t index)
+{
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        if (node->rec.devices[d].kind == HD_DEVICE_KIND_CPU && index-- == 0)
+            return d;
+    return -1;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+/* Two devices that should do the same in a second. */
+static bool are_alike(const struct core_node *a, int32_t place_a, const struct core_node *b,
+                      int32_t place_b)
+{
+    const struct hd_device_record *x = &a->rec.devices[place_a], *y = &b->rec.devices[place_b];
+
+    return x->kind == y->kind && x->threads == y->threads && is_same(x->name, y->name) &&
+           is_same(a->compute[x->kind], b->compute[y->kind]);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median_of(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, by_value);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+/* The known rates of all devices that are like this one. Returns how many; `ret_values` has room.
+ */
+static size_t collect(const struct hd_core *core, const struct core_node *like, int32_t place,
+                      int rate, double *ret_values)
+{
+    size_t count = 0;
+
+    for (size_t n = 0; n < core->node_count; n++) {
+        const struct core_node *node = core->nodes[n];
+
+        for (int32_t i = 0; !node->rec.retired && i < node->probe.device_count; i++) {
+            const int32_t d = place_of(node, i);
+            const double value = rate_of(&node->probe.devices[i], rate);
+
+            if (d >= 0 && value > 0 && are_alike(like, place, node, d))
+                ret_values[count++] = value;
+        }
+    }
+    return count;
+}
+
+static void add_medians(struct hd_core *core, const struct core_node *node, int32_t place,
+                        double *scratch)
+{
+    struct core_median *m;
+
+    for (size_t i = 0; i < core->median_count; i++)
+        if (are_alike(core->medians[i].node, core->medians[i].place, node, place))
+            return;
+    if (!core_reserve(core, &core->medians, core->median_count, &core->median_size, sizeof *m))
+        return;
+    m = &core->medians[core->median_count++];
+    *m = (struct core_median){.node = node, .place = place};
+    for (int r = 0; r < CORE_RATES; r++) {
+        m->count[r] = collect(core, node, place, r, scratch);
+        m->value[r] = m->count[r] ? median_of(scratch, m->count[r]) : 0;
+    }
+}
+
+/* One entry per kind of device that was measured. */
+static void find_medians(struct hd_core *core)
+{
+    size_t devices = 0;
+    double *scratch;
+
+    if (!core->medians_due)
+        return;
+    core->median_count = 0;
+    for (size_t n = 0; n < core->node_count; n++)
+        devices += (size_t)core->nodes[n]->probe.device_count;
+    scratch = calloc(devices + 1, sizeof *scratch);
+    for (size_t n = 0; scratch && n < core->node_count; n++)
+        for (int32_t i = 0; i < core->nodes[n]->probe.device_count; i++)
+            if (!core->nodes[n]->rec.retired && place_of(core->nodes[n], i) >= 0)
+                add_medians(core, core->nodes[n], place_of(core->nodes[n], i), scratch);
+    core->medians_due = scratch == NULL;
+    free(scratch);
+}
+
+static void add_slow(struct hd_core *core, const struct core_node *node, int32_t place,
+                     struct hd_text *ret_why)
+{
+    const struct core_median *m = NULL;
+    int32_t index = 0;
+
+    find_medians(core);
+    for (int32_t d = 0; d < place; d++)
+        index += node->rec.devices[d].kind == HD_DEVICE_KIND_CPU;
+    if (node->rec.devices[place].kind != HD_DEVICE_KIND_CPU || index >= node->probe.device_count)
+        return;
+    for (size_t i = 0; i < core->median_count && !m; i++)
+        if (are_alike(core->medians[i].node, core->medians[i].place, node, place))
+            m = &core->medians[i];
+    for (int r = 0; m && r < CORE_RATES; r++) {
+        const double value = rate_of(&node->probe.devices[index], r);
+
+        if (m->count[r] < KIND_LEAST || value <= 0 || value >= slow_share * m->value[r])
+            continue;
+        hd_text_add(ret_why, "%s%s at %.3g of %.3g %s, the median of %zu such devices",
+                    ret_why->len_bytes ? "; " : "", rates[r].name, value / 1e9, m->value[r] / 1e9,
+                    rates[r].unit, m->count[r]);
+    }
+}
+
+void hd_core_slow_device(struct hd_core *core, size_t index, int32_t place, struct hd_text *ret_why)
+{
+    add_slow(core, core->nodes[index], place, ret_why);
+}
+
+/* Names the slow devices of a node that was just measured. */
+static void tell_slow(struct hd_core *core, const struct core_node *node)
+{
+    for (int32_t d = 0; d < node->rec.device_count; d++) {
+        struct hd_text why = {0};
+
+        add_slow(core, node, d, &why);
+        if (why.len_bytes)
+            core_event(core, NULL, "device_slow", 0, -1, node->rec.name,
+                       "device %d of %s is slow: %s", node->rec.devices[d].index, node->rec.name,
+                       why.data);
+        hd_text_free(&why);
+    }
+}
+
+/* ---- the answer -------------------------------------------------------------------------------*/
+
+static void tell_result(struct hd_core *core, const struct core_node *node,
+                        const struct hd_probe_record *record)
+{
+    if (record->problem && *record->problem)
+        core_event(core, NULL, "probe_failed", 0, -1, node->rec.name,
+                   "the probe of %s measured nothing, plans go on by %s: %s", node->rec.name,
+                   record->measured_ms ? "the figures of before" : "the tables", record->problem);
+    else if (record->ended_ms)
+        core_event(core, NULL, "probed", 0, -1, node->rec.name, "%s has measured its devices",
+                   node->rec.name);
+}
+
+enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *event)
+{
+    const struct hd_probe_record *record = &event->probed.record;
+    struct core_node *node = core_find_node(core, record->node_uuid);
+
+    if (!node || !node->connected || node->stream != event->probed.stream)
+        return hd_err(HD_CONFLICT, "the node has a newer stream, or was lost; connect again");
+    if (event->probed.request >= node->probe_asked)
+        node->probe_asked = 0;
+    if (record->ended_ms == node->probe.ended_ms)
+        return HD_OK;
+    set_record(core, node, record);
+    hd_batch_add_probe(core->out->batch, record);
+    tell_result(core, node, record);
+    if (!record->problem || !*record->problem)
+        tell_slow(core, node);
+    core->schedule_due = true; /* layouts are priced anew */
+    return HD_OK;
+}

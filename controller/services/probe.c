@@ -1,0 +1,370 @@
+/* probe: what nodes have measured of their devices: kept here as text for the planner, shown to
+ * users as figures. The core knows the rates of single devices and stores all of it.
+ *
+ * A calibration is about 60 KB of text per node with CPU devices; it is read when it comes, so that
+ * what is kept is whole. */
+#include <search.h> /* a balanced tree */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/services/internal.h"
+#include "plan/figures.h"
+
+/* Of one node. */
+struct kept {
+    char uuid[HD_CTL_NAME_BYTES_MAX + 1];
+    char *text;    /* the calibration; NULL: none */
+    void *figures; /* packed NodeProbe without its times and problem */
+    size_t figures_bytes;
+};
+
+/* ---- the tree ---------------------------------------------------------------------------------*/
+
+static int by_uuid(const void *a, const void *b)
+{
+    return strcmp(((const struct kept *)a)->uuid, ((const struct kept *)b)->uuid);
+}
+
+static struct kept *find(const struct controller *c, const char *uuid)
+{
+    struct kept key;
+    void *found;
+
+    (void)snprintf(key.uuid, sizeof key.uuid, "%s", uuid);
+    found = tfind(&key, &c->probes, by_uuid);
+    return found ? *(struct kept **)found : NULL;
+}
+
+static struct kept *add(struct controller *c, const char *uuid)
+{
+    struct kept *kept = calloc(1, sizeof *kept);
+
+    if (!kept)
+        return NULL;
+    (void)snprintf(kept->uuid, sizeof kept->uuid, "%s", uuid);
+    if (tsearch(kept, &c->probes, by_uuid))
+        return kept;
+    free(kept);
+    return NULL;
+}
+
+static void empty(struct kept *kept)
+{
+    free(kept->text);
+    free(kept->figures);
+    kept->text = NULL;
+    kept->figures = NULL;
+    kept->figures_bytes = 0;
+}
+
+static void free_kept(void *item)
+{
+    empty(item);
+    free(item);
+}
+
+void probe_free_all(struct controller *c)
+{
+    tdestroy(c->probes, free_kept);
+    c->probes = NULL;
+}
+
+/* ---- figures ----------------------------------------------------------------------------------*/
+
+static const char *const kind_names[HD_COMM_KIND_COUNT] = {
+#define X(code, name) [HD_COMM_##code] = name,
+    HD_COMM_KIND_LIST(X)
+#undef X
+};
+
+static void add_devices(struct hd_arena *arena, const struct hd_calibration *cal,
+                        Heddle__V1__NodeProbe *m)
+{
+    m->devices = hd_arena_array(arena, (size_t)cal->each_count + 1, sizeof *m->devices);
+    m->pairs = hd_arena_array(arena, (size_t)cal->pair_count + 1, sizeof *m->pairs);
+    for (int i = 0; m->devices && i < cal->each_count; i++) {
+        Heddle__V1__DeviceFigures *d = hd_arena_alloc(arena, sizeof *d);
+
+        if (!d)
+            return;
+        heddle__v1__device_figures__init(d);
+        d->device = i; /* among the CPU devices; probe_show counts the others */
+        d->single_flops = cal->each[i].single_flops;
+        d->half_flops = cal->each[i].half_flops;
+        d->memory_bytes_per_s = cal->each[i].memory_bytes_per_s;
+        m->devices[m->n_devices++] = d;
+    }
+    for (int i = 0; m->pairs && i < cal->pair_count; i++) {
+        Heddle__V1__DevicePair *p = hd_arena_alloc(arena, sizeof *p);
+
+        if (!p)
+            return;
+        heddle__v1__device_pair__init(p);
+        p->a = (int32_t)cal->pairs[i].a;
+        p->b = (int32_t)cal->pairs[i].b;
+        p->latency_s = cal->pairs[i].latency_s;
+        p->bytes_per_s = cal->pairs[i].bytes_per_s;
+        m->pairs[m->n_pairs++] = p;
+    }
+}
+
+static void add_products(struct hd_arena *arena, const struct hd_calibration *cal,
+                         Heddle__V1__NodeProbe *m)
+{
+    struct hd_figures_product products[HD_FIGURES_PRODUCTS_MAX];
+    const int count = hd_figures_products(cal, products);
+
+    m->products = hd_arena_array(arena, HD_FIGURES_PRODUCTS_MAX, sizeof *m->products);
+    for (int i = 0; m->products && i < count; i++) {
+        Heddle__V1__ProductFigures *p = hd_arena_alloc(arena, sizeof *p);
+
+        if (!p)
+            return;
+        heddle__v1__product_figures__init(p);
+        p->precision = convert_text(products[i].precision);
+        p->shape = convert_text(products[i].shape);
+        p->flops = products[i].flops;
+        m->products[m->n_products++] = p;
+    }
+}
+
+static void add_collectives(struct hd_arena *arena, const struct hd_calibration *cal,
+                            Heddle__V1__NodeProbe *m)
+{
+    m->collectives = hd_arena_array(arena, (size_t)cal->curve_count + 1, sizeof *m->collectives);
+    for (int i = 0; m->collectives && i < cal->curve_count; i++) {
+        Heddle__V1__CollectiveFigures *f = hd_arena_alloc(arena, sizeof *f);
+
+        if (!f)
+            return;
+        heddle__v1__collective_figures__init(f);
+        f->kind = convert_text(kind_names[cal->curves[i].kind]);
+        f->members = cal->curves[i].members;
+        hd_figures_curve(&cal->curves[i], &f->alpha_s, &f->bytes_per_s);
+        m->collectives[m->n_collectives++] = f;
+    }
+}
+
+/* Keeps a calibration that was read from this text. */
+static enum hd_status keep(struct controller *c, const char *uuid, const char *text,
+                           const struct hd_calibration *cal, struct hd_arena *arena)
+{
+    Heddle__V1__NodeProbe m = HEDDLE__V1__NODE_PROBE__INIT;
+    struct kept *kept = find(c, uuid);
+
+    m.engine = convert_text(cal->engine);
+    m.checkpoint_bytes_per_s = cal->checkpoint_bytes_per_s;
+    add_devices(arena, cal, &m);
+    add_products(arena, cal, &m);
+    add_collectives(arena, cal, &m);
+    if (!kept)
+        kept = add(c, uuid);
+    if (!kept || hd_arena_failed(arena))
+        return hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+    empty(kept);
+    kept->text = strdup(text);
+    kept->figures = malloc(heddle__v1__node_probe__get_packed_size(&m) + 1);
+    if (!kept->text || !kept->figures) {
+        empty(kept);
+        return hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+    }
+    kept->figures_bytes = heddle__v1__node_probe__pack(&m, kept->figures);
+    return HD_OK;
+}
+
+/* ---- from a node, and from the store ----------------------------------------------------------*/
+
+/* Reads the calibration of a record, whose text ends with NUL: sets the date and the devices. */
+static enum hd_status read_calibration(const char *text, size_t bytes, struct hd_arena *arena,
+                                       struct hd_calibration *cal, struct hd_probe_record *record)
+{
+    char build[HD_CALIBRATION_WORD_MAX];
+    enum hd_status st = strlen(text) == bytes ? hd_calibration_read(text, bytes, arena, cal)
+                                              : hd_err(HD_INVALID, "it is no text");
+
+    hd_calibration_build(build);
+    if (!st && strcmp(cal->build, build) != 0)
+        st = hd_err(HD_CONFLICT,
+                    "another build of Heddle has measured it (%s, the controller is %s); upgrade "
+                    "the older one, then the node measures anew",
+                    cal->build, build);
+    if (!st && cal->made_unix_s > INT64_MAX / 1000)
+        st = hd_err(HD_INVALID, "made_unix_s is too large");
+    if (!st)
+        record->devices =
+            hd_arena_array(arena, (size_t)cal->each_count + 1, sizeof *record->devices);
+    if (!st && !record->devices)
+        st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+    if (st)
+        return st;
+    record->measured_ms = cal->made_unix_s * 1000 > 0 ? cal->made_unix_s * 1000 : 1;
+    record->device_count = cal->each_count;
+    for (int i = 0; i < cal->each_count; i++)
+        record->devices[i] =
+            (struct hd_device_figures){.single_flops = cal->each[i].single_flops,
+                                       .half_flops = cal->each[i].half_flops,
+                                       .memory_bytes_per_s = cal->each[i].memory_bytes_per_s};
+    return HD_OK;
+}
+
+static char *copy_text(struct hd_arena *arena, const void *bytes, size_t count)
+{
+    char *text = hd_arena_alloc(arena, count + 1);
+
+    if (text && count)
+        memcpy(text, bytes, count);
+    return text;
+}
+
+static const char *cut(struct hd_arena *arena, const char *text)
+{
+    return hd_arena_printf(arena, "%.*s", (int)hd_record_fit(text, HD_CTL_MESSAGE_BYTES_MAX), text);
+}
+
+enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t stream,
+                          const Heddle__V1__ProbeReport *m)
+{
+    struct hd_core_event event = {
+        .kind = HD_CORE_PROBED,
+        .probed = {.stream = stream,
+                   .request = m->request,
+                   .record = {.node_uuid = uuid,
+                              .ended_ms = m->ended_unix_ms > 0 ? m->ended_unix_ms : 0,
+                              .calibration = m->calibration.data,
+                              .calibration_bytes = m->calibration.len}}};
+    struct hd_probe_record *record = &event.probed.record;
+    struct hd_calibration cal;
+    struct hd_arena arena;
+    struct kept *kept = find(c, uuid);
+    enum hd_status st = HD_OK;
+    char *text;
+
+    hd_arena_init(&arena, 0);
+    text = copy_text(&arena, m->calibration.data, m->calibration.len);
+    record->problem = cut(&arena, m->problem);
+    record->measured_on = cut(&arena, m->measured_on);
+    if (hd_arena_failed(&arena))
+        st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+    if (!st && m->calibration.len &&
+        read_calibration(text, m->calibration.len, &arena, &cal, record)) {
+        record->problem =
+            hd_arena_printf(&arena, "its calibration is of no use: %s", hd_err_message());
+        record->calibration_bytes = 0;
+    }
+    if (!st)
+        st = turn_step(c, &event);
+    if (!st && kept)
+        empty(kept);
+    if (!st && record->calibration_bytes)
+        st = keep(c, uuid, text, &cal, &arena);
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* What this build cannot read any more is as good as not measured: the node measures anew, because
+ * its build changes as well. */
+enum hd_status probe_load(struct controller *c, const struct hd_probe_record *stored)
+{
+    struct hd_probe_record record = *stored;
+    struct hd_calibration cal;
+    struct hd_arena arena;
+    enum hd_status st = HD_OK;
+    char *text;
+
+    hd_arena_init(&arena, 0);
+    record.measured_ms = 0;
+    text = copy_text(&arena, stored->calibration, stored->calibration_bytes);
+    if (!text)
+        st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+    if (!st && stored->calibration_bytes &&
+        read_calibration(text, stored->calibration_bytes, &arena, &cal, &record)) {
+        hd_log(HD_LOG_WARN, "what a node has measured is not used: %s", hd_err_message());
+        record.problem =
+            hd_arena_printf(&arena, "its calibration is of no use: %s", hd_err_message());
+    }
+    if (!st && record.measured_ms)
+        st = keep(c, record.node_uuid, text, &cal, &arena);
+    if (!st)
+        st = hd_core_restore_probe(c->core, &record);
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* ---- for users and for the planner ------------------------------------------------------------*/
+
+static void *alloc(void *arena, size_t size)
+{
+    return hd_arena_alloc(arena, size);
+}
+
+static void forget(void *arena, void *memory) /* it goes with the arena */
+{
+    (void)arena;
+    (void)memory;
+}
+
+/* Fills in the figures that are kept, and of each device its place and why it is slow. */
+static void add_figures(struct controller *c, struct hd_arena *arena, size_t index,
+                        const struct hd_node_view *view, Heddle__V1__NodeProbe *m)
+{
+    const struct kept *kept = find(c, view->record->uuid);
+    ProtobufCAllocator in_arena = {.alloc = alloc, .free = forget, .allocator_data = arena};
+    Heddle__V1__NodeProbe *figures = NULL;
+    size_t next = 0;
+
+    if (kept && kept->figures)
+        figures = heddle__v1__node_probe__unpack(&in_arena, kept->figures_bytes, kept->figures);
+    if (!figures)
+        return;
+    m->engine = figures->engine;
+    m->checkpoint_bytes_per_s = figures->checkpoint_bytes_per_s;
+    m->devices = figures->devices;
+    m->n_devices = figures->n_devices;
+    m->pairs = figures->pairs;
+    m->n_pairs = figures->n_pairs;
+    m->products = figures->products;
+    m->n_products = figures->n_products;
+    m->collectives = figures->collectives;
+    m->n_collectives = figures->n_collectives;
+    for (int32_t d = 0; d < view->record->device_count && next < m->n_devices; d++) {
+        struct hd_text why = {0};
+
+        if (view->record->devices[d].kind != HD_DEVICE_KIND_CPU)
+            continue;
+        hd_core_slow_device(c->core, index, d, &why);
+        m->devices[next]->device = d;
+        m->devices[next++]->slow = convert_text(hd_arena_strdup(arena, why.data ? why.data : ""));
+        hd_text_free(&why);
+    }
+}
+
+Heddle__V1__NodeProbe *probe_show(struct controller *c, struct hd_arena *arena, size_t index)
+{
+    Heddle__V1__NodeProbe *m;
+    struct hd_node_view view;
+
+    hd_core_node_at(c->core, index, &view);
+    if (!view.probe_ended_ms && !view.probe_pending)
+        return NULL;
+    m = hd_arena_alloc(arena, sizeof *m);
+    if (!m)
+        return NULL;
+    heddle__v1__node_probe__init(m);
+    m->pending = view.probe_pending;
+    m->ended_unix_ms = view.probe_ended_ms;
+    m->problem = convert_text(hd_arena_strdup(arena, view.probe_problem));
+    m->measured_unix_ms = view.probe_measured_ms;
+    m->measured_on = convert_text(hd_arena_strdup(arena, view.probe_measured_on));
+    if (view.probe_measured_ms)
+        add_figures(c, arena, index, &view, m);
+    return m;
+}
+
+const char *probe_calibration(const struct controller *c, struct hd_arena *arena, const char *uuid)
+{
+    const struct kept *kept = find(c, uuid);
+
+    return kept && kept->text ? hd_arena_strdup(arena, kept->text) : NULL;
+}

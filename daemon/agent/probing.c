@@ -1,0 +1,129 @@
+/* When this node's devices are probed: only while no attempt has, or waits for, one of them. An
+ * attempt that is to start ends a probe. See devices/prober.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "daemon/agent/agent.h"
+#include "daemon/agent/convert.h"
+
+enum {
+    MACHINE_ID_BYTES_MAX = 64,
+    TRAITS_HASH = 16, /* letters that traits begin with: of the build's kernels */
+};
+
+/* The machine's id, as systemd keeps it; "-" where there is none. */
+static void read_machine(char ret_id[MACHINE_ID_BYTES_MAX])
+{
+    struct hd_text text = {0};
+
+    (void)snprintf(ret_id, MACHINE_ID_BYTES_MAX, "-");
+    if (!hd_file_read("/etc/machine-id", MACHINE_ID_BYTES_MAX - 1, &text) && text.len_bytes) {
+        text.data[strcspn(text.data, "\n")] = '\0';
+        (void)snprintf(ret_id, MACHINE_ID_BYTES_MAX, "%s", text.data);
+    }
+    hd_text_free(&text);
+}
+
+/* All that a result holds for: build, machine, devices, what computes on them. */
+static void make_key(const struct agent *agent, struct hd_prober *p)
+{
+    const struct hd_processor *cpu = &agent->health.cpu;
+    char machine[MACHINE_ID_BYTES_MAX];
+
+    read_machine(machine);
+    (void)snprintf(
+        p->key, sizeof p->key,
+        "build " HD_BUILD " (kernels %.*s), machine %s, devices cpu:%d:%d, %s and %s%s%s",
+        TRAITS_HASH, cpu->traits[0] ? cpu->traits : "-", machine, p->devices, p->threads, cpu->isa,
+        cpu->library, agent->health.devices.compute[0] ? ", " : "", agent->health.devices.compute);
+    for (char *c = p->key; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+}
+
+void probing_open(struct agent *agent)
+{
+    const struct hd_devices *devices = &agent->health.devices;
+    struct hd_prober *p = &agent->prober;
+
+    memcpy(p->worker, agent->health.worker, sizeof p->worker);
+    p->devices = devices->count - devices->gpu_count;
+    p->threads = p->devices ? devices->list[devices->gpu_count].threads : 0;
+    p->at_first = agent->options.probe ? strcmp(agent->options.probe, "first") == 0
+                                       : !agent->options.ephemeral;
+    make_key(agent, p);
+    hd_prober_open(p, agent->identity.state_dir);
+}
+
+/* An attempt that has devices here, or is to get some; NULL: there is none. */
+static const struct agent_attempt *find_busy(const struct agent *agent)
+{
+    for (const struct agent_attempt *l = agent->locals.first; l; l = l->next)
+        if (l->state != LOCAL_ENDED)
+            return l;
+    return NULL;
+}
+
+void probing_yield(struct agent *agent, int64_t job)
+{
+    char why[128];
+
+    (void)snprintf(why, sizeof why,
+                   "job %" PRId64 " has devices of the node; probe it when they are idle", job);
+    hd_prober_yield(&agent->prober, why);
+}
+
+static bool has_news(const struct agent *agent)
+{
+    const struct hd_prober *p = &agent->prober;
+
+    return p->ended_ms != agent->probe_told_ms ||
+           (p->asked && p->asked == p->answered && p->asked != agent->probe_told_request);
+}
+
+static void send_report(struct agent *agent)
+{
+    struct hd_prober *p = &agent->prober;
+    Heddle__V1__NodeMessage message = HEDDLE__V1__NODE_MESSAGE__INIT;
+    Heddle__V1__ProbeReport body = HEDDLE__V1__PROBE_REPORT__INIT;
+
+    body.request = p->answered;
+    body.ended_unix_ms = p->ended_ms;
+    body.problem = convert_text_of(p->problem);
+    body.measured_on = convert_text_of(p->key);
+    body.calibration.data = (uint8_t *)p->calibration.data;
+    body.calibration.len = p->calibration.len_bytes;
+    message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT;
+    message.probe_report = &body;
+    if (send_message(agent, &message)) /* the queue is full: the next tick tries again */
+        return;
+    agent->probe_told_ms = p->ended_ms;
+    agent->probe_told_request = p->answered;
+}
+
+/* Devices count as idle only when the controller has said what is to run here. */
+void probing_tick(struct agent *agent)
+{
+    const struct agent_attempt *busy = find_busy(agent);
+    struct hd_prober *p = &agent->prober;
+
+    if (busy && p->asked != p->answered)
+        probing_yield(agent, busy->job);
+    (void)hd_prober_step(p, !busy && agent->desired && !agent->reconcile_dirty);
+    if (agent->welcomed && has_news(agent))
+        send_report(agent);
+}
+
+void probing_welcome(struct agent *agent, int64_t known_ms)
+{
+    agent->probe_told_ms = known_ms;
+    agent->probe_told_request =
+        agent->prober.answered; /* if it was not told, it is asked for again */
+}
+
+void probing_ask(struct agent *agent, uint64_t request)
+{
+    hd_prober_ask(&agent->prober, request);
+    agent->probe_told_request = 0;
+}

@@ -1,0 +1,228 @@
+#include "daemon/devices/prober.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+
+static const char head[] = "heddle-probe 1";
+
+/* ---- the file ---- */
+
+/* "heddle-probe 1", "key KEY", "ended_ms N", "problem TEXT", then the calibration. */
+static enum hd_status read_lines(struct hd_prober *p, char *rest)
+{
+    const char *line = strsep(&rest, "\n"), *key = strsep(&rest, "\n"),
+               *ended = strsep(&rest, "\n"), *problem = strsep(&rest, "\n");
+
+    if (strcmp(line, head) != 0 || !rest || !hd_text_starts(key, "key ") ||
+        !hd_text_starts(ended, "ended_ms ") || !hd_text_starts(problem, "problem ") ||
+        hd_text_to_int64(ended + strlen("ended_ms "), 1, INT64_MAX, &p->ended_ms))
+        return hd_err(HD_CORRUPT, "%s is not the result of a probe", p->path);
+    if (strcmp(key + strlen("key "), p->key) != 0) {
+        hd_log(HD_LOG_INFO,
+               "the devices were probed as [%s] and are now [%s]; that result is dropped",
+               key + strlen("key "), p->key);
+        p->ended_ms = 0;
+        return HD_OK;
+    }
+    (void)snprintf(p->problem, sizeof p->problem, "%s", problem + strlen("problem "));
+    hd_text_add(&p->calibration, "%s", rest);
+    return HD_OK;
+}
+
+static void read_file(struct hd_prober *p)
+{
+    struct hd_text text = {0};
+    enum hd_status st =
+        hd_file_read(p->path, HD_PROBER_RESULT_MAX + HD_PROBER_KEY_MAX + HD_ERR_MAX, &text);
+
+    if (!st)
+        st = read_lines(p, text.data ? text.data : (char[]){""});
+    if (st && st != HD_NOT_FOUND)
+        hd_log(HD_LOG_WARN, "the devices count as not probed: %s", hd_err_message());
+    if (st)
+        p->ended_ms = 0;
+    hd_text_free(&text);
+}
+
+/* Without it the devices are probed again after a restart. */
+static void write_file(const struct hd_prober *p)
+{
+    struct hd_text text = {0};
+    enum hd_status st;
+
+    hd_text_add(&text, "%s\nkey %s\nended_ms %lld\nproblem %s\n%s", head, p->key,
+                (long long)p->ended_ms, p->problem, p->calibration.data ? p->calibration.data : "");
+    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for the result of a probe")
+                     : hd_file_write_atomic(p->path, text.data, text.len_bytes, 0600);
+    if (st)
+        hd_log(HD_LOG_WARN, "the result of the probe is lost with this heddled: %s",
+               hd_err_message());
+    hd_text_free(&text);
+}
+
+/* ---- a probe ---- */
+
+/* A message with half a letter in it could not be sent. */
+static void keep_sendable(char *text)
+{
+    text[strcspn(text, "\n")] = '\0';
+    if (hd_text_is_utf8(text, strlen(text)))
+        return;
+    for (; *text; text++)
+        *text = (unsigned char)*text < 0x80 ? *text : '?';
+}
+
+/* The newest probe is over. problem "": it has measured. */
+static void end_probe(struct hd_prober *p, const char *problem)
+{
+    p->ended_ms = hd_clock_wall_ms();
+    p->answered = p->asked;
+    (void)snprintf(p->problem, sizeof p->problem, "%s", problem);
+    keep_sendable(p->problem);
+    write_file(p);
+}
+
+static void fail_probe(struct hd_prober *p)
+{
+    p->has_failed = true;
+    hd_log(HD_LOG_WARN, "the probe of the devices failed, plans go on by %s: %s",
+           p->calibration.len_bytes ? "the result of before" : "the tables", hd_err_message());
+    end_probe(p, hd_err_message());
+}
+
+static enum hd_status begin(struct hd_prober *p)
+{
+    char devices[64], seconds[16], out[PATH_MAX + 32];
+    const char *const argv[] = {p->worker, "probe",    "--devices", devices, "--seconds",
+                                seconds,   "--answer", "--out",     out,     NULL};
+
+    if (!p->devices)
+        return hd_err(HD_UNSUPPORTED,
+                      "GPUs cannot be probed by this build; their times follow from data sheets");
+    (void)hd_file_remove_tree(p->dir); /* of a helper that was killed */
+    if (hd_file_make_dirs(p->dir, 0700))
+        return HD_IO;
+    (void)snprintf(devices, sizeof devices, "cpu:%d:%d", p->devices, p->threads);
+    (void)snprintf(seconds, sizeof seconds, "%d", p->seconds ? p->seconds : HD_PROBER_SECONDS);
+    (void)snprintf(out, sizeof out, "%s/calibration", p->dir);
+    return hd_ask_begin(&p->run, argv, p->timeout_ms ? p->timeout_ms : HD_PROBER_MS);
+}
+
+/* The helper says "measured" or why it did not. */
+static enum hd_status take(struct hd_prober *p)
+{
+    char path[PATH_MAX + 32];
+    struct hd_text text = {0};
+    enum hd_status st;
+
+    p->run.answer.data[strcspn(p->run.answer.data, "\n")] = '\0';
+    if (strcmp(p->run.answer.data, "measured") != 0)
+        return hd_err(HD_IO, "%s", p->run.answer.data);
+    (void)snprintf(path, sizeof path, "%s/calibration", p->dir);
+    st = hd_file_read(path, HD_PROBER_RESULT_MAX, &text);
+    if (!st && (!text.len_bytes || strlen(text.data) != text.len_bytes))
+        st = hd_err(HD_CORRUPT, "%s is not a text", path);
+    if (st) {
+        hd_text_free(&text);
+        return st;
+    }
+    hd_text_free(&p->calibration);
+    p->calibration = text;
+    return HD_OK;
+}
+
+static void clean_up(struct hd_prober *p)
+{
+    p->is_running = false;
+    hd_ask_end(&p->run);
+    (void)hd_file_remove_tree(p->dir); /* best effort: the next one removes it */
+}
+
+static bool is_over(struct hd_prober *p)
+{
+    enum hd_status st;
+
+    if (!hd_ask_step(&p->run, &st))
+        return false;
+    if (!st)
+        st = take(p);
+    clean_up(p);
+    if (st) {
+        fail_probe(p);
+        return true;
+    }
+    hd_log(HD_LOG_INFO, "the devices were probed");
+    end_probe(p, "");
+    return true;
+}
+
+static bool is_wanted(const struct hd_prober *p, int64_t now_ms)
+{
+    if (p->asked != p->answered)
+        return true;
+    return p->at_first && !p->calibration.len_bytes && !p->has_failed &&
+           now_ms - p->idle_since_ms >= HD_PROBER_QUIET_MS;
+}
+
+bool hd_prober_step(struct hd_prober *p, bool idle)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (p->is_running)
+        return is_over(p);
+    if (!idle) {
+        p->idle_since_ms = 0;
+        return false;
+    }
+    if (!p->idle_since_ms)
+        p->idle_since_ms = now_ms;
+    if (!is_wanted(p, now_ms))
+        return false;
+    if (begin(p)) {
+        fail_probe(p);
+        return true;
+    }
+    p->is_running = true;
+    hd_log(HD_LOG_INFO, "probing %d CPU device%s of %d thread%s, for at most %d s", p->devices,
+           p->devices == 1 ? "" : "s", p->threads, p->threads == 1 ? "" : "s", HD_PROBER_MS / 1000);
+    return true;
+}
+
+void hd_prober_yield(struct hd_prober *p, const char *why)
+{
+    p->idle_since_ms = 0;
+    if (p->is_running) {
+        clean_up(p);
+        hd_log(HD_LOG_INFO, "the probe of the devices was ended: %s", why);
+    }
+    if (p->asked != p->answered)
+        end_probe(p, why);
+}
+
+void hd_prober_ask(struct hd_prober *p, uint64_t question)
+{
+    p->asked = question;
+}
+
+/* ---- the start and the end ---- */
+
+void hd_prober_open(struct hd_prober *p, const char *state_dir)
+{
+    (void)snprintf(p->path, sizeof p->path, "%s/probe", state_dir);
+    (void)snprintf(p->dir, sizeof p->dir, "%s/probing", state_dir);
+    (void)hd_file_remove_tree(p->dir);
+    read_file(p);
+}
+
+void hd_prober_close(struct hd_prober *p)
+{
+    if (p->is_running)
+        clean_up(p);
+    hd_text_free(&p->calibration);
+}

@@ -1,0 +1,166 @@
+/* probe_devices: the bandwidth of a device's memory, and latency and bandwidth between each two
+ * devices.
+ *
+ * Memory: sums of arrays that are larger than a device's share of the caches, all devices at the
+ * same time. Pairs: as at a tournament, in each round every device has one partner, and after
+ * world - 1 rounds (world, if that is odd) it had all of them. Of the times the best counts. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "worker/probe.h"
+
+enum {
+    ARRAY_BYTES = 32 << 20,
+    SUMS = 5,
+    SHORT_BYTES = 256,
+    LONG_BYTES = 8 << 20,
+    SHORT_TIMES = 200,
+    ROUNDS = 5
+};
+
+/* ---- memory ---- */
+
+static enum hd_status time_sums(struct probe *p, struct hd_stream *stream, float *arrays[3])
+{
+    const int64_t count = (p->quick ? ARRAY_BYTES / 16 : ARRAY_BYTES) / (int64_t)sizeof(float);
+    const struct hd_add_args args = {
+        .out = arrays[0], .a = arrays[1], .b = arrays[2], .N = count, .dtype = HD_F32};
+    struct probe_record r = {.what = PROBE_MEMORY, .bytes = 3.0 * (double)count * sizeof(float)};
+    double best_s = 0;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i <= SUMS; i++) {
+        const int64_t begin_ns = hd_clock_now_ns();
+        double s;
+
+        st = hd_launch(stream, HD_K_add, &args);
+        s = 1e-9 * (double)(hd_clock_now_ns() - begin_ns);
+        if (i > 0 && (best_s == 0 || s < best_s)) /* the first one touches the pages */
+            best_s = s;
+    }
+    if (!st && best_s > 0) {
+        r.seconds = r.bytes / best_s;
+        probe_keep(p, &r);
+    }
+    return st;
+}
+
+enum hd_status probe_memory(struct probe *p)
+{
+    const struct hd_backend_options options = {.threads = (int)p->threads};
+    struct hd_backend *backend = NULL;
+    struct hd_stream *stream = NULL;
+    float *arrays[3];
+    bool goes_on;
+    enum hd_status st = probe_agree(p, &goes_on);
+
+    if (st || !goes_on)
+        return st;
+    for (int i = 0; i < 3; i++)
+        arrays[i] = calloc(1, ARRAY_BYTES);
+    if (!arrays[0] || !arrays[1] || !arrays[2])
+        st = hd_err(HD_NO_MEMORY, "no memory for the arrays of a sum");
+    if (!st)
+        st = p->table->open(&options, &backend);
+    if (!st)
+        st = p->table->stream_open(backend, HD_STREAM_FOR_COMPUTE, &stream);
+    if (!st)
+        st = time_sums(p, stream, arrays);
+    if (stream)
+        p->table->stream_close(stream);
+    if (backend)
+        p->table->close(backend);
+    for (int i = 0; i < 3; i++)
+        free(arrays[i]);
+    return st;
+}
+
+/* ---- pairs ---- */
+
+/* The partner of `rank` in this round of a tournament of `players` (even), by the circle method;
+ * `players` - 1 stays in its place. */
+static int partner_of(int rank, int round, int players)
+{
+    const int last = players - 1;
+    int other;
+
+    if (rank == last)
+        return round;
+    other = (2 * round - rank + 2 * last) % last;
+    return other == rank ? last : other;
+}
+
+/* One message to the partner, or from it. */
+static enum hd_status message(struct probe *p, struct hd_comm_stream *s, int partner, bool sends,
+                              int64_t bytes)
+{
+    enum hd_status st;
+
+    if (sends)
+        st = hd_comm_send(p->group, s,
+                          &(struct hd_comm_send_args){p->visible, bytes / 4, HD_F32, partner});
+    else
+        st = hd_comm_recv(p->group, s,
+                          &(struct hd_comm_recv_args){p->visible, bytes / 4, HD_F32, partner});
+    return st ? st : hd_comm_wait(s, hd_comm_record(s));
+}
+
+/* Seconds of a message of `bytes` there and back, halved. */
+static enum hd_status time_messages(struct probe *p, int partner, int64_t bytes, int times,
+                                    double *ret_seconds)
+{
+    struct hd_comm_stream *s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
+    const bool first = p->rank < partner;
+    double best = 0;
+    enum hd_status st = HD_OK;
+
+    for (int round = -1; !st && round < ROUNDS; round++) {
+        const int64_t begin_ns = hd_clock_now_ns();
+        double seconds;
+
+        for (int i = 0; !st && i < times; i++) {
+            st = message(p, s, partner, first, bytes);
+            if (!st)
+                st = message(p, s, partner, !first, bytes);
+        }
+        seconds = 0.5e-9 * (double)(hd_clock_now_ns() - begin_ns) / times;
+        if (round >= 0 && (best == 0 || seconds < best)) /* the first one warms up */
+            best = seconds;
+    }
+    *ret_seconds = best > 1e-9 ? best : 1e-9;
+    return st;
+}
+
+static enum hd_status time_pair(struct probe *p, int partner)
+{
+    struct probe_record r = {.what = PROBE_PAIR, .members = partner};
+    double longer;
+    enum hd_status st =
+        time_messages(p, partner, SHORT_BYTES, p->quick ? 4 : SHORT_TIMES, &r.seconds);
+
+    if (!st)
+        st = time_messages(p, partner, LONG_BYTES, 1, &longer);
+    if (st || p->rank > partner)
+        return st;
+    r.bandwidth = longer > r.seconds ? LONG_BYTES / (longer - r.seconds) : LONG_BYTES / longer;
+    probe_keep(p, &r);
+    return HD_OK;
+}
+
+enum hd_status probe_pairs(struct probe *p)
+{
+    const int players = p->world + p->world % 2;
+    enum hd_status st = HD_OK;
+    bool goes_on = true;
+
+    for (int round = 0; p->world > 1 && !st && round < players - 1; round++) {
+        const int partner = partner_of(p->rank, round, players);
+
+        st = probe_agree(p, &goes_on);
+        if (st || !goes_on)
+            return st;
+        if (partner < p->world)
+            st = time_pair(p, partner);
+    }
+    return st;
+}

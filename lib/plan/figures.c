@@ -1,0 +1,108 @@
+#include "plan/figures.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct shape_class {
+    const char *name;
+    double side_least; /* of this class, and of those before */
+} shapes[HD_FIGURES_SHAPES] = {{"small", 0}, {"medium", 128}, {"large", 512}};
+
+static const struct {
+    const char *name, *variant;
+} precisions[] = {{"fp32", "f32."}, {"bf16", "bf16."}};
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Sorts the values. count >= 1. */
+static double median_of(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+static int shape_of(double flops)
+{
+    const double side = cbrt(flops / 2);
+    int shape = 0;
+
+    while (shape + 1 < HD_FIGURES_SHAPES && side >= shapes[shape + 1].side_least - 1e-6)
+        shape++;
+    return shape;
+}
+
+/* Adds the rates of one shape's samples. Returns how many `rates` has now. */
+static int add_rates(const struct hd_calibration_class *c, int shape, double *rates, int count)
+{
+    for (int i = 0; i < c->count; i++) {
+        const double *size = c->samples[i].size, flops = 2 * size[0] * size[1] * size[2];
+
+        if (shape_of(flops) == shape)
+            rates[count++] = flops / c->samples[i].seconds;
+    }
+    return count;
+}
+
+int hd_figures_products(const struct hd_calibration *cal,
+                        struct hd_figures_product ret_products[HD_FIGURES_PRODUCTS_MAX])
+{
+    size_t most = 1;
+    double *rates;
+    int found = 0;
+
+    for (int k = 0; k < cal->class_count; k++)
+        most += (size_t)cal->classes[k].count;
+    rates = malloc(most * sizeof *rates);
+    for (size_t p = 0; rates && p < sizeof precisions / sizeof precisions[0]; p++)
+        for (int shape = 0; shape < HD_FIGURES_SHAPES; shape++) {
+            int count = 0;
+
+            for (int k = 0; k < cal->class_count; k++)
+                if (cal->classes[k].kernel == HD_K_gemm &&
+                    hd_text_starts(cal->classes[k].variant, precisions[p].variant))
+                    count = add_rates(&cal->classes[k], shape, rates, count);
+            if (count)
+                ret_products[found++] = (struct hd_figures_product){
+                    precisions[p].name, shapes[shape].name, median_of(rates, count)};
+        }
+    free(rates);
+    return found;
+}
+
+void hd_figures_curve(const struct hd_calibration_curve *c, double *ret_alpha_s,
+                      double *ret_bytes_per_s)
+{
+    *ret_alpha_s = c->count ? c->points[0].seconds : 0;
+    *ret_bytes_per_s = 0;
+    if (c->count > 1) {
+        const struct hd_calibration_point *a = &c->points[c->count - 2], *b = a + 1;
+
+        if (b->seconds > a->seconds)
+            *ret_bytes_per_s = (b->bytes - a->bytes) / (b->seconds - a->seconds);
+    }
+}
+
+bool hd_figures_peaks(const struct hd_calibration *cal, struct hd_calibration_device *ret_peaks)
+{
+    struct hd_calibration_device best = {0};
+
+    for (int i = 0; i < cal->each_count; i++) {
+        const struct hd_calibration_device *d = &cal->each[i];
+
+        best.single_flops = fmax(best.single_flops, d->single_flops);
+        best.half_flops = fmax(best.half_flops, d->half_flops);
+        best.memory_bytes_per_s = fmax(best.memory_bytes_per_s, d->memory_bytes_per_s);
+    }
+    if (best.single_flops <= 0) /* the time was over before both were measured */
+        best.single_flops = best.half_flops;
+    if (best.half_flops <= 0)
+        best.half_flops = best.single_flops;
+    *ret_peaks = best;
+    return best.single_flops > 0 && best.memory_bytes_per_s > 0;
+}

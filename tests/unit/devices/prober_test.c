@@ -1,0 +1,311 @@
+/* When heddled probes its devices, and what it keeps. The worker is a shell script in a folder of
+ * its own, which notes each run in the file "runs". */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "daemon/devices/prober.h"
+
+static struct hd_prober prober;
+static char dir[200];
+
+static int make_dir(void **state)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    (void)state;
+    (void)snprintf(dir, sizeof dir, "%s/prober-XXXXXX", tmp ? tmp : "/tmp");
+    return !mkdtemp(dir);
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    hd_prober_close(&prober);
+    return hd_file_remove_tree(dir) != HD_OK;
+}
+
+/* --out is the last of the arguments. */
+static void worker_does(const char *script)
+{
+    char path[256], text[1024];
+
+    (void)snprintf(path, sizeof path, "%s/worker", dir);
+    (void)snprintf(text, sizeof text, "#!/bin/sh\nfor out; do :; done\necho \"$@\" >>%s/runs\n%s\n",
+                   dir, script);
+    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0700), HD_OK);
+}
+
+static const char measures[] = "echo figures >\"$out\"; echo measured";
+
+/* A heddled of this build starts. */
+static void start(const char *build, bool at_first)
+{
+    hd_prober_close(&prober);
+    prober = (struct hd_prober){.devices = 2, .threads = 3, .at_first = at_first};
+    (void)snprintf(prober.key, sizeof prober.key, "build %s", build);
+    (void)snprintf(prober.worker, sizeof prober.worker, "%s/worker", dir);
+    hd_prober_open(&prober, dir);
+}
+
+static int runs(void)
+{
+    struct hd_text text = {0}, path = {0};
+    int count = 0;
+
+    hd_text_add(&path, "%s/runs", dir);
+    (void)hd_file_read(path.data, 1 << 16, &text);
+    for (size_t i = 0; i < text.len_bytes; i++)
+        count += text.data[i] == '\n';
+    hd_text_free(&text);
+    hd_text_free(&path);
+    return count;
+}
+
+/* Steps with idle devices until a probe has begun and ended. */
+static void step_to_the_end(void)
+{
+    const int64_t end_ms = hd_clock_now_ms() + 20000;
+
+    while (!hd_prober_step(&prober, true) || prober.is_running)
+        assert_true(hd_clock_now_ms() < end_ms);
+}
+
+/* The devices have been idle for as long as a probe of its own accord waits. */
+static void be_quiet(void)
+{
+    (void)hd_prober_step(&prober, true);
+    prober.idle_since_ms -= HD_PROBER_QUIET_MS;
+}
+
+static void idle_devices_are_probed_once_per_build(void **state)
+{
+    (void)state;
+    worker_does(measures);
+    start("1", true);
+    assert_false(hd_prober_step(&prober, true)); /* not before they have been idle for a while */
+    be_quiet();
+    step_to_the_end();
+    assert_string_equal(prober.calibration.data, "figures\n");
+    assert_string_equal(prober.problem, "");
+    assert_true(prober.ended_ms > 0);
+    assert_false(hd_prober_step(&prober, true));
+    start("1", true); /* a restart finds the result */
+    assert_string_equal(prober.calibration.data, "figures\n");
+    be_quiet();
+    assert_false(hd_prober_step(&prober, true));
+    assert_int_equal(runs(), 1);
+    start("2", true);
+    assert_int_equal(prober.calibration.len_bytes, 0);
+    assert_int_equal(prober.ended_ms, 0);
+    be_quiet();
+    step_to_the_end();
+    assert_int_equal(runs(), 2);
+}
+
+static void the_helper_measures_all_devices_for_less_than_a_minute(void **state)
+{
+    struct hd_text text = {0}, path = {0}, wanted = {0};
+
+    (void)state;
+    worker_does(measures);
+    start("1", false);
+    hd_prober_ask(&prober, 1);
+    step_to_the_end();
+    hd_text_add(&path, "%s/runs", dir);
+    assert_int_equal(hd_file_read(path.data, 1 << 16, &text), HD_OK);
+    hd_text_add(&wanted,
+                "probe --devices cpu:2:3 --seconds 55 --answer --out %s/probing/calibration\n",
+                dir);
+    assert_string_equal(text.data, wanted.data);
+    assert_true(HD_PROBER_SECONDS * 1000 < HD_PROBER_MS && HD_PROBER_MS <= 60000);
+    hd_text_free(&text);
+    hd_text_free(&path);
+    hd_text_free(&wanted);
+}
+
+static void never_means_only_when_asked(void **state)
+{
+    (void)state;
+    worker_does(measures);
+    start("1", false);
+    be_quiet();
+    assert_false(hd_prober_step(&prober, true));
+    hd_prober_ask(&prober, 7);
+    step_to_the_end();
+    assert_int_equal(prober.answered, 7);
+    hd_prober_ask(&prober, 7);
+    assert_false(hd_prober_step(&prober, true));
+    assert_int_equal(runs(), 1);
+}
+
+static void busy_devices_are_not_probed(void **state)
+{
+    (void)state;
+    worker_does(measures);
+    start("1", true);
+    hd_prober_ask(&prober, 7);
+    assert_false(hd_prober_step(&prober, false));
+    prober.idle_since_ms = hd_clock_now_ms() - HD_PROBER_QUIET_MS;
+    assert_false(hd_prober_step(&prober, false));
+    assert_false(prober.is_running);
+    assert_int_equal(prober.idle_since_ms, 0); /* a later probe waits anew */
+    assert_int_equal(runs(), 0);
+}
+
+/* Goal: a job never waits for a probe. */
+static void an_attempt_that_starts_ends_a_probe(void **state)
+{
+    struct hd_text path = {0};
+    int64_t begin_ms;
+
+    (void)state;
+    worker_does("echo half >\"$out\"; exec sleep 100");
+    start("1", true);
+    be_quiet();
+    assert_true(hd_prober_step(&prober, true));
+    assert_true(prober.is_running);
+    begin_ms = hd_clock_now_ms();
+    hd_prober_yield(&prober, "job 3 was started");
+    assert_true(hd_clock_now_ms() - begin_ms < 10000);
+    assert_int_equal(prober.run.pid, 0);
+    assert_false(prober.is_running);
+    assert_int_equal(prober.ended_ms, 0); /* nobody asked: it is as if it had not begun */
+    hd_text_add(&path, "%s/probing", dir);
+    assert_false(hd_file_exists(path.data));
+    hd_text_free(&path);
+    worker_does(measures);
+    (void)hd_prober_step(&prober, false);
+    be_quiet();
+    step_to_the_end();
+    assert_string_equal(prober.calibration.data, "figures\n");
+}
+
+static void who_asked_is_told_why_a_probe_was_ended(void **state)
+{
+    (void)state;
+    worker_does("exec sleep 100");
+    start("1", false);
+    hd_prober_ask(&prober, 7);
+    assert_true(hd_prober_step(&prober, true));
+    hd_prober_yield(&prober, "job 3 was started");
+    assert_int_equal(prober.answered, 7);
+    assert_string_equal(prober.problem, "job 3 was started");
+    hd_prober_ask(&prober, 8); /* one that has not begun */
+    hd_prober_yield(&prober, "job 4 was started");
+    assert_int_equal(prober.answered, 8);
+    assert_string_equal(prober.problem, "job 4 was started");
+}
+
+static void a_failed_probe_keeps_the_result_of_before_and_says_why(void **state)
+{
+    (void)state;
+    worker_does(measures);
+    start("1", true);
+    hd_prober_ask(&prober, 1);
+    step_to_the_end();
+    worker_does("echo 'no memory for products'");
+    hd_prober_ask(&prober, 2);
+    step_to_the_end();
+    assert_string_equal(prober.calibration.data, "figures\n");
+    assert_string_equal(prober.problem, "no memory for products");
+    start("1", true);
+    assert_string_equal(prober.calibration.data, "figures\n");
+    assert_string_equal(prober.problem, "no memory for products");
+}
+
+static void a_problem_can_be_sent_whatever_the_helper_says(void **state)
+{
+    (void)state;
+    worker_does("printf 'no mem\\303ory\\nmore\\n'");
+    start("1", false);
+    hd_prober_ask(&prober, 1);
+    step_to_the_end();
+    assert_string_equal(prober.problem, "no mem?ory");
+}
+
+static void a_probe_that_fails_is_not_repeated_by_itself(void **state)
+{
+    (void)state;
+    worker_does("echo 'no memory for products'");
+    start("1", true);
+    be_quiet();
+    step_to_the_end();
+    assert_false(hd_prober_step(&prober, true)); /* though still quiet */
+    assert_int_equal(runs(), 1);
+    assert_int_equal(prober.calibration.len_bytes, 0);
+    assert_string_equal(prober.problem, "no memory for products");
+}
+
+static void a_helper_that_hangs_is_killed(void **state)
+{
+    (void)state;
+    worker_does("exec sleep 100");
+    start("1", false);
+    prober.timeout_ms = 300;
+    hd_prober_ask(&prober, 1);
+    step_to_the_end();
+    assert_non_null(strstr(prober.problem, "did not answer within 0.3 s"));
+    assert_int_equal(prober.run.pid, 0);
+}
+
+static void a_node_of_gpus_says_that_they_cannot_be_probed(void **state)
+{
+    (void)state;
+    worker_does(measures);
+    start("1", false);
+    prober.devices = 0;
+    hd_prober_ask(&prober, 1);
+    assert_true(hd_prober_step(&prober, true));
+    assert_int_equal(prober.answered, 1);
+    assert_non_null(strstr(prober.problem, "GPUs cannot be probed"));
+    assert_int_equal(runs(), 0);
+}
+
+static void a_damaged_result_counts_as_none(void **state)
+{
+    static const char *const bad[] = {
+        "", "heddle-probe 1", "heddle-probe 1\nkey build 1\n",
+        "heddle-probe 1\nkey build 1\nended_ms x\nproblem \nfigures\n"};
+    char path[256];
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/probe", dir);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(hd_file_write_atomic(path, bad[i], strlen(bad[i]), 0600), HD_OK);
+        start("1", true);
+        assert_int_equal(prober.ended_ms, 0);
+        assert_int_equal(prober.calibration.len_bytes, 0);
+    }
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(idle_devices_are_probed_once_per_build),
+        T(the_helper_measures_all_devices_for_less_than_a_minute),
+        T(never_means_only_when_asked),
+        T(busy_devices_are_not_probed),
+        T(an_attempt_that_starts_ends_a_probe),
+        T(who_asked_is_told_why_a_probe_was_ended),
+        T(a_failed_probe_keeps_the_result_of_before_and_says_why),
+        T(a_problem_can_be_sent_whatever_the_helper_says),
+        T(a_probe_that_fails_is_not_repeated_by_itself),
+        T(a_helper_that_hangs_is_killed),
+        T(a_node_of_gpus_says_that_they_cannot_be_probed),
+        T(a_damaged_result_counts_as_none),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
