@@ -46,7 +46,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
         {"--checkpoint", true, false, NULL}, {"--out", true, false, NULL},
         {"--dtype", false, false, NULL},     {"--max-shard-size", false, false, NULL},
         {"--force", false, true, NULL},      {"--json", false, true, NULL},
-        {"--jsonl", false, true, NULL}};
+        {"--jsonl", false, true, NULL},      {"--adapter", false, true, NULL}};
     int64_t shard_mb = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
@@ -58,6 +58,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
                                          .out_dir = f[1].value,
                                          .dtype = HD_F32,
                                          .shard_bytes_max = shard_mb * 1000 * 1000,
+                                         .adapter = f[7].value != NULL,
                                          .force = f[4].value != NULL};
     *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_PATH;
     if (f[2].value && strcmp(f[2].value, "bf16") == 0)

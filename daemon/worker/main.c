@@ -25,7 +25,7 @@ static const struct verb {
      "loss and perplexity on text or token files, else on the job's validation data",
      hd_worker_eval},
     {"export",
-     "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--force]\n"
+     "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--adapter] [--force]\n"
      "            [--json | --jsonl]",
      "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",

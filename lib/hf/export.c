@@ -11,47 +11,18 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "hf/hf_internal.h"
+#include "hf/export_internal.h"
 
-enum { PARTS_MAX = 3, TOKENIZER_BYTES_MAX = 256 << 20 };
+enum { TOKENIZER_BYTES_MAX = 256 << 20 };
 
-struct tensor { /* a tensor of the export, and its parts in the checkpoint */
-    char name[HD_WEIGHTS_NAME_MAX];
-    const struct hd_ckpt_entry *parts[PARTS_MAX];
-    int part_count, dim_count;
-    int64_t expert; /* index in dimension 0 of the part; -1: all of it */
-    bool transposed;
-    int64_t shape[2], elements;
-    int file; /* index of the file that contains it */
-};
-
-struct exporter {
-    const struct hd_hf_export *options;
-    struct hd_arena arena;
-    struct hd_job job;
-    struct hd_ckpt *ckpt;
-    struct tensor *tensors;
-    size_t count;
-    int file_count;
-    int64_t total_bytes, done_bytes;
-    float *part, *whole; /* buffers for the largest tensor: one part as stored; all as exported */
-    char *part_dir;
-    struct hd_hf_hashes hashes;
-};
-
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory to export a model");
-}
-
-static int64_t tensor_bytes(const struct exporter *x, const struct tensor *t)
+static int64_t tensor_bytes(const struct hd_exporter *x, const struct hd_export_tensor *t)
 {
     return t->elements * (int64_t)hd_dtype_size(x->options->dtype);
 }
 
 /* ---- the list of tensors ---- */
 
-static void add_part(struct tensor *t, const struct hd_ckpt_entry *entry)
+void hd_export_add_part(struct hd_export_tensor *t, const struct hd_ckpt_entry *entry)
 {
     const int left_out = t->expert >= 0;
     const int64_t *shape = entry->shape + left_out;
@@ -63,10 +34,10 @@ static void add_part(struct tensor *t, const struct hd_ckpt_entry *entry)
     t->shape[1] = t->dim_count > 1 ? shape[1] : 1;
 }
 
-static void begin_tensor(struct exporter *x, const struct hd_hf_row *row, const char *prefix,
+static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
                          int64_t layer, int64_t expert)
 {
-    struct tensor *t = &x->tensors[x->count++];
+    struct hd_export_tensor *t = &x->tensors[x->count++];
     char theirs[HD_CKPT_NAME_MAX];
 
     hd_hf_format_name(row->theirs, layer, expert, theirs);
@@ -76,7 +47,7 @@ static void begin_tensor(struct exporter *x, const struct hd_hf_row *row, const 
 }
 
 /* Adds the tensor of a row for one layer, if the model has that parameter. */
-static void add_row(struct exporter *x, const struct hd_hf_row *row, const char *prefix,
+static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
                     int64_t layer, size_t *used)
 {
     const int experts = hd_hf_per_expert(row);
@@ -91,14 +62,14 @@ static void add_row(struct exporter *x, const struct hd_hf_row *row, const char 
     for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
         if (row->place == 0)
             begin_tensor(x, row, prefix, layer, e);
-        add_part(&x->tensors[x->count - 1], entry);
+        hd_export_add_part(&x->tensors[x->count - 1], entry);
     }
     ++*used;
 }
 
 /* Adds all tensors, grouped by layer. */
-static enum hd_status add_rows(struct exporter *x, const struct hd_hf_row *rows, size_t row_count,
-                               const char *prefix, size_t *used)
+static enum hd_status add_rows(struct hd_exporter *x, const struct hd_hf_row *rows,
+                               size_t row_count, const char *prefix, size_t *used)
 {
     size_t i = 0;
 
@@ -119,21 +90,13 @@ static enum hd_status add_rows(struct exporter *x, const struct hd_hf_row *rows,
     return HD_OK;
 }
 
-/* Of an adapter, which is added to the weights. */
-static bool is_factor(const char *name)
-{
-    const char *last = strrchr(name, '.');
-
-    return last && (strcmp(last, ".lora_a") == 0 || strcmp(last, ".lora_b") == 0);
-}
-
-static enum hd_status check_all_used(const struct exporter *x, size_t used)
+static enum hd_status check_all_used(const struct hd_exporter *x, size_t used)
 {
     size_t weights = 0;
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(x->ckpt); i++)
         weights += hd_ckpt_is_weight(hd_ckpt_tensor(x->ckpt, i)->name) &&
-                   !is_factor(hd_ckpt_tensor(x->ckpt, i)->name);
+                   !hd_export_is_factor(hd_ckpt_tensor(x->ckpt, i)->name);
     if (weights == used)
         return HD_OK;
     return hd_err(HD_UNSUPPORTED, "%s: %zu of its %zu weights have no name in transformers' %s",
@@ -141,7 +104,7 @@ static enum hd_status check_all_used(const struct exporter *x, size_t used)
 }
 
 /* Assigns tensors to files in order; a new file when shard_bytes_max is reached. */
-static void assign_files(struct exporter *x)
+static void assign_files(struct hd_exporter *x)
 {
     int64_t in_file = 0;
 
@@ -149,7 +112,7 @@ static void assign_files(struct exporter *x)
     for (size_t i = 0; i < x->count; i++) {
         const int64_t bytes = tensor_bytes(x, &x->tensors[i]);
 
-        if (in_file && in_file + bytes > x->options->shard_bytes_max) {
+        if (in_file && !x->options->adapter && in_file + bytes > x->options->shard_bytes_max) {
             x->file_count++;
             in_file = 0;
         }
@@ -159,7 +122,7 @@ static void assign_files(struct exporter *x)
     }
 }
 
-static enum hd_status plan(struct exporter *x)
+static enum hd_status plan(struct hd_exporter *x)
 {
     const struct hd_hf_row *rows = NULL;
     const char *prefix = NULL;
@@ -171,11 +134,16 @@ static enum hd_status plan(struct exporter *x)
         return st;
     for (size_t i = 0; i < row_count; i++)
         per_layer += hd_hf_per_expert(&rows[i]) ? (size_t)x->job.experts : 1;
-    x->tensors = hd_arena_array(&x->arena, per_layer * (size_t)x->job.layers, sizeof *x->tensors);
+    /* of an adapter two of a weight */
+    x->tensors =
+        hd_arena_array(&x->arena, 2 * per_layer * (size_t)x->job.layers, sizeof *x->tensors);
     if (!x->tensors)
-        return no_memory();
-    st = add_rows(x, rows, row_count, prefix, &used);
-    if (!st)
+        return hd_export_no_memory();
+    if (x->options->adapter)
+        st = hd_export_list_adapter(x, rows, row_count, prefix);
+    else
+        st = add_rows(x, rows, row_count, prefix, &used);
+    if (!st && !x->options->adapter)
         st = check_all_used(x, used);
     if (st)
         return st;
@@ -185,71 +153,13 @@ static enum hd_status plan(struct exporter *x)
             largest = x->tensors[i].elements;
     x->part = malloc((size_t)largest * sizeof *x->part);
     x->whole = malloc((size_t)largest * sizeof *x->whole);
-    return x->part && x->whole ? HD_OK : no_memory();
-}
-
-/* ---- the adapter ---- */
-
-/* The factor of a weight's adapter: of gpt2 q, k and v have one A. NULL: there is none. */
-static const struct hd_ckpt_entry *find_factor(const struct exporter *x, const char *weight,
-                                               const char *factor)
-{
-    const size_t stem = strlen(weight) - strlen(".weight");
-    const struct hd_ckpt_entry *found;
-    char name[HD_CKPT_NAME_MAX];
-
-    (void)snprintf(name, sizeof name, "%.*s.%s", (int)stem, weight, factor);
-    found = hd_ckpt_find_tensor(x->ckpt, name);
-    if (!found && stem > 2 && strcmp(factor, "lora_a") == 0) {
-        (void)snprintf(name, sizeof name, "%.*sqkv.lora_a", (int)stem - 1, weight);
-        found = hd_ckpt_find_tensor(x->ckpt, name);
-    }
-    return found;
-}
-
-/* w [N, K] += s B [N, r] A [r, K], in fp32. */
-static enum hd_status add_product(struct exporter *x, const struct hd_ckpt_entry *a,
-                                  const struct hd_ckpt_entry *b, float *w)
-{
-    const int64_t N = b->shape[0], r = b->shape[1], K = a->shape[1];
-    const float s = (float)hd_job_adapter_scale(&x->job);
-    float *factors = calloc((size_t)((N + K) * r), sizeof *factors), *up = factors + r * K;
-    enum hd_status st = factors ? hd_ckpt_read(x->ckpt, a, factors) : no_memory();
-
-    if (!st)
-        st = hd_ckpt_read(x->ckpt, b, up);
-    for (int64_t n = 0; !st && n < N; n++)
-        for (int64_t i = 0; i < r; i++)
-            for (int64_t k = 0; k < K; k++)
-                w[n * K + k] += s * up[n * r + i] * factors[i * K + k];
-    free(factors);
-    return st;
-}
-
-/* Adds what the adapter of this weight adds to it, if it has one. */
-static enum hd_status merge(struct exporter *x, const struct hd_ckpt_entry *weight, float *w)
-{
-    const size_t length = strlen(weight->name);
-    const struct hd_ckpt_entry *a, *b;
-
-    if (length < 7 || strcmp(weight->name + length - 7, ".weight") != 0)
-        return HD_OK;
-    b = find_factor(x, weight->name, "lora_b");
-    if (!b)
-        return HD_OK;
-    a = find_factor(x, weight->name, "lora_a");
-    if (!a || a->dim_count != 2 || b->dim_count != 2 || weight->dim_count != 2 ||
-        a->shape[0] != b->shape[1] || a->shape[1] != weight->shape[1] ||
-        b->shape[0] != weight->shape[0] || a->dtype != HD_F32 || b->dtype != HD_F32)
-        return hd_err(HD_CORRUPT, "%s: the adapter of %s has not the shape of the weight",
-                      x->options->checkpoint_dir, weight->name);
-    return add_product(x, a, b, w);
+    return x->part && x->whole ? HD_OK : hd_export_no_memory();
 }
 
 /* ---- one tensor ---- */
 
 /* Fills x->whole, in the exported shape, with the parts concatenated along the rows. */
-static enum hd_status assemble(struct exporter *x, const struct tensor *t)
+static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_tensor *t)
 {
     const int64_t rows = t->shape[0], columns = t->shape[1];
     int64_t first = 0;
@@ -267,7 +177,7 @@ static enum hd_status assemble(struct exporter *x, const struct tensor *t)
         to = t->transposed ? x->part : x->whole + first * columns;
         st = hd_ckpt_read(x->ckpt, &entry, to);
         if (!st)
-            st = merge(x, &entry, to);
+            st = hd_export_merge(x, &entry, to);
         if (st)
             return st;
         for (int64_t r = 0; t->transposed && r < part_rows; r++)
@@ -286,8 +196,8 @@ static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *dat
     return hd_file_write_all(fd, data, size_bytes);
 }
 
-static enum hd_status write_tensor(struct exporter *x, int fd, struct hd_ckpt_blocks *blocks,
-                                   const struct tensor *t)
+static enum hd_status write_tensor(struct hd_exporter *x, int fd, struct hd_ckpt_blocks *blocks,
+                                   const struct hd_export_tensor *t)
 {
     enum hd_status st = assemble(x, t);
 
@@ -310,15 +220,17 @@ static enum hd_status write_tensor(struct exporter *x, int fd, struct hd_ckpt_bl
 
 /* ---- files ---- */
 
-static void file_name(const struct exporter *x, int file, char ret_name[64])
+static void file_name(const struct hd_exporter *x, int file, char ret_name[64])
 {
-    if (x->file_count == 1)
+    if (x->options->adapter)
+        (void)snprintf(ret_name, 64, "adapter_model.safetensors");
+    else if (x->file_count == 1)
         (void)snprintf(ret_name, 64, "model.safetensors");
     else
         (void)snprintf(ret_name, 64, "model-%05d-of-%05d.safetensors", file + 1, x->file_count);
 }
 
-static enum hd_status write_head(const struct exporter *x, int file, struct hd_text *ret_head)
+static enum hd_status write_head(const struct hd_exporter *x, int file, struct hd_text *ret_head)
 {
     struct hd_json_writer w = {.out = ret_head};
     char name[16];
@@ -330,7 +242,7 @@ static enum hd_status write_head(const struct exporter *x, int file, struct hd_t
     hd_json_add_string(&w, "format", "pt");
     hd_json_end(&w, '}');
     for (size_t i = 0; i < x->count; i++) {
-        const struct tensor *t = &x->tensors[i];
+        const struct hd_export_tensor *t = &x->tensors[i];
 
         if (t->file != file)
             continue;
@@ -351,14 +263,14 @@ static enum hd_status write_head(const struct exporter *x, int file, struct hd_t
     while (!ret_head->failed && ret_head->len_bytes % 8)
         hd_text_add_bytes(ret_head, " ", 1);
     if (ret_head->failed)
-        return no_memory();
+        return hd_export_no_memory();
     for (int i = 0; i < 8; i++)
         ret_head->data[i] = (char)((uint64_t)(ret_head->len_bytes - 8) >> (8 * i));
     return HD_OK;
 }
 
 /* The regions of the file: its head, then each tensor. */
-static enum hd_status begin_blocks(const struct exporter *x, int file, size_t head_bytes,
+static enum hd_status begin_blocks(const struct hd_exporter *x, int file, size_t head_bytes,
                                    struct hd_ckpt_blocks *ret_blocks)
 {
     struct hd_ckpt_region *regions = calloc(x->count + 1, sizeof *regions);
@@ -366,7 +278,7 @@ static enum hd_status begin_blocks(const struct exporter *x, int file, size_t he
     size_t n = 0;
 
     if (!regions)
-        return no_memory();
+        return hd_export_no_memory();
     regions[n++] = (struct hd_ckpt_region){NULL, (int64_t)head_bytes, HD_CKPT_HEAD_BLOCK_BYTES};
     for (size_t i = 0; i < x->count; i++)
         if (x->tensors[i].file == file)
@@ -377,7 +289,7 @@ static enum hd_status begin_blocks(const struct exporter *x, int file, size_t he
     return st;
 }
 
-static enum hd_status write_weights(struct exporter *x, int file)
+static enum hd_status write_weights(struct hd_exporter *x, int file)
 {
     struct hd_ckpt_blocks blocks = {.regions = NULL};
     struct hd_text path = {0}, head = {0};
@@ -388,7 +300,7 @@ static enum hd_status write_weights(struct exporter *x, int file)
     file_name(x, file, name);
     hd_file_join(&path, x->part_dir, name);
     if (!st && path.failed)
-        st = no_memory();
+        st = hd_export_no_memory();
     if (!st) {
         fd = open(path.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (fd < 0)
@@ -413,7 +325,7 @@ static enum hd_status write_weights(struct exporter *x, int file)
     return st;
 }
 
-static enum hd_status write_unlisted(const struct exporter *x, const char *name,
+static enum hd_status write_unlisted(const struct hd_exporter *x, const char *name,
                                      const struct hd_text *text)
 {
     struct hd_text path = {0};
@@ -421,20 +333,21 @@ static enum hd_status write_unlisted(const struct exporter *x, const char *name,
 
     hd_file_join(&path, x->part_dir, name);
     st = path.failed || text->failed
-             ? no_memory()
+             ? hd_export_no_memory()
              : hd_file_write_atomic(path.data, text->data, text->len_bytes, 0644);
     hd_text_free(&path);
     return st;
 }
 
-static enum hd_status write_text(struct exporter *x, const char *name, const struct hd_text *text)
+static enum hd_status write_text(struct hd_exporter *x, const char *name,
+                                 const struct hd_text *text)
 {
     const struct hd_ckpt_region all = {"", (int64_t)text->len_bytes, HD_CKPT_BLOCK_BYTES};
     struct hd_ckpt_blocks blocks;
     enum hd_status st;
 
     if (text->failed)
-        return no_memory();
+        return hd_export_no_memory();
     st = hd_ckpt_blocks_begin(&blocks, &all, 1);
     if (!st)
         st = write_unlisted(x, name, text);
@@ -446,7 +359,7 @@ static enum hd_status write_text(struct exporter *x, const char *name, const str
     return st;
 }
 
-static enum hd_status write_index(struct exporter *x)
+static enum hd_status write_index(struct hd_exporter *x)
 {
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
@@ -469,23 +382,24 @@ static enum hd_status write_index(struct exporter *x)
     return st;
 }
 
-static enum hd_status write_config(struct exporter *x)
+static enum hd_status write_config(struct hd_exporter *x)
 {
     struct hd_text text = {0};
-    enum hd_status st = hd_hf_write_config(&x->job, x->options->dtype, &text);
+    enum hd_status st = x->options->adapter ? hd_export_adapter_config(x, &text)
+                                            : hd_hf_write_config(&x->job, x->options->dtype, &text);
 
     if (!st)
-        st = write_text(x, "config.json", &text);
+        st = write_text(x, x->options->adapter ? "adapter_config.json" : "config.json", &text);
     hd_text_free(&text);
     return st;
 }
 
-static enum hd_status copy_tokenizer(struct exporter *x)
+static enum hd_status copy_tokenizer(struct hd_exporter *x)
 {
     struct hd_text text = {0};
     enum hd_status st;
 
-    if (x->job.tokenizer[0] != '/') /* "bytes": a key of config.json */
+    if (x->options->adapter || x->job.tokenizer[0] != '/') /* "bytes": a key of config.json */
         return HD_OK;
     st = hd_file_read(x->job.tokenizer, TOKENIZER_BYTES_MAX, &text);
     if (!st && !text.len_bytes)
@@ -498,14 +412,14 @@ static enum hd_status copy_tokenizer(struct exporter *x)
     return st;
 }
 
-static enum hd_status write_hashes(struct exporter *x)
+static enum hd_status write_hashes(struct hd_exporter *x)
 {
     enum hd_status st = hd_hf_hashes_end(&x->hashes);
 
     return st ? st : write_unlisted(x, HD_HF_HASHES_FILE, &x->hashes.text);
 }
 
-static enum hd_status write_files(struct exporter *x)
+static enum hd_status write_files(struct hd_exporter *x)
 {
     enum hd_status st;
 
@@ -554,7 +468,7 @@ static enum hd_status check_target(const struct hd_hf_export *o)
 }
 
 /* Renames the new directory in one step; an old one then has the temporary name. */
-static enum hd_status publish(const struct exporter *x)
+static enum hd_status publish(const struct hd_exporter *x)
 {
     const char *out = x->options->out_dir, *slash = strrchr(out, '/');
     struct hd_text parent = {0};
@@ -571,19 +485,19 @@ static enum hd_status publish(const struct exporter *x)
         hd_text_add(&parent, "/");
     else
         hd_text_add(&parent, "%.*s", slash ? (int)(slash - out) : 1, slash ? out : ".");
-    st = parent.failed ? no_memory() : hd_file_sync_dir(parent.data);
+    st = parent.failed ? hd_export_no_memory() : hd_file_sync_dir(parent.data);
     hd_text_free(&parent);
     return !st && replace ? hd_file_remove_tree(x->part_dir) : st;
 }
 
-static enum hd_status write_dir(struct exporter *x)
+static enum hd_status write_dir(struct hd_exporter *x)
 {
     struct hd_error story;
     enum hd_status st;
 
     x->part_dir = hd_arena_printf(&x->arena, "%s.part.%d", x->options->out_dir, (int)getpid());
     if (!x->part_dir)
-        return no_memory();
+        return hd_export_no_memory();
     st = hd_file_remove_tree(x->part_dir); /* left by a killed process with the same pid */
     if (!st)
         st = hd_file_make_dirs(x->part_dir, 0755);
@@ -599,7 +513,7 @@ static enum hd_status write_dir(struct exporter *x)
     return st;
 }
 
-static enum hd_status open_checkpoint(struct exporter *x)
+static enum hd_status open_checkpoint(struct hd_exporter *x)
 {
     const char *dir = x->options->checkpoint_dir, *config;
     enum hd_status st = hd_ckpt_verify(dir); /* never export damaged weights */
@@ -615,7 +529,7 @@ static enum hd_status open_checkpoint(struct exporter *x)
 
 enum hd_status hd_hf_export(const struct hd_hf_export *options)
 {
-    struct exporter x = {.options = options};
+    struct hd_exporter x = {.options = options};
     enum hd_status st;
 
     if (options->dtype != HD_F32 && options->dtype != HD_BF16)

@@ -120,13 +120,15 @@ struct hd_hf_export {
     const char *out_dir;
     enum hd_dtype dtype;     /* HD_F32 or HD_BF16 */
     int64_t shard_bytes_max; /* bytes of tensor data per file; more: several files and an index */
+    bool adapter;            /* the adapter alone, in PEFT's form, in one file */
     bool force;              /* may replace out_dir if it is a model directory */
     void (*progress)(void *context, int64_t done_bytes, int64_t total_bytes); /* may be NULL */
     void *context;
 };
 
-/* Writes a model directory atomically: to a temporary directory beside out_dir, which is flushed
- * and renamed. HD_EXISTS: out_dir exists and force is not set. */
+/* The weights of a model with their adapter added to them in fp32, or the adapter alone.
+ * HD_INVALID: there is none. Writes the directory atomically: to a temporary directory beside
+ * out_dir, which is flushed and renamed. HD_EXISTS: out_dir exists and force is not set. */
 enum hd_status hd_hf_export(const struct hd_hf_export *options);
 
 /* Verifies a model directory of hd_hf_export by its hashes. HD_CORRUPT names the file, the tensor

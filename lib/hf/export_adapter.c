@@ -1,0 +1,188 @@
+/* export_adapter: the factors of an adapter, added to the weights of a model folder, or alone in
+ * the form of PEFT:
+ *
+ *     adapter_config.json          rank, alpha, targets
+ *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
+ * [out, r]
+ *
+ * A and B are as ours, also of gpt2, whose weights are turned; c_attn's B has the rows of q, k, v.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "hf/export_internal.h"
+
+bool hd_export_is_factor(const char *name)
+{
+    const char *last = strrchr(name, '.');
+
+    return last && (strcmp(last, ".lora_a") == 0 || strcmp(last, ".lora_b") == 0);
+}
+
+/* The factor of a weight's adapter: of gpt2 q, k and v have one A. NULL: there is none. */
+static const struct hd_ckpt_entry *find_factor(const struct hd_exporter *x, const char *weight,
+                                               const char *factor)
+{
+    const size_t stem = strlen(weight) - strlen(".weight");
+    const struct hd_ckpt_entry *found;
+    char name[HD_CKPT_NAME_MAX];
+
+    (void)snprintf(name, sizeof name, "%.*s.%s", (int)stem, weight, factor);
+    found = hd_ckpt_find_tensor(x->ckpt, name);
+    if (!found && stem > 2 && strcmp(factor, "lora_a") == 0) {
+        (void)snprintf(name, sizeof name, "%.*sqkv.lora_a", (int)stem - 1, weight);
+        found = hd_ckpt_find_tensor(x->ckpt, name);
+    }
+    return found;
+}
+
+/* w [N, K] += s B [N, r] A [r, K], in fp32. */
+static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_entry *a,
+                                  const struct hd_ckpt_entry *b, float *w)
+{
+    const int64_t N = b->shape[0], r = b->shape[1], K = a->shape[1];
+    const float s = (float)hd_job_adapter_scale(&x->job);
+    float *factors = calloc((size_t)((N + K) * r), sizeof *factors), *up = factors + r * K;
+    enum hd_status st = factors ? hd_ckpt_read(x->ckpt, a, factors) : hd_export_no_memory();
+
+    if (!st)
+        st = hd_ckpt_read(x->ckpt, b, up);
+    for (int64_t n = 0; !st && n < N; n++)
+        for (int64_t i = 0; i < r; i++)
+            for (int64_t k = 0; k < K; k++)
+                w[n * K + k] += s * up[n * r + i] * factors[i * K + k];
+    free(factors);
+    return st;
+}
+
+/* Adds what the adapter of this weight adds to it, if it has one. */
+enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w)
+{
+    const size_t length = strlen(weight->name);
+    const struct hd_ckpt_entry *a, *b;
+
+    if (length < 7 || strcmp(weight->name + length - 7, ".weight") != 0)
+        return HD_OK;
+    b = find_factor(x, weight->name, "lora_b");
+    if (!b)
+        return HD_OK;
+    a = find_factor(x, weight->name, "lora_a");
+    if (!a || a->dim_count != 2 || b->dim_count != 2 || weight->dim_count != 2 ||
+        a->shape[0] != b->shape[1] || a->shape[1] != weight->shape[1] ||
+        b->shape[0] != weight->shape[0] || a->dtype != HD_F32 || b->dtype != HD_F32)
+        return hd_err(HD_CORRUPT, "%s: the adapter of %s has not the shape of the weight",
+                      x->options->checkpoint_dir, weight->name);
+    return add_product(x, a, b, w);
+}
+
+/* ---- PEFT's folder ---- */
+
+/* MODULE of a row: "model.layers.3.self_attn.q_proj". */
+static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
+                         int64_t layer, const char *factor)
+{
+    struct hd_export_tensor *t = &x->tensors[x->count++];
+    char module[HD_CKPT_NAME_MAX];
+
+    hd_hf_format_name(row->theirs, layer, 0, module);
+    (void)snprintf(t->name, sizeof t->name, "base_model.model.%s%.*s.%s.weight",
+                   row->top ? "" : prefix, (int)(strlen(module) - strlen(".weight")), module,
+                   factor);
+    t->expert = -1;
+}
+
+static bool is_weight(const char *name)
+{
+    const size_t length = strlen(name);
+
+    return length > 7 && strcmp(name + length - 7, ".weight") == 0;
+}
+
+static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row *row,
+                                  const char *prefix, int64_t layer)
+{
+    char ours[HD_CKPT_NAME_MAX];
+    const struct hd_ckpt_entry *a, *b;
+
+    hd_hf_format_name(row->ours, layer, 0, ours);
+    if (!is_weight(ours) || !strchr(row->ours, '#') || hd_hf_per_expert(row))
+        return HD_OK;
+    b = find_factor(x, ours, "lora_b");
+    if (!b)
+        return HD_OK;
+    a = find_factor(x, ours, "lora_a");
+    if (!a || a->dim_count != 2 || b->dim_count != 2)
+        return hd_err(HD_CORRUPT, "%s: the adapter of %s is not whole", x->options->checkpoint_dir,
+                      ours);
+    if (row->place == 0) {
+        begin_factor(x, row, prefix, layer, "lora_A");
+        hd_export_add_part(&x->tensors[x->count - 1], a);
+        begin_factor(x, row, prefix, layer, "lora_B");
+    }
+    hd_export_add_part(&x->tensors[x->count - 1], b);
+    return HD_OK;
+}
+
+enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
+                                      size_t row_count, const char *prefix)
+{
+    enum hd_status st = HD_OK;
+
+    if (strcmp(x->job.adapter, "lora") != 0)
+        return hd_err(HD_INVALID, "%s has no adapter; export the model, without --adapter",
+                      x->options->checkpoint_dir);
+    if (*x->job.adapter_also)
+        return hd_err(
+            HD_UNSUPPORTED,
+            "%s: train.adapter.also: %s trained beside the adapter, and an adapter's folder "
+            "would not have it; export the model, without --adapter",
+            x->options->checkpoint_dir, x->job.adapter_also);
+    for (int64_t layer = 0; !st && layer < x->job.layers; layer++)
+        for (size_t i = 0; !st && i < row_count; i++)
+            st = add_factors(x, &rows[i], prefix, layer);
+    return st;
+}
+
+/* The targets as modules: what stands behind the number of the block in the tensors of block 0. */
+static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
+{
+    char module[HD_WEIGHTS_NAME_MAX];
+
+    hd_json_begin(w, "target_modules", '[');
+    for (size_t i = 0; i < x->count; i++) {
+        const char *behind = strstr(x->tensors[i].name, ".0.");
+        const char *end = strstr(x->tensors[i].name, ".lora_A.weight");
+
+        if (!behind || !end)
+            continue;
+        (void)snprintf(module, sizeof module, "%.*s", (int)(end - behind - 3), behind + 3);
+        hd_json_add_string(w, NULL, module);
+    }
+    hd_json_end(w, ']');
+}
+
+enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text)
+{
+    const struct hd_job *job = &x->job;
+    struct hd_json_writer w = {.out = ret_text};
+
+    hd_json_begin(&w, NULL, '{');
+    hd_json_add_string(&w, "peft_type", "LORA");
+    hd_json_add_string(&w, "task_type", "CAUSAL_LM");
+    if (*job->init_from)
+        hd_json_add_string(&w, "base_model_name_or_path", job->init_from);
+    else
+        hd_json_add_null(&w, "base_model_name_or_path");
+    hd_json_add_int64(&w, "r", job->adapter_rank);
+    hd_json_add_real(&w, "lora_alpha", job->adapter_alpha);
+    hd_json_add_bool(&w, "use_rslora", job->adapter_rslora);
+    hd_json_add_int64(&w, "lora_dropout", 0);
+    hd_json_add_string(&w, "bias", "none");
+    hd_json_add_bool(&w, "fan_in_fan_out", strcmp(job->family, "gpt2") == 0);
+    hd_json_add_bool(&w, "inference_mode", true);
+    add_targets(x, &w);
+    hd_json_end(&w, '}');
+    return ret_text->failed ? hd_export_no_memory() : HD_OK;
+}

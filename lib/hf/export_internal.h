@@ -1,0 +1,54 @@
+/* export_internal: what export.c (a model folder) and export_adapter.c (an adapter, alone or added
+ * to its weights) share. Threads: those of one export. */
+#ifndef HD_HF_EXPORT_INTERNAL_H
+#define HD_HF_EXPORT_INTERNAL_H
+
+#include "hf/hf_internal.h"
+
+enum { HD_EXPORT_PARTS_MAX = 3 };
+
+struct hd_export_tensor { /* a tensor of the export, and its parts in the checkpoint */
+    char name[HD_WEIGHTS_NAME_MAX];
+    const struct hd_ckpt_entry *parts[HD_EXPORT_PARTS_MAX];
+    int part_count, dim_count;
+    int64_t expert; /* index in dimension 0 of the part; -1: all of it */
+    bool transposed;
+    int64_t shape[2], elements;
+    int file; /* index of the file that contains it */
+};
+
+struct hd_exporter {
+    const struct hd_hf_export *options;
+    struct hd_arena arena;
+    struct hd_job job;
+    struct hd_ckpt *ckpt;
+    struct hd_export_tensor *tensors;
+    size_t count;
+    int file_count;
+    int64_t total_bytes, done_bytes;
+    float *part, *whole; /* buffers for the largest tensor: one part as stored; all as exported */
+    char *part_dir;
+    struct hd_hf_hashes hashes;
+};
+
+static inline enum hd_status hd_export_no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory to export a model");
+}
+
+/* Adds rows to a tensor. */
+void hd_export_add_part(struct hd_export_tensor *tensor, const struct hd_ckpt_entry *entry);
+
+/* Whether a tensor of a checkpoint is a factor of an adapter. */
+bool hd_export_is_factor(const char *name);
+/* Adds to w, which are the values of `weight`, what its adapter adds to it, if it has one. */
+enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w);
+
+/* The tensors of PEFT's adapter_model.safetensors. HD_INVALID: there is no adapter, or more than an
+ * adapter trained. */
+enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
+                                      size_t row_count, const char *prefix);
+/* adapter_config.json. */
+enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text);
+
+#endif
