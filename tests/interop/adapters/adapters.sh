@@ -1,0 +1,53 @@
+#!/bin/bash
+# Adapters that were trained here go out: PEFT loads them beside their base, and what export adds up is what PEFT
+# adds up.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+. "$HEDDLE_SOURCE_DIR/tests/interop/python.sh" || exit 1
+need_python adapters_go_out torch transformers numpy peft
+
+tests=$HEDDLE_SOURCE_DIR/tests/interop
+"$python" "$tests/models/models.py" make "$work" >"$work/make.log" 2>&1 || { not_ok make "$(tail -n 3 "$work/make.log")"; finish; }
+tokens=$("$python" "$tests/models/models.py" tokens 2>/dev/null | tail -n 1)
+cat "$HEDDLE_SOURCE_DIR"/LICENSE >"$work/corpus.txt"
+
+start_controller
+start_node n1 cpu:2
+
+# one NAME BASE ADAPTER-KEYS: trains with tensor parallelism where the heads allow it
+one() {
+    cat >"$work/$1.yaml" <<END
+name: $1
+model: {from: $2}
+data: {train: [corpus.txt]}
+train:
+  {steps: 8, global_batch: 4, lr: {peak: 3e-2, warmup: 0}, precision: fp32, adapter: {type: lora, $3}}
+parallel: {tp: ${4:-1}}
+resources: {devices: 2}
+checkpoint: {keep: 0}
+END
+    job=$(submit "$work/$1.yaml")
+    check "train_$1" heddle wait "$job"
+    check "export_$1" heddle checkpoint export "$job" --out "$work/$1-adapter" --adapter
+    check "merge_$1" heddle checkpoint export "$job" --out "$work/$1-merged"
+    check "verify_$1" heddle checkpoint verify "$work/$1-adapter"
+    checkpoint=$(heddle checkpoint ls "$job" -o jsonl | tail -n 1 | member path)
+    "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$checkpoint" --tokens "$tokens" --out "$work/$1.npy" \
+        >/dev/null 2>"$work/logits.err" || not_ok "logits_$1" "$(cat "$work/logits.err")"
+    echo "$1 $work/$2 $work/$1-adapter $work/$1-merged $work/$1.npy" >>"$work/list"
+}
+
+one gpt2_all gpt2 'rank: 4, alpha: 8, targets: all-linear'
+one llama_all llama-gqa 'rank: 8, targets: all-linear' 2
+one llama_some llama-mqa-tied 'rank: 3, alpha: 5, rslora: true, targets: [q_proj, v_proj, down_proj]'
+one mistral_keys mistral-window 'rank: 4, b_lr: 4, targets: [self_attn.k_proj, mlp.gate_proj]' 2
+sed 's/type: lora, .*}}/type: none}}/' "$work/gpt2_all.yaml" >"$work/plain.yaml"
+job=$(submit "$work/plain.yaml")
+check train_without_adapter heddle wait "$job"
+check_status a_model_without_adapter_has_none 2 heddle checkpoint export "$job" --out "$work/none" --adapter
+
+"$python" "$tests/adapters/adapters.py" "$work/list" >"$work/verdicts" 2>"$work/compare.log" ||
+    not_ok compare "$(tail -n 3 "$work/compare.log")"
+sed -nE 's/^(ok [^:]*):(.*)/\1\n#\2/p; /^not ok/p' "$work/verdicts"
+failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
+check_equal every_comparison_was_made 12 "$(wc -l <"$work/verdicts")"
+finish
