@@ -68,7 +68,7 @@ static enum hd_status positions_from_job(const struct hd_job *job, const struct 
 
 struct hd_only hd_model_only(const struct hd_model_config *c)
 {
-    return (struct hd_only){c->only, c->L, c->tied};
+    return (struct hd_only){c->only, c->L, c->tied, c->adapter.rank ? "train.adapter.also" : NULL};
 }
 
 enum hd_status hd_model_config_from_job(const struct hd_job *job,

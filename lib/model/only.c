@@ -80,6 +80,11 @@ static void add_names(const struct hd_registry *r, struct hd_text *out)
             hd_text_add(out, "%s%s", out->len_bytes ? ", " : "", r->params[i].name);
 }
 
+static const char *key_of(const struct hd_only *only)
+{
+    return only->key ? only->key : "train.only";
+}
+
 static enum hd_status check_item(const struct hd_only *only, const struct hd_registry *r,
                                  const char *item)
 {
@@ -88,18 +93,16 @@ static enum hd_status check_item(const struct hd_only *only, const struct hd_reg
 
     if (strncmp(item, "last:", 5) == 0 && !last_blocks(item, only->L))
         return hd_err(HD_INVALID,
-                      "train.only: %s: the model has %" PRId64
-                      " block%s; write last:1 to last:%" PRId64,
-                      item, only->L, only->L == 1 ? "" : "s", only->L);
+                      "%s: %s: the model has %" PRId64 " block%s; write last:1 to last:%" PRId64,
+                      key_of(only), item, only->L, only->L == 1 ? "" : "s", only->L);
     for (int i = 0; i < r->param_count; i++)
         if (item_names(only, item, r->params[i].name))
             return HD_OK;
     add_names(r, &names);
-    st =
-        hd_err(HD_INVALID,
-               "train.only: '%s' names no parameter; use all, last:K, embedding, norms, head, or a "
-               "pattern of names, which are (of %" PRId64 " blocks the first): %s",
-               item, only->L, names.data ? names.data : "");
+    st = hd_err(HD_INVALID,
+                "%s: '%s' names no parameter; use all, last:K, embedding, norms, head, or a "
+                "pattern of names, which are (of %" PRId64 " blocks the first): %s",
+                key_of(only), item, only->L, names.data ? names.data : "");
     hd_text_free(&names);
     return st;
 }
@@ -133,11 +136,11 @@ enum hd_status hd_only_check(const struct hd_only *only, const struct hd_registr
 
         trained += p->trainable;
         if (i && is_one_with(p, p - 1) && p->trainable != (p - 1)->trainable)
-            st = hd_err(
-                HD_INVALID,
-                "train.only: %s trains and %s does not, but they are used as one here; name "
-                "both or neither",
-                p->trainable ? p->name : (p - 1)->name, p->trainable ? (p - 1)->name : p->name);
+            st = hd_err(HD_INVALID,
+                        "%s: %s trains and %s does not, but they are used as one here; name "
+                        "both or neither",
+                        key_of(only), p->trainable ? p->name : (p - 1)->name,
+                        p->trainable ? (p - 1)->name : p->name);
     }
     if (!st && !trained)
         st = hd_err(HD_INVALID, "train.only: nothing trains; name a parameter, or use all");

@@ -21,8 +21,9 @@
 
 struct hd_only {
     const char *text;
-    int64_t L; /* blocks */
-    bool tied; /* the head uses the embedding's weight */
+    int64_t L;       /* blocks */
+    bool tied;       /* the head uses the embedding's weight */
+    const char *key; /* of the job file, for messages; NULL: train.only */
 };
 
 /* Whether everything trains. */

@@ -232,7 +232,7 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
 {
     const struct hd_registry *r = &t->layout.registry;
     char text[HD_JOB_PATH_MAX];
-    const struct hd_only only = {text, then->layers, then->tie_embeddings};
+    const struct hd_only only = {text, then->layers, then->tie_embeddings, NULL};
     enum hd_status st;
     float *values = make_values(&st);
 

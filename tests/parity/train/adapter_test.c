@@ -248,21 +248,25 @@ static void factors_are_declared_as_in_the_paper(void **state)
 static void wrong_texts_are_refused_by_name(void **state)
 {
     static const struct {
-        const char *family, *targets, *only, *message;
+        const char *family, *targets, *only, *message, *also;
     } wrong[] = {
-        {"llama", "c_attn", "all", "llama has no module 'c_attn'; there are self_attn.q_proj"},
-        {"llama", "proj", "all", "llama has no module 'proj'"},
-        {"gpt2", "q_proj", "all", "gpt2 has no module 'q_proj'; there are attn.c_attn"},
-        {"llama", "", "all", "train.adapter.targets: names nothing"},
-        {"llama", "q_proj", "norms", "train.only: with train.adapter the adapter trains"},
-        {"mixtral", "all-linear", "all", "experts have no adapters yet; name self_attn.q_proj"},
-        {"mixtral", "w1", "all", "mixtral has no module 'w1'"}};
+        {"llama", "c_attn", "all", "llama has no module 'c_attn'; there are self_attn.q_proj",
+         NULL},
+        {"llama", "proj", "all", "llama has no module 'proj'", NULL},
+        {"gpt2", "q_proj", "all", "gpt2 has no module 'q_proj'; there are attn.c_attn", NULL},
+        {"llama", "", "all", "train.adapter.targets: names nothing", NULL},
+        {"llama", "q_proj", "norms", "train.only: with train.adapter the adapter trains", NULL},
+        {"mixtral", "all-linear", "all", "experts have no adapters yet; name self_attn.q_proj",
+         NULL},
+        {"mixtral", "w1", "all", "mixtral has no module 'w1'", NULL},
+        {"llama", "q_proj", "all", "train.adapter.also: 'lm_head' names no parameter", "lm_head"}};
     struct harness h;
 
     (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        const struct adapted a = {wrong[i].family, "fp32", wrong[i].targets, .dp = 1};
+        const struct adapted a = {wrong[i].family, "fp32", wrong[i].targets, wrong[i].also,
+                                  .dp = 1};
         struct hd_job job = job_of(&h, &a);
         struct hd_registry r;
         struct hd_arena arena;
