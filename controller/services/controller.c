@@ -264,10 +264,10 @@ static void on_self_check(void *user, int in_a_row, const char *message)
         controller_fail(c, hd_err(HD_UNAVAILABLE, "self-check failed repeatedly: %s", message));
 }
 
-static bool takes_nodes(const struct controller *c)
+static bool takes_nodes(const struct hd_rpc_tokens *tokens)
 {
-    for (size_t i = 0; c->options.tokens && i < c->options.tokens->count; i++)
-        if (c->options.tokens->items[i].party == HD_RPC_PARTY_NODE)
+    for (size_t i = 0; tokens && i < tokens->count; i++)
+        if (tokens->items[i].party == HD_RPC_PARTY_NODE)
             return true;
     return false;
 }
@@ -279,7 +279,7 @@ static enum hd_status authorize(void *user, const struct hd_rpc_principal *calle
     const struct controller *c = user;
 
     if (caller->party == HD_RPC_PARTY_USER && hd_text_starts(path, "/heddle.v1.Fleet/"))
-        return takes_nodes(c)
+        return c->takes_nodes
                    ? hd_err(HD_DENIED,
                             "this token is a user's (%s), not a node's; give heddled a token of "
                             "the controller's --node-token-file",
@@ -297,12 +297,10 @@ static enum hd_status authorize(void *user, const struct hd_rpc_principal *calle
     return HD_OK;
 }
 
-static enum hd_status start_server(struct controller *c)
+static enum hd_status start_server(struct controller *c, const struct hd_rpc_tokens *tokens)
 {
-    const struct hd_rpc_server_options options = {.tokens = c->options.tokens,
-                                                  .tls = c->options.tls,
-                                                  .authorize = authorize,
-                                                  .authorize_user = c};
+    const struct hd_rpc_server_options options = {
+        .tokens = tokens, .tls = c->options.tls, .authorize = authorize, .authorize_user = c};
     enum hd_status st = hd_rpc_new(c->loop, &c->rpc);
 
     if (!st)
@@ -352,6 +350,20 @@ static void tell_status(struct controller *c)
     hd_notify_status(text);
 }
 
+/* systemd's watchdog is fed while the loop turns (this is a timer of it), the own door opens, and
+ * the store's thread lives. A disk that takes no writes is none of these: a new start would not
+ * help. */
+static void feed_watchdog(struct controller *c)
+{
+    const int64_t now = hd_clock_now_ms();
+
+    if (!c->watchdog_ms || now < c->fed_ms + c->watchdog_ms / 4)
+        return;
+    c->fed_ms = now;
+    if (!c->deaf && hd_store_silent_ms(c->store) < c->watchdog_ms / 2)
+        hd_notify_watchdog();
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     const struct hd_core_event event = {.kind = HD_CORE_TICK};
@@ -368,6 +380,7 @@ static void on_tick(uv_timer_t *timer)
     watch_tick(c);
     read_log_tick(c);
     tell_status(c);
+    feed_watchdog(c);
 }
 
 static void on_trouble(void *user, const char *message)
@@ -466,6 +479,9 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         return hd_err(HD_NO_MEMORY, "no memory for the controller");
     c->loop = loop;
     c->options = *options;
+    c->options.tokens = NULL; /* the server has a copy */
+    c->takes_nodes = takes_nodes(options->tokens);
+    c->watchdog_ms = hd_notify_watchdog_ms();
     (void)uv_timer_init(loop, &c->tick);
     c->tick.data = c;
     st = hd_rpc_raise_file_limit(FILES_NEEDED);
@@ -487,7 +503,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     if (!st)
         st = load_core(c);
     if (!st)
-        st = start_server(c);
+        st = start_server(c, options->tokens);
     if (st) {
         hd_err_save(st, &error);
         controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */
@@ -504,6 +520,15 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     (void)uv_timer_start(&c->tick, on_tick, TICK_MS, TICK_MS);
     *ret_controller = c;
     return HD_OK;
+}
+
+enum hd_status controller_reload(struct controller *c, const struct hd_rpc_tokens *tokens)
+{
+    enum hd_status st = hd_rpc_server_set_tokens(c->server, tokens);
+
+    if (!st)
+        c->takes_nodes = takes_nodes(tokens);
+    return st;
 }
 
 int controller_port(const struct controller *c)

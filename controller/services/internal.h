@@ -74,6 +74,8 @@ struct controller {
     void *probes;                   /* what nodes have measured of their devices: probe.c */
     struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
     struct hd_arena tree_arena;     /* its memory, if there is one */
+    int64_t watchdog_ms, fed_ms;    /* systemd's, 0: none; when it was told of life last */
+    bool takes_nodes;               /* there are tokens of nodes */
     bool deaf;                      /* the own door does not open (the self-check) */
     bool unwritable;                /* nothing can be committed */
     char status[256];               /* the last STATUS= for systemd */

@@ -104,12 +104,25 @@ static void leave(struct agent *agent)
     hd_rpc_close(agent->rpc, on_closed, agent);
 }
 
+/* systemd's watchdog is fed while this loop turns: heddled has no door, and no thread that it
+ * needs. */
+static void feed_watchdog(struct agent *agent)
+{
+    const int64_t now = hd_clock_now_ms();
+
+    if (!agent->watchdog_ms || now < agent->fed_ms + agent->watchdog_ms / 4)
+        return;
+    agent->fed_ms = now;
+    hd_notify_watchdog();
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
 
     locals_look_after(&agent->locals);
     tell_status(agent);
+    feed_watchdog(agent);
     if (agent->stopping) {
         if (!agent->options.ephemeral || !locals_any_alive(&agent->locals) ||
             hd_clock_now_ms() >= agent->stop_deadline_ms)
@@ -146,6 +159,7 @@ static void on_reload(uv_signal_t *handle, int number)
     if (agent->stopping)
         return;
     hd_notify_reloading();
+    agent->on_reload(agent);
     hd_health_repaired(&agent->health);
     agent->reload = hd_health_check_soon(&agent->health);
 }
@@ -353,6 +367,7 @@ int agent_run(struct agent *agent)
     locals_look_after(&agent->locals);
     (void)uv_timer_start(&agent->tick, on_tick, AGENT_TICK_MS, AGENT_TICK_MS);
     stream_open(agent);
+    agent->watchdog_ms = hd_notify_watchdog_ms();
     hd_notify_ready();
     (void)uv_run(agent->loop, UV_RUN_DEFAULT);
     desired_forget(agent);

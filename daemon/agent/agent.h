@@ -8,8 +8,8 @@
  * disk or in the controller: it may be killed and started again at any time, and finds the
  * supervisors by their records.
  *
- * Used by: its own files.   Uses: base, link, rpc, spec, daemon/attempt, daemon/devices, libuv, the
- * messages.
+ * Used by: its own files.   Uses: base, config, link, rpc, spec, daemon/attempt, daemon/devices,
+ * libuv, the messages.
  */
 #ifndef HD_DAEMON_AGENT_AGENT_H
 #define HD_DAEMON_AGENT_AGENT_H
@@ -19,6 +19,7 @@
 
 #include <uv.h>
 
+#include "config/config.h"
 #include "daemon/agent/address.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
@@ -73,7 +74,11 @@ struct agent_log_request {
 };
 
 struct agent {
-    struct agent_options options;
+    struct agent_options options; /* their texts are config's */
+    struct hd_config config;      /* as at the start */
+    int argc;                     /* the command line, without the program's name */
+    char **argv;
+    void (*on_reload)(struct agent *agent); /* reads the configuration again */
     struct agent_identity identity;
     struct hd_health health;
     struct hd_prober prober;
@@ -87,6 +92,7 @@ struct agent {
     uv_signal_t sigterm, sigint, sighup;
     int64_t reload;   /* the check of GPUs that ends the reload that systemd was told of; 0: none */
     char status[256]; /* what systemd was told last */
+    int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
 
     /* probing.c: what the controller has of the probe */
     int64_t probe_told_ms;

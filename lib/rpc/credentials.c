@@ -99,3 +99,23 @@ enum hd_status hd_rpc_load_client_tls(const struct hd_rpc_tls *tls,
     free_pems(&pems);
     return st;
 }
+
+enum hd_status hd_rpc_check_tls(const struct hd_rpc_tls *tls)
+{
+    grpc_server_credentials *made = NULL;
+    enum hd_status st = hd_rpc_load_server_tls(tls, &made);
+
+    if (made)
+        grpc_server_credentials_release(made);
+    return st;
+}
+
+enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls)
+{
+    grpc_channel_credentials *made = NULL;
+    enum hd_status st = hd_rpc_load_client_tls(tls, &made);
+
+    if (made)
+        grpc_channel_credentials_release(made);
+    return st;
+}

@@ -196,6 +196,11 @@ struct hd_rpc_tls {
     const char *cert_path, *key_path, *ca_path;
 };
 
+/* Reads the files, as a server or a client would: for a check before they are used. HD_INVALID or
+ * HD_IO: the message names the file. */
+enum hd_status hd_rpc_check_tls(const struct hd_rpc_tls *tls);
+enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls);
+
 /* ---- tokens ---- */
 
 struct hd_rpc_token {
@@ -288,6 +293,12 @@ enum hd_status hd_rpc_server_start(struct hd_rpc_server *server);
 void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* in flight */
+
+/* From now on the server takes these tokens (copied; NULL or {0}: none) and no others. Calls that
+ * are open go on. HD_INVALID: a token is malformed. HD_DENIED: none is left, and the server listens
+ * at HOST:PORT. After a failure nothing has changed. */
+enum hd_status hd_rpc_server_set_tokens(struct hd_rpc_server *server,
+                                        const struct hd_rpc_tokens *tokens);
 
 /* What the health service reports of the server and all its services (standard.h); true from the
  * start on. Watchers are told of a change. Calls are taken in any case. */
