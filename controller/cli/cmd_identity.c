@@ -223,7 +223,7 @@ static int list_credentials(struct cli *cli, bool all)
 }
 
 /* "7": the credential with this number; else all of a person. */
-static int revoke(struct cli *cli)
+static int revoke_token(struct cli *cli)
 {
     Heddle__V1__RevokeTokenRequest request = HEDDLE__V1__REVOKE_TOKEN_REQUEST__INIT;
     Heddle__V1__RevokeTokenResponse *response = NULL;
@@ -271,7 +271,7 @@ int cli_token(struct cli *cli, int argc, char **argv)
     if (cli->arg_count < 2)
         return cli_usage("token %s: a name is missing", verb);
     if (strcmp(verb, "revoke") == 0)
-        return revoke(cli);
+        return revoke_token(cli);
     if (strcmp(verb, "create") == 0)
         return create_token(cli, role, ttl_ms, out);
     if (ttl)

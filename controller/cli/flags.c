@@ -50,7 +50,7 @@ static int unknown_flag(const struct cli *cli, const struct parse *p, const char
         names[i] = p->flags[i].name;
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 1 + (word[1] == '-'), "="),
                    word + 1 + (word[1] == '-'));
-    nearest = hd_spec_nearest(name, names, p->count);
+    nearest = hd_text_nearest(name, names, p->count);
     if (nearest)
         return cli_usage("%s: unknown flag %s; did you mean --%s?", cli->command->name, word,
                          nearest);

@@ -53,7 +53,7 @@ static int unknown_command(const char *name)
 
     for (size_t i = 0; i < cli_command_count; i++)
         names[i] = cli_commands[i].name;
-    nearest = hd_spec_nearest(name, names, cli_command_count);
+    nearest = hd_text_nearest(name, names, cli_command_count);
     if (nearest)
         return cli_usage("there is no command %s; did you mean heddle %s?", name, nearest);
     return cli_usage("there is no command %s; heddle --help lists them", name);

@@ -174,7 +174,7 @@ static enum hd_status write_authority(const char *state_dir, int64_t now_ms)
 {
     char cert_path[PATH_BYTES], key_path[PATH_BYTES];
     struct hd_text cert = {0}, key = {0};
-    enum hd_status st = hd_pki_make_authority("heddle cluster authority", now_ms, &cert, &key);
+    enum hd_status st = hd_pki_make_authority("heddle-authority", now_ms, &cert, &key);
 
     if (!st)
         st = path_of(state_dir, "ca.pem", cert_path);

@@ -296,6 +296,14 @@ static enum hd_status open_authority(struct controller *c)
     return HD_OK;
 }
 
+static bool takes_nodes(const struct hd_rpc_tokens *tokens)
+{
+    for (size_t i = 0; tokens && i < tokens->count; i++)
+        if (tokens->items[i].party == HD_RPC_PARTY_NODE)
+            return true;
+    return false;
+}
+
 static enum hd_status listen_on_all(struct controller *c)
 {
     int port = 0;
@@ -309,10 +317,10 @@ static enum hd_status listen_on_all(struct controller *c)
     return st;
 }
 
-static enum hd_status start_server(struct controller *c)
+static enum hd_status start_server(struct controller *c, const struct hd_rpc_tokens *tokens)
 {
     const struct hd_rpc_server_options options = {
-        .tokens = c->options.tokens,
+        .tokens = tokens,
         .tls = c->options.tls,
         .identify = guard_identify,
         .identify_has_tokens = c->authority || hd_credentials_count(c->credentials),
@@ -372,6 +380,20 @@ static void tell_status(struct controller *c)
     hd_notify_status(text);
 }
 
+/* systemd's watchdog is fed while the loop turns (this is a timer of it), the own door opens, and
+ * the store's thread lives. A disk that takes no writes is none of these: a new start would not
+ * help. */
+static void feed_watchdog(struct controller *c)
+{
+    const int64_t now = hd_clock_now_ms();
+
+    if (!c->watchdog_ms || now < c->fed_ms + c->watchdog_ms / 4)
+        return;
+    c->fed_ms = now;
+    if (!c->deaf && hd_store_silent_ms(c->store) < c->watchdog_ms / 2)
+        hd_notify_watchdog();
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     const struct hd_core_event event = {.kind = HD_CORE_TICK};
@@ -389,6 +411,7 @@ static void on_tick(uv_timer_t *timer)
     watch_tick(c);
     read_log_tick(c);
     tell_status(c);
+    feed_watchdog(c);
 }
 
 static void on_trouble(void *user, const char *message)
@@ -489,6 +512,9 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         return hd_err(HD_NO_MEMORY, "no memory for the controller");
     c->loop = loop;
     c->options = *options;
+    c->options.tokens = NULL; /* the server has a copy */
+    c->takes_nodes = takes_nodes(options->tokens);
+    c->watchdog_ms = hd_notify_watchdog_ms();
     (void)uv_timer_init(loop, &c->tick);
     c->tick.data = c;
     st = hd_rpc_raise_file_limit(FILES_NEEDED);
@@ -514,7 +540,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     if (!st)
         st = load_core(c);
     if (!st)
-        st = start_server(c);
+        st = start_server(c, options->tokens);
     if (st) {
         hd_err_save(st, &error);
         controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */
@@ -530,6 +556,29 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     }
     (void)uv_timer_start(&c->tick, on_tick, TICK_MS, TICK_MS);
     *ret_controller = c;
+    return HD_OK;
+}
+
+enum hd_status controller_reload(struct controller *c, const struct controller_options *options)
+{
+    struct hd_policy *policy = options->policy_file ? NULL : hd_policy_new();
+    enum hd_status st = HD_OK;
+
+    if (options->policy_file)
+        st = hd_policy_read(options->policy_file, &policy);
+    if (!st && !policy)
+        st = hd_err(HD_NO_MEMORY, "no memory for a policy");
+    if (!st && options->tls && c->options.tls && !c->own_tls)
+        st = hd_rpc_server_set_tls(c->server, options->tls);
+    if (!st)
+        st = hd_rpc_server_set_tokens(c->server, options->tokens);
+    if (st) {
+        hd_policy_free(policy);
+        return st;
+    }
+    hd_policy_free(c->policy);
+    c->policy = policy;
+    c->takes_nodes = takes_nodes(options->tokens);
     return HD_OK;
 }
 

@@ -51,6 +51,12 @@ struct controller_options {
 enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *options,
                               struct controller **ret_controller);
 
+/* A reload: from now on these tokens, certificates and this policy are in force, and no others;
+ * calls that are open go on. After a failure all is as before. HD_DENIED: there are no tokens, and
+ * the controller listens at HOST:PORT. */
+enum hd_status controller_reload(struct controller *controller,
+                                 const struct controller_options *options);
+
 /* The port of HOST:PORT (with HOST:0, the one chosen by the system); 0 for a Unix socket. */
 int controller_port(const struct controller *controller);
 const char *controller_jobs_dir(const struct controller *controller); /* absolute */

@@ -197,14 +197,6 @@ enum hd_sight guard_sight(const struct controller *c, const struct hd_rpc_call *
     return hd_policy_sight(c->policy, hd_rpc_call_principal(call)->name, guard_role(call));
 }
 
-static bool takes_nodes(const struct controller *c)
-{
-    for (size_t i = 0; c->options.tokens && i < c->options.tokens->count; i++)
-        if (c->options.tokens->items[i].party == HD_RPC_PARTY_NODE)
-            return true;
-    return false;
-}
-
 /* A node is sent the jobs of all users and is believed what it says of them, so a person's
  * credential must not make one; and what a node has on its disk must not submit jobs. */
 static enum hd_status refuse_node_call(const struct controller *c, const char *who,
@@ -215,7 +207,7 @@ static enum hd_status refuse_node_call(const struct controller *c, const char *w
                       "%s has no invitation: a node joins with a line of heddle node "
                       "invite that was not used before",
                       who);
-    if (c->authority || takes_nodes(c))
+    if (c->authority || c->takes_nodes)
         return hd_err(HD_DENIED,
                       "this token is a user's (%s), not a node's; give heddled a token of the "
                       "controller's --node-token-file",

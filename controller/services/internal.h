@@ -84,10 +84,12 @@ struct controller {
     struct hd_authority *authority; /* NULL: heddle-controller init has not made one */
     struct hd_rpc_tls tls;          /* of the authority, if the options name no certificate */
     bool own_tls;
-    int64_t credentials_due_ms; /* when to look for those that have expired */
-    bool deaf;                  /* the own door does not open (the self-check) */
-    bool unwritable;            /* nothing can be committed */
-    char status[256];           /* the last STATUS= for systemd */
+    int64_t credentials_due_ms;  /* when to look for those that have expired */
+    int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
+    bool takes_nodes;            /* there are tokens of nodes */
+    bool deaf;                   /* the own door does not open (the self-check) */
+    bool unwritable;             /* nothing can be committed */
+    char status[256];            /* the last STATUS= for systemd */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;

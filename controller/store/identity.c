@@ -241,14 +241,6 @@ enum hd_status store_query_audit(struct store_db *db, struct hd_query *query)
 
 /* ---- while no controller runs -----------------------------------------------------------------*/
 
-bool hd_store_exists(const char *dir)
-{
-    char path[HD_CTL_PATH_BYTES_MAX];
-
-    (void)snprintf(path, sizeof path, "%s/state.db", dir);
-    return hd_file_exists(path);
-}
-
 static enum hd_status write_alone(struct store_db *db, const struct hd_batch *batch)
 {
     enum hd_status st = store_db_run(db, STORE_BEGIN, "");
@@ -258,27 +250,54 @@ static enum hd_status write_alone(struct store_db *db, const struct hd_batch *ba
     return st ? st : store_db_run(db, STORE_COMMIT, "");
 }
 
-enum hd_status hd_store_write(const char *dir, struct hd_batch *batch)
+/* Opens the database of a directory that no controller uses; *ret_lock_fd is then to be closed. */
+static enum hd_status open_alone(struct store_db *db, const char *dir, int *ret_lock_fd)
 {
     char lock[HD_CTL_PATH_BYTES_MAX];
-    struct store_db db;
-    int lock_fd = -1;
-    enum hd_status st =
-        hd_batch_failed(batch) ? hd_err(HD_NO_MEMORY, "no memory for a batch") : HD_OK;
+    enum hd_status st;
 
+    *ret_lock_fd = -1;
     (void)snprintf(lock, sizeof lock, "%s/lock", dir);
-    if (!st)
-        st = hd_file_lock(lock, &lock_fd);
+    st = hd_file_lock(lock, ret_lock_fd);
     if (st == HD_CONFLICT)
         (void)hd_err(st, "a controller uses the state directory %s", dir);
     if (!st)
-        st = store_db_open(&db, dir, NULL);
+        st = store_db_open(db, dir, NULL);
+    if (st && *ret_lock_fd >= 0)
+        (void)close(*ret_lock_fd);
+    return st;
+}
+
+static void close_alone(struct store_db *db, int lock_fd)
+{
+    store_db_close(db);
+    (void)close(lock_fd);
+}
+
+enum hd_status hd_store_last_credential(const char *dir, uint64_t *ret_last)
+{
+    struct store_db db;
+    int lock_fd;
+    enum hd_status st = open_alone(&db, dir, &lock_fd);
+
+    if (st)
+        return st;
+    st = read_last(&db, ret_last);
+    close_alone(&db, lock_fd);
+    return st;
+}
+
+enum hd_status hd_store_write(const char *dir, struct hd_batch *batch)
+{
+    struct store_db db;
+    int lock_fd;
+    enum hd_status st = hd_batch_failed(batch) ? hd_err(HD_NO_MEMORY, "no memory for a batch")
+                                               : open_alone(&db, dir, &lock_fd);
+
     if (!st) {
         st = write_alone(&db, batch);
-        store_db_close(&db);
+        close_alone(&db, lock_fd);
     }
-    if (lock_fd >= 0)
-        (void)close(lock_fd);
     hd_batch_free(batch);
     return st;
 }

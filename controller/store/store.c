@@ -68,6 +68,8 @@ struct hd_job_store {
     struct hd_error trouble; /* of the last transaction; HD_OK: none */
     struct hd_error fatal;
     bool fatal_reported;
+    int64_t
+        asked_ms; /* hd_store_silent_ms asked for a sign of life then (monotonic); 0: answered */
     bool closing;
     int64_t give_up_ms; /* while closing: no retry after this (monotonic) */
 };
@@ -158,6 +160,7 @@ static bool after_failure(struct hd_job_store *store, const struct hd_error *err
     bool retry = error->status == HD_IO;
 
     uv_mutex_lock(&store->mutex);
+    store->asked_ms = 0;
     if (retry)
         store->trouble = *error;
     else
@@ -229,8 +232,11 @@ static void writer_main(void *arg)
         struct items items;
 
         uv_mutex_lock(&store->mutex);
-        while (!store->todo.first && !store->closing)
+        store->asked_ms = 0;
+        while (!store->todo.first && !store->closing) {
             uv_cond_wait(&store->wake, &store->mutex);
+            store->asked_ms = 0;
+        }
         items = take(&store->todo);
         finished = store->closing && !items.first;
         uv_mutex_unlock(&store->mutex);
@@ -512,6 +518,21 @@ void hd_query_free(struct hd_query *query)
 const char *hd_store_cluster_id(const struct hd_job_store *store)
 {
     return store->cluster_id;
+}
+
+int64_t hd_store_silent_ms(struct hd_job_store *store)
+{
+    const int64_t now = hd_clock_now_ms();
+    int64_t silent = 0;
+
+    uv_mutex_lock(&store->mutex);
+    if (store->asked_ms)
+        silent = now - store->asked_ms;
+    else
+        store->asked_ms = now;
+    uv_cond_signal(&store->wake); /* the thread answers as soon as it waits for work */
+    uv_mutex_unlock(&store->mutex);
+    return silent;
 }
 
 const char *hd_store_trouble(const struct hd_job_store *store)

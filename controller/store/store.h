@@ -52,6 +52,13 @@ const char *hd_store_cluster_id(const struct hd_job_store *store);
 /* Why nothing can be written now; NULL: writing works. */
 const char *hd_store_trouble(const struct hd_job_store *store);
 
+/* How long the writer thread has been at one piece of work, or has left a question unanswered; 0:
+ * it waits for work, or answered the last question. Each call asks it once more, so call this every
+ * few seconds. A disk that takes no writes is not a thread that hangs: the thread goes round in
+ * retries.
+ */
+int64_t hd_store_silent_ms(struct hd_job_store *store);
+
 /* ---- a backup ---------------------------------------------------------------------------------*/
 
 struct hd_store_backup {
@@ -71,8 +78,8 @@ enum hd_status hd_store_backup(const char *dir, const char *file,
 /* Writes one batch and frees it; for heddle-controller init. Blocks, needs no loop. `dir` exists;
  * its database is made if there is none. HD_CONFLICT: a controller uses it. */
 enum hd_status hd_store_write(const char *dir, struct hd_batch *batch);
-/* Whether the directory has a database. */
-bool hd_store_exists(const char *dir);
+/* The highest id of a credential; 0: there is none, or no database yet. */
+enum hd_status hd_store_last_credential(const char *dir, uint64_t *ret_last);
 
 /* ---- writing ----------------------------------------------------------------------------------*/
 

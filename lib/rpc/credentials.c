@@ -204,3 +204,24 @@ enum hd_status hd_rpc_load_client_tls(const struct hd_rpc_tls *tls,
     free_pems(&pems);
     return st;
 }
+
+enum hd_status hd_rpc_check_tls(const struct hd_rpc_tls *tls)
+{
+    struct pem_files pems = {0};
+    enum hd_status st = read_server_pems(tls, &pems);
+
+    if (!st)
+        st = try_pems(&pems, tls);
+    free_pems(&pems);
+    return st;
+}
+
+enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls)
+{
+    grpc_channel_credentials *made = NULL;
+    enum hd_status st = hd_rpc_load_client_tls(tls, &made);
+
+    if (made)
+        grpc_channel_credentials_release(made);
+    return st;
+}

@@ -216,6 +216,11 @@ struct hd_rpc_tls {
     bool cert_optional; /* server, with ca: a client without a certificate may come, with a token */
 };
 
+/* Reads the files, as a server or a client would: for a check before they are used. HD_INVALID or
+ * HD_IO: the message names the file. */
+enum hd_status hd_rpc_check_tls(const struct hd_rpc_tls *tls);
+enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls);
+
 /* ---- tokens ---- */
 
 struct hd_rpc_token {
@@ -327,6 +332,12 @@ void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* in flight */
 
+/* From now on the server takes these tokens (copied; NULL or {0}: none) and no others. Calls that
+ * are open go on. HD_INVALID: a token is malformed. HD_DENIED: none is left, and the server listens
+ * at HOST:PORT. After a failure nothing has changed. */
+enum hd_status hd_rpc_server_set_tokens(struct hd_rpc_server *server,
+                                        const struct hd_rpc_tokens *tokens);
+
 /* What the health service reports of the server and all its services (standard.h); true from the
  * start on. Watchers are told of a change. Calls are taken in any case. */
 void hd_rpc_server_set_serving(struct hd_rpc_server *server, bool serving);
@@ -343,7 +354,7 @@ hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int6
 /* ---- client ---- */
 
 struct hd_rpc_client_options {
-    const char *token;            /* sent to HOST:PORT only */
+    const char *token; /* sent to HOST:PORT only, which needs it, or a certificate in tls */
     const struct hd_rpc_tls *tls; /* needed beyond loopback */
     const char *tls_server_name;  /* the name in the server's certificate, if not HOST */
     size_t receive_bytes_max;     /* 0: the default, as for the rest */

@@ -8,6 +8,7 @@
 
 #include <grpc/grpc_security.h>
 
+#include "base/text.h"
 #include "rpc/acceptor.h"
 #include "rpc/arrivals.h"
 #include "rpc/channel_args.h"
@@ -155,6 +156,31 @@ enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
     }
     made->next = server->methods;
     server->methods = made;
+    return HD_OK;
+}
+
+static bool listens_at_port(const struct hd_rpc_server *server)
+{
+    for (const struct hd_rpc_listener *l = server->listeners; l; l = l->next)
+        if (!hd_text_starts(l->address, "unix:"))
+            return true;
+    return false;
+}
+
+enum hd_status hd_rpc_server_set_tokens(struct hd_rpc_server *server,
+                                        const struct hd_rpc_tokens *tokens)
+{
+    struct hd_rpc_token_set fresh;
+    enum hd_status st;
+
+    if (listens_at_port(server) && (!tokens || !tokens->count) &&
+        !server->options.identify_has_tokens)
+        return hd_err(HD_DENIED, "there is no token left for HOST:PORT; give a token file");
+    st = hd_rpc_token_set_init(&fresh, tokens);
+    if (st)
+        return st;
+    hd_rpc_token_set_done(&server->tokens);
+    server->tokens = fresh;
     return HD_OK;
 }
 
