@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
@@ -87,6 +88,9 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         return hd_rpc_check_address(value);
     case OPT_SOCKET_GROUP:
         return read_group(value, &p->options);
+    case OPT_CERTIFICATE_LIFE:
+        return hd_clock_read_span(value, 60 * 1000, INT64_C(3650) * 86400000,
+                                  &p->options.certificate_ms);
     case OPT_POLICY:
         p->options.policy_file = value;
         break;

@@ -29,6 +29,9 @@ static const struct hd_setting settings[] = {
     {OPT_POLICY, "policy", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH | HD_SETTING_LIVE, NULL,
      "roles of names, who sees whose jobs, and limits (docs/operations.md). Read again by a "
      "reload"},
+    {OPT_CERTIFICATE_LIFE, "certificate-life", 0, "TIME", HD_SETTING_FILE, "30d",
+     "how long certificates of nodes and people live, a minute at least; nodes renew theirs after "
+     "two thirds of it"},
     {OPT_HOST, "host", 0, "NAME,..", 0, NULL,
      "of init: names or addresses under which the controller is reached, besides this machine's "
      "own"},

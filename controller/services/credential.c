@@ -19,6 +19,7 @@
 enum { INVITATION_MS = 60 * 60 * 1000, CHECK_EVERY_MS = 5000 };
 static const int64_t token_ms = 90 * DAY_MS, token_min_ms = 60 * 1000, token_max_ms = 3650 * DAY_MS;
 
+/* Of the controller's own certificate the life is HD_PKI_CERTIFICATE_DAYS always. */
 static int64_t certificate_ms(const struct controller *c)
 {
     return c->options.certificate_ms ? c->options.certificate_ms : HD_PKI_CERTIFICATE_DAYS * DAY_MS;
