@@ -116,6 +116,10 @@ void credential_tick(struct controller *c);
 void keep_tick(struct controller *c); /* keep.c: old history */
 /* In a turn: the node was removed, and its certificates end; its stream may still say so. */
 void credential_end_node(struct controller *c, const char *node, const char *by);
+/* The credential of a certificate, valid now; or one that has expired while its connection was open,
+ * of a node that has the next one. NULL: there is none. */
+const struct hd_credential_record *credential_of_cert(const struct controller *c,
+                                                      const unsigned char *hash);
 /* Whether a stream of this caller may go on. */
 bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller);
 void audit_list(struct hd_rpc_call *call, const ProtobufCMessage *request);
