@@ -153,7 +153,6 @@ struct core_attempt {
     /* Measured steps: the first and the newest report of a step, by the rank's clock. */
     int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
     int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
-    bool borrows; /* it holds devices that were kept for older jobs, and gives way to these */
     bool dirty;
 };
 

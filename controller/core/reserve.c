@@ -60,7 +60,7 @@ static int by_end(const void *left, const void *right)
 /* It stops when it is asked to: lend_borrowed. */
 static bool is_borrower(const struct core_attempt *attempt)
 {
-    return attempt->borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
+    return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
 }
 
 void core_list_ends(struct hd_core *core)

@@ -132,7 +132,7 @@ static void tell_borrowing(struct hd_core *core, struct core_job *job)
     if (!attempt || !core_reserve(core, &core->borrowers, core->borrower_count,
                                   &core->borrower_size, sizeof attempt))
         return;
-    attempt->borrows = true;
+    attempt->rec.borrows = true;
     core->borrowers[core->borrower_count++] = attempt;
     core_event(core, job, "borrowing", attempt->rec.attempt, -1, "",
                "attempt %d runs on devices that are kept for older jobs; when one of these can "
