@@ -219,6 +219,35 @@ static const char *reason_of(struct hd_arena *arena, const struct controller *c,
     return copy;
 }
 
+static char *switch_name(const struct controller *c, int32_t tier)
+{
+    if (!tier || !c->tree)
+        return convert_text("");
+    return convert_text(tier <= c->tree->tier_count ? c->tree->tiers[tier - 1].name : "several");
+}
+
+static Heddle__V1__PlaceChoice *choice_of(struct hd_arena *arena, const struct controller *c,
+                                          uint64_t job)
+{
+    const struct hd_core_choice *choice = hd_core_choice_of(c->core, job);
+    Heddle__V1__PlaceChoice *m = NULL;
+
+    if (!choice)
+        return NULL;
+    NEW(m, arena, heddle__v1__place_choice__init);
+    if (!m)
+        return NULL;
+    m->now_nodes = choice->nodes_now;
+    m->now_switch = switch_name(c, choice->tier_now);
+    m->now_step_s = choice->step_now_s;
+    m->later_nodes = choice->nodes_later;
+    m->later_switch = switch_name(c, choice->tier_later);
+    m->later_step_s = choice->step_later_s;
+    m->later_unix_ms = choice->later_ms;
+    m->saved_s = (double)choice->saved_ms / 1000;
+    return m;
+}
+
 static void add_blockers(struct hd_arena *arena, const struct controller *c, uint64_t job,
                          Heddle__V1__JobStatus *m)
 {
@@ -295,6 +324,7 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     if (job->state == HD_JOB_STATE_QUEUED)
         m->expected_start_unix_ms = job->promised_ms;
     add_blockers(arena, c, job->job, m);
+    m->choice = choice_of(arena, c, job->job);
     add_nodes(arena, c, job, m);
     return hd_arena_failed(arena) ? NULL : m;
 }

@@ -21,8 +21,10 @@ struct planning {
     struct planning *next;
     bool started;
     struct hd_arena arena;
-    struct hd_core_asked asked; /* strings and spec in arena */
-    const char *calibration;    /* text of the node's probe, in arena; NULL: none */
+    struct hd_core_asked asked;      /* strings and spec in arena */
+    const char *calibration;         /* text of the node's probe, in arena; NULL: none */
+    struct hd_cluster_level network; /* between the nodes, by the cluster file */
+    bool knows_network;
     struct hd_core_answer answer;
     struct hd_text why;
 };
@@ -44,15 +46,22 @@ static bool find_traits(const struct hd_core_asked *asked, const struct hd_gpu_k
 }
 
 /* How fast GPUs of a known kind compute and reach one another is in a table. */
-static void find_cluster(const struct hd_core_asked *asked, const struct hd_gpu_kind *kind,
+static void find_cluster(const struct planning *p, const struct hd_gpu_kind *kind,
                          const struct hd_job *spec, struct hd_cluster *cluster,
                          struct hd_best_asked *question)
 {
+    const struct hd_core_asked *asked = &p->asked;
     const enum hd_dtype factors = strcmp(spec->precision, "fp32") == 0  ? HD_F32
                                   : strcmp(spec->precision, "fp8") == 0 ? HD_U8
                                                                         : HD_BF16;
 
     hd_cluster_of_gpus(kind, asked->devices, asked->together, spec->tf32, cluster);
+    if (p->knows_network && cluster->nodes > 1) {
+        struct hd_cluster_level *between = &cluster->levels[cluster->level_count - 1];
+
+        between->bytes_per_s = p->network.bytes_per_s;
+        between->latency_s = p->network.latency_s;
+    }
     cluster->traits.memory_bytes = asked->memory_bytes;
     question->cluster = cluster;
     question->peak_flops = hd_gpu_kind_rate(kind, factors, spec->tf32);
@@ -100,7 +109,7 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
     if (st)
         return st;
     if (kind && hd_traits_is_cuda(traits))
-        find_cluster(asked, kind, spec, cluster, &question);
+        find_cluster(p, kind, spec, cluster, &question);
     else
         (void)find_measured(p, traits, cluster, &question);
     return hd_best_choose(&question, ret_best, &p->why);
@@ -177,6 +186,17 @@ static void begin_some(struct controller *c)
     }
 }
 
+/* Nodes at one switch of a tier reach one another as the cluster file says of that tier. At several
+ * switches of the highest one they are no nearer than at one. */
+static void find_network(struct planning *p, const struct hd_node_tree *tree)
+{
+    const int32_t tiers = tree ? tree->tier_count : 0, tier = p->asked.tier;
+
+    p->knows_network = tier > 0 && tiers > 0;
+    if (p->knows_network)
+        p->network = tree->tiers[(tier < tiers ? tier : tiers) - 1];
+}
+
 static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
 {
     void *spec = hd_arena_alloc(&p->arena, asked->spec_bytes + 1);
@@ -189,6 +209,7 @@ static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
     if (*asked->probe_uuid)
         p->calibration = probe_calibration(p->c, &p->arena, asked->probe_uuid);
     p->asked.probe_uuid = NULL; /* the core's */
+    find_network(p, p->c->tree);
     if (spec)
         memcpy(spec, asked->spec, asked->spec_bytes);
     return spec && p->asked.key && p->asked.device_name && p->asked.traits;

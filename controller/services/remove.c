@@ -162,7 +162,7 @@ static void on_records(struct hd_query *query, enum hd_status st)
     free_removal(r);
 }
 
-void remove_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_remove_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__RemoveJobRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);

@@ -147,7 +147,7 @@ static void on_records(struct hd_query *query, enum hd_status st)
     hd_query_free(query);
 }
 
-void resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__ResumeJobRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);
@@ -234,24 +234,24 @@ static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_ev
         hd_rpc_call_fail(call, st);
 }
 
-void requeue_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_requeue_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__RequeueJobRequest *)(const void *)message)->job,
               HD_CORE_REQUEUE);
 }
 
-void checkpoint_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_checkpoint_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__CheckpointJobRequest *)(const void *)message)->job,
               HD_CORE_CHECKPOINT_NOW);
 }
 
-void hold_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_hold_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__HoldJobRequest *)(const void *)message)->job, HD_CORE_HOLD);
 }
 
-void release_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_release_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__ReleaseJobRequest *)(const void *)message)->job,
               HD_CORE_RELEASE);

@@ -190,6 +190,8 @@ static const struct migration {
             " INITIALLY DEFERRED, ended_ms INTEGER NOT NULL, problem TEXT NOT NULL,"
             " measured_on TEXT NOT NULL, measured_ms INTEGER NOT NULL, calibration BLOB NOT NULL)"
             " STRICT, WITHOUT ROWID;"},
+    /* 13: attempts on devices that were kept for older jobs; before, that was not remembered */
+    {.sql = "ALTER TABLE attempts ADD COLUMN borrows INTEGER NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
