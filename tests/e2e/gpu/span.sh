@@ -67,11 +67,21 @@ fi
 check four_gets_nothing_new heddle drain four --reason "the others are to work"
 
 gpu_node a 2
-gpu_node b 2 HD_CUDASIM_NCCL_VERSION=22705
-job=$(job)
-check_equal another_version_of_nccl_is_not_mixed_in 2 \
-    "$(heddle show "$job" | grep -oE '(a|b) has 2 \(jobs only with nodes that compute with Emulated device, [^)]*, NCCL 2\.2(8\.9|7\.5)\)' | wc -l)"
-kill -TERM "${node_pids[b]}" && wait "${node_pids[b]}"
+# not_mixed NAME WHAT VARIABLE=VALUE: with it b is not mixed with a, and people see what each of the two has
+not_mixed() {
+    gpu_node b 2 "$3"
+    job=$(job)
+    check_equal "$1" 2 \
+        "$(heddle show "$job" | grep -oE '(a|b) has 2 \(jobs only with nodes that compute with [^)]*\)' | grep -oE "$2" | sort -u | wc -l)"
+    kill -TERM "${node_pids[b]}" && wait "${node_pids[b]}"
+}
+if [ "${1:-}" = all ]; then
+    not_mixed another_version_of_cublaslt_is_not_mixed_in ', cuBLASLt-13\.[12]\.0, ' HD_CUDASIM_CUBLASLT_VERSION=130200
+    heddle cancel "$job" >/dev/null
+    not_mixed another_kind_of_gpu_is_not_mixed_in 'with (Emulated device|Another GPU), ' HD_CUDASIM_NAME='Another GPU'
+    heddle cancel "$job" >/dev/null
+fi
+not_mixed another_version_of_nccl_is_not_mixed_in 'Emulated device, .*, NCCL 2\.2(8\.9|7\.5)\)' HD_CUDASIM_NCCL_VERSION=22705
 gpu_node b 2
 ends_well two_gpus_of_two_nodes_each_train "$job"
 check_equal tp_groups_are_within_a_node '0-1 on a, 2-3 on b' "$(ranks_of "$job")"
