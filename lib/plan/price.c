@@ -31,26 +31,40 @@ static double share_of(const struct hd_pieces *p, const struct hd_model_config *
     return split ? s.inputs : s.all;
 }
 
-struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct hd_model_config *c,
-                                        struct hd_units units, enum hd_piece_call call, bool last)
+/* The pieces that a block may be. */
+enum { KIND_BLOCK, KIND_WINDOWED, KIND_INNER, KIND_INNER_WINDOWED, KINDS };
+
+static int kind_of(const struct hd_pieces *p, const struct hd_model_config *c,
+                   struct hd_units units, int unit, int64_t segment)
 {
+    const bool windowed =
+        has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0;
+
+    return (hd_piece_continues(units, unit, segment) ? KIND_INNER : KIND_BLOCK) + windowed;
+}
+
+struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct hd_model_config *c,
+                                        struct hd_units units, int64_t segment,
+                                        enum hd_piece_call call, bool last)
+{
+    const struct hd_piece *const pieces[KINDS] = {&p->piece[HD_PIECE_BLOCK], &p->windowed,
+                                                  &p->inner, &p->inner_windowed};
     const int head = hd_model_unit_count(c) - 1;
     struct hd_program_time t = p->piece[HD_PIECE_BASE].time[call][last];
     const struct hd_only only = hd_model_only(c);
     const bool all = hd_only_is_all(&only);
-    double blocks = 0, windowed = 0;
+    double blocks[KINDS] = {0};
 
     for (int unit = units.first; unit < units.end; unit++)
         if (unit == HD_UNIT_EMBEDDING)
             hd_program_time_add(&t, 1, &p->piece[HD_PIECE_EMBEDDING].time[call][last]);
         else if (unit == head)
             hd_program_time_add(&t, 1, &p->piece[HD_PIECE_HEAD].time[call][last]);
-        else if (has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0)
-            windowed += all ? 1 : share_of(p, c, unit, call);
         else
-            blocks += all ? 1 : share_of(p, c, unit, call);
-    hd_program_time_add(&t, blocks, &p->piece[HD_PIECE_BLOCK].time[call][last]);
-    hd_program_time_add(&t, windowed, &p->windowed.time[call][last]);
+            blocks[kind_of(p, c, units, unit, segment)] += all ? 1 : share_of(p, c, unit, call);
+    for (int k = 0; k < KINDS; k++)
+        if (blocks[k] > 0)
+            hd_program_time_add(&t, blocks[k], &pieces[k]->time[call][last]);
     t.run = larger(t.run, t.compute);
     return t;
 }
@@ -199,8 +213,9 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
         s->ways[c][1] = passage_of(s, c, c - 1);
         for (int call = 0; call < HD_PIECE_CALLS; call++)
             for (int last = 0; last < 2; last++)
-                s->times[c][call][last] = hd_price_program(s->pieces, s->l->config, s->l->units[c],
-                                                           (enum hd_piece_call)call, last);
+                s->times[c][call][last] =
+                    hd_price_program(s->pieces, s->l->config, s->l->units[c], s->l->segment,
+                                     (enum hd_piece_call)call, last);
     }
     return HD_OK;
 }

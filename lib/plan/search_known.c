@@ -58,6 +58,7 @@ static void leave_out_replicas(struct hd_job *job)
         job->dp = job->ep;
     job->zero = 0;
     job->zero_shard = 0;
+    (void)snprintf(job->offload, sizeof job->offload, "none");
 }
 
 const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
@@ -91,7 +92,8 @@ static void key_of_pieces(const struct candidate *c, const struct hd_job *job,
                                       (int32_t)job->zero,
                                       (int32_t)job->zero_shard,
                                       job->pp > 1,
-                                      strncmp(job->schedule, "zb-", 3) == 0};
+                                      strncmp(job->schedule, "zb-", 3) == 0,
+                                      strcmp(job->offload, "optimizer") == 0};
 
     memcpy(ret_key, key, sizeof key);
 }
@@ -180,7 +182,11 @@ static enum hd_status order_step(const struct hd_job *job, struct hd_units *cut,
     if (!st && walked < M)
         st = order_of(job, walked - P, ret_ordered->shared.units, arena, &ret_ordered->shorter);
     ret_ordered->repeats = (double)(M - walked) / (double)P;
-    return st ? st : describe_stages(ret_ordered, arena);
+    if (!st)
+        st = describe_stages(ret_ordered, arena);
+    for (int32_t i = 0; !st && i < P && strcmp(job->schedule, "gpipe") == 0; i++)
+        ret_ordered->stages[i].kept = (int32_t)M; /* all, of the whole step */
+    return st;
 }
 
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
@@ -219,7 +225,8 @@ static enum hd_status walk_one(const struct hd_search_asked *asked,
                                            .units = shared->units,
                                            .order = &shared->order,
                                            .config = config,
-                                           .ranks_per_stage = job->dp * job->cp * job->tp};
+                                           .ranks_per_stage = job->dp * job->cp * job->tp,
+                                           .segment = hd_piece_segment(job)};
     struct hd_arena arena;
     enum hd_status st;
 

@@ -109,8 +109,9 @@ static void compare_chunk(struct hd_job job, int32_t devices, int first, int end
         fail_msg("%s", hd_err_message());
     for (int call = 0; call < HD_PIECE_CALLS; call++)
         for (int last = 0; last < 2; last++) {
-            const struct hd_program_time t = hd_price_program(
-                &pieces, &config, (struct hd_units){first, end}, (enum hd_piece_call)call, last);
+            const struct hd_program_time t =
+                hd_price_program(&pieces, &config, (struct hd_units){first, end},
+                                 hd_piece_segment(&job), (enum hd_piece_call)call, last);
 
             is_near(t.run, whole.time[call][last].run, share);
             is_near(t.compute, whole.time[call][last].compute, 0.001);
@@ -137,6 +138,40 @@ static void pieces_add_up_to_chunks(void **state)
     job.window = 64;
     job.window_from = 4;
     compare_chunk(job, 8, 0, 8);
+    priced_set(job.recompute, "full:2");
+    compare_chunk(job, 8, 0, 8);
+}
+
+/* Segments begin at multiples of K and with the chunk, so blocks 1 to 6 of 8 are (1, 2), (3, 4, 5),
+ * (6) with K = 3. What a chunk keeps is that of the blocks that begin a segment. */
+static void segments_add_up_to_chunks(void **state)
+{
+    const struct hd_units units = {HD_UNIT_FIRST_BLOCK + 1, HD_UNIT_FIRST_BLOCK + 7};
+    const struct hd_cluster c = priced_cluster(1, 4, fast, slow);
+    struct hd_job job = priced_job(8, 1024, 16);
+    struct hd_pieces pieces;
+    struct hd_piece whole;
+
+    (void)state;
+    for (int k = 2; k <= 4; k++) {
+        (void)snprintf(job.recompute, sizeof job.recompute, "full:%d", k);
+        compare_chunk(job, 1, units.first, units.end);
+        compare_chunk(job, 1, 0, 10);
+        job.zero = 3;
+        compare_chunk(job, 4, units.first, units.end);
+        job.zero = -1;
+    }
+    priced_set(job.recompute, "full:3");
+    job = laid_out(job, 1);
+    assert_int_equal(hd_pieces_build(&job, &c, false, &pieces), HD_OK);
+    assert_int_equal(hd_pieces_whole(&job, &c, units, &whole), HD_OK);
+    assert_int_equal(whole.kept_bytes, pieces.piece[HD_PIECE_BASE].kept_bytes +
+                                           3 * pieces.piece[HD_PIECE_BLOCK].kept_bytes +
+                                           3 * pieces.inner.kept_bytes);
+    /* a block inside a segment is computed once more up to its last product, and keeps nothing */
+    assert_true(pieces.inner.time[HD_PIECE_B][0].run >
+                pieces.piece[HD_PIECE_BLOCK].time[HD_PIECE_B][0].run);
+    assert_int_equal(pieces.inner.kept_bytes, 0);
 }
 
 /* ---- steps ---- */
@@ -172,12 +207,12 @@ static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
     assert_int_equal(hd_model_config_from_job(job, &config), HD_OK);
     assert_int_equal(hd_pieces_build(job, c, false, &pieces), HD_OK);
     assert_int_equal(hd_layout_order(job, NULL, &arena, &shared), HD_OK);
-    assert_int_equal(
-        hd_price_step(&pieces,
-                      &(struct hd_price_layout){shared.pipeline, shared.units, &shared.order,
-                                                &config, job->dp * job->cp * job->tp},
-                      c, &arena, &price),
-        HD_OK);
+    assert_int_equal(hd_price_step(&pieces,
+                                   &(struct hd_price_layout){
+                                       shared.pipeline, shared.units, &shared.order, &config,
+                                       job->dp * job->cp * job->tp, hd_piece_segment(job)},
+                                   c, &arena, &price),
+                     HD_OK);
     hd_arena_done(&arena);
     return price.step_s;
 }
@@ -295,6 +330,7 @@ int main(void)
         cmocka_unit_test(an_ordered_sum_is_an_exchange),
         cmocka_unit_test(one_member_sends_nothing),
         cmocka_unit_test(pieces_add_up_to_chunks),
+        cmocka_unit_test(segments_add_up_to_chunks),
         cmocka_unit_test(many_micro_batches_repeat),
         cmocka_unit_test(bubbles_are_those_of_the_literature),
         cmocka_unit_test(the_parts_of_a_step_are_the_step),
