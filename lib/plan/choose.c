@@ -211,6 +211,8 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     s.tp = or_one(s.tp);
     s.ep = or_one(s.ep);
     s.zero = s.zero > 0 ? s.zero : 0;
+    if (s.zero_shard == 1 && !s.zero)
+        s.zero_shard = 0; /* as a plan without ZeRO says it */
     if (s.sequence < 0)
         s.sequence = s.tp > 1;
     decide_word(s.cp_exchange, "ring");
