@@ -122,7 +122,7 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
     const struct passage *way = &s->ways[e->chunk][back];
     double *channel, start;
 
-    if (e->call == HD_CALL_W || way->stage < 0)
+    if (e->call == HD_CALL_W || way->stage < 0 || (back && taker < s->l->order->frozen))
         return;
     if (way->stage == stage) {
         s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;

@@ -159,6 +159,8 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
         for (int32_t k = 0; k < order->count; k++) {
             kept += (order->entries[k].call == HD_CALL_F) - (order->entries[k].call == frees);
             stage->kept = kept > stage->kept ? kept : stage->kept;
+            if (order->entries[k].chunk < o->shared.order.frozen)
+                kept = 0; /* F alone keeps nothing for later */
         }
     }
     return HD_OK;
