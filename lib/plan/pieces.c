@@ -309,8 +309,8 @@ static enum hd_status measure_segments(struct builder *b, bool segments, struct 
 }
 
 /* A small job of the same kind: two blocks on the first stage and, if there are stages, one on the
- * last; one micro-batch. Everything trains in it: train.only names parameters of the whole model,
- * and an adapter's products are small beside those of the weights. */
+ * last; one micro-batch. Everything trains in it, since train.only names parameters of the whole
+ * model; or the job's adapter alone, which every block has. */
 static void shrink(struct hd_job *job, bool windowed)
 {
     const bool staged = job->pp > 1;
@@ -332,7 +332,7 @@ static void shrink(struct hd_job *job, bool windowed)
     if (hd_piece_segment(job) > 1)
         (void)snprintf(job->recompute, sizeof job->recompute, "full");
     (void)snprintf(job->only, sizeof job->only, "all");
-    (void)snprintf(job->adapter, sizeof job->adapter, "none");
+    job->adapter_also[0] = '\0';
     if (!windowed)
         job->window = 0;
 }

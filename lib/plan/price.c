@@ -16,6 +16,48 @@ static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_
     return p->has_windowed && c->window > 0;
 }
 
+/* What trains in the model also trains in the pieces. */
+static bool pieces_know(const struct hd_model_config *c)
+{
+    const struct hd_only only = hd_model_only(c);
+
+    return c->adapter.rank > 0 || hd_only_is_all(&only);
+}
+
+enum hd_status hd_price_trained(const struct hd_model_config *c, struct hd_arena *arena,
+                                const double **ret_trained)
+{
+    const size_t units = (size_t)hd_model_unit_count(c);
+    double *trained, *all;
+    struct hd_registry registry;
+    struct hd_arena scratch;
+    struct hd_model model;
+    enum hd_status st;
+
+    *ret_trained = NULL;
+    if (pieces_know(c))
+        return HD_OK;
+    hd_arena_init(&scratch, 0);
+    hd_registry_init(&registry, &scratch, NULL, 0);
+    st = hd_model_declare(c, &registry, &scratch, &model);
+    trained = hd_arena_array(arena, units, sizeof *trained);
+    all = hd_arena_array(&scratch, units, sizeof *all);
+    if (!st && (!trained || !all))
+        st = hd_err(HD_NO_MEMORY, "no memory for a price");
+    for (int i = 0; !st && i < registry.param_count; i++) {
+        const struct hd_param *p = &registry.params[i];
+
+        all[p->unit] += (double)p->count;
+        trained[p->unit] += p->trainable ? (double)p->count : 0;
+    }
+    for (size_t u = 0; !st && u < units; u++)
+        trained[u] = all[u] > 0 ? trained[u] / all[u] : 0;
+    hd_arena_done(&scratch);
+    if (!st)
+        *ret_trained = trained;
+    return st;
+}
+
 /* With train.only: a block takes of a program what it computes of it. */
 static double share_of(const struct hd_pieces *p, const struct hd_model_config *c, int unit,
                        enum hd_piece_call call)
@@ -51,12 +93,13 @@ struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct 
                                                   &p->inner, &p->inner_windowed};
     const int head = hd_model_unit_count(c) - 1;
     struct hd_program_time t = p->piece[HD_PIECE_BASE].time[call][last];
-    const struct hd_only only = hd_model_only(c);
-    const bool all = hd_only_is_all(&only);
+    const bool all = pieces_know(c), backward = call != HD_PIECE_F;
     double blocks[KINDS] = {0};
 
     for (int unit = units.first; unit < units.end; unit++)
-        if (unit == HD_UNIT_EMBEDDING)
+        if (unit == HD_UNIT_EMBEDDING && backward && !all && c->lowest_trained > unit)
+            continue; /* backward ends above it */
+        else if (unit == HD_UNIT_EMBEDDING)
             hd_program_time_add(&t, 1, &p->piece[HD_PIECE_EMBEDDING].time[call][last]);
         else if (unit == head)
             hd_program_time_add(&t, 1, &p->piece[HD_PIECE_HEAD].time[call][last]);
@@ -232,7 +275,10 @@ static double update_of(const struct step_walk *s, int32_t stage)
         const struct hd_units u = s->l->units[hd_pipeline_chunk(&s->l->pipeline, stage, k)];
 
         for (int unit = u.first; unit < u.end; unit++)
-            seconds += s->pieces->update[unit == HD_UNIT_EMBEDDING ? 1 : unit == head ? 2 : 0];
+            seconds += (s->l->trained ? s->l->trained[unit] : 1) *
+                       s->pieces->update[unit == HD_UNIT_EMBEDDING ? 1
+                                         : unit == head            ? 2
+                                                                   : 0];
     }
     return seconds;
 }

@@ -498,7 +498,7 @@ static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
     pieces = ordered ? search_pieces(s, c, &job, alone) : NULL;
     if (!pieces)
         return false;
-    st = search_walk(s->asked, &s->config, &job, pieces, ordered, ret_price);
+    st = search_walk(s->asked, &s->config, &job, pieces, ordered, s->trained, ret_price);
     search_note_refusal(s, st);
     return !st;
 }
@@ -685,6 +685,8 @@ static enum hd_status begin(struct layout_search *s)
     st = hd_model_config_from_job(&job, &s->config);
     if (!st)
         st = count_parameters(s);
+    if (!st)
+        st = hd_price_trained(&s->config, &s->kept, &s->trained);
     s->found->plans = hd_arena_array(s->arena, (size_t)s->asked->top + 1, sizeof *s->found->plans);
     if (!st && hd_arena_failed(s->arena))
         st = hd_err(HD_NO_MEMORY, "no memory to search layouts");

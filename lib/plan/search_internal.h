@@ -65,6 +65,7 @@ struct layout_search {
     struct hd_arena kept;   /* of memos */
     struct hd_model_config config;
     bool tuned; /* a part of the model trains (train.only): no bound of memory or of updates */
+    const double *trained;                     /* hd_price_trained */
     int64_t block_parameters;                  /* of one block, whole */
     int64_t first_parameters, last_parameters; /* of embedding and head; a tied table counts once */
     struct candidate *heap;
@@ -126,7 +127,7 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 enum hd_status search_walk(const struct hd_search_asked *asked,
                            const struct hd_model_config *config, const struct hd_job *job,
                            const struct hd_pieces *pieces, const struct ordered *ordered,
-                           struct hd_price *ret_price);
+                           const double *trained, struct hd_price *ret_price);
 enum hd_status search_price(const struct hd_search_asked *asked,
                             const struct hd_model_config *config, const struct hd_job *job,
                             struct hd_price *ret_price);

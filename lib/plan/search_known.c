@@ -221,14 +221,16 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 static enum hd_status walk_one(const struct hd_search_asked *asked,
                                const struct hd_model_config *config, const struct hd_job *job,
                                const struct hd_pieces *pieces,
-                               const struct hd_layout_shared *shared, struct hd_price *ret_price)
+                               const struct hd_layout_shared *shared, const double *trained,
+                               struct hd_price *ret_price)
 {
     const struct hd_price_layout layout = {.pipeline = shared->pipeline,
                                            .units = shared->units,
                                            .order = &shared->order,
                                            .config = config,
                                            .ranks_per_stage = job->dp * job->cp * job->tp,
-                                           .segment = hd_piece_segment(job)};
+                                           .segment = hd_piece_segment(job),
+                                           .trained = trained};
     struct hd_arena arena;
     enum hd_status st;
 
@@ -241,13 +243,13 @@ static enum hd_status walk_one(const struct hd_search_asked *asked,
 enum hd_status search_walk(const struct hd_search_asked *asked,
                            const struct hd_model_config *config, const struct hd_job *job,
                            const struct hd_pieces *pieces, const struct ordered *o,
-                           struct hd_price *ret_price)
+                           const double *trained, struct hd_price *ret_price)
 {
     struct hd_price shorter, more;
-    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, ret_price);
+    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, trained, ret_price);
 
     if (!st && o->repeats > 0) {
-        st = walk_one(asked, config, job, pieces, &o->shorter, &shorter);
+        st = walk_one(asked, config, job, pieces, &o->shorter, trained, &shorter);
         more = *ret_price;
         hd_price_add(&more, -1, &shorter);
         hd_price_add(ret_price, o->repeats, &more);
@@ -263,6 +265,7 @@ enum hd_status search_price(const struct hd_search_asked *asked,
 {
     struct ordered ordered;
     struct hd_pieces pieces;
+    const double *trained;
     struct hd_arena arena;
     enum hd_status st = hd_pieces_build(job, asked->cluster, false, &pieces);
 
@@ -271,7 +274,9 @@ enum hd_status search_price(const struct hd_search_asked *asked,
     hd_arena_init(&arena, 0);
     st = order_step(job, NULL, &arena, &ordered);
     if (!st)
-        st = search_walk(asked, config, job, &pieces, &ordered, ret_price);
+        st = hd_price_trained(config, &arena, &trained);
+    if (!st)
+        st = search_walk(asked, config, job, &pieces, &ordered, trained, ret_price);
     hd_arena_done(&arena);
     return st;
 }

@@ -298,8 +298,8 @@ static double walk_prices(const struct hd_order *order, struct hd_arena *arena)
     }
     assert_int_equal(
         hd_price_step(&pieces,
-                      &(struct hd_price_layout){order->pipeline, units, order, &config, 1, 0}, &c,
-                      arena, &price),
+                      &(struct hd_price_layout){order->pipeline, units, order, &config, 1, 0, NULL},
+                      &c, arena, &price),
         HD_OK);
     return price.step_s;
 }

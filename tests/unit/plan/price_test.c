@@ -174,6 +174,25 @@ static void segments_add_up_to_chunks(void **state)
     assert_int_equal(pieces.inner.kept_bytes, 0);
 }
 
+/* Goal: an adapter's products, and the backward that frozen weights leave, are priced as they are
+ * compiled. Method: chunks compiled whole; q and v of rank 8 in each block. */
+static void an_adapter_adds_up_to_chunks(void **state)
+{
+    struct hd_job job = priced_job(6, 1024, 16);
+
+    (void)state;
+    priced_set(job.adapter, "lora");
+    (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "q_proj,v_proj");
+    job.adapter_rank = 8;
+    job.adapter_alpha = 16;
+    job.adapter_b_lr = 1;
+    compare_chunk(job, 1, 1, 7);
+    compare_chunk(job, 1, 0, 8);
+    job.tp = 2;
+    job.zero = 1;
+    compare_chunk(job, 4, 1, 7);
+}
+
 /* ---- steps ---- */
 
 static struct hd_search_plan price_of(const struct hd_job *job, const struct hd_cluster *c,
@@ -210,7 +229,7 @@ static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
     assert_int_equal(hd_price_step(&pieces,
                                    &(struct hd_price_layout){
                                        shared.pipeline, shared.units, &shared.order, &config,
-                                       job->dp * job->cp * job->tp, hd_piece_segment(job)},
+                                       job->dp * job->cp * job->tp, hd_piece_segment(job), NULL},
                                    c, &arena, &price),
                      HD_OK);
     hd_arena_done(&arena);
@@ -244,6 +263,28 @@ static void many_micro_batches_repeat(void **state)
             is_near(price_of(&job, &c, &arena).price.step_s, whole_walk(&job, &c), 1e-9);
             hd_arena_done(&arena);
         }
+}
+
+/* Goal: an update is of what trains. Method: of eight equal blocks the last one trains, so of the
+ * time that all of them take an eighth is left, beside what every update takes. */
+static void updates_are_of_what_trains(void **state)
+{
+    const struct hd_cluster c = priced_cluster(1, 1, fast, slow);
+    struct hd_job job = laid_out(priced_job(8, 1024, 4), 1);
+    struct hd_pieces pieces;
+    struct hd_arena arena;
+    double all, last;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_pieces_build(&job, &c, false, &pieces), HD_OK);
+    all = price_of(&job, &c, &arena).price.update_s;
+    (void)snprintf(job.only, sizeof job.only, "last:1");
+    last = price_of(&job, &c, &arena).price.update_s;
+    hd_arena_done(&arena);
+    is_near(all, pieces.update_base + 8 * pieces.update[0] + pieces.update[1] + pieces.update[2],
+            1e-9);
+    is_near(last, pieces.update_base + pieces.update[0], 1e-9);
 }
 
 /* Equal stages, links that cost nothing: 1f1b waits (p - 1) / m of its work, with v chunks a v-th
@@ -332,6 +373,8 @@ int main(void)
         cmocka_unit_test(pieces_add_up_to_chunks),
         cmocka_unit_test(segments_add_up_to_chunks),
         cmocka_unit_test(many_micro_batches_repeat),
+        cmocka_unit_test(an_adapter_adds_up_to_chunks),
+        cmocka_unit_test(updates_are_of_what_trains),
         cmocka_unit_test(bubbles_are_those_of_the_literature),
         cmocka_unit_test(the_parts_of_a_step_are_the_step),
         cmocka_unit_test(faster_links_and_memory_are_never_slower),
