@@ -156,7 +156,8 @@ static int32_t giver(const struct step_walk *s, const struct hd_order_entry *e)
     return e->call == HD_CALL_B && e->chunk + 1 < s->l->pipeline.chunks ? e->chunk + 1 : -1;
 }
 
-/* Sends what a program has made to the chunk that needs it. */
+/* Sends what a program has made to the chunk that needs it. Where transfers take the thread of the
+ * rank that receives, they begin when it asks for them. */
 static void send(struct step_walk *s, struct stage *from, int32_t stage,
                  const struct hd_order_entry *e)
 {
@@ -171,10 +172,26 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
         s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;
         return;
     }
+    if (s->cluster->rates.collectives_take_thread) {
+        s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;
+        return;
+    }
     channel = &from->channel[back][way->stage > stage];
     start = larger(*channel, from->clock);
     *channel = start + way->seconds;
     s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
+}
+
+/* Seconds of the rank's own thread for what a program needs of another stage; in waiting, as the
+ * sender's. */
+static double receives(const struct step_walk *s, const struct hd_order_entry *e, int32_t stage)
+{
+    const int32_t from = giver(s, e);
+
+    if (!s->cluster->rates.collectives_take_thread ||
+        hd_pipeline_stage(&s->l->pipeline, from) == stage)
+        return 0;
+    return s->ways[from][e->call == HD_CALL_B].seconds;
 }
 
 /* Runs the next program of a stage; false: it waits for one that has not run. */
@@ -191,7 +208,7 @@ static bool advance(struct step_walk *s, int32_t number)
 
         if (at < 0)
             return false;
-        start = larger(start, at);
+        start = larger(start, at) + receives(s, e, number);
     }
     st->waited += start - st->clock;
     st->clock = start + t->run;
@@ -340,6 +357,12 @@ enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_pri
     /* in U all ranks exchange the step's records before any weight changes */
     ret_price->step_s = ends + update;
     explain(&s, most, ret_price->step_s, ret_price);
+    if (stages * layout->ranks_per_stage > 1) {
+        const double waits = cluster->rates.wait_share * ret_price->compute_s;
+
+        ret_price->step_s += waits;
+        ret_price->communication_s[HD_GROUP_WORLD] += waits;
+    }
     return HD_OK;
 }
 

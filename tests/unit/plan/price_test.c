@@ -340,6 +340,62 @@ static void the_parts_of_a_step_are_the_step(void **state)
     is_near(p.tokens_per_s, 32 * 256 / p.step_s, 1e-9);
 }
 
+/* Two stages of one block each, F of 1 s, B of 2 s; what travels takes half a second. All F, then
+ * all B of two micro-batches. */
+static double two_stages(bool in_thread, double wait_share)
+{
+    struct hd_units units[] = {{HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1},
+                               {HD_UNIT_FIRST_BLOCK + 1, HD_UNIT_FIRST_BLOCK + 2}};
+    const struct hd_pipeline pipeline = {.stages = 2, .chunks = 2};
+    struct hd_cluster c = priced_cluster(1, 2, 2e9, 2e9);
+    struct hd_pieces pieces = {.boundary_bytes = 1000000000};
+    struct hd_job job = priced_job(2, 256, 2);
+    struct hd_model_config config;
+    struct hd_arena arena;
+    struct hd_order order;
+    struct hd_price price;
+
+    hd_arena_init(&arena, 0);
+    c.levels[0].latency_s = 0;
+    c.rates.collectives_take_thread = in_thread;
+    c.rates.wait_share = wait_share;
+    for (int last = 0; last < 2; last++)
+        for (int call = HD_PIECE_F; call <= HD_PIECE_B; call++) {
+            struct hd_program_time *t = &pieces.piece[HD_PIECE_BLOCK].time[call][last];
+
+            t->run = t->compute = call == HD_PIECE_F ? 1 : 2;
+        }
+    assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+    assert_int_equal(hd_order_build(HD_SCHEDULE_GPIPE, &pipeline, 2, false, &arena, &order), HD_OK);
+    assert_int_equal(hd_price_step(&pieces,
+                                   &(struct hd_price_layout){.pipeline = pipeline,
+                                                             .units = units,
+                                                             .order = &order,
+                                                             .config = &config,
+                                                             .ranks_per_stage = 1},
+                                   &c, &arena, &price),
+                     HD_OK);
+    hd_arena_done(&arena);
+    return price.step_s;
+}
+
+/* Beside the kernels: stage 1 runs F at 1.5 and at 2.5, B at 3.5 and at 5.5; stage 0 runs B at 6
+ * and at 8. In the thread of who receives: stage 1 takes the rows at 1 and at 2.5, so F at 1.5 and
+ * at 3, B at 4 and at 6; stage 0 takes the gradients at 6 and at 8.5, so B at 6.5 and at 9. */
+static void transfers_of_processors_take_the_receivers_thread(void **state)
+{
+    (void)state;
+    is_near(two_stages(false, 0), 10, 1e-12);
+    is_near(two_stages(true, 0), 11, 1e-12);
+}
+
+/* A stage computes 2 F and 2 B, 6 s; of each second both wait for one another a tenth. */
+static void ranks_wait_for_one_another(void **state)
+{
+    (void)state;
+    is_near(two_stages(true, 0.1), 11 + 0.6, 1e-12);
+}
+
 static void faster_links_and_memory_are_never_slower(void **state)
 {
     struct hd_job job = priced_job(4, 512, 16);
@@ -377,6 +433,8 @@ int main(void)
         cmocka_unit_test(updates_are_of_what_trains),
         cmocka_unit_test(bubbles_are_those_of_the_literature),
         cmocka_unit_test(the_parts_of_a_step_are_the_step),
+        cmocka_unit_test(transfers_of_processors_take_the_receivers_thread),
+        cmocka_unit_test(ranks_wait_for_one_another),
         cmocka_unit_test(faster_links_and_memory_are_never_slower),
     };
 
