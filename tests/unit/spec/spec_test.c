@@ -272,8 +272,8 @@ static const struct mistake mistakes[] = {
      "write auto or false, or raise tp"},
     {15, "parallel: {sequence: maybe}",
      "job.yaml:15: parallel.sequence: 'maybe' is not one of auto, true, false; use one of them"},
-    {15, "parallel: {schedule: 1f1b}",
-     "job.yaml:15: parallel.schedule: '1f1b' is an order of pipeline stages, and parallel.pp is 1; "
+    {15, "parallel: {schedule: zb-v}",
+     "job.yaml:15: parallel.schedule: 'zb-v' is an order of pipeline stages, and parallel.pp is 1; "
      "write auto, or raise pp"},
     {15, "parallel: {pp: 2, schedule: zigzag}",
      "job.yaml:15: parallel.schedule: 'zigzag' is no order of pipeline stages; use auto, 1f1b, "
