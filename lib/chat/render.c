@@ -74,6 +74,12 @@ static enum hd_status add_answer(const struct answers *a, size_t index,
                     "message %zu: the chat template rewrites history: it writes this answer in "
                     "another way when messages follow; mark answers with {%% generation %%}",
                     index + 1);
+    if (!st && upto.text.len_bytes == before.text.len_bytes)
+        st =
+            hd_err(HD_INVALID,
+                   "message %zu: the chat template does not show this answer; take one that writes "
+                   "the messages of the role assistant",
+                   index + 1);
     if (!st)
         output->spans[output->span_count++] =
             (struct hd_template_span){before.text.len_bytes, upto.text.len_bytes};
@@ -154,4 +160,13 @@ enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conve
         output->span_count = 1;
     }
     return st;
+}
+
+enum hd_status hd_chat_render_prompt(const struct hd_template *t, const struct hd_conversation *c,
+                                     bool prompt, const struct hd_template_input *input,
+                                     struct hd_template_output *output)
+{
+    const struct answers a = {.t = t, .c = c, .input = input};
+
+    return render(&a, c->messages.count, prompt, output);
 }

@@ -14,7 +14,8 @@ enum { CHUNK = 1 << 16 };
 
 static enum hd_status count_lines(const char *path, int64_t *ret_documents)
 {
-    enum hd_status st = hd_jsonl_check(path);
+    enum hd_chat_form form;
+    enum hd_status st = hd_jsonl_look(path, HD_CHAT_TEXT, &form);
     FILE *file = st ? NULL : fopen(path, "re");
     int64_t documents = 0;
     char *line = NULL;
