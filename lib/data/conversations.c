@@ -69,8 +69,8 @@ static enum hd_status set_marks(struct hd_conversation_encoder *e, size_t *ret_c
     for (size_t i = 0; i < o->span_count; i++) {
         if (o->spans[i].begin == o->spans[i].end)
             continue;
-        e->marks[n++].at = o->spans[i].begin;
-        e->marks[n++].at = o->spans[i].end - 1;
+        e->marks[n++] = (struct hd_encoder_mark){.at = o->spans[i].begin};
+        e->marks[n++] = (struct hd_encoder_mark){.at = o->spans[i].end - 1, .is_end = true};
     }
     *ret_count = n;
     return HD_OK;

@@ -554,8 +554,11 @@ static enum hd_status place_piece(struct hd_bpe_encoder *e, const unsigned char 
     size_t first = 0, count = 0;
     enum hd_status st = HD_OK;
 
-    for (; !st && m < e->last_mark && m->at < from + n; m++)
+    for (; !st && m < e->last_mark && m->at < from + n; m++) {
         st = normal_place(e, text, m->at - from, &m->token);
+        if (m->at == from && !m->is_end)
+            m->token = 0; /* with the space in front */
+    }
     e->piece_end = m;
     while (first < places->guard_count && places->guards[first] < from)
         first++;
@@ -583,6 +586,8 @@ static enum hd_status add_plain(struct hd_bpe_encoder *e, const unsigned char *t
 
     if (text[0] == ' ' || !(prefix == HD_PREFIX_PIECE || (prefix == HD_PREFIX_FIRST && is_first)))
         return split(e, 0, text, n, (int64_t)place);
+    if (e->mark < e->piece_end && e->mark->token == place && !e->mark->is_end)
+        e->mark->token--; /* the space; of place 0 it is -1 (place_marks) */
     hd_text_clear(&e->prefixed);
     hd_text_add_bytes(&e->prefixed, " ", 1);
     hd_text_add_bytes(&e->prefixed, text, n);
