@@ -334,14 +334,15 @@ static const char checkpoint_help[] =
     "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
 
 static const char data_help[] =
-    "Usage: heddle data show FILE [--samples N] [--first K] [--set KEY=VALUE]... [-o json]\n"
-    "       heddle data tokenize IN... --out OUT --tokenizer T [--threads N] [-o json]\n"
+    "Usage: heddle data show FILE [--samples N] [--first K] [--set KEY=VALUE]...\n"
+    "       heddle data tokenize IN... --out OUT --tokenizer T [--threads N]\n"
     "                   [--format npy|bin|megatron] [--key NAME] [--no-append-eot]\n"
     "                   [--form F] [--template FILE] [--loss answers|last|all]\n"
+    "       both: [-o json]\n"
     "\n"
-    "show: samples of a job as its ranks read them; what counts for the loss is green,\n"
-    "in brackets without a terminal. tokenize: a token file of text or conversations,\n"
-    "the same for any number of threads, and whole or not at all.\n"
+    "show: samples of a job as its ranks read them; what counts for the loss is\n"
+    "green, in brackets without a terminal. tokenize: a token file of text or of\n"
+    "conversations, the same for any number of threads, and whole or not at all.\n"
     "\n"
     "  --out OUT          an id takes 2 bytes, 4 above 65,536 tokens\n"
     "  --format F         npy (an array), bin (as llm.c) or megatron (OUT.bin and\n"
@@ -350,7 +351,7 @@ static const char data_help[] =
     "  --key NAME         the member of a .jsonl line that has the text; else text\n"
     "  --no-append-eot    write no end-of-text token after each document\n"
     "  --form F           of .jsonl lines, as data.format; else by the first line\n"
-    "  --template FILE    of conversations; else the one beside T. --loss as data.loss\n"
+    "  --template FILE    of conversations; else that beside T. --loss: data.loss\n"
     "\n"
     "Example:\n"
     "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer bytes\n";

@@ -12,8 +12,7 @@
 enum { CHUNK = 1 << 16 };
 #define TOKENS_SCANNED_MAX (INT64_C(1) << 31) /* of one file; takes seconds */
 
-static enum hd_status count_lines(const char *path, enum hd_chat_form *form,
-                                  int64_t *ret_documents)
+static enum hd_status count_lines(const char *path, enum hd_chat_form *form, int64_t *ret_documents)
 {
     enum hd_status st = hd_jsonl_look(path, *form, form);
     FILE *file = st ? NULL : fopen(path, "re");

@@ -75,8 +75,8 @@ enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size
 /* Places in a text that are followed through its encoding. Offsets are in bytes, ascending. */
 struct hd_encoder_mark {
     size_t at;    /* less than the size of the text */
-    bool is_end;  /* of a span; else its beginning: a space that the tokenizer puts in front belongs to
-                     the first character */
+    bool is_end;  /* of a span; else its beginning: a space that the tokenizer puts in front belongs
+                     to  the first character */
     size_t token; /* set: index in the list of the token that holds this byte; where none does, as
                      in white space that an added token takes up, of the next one */
 };

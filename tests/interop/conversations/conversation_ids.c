@@ -2,8 +2,8 @@
  *
  *     conversation_ids TOKENIZER TEMPLATE answers|last|all < CASES
  *
- * Each line of CASES is a conversation. Each line of the output is a JSON object: `ids` and `counts`,
- * or `error`. Names of special tokens come from the folder of the tokenizer. */
+ * Each line of CASES is a conversation. Each line of the output is a JSON object: `ids` and
+ * `counts`, or `error`. Names of special tokens come from the folder of the tokenizer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +42,13 @@ static enum hd_status open_all(char **argv, struct hd_conversation_rules *rules,
         *slash = '\0';
     if (!st)
         st = hd_chat_open(argv[2], dir, chat);
-    *rules = (struct hd_conversation_rules){
-        .tokenizer = *tokenizer,
-        .chat = *chat,
-        .end_of_text = -1,
-        .loss = strcmp(argv[3], "all") == 0    ? HD_CHAT_ALL
-                : strcmp(argv[3], "last") == 0 ? HD_CHAT_LAST
-                                               : HD_CHAT_ANSWERS};
+    *rules =
+        (struct hd_conversation_rules){.tokenizer = *tokenizer,
+                                       .chat = *chat,
+                                       .end_of_text = -1,
+                                       .loss = strcmp(argv[3], "all") == 0    ? HD_CHAT_ALL
+                                               : strcmp(argv[3], "last") == 0 ? HD_CHAT_LAST
+                                                                              : HD_CHAT_ANSWERS};
     free(dir);
     return st;
 }
