@@ -19,6 +19,7 @@ static enum hd_status render(const struct answers *a, size_t count, bool prompt,
     struct hd_json messages = a->c->messages;
     const struct hd_json flag = {.kind = prompt ? HD_JSON_TRUE : HD_JSON_FALSE};
     struct hd_template_input input = *a->input;
+    enum hd_status st;
 
     if (input.count > VARIABLES_MAX - OWN_VARIABLES)
         return hd_err(HD_LIMIT, "a chat template gets at most %d variables",
@@ -31,7 +32,8 @@ static enum hd_status render(const struct answers *a, size_t count, bool prompt,
     if (a->c->tools)
         variables[input.count++] = (struct hd_template_variable){"tools", a->c->tools};
     input.variables = variables;
-    return hd_template_render(a->t, &input, NULL, output);
+    st = hd_template_render(a->t, &input, NULL, output);
+    return st ? hd_err_prefix(st, "the chat template") : HD_OK; /* LINE:COLUMN follows */
 }
 
 /* Makes room for `count` spans and forgets those that there were. */
