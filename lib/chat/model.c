@@ -1,5 +1,6 @@
 #include "chat/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +113,15 @@ static enum hd_status read_names(struct hd_chat *c, const char *dir)
     return st;
 }
 
+/* "PATH:LINE:COLUMN: ..." of a message that begins with the line. */
+static enum hd_status at_place(enum hd_status st, const char *path)
+{
+    char message[512];
+
+    (void)snprintf(message, sizeof message, "%s", hd_err_message());
+    return hd_err(st, "%s:%s", path, message);
+}
+
 static enum hd_status read_template(struct hd_chat *c, const char *path)
 {
     const struct hd_json *root = NULL;
@@ -133,7 +143,7 @@ static enum hd_status read_template(struct hd_chat *c, const char *path)
     }
     if (!st) {
         st = hd_template_parse(source, bytes, NULL, &c->template);
-        st = st ? hd_err_prefix(st, "%s", path) : HD_OK;
+        st = st ? at_place(st, path) : HD_OK;
     }
     hd_text_free(&text);
     return st;
