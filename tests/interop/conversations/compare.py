@@ -1,4 +1,6 @@
 """compare.py CONVERSATION_IDS COUNT [SEED]: ids and masks of random conversations, ours beside transformers'.
+compare.py --write FILE: a few of transformers', for tests/unit/data/conversations_test.c. What is committed was made
+with transformers 5.24 and the tokenizers of tests/unit/tokenizer/tokenizers.
 
 For each tokenizer of tokenizers/make_tokenizers.py and each template below. Prints one line each, with the
 conversations that differ (at most five), and exits with 1 if one does.
@@ -107,6 +109,21 @@ def compare(program, name, backend, label, template, folder, cases):
     return len(differ) + (ran != len(cases))
 
 
+def write(path):
+    """A JSON object a line: the tokenizer's file, the template, the conversation, its ids and mask."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "unit", "tokenizer", "tokenizers")
+    with open(path, "w") as out:
+        for name, label in (("qwen2", "chatml"), ("qwen2", "chatml by prefixes"), ("llama2", "llama2"), ("mistral", "llama2")):
+            names = {"bos_token": "<s>", "eos_token": "</s>"} if label == "llama2" else {}
+            tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, name + ".json"),
+                                                chat_template=TEMPLATES[label], **names)
+            for messages in conversations(4, 7):
+                ids, mask = theirs(tokenizer, TEMPLATES[label], messages)
+                out.write(json.dumps({"tokenizer": name + ".json", "template": TEMPLATES[label], "names": names,
+                                      "line": json.dumps({"messages": messages}), "ids": ids, "counts": mask}) + "\n")
+    return 0
+
+
 def main(program, count, seed):
     wrong = 0
     for label, template in TEMPLATES.items():
@@ -117,4 +134,6 @@ def main(program, count, seed):
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--write":
+        sys.exit(write(sys.argv[2]))
     sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1))

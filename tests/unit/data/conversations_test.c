@@ -258,9 +258,80 @@ static void generation_begins_where_the_template_says_and_ends_at_its_token(void
     hd_chat_close(chat);
 }
 
+/* ---- those of transformers ---- */
+
+static void check_golden(const struct hd_json *g)
+{
+    const struct hd_json *names, *ids, *counts, *id, *count;
+    struct hd_conversation_rules rules = {.end_of_text = -1};
+    const char *file, *template, *line;
+    struct hd_conversation_encoder *encoder;
+    struct hd_tokenizer *tokenizer;
+    struct encoded e = {.st = HD_OK};
+    struct hd_text config = {0};
+    struct hd_json_writer w = {.out = &config};
+    struct hd_chat *chat;
+    char path[128];
+    size_t i = 0;
+
+    assert_int_equal(hd_json_need_string(g, "tokenizer", &file), HD_OK);
+    assert_int_equal(hd_json_need_string(g, "template", &template), HD_OK);
+    assert_int_equal(hd_json_need_string(g, "line", &line), HD_OK);
+    assert_int_equal(hd_json_need(g, "names", HD_JSON_OBJECT, &names), HD_OK);
+    assert_int_equal(hd_json_need(g, "ids", HD_JSON_ARRAY, &ids), HD_OK);
+    assert_int_equal(hd_json_need(g, "counts", HD_JSON_ARRAY, &counts), HD_OK);
+    hd_json_begin(&w, NULL, '{');
+    for (const struct hd_json *n = names->first; n; n = n->next)
+        hd_json_add_string(&w, n->key, n->text);
+    hd_json_end(&w, '}');
+    put("tokenizer_config.json", config.data);
+    put("chat_template.jinja", template);
+    (void)snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+    assert_int_equal(golden_open(golden_path(file), &tokenizer), HD_OK);
+    assert_int_equal(hd_chat_open(path, NULL, &chat), HD_OK);
+    rules.tokenizer = tokenizer;
+    rules.chat = chat;
+    assert_int_equal(hd_conversation_encoder_new(&rules, &encoder), HD_OK);
+    assert_int_equal(
+        hd_conversation_encode(encoder, line, strlen(line), &e.ids, &e.counts, &e.spelled), HD_OK);
+    assert_int_equal(e.ids.count, ids->count);
+    for (id = ids->first, count = counts->first; id; id = id->next, count = count->next, i++) {
+        assert_int_equal(e.ids.ids[i], atoi(id->text));
+        assert_int_equal(e.counts.data[i], atoi(count->text));
+    }
+    forget(&e);
+    hd_text_free(&config);
+    hd_conversation_encoder_free(encoder);
+    hd_chat_close(chat);
+    hd_tokenizer_close(tokenizer);
+}
+
+static void ids_and_masks_are_those_of_transformers(void **state)
+{
+    static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 8};
+    struct hd_text golden = {0};
+    char *line, *rest;
+    int lines = 0;
+
+    (void)state;
+    assert_int_equal(hd_file_read(golden_path("conversations.jsonl"), 1 << 20, &golden), HD_OK);
+    for (rest = golden.data; (line = strsep(&rest, "\n")) && *line; lines++) {
+        const struct hd_json *root;
+        struct hd_arena arena;
+
+        hd_arena_init(&arena, 0);
+        assert_int_equal(hd_json_parse(&arena, line, strlen(line), &limits, &root), HD_OK);
+        check_golden(root);
+        hd_arena_done(&arena);
+    }
+    assert_int_equal(lines, 16); /* 4 of each tokenizer and template */
+    hd_text_free(&golden);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_and_masks_are_those_of_transformers),
         cmocka_unit_test(answers_and_the_token_that_ends_them_count),
         cmocka_unit_test(a_text_without_messages_ends_with_the_end_of_a_text),
         cmocka_unit_test(a_message_cannot_spell_a_special_token),
