@@ -625,6 +625,8 @@ enum hd_status hd_spec_check(const struct hd_job *job)
 {
     enum hd_status st = spec_check_draft(job);
 
+    if (!st && *job->template && job->template[0] != '/') /* of a job file it may be relative */
+        st = hd_err(HD_INVALID, "data.template: is not an absolute path");
     if (!st)
         st = check_files("data.train", job->train, job->train_count);
     return st ? st : check_files("data.val", job->val, job->val_count);
