@@ -21,7 +21,8 @@ struct hd_gemm_args hd_costs_grouped_product(const struct hd_grouped_gemm_args *
                                  .trans_b = args->trans_b,
                                  .accumulate = args->accumulate,
                                  .ab_dtype = args->ab_dtype,
-                                 .c_dtype = args->c_dtype};
+                                 .c_dtype = args->c_dtype,
+                                 .b_codes = args->b_codes};
 }
 
 struct hd_gemm_args hd_costs_grouped_weight_product(const struct hd_grouped_gemm_weight_args *args,
@@ -94,7 +95,10 @@ void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_a
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
 
     costs->flops += 2.0 * (double)a->T * (double)a->N * (double)a->K;
-    costs->read_bytes += (a->T * a->K + at_most(a->E, a->T) * a->K * a->N) * ab + 4 * a->E;
+    costs->read_bytes += a->T * a->K * ab + 4 * a->E;
+    costs->read_bytes +=
+        at_most(a->E, a->T) * hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
+                                                    a->trans_b ? a->K : a->N, a->ab_dtype);
     costs->write_bytes += a->T * a->N * c;
 }
 

@@ -152,7 +152,7 @@ struct declare {
 struct share {
     int axis, copies;
     int64_t grain;
-    bool padded, partial, experts, tied, head, wide, table, product, adapter;
+    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter;
     double lr_scale; /* 0: 1 */
 };
 
@@ -212,7 +212,7 @@ static struct share on_parts(void)
 /* Axis 0 is experts; tp splits axis `axis`; if it is the last one: grain as above. */
 static struct share of_experts(int axis, int64_t grain)
 {
-    return (struct share){.axis = axis, .grain = grain, .experts = true};
+    return (struct share){.axis = axis, .grain = grain, .experts = true, .linear = true};
 }
 
 /* Declares a parameter. shape: 1 to 3 dimensions, the rest 0. */
@@ -245,7 +245,8 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .head = share.head,
                                                      .wide = share.wide,
                                                      .table = share.table,
-                                                     .product = share.product});
+                                                     .product = share.product,
+                                                     .linear = share.linear});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
@@ -264,8 +265,16 @@ static int matrix(struct declare *d, const char *what, int64_t rows, int64_t col
 static int product(struct declare *d, const char *what, int64_t rows, int64_t columns,
                    struct share share, double std)
 {
-    share.product = true;
+    share.product = share.linear = true;
     return matrix(d, what, rows, columns, share, std, false);
+}
+
+/* One of the others, below it. */
+static int joined(struct declare *d, const char *what, int64_t rows, int64_t columns,
+                  struct share share, double std)
+{
+    share.linear = true;
+    return matrix(d, what, rows, columns, share, std, true);
 }
 
 static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, struct share share,
@@ -394,8 +403,8 @@ static struct hd_attention declare_attention(struct declare *d)
     struct hd_attention a = {0};
 
     a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
-    (void)matrix(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std, true);
-    (void)matrix(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std, true);
+    (void)joined(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std);
+    (void)joined(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std);
     a.out = product(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(c));
     a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split_rows(), false);
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
@@ -427,7 +436,7 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
 
     if (c->family->gated_mlp) {
         m.up = product(d, "gate.weight", F, c->C, split_rows(), init_std);
-        (void)matrix(d, "up.weight", F, c->C, split_rows(), init_std, true);
+        (void)joined(d, "up.weight", F, c->C, split_rows(), init_std);
     } else {
         m.up = product(d, "up.weight", F, c->C, split_rows(), init_std);
     }

@@ -256,8 +256,8 @@ static enum hd_status measure_blocks(struct builder *b, struct hd_pieces *p)
 }
 
 /* A small job of the same kind: two blocks on the first stage and, if there are stages, one on the
- * last; one micro-batch. Everything trains in it: train.only names parameters of the whole model,
- * and an adapter's products are small beside those of the weights. */
+ * last; one micro-batch. Everything trains in it, so no weight is encoded: train.only names
+ * parameters of the whole model, and an adapter's products are small beside those of the weights. */
 static void shrink(struct hd_job *job, bool windowed)
 {
     const bool staged = job->pp > 1;
@@ -278,6 +278,7 @@ static void shrink(struct hd_job *job, bool windowed)
     job->window_from = 0;
     (void)snprintf(job->only, sizeof job->only, "all");
     (void)snprintf(job->adapter, sizeof job->adapter, "none");
+    (void)snprintf(job->weights, sizeof job->weights, "plain");
     if (!windowed)
         job->window = 0;
 }
