@@ -161,7 +161,14 @@ uint8_t hd_quant_map_code(float quotient)
     return (uint8_t)low;
 }
 
-/* This file is compiled without fused multiply-adds: product and sum are rounded apart. */
+/* This file is compiled without fused multiply-adds. */
+float hd_nf4_scale(float map_value, float scale, float mean)
+{
+    const float product = map_value * scale;
+
+    return product + mean;
+}
+
 void hd_nf4_scales(const struct hd_quant_matrix *m, const void *factor, int64_t b, int64_t count,
                    float *ret_scales)
 {
@@ -169,11 +176,9 @@ void hd_nf4_scales(const struct hd_quant_matrix *m, const void *factor, int64_t 
     const float *second = (const float *)((const char *)factor + m->second);
     const float *map = second + HD_NF4_SECOND_MAP, *scales = second + HD_NF4_SECOND_SCALES;
 
-    for (int64_t i = 0; i < count; i++) {
-        const float product = map[codes[i]] * scales[hd_nf4_block_of(m, b + i) / HD_NF4_BLOCKS];
-
-        ret_scales[i] = product + second[0];
-    }
+    for (int64_t i = 0; i < count; i++)
+        ret_scales[i] = hd_nf4_scale(map[codes[i]],
+                                     scales[hd_nf4_block_of(m, b + i) / HD_NF4_BLOCKS], second[0]);
 }
 
 static void decode_nf4(const struct hd_quant_matrix *m, const char *memory, int64_t first,

@@ -115,6 +115,9 @@ HD_ON_DEVICE static inline int64_t hd_nf4_block_of(const struct hd_quant_matrix 
     return m->first + b / m->box_step * m->whole_step + b % m->box_step;
 }
 
+/* The scale of a block from its value in the map, the scale of 256 and the mean: a product and a
+ * sum, rounded apart. */
+float hd_nf4_scale(float map_value, float scale, float mean);
 /* The scales of `count` blocks of the box from block `b` on: fp32. */
 void hd_nf4_scales(const struct hd_quant_matrix *matrix, const void *factor, int64_t b,
                    int64_t count, float *ret_scales);

@@ -278,7 +278,7 @@ static void shrink(struct hd_job *job, bool windowed)
     job->window_from = 0;
     (void)snprintf(job->only, sizeof job->only, "all");
     (void)snprintf(job->adapter, sizeof job->adapter, "none");
-    (void)snprintf(job->weights, sizeof job->weights, "plain");
+    (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
     if (!windowed)
         job->window = 0;
 }

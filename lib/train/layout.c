@@ -44,7 +44,7 @@ enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
 
 enum hd_quant hd_layout_quant(const struct hd_job *job)
 {
-    const enum hd_quant quant = hd_quant_of_word(job->weights);
+    const enum hd_quant quant = hd_quant_of_word(job->model_weights);
 
     return quant == HD_QUANT_COUNT ? HD_QUANT_NONE : quant;
 }

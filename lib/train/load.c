@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/encoded.h"
 #include "train/offload.h"
 #include "train/save_internal.h"
 #include "train/source.h"
@@ -394,6 +395,27 @@ static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *
     return st;
 }
 
+/* This rank's records of a parameter in codes, from the source, or NULL: by the seed. */
+static enum hd_status make_codes(struct hd_trainer *t, int param, struct hd_source *source)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_param *p = &r->params[param];
+    char *at = hd_trainer_find(t, param, HD_STATE_WEIGHT).at;
+    char *record = t->staging.device ? malloc((size_t)p->record_bytes) : NULL;
+    enum hd_status st = HD_OK;
+
+    if (t->staging.device && !record)
+        return hd_err(HD_NO_MEMORY, "no memory to encode %s", p->name);
+    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++, at += p->record_bytes) {
+        st = hd_encoded_make(source, r, param, (uint64_t)t->layout.job.seed, i,
+                             record ? record : at);
+        if (!st && record)
+            st = hd_staging_write(&t->staging, at, record, p->record_bytes);
+    }
+    free(record);
+    return st;
+}
+
 static enum hd_status init_share(struct hd_trainer *t, int param, float *values)
 {
     const struct hd_param *p = &t->layout.registry.params[param];
@@ -401,6 +423,8 @@ static enum hd_status init_share(struct hd_trainer *t, int param, float *values)
     const int64_t size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
+    if (p->quant)
+        return make_codes(t, param, NULL);
     if (!hd_held_is_plain(&held))
         return init_encoded(t, p, &held, values);
     for (int64_t at = 0, n; !st && at < held.count; at += n) {
@@ -436,7 +460,9 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
-        if (is_held(t, i))
+        if (is_held(t, i) && t->layout.registry.params[i].quant)
+            st = make_codes(t, i, source);
+        else if (is_held(t, i))
             st = hd_source_has(source, i) ? read_share(t, i, 0, read_weight, source, values)
                                           : init_share(t, i, values);
     free(values);

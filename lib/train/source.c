@@ -161,6 +161,12 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
                    : hd_hf_read(s->map, (size_t)s->wanted[param], want, ret_values);
 }
 
+bool hd_source_codes(const struct hd_source *s, int param, int64_t expert, enum hd_quant quant,
+                     struct hd_quant_whole *ret_whole)
+{
+    return s->map && hd_hf_codes(s->map, (size_t)s->wanted[param], expert, quant, ret_whole);
+}
+
 enum hd_status hd_source_check_identity(const char *dir, const char *identity)
 {
     char is[HD_HASH_TEXT_MAX];

@@ -480,6 +480,9 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
     assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
     if (!part->held || part->offset[kind] < 0)
         return held;
+    if (p->quant)
+        return (struct hd_held){
+            .count = p->count, .at = hd_trainer_state(t, part, kind) + p->offset, .codes = p};
     range = hd_part_range(r, part, kind, t->layout.rank);
     if (range.begin < p->offset)
         range.begin = p->offset;
