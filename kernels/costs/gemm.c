@@ -62,6 +62,40 @@ int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows,
     return count * (int64_t)hd_dtype_size(dtype);
 }
 
+struct hd_costs_slabs hd_costs_gemm_slabs(const struct hd_gemm_args *args)
+{
+    const int64_t column_bytes = args->K * (int64_t)hd_dtype_size(args->ab_dtype);
+    const int64_t whole = HD_COSTS_DECODED_BYTES / (column_bytes > 0 ? column_bytes : 1) /
+                          HD_COSTS_DECODED_COLUMNS * HD_COSTS_DECODED_COLUMNS;
+    struct hd_costs_slabs s = {.columns =
+                                   at_most(whole ? whole : HD_COSTS_DECODED_COLUMNS, args->N)};
+
+    s.decoded_bytes = round_up(s.columns * column_bytes, HD_SCRATCH_ALIGN);
+    return s;
+}
+
+static void *after(const void *data, int64_t elements, enum hd_dtype dtype)
+{
+    return data ? (char *)data + elements * (int64_t)hd_dtype_size(dtype) : NULL;
+}
+
+struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t first)
+{
+    const struct hd_costs_slabs s = hd_costs_gemm_slabs(args);
+    struct hd_gemm_args part = *args;
+
+    part.N = at_most(s.columns, args->N - first);
+    part.b = args->scratch;
+    part.ldb = args->trans_b ? args->K : part.N;
+    part.b_codes = (struct hd_quant_factor){.quant = HD_QUANT_NONE};
+    part.c = after(args->c, first, args->c_dtype);
+    part.pre = after(args->pre, first, args->c_dtype);
+    part.gelu_inp = after(args->gelu_inp, first, args->c_dtype);
+    part.bias = after(args->bias, first, args->ab_dtype);
+    part.scratch = args->scratch ? (char *)args->scratch + s.decoded_bytes : NULL;
+    return part;
+}
+
 /* The sides of b and of the factor that it is. */
 static enum hd_status check_codes(const struct hd_gemm_args *args)
 {
@@ -82,6 +116,8 @@ enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
 {
     if (hd_costs_gemm_is_encoded(args) && check_codes(args))
         return HD_INVALID;
+    if (hd_costs_gemm_is_encoded(args) && args->dbias)
+        return hd_err(HD_INVALID, "gemm: dbias is not allowed with codes of b");
     if (args->bias && args->accumulate)
         return hd_err(HD_INVALID, "gemm: bias is not allowed together with accumulate");
     if (args->epilogue &&
@@ -133,9 +169,12 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
  * may refuse a shape. On a GPU own code keeps its tiles in shared memory and needs no scratch. */
 static int64_t product_scratch(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
+    const struct hd_gemm_args slab = hd_costs_gemm_slab(args, 0);
     const bool panels = !hd_costs_gemm_is_row(args) && !hd_traits_is_cuda(traits);
     const int64_t own = panels ? hd_costs_gemm_layout(args, traits).scratch_bytes : 0;
 
+    if (hd_costs_gemm_is_encoded(args) && hd_traits_is_cuda(traits))
+        return hd_costs_gemm_slabs(args).decoded_bytes + product_scratch(&slab, traits);
     return own > traits->gemm_scratch_bytes || hd_costs_gemm_is_own(args, traits)
                ? own
                : traits->gemm_scratch_bytes;

@@ -316,6 +316,7 @@ struct adapted {
     int weight, span;
     int64_t in;
     int64_t grain; /* by columns: see struct share; else 0 */
+    int64_t site;  /* of dropout */
 };
 
 static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora *l)
@@ -375,6 +376,8 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
     if (d->config->adapter.rank && !d->registry->status) {
         declare_a(d, &w, &l);
         declare_b(d, &w, &l);
+        l.site = w.site;
+        l.first_channel = w.grain ? d->registry->params[w.weight].start[1] : 0;
     }
     return l;
 }
@@ -383,17 +386,19 @@ static void declare_adapters(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
 
-    b->attention.lora_qkv =
-        declare_lora(d, (struct adapted){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0});
+    b->attention.lora_qkv = declare_lora(
+        d, (struct adapted){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0, HD_SITE_ADAPTER_QKV});
     b->attention.lora_out =
-        declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D});
+        declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D,
+                                         HD_SITE_ADAPTER_OUT});
     if (c->router.E)
         return;
-    b->mlp.lora_up = declare_lora(d, c->family->gated_mlp
-                                         ? (struct adapted){HD_TARGET_GATE, b->mlp.up, 2, c->C, 0}
-                                         : (struct adapted){HD_TARGET_UP, b->mlp.up, 1, c->C, 0});
-    b->mlp.lora_down =
-        declare_lora(d, (struct adapted){HD_TARGET_DOWN, b->mlp.down, 1, c->F, ffn_grain(c, c->F)});
+    b->mlp.lora_up = declare_lora(
+        d, c->family->gated_mlp
+               ? (struct adapted){HD_TARGET_GATE, b->mlp.up, 2, c->C, 0, HD_SITE_ADAPTER_UP}
+               : (struct adapted){HD_TARGET_UP, b->mlp.up, 1, c->C, 0, HD_SITE_ADAPTER_UP});
+    b->mlp.lora_down = declare_lora(d, (struct adapted){HD_TARGET_DOWN, b->mlp.down, 1, c->F,
+                                                        ffn_grain(c, c->F), HD_SITE_ADAPTER_DOWN});
 }
 
 static struct hd_attention declare_attention(struct declare *d)

@@ -530,7 +530,7 @@ enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_s
 {
     const struct hd_held held = hd_trainer_find(t, param, kind);
 
-    if (!held.count)
+    if (!held.count || held.codes)
         return HD_OK;
     return hd_held_write(&t->staging, &held, 0, held.count, values + held.first);
 }
