@@ -13,11 +13,11 @@
 
 /* ---- what a resume may change -----------------------------------------------------------------*/
 
-/* The weights, and which sample comes at which step, follow from these. */
+/* The weights, and which sample comes at which step, follow from these. train.init_from is not
+ * among them: its folder may have moved, and its identity says that it is the same. */
 static bool is_fixed(const struct hd_key *key)
 {
-    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_from",
-                                        "train.init_identity"};
+    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity"};
 
     if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data."))
         return true;

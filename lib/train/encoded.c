@@ -46,7 +46,7 @@ enum hd_status hd_encoded_make(struct hd_source *source, const struct hd_registr
                        .param = p,
                        .number = param,
                        .expert = p->dim_count > 2 ? p->start[0] + index : 0,
-                       .seed = seed,
+                       .seed = source ? hd_source_seed(source) : seed,
                        .whole = *p};
     struct hd_quant_whole codes;
 

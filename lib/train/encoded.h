@@ -9,8 +9,8 @@
 #include "train/source.h"
 
 /* The record of matrix `index` of this rank's (0, or that of an expert) of an encoded parameter.
- * source NULL, or without the parameter: initial values by `seed`. A folder whose matrices are in
- * the same codes is taken as it is. ret_record: hd_param.record_bytes. */
+ * source without the parameter: initial values by its seed; NULL: by `seed`. A folder whose
+ * matrices are in the same codes is taken as it is. ret_record: hd_param.record_bytes. */
 enum hd_status hd_encoded_make(struct hd_source *source, const struct hd_registry *registry,
                                int param, uint64_t seed, int64_t index, void *ret_record);
 
