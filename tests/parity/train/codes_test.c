@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "checkpoint/checkpoint.h"
 #include "compare.h"
 
 enum { STEPS = 4 };
@@ -189,6 +190,40 @@ static void layouts_agree_with_one_rank(void **state)
     harness_teardown(&h);
 }
 
+/* Goal: codes are made again as they were, and are not in a checkpoint; layouts read each other's.
+ */
+static void a_checkpoint_without_codes_is_resumed_bit_for_bit(void **state)
+{
+    static const struct coded one = {"llama", "nf4", "bf16", .dp = 1};
+    static const struct coded two = {"llama", "nf4", "bf16", .dp = 1, .tp = 2};
+    struct run *saving = run_new(2), *loading = run_new(2), *crossing = run_new(0);
+    struct hd_ckpt *ckpt = NULL;
+    struct hd_saved saved;
+    struct harness h;
+    struct hd_job job, other;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, &one);
+    other = job_of(&h, &two);
+    run_save(&job, 2, saving, &saved);
+    run_load(&job, &saved, loading);
+    run_load(&other, &saved, crossing);
+    run_compare_state(saving, loading);
+    run_compare_state(saving, crossing);
+    for (int i = 0; i < 2; i++)
+        assert_true(saving->loss[i] == loading->loss[i] && saving->loss[i] > 0);
+    assert_int_equal(hd_ckpt_open(saved.path, &ckpt), HD_OK);
+    assert_null(hd_ckpt_find_tensor(ckpt, "blocks.0.attention.q.weight"));
+    assert_non_null(hd_ckpt_find_tensor(ckpt, "blocks.0.attention.q.lora_b"));
+    assert_non_null(hd_ckpt_find_tensor(ckpt, "embedding.weight"));
+    hd_ckpt_close(ckpt);
+    run_free(saving);
+    run_free(loading);
+    run_free(crossing);
+    harness_teardown(&h);
+}
+
 static enum hd_status lay_out(const struct hd_job *job, struct hd_arena *arena,
                               struct hd_registry *registry)
 {
@@ -291,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_adapter_trains_beside_codes),
         cmocka_unit_test(layouts_agree_with_one_rank),
+        cmocka_unit_test(a_checkpoint_without_codes_is_resumed_bit_for_bit),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
         cmocka_unit_test(codes_are_all_that_is_kept),
     };
