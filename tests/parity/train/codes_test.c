@@ -31,9 +31,7 @@ static struct hd_job job_of(const struct harness *h, const struct coded *c)
     const bool experts = strcmp(c->family, "mixtral") == 0;
 
     job.head_width = 32;
-    job.ffn_hidden = experts ? 64 : 128;
-    if (experts) /* experts of 64 x 32: tp = 2 would halve blocks of the last factor */
-        job.layers = 1;
+    job.ffn_hidden = experts ? 64 : 128; /* of each expert */
     (void)snprintf(job.model_weights, sizeof job.model_weights, "%s", c->weights);
     (void)snprintf(job.precision, sizeof job.precision, "%s", c->precision);
     (void)snprintf(job.adapter, sizeof job.adapter, "lora");
@@ -99,18 +97,18 @@ static void check_same(const struct hd_param *p, int64_t first, void *context)
 }
 
 /* Goal: what is in codes is what should be, keeps its bits, and is near the plain weights. Method:
- * counts by hand: two layers of seven matrices, of six for gpt2; one layer of four and three of
- * experts. The loss is a log of 256 at first: 3% of it is far more than codes of 8 bits move it. */
+ * counts by hand: two layers of seven matrices, of six for gpt2; those of the experts are one each.
+ * The loss is a log of 256 at first: 3% of it is far more than codes of 8 bits move it. */
 static void the_adapter_trains_beside_codes(void **state)
 {
     static const struct {
         struct coded c;
         int codes;
     } cases[] = {
-        {{"llama", "nf4", "fp32", .dp = 1}, 14},  {{"llama", "nf4", "bf16", .dp = 1}, 14},
-        {{"llama", "int8", "bf16", .dp = 1}, 14}, {{"llama", "fp8", "fp16", .dp = 1}, 14},
-        {{"gpt2", "nf4", "bf16", .dp = 1}, 12},   {{"qwen3", "nf4", "fp32", .dp = 1}, 14},
-        {{"mixtral", "nf4", "bf16", .dp = 1}, 7}, {{"mixtral", "int8", "fp32", .dp = 1}, 7}};
+        {{"llama", "nf4", "fp32", .dp = 1}, 14},   {{"llama", "nf4", "bf16", .dp = 1}, 14},
+        {{"llama", "int8", "bf16", .dp = 1}, 14},  {{"llama", "fp8", "fp16", .dp = 1}, 14},
+        {{"gpt2", "nf4", "bf16", .dp = 1}, 12},    {{"qwen3", "nf4", "fp32", .dp = 1}, 14},
+        {{"mixtral", "nf4", "bf16", .dp = 1}, 14}, {{"mixtral", "int8", "fp32", .dp = 1}, 14}};
     struct harness h;
 
     (void)state;
@@ -150,11 +148,11 @@ static void layouts_agree_with_one_rank(void **state)
                                            {.dp = 2, .tp = 2, .zero = 3},
                                            {.dp = 2, .ep = 2},
                                            {.dp = 1, .tp = 2, .recompute = "full"}};
-    static const struct coded models[] = {{"llama", "nf4", "fp32"},
-                                          {"llama", "int8", "fp32"},
-                                          {"gpt2", "nf4", "fp32"},
-                                          {"qwen3", "fp8", "fp32"},
-                                          {"mixtral", "nf4", "fp32"}};
+    static const struct coded models[] = {{"llama", "nf4", "fp32", .dp = 1},
+                                          {"llama", "int8", "fp32", .dp = 1},
+                                          {"gpt2", "nf4", "fp32", .dp = 1},
+                                          {"qwen3", "fp8", "fp32", .dp = 1},
+                                          {"mixtral", "nf4", "fp32", .dp = 1}};
     struct harness h;
 
     (void)state;

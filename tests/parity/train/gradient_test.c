@@ -141,7 +141,8 @@ static enum hd_status check_all_params(struct harness_rank *r)
     for (int i = 0; i < registry->param_count; i++)
         grads[i] = harness_take(t, i, HD_STATE_GRAD);
     for (int i = 0; !st && i < registry->param_count; i++, (*checked)++)
-        st = check_param(t, i, &registry->params[i], grads[i]);
+        if (registry->params[i].trainable)
+            st = check_param(t, i, &registry->params[i], grads[i]);
     for (int i = 0; i < registry->param_count; i++)
         free(grads[i]);
     free(grads);
