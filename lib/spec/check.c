@@ -484,6 +484,17 @@ static enum hd_status check_adapter(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Products of codes are in the encoding that computes. */
+static enum hd_status check_weights(const struct hd_job *job)
+{
+    if (strcmp(job->model_weights, "plain") == 0 || strcmp(job->precision, "fp8") != 0)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "train.precision: fp8 multiplies the matrices of blocks in fp8, but with "
+                  "model.weights: %s they are codes, which are multiplied in bf16; use bf16",
+                  job->model_weights);
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -499,6 +510,8 @@ static enum hd_status check_train(const struct hd_job *job)
         st = check_fp8(job);
     if (!st)
         st = check_adapter(job);
+    if (!st)
+        st = check_weights(job);
     return st ? st : check_lr(job);
 }
 

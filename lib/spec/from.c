@@ -42,7 +42,8 @@ static enum hd_status at_key(const char *key, enum hd_status st)
  * their defaults. */
 static bool is_architecture(const struct hd_key *key)
 {
-    static const char *const others[] = {"model.family", "model.from", "model.context"};
+    static const char *const others[] = {"model.family", "model.from", "model.context",
+                                         "model.weights"};
 
     if (strncmp(key->path, "model.", 6) != 0 || key->kind == HD_KEY_FORM)
         return false;
@@ -57,6 +58,7 @@ static bool is_architecture(const struct hd_key *key)
 static bool is_filled(const struct hd_key *key)
 {
     return strcmp(key->path, "model.router.balance") == 0 ||
+           strcmp(key->path, "model.weights") == 0 ||
            strncmp(key->path, "train.dropout.", 14) == 0;
 }
 
