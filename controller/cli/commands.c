@@ -1,5 +1,6 @@
 /* The table of verbs, with what --help says of each. */
 #include "controller/cli/cli.h"
+#include "controller/cli/identity.h"
 
 /* What --help says has at most 24 lines of 80 columns (cli_test). The formula is
  * hd_model_flops_per_token's, the peak the backend's measure_peak. */
@@ -422,15 +423,72 @@ static const char undrain_help[] = "Usage: heddle undrain NODE [-o FORMAT]\n"
 
 static const char node_help[] =
     "Usage: heddle node rm NODE [-o FORMAT]\n"
+    "       heddle node invite NODE [--address HOST:PORT]\n"
+    "       heddle node revoke NODE\n"
     "\n"
-    "Removes a node that is gone for good from the list, so that another daemon may\n"
+    "rm removes a node that is gone for good from the list, so that another daemon may\n"
     "have its name: that of a machine that was installed anew, above all. A node with\n"
     "work is not removed, and neither is one that is connected, unless it is drained.\n"
     "The heddled of a drained node ends; started again, it joins as a new node. A\n"
     "lost node gives up its name by itself.\n"
+    "invite prints one line, with which one machine joins under this name within an\n"
+    "hour: heddled join LINE. revoke ends its certificates and its stream at once.\n"
+    "\n"
+    "  --address HOST:PORT  of the controller, as the node reaches it\n"
     "\n"
     "Example:\n"
     "  heddle node rm n7\n";
+
+static const char whoami_help[] =
+    "Usage: heddle whoami [-o FORMAT]\n"
+    "\n"
+    "Says who you are to the controller: the name that your jobs belong to, your role\n"
+    "(viewer, user, operator or admin), how you came, and whose jobs you see.\n"
+    "\n"
+    "Example:\n"
+    "  heddle whoami\n";
+
+static const char token_help[] =
+    "Usage: heddle token create NAME [--role ROLE] [--ttl TIME] [--out FILE]\n"
+    "       heddle token cert NAME [--role ROLE] [--out FILE]\n"
+    "       heddle token ls [-a] [-o FORMAT]\n"
+    "       heddle token revoke ID|NAME\n"
+    "\n"
+    "create makes a token for a person; it is shown once. cert makes a certificate\n"
+    "with its key, for --tls-cert. ls lists tokens, certificates and invitations,\n"
+    "without secrets. revoke ends one, or all of a person, at once. For admins.\n"
+    "\n"
+    "  --role ROLE   viewer, user, operator or admin; else user\n"
+    "  --ttl TIME    how long a token lives, such as 12h or 30d; else 90 days\n"
+    "  --out FILE    write it there, readable for you alone; else standard output\n"
+    "  -a, --all     also those that have ended or expired\n"
+    "\n"
+    "Example:\n"
+    "  heddle token create ann --ttl 30d --out ann.token\n";
+
+static const char audit_help[] =
+    "Usage: heddle audit [--after SEQ] [--verify] [-o FORMAT]\n"
+    "\n"
+    "Prints the audit log, oldest first: each call that changed something, or that\n"
+    "was refused, with who made it, from where, and what came of it. For admins.\n"
+    "\n"
+    "  --after SEQ   only rows after this one\n"
+    "  --verify      check that no row was changed or left out, and print the number\n"
+    "                of rows and the last hash; keep both elsewhere, and a later run\n"
+    "                shows whether rows are missing at the end. Exit code 6: changed\n"
+    "\n"
+    "Example:\n"
+    "  heddle audit --verify\n";
+
+static const char limits_help[] =
+    "Usage: heddle limits [NAME] [-o FORMAT]\n"
+    "\n"
+    "Shows what you use of each limit, or with NAME, for admins, what another one\n"
+    "does. The policy file sets them (docs/operations.md). What is over a limit is\n"
+    "refused with exit code 6, and the limit is named.\n"
+    "\n"
+    "Example:\n"
+    "  heddle limits\n";
 
 const struct cli_command cli_commands[] = {
     {"local", "run a job on this machine", local_help, cli_local, false},
@@ -457,7 +515,11 @@ const struct cli_command cli_commands[] = {
     {"probe", "let nodes measure their devices", probe_help, cli_probe, false},
     {"drain", "give a node no new work", drain_help, cli_drain, false},
     {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
-    {"node", "remove a node that is gone", node_help, cli_node, false},
+    {"node", "invite, revoke and remove nodes", node_help, cli_node, false},
+    {"whoami", "say who you are to the controller", whoami_help, cli_whoami, false},
+    {"token", "make, list and revoke tokens of people", token_help, cli_token, false},
+    {"audit", "print who did what", audit_help, cli_audit, false},
+    {"limits", "show limits and what is used of them", limits_help, cli_limits, false},
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
     {"eval", "loss and perplexity of a trained model on data", eval_help, cli_eval, false},
     {"data", "make token files, show the samples of a job", data_help, cli_data, false},

@@ -4,6 +4,7 @@
  *   schema.c  opening, checking, migrations, error messages
  *   write.c   writes one batch into the open transaction
  *   read.c    queries, and loading at start
+ *   identity.c  credentials and the audit log
  *   backup.c  a copy of the database, by another process than the controller
  *
  * Threads: a struct store_db is used by the loop's thread until the first item is queued, then by
@@ -146,7 +147,25 @@
                     " ifnull((SELECT max(seq) FROM validations WHERE job=?1), 0),"                 \
                     " ifnull((SELECT max(seq) FROM checkpoints WHERE job=?1), 0))")                \
     X(HAS_JOB, "SELECT 1 FROM jobs WHERE job=? AND removal=0")                                     \
-    X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")
+    X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")                                        \
+    X(GET_BYTES, "SELECT ifnull(sum(size_bytes), 0) FROM jobs JOIN checkpoints USING (job)"        \
+                 " WHERE owner=? AND checkpoints.state='present'")                                 \
+    X(GET_OWNER, "SELECT owner FROM jobs WHERE job=? AND removal=0")                               \
+    X(PUT_CREDENTIAL,                                                                              \
+      "INSERT INTO credentials (id, kind, name, role, hash, made_by, ended_by, made_ms,"           \
+      " expires_ms, ended_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"                             \
+      " ON CONFLICT (id) DO UPDATE SET ended_by=?7, ended_ms=?10 WHERE ended_ms=0")                \
+    X(GET_CREDENTIALS, "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials WHERE ended_ms=0"     \
+                       " AND expires_ms>? ORDER BY id")                                            \
+    X(GET_ENDED_CREDENTIALS, "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials WHERE id>?"     \
+                             " ORDER BY id LIMIT ?")                                               \
+    X(GET_LAST_CREDENTIAL, "SELECT ifnull(max(id), 0) FROM credentials")                           \
+    X(INSERT_AUDIT,                                                                                \
+      "INSERT INTO audit (seq, time_ms, who, role, method, object, source, result, hash)"          \
+      " VALUES (?,?,?,?,?,?,?,?,?)")                                                               \
+    X(GET_AUDIT_HEAD, "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1")                     \
+    X(GET_AUDIT, "SELECT seq, time_ms, who, role, method, object, source, result, hash"            \
+                 " FROM audit WHERE seq>? ORDER BY seq LIMIT ?")
 
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
@@ -155,6 +174,8 @@
 #define STORE_CHECKPOINT_COLUMNS                                                              \
     "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven, " \
     "val_loss"
+#define STORE_CREDENTIAL_COLUMNS \
+    "id, kind, name, role, hash, made_by, ended_by, made_ms, expires_ms, ended_ms"
 #define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"
 
 #define X(name, text) STORE_##name,
@@ -166,6 +187,10 @@ struct store_db {
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
     char cluster_id[40];
+    struct store_audit_head { /* the newest row of the audit log, written or about to be */
+        uint64_t seq;
+        unsigned char hash[HD_CREDENTIAL_HASH_BYTES]; /* zeros: there is none */
+    } audit;
 };
 
 /* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
@@ -195,6 +220,18 @@ enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *re
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
 
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query);
+
+/* identity.c */
+enum hd_status store_put_credential(struct store_db *db, const struct hd_credential_record *c);
+enum hd_status store_insert_audit(struct store_db *db, const struct hd_audit_record *a);
+enum hd_status store_read_audit_head(struct store_db *db);
+enum hd_status store_query_audit(struct store_db *db, struct hd_query *query);
+enum hd_status store_query_bytes(struct store_db *db, struct hd_query *query);
+enum hd_status store_query_credentials(struct store_db *db, struct hd_query *query);
+/* Whether query->job is one of query->only_of. */
+enum hd_status store_check_owner(struct store_db *db, const struct hd_query *query);
+enum hd_status store_load_credentials(struct store_db *db, const struct hd_store_loader *loader,
+                                      struct hd_arena *arena);
 enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader);
 
 #endif

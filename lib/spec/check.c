@@ -100,7 +100,7 @@ static enum hd_status check_family(const struct hd_job *job)
     for (size_t i = 0; i < COUNT; i++)
         if (strcmp(job->family, families[i]) == 0)
             return HD_OK;
-    nearest = hd_spec_nearest(job->family, families, COUNT);
+    nearest = hd_text_nearest(job->family, families, COUNT);
     return hd_err(HD_INVALID, "model.family: %s is not a family; %s%s%s",
                   spec_quote(job->family, quoted), nearest ? "did you mean " : use,
                   nearest ? nearest : "", nearest ? "?" : "");

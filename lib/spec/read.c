@@ -79,7 +79,7 @@ static const struct yaml_node *nearest_node(const struct yaml_node *root, const 
             len = strcspn(path, "]") + 1;
         } else {
             (void)snprintf(key, sizeof key, "%.*s", (int)len, path);
-            child = spec_yaml_find(node, key);
+            child = hd_yaml_find(node, key);
         }
         if (!child || len > strlen(path))
             break;
@@ -158,7 +158,7 @@ static enum hd_status need_number(struct spec_reader *r, const struct yaml_node 
 enum hd_status spec_unknown_word(const char *path, const char *text, const char *const *names,
                                  size_t count)
 {
-    const char *nearest = hd_spec_nearest(text, names, count);
+    const char *nearest = hd_text_nearest(text, names, count);
     char quoted[SPEC_QUOTE_MAX];
     char list[256] = "";
     size_t len = 0;
@@ -353,7 +353,7 @@ static enum hd_status unknown_key(const char *group, const char *name)
     for (size_t i = 0; i < children.count && len < sizeof list; i++)
         len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "",
                                 children.names[i]);
-    nearest = hd_spec_nearest(name, children.names, children.count);
+    nearest = hd_text_nearest(name, children.names, children.count);
     (void)spec_quote(name, quoted);
     quoted[strlen(quoted) - 1] = '\0'; /* the key is part of a path: no quotes */
     if (foreign)
@@ -387,7 +387,7 @@ static enum hd_status read_short_group(struct spec_reader *r, const struct yaml_
 static enum hd_status read_key(struct spec_reader *r, const struct yaml_node *map,
                                const struct yaml_node *node)
 {
-    const struct yaml_node *earlier = spec_yaml_find(map, node->key);
+    const struct yaml_node *earlier = hd_yaml_find(map, node->key);
     const size_t len = spec_path_push(r, node->key);
     const struct hd_key *key = strchr(node->key, '.') ? NULL : spec_find_key(r->path);
     const bool is_group = !strchr(node->key, '.') && spec_is_group(r->path);

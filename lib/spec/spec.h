@@ -41,7 +41,6 @@ struct hd_node_tree;    /* plan/node_tree.h */
 
 enum {
     HD_SPEC_FILE_BYTES_MAX = 256 << 10,
-    HD_SPEC_DEPTH_MAX = 16,
     HD_SPEC_FILES_MAX = 65536,  /* files of one list, after patterns are expanded */
     HD_SPEC_OVERRIDES_MAX = 256 /* --set options */
 };
@@ -167,9 +166,5 @@ void hd_spec_document_default(const struct hd_key *key, struct hd_text *ret_text
 /* Appends the keys of a job file as rows of a Markdown table, "| `path` | default | meaning |".
  * Only keys whose path begins with `prefix`; "": all. */
 void hd_spec_document(const char *prefix, struct hd_text *ret_text);
-
-/* The nearest of `count` words to `word` by edit distance; NULL: none is similar. For the hint "did
- * you mean" of unknown keys, commands and flags. */
-const char *hd_spec_nearest(const char *word, const char *const *words, size_t count);
 
 #endif

@@ -1094,11 +1094,11 @@ static void the_nearest_word_is_what_was_meant(void **state)
     static const char *const words[] = {"submit", "show", "watch", "wait"};
 
     (void)state;
-    assert_string_equal(hd_spec_nearest("sumbit", words, 4), "submit"); /* neighbours swapped */
-    assert_string_equal(hd_spec_nearest("shwo", words, 4), "show");
-    assert_string_equal(hd_spec_nearest("WAIT", words, 4), "wait");
-    assert_null(hd_spec_nearest("train", words, 4)); /* wait is 3 letters away, of 5 */
-    assert_null(hd_spec_nearest("", words, 4));
+    assert_string_equal(hd_text_nearest("sumbit", words, 4), "submit"); /* neighbours swapped */
+    assert_string_equal(hd_text_nearest("shwo", words, 4), "show");
+    assert_string_equal(hd_text_nearest("WAIT", words, 4), "wait");
+    assert_null(hd_text_nearest("train", words, 4)); /* wait is 3 letters away, of 5 */
+    assert_null(hd_text_nearest("", words, 4));
 }
 
 int main(void)
