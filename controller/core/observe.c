@@ -1,4 +1,5 @@
 /* observe: what nodes say of the attempts that they have: the complete observed sets. */
+#include <stdio.h>
 #include <string.h>
 
 #include "controller/core/core_internal.h"

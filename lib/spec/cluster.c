@@ -248,9 +248,9 @@ static enum hd_status read_host(struct cluster_reader *r, const struct yaml_node
     if (host->kind != YAML_KIND_MAP)
         return cluster_fail(r, host, "host",
                             "expected {memory, bandwidth, memory_bandwidth}, of one device");
-    memory = spec_yaml_find(host, "memory");
-    link = spec_yaml_find(host, "bandwidth");
-    rate = spec_yaml_find(host, "memory_bandwidth");
+    memory = hd_yaml_find(host, "memory");
+    link = hd_yaml_find(host, "bandwidth");
+    rate = hd_yaml_find(host, "memory_bandwidth");
     st = cluster_check_keys(r, host, "host", keys, sizeof keys / sizeof keys[0]);
     if (!st && memory)
         st = cluster_read_memory(r, memory, "host.memory", &c->host_memory_bytes);

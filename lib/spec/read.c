@@ -448,9 +448,9 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
 /* Whether the key was given by an override. */
 static bool is_overridden(const struct spec_reader *r, const char *group, const char *name)
 {
-    const struct yaml_node *node = spec_yaml_find(r->root, group);
+    const struct yaml_node *node = hd_yaml_find(r->root, group);
 
-    node = node && node->kind == YAML_KIND_MAP ? spec_yaml_find(node, name) : NULL;
+    node = node && node->kind == YAML_KIND_MAP ? hd_yaml_find(node, name) : NULL;
     return node && node->origin;
 }
 
