@@ -5,10 +5,13 @@
  * Bytes: per tile its rows and its expert's columns. With few rows per expert these GEMMs are bound
  * by reading the experts' matrices; so tiles of one expert and one range of columns are
  * consecutive, and share these columns in L2. */
-#include "kernels/costs/costs.h"
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/tile.cuh"
+
+extern "C" {
+#include "kernels/costs/costs.h"
+}
 
 enum { BIG = 128, SMALL = 64, BLOCKS_PER_MULTIPROCESSOR = 4 };
 
