@@ -258,6 +258,14 @@ void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_
     op->credential.ended_by = copy_text(&batch->arena, credential->ended_by);
 }
 
+void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune)
+{
+    struct hd_batch_op *op = add(batch, HD_OP_PRUNE);
+
+    if (op)
+        op->prune = *prune;
+}
+
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit)
 {
     struct hd_batch_op *op = add(batch, HD_OP_AUDIT);

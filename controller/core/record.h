@@ -310,6 +310,7 @@ enum hd_batch_op_kind {
     HD_OP_PROBE,      /* inserts, updates, or deletes (ended_ms 0) */
     HD_OP_CREDENTIAL, /* inserts, or ends */
     HD_OP_AUDIT,
+    HD_OP_PRUNE, /* a part of what may go */
 };
 
 struct hd_batch_op {
@@ -328,6 +329,7 @@ struct hd_batch_op {
         struct hd_probe_record probe;
         struct hd_credential_record credential;
         struct hd_audit_record audit;
+        struct hd_prune_record prune;
     };
 };
 
@@ -354,6 +356,7 @@ void hd_batch_add_position(struct hd_batch *batch, const struct hd_position_reco
 void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *probe);
 void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_record *credential);
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit);
+void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune);
 
 /* Copies of a record whose strings and arrays live in `arena`; NULL strings become "". */
 struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job);

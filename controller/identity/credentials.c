@@ -124,13 +124,17 @@ void hd_credentials_restored(struct hd_credentials *all, uint64_t last)
         all->last = last;
 }
 
-/* Those that have expired make room. */
+/* Those that have expired make room; of nodes a year later, since connections may have been opened
+ * with them. */
 static void drop_expired(struct hd_credentials *all, int64_t now_ms)
 {
+    const int64_t year_ms = INT64_C(365) * 86400000;
     size_t kept = 0;
 
     for (size_t i = 0; i < all->count; i++) {
-        if (all->items[i].expires_ms > now_ms)
+        const int64_t more_ms = all->items[i].kind == HD_CREDENTIAL_KIND_NODE ? year_ms : 0;
+
+        if (all->items[i].expires_ms + more_ms > now_ms)
             all->items[kept++] = all->items[i];
         else
             free_texts(&all->items[i]);

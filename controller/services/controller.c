@@ -408,6 +408,7 @@ static void on_tick(uv_timer_t *timer)
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
     rendezvous_tick(c);
     credential_tick(c);
+    keep_tick(c);
     watch_tick(c);
     read_log_tick(c);
     tell_status(c);

@@ -499,6 +499,23 @@ static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
     finish(c, call, reply, response ? &response->base : NULL, st);
 }
 
+/* The certificate of the node that expires last; NULL: none is valid. A connection shows the one
+ * that it was opened with, however often it was renewed since. */
+static const struct hd_credential_record *newest_of_node(const struct controller *c,
+                                                         const char *node, int64_t now_ms)
+{
+    const struct hd_credential_record *newest = NULL;
+
+    for (size_t i = 0; i < hd_credentials_count(c->credentials); i++) {
+        const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
+
+        if (each->kind == HD_CREDENTIAL_KIND_NODE && each->expires_ms > now_ms &&
+            strcmp(each->name, node) == 0 && (!newest || each->expires_ms > newest->expires_ms))
+            newest = each;
+    }
+    return newest;
+}
+
 /* A node asks when two thirds of its certificate's life are over. One that asks all the time would
  * fill the audit log. */
 static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
@@ -507,7 +524,9 @@ static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request
     struct controller *c = hd_rpc_call_user(call);
     const int64_t now_ms = hd_clock_wall_ms();
     const struct hd_credential_record *old =
-        hd_credentials_find_id(c->credentials, hd_rpc_call_principal(call)->credential, now_ms);
+        hd_rpc_call_principal(call)->credential
+            ? newest_of_node(c, hd_rpc_call_principal(call)->token_name, now_ms)
+            : NULL;
     struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_NODE,
                                         .role = "",
                                         .made_by = control_caller(call),
@@ -522,7 +541,7 @@ static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request
 
     if (!st)
         st = check_authority(c);
-    if (!st && (!old || old->kind != HD_CREDENTIAL_KIND_NODE))
+    if (!st && !old)
         st = hd_err(HD_DENIED, "%s has no certificate to renew", control_caller(call));
     if (!st && now_ms < old->made_ms + (old->expires_ms - old->made_ms) / 3)
         st =
@@ -591,22 +610,25 @@ static void sign_person(struct hd_rpc_call *call, const ProtobufCMessage *reques
 
 /* ---- time -------------------------------------------------------------------------------------*/
 
+const struct hd_credential_record *credential_of_cert(const struct controller *c,
+                                                      const unsigned char *hash)
+{
+    const int64_t now_ms = hd_clock_wall_ms();
+    const struct hd_credential_record *found = hd_credentials_find(c->credentials, hash, 0);
+
+    if (found && found->expires_ms <= now_ms &&
+        (found->kind != HD_CREDENTIAL_KIND_NODE || !newest_of_node(c, found->name, now_ms)))
+        found = NULL;
+    return found;
+}
+
 bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller)
 {
     const int64_t now_ms = hd_clock_wall_ms();
 
     if (!caller->credential || hd_credentials_find_id(c->credentials, caller->credential, now_ms))
         return true;
-    if (caller->party != HD_RPC_PARTY_NODE)
-        return false;
-    for (size_t i = 0; i < hd_credentials_count(c->credentials); i++) {
-        const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
-
-        if (each->kind == HD_CREDENTIAL_KIND_NODE && each->expires_ms > now_ms &&
-            strcmp(each->name, caller->token_name) == 0)
-            return true; /* it was renewed while the stream was open */
-    }
-    return false;
+    return caller->party == HD_RPC_PARTY_NODE && newest_of_node(c, caller->token_name, now_ms);
 }
 
 void credential_tick(struct controller *c)

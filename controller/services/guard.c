@@ -152,7 +152,7 @@ static enum hd_status identify_by_hash(const struct controller *c, const struct 
                                      "file with one of the controller's");
     } else if (*shown->cert) {
         if (!hd_pki_look(shown->cert, &cert))
-            found = hd_credentials_find(c->credentials, cert.hash, now_ms);
+            found = credential_of_cert(c, cert.hash);
         if (found && found->kind != HD_CREDENTIAL_KIND_NODE &&
             found->kind != HD_CREDENTIAL_KIND_PERSON)
             found = NULL;

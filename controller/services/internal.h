@@ -84,6 +84,7 @@ struct controller {
     struct hd_authority *authority; /* NULL: heddle-controller init has not made one */
     struct hd_rpc_tls tls;          /* of the authority, if the options name no certificate */
     bool own_tls;
+    int64_t keep_due_ms;
     int64_t credentials_due_ms;  /* when to look for those that have expired */
     int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
     bool takes_nodes;            /* there are tokens of nodes */
@@ -112,8 +113,13 @@ void turn_end(struct controller *c);
 
 enum hd_status credential_register(struct controller *c);
 void credential_tick(struct controller *c);
+void keep_tick(struct controller *c); /* keep.c: old history */
 /* In a turn: the node was removed, and its certificates end; its stream may still say so. */
 void credential_end_node(struct controller *c, const char *node, const char *by);
+/* The credential of a certificate, valid now; or one that has expired while its connection was open,
+ * of a node that has the next one. NULL: there is none. */
+const struct hd_credential_record *credential_of_cert(const struct controller *c,
+                                                      const unsigned char *hash);
 /* Whether a stream of this caller may go on. */
 bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller);
 void audit_list(struct hd_rpc_call *call, const ProtobufCMessage *request);

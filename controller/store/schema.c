@@ -194,7 +194,10 @@ static const struct migration {
     {.sql = "ALTER TABLE attempts ADD COLUMN borrows INTEGER NOT NULL DEFAULT 0;"},
     /* 14: who may call, and the audit log. An old row of either is never changed or deleted; a
        credential ends once */
-    {.sql = "CREATE TABLE credentials (id INTEGER PRIMARY KEY, kind TEXT NOT NULL,"
+    {.sql = "ALTER TABLE jobs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0;" /* keep.c */
+            "CREATE INDEX jobs_ended ON jobs (ended_ms) WHERE pruned<2 AND removal=0 AND"
+            " state IN ('succeeded','failed','cancelled');"
+            "CREATE TABLE credentials (id INTEGER PRIMARY KEY, kind TEXT NOT NULL,"
             " name TEXT NOT NULL, role TEXT NOT NULL, hash BLOB NOT NULL UNIQUE,"
             " made_by TEXT NOT NULL, ended_by TEXT NOT NULL, made_ms INTEGER NOT NULL,"
             " expires_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL) STRICT;"

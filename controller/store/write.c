@@ -196,6 +196,8 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
         return put_probe(db, &op->probe);
     case HD_OP_CREDENTIAL:
         return store_put_credential(db, &op->credential);
+    case HD_OP_PRUNE:
+        return store_prune(db, &op->prune);
     case HD_OP_AUDIT:
         return store_insert_audit(db, &op->audit);
     }

@@ -183,6 +183,10 @@ static enum hd_status look_at_cert(struct agent_joined *joined)
         st = hd_pki_look(text.data ? text.data : "", &cert);
     if (!st)
         joined->renew_ms = cert.from_ms + (cert.to_ms - cert.from_ms) / 3 * 2;
+    if (!st)
+        joined->again_ms = (cert.to_ms - cert.from_ms) / 12;
+    if (joined->again_ms > ASK_AGAIN_MS)
+        joined->again_ms = ASK_AGAIN_MS;
     if (!st && cert.to_ms <= hd_clock_wall_ms())
         hd_log(HD_LOG_ERROR,
                "this node's certificate has expired: on the controller's side run "
@@ -277,8 +281,8 @@ static void on_renew_done(struct hd_rpc_call *call, enum hd_status status, const
     agent->joined.asking = false;
     forget(agent->joined.key);
     if (status && !agent->stopping)
-        hd_log(HD_LOG_WARN, "the node's certificate is not renewed: %s; trying again in %d s",
-               message, ASK_AGAIN_MS / 1000);
+        hd_log(HD_LOG_WARN, "the node's certificate is not renewed: %s; trying again in %lld s",
+               message, (long long)agent->joined.again_ms / 1000);
 }
 
 void agent_joined_tick(struct agent *agent)
@@ -298,7 +302,7 @@ void agent_joined_tick(struct agent *agent)
     if (!joined->joined || joined->asking || !agent->welcomed ||
         hd_clock_wall_ms() < joined->renew_ms)
         return;
-    joined->renew_ms = hd_clock_wall_ms() + ASK_AGAIN_MS;
+    joined->renew_ms = hd_clock_wall_ms() + joined->again_ms;
     st = hd_pki_make_request(joined->node, &asked, joined->key);
     request.request = asked.data;
     if (!st)

@@ -27,6 +27,7 @@ struct agent_joined {
     bool joined;
     char ca_path[PATH_MAX], cert_path[PATH_MAX];
     char address[256], node[64];
+    int64_t again_ms;     /* between two tries */
     int64_t renew_ms;     /* wall clock: when the next certificate is due, or asked for again */
     bool asking, renewed; /* renewed: node.pem is newer than the connection's */
     struct hd_text *key;  /* of the request that waits for its answer */

@@ -378,7 +378,7 @@ enum hd_status hd_pki_look(const char *text, struct hd_pki_certificate *ret_cert
         st = hd_err(HD_INVALID, "the certificate has no usable name");
     else if (!X509_digest(cert, EVP_sha256(), made.hash, &count) || count != sizeof made.hash)
         st = fail(HD_INTERNAL, "cannot hash a certificate");
-    made.from_ms = to_ms(X509_get0_notBefore(cert));
+    made.from_ms = to_ms(X509_get0_notBefore(cert)) + NOT_BEFORE_SLACK_MS;
     made.to_ms = to_ms(X509_get0_notAfter(cert));
     if (!st)
         *ret_certificate = made;

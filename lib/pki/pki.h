@@ -81,7 +81,7 @@ enum hd_status hd_pki_sign(const struct hd_pki_authority *authority, const char 
 
 struct hd_pki_certificate {
     char name[HD_PKI_NAME_MAX + 1];
-    int64_t from_ms, to_ms;
+    int64_t from_ms, to_ms; /* as in its terms: it is valid some minutes before from_ms, too */
     unsigned char hash[HD_PKI_HASH_BYTES]; /* of its DER form */
 };
 

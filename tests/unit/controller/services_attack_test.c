@@ -280,6 +280,94 @@ static void certificates_that_the_controller_has_not_made_open_nothing(void **st
     callers_finish(&all);
 }
 
+/* ---- renewal ----------------------------------------------------------------------------------*/
+
+static enum hd_status renew(struct callers *all, const char *asked_for)
+{
+    Heddle__V1__RenewRequest request = HEDDLE__V1__RENEW_REQUEST__INIT;
+    struct hd_text asked = {0}, key = {0};
+    ProtobufCMessage *response = NULL;
+    enum hd_status st;
+
+    assert_int_equal(hd_pki_make_request(asked_for, &asked, &key), HD_OK);
+    request.request = asked.data;
+    st = ask(all, "Fleet/Renew", &heddle__v1__renew_response__descriptor, &request.base, &response);
+    hd_rpc_message_free(response);
+    hd_text_free(&asked);
+    hd_text_free(&key);
+    return st;
+}
+
+static void wait_until(struct callers *all, int64_t when_ms)
+{
+    WAIT_FOR(&all->b, hd_clock_now_ms() >= when_ms);
+}
+
+/* Joins as n2; the bench then calls with the certificate. */
+static void be_joined(struct callers *all)
+{
+    Heddle__V1__JoinRequest request = HEDDLE__V1__JOIN_REQUEST__INIT;
+    struct hd_text asked = {0}, key = {0}, both = {0};
+    Heddle__V1__JoinResponse *response = NULL;
+    char path[128];
+
+    callers_be(all, all->secrets[CALLER_INVITED]);
+    assert_int_equal(hd_pki_make_request("n2", &asked, &key), HD_OK);
+    request.node_name = (char *)"n2";
+    request.request = asked.data;
+    assert_int_equal(
+        ask(all, "Fleet/Join", &heddle__v1__join_response__descriptor, &request.base, &response),
+        HD_OK);
+    hd_text_add(&both, "%s%s", response->certificate, key.data);
+    (void)snprintf(path, sizeof path, "%s/node.pem", all->b.dir);
+    assert_int_equal(hd_file_write_atomic(path, both.data, both.len_bytes, 0600), HD_OK);
+    hd_rpc_message_free(&response->base);
+    hd_text_free(&asked);
+    hd_text_free(&key);
+    hd_text_free(&both);
+    be_certified(all, path);
+}
+
+/* A life of 6 s: not again before a third of it. The connection that the first certificate has
+ * opened serves beyond its end, as long as the node has a newer one and is not revoked. */
+static void a_node_renews_by_the_connection_that_it_has(void **state)
+{
+    Heddle__V1__RevokeNodeRequest revoke = HEDDLE__V1__REVOKE_NODE_REQUEST__INIT;
+    struct hd_rpc_client *nodes;
+    ProtobufCMessage *response = NULL;
+    struct callers all;
+    int64_t begin_ms;
+
+    (void)state;
+    callers_start(&all);
+    stop_controller(&all.b);
+    all.b.certificate_ms = 6000;
+    (void)snprintf(all.b.address, sizeof all.b.address, "127.0.0.1:0");
+    assert_int_equal(start_controller(&all.b), HD_OK);
+    (void)snprintf(all.b.address, sizeof all.b.address, "127.0.0.1:%d",
+                   controller_port(all.b.controller));
+    begin_ms = hd_clock_now_ms();
+    be_joined(&all);
+    assert_int_equal(renew(&all, "n2"), HD_CONFLICT);
+    wait_until(&all, begin_ms + 3500);
+    assert_int_equal(renew(&all, "n1"), HD_INVALID); /* in no other name */
+    assert_int_equal(renew(&all, "n2"), HD_OK);
+    assert_int_equal(whoami(&all), HD_DENIED);
+    wait_until(&all, begin_ms + 7500);
+    assert_int_equal(renew(&all, "n2"), HD_OK); /* the first has expired 1.5 s ago */
+    nodes = all.b.client;
+    all.b.client = callers_client(&all, all.secrets[CALLER_ADMIN]);
+    revoke.node = (char *)"n2";
+    assert_int_equal(ask(&all, "Identity/RevokeNode", &heddle__v1__revoke_node_response__descriptor,
+                         &revoke.base, &response),
+                     HD_OK);
+    hd_rpc_message_free(response);
+    hd_rpc_client_close(all.b.client);
+    all.b.client = nodes;
+    assert_int_equal(renew(&all, "n2"), HD_DENIED);
+    callers_finish(&all);
+}
+
 /* ---- messages ---------------------------------------------------------------------------------*/
 
 /* A field that no version has, with whatever bytes. */
@@ -334,6 +422,7 @@ int main(void)
         cmocka_unit_test(a_revoked_token_ends_at_once),
         cmocka_unit_test(an_invitation_is_for_one_name_and_one_time),
         cmocka_unit_test(certificates_that_the_controller_has_not_made_open_nothing),
+        cmocka_unit_test(a_node_renews_by_the_connection_that_it_has),
         cmocka_unit_test(huge_and_deep_messages_are_refused),
     };
 

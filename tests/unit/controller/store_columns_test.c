@@ -307,13 +307,13 @@ static const struct expected_row {
      "reason 'why-1', cancel 1, cancel_now 0, attempt_count 41, steps 1099511627977, devices 51, "
      "submitted_ms 1099511628077, started_ms 1099511628177, ended_ms 1099511628277, "
      "spec X'0100FF', resumed_attempt 61, removal 0, request_hash -1099511628277, "
-     "queue 'queue-1', priority -71, held 0, promised_ms 1099511629577"},
+     "queue 'queue-1', priority -71, held 0, promised_ms 1099511629577, pruned 0"},
     {"jobs", "job=2",
      "job 2, request_id 'request-2', owner 'owner-2', name 'job-2', state 'running', "
      "reason 'why-2', cancel 0, cancel_now 1, attempt_count 42, steps 1099511627978, devices 52, "
      "submitted_ms 1099511628078, started_ms 1099511628178, ended_ms 1099511628278, "
      "spec X'0200FF', resumed_attempt 62, removal 0, request_hash -1099511628278, "
-     "queue 'queue-2', priority -72, held 1, promised_ms 1099511629578"},
+     "queue 'queue-2', priority -72, held 1, promised_ms 1099511629578, pruned 0"},
     {"attempts", "job=1",
      "job 1, attempt 31, state 'starting', base_attempt 21, base_step 1099511627837, "
      "base_path 'base-1', base_hash 'base-hash-1', created_ms 1099511628377, "

@@ -621,6 +621,10 @@ static void a_newer_schema_is_refused(void **state)
 static void an_older_schema_is_brought_up_to_date(void **state)
 {
     static const char back[] =
+        "DROP INDEX jobs_ended;"
+        "ALTER TABLE jobs DROP COLUMN pruned;"
+        "DROP TABLE credentials;"
+        "DROP TABLE audit;"
         "ALTER TABLE checkpoints DROP COLUMN val_loss;"
         "ALTER TABLE checkpoints DROP COLUMN proven;"
         "ALTER TABLE jobs DROP COLUMN resumed_attempt;"
@@ -663,8 +667,6 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "ALTER TABLE attempts ADD COLUMN precision INTEGER NOT NULL DEFAULT 2;"
         "ALTER TABLE attempts ADD COLUMN device TEXT NOT NULL DEFAULT 'cpu';"
         "ALTER TABLE attempts ADD COLUMN threads INTEGER NOT NULL DEFAULT 0;"
-        "DROP TABLE credentials;"
-        "DROP TABLE audit;"
         "PRAGMA user_version = 1";
     const struct hd_step_record step = {.job = 1, .sequence = 2, .attempt = 1, .step = 7};
     const struct hd_attempt_record attempt = {.job = 1,
