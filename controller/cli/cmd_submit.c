@@ -38,7 +38,6 @@ static int read_spec(const char *path, const struct cli_list *overrides, bool on
 {
     const struct hd_spec_source options = {.overrides = overrides->items,
                                            .only_planned = only_planned,
-                                           .searched = missing_data != NULL,
                                            .missing_data = missing_data,
                                            .override_count = overrides->count,
                                            .check = hd_plan_check_weights};

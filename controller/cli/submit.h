@@ -15,8 +15,7 @@ enum { CLI_REQUEST_ID_MAX = 33 };
  * job lives in `arena`. */
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job);
-/* The same of a job that is only planned. missing_data: of struct hd_spec_source; not NULL also
- * says that its layout is searched. */
+/* The same of a job that is only planned. missing_data: of struct hd_spec_source. */
 int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
                           struct hd_text *missing_data, struct hd_arena *arena,
                           struct hd_job **ret_job);
