@@ -41,7 +41,6 @@ static int read_once(const char *path, const struct cli_list *overrides, bool on
 {
     const struct hd_spec_source options = {.overrides = overrides->items,
                                            .only_planned = only_planned,
-                                           .searched = missing_data != NULL,
                                            .missing_data = missing_data,
                                            .override_count = overrides->count,
                                            .epoch_steps = epoch_steps,

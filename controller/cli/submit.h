@@ -21,8 +21,7 @@ int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_
 int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,
                             struct hd_arena *arena, struct hd_job **ret_job,
                             const struct hd_json **ret_epoch);
-/* The same of a job that is only planned. missing_data: of struct hd_spec_source; not NULL also
- * says that its layout is searched. */
+/* The same of a job that is only planned. missing_data: of struct hd_spec_source. */
 int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
                           struct hd_text *missing_data, struct hd_arena *arena,
                           struct hd_job **ret_job, const struct hd_json **ret_epoch);

@@ -461,6 +461,17 @@ static uint64_t shape_of(const struct hd_job *job)
     return shape;
 }
 
+/* On no number of its devices one replica per device is possible: tp, pp or cp must split it. Only
+ * then the core looks for other sizes than 1, so that all other jobs get as many devices as ever.
+ */
+static bool is_split_only(const struct hd_job_needs *needs)
+{
+    struct hd_plan_request plain = needs->wish;
+
+    plain.searched = false;
+    return !hd_plan_most(&plain, needs->devices_min, needs->devices_max);
+}
+
 struct hd_job_needs convert_needs(const struct hd_job *job)
 {
     struct hd_job_needs needs = {.name = job->name,
@@ -479,6 +490,7 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
     (void)hd_time_limit_read(job->time_limit, &needs.time_limit_ms);
     needs.after_count = count;
     hd_spec_plan_request(job, &needs.wish);
+    needs.wish.searched = is_split_only(&needs);
     needs.shape = shape_of(job);
     return needs;
 }

@@ -1,25 +1,34 @@
 /* planner: finds the layouts that the core asks for (hd_core_out.asked), beside the loop.
  *
  * A layout takes from a millisecond to seconds to find (plan/best.h), in a thread of libuv's pool;
- * a few are searched at a time, so that the pool has threads left. The answer enters the core as an
- * event. Validations of jobs that are not submitted wait here for the answers they need.
+ * a few are searched at a time, so that the pool has threads left, and none for longer than a job
+ * may wait for it. The answer enters the core as an event. Validations of jobs that are not
+ * submitted wait here for the answers they need.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "controller/services/control.h"
 #include "controller/services/internal.h"
 #include "plan/best.h"
 #include "plan/figures.h"
 
-enum { SEARCHES_MAX = 2 }; /* at a time */
+enum {
+    SEARCHES_MAX = 2, /* at a time */
+    /* A question is answered so long after it was asked, by the search or by memory; but a search
+     * whose turn comes late has a second. */
+    ANSWER_MS = 10 * 1000,
+    SEARCH_MIN_MS = 1000,
+};
 
 struct planning {
     uv_work_t work;
     struct controller *c; /* NULL: it has been stopped */
     struct planning *next;
     bool started;
+    int64_t asked_ms; /* by the monotonic clock */
     struct hd_arena arena;
     struct hd_core_asked asked;      /* strings and spec in arena */
     const char *calibration;         /* text of the node's probe, in arena; NULL: none */
@@ -95,13 +104,16 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
     const struct hd_core_asked *asked = &p->asked;
     struct hd_job *spec = hd_arena_alloc(&p->arena, sizeof *spec);
     struct hd_cluster *cluster = hd_arena_alloc(&p->arena, sizeof *cluster);
+    const int64_t due_ms = p->asked_ms + ANSWER_MS, least_ms = hd_clock_now_ms() + SEARCH_MIN_MS;
     struct hd_best_asked question = {.fit = {.spec = spec,
                                              .request = &asked->wish,
                                              .devices = asked->devices,
                                              .threads = asked->threads,
                                              .bf16_fast = asked->bf16,
                                              .traits = traits,
-                                             .memory_bytes = asked->memory_bytes}};
+                                             .memory_bytes = asked->memory_bytes},
+                                     .deadline_ns =
+                                         1000000 * (due_ms > least_ms ? due_ms : least_ms)};
     enum hd_status st = spec && cluster
                             ? convert_unpack_spec(asked->spec, asked->spec_bytes, &p->arena, spec)
                             : hd_err(HD_NO_MEMORY, "no memory for a job");
@@ -228,6 +240,7 @@ void planner_ask(struct controller *c, const struct hd_core_out *out)
             hd_arena_init(&p->arena, 0);
             p->work.data = p;
             p->c = c;
+            p->asked_ms = hd_clock_now_ms();
         }
         if (!p || !copy_asked(p, &out->asked[i])) {
             if (p)

@@ -556,7 +556,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
                                             .shared_ffn_hidden = job->shared_ffn_hidden,
                                             .vocab = job->vocab,
                                             .only_planned = job->only_planned,
-                                            .searched = job->searched};
+                                            .searched = true};
 }
 
 static enum hd_status check_policies(const struct hd_job *job)
@@ -574,10 +574,15 @@ static enum hd_status check_policies(const struct hd_job *job)
 
 int32_t hd_spec_most_devices(const struct hd_job *job)
 {
-    struct hd_plan_request request;
+    struct hd_plan_request request, plain;
+    int32_t most;
 
     hd_spec_plan_request(job, &request);
-    return hd_plan_most(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
+    plain = request;
+    plain.searched = false;
+    most = hd_plan_most(&plain, (int32_t)job->devices_min, (int32_t)job->devices_max);
+    return most ? most
+                : hd_plan_most(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
 /* Checkpoints are below the job's directory, in a folder per attempt, so that a stale attempt

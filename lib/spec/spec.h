@@ -58,7 +58,7 @@ struct hd_spec_source {
     /* A last check of the complete spec by the caller; its message begins with "KEY.PATH: ", and
      * gets the line of that key. NULL: none. */
     enum hd_status (*check)(const struct hd_job *job);
-    bool only_planned, searched; /* of struct hd_job */
+    bool only_planned; /* of struct hd_job */
     /* Not NULL: data files that cannot be opened are no error; the text gets the message. For plans
      * of other machines. */
     struct hd_text *missing_data;
