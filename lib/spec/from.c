@@ -183,14 +183,18 @@ static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
 
 /* Checkpoints may leave out what does not train if a model folder has it. A checkpoint is no such
  * place: checkpoints of other jobs are deleted as those jobs go on. */
-static void choose_base(struct hd_job *job)
+static void choose_base(struct spec_draft *draft)
 {
+    struct hd_job *job = draft->job;
+    bool *given = spec_given(draft, "checkpoint.base");
     const bool has_folder = *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0 &&
                             !hd_source_is_checkpoint(job->init_from);
 
-    if (strcmp(job->checkpoint_base, "auto") == 0)
-        (void)snprintf(job->checkpoint_base, sizeof job->checkpoint_base, "%s",
-                       has_folder ? "omit" : "save");
+    if (*given && strcmp(job->checkpoint_base, "auto") != 0)
+        return;
+    (void)snprintf(job->checkpoint_base, sizeof job->checkpoint_base, "%s",
+                   has_folder ? "omit" : "save");
+    *given = true;
 }
 
 static enum hd_status take_weights(struct spec_draft *draft, const char *key, const char *folder)
@@ -226,6 +230,6 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
     if (!st && *job->adapter_from)
         st = take_adapter(draft, folder);
     if (!st)
-        choose_base(job);
+        choose_base(draft);
     return st;
 }

@@ -160,7 +160,8 @@ static enum hd_status open_base(struct hd_source *s, const char *checkpoint, con
         return hd_err_prefix(
             st == HD_NOT_FOUND ? HD_INVALID : st,
             "%s holds only what trained; the rest is in the model folder %s: put that back, or say "
-            "where it is now (--base DIR; for a job: heddle resume JOB --set train.init_from=DIR)",
+            "where it is now (--base DIR; for a job: heddle resume JOB --set model.from=DIR --set "
+            "train.init_from=DIR)",
             checkpoint, dir);
     hd_hash_format(hd_weights_identity(s->folder.weights), identity);
     if (strcmp(identity, then->init_identity) != 0)
