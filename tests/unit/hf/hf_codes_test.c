@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "hf/hf_internal.h"
 
-enum { N = 40, K = 96, COUNT = N * K, BLOCKS = COUNT / 64 };
+enum { N = 40, K = 96, COUNT = N * K, BLOCKS = COUNT / 64, STATE_MAX = 256 };
 
 #define NAME "model.layers.0.self_attn.q_proj.weight"
 #define STATE                                                                                     \
@@ -80,7 +80,7 @@ static enum hd_status read_values(void *context, int64_t first, int64_t count, f
 struct coded_folder {
     struct hd_quant_box box;
     struct hd_quant_layout layout;
-    char *record, state[256];
+    char *record, *state; /* state: behind the record */
     struct part parts[8];
     int count;
 };
@@ -100,8 +100,9 @@ static struct coded_folder make_folder(enum hd_quant quant)
     const float *second;
 
     f.layout = hd_quant_layout(&f.box);
-    f.record = calloc(1, (size_t)f.layout.size_bytes);
+    f.record = calloc(1, (size_t)f.layout.size_bytes + STATE_MAX);
     assert_non_null(f.record);
+    f.state = f.record + f.layout.size_bytes;
     must(hd_quant_encode(&f.box, read_values, NULL, f.record));
     second = (const float *)(f.record + f.layout.second);
     if (quant == HD_QUANT_INT8) {
@@ -111,7 +112,7 @@ static struct coded_folder make_folder(enum hd_quant quant)
         add(&f, NAME "_format", "U8", 0, 0, &zero, 1);
         return f;
     }
-    (void)snprintf(f.state, sizeof f.state, STATE, (double)second[0]);
+    (void)snprintf(f.state, STATE_MAX, STATE, (double)second[0]);
     add(&f, NAME, "U8", COUNT / 2, 1, f.record, COUNT / 2);
     add(&f, NAME ".absmax", "U8", BLOCKS, 0, f.record + f.layout.scales, BLOCKS);
     add(&f, NAME ".nested_absmax", "F32", 1, 0, second + HD_NF4_SECOND_SCALES, 4);
