@@ -4,7 +4,8 @@
 
 /* The flags, which heddle-worker takes under the same names. NULL: not given. */
 struct generate {
-    const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *system, *template;
+    const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
+    const char *system, *template;
     bool greedy, chat;
 };
 
@@ -13,9 +14,16 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
     const struct {
         const char *flag, *value;
     } values[] = {
-        {"--prompt", g->prompt}, {"--max-tokens", g->max_tokens}, {"--temperature", g->temperature},
-        {"--top-k", g->top_k},   {"--top-p", g->top_p},           {"--seed", g->seed},
-        {"--system", g->system}, {"--template", g->template},
+        {"--prompt", g->prompt},
+        {"--max-tokens", g->max_tokens},
+        {"--temperature", g->temperature},
+        {"--top-k", g->top_k},
+        {"--top-p", g->top_p},
+        {"--seed", g->seed},
+        {"--system", g->system},
+        {"--template", g->template},
+        {"--base", g->base},
+        {"--adapter", g->adapter},
     };
     const char *argv[32] = {NULL, "generate", "--checkpoint", checkpoint};
     size_t n = 4;
@@ -74,6 +82,8 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"chat", 0, CLI_FLAG_BOOL, &g.chat, 0, 0},
         {"system", 0, CLI_FLAG_TEXT, &g.system, 0, 0},
         {"template", 0, CLI_FLAG_TEXT, &g.template, 0, 0},
+        {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
+        {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);

@@ -17,7 +17,8 @@
 enum { PROMPT_BYTES_MAX = 1 << 20 };
 
 struct generate_request {
-    const char *checkpoint, *prompt;
+    struct hd_source_dirs dirs;
+    const char *prompt;
     bool chat;                     /* the prompt is what a user says to the model */
     const char *system, *template; /* of the chat; NULL: none, the model's */
     int64_t max_tokens, threads;
@@ -31,7 +32,8 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
         {"--max-tokens", false, false, NULL}, {"--temperature", false, false, NULL},
         {"--top-k", false, false, NULL},      {"--top-p", false, false, NULL},
         {"--greedy", false, true, NULL},      {"--seed", false, false, NULL},
-        {"--threads", false, false, NULL},    {"--chat", false, true, NULL},
+        {"--threads", false, false, NULL},    {"--base", false, false, NULL},
+        {"--adapter", false, false, NULL},    {"--chat", false, true, NULL},
         {"--system", false, false, NULL},     {"--template", false, false, NULL}};
     struct generate_request r = {0};
     int64_t seed = 0;
@@ -52,17 +54,17 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
     if (!st && f[6].value && (f[3].value || f[4].value || f[5].value))
         st = hd_err(HD_INVALID, "--greedy takes the most likely token; without --temperature, "
                                 "--top-k and --top-p");
-    if (!st && !f[9].value && (f[10].value || f[11].value))
+    if (!st && !f[11].value && (f[12].value || f[13].value))
         st = hd_err(HD_INVALID, "--system and --template are for --chat");
     if (st)
         return st;
-    r.chat = f[9].value;
-    r.system = f[10].value;
-    r.template = f[11].value;
+    r.chat = f[11].value;
+    r.system = f[12].value;
+    r.template = f[13].value;
     if (f[6].value)
         r.sampling.temperature = 0;
     r.sampling.seed = (uint64_t)seed;
-    r.checkpoint = f[0].value;
+    r.dirs = (struct hd_source_dirs){f[0].value, f[9].value, f[10].value};
     r.prompt = f[1].value;
     *ret_request = r;
     return HD_OK;
@@ -150,7 +152,7 @@ static const char *folder_of(const struct hd_generator *g, const struct generate
 {
     const struct hd_job *job = hd_generator_job(g);
 
-    return job ? job->from_dir : r->checkpoint;
+    return job ? job->from_dir : r->dirs.dir;
 }
 
 static enum hd_status open_chat(const struct hd_generator *g, const struct generate_request *r,
@@ -262,12 +264,12 @@ static enum hd_status generate(const struct generate_request *r)
 
     if (!bytes || bytes > PROMPT_BYTES_MAX)
         return hd_err(HD_INVALID, "--prompt takes 1 to %d bytes", PROMPT_BYTES_MAX);
-    st = hd_generator_open(r->checkpoint, hd_backend_cpu(), (int)r->threads, &g);
+    st = hd_generator_open(&r->dirs, hd_backend_cpu(), (int)r->threads, &g);
     if (!st && !hd_generator_tokenizer(g)[0])
         st = hd_err(HD_UNSUPPORTED,
                     "%s does not say which tokenizer its model has; heddle-worker logits takes "
                     "token ids",
-                    r->checkpoint);
+                    r->dirs.dir);
     if (!st && strcmp(hd_generator_tokenizer(g), "none") == 0)
         st = hd_err(HD_INVALID, "the job was trained on token files and names no data.tokenizer: "
                                 "the text of its token ids is unknown");

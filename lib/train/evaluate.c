@@ -68,9 +68,9 @@ static enum hd_status complete_job(struct evaluation *e)
         (void)snprintf(job->too_long, sizeof job->too_long, "drop");
     if (e->model.is_checkpoint)
         return HD_OK;
-    st = hd_chat_find(e->options->dir, &template);
+    st = hd_chat_find(e->options->dirs.dir, &template);
     (void)snprintf(job->template, sizeof job->template, "%s", template.data ? template.data : "");
-    (void)snprintf(job->from_dir, sizeof job->from_dir, "%s", e->options->dir);
+    (void)snprintf(job->from_dir, sizeof job->from_dir, "%s", e->options->dirs.dir);
     (void)snprintf(job->data_format, sizeof job->data_format, "auto");
     (void)snprintf(job->data_loss, sizeof job->data_loss, "answers");
     hd_text_free(&template);
@@ -104,7 +104,7 @@ static enum hd_status choose_files(struct evaluation *e)
         job->val_split = 0;
     } else if (!e->model.is_checkpoint || (!job->val_count && job->val_split <= 0)) {
         return hd_err(HD_INVALID, "--data is missing: %s has no validation data of its own",
-                      o->dir);
+                      o->dirs.dir);
     }
     if (job->val_count) /* else the end of the training text */
         job->train_count = job->weight_count = 0;
@@ -118,7 +118,7 @@ static enum hd_status choose_files(struct evaluation *e)
             return hd_err(HD_INVALID,
                           "--data: %s is text, and %s names no tokenizer; give token files (.npy, "
                           ".bin; heddle data tokenize makes them)",
-                          job->val[i].path, o->dir);
+                          job->val[i].path, o->dirs.dir);
     }
     return HD_OK;
 }
@@ -196,7 +196,7 @@ static enum hd_status load(struct evaluation *e)
         st = hd_loaded_reserve(m, &e->chunk, 1);
     if (!st)
         st = hd_loaded_bind(m, e->chunk, HD_CALL_E, &e->bound);
-    return st ? st : hd_loaded_read_weights(m, e->options->dir);
+    return st ? st : hd_loaded_read_weights(m, &e->options->dirs);
 }
 
 static int32_t *field(const struct evaluation *e, enum hd_batch_field name)
@@ -275,7 +275,7 @@ enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
         return hd_err(HD_NO_MEMORY, "no memory for an evaluation");
     e->options = options;
     hd_loaded_init(&e->model, options->backend, options->threads);
-    st = hd_loaded_read_job(&e->model, options->dir);
+    st = hd_loaded_read_job(&e->model, &options->dirs);
     if (!st)
         st = choose_precision(&e->model.job, options->precision);
     if (!st)
