@@ -13,7 +13,7 @@ static const struct verb {
     {"rank", "--job FILE --rank R --world W --link-fd N --shm-control N --shm-ranks N,N..",
      "one rank of an attempt; the supervisor starts it", hd_worker_rank},
     {"generate",
-     "--checkpoint DIR --prompt TEXT [--chat [--system TEXT]] [--template FILE] [--max-tokens N]\n"
+     "--checkpoint DIR --prompt TEXT [--chat [--system TEXT] [--template FILE]] [--max-tokens N]\n"
      "             [--temperature T] [--top-k K] [--top-p P] [--greedy] [--seed S] [--threads N]\n"
      "             [--base DIR] [--adapter DIR]",
      "text from a checkpoint", hd_worker_generate},
