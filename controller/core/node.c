@@ -727,8 +727,8 @@ static void blame_the_network(struct hd_core *core, struct core_job *job,
             return;
     (void)snprintf(message, sizeof message,
                    "its nodes (%s, %s%s) lost the connection to each other, and on none of them a "
-                   "rank was killed or crashed: look at the network between their data addresses; "
-                   "%s",
+                   "rank was killed or crashed: look at the network between their data addresses (the "
+                   "first message: %s)",
                    attempt->shares[0].node->rec.name, attempt->shares[1].node->rec.name,
                    attempt->share_count > 2 ? ", .." : "", end.message);
     end.echo = false;
