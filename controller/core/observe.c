@@ -61,12 +61,13 @@ static void blame_the_network(struct hd_core *core, struct core_job *job,
     for (size_t i = 0; i < attempt->share_count; i++)
         if (!attempt->shares[i].echoed)
             return;
-    (void)snprintf(message, sizeof message,
-                   "its nodes (%s, %s%s) lost the connection to each other, and on none of them a "
-                   "rank was killed or crashed: look at the network between their data addresses; "
-                   "%s",
-                   attempt->shares[0].node->rec.name, attempt->shares[1].node->rec.name,
-                   attempt->share_count > 2 ? ", .." : "", end.message);
+    (void)snprintf(
+        message, sizeof message,
+        "its nodes (%s, %s%s) lost the connection to each other, and on none of them a "
+        "rank was killed or crashed: look at the network between their data addresses (the "
+        "first message: %s)",
+        attempt->shares[0].node->rec.name, attempt->shares[1].node->rec.name,
+        attempt->share_count > 2 ? ", .." : "", end.message);
     end.echo = false;
     end.node = "";
     end.message = message;

@@ -393,7 +393,7 @@ static void two_echoes_without_a_cause_are_the_networks(void **state)
     assert_string_equal(sim_attempt(sim, job, 1)->end.message,
                         "its nodes (n1, n2) lost the connection to each other, and on none of them "
                         "a rank was killed or crashed: look at the network between their data "
-                        "addresses; echo");
+                        "addresses (the first message: echo)");
     sim_run_until_ended(sim, job, 60);
     sim_assert_undisturbed(sim, job, 12);
     sim_free(sim);
