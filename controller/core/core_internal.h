@@ -17,6 +17,7 @@
  *   waiting.c     queued jobs, in classes of jobs that wait for the same
  *   schedule.c    the pass: which queued job is looked at when, and what becomes of it
  *   place.c       where a job finds a place
+ *   weigh.c       whether a job waits for a better place than it could have now
  *   reserve.c     places that are kept for jobs that do not fit now, and expected starts
  *   predict.c     when running attempts will end
  *   preempt.c     which running jobs give way
@@ -42,6 +43,7 @@ struct core_member {
     size_t index;  /* in core->nodes */
     bool ready;    /* usable now */
     int32_t count; /* devices that the job may use or takes there */
+    int32_t spare; /* core_find_first: devices that it does not need */
 };
 /* For whom a place is looked for, and in what state of the cluster. */
 struct core_view {
@@ -53,12 +55,16 @@ struct core_view {
     bool avoids;       /* not on nodes that failed it */
     bool reserves;     /* no nodes that are reserved by others, not even what these can spare */
     bool borrows;      /* also devices that are kept for older jobs for a while yet */
+    /* Only a place on so few nodes, and at one switch of so low a tier, as in hd_core_asked; 0: any
+     * place. */
+    int32_t nodes_max, tier_max;
 };
 struct core_placement {
     struct core_member *members; /* on the heap */
     size_t member_count;
     int32_t device_count; /* of all members; 0: there is no placement */
     int32_t unused_count; /* devices of the members that stay free */
+    int32_t tier;         /* as in hd_core_asked */
     struct hd_plan_record plan;
 };
 
@@ -300,14 +306,55 @@ bool core_fits_when_idle(struct hd_core *core, const struct core_view *view);
 /* Finds the nodes that have failed the job twice: it avoids them if it fits elsewhere. */
 void core_learn_failures(struct core_job *job);
 
+/* ---- menu.c -----------------------------------------------------------------------------------*/
+
+enum core_layout { CORE_LAYOUT_FITS, CORE_LAYOUT_MISFITS, CORE_LAYOUT_LATER };
+
+/* Who wants a layout: a job, or one that is not submitted (job 0). */
+struct core_wisher {
+    uint64_t job;
+    const struct hd_job_needs *needs;
+    const void *spec;
+    size_t spec_bytes;
+};
+static inline struct core_wisher core_wisher_of(const struct core_job *job,
+                                                const struct hd_job_needs *needs)
+{
+    return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes};
+}
+
+/* Chooses place->plan.layout, if the job leaves members of it open. FITS: it starts there; *ret_why
+ * then says what was chosen, if there was a choice. MISFITS: no layout fits the devices, of which
+ * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for, or
+ * (NULL) will be, when fewer questions wait. */
+enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
+                                    struct core_placement *place, int64_t *ret_memory_bytes,
+                                    const struct core_menu_entry **ret_entry,
+                                    struct hd_text *ret_why);
+enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
+void core_menu_done(struct hd_core *core); /* frees it */
+
 /* ---- reserve.c --------------------------------------------------------------------------------*/
 
 /* When a job can start, as far as is known. */
 struct core_start {
-    int64_t mono_ms; /* INT64_MAX: not known */
-    uint64_t after;  /* the job whose end decides that; 0: not known */
+    int64_t mono_ms;     /* INT64_MAX: not known */
+    uint64_t after;      /* the job whose end decides that; 0: not known */
+    int32_t nodes, tier; /* of the place that is kept, as in core_view; 0: not known */
 };
 
+/* The place that opens first, as far as is known. */
+struct core_first {
+    struct core_placement place; /* device_count 0: none; the caller frees its members */
+    struct core_start start;
+    enum core_layout layout; /* of the place; FITS: place.plan has its price, if that is known */
+    const struct core_menu_entry *entry; /* with LATER */
+};
+void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                     struct core_first *ret_first);
+/* Keeps such a place for a queued job, which is one of core->reservers then. */
+void core_reserve_members(struct hd_core *core, struct core_job *job,
+                          const struct core_placement *place, int64_t start_mono_ms);
 /* Keeps devices for a job that does not fit now, where it will start first as far as is known.
  * False: there are none to keep; job->wait and wait_job say why. */
 bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct core_view *view,
@@ -329,6 +376,21 @@ void core_promise_sweep(struct hd_core *core);
 void core_promise_end(struct hd_core *core, struct core_job *job); /* it is not queued any more */
 void core_promise_timers(struct hd_core *core);
 
+/* ---- weigh.c ----------------------------------------------------------------------------------*/
+
+/* `first` is the place that opens first to the job, maybe now, with its layout and price.
+ * TAKE_LATER: *first has become a better one that opens later (the members are those of the new
+ * one). WAIT_FOR_PRICE: that of a better one is being found, job->planning. job->choice says what
+ * was weighed. */
+enum core_weighed { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
+enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
+                             const struct hd_job_needs *needs, struct core_first *first);
+/* "2 nodes at one switch of tier leaf" */
+void core_add_place(const struct hd_core *core, int32_t nodes, int32_t tier, struct hd_text *text);
+/* What was weighed, of a job that waits or has started. */
+void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
+                     struct hd_text *text);
+
 /* ---- predict.c --------------------------------------------------------------------------------*/
 
 /* When the attempt will have ended, as far as is known now; INT64_MAX: not known. */
@@ -344,8 +406,10 @@ double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 
-/* Asks attempts of lower priority to stop, if the job then has a place. True: it waits for some. */
-bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view);
+/* Asks attempts of lower priority to stop, if the job then has a place; borrowed: and those that
+ * borrow what is kept for it. True: it waits for some. */
+bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                  bool borrowed);
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
 
 /* ---- move.c -----------------------------------------------------------------------------------*/
@@ -376,37 +440,6 @@ bool core_take_misfit(struct hd_core *core, struct core_job *job, int32_t device
 /* A node has other devices now: jobs that wait for larger or more ones ask for their own again. */
 void core_forget_misfits(struct hd_core *core);
 
-/* ---- menu.c -----------------------------------------------------------------------------------*/
-
-enum core_layout { CORE_LAYOUT_FITS, CORE_LAYOUT_MISFITS, CORE_LAYOUT_LATER };
-
-/* Who wants a layout: a job, or one that is not submitted (job 0). */
-struct core_wisher {
-    uint64_t job;
-    const struct hd_job_needs *needs;
-    const void *spec;
-    size_t spec_bytes;
-};
-static inline struct core_wisher core_wisher_of(const struct core_job *job,
-                                                const struct hd_job_needs *needs)
-{
-    return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes};
-}
-
-/* Chooses place->plan.layout, if the job leaves members of it open. FITS: it starts there; *ret_why
- * then says what was chosen, if there was a choice. MISFITS: no layout fits the devices, of which
- * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for, or
- * (NULL) will be, when fewer questions wait. */
-enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
-                                    struct core_placement *place, int64_t *ret_memory_bytes,
-                                    const struct core_menu_entry **ret_entry,
-                                    struct hd_text *ret_why);
-/* Asks for the layout that the job will need where it is expected to start. */
-void core_foresee_layout(struct hd_core *core, const struct core_job *job,
-                         struct core_placement *place);
-enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
-void core_menu_done(struct hd_core *core); /* frees it */
-
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 
 /* Replaces *best by a placement on several nodes if that is better; frees the old members. */
@@ -434,6 +467,9 @@ void core_find_position(const struct hd_core *core, struct core_node *node); /* 
  * memory. */
 bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
                          const struct core_placement *place, int32_t *ret_devices);
+/* How far apart the nodes of so many members are: as in hd_core_asked. */
+int32_t core_tier_of(const struct hd_core *core, const struct core_member *members, size_t count);
+int32_t core_tiers(const struct hd_core *core); /* of nodes that share no switch: the largest */
 /* Members that give `need` devices on as few nodes as possible if taken from the front: sorts them
  * so that these nodes span as few switches as possible. Returns how many members are left: those of
  * one switch, if one has enough on as few nodes. */

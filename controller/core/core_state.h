@@ -131,7 +131,8 @@ struct core_share {
     bool listed;  /* an observed set of the node has listed it */
     bool running; /* its ranks are connected to all others */
     bool ended;
-    bool removed;             /* the job is being removed: its files here are deleted */
+    bool echoed;  /* its ranks gave up because those of another node were gone; none failed here */
+    bool removed; /* the job is being removed: its files here are deleted */
     uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
     const char *problem;      /* reported by its node; "" or NULL: none */
     bool waits;               /* its node lets it wait until that is over */
@@ -153,7 +154,6 @@ struct core_attempt {
     /* Measured steps: the first and the newest report of a step, by the rank's clock. */
     int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
     int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
-    bool borrows; /* it holds devices that were kept for older jobs, and gives way to these */
     bool dirty;
 };
 
@@ -166,6 +166,7 @@ enum core_wait {
     CORE_WAIT_DELAY,    /* for the retry delay */
     CORE_WAIT_SEARCH,   /* for the list of checkpoints that a lost node has written */
     CORE_WAIT_PLAN,     /* for the layout of its place to be found; it may have reserved nodes */
+    CORE_WAIT_BETTER,   /* for a better place than it could have now (job->choice) */
     CORE_WAIT_QUOTA,    /* for devices that others of its queue hold */
     CORE_WAIT_BUSY,     /* for held devices or disconnected nodes; it has reserved nodes */
     CORE_WAIT_RESERVED, /* for nodes that are reserved by wait_job */
@@ -235,7 +236,10 @@ struct core_job {
     struct core_account *account;
     struct core_line *line; /* NULL: not queued, or not to be started yet (core_waiting_add) */
     struct core_job *before, *after; /* in the line */
-    bool claims;                     /* others were stopped so that it can start: it comes first */
+    struct hd_core_choice choice;    /* of the newest look at it */
+    int64_t patience_mono_ms; /* it waits for a better place until then at most; 0: it has not yet
+                               * (weigh.c) */
+    bool claims;              /* others were stopped so that it can start: it comes first */
     uint64_t blocked_at;  /* core->starts when it first reserved nodes; attempts that start later
                            * hold only what it can spare */
     uint64_t reserved_in; /* the last pass in which it reserved nodes */

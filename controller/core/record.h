@@ -197,6 +197,7 @@ struct hd_attempt_record {
     enum hd_end_cause stop_cause; /* why the controller lets it stop at a checkpoint; NONE: it does
                                    * not, or the job is cancelled */
     uint64_t stop_job;            /* PREEMPTED: for which job; 0: for a node that is drained */
+    bool borrows; /* it holds devices that were kept for older jobs, and gives way to these */
 };
 
 struct hd_device_record {

@@ -190,7 +190,9 @@ static const struct migration {
             " INITIALLY DEFERRED, ended_ms INTEGER NOT NULL, problem TEXT NOT NULL,"
             " measured_on TEXT NOT NULL, measured_ms INTEGER NOT NULL, calibration BLOB NOT NULL)"
             " STRICT, WITHOUT ROWID;"},
-    /* 13: who may call, and the audit log. An old row of either is never changed or deleted; a
+    /* 13: attempts on devices that were kept for older jobs; before, that was not remembered */
+    {.sql = "ALTER TABLE attempts ADD COLUMN borrows INTEGER NOT NULL DEFAULT 0;"},
+    /* 14: who may call, and the audit log. An old row of either is never changed or deleted; a
        credential ends once */
     {.sql = "ALTER TABLE jobs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0;" /* keep.c */
             "CREATE INDEX jobs_ended ON jobs (ended_ms) WHERE pruned<2 AND removal=0 AND"
