@@ -166,13 +166,14 @@ struct hd_units hd_model_units(const struct hd_model *model)
     return (struct hd_units){HD_UNIT_EMBEDDING, model->unit_head + 1};
 }
 
-/* Hidden rows from the chunk before: the rows outside of enter and leave. */
+/* Hidden rows from the chunk before, whose gradient is computed unless backward ends here: the rows
+ * outside of enter and leave. */
 static struct hd_tensor *take_in(const struct hd_model *model, struct hd_rec *rec)
 {
     const struct hd_rec_shape *shape = hd_rec_shape(rec);
 
     return hd_rec_input(rec, "hidden", shape->B * shape->S / hd_rec_row_shares(rec),
-                        model->config.C, shape->mode == HD_RECORD_TRAIN);
+                        model->config.C, shape->mode == HD_RECORD_TRAIN && !shape->ends_backward);
 }
 
 void hd_model_record(const struct hd_model *model, struct hd_units units, struct hd_rec *rec)

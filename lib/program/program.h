@@ -246,11 +246,12 @@ struct hd_rec; /* a recording; opaque to the model */
 /* The shape for which a program is recorded. */
 struct hd_rec_shape {
     enum hd_record_mode mode;
-    int64_t B;        /* sequences per call */
-    int64_t S;        /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
-    int64_t context;  /* longest sequence: rows of caches and RoPE table; training: cp * S */
-    bool bounded;     /* attention stays within a document (BOUNDS); ignored in D */
-    bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
+    int64_t B;          /* sequences per call */
+    int64_t S;          /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
+    int64_t context;    /* longest sequence: rows of caches and RoPE table; training: cp * S */
+    bool bounded;       /* attention stays within a document (BOUNDS); ignored in D */
+    bool gather_keys;   /* with cp > 1: one all-gather of keys and values instead of the ring */
+    bool ends_backward; /* nothing below trains: what comes in needs no gradient */
 };
 
 /* Starts a recording with the parameters of `registry`, which need not be finished. NULL: no

@@ -130,6 +130,9 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.tokenizer, "bytes");
     word(j.order, "shuffled");
     word(j.documents, "joined");
+    word(j.data_format, "auto");
+    word(j.data_loss, "answers");
+    word(j.too_long, "error");
     word(j.lr_decay, "cosine");
     word(j.precision, "fp32");
     word(j.moments, "fp32");

@@ -349,7 +349,8 @@ static double walk_prices(const struct hd_order *order, struct hd_arena *arena)
         pieces.piece[HD_PIECE_BLOCK].time[HD_PIECE_B][last].run = B_TIME;
     }
     assert_int_equal(
-        hd_price_step(&pieces, &(struct hd_price_layout){order->pipeline, units, order, &config, 1},
+        hd_price_step(&pieces,
+                      &(struct hd_price_layout){order->pipeline, units, order, &config, 1, 0, NULL},
                       &c, arena, &price),
         HD_OK);
     return price.step_s;
