@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "controller/cli/data_look.h"
 #include "controller/cli/plan_layouts.h"
 #include "controller/cli/plan_show.h"
 #include "controller/cli/process.h"
@@ -487,8 +488,19 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     return code;
 }
 
+/* What an epoch of conversations has. */
+static void show_epoch(const struct hd_job *job, const struct hd_json *epoch)
+{
+    struct hd_text out = {0};
+
+    data_look_describe(job, epoch, &out);
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
 static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 {
+    const struct hd_json *epoch = NULL;
     struct hd_text missing = {0};
     bool elsewhere, searched;
     int code = f->devices && f->cluster
@@ -515,9 +527,13 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
                       "and --devices of GPUs");
     if (code == CLI_CONTINUE)
         code = cli_read_spec_to_plan(cli->args[0], &f->overrides, searched ? &missing : NULL,
-                                     &a->arena, &a->spec);
+                                     &a->arena, &a->spec, &epoch);
     if (missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
+    if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)
+        code = data_look_at_epoch(a->spec, &a->arena, &epoch);
+    if (code == CLI_CONTINUE && epoch && cli->format <= CLI_WIDE)
+        show_epoch(a->spec, epoch);
     if (code == CLI_CONTINUE)
         code = searched ? plan_layouts(cli, f, a) : plan_devices(cli, f, a);
     hd_text_free(&missing);

@@ -13,12 +13,14 @@
 
 /* ---- what a resume may change -----------------------------------------------------------------*/
 
-/* The weights, and which sample comes at which step, follow from these. */
+/* The weights, and which sample comes at which step, follow from these. train.init_from is not
+ * among them: its folder may have moved, and its identity says that it is the same. */
 static bool is_fixed(const struct hd_key *key)
 {
-    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_from",
-                                        "train.init_identity"};
+    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity"};
 
+    if (strcmp(key->path, "model.from") == 0)
+        return false;
     if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data."))
         return true;
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
@@ -40,6 +42,9 @@ static bool same_files(const struct hd_job_file *a, int64_t a_count, const struc
 
 static enum hd_status refuse(const char *path)
 {
+    if (strcmp(path, "train.init_identity") == 0)
+        return hd_err(HD_INVALID, "train.init_from: is not the model with which the job began; its "
+                                  "folder may be elsewhere, but must hold the same weights");
     return hd_err(HD_INVALID,
                   "%s: cannot change when a job is resumed; submit a new job, with train.init_from "
                   "to start from this one's weights",
@@ -110,8 +115,10 @@ static enum hd_status resume_step(const struct resume *r, struct hd_query *query
     const struct hd_job_record *record = &query->jobs[0].record;
     struct hd_core_event event;
     struct hd_job before;
-    enum hd_status st = control_check_owner(r->call, record->owner, record->job);
+    enum hd_status st = control_check_owner(r->c, r->call, record->owner, record->job);
 
+    if (!st)
+        st = guard_check_jobs(r->c, r->call);
     if (!st)
         st = resume_event(HD_CORE_RESUME, query, r->call, &event);
     if (!st)
@@ -142,7 +149,7 @@ static void on_records(struct hd_query *query, enum hd_status st)
     hd_query_free(query);
 }
 
-void resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__ResumeJobRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);
@@ -166,6 +173,7 @@ void resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
     query->job = m->job;
     query->done = on_records;
     query->user = r;
+    control_see(c, call, HD_SIGHT_JOBS, query);
     hd_store_query(c->store, query);
 }
 
@@ -205,6 +213,7 @@ static void tell_end(struct controller *c, struct hd_rpc_call *call, uint64_t nu
     query->job = number;
     query->done = on_ended;
     query->user = hd_rpc_call_ref(call);
+    control_see(c, call, HD_SIGHT_JOBS, query);
     hd_store_query(c->store, query);
 }
 
@@ -220,7 +229,7 @@ static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_ev
         tell_end(c, call, number);
         return;
     }
-    st = control_check_owner(call, job->owner, number);
+    st = control_check_owner(c, call, job->owner, number);
     if (!st)
         st = control_check_disk(c);
     if (!st)
@@ -229,24 +238,24 @@ static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_ev
         hd_rpc_call_fail(call, st);
 }
 
-void requeue_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_requeue_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__RequeueJobRequest *)(const void *)message)->job,
               HD_CORE_REQUEUE);
 }
 
-void checkpoint_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_checkpoint_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__CheckpointJobRequest *)(const void *)message)->job,
               HD_CORE_CHECKPOINT_NOW);
 }
 
-void hold_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_hold_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__HoldJobRequest *)(const void *)message)->job, HD_CORE_HOLD);
 }
 
-void release_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+void control_release_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     ask_again(call, ((const Heddle__V1__ReleaseJobRequest *)(const void *)message)->job,
               HD_CORE_RELEASE);

@@ -183,6 +183,7 @@ static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 
 struct found_name {
     const struct hd_weight **weights; /* [1], or [E]: one per expert */
+    struct hd_hf_codes *codes;        /* likewise: quant is NONE for one that is plain */
     bool per_expert, transposed;
     int64_t first; /* first row of our part in a joined tensor */
 };
@@ -201,6 +202,7 @@ struct search {
     const struct hd_hf_row *rows;
     size_t row_count;
     const char *prefix; /* of this directory's names: "" for the files of a base model */
+    bool adapter;       /* PEFT's factors are searched, not a model's weights */
     struct hd_text missing, unexpected;
     size_t missing_count, unexpected_count;
 };
@@ -254,11 +256,18 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
     return HD_OK;
 }
 
+/* A matrix that is bytes; fused experts, which are not, have a third dimension. */
+static bool is_codes(const struct hd_weight *w, const struct hd_ckpt_entry *want)
+{
+    return (w->dtype == HD_U8 || w->is_int8) && want->dim_count > 1 && w->dim_count == 2;
+}
+
 /* Finds one tensor; a missing one is added to the list of missing tensors. */
 static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
                                   const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
                                   int64_t layer, int64_t expert,
-                                  const struct hd_weight **ret_weight)
+                                  const struct hd_weight **ret_weight,
+                                  struct hd_hf_codes *ret_codes)
 {
     char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
 
@@ -270,6 +279,10 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
         return HD_OK;
     }
     map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
+    if (is_codes(*ret_weight, want))
+        return hd_hf_find_codes(s->weights, *ret_weight,
+                                want->shape[want->dim_count - 2] * row->parts,
+                                want->shape[want->dim_count - 1], map->used, ret_codes);
     return check_shape(row, want, *ret_weight);
 }
 
@@ -296,10 +309,11 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     if (f->per_expert)
         count = want->shape[0];
     f->weights = hd_arena_array(&map->arena, (size_t)count, sizeof *f->weights);
-    if (!f->weights)
+    f->codes = hd_arena_array(&map->arena, (size_t)count, sizeof *f->codes);
+    if (!f->weights || !f->codes)
         return hd_err(HD_NO_MEMORY, "no memory to find tensors");
     for (int64_t expert = 0; expert < count && !st; expert++)
-        st = find_tensor(s, map, row, want, layer, expert, &f->weights[expert]);
+        st = find_tensor(s, map, row, want, layer, expert, &f->weights[expert], &f->codes[expert]);
     return st;
 }
 
@@ -307,6 +321,8 @@ static bool may_stay_unused(const struct search *s, const char *name)
 {
     int64_t layer;
 
+    if (s->adapter)
+        return false;
     if (s->job->tie_embeddings && strcmp(name, "lm_head.weight") == 0)
         return true; /* tied to the embedding by config.json */
     if (!hd_text_starts(name, s->prefix))
@@ -328,12 +344,13 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
     if (s->missing.failed || s->unexpected.failed)
         return hd_err(HD_NO_MEMORY, "no memory for names");
     if (s->missing_count)
-        return hd_err(HD_INVALID, "%zu of the tensors that config.json requires are missing: %s%s",
-                      s->missing_count, s->missing.data,
-                      s->missing_count > LISTED_MAX ? " and others" : "");
+        return hd_err(HD_INVALID, "%zu of the tensors that %s are missing: %s%s", s->missing_count,
+                      s->adapter ? "an adapter of this model with these targets has"
+                                 : "config.json requires",
+                      s->missing.data, s->missing_count > LISTED_MAX ? " and others" : "");
     if (s->unexpected_count)
-        return hd_err(HD_INVALID, "%zu tensors are not part of the model of config.json: %s%s",
-                      s->unexpected_count, s->unexpected.data,
+        return hd_err(HD_INVALID, "%zu tensors are not part of the model%s: %s%s",
+                      s->unexpected_count, s->adapter ? "" : " of config.json", s->unexpected.data,
                       s->unexpected_count > LISTED_MAX ? " and others" : "");
     return HD_OK;
 }
@@ -354,10 +371,15 @@ static void choose_form(struct search *s)
 static enum hd_status search(struct search *s, struct hd_hf_map *map)
 {
     char first[HD_CKPT_NAME_MAX];
-    enum hd_status st = hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
+    enum hd_status st =
+        s->adapter
+            ? hd_hf_adapter_rows(s->job->family, &map->arena, &s->rows, &s->row_count, &s->prefix)
+            : hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
 
-    if (st)
-        return st;
+    for (size_t i = 0; !st && s->adapter && i < map->count; i++)
+        st = find_one(s, map, i);
+    if (st || s->adapter)
+        return st ? st : judge(s, map);
     (void)snprintf(first, sizeof first, "%s%s", s->prefix, s->rows[0].theirs);
     if (!hd_weights_find(s->weights, first) && hd_weights_find(s->weights, s->rows[0].theirs))
         s->prefix = "";
@@ -367,11 +389,11 @@ static enum hd_status search(struct search *s, struct hd_hf_map *map)
     return st ? st : judge(s, map);
 }
 
-enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
-                              const struct hd_ckpt_entry *wanted, size_t count,
-                              struct hd_hf_map **ret_map)
+static enum hd_status open_map(const struct hd_weights *weights, const struct hd_job *job,
+                               const struct hd_ckpt_entry *wanted, size_t count, bool adapter,
+                               struct hd_hf_map **ret_map)
 {
-    struct search s = {.weights = weights, .job = job};
+    struct search s = {.weights = weights, .job = job, .adapter = adapter};
     struct hd_hf_map *map = calloc(1, sizeof *map);
     enum hd_status st;
 
@@ -391,6 +413,20 @@ enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_
     else
         *ret_map = map;
     return st;
+}
+
+enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
+                              const struct hd_ckpt_entry *wanted, size_t count,
+                              struct hd_hf_map **ret_map)
+{
+    return open_map(weights, job, wanted, count, false, ret_map);
+}
+
+enum hd_status hd_hf_map_open_adapter(const struct hd_weights *weights, const struct hd_job *job,
+                                      const struct hd_ckpt_entry *wanted, size_t count,
+                                      struct hd_hf_map **ret_map)
+{
+    return open_map(weights, job, wanted, count, true, ret_map);
 }
 
 void hd_hf_map_close(struct hd_hf_map *map)
@@ -467,9 +503,12 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
                      int64_t column, int64_t count, float *ret_values)
 {
     const struct hd_weight *w = f->weights[f->per_expert ? expert : 0];
+    const struct hd_hf_codes *codes = &f->codes[f->per_expert ? expert : 0];
     const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
 
-    if (dim_count < 2) /* a vector: its parts are concatenated */
+    if (codes->quant)
+        hd_hf_decode(codes, f->first + row, column, count, ret_values);
+    else if (dim_count < 2) /* a vector: its parts are concatenated */
         convert(w, f->first + column, 1, count, ret_values);
     else if (f->transposed)
         convert(w, column * width + f->first + row, width, count, ret_values);
@@ -513,4 +552,13 @@ enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
         done += run;
     }
     return HD_OK;
+}
+
+bool hd_hf_codes(const struct hd_hf_map *map, size_t index, int64_t expert, enum hd_quant quant,
+                 struct hd_quant_whole *ret_whole)
+{
+    const struct found_name *f = &map->found[index];
+    const struct hd_hf_codes *codes = &f->codes[f->per_expert ? expert : 0];
+
+    return codes->quant == quant && hd_hf_slice_codes(codes, f->first, ret_whole);
 }

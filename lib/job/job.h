@@ -39,7 +39,7 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 9,                 /* of the list of keys; raised when keys are added */
+    HD_JOB_VERSION = 10,                /* of the list of keys; raised when keys are added */
     HD_JOB_WORD_MAX = 64,               /* bytes, NUL included; also of HD_KEY_NAME */
     HD_JOB_PATH_MAX = 4096,             /* bytes, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* of the text form in a file */
@@ -101,7 +101,6 @@ struct hd_job {
     int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
     const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_order_write of
                                    pipeline.h writes it; else NULL */
-    bool searched;     /* for `heddle plan`: sizes that are auto may become any (plan/search.h) */
     bool only_planned; /* for `heddle plan`: the job will not run, so that it may have more devices
                           than an engine connects */
 };

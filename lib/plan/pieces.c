@@ -310,7 +310,7 @@ static enum hd_status measure_segments(struct builder *b, bool segments, struct 
 
 /* A small job of the same kind: two blocks on the first stage and, if there are stages, one on the
  * last; one micro-batch. Everything trains in it, since train.only names parameters of the whole
- * model; or the job's adapter alone, which every block has. */
+ * model, and then no weight is encoded; or the job's adapter alone, which every block has. */
 static void shrink(struct hd_job *job, bool windowed)
 {
     const bool staged = job->pp > 1;
@@ -333,6 +333,8 @@ static void shrink(struct hd_job *job, bool windowed)
         (void)snprintf(job->recompute, sizeof job->recompute, "full");
     (void)snprintf(job->only, sizeof job->only, "all");
     job->adapter_also[0] = '\0';
+    if (strcmp(job->adapter, "none") == 0)
+        (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
     if (!windowed)
         job->window = 0;
 }

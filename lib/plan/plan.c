@@ -220,6 +220,7 @@ static enum hd_status declare_whole(const struct hd_job *spec, struct hd_arena *
     if (st)
         return st;
     hd_registry_init(registry, arena, NULL, 0);
+    registry->quant = hd_layout_quant(spec);
     return hd_model_declare(&config, registry, arena, &model);
 }
 
@@ -234,7 +235,9 @@ enum hd_status hd_plan_check_weights(const struct hd_job *spec)
     hd_arena_init(&arena, 0);
     st = declare_whole(spec, &arena, &registry);
     if (!st && spec->init_from[0] == '/') { /* else "" or none */
-        st = hd_source_open(spec->init_from, spec, &registry, &source);
+        const struct hd_source_dirs dirs = {.dir = spec->init_from, .adapter = spec->adapter_from};
+
+        st = hd_source_open(&dirs, spec, &registry, &source);
         if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
             st = HD_INVALID;
         if (st)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 /* ---- candidates ---- */
 
 static const char *const recomputes[] = {"none", "selective", "full"};
@@ -753,10 +755,18 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
     if (!s.st && !s.count) /* says why */
         s.st = hd_plan_decide(asked->request, asked->devices, &sizes);
     while (!s.st && s.count && ret_search->plan_count < asked->top) {
-        struct candidate c = pop(&s);
+        struct candidate c;
 
+        if (asked->deadline_ns && hd_clock_now_ns() >= asked->deadline_ns)
+            break;
+        c = pop(&s);
         refine(&s, &c);
     }
+    if (!s.st && s.count && !ret_search->plan_count)
+        s.st = hd_err(HD_TIMEOUT,
+                      "the search among the layouts of %d devices was ended at its "
+                      "deadline, before it found one that fits",
+                      asked->devices);
     if (!s.st && !ret_search->plan_count && is_pinned(&s) && ret_search->least.needed_bytes) {
         s.st = hd_search_price(asked, &ret_search->least.sizes, arena, &ret_search->plans[0]);
         ret_search->plan_count = !s.st;

@@ -49,6 +49,7 @@ struct hd_search_asked {
     int64_t memory_bytes; /* of a device, for a rank; 0: not known, everything fits */
     double peak_flops;    /* of a device, for MFU; 0: not known */
     int top;              /* how many plans are wanted */
+    int64_t deadline_ns;  /* by hd_clock_now_ns: the search ends then with what it has; 0: none */
 };
 
 struct hd_search_plan {
@@ -79,7 +80,7 @@ struct hd_search {
 
 /* The result lives in `arena`. If exactly one layout is possible because all members are pinned, it
  * is priced and returned even if it does not fit. Fails as hd_plan_decide does if no layout is
- * legal. */
+ * legal. HD_TIMEOUT: the deadline passed before the first plan was found. */
 enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_arena *arena,
                                  struct hd_search *ret_search);
 

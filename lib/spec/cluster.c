@@ -17,7 +17,7 @@
 static enum hd_status read_nodes(const struct cluster_reader *r, const struct yaml_node *group,
                                  struct hd_cluster *c)
 {
-    const struct yaml_node *node = spec_yaml_find(group, "nodes");
+    const struct yaml_node *node = hd_yaml_find(group, "nodes");
     char problem[200], quoted[SPEC_QUOTE_MAX];
 
     if (!node)
@@ -45,14 +45,14 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
     static const char *const keys[] = {"memory", "hbm_bandwidth", "flops", "multiprocessors",
                                        "capability"};
     static const char *const rates[] = {"bf16", "fp32", "fp8"};
-    const struct yaml_node *memory = spec_yaml_find(node, "memory"),
-                           *hbm = spec_yaml_find(node, "hbm_bandwidth"),
-                           *flops = spec_yaml_find(node, "flops"),
-                           *sm = spec_yaml_find(node, "multiprocessors"),
-                           *cc = spec_yaml_find(node, "capability");
-    const struct yaml_node *bf16 = flops ? spec_yaml_find(flops, "bf16") : NULL,
-                           *fp32 = flops ? spec_yaml_find(flops, "fp32") : NULL,
-                           *fp8 = flops ? spec_yaml_find(flops, "fp8") : NULL;
+    const struct yaml_node *memory = hd_yaml_find(node, "memory"),
+                           *hbm = hd_yaml_find(node, "hbm_bandwidth"),
+                           *flops = hd_yaml_find(node, "flops"),
+                           *sm = hd_yaml_find(node, "multiprocessors"),
+                           *cc = hd_yaml_find(node, "capability");
+    const struct yaml_node *bf16 = flops ? hd_yaml_find(flops, "bf16") : NULL,
+                           *fp32 = flops ? hd_yaml_find(flops, "fp32") : NULL,
+                           *fp8 = flops ? hd_yaml_find(flops, "fp8") : NULL;
     int64_t bytes = 0, processors = 108, capability = 80;
     double bandwidth = 0, half = 0, single = 0, codes = 0;
     enum hd_status st = cluster_check_keys(r, node, "device", keys, sizeof keys / sizeof keys[0]);
@@ -156,7 +156,7 @@ static enum hd_status read_islands(const struct cluster_reader *r, const struct 
     if (!node)
         return HD_OK;
     st = cluster_check_keys(r, node, "islands", keys, 3);
-    devices = spec_yaml_find(node, "devices");
+    devices = hd_yaml_find(node, "devices");
     if (!st && !devices)
         st = cluster_fail(r, node, "islands", "needs devices: how many an island has");
     if (!st)
@@ -178,8 +178,8 @@ static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node
 
     if (st)
         return st;
-    name = spec_yaml_find(node, "name");
-    count = spec_yaml_find(node, "nodes");
+    name = hd_yaml_find(node, "name");
+    count = hd_yaml_find(node, "nodes");
     if (!name || !count)
         return cluster_fail(r, node, "tiers",
                             "each needs name, nodes (of one switch) and bandwidth");
@@ -195,7 +195,7 @@ static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node
 
 static enum hd_status read_tiers(struct cluster_reader *r)
 {
-    const struct yaml_node *list = spec_yaml_find(r->root, "tiers");
+    const struct yaml_node *list = hd_yaml_find(r->root, "tiers");
     char problem[80];
     enum hd_status st = HD_OK;
 
@@ -248,9 +248,9 @@ static enum hd_status read_host(struct cluster_reader *r, const struct yaml_node
     if (host->kind != YAML_KIND_MAP)
         return cluster_fail(r, host, "host",
                             "expected {memory, bandwidth, memory_bandwidth}, of one device");
-    memory = spec_yaml_find(host, "memory");
-    link = spec_yaml_find(host, "bandwidth");
-    rate = spec_yaml_find(host, "memory_bandwidth");
+    memory = hd_yaml_find(host, "memory");
+    link = hd_yaml_find(host, "bandwidth");
+    rate = hd_yaml_find(host, "memory_bandwidth");
     st = cluster_check_keys(r, host, "host", keys, sizeof keys / sizeof keys[0]);
     if (!st && memory)
         st = cluster_read_memory(r, memory, "host.memory", &c->host_memory_bytes);
@@ -315,7 +315,7 @@ static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_
                                 int count, struct hd_node_tree *tree)
 {
     const int64_t whole = r->tier_count ? r->tier_nodes[r->tier_count - 1] : 1;
-    const struct yaml_node *list = spec_yaml_find(r->root, "groups"),
+    const struct yaml_node *list = hd_yaml_find(r->root, "groups"),
                            *group = list ? list->first : r->root;
     int64_t position = 0;
 
@@ -323,7 +323,7 @@ static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_
     memcpy(tree->tiers, r->tiers, sizeof tree->tiers);
     memcpy(tree->tier_nodes, r->tier_nodes, sizeof tree->tier_nodes);
     for (int g = 0; g < count; g++, group = list ? group->next : NULL) {
-        const char *names = cluster_text(spec_yaml_find(group, "nodes"));
+        const char *names = cluster_text(hd_yaml_find(group, "nodes"));
         int64_t number;
 
         tree->groups[g].first = position;
@@ -350,16 +350,16 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
 
     if (!st)
         st = read_tiers(r);
-    list = st ? NULL : spec_yaml_find(r->root, "groups");
+    list = st ? NULL : hd_yaml_find(r->root, "groups");
     if (st || !list) {
         *ret_count = 1;
         return st ? st : read_group(r, r->root, &clusters[0]);
     }
     if (list->kind != YAML_KIND_LIST || !list->first)
         return cluster_fail(r, list, "groups", "expected a list of {nodes, device, ..}");
-    if (spec_yaml_find(r->root, "nodes"))
+    if (hd_yaml_find(r->root, "nodes"))
         return cluster_fail(
-            r, spec_yaml_find(r->root, "nodes"), "nodes",
+            r, hd_yaml_find(r->root, "nodes"), "nodes",
             "stands beside groups, which have nodes of their own; remove one of the two");
     (void)snprintf(problem, sizeof problem, "at most %d are possible", HD_CLUSTER_GROUPS_MAX);
     *ret_count = 0;

@@ -42,6 +42,13 @@ enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
     return dtype;
 }
 
+enum hd_quant hd_layout_quant(const struct hd_job *job)
+{
+    const enum hd_quant quant = hd_quant_of_word(job->model_weights);
+
+    return quant == HD_QUANT_COUNT ? HD_QUANT_NONE : quant;
+}
+
 bool hd_layout_is_fp8(const struct hd_job *job)
 {
     return strcmp(job->precision, "fp8") == 0;
@@ -650,10 +657,12 @@ enum hd_status hd_layout_declare(const struct hd_layout_shared *s, int rank, str
                        hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
+    ret_registry->quant = hd_layout_quant(job);
     if (hd_layout_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)
         ret_registry->amax_history = job->fp8_history;
     ret_registry->zero = job->zero > 0 ? (int)job->zero : 0;
     ret_registry->offload = strcmp(job->offload, "optimizer") == 0 && s->traits.memory_bytes > 0;
+    ret_registry->omits_frozen = strcmp(job->checkpoint_base, "omit") == 0;
     st = hd_model_declare(&s->config, ret_registry, arena, ret_model);
     return st ? st : hd_registry_finish(ret_registry, hd_layout_compute_dtype(job), true);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/encoded.h"
 #include "train/offload.h"
 #include "train/save_internal.h"
 #include "train/source.h"
@@ -188,8 +189,8 @@ static float *make_values(enum hd_status *ret_status)
     return values;
 }
 
-static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckpt_entry *want,
-                                      float *ret_values)
+static enum hd_status read_moment(void *from, int param, const struct hd_ckpt_entry *want,
+                                  float *ret_values)
 {
     (void)param;
     return hd_source_read_checkpoint(from, want, ret_values);
@@ -226,10 +227,63 @@ static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena 
     return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(ckpt)) : HD_OK;
 }
 
-/* What did not train then and trains now has no moments in the checkpoint: they begin at 0. */
+static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_entry *want,
+                                  float *ret_values)
+{
+    return hd_source_read(from, param, want, ret_values);
+}
+
+/* This rank's records of a parameter in codes, from the source, or NULL: by the seed. */
+static enum hd_status make_codes(struct hd_trainer *t, int param, struct hd_source *source)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_param *p = &r->params[param];
+    char *at = hd_trainer_find(t, param, HD_STATE_WEIGHT).at;
+    char *record = t->staging.device ? malloc((size_t)p->record_bytes) : NULL;
+    enum hd_status st = HD_OK;
+
+    if (t->staging.device && !record)
+        return hd_err(HD_NO_MEMORY, "no memory to encode %s", p->name);
+    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++, at += p->record_bytes) {
+        st = hd_encoded_make(source, r, param, (uint64_t)t->layout.job.seed, i,
+                             record ? record : at);
+        if (!st && record)
+            st = hd_staging_write(&t->staging, at, record, p->record_bytes);
+    }
+    free(record);
+    return st;
+}
+
+/* What trained once is in no base: a checkpoint that leaves out what does not train would lose it.
+ */
+static enum hd_status check_source(const struct hd_registry *r, const struct hd_source *source)
+{
+    for (int i = 0; i < r->param_count; i++) {
+        if (!hd_source_has(source, i) && !r->params[i].quant)
+            return hd_err(HD_INVALID,
+                          "the checkpoint has no %s: a run that goes on keeps its train.adapter; "
+                          "submit a new job, with train.init_from, to add one",
+                          r->params[i].name);
+        if (!r->params[i].trainable && hd_source_in_checkpoint(source, i) &&
+            (r->omits_frozen || r->params[i].quant))
+            return hd_err(
+                HD_INVALID,
+                "%s has trained and does not train any more: with %s it would be lost; set %s, or "
+                "let it train",
+                r->params[i].name,
+                r->params[i].quant ? "model.weights in codes" : "checkpoint.base: omit",
+                r->params[i].quant ? "model.weights: plain" : "checkpoint.base: save");
+    }
+    return HD_OK;
+}
+
+/* Weights from the checkpoint and its base, moments from the checkpoint. What did not train then
+ * and trains now has no moments there: they begin at 0. */
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
                                  const struct hd_job *then)
 {
+    const struct hd_source_dirs dirs = {.dir = hd_ckpt_dir(ckpt), .base = t->layout.job.init_from};
+    struct hd_source *source = NULL;
     const struct hd_registry *r = &t->layout.registry;
     char text[HD_JOB_PATH_MAX];
     const struct hd_only only = {text, then->layers, then->tie_embeddings, NULL};
@@ -239,14 +293,22 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
     if (!st)
         st = hd_adapter_only(then, text);
     if (!st)
+        st = hd_source_open(&dirs, &t->layout.job, r, &source);
+    if (!st)
+        st = check_source(r, source);
+    if (!st)
         st = clear_moments(t);
     for (int i = 0; !st && i < r->param_count; i++) {
         const bool has_moments = r->params[i].trainable && hd_only_trains(&only, r->params[i].name);
 
-        for (int k = 0; !st && k < (has_moments ? HD_SAVED_KINDS : 1); k++)
-            if (r->parts[r->params[i].part].held)
-                st = read_share(t, i, k, read_checkpoint, ckpt, values);
+        if (!r->parts[r->params[i].part].held)
+            continue;
+        st = r->params[i].quant ? make_codes(t, i, source)
+                                : read_share(t, i, 0, read_weight, source, values);
+        for (int k = 1; !st && has_moments && k < HD_SAVED_KINDS; k++)
+            st = read_share(t, i, k, read_moment, ckpt, values);
     }
+    hd_source_close(source);
     free(values);
     return st;
 }
@@ -401,6 +463,8 @@ static enum hd_status init_share(struct hd_trainer *t, int param, float *values)
     const int64_t size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
+    if (p->quant)
+        return make_codes(t, param, NULL);
     if (!hd_held_is_plain(&held))
         return init_encoded(t, p, &held, values);
     for (int64_t at = 0, n; !st && at < held.count; at += n) {
@@ -424,47 +488,63 @@ static enum hd_status init_by_seed(struct hd_trainer *t)
     return st;
 }
 
-static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_entry *want,
-                                  float *ret_values)
-{
-    return hd_source_read(from, param, want, ret_values);
-}
-
 static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source)
 {
     enum hd_status st;
     float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
-        if (is_held(t, i))
+        if (is_held(t, i) && t->layout.registry.params[i].quant)
+            st = make_codes(t, i, source);
+        else if (is_held(t, i))
             st = hd_source_has(source, i) ? read_share(t, i, 0, read_weight, source, values)
                                           : init_share(t, i, values);
     free(values);
     return st;
 }
 
+/* train.adapter.from is what it was when the job was submitted; rank 0 verifies a checkpoint. */
+static enum hd_status check_adapter(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->layout.job;
+    enum hd_status st = hd_source_check_adapter(job->adapter_from, job->adapter_identity);
+
+    if (!st && hd_source_is_checkpoint(job->adapter_from))
+        st = verify(t, job->adapter_from);
+    return st ? hd_err_prefix(st, "train.adapter.from") : HD_OK;
+}
+
 /* Each rank reads its own shares; rank 0 first verifies a checkpoint. */
 static enum hd_status init_from_source(struct hd_trainer *t)
 {
     const struct hd_job *job = &t->layout.job;
+    const struct hd_source_dirs dirs = {.dir = job->init_from, .adapter = job->adapter_from};
     struct hd_source *source = NULL;
     enum hd_status st = hd_source_check_identity(job->init_from, job->init_identity);
 
     if (!st && hd_source_is_checkpoint(job->init_from))
         st = verify(t, job->init_from);
     if (!st)
-        st = hd_source_open(job->init_from, job, &t->layout.registry, &source);
+        st = hd_source_open(&dirs, job, &t->layout.registry, &source);
     if (!st)
         st = read_source(t, source);
     hd_source_close(source);
-    if (st == HD_CORRUPT) /* damage of an input: another attempt would find it, too */
-        st = HD_INVALID;
     return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
+}
+
+static enum hd_status init_weights(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->layout.job;
+    enum hd_status st = *job->adapter_from ? check_adapter(t) : HD_OK;
+
+    if (!st)
+        st = *job->init_from ? init_from_source(t) : init_by_seed(t);
+    return st == HD_CORRUPT ? HD_INVALID : st; /* of an input: another attempt would find it, too */
 }
 
 enum hd_status hd_trainer_init(struct hd_trainer *t)
 {
-    enum hd_status st = t->layout.job.init_from[0] ? init_from_source(t) : init_by_seed(t);
+    enum hd_status st = init_weights(t);
 
     if (!st)
         st = clear_moments(t);

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "hf/hf.h"
-#include "train/source.h"
+#include "train/encoded.h"
 
 void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads)
 {
@@ -69,10 +69,21 @@ static enum hd_status make_job(struct hd_loaded *l, const char *dir)
     return find_tokenizer(l, dir);
 }
 
-enum hd_status hd_loaded_read_job(struct hd_loaded *l, const char *dir)
+static enum hd_status add_adapter(struct hd_loaded *l, const char *dir)
 {
-    return hd_source_is_checkpoint(dir) || !hd_hf_has_config(dir) ? read_stored_job(l, dir)
-                                                                  : make_job(l, dir);
+    if (strcmp(l->job.adapter, "none") != 0)
+        return hd_err(HD_INVALID, "--adapter: the model has an adapter already");
+    return hd_adapter_read(dir, &l->job, NULL);
+}
+
+enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_dirs *dirs)
+{
+    const bool is_model = !hd_source_is_checkpoint(dirs->dir) && hd_hf_has_config(dirs->dir);
+    enum hd_status st = is_model ? make_job(l, dirs->dir) : read_stored_job(l, dirs->dir);
+
+    if (!st && is_model)
+        (void)snprintf(l->job.adapter, sizeof l->job.adapter, "none");
+    return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter) : st;
 }
 
 /* ---- programs and memory ---- */
@@ -87,6 +98,8 @@ enum hd_status hd_loaded_declare(struct hd_loaded *l)
     if (st)
         return st;
     hd_registry_init(&l->registry, &l->arena, &l->mesh, 0);
+    l->registry.quant = hd_layout_quant(&l->job);
+    l->registry.only_computes = true;
     st = hd_model_declare(&config, &l->registry, &l->arena, &l->model);
     return st ? st : hd_registry_finish(&l->registry, hd_layout_compute_dtype(&l->job), false);
 }
@@ -148,6 +161,18 @@ enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk,
     return hd_bind(l->runner, chunk, call, true, true, &l->bases, &l->arena, ret_bound);
 }
 
+static enum hd_status make_codes(struct hd_loaded *l, struct hd_source *source, int param,
+                                 char *records)
+{
+    const struct hd_param *p = &l->registry.params[param];
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++)
+        st = hd_encoded_make(source, &l->registry, param, (uint64_t)l->job.seed, i,
+                             records + i * p->record_bytes);
+    return st;
+}
+
 /* One parameter, as it computes: fp32 is read in place, 16 bits by way of `values`. */
 static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source, int param,
                                   float *values)
@@ -159,6 +184,8 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
     uint16_t *narrow = (uint16_t *)memory + p->offset;
     enum hd_status st;
 
+    if (p->quant)
+        return make_codes(l, source, param, memory + p->offset);
     if (!hd_source_has(source, param)) /* an adapter of zeros adds nothing */
         return HD_OK;
     if (part->stored == HD_F32)
@@ -175,21 +202,24 @@ static int64_t largest_narrow(const struct hd_registry *r)
     int64_t largest = 0;
 
     for (int i = 0; i < r->param_count; i++)
-        if (r->parts[r->params[i].part].stored != HD_F32 && r->params[i].count > largest)
+        if (r->parts[r->params[i].part].stored != HD_F32 && !r->params[i].quant &&
+            r->params[i].count > largest)
             largest = r->params[i].count;
     return largest;
 }
 
-enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
+enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const struct hd_source_dirs *dirs)
 {
     float *values = calloc((size_t)largest_narrow(&l->registry) + 1, sizeof *values);
     struct hd_source *source = NULL;
-    enum hd_status st = hd_source_is_checkpoint(dir) ? hd_ckpt_verify(dir) : HD_OK;
+    enum hd_status st = hd_source_is_checkpoint(dirs->dir) ? hd_ckpt_verify(dirs->dir) : HD_OK;
 
+    if (!st && dirs->adapter && *dirs->adapter && hd_source_is_checkpoint(dirs->adapter))
+        st = hd_ckpt_verify(dirs->adapter);
     if (!values)
-        st = hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+        st = hd_err(HD_NO_MEMORY, "no memory to read %s", dirs->dir);
     if (!st)
-        st = hd_source_open(dir, &l->job, &l->registry, &source);
+        st = hd_source_open(dirs, &l->job, &l->registry, &source);
     for (int i = 0; !st && i < l->registry.param_count; i++)
         st = read_weight(l, source, i, values);
     free(values);

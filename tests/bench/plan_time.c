@@ -115,6 +115,7 @@ static struct hd_job job_of(const struct setting *s, const struct model *m,
     bench_job_word(j.order, "shuffled");
     bench_job_word(j.moments, "fp32");
     bench_job_word(j.adapter, "none");
+    bench_job_word(j.model_weights, "plain");
     bench_job_word(j.offload, "none");
     bench_job_word(j.reduce, "fp32");
     return j;
