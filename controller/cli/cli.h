@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "controller/cli/contexts.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/job.pb-c.h"
 #include "plan/choose.h"
@@ -43,15 +44,17 @@ enum cli_exit {
 enum cli_format { CLI_TABLE, CLI_WIDE, CLI_JSON, CLI_JSONL };
 
 struct cli_command;
+struct cli_flag;
 
 struct cli {
     const struct cli_command *command;
     /* from flags; NULL: not given */
-    const char *controller, *token_file, *tls_ca;
+    const char *controller, *token_file, *tls_ca, *context;
     enum cli_format format;
     bool colour; /* on stdout */
     char **args; /* the words that are not flags */
     int arg_count;
+    struct contexts contexts; /* flags, environment and files, once cli_connect was called */
     /* the connection, once cli_connect was called */
     uv_loop_t loop;
     struct hd_rpc *rpc;
@@ -59,6 +62,9 @@ struct cli {
     uv_timer_t notice; /* of a wait for an answer */
     char address[512];
     bool looping;
+    /* Not NULL: cli_parse does nothing but call it with the flags that the command takes, without
+     * those that all have, and returns CLI_OK. For tests. */
+    void (*tell_flags)(const struct cli_flag *flags, size_t count);
 };
 
 struct cli_command {
@@ -70,6 +76,7 @@ struct cli_command {
 
 extern const struct cli_command cli_commands[];
 extern const size_t cli_command_count;
+void cli_overview(struct hd_text *out); /* what heddle --help says */
 
 /* ---- flags (flags.c) ---- */
 
@@ -215,6 +222,8 @@ int cli_local(struct cli *cli, int argc, char **argv);
 int cli_eval(struct cli *cli, int argc, char **argv);
 int cli_generate(struct cli *cli, int argc, char **argv);
 int cli_checkpoint(struct cli *cli, int argc, char **argv);
+int cli_config(struct cli *cli, int argc, char **argv);
+int cli_completion(struct cli *cli, int argc, char **argv);
 int cli_data(struct cli *cli, int argc, char **argv);
 
 #endif

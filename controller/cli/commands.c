@@ -426,6 +426,27 @@ static const char node_help[] =
     "Example:\n"
     "  heddle node rm n7\n";
 
+static const char config_help[] =
+    "Usage: heddle config show [-o FORMAT]\n"
+    "       heddle config example\n"
+    "\n"
+    "show prints which controller, token and authority a command would use, and where\n"
+    "each value came from: a flag, the environment, or a line of a configuration file\n"
+    "(~/.config/heddle/client.yaml, then /etc/heddle/client.yaml; HEDDLE_CONFIG names\n"
+    "another). example prints a file with all keys.\n"
+    "\n"
+    "Example:\n"
+    "  heddle config show --context prod\n";
+
+static const char completion_help[] =
+    "Usage: heddle completion bash|zsh|fish\n"
+    "\n"
+    "Prints what a shell needs to complete commands and flags of heddle. The packages\n"
+    "install it; elsewhere source it from the shell's start-up file.\n"
+    "\n"
+    "Example:\n"
+    "  heddle completion bash > ~/.local/share/bash-completion/completions/heddle\n";
+
 const struct cli_command cli_commands[] = {
     {"local", "run a job on this machine", local_help, cli_local, false},
     {"submit", "give a job to the controller", submit_help, cli_submit, false},
@@ -457,5 +478,35 @@ const struct cli_command cli_commands[] = {
     {"data", "make token files of text", data_help, cli_data, false},
     {"checkpoint", "list, verify, export and save checkpoints", checkpoint_help, cli_checkpoint,
      false},
+    {"config", "show which controller is used, and why", config_help, cli_config, false},
+    {"completion", "print what a shell completes words by", completion_help, cli_completion, true},
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
+
+void cli_overview(struct hd_text *out)
+{
+    hd_text_add(out, "Usage: heddle COMMAND [ARGUMENTS]\n"
+                     "\n"
+                     "Trains language models: hands jobs to a controller and shows how they fare.\n"
+                     "\n");
+    for (size_t i = 0; i < cli_command_count; i++)
+        hd_text_add(out, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].summary);
+    hd_text_add(
+        out, "\n"
+             "Flags of every command:\n"
+             "  --controller ADDR  unix:PATH or HOST:PORT; else HEDDLE_CONTROLLER, else that of\n"
+             "                     the context, else the user's and the system's socket\n"
+             "  --context NAME     of the configuration file; else HEDDLE_CONTEXT\n"
+             "  --token-file FILE  your token for HOST:PORT; else HEDDLE_TOKEN_FILE\n"
+             "  --tls-ca FILE      the authority of a HOST:PORT elsewhere; else HEDDLE_TLS_CA\n"
+             "  -o FORMAT          table, wide, json or jsonl (not where raw text is printed)\n"
+             "  --color WHEN       auto, always or never; NO_COLOR is honoured\n"
+             "  -h, --help         what a command does, with an example\n"
+             "\n"
+             "Exit codes: 0 success, 1 the job failed or was cancelled, 2 usage or bad input,\n"
+             "3 controller not reachable, 4 not found, 5 not permitted, 6 the command itself\n"
+             "failed, 130 Ctrl-C.\n"
+             "\n"
+             "Example:\n"
+             "  heddle local job.yaml\n");
+}
