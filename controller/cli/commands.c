@@ -33,10 +33,12 @@ static const char local_help[] =
 
 static const char submit_help[] =
     "Usage: heddle submit FILE|- [--watch] [--set KEY=VALUE]... [--plan FILE] [-q]\n"
-    "                     [--times] [--request-id ID]\n"
+    "                     [--times] [--request-id ID] [--dry-run]\n"
     "\n"
     "Checks a job file and gives the job to the controller. Prints the job's number.\n"
     "\n"
+    "  --dry-run          only ask the controller whether it would take the job, and\n"
+    "                     whether the job would start now; nothing is submitted\n"
     "  -w, --watch        then follow the job as heddle watch does\n"
     "  --set KEY=VALUE    in place of what the file says, such as train.steps=100\n"
     "  --plan FILE        run the layout that plan --out FILE chose; refused if\n"
@@ -139,23 +141,30 @@ static const char wait_help[] =
     "  heddle wait 7 && heddle generate 7 --prompt 'Once upon'\n";
 
 static const char logs_help[] =
-    "Usage: heddle logs JOB [-f] [--rank R] [--attempt K]\n"
+    "Usage: heddle logs JOB [-f] [--rank R|A-B|all] [--attempt K] [--tail N]\n"
+    "                   [--since TIME]\n"
     "\n"
-    "Prints what a rank wrote to its log.\n"
+    "Prints what ranks wrote to their logs; of several ranks, each line begins with\n"
+    "the rank's number.\n"
     "\n"
     "  -f, --follow       go on as it writes, and with the next attempts, until the\n"
     "                     job's end\n"
-    "  --rank R           which rank; else 0\n"
+    "  --rank R           which rank, or several: 0-3,7, or all; else 0\n"
     "  --attempt K        which attempt; else the newest\n"
+    "  --tail N           only the last N lines of each rank\n"
+    "  --since TIME       from the first line on that has a time, not longer ago than\n"
+    "                     TIME: 10m, 2h\n"
     "\n"
     "Example:\n"
     "  heddle logs 7 -f --rank 1\n";
 
 static const char events_help[] =
-    "Usage: heddle events [JOB] [-o FORMAT]\n"
+    "Usage: heddle events [JOB] [-f] [-o FORMAT]\n"
     "\n"
     "Prints all events of a job, oldest first: who requested it, where and when its\n"
     "attempts started, how each rank ended. Without JOB: events of nodes.\n"
+    "\n"
+    "  -f, --follow       also new ones, in lines, until the job's end or Ctrl-C\n"
     "\n"
     "Example:\n"
     "  heddle events 7\n";
@@ -426,6 +435,60 @@ static const char node_help[] =
     "Example:\n"
     "  heddle node rm n7\n";
 
+static const char version_help[] =
+    "Usage: heddle version [--check] [-o FORMAT]\n"
+    "\n"
+    "Prints version and commit of this build.\n"
+    "\n"
+    "  --check            also those of controller and nodes; exit code 1 if one is\n"
+    "                     another build than this one\n"
+    "\n"
+    "Example:\n"
+    "  heddle version --check\n";
+
+static const char show_node_help[] =
+    "Usage: heddle show-node NODE [-o FORMAT]\n"
+    "\n"
+    "Shows one node: its state and why it is not ready, its build, and each device\n"
+    "with the job that has it, or with its problem.\n"
+    "\n"
+    "Example:\n"
+    "  heddle show-node n1\n";
+
+static const char top_help[] =
+    "Usage: heddle top [--interval SECONDS] [--once] [-o FORMAT]\n"
+    "\n"
+    "Shows jobs that have not ended, those that run first, with nodes that are not\n"
+    "ready, again and again until Ctrl-C. Without a terminal, and with -o json, once.\n"
+    "\n"
+    "  --interval SECONDS  between two pictures; else 2\n"
+    "  --once              once, also on a terminal\n"
+    "\n"
+    "Example:\n"
+    "  heddle top --interval 5\n";
+
+static const char du_help[] =
+    "Usage: heddle du [JOB]... [-o FORMAT]\n"
+    "\n"
+    "Says what checkpoints take on disk: of each job given, else of the 1000 newest,\n"
+    "largest first. heddle checkpoint rm and heddle rm make room.\n"
+    "\n"
+    "Example:\n"
+    "  heddle du 7\n";
+
+static const char debug_help[] =
+    "Usage: heddle debug bundle [JOB]... [--out FILE] [-o FORMAT]\n"
+    "\n"
+    "Makes a tar file for somebody who is asked for help: versions, configuration,\n"
+    "nodes, links, queues, jobs and events, and of each JOB its attempts, events,\n"
+    "checkpoints and the last lines of its logs. What looks like a token, a key or a\n"
+    "password is removed. Names of people, machines and files stay in it.\n"
+    "\n"
+    "  --out FILE         the file to make; else heddle-debug-TIME.tar\n"
+    "\n"
+    "Example:\n"
+    "  heddle debug bundle 7\n";
+
 static const char config_help[] =
     "Usage: heddle config show [-o FORMAT]\n"
     "       heddle config example\n"
@@ -478,6 +541,12 @@ const struct cli_command cli_commands[] = {
     {"data", "make token files of text", data_help, cli_data, false},
     {"checkpoint", "list, verify, export and save checkpoints", checkpoint_help, cli_checkpoint,
      false},
+    {"top", "show the cluster at a glance", top_help, cli_top, false},
+    {"show-node", "show a node with its devices", show_node_help, cli_show_node, false},
+    {"du", "say what checkpoints take on disk", du_help, cli_du, false},
+    {"version", "print the version, or check those of the cluster", version_help, cli_version,
+     false},
+    {"debug", "gather what somebody needs to help", debug_help, cli_debug, false},
     {"config", "show which controller is used, and why", config_help, cli_config, false},
     {"completion", "print what a shell completes words by", completion_help, cli_completion, true},
 };

@@ -18,7 +18,7 @@ foreach(pair client:heddle controller:heddle-controller node:heddle-node plugin:
     file(MAKE_DIRECTORY ${doc})
     file(REMOVE ${doc}/LICENSE)
     file(COPY_FILE ${CMAKE_CURRENT_LIST_DIR}/copyright ${doc}/copyright)
-    file(WRITE ${doc}/changelog.Debian "heddle (${CPACK_PACKAGE_VERSION}-1) unstable; urgency=medium
+    file(WRITE ${doc}/changelog "heddle (${CPACK_PACKAGE_VERSION}) unstable; urgency=medium
 
   * Release ${CPACK_PACKAGE_VERSION}.
 
@@ -38,7 +38,7 @@ foreach(pair client:heddle controller:heddle-controller node:heddle-node plugin:
             execute_process(COMMAND gzip -9nf ${page} COMMAND_ERROR_IS_FATAL ANY)
         endif()
     endforeach()
-    execute_process(COMMAND gzip -9nf ${doc}/changelog.Debian COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND gzip -9nf ${doc}/changelog COMMAND_ERROR_IS_FATAL ANY)
     # whatever the umask of who builds
     execute_process(COMMAND chmod -R u=rwX,go=rX ${root} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "controller/cli/cli.h"
+#include "controller/cli/debug.h"
 #include "controller/cli/eta.h"
 #include "controller/cli/lines.h"
 #include "controller/cli/page.h"
@@ -239,6 +240,34 @@ static void a_page_is_taken_apart(void **state)
                                   ".TP\n\\fB\\-o json\\fR\none\n"
                                   ".SH EXAMPLE\n.nf\nheddle queue ls \\-x\n.fi\n");
     hd_text_free(&out);
+}
+
+static void a_bundle_has_no_secrets(void **state)
+{
+    static const char text[] =
+        "ann 3f9a0c1d2e4b5a6978f0e1d2c3b4a5960718293a4b5c6d7e8f9012345678abcd\n"
+        "{\"token\": \"hunter2\", \"token_file\": \"/etc/heddle/users\"}\n"
+        "API_KEY=abc password: x y\n"
+        "tokens per second 98123.4, rank 3 of job 7 on gpu-node-17: a sentence without secrets\n";
+    struct hd_text out = {0}, tar = {0};
+
+    (void)state;
+    debug_redact(text, sizeof text - 1, &out);
+    assert_string_equal(
+        out.data, "ann [removed]\n"
+                  "{\"token\": \"[removed]\", \"token_file\": \"/etc/heddle/users\"}\n"
+                  "API_KEY=[removed] password: [removed] y\n"
+                  "tokens per second 98123.4, rank 3 of job 7 on gpu-node-17: a sentence without "
+                  "secrets\n");
+    debug_add_member(&tar, "a", "xyz", 3, 0);
+    assert_int_equal(tar.len_bytes, 1024); /* a header and one block */
+    assert_memory_equal(tar.data + 257,
+                        "ustar\0"
+                        "00",
+                        8);
+    assert_memory_equal(tar.data + 512, "xyz\0", 4);
+    hd_text_free(&out);
+    hd_text_free(&tar);
 }
 
 /* 24 lines of 80 columns: the smallest terminal that people use. */
@@ -1074,6 +1103,7 @@ int main(void)
         cmocka_unit_test(every_help_fits_one_screen),
         cmocka_unit_test(every_help_has_the_flags_that_its_command_takes),
         cmocka_unit_test(a_page_is_taken_apart),
+        cmocka_unit_test(a_bundle_has_no_secrets),
         cmocka_unit_test(exit_codes_are_what_scripts_rely_on),
         cmocka_unit_test(states_are_the_words_of_the_api),
         cmocka_unit_test(counts_are_short),
