@@ -192,6 +192,9 @@ void cli_wait_end(struct cli *cli);
 const char *cli_method_path(const char *method, char ret_path[64]);
 void cli_disconnect(struct cli *cli);
 
+/* Of `checkpoint rm` (checkpoint_rm.c). step: 0: not given. yes: do not ask. An exit code. */
+int cli_remove_checkpoint(struct cli *cli, const char *job, int64_t step, bool yes);
+
 /* ---- the verbs ---- */
 
 int cli_submit(struct cli *cli, int argc, char **argv);

@@ -325,22 +325,22 @@ static const char checkpoint_help[] =
     "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [--dtype D]\n"
     "                    [--max-shard-size MB] [--adapter] [--base DIR] [--force]\n"
     "       heddle checkpoint save JOB [--timeout SECONDS]\n"
+    "       heddle checkpoint rm JOB --step N [--yes] [-o FORMAT]\n"
     "\n"
-    "ls lists the complete checkpoints, oldest first, with validation losses if the\n"
-    "job has checkpoint.best. verify reads every byte of them, or of an exported\n"
-    "folder, and names what is damaged (exit code 6) or cannot be read (5). export\n"
-    "makes a folder that Hugging Face's transformers loads: config.json,\n"
-    "model.safetensors, tokenizer.json if there is one, and heddle-hashes.json for\n"
-    "verify, with an adapter added to the weights. save asks a running job for one.\n"
+    "ls lists the complete checkpoints, oldest first. verify reads every byte of\n"
+    "them, or of an exported folder, and names what is damaged (exit code 6) or\n"
+    "cannot be read (5). export makes a folder that Hugging Face's transformers\n"
+    "loads, with an adapter added to the weights. save asks a running job for one.\n"
+    "rm removes one that its job does not need.\n"
     "\n"
     "  --step N|best        of this step, or with the lowest validation loss; else\n"
     "                       all (ls, verify), or the newest (export)\n"
-    "  --out DIR            the folder to make\n"
+    "  --out DIR, --force   the folder to make; replace a model folder that it is\n"
     "  --dtype D            of the weights: fp32, as trained, or bf16; else fp32\n"
     "  --max-shard-size MB  of one file, in 10^6 bytes; else 5000\n"
     "  --adapter            the adapter alone, in the form that PEFT loads\n"
     "  --base DIR           where the base of the checkpoint is now\n"
-    "  --force, --timeout S replace the model folder DIR; seconds of save (300)\n"
+    "  --timeout S, --yes   seconds of save (300); rm does not ask\n"
     "\n"
     "Example:\n"
     "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
@@ -543,8 +543,8 @@ const struct cli_command cli_commands[] = {
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
     {"eval", "loss and perplexity of a trained model on data", eval_help, cli_eval, false},
     {"data", "make token files of text", data_help, cli_data, false},
-    {"checkpoint", "list, verify, export and save checkpoints", checkpoint_help, cli_checkpoint,
-     false},
+    {"checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
+     cli_checkpoint, false},
     {"top", "show the cluster at a glance", top_help, cli_top, false},
     {"show-node", "show a node with its devices", show_node_help, cli_show_node, false},
     {"du", "say what checkpoints take on disk", du_help, cli_du, false},

@@ -80,6 +80,33 @@ check_equal checkpoints_have_their_bytes "\"checkpoint_bytes\":$bytes" "$(heddle
 check_equal which_are_those_on_disk "$bytes" "$(find "$work/jobs/$job" -name '*.safetensors' -printf '%s\n' | awk '{ n += $1 } END { print n + 0 }')"
 check_equal the_same_without_naming_it 1 "$(heddle du | grep -cE "^ *$job ")"
 
+# ---- checkpoint rm ----
+
+steps_of() { heddle checkpoint ls "$1" -o jsonl | grep -o '"step":[0-9]*' | sed 's/.*://' | tr '\n' ' '; }
+check_equal there_are_six "10 20 30 40 50 60 " "$(steps_of "$job")"
+check_status without_a_terminal_rm_does_not_remove 2 heddle checkpoint rm "$job" --step 20
+check_equal it_says_so "10 20 30 40 50 60 " "$(steps_of "$job")"
+golden one_goes 'job 1: the checkpoint of step 20 is removed' heddle checkpoint rm "$job" --step 20 --yes
+check_equal from_the_list "10 30 40 50 60 " "$(steps_of "$job")"
+check and_from_the_disk await 20 eval '[ "$(ls "$work/jobs/$job/attempt-1/checkpoints" | tr -d "\n")" = step-00000010step-00000030step-00000040step-00000050step-00000060 ]'
+check_status not_twice 4 heddle checkpoint rm "$job" --step 20 --yes
+check_status nor_one_that_there_never_was 4 heddle checkpoint rm "$job" --step 21 --yes
+check the_newest_of_a_job_that_has_ended heddle checkpoint rm "$job" --step 60 --yes -o json
+check_equal says_its_bytes 1 "$(grep -c '"step":60,"checkpoint_bytes":[1-9]' "$work/check.out")"
+check_equal it_is_an_event 2 "$(heddle events "$job" -o jsonl | grep -c checkpoint_removed)"
+check its_job_goes_on_from_the_one_before heddle resume "$job"
+check and_succeeds_again heddle wait "$job"
+job=$(submit "$file" --set train.steps=100000 --set validate.every=0 --set checkpoint.every=100000)
+await 60 steps_at_least "$job" 1 || not_ok a_long_job_trains "$(heddle show "$job" 2>&1 | tail -n 3)"
+check a_job_that_trains_writes_one heddle checkpoint save "$job"
+only=$(steps_of "$job")
+check_status which_it_would_go_on_from_and_keeps 6 heddle checkpoint rm "$job" --step "${only% }" --yes
+check_equal and_it_says_why 1 "$(grep -c 'is in use: it is the newest' "$work/check.err")"
+check_equal it_is_there "$only" "$(steps_of "$job")"
+heddle cancel "$job" --now >/dev/null
+check the_job_ends await 30 state_is "$job" cancelled
+job=1
+
 # ---- contexts ----
 
 mkdir -p "$work/home/.config/heddle"
