@@ -1,5 +1,6 @@
 /* heddle-controller: accepts jobs and sees them through. See services/controller.h. */
 #include <errno.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,10 +8,13 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
 #include "base/text.h"
+#include "controller/identity/identity.h"
+#include "controller/init.h"
 #include "controller/services/controller.h"
 #include "controller/settings.h"
 #include "controller/store/store.h"
@@ -55,6 +59,19 @@ static enum hd_status read_node_lost(const char *value, struct hd_core_config *c
     return HD_OK;
 }
 
+static enum hd_status read_group(const char *value, struct controller_options *options)
+{
+    const struct group *found;
+
+    errno = 0;
+    found = getgrnam(value);
+    if (!found)
+        return hd_err(HD_INVALID, "there is no group %s", value);
+    options->socket_mode = 0660;
+    options->socket_group = found->gr_gid;
+    return HD_OK;
+}
+
 static enum hd_status take_setting(void *user, int key, const char *value)
 {
     struct program *p = user;
@@ -66,6 +83,17 @@ static enum hd_status take_setting(void *user, int key, const char *value)
     case OPT_LISTEN:
         p->options.listen = value;
         return hd_rpc_check_address(value);
+    case OPT_ALSO_LISTEN:
+        p->options.listens[0] = value;
+        return hd_rpc_check_address(value);
+    case OPT_SOCKET_GROUP:
+        return read_group(value, &p->options);
+    case OPT_CERTIFICATE_LIFE:
+        return hd_clock_read_span(value, 60 * 1000, INT64_C(3650) * 86400000,
+                                  &p->options.certificate_ms);
+    case OPT_POLICY:
+        p->options.policy_file = value;
+        break;
     case OPT_JOBS_DIR:
         p->options.jobs_dir = value;
         break;
@@ -120,6 +148,16 @@ static enum hd_status read_tokens(struct program *p)
     return st;
 }
 
+static enum hd_status check_policy(const struct program *p)
+{
+    struct hd_policy *policy = NULL;
+    enum hd_status st =
+        p->options.policy_file ? hd_policy_read(p->options.policy_file, &policy) : HD_OK;
+
+    hd_policy_free(policy);
+    return st;
+}
+
 /* What flags and configuration file say, into p->options. Everything that could be wrong in them is
  * looked at, so that --check-config and a reload are told of it. */
 static enum hd_status use_config(struct program *p)
@@ -143,7 +181,7 @@ static enum hd_status use_config(struct program *p)
         p->options.tls = &p->tls;
     if (!st && p->options.tls)
         st = hd_rpc_check_tls(p->options.tls);
-    return st;
+    return st ? st : check_policy(p);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------*/
@@ -193,7 +231,7 @@ static enum hd_status reload(struct program *p)
     if (!st)
         st = use_config(&fresh);
     if (!st)
-        st = controller_reload(p->controller, fresh.options.tokens);
+        st = controller_reload(p->controller, &fresh.options);
     if (!st) {
         (void)hd_config_compare(&p->config, &fresh.config, log_line, NULL);
         hd_log(HD_LOG_INFO, "reload: tokens read again (%zu in force)", fresh.tokens.count);
@@ -343,6 +381,24 @@ static int usage_error(void)
     return EXIT_USAGE;
 }
 
+static int init(const struct hd_config *config)
+{
+    const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
+    enum hd_status st = HD_OK;
+
+    if (config->arg_count > 1)
+        st = hd_err(HD_INVALID, "init: \"%s\" is one word too many; see heddle-controller --help",
+                    config->args[1]);
+    else if (!state_dir)
+        st = hd_err(HD_INVALID, "init: --state-dir DIR is missing");
+    if (!st)
+        st = controller_init(state_dir, hd_config_get(config, OPT_HOST));
+    if (!st)
+        return EXIT_SUCCESS;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return st == HD_INVALID || st == HD_EXISTS ? EXIT_USAGE : EXIT_CANNOT;
+}
+
 static int serve(struct program *p)
 {
     enum hd_status st = use_config(p);
@@ -389,6 +445,8 @@ static int command(struct program *p)
         return code;
     if (p->config.arg_count && strcmp(p->config.args[0], "backup") == 0)
         return backup(&p->config);
+    if (p->config.arg_count && strcmp(p->config.args[0], "init") == 0)
+        return init(&p->config);
     if (p->config.arg_count) {
         (void)hd_err(HD_INVALID, "\"%s\" is one word too many; see heddle-controller --help",
                      p->config.args[0]);

@@ -2,6 +2,7 @@
 
 static const char *const usages[] = {
     "[--config FILE] --state-dir DIR [OPTION]...",
+    "init --state-dir DIR [--host NAME,..]",
     "backup FILE --state-dir DIR",
     "config show|example [OPTION]... [-o json]",
     "--check-config [OPTION]...",
@@ -20,6 +21,20 @@ static const struct hd_setting settings[] = {
      "unix:PATH or HOST:PORT (default: the system's socket for root, else the user's); HOST:PORT "
      "takes as many connections as the limit of open files less 128, a fourth of them from one "
      "address"},
+    {OPT_ALSO_LISTEN, "also-listen", 0, "ADDR", HD_SETTING_FILE, NULL,
+     "a second address, such as the Unix socket beside HOST:PORT"},
+    {OPT_SOCKET_GROUP, "socket-group", 0, "GROUP", HD_SETTING_FILE, NULL,
+     "users of this group may use the Unix socket, too; what they may do there the policy says "
+     "(without it: nothing)"},
+    {OPT_POLICY, "policy", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH | HD_SETTING_LIVE, NULL,
+     "roles of names, who sees whose jobs, and limits (docs/operations.md). Read again by a "
+     "reload"},
+    {OPT_CERTIFICATE_LIFE, "certificate-life", 0, "TIME", HD_SETTING_FILE, "30d",
+     "how long certificates of nodes and people live, a minute at least; nodes renew theirs after "
+     "two thirds of it"},
+    {OPT_HOST, "host", 0, "NAME,..", 0, NULL,
+     "of init: names or addresses under which the controller is reached, besides this machine's "
+     "own"},
     {OPT_JOBS_DIR, "jobs-dir", 0, "DIR", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "logs and checkpoints of jobs, the same path on every node of a job (default: jobs in the "
      "state directory)"},
@@ -64,6 +79,11 @@ const struct hd_program_table controller_program = {
     .settings = settings,
     .setting_count = sizeof settings / sizeof settings[0],
     .notes =
+        "init makes, once, the state directory, a certificate authority, the controller's "
+        "certificate and the first admin's token, and says where they are. With an authority "
+        "HOST:PORT needs neither --token-file nor --tls-cert: people come with tokens of heddle "
+        "token create, nodes by heddle node invite and heddled join.\n"
+        "\n"
         "backup copies the database to the new FILE, also while the controller runs, and checks "
         "the "
         "copy (docs/operations.md says how to restore it). config show prints every key with its "

@@ -13,6 +13,7 @@ static const char shared_help[] =
     "  --context NAME     a context of the configuration file\n"
     "  --token-file FILE  your token\n"
     "  --tls-ca FILE      the authority of the controller's certificate\n"
+    "  --tls-cert FILE    your certificate and key\n"
     "  -o, --output FORMAT  table, wide, json or jsonl\n"
     "  --color WHEN       auto, always or never\n"
     "  -h, --help         what the command does\n";

@@ -23,6 +23,7 @@ static const char example_file[] =
     "#    controller: 10.0.0.1:7070\n"
     "#    token_file: ~/.config/heddle/prod-token\n"
     "#    tls_ca: /etc/heddle/ca.pem\n"
+    "#    tls_cert: ~/.config/heddle/prod.pem\n"
     "\n"
     "# without contexts, the same keys stand alone\n"
     "#controller: unix:/run/heddle/controller.sock\n"
@@ -53,7 +54,8 @@ static void add_value(struct table *table, struct show_list *list, const char *k
 
 static int show(struct cli *cli)
 {
-    const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca};
+    const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca,
+                                                  cli->tls_cert};
     const bool json = cli->format >= CLI_JSON;
     struct hd_text out = {0};
     struct contexts found;

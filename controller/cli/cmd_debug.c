@@ -142,6 +142,8 @@ static enum hd_status add_command(struct bundle *b, const char *member, const ch
         argv[n++] = "--token-file", argv[n++] = b->cli->token_file;
     if (b->cli->tls_ca)
         argv[n++] = "--tls-ca", argv[n++] = b->cli->tls_ca;
+    if (b->cli->tls_cert)
+        argv[n++] = "--tls-cert", argv[n++] = b->cli->tls_cert;
     st = process_ask(argv, NULL, &said, &code);
     if (!st && code)
         hd_text_add(&b->failures, "%s: heddle %s ended with %d\n", member, argv[1], code);

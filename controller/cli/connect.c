@@ -43,7 +43,8 @@ static enum hd_status probe_socket(const char *path)
 
 static enum hd_status find(struct cli *cli)
 {
-    const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca};
+    const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca,
+                                                  cli->tls_cert};
     struct hd_text address = {0};
     enum hd_status st = contexts_find(cli->context, given, &cli->contexts);
 
@@ -68,7 +69,9 @@ static enum hd_status find(struct cli *cli)
 static enum hd_status open_client(struct cli *cli)
 {
     const char *token_file = cli->contexts.values[CONTEXT_TOKEN_FILE].text;
-    struct hd_rpc_tls tls = {.ca_path = cli->contexts.values[CONTEXT_TLS_CA].text};
+    const char *cert = cli->contexts.values[CONTEXT_TLS_CERT].text;
+    struct hd_rpc_tls tls = {
+        .ca_path = cli->contexts.values[CONTEXT_TLS_CA].text, .cert_path = cert, .key_path = cert};
     struct hd_rpc_client_options options = {.tls = tls.ca_path ? &tls : NULL};
     char token[HD_RPC_TOKEN_MAX + 1];
     enum hd_status st = HD_OK;
@@ -141,7 +144,7 @@ void cli_disconnect(struct cli *cli)
 
 const char *cli_method_path(const char *method, char ret_path[64])
 {
-    (void)snprintf(ret_path, 64, "/heddle.v1.Control/%s", method);
+    (void)snprintf(ret_path, 64, "/heddle.v1.%s%s", strchr(method, '/') ? "" : "Control/", method);
     return ret_path;
 }
 

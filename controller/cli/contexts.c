@@ -8,9 +8,10 @@
 #include "base/text.h"
 #include "yaml/yaml.h"
 
-const char *const context_key_names[CONTEXT_KEY_COUNT] = {"controller", "token_file", "tls_ca"};
+const char *const context_key_names[CONTEXT_KEY_COUNT] = {"controller", "token_file", "tls_ca",
+                                                          "tls_cert"};
 static const char *const environment[CONTEXT_KEY_COUNT] = {"HEDDLE_CONTROLLER", "HEDDLE_TOKEN_FILE",
-                                                           "HEDDLE_TLS_CA"};
+                                                           "HEDDLE_TLS_CA", "HEDDLE_TLS_CERT"};
 enum { FILES = 2, NAMES_MAX = 64 };
 
 struct file {
@@ -64,10 +65,11 @@ static enum hd_status check_map(const char *path, const struct yaml_node *map, c
 
 static enum hd_status check_file(const struct file *file)
 {
-    static const char *const names[] = {"controller", "token_file", "tls_ca", "context",
-                                        "contexts"};
+    static const char *const names[] = {"controller", "token_file", "tls_ca",
+                                        "tls_cert",   "context",    "contexts"};
     const struct yaml_node *contexts;
-    enum hd_status st = check_map(file->path, file->root, "the file", names, 5);
+    enum hd_status st =
+        check_map(file->path, file->root, "the file", names, sizeof names / sizeof names[0]);
 
     contexts = st ? NULL : hd_yaml_find(file->root, "contexts");
     if (contexts && contexts->kind != YAML_KIND_MAP)

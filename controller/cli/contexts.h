@@ -6,6 +6,7 @@
  *         controller: 10.0.0.1:7070
  *         token_file: ~/.config/heddle/prod-token
  *         tls_ca: /etc/heddle/ca.pem
+ *         tls_cert: ~/.config/heddle/prod.pem
  *     controller: unix:/run/heddle/x.sock   beside contexts: what holds without one
  *
  * The files are ~/.config/heddle/client.yaml (or $XDG_CONFIG_HOME/heddle/) and, where that says
@@ -22,7 +23,13 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-enum context_key { CONTEXT_CONTROLLER, CONTEXT_TOKEN_FILE, CONTEXT_TLS_CA, CONTEXT_KEY_COUNT };
+enum context_key {
+    CONTEXT_CONTROLLER,
+    CONTEXT_TOKEN_FILE,
+    CONTEXT_TLS_CA,
+    CONTEXT_TLS_CERT,
+    CONTEXT_KEY_COUNT
+};
 
 struct context_value {
     const char *text; /* NULL: not given */

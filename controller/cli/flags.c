@@ -31,6 +31,8 @@ static void add_shared(struct parse *p, struct cli *cli, struct shared *shared)
         {"token-file", 0, CLI_FLAG_TEXT, &cli->token_file, 0, 0},
         {"tls-ca", 0, CLI_FLAG_TEXT, &cli->tls_ca, 0, 0},
         {"context", 0, CLI_FLAG_TEXT, &cli->context, 0, 0},
+
+        {"tls-cert", 0, CLI_FLAG_TEXT, &cli->tls_cert, 0, 0},
         {"help", 'h', CLI_FLAG_BOOL, &shared->help, 0, 0},
         {"output", 'o', CLI_FLAG_TEXT, &shared->output, 0, 0}, /* the last two: not if is_raw */
         {"color", 0, CLI_FLAG_TEXT, &shared->colour, 0, 0},

@@ -119,6 +119,7 @@ static bool has_batch(const struct items *items)
 
 static enum hd_status write_all(struct hd_job_store *store, const struct items *items)
 {
+    const struct store_audit_head audit = store->db.audit;
     enum hd_status st;
 
     if (!has_batch(items))
@@ -137,6 +138,8 @@ static enum hd_status write_all(struct hd_job_store *store, const struct items *
         (void)store_db_run(&store->db, STORE_ROLLBACK, "");
         st = hd_err_restore(&first);
     }
+    if (st)
+        store->db.audit = audit; /* the rows of this transaction are not there (S3) */
     return st;
 }
 
@@ -365,6 +368,8 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
         query->owner = hd_arena_strdup(&query->arena, query->owner);
     if (query->text)
         query->text = hd_arena_strdup(&query->arena, query->text);
+    if (query->only_of)
+        query->only_of = hd_arena_strdup(&query->arena, query->only_of);
     item->query = query;
     put(&store->queued, item);
 }

@@ -137,6 +137,7 @@ static void on_tick(uv_timer_t *timer)
         stream_introduce(agent);
     tell_reloaded(agent);
     probing_tick(agent);
+    agent_joined_tick(agent);
     stream_tick(agent);
     logs_tick(agent);
     deletion_tick(agent);
@@ -220,17 +221,39 @@ static enum hd_status find_controller(struct agent *agent)
     return st;
 }
 
-static enum hd_status open_client(struct agent *agent)
+static enum hd_status make_client(struct agent *agent, struct hd_rpc_client **ret_client)
 {
     const struct hd_rpc_client_options options = {
         .token = agent->options.token_file ? agent->token : NULL,
         .tls = agent->options.has_tls ? &agent->options.tls : NULL,
+        .tls_server_name = agent->options.tls_server_name,
     };
+
+    return hd_rpc_client_new(agent->rpc, agent->address, &options, ret_client);
+}
+
+static enum hd_status open_client(struct agent *agent)
+{
     enum hd_status st = hd_rpc_raise_file_limit(FILES_NEEDED);
 
     if (!st)
         st = hd_rpc_new(agent->loop, &agent->rpc);
-    return st ? st : hd_rpc_client_new(agent->rpc, agent->address, &options, &agent->client);
+    return st ? st : make_client(agent, &agent->client);
+}
+
+void agent_use_new_certificate(struct agent *agent)
+{
+    struct hd_rpc_client *client;
+
+    if (!agent->joined.renewed || agent->logs || agent->joined.asking)
+        return;
+    if (make_client(agent, &client)) {
+        hd_log(HD_LOG_ERROR, "cannot use the new certificate: %s", hd_err_message());
+        return;
+    }
+    hd_rpc_client_close(agent->client);
+    agent->client = client;
+    agent->joined.renewed = false;
 }
 
 static void open_handles(struct agent *agent)
@@ -294,6 +317,8 @@ enum hd_status agent_open(struct agent *agent)
     agent->health.wish.memory_bytes = agent->options.device_memory_bytes;
     if (!st)
         st = find_programs(agent);
+    if (!st)
+        st = agent_joined_open(&agent->joined, &agent->options);
     if (!st)
         st = find_controller(agent);
     if (!st)
@@ -379,5 +404,6 @@ int agent_run(struct agent *agent)
     hd_prober_close(&agent->prober);
     (void)uv_loop_close(agent->loop);
     agent_identity_close(&agent->identity);
+    agent_joined_close(&agent->joined);
     return agent->exit_code;
 }

@@ -22,6 +22,7 @@
 #include "config/config.h"
 #include "daemon/agent/address.h"
 #include "daemon/agent/identity.h"
+#include "daemon/agent/join.h"
 #include "daemon/agent/local.h"
 #include "daemon/devices/health.h"
 #include "daemon/devices/prober.h"
@@ -47,6 +48,7 @@ struct agent_options {
     bool doctor, json;
     const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;
+    const char *tls_server_name; /* NULL: the controller's host */
     bool has_tls, ephemeral;
     const char *probe;           /* "first" or "never"; NULL: never if ephemeral, else first */
     int64_t supervisor_lost_ms;  /* 0: the default */
@@ -81,6 +83,7 @@ struct agent {
     char **argv;
     void (*on_reload)(struct agent *agent); /* reads the configuration again */
     struct agent_identity identity;
+    struct agent_joined joined;
     struct hd_health health;
     struct hd_prober prober;
     char address[PATH_MAX], token[HD_RPC_TOKEN_MAX + 1];
@@ -141,6 +144,9 @@ int64_t agent_retry_ms(int attempts_in_a_row, uint64_t noise);
 /* Whether a controller that has been silent for so long is to be given up: five heartbeats, and not
  * less than 15 s. */
 bool agent_is_deaf(int64_t silent_ms, int64_t heartbeat_ms);
+
+/* Between two connections: a certificate that was renewed meanwhile is shown from now on. */
+void agent_use_new_certificate(struct agent *agent);
 
 void agent_soon(struct agent *agent);               /* in this turn: sends what has changed */
 void agent_end(struct agent *agent, int exit_code); /* leaves the loop */

@@ -170,6 +170,21 @@ static int doctor(struct agent *agent)
     return st ? fail(exit_code_of(st)) : code;
 }
 
+static int join(const struct hd_config *config)
+{
+    const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
+    enum hd_status st = HD_OK;
+
+    if (config->arg_count != 2)
+        st = hd_err(HD_INVALID, "join: give one line of heddle node invite, or - and the line on "
+                                "standard input");
+    else if (!state_dir)
+        st = hd_err(HD_INVALID, "join: --state-dir DIR is missing");
+    if (!st)
+        st = agent_join(state_dir, config->args[1]);
+    return st ? fail(exit_code_of(st)) : EXIT_SUCCESS;
+}
+
 static int command(struct agent *agent)
 {
     enum hd_status st;
@@ -177,6 +192,8 @@ static int command(struct agent *agent)
 
     if (hd_config_page(&agent->config, OPT_HELP, OPT_VERSION, OPT_OUTPUT, hd_version_text, &code))
         return code;
+    if (agent->config.arg_count && strcmp(agent->config.args[0], "join") == 0)
+        return join(&agent->config);
     if (use_config(&agent->config, &agent->options))
         return fail(EXIT_USAGE);
     if (hd_config_is_on(&agent->config, OPT_CHECK_CONFIG))

@@ -2,6 +2,7 @@
 
 static const char *const usages[] = {
     "[--config FILE] [--controller ADDR] --state-dir DIR [OPTION]...",
+    "join LINE|- --state-dir DIR",
     "--doctor [OPTION]... [-o json]",
     "config show|example [OPTION]... [-o json]",
     "--check-config [OPTION]...",
@@ -87,6 +88,10 @@ const struct hd_program_table heddled_program = {
         "config show prints every key with its value and where it came from; config example prints "
         "a "
         "configuration file with all of them.\n"
+        "\n"
+        "join makes this machine a node of the cluster whose controller has printed LINE (heddle "
+        "node invite): key and certificate come to tls in the state directory, and heddled finds "
+        "the controller and its own name there.\n"
         "\n"
         "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral. SIGHUP checks the "
         "GPUs at once, offers those again that an error in the kernel's log has withdrawn, reads "

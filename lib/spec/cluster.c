@@ -235,6 +235,32 @@ static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
     c->levels[c->level_count++].devices = all;
 }
 
+/* host: what a device has of its node's host, for an optimizer that is kept there. */
+static enum hd_status read_host(struct cluster_reader *r, const struct yaml_node *group,
+                                struct hd_cluster *c)
+{
+    static const char *const keys[] = {"memory", "bandwidth", "memory_bandwidth"};
+    const struct yaml_node *host = cluster_find(r, group, "host"), *memory, *link, *rate;
+    enum hd_status st;
+
+    if (!host)
+        return HD_OK;
+    if (host->kind != YAML_KIND_MAP)
+        return cluster_fail(r, host, "host",
+                            "expected {memory, bandwidth, memory_bandwidth}, of one device");
+    memory = hd_yaml_find(host, "memory");
+    link = hd_yaml_find(host, "bandwidth");
+    rate = hd_yaml_find(host, "memory_bandwidth");
+    st = cluster_check_keys(r, host, "host", keys, sizeof keys / sizeof keys[0]);
+    if (!st && memory)
+        st = cluster_read_memory(r, memory, "host.memory", &c->host_memory_bytes);
+    if (!st && link)
+        st = cluster_read_bandwidth(r, link, "host.bandwidth", &c->rates.host_link_bytes_per_s);
+    if (!st && rate)
+        st = cluster_read_bandwidth(r, rate, "host.memory_bandwidth", &c->rates.host_bytes_per_s);
+    return st;
+}
+
 static enum hd_status read_group(struct cluster_reader *r, const struct yaml_node *group,
                                  struct hd_cluster *c)
 {
@@ -258,6 +284,7 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
     if (kind) {
         node = hd_cluster_usual_node(kind);
         network = hd_cluster_usual_network(kind);
+        c->host_memory_bytes = hd_cluster_usual_host(kind);
     } else if (c->devices_per_node == 1) {
         node.bytes_per_s = 1; /* nothing is sent within a node of one device */
     }
@@ -265,7 +292,9 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
         network.bytes_per_s = network.bytes_per_s > 0 ? network.bytes_per_s
                               : r->tier_count         ? r->tiers[r->tier_count - 1].bytes_per_s
                                                       : 1;
-    st = cluster_read_links(r, group, c, &node);
+    st = read_host(r, group, c);
+    if (!st)
+        st = cluster_read_links(r, group, c, &node);
     if (!st)
         st = cluster_read_nics(r, group, c, &network);
     if (!st && !c->links)
@@ -311,9 +340,9 @@ static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_
 static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *clusters,
                                   int *ret_count)
 {
-    static const char *const keys[] = {
-        "nodes", "devices_per_node", "device", "intra_node", "inter_node", "islands", "links",
-        "nics",  "groups",           "tiers"};
+    static const char *const keys[] = {"nodes",      "devices_per_node", "device", "intra_node",
+                                       "inter_node", "islands",          "links",  "nics",
+                                       "host",       "groups",           "tiers"};
     const size_t root_keys = sizeof keys / sizeof keys[0], group_keys = root_keys - 2;
     const struct yaml_node *list;
     char problem[80];

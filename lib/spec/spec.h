@@ -45,6 +45,8 @@ enum {
     HD_SPEC_OVERRIDES_MAX = 256 /* --set options */
 };
 
+#define HD_SPEC_STEPS_UNKNOWN (INT64_C(1) << 40)
+
 /* A job file, not parsed yet. */
 struct hd_spec_source {
     const char *name;   /* begins error messages: the path as the user typed it */
@@ -56,10 +58,13 @@ struct hd_spec_source {
     /* A last check of the complete spec by the caller; its message begins with "KEY.PATH: ", and
      * gets the line of that key. NULL: none. */
     enum hd_status (*check)(const struct hd_job *job);
-    bool only_planned, searched; /* of struct hd_job */
+    bool only_planned; /* of struct hd_job */
     /* Not NULL: data files that cannot be opened are no error; the text gets the message. For plans
      * of other machines. */
     struct hd_text *missing_data;
+    /* With train.epochs: the steps that they make; 0: not counted yet, and train.steps becomes
+     * HD_SPEC_STEPS_UNKNOWN. */
+    int64_t epoch_steps;
     bool is_stored; /* a job that the user has in no file: messages name no line, but the override
                      * that they are about, if there is one */
 };
@@ -102,6 +107,13 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
  * features. The spec must be complete. Reports the first violation, in the order of the checks. */
 enum hd_status hd_spec_check(const struct hd_job *job);
 
+/* The steps of `epochs` times `windows` sequences: at least 1. */
+int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch);
+
+/* Whether a data file's lines are conversations, or its tokens are (found by opening it). Files
+ * that cannot be read are not. */
+bool hd_spec_has_conversations(const struct hd_job *job);
+
 /* True if a file is text, which needs a tokenizer; also if data.train is empty. */
 bool hd_spec_has_text(const struct hd_job *job);
 
@@ -136,8 +148,8 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
                                      struct hd_arena *arena, struct hd_cluster *ret_clusters,
                                      int *ret_count, struct hd_node_tree *ret_tree);
 
-/* Adds the spec as a JSON object with the keys of the job file. hd_spec_read_yaml can read it,
- * since JSON is YAML. */
+/* Adds the spec as a JSON object with the keys of the job file, without train.epochs: it has the
+ * steps that they made. hd_spec_read_yaml can read it, since JSON is YAML. */
 void hd_spec_add_json(const struct hd_job *job, const char *key, struct hd_json_writer *writer);
 
 /* The same without the keys of the learning rate that follow from the others (warmup, decay_steps,

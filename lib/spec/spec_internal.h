@@ -11,6 +11,7 @@
  *     check.c     the rules
  *     files.c     paths and patterns
  *     from.c      reads model.from and train.init_from
+ *     conversations.c   data.format and data.template
  *     message.c   struct hd_job <-> JobSpec
  *     resolve.c   spec + layout + attempt -> the ranks' job
  *     json.c      struct hd_job -> JSON
@@ -160,8 +161,18 @@ enum hd_status spec_check_draft(const struct hd_job *job);
 bool spec_is_token_file(const char *path); /* by its suffix: .npy, .bin */
 bool spec_is_lines(const char *path);      /* by its suffix: .jsonl, one document per line */
 
+/* Whether a data file holds conversations, as job->data_format and its first line say; HD_INVALID
+ * names the file. */
+enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
+                                 bool *ret_conversations);
+/* The rules of a job whose files hold conversations, and its template. */
+enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder);
+
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
+
+/* A path relative to `folder`, made absolute in place. */
+enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder);
 
 #define SPEC_INIT_NONE "none" /* train.init_from: random weights even if model.from is given */
 

@@ -120,7 +120,8 @@ golden where_values_came_from 'KEY  VALUE  FROM
 context  here  WORK/home/.config/heddle/client.yaml:1
 controller  '"$(echo "$HEDDLE_CONTROLLER" | sed "s|$work|WORK|")"'  WORK/home/.config/heddle/client.yaml:3
 token_file  -  default
-tls_ca  -  default' at_home config show
+tls_ca  -  default
+tls_cert  -  default' at_home config show
 
 # ---- a bundle for whoever helps ----
 

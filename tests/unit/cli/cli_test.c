@@ -141,8 +141,8 @@ static void keep_flags(const struct cli_flag *flags, size_t count)
 
 static bool takes(const struct page_flag *flag)
 {
-    static const char *const shared[] = {"controller", "token-file", "tls-ca", "help",
-                                         "output",     "color",      "context"};
+    static const char *const shared[] = {"controller", "token-file", "tls-ca", "tls-cert",
+                                         "help",       "output",     "color",  "context"};
 
     for (size_t i = 0; i < taken_count; i++)
         if (flag->name[0] ? strcmp(taken[i].name, flag->name) == 0

@@ -40,6 +40,7 @@ static void set_file(const char *text)
     (void)unsetenv("HEDDLE_CONTROLLER");
     (void)unsetenv("HEDDLE_TOKEN_FILE");
     (void)unsetenv("HEDDLE_TLS_CA");
+    (void)unsetenv("HEDDLE_TLS_CERT");
     (void)unsetenv("HEDDLE_CONTEXT");
 }
 

@@ -143,7 +143,7 @@ static void a_flag_wins_and_each_value_knows_where_it_came_from(void **state)
     hd_config_done(&c);
 
     assert_int_equal(hd_config_read(&c, &program, 5, more), HD_OK); /* beside limit: 3 */
-    assert_string_equal(hd_config_get(&c, LIMIT), "5"); /* of two flags the last */
+    assert_string_equal(hd_config_get(&c, LIMIT), "5");             /* of two flags the last */
     assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_INVALID);
     assert_string_equal(hd_err_message(), "--limit: 5: too many");
     hd_config_done(&c);
