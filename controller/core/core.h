@@ -187,6 +187,7 @@ struct hd_core_event {
             struct hd_job_needs needs; /* with spec: how it goes on; REMOVE: as it was */
             const void *spec;
             size_t spec_bytes;
+            int64_t checkpoint_step; /* REMOVE: only the checkpoints of this step; 0: the job */
             const char *by;
         } resume;
         struct {

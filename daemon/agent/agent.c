@@ -338,6 +338,9 @@ enum hd_status agent_open(struct agent *agent)
                    cpu->library[0] ? " and " : "", cpu->library);
     agent->locals.loop = agent->loop;
     agent->locals.tied = agent->options.ephemeral;
+    if (agent->options.launcher)
+        (void)snprintf(agent->locals.launcher, sizeof agent->locals.launcher, "%s",
+                       agent->options.launcher);
     agent->locals.supervisor_lost_ms = agent->options.supervisor_lost_ms
                                            ? agent->options.supervisor_lost_ms
                                            : AGENT_SUPERVISOR_LOST_MS;

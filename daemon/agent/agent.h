@@ -42,6 +42,7 @@ enum {
 struct agent_options {
     const char *controller; /* NULL: found as rpc/find.h says */
     const char *state_dir, *node_name, *devices, *data_address, *token_file, *worker;
+    const char *launcher;    /* NULL: supervisors are children */
     const char *choices_dir; /* NULL: choices in state_dir */
     const char *umask;       /* NULL: the default */
     bool doctor, json;

@@ -60,6 +60,9 @@ static const struct hd_setting settings[] = {
      "a supervisor that has not answered for so long, 20 s at least, and whose ranks make no "
      "steps, "
      "is killed with its ranks"},
+    {OPT_LAUNCHER, "launcher", 0, "PATH", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "socket of heddle-launcher, which has supervisors started by systemd in units of their own "
+     "(default: they are children of heddled)"},
     {OPT_WORKER, "worker", 0, "PATH", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "the heddle-worker to run (default: beside heddled)"},
     {OPT_UMASK, "umask", 0, "MASK", HD_SETTING_FILE | HD_SETTING_LIVE, "027",

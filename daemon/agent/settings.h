@@ -24,6 +24,7 @@ enum heddled_setting {
     OPT_TLS_CERT,
     OPT_TLS_KEY,
     OPT_SUPERVISOR_LOST,
+    OPT_LAUNCHER,
     OPT_WORKER,
     OPT_UMASK,
     OPT_DOCTOR,

@@ -23,6 +23,7 @@
 #include "sim.h"
 #include "tests/sanitized.h"
 #include "tests/temporary.h"
+#include "version/version.h"
 
 /* ---- a store on a loop ------------------------------------------------------------------------*/
 
@@ -414,6 +415,46 @@ static void a_full_disk_is_told_and_waited_out(void **state)
     finish(&bench);
 }
 
+/* Until the writer has answered: it may be in the middle of something. */
+static void run_until_heard(struct bench *bench)
+{
+    for (int i = 0; i < 5000 && hd_store_silent_ms(bench->store); i++) {
+        (void)uv_run(&bench->loop, UV_RUN_NOWAIT);
+        (void)usleep(1000);
+    }
+    assert_int_equal(hd_store_silent_ms(bench->store), 0);
+}
+
+/* Goal: a watchdog ends a controller whose writer hangs, and none whose disk is full. */
+static void a_writer_that_hangs_is_told_from_a_full_disk(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    run_until_heard(&bench);
+    disk_hold_syncs(true);
+    commit_job(&bench, 1);
+    (void)uv_run(&bench.loop, UV_RUN_NOWAIT); /* hands it over */
+    (void)usleep(100000);                     /* so that the writer is in the sync */
+    (void)hd_store_silent_ms(bench.store);    /* asks */
+    (void)usleep(50000);
+    assert_true(hd_store_silent_ms(bench.store) >= 50);
+    disk_hold_syncs(false);
+    run_until_reported(&bench, 1);
+    run_until_heard(&bench);
+
+    disk_set_full(true);
+    for (uint64_t job = 2; job <= 40; job++)
+        commit_job(&bench, job);
+    run_until_trouble(&bench, 1);
+    run_until_heard(&bench); /* it goes round in retries */
+    disk_set_full(false);
+    run_until_reported(&bench, 40);
+    finish(&bench);
+}
+
 static void a_failing_disk_is_tried_again_in_order(void **state)
 {
     struct bench bench;
@@ -650,6 +691,8 @@ static void a_newer_schema_is_refused(void **state)
     (void)sqlite3_close(db);
     assert_int_equal(open_store(&bench, NULL), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "999"));
+    assert_non_null(strstr(hd_err_message(), hd_version_text)); /* which build wrote it */
+    assert_non_null(strstr(hd_err_message(), "\"Go back\""));
     finish(&bench);
 }
 
@@ -1616,6 +1659,7 @@ int main(void)
         cmocka_unit_test(nothing_acknowledged_is_lost_when_sectors_survive_at_random),
         cmocka_unit_test(a_disk_that_ignores_syncs_is_noticed_by_this_test),
         cmocka_unit_test(a_full_disk_is_told_and_waited_out),
+        cmocka_unit_test(a_writer_that_hangs_is_told_from_a_full_disk),
         cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
         cmocka_unit_test(what_a_round_of_the_loop_queues_is_one_commit),
         cmocka_unit_test(the_audit_log_survives_a_full_disk),
