@@ -17,7 +17,7 @@
 #include "rpc/find.h"
 
 enum { EXIT_USAGE = 2, EXIT_CANNOT = 6 };
-enum { PARENT_CHECK_MS = 500 };
+enum { PARENT_CHECK_MS = 500, HTTP_HOSTS_MAX = 8 };
 
 static const char usage[] =
     "heddle-controller: accepts jobs, places them on nodes, restarts them, remembers everything\n"
@@ -47,6 +47,12 @@ static const char usage[] =
     "  --tls-cert FILE, --tls-key FILE\n"
     "                      PEM; needed to listen beyond loopback\n"
     "  --tls-ca FILE       PEM; clients must show a certificate that it signed\n"
+    "  --http ADDR         unix:PATH or HOST:PORT of the dashboard and of /metrics for "
+    "Prometheus,\n"
+    "                      which only read (default: none). HOST:PORT asks for a user's token if\n"
+    "                      --token-file is given; beyond loopback it needs that and --tls-cert\n"
+    "  --http-host NAME    a further name by which browsers and Prometheus reach it, beside\n"
+    "                      localhost, this machine's name and addresses in numbers; repeatable\n"
     "  --umask MASK        octal; rights that folders and files of jobs do not give (default\n"
     "                      027: user and group of the controller read them; 022: all\n"
     "                      users do); heddled has the same option, for what it makes\n"
@@ -73,6 +79,8 @@ enum option_key {
     OPT_TLS_CERT,
     OPT_TLS_KEY,
     OPT_TLS_CA,
+    OPT_HTTP,
+    OPT_HTTP_HOST,
     OPT_UMASK,
     OPT_EPHEMERAL,
     OPT_END_JOBS,
@@ -84,6 +92,7 @@ struct program {
     struct controller_options options;
     struct hd_core_config core_config;
     const char *token_file, *node_token_file, *umask; /* NULL: not given */
+    const char *http_hosts[HTTP_HOSTS_MAX];
     struct hd_rpc_tokens tokens;
     struct hd_rpc_tls tls;
     struct hd_text listen;
@@ -142,6 +151,15 @@ static enum hd_status take_option(int key, const char *value, struct program *p)
     case OPT_TLS_CA:
         p->tls.ca_path = value;
         return HD_OK;
+    case OPT_HTTP:
+        p->options.http = value;
+        return HD_OK;
+    case OPT_HTTP_HOST:
+        if (p->options.http_host_count == HTTP_HOSTS_MAX)
+            return hd_err(HD_INVALID, "--http-host: more than %d names", HTTP_HOSTS_MAX);
+        p->http_hosts[p->options.http_host_count++] = value;
+        p->options.http_hosts = p->http_hosts;
+        return HD_OK;
     case OPT_UMASK:
         p->umask = value;
         return HD_OK;
@@ -184,6 +202,8 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
         {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
         {"tls-ca", required_argument, NULL, OPT_TLS_CA},
+        {"http", required_argument, NULL, OPT_HTTP},
+        {"http-host", required_argument, NULL, OPT_HTTP_HOST},
         {"umask", required_argument, NULL, OPT_UMASK},
         {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
         {"end-jobs", no_argument, NULL, OPT_END_JOBS},
@@ -209,6 +229,8 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
     }
     if (!st)
         st = hd_rpc_check_address(p->options.listen);
+    if (!st && p->options.http_host_count && !p->options.http)
+        st = hd_err(HD_INVALID, "--http-host without --http ADDR: there is no door to name");
     if (!st)
         st = read_tokens(p);
     if (p->tls.cert_path || p->tls.key_path || p->tls.ca_path)
@@ -303,6 +325,18 @@ static void tell_ready(const struct program *p)
                controller_port(p->controller), controller_jobs_dir(p->controller));
 }
 
+static void tell_http(const struct program *p)
+{
+    const char *address = p->options.http, *colon = address ? strrchr(address, ':') : NULL;
+
+    if (address && hd_rpc_address_is_unix(address))
+        hd_log(HD_LOG_INFO, "dashboard and metrics on %s", address);
+    else if (address)
+        hd_log(HD_LOG_INFO, "dashboard and metrics on %s://%.*s:%d/",
+               p->tls.cert_path ? "https" : "http", (int)(colon - address), address,
+               controller_http_port(p->controller));
+}
+
 static enum hd_status run(struct program *p)
 {
     enum hd_status st;
@@ -324,6 +358,7 @@ static enum hd_status run(struct program *p)
         st = hd_err_restore(&error);
     } else {
         tell_ready(p);
+        tell_http(p);
         hd_notify_ready();
         (void)uv_run(&p->loop, UV_RUN_DEFAULT);
     }

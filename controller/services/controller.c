@@ -72,16 +72,20 @@ static enum hd_status load_job(void *user, const struct hd_job_record *job, uint
         st = hd_err_prefix(st, "job %" PRIu64, job->job);
     }
     hd_arena_done(&arena);
+    if (!st)
+        seen_restore_job(&loading->c->seen, job);
     return st;
 }
 
 static enum hd_status load_attempt(void *user, const struct hd_attempt_record *attempt)
 {
+    seen_restore_attempt(&((struct loading *)user)->c->seen, attempt);
     return hd_core_restore_attempt(((struct loading *)user)->c->core, attempt);
 }
 
 static enum hd_status load_checkpoint(void *user, const struct hd_checkpoint_record *checkpoint)
 {
+    seen_restore_checkpoint(&((struct loading *)user)->c->seen, checkpoint);
     return hd_core_restore_checkpoint(((struct loading *)user)->c->core, checkpoint);
 }
 
@@ -92,6 +96,7 @@ static enum hd_status load_position(void *user, const struct hd_position_record 
 
 static enum hd_status load_step(void *user, const struct hd_step_record *step)
 {
+    seen_restore_step(&((struct loading *)user)->c->seen, step);
     return hd_core_restore_step(((struct loading *)user)->c->core, step);
 }
 
@@ -352,6 +357,17 @@ static void tell_status(struct controller *c)
     hd_notify_status(text);
 }
 
+/* How late the tick is says how long the loop was busy with something else. */
+static void watch_delay(struct controller *c)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (c->tick_due_ms)
+        hd_prom_observe(&c->seen.delays,
+                        now_ms > c->tick_due_ms ? 1e-3 * (double)(now_ms - c->tick_due_ms) : 0);
+    c->tick_due_ms = now_ms + TICK_MS;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     const struct hd_core_event event = {.kind = HD_CORE_TICK};
@@ -359,6 +375,7 @@ static void on_tick(uv_timer_t *timer)
 
     if (c->stopping)
         return;
+    watch_delay(c);
     turn_begin(c);
     (void)turn_step(c, &event);
     turn_end(c);
@@ -367,6 +384,7 @@ static void on_tick(uv_timer_t *timer)
     rendezvous_tick(c);
     watch_tick(c);
     read_log_tick(c);
+    web_tick(c);
     tell_status(c);
 }
 
@@ -405,6 +423,7 @@ static void free_controller(struct controller *c)
     probe_free_all(c);
     topology_free_all(c); /* the core's tree of switches is its */
     hd_core_out_done(&c->out);
+    seen_done(&c->seen);
     free(c);
     if (on_stopped)
         on_stopped(user);
@@ -426,11 +445,16 @@ static void on_tick_closed(uv_handle_t *handle)
         free_controller(c);
 }
 
-static void on_rpc_closed(void *user)
+static void on_web_closed(void *user)
 {
     struct controller *c = user;
 
     uv_close((uv_handle_t *)&c->tick, on_tick_closed);
+}
+
+static void on_rpc_closed(void *user)
+{
+    web_close(user, on_web_closed, user);
 }
 
 static void on_server_closed(void *user)
@@ -466,6 +490,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         return hd_err(HD_NO_MEMORY, "no memory for the controller");
     c->loop = loop;
     c->options = *options;
+    seen_init(&c->seen);
     (void)uv_timer_init(loop, &c->tick);
     c->tick.data = c;
     st = hd_rpc_raise_file_limit(FILES_NEEDED);
@@ -488,6 +513,8 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = load_core(c);
     if (!st)
         st = start_server(c);
+    if (!st)
+        st = web_open(c);
     if (st) {
         hd_err_save(st, &error);
         controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */

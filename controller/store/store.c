@@ -56,6 +56,7 @@ struct hd_job_store {
     uv_async_t async;
     uv_prepare_t before_wait; /* of the loop, in each round */
     struct items queued;      /* queued in this round; the loop's own */
+    size_t unanswered;        /* items in all queues; the loop's own */
     uv_work_t join_work;
     void (*on_closed)(void *user);
     void *closed_user;
@@ -246,10 +247,11 @@ static void writer_main(void *arg)
 
 /* ---- callbacks on the loop --------------------------------------------------------------------*/
 
-static void finish(struct item *item)
+static void finish(struct hd_job_store *store, struct item *item)
 {
     enum hd_status st = item->result.status;
 
+    store->unanswered--;
     if (st)
         (void)hd_err_restore(&item->result);
     if (item->query)
@@ -296,7 +298,7 @@ static void on_wake(uv_async_t *async)
         struct item *item = report.done.first;
 
         report.done.first = item->next;
-        finish(item);
+        finish(store, item);
     }
     if (report.fatal_is_new && store->options.on_fatal)
         store->options.on_fatal(store->options.user, &report.fatal);
@@ -346,6 +348,7 @@ void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
     item->batch = batch;
     item->done = done;
     item->user = user;
+    store->unanswered++;
     put(&store->queued, item);
 }
 
@@ -360,7 +363,13 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
     if (query->text)
         query->text = hd_arena_strdup(&query->arena, query->text);
     item->query = query;
+    store->unanswered++;
     put(&store->queued, item);
+}
+
+size_t hd_store_queued(const struct hd_job_store *store)
+{
+    return store->unanswered;
 }
 
 /* ---- opening and closing ----------------------------------------------------------------------*/

@@ -220,6 +220,9 @@ struct hd_rpc_tokens {
 enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
                                   enum hd_rpc_party party);
 void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens);
+/* In a time that says nothing of the tokens; NULL: there is no such token. */
+const struct hd_rpc_token *hd_rpc_tokens_find(const struct hd_rpc_tokens *tokens,
+                                              const char *given);
 
 /* For a client: the token of a file with one line. */
 enum hd_status hd_rpc_read_token(const char *path, char ret_token[HD_RPC_TOKEN_MAX + 1]);
