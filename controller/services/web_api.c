@@ -306,6 +306,39 @@ static void list_queues(struct controller *c, struct hd_http_request *request)
     reply_list(request, &w);
 }
 
+static void add_counts(const struct controller *c, struct hd_json_writer *w)
+{
+    size_t states[HD_JOB_STATE_STOPPING + 1] = {0}, up = 0, held = 0, all = 0;
+    const size_t nodes = hd_core_node_count(c->core);
+    struct hd_node_view v;
+
+    for (size_t i = 0; i < c->seen.count; i++) {
+        const struct hd_job_record *job = hd_core_job(c->core, c->seen.jobs[i].job);
+
+        if (job && job->state <= HD_JOB_STATE_STOPPING)
+            states[job->state]++;
+    }
+    for (size_t i = 0; i < nodes; i++) {
+        hd_core_node_at(c->core, i, &v);
+        up += v.record->state != HD_NODE_STATE_UNREACHABLE && v.record->state != HD_NODE_STATE_LOST;
+        all += (size_t)v.record->device_count;
+        for (int32_t d = 0; d < v.record->device_count; d++)
+            held += v.holds[d].job != 0;
+    }
+    hd_json_begin(w, "jobs", '{');
+    for (int s = HD_JOB_STATE_QUEUED; s <= HD_JOB_STATE_STOPPING; s++)
+        hd_json_add_int64(w, hd_job_state_name(s), (int64_t)states[s]);
+    hd_json_end(w, '}');
+    hd_json_begin(w, "nodes", '{');
+    hd_json_add_int64(w, "all", (int64_t)nodes);
+    hd_json_add_int64(w, "up", (int64_t)up);
+    hd_json_end(w, '}');
+    hd_json_begin(w, "devices", '{');
+    hd_json_add_int64(w, "all", (int64_t)all);
+    hd_json_add_int64(w, "held", (int64_t)held);
+    hd_json_end(w, '}');
+}
+
 static void show_server(struct controller *c, struct hd_http_request *request)
 {
     struct hd_text text = {0};
@@ -316,6 +349,7 @@ static void show_server(struct controller *c, struct hd_http_request *request)
     hd_json_add_string(&w, "jobs_dir", c->jobs_dir);
     show_time(&w, "time", hd_clock_wall_ms());
     hd_json_add_bool(&w, "writable", hd_store_trouble(c->store) == NULL);
+    add_counts(c, &w);
     hd_json_end(&w, '}');
     hd_text_add(&text, "\n");
     hd_http_reply(request, 200, json_type, &text);

@@ -1,0 +1,37 @@
+#!/bin/bash
+# dashboard: the page in a headless Chromium, beside a controller with a million steps behind it and a
+# job that runs. Screenshots are kept in SHOTS, if that is set.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+chromium=
+for name in chromium chromium-browser google-chrome; do
+    command -v "$name" >/dev/null && chromium=$name && break
+done
+if [ -z "$chromium" ]; then
+    echo "skip dashboard: Chromium is not installed"
+    exit 0
+fi
+here=$HEDDLE_SOURCE_DIR/tests/interop/browser
+shots=${SHOTS:-$work/shots}
+mkdir -p "$shots"
+
+if ! "$HEDDLE_BUILD_DIR/tests/browser_fixture" "$work/controller" "${STEPS:-1000000}" 2>"$work/fixture.err"; then
+    not_ok fixture "$(cat "$work/fixture.err")"
+    finish
+fi
+start_controller --http 127.0.0.1:0
+url=$(sed -n 's/.*dashboard and metrics on \(http:.*\)\/$/\1/p' "$work/controller.log" | tail -n 1)
+start_node n1 cpu:1
+long_job() { sed -e "s/^name: .*/name: '$2'/" -e "s/steps: 30/steps: 2000000/" -e "s/devices: 2/devices: $3/" -e 's/every: 10,/every: 200,/' "$(job_file "$1")"; }
+long_job live 'live-job' 1 >"$work/live2.yaml"
+live=$(submit "$work/live2.yaml")
+long_job big 'needs-many' 64 >"$work/big2.yaml"
+submit "$work/big2.yaml" >/dev/null
+long_job odd '<b>bold</b>\&amp;' 1 >"$work/odd2.yaml"
+submit "$work/odd2.yaml" >/dev/null
+await 60 steps_at_least "$live" 20 || not_ok live_job_trains "job $live makes no steps"
+
+"$HEDDLE_BUILD_DIR/tests/browser" "$chromium" "$url" "$here/checks.js" "$shots" "$live" 1 2 ||
+    failures=$((failures + 1))
+heddle cancel --now "$live" >/dev/null
+finish
