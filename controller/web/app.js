@@ -164,7 +164,7 @@ const jobTable = (label, ended) => {
     if (ended)
       return el('tr', {class: 'link'}, name, state, el('td', {class: 'number', 'data-label': 'step'}), el('td', {class: 'number', 'data-label': 'loss'}), el('td', {class: 'number', 'data-label': 'ended'}));
     const step = el('td', {class: 'progress-cell'}, el('span'), progress());
-    return el('tr', {class: 'link'}, name, state, el('td', {}, curves.make('svg', {class: 'spark', 'aria-hidden': true})),
+    return el('tr', {class: 'link'}, name, state, el('td', {class: 'spark-cell'}, curves.make('svg', {class: 'spark', 'aria-hidden': true})),
       el('td', {class: 'number', 'data-label': 'loss'}), step, el('td', {class: 'number', 'data-label': 'tokens/s'}), el('td', {class: 'number', 'data-label': 'devices'}), el('td', {class: 'number', 'data-label': 'age'}));
   };
   const update = (row, job) => {
@@ -188,7 +188,7 @@ const jobTable = (label, ended) => {
     put(cells[4].firstChild, job.state === 'queued' && !job.step ? '' : `${number(job.step)} of ${number(job.steps)}`);
     cells[4].lastChild.toggleAttribute('hidden', job.state === 'queued' && !job.step);
     setProgress(cells[4].lastChild, job.step / job.steps);
-    put(cells[5], job.state === 'queued' || job.tokens_per_s === null ? '' : curves.short(job.tokens_per_s));
+    put(cells[5], job.state === 'queued' || job.tokens_per_s === null ? '' : curves.short(job.tokens_per_s, 3));
     put(cells[6], job.devices);
     put(cells[7], since(job.submitted_at));
   };
@@ -260,14 +260,14 @@ const jobsView = (main) => {
 
 const CHARTS = [
   ['loss', 'Loss', 260, (v) => v === null ? '–' : Math.abs(v) < 100 && Math.abs(v) >= 0.001 ? `${+v.toFixed(3)}` : curves.short(v)],
-  ['tokens_per_s', 'Tokens per second', 150, curves.short],
-  ['grad_norm', 'Gradient norm', 150, curves.short],
-  ['lr', 'Learning rate', 150, curves.short],
-  ['step_ms', 'Step time, ms', 150, curves.short],
+  ['tokens_per_s', 'Tokens per second', 150, (v) => curves.short(v)],
+  ['grad_norm', 'Gradient norm', 150, (v) => curves.short(v)],
+  ['lr', 'Learning rate', 150, (v) => curves.short(v)],
+  ['step_ms', 'Step time, ms', 150, (v) => curves.short(v)],
   ['mfu', 'Model FLOPs utilization', 150, (v) => v === null ? '–' : `${+(100 * v).toFixed(1)}%`],
-  ['loss_scale', 'Loss scale', 150, curves.short],
-  ['router_balance', 'Router balance', 150, curves.short],
-  ['router_dropped', 'Choices dropped', 150, curves.short],
+  ['loss_scale', 'Loss scale', 150, (v) => curves.short(v)],
+  ['router_balance', 'Router balance', 150, (v) => curves.short(v)],
+  ['router_dropped', 'Choices dropped', 150, (v) => curves.short(v)],
 ];
 const EVIDENCE = new Set(['hang', 'straggler', 'rank_exit', 'node_lost', 'diverged']);
 
@@ -281,7 +281,7 @@ const jobView = (main, id) => {
     return {metric, figure, chart: curves.chart(figure, title, height, format)};
   });
   const plots = el('section', {hidden: true}, el('div', {class: 'bar'}, el('h2', {}, 'Curves'), legend), el('div', {class: 'charts'}, ...charts.map((c) => c.figure)));
-  const attempts = table([['Attempt', true], ['State'], ['Ranks', true], ['From step', true], ['Started'], ['End']], 'Attempts');
+  const attempts = table([['Attempt'], ['State'], ['Ranks', true], ['From step', true], ['Started'], ['End']], 'Attempts');
   const attemptPart = el('section', {hidden: true}, el('h2', {}, 'Attempts'), attempts.node);
   const events = eventTable('Events of the job');
   const eventPart = el('section', {hidden: true}, el('h2', {}, 'Events'), events.node);
@@ -341,7 +341,7 @@ const jobView = (main, id) => {
   const showAttempts = () => {
     attemptPart.hidden = !job.attempts.length;
     keyed(attempts.body, [...job.attempts].reverse(), (a) => a.attempt,
-      () => el('tr', {}, el('td', {class: 'number', 'data-label': 'attempt'}), el('td', {}, el('span', {class: 'state'})), el('td', {class: 'number', 'data-label': 'ranks'}), el('td', {class: 'number', 'data-label': 'from step'}), el('td', {class: 'when'}), el('td', {class: 'message'})),
+      () => el('tr', {}, el('td', {'data-label': 'attempt'}), el('td', {}, el('span', {class: 'state'})), el('td', {class: 'number', 'data-label': 'ranks'}), el('td', {class: 'number', 'data-label': 'from step'}), el('td', {class: 'when'}), el('td', {class: 'message'})),
       (row, a) => {
         const c = row.children;
         put(c[0], a.attempt);
@@ -421,7 +421,7 @@ const nodesView = (main) => {
           put(name, n.name);
           put(about, kinds(n));
           const broken = n.devices.filter((d) => d.problem);
-          put(why, n.reason || n.jobs_dir_problem || (broken.length ? `device ${broken[0].index}: ${broken[0].problem}${broken.length > 1 ? ` (and ${broken.length - 1} more)` : ''}` : ''));
+          put(why, n.reason && n.reason !== `is ${n.state}` ? n.reason : n.jobs_dir_problem || (broken.length ? `device ${broken[0].index}: ${broken[0].problem}${broken.length > 1 ? ` (and ${broken.length - 1} more)` : ''}` : ''));
           why.hidden = !why.textContent;
           stateText(row.children[1].firstChild, n.state);
           const box = row.children[2].firstChild, mark = n.devices.map((d) => `${d.index}:${d.job}:${d.problem}`).join();

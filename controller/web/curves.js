@@ -16,14 +16,14 @@ const curves = (() => {
   };
 
   /* 98123 -> "98.1k", 0.00034 -> "3.4e-4": as short as it can be read. */
-  const short = (value) => {
+  const short = (value, digits = 4) => {
     if (value === null || !Number.isFinite(value)) return '–';
     const size = Math.abs(value);
     if (size === 0) return '0';
     for (const [unit, scale] of [['T', 1e12], ['G', 1e9], ['M', 1e6], ['k', 1e3]])
-      if (size >= scale * 0.99995) return `${+(value / scale).toPrecision(4)}${unit}`;
+      if (size >= scale * 0.99995) return `${+(value / scale).toPrecision(digits)}${unit}`;
     if (size < 1e-3) return value.toExponential(1).replace('.0e', 'e').replace('e-', 'e−');
-    return `${+value.toPrecision(4)}`;
+    return `${+value.toPrecision(digits)}`;
   };
 
   /* About `count` round numbers between the two. */
