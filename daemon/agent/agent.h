@@ -35,6 +35,7 @@ enum {
     AGENT_REPORTS_A_MESSAGE = 64,
     AGENT_LOG_BYTES_MAX = 256 << 10,
     AGENT_LOG_REQUESTS_MAX = 256, /* waiting for bytes */
+    AGENT_HTTP_HOSTS_MAX = 8,
 };
 
 struct agent_options {
@@ -43,7 +44,10 @@ struct agent_options {
     const char *choices_dir; /* NULL: choices in state_dir */
     const char *umask;       /* NULL: the default */
     bool doctor, json;
-    const char *jobs_dir; /* with doctor */
+    const char *jobs_dir;               /* with doctor */
+    const char *http, *http_token_file; /* NULL: not given */
+    const char *http_hosts[AGENT_HTTP_HOSTS_MAX];
+    size_t http_host_count;
     struct hd_rpc_tls tls;
     bool has_tls, ephemeral;
     const char *probe;           /* "first" or "never"; NULL: never if ephemeral, else first */
@@ -91,6 +95,8 @@ struct agent {
     /* probing.c: what the controller has of the probe */
     int64_t probe_told_ms;
     uint64_t probe_told_request;
+
+    struct agent_web *web; /* web.c; NULL: there is no HTTP door */
 
     /* send.c, stream.c */
     struct hd_rpc_call *stream;

@@ -46,6 +46,13 @@ static const char usage[] =
     "                      a supervisor that has not answered for so long, and whose ranks make\n"
     "                      no steps, is killed with its ranks (default: 60, at least 20)\n"
     "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
+    "  --http ADDR         unix:PATH or HOST:PORT of /metrics for Prometheus (default: none); "
+    "beyond\n"
+    "                      loopback it needs --http-token-file, and --tls-cert with --tls-key\n"
+    "  --http-token-file FILE\n"
+    "                      tokens of those who may read it, as lines NAME TOKEN (without it, on\n"
+    "                      loopback, all users of this machine may)\n"
+    "  --http-host NAME    a further name by which Prometheus reaches it; repeatable\n"
     "  --umask MASK        octal; rights that folders and files of jobs do not give (default\n"
     "                      027: user and group of heddled read them; 022: all users do)\n"
     "  --doctor [-o json]  check what this node needs (programs, GPUs, memory, the options\n"
@@ -78,6 +85,9 @@ enum heddled_option {
     OPT_TLS_KEY,
     OPT_WORKER,
     OPT_SUPERVISOR_LOST,
+    OPT_HTTP,
+    OPT_HTTP_TOKEN_FILE,
+    OPT_HTTP_HOST,
     OPT_UMASK,
     OPT_DOCTOR,
     OPT_JOBS_DIR,
@@ -149,6 +159,17 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
         return HD_OK;
     case OPT_SUPERVISOR_LOST:
         return read_seconds("--supervisor-lost-after", value, &options->supervisor_lost_ms);
+    case OPT_HTTP:
+        options->http = value;
+        return HD_OK;
+    case OPT_HTTP_TOKEN_FILE:
+        options->http_token_file = value;
+        return HD_OK;
+    case OPT_HTTP_HOST:
+        if (options->http_host_count == AGENT_HTTP_HOSTS_MAX)
+            return hd_err(HD_INVALID, "--http-host: more than %d names", AGENT_HTTP_HOSTS_MAX);
+        options->http_hosts[options->http_host_count++] = value;
+        return HD_OK;
     case OPT_UMASK:
         options->umask = value;
         return HD_OK;
@@ -186,6 +207,9 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
         {"worker", required_argument, NULL, OPT_WORKER},
         {"supervisor-lost-after", required_argument, NULL, OPT_SUPERVISOR_LOST},
+        {"http", required_argument, NULL, OPT_HTTP},
+        {"http-token-file", required_argument, NULL, OPT_HTTP_TOKEN_FILE},
+        {"http-host", required_argument, NULL, OPT_HTTP_HOST},
         {"umask", required_argument, NULL, OPT_UMASK},
         {"doctor", no_argument, NULL, OPT_DOCTOR},
         {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},

@@ -115,7 +115,6 @@ const checks = [
     filter.dispatchEvent(new Event('input'));
     return say(/No job matches/.test(said), said);
   }],
-  ['jobs', 'jobs_list_shows_names_as_text', async () => say(all('a.row').some((a) => a.textContent === '<b>bold</b>&amp;') && !one('td b'), 'a name was taken for markup')],
   ['jobs', 'jobs_keys_move_and_open', async () => {
     document.activeElement.blur();
     await press('j');
@@ -203,6 +202,7 @@ const checks = [
   ['long', 'long_job_has_contrast', async () => contrasts()],
   /* ---- a hang ---- */
   ['hung', 'hang_shows_its_evidence', async () => say(all('.callout pre').some((n) => /rank 3 on gpu-03/.test(n.textContent) && /all_reduce 118 of dp/.test(n.textContent)), 'no evidence')],
+  ['hung', 'messages_are_text_not_markup', async () => say(all('td.message').some((n) => n.textContent.includes('<b>bold</b>&amp;')) && !one('td b'), 'a message was taken for markup')],
   ['hung', 'hang_fits_the_window', async () => fits()],
   ['hung', 'hang_has_contrast', async () => contrasts()],
   ['hung', 'hang_is_said_once_in_words', async () => say(all('.callout h3').map((n) => n.textContent).join() === 'Why it failed,A hang, and its evidence', all('.callout h3').map((n) => n.textContent).join())],

@@ -274,6 +274,8 @@ static void add_hung_job(struct fixture *f)
     hd_batch_add_attempt(batch, &attempt);
     add_event(f, batch, 2, job.submitted_ms, 0, -1, "submitted", "", "by bob");
     add_event(f, batch, 2, begin_ms, 1, -1, "running", "", "on 8 devices of gpu-01 to gpu-04");
+    add_event(f, batch, 2, begin_ms + 900, 1, 0, "note", "gpu-01",
+              "a rank may print anything: <b>bold</b>&amp;");
     for (int64_t s = 1; s <= 2400; s++)
         add_step(f, batch, 2, 1, s, 20000, begin_ms + s * STEP_MS);
     add_event(f, batch, 2, job.ended_ms, 1, 3, "hang", "gpu-03", hang);
