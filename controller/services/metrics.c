@@ -279,9 +279,12 @@ static void add_store(const struct controller *c, struct hd_text *out)
     hd_prom_add_one(out, HD_PROM_store_writable, hd_store_trouble(c->store) == NULL);
     add_file(c, HD_PROM_store_database_bytes, "state.db", out);
     add_file(c, HD_PROM_store_wal_bytes, "state.db-wal", out);
-    if (statvfs(c->state_dir, &disk) == 0)
+    if (statvfs(c->state_dir, &disk) == 0) {
         hd_prom_add_one(out, HD_PROM_state_free_bytes,
                         (double)disk.f_bavail * (double)disk.f_frsize);
+        hd_prom_add_one(out, HD_PROM_state_size_bytes,
+                        (double)disk.f_blocks * (double)disk.f_frsize);
+    }
     hd_prom_add_histogram(out, HD_PROM_loop_delay_seconds, &c->seen.delays);
     hd_prom_add_one(out, HD_PROM_rpc_calls, (double)hd_rpc_server_calls(c->server));
     hd_prom_add_one(out, HD_PROM_layout_searches, (double)planner_count(c));
