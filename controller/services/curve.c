@@ -1,9 +1,4 @@
-/* curve: the steps of a job, thinned so that a page can draw them.
- *
- * A curve is a row of buckets of equal width in steps. Each keeps the lowest, the highest and the
- * newest value of every metric, so no spike is lost, however many steps a bucket has. When a step
- * lies behind the last bucket, pairs of buckets are joined and the width doubles. So a curve of any
- * length takes the same memory, and new steps are added to it without a look at the old ones.
+/* curve: the steps of a job, thinned (thin.h) so that a page can draw them.
  *
  *   request --> read what is new, a piece of the history at a time --> all, or 0.3 s are over:
  * answer
@@ -18,23 +13,15 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "controller/services/thin.h"
 #include "controller/services/web.h"
 #include "controller/show/show.h"
 
 enum {
-    BUCKETS = 1024,
     CURVES_MAX = 16,
-    VALIDATIONS_MAX = 512, /* then every second one goes */
     STEPS_PER_QUERY = 4000,
     ANSWER_MS = 300, /* then what is known is answered, "complete": false */
     WAITERS_MAX = 32,
-};
-
-struct bucket {
-    int64_t count; /* steps in it; 0: nothing below is set */
-    struct {
-        double min, max, last; /* NaN: the metric is absent, or never was finite */
-    } metrics[HD_METRIC_COUNT];
 };
 
 struct curve {
@@ -42,16 +29,7 @@ struct curve {
     struct curve *next;   /* asked for before this one */
     uint64_t job, after;  /* after: sequence of the newest entry */
     bool busy;            /* a query is in flight */
-    int64_t width, last_step, steps;
-    uint32_t present; /* bit i: metric i */
-    struct bucket *buckets;
-    size_t count; /* buckets up to the last step */
-    struct {
-        int64_t step;
-        double loss;
-    } validations[VALIDATIONS_MAX];
-    size_t validation_count;
-    int64_t validation_stride, validations_seen; /* every n-th is kept */
+    struct thin thin;
     struct {
         struct hd_http_request *request;
         int64_t since_ms, buckets;
@@ -59,100 +37,15 @@ struct curve {
     size_t waiter_count;
 };
 
-/* ---- folding ----------------------------------------------------------------------------------*/
-
-static double lower(double a, double b)
-{
-    return isnan(a) || b < a ? b : a; /* also if b is NaN: then it is a, unless that is NaN */
-}
-
-static double higher(double a, double b)
-{
-    return isnan(a) || b > a ? b : a;
-}
-
-/* `later` has newer steps. */
-static void join(struct bucket *to, const struct bucket *later)
-{
-    if (!later->count)
-        return;
-    if (!to->count) {
-        *to = *later;
-        return;
-    }
-    to->count += later->count;
-    for (int i = 0; i < HD_METRIC_COUNT; i++) {
-        to->metrics[i].min = lower(to->metrics[i].min, later->metrics[i].min);
-        to->metrics[i].max = higher(to->metrics[i].max, later->metrics[i].max);
-        if (!isnan(later->metrics[i].last))
-            to->metrics[i].last = later->metrics[i].last;
-    }
-}
-
-static void halve(struct curve *curve)
-{
-    for (size_t i = 0; i < BUCKETS / 2; i++) {
-        struct bucket joined = curve->buckets[2 * i];
-
-        join(&joined, &curve->buckets[2 * i + 1]);
-        curve->buckets[i] = joined;
-    }
-    memset(&curve->buckets[BUCKETS / 2], 0, BUCKETS / 2 * sizeof *curve->buckets);
-    curve->width *= 2;
-    curve->count = (curve->count + 1) / 2;
-}
-
-static void fold_step(struct curve *curve, const struct hd_step_record *step)
-{
-    struct bucket one = {.count = 1};
-    size_t at;
-
-    if (step->step < 1 || step->step > INT64_MAX / 4)
-        return;
-    while ((step->step - 1) / curve->width >= BUCKETS)
-        halve(curve);
-    at = (size_t)((step->step - 1) / curve->width);
-    for (int i = 0; i < HD_METRIC_COUNT; i++) {
-        double value = NAN;
-
-        if (hd_metric_is_present(&step->metrics, i, step->expert_count > 0)) {
-            value = hd_metric_get(&step->metrics, i);
-            curve->present |= 1u << i;
-        }
-        if (!isfinite(value))
-            value = NAN;
-        one.metrics[i].min = one.metrics[i].max = one.metrics[i].last = value;
-    }
-    join(&curve->buckets[at], &one);
-    curve->count = at + 1 > curve->count ? at + 1 : curve->count;
-    curve->last_step = step->step;
-    curve->steps++;
-}
-_Static_assert(HD_METRIC_COUNT <= 32, "curve.present has a bit for each metric");
-
-static void fold_validation(struct curve *curve, const struct hd_validation_record *validation)
-{
-    if (curve->validation_count == VALIDATIONS_MAX) {
-        for (size_t i = 0; i < VALIDATIONS_MAX / 2; i++)
-            curve->validations[i] = curve->validations[2 * i];
-        curve->validation_count = VALIDATIONS_MAX / 2;
-        curve->validation_stride *= 2;
-    }
-    if (curve->validations_seen++ % curve->validation_stride)
-        return;
-    curve->validations[curve->validation_count].step = validation->step;
-    curve->validations[curve->validation_count++].loss = validation->loss;
-}
-
 static void fold(struct curve *curve, const struct hd_query *query)
 {
     for (size_t i = 0; i < query->entry_count; i++) {
         const struct hd_history_entry *entry = &query->entries[i];
 
         if (entry->kind == HD_OP_STEP)
-            fold_step(curve, &entry->step);
+            thin_add_step(&curve->thin, &entry->step);
         else
-            fold_validation(curve, &entry->validation);
+            thin_add_validation(&curve->thin, &entry->validation);
         curve->after = entry->sequence;
     }
 }
@@ -168,26 +61,7 @@ static void add_number(struct hd_text *out, bool comma, double value)
         hd_text_add(out, "%snull", comma ? "," : "");
 }
 
-/* Joins `stride` buckets at a time. ret: room for BUCKETS; only those with steps. Returns how many.
- */
-static size_t thin(const struct curve *curve, size_t stride, struct bucket *ret, int64_t *ret_first)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < curve->count; i += stride) {
-        struct bucket joined = {.count = 0};
-
-        for (size_t k = i; k < i + stride && k < curve->count; k++)
-            join(&joined, &curve->buckets[k]);
-        if (!joined.count)
-            continue;
-        ret_first[count] = (int64_t)i * curve->width + 1;
-        ret[count++] = joined;
-    }
-    return count;
-}
-
-static void add_series(struct hd_json_writer *w, const struct bucket *buckets, size_t count,
+static void add_series(struct hd_json_writer *w, const struct thin_bucket *buckets, size_t count,
                        int metric)
 {
     static const char *const keys[] = {"min", "max", "last"};
@@ -207,34 +81,33 @@ static void add_series(struct hd_json_writer *w, const struct bucket *buckets, s
 }
 
 static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64_t wish,
-                      bool complete, struct bucket *buckets, int64_t *first)
+                      bool complete, struct thin_bucket *buckets, int64_t *first)
 {
-    size_t stride = 1, count;
+    const struct thin *thin = &curve->thin;
+    const size_t stride = thin_stride(thin, (size_t)wish);
+    const size_t count = thin_row(thin, stride, buckets, first);
 
-    while ((curve->count + stride - 1) / stride > (size_t)wish)
-        stride *= 2;
-    count = thin(curve, stride, buckets, first);
     show_envelope_begin(w, "Curve");
     hd_json_add_int64(w, "job", (int64_t)curve->job);
     hd_json_add_bool(w, "complete", complete);
     hd_json_add_int64(w, "sequence", (int64_t)curve->after);
-    hd_json_add_int64(w, "steps", curve->steps);
-    hd_json_add_int64(w, "last_step", curve->last_step);
-    hd_json_add_int64(w, "bucket_steps", curve->width * (int64_t)stride);
+    hd_json_add_int64(w, "steps", thin->steps);
+    hd_json_add_int64(w, "last_step", thin->last_step);
+    hd_json_add_int64(w, "bucket_steps", thin->width * (int64_t)stride);
     hd_json_begin(w, "first_steps", '[');
     for (size_t i = 0; i < count; i++)
         hd_json_add_int64(w, NULL, first[i]);
     hd_json_end(w, ']');
     hd_json_begin(w, "series", '[');
     for (int i = 0; i < HD_METRIC_COUNT; i++)
-        if (curve->present & 1u << i)
+        if (thin->present & 1u << i)
             add_series(w, buckets, count, i);
     hd_json_end(w, ']');
     hd_json_begin(w, "validations", '[');
-    for (size_t i = 0; i < curve->validation_count; i++) {
+    for (size_t i = 0; i < thin->validation_count; i++) {
         hd_json_begin(w, NULL, '{');
-        hd_json_add_int64(w, "step", curve->validations[i].step);
-        hd_json_add_real(w, "loss", curve->validations[i].loss);
+        hd_json_add_int64(w, "step", thin->validations[i].step);
+        hd_json_add_real(w, "loss", thin->validations[i].loss);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -245,8 +118,8 @@ static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64
 static void answer_one(const struct curve *curve, struct hd_http_request *request, int64_t wish,
                        bool complete)
 {
-    struct bucket *buckets = malloc(BUCKETS * sizeof *buckets);
-    int64_t *first = malloc(BUCKETS * sizeof *first);
+    struct thin_bucket *buckets = malloc(THIN_BUCKETS * sizeof *buckets);
+    int64_t *first = malloc(THIN_BUCKETS * sizeof *first);
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
 
@@ -285,7 +158,7 @@ static void fail_waiters(struct curve *curve, enum hd_status st)
 
 static void free_curve(struct curve *curve)
 {
-    free(curve->buckets);
+    thin_done(&curve->thin);
     free(curve);
 }
 
@@ -368,10 +241,8 @@ static struct curve *find_curve(struct controller *c, uint64_t job)
     curve = calloc(1, sizeof *curve);
     if (!curve)
         return NULL;
-    *curve =
-        (struct curve){.c = c, .next = web->curves, .job = job, .width = 1, .validation_stride = 1};
-    curve->buckets = calloc(BUCKETS, sizeof *curve->buckets);
-    if (!curve->buckets) {
+    *curve = (struct curve){.c = c, .next = web->curves, .job = job};
+    if (!thin_init(&curve->thin)) {
         free(curve);
         return NULL;
     }
@@ -387,7 +258,7 @@ void curve_answer(struct controller *c, struct hd_http_request *request, uint64_
     int64_t buckets = 0;
 
     if (!st)
-        st = web_number(request, "buckets", 16, BUCKETS, BUCKETS / 2, &buckets);
+        st = web_number(request, "buckets", 16, THIN_BUCKETS, THIN_BUCKETS / 2, &buckets);
     if (st) {
         hd_http_fail(request, st);
         return;

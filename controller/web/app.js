@@ -153,44 +153,56 @@ const eventTable = (label) => {
 
 /* ---- jobs ---- */
 
-const jobTable = (label, ended) => {
-  const t = table(ended ? [['Job'], ['State'], ['Step', true], ['Loss', true], ['Ended', true]]
-    : [['Job'], ['State'], ['Loss'], ['', true], ['Step'], ['Tokens/s', true], ['Devices', true], ['Age', true]], label);
-  const why = (job) => job.state === 'failed' ? job.reason : ended ? '' : job.reason;
+/* The cells of a row behind the name, by the part of the list: [head, class, label on narrow pages]. */
+const JOB_COLUMNS = {
+  running: [['State'], ['Loss', 'spark-cell'], ['', 'number', 'loss'], ['Step', 'progress-cell'], ['Tokens/s', 'number', 'tokens/s'], ['Devices', 'number', 'devices'], ['Age', 'number', 'age']],
+  waiting: [['State'], ['Why it waits', 'message'], ['Devices', 'number', 'devices'], ['Age', 'number', 'age']],
+  ended: [['State'], ['Step', 'number', 'step'], ['Loss', 'number', 'loss'], ['Ended', 'number', 'ended']],
+};
+
+const jobTable = (label, part) => {
+  const columns = JOB_COLUMNS[part];
+  const t = table([['Job'], ...columns.map(([head, kind]) => [head, kind === 'number'])], label);
   const build = (job) => {
-    const link = el('a', {class: 'row', href: `#/jobs/${job.job}`});
-    const name = el('td', {class: 'name'}, link, el('small'), el('span', {class: 'why'}));
-    const state = el('td', {}, el('span', {class: 'state'}));
-    if (ended)
-      return el('tr', {class: 'link'}, name, state, el('td', {class: 'number', 'data-label': 'step'}), el('td', {class: 'number', 'data-label': 'loss'}), el('td', {class: 'number', 'data-label': 'ended'}));
-    const step = el('td', {class: 'progress-cell'}, el('span'), progress());
-    return el('tr', {class: 'link'}, name, state, el('td', {class: 'spark-cell'}, curves.make('svg', {class: 'spark', 'aria-hidden': true})),
-      el('td', {class: 'number', 'data-label': 'loss'}), step, el('td', {class: 'number', 'data-label': 'tokens/s'}), el('td', {class: 'number', 'data-label': 'devices'}), el('td', {class: 'number', 'data-label': 'age'}));
+    const name = el('td', {class: 'name'}, el('a', {class: 'row', href: `#/jobs/${job.job}`}), el('small'), el('span', {class: 'why', hidden: true}));
+    const cells = columns.map(([, kind, narrow]) => el('td', {class: kind, 'data-label': narrow}));
+    cells[0].append(el('span', {class: 'state'}));
+    if (part === 'running') {
+      cells[1].append(curves.make('svg', {class: 'spark', 'aria-hidden': true}));
+      cells[3].append(el('span'), progress());
+    }
+    return el('tr', {class: 'link'}, name, ...cells);
   };
+  const fill = {
+    running(cells, job) {
+      put(cells[2], job.loss === null ? '' : job.loss.toFixed(4));
+      put(cells[3].firstChild, `${number(job.step)} of ${number(job.steps)}`);
+      setProgress(cells[3].lastChild, job.step / job.steps);
+      put(cells[4], job.tokens_per_s === null ? '' : curves.short(job.tokens_per_s, 3));
+      put(cells[5], job.devices);
+      put(cells[6], since(job.submitted_at));
+    },
+    waiting(cells, job) {
+      put(cells[1], `${job.reason}${job.expected_start_at ? `; expected to start at ${clock(job.expected_start_at)}` : ''}`);
+      put(cells[2], job.devices);
+      put(cells[3], since(job.submitted_at));
+    },
+    ended(cells, job) {
+      put(cells[1], `${number(job.step)} of ${number(job.steps)}`);
+      put(cells[2], job.loss === null ? '' : job.loss.toFixed(4));
+      put(cells[3], `${since(job.ended_at)} ago`);
+    },
+  }[part];
   const update = (row, job) => {
-    const [link, small, reason] = row.firstChild.children;
+    const [name, ...cells] = row.children;
+    const [link, small, why] = name.children;
     put(link, job.name);
     put(small, `  ${job.job}, ${people(job.owner)}${job.queue !== 'default' ? `, ${job.queue}` : ''}${job.restarts ? `, ${plural(job.restarts, 'restart')}` : ''}`);
-    put(reason, why(job));
-    set(reason, 'class', job.state === 'failed' ? 'why bad' : 'why');
-    reason.hidden = !why(job);
-    const cells = row.children;
-    stateText(cells[1].firstChild, job.state, job.held && job.state === 'queued' ? 'held' : job.state);
-    const loss = job.loss === null ? '' : job.loss.toFixed(4);
-    if (ended) {
-      put(cells[2], `${number(job.step)} of ${number(job.steps)}`);
-      put(cells[3], loss);
-      put(cells[4], `${since(job.ended_at)} ago`);
-      return;
-    }
-    cells[2].firstChild.toggleAttribute('hidden', job.state === 'queued');
-    put(cells[3], loss);
-    put(cells[4].firstChild, job.state === 'queued' && !job.step ? '' : `${number(job.step)} of ${number(job.steps)}`);
-    cells[4].lastChild.toggleAttribute('hidden', job.state === 'queued' && !job.step);
-    setProgress(cells[4].lastChild, job.step / job.steps);
-    put(cells[5], job.state === 'queued' || job.tokens_per_s === null ? '' : curves.short(job.tokens_per_s, 3));
-    put(cells[6], job.devices);
-    put(cells[7], since(job.submitted_at));
+    put(why, part === 'waiting' ? '' : job.reason);
+    set(why, 'class', job.state === 'failed' ? 'why bad' : 'why');
+    why.hidden = !why.textContent;
+    stateText(cells[0].firstChild, job.state, job.held && job.state === 'queued' ? 'held' : job.state);
+    fill(cells, job);
   };
   t.show = (jobs) => keyed(t.body, jobs, (j) => j.job, build, update);
   return t;
@@ -200,7 +212,7 @@ const SPARKS_MAX = 12, SPARK_MS = 5000;
 
 const jobsView = (main) => {
   const filter = el('input', {id: 'filter', type: 'search', placeholder: 'Filter by name, owner, state', 'aria-label': 'Filter jobs', autocomplete: 'off', spellcheck: 'false'});
-  const running = jobTable('Jobs that run'), waiting = jobTable('Jobs that wait'), done = jobTable('Jobs that have ended', true);
+  const running = jobTable('Jobs that run', 'running'), waiting = jobTable('Jobs that wait', 'waiting'), done = jobTable('Jobs that have ended', 'ended');
   const parts = [['Running', running], ['Waiting', waiting], ['Ended', done]].map(([title, t]) => {
     const count = el('small'), more = el('button', {type: 'button', hidden: true}, 'Show more');
     const part = {t, count, more, limit: 50, jobs: [], next: null};

@@ -77,7 +77,7 @@ const checks = [
     const marks = performance.getEntriesByType('navigation')[0];
     return say(window.loadedAt - marks.startTime < 4000, `data came ${Math.round(window.loadedAt)} ms after the start`); /* a bound for busy machines; the bench has the figure */
   }],
-  ['jobs', 'jobs_list_tells_why_a_job_waits', async () => wait('a reason', () => all('.why').some((n) => /needs 64 cpu devices/.test(n.textContent)))],
+  ['jobs', 'jobs_list_tells_why_a_job_waits', async () => wait('a reason', () => all('td.message').some((n) => /needs 64 .*devices/.test(n.textContent)))],
   ['jobs', 'jobs_list_tells_why_a_job_failed', async () => say(row(jobs.hung) && /has hung/.test(row(jobs.hung).textContent), 'the hung job shows no reason')],
   ['jobs', 'jobs_list_separates_running_waiting_ended', async () => {
     const heads = all('section h2').map((h) => h.textContent).join();
