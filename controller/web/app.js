@@ -500,6 +500,7 @@ const refresh = async () => {
       mine.show();
       showServer(server);
       $('view').dataset.loaded = ++loaded;
+      if (loaded === 1) $('view').dataset.liveMs = Math.round(performance.now()); /* since the navigation began */
     }
   } catch (failure) {
     if (mine === view) notice(failure.status ? failure.message : 'The controller does not answer. This page tries again.');
