@@ -854,6 +854,12 @@ static void end_requests(struct hd_http *http)
     uv_mutex_unlock(&http->lock);
     if (http->daemon)
         MHD_stop_daemon(http->daemon); /* the door's thread has ended behind this */
+    while (http->arrived) {            /* on_request was not called for these */
+        struct hd_http_request *r = http->arrived;
+
+        http->arrived = r->next;
+        let_go(r, false);
+    }
 }
 
 void hd_http_close(struct hd_http *http, void (*on_closed)(void *user), void *user)
