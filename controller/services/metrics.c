@@ -69,7 +69,7 @@ static void add_totals(const struct seen *s, struct hd_text *out)
 
 /* ---- each job ---------------------------------------------------------------------------------*/
 
-struct row {
+struct metrics_row {
     const struct seen_job *seen;
     const struct hd_job_record *record;
 };
@@ -80,7 +80,7 @@ static double seconds(int64_t unix_ms)
 }
 
 /* The sample of a family; NaN: it is not known. A loss that is NaN is known: see add_jobs. */
-static double value_of(enum hd_prom_family family, const struct row *row, int64_t now_ms)
+static double value_of(enum hd_prom_family family, const struct metrics_row *row, int64_t now_ms)
 {
     const struct seen_job *s = row->seen;
     const struct hd_step_metrics *m = s->has_step ? &s->metrics : NULL;
@@ -126,12 +126,12 @@ static double value_of(enum hd_prom_family family, const struct row *row, int64_
 }
 
 /* Prometheus has NaN, too: a loss that is none must not look as if there were no steps. */
-static bool keeps_nan(enum hd_prom_family family, const struct row *row)
+static bool keeps_nan(enum hd_prom_family family, const struct metrics_row *row)
 {
     return row->seen->has_step && (family == HD_PROM_job_loss || family == HD_PROM_job_grad_norm);
 }
 
-static void add_info(const struct row *rows, size_t count, struct hd_text *out)
+static void add_info(const struct metrics_row *rows, size_t count, struct hd_text *out)
 {
     struct hd_text labels = {0};
 
@@ -154,7 +154,7 @@ static void add_jobs(const struct controller *c, struct hd_text *out)
     const struct seen *s = &c->seen;
     const int64_t now_ms = controller_now().wall_ms;
     const size_t most = s->count < METRICS_JOBS_MAX ? s->count : METRICS_JOBS_MAX;
-    struct row *rows = calloc(most + 1, sizeof *rows);
+    struct metrics_row *rows = calloc(most + 1, sizeof *rows);
     size_t count = 0;
 
     if (!rows) {
@@ -162,7 +162,7 @@ static void add_jobs(const struct controller *c, struct hd_text *out)
         return;
     }
     for (size_t i = 0; i < s->count && count < most; i++) {
-        rows[count] = (struct row){&s->jobs[i], hd_core_job(c->core, s->jobs[i].job)};
+        rows[count] = (struct metrics_row){&s->jobs[i], hd_core_job(c->core, s->jobs[i].job)};
         count += rows[count].record != NULL;
     }
     hd_prom_add_one(out, HD_PROM_job_series_left_out, (double)(s->count - count));

@@ -47,8 +47,8 @@ enum {
 enum request_state { FRESH, HANDED, ANSWERED, STREAM };
 
 /* One connection, which carries one request. */
-struct connection {
-    struct connection *before, *next;
+struct http_connection {
+    struct http_connection *before, *next;
     int fd;
     int64_t since_ms; /* of this phase */
     enum { PHASE_HEAD, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
@@ -59,7 +59,7 @@ struct hd_http_request {
     struct hd_http_request *next; /* in `arrived` or `gone` */
     struct hd_http_request *all_before, *all_next;
     struct MHD_Connection *connection;
-    struct connection *place;
+    struct http_connection *place;
     enum request_state state;
     bool seen;             /* the head was checked */
     bool by_door, by_loop; /* owners */
@@ -93,7 +93,7 @@ struct hd_http {
     /* under `lock` */
     uv_mutex_t lock;
     struct hd_http_request *arrived, **arrived_end, *gone, *all;
-    struct connection *connections;
+    struct http_connection *connections;
     struct hd_http_stats stats;
     bool closing;
     bool closed; /* its thread and handles are gone; freed with the last request */
@@ -254,7 +254,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
                           enum MHD_ConnectionNotificationCode code)
 {
     struct hd_http *http = cls;
-    struct connection *c = *socket_context;
+    struct http_connection *c = *socket_context;
 
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
@@ -667,7 +667,7 @@ static void look_for_slow(uv_timer_t *timer)
     const int64_t now_ms = hd_clock_now_ms();
 
     uv_mutex_lock(&http->lock);
-    for (const struct connection *c = http->connections; c; c = c->next) {
+    for (const struct http_connection *c = http->connections; c; c = c->next) {
         const int64_t age_ms = now_ms - c->since_ms;
 
         if ((c->phase == PHASE_HEAD && age_ms >= http->options.head_ms) ||

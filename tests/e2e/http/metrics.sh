@@ -60,6 +60,14 @@ check_equal the_same_object_by_http_and_by_show "$(cksum <"$work/cli")" "$(cksum
 heddle nodes -o json | tr -d '\n' | sed 's/"seen_at":"[^"]*"//' >"$work/cli"
 body $controller /api/v1/nodes | tr -d '\n' | sed 's/"seen_at":"[^"]*"//' >"$work/http"
 check_equal the_same_nodes_by_http_and_by_nodes "$(cksum <"$work/cli")" "$(cksum <"$work/http")"
+heddle events "$job" -o json | tr -d '\n' >"$work/cli"
+body $controller "/api/v1/jobs/$job/events" | tr -d '\n' >"$work/http"
+check_equal the_same_events_by_http_and_by_events "$(cksum <"$work/cli")" "$(cksum <"$work/http")"
+check_equal the_newest_events_are_the_last "$(grep -o '"sequence":[0-9]*' "$work/cli" | tail -n 2 | paste -sd' ')" \
+    "$(body $controller "/api/v1/jobs/$job/events?limit=2" | grep -o '"sequence":[0-9]*' | paste -sd' ')"
+heddle queue ls -o json | tr -d '\n' >"$work/cli"
+body $controller /api/v1/queues | tr -d '\n' >"$work/http"
+check_equal the_same_queues_by_http_and_by_queue_ls "$(cksum <"$work/cli")" "$(cksum <"$work/http")"
 check_equal the_curve_has_every_step "$(member step <"$work/show")" "$(body $controller "/api/v1/jobs/$job/curve" | member last_step)"
 
 heddle cancel "$waits" "$job" >/dev/null
