@@ -30,20 +30,21 @@ static enum hd_status search_group(const struct plan_layouts_asked *asked,
                                    struct plan_layouts *l)
 {
     const struct hd_gpu_kind *kind = hd_gpu_kind_find(cluster->device);
+    const bool cuda = hd_traits_is_cuda(&cluster->traits);
     const char *precision = asked->spec->precision;
     struct hd_plan_request request;
     struct hd_search_asked question = {.spec = asked->spec,
                                        .request = &request,
                                        .cluster = cluster,
-                                       .threads = 1,
+                                       .threads = asked->threads > 0 ? asked->threads : 1,
                                        .bf16_fast = cluster->traits.bf16_fast,
                                        .memory_bytes = asked->memory_bytes,
                                        .top = asked->top};
 
     hd_spec_plan_request(asked->spec, &request);
-    (void)snprintf(request.sizes.device, sizeof request.sizes.device, "cuda");
+    (void)snprintf(request.sizes.device, sizeof request.sizes.device, "%s", cuda ? "cuda" : "cpu");
     request.only_planned = true;
-    if (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes)
+    if (cuda && (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes))
         question.memory_bytes = cluster->traits.memory_bytes;
     if (kind)
         question.peak_flops = hd_gpu_kind_rate(kind,
@@ -434,12 +435,14 @@ static void add_nothing_fits(const struct plan_layouts *l, struct hd_text *out)
 
     hd_text_add(out,
                 "no layout fits: the one that takes least is tp %lld x pp %lld x dp %lld x cp "
-                "%lld with zero %lld and recompute %s, ",
+                "%lld with zero %lld and recompute %s%s, ",
                 (long long)r->sizes.tp, (long long)r->sizes.pp, (long long)r->sizes.dp,
-                (long long)r->sizes.cp, (long long)r->sizes.zero, r->sizes.recompute);
+                (long long)r->sizes.cp, (long long)r->sizes.zero, r->sizes.recompute,
+                strcmp(r->sizes.offload, "optimizer") == 0 ? ", the optimizer on the host" : "");
     add_reason(l, r, out);
     hd_text_add(out, "; give more devices, or devices with more memory%s\n",
-                strcmp(r->sizes.offload, "optimizer") == 0
+                strcmp(r->sizes.offload, "optimizer") == 0 ||
+                        !hd_traits_is_cuda(&l->cluster->traits)
                     ? ""
                     : ", or keep the optimizer on the host (parallel.offload: optimizer)");
 }

@@ -14,7 +14,8 @@ struct plan_layouts_asked {
     const struct hd_job *spec;
     const struct hd_cluster *clusters; /* [cluster_count] groups of nodes, each with one kind */
     int cluster_count;
-    int64_t memory_bytes; /* of a device; 0: the kind's */
+    int64_t memory_bytes; /* of a device; 0: the kind's; of CPU devices: not known */
+    int64_t threads;      /* of a CPU device */
     int top;
 };
 

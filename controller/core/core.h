@@ -37,6 +37,10 @@ struct hd_core_asked {
     int32_t devices;
     int32_t together; /* ranks 0 to together - 1 are on one node, so are the next ones ...; devices:
                        * all are */
+    /* How far apart the nodes are. 0: it is one node; n: they are at one switch of the n-th tier of
+     * config.tree, and at none of a lower tier; one more than it has tiers (1 without a tree): they
+     * share no switch, or are not in the tree. */
+    int32_t tier;
     /* of the device that has least memory: its memory (> 0), its model, the traits of its node's
      * CPU devices as a word ("": not known) */
     int64_t memory_bytes;
@@ -371,6 +375,19 @@ void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning);
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,
                      struct hd_text *ret_reason);
 
+/* The place that opens first to a job, and the better one that opens later; step_now_s 0: nothing
+ * was weighed. Tiers: as in hd_core_asked. */
+struct hd_core_choice {
+    int32_t nodes_now, tier_now, nodes_later, tier_later;
+    double step_now_s, step_later_s;
+    int64_t now_ms, later_ms; /* when they open, by the wall clock */
+    int64_t saved_ms;         /* what waiting saves; below 0: what it costs */
+};
+
+/* What a queued job that waits for a better place was weighed between; NULL: it does not. Valid
+ * until the next step. */
+const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint64_t job);
+
 /* Things that a queued job may wait for: enumerator, stable word, meaning for users. */
 #define HD_CORE_WAIT_LIST(X)                                                                      \
     X(HELD, "held", "a user holds it (heddle release)")                                           \
@@ -378,6 +395,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now
     X(DELAY, "delay", "its last attempt failed, and the retry is delayed")                        \
     X(SEARCH, "search", "checkpoints of a lost node are being looked for")                        \
     X(PLAN, "plan", "the best layout for its devices is being looked for")                        \
+    X(BETTER, "better_place", "a place where its steps take less time is free soon")              \
     X(QUOTA, "quota", "its queue holds as many devices as it may")                                \
     X(USER_QUOTA, "user_quota", "its owner holds as many devices of the queue as a user may")     \
     X(DEVICES, "devices", "the devices that it needs are held by other jobs")                     \

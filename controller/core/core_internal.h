@@ -1,16 +1,23 @@
-/* core_internal: the core's state; only for the files of this folder.
+/* core_internal: what the files of this folder offer to one another; what they share is in
+ * core_state.h. Only for these files.
  *
  *   core.c        the step, dirty lists, queries, invariants
  *   map.c         hash map from strings to numbers
  *   index.c       jobs by number, and the sets of jobs that steps walk over
- *   node.c        nodes: streams, leases, observed sets
- *   job.c         jobs and attempts: submit, cancel, start, end, retry
+ *   node.c        nodes in memory: devices, states, leases
+ *   membership.c  nodes that come, answer, are drained, and go
+ *   observe.c     what nodes say of their attempts
+ *   job.c         jobs and attempts in memory
+ *   submit.c      jobs that are submitted and cancelled
+ *   start.c       attempts that start
+ *   end.c         attempts that stop, fail and end; retries; ends of jobs
  *   resume.c      jobs that are resumed, queued again, or asked for a checkpoint
  *   remove.c      ended jobs that are removed with their folders
  *   queue.c       queues, their limits and shares
  *   waiting.c     queued jobs, in classes of jobs that wait for the same
  *   schedule.c    the pass: which queued job is looked at when, and what becomes of it
  *   place.c       where a job finds a place
+ *   weigh.c       whether a job waits for a better place than it could have now
  *   reserve.c     places that are kept for jobs that do not fit now, and expected starts
  *   predict.c     when running attempts will end
  *   preempt.c     which running jobs give way
@@ -26,342 +33,9 @@
 #ifndef HD_CONTROLLER_CORE_INTERNAL_H
 #define HD_CONTROLLER_CORE_INTERNAL_H
 
-#include "controller/core/core.h"
+#include "controller/core/core_state.h"
 
-/* ---- maps -------------------------------------------------------------------------------------*/
-
-/* A hash map from strings to numbers that only grows. */
-struct core_map {
-    struct core_map_slot {
-        char *key;
-        uint64_t value;
-    } * slots;
-    size_t count, size; /* size is a power of two, or 0 */
-};
-
-void core_map_done(struct core_map *map);
-bool core_map_get(const struct core_map *map, const char *key, uint64_t *ret_value);
-bool core_map_put(struct core_map *map, const char *key, uint64_t value); /* false: no memory */
-
-/* All jobs, by number. */
-struct core_table {
-    struct core_job **buckets;
-    size_t count, size; /* size is a power of two, or 0 */
-};
-
-bool core_table_add(struct core_table *table, struct core_job *job); /* false: no memory */
-struct core_job *core_table_find(const struct core_table *table, uint64_t number);
-void core_table_remove(struct core_table *table, struct core_job *job);
-/* Walks over all jobs, in the order of the hash table: NULL gives the first one, the last one gives
- * NULL. Only for freeing the core and for checking its invariants, because it visits every job. */
-struct core_job *core_table_next(const struct core_table *table, const struct core_job *job);
-
-/* Some jobs, in the order of their numbers, each once. */
-struct core_jobs {
-    struct core_job **items;
-    size_t count, size;
-};
-
-void core_jobs_add(struct hd_core *core, struct core_jobs *jobs, struct core_job *job);
-void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job);
-bool core_jobs_have(const struct core_jobs *jobs, const struct core_job *job);
-/* The table of outcomes; a job that is resumed has none again. */
-void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state);
-enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job); /* 0: not ended */
-
-/* Values by key; the item with the smallest key comes first. */
-struct core_heap {
-    struct core_heap_item {
-        uint64_t key, value;
-    } * items;
-    size_t count, size;
-};
-
-void core_heap_put(struct hd_core *core, struct core_heap *heap, uint64_t key, uint64_t value);
-void core_heap_take(struct core_heap *heap); /* removes the first item */
-
-/* ---- memory -----------------------------------------------------------------------------------*/
-
-enum { NO_POSITION = -1 };
-
-/* What some nodes have said of their devices, each the same. */
-struct core_links {
-    struct hd_node_links links;
-    size_t nodes; /* so many */
-};
-
-struct core_node {
-    struct hd_node_record rec; /* its strings are copies that the core owns (core_set) */
-    uint64_t stream;           /* number of its newest stream */
-    bool connected;            /* that stream is open */
-    bool synced;               /* an observed set arrived on that stream */
-    bool jobs_dir_visible;     /* as in the newest observed set */
-    const char *jobs_dir_problem;
-    const char *data_address;                  /* where other nodes reach its ranks; "": none */
-    const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
-    const char *traits;    /* of its CPU devices, as a word; "" or NULL: not known */
-    bool suspect;          /* a peer reported it dead */
-    bool deadline_met;     /* of its drain; its jobs have been told to leave */
-    int64_t seen_mono_ms;  /* when its newest message arrived */
-    int64_t lost_after_ms; /* silence until lost; longer after a start of the controller */
-    size_t stale_count;    /* attempts that run there and are not wanted any more */
-    uint64_t stale_job;    /* one of them */
-    int32_t stale_attempt;
-    /* Gangs that it may be in, by number; 0: none (gang.c). near: of the nodes of its machine; far:
-     * of those that others reach, if it is one. */
-    uint32_t near[HD_DEVICE_KIND_COUNT], far[HD_DEVICE_KIND_COUNT];
-    size_t index;             /* in core->nodes, unless core->free_due */
-    uint64_t generation;      /* of its desired set */
-    struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
-    int64_t position;         /* in config.tree; NO_POSITION: far from all others */
-    struct hd_device_hold *holds; /* per device, in the order of rec.devices */
-    struct core_counts {
-        int32_t free, all;    /* that work; free: not held, or lent */
-        int64_t least_memory; /* of those; unknown memory counts as any */
-    } counts[HD_DEVICE_KIND_COUNT];
-    struct core_reservation {
-        uint64_t by;           /* the queued job that devices here are kept for; 0: none */
-        int64_t start_mono_ms; /* when that job is expected to start; INT64_MAX: not known */
-        int32_t spare;         /* so many devices it will not need: others may hold them then */
-        enum hd_device_kind kind;
-    } reserved;
-    bool probes;          /* its daemon answers questions for a probe */
-    uint64_t probe_asked; /* the number of the one without an answer; 0: none */
-    struct core_probe {   /* the newest: as in hd_probe_record */
-        int64_t ended_ms, measured_ms;
-        const char *problem, *measured_on;
-        struct hd_device_figures *devices;
-        int32_t device_count;
-    } probe;
-    bool dirty, desired_dirty;
-    struct core_node *next_dirty;
-};
-
-enum { CORE_RATES = 3 };
-
-/* What a kind of device does, of which one is at this place; valid until a result, a node or its
- * devices change (core.medians_due). */
-struct core_median {
-    const struct core_node *node;
-    int32_t place;
-    double value[CORE_RATES];
-    size_t count[CORE_RATES]; /* devices whose rate is known */
-};
-
-/* The ranks of one attempt on one node. */
-struct core_share {
-    struct core_node *node;
-    bool listed;  /* an observed set of the node has listed it */
-    bool running; /* its ranks are connected to all others */
-    bool ended;
-    bool removed;             /* the job is being removed: its files here are deleted */
-    uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
-    const char *problem;      /* reported by its node; "" or NULL: none */
-    bool waits;               /* its node lets it wait until that is over */
-};
-
-struct core_attempt {
-    struct hd_attempt_record rec; /* its strings and ranks are copies that the core owns */
-    struct core_share *shares;
-    size_t share_count;
-    uint64_t *seq;               /* per rank: seq of the newest accepted report */
-    int64_t state_since_mono_ms; /* when it started, or when stopping began */
-    bool kill;                   /* wanted STOPPED even if the job is not cancelled */
-    bool failed;                 /* rec.end holds the first failure */
-    bool had_finite_step;        /* one of its steps had a finite loss and gradient */
-    int64_t last_step;           /* the newest that was reported; 0: none */
-    int32_t saves_asked;         /* checkpoints, beside those that are due */
-    uint64_t start_number; /* attempts are numbered as they start; 0: before this controller */
-    int64_t saved_mono_ms; /* when its newest checkpoint was reported; 0: none yet */
-    /* Measured steps: the first and the newest report of a step, by the rank's clock. */
-    int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
-    int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
-    bool borrows; /* it holds devices that were kept for older jobs, and gives way to these */
-    bool dirty;
-};
-
-enum { CORE_AVOIDED_MAX = 8, CORE_RESERVERS_MAX = 8 };
-
-enum core_wait {
-    CORE_WAIT_NONE,
-    CORE_WAIT_HELD,     /* for a user to release it */
-    CORE_WAIT_AFTER,    /* for other jobs to succeed */
-    CORE_WAIT_DELAY,    /* for the retry delay */
-    CORE_WAIT_SEARCH,   /* for the list of checkpoints that a lost node has written */
-    CORE_WAIT_PLAN,     /* for the layout of its place to be found; it may have reserved nodes */
-    CORE_WAIT_QUOTA,    /* for devices that others of its queue hold */
-    CORE_WAIT_BUSY,     /* for held devices or disconnected nodes; it has reserved nodes */
-    CORE_WAIT_RESERVED, /* for nodes that are reserved by wait_job */
-    CORE_WAIT_NEVER,    /* would not fit even if its nodes were idle */
-};
-
-/* Queued jobs for which the scheduler decides alike: the key holds all that a placement depends on
- * besides the cluster. */
-struct core_class {
-    struct core_class_key {
-        enum hd_device_kind device;
-        int32_t devices_min, devices_max;
-        int64_t memory_min;
-        uint32_t possible; /* set of kinds of devices on which there is a layout at all */
-        struct hd_plan_shape shape;
-        bool has_base, base_shared;        /* the checkpoint that the next attempt starts from */
-        const struct core_node *base_node; /* where it was written; NULL: none, or not known */
-        int64_t length_minutes; /* it runs at most so long, as far as is known; 0: not known */
-        uint64_t avoids;        /* the job, if it avoids nodes that failed it; 0: none */
-    } key;
-    size_t line_count;
-    uint64_t closed_in;  /* in this pass one found no place and kept no nodes; then: */
-    enum core_wait wait; /* of the jobs that the pass skipped for that */
-    uint64_t wait_job;
-};
-
-/* A queue with what its jobs hold. */
-struct core_queue {
-    struct hd_queue_record rec; /* its name is a copy that the core owns */
-    int64_t held;               /* devices */
-    size_t waiting;             /* queued jobs */
-    struct core_heap next;      /* of the pass: lines by the number of their next job */
-};
-
-/* What one user has of one queue. */
-struct core_account {
-    struct core_queue *queue;
-    int64_t held; /* devices */
-};
-
-/* Queued jobs of one class, account and priority: a pass takes them in the order of numbers. */
-struct core_line {
-    struct core_line_key {
-        int32_t priority;
-        struct core_account *account;
-        struct core_class *class;
-    } key;
-    struct core_job *first, *last; /* by number */
-    uint64_t closed_in;            /* in this pass its account had no devices left */
-};
-
-struct core_job {
-    struct hd_job_record rec; /* state: changed by core_set_job_state alone */
-    struct hd_job_needs needs;
-    struct core_attempt **attempts; /* by number - 1 */
-    size_t attempt_size;
-    struct hd_checkpoint_record *checkpoints; /* not deleted, in order of acceptance */
-    size_t checkpoint_count, checkpoint_size;
-    uint64_t sequence;          /* of the newest entry of its history */
-    int64_t not_before_mono_ms; /* the next attempt starts no earlier */
-    enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
-    int64_t search_since_mono; /* with OUT: when it was sent */
-    enum core_wait wait; /* while queued; core_wait_of says whether it is this or the class's */
-    uint64_t wait_job;   /* with CORE_WAIT_RESERVED */
-    const char *misfit;  /* why needs ask for larger or more devices than the job; NULL: nothing */
-    int32_t asked_min;   /* devices_min of the job, while misfit is set */
-    struct core_account *account;
-    struct core_line *line; /* NULL: not queued, or not to be started yet (core_waiting_add) */
-    struct core_job *before, *after; /* in the line */
-    bool claims;                     /* others were stopped so that it can start: it comes first */
-    uint64_t blocked_at;  /* core->starts when it first reserved nodes; attempts that start later
-                           * hold only what it can spare */
-    uint64_t reserved_in; /* the last pass in which it reserved nodes */
-    const struct core_node *avoided[CORE_AVOIDED_MAX]; /* that failed it twice */
-    size_t avoided_count;
-    uint64_t waits_for; /* with rec.promised_ms: the job whose end it waits for; 0: not known */
-    uint64_t looked_in; /* the last pass that tried to place it */
-    const struct core_menu_entry *planning; /* while it waits for that; NULL: it does not */
-    bool dirty, is_new, ended; /* an ended job stays here until its deletions are confirmed */
-    struct core_job *next_dirty, *next_in_table;
-};
-
-/* An answer to a question about a layout (menu.c), or the question alone. */
-struct core_menu_entry {
-    char *key;
-    bool known, failed, fits; /* failed, fits and the rest: as in hd_core_answer, once known */
-    struct hd_layout_sizes layout;
-    double step_s;
-    int64_t memory_bytes;
-    const char *why;
-};
-
-struct hd_core {
-    struct hd_core_config config;
-    struct core_menu_entry **menu; /* menu.c */
-    size_t menu_count, menu_size, menu_known;
-    struct core_map menu_by_key; /* index in menu */
-    struct core_table jobs;
-    struct core_jobs active;    /* those with an attempt that has not ended */
-    struct core_jobs deleting;  /* those with a checkpoint that is being deleted, or their folder */
-    struct core_jobs searching; /* queued ones with job->search */
-    struct core_heap delayed;   /* job numbers by the time of their retry; some are out of date */
-    struct core_class **classes; /* of queued jobs, by key */
-    size_t class_count, class_size, live_count;
-    struct core_line **lines; /* highest priority first */
-    size_t line_count, line_size;
-    bool line_emptied;          /* some line has no job left */
-    struct core_queue **queues; /* by name */
-    size_t queue_count, queue_size;
-    struct core_account **accounts;
-    size_t account_count, account_size;
-    struct core_map account_by_name; /* "QUEUE OWNER" -> index in accounts */
-    struct core_jobs dependents;     /* queued jobs that wait for others to succeed */
-    struct core_jobs claimants;      /* queued jobs with `claims` */
-    struct core_jobs reservers;      /* of the newest pass */
-    struct core_jobs promised;       /* queued jobs with an expected start */
-    struct core_jobs growers;        /* that have just written a checkpoint, and may have more
-                                      * devices */
-    struct core_outcome {            /* of every job ever, by number */
-        uint64_t job;
-        enum hd_job_state state; /* how it ended; 0: it has not */
-    } * outcomes;
-    size_t outcome_count, outcome_size;
-    bool just_ended; /* some job; the dependents have not been told */
-    /* Working devices of all nodes that no attempt holds, or that a search counts as given back;
-     * reserved ones included. */
-    int64_t free_devices[HD_DEVICE_KIND_COUNT];
-    bool reach_due;                          /* some node can be in other gangs than gang.c knows */
-    uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* the numbers of gangs, by their first nodes */
-    size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
-    /* By index in nodes: free devices of a kind, so that a search passes over full nodes without a
-     * look at them. Made anew when nodes have come or moved (free_due). */
-    uint16_t *free_of[HD_DEVICE_KIND_COUNT];
-    size_t free_size;
-    bool free_due;
-    int32_t lowest_priority;         /* of the jobs that run, or lower */
-    struct core_attempt **borrowers; /* attempts that borrow, in the order of their jobs */
-    size_t borrower_count, borrower_size;
-    struct core_member *members; /* scratch for placements on several nodes */
-    size_t member_size;
-    struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
-    size_t end_count, end_size;
-    bool ends_due;            /* an attempt has started since */
-    uint64_t starts;          /* attempts started */
-    bool changed_in_pass;     /* an attempt was started or stopped: one more pass is needed */
-    bool limit_told;          /* of live jobs: the event that says so is out */
-    struct core_node **nodes; /* by name, retired ones last */
-    size_t node_count, node_size;
-    struct core_links **links; /* all that nodes have */
-    size_t link_count, link_size;
-    struct core_median *medians; /* probe.c */
-    size_t median_count, median_size;
-    bool medians_due;
-    uint64_t probe_number; /* of the newest question */
-    struct core_map node_by_uuid;
-    struct core_map by_request; /* request id -> index in requests */
-    struct core_request {
-        uint64_t job, hash; /* as in hd_job_record */
-    } * requests;
-    size_t request_count, request_size;
-    uint64_t last_job, cluster_sequence;
-    bool misfits;              /* some job has asked for larger or more devices (fit.c) */
-    bool schedule_due;         /* something changed that may let a job start, or keep other nodes */
-    bool unsettled;            /* the same, but it can wait for the next pass */
-    struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
-    uint64_t pass;             /* number of the newest pass over all classes */
-    bool no_memory;            /* sticky */
-    struct core_job *dirty_jobs, **dirty_jobs_end;
-    struct core_node *dirty_nodes, **dirty_nodes_end;
-    /* of the current step */
-    struct hd_core_out *out;
-    struct hd_now now;
-};
+/* ---- placements -------------------------------------------------------------------------------*/
 
 /* A node of a placement. */
 struct core_member {
@@ -369,6 +43,7 @@ struct core_member {
     size_t index;  /* in core->nodes */
     bool ready;    /* usable now */
     int32_t count; /* devices that the job may use or takes there */
+    int32_t spare; /* core_find_first: devices that it does not need */
 };
 /* For whom a place is looked for, and in what state of the cluster. */
 struct core_view {
@@ -380,12 +55,16 @@ struct core_view {
     bool avoids;       /* not on nodes that failed it */
     bool reserves;     /* no nodes that are reserved by others, not even what these can spare */
     bool borrows;      /* also devices that are kept for older jobs for a while yet */
+    /* Only a place on so few nodes, and at one switch of so low a tier, as in hd_core_asked; 0: any
+     * place. */
+    int32_t nodes_max, tier_max;
 };
 struct core_placement {
     struct core_member *members; /* on the heap */
     size_t member_count;
     int32_t device_count; /* of all members; 0: there is no placement */
     int32_t unused_count; /* devices of the members that stay free */
+    int32_t tier;         /* as in hd_core_asked */
     struct hd_plan_record plan;
 };
 
@@ -420,40 +99,52 @@ bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size,
 
 /* ---- job.c ------------------------------------------------------------------------------------*/
 
-enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
                               const struct hd_job_needs *needs);
-/* The request id that a job was submitted with. False: no memory. */
-bool core_request_put(struct hd_core *core, const char *id, uint64_t job, uint64_t hash);
-const struct core_request *core_request_find(const struct hd_core *core, const char *id);
-bool core_reaches(const struct hd_core *core, size_t percent); /* of the limit of live jobs */
-/* Ends it: succeeded, failed or cancelled. */
-void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
-                     const char *reason);
 /* Puts the job where jobs of this state wait, or takes it from there. */
 void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_state state);
 void core_job_free(struct core_job *job);
 void core_job_forget(struct hd_core *core, struct core_job *job); /* frees it; the store keeps it */
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
                                       const struct hd_attempt_record *record);
+/* Copies the strings. */
+void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
+                          const struct hd_end_record *end);
+struct core_share *core_find_share(const struct core_attempt *attempt,
+                                   const struct core_node *node);
+enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt);
+bool core_is_failure(enum hd_end_cause cause); /* counted by restart.max */
+bool core_is_stop(enum hd_end_cause cause);    /* of an attempt that ended because it was told to */
+/* Running time since the job was submitted or resumed. */
+int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
+
+/* ---- submit.c ---------------------------------------------------------------------------------*/
+
+enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
+/* The request id that a job was submitted with. False: no memory. */
+bool core_request_put(struct hd_core *core, const char *id, uint64_t job, uint64_t hash);
+const struct core_request *core_request_find(const struct hd_core *core, const char *id);
+bool core_reaches(const struct hd_core *core, size_t percent); /* of the limit of live jobs */
+
+/* ---- start.c ----------------------------------------------------------------------------------*/
+
 /* Starts an attempt; why: what was chosen so that it fits, "": nothing. Ranks are numbered in the
  * order of members; which device each has is core_choose_devices' choice. */
 void core_attempt_start(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place, const char *why);
+
+/* ---- end.c ------------------------------------------------------------------------------------*/
+
+/* Ends it: succeeded, failed or cancelled. */
+void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
+                     const char *reason);
 /* Its ranks write a checkpoint and end. */
 void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 /* The same for a cause of the controller's, which becomes the cause of its end; for_job: whom it
  * gives way to, or 0. Does nothing if it is to stop already. */
 void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                            enum hd_end_cause cause, uint64_t for_job);
-/* Running time since the job was submitted or resumed. */
-bool core_is_failure(enum hd_end_cause cause); /* counted by restart.max */
-int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
-bool core_is_stop(enum hd_end_cause cause); /* of an attempt that ended because it was told to */
-/* Copies the strings. */
-void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
-                          const struct hd_end_record *end);
 /* Records a failure of an attempt (the first one is kept) and stops its ranks on all nodes. */
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end);
@@ -461,9 +152,6 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
 void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                     struct core_share *share);
 void core_attempt_timers(struct hd_core *core, struct core_job *job);
-enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt);
-struct core_share *core_find_share(const struct core_attempt *attempt,
-                                   const struct core_node *node);
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/
 
@@ -480,19 +168,39 @@ struct core_node *core_find_node_named(const struct hd_core *core, const char *n
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record);
 void core_node_free(struct core_node *node);
 bool core_device_works(const struct core_node *node, int32_t place); /* index in rec.devices */
-enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
+/* Puts the node where its name belongs in core->nodes, and takes it out. */
+void core_node_list(struct hd_core *core, struct core_node *node);
+void core_node_unlist(struct hd_core *core, const struct core_node *node);
+/* Replaces the device list; a device whose index stays keeps its holder. */
+void core_node_set_devices(struct hd_core *core, struct core_node *node,
+                           const struct hd_device_record *devices, int32_t count);
+bool core_node_is_held(const struct core_node *node); /* some attempt has a device of it */
+void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state);
+void core_node_renew(struct hd_core *core, struct core_node *node); /* a message of it arrived */
+/* Ends this node's share of every attempt. */
+void core_node_end_shares(struct hd_core *core, struct core_node *node, const char *message);
+/* HD_NOT_FOUND: there is no such node; HD_CONFLICT: this is not its newest stream. */
+enum hd_status core_find_stream(const struct hd_core *core, const char *uuid, uint64_t stream,
+                                struct core_node **ret_node);
 void core_node_lose(struct hd_core *core, struct core_node *node, const char *why);
-enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
 void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
 bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
+
+/* ---- membership.c -----------------------------------------------------------------------------*/
+
+enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event);
+
+/* ---- observe.c --------------------------------------------------------------------------------*/
+
+enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
 
 /* ---- waiting.c --------------------------------------------------------------------------------*/
 
@@ -598,14 +306,55 @@ bool core_fits_when_idle(struct hd_core *core, const struct core_view *view);
 /* Finds the nodes that have failed the job twice: it avoids them if it fits elsewhere. */
 void core_learn_failures(struct core_job *job);
 
+/* ---- menu.c -----------------------------------------------------------------------------------*/
+
+enum core_layout { CORE_LAYOUT_FITS, CORE_LAYOUT_MISFITS, CORE_LAYOUT_LATER };
+
+/* Who wants a layout: a job, or one that is not submitted (job 0). */
+struct core_wisher {
+    uint64_t job;
+    const struct hd_job_needs *needs;
+    const void *spec;
+    size_t spec_bytes;
+};
+static inline struct core_wisher core_wisher_of(const struct core_job *job,
+                                                const struct hd_job_needs *needs)
+{
+    return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes};
+}
+
+/* Chooses place->plan.layout, if the job leaves members of it open. FITS: it starts there; *ret_why
+ * then says what was chosen, if there was a choice. MISFITS: no layout fits the devices, of which
+ * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for, or
+ * (NULL) will be, when fewer questions wait. */
+enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
+                                    struct core_placement *place, int64_t *ret_memory_bytes,
+                                    const struct core_menu_entry **ret_entry,
+                                    struct hd_text *ret_why);
+enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
+void core_menu_done(struct hd_core *core); /* frees it */
+
 /* ---- reserve.c --------------------------------------------------------------------------------*/
 
 /* When a job can start, as far as is known. */
 struct core_start {
-    int64_t mono_ms; /* INT64_MAX: not known */
-    uint64_t after;  /* the job whose end decides that; 0: not known */
+    int64_t mono_ms;     /* INT64_MAX: not known */
+    uint64_t after;      /* the job whose end decides that; 0: not known */
+    int32_t nodes, tier; /* of the place that is kept, as in core_view; 0: not known */
 };
 
+/* The place that opens first, as far as is known. */
+struct core_first {
+    struct core_placement place; /* device_count 0: none; the caller frees its members */
+    struct core_start start;
+    enum core_layout layout; /* of the place; FITS: place.plan has its price, if that is known */
+    const struct core_menu_entry *entry; /* with LATER */
+};
+void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                     struct core_first *ret_first);
+/* Keeps such a place for a queued job, which is one of core->reservers then. */
+void core_reserve_members(struct hd_core *core, struct core_job *job,
+                          const struct core_placement *place, int64_t start_mono_ms);
 /* Keeps devices for a job that does not fit now, where it will start first as far as is known.
  * False: there are none to keep; job->wait and wait_job say why. */
 bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct core_view *view,
@@ -627,6 +376,21 @@ void core_promise_sweep(struct hd_core *core);
 void core_promise_end(struct hd_core *core, struct core_job *job); /* it is not queued any more */
 void core_promise_timers(struct hd_core *core);
 
+/* ---- weigh.c ----------------------------------------------------------------------------------*/
+
+/* `first` is the place that opens first to the job, maybe now, with its layout and price.
+ * TAKE_LATER: *first has become a better one that opens later (the members are those of the new
+ * one). WAIT_FOR_PRICE: that of a better one is being found, job->planning. job->choice says what
+ * was weighed. */
+enum core_weighed { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
+enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
+                             const struct hd_job_needs *needs, struct core_first *first);
+/* "2 nodes at one switch of tier leaf" */
+void core_add_place(const struct hd_core *core, int32_t nodes, int32_t tier, struct hd_text *text);
+/* What was weighed, of a job that waits or has started. */
+void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
+                     struct hd_text *text);
+
 /* ---- predict.c --------------------------------------------------------------------------------*/
 
 /* When the attempt will have ended, as far as is known now; INT64_MAX: not known. */
@@ -642,8 +406,10 @@ double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 
-/* Asks attempts of lower priority to stop, if the job then has a place. True: it waits for some. */
-bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view);
+/* Asks attempts of lower priority to stop, if the job then has a place; borrowed: and those that
+ * borrow what is kept for it. True: it waits for some. */
+bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                  bool borrowed);
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
 
 /* ---- move.c -----------------------------------------------------------------------------------*/
@@ -674,37 +440,6 @@ bool core_take_misfit(struct hd_core *core, struct core_job *job, int32_t device
 /* A node has other devices now: jobs that wait for larger or more ones ask for their own again. */
 void core_forget_misfits(struct hd_core *core);
 
-/* ---- menu.c -----------------------------------------------------------------------------------*/
-
-enum core_layout { CORE_LAYOUT_FITS, CORE_LAYOUT_MISFITS, CORE_LAYOUT_LATER };
-
-/* Who wants a layout: a job, or one that is not submitted (job 0). */
-struct core_wisher {
-    uint64_t job;
-    const struct hd_job_needs *needs;
-    const void *spec;
-    size_t spec_bytes;
-};
-static inline struct core_wisher core_wisher_of(const struct core_job *job,
-                                                const struct hd_job_needs *needs)
-{
-    return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes};
-}
-
-/* Chooses place->plan.layout, if the job leaves members of it open. FITS: it starts there; *ret_why
- * then says what was chosen, if there was a choice. MISFITS: no layout fits the devices, of which
- * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for, or
- * (NULL) will be, when fewer questions wait. */
-enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
-                                    struct core_placement *place, int64_t *ret_memory_bytes,
-                                    const struct core_menu_entry **ret_entry,
-                                    struct hd_text *ret_why);
-/* Asks for the layout that the job will need where it is expected to start. */
-void core_foresee_layout(struct hd_core *core, const struct core_job *job,
-                         struct core_placement *place);
-enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
-void core_menu_done(struct hd_core *core); /* frees it */
-
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 
 /* Replaces *best by a placement on several nodes if that is better; frees the old members. */
@@ -732,6 +467,9 @@ void core_find_position(const struct hd_core *core, struct core_node *node); /* 
  * memory. */
 bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
                          const struct core_placement *place, int32_t *ret_devices);
+/* How far apart the nodes of so many members are: as in hd_core_asked. */
+int32_t core_tier_of(const struct hd_core *core, const struct core_member *members, size_t count);
+int32_t core_tiers(const struct hd_core *core); /* of nodes that share no switch: the largest */
 /* Members that give `need` devices on as few nodes as possible if taken from the front: sorts them
  * so that these nodes span as few switches as possible. Returns how many members are left: those of
  * one switch, if one has enough on as few nodes. */

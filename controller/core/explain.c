@@ -255,6 +255,9 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     case CORE_WAIT_PLAN:
         hd_text_add(ret_reason, "the best layout for its devices is being looked for");
         return;
+    case CORE_WAIT_BETTER:
+        core_add_choice(core, &job->choice, true, ret_reason);
+        return;
     case CORE_WAIT_QUOTA:
         add_quota(job, ret_reason);
         return;
@@ -274,6 +277,17 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     if (job->misfit)
         add_misfit(&job->needs, job->misfit, ret_reason);
     add_avoided(job, ret_reason);
+}
+
+const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint64_t number)
+{
+    const struct core_job *job = core_find_job(core, number);
+    uint64_t behind;
+
+    return job && job->rec.state == HD_JOB_STATE_QUEUED &&
+                   core_wait_of(core, job, &behind) == CORE_WAIT_BETTER
+               ? &job->choice
+               : NULL;
 }
 
 /* ---- blockers ---------------------------------------------------------------------------------*/
@@ -317,6 +331,8 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
         return job->search != CORE_SEARCH_NONE;
     case HD_CORE_WAITS_PLAN:
         return wait == CORE_WAIT_PLAN;
+    case HD_CORE_WAITS_BETTER:
+        return wait == CORE_WAIT_BETTER;
     case HD_CORE_WAITS_QUOTA:
         return is_over && !by_user;
     case HD_CORE_WAITS_USER_QUOTA:

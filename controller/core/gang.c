@@ -341,6 +341,10 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
         count = core_prefer_switches(core, members, count, place.device_count);
         place.member_count = choose(members, count, place.device_count);
         place.unused_count = count_unused(needs, &place);
+        place.tier = core_tier_of(core, members, place.member_count);
+        if ((view->nodes_max && place.member_count > (size_t)view->nodes_max) ||
+            (view->tier_max && place.tier > view->tier_max))
+            continue;
         if ((best->device_count && !is_better(&place, best)) || !keep_members(core, &place))
             continue;
         free(best->members);

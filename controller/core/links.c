@@ -273,6 +273,34 @@ static size_t keep_switch(const struct hd_core *core, struct core_member *member
     return kept;
 }
 
+int32_t core_tiers(const struct hd_core *core)
+{
+    return core->config.tree ? core->config.tree->tier_count + 1 : 1;
+}
+
+static bool share_switch(const struct hd_core *core, const struct core_member *members,
+                         size_t count, int tier)
+{
+    const int64_t first = switch_of(core, &members[0], tier);
+
+    for (size_t i = 1; i < count; i++)
+        if (switch_of(core, &members[i], tier) != first)
+            return false;
+    return first >= 0;
+}
+
+int32_t core_tier_of(const struct hd_core *core, const struct core_member *members, size_t count)
+{
+    const int32_t tiers = core_tiers(core);
+
+    if (count < 2)
+        return 0;
+    for (int32_t tier = 1; tier < tiers; tier++)
+        if (share_switch(core, members, count, tier - 1))
+            return tier;
+    return tiers;
+}
+
 size_t core_prefer_switches(struct hd_core *core, struct core_member *members, size_t count,
                             int32_t need)
 {

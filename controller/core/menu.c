@@ -184,6 +184,7 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
     asked->wish = core_wish_on(needs, kind);
     asked->devices = place->device_count;
     asked->together = together_on(place);
+    asked->tier = place->tier;
     if (!core->config.asks_layouts || !is_open(&asked->wish) || !(needs->shape || wisher->job) ||
         !fold_devices(needs, place, kind, asked))
         return false;
@@ -192,10 +193,10 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
         return false;
     }
     core->no_memory |= wish.failed;
-    hd_text_add(key, "%016" PRIx64 " %" PRIu64 " %s %d %d %s %s %lld %d %d", needs->shape,
+    hd_text_add(key, "%016" PRIx64 " %" PRIu64 " %s %d %d %d %s %s %lld %d %d", needs->shape,
                 needs->shape ? 0 : wisher->job, wish.data ? wish.data : "", asked->devices,
-                asked->together, asked->device_name, asked->traits, (long long)asked->memory_bytes,
-                asked->threads, asked->bf16);
+                asked->together, asked->tier, asked->device_name, asked->traits,
+                (long long)asked->memory_bytes, asked->threads, asked->bf16);
     if (measured)
         hd_text_add(key, " %s %lld", asked->probe_uuid, (long long)measured->probe.measured_ms);
     hd_text_free(&wish);
@@ -256,16 +257,4 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_wish
     }
     hd_text_free(&key);
     return layout;
-}
-
-void core_foresee_layout(struct hd_core *core, const struct core_job *job,
-                         struct core_placement *place)
-{
-    const struct core_wisher wisher = core_wisher_of(job, &job->needs);
-    const struct core_menu_entry *entry;
-    struct hd_text why = {0};
-    int64_t memory_bytes;
-
-    (void)core_choose_layout(core, &wisher, place, &memory_bytes, &entry, &why);
-    hd_text_free(&why);
 }

@@ -184,7 +184,7 @@ static bool may_borrow(const struct hd_core *core, const struct core_view *view,
 bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
                    const struct core_job *lender)
 {
-    return attempt->borrows && lender->rec.job < attempt->rec.job &&
+    return attempt->rec.borrows && lender->rec.job < attempt->rec.job &&
            core_find_job(core, attempt->rec.job)->rec.priority <= lender->rec.priority;
 }
 

@@ -19,7 +19,7 @@ bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32
     const struct hd_plan_request wish = core_wish_on(needs, kind);
     struct hd_layout_sizes layout;
 
-    if (hd_plan_size(&wish, count, &layout))
+    if (hd_plan_size(&wish, count, &layout) && !hd_plan_first(&wish, count, &layout))
         return false;
     *ret_plan = (struct hd_plan_record){.layout = layout};
     return true;

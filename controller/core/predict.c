@@ -75,7 +75,7 @@ void core_predict_all(struct hd_core *core)
         if (job->rec.priority < core->lowest_priority)
             core->lowest_priority = job->rec.priority;
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
-        if (attempt->borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
+        if (attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
             core_reserve(core, &core->borrowers, core->borrower_count, &core->borrower_size,
                          sizeof attempt))
             core->borrowers[core->borrower_count++] = attempt;

@@ -42,13 +42,14 @@ static int64_t loss_of(const struct hd_core *core, const struct core_attempt *at
 
 /* Of lower priority, or on devices that were kept for the job or one like it. */
 static bool gives_way(const struct hd_core *core, const struct core_attempt *attempt,
-                      const struct core_job *other, const struct core_job *job)
+                      const struct core_job *other, const struct core_job *job, bool borrowed)
 {
-    return other->rec.priority < job->rec.priority || core_lends_to(core, attempt, job);
+    return other->rec.priority < job->rec.priority ||
+           (borrowed && core_lends_to(core, attempt, job));
 }
 
 /* Attempts that stop already, at the front; behind them those that may be asked to. */
-static size_t list_victims(const struct hd_core *core, const struct core_job *job,
+static size_t list_victims(const struct hd_core *core, const struct core_job *job, bool borrowed,
                            struct victim *ret_victims, size_t *ret_stopping)
 {
     size_t count = 0;
@@ -61,7 +62,8 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
         struct core_job *other = core->active.items[i];
         const struct core_attempt *attempt = core_active(other);
 
-        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING && gives_way(core, attempt, other, job))
+        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
+            gives_way(core, attempt, other, job, borrowed))
             ret_victims[count++] = (struct victim){.job = other, .lost_ms = loss_of(core, attempt)};
     }
     qsort(ret_victims + *ret_stopping, count - *ret_stopping, sizeof *ret_victims, by_loss);
@@ -185,9 +187,9 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
 
 /* On devices of one kind. True: the job has a place once some attempts have stopped. */
 static bool preempt_kind(struct hd_core *core, struct core_job *job, const struct core_view *view,
-                         struct victim *victims)
+                         bool borrowed, struct victim *victims)
 {
-    size_t stopping, count = list_victims(core, job, victims, &stopping), needed;
+    size_t stopping, count = list_victims(core, job, borrowed, victims, &stopping), needed;
 
     lend_victims(core, victims, 0, stopping, true);
     needed = fewest(core, view, victims, stopping, count);
@@ -202,7 +204,8 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, const struc
     return needed == stopping;
 }
 
-bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view)
+bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                  bool borrowed)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t kind_count = core_kinds(view->needs, kinds);
@@ -211,7 +214,7 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
     struct victim *victims;
     bool waits = false;
 
-    if (core->lowest_priority >= job->rec.priority && !core->borrower_count)
+    if (core->lowest_priority >= job->rec.priority && !(borrowed && core->borrower_count))
         return false;
     victims = calloc(core->active.count + 1, sizeof *victims);
     if (!victims) {
@@ -222,7 +225,7 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
     least_view.reserves = true;
     for (size_t k = 0; k < kind_count && !waits; k++)
         waits = core_least_needs(view->needs, kinds[k], &least) &&
-                preempt_kind(core, job, &least_view, victims);
+                preempt_kind(core, job, &least_view, borrowed, victims);
     free(victims);
     return waits;
 }

@@ -60,7 +60,7 @@ static int by_end(const void *left, const void *right)
 /* It stops when it is asked to: lend_borrowed. */
 static bool is_borrower(const struct core_attempt *attempt)
 {
-    return attempt->borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
+    return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
 }
 
 void core_list_ends(struct hd_core *core)
@@ -110,38 +110,75 @@ static void lend_borrowed(struct hd_core *core, const struct core_job *job, bool
             core_lend(core, &core->borrowers[i], 1, lent);
 }
 
-/* Reserves the first place that opens on devices of one kind. */
-static bool reserve_first(struct hd_core *core, const struct core_view *view,
-                          enum hd_device_kind kind, struct core_start *ret_start)
+void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                     struct core_first *ret)
 {
+    const struct core_wisher wisher = core_wisher_of(view->job, view->needs);
     struct core_attempt *const *ends = core->ends;
-    struct core_placement place;
+    struct hd_text why = {0};
+    int64_t memory_bytes;
     size_t needed;
 
+    *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_MISFITS};
     lend_borrowed(core, view->job, true);
     needed = fewest_ends(core, view);
-    if (needed > core->end_count) {
-        lend_borrowed(core, view->job, false);
-        return false;
+    if (needed <= core->end_count) {
+        ret->start.mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
+        ret->start.after = needed ? ends[needed - 1]->rec.job : 0;
+        core_lend(core, ends, needed, true);
+        ret->place = core_find_place(core, view);
+        for (size_t i = 0; i < ret->place.member_count; i++) {
+            struct core_member *member = &ret->place.members[i];
+
+            member->spare =
+                core_count_devices(view->needs, member->node, kind, true) - member->count;
+        }
+        if (ret->place.device_count) /* asked for now, so that it is known then */
+            ret->layout =
+                core_choose_layout(core, &wisher, &ret->place, &memory_bytes, &ret->entry, &why);
+        core_lend(core, ends, needed, false);
     }
-    ret_start->mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
-    ret_start->after = needed ? ends[needed - 1]->rec.job : 0;
-    core_lend(core, ends, needed, true);
-    place = core_find_place(core, view);
-    for (size_t i = 0; i < place.member_count; i++)
-        core_reserve_node(place.members[i].node, view->job->rec.job, kind, ret_start->mono_ms,
-                          core_count_devices(view->needs, place.members[i].node, kind, true) -
-                              place.members[i].count);
-    if (place.device_count)
-        core_foresee_layout(core, view->job, &place);
-    core_lend(core, ends, needed, false);
     lend_borrowed(core, view->job, false);
-    free(place.members);
-    return place.device_count > 0;
+    hd_text_free(&why);
 }
 
-static bool reserve_by_ends(struct hd_core *core, const struct core_view *view,
-                            struct core_start *ret_start)
+void core_reserve_members(struct hd_core *core, struct core_job *job,
+                          const struct core_placement *place, int64_t start_mono_ms)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+
+    for (size_t i = 0; i < place->member_count; i++)
+        core_reserve_node(place->members[i].node, job->rec.job, kind, start_mono_ms,
+                          place->members[i].spare);
+    if (job->reserved_in + 1 < core->pass)
+        job->blocked_at = core->starts;
+    job->reserved_in = core->pass;
+    core_jobs_add(core, &core->reservers, job);
+}
+
+/* Reserves the place on devices of one kind that opens first, or one where the job ends earlier. */
+static bool reserve_first(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                          enum hd_device_kind kind, struct core_start *ret_start)
+{
+    struct core_first first;
+    bool reserved;
+
+    core_find_first(core, view, kind, &first);
+    reserved = first.place.device_count > 0;
+    if (reserved)
+        (void)core_weigh(core, job, view->needs, &first); /* without a price the first is kept */
+    if (reserved) {
+        *ret_start = first.start;
+        ret_start->nodes = (int32_t)first.place.member_count;
+        ret_start->tier = first.place.tier;
+        core_reserve_members(core, job, &first.place, first.start.mono_ms);
+    }
+    free(first.place.members);
+    return reserved;
+}
+
+static bool reserve_by_ends(struct hd_core *core, struct core_job *job,
+                            const struct core_view *view, struct core_start *ret_start)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t kind_count = core_kinds(view->needs, kinds);
@@ -153,7 +190,7 @@ static bool reserve_by_ends(struct hd_core *core, const struct core_view *view,
     least_view.reserves = true;
     for (size_t k = 0; k < kind_count && !reserved; k++)
         reserved = core_least_needs(view->needs, kinds[k], &least) &&
-                   reserve_first(core, &least_view, kinds[k], ret_start);
+                   reserve_first(core, job, &least_view, kinds[k], ret_start);
     return reserved;
 }
 
@@ -201,7 +238,7 @@ bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct
     }
     if (job->reserved_in + 1 < core->pass)
         job->blocked_at = core->starts;
-    reserved = reserve_by_ends(core, view, ret_start) || reserve_idle(core, job, view);
+    reserved = reserve_by_ends(core, job, view, ret_start) || reserve_idle(core, job, view);
     if (reserved) {
         job->wait = CORE_WAIT_BUSY;
         job->reserved_in = core->pass;
@@ -256,12 +293,15 @@ static bool is_news(const struct hd_core *core, int64_t before_ms, int64_t now_m
     return off_ms > TOLERANCE_MS && (left_ms <= 0 || off_ms * TOLERANCE_SHARE > left_ms);
 }
 
-static void add_cause(const struct core_job *job, struct core_start start, struct hd_text *text)
+static void add_cause(const struct hd_core *core, const struct core_job *job,
+                      struct core_start start, struct hd_text *text)
 {
     if (job->wait == CORE_WAIT_HELD)
         hd_text_add(text, "it is held");
     else if (job->wait == CORE_WAIT_QUOTA)
         hd_text_add(text, "its queue or its owner holds as many devices as it may");
+    else if (job->wait == CORE_WAIT_BETTER)
+        core_add_choice(core, &job->choice, true, text);
     else if (job->wait == CORE_WAIT_RESERVED && job->wait_job)
         hd_text_add(text, "job %" PRIu64 " comes before it", job->wait_job);
     else if (start.after && start.after == job->waits_for)
@@ -289,7 +329,7 @@ void core_promise(struct hd_core *core, struct core_job *job, struct core_start 
     if (!is_news(core, before_ms, now_ms) ||
         (!now_ms && before_ms > core->now.wall_ms && awaits_nodes(core)))
         return;
-    add_cause(job, start, &cause);
+    add_cause(core, job, start, &cause);
     hd_clock_format_utc(before_ms, was);
     hd_clock_format_utc(now_ms, is);
     core->no_memory |= cause.failed;

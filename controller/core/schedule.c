@@ -99,6 +99,7 @@ static void let_wait(struct hd_core *core, struct core_job *job)
     struct core_view view = core_view_of(core, job);
     struct core_start start;
     struct hd_job_needs needs;
+    bool reserved, opens;
 
     if (!within_quota(job, &needs)) {
         job->wait = CORE_WAIT_QUOTA;
@@ -107,9 +108,15 @@ static void let_wait(struct hd_core *core, struct core_job *job)
         return;
     }
     view.needs = &needs;
-    if (!core_preempt(core, job, &view))
+    reserved = core_reserve_place(core, job, &view, &start);
+    opens = reserved && start.mono_ms <= core->now.mono_ms; /* with what it gets back */
+    if (opens) {
+        view.nodes_max = start.nodes;
+        view.tier_max = start.tier;
+    }
+    if (!core_preempt(core, job, &view, opens))
         core_claim_end(core, job);
-    if (core_reserve_place(core, job, &view, &start))
+    if (reserved)
         core_promise(core, job, start);
     else if (needs.devices_max == job->needs.devices_max)
         close_class(core, job);
@@ -125,12 +132,53 @@ static void tell_borrowing(struct hd_core *core, struct core_job *job)
     if (!attempt || !core_reserve(core, &core->borrowers, core->borrower_count,
                                   &core->borrower_size, sizeof attempt))
         return;
-    attempt->borrows = true;
+    attempt->rec.borrows = true;
     core->borrowers[core->borrower_count++] = attempt;
     core_event(core, job, "borrowing", attempt->rec.attempt, -1, "",
                "attempt %d runs on devices that are kept for older jobs; when one of these can "
                "start with them, it writes a checkpoint, gives them back and waits again",
                attempt->rec.attempt);
+}
+
+/* What was weighed, of an attempt that has just started. */
+static void tell_choice(struct hd_core *core, struct core_job *job)
+{
+    struct hd_text text = {0};
+
+    if (job->choice.step_now_s <= 0 || !core_active(job))
+        return;
+    core_add_choice(core, &job->choice, false, &text);
+    core->no_memory |= text.failed;
+    core_event(core, job, "weighed", job->rec.attempt_count, -1, "", "%s",
+               text.failed ? "" : text.data);
+    hd_text_free(&text);
+}
+
+/* The job fits here now. A place that opens later may be better (weigh.c), but not for one that
+ * borrows. Takes the members of *place. */
+static void start_or_wait(struct hd_core *core, struct core_job *job,
+                          const struct core_placement *place, bool borrows, const char *layout)
+{
+    struct core_first first = {.place = *place, .start = {.mono_ms = core->now.mono_ms}};
+    const enum core_weighed weighed =
+        borrows ? CORE_TAKE_FIRST : core_weigh(core, job, &job->needs, &first);
+
+    if (weighed == CORE_WAIT_FOR_PRICE) {
+        core_reserve_found(core, job, place);
+        job->wait = CORE_WAIT_PLAN;
+    } else if (weighed == CORE_TAKE_LATER) {
+        core_reserve_members(core, job, &first.place, first.start.mono_ms);
+        job->wait = CORE_WAIT_BETTER;
+        core_promise(core, job, first.start);
+    } else {
+        core_attempt_start(core, job, &first.place, layout);
+        if (borrows)
+            tell_borrowing(core, job);
+        else
+            tell_choice(core, job);
+        core->changed_in_pass = true;
+    }
+    free(first.place.members);
 }
 
 /* Starts the job or keeps devices for it. Where neither is possible its class is closed for this
@@ -163,11 +211,7 @@ static void look_at(struct hd_core *core, struct core_job *job)
         }
     }
     if (layout == CORE_LAYOUT_FITS) {
-        core_attempt_start(core, job, &place, why.failed || !why.data ? "" : why.data);
-        free(place.members);
-        if (borrows)
-            tell_borrowing(core, job);
-        core->changed_in_pass = true;
+        start_or_wait(core, job, &place, borrows, why.failed || !why.data ? "" : why.data);
     } else if (layout == CORE_LAYOUT_LATER) { /* its place is kept, if there are few of those */
         core_reserve_found(core, job, &place);
         free(place.members);
@@ -325,6 +369,27 @@ static int by_order(const void *left, const void *right)
     return a->rec.job < b->rec.job ? -1 : 1;
 }
 
+/* One that waited for a better place would start where it could now. */
+static bool would_not_wait(struct hd_core *core, struct core_job *copy,
+                           const struct core_view *view)
+{
+    struct core_first first = {.place = core_find_place(core, view),
+                               .start = {.mono_ms = core->now.mono_ms}};
+    const struct core_wisher wisher = core_wisher_of(copy, view->needs);
+    const struct core_menu_entry *entry;
+    struct hd_text why = {0};
+    int64_t memory_bytes;
+    bool waits;
+
+    (void)core_choose_layout(core, &wisher, &first.place, &memory_bytes, &entry, &why);
+    waits = core_weigh(core, copy, &copy->needs, &first) == CORE_TAKE_LATER;
+    if (waits)
+        core_reserve_members(core, copy, &first.place, first.start.mono_ms);
+    free(first.place.members);
+    hd_text_free(&why);
+    return !waits;
+}
+
 /* A look at one job that decides nothing but which nodes are kept. */
 static bool would_start(struct hd_core *core, struct core_job *copy)
 {
@@ -345,7 +410,7 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     if (copy->wait == CORE_WAIT_PLAN)
         return false;
     if (core_has_place(core, &view))
-        return true;
+        return copy->wait != CORE_WAIT_BETTER || would_not_wait(core, copy, &view);
     (void)core_reserve_place(core, copy, &view, &start);
     return false;
 }

@@ -219,6 +219,35 @@ static const char *reason_of(struct hd_arena *arena, const struct controller *c,
     return copy;
 }
 
+static char *switch_name(const struct controller *c, int32_t tier)
+{
+    if (!tier || !c->tree)
+        return convert_text("");
+    return convert_text(tier <= c->tree->tier_count ? c->tree->tiers[tier - 1].name : "several");
+}
+
+static Heddle__V1__PlaceChoice *choice_of(struct hd_arena *arena, const struct controller *c,
+                                          uint64_t job)
+{
+    const struct hd_core_choice *choice = hd_core_choice_of(c->core, job);
+    Heddle__V1__PlaceChoice *m = NULL;
+
+    if (!choice)
+        return NULL;
+    NEW(m, arena, heddle__v1__place_choice__init);
+    if (!m)
+        return NULL;
+    m->now_nodes = choice->nodes_now;
+    m->now_switch = switch_name(c, choice->tier_now);
+    m->now_step_s = choice->step_now_s;
+    m->later_nodes = choice->nodes_later;
+    m->later_switch = switch_name(c, choice->tier_later);
+    m->later_step_s = choice->step_later_s;
+    m->later_unix_ms = choice->later_ms;
+    m->saved_s = (double)choice->saved_ms / 1000;
+    return m;
+}
+
 static void add_blockers(struct hd_arena *arena, const struct controller *c, uint64_t job,
                          Heddle__V1__JobStatus *m)
 {
@@ -295,6 +324,7 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     if (job->state == HD_JOB_STATE_QUEUED)
         m->expected_start_unix_ms = job->promised_ms;
     add_blockers(arena, c, job->job, m);
+    m->choice = choice_of(arena, c, job->job);
     add_nodes(arena, c, job, m);
     return hd_arena_failed(arena) ? NULL : m;
 }
@@ -445,6 +475,17 @@ static uint64_t shape_of(const struct hd_job *job)
     return shape;
 }
 
+/* On no number of its devices one replica per device is possible: tp, pp or cp must split it. Only
+ * then the core looks for other sizes than 1, so that all other jobs get as many devices as ever.
+ */
+static bool is_split_only(const struct hd_job_needs *needs)
+{
+    struct hd_plan_request plain = needs->wish;
+
+    plain.searched = false;
+    return !hd_plan_most(&plain, needs->devices_min, needs->devices_max);
+}
+
 struct hd_job_needs convert_needs(const struct hd_job *job)
 {
     struct hd_job_needs needs = {.name = job->name,
@@ -463,6 +504,7 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
     (void)hd_time_limit_read(job->time_limit, &needs.time_limit_ms);
     needs.after_count = count;
     hd_spec_plan_request(job, &needs.wish);
+    needs.wish.searched = is_split_only(&needs);
     needs.shape = shape_of(job);
     return needs;
 }

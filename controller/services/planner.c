@@ -1,28 +1,39 @@
 /* planner: finds the layouts that the core asks for (hd_core_out.asked), beside the loop.
  *
  * A layout takes from a millisecond to seconds to find (plan/best.h), in a thread of libuv's pool;
- * a few are searched at a time, so that the pool has threads left. The answer enters the core as an
- * event. Validations of jobs that are not submitted wait here for the answers they need.
+ * a few are searched at a time, so that the pool has threads left, and none for longer than a job
+ * may wait for it. The answer enters the core as an event. Validations of jobs that are not
+ * submitted wait here for the answers they need.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "controller/services/control.h"
 #include "controller/services/internal.h"
 #include "plan/best.h"
 #include "plan/figures.h"
 
-enum { SEARCHES_MAX = 2 }; /* at a time */
+enum {
+    SEARCHES_MAX = 2, /* at a time */
+    /* A question is answered so long after it was asked, by the search or by memory; but a search
+     * whose turn comes late has a second. */
+    ANSWER_MS = 10 * 1000,
+    SEARCH_MIN_MS = 1000,
+};
 
 struct planning {
     uv_work_t work;
     struct controller *c; /* NULL: it has been stopped */
     struct planning *next;
     bool started;
+    int64_t asked_ms; /* by the monotonic clock */
     struct hd_arena arena;
-    struct hd_core_asked asked; /* strings and spec in arena */
-    const char *calibration;    /* text of the node's probe, in arena; NULL: none */
+    struct hd_core_asked asked;      /* strings and spec in arena */
+    const char *calibration;         /* text of the node's probe, in arena; NULL: none */
+    struct hd_cluster_level network; /* between the nodes, by the cluster file */
+    bool knows_network;
     struct hd_core_answer answer;
     struct hd_text why;
 };
@@ -44,15 +55,22 @@ static bool find_traits(const struct hd_core_asked *asked, const struct hd_gpu_k
 }
 
 /* How fast GPUs of a known kind compute and reach one another is in a table. */
-static void find_cluster(const struct hd_core_asked *asked, const struct hd_gpu_kind *kind,
+static void find_cluster(const struct planning *p, const struct hd_gpu_kind *kind,
                          const struct hd_job *spec, struct hd_cluster *cluster,
                          struct hd_best_asked *question)
 {
+    const struct hd_core_asked *asked = &p->asked;
     const enum hd_dtype factors = strcmp(spec->precision, "fp32") == 0  ? HD_F32
                                   : strcmp(spec->precision, "fp8") == 0 ? HD_U8
                                                                         : HD_BF16;
 
     hd_cluster_of_gpus(kind, asked->devices, asked->together, spec->tf32, cluster);
+    if (p->knows_network && cluster->nodes > 1) {
+        struct hd_cluster_level *between = &cluster->levels[cluster->level_count - 1];
+
+        between->bytes_per_s = p->network.bytes_per_s;
+        between->latency_s = p->network.latency_s;
+    }
     cluster->traits.memory_bytes = asked->memory_bytes;
     question->cluster = cluster;
     question->peak_flops = hd_gpu_kind_rate(kind, factors, spec->tf32);
@@ -86,13 +104,16 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
     const struct hd_core_asked *asked = &p->asked;
     struct hd_job *spec = hd_arena_alloc(&p->arena, sizeof *spec);
     struct hd_cluster *cluster = hd_arena_alloc(&p->arena, sizeof *cluster);
+    const int64_t due_ms = p->asked_ms + ANSWER_MS, least_ms = hd_clock_now_ms() + SEARCH_MIN_MS;
     struct hd_best_asked question = {.fit = {.spec = spec,
                                              .request = &asked->wish,
                                              .devices = asked->devices,
                                              .threads = asked->threads,
                                              .bf16_fast = asked->bf16,
                                              .traits = traits,
-                                             .memory_bytes = asked->memory_bytes}};
+                                             .memory_bytes = asked->memory_bytes},
+                                     .deadline_ns =
+                                         1000000 * (due_ms > least_ms ? due_ms : least_ms)};
     enum hd_status st = spec && cluster
                             ? convert_unpack_spec(asked->spec, asked->spec_bytes, &p->arena, spec)
                             : hd_err(HD_NO_MEMORY, "no memory for a job");
@@ -100,7 +121,7 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
     if (st)
         return st;
     if (kind && hd_traits_is_cuda(traits))
-        find_cluster(asked, kind, spec, cluster, &question);
+        find_cluster(p, kind, spec, cluster, &question);
     else
         (void)find_measured(p, traits, cluster, &question);
     return hd_best_choose(&question, ret_best, &p->why);
@@ -177,6 +198,17 @@ static void begin_some(struct controller *c)
     }
 }
 
+/* Nodes at one switch of a tier reach one another as the cluster file says of that tier. At several
+ * switches of the highest one they are no nearer than at one. */
+static void find_network(struct planning *p, const struct hd_node_tree *tree)
+{
+    const int32_t tiers = tree ? tree->tier_count : 0, tier = p->asked.tier;
+
+    p->knows_network = tier > 0 && tiers > 0;
+    if (p->knows_network)
+        p->network = tree->tiers[(tier < tiers ? tier : tiers) - 1];
+}
+
 static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
 {
     void *spec = hd_arena_alloc(&p->arena, asked->spec_bytes + 1);
@@ -189,6 +221,7 @@ static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
     if (*asked->probe_uuid)
         p->calibration = probe_calibration(p->c, &p->arena, asked->probe_uuid);
     p->asked.probe_uuid = NULL; /* the core's */
+    find_network(p, p->c->tree);
     if (spec)
         memcpy(spec, asked->spec, asked->spec_bytes);
     return spec && p->asked.key && p->asked.device_name && p->asked.traits;
@@ -207,6 +240,7 @@ void planner_ask(struct controller *c, const struct hd_core_out *out)
             hd_arena_init(&p->arena, 0);
             p->work.data = p;
             p->c = c;
+            p->asked_ms = hd_clock_now_ms();
         }
         if (!p || !copy_asked(p, &out->asked[i])) {
             if (p)

@@ -2,6 +2,7 @@
 #include "controller/services/web.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,44 +15,87 @@
 
 enum {
     STREAMS_MAX = 48,
-    STREAM_JOBS_MAX = 64, /* named in one line; more: all have changed */
-    ALIVE_MS = 10000,     /* between two lines, when nothing changes */
-    STALLED_MS = 30000,   /* a client that takes no line for so long is let go */
+    STREAM_JOBS_MAX = 64,   /* named in one line; more: all have changed */
+    ALIVE_MS = 10000,       /* between two lines, when nothing changes */
+    STREAM_AGE_MS = 300000, /* then the page asks anew: its token may have been revoked */
+    STALLED_MS = 30000,     /* a client that takes no line for so long is let go */
 };
 
 /* ---- who may read -----------------------------------------------------------------------------*/
 
-static bool has_users(const struct controller *c)
+/* A controller without people's tokens opens no other door than one of this machine. */
+static bool asks_tokens(const struct controller *c)
 {
-    for (size_t i = 0; c->options.tokens && i < c->options.tokens->count; i++)
-        if (c->options.tokens->items[i].party == HD_RPC_PARTY_USER)
-            return true;
-    return false;
+    return c->authority || hd_credentials_count(c->credentials) ||
+           hd_rpc_server_has_tokens(c->server, HD_RPC_PARTY_USER);
 }
 
-/* The one place that decides it. A Unix socket has mode 0600. A controller without users' tokens
- * opens no other door than one of this machine, whose users then read. */
+static enum hd_status know_token(const struct controller *c, const char *given,
+                                 struct hd_identity *ret_identity)
+{
+    const struct hd_rpc_token *token = hd_rpc_server_find_token(c->server, given);
+
+    if (!token)
+        return hd_identity_of_token(c->credentials, given, hd_clock_wall_ms(), ret_identity);
+    if (token->party != HD_RPC_PARTY_USER)
+        return hd_err(HD_DENIED, "this token is a node's, not a person's");
+    (void)snprintf(ret_identity->name, sizeof ret_identity->name, "%s",
+                   token->name[0] ? token->name : "token");
+    ret_identity->role = hd_policy_role(c->policy, ret_identity->name, HD_WAY_TOKEN_FILE);
+    return HD_OK;
+}
+
+static enum hd_status know(const struct controller *c, const struct hd_http_caller *caller,
+                           struct hd_identity *ret_identity)
+{
+    if (caller->is_unix) {
+        (void)snprintf(ret_identity->name, sizeof ret_identity->name, "uid:%u",
+                       (unsigned)caller->uid);
+        ret_identity->role = caller->uid == 0 || caller->uid == geteuid()
+                                 ? HD_ROLE_ADMIN
+                                 : hd_policy_role(c->policy, ret_identity->name, HD_WAY_SOCKET);
+        return HD_OK;
+    }
+    if (caller->token)
+        return know_token(c, caller->token, ret_identity);
+    if (asks_tokens(c))
+        return hd_err(HD_DENIED, "a token is needed (Authorization: Bearer TOKEN): one of heddle "
+                                 "token create, or of the controller's --token-file");
+    ret_identity->role = HD_ROLE_OPERATOR; /* all users of this machine; web_open has said so */
+    return HD_OK;
+}
+
+/* The one place that decides who may read, and what: role and sight as by gRPC (guard.h). */
 static enum hd_status authorize_reader(void *user, const struct hd_http_caller *caller)
 {
-    const struct controller *c = user;
-    const struct hd_rpc_token *token;
+    struct controller *c = user;
+    struct web_reader *reader = &c->web->reader;
+    struct hd_identity identity = {.role = HD_ROLE_NONE};
+    enum hd_status st = know(c, caller, &identity);
 
-    if (caller->is_unix)
-        return caller->uid == 0 || caller->uid == geteuid()
-                   ? HD_OK
-                   : hd_err(HD_DENIED, "this socket is for root and the controller's user");
-    if (!has_users(c))
-        return HD_OK;
-    if (!caller->token)
-        return hd_err(HD_DENIED,
-                      "a token is needed (Authorization: Bearer TOKEN): a user's, of the "
-                      "controller's --token-file");
-    token = hd_rpc_tokens_find(c->options.tokens, caller->token);
-    if (!token)
-        return hd_err(HD_DENIED, "this token is not known here");
-    return token->party == HD_RPC_PARTY_USER
-               ? HD_OK
-               : hd_err(HD_DENIED, "this token is a node's, not a user's");
+    if (!st && !hd_role_has(identity.role, HD_ROLE_VIEWER))
+        st = hd_err(HD_DENIED,
+                    "%s has no role here; an admin gives one by a line of the policy "
+                    "file: role %s viewer",
+                    identity.name, identity.name);
+    if (!st)
+        st = hd_usages_take(
+            c->usages, identity.name, HD_LIMIT_QUERIES,
+            hd_policy_limit(c->policy, identity.name, identity.role, HD_LIMIT_QUERIES),
+            hd_clock_now_ms());
+    if (st)
+        return st;
+    (void)snprintf(reader->name, sizeof reader->name, "%s", identity.name);
+    reader->sight = hd_policy_sight(c->policy, identity.name, identity.role);
+    return HD_OK;
+}
+
+void web_see(const struct web_reader *reader, enum hd_sight needed, struct hd_query *query)
+{
+    if (reader->sight >= needed)
+        return;
+    query->only_of = reader->name; /* the store copies it */
+    query->hidden = reader->sight == HD_SIGHT_OWN;
 }
 
 /* ---- the dashboard's files --------------------------------------------------------------------*/
@@ -100,8 +144,10 @@ struct web_stream {
     struct web_stream *next;
     uint64_t jobs[STREAM_JOBS_MAX]; /* changed since the last line */
     size_t job_count;
-    bool all;     /* more of them */
+    bool all;     /* more of them, or jobs whose numbers are hidden */
+    bool hides;   /* jobs of others */
     bool cluster; /* nodes, queues, or events of the cluster have changed */
+    int64_t since_ms;
     int64_t told_ms, stalled_ms; /* of the last line; since when none can be queued, 0: they can */
 };
 
@@ -191,7 +237,11 @@ static void open_stream(struct controller *c, struct hd_http_request *request)
         hd_http_fail(request, hd_err(HD_NO_MEMORY, "no memory for a stream"));
         return;
     }
-    *stream = (struct web_stream){.c = c, .request = request, .next = c->web->streams};
+    *stream = (struct web_stream){.c = c,
+                                  .request = request,
+                                  .next = c->web->streams,
+                                  .since_ms = hd_clock_now_ms(),
+                                  .hides = c->web->reader.sight == HD_SIGHT_OWN};
     c->web->streams = stream;
     hd_http_stream_begin(request, "application/jsonl; charset=utf-8", on_stream_gone, stream);
     add_line(&line, stream, "hello");
@@ -204,6 +254,9 @@ void web_announce(struct controller *c, uint64_t job)
     for (struct web_stream *s = c->web ? c->web->streams : NULL; s; s = s->next) {
         size_t i = 0;
 
+        s->all |= s->hides;
+        if (s->all)
+            continue;
         while (i < s->job_count && s->jobs[i] != job)
             i++;
         if (i < s->job_count)
@@ -228,7 +281,8 @@ void web_tick(struct controller *c)
     for (struct web_stream *s = c->web->streams; s; s = next) {
         next = s->next;
         s->cluster |= cluster;
-        if (s->stalled_ms && now_ms - s->stalled_ms > STALLED_MS)
+        if ((s->stalled_ms && now_ms - s->stalled_ms > STALLED_MS) ||
+            now_ms - s->since_ms > STREAM_AGE_MS)
             end_stream(s);
         else
             tell_stream(s);
@@ -277,7 +331,12 @@ static void on_request(void *user, struct hd_http_request *request)
 
     if (answer_page(request, path))
         return;
-    if (strcmp(path, "/metrics") == 0) {
+    if (strcmp(path, "/metrics") == 0 && c->web->reader.sight == HD_SIGHT_OWN) {
+        hd_http_fail(request, hd_err(HD_DENIED,
+                                     "metrics name the jobs of all, which the policy hides from "
+                                     "%s; use a token of an operator, or one that sees jobs",
+                                     c->web->reader.name));
+    } else if (strcmp(path, "/metrics") == 0) {
         metrics_add(c, c->web->http, &text);
         hd_http_reply(request, 200, HD_PROM_TYPE, &text);
     } else if (strcmp(path, "/api/v1/stream") == 0) {
@@ -296,35 +355,44 @@ static void on_request(void *user, struct hd_http_request *request)
 
 enum hd_status web_open(struct controller *c)
 {
+    const struct hd_rpc_tls *tls = c->options.tls ? c->options.tls : c->own_tls ? &c->tls : NULL;
     const struct hd_http_options options = {
         .address = c->options.http,
         .hosts = c->options.http_hosts,
         .host_count = c->options.http_host_count,
-        .cert_path = c->options.tls ? c->options.tls->cert_path : NULL,
-        .key_path = c->options.tls ? c->options.tls->key_path : NULL,
-        .asks_tokens = has_users(c),
+        .cert_path = tls ? tls->cert_path : NULL,
+        .key_path = tls ? tls->key_path : NULL,
+        .asks_tokens = asks_tokens(c),
         .authorize = authorize_reader,
         .guarded = is_guarded,
         .on_request = on_request,
         .user = c,
     };
-    enum hd_status st;
+    enum hd_status st = HD_OK;
 
     if (!c->options.http)
         return HD_OK;
+    if (!options.asks_tokens && !hd_rpc_address_is_unix(c->options.http)) {
+        if (c->options.socket_mode || c->options.policy_file)
+            return hd_err(HD_DENIED,
+                          "--http %s: several people use this controller, and without "
+                          "tokens every user of this machine would see their jobs; run "
+                          "heddle-controller init, give --token-file, or use unix:PATH",
+                          c->options.http);
+        hd_log(HD_LOG_INFO,
+               "all users of this machine may read jobs and metrics by HTTP; with tokens (init, or "
+               "--token-file) one is asked for");
+    }
     c->web = calloc(1, sizeof *c->web);
     if (!c->web)
         return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
+    c->web->tls = options.cert_path && !hd_rpc_address_is_unix(c->options.http);
     st = hd_http_new(c->loop, &options, &c->web->http);
     if (st) {
         free(c->web);
         c->web = NULL;
         return hd_err_prefix(st, "--http");
     }
-    if (!has_users(c) && !hd_rpc_address_is_unix(c->options.http))
-        hd_log(HD_LOG_INFO,
-               "all users of this machine may read jobs and metrics by HTTP; with --token-file a "
-               "token is asked for");
     return HD_OK;
 }
 
@@ -346,4 +414,9 @@ void web_close(struct controller *c, void (*on_closed)(void *user), void *user)
 int controller_http_port(const struct controller *c)
 {
     return c->web ? hd_http_port(c->web->http) : 0;
+}
+
+bool controller_http_is_tls(const struct controller *c)
+{
+    return c->web && c->web->tls;
 }

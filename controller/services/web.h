@@ -14,8 +14,16 @@
 #include "controller/services/internal.h"
 #include "http/http.h"
 
+/* Who asks, and what of the jobs of others they see. */
+struct web_reader {
+    char name[HD_CTL_NAME_BYTES_MAX + 1];
+    enum hd_sight sight;
+};
+
 struct web {
     struct hd_http *http;
+    bool tls;
+    struct web_reader reader; /* of the request that is being answered */
     struct web_stream *streams;
     struct curve *curves;
     size_t curve_count;
@@ -31,6 +39,10 @@ enum hd_status web_number(const struct hd_http_request *request, const char *nam
 
 /* Refuses parameters that are not in `known`, which has spaces between the names. */
 enum hd_status web_check_params(const struct hd_http_request *request, const char *known);
+
+/* Lets the query find only the reader's own jobs, if seeing those of others needs more than the
+ * reader has; control_see for a reader. */
+void web_see(const struct web_reader *reader, enum hd_sight needed, struct hd_query *query);
 
 void curve_answer(struct controller *c, struct hd_http_request *request, uint64_t job);
 void curve_free_all(struct controller *c); /* queries in progress end without effect */

@@ -12,6 +12,9 @@
 #include "controller/services/web.h"
 #include "controller/show/show.h"
 
+/* A set with no state that a job can have. */
+#define NO_JOBS (1u << 31)
+
 static const char json_type[] = "application/json";
 
 /* ---- envelopes --------------------------------------------------------------------------------*/
@@ -36,6 +39,7 @@ static void reply_list(struct hd_http_request *request, struct hd_json_writer *w
 struct asked {
     struct controller *c;
     struct hd_http_request *request;
+    struct web_reader reader;
 };
 
 static void ask_store(struct controller *c, struct hd_http_request *request, struct hd_query *query,
@@ -49,7 +53,7 @@ static void ask_store(struct controller *c, struct hd_http_request *request, str
         hd_http_fail(request, hd_err(HD_NO_MEMORY, "no memory for an answer"));
         return;
     }
-    *asked = (struct asked){.c = c, .request = request};
+    *asked = (struct asked){.c = c, .request = request, .reader = c->web->reader};
     query->done = done;
     query->user = asked;
     hd_store_query(c->store, query);
@@ -118,8 +122,10 @@ static void on_job(struct hd_query *query, enum hd_status st)
         return;
     }
     job = convert_job(&query->arena, asked->c, &query->jobs[0]);
-    st = job ? convert_job_details(&query->arena, query, job)
-             : hd_err(HD_NO_MEMORY, "no memory for an answer");
+    st = job ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for an answer");
+    if (!st && (asked->reader.sight == HD_SIGHT_ALL ||
+                strcmp(query->jobs[0].record.owner, asked->reader.name) == 0))
+        st = convert_job_details(&query->arena, query, job);
     if (st) {
         hd_http_fail(asked->request, st);
     } else {
@@ -233,8 +239,13 @@ static void list_jobs(struct controller *c, struct hd_http_request *request)
         return;
     }
     if (query) {
-        query->states = states;
-        query->owner = hd_http_param(request, "owner");
+        const char *owner = hd_http_param(request, "owner");
+        const bool own = c->web->reader.sight == HD_SIGHT_OWN;
+
+        query->owner = own && !owner ? c->web->reader.name : owner;
+        query->states = own && strcmp(query->owner, c->web->reader.name) != 0
+                            ? NO_JOBS /* jobs of others: there are none */
+                            : states;
         query->before_job = (uint64_t)before;
         query->limit = (int32_t)limit;
     }
@@ -242,7 +253,7 @@ static void list_jobs(struct controller *c, struct hd_http_request *request)
 }
 
 static void ask_about(struct controller *c, struct hd_http_request *request, uint64_t job,
-                      enum hd_query_kind kind, const char *params,
+                      enum hd_query_kind kind, enum hd_sight needed, const char *params,
                       void (*done)(struct hd_query *query, enum hd_status st))
 {
     int64_t limit = PAGE_DEFAULT;
@@ -259,8 +270,19 @@ static void ask_about(struct controller *c, struct hd_http_request *request, uin
     if (query) {
         query->job = job;
         query->limit = (int32_t)limit;
+        web_see(&c->web->reader, needed, query);
     }
     ask_store(c, request, query, done);
+}
+
+/* The reader may see the job. */
+static void on_seen(struct hd_query *query, enum hd_status st)
+{
+    struct asked *asked = query->user;
+
+    if (!failed(query, st))
+        curve_answer(asked->c, asked->request, query->job);
+    end_asked(query);
 }
 
 /* ---- what the core holds ----------------------------------------------------------------------*/
@@ -383,13 +405,13 @@ static bool answer_job(struct controller *c, struct hd_http_request *request, co
     if (!read_job(path, &job, &rest))
         return false;
     if (!*rest)
-        ask_about(c, request, job, HD_QUERY_JOB, "", on_job);
+        ask_about(c, request, job, HD_QUERY_JOB, HD_SIGHT_JOBS, "", on_job);
     else if (strcmp(rest, "curve") == 0)
-        curve_answer(c, request, job);
+        ask_about(c, request, job, HD_QUERY_JOB, HD_SIGHT_JOBS, "buckets", on_seen);
     else if (strcmp(rest, "events") == 0)
-        ask_about(c, request, job, HD_QUERY_LAST_EVENTS, "limit", on_events);
+        ask_about(c, request, job, HD_QUERY_LAST_EVENTS, HD_SIGHT_JOBS, "limit", on_events);
     else if (strcmp(rest, "checkpoints") == 0)
-        ask_about(c, request, job, HD_QUERY_CHECKPOINTS, "", on_checkpoints);
+        ask_about(c, request, job, HD_QUERY_CHECKPOINTS, HD_SIGHT_ALL, "", on_checkpoints);
     else
         return false;
     return true;
@@ -415,7 +437,7 @@ void web_api(struct controller *c, struct hd_http_request *request, const char *
     if (strcmp(path, "jobs") == 0)
         list_jobs(c, request);
     else if (strcmp(path, "events") == 0)
-        ask_about(c, request, 0, HD_QUERY_LAST_EVENTS, "limit", on_events);
+        ask_about(c, request, 0, HD_QUERY_LAST_EVENTS, HD_SIGHT_OWN, "limit", on_events);
     else if (!hd_text_starts(path, "jobs/") || !answer_job(c, request, path + strlen("jobs/")))
         hd_http_fail(request, hd_err(HD_NOT_FOUND, "there is no /api/v1/%.200s", path));
 }

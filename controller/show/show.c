@@ -160,6 +160,26 @@ static void add_spec(struct hd_json_writer *w, const Heddle__V1__JobSpec *spec)
     hd_arena_done(&arena);
 }
 
+static void add_place(struct hd_json_writer *w, const char *name, int32_t nodes,
+                      const char *switches, double step_s)
+{
+    hd_json_begin(w, name, '{');
+    hd_json_add_int64(w, "nodes", nodes);
+    add_text_or_null(w, "switch", switches);
+    hd_json_add_real(w, "step_time_s", step_s);
+    hd_json_end(w, '}');
+}
+
+static void add_choice(struct hd_json_writer *w, const Heddle__V1__PlaceChoice *choice)
+{
+    hd_json_begin(w, "choice", '{');
+    add_place(w, "now", choice->now_nodes, choice->now_switch, choice->now_step_s);
+    add_place(w, "later", choice->later_nodes, choice->later_switch, choice->later_step_s);
+    show_time(w, "later_at", choice->later_unix_ms);
+    hd_json_add_real(w, "saved_s", choice->saved_s);
+    hd_json_end(w, '}');
+}
+
 void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool with_details)
 {
     char word[SHOW_WORD_MAX];
@@ -195,6 +215,8 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
     for (size_t i = 0; i < j->n_blockers; i++)
         hd_json_add_string(w, NULL, j->blockers[i]->kind);
     hd_json_end(w, ']');
+    if (j->choice)
+        add_choice(w, j->choice);
     add_text_or_null(w, "directory", j->directory);
     if (!with_details)
         return;

@@ -193,6 +193,7 @@ static enum hd_status attempt_row(struct hd_arena *arena, sqlite3_stmt *s, uint6
         .stop_cause = (enum hd_end_cause)end_cause_at(s, 17),
         .stop_job = (uint64_t)long_at(s, 18),
         .plan = {.step_s = sqlite3_column_double(s, 19), .memory_bytes = long_at(s, 20)},
+        .borrows = int_at(s, 21) != 0,
     };
     if (hd_layout_read(layout ? layout : "", &ret_attempt->plan.layout))
         return hd_err_prefix(HD_CORRUPT, "state.db: the layout of attempt %d of job %" PRIu64,
@@ -612,8 +613,10 @@ static enum hd_status query_users(struct store_db *db, struct hd_query *query)
 
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
 {
-    enum hd_status st = HD_OK;
+    enum hd_status st = query->only_of && query->job ? store_check_owner(db, query) : HD_OK;
 
+    if (st)
+        return st;
     switch (query->kind) {
     case HD_QUERY_JOB:
         st = query_job(db, query);
@@ -639,6 +642,15 @@ enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
         break;
     case HD_QUERY_USERS:
         st = query_users(db, query);
+        break;
+    case HD_QUERY_AUDIT:
+        st = store_query_audit(db, query);
+        break;
+    case HD_QUERY_BYTES:
+        st = store_query_bytes(db, query);
+        break;
+    case HD_QUERY_CREDENTIALS:
+        st = store_query_credentials(db, query);
         break;
     }
     if (!st && hd_arena_failed(&query->arena))
@@ -885,6 +897,8 @@ enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader 
         st = load_probes(db, loader, &arena);
     if (!st)
         st = load_queues(db, loader, &arena);
+    if (!st)
+        st = store_load_credentials(db, loader, &arena);
     if (!st)
         st = load_requests(db, loader);
     if (!st)

@@ -86,11 +86,11 @@ static enum hd_status put_attempt(struct store_db *db, const struct hd_attempt_r
     if (!st && layout.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a plan");
     if (!st)
-        st = store_db_run(db, STORE_INSERT_ATTEMPT, "inttzzttidi", (int64_t)a->job, (int)a->attempt,
-                          hd_attempt_state_name((int)a->state), layout.data,
+        st = store_db_run(db, STORE_INSERT_ATTEMPT, "inttzzttidin", (int64_t)a->job,
+                          (int)a->attempt, hd_attempt_state_name((int)a->state), layout.data,
                           (int64_t)a->base_attempt, a->base_attempt ? a->base_step : (int64_t)0,
                           a->base_path, a->base_hash, a->created_ms, a->plan.step_s,
-                          a->plan.memory_bytes);
+                          a->plan.memory_bytes, (int)a->borrows);
     hd_text_free(&layout);
     if (!st && sqlite3_changes(db->sqlite) == 1)
         st = insert_allocations(db, a);
@@ -194,6 +194,12 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
                             (int64_t)op->position.seq);
     case HD_OP_PROBE:
         return put_probe(db, &op->probe);
+    case HD_OP_CREDENTIAL:
+        return store_put_credential(db, &op->credential);
+    case HD_OP_PRUNE:
+        return store_prune(db, &op->prune);
+    case HD_OP_AUDIT:
+        return store_insert_audit(db, &op->audit);
     }
     return hd_err(HD_INTERNAL, "unknown batch operation %d", (int)op->kind);
 }

@@ -534,13 +534,14 @@ const open = () => {
 /* A line says what has changed. */
 const follow = async () => {
   for (let pause = 500;;) {
+    let ended = false;
     try {
       const answer = await request('/api/v1/stream');
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = '';
       for (;;) {
         const {value, done} = await reader.read();
-        if (done) break;
+        if (done) { ended = true; break; }
         const lines = (rest + value).split('\n');
         rest = lines.pop();
         for (const line of lines) {
@@ -553,7 +554,7 @@ const follow = async () => {
         }
       }
     } catch { /* told below */ }
-    live('lost');
+    live(ended ? 'connecting' : 'lost');
     await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(10000, pause * 2);
   }

@@ -11,6 +11,7 @@
 #include "daemon/devices/sample.h"
 #include "http/http.h"
 #include "prometheus/prometheus.h"
+#include "version/version.h"
 
 enum {
     SAMPLE_EVERY_MS = 15000,
@@ -277,7 +278,7 @@ static void on_request(void *user, struct hd_http_request *request)
         return;
     }
     web->scraped_ms = hd_clock_now_ms();
-    hd_prom_add_process(&page, "heddled", HD_BUILD);
+    hd_prom_add_process(&page, "heddled", hd_version_text);
     hd_prom_add_histogram(&page, HD_PROM_loop_delay_seconds, &web->delays);
     add_door(web->http, &page);
     add_connection(agent, &page);
@@ -306,8 +307,8 @@ enum hd_status web_open(struct agent *agent)
 {
     const struct agent_options *o = &agent->options;
     struct hd_http_options options = {.address = o->http,
-                                      .hosts = o->http_hosts,
-                                      .host_count = o->http_host_count,
+                                      .hosts = &o->http_host,
+                                      .host_count = o->http_host != NULL,
                                       .cert_path = o->has_tls ? o->tls.cert_path : NULL,
                                       .key_path = o->has_tls ? o->tls.key_path : NULL,
                                       .asks_tokens = o->http_token_file != NULL,
@@ -318,7 +319,7 @@ enum hd_status web_open(struct agent *agent)
     enum hd_status st = HD_OK;
 
     if (!o->http)
-        return o->http_host_count || o->http_token_file
+        return o->http_host || o->http_token_file
                    ? hd_err(HD_INVALID, "--http-host and --http-token-file belong to --http ADDR")
                    : HD_OK;
     web = calloc(1, sizeof *web);

@@ -101,7 +101,6 @@ struct hd_job {
     int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
     const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_order_write of
                                    pipeline.h writes it; else NULL */
-    bool searched;     /* for `heddle plan`: sizes that are auto may become any (plan/search.h) */
     bool only_planned; /* for `heddle plan`: the job will not run, so that it may have more devices
                           than an engine connects */
 };

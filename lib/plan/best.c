@@ -85,7 +85,8 @@ static enum hd_status by_time(const struct hd_best_asked *asked, struct hd_best 
                                              .bf16_fast = fit->bf16_fast,
                                              .memory_bytes = fit->memory_bytes,
                                              .peak_flops = asked->peak_flops,
-                                             .top = 1};
+                                             .top = 1,
+                                             .deadline_ns = asked->deadline_ns};
     struct hd_search search;
     struct hd_arena arena;
     enum hd_status st;
@@ -119,6 +120,14 @@ static enum hd_status by_time(const struct hd_best_asked *asked, struct hd_best 
 enum hd_status hd_best_choose(const struct hd_best_asked *asked, struct hd_best *ret_best,
                               struct hd_text *ret_why)
 {
-    return asked->cluster ? by_time(asked, ret_best, ret_why)
-                          : by_memory(&asked->fit, ret_best, ret_why);
+    enum hd_status st = HD_TIMEOUT;
+
+    if (asked->cluster)
+        st = by_time(asked, ret_best, ret_why);
+    if (st != HD_TIMEOUT)
+        return st;
+    if (asked->cluster)
+        hd_text_add(ret_why, "the search for the fastest layout took too long, so it is chosen by "
+                             "memory; write some members of parallel down to make it shorter; ");
+    return by_memory(&asked->fit, ret_best, ret_why);
 }

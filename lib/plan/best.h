@@ -16,6 +16,7 @@ struct hd_best_asked {
     struct hd_fit_asked fit;
     const struct hd_cluster *cluster; /* exactly fit.devices devices; NULL: not known */
     double peak_flops;                /* of a device, for MFU; 0: not known */
+    int64_t deadline_ns; /* of the search: then the layout is chosen by memory; 0: none */
 };
 
 struct hd_best {

@@ -40,7 +40,13 @@ struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
                                   .zero_shard = request->sizes.zero_shard,
                                   .micro_batch = request->sizes.micro_batch,
                                   .order_micro_batches = request->sizes.order_micro_batches,
-                                  .global_batch = request->global_batch};
+                                  .global_batch = request->global_batch,
+                                  .layers = request->searched ? request->layers : 0,
+                                  .heads = request->searched ? request->heads : 0,
+                                  .kv_heads = request->searched ? request->kv_heads : 0,
+                                  .ffn_hidden = request->searched ? request->ffn_hidden : 0,
+                                  .context = request->searched ? request->context : 0,
+                                  .vocab = request->searched ? request->vocab : 0};
 }
 
 /* The largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step; with pipeline
@@ -72,13 +78,16 @@ static int64_t auto_virtual_stages(const char *schedule)
     return strcmp(schedule, "interleaved") == 0 || strcmp(schedule, "zb-v") == 0 ? 2 : 1;
 }
 
-/* Replaces auto; with one stage the words stay none and 1. */
+/* Replaces auto; with one stage all schedules of one chunk per stage are the same, "none". */
 static void decide_pipeline(struct hd_layout_sizes *s)
 {
     if (!*s->stages)
         memcpy(s->stages, "auto", sizeof "auto");
     if (s->pp == 1) {
         decide_word(s->schedule, "none");
+        if (strcmp(s->schedule, "1f1b") == 0 || strcmp(s->schedule, "gpipe") == 0 ||
+            strcmp(s->schedule, "zb-h1") == 0)
+            memcpy(s->schedule, "none", sizeof "none");
         s->virtual_stages = or_one(s->virtual_stages);
         return;
     }
@@ -208,6 +217,8 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     s.tp = or_one(s.tp);
     s.ep = or_one(s.ep);
     s.zero = s.zero > 0 ? s.zero : 0;
+    if (s.zero_shard == 1 && !s.zero)
+        s.zero_shard = 0; /* as a plan without ZeRO says it */
     if (s.sequence < 0)
         s.sequence = s.tp > 1;
     decide_word(s.cp_exchange, "ring");
@@ -215,6 +226,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     if (!why && check_pipeline(request, &s))
         why = HD_PLAN_PIPELINE;
     decide_word(s.recompute, "none");
+    decide_word(s.offload, "none");
     replica = s.cp * s.tp * s.pp;
     if (!why)
         why = check_model(request, &s);
@@ -275,20 +287,18 @@ enum hd_status hd_plan_check_devices(const char *path, const char *device, bool 
 
 /* Tries every value of an axis that is auto. */
 static bool searched_fits(struct hd_plan_request *r, int64_t *const axes[], int count,
-                          int32_t devices)
+                          int32_t devices, struct hd_layout_sizes *ret_sizes)
 {
-    struct hd_layout_sizes sizes;
-
     if (count == 0)
-        return hd_plan_size(r, devices, &sizes) == HD_PLAN_FITS;
+        return hd_plan_size(r, devices, ret_sizes) == HD_PLAN_FITS;
     if (*axes[0])
-        return searched_fits(r, axes + 1, count - 1, devices);
+        return searched_fits(r, axes + 1, count - 1, devices, ret_sizes);
     for (int64_t n = 1; n <= devices; n++) {
         bool fits = false;
 
         *axes[0] = n;
         if (devices % replica_of(r) == 0)
-            fits = searched_fits(r, axes + 1, count - 1, devices);
+            fits = searched_fits(r, axes + 1, count - 1, devices, ret_sizes);
         *axes[0] = 0;
         if (fits)
             return true;
@@ -296,12 +306,13 @@ static bool searched_fits(struct hd_plan_request *r, int64_t *const axes[], int 
     return false;
 }
 
-static bool fits_searched(const struct hd_plan_request *request, int32_t devices)
+bool hd_plan_first(const struct hd_plan_request *request, int32_t devices,
+                   struct hd_layout_sizes *ret_sizes)
 {
     struct hd_plan_request r = *request;
     int64_t *const axes[] = {&r.sizes.tp, &r.sizes.pp, &r.sizes.cp};
 
-    return request->searched && searched_fits(&r, axes, 3, devices);
+    return request->searched && searched_fits(&r, axes, 3, devices, ret_sizes);
 }
 
 int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
@@ -314,7 +325,7 @@ int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
     for (int32_t count = most; count >= devices_min && count > 0; count--) {
         const enum hd_plan_obstacle why = hd_plan_size(request, count, &sizes);
 
-        if (why == HD_PLAN_FITS || fits_searched(request, count))
+        if (why == HD_PLAN_FITS || hd_plan_first(request, count, &sizes))
             return count;
         if (why < HD_PLAN_TOO_MANY && !request->searched) /* on every number of devices */
             return 0;
@@ -636,7 +647,8 @@ enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devi
 enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t devices,
                               struct hd_layout_sizes *ret_sizes)
 {
-    if (hd_plan_size(request, devices, ret_sizes) == HD_PLAN_FITS)
+    if (hd_plan_size(request, devices, ret_sizes) == HD_PLAN_FITS ||
+        hd_plan_first(request, devices, ret_sizes))
         return HD_OK;
     return hd_plan_check(request, devices, devices);
 }

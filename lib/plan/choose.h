@@ -48,8 +48,8 @@ struct hd_plan_request {
     int64_t vocab;                                        /* 0: not known, not checked */
     int64_t hidden;    /* 0: not known; for the choice of devices alone (plan/rank_map.h) */
     bool only_planned; /* will not run: no engine has to connect its ranks */
-    bool searched; /* tp, pp and cp that are auto may be any (plan/search.h), not just 1; used by
-                      hd_plan_most and hd_plan_check */
+    bool searched; /* tp, pp and cp that are auto may be any (plan/search.h), not just 1, where 1
+                      gives no layout; hd_plan_size alone knows only 1 */
 };
 
 /* The most ranks that the communication engine of multi-node jobs connects (comm/comm.h). device:
@@ -94,6 +94,11 @@ enum hd_plan_obstacle {
 enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_t devices,
                                    struct hd_layout_sizes *ret_sizes);
 
+/* Of a request that is searched: the first legal layout on so many devices, by the least tp, then
+ * pp, then cp. False: there is none. */
+bool hd_plan_first(const struct hd_plan_request *request, int32_t devices,
+                   struct hd_layout_sizes *ret_sizes);
+
 /* Sets the kind of device, and if they are auto precision (bf16_fast: bf16, else fp32; bf16_fast
  * says that the devices multiply bf16 faster) and threads of a rank. */
 void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
@@ -121,6 +126,7 @@ struct hd_plan_shape {
     int64_t micro_batch;         /* 0: auto */
     int64_t order_micro_batches; /* 0: no order of pipeline stages from a file */
     int64_t global_batch;
+    int64_t layers, heads, kv_heads, ffn_hidden, context, vocab; /* if it is searched; else 0 */
 };
 struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request);
 

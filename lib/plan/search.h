@@ -1,10 +1,9 @@
 /* search: the fastest layouts of a job on a cluster that fit the memory of its devices.
  *
  * Searched are all members of `parallel` that the job leaves auto: tp, pp, cp, ep, dp (what is
- * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute, zero
- * with zero_shard; offload and stages stay what the job says, and recompute is full with any number
- * of blocks only where the job says so (record 63). Pinned members keep their values.
- * Legal is what plan/choose.h says.
+ * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute with
+ * segments of any number of blocks, zero with zero_shard, and offload where it is known how much
+ * memory the hosts have. Pinned members keep their values. Legal is what plan/choose.h says.
  *
  * The search is exact: best first by lower bounds. A bound is refined in five steps, each dearer
  * than the one before, and only the candidate with the lowest bound is refined:
@@ -47,6 +46,7 @@ struct hd_search_asked {
     int64_t memory_bytes; /* of a device, for a rank; 0: not known, everything fits */
     double peak_flops;    /* of a device, for MFU; 0: not known */
     int top;              /* how many plans are wanted */
+    int64_t deadline_ns;  /* by hd_clock_now_ns: the search ends then with what it has; 0: none */
 };
 
 struct hd_search_plan {
@@ -77,7 +77,7 @@ struct hd_search {
 
 /* The result lives in `arena`. If exactly one layout is possible because all members are pinned, it
  * is priced and returned even if it does not fit. Fails as hd_plan_decide does if no layout is
- * legal. */
+ * legal. HD_TIMEOUT: the deadline passed before the first plan was found. */
 enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_arena *arena,
                                  struct hd_search *ret_search);
 

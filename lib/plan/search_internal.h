@@ -24,14 +24,19 @@ struct candidate {
     double bound_s;
     int32_t pp, tp, cp, ep, micro_batch;
     int32_t virtual_stages, zero_shard; /* 0: auto */
-    int8_t recompute, schedule, zero;   /* the first two: indices into the lists of search.c */
-    int8_t decided;                     /* enum decided */
-    const struct hd_pieces *blocks;     /* DECIDED_BLOCKS and later */
-    uint64_t habit;                     /* of equal bounds the smaller one is first */
+    int16_t segment;                    /* blocks between those that recompute keeps the input of;
+                                           1: full; 0: none, selective */
+    int8_t recompute, schedule;         /* indices into the lists of search.c */
+    int8_t zero, offload;
+    int8_t decided;                 /* enum decided */
+    const struct hd_pieces *blocks; /* DECIDED_BLOCKS and later */
+    const struct hd_pieces *plain;  /* segment > 1: the same without recompute, whose values
+                                       backward has of a whole segment; NULL: not known */
+    uint64_t habit;                 /* of equal bounds the smaller one is first */
 };
 
 /* What was made for one candidate serves all others that agree in these numbers. */
-enum { KEY_NUMBERS = 10, MEMO_SLOTS = 1 << 16 };
+enum { KEY_NUMBERS = 11, MEMO_SLOTS = 1 << 16 };
 struct memo {
     struct memo_entry {
         int32_t key[KEY_NUMBERS];
@@ -60,6 +65,7 @@ struct layout_search {
     struct hd_arena kept;   /* of memos */
     struct hd_model_config config;
     bool tuned; /* a part of the model trains (train.only): no bound of memory or of updates */
+    const double *trained;                     /* hd_price_trained */
     int64_t block_parameters;                  /* of one block, whole */
     int64_t first_parameters, last_parameters; /* of embedding and head; a tied table counts once */
     struct candidate *heap;
@@ -78,6 +84,10 @@ struct hd_job search_job(const struct layout_search *s, const struct hd_layout_s
 /* Keeps the story of a layout that cannot be laid out, in case none can. Only HD_NO_MEMORY ends the
  * search. */
 void search_note_refusal(struct layout_search *s, enum hd_status st);
+
+/* The optimizer may be kept on the host although the job leaves that open: the devices have memory
+ * of their own, and it is known how much their hosts have. */
+bool search_may_offload(const struct layout_search *s);
 
 /* ---- search_bounds.c ---- */
 
@@ -117,7 +127,7 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 enum hd_status search_walk(const struct hd_search_asked *asked,
                            const struct hd_model_config *config, const struct hd_job *job,
                            const struct hd_pieces *pieces, const struct ordered *ordered,
-                           struct hd_price *ret_price);
+                           const double *trained, struct hd_price *ret_price);
 enum hd_status search_price(const struct hd_search_asked *asked,
                             const struct hd_model_config *config, const struct hd_job *job,
                             struct hd_price *ret_price);

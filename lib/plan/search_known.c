@@ -58,6 +58,7 @@ static void leave_out_replicas(struct hd_job *job)
         job->dp = job->ep;
     job->zero = 0;
     job->zero_shard = 0;
+    (void)snprintf(job->offload, sizeof job->offload, "none");
 }
 
 const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
@@ -91,7 +92,8 @@ static void key_of_pieces(const struct candidate *c, const struct hd_job *job,
                                       (int32_t)job->zero,
                                       (int32_t)job->zero_shard,
                                       job->pp > 1,
-                                      strncmp(job->schedule, "zb-", 3) == 0};
+                                      strncmp(job->schedule, "zb-", 3) == 0,
+                                      strcmp(job->offload, "optimizer") == 0};
 
     memcpy(ret_key, key, sizeof key);
 }
@@ -157,6 +159,8 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
         for (int32_t k = 0; k < order->count; k++) {
             kept += (order->entries[k].call == HD_CALL_F) - (order->entries[k].call == frees);
             stage->kept = kept > stage->kept ? kept : stage->kept;
+            if (order->entries[k].chunk < o->shared.order.frozen)
+                kept = 0; /* F alone keeps nothing for later */
         }
     }
     return HD_OK;
@@ -180,7 +184,11 @@ static enum hd_status order_step(const struct hd_job *job, struct hd_units *cut,
     if (!st && walked < M)
         st = order_of(job, walked - P, ret_ordered->shared.units, arena, &ret_ordered->shorter);
     ret_ordered->repeats = (double)(M - walked) / (double)P;
-    return st ? st : describe_stages(ret_ordered, arena);
+    if (!st)
+        st = describe_stages(ret_ordered, arena);
+    for (int32_t i = 0; !st && i < P && strcmp(job->schedule, "gpipe") == 0; i++)
+        ret_ordered->stages[i].kept = (int32_t)M; /* all, of the whole step */
+    return st;
 }
 
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
@@ -213,13 +221,16 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 static enum hd_status walk_one(const struct hd_search_asked *asked,
                                const struct hd_model_config *config, const struct hd_job *job,
                                const struct hd_pieces *pieces,
-                               const struct hd_layout_shared *shared, struct hd_price *ret_price)
+                               const struct hd_layout_shared *shared, const double *trained,
+                               struct hd_price *ret_price)
 {
     const struct hd_price_layout layout = {.pipeline = shared->pipeline,
                                            .units = shared->units,
                                            .order = &shared->order,
                                            .config = config,
-                                           .ranks_per_stage = job->dp * job->cp * job->tp};
+                                           .ranks_per_stage = job->dp * job->cp * job->tp,
+                                           .segment = hd_piece_segment(job),
+                                           .trained = trained};
     struct hd_arena arena;
     enum hd_status st;
 
@@ -232,13 +243,13 @@ static enum hd_status walk_one(const struct hd_search_asked *asked,
 enum hd_status search_walk(const struct hd_search_asked *asked,
                            const struct hd_model_config *config, const struct hd_job *job,
                            const struct hd_pieces *pieces, const struct ordered *o,
-                           struct hd_price *ret_price)
+                           const double *trained, struct hd_price *ret_price)
 {
     struct hd_price shorter, more;
-    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, ret_price);
+    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, trained, ret_price);
 
     if (!st && o->repeats > 0) {
-        st = walk_one(asked, config, job, pieces, &o->shorter, &shorter);
+        st = walk_one(asked, config, job, pieces, &o->shorter, trained, &shorter);
         more = *ret_price;
         hd_price_add(&more, -1, &shorter);
         hd_price_add(ret_price, o->repeats, &more);
@@ -254,6 +265,7 @@ enum hd_status search_price(const struct hd_search_asked *asked,
 {
     struct ordered ordered;
     struct hd_pieces pieces;
+    const double *trained;
     struct hd_arena arena;
     enum hd_status st = hd_pieces_build(job, asked->cluster, false, &pieces);
 
@@ -262,7 +274,9 @@ enum hd_status search_price(const struct hd_search_asked *asked,
     hd_arena_init(&arena, 0);
     st = order_step(job, NULL, &arena, &ordered);
     if (!st)
-        st = search_walk(asked, config, job, &pieces, &ordered, ret_price);
+        st = hd_price_trained(config, &arena, &trained);
+    if (!st)
+        st = search_walk(asked, config, job, &pieces, &ordered, trained, ret_price);
     hd_arena_done(&arena);
     return st;
 }

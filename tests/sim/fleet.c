@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 
-enum { WALL_MS = 1700000000, ECHO_MS = 30 * 1000, CHECK_EVERY = 1000 };
-enum timer { BEAT, DESIRED, ECHO, PACE, FOUND };
+enum { WALL_MS = 1700000000, ECHO_MS = 30 * 1000, CHECK_EVERY = 1000, PRICED_MS = 2000 };
+enum timer { BEAT, DESIRED, ECHO, PACE, FOUND, PRICED };
 
 /* ---- steps of the core ------------------------------------------------------------------------*/
 
@@ -95,6 +95,41 @@ static void check_now_and_then(struct sim_fleet *fleet)
         sim_watch_break(&fleet->watch, "%s", hd_err_message());
 }
 
+/* What the search for layouts would find, by the world's model of a step: devices on more nodes
+ * than would do are slower. It takes two seconds. */
+static void take_questions(struct sim_fleet *fleet)
+{
+    for (size_t i = 0; i < fleet->out.asked_count; i++) {
+        const struct hd_core_asked *asked = &fleet->out.asked[i];
+        size_t job;
+
+        if (fleet->question_count == fleet->question_size) {
+            const size_t size = fleet->question_size ? fleet->question_size * 2 : 64;
+            struct sim_question *bigger = realloc(fleet->questions, size * sizeof *bigger);
+
+            if (!bigger) {
+                sim_watch_break(&fleet->watch, "no memory for a question");
+                return;
+            }
+            fleet->questions = bigger;
+            fleet->question_size = size;
+        }
+        memcpy(&job, asked->spec, sizeof job);
+        fleet->questions[fleet->question_count] = (struct sim_question){
+            .key = strdup(asked->key),
+            .step_s = sim_world_step_ms(&fleet->world->trace->jobs[job], asked->devices,
+                                        asked->devices / asked->together) /
+                      1000};
+        if (!fleet->questions[fleet->question_count].key)
+            sim_watch_break(&fleet->watch, "no memory for a question");
+        if (hd_plan_size(&asked->wish, asked->devices,
+                         &fleet->questions[fleet->question_count].layout))
+            sim_watch_break(&fleet->watch, "no layout of %d devices", asked->devices);
+        sim_world_at(fleet->world, fleet->world->now_ms + PRICED_MS, PRICED,
+                     (uint64_t)fleet->question_count++);
+    }
+}
+
 /* Desired sets reach their daemons within a second or two, each in its own time. */
 static void send_desired(struct sim_fleet *fleet)
 {
@@ -131,6 +166,7 @@ static enum hd_status step(struct sim_fleet *fleet, const struct hd_core_event *
     sim_watch_batch(&fleet->watch, fleet->batch, now_of(fleet).wall_ms);
     obey(fleet);
     send_desired(fleet);
+    take_questions(fleet);
     if (fleet->batch->count) {
         hd_batch_free(fleet->batch);
         fleet->batch = hd_batch_new();
@@ -398,6 +434,7 @@ static void submit(void *of, size_t index)
                                                                           .schedule = "auto",
                                                                           .recompute = "auto",
                                                                           .offload = "none",
+                                                                          .stages = "auto",
                                                                           .sequence = -1,
                                                                           .cp_exchange = "auto",
                                                                           .device = "auto"},
@@ -410,8 +447,8 @@ static void submit(void *of, size_t index)
                                                        .queue = sim_queue_name(job->queue),
                                                        .priority = job->priority,
                                                        .time_limit_ms = job->time_limit_ms},
-                                             .spec = "spec",
-                                             .spec_bytes = 4}};
+                                             .spec = &index,
+                                             .spec_bytes = sizeof index}};
 
     (void)snprintf(request, sizeof request, "request-%zu", index);
     (void)snprintf(owner, sizeof owner, "user%d", job->owner);
@@ -579,7 +616,18 @@ static void timer(void *of, int32_t what, uint64_t about)
         .kind = HD_CORE_FOUND,
         .found = {.job = about >> 16, .attempt = (int32_t)(about & 0xffff), .problem = ""}};
 
-    if (what == BEAT)
+    const struct sim_question *question = &fleet->questions[about]; /* with PRICED */
+
+    if (what == PRICED) {
+        const struct hd_core_event planned = {.kind = HD_CORE_PLANNED,
+                                              .planned = {.key = question->key,
+                                                          .fits = true,
+                                                          .layout = question->layout,
+                                                          .step_s = question->step_s,
+                                                          .why = ""}};
+
+        must(fleet, step(fleet, &planned), "planned");
+    } else if (what == BEAT)
         beat(fleet);
     else if (what == DESIRED)
         take_desired(fleet, (int32_t)about);
@@ -624,9 +672,11 @@ static void set_queues(struct sim_fleet *fleet)
 bool sim_fleet_init(struct sim_fleet *fleet, struct sim_world *world, bool checks_core)
 {
     const size_t nodes = (size_t)world->node_count;
+    struct hd_core_config config = hd_core_config_default;
 
     *fleet = (struct sim_fleet){.world = world, .checks_core = checks_core};
-    fleet->core = hd_core_new(&hd_core_config_default);
+    config.asks_layouts = true;
+    fleet->core = hd_core_new(&config);
     fleet->batch = hd_batch_new();
     fleet->daemons = calloc(nodes, sizeof *fleet->daemons);
     fleet->drained = calloc(nodes, sizeof *fleet->drained);
@@ -660,4 +710,7 @@ void sim_fleet_done(struct sim_fleet *fleet)
     free(fleet->daemons);
     free(fleet->drained);
     free(fleet->orders);
+    for (size_t i = 0; i < fleet->question_count; i++)
+        free(fleet->questions[i].key);
+    free(fleet->questions);
 }

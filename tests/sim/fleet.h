@@ -43,6 +43,12 @@ struct sim_fleet {
         size_t arrived; /* daemons that have begun the newest attempt */
         int64_t stop_since_ms;
     } * orders;
+    struct sim_question { /* that the core asked, in order */
+        char *key;
+        struct hd_layout_sizes layout;
+        double step_s;
+    } * questions;
+    size_t question_count, question_size;
     bool *drained;     /* by node */
     size_t submitting; /* the index of the job that is being submitted */
     bool checks_core;  /* hd_core_check at each 1,000th step: for small clusters */

@@ -175,12 +175,19 @@ double sim_world_useful(const struct sim_world *world)
 
 /* ---- attempts ---------------------------------------------------------------------------------*/
 
+double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nodes)
+{
+    const int32_t least = (devices + SIM_DEVICES - 1) / SIM_DEVICES;
+
+    return (double)job->step_ms * (double)job->devices_max / (double)devices *
+           (nodes > least ? SIM_SPREAD : 1);
+}
+
 void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place *places,
                      size_t count)
 {
     struct sim_run *run = &world->runs[job];
     const struct sim_job *what = &world->trace->jobs[job];
-    size_t least;
 
     free(run->places);
     run->places = malloc(count * sizeof *places);
@@ -195,9 +202,7 @@ void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place
         run->devices += places[i].count;
         world->nodes[places[i].node].held += places[i].count;
     }
-    least = (size_t)(run->devices + SIM_DEVICES - 1) / SIM_DEVICES;
-    run->step_ms = (double)what->step_ms * (double)what->devices_max / (double)run->devices *
-                   (count > least ? SIM_SPREAD : 1);
+    run->step_ms = sim_world_step_ms(what, run->devices, (int32_t)count);
     run->state = SIM_RUN_HOLDING;
     run->attempt++;
     run->begun_ms = world->now_ms;

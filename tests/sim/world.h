@@ -114,6 +114,8 @@ void sim_world_free(struct sim_world *world);
 bool sim_world_step(struct sim_world *world, int64_t until_ms);
 void sim_world_at(struct sim_world *world, int64_t at_ms, int32_t what, uint64_t about);
 
+/* A step of the job on so many devices of so many nodes. */
+double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nodes);
 /* The job gets these devices (copied). Its ranks come up after sim_world_launch. */
 void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place *places,
                      size_t count);

@@ -5,8 +5,9 @@
 
 printf 'ann ann-0123456789abcdef\n' >"$work/users"
 printf 'node-0123456789abcdef\n' >"$work/nodes"
-chmod 600 "$work/users" "$work/nodes"
-start_controller --http 127.0.0.1:0 --token-file "$work/users" --node-token-file "$work/nodes"
+printf 'see ann jobs\n' >"$work/see"
+chmod 600 "$work/users" "$work/nodes" "$work/see"
+start_controller --http 127.0.0.1:0 --policy "$work/see" --token-file "$work/users" --node-token-file "$work/nodes"
 door=$(door_of "$work/controller.log" "dashboard and metrics")
 bearer() { printf 'Authorization: Bearer %s' "$1"; }
 
@@ -28,6 +29,26 @@ check_equal what_does_not_exist_is_told 404 "$(status $door /api/v1/jobs/77 "$(b
 check_equal a_wrong_parameter_is_told 400 "$(status $door '/api/v1/jobs?stat=queued' "$(bearer ann-0123456789abcdef)")"
 check_equal a_body_is_refused 400 "$(status $door /metrics "$(bearer ann-0123456789abcdef)" 'Content-Length: 5')"
 
+# ---- jobs of others ----
+
+printf 'role eve viewer\nrole mallory none\n' >"$work/policy"
+printf 'ann ann-0123456789abcdef\neve eve-0123456789abcdef\nmallory mal-0123456789abcdef\n' >"$work/more"
+chmod 600 "$work/policy" "$work/more"
+kill "$controller_pid"
+wait "$controller_pid" 2>/dev/null
+start_controller --http 127.0.0.1:0 --token-file "$work/more" --policy "$work/policy"
+door=$(door_of "$work/controller.log" "dashboard and metrics")
+job=$(submit "$(job_file hidden)")
+eve=$(bearer eve-0123456789abcdef)
+check_equal a_job_of_another_is_in_no_list 0 "$(body $door /api/v1/jobs "$eve" | grep -c '"job":')"
+for path in "" /curve /events /checkpoints; do
+    check_equal "a_job_of_another_is_not_there$(printf '%s' "$path" | tr '/' '_')" 404 "$(status $door "/api/v1/jobs/$job$path" "$eve")"
+done
+check_equal jobs_asked_for_by_owner_stay_hidden 0 "$(body $door "/api/v1/jobs?owner=uid%3A$(id -u)" "$eve" | grep -c '"job":')"
+check_equal metrics_of_all_are_not_for_all 401 "$(status $door /metrics "$eve")"
+check_equal nodes_are_for_all_viewers 200 "$(status $door /api/v1/nodes "$eve")"
+check_equal who_has_no_role_reads_nothing 401 "$(status $door /api/v1/nodes "$(bearer mal-0123456789abcdef)")"
+
 # ---- beyond loopback ----
 
 refused() { # NAME WORDS ARG...
@@ -36,12 +57,13 @@ refused() { # NAME WORDS ARG...
     timeout 20 "$HEDDLE_BIN/heddle-controller" --state-dir "$work/other" --listen "unix:$work/o.sock" "$@" 2>"$work/refused"
     if [ $? = 2 ] && grep -q "$words" "$work/refused"; then ok "$name"; else not_ok "$name" "$(tail -n 2 "$work/refused")"; fi
 }
+refused several_people_need_tokens "several people use this controller" --http 127.0.0.1:0 --policy "$work/policy"
 refused without_tls_no_door_to_others "it needs a certificate" --http 0.0.0.0:0 --token-file "$work/users"
 openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" -days 2 -subj /CN=localhost \
     -addext 'subjectAltName=DNS:localhost,IP:127.0.0.1' 2>/dev/null
 refused without_tokens_no_door_to_others "tokens by which callers are known" --http 0.0.0.0:0 --tls-cert "$work/cert.pem" --tls-key "$work/key.pem"
 
-"$HEDDLE_BIN/heddle-controller" --state-dir "$work/tls" --listen "unix:$work/t.sock" --ephemeral --http 0.0.0.0:0 --token-file "$work/users" \
+"$HEDDLE_BIN/heddle-controller" --state-dir "$work/tls" --listen "unix:$work/t.sock" --ephemeral --http 0.0.0.0:0 --token-file "$work/users" --policy "$work/see" \
     --tls-cert "$work/cert.pem" --tls-key "$work/key.pem" 2>"$work/tls.log" &
 tls_pid=$!
 await 20 grep -q 'dashboard and metrics on https' "$work/tls.log" || not_ok tls_door_opens "$(tail -n 2 "$work/tls.log")"

@@ -82,6 +82,27 @@ static void what_is_kept_for_long_is_lent_and_given_back(void **state)
     sim_free(sim);
 }
 
+/* The same, but the controller is killed while the device is lent: the new one knows who borrows.
+ */
+static void a_new_controller_knows_who_borrows(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t running = submit(sim, 0, 1, 1500, 0), blocked = submit(sim, 0, 2, 5, 0);
+    uint64_t borrower;
+
+    (void)state;
+    sim_run(sim, 20);
+    borrower = submit(sim, 0, 1, 400, 0);
+    assert_int_equal(state_of(sim, borrower), HD_JOB_STATE_RUNNING);
+    sim_run(sim, 10);
+    sim_controller_crash(sim);
+    sim_run(sim, 10);
+    assert_int_equal(sim_cancel(sim, running, true), HD_OK);
+    sim_run_until_ended(sim, blocked, 60);
+    assert_int_equal(sim_attempt(sim, borrower, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    sim_free(sim);
+}
+
 /* Two nodes: job 1 holds a whole one, job 2 one device of the other. Job 3, of one node, is
  * expected on whichever is free first: that of job 1, after 100 steps. The free device of the other
  * node is not kept: a job whose length is not known takes it. */
@@ -201,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_may_use_what_is_kept_if_it_ends_in_time),
         cmocka_unit_test(what_is_kept_for_long_is_lent_and_given_back),
+        cmocka_unit_test(a_new_controller_knows_who_borrows),
         cmocka_unit_test(devices_that_are_not_needed_then_are_not_kept),
         cmocka_unit_test(a_time_limit_is_an_end_that_is_known),
         cmocka_unit_test(an_expected_start_moves_with_an_event),

@@ -362,6 +362,33 @@ static void a_held_job_outlives_the_answers(void **state)
     sim_free(sim);
 }
 
+static void choose_four_stages(const struct hd_core_asked *asked, struct hd_core_answer *answer)
+{
+    assert_true(hd_plan_first(&asked->wish, asked->devices, &answer->layout));
+    answer->fits = true;
+    answer->why = "stages";
+}
+
+/* One sequence a step: only stages can share it. With `searched` (services/convert.c) the job is
+ * accepted and gets what the search finds; without, it is refused as before. */
+static void a_job_that_only_stages_can_split_is_accepted(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE, WHOLE);
+    struct hd_job_needs needs = range(4, 4);
+    uint64_t job;
+
+    (void)state;
+    needs.wish.global_batch = 1;
+    needs.wish.sizes.cp = 1;
+    assert_int_equal(sim_submit(sim, &needs, &job), HD_INVALID);
+    needs.wish.searched = true;
+    sim->plan = choose_four_stages;
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 4);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.rank_count, 4);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +405,7 @@ int main(void)
         cmocka_unit_test(equal_jobs_share_a_layout),
         cmocka_unit_test(a_restart_asks_again),
         cmocka_unit_test(a_held_job_outlives_the_answers),
+        cmocka_unit_test(a_job_that_only_stages_can_split_is_accepted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

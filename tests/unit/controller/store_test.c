@@ -621,6 +621,10 @@ static void a_newer_schema_is_refused(void **state)
 static void an_older_schema_is_brought_up_to_date(void **state)
 {
     static const char back[] =
+        "DROP INDEX jobs_ended;"
+        "ALTER TABLE jobs DROP COLUMN pruned;"
+        "DROP TABLE credentials;"
+        "DROP TABLE audit;"
         "ALTER TABLE checkpoints DROP COLUMN val_loss;"
         "ALTER TABLE checkpoints DROP COLUMN proven;"
         "ALTER TABLE jobs DROP COLUMN resumed_attempt;"
@@ -635,6 +639,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "ALTER TABLE jobs DROP COLUMN promised_ms;"
         "ALTER TABLE attempts DROP COLUMN stop_cause;"
         "ALTER TABLE attempts DROP COLUMN stop_job;"
+        "ALTER TABLE attempts DROP COLUMN borrows;"
         "ALTER TABLE attempts DROP COLUMN step_s;"
         "ALTER TABLE attempts DROP COLUMN memory_bytes;"
         "ALTER TABLE nodes DROP COLUMN drain_deadline_ms;"

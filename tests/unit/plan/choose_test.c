@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -519,6 +520,28 @@ static void an_order_from_a_file_decides_the_micro_batch(void **state)
                         "parallel.schedule: without an order; write {file: PATH}");
 }
 
+/* Orders with one chunk per stage are the same on one stage, and mean none there; the others are
+ * refused. */
+static void on_one_stage_all_orders_of_one_chunk_are_the_same(void **state)
+{
+    static const struct {
+        const char *schedule;
+        bool legal;
+    } rows[] = {
+        {"1f1b", true}, {"gpipe", true}, {"zb-h1", true}, {"interleaved", false}, {"zb-v", false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_plan_request w = plain;
+        struct hd_layout_sizes sizes;
+
+        (void)snprintf(w.sizes.schedule, sizeof w.sizes.schedule, "%s", rows[i].schedule);
+        assert_int_equal(hd_plan_size(&w, 2, &sizes) == HD_PLAN_FITS, rows[i].legal);
+        if (rows[i].legal)
+            assert_string_equal(sizes.schedule, "none");
+    }
+}
+
 /* Goal: the controller may treat jobs of one shape alike. Method: all pairs of many wishes; those
  * of one shape that have a layout somewhere have one on exactly the same numbers of devices. */
 static void wishes_of_one_shape_fit_the_same_numbers(void **state)
@@ -558,6 +581,33 @@ static void wishes_of_one_shape_fit_the_same_numbers(void **state)
     assert_true(alike > WISHES); /* tp auto and 1 are one shape, so are models that differ */
 }
 
+/* One sequence per step on four devices: no two replicas can share it, but four stages can, or two
+ * ranks of cp (16 tokens have 2 x 2 chunks, and 2 x 4 as well). The least tp, then pp, then cp:
+ * cp 4. Where cp is written down as 1, pp 4. */
+static void what_only_tp_pp_or_cp_can_split_has_a_first_layout(void **state)
+{
+    struct hd_plan_request wish = plain;
+    struct hd_layout_sizes sizes;
+
+    (void)state;
+    wish.global_batch = 1;
+    wish.context = 16;
+    wish.layers = 8;
+    assert_int_not_equal(hd_plan_size(&wish, 4, &sizes), HD_PLAN_FITS);
+    assert_false(hd_plan_first(&wish, 4, &sizes));
+    assert_int_equal(hd_plan_check(&wish, 4, 4), HD_INVALID);
+    wish.searched = true;
+    assert_true(hd_plan_first(&wish, 4, &sizes));
+    assert_int_equal(sizes.cp, 4);
+    assert_int_equal(sizes.tp * sizes.pp * sizes.dp, 1);
+    wish.sizes.cp = 1;
+    assert_int_equal(hd_plan_check(&wish, 4, 4), HD_OK);
+    assert_int_equal(hd_plan_decide(&wish, 4, &sizes), HD_OK);
+    assert_int_equal(sizes.pp, 4);
+    wish.sizes.pp = wish.sizes.tp = 1; /* nothing is left to choose */
+    assert_int_equal(hd_plan_check(&wish, 4, 4), HD_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -573,7 +623,9 @@ int main(void)
         cmocka_unit_test(a_refusal_of_ep_says_what_to_write_instead),
         cmocka_unit_test(more_ranks_than_an_engine_connects_are_another_status),
         cmocka_unit_test(an_order_from_a_file_decides_the_micro_batch),
+        cmocka_unit_test(on_one_stage_all_orders_of_one_chunk_are_the_same),
         cmocka_unit_test(wishes_of_one_shape_fit_the_same_numbers),
+        cmocka_unit_test(what_only_tp_pp_or_cp_can_split_has_a_first_layout),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

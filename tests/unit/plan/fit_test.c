@@ -266,6 +266,34 @@ static struct hd_best best_of(const struct hd_job *spec, const struct hd_cluster
     return best;
 }
 
+/* A search that may take no time is answered by the ladder, which says so. */
+static void a_search_that_takes_too_long_is_answered_by_memory(void **state)
+{
+    struct hd_job spec = spec_of(-1, 0);
+    struct hd_plan_request request = request_of(&spec);
+    struct hd_cluster cluster;
+    const struct hd_best_asked asked = {.fit = {.spec = &spec,
+                                                .request = &request,
+                                                .devices = 4,
+                                                .threads = 1,
+                                                .traits = &cluster.traits,
+                                                .memory_bytes = (int64_t)80 << 30},
+                                        .cluster = &cluster,
+                                        .deadline_ns = 1};
+    struct hd_text why = {0};
+    struct hd_best best;
+
+    (void)state;
+    hd_cluster_of_gpus(hd_gpu_kind_find("h100"), 4, 4, false, &cluster);
+    set(request.sizes.device, "cuda");
+    assert_int_equal(hd_best_choose(&asked, &best, &why), HD_OK);
+    assert_true(best.fits);
+    assert_int_equal(best.sizes.dp, 4); /* the ladder's first rung */
+    assert_true(best.step_s == 0);      /* not priced */
+    assert_non_null(strstr(why.data, "took too long, so it is chosen by memory"));
+    hd_text_free(&why);
+}
+
 /* The search decides where there is a cluster, the ladder elsewhere. */
 static void the_fastest_layout_is_taken_where_rates_are_known(void **state)
 {
@@ -322,6 +350,7 @@ int main(void)
         cmocka_unit_test(what_is_written_down_stays),
         cmocka_unit_test(without_a_known_memory_it_is_plain_data_parallelism),
         cmocka_unit_test(the_line_says_what_was_chosen_or_would_help),
+        cmocka_unit_test(a_search_that_takes_too_long_is_answered_by_memory),
         cmocka_unit_test(the_fastest_layout_is_taken_where_rates_are_known),
     };
 

@@ -1,0 +1,347 @@
+/* core_state: the core's memory, and the containers that it is made of (map.c, index.c); only for
+ * the files of this folder. */
+#ifndef HD_CONTROLLER_CORE_STATE_H
+#define HD_CONTROLLER_CORE_STATE_H
+
+#include "controller/core/core.h"
+
+/* ---- maps -------------------------------------------------------------------------------------*/
+
+/* A hash map from strings to numbers that only grows. */
+struct core_map {
+    struct core_map_slot {
+        char *key;
+        uint64_t value;
+    } * slots;
+    size_t count, size; /* size is a power of two, or 0 */
+};
+
+void core_map_done(struct core_map *map);
+bool core_map_get(const struct core_map *map, const char *key, uint64_t *ret_value);
+bool core_map_put(struct core_map *map, const char *key, uint64_t value); /* false: no memory */
+
+/* All jobs, by number. */
+struct core_table {
+    struct core_job **buckets;
+    size_t count, size; /* size is a power of two, or 0 */
+};
+
+bool core_table_add(struct core_table *table, struct core_job *job); /* false: no memory */
+struct core_job *core_table_find(const struct core_table *table, uint64_t number);
+void core_table_remove(struct core_table *table, struct core_job *job);
+/* Walks over all jobs, in the order of the hash table: NULL gives the first one, the last one gives
+ * NULL. Only for freeing the core and for checking its invariants, because it visits every job. */
+struct core_job *core_table_next(const struct core_table *table, const struct core_job *job);
+
+/* Some jobs, in the order of their numbers, each once. */
+struct core_jobs {
+    struct core_job **items;
+    size_t count, size;
+};
+
+void core_jobs_add(struct hd_core *core, struct core_jobs *jobs, struct core_job *job);
+void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job);
+bool core_jobs_have(const struct core_jobs *jobs, const struct core_job *job);
+/* The table of outcomes; a job that is resumed has none again. */
+void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state);
+enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job); /* 0: not ended */
+
+/* Values by key; the item with the smallest key comes first. */
+struct core_heap {
+    struct core_heap_item {
+        uint64_t key, value;
+    } * items;
+    size_t count, size;
+};
+
+void core_heap_put(struct hd_core *core, struct core_heap *heap, uint64_t key, uint64_t value);
+void core_heap_take(struct core_heap *heap); /* removes the first item */
+
+/* ---- memory -----------------------------------------------------------------------------------*/
+
+enum { NO_POSITION = -1 };
+
+/* What some nodes have said of their devices, each the same. */
+struct core_links {
+    struct hd_node_links links;
+    size_t nodes; /* so many */
+};
+
+struct core_node {
+    struct hd_node_record rec; /* its strings are copies that the core owns (core_set) */
+    uint64_t stream;           /* number of its newest stream */
+    bool connected;            /* that stream is open */
+    bool synced;               /* an observed set arrived on that stream */
+    bool jobs_dir_visible;     /* as in the newest observed set */
+    const char *jobs_dir_problem;
+    const char *data_address;                  /* where other nodes reach its ranks; "": none */
+    const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
+    const char *traits;    /* of its CPU devices, as a word; "" or NULL: not known */
+    bool suspect;          /* a peer reported it dead */
+    bool deadline_met;     /* of its drain; its jobs have been told to leave */
+    int64_t seen_mono_ms;  /* when its newest message arrived */
+    int64_t lost_after_ms; /* silence until lost; longer after a start of the controller */
+    size_t stale_count;    /* attempts that run there and are not wanted any more */
+    uint64_t stale_job;    /* one of them */
+    int32_t stale_attempt;
+    /* Gangs that it may be in, by number; 0: none (gang.c). near: of the nodes of its machine; far:
+     * of those that others reach, if it is one. */
+    uint32_t near[HD_DEVICE_KIND_COUNT], far[HD_DEVICE_KIND_COUNT];
+    size_t index;             /* in core->nodes, unless core->free_due */
+    uint64_t generation;      /* of its desired set */
+    struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
+    int64_t position;         /* in config.tree; NO_POSITION: far from all others */
+    struct hd_device_hold *holds; /* per device, in the order of rec.devices */
+    struct core_counts {
+        int32_t free, all;    /* that work; free: not held, or lent */
+        int64_t least_memory; /* of those; unknown memory counts as any */
+    } counts[HD_DEVICE_KIND_COUNT];
+    struct core_reservation {
+        uint64_t by;           /* the queued job that devices here are kept for; 0: none */
+        int64_t start_mono_ms; /* when that job is expected to start; INT64_MAX: not known */
+        int32_t spare;         /* so many devices it will not need: others may hold them then */
+        enum hd_device_kind kind;
+    } reserved;
+    bool probes;          /* its daemon answers questions for a probe */
+    uint64_t probe_asked; /* the number of the one without an answer; 0: none */
+    struct core_probe {   /* the newest: as in hd_probe_record */
+        int64_t ended_ms, measured_ms;
+        const char *problem, *measured_on;
+        struct hd_device_figures *devices;
+        int32_t device_count;
+    } probe;
+    bool dirty, desired_dirty;
+    struct core_node *next_dirty;
+};
+
+enum { CORE_RATES = 3 };
+
+/* What a kind of device does, of which one is at this place; valid until a result, a node or its
+ * devices change (core.medians_due). */
+struct core_median {
+    const struct core_node *node;
+    int32_t place;
+    double value[CORE_RATES];
+    size_t count[CORE_RATES]; /* devices whose rate is known */
+};
+
+/* The ranks of one attempt on one node. */
+struct core_share {
+    struct core_node *node;
+    bool listed;  /* an observed set of the node has listed it */
+    bool running; /* its ranks are connected to all others */
+    bool ended;
+    bool echoed;  /* its ranks gave up because those of another node were gone; none failed here */
+    bool removed; /* the job is being removed: its files here are deleted */
+    uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
+    const char *problem;      /* reported by its node; "" or NULL: none */
+    bool waits;               /* its node lets it wait until that is over */
+};
+
+struct core_attempt {
+    struct hd_attempt_record rec; /* its strings and ranks are copies that the core owns */
+    struct core_share *shares;
+    size_t share_count;
+    uint64_t *seq;               /* per rank: seq of the newest accepted report */
+    int64_t state_since_mono_ms; /* when it started, or when stopping began */
+    bool kill;                   /* wanted STOPPED even if the job is not cancelled */
+    bool failed;                 /* rec.end holds the first failure */
+    bool had_finite_step;        /* one of its steps had a finite loss and gradient */
+    int64_t last_step;           /* the newest that was reported; 0: none */
+    int32_t saves_asked;         /* checkpoints, beside those that are due */
+    uint64_t start_number; /* attempts are numbered as they start; 0: before this controller */
+    int64_t saved_mono_ms; /* when its newest checkpoint was reported; 0: none yet */
+    /* Measured steps: the first and the newest report of a step, by the rank's clock. */
+    int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
+    int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
+    bool dirty;
+};
+
+enum { CORE_AVOIDED_MAX = 8, CORE_RESERVERS_MAX = 8 };
+
+enum core_wait {
+    CORE_WAIT_NONE,
+    CORE_WAIT_HELD,     /* for a user to release it */
+    CORE_WAIT_AFTER,    /* for other jobs to succeed */
+    CORE_WAIT_DELAY,    /* for the retry delay */
+    CORE_WAIT_SEARCH,   /* for the list of checkpoints that a lost node has written */
+    CORE_WAIT_PLAN,     /* for the layout of its place to be found; it may have reserved nodes */
+    CORE_WAIT_BETTER,   /* for a better place than it could have now (job->choice) */
+    CORE_WAIT_QUOTA,    /* for devices that others of its queue hold */
+    CORE_WAIT_BUSY,     /* for held devices or disconnected nodes; it has reserved nodes */
+    CORE_WAIT_RESERVED, /* for nodes that are reserved by wait_job */
+    CORE_WAIT_NEVER,    /* would not fit even if its nodes were idle */
+};
+
+/* Queued jobs for which the scheduler decides alike: the key holds all that a placement depends on
+ * besides the cluster. */
+struct core_class {
+    struct core_class_key {
+        enum hd_device_kind device;
+        int32_t devices_min, devices_max;
+        int64_t memory_min;
+        uint32_t possible; /* set of kinds of devices on which there is a layout at all */
+        struct hd_plan_shape shape;
+        bool has_base, base_shared;        /* the checkpoint that the next attempt starts from */
+        const struct core_node *base_node; /* where it was written; NULL: none, or not known */
+        int64_t length_minutes; /* it runs at most so long, as far as is known; 0: not known */
+        uint64_t avoids;        /* the job, if it avoids nodes that failed it; 0: none */
+    } key;
+    size_t line_count;
+    uint64_t closed_in;  /* in this pass one found no place and kept no nodes; then: */
+    enum core_wait wait; /* of the jobs that the pass skipped for that */
+    uint64_t wait_job;
+};
+
+/* A queue with what its jobs hold. */
+struct core_queue {
+    struct hd_queue_record rec; /* its name is a copy that the core owns */
+    int64_t held;               /* devices */
+    size_t waiting;             /* queued jobs */
+    struct core_heap next;      /* of the pass: lines by the number of their next job */
+};
+
+/* What one user has of one queue. */
+struct core_account {
+    struct core_queue *queue;
+    int64_t held; /* devices */
+};
+
+/* Queued jobs of one class, account and priority: a pass takes them in the order of numbers. */
+struct core_line {
+    struct core_line_key {
+        int32_t priority;
+        struct core_account *account;
+        struct core_class *class;
+    } key;
+    struct core_job *first, *last; /* by number */
+    uint64_t closed_in;            /* in this pass its account had no devices left */
+};
+
+struct core_job {
+    struct hd_job_record rec; /* state: changed by core_set_job_state alone */
+    struct hd_job_needs needs;
+    struct core_attempt **attempts; /* by number - 1 */
+    size_t attempt_size;
+    struct hd_checkpoint_record *checkpoints; /* not deleted, in order of acceptance */
+    size_t checkpoint_count, checkpoint_size;
+    uint64_t sequence;          /* of the newest entry of its history */
+    int64_t not_before_mono_ms; /* the next attempt starts no earlier */
+    enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
+    int64_t search_since_mono; /* with OUT: when it was sent */
+    enum core_wait wait; /* while queued; core_wait_of says whether it is this or the class's */
+    uint64_t wait_job;   /* with CORE_WAIT_RESERVED */
+    const char *misfit;  /* why needs ask for larger or more devices than the job; NULL: nothing */
+    int32_t asked_min;   /* devices_min of the job, while misfit is set */
+    struct core_account *account;
+    struct core_line *line; /* NULL: not queued, or not to be started yet (core_waiting_add) */
+    struct core_job *before, *after; /* in the line */
+    struct hd_core_choice choice;    /* of the newest look at it */
+    int64_t patience_mono_ms; /* it waits for a better place until then at most; 0: it has not yet
+                               * (weigh.c) */
+    bool claims;              /* others were stopped so that it can start: it comes first */
+    uint64_t blocked_at;  /* core->starts when it first reserved nodes; attempts that start later
+                           * hold only what it can spare */
+    uint64_t reserved_in; /* the last pass in which it reserved nodes */
+    const struct core_node *avoided[CORE_AVOIDED_MAX]; /* that failed it twice */
+    size_t avoided_count;
+    uint64_t waits_for; /* with rec.promised_ms: the job whose end it waits for; 0: not known */
+    uint64_t looked_in; /* the last pass that tried to place it */
+    const struct core_menu_entry *planning; /* while it waits for that; NULL: it does not */
+    bool dirty, is_new, ended; /* an ended job stays here until its deletions are confirmed */
+    struct core_job *next_dirty, *next_in_table;
+};
+
+/* An answer to a question about a layout (menu.c), or the question alone. */
+struct core_menu_entry {
+    char *key;
+    bool known, failed, fits; /* failed, fits and the rest: as in hd_core_answer, once known */
+    struct hd_layout_sizes layout;
+    double step_s;
+    int64_t memory_bytes;
+    const char *why;
+};
+
+struct hd_core {
+    struct hd_core_config config;
+    struct core_menu_entry **menu; /* menu.c */
+    size_t menu_count, menu_size, menu_known;
+    struct core_map menu_by_key; /* index in menu */
+    struct core_table jobs;
+    struct core_jobs active;    /* those with an attempt that has not ended */
+    struct core_jobs deleting;  /* those with a checkpoint that is being deleted, or their folder */
+    struct core_jobs searching; /* queued ones with job->search */
+    struct core_heap delayed;   /* job numbers by the time of their retry; some are out of date */
+    struct core_class **classes; /* of queued jobs, by key */
+    size_t class_count, class_size, live_count;
+    struct core_line **lines; /* highest priority first */
+    size_t line_count, line_size;
+    bool line_emptied;          /* some line has no job left */
+    struct core_queue **queues; /* by name */
+    size_t queue_count, queue_size;
+    struct core_account **accounts;
+    size_t account_count, account_size;
+    struct core_map account_by_name; /* "QUEUE OWNER" -> index in accounts */
+    struct core_jobs dependents;     /* queued jobs that wait for others to succeed */
+    struct core_jobs claimants;      /* queued jobs with `claims` */
+    struct core_jobs reservers;      /* of the newest pass */
+    struct core_jobs promised;       /* queued jobs with an expected start */
+    struct core_jobs growers;        /* that have just written a checkpoint, and may have more
+                                      * devices */
+    struct core_outcome {            /* of every job ever, by number */
+        uint64_t job;
+        enum hd_job_state state; /* how it ended; 0: it has not */
+    } * outcomes;
+    size_t outcome_count, outcome_size;
+    bool just_ended; /* some job; the dependents have not been told */
+    /* Working devices of all nodes that no attempt holds, or that a search counts as given back;
+     * reserved ones included. */
+    int64_t free_devices[HD_DEVICE_KIND_COUNT];
+    bool reach_due;                          /* some node can be in other gangs than gang.c knows */
+    uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* the numbers of gangs, by their first nodes */
+    size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
+    /* By index in nodes: free devices of a kind, so that a search passes over full nodes without a
+     * look at them. Made anew when nodes have come or moved (free_due). */
+    uint16_t *free_of[HD_DEVICE_KIND_COUNT];
+    size_t free_size;
+    bool free_due;
+    int32_t lowest_priority;         /* of the jobs that run, or lower */
+    struct core_attempt **borrowers; /* attempts that borrow, in the order of their jobs */
+    size_t borrower_count, borrower_size;
+    struct core_member *members; /* scratch for placements on several nodes */
+    size_t member_size;
+    struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
+    size_t end_count, end_size;
+    bool ends_due;            /* an attempt has started since */
+    uint64_t starts;          /* attempts started */
+    bool changed_in_pass;     /* an attempt was started or stopped: one more pass is needed */
+    bool limit_told;          /* of live jobs: the event that says so is out */
+    struct core_node **nodes; /* by name, retired ones last */
+    size_t node_count, node_size;
+    struct core_links **links; /* all that nodes have */
+    size_t link_count, link_size;
+    struct core_median *medians; /* probe.c */
+    size_t median_count, median_size;
+    bool medians_due;
+    uint64_t probe_number; /* of the newest question */
+    struct core_map node_by_uuid;
+    struct core_map by_request; /* request id -> index in requests */
+    struct core_request {
+        uint64_t job, hash; /* as in hd_job_record */
+    } * requests;
+    size_t request_count, request_size;
+    uint64_t last_job, cluster_sequence;
+    bool misfits;              /* some job has asked for larger or more devices (fit.c) */
+    bool schedule_due;         /* something changed that may let a job start, or keep other nodes */
+    bool unsettled;            /* the same, but it can wait for the next pass */
+    struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
+    uint64_t pass;             /* number of the newest pass over all classes */
+    bool no_memory;            /* sticky */
+    struct core_job *dirty_jobs, **dirty_jobs_end;
+    struct core_node *dirty_nodes, **dirty_nodes_end;
+    /* of the current step */
+    struct hd_core_out *out;
+    struct hd_now now;
+};
+
+#endif

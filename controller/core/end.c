@@ -1,0 +1,395 @@
+/* end: how attempts and jobs end: told to stop, failed, complete, out of time; and what a job does
+ * after the end of an attempt. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/core/core_internal.h"
+
+/* ---- stop -------------------------------------------------------------------------------------*/
+
+static void stop_shares(struct hd_core *core, struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        struct core_share *share = &attempt->shares[i];
+
+        core_dirty_desired(core, share->node);
+        if (!share->stop_generation)
+            share->stop_generation = share->node->generation;
+    }
+}
+
+void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    stop_shares(core, attempt);
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        return;
+    attempt->rec.state = HD_ATTEMPT_STATE_STOPPING;
+    attempt->state_since_mono_ms = core->now.mono_ms;
+    core_dirty_attempt(core, job, attempt);
+}
+
+void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                           enum hd_end_cause cause, uint64_t for_job)
+{
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING || job->rec.cancel)
+        return;
+    attempt->rec.stop_cause = cause;
+    attempt->rec.stop_job = for_job;
+    core_attempt_stop(core, job, attempt);
+}
+
+/* ---- failures ---------------------------------------------------------------------------------*/
+
+static void describe_rank(const struct hd_end_record *end, struct hd_text *text)
+{
+    if (end->rank >= 0)
+        hd_text_add(text, ": rank %d", end->rank);
+    if (end->node && *end->node)
+        hd_text_add(text, "%s %s", end->rank >= 0 ? " on" : ": node", end->node);
+    if (end->signal)
+        hd_text_add(text, ": killed by signal %d", end->signal);
+    else if (end->exit_code)
+        hd_text_add(text, ": exit code %d", end->exit_code);
+}
+
+/* "rank_exit: rank 1 on n1: killed by signal 9: ..." */
+static void describe_end(const struct hd_end_record *end, char *ret_text, size_t size)
+{
+    struct hd_text text = {0};
+    const char *all;
+    hd_text_add(&text, "%s", hd_end_cause_name((int)end->cause));
+    if (end->cause != HD_END_CAUSE_DIVERGED) /* that is no single rank's fault */
+        describe_rank(end, &text);
+    if (end->message && *end->message)
+        hd_text_add(&text, ": %s", end->message);
+    all = text.data && !text.failed ? text.data : "";
+    (void)snprintf(ret_text, size, "%.*s", (int)hd_record_fit(all, size - 1), all);
+    hd_text_free(&text);
+}
+
+void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                       const struct hd_end_record *end)
+{
+    char text[HD_CTL_MESSAGE_BYTES_MAX];
+    const bool as_told = end->cause == HD_END_CAUSE_USER;
+    struct hd_end_record told = *end;
+
+    if (as_told && attempt->rec.stop_cause && !job->rec.cancel) {
+        told.cause = attempt->rec.stop_cause; /* a daemon knows only that it was told to stop */
+        end = &told;
+    }
+    /* later failures are consequences of the first one; but an echo is replaced by its cause */
+    if (!attempt->failed || (attempt->rec.end.echo && !end->echo && !as_told)) {
+        attempt->failed = true;
+        core_attempt_set_end(core, attempt, end);
+        core_dirty_attempt(core, job, attempt);
+        describe_end(end, text, sizeof text);
+        core_event(core, job, as_told ? "attempt_stopped" : "attempt_failed", attempt->rec.attempt,
+                   end->rank, end->node, "attempt %d: %s", attempt->rec.attempt, text);
+    }
+    if (!as_told) /* cancelled: other ranks may still write a checkpoint */
+        attempt->kill = true;
+    core->schedule_due |= attempt->rec.state != HD_ATTEMPT_STATE_STOPPING; /* it ends soon now */
+    core_attempt_stop(core, job, attempt);
+}
+
+/* An attempt that found its base damaged is no failure if there is an undamaged checkpoint. Each
+ * such attempt marks one checkpoint as damaged, so this cannot go on forever. */
+static bool is_failure(const struct core_job *job, const struct core_attempt *attempt)
+{
+    return core_is_failure(attempt->rec.end.cause) && !core_checkpoint_fallback(job, attempt);
+}
+
+/* Failed attempts after the last one that left a checkpoint. */
+static int32_t count_failures(const struct core_job *job)
+{
+    int32_t count = 0;
+
+    for (int32_t k = job->rec.attempt_count;
+         k > job->rec.resumed_attempt && !core_attempt_progressed(job, k); k--)
+        count += is_failure(job, core_find_attempt(job, k));
+    return count;
+}
+
+/* Attempts after the last one that left a checkpoint, whatever ended them; sets the retry delay. */
+static int32_t count_attempts_without_progress(const struct core_job *job)
+{
+    int32_t count = 0;
+
+    for (int32_t k = job->rec.attempt_count;
+         k > job->rec.resumed_attempt && !core_attempt_progressed(job, k); k--)
+        count++;
+    return count;
+}
+
+static int64_t retry_delay_ms(const struct hd_core *core, const struct core_job *job)
+{
+    int64_t delay_ms = core->config.retry_delay_ms;
+    int32_t attempts = count_attempts_without_progress(job);
+
+    if (attempts < 2)
+        return 0;
+    while (attempts-- > 2 && delay_ms < core->config.retry_delay_max_ms)
+        delay_ms *= 2;
+    return delay_ms < core->config.retry_delay_max_ms ? delay_ms : core->config.retry_delay_max_ms;
+}
+
+/* ---- what the job does then -------------------------------------------------------------------*/
+
+void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
+                     const char *reason)
+{
+    core_set_job_state(core, job, state);
+    core_outcome_set(core, job->rec.job, state);
+    core->just_ended = true;
+    job->rec.ended_ms = core->now.wall_ms;
+    job->ended = true;
+    core->live_count--;
+    core->limit_told &= core_reaches(core, HD_CTL_JOBS_CALM_PERCENT);
+    core_set(core, &job->rec.reason, reason);
+    core_dirty_job(core, job);
+    core_event(core, job, hd_job_state_name(state), job->rec.attempt_count, -1, "", "job %s%s%s",
+               hd_job_state_name(state), *reason ? ": " : "", reason);
+    core_checkpoint_prune(core, job);
+    core->schedule_due = true;
+}
+
+static void announce_fallback(struct hd_core *core, struct core_job *job,
+                              const struct core_attempt *attempt)
+{
+    const struct hd_checkpoint_record *fallback = core_checkpoint_fallback(job, attempt);
+
+    if (fallback)
+        core_event(core, job, "checkpoint_damaged", attempt->rec.attempt, attempt->rec.end.rank,
+                   attempt->rec.end.node,
+                   "the checkpoint of step %lld of attempt %d is damaged; going back to that of "
+                   "step %lld of attempt %d",
+                   (long long)attempt->rec.base_step, attempt->rec.base_attempt,
+                   (long long)fallback->step, fallback->attempt);
+}
+
+/* A retry would repeat the same steps. The user needs another learning rate, and a checkpoint to
+ * start from. */
+static void fail_diverged(struct hd_core *core, struct core_job *job,
+                          const struct core_attempt *attempt, const char *why)
+{
+    const struct hd_checkpoint_record *sound;
+    char text[HD_CTL_MESSAGE_BYTES_MAX + 160];
+
+    if (!attempt->had_finite_step)
+        core_checkpoint_disprove_base(core, job, attempt);
+    sound = core_checkpoint_proven(job);
+    (void)snprintf(text, sizeof text, "%s; no checkpoint is from before that", why);
+    if (sound)
+        (void)snprintf(text, sizeof text,
+                       "%s; the newest checkpoint from before that is step %lld of attempt %d", why,
+                       (long long)sound->step, sound->attempt);
+    core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
+}
+
+/* The last step of a run that succeeds had a finite loss. */
+static void succeed(struct hd_core *core, struct core_job *job)
+{
+    core_checkpoint_prove(core, job, job->rec.attempt_count, job->rec.steps);
+    core_finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
+}
+
+static void fail_out_of_time(struct hd_core *core, struct core_job *job)
+{
+    const struct hd_checkpoint_record *newest = core_checkpoint_newest(job);
+    char text[256], limit[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_span(job->needs.time_limit_ms, limit);
+    (void)snprintf(text, sizeof text,
+                   "time_limit: it has run for %s; its newest checkpoint is of step %lld of %lld; "
+                   "heddle resume %" PRIu64 " gives it the same time once more",
+                   limit, newest ? (long long)newest->step : 0, (long long)job->rec.steps,
+                   job->rec.job);
+    core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
+}
+
+/* Ends or requeues a job whose newest attempt has just ended. */
+static void end_or_requeue(struct hd_core *core, struct core_job *job,
+                           const struct core_attempt *attempt)
+{
+    const struct hd_end_record *end = &attempt->rec.end;
+    const int32_t failures = count_failures(job), max = job->needs.restart_max;
+    char why[HD_CTL_MESSAGE_BYTES_MAX], text[HD_CTL_MESSAGE_BYTES_MAX + 128];
+
+    describe_end(end, why, sizeof why);
+    if (end->cause == HD_END_CAUSE_COMPLETED) {
+        succeed(core, job);
+    } else if (job->rec.cancel) {
+        core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
+    } else if (end->cause == HD_END_CAUSE_TIME_LIMIT ||
+               (job->needs.time_limit_ms &&
+                core_job_ran_ms(core, job) >= job->needs.time_limit_ms)) {
+        fail_out_of_time(core, job);
+    } else if (end->bad_input) {
+        core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
+    } else if (end->cause == HD_END_CAUSE_DIVERGED) {
+        fail_diverged(core, job, attempt, why);
+    } else if (is_failure(job, attempt) && (max == 0 || failures > max)) {
+        (void)snprintf(text, sizeof text,
+                       "%s (%d failures in a row without a new checkpoint, restart.max is %d)", why,
+                       failures, max);
+        core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
+    } else if (job->rec.attempt_count >= HD_CTL_ATTEMPTS_MAX) {
+        (void)snprintf(text, sizeof text, "%s (after %d attempts)", why, HD_CTL_ATTEMPTS_MAX);
+        core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
+    } else {
+        announce_fallback(core, job, attempt);
+        job->rec.devices = job->needs.devices_max;
+        job->not_before_mono_ms = core->now.mono_ms + retry_delay_ms(core, job);
+        if (end->cause == HD_END_CAUSE_NODE_LOST)
+            core_search_begin(core, job);
+        core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
+        core_dirty_job(core, job);
+    }
+}
+
+static void release_devices(struct hd_core *core, struct core_job *job,
+                            const struct core_attempt *attempt)
+{
+    core_quota_take(job, -(int64_t)attempt->rec.plan.rank_count);
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        struct core_node *node = attempt->shares[i].node;
+
+        for (int32_t d = 0; d < node->rec.device_count; d++) {
+            if (node->holds[d].job == attempt->rec.job)
+                node->holds[d] = (struct hd_device_hold){0};
+        }
+        core_node_changed(core, node);
+        core_dirty_desired(core, node); /* the attempt is not in the set any more */
+        core_node_refresh(core, node);
+    }
+}
+
+/* Of an attempt whose shares all say that they completed. A daemon's word is not enough: without
+ * the checkpoint of the last step there is no result. Of the reports of steps the last one may be
+ * lost with a supervisor that was killed. */
+static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    const long long steps = job->rec.steps;
+    struct hd_end_record end = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
+    const bool had_all_before =
+        attempt->rec.base_attempt && attempt->rec.base_step >= job->rec.steps;
+    const bool has_all = had_all_before || core_checkpoint_is_final(job, attempt);
+    char message[160] = "", text[HD_CTL_MESSAGE_BYTES_MAX];
+
+    if (!has_all && attempt->last_step < job->rec.steps)
+        (void)snprintf(message, sizeof message,
+                       "its ranks ended as if the run were complete, but the last step that they "
+                       "reported is %lld of %lld",
+                       (long long)attempt->last_step, steps);
+    else if (!has_all)
+        (void)snprintf(message, sizeof message,
+                       "its ranks ended as if the run were complete, but they reported no "
+                       "checkpoint of step %lld, the last one",
+                       steps);
+    if (*message) {
+        end.cause = HD_END_CAUSE_INCOMPLETE;
+        end.node = attempt->rec.plan.ranks[0].node_name;
+        end.message = message;
+    }
+    core_attempt_set_end(core, attempt, &end);
+    if (*message) {
+        describe_end(&end, text, sizeof text);
+        core_event(core, job, "attempt_failed", attempt->rec.attempt, -1, end.node,
+                   "attempt %d: %s", attempt->rec.attempt, text);
+    }
+}
+
+static void attempt_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    if (!attempt->failed)
+        complete(core, job, attempt);
+    attempt->rec.state = HD_ATTEMPT_STATE_ENDED;
+    core_jobs_remove(&core->active, job);
+    attempt->rec.ended_ms = core->now.wall_ms;
+    core_dirty_attempt(core, job, attempt);
+    release_devices(core, job, attempt);
+    core_event(core, job, "ended", attempt->rec.attempt, -1, "", "attempt %d ended: %s",
+               attempt->rec.attempt, hd_end_cause_name((int)attempt->rec.end.cause));
+    end_or_requeue(core, job, attempt);
+    core->schedule_due = true;
+}
+
+void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                    struct core_share *share)
+{
+    share->ended = true;
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        if (!attempt->shares[i].ended)
+            return;
+    }
+    attempt_end(core, job, attempt);
+}
+
+/* ---- timers -----------------------------------------------------------------------------------*/
+
+static void fail_slow_start(struct hd_core *core, struct core_job *job,
+                            struct core_attempt *attempt)
+{
+    struct hd_end_record end = {.cause = HD_END_CAUSE_LAUNCH_FAILED, .rank = -1};
+    char message[256];
+
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        if (!attempt->shares[i].running && !end.node)
+            end.node = attempt->shares[i].node->rec.name;
+    }
+    (void)snprintf(message, sizeof message,
+                   "its ranks were not all connected to each other after %lld s",
+                   (long long)(core->config.start_timeout_ms / 1000));
+    end.message = message;
+    core_attempt_fail(core, job, attempt, &end);
+}
+
+static bool any_waits(const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->share_count; i++)
+        if (!attempt->shares[i].ended && attempt->shares[i].waits)
+            return true;
+    return false;
+}
+
+static void stop_out_of_time(struct hd_core *core, struct core_job *job,
+                             struct core_attempt *attempt)
+{
+    char limit[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_span(job->needs.time_limit_ms, limit);
+    core_event(core, job, "time_limit", attempt->rec.attempt, -1, "",
+               "the job has run for %s, its time_limit: attempt %d writes a checkpoint and ends",
+               limit, attempt->rec.attempt);
+    core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
+}
+
+void core_attempt_timers(struct hd_core *core, struct core_job *job)
+{
+    struct core_attempt *attempt = core_active(job);
+    int64_t spent_ms;
+
+    core->out->looked++;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING && any_waits(attempt))
+        attempt->state_since_mono_ms = core->now.mono_ms; /* this time does not count */
+    spent_ms = core->now.mono_ms - attempt->state_since_mono_ms;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
+        spent_ms >= core->config.start_timeout_ms) {
+        fail_slow_start(core, job, attempt);
+    } else if (attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && job->needs.time_limit_ms &&
+               core_job_ran_ms(core, job) >= job->needs.time_limit_ms) {
+        stop_out_of_time(core, job, attempt);
+    } else if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING &&
+               core_wanted(job, attempt) == HD_WANTED_STOPPING &&
+               spent_ms >= core->config.stop_grace_ms) {
+        attempt->kill = true;
+        stop_shares(core, attempt);
+        core_event(core, job, "killed", attempt->rec.attempt, -1, "",
+                   "attempt %d did not stop within %lld s and is killed", attempt->rec.attempt,
+                   (long long)(core->config.stop_grace_ms / 1000));
+    }
+}

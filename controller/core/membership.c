@@ -1,0 +1,362 @@
+/* membership: nodes that come, answer, are drained, and go. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/core/core_internal.h"
+
+#define DEADLINE_MAX_MS ((int64_t)365 * 86400 * 1000)
+
+/* ---- hello ------------------------------------------------------------------------------------*/
+
+static enum hd_status check_hello(const struct hd_core_event *event)
+{
+    const char *name = event->hello.name, *uuid = event->hello.uuid;
+
+    if (!uuid || !*uuid || strlen(uuid) > HD_CTL_NAME_BYTES_MAX)
+        return hd_err(HD_INVALID, "node_uuid: must have 1 to %d bytes", HD_CTL_NAME_BYTES_MAX);
+    if (!name || !*name || strlen(name) > HD_CTL_NAME_BYTES_MAX ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
+            strlen(name))
+        return hd_err(HD_INVALID,
+                      "node name '%s': use 1 to %d letters, digits, '-', '_' or '.' (--node-name)",
+                      name ? name : "", HD_CTL_NAME_BYTES_MAX);
+    if (event->hello.device_count < 1 || event->hello.device_count > HD_CTL_DEVICES_PER_NODE_MAX)
+        return hd_err(HD_INVALID, "node %s offers %d devices; 1 to %d are allowed", name,
+                      event->hello.device_count, HD_CTL_DEVICES_PER_NODE_MAX);
+    for (int32_t i = 0; i < event->hello.device_count; i++) {
+        for (int32_t k = 0; k < i; k++) {
+            if (event->hello.devices[i].index == event->hello.devices[k].index)
+                return hd_err(HD_INVALID, "node %s offers device %d twice", name,
+                              event->hello.devices[i].index);
+        }
+    }
+    return HD_OK;
+}
+
+/* HD_EXISTS: another daemon has the name. *ret_old_owner: a lost one that must give it up, or NULL.
+ */
+static enum hd_status check_name(const struct hd_core *core, const struct hd_core_event *event,
+                                 struct core_node **ret_old_owner)
+{
+    struct core_node *other = core_find_node_named(core, event->hello.name);
+
+    *ret_old_owner = NULL;
+    if (!other || core_same(other->rec.uuid, event->hello.uuid))
+        return HD_OK;
+    if (other->rec.state != HD_NODE_STATE_LOST)
+        return hd_err(HD_EXISTS,
+                      "the name %s belongs to another daemon (%s), which is %s; if that daemon is "
+                      "gone for good, because this machine was installed anew, run: heddle node rm "
+                      "%s; otherwise start this one with another --node-name, or with the "
+                      "--state-dir of that daemon",
+                      event->hello.name, other->rec.uuid, hd_node_state_name(other->rec.state),
+                      event->hello.name);
+    *ret_old_owner = other;
+    return HD_OK;
+}
+
+/* The daemon offers this same device: an equal index may now be another GPU, or a CPU device. */
+static bool offers(const struct hd_core_event *event, const struct hd_device_record *device)
+{
+    for (int32_t i = 0; i < event->hello.device_count; i++) {
+        const struct hd_device_record *offered = &event->hello.devices[i];
+
+        if (offered->index == device->index)
+            return offered->kind == device->kind && core_same(offered->uuid, device->uuid);
+    }
+    return false;
+}
+
+/* HD_CONFLICT: the daemon no longer offers a device that an attempt uses. */
+static enum hd_status check_devices(const struct hd_core *core, const struct core_node *node,
+                                    const struct hd_core_event *event)
+{
+    const bool rebooted = !core_same(node->rec.boot_id, event->hello.boot_id);
+
+    for (int32_t i = 0; i < node->rec.device_count; i++) {
+        const struct core_job *job = core_find_job(core, node->holds[i].job);
+        const struct core_attempt *attempt = job ? core_active(job) : NULL;
+
+        if (!attempt || offers(event, &node->rec.devices[i]))
+            continue;
+        if (rebooted && attempt->share_count == 1)
+            continue; /* reconnect_node ends the attempt */
+        return hd_err(HD_CONFLICT,
+                      "attempt %d of job %llu uses device %d of %s, which its daemon no longer "
+                      "offers; start it with the same --devices, or cancel the job first",
+                      attempt->rec.attempt, (unsigned long long)attempt->rec.job,
+                      node->rec.devices[i].index, event->hello.name);
+    }
+    return HD_OK;
+}
+
+static void retire(struct hd_core *core, struct core_node *node)
+{
+    core_node_unlist(core, node);
+    node->rec.retired = true;
+    core_node_list(core, node);
+    core_dirty_node(core, node);
+    core_event(core, NULL, "retired", 0, -1, node->rec.name,
+               "the name %s of a lost daemon (%s) was taken over by another daemon", node->rec.name,
+               node->rec.uuid);
+}
+
+/* Adds events for devices that no longer take new jobs, or take them again. */
+static void add_device_events(struct hd_core *core, const struct core_node *node,
+                              const struct hd_core_event *event)
+{
+    for (int32_t i = 0; i < event->hello.device_count; i++) {
+        const struct hd_device_record *now = &event->hello.devices[i];
+        const char *problem = now->problem ? now->problem : "", *before = "";
+
+        for (int32_t k = 0; k < node->rec.device_count; k++)
+            if (node->rec.devices[k].index == now->index && node->rec.devices[k].problem)
+                before = node->rec.devices[k].problem;
+        if (*problem && !*before)
+            core_event(core, NULL, "device_withdrawn", 0, -1, event->hello.name,
+                       "device %d of %s takes no new jobs: %s", now->index, event->hello.name,
+                       problem);
+        else if (!*problem && *before)
+            core_event(core, NULL, "device_offered", 0, -1, event->hello.name,
+                       "device %d of %s takes new jobs again", now->index, event->hello.name);
+    }
+}
+
+static void rename_node(struct hd_core *core, struct core_node *node, const char *name)
+{
+    core_node_unlist(core, node);
+    node->rec.retired = node->rec.removed = false;
+    core_set(core, &node->rec.name, name);
+    if (node->rec.name)
+        core_node_list(core, node);
+}
+
+/* Hello of a known daemon. */
+static void reconnect_node(struct hd_core *core, struct core_node *node,
+                           const struct hd_core_event *event)
+{
+    const bool was_lost = node->rec.state == HD_NODE_STATE_LOST;
+
+    if (!core_same(node->rec.boot_id, event->hello.boot_id)) {
+        core_event(core, NULL, "rebooted", 0, -1, node->rec.name, "node %s was restarted",
+                   node->rec.name);
+        core_node_end_shares(core, node, "the machine was restarted");
+    }
+    if (node->rec.retired || !core_same(node->rec.name, event->hello.name))
+        rename_node(core, node, event->hello.name);
+    core_set(core, &node->rec.boot_id, event->hello.boot_id);
+    core_set(core, &node->rec.build, event->hello.build);
+    add_device_events(core, node, event);
+    core_node_set_devices(core, node, event->hello.devices, event->hello.device_count);
+    core_forget_misfits(core);
+    if (was_lost) {
+        core_event(core, NULL, "returned", 0, -1, node->rec.name, "node %s is back",
+                   node->rec.name);
+        core_node_set_state(core, node, HD_NODE_STATE_READY);
+    }
+}
+
+enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node, *old_owner;
+    enum hd_status st = check_hello(event);
+
+    if (st)
+        return st;
+    st = check_name(core, event, &old_owner);
+    if (st)
+        return st;
+    node = core_find_node(core, event->hello.uuid);
+    if (node && !core_same(node->rec.name, event->hello.name) && core_node_is_held(node))
+        return hd_err(HD_CONFLICT, "the daemon of %s runs jobs and cannot be renamed to %s now",
+                      node->rec.name, event->hello.name);
+    if (node)
+        st = check_devices(core, node, event);
+    else if (hd_core_node_count(core) >= HD_CTL_NODES_MAX)
+        st = hd_err(HD_LIMIT, "the cluster has %d nodes, which is the limit", HD_CTL_NODES_MAX);
+    if (st)
+        return st;
+
+    if (old_owner)
+        retire(core, old_owner);
+    if (node) {
+        reconnect_node(core, node, event);
+    } else {
+        const struct hd_node_record record = {.uuid = event->hello.uuid,
+                                              .name = event->hello.name,
+                                              .boot_id = event->hello.boot_id,
+                                              .build = event->hello.build,
+                                              .state = HD_NODE_STATE_READY,
+                                              .devices = (void *)(uintptr_t)event->hello.devices,
+                                              .device_count = event->hello.device_count};
+
+        node = core_node_new(core, &record);
+        if (!node)
+            return HD_OK; /* hd_core_step returns HD_NO_MEMORY */
+        core_event(core, NULL, "joined", 0, -1, node->rec.name, "node %s joined with %d devices",
+                   node->rec.name, node->rec.device_count);
+    }
+    core_set(core, &node->data_address, event->hello.data_address);
+    core_set(core, &node->compute[HD_DEVICE_KIND_CPU], event->hello.compute);
+    core_set(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);
+    core_set(core, &node->traits, event->hello.traits);
+    core_links_take(core, node, event->hello.links);
+    node->probes = event->hello.probes;
+    if (!node->probes)
+        node->probe_asked = 0;
+    core->medians_due = true;
+    node->connected = true;
+    node->synced = false;
+    core->reach_due = true;
+    node->stream = event->hello.stream;
+    core_node_renew(core, node);
+    core_node_refresh(core, node);
+    core_dirty_node(core, node);
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------*/
+
+enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = NULL;
+    enum hd_status st = core_find_stream(core, event->node.uuid, event->node.stream, &node);
+
+    if (!st)
+        core_node_renew(core, node);
+    return st;
+}
+
+enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = NULL;
+    enum hd_status st = core_find_stream(core, event->node.uuid, event->node.stream, &node);
+
+    if (st)
+        return HD_OK; /* a newer stream has replaced it */
+    node->connected = node->synced = false;
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- drain ------------------------------------------------------------------------------------*/
+
+static void tell_drain(struct hd_core *core, const struct core_node *node, const char *by)
+{
+    const char *reason = node->rec.drain_reason ? node->rec.drain_reason : "";
+    char deadline[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(node->rec.drain_deadline_ms, deadline);
+    if (!node->rec.drain)
+        core_event(core, NULL, "undrain", 0, -1, node->rec.name, "%s was given jobs again by %s",
+                   node->rec.name, by);
+    else
+        core_event(core, NULL, "drain", 0, -1, node->rec.name, "%s was drained by %s%s%s%s%s",
+                   node->rec.name, by, *reason ? ": " : "", reason,
+                   node->rec.drain_deadline_ms ? "; its jobs leave it by " : "",
+                   node->rec.drain_deadline_ms ? deadline : "");
+}
+
+enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = core_find_node_named(core, event->drain.node);
+    const int64_t deadline_ms = event->drain.deadline_ms;
+
+    if (!node)
+        return hd_err(HD_NOT_FOUND, "there is no node %s", event->drain.node);
+    if (deadline_ms < 0 || deadline_ms > DEADLINE_MAX_MS)
+        return hd_err(HD_INVALID,
+                      "the deadline of a drain is between a second and a year from now");
+    node->rec.drain = event->kind == HD_CORE_DRAIN;
+    node->rec.drain_deadline_ms =
+        node->rec.drain && deadline_ms ? core->now.wall_ms + deadline_ms : 0;
+    node->deadline_met = false;
+    core_set(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
+    tell_drain(core, node, event->drain.by ? event->drain.by : "");
+    core_dirty_node(core, node);
+    core_node_refresh(core, node);
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- removal ----------------------------------------------------------------------------------*/
+
+/* A queued job that can go on nowhere else: its newest checkpoint is on this node's disk alone. */
+static const struct core_job *waiting_for(const struct hd_core *core, const struct core_node *node)
+{
+    for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
+         job = core_table_next(&core->jobs, job)) {
+        const struct hd_checkpoint_record *base =
+            job->rec.state == HD_JOB_STATE_QUEUED ? core_checkpoint_newest(job) : NULL;
+
+        if (base && !base->shared && core_same(base->node_uuid, node->rec.uuid))
+            return job;
+    }
+    return NULL;
+}
+
+static enum hd_status check_removal(const struct hd_core *core, const struct core_node *node)
+{
+    const char *name = node->rec.name;
+    const struct core_job *waiting = waiting_for(core, node);
+
+    for (int32_t d = 0; d < node->rec.device_count; d++) {
+        const unsigned long long job = node->holds[d].job;
+
+        if (job && node->rec.state == HD_NODE_STATE_UNREACHABLE)
+            return hd_err(HD_CONFLICT,
+                          "%s is unreachable and may still be training job %llu; wait until it is "
+                          "lost, %lld s after its last message (heddle nodes), then remove it",
+                          name, job, (long long)(node->lost_after_ms / 1000));
+        if (job)
+            return hd_err(HD_CONFLICT,
+                          "%s runs attempt %d of job %llu; heddle drain %s, and wait until it is "
+                          "drained, or cancel the job",
+                          name, node->holds[d].attempt, job, name);
+    }
+    if (node->connected && node->rec.state == HD_NODE_STATE_READY)
+        return hd_err(HD_CONFLICT,
+                      "%s is connected; stop its heddled for good and remove it 15 s later, or "
+                      "drain it first: heddle drain %s",
+                      name, name);
+    if (waiting)
+        return hd_err(HD_CONFLICT,
+                      "job %llu waits for %s, because its newest checkpoint is on that node's disk "
+                      "alone; bring the node back, or cancel the job",
+                      (unsigned long long)waiting->rec.job, name);
+    return HD_OK;
+}
+
+enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = core_find_node_named(core, event->remove.node);
+    enum hd_status st;
+
+    if (!node)
+        return hd_err(HD_NOT_FOUND, "there is no node %s", event->remove.node);
+    st = check_removal(core, node);
+    if (st)
+        return st;
+    core_event(core, NULL, "removed", 0, -1, node->rec.name, "node %s (%s) was removed by %s",
+               node->rec.name, node->rec.uuid, event->remove.by);
+    core_node_unlist(core, node);
+    /* in memory it stays, because attempts may point to it; and its daemon may come again */
+    node->rec.retired = node->rec.removed = true;
+    core_node_list(core, node);
+    node->connected = node->synced = false;
+    node->stale_count = 0;
+    node->reserved.by = 0;
+    node->rec.drain = false;
+    node->rec.drain_deadline_ms = 0;
+    core_set(core, &node->rec.drain_reason, "");
+    core_probe_drop(node);
+    node->probe.ended_ms = node->probe.measured_ms = 0;
+    node->probe_asked = 0;
+    core->medians_due = true;
+    core_node_set_state(core, node, HD_NODE_STATE_LOST);
+    core_checkpoint_abandon(core, node);
+    return HD_OK;
+}

@@ -1,0 +1,274 @@
+/* observe: what nodes say of the attempts that they have: the complete observed sets. */
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+/* A node that names another node as the cause of a failure shortens that node's lease. */
+static void suspect_named_node(struct hd_core *core, const struct core_node *node,
+                               const struct hd_end_record *end)
+{
+    struct core_node *other;
+
+    if (!end->node || !*end->node || core_same(end->node, node->rec.name))
+        return;
+    other = core_find_node_named(core, end->node);
+    if (other)
+        other->suspect = true;
+}
+
+static void share_runs(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                       struct core_share *share)
+{
+    share->running = true;
+    if (attempt->rec.state != HD_ATTEMPT_STATE_STARTING)
+        return;
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        if (!attempt->shares[i].running)
+            return;
+    }
+    attempt->rec.state = HD_ATTEMPT_STATE_RUNNING;
+    attempt->rec.running_ms = core->now.wall_ms;
+    core_dirty_attempt(core, job, attempt);
+    core_event(core, job, "running", attempt->rec.attempt, -1, "",
+               "attempt %d: all %d ranks are up", attempt->rec.attempt,
+               attempt->rec.plan.rank_count);
+}
+
+/* Ranks that gave up waiting for those of a node whose disk takes no writes: that is the cause. */
+static void blame_the_wait(const struct core_attempt *attempt, struct hd_end_record *end)
+{
+    for (size_t i = 0; end->echo && i < attempt->share_count; i++) {
+        const struct core_share *share = &attempt->shares[i];
+
+        if (share->ended || !share->waits)
+            continue;
+        *end = (struct hd_end_record){.cause = HD_END_CAUSE_STORAGE,
+                                      .rank = -1,
+                                      .node = share->node->rec.name,
+                                      .message = share->problem};
+    }
+}
+
+/* The ranks of every node gave up because those of another one were gone, and no node knows of a
+ * rank that failed: what failed is between the nodes. */
+static void blame_the_network(struct hd_core *core, struct core_job *job,
+                              struct core_attempt *attempt)
+{
+    struct hd_end_record end = attempt->rec.end;
+    char message[HD_CTL_MESSAGE_BYTES_MAX];
+
+    for (size_t i = 0; i < attempt->share_count; i++)
+        if (!attempt->shares[i].echoed)
+            return;
+    (void)snprintf(message, sizeof message,
+                   "its nodes (%s, %s%s) lost the connection to each other, and on none of them a "
+                   "rank was killed or crashed: look at the network between their data addresses; "
+                   "%s",
+                   attempt->shares[0].node->rec.name, attempt->shares[1].node->rec.name,
+                   attempt->share_count > 2 ? ", .." : "", end.message);
+    end.echo = false;
+    end.node = "";
+    end.message = message;
+    core_attempt_fail(core, job, attempt, &end);
+}
+
+static void share_ended(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                        struct core_share *share, const struct hd_observed *observed)
+{
+    struct hd_end_record end = observed->end;
+
+    if (!end.node || !*end.node)
+        end.node = share->node->rec.name;
+    suspect_named_node(core, share->node, &end);
+    /* an echo names no node: suspect all others; the next message of a node clears it */
+    for (size_t i = 0; end.echo && i < attempt->share_count; i++)
+        attempt->shares[i].node->suspect |=
+            !attempt->shares[i].ended && &attempt->shares[i] != share;
+    blame_the_wait(attempt, &end);
+    share->echoed = end.echo && end.cause == HD_END_CAUSE_RANK_EXIT && attempt->share_count > 1;
+    if (end.cause != HD_END_CAUSE_COMPLETED)
+        core_attempt_fail(core, job, attempt, &end);
+    blame_the_network(core, job, attempt);
+    core_share_end(core, job, attempt, share);
+}
+
+/* The node was lost, the attempt counted as ended, and no other has been started since: what the
+ * node still has of it is the job's work, unless others of its queue hold its devices' quota now.
+ * Only of an attempt on one node: of one on several, the ranks elsewhere have been ended. */
+static bool may_revive(const struct core_job *job, const struct core_attempt *attempt,
+                       const struct core_node *node, const struct hd_observed *observed)
+{
+    const struct hd_plan_record *plan = &attempt->rec.plan;
+    bool by_user;
+
+    if (attempt != core_newest(job) || job->ended || job->rec.cancel ||
+        attempt->rec.state != HD_ATTEMPT_STATE_ENDED ||
+        attempt->rec.end.cause != HD_END_CAUSE_NODE_LOST || attempt->share_count != 1 ||
+        attempt->shares[0].node != node || observed->state < HD_ATTEMPT_STATE_RUNNING ||
+        observed->end.cause == HD_END_CAUSE_NODE_LOST || /* as it is recorded */
+        core_quota_left(job->account, &by_user) < plan->rank_count)
+        return false;
+    for (int32_t r = 0; r < plan->rank_count; r++) {
+        int32_t d = 0;
+
+        while (d < node->rec.device_count && node->rec.devices[d].index != plan->ranks[r].device)
+            d++;
+        if (d == node->rec.device_count || node->holds[d].job)
+            return false;
+    }
+    return true;
+}
+
+static void revive(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    struct core_share *share = &attempt->shares[0];
+    struct core_node *node = share->node;
+
+    attempt->failed = attempt->kill = false;
+    core_attempt_set_end(core, attempt, &(struct hd_end_record){.rank = -1});
+    attempt->rec.ended_ms = 0;
+    attempt->rec.state = HD_ATTEMPT_STATE_RUNNING;
+    if (!attempt->rec.running_ms)
+        attempt->rec.running_ms = core->now.wall_ms;
+    share->listed = share->running = true;
+    share->ended = false;
+    share->stop_generation = 0;
+    for (int32_t r = 0; r < attempt->rec.plan.rank_count; r++)
+        for (int32_t d = 0; d < node->rec.device_count; d++)
+            if (node->rec.devices[d].index == attempt->rec.plan.ranks[r].device)
+                node->holds[d] = (struct hd_device_hold){.job = attempt->rec.job,
+                                                         .attempt = attempt->rec.attempt,
+                                                         .start = attempt->start_number};
+    core_node_changed(core, node);
+    core_quota_take(job, attempt->rec.plan.rank_count);
+    core->schedule_due = true;
+    core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
+    core_jobs_add(core, &core->active, job);
+    job->rec.devices = attempt->rec.plan.rank_count;
+    core_dirty_attempt(core, job, attempt);
+    core_dirty_desired(core, node);
+    core_node_refresh(core, node);
+    core_event(core, job, "attempt_back", attempt->rec.attempt, -1, node->rec.name,
+               "node %s answers again before another attempt was started: attempt %d goes on",
+               node->rec.name, attempt->rec.attempt);
+}
+
+static void take_problem(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                         struct core_share *share, const char *problem)
+{
+    if (core_same(share->problem ? share->problem : "", problem))
+        return;
+    core_set(core, &share->problem, problem);
+    if (*problem)
+        core_event(core, job, "problem", attempt->rec.attempt, -1, share->node->rec.name,
+                   "attempt %d on %s: %s", attempt->rec.attempt, share->node->rec.name, problem);
+    core_announce(core, job);
+}
+
+static void take_observed_attempt(struct hd_core *core, struct core_node *node,
+                                  const struct hd_observed *observed)
+{
+    struct core_job *job = core_find_job(core, observed->job);
+    struct core_attempt *attempt = job ? core_find_attempt(job, observed->attempt) : NULL;
+    struct core_share *share = NULL;
+
+    if (attempt && may_revive(job, attempt, node, observed))
+        revive(core, job, attempt);
+    for (size_t i = 0; attempt && i < observed->checkpoint_count; i++)
+        core_checkpoint_take(core, job, attempt, node, &observed->checkpoints[i]);
+    if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_ENDED)
+        share = core_find_share(attempt, node);
+    if (!share || share->ended) {
+        if (observed->state != HD_ATTEMPT_STATE_ENDED) {
+            node->stale_count++;
+            node->stale_job = observed->job;
+            node->stale_attempt = observed->attempt;
+        }
+        return;
+    }
+    share->listed = true;
+    take_problem(core, job, attempt, share, observed->problem ? observed->problem : "");
+    share->waits = observed->waits && share->problem && *share->problem;
+    if (observed->state == HD_ATTEMPT_STATE_RUNNING)
+        share_runs(core, job, attempt, share);
+    else if (observed->state == HD_ATTEMPT_STATE_ENDED)
+        share_ended(core, job, attempt, share, observed);
+}
+
+static bool is_listed(const struct hd_core_event *event, const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < event->observed.attempt_count; i++) {
+        if (event->observed.attempts[i].job == attempt->rec.job &&
+            event->observed.attempts[i].attempt == attempt->rec.attempt)
+            return true;
+    }
+    return false;
+}
+
+/* The node has applied a desired set that says to stop the share. */
+static bool is_stopped_there(const struct hd_core_event *event, const struct core_share *share)
+{
+    return share->stop_generation && event->observed.generation >= share->stop_generation;
+}
+
+/* An attempt that the node should list and does not: the node has not applied the desired set yet
+ * (no action), has stopped the attempt before its start, or has lost it. */
+static void end_unlisted(struct hd_core *core, struct core_node *node,
+                         const struct hd_core_event *event, struct core_job *job)
+{
+    struct core_attempt *attempt = core_active(job);
+    struct core_share *share = core_find_share(attempt, node);
+    struct hd_end_record end = {.rank = -1, .node = node->rec.name};
+
+    core->out->looked++;
+    if (!share || share->ended || is_listed(event, attempt))
+        return;
+    if (share->listed && !(share->waits && is_stopped_there(event, share))) {
+        end.cause = HD_END_CAUSE_NODE_LOST;
+        end.message = "the node no longer has the attempt";
+    } else if (is_stopped_there(event, share)) {
+        end.cause = HD_END_CAUSE_USER;
+        end.message = "stopped before its start";
+    } else {
+        return;
+    }
+    core_attempt_fail(core, job, attempt, &end);
+    core_share_end(core, job, attempt, share);
+}
+
+enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = NULL;
+    enum hd_status st = core_find_stream(core, event->observed.uuid, event->observed.stream, &node);
+    bool was_usable, was_visible;
+
+    if (st)
+        return st;
+    was_usable = core_node_usable(node);
+    was_visible = node->jobs_dir_visible;
+    core_node_renew(core, node);
+    if (!node->synced)
+        core_dirty_desired(core, node); /* answer the stream's first observed set */
+    node->synced = true;
+    node->stale_count = 0;
+    core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
+    node->jobs_dir_visible = event->observed.jobs_dir_visible;
+    core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
+
+    for (size_t i = 0; i < event->observed.deleted_count; i++)
+        core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
+    for (size_t i = 0; i < event->observed.attempt_count; i++)
+        take_observed_attempt(core, node, &event->observed.attempts[i]);
+    for (size_t i = 0; i < core->active.count;) {
+        struct core_job *job = core->active.items[i];
+
+        end_unlisted(core, node, event, job);
+        i += core_active(job) != NULL; /* one that has ended left the set */
+    }
+    /* That ranks came up changes nothing for those that wait, and a gang says it once a node. An
+     * attempt that failed, ended or was revived has asked for a pass itself. */
+    core->schedule_due |= core->unsettled || core_node_usable(node) != was_usable ||
+                          node->jobs_dir_visible != was_visible;
+    return HD_OK;
+}

@@ -1,0 +1,163 @@
+/* submit: jobs that are submitted and cancelled. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "controller/core/core_internal.h"
+
+bool core_reaches(const struct hd_core *core, size_t percent)
+{
+    return core->live_count * 100 >= core->config.jobs_live_max * percent;
+}
+
+void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning)
+{
+    if (core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
+        hd_text_add(ret_warning,
+                    "%zu jobs are queued or running; at %zu new ones are refused: let some end, or "
+                    "cancel some",
+                    core->live_count, core->config.jobs_live_max);
+}
+
+/* Once on the way up; the queue must shrink clearly before it is told again. */
+static void tell_limit(struct hd_core *core)
+{
+    struct hd_text text = {0};
+
+    if (core->limit_told || !core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
+        return;
+    core->limit_told = true;
+    hd_core_warn(core, &text);
+    core->no_memory |= text.failed;
+    core_event(core, NULL, "jobs_near_limit", 0, -1, "", "%s", text.failed ? "" : text.data);
+    hd_text_free(&text);
+}
+
+bool core_request_put(struct hd_core *core, const char *id, uint64_t job, uint64_t hash)
+{
+    if (!core_reserve(core, &core->requests, core->request_count, &core->request_size,
+                      sizeof *core->requests) ||
+        !core_map_put(&core->by_request, id, core->request_count))
+        return false;
+    core->requests[core->request_count++] = (struct core_request){.job = job, .hash = hash};
+    return true;
+}
+
+const struct core_request *core_request_find(const struct hd_core *core, const char *id)
+{
+    uint64_t index;
+
+    return core_map_get(&core->by_request, id, &index) ? &core->requests[index] : NULL;
+}
+
+static uint64_t hash_request(const struct hd_core_event *event)
+{
+    struct hd_hash hash;
+    uint64_t value;
+
+    hd_hash_begin(&hash);
+    hd_hash_add(&hash, event->submit.spec, event->submit.spec_bytes);
+    hd_hash_add(&hash, event->submit.owner, strlen(event->submit.owner));
+    value = hd_hash_value(&hash);
+    return value ? value : 1;
+}
+
+/* A client that got no answer asks again, for the same. Anything else under this id is a mistake:
+ * the caller would take another job for its own. */
+static enum hd_status repeat(struct hd_core *core, const struct core_request *request,
+                             uint64_t hash)
+{
+    if (request->hash && request->hash != hash)
+        return hd_err(HD_EXISTS,
+                      "this request id was used for job %" PRIu64 ", with another job file, other "
+                      "options or by another user; use a new one (see that job: heddle show "
+                      "%" PRIu64 ")",
+                      request->job, request->job);
+    core->out->job = request->job;
+    core->out->repeated = true;
+    return HD_OK;
+}
+
+enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event)
+{
+    const struct hd_job_needs *needs = &event->submit.needs;
+    const char *request = event->submit.request_id;
+    struct hd_job_record record = {.request_id = request,
+                                   .owner = event->submit.owner,
+                                   .request_hash = hash_request(event),
+                                   .name = needs->name,
+                                   .state = HD_JOB_STATE_QUEUED,
+                                   .steps = needs->steps,
+                                   .devices = needs->devices_max,
+                                   .submitted_ms = core->now.wall_ms,
+                                   .queue = needs->queue,
+                                   .priority = needs->priority,
+                                   .spec = event->submit.spec,
+                                   .spec_bytes = event->submit.spec_bytes};
+    const struct core_request *before;
+    struct core_job *job;
+    enum hd_status st;
+
+    if (!request || !*request || strlen(request) > HD_CTL_NAME_BYTES_MAX)
+        return hd_err(HD_INVALID, "request_id: must have 1 to %d bytes", HD_CTL_NAME_BYTES_MAX);
+    before = core_request_find(core, request);
+    if (before)
+        return repeat(core, before, record.request_hash);
+    if (record.spec_bytes > HD_CTL_SPEC_BYTES_MAX)
+        return hd_err(HD_LIMIT, "the job's spec has %zu bytes, the limit is %d", record.spec_bytes,
+                      HD_CTL_SPEC_BYTES_MAX);
+    if (core->live_count >= core->config.jobs_live_max)
+        return hd_err(HD_LIMIT,
+                      "%zu jobs are queued or running already, which is the limit; wait until some "
+                      "have ended, or cancel some",
+                      core->live_count);
+    st = core_check_needs(needs);
+    if (!st)
+        st = core_check_quota(core, needs);
+    if (!st)
+        st = core_check_after(core, needs);
+    if (st)
+        return st;
+
+    record.job = ++core->last_job;
+    job = core_job_new(core, &record, needs);
+    if (!job || !core_request_put(core, request, record.job, record.request_hash)) {
+        core->no_memory = true;
+        return HD_OK; /* hd_core_step returns HD_NO_MEMORY */
+    }
+    job->is_new = true;
+    core_outcome_set(core, record.job, HD_JOB_STATE_QUEUED);
+    core_dirty_job(core, job);
+    core_event(core, job, "submitted", 0, -1, "", "submitted by %s", event->submit.owner);
+    core->out->job = record.job;
+    core->newcomer = job;
+    tell_limit(core);
+    return HD_OK;
+}
+
+enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_job *job = core_find_job(core, event->cancel.job);
+    struct core_attempt *attempt;
+
+    if (!job || job->ended)
+        return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64 " that has not ended",
+                      event->cancel.job);
+    core->out->job = job->rec.job;
+    if (job->rec.cancel && (job->rec.cancel_now || !event->cancel.now))
+        return HD_OK; /* the same request came before */
+    job->rec.cancel = true;
+    job->rec.cancel_now |= event->cancel.now;
+    core_dirty_job(core, job);
+    core_event(core, job, "cancel", job->rec.attempt_count, -1, "", "cancel requested by %s%s",
+               event->cancel.by, event->cancel.now ? ", without a checkpoint" : "");
+    attempt = core_active(job);
+    if (!attempt) {
+        core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
+        return HD_OK;
+    }
+    core_set_job_state(core, job, HD_JOB_STATE_STOPPING);
+    core_attempt_stop(core, job, attempt);
+    return HD_OK;
+}

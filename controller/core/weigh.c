@@ -1,0 +1,236 @@
+/* weigh: whether a job starts where it could now, or waits for a better place.
+ *
+ * A placement takes the fewest nodes of the fewest switches that have enough free devices now. On
+ * nodes that are partly held, or at several switches, the same devices do a step in more time
+ * (plan/price.h, which is asked by menu.c). So for a job that could start now in a worse place than
+ * so many devices could have, the places that open next are looked at: on as few nodes as would do,
+ * at one switch of each tier in turn. The job waits for the one in which it ends first:
+ *
+ *     now    + steps left x step now
+ *     later  + steps left x step later      later: by the predicted ends of attempts (predict.c)
+ *
+ * What waiting saves must be more than it takes by a quarter and a minute, as ends are predicted.
+ *
+ * A job that waits so keeps the better place by a reservation, with an expected start, and what it
+ * could have now is free for others. If the better place is late, it is weighed once more, but the
+ * job never waits beyond the time when it would have ended as early without waiting. An expected
+ * start that was told moves with the event that says all this. Where a price or an end is not
+ * known, nothing is weighed, and the job starts.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "controller/core/core_internal.h"
+
+enum {
+    OFFERS_MAX = 3, /* places that are looked for, each by a search among the ends */
+    MARGIN_MS = 60 * 1000,
+};
+
+/* The better place that is looked for: with so few nodes, and at one switch of so low a tier. */
+struct aim {
+    int32_t nodes, tier;
+};
+
+/* ---- how good a place could be ----------------------------------------------------------------*/
+
+/* On how few nodes so many devices of the kind could be, were all idle. */
+static int32_t fewest_nodes(const struct hd_core *core, const struct hd_job_needs *needs,
+                            enum hd_device_kind kind, int32_t devices)
+{
+    int32_t most = 1;
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+        const int32_t count =
+            core_node_may_come_back(node)
+                ? core_whole_groups(needs, core_count_devices(needs, node, kind, false))
+                : 0;
+
+        most = count > most ? count : most;
+    }
+    return (devices + most - 1) / most;
+}
+
+/* The lowest tier that has so many nodes at one switch. */
+static int32_t lowest_tier(const struct hd_core *core, int32_t nodes)
+{
+    const struct hd_node_tree *tree = core->config.tree;
+
+    if (nodes <= 1)
+        return 0;
+    for (int t = 0; tree && t < tree->tier_count; t++)
+        if (tree->tier_nodes[t] >= nodes)
+            return t + 1;
+    return core_tiers(core);
+}
+
+static struct aim best_aim(const struct hd_core *core, const struct hd_job_needs *needs,
+                           const struct core_placement *now)
+{
+    const int32_t nodes =
+        fewest_nodes(core, needs, hd_device_kind_of(now->plan.layout.device), now->device_count);
+
+    return (struct aim){.nodes = nodes, .tier = lowest_tier(core, nodes)};
+}
+
+/* ---- offers -----------------------------------------------------------------------------------*/
+
+/* What ending at the offer saves, in milliseconds, beside ending at the place that opens first. */
+static double saved_ms(double steps_left, const struct core_first *first,
+                       const struct core_first *offer)
+{
+    return 1000 * steps_left * (first->place.plan.step_s - offer->place.plan.step_s) -
+           (double)(offer->start.mono_ms - first->start.mono_ms);
+}
+
+static bool pays(double steps_left, const struct core_first *first, const struct core_first *offer)
+{
+    const double wait_ms = (double)(offer->start.mono_ms - first->start.mono_ms);
+
+    return saved_ms(steps_left, first, offer) > MARGIN_MS + wait_ms / 4;
+}
+
+static double steps_left_of(const struct core_job *job)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+
+    return (double)(job->rec.steps - (base ? base->step : 0));
+}
+
+/* The first place that it gives up says how long it may wait in all: then nothing is saved any
+ * more. Else better places that are always late by a few minutes could keep it for ever. */
+static bool may_wait(struct core_job *job, const struct core_first *first,
+                     const struct core_first *offer)
+{
+    const double steps_left = steps_left_of(job);
+
+    if (!job->patience_mono_ms)
+        job->patience_mono_ms =
+            first->start.mono_ms +
+            (int64_t)(1000 * steps_left * (first->place.plan.step_s - offer->place.plan.step_s));
+    return offer->start.mono_ms <= job->patience_mono_ms;
+}
+
+static bool has_price(const struct core_first *offer)
+{
+    return offer->place.device_count && offer->layout == CORE_LAYOUT_FITS &&
+           offer->place.plan.step_s > 0;
+}
+
+/* The offer with which the job ends first; place.device_count 0: there is none. LATER: the price of
+ * one, which is *ret_best, is being found. */
+static enum core_layout find_best(struct hd_core *core, const struct core_job *job,
+                                  const struct hd_job_needs *needs, const struct core_first *first,
+                                  struct core_first *ret_best)
+{
+    struct hd_job_needs exact = *needs;
+    const double steps_left = steps_left_of(job);
+    const int32_t tiers = core_tiers(core), devices = first->place.device_count;
+    const struct aim aim = best_aim(core, needs, &first->place);
+    const bool fewer = first->place.member_count > (size_t)aim.nodes;
+    struct core_view view = core_view_of(core, job);
+    int tried = 0;
+
+    *ret_best = (struct core_first){0};
+    exact.device = hd_device_kind_of(first->place.plan.layout.device);
+    exact.devices_min = exact.devices_max = devices;
+    view.needs = &exact;
+    view.reserves = true;
+    view.nodes_max = aim.nodes;
+    for (int32_t tier = aim.tier;
+         tier <= tiers && tier < first->place.tier + fewer && tried < OFFERS_MAX; tier++, tried++) {
+        struct core_first offer;
+
+        view.tier_max = tier;
+        core_find_first(core, &view, exact.device, &offer);
+        if (has_price(&offer) &&
+            (!ret_best->place.device_count ||
+             saved_ms(steps_left, first, &offer) > saved_ms(steps_left, first, ret_best))) {
+            free(ret_best->place.members);
+            *ret_best = offer;
+            continue;
+        }
+        if (offer.place.device_count && offer.layout == CORE_LAYOUT_LATER) {
+            free(ret_best->place.members);
+            *ret_best = offer;
+            return CORE_LAYOUT_LATER;
+        }
+        free(offer.place.members);
+    }
+    return CORE_LAYOUT_FITS;
+}
+
+static void note(const struct hd_core *core, struct core_job *job, const struct core_first *first,
+                 const struct core_first *offer)
+{
+    job->choice = (struct hd_core_choice){
+        .nodes_now = (int32_t)first->place.member_count,
+        .tier_now = first->place.tier,
+        .step_now_s = first->place.plan.step_s,
+        .now_ms = core->now.wall_ms + first->start.mono_ms - core->now.mono_ms,
+        .nodes_later = (int32_t)offer->place.member_count,
+        .tier_later = offer->place.tier,
+        .step_later_s = offer->place.plan.step_s,
+        .later_ms = core->now.wall_ms + offer->start.mono_ms - core->now.mono_ms,
+        .saved_ms = (int64_t)saved_ms(steps_left_of(job), first, offer)};
+}
+
+enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
+                             const struct hd_job_needs *needs, struct core_first *first)
+{
+    enum core_weighed weighed = CORE_TAKE_FIRST;
+    struct core_first best;
+
+    job->choice = (struct hd_core_choice){0};
+    if (!has_price(first) || first->place.member_count < 2 || job->claims ||
+        core->reservers.count >= CORE_RESERVERS_MAX)
+        return CORE_TAKE_FIRST;
+    if (find_best(core, job, needs, first, &best) == CORE_LAYOUT_LATER) {
+        job->planning = best.entry;
+        weighed = CORE_WAIT_FOR_PRICE;
+    } else if (best.place.device_count) {
+        note(core, job, first, &best);
+        if (pays(steps_left_of(job), first, &best) && may_wait(job, first, &best)) {
+            struct core_first swap = *first;
+
+            *first = best;
+            best = swap;
+            weighed = CORE_TAKE_LATER;
+        }
+    }
+    free(best.place.members);
+    return weighed;
+}
+
+/* ---- words ------------------------------------------------------------------------------------*/
+
+void core_add_place(const struct hd_core *core, int32_t nodes, int32_t tier, struct hd_text *text)
+{
+    const struct hd_node_tree *tree = core->config.tree;
+
+    hd_text_add(text, "%d node%s", nodes, nodes == 1 ? "" : "s");
+    if (tier && tree && tree->tier_count && tier <= tree->tier_count)
+        hd_text_add(text, " at one switch of tier %s", tree->tiers[tier - 1].name);
+    else if (tier && tree && tree->tier_count)
+        hd_text_add(text, " at several switches");
+}
+
+void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
+                     struct hd_text *text)
+{
+    const int64_t differs_ms = choice->saved_ms > 0 ? choice->saved_ms : -choice->saved_ms;
+    char at[HD_CLOCK_TEXT_MAX], span[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(choice->later_ms, at);
+    hd_clock_format_span(differs_ms, span);
+    hd_text_add(text, waits ? "could start now on " : "started on ");
+    core_add_place(core, choice->nodes_now, choice->tier_now, text);
+    hd_text_add(text, " at %.3g s a step; %s", choice->step_now_s, waits ? "waits for " : "on ");
+    core_add_place(core, choice->nodes_later, choice->tier_later, text);
+    hd_text_add(text, " at %.3g s a step, %s at %s, %s %s %s", choice->step_later_s,
+                waits ? "expected" : "which would be free", at,
+                waits ? "where it ends" : "it would end", span,
+                choice->saved_ms > 0 ? "earlier" : "later");
+}

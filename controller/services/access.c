@@ -1,0 +1,50 @@
+/* access: who calls the service Control, what that caller may do, and whether anything may change.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "controller/services/control.h"
+
+const char *control_caller(const struct hd_rpc_call *call)
+{
+    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
+
+    return principal ? principal->name : "";
+}
+
+enum hd_status control_check_owner(const struct controller *c, const struct hd_rpc_call *call,
+                                   const char *owner, uint64_t job)
+{
+    const char *caller = control_caller(call);
+
+    if (strcmp(caller, owner) == 0 || hd_role_has(guard_role(call), HD_ROLE_OPERATOR))
+        return HD_OK;
+    if (guard_sight(c, call) == HD_SIGHT_OWN)
+        return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64, job);
+    return hd_err(HD_DENIED, "job %" PRIu64 " belongs to %s; you are %s", job, owner, caller);
+}
+
+void control_see(const struct controller *c, const struct hd_rpc_call *call, enum hd_sight needed,
+                 struct hd_query *query)
+{
+    const enum hd_sight sight = guard_sight(c, call);
+
+    if (sight >= needed)
+        return;
+    query->only_of = control_caller(call);
+    query->hidden = sight == HD_SIGHT_OWN;
+}
+
+enum hd_status control_check_disk(const struct controller *c)
+{
+    const char *trouble = hd_store_trouble(c->store);
+
+    return trouble ? hd_err(HD_LIMIT, "the controller cannot write its state: %s", trouble) : HD_OK;
+}
+
+int32_t control_page_size(int32_t limit)
+{
+    if (limit <= 0)
+        return PAGE_DEFAULT;
+    return limit < PAGE_MAX ? limit : PAGE_MAX;
+}

@@ -1,0 +1,233 @@
+/* answer: answers to calls of Control, which wait until their step is on disk. A job is read from
+ * the store, so a client never sees what a crash could lose.
+ *
+ *   answer_after_step: core step -> on disk -> run_reply -> reply->send
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/services/control.h"
+
+/* ---- answers about one job --------------------------------------------------------------------*/
+
+struct job_answer {
+    struct controller *c;
+    struct hd_rpc_call *call; /* referenced */
+    enum answer_kind kind;
+    bool repeated;
+};
+
+char *answer_warning(const struct controller *c, struct hd_text *ret_text)
+{
+    hd_core_warn(c->core, ret_text);
+    return convert_text(ret_text->failed ? "" : ret_text->data);
+}
+
+void answer_submitted(const struct controller *c, struct hd_rpc_call *call,
+                      Heddle__V1__JobStatus *status, bool repeated)
+{
+    Heddle__V1__SubmitJobResponse response = HEDDLE__V1__SUBMIT_JOB_RESPONSE__INIT;
+    struct hd_text warning = {0};
+
+    response.job = status;
+    response.repeated = repeated;
+    response.warning = answer_warning(c, &warning);
+    (void)hd_rpc_call_reply(call, &response.base);
+    hd_text_free(&warning);
+}
+
+static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
+{
+    switch (answer->kind) {
+    case ANSWER_SUBMIT:
+        answer_submitted(answer->c, answer->call, status, answer->repeated);
+        break;
+#define X(code, message, name)                                                          \
+    case ANSWER_##code: {                                                               \
+        Heddle__V1__##message##Response response = HEDDLE__V1__##name##_RESPONSE__INIT; \
+                                                                                        \
+        response.job = status;                                                          \
+        (void)hd_rpc_call_reply(answer->call, &response.base);                          \
+        break;                                                                          \
+    }
+        JOB_ANSWER_LIST(X)
+#undef X
+    }
+}
+
+static void on_job(struct hd_query *query, enum hd_status st)
+{
+    struct job_answer *answer = query->user;
+    Heddle__V1__JobStatus *status = NULL;
+
+    if (!st) {
+        status = convert_job(&query->arena, answer->c, &query->jobs[0]);
+        if (!status)
+            st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
+    }
+    if (!st && answer->kind == ANSWER_GET &&
+        (guard_sight(answer->c, answer->call) == HD_SIGHT_ALL ||
+         strcmp(query->jobs[0].record.owner, control_caller(answer->call)) == 0))
+        st = convert_job_details(&query->arena, query, status);
+    if (st)
+        hd_rpc_call_fail(answer->call, st);
+    else
+        send_job(answer, status);
+    if (status && status->spec)
+        heddle__v1__job_spec__free_unpacked(status->spec, NULL);
+    hd_rpc_call_unref(answer->call);
+    free(answer);
+    hd_query_free(query);
+}
+
+void answer_with_job(struct controller *c, struct hd_rpc_call *call, uint64_t job,
+                     enum answer_kind kind, bool repeated)
+{
+    struct job_answer *answer = calloc(1, sizeof *answer);
+    struct hd_query *query = hd_query_new(HD_QUERY_JOB);
+
+    if (!answer || !query) {
+        free(answer);
+        hd_query_free(query);
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
+        return;
+    }
+    *answer = (struct job_answer){
+        .c = c, .call = hd_rpc_call_ref(call), .kind = kind, .repeated = repeated};
+    query->job = job;
+    query->done = on_job;
+    query->user = answer;
+    control_see(c, call, HD_SIGHT_JOBS, query);
+    hd_store_query(c->store, query);
+}
+
+/* ---- replies that wait for the commit ---------------------------------------------------------*/
+
+static void run_reply(struct effect *effect, struct controller *c, enum hd_status st)
+{
+    struct reply *reply = (struct reply *)(void *)effect;
+
+    *(reply->before ? &reply->before->next : &c->replies) = reply->next;
+    if (reply->next)
+        reply->next->before = reply->before;
+    if (reply->call && st)
+        hd_rpc_call_fail(reply->call,
+                         hd_err(HD_UNAVAILABLE,
+                                "the controller stopped before the request was stored; repeat it"));
+    else if (reply->call)
+        reply->send(c, reply);
+    if (reply->call)
+        hd_rpc_call_unref(reply->call);
+    hd_arena_done(&reply->arena);
+    free(reply);
+}
+
+static struct reply *new_reply(struct controller *c, struct hd_rpc_call *call)
+{
+    struct reply *reply = calloc(1, sizeof *reply);
+
+    if (!reply) {
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
+        return NULL;
+    }
+    reply->effect.run = run_reply;
+    reply->call = hd_rpc_call_ref(call);
+    hd_arena_init(&reply->arena, 0);
+    reply->next = c->replies;
+    if (reply->next)
+        reply->next->before = reply;
+    c->replies = reply;
+    return reply;
+}
+
+struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call, answer_send send)
+{
+    struct reply *reply = new_reply(c, call);
+
+    if (!reply)
+        return NULL;
+    reply->send = send;
+    turn_when_durable(c, &reply->effect);
+    return reply;
+}
+
+/* The audit log says which job a submission has made. */
+static void audit_step(struct controller *c, struct hd_rpc_call *call,
+                       const struct hd_core_event *event)
+{
+    char object[32];
+
+    (void)snprintf(object, sizeof object, "job %" PRIu64, c->out.job);
+    guard_audit(c, call, event->kind == HD_CORE_SUBMIT ? object : NULL);
+}
+
+enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
+                                 const struct hd_core_event *event, answer_send send,
+                                 struct reply **ret_reply)
+{
+    enum hd_status st = turn_step(c, event);
+
+    *ret_reply = st ? NULL : answer_when_durable(c, call, send);
+    if (*ret_reply)
+        audit_step(c, call, event);
+    return st;
+}
+
+void control_fail_waiting(struct controller *c, const char *message)
+{
+    for (struct reply *reply = c->replies; reply; reply = reply->next) {
+        if (!reply->call)
+            continue;
+        hd_rpc_call_fail(
+            reply->call,
+            hd_err(HD_LIMIT,
+                   "the controller cannot write its state: %s; it retries, so the request may "
+                   "still take effect (repeat the same request to learn the outcome)",
+                   message));
+        hd_rpc_call_unref(reply->call);
+        reply->call = NULL;
+    }
+}
+
+/* ---- steps about one job ----------------------------------------------------------------------*/
+
+static void send_job_answer(struct controller *c, struct reply *reply)
+{
+    answer_with_job(c, reply->call, reply->job, reply->kind, false);
+}
+
+static enum answer_kind answer_to(enum hd_core_event_kind kind)
+{
+    switch (kind) {
+    case HD_CORE_RESUME:
+        return ANSWER_RESUME;
+    case HD_CORE_REQUEUE:
+        return ANSWER_REQUEUE;
+    case HD_CORE_CHECKPOINT_NOW:
+        return ANSWER_CHECKPOINT;
+    case HD_CORE_HOLD:
+        return ANSWER_HOLD;
+    case HD_CORE_RELEASE:
+        return ANSWER_RELEASE;
+    default:
+        return ANSWER_CANCEL;
+    }
+}
+
+enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,
+                            const struct hd_core_event *event)
+{
+    struct reply *reply;
+    enum hd_status st;
+
+    turn_begin(c);
+    st = answer_after_step(c, call, event, send_job_answer, &reply);
+    if (reply) {
+        reply->kind = answer_to(event->kind);
+        reply->job = c->out.job;
+    }
+    turn_end(c);
+    return st;
+}

@@ -1,0 +1,170 @@
+/* lists: the calls of Control that list jobs, events and checkpoints, read from the store. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "controller/services/control.h"
+
+/* A set of states that no job has. */
+#define NO_STATE (1u << 31)
+
+static uint64_t number_of(int64_t value)
+{
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+struct list_answer {
+    struct controller *c;
+    struct hd_rpc_call *call; /* referenced */
+};
+
+static void finish_list(struct hd_query *query, struct list_answer *answer)
+{
+    hd_rpc_call_unref(answer->call);
+    free(answer);
+    hd_query_free(query);
+}
+
+/* Sends the query; `done` replies and then calls finish_list. */
+static void query_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
+                       void (*done)(struct hd_query *query, enum hd_status st))
+{
+    struct list_answer *answer = calloc(1, sizeof *answer);
+
+    if (!answer || !query) {
+        free(answer);
+        hd_query_free(query);
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
+        return;
+    }
+    answer->c = c;
+    answer->call = hd_rpc_call_ref(call);
+    query->done = done;
+    query->user = answer;
+    hd_store_query(c->store, query);
+}
+
+static void on_jobs(struct hd_query *query, enum hd_status st)
+{
+    struct list_answer *answer = query->user;
+    Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
+    struct hd_text warning = {0};
+
+    response.warning = answer_warning(answer->c, &warning);
+    response.jobs = hd_arena_array(&query->arena, query->job_count + 1, sizeof *response.jobs);
+    for (size_t i = 0; !st && response.jobs && i < query->job_count; i++) {
+        response.jobs[i] = convert_job(&query->arena, answer->c, &query->jobs[i]);
+        response.n_jobs += response.jobs[i] != NULL;
+    }
+    if (!st && query->more)
+        response.next_page = convert_text(hd_arena_printf(
+            &query->arena, "%" PRIu64, query->jobs[query->job_count - 1].record.job));
+    if (!st && hd_arena_failed(&query->arena))
+        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
+    if (st)
+        hd_rpc_call_fail(answer->call, st);
+    else
+        (void)hd_rpc_call_reply(answer->call, &response.base);
+    hd_text_free(&warning);
+    finish_list(query, answer);
+}
+
+void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ListJobsRequest *m = (const void *)message;
+    const struct controller *c = hd_rpc_call_user(call);
+    const bool own = guard_sight(c, call) == HD_SIGHT_OWN;
+    struct hd_query *query;
+    int64_t before = 0;
+
+    if (*m->page && hd_text_to_int64(m->page, 1, INT64_MAX, &before)) {
+        hd_rpc_call_fail(
+            call, hd_err(HD_INVALID, "page: \"%s\" is not a next_page of ListJobs", m->page));
+        return;
+    }
+    query = hd_query_new(HD_QUERY_JOBS);
+    if (query) {
+        query->before_job = number_of(before);
+        query->owner = own && !*m->owner ? control_caller(call) : m->owner;
+        query->limit = control_page_size(m->limit);
+        if (own && strcmp(query->owner, control_caller(call)) != 0)
+            query->states = NO_STATE; /* jobs of others: there are none */
+        for (size_t i = 0; i < m->n_states && query->states != NO_STATE; i++)
+            query->states |= (unsigned)m->states[i] < 32 ? 1u << (unsigned)m->states[i] : 0;
+    }
+    query_list(hd_rpc_call_user(call), call, query, on_jobs);
+}
+
+static void on_events(struct hd_query *query, enum hd_status st)
+{
+    struct list_answer *answer = query->user;
+    Heddle__V1__ListEventsResponse response = HEDDLE__V1__LIST_EVENTS_RESPONSE__INIT;
+
+    response.events =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response.events);
+    for (size_t i = 0; !st && response.events && i < query->entry_count; i++) {
+        response.events[i] = convert_event(&query->arena, &query->entries[i].event);
+        response.n_events += response.events[i] != NULL;
+    }
+    response.more = query->more;
+    if (!st && hd_arena_failed(&query->arena))
+        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
+    if (st)
+        hd_rpc_call_fail(answer->call, st);
+    else
+        (void)hd_rpc_call_reply(answer->call, &response.base);
+    finish_list(query, answer);
+}
+
+void control_list_events(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ListEventsRequest *m = (const void *)message;
+    struct hd_query *query = hd_query_new(HD_QUERY_EVENTS);
+
+    if (query) {
+        query->job = m->job;
+        query->after = m->after_sequence;
+        query->limit = control_page_size(m->limit);
+        control_see(hd_rpc_call_user(call), call, HD_SIGHT_JOBS, query);
+    }
+    query_list(hd_rpc_call_user(call), call, query, on_events);
+}
+
+static void on_checkpoints(struct hd_query *query, enum hd_status st)
+{
+    struct list_answer *answer = query->user;
+    Heddle__V1__ListCheckpointsResponse response = HEDDLE__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+    const struct hd_checkpoint_record *best = NULL;
+    size_t best_at = 0;
+
+    response.checkpoints =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response.checkpoints);
+    for (size_t i = 0; !st && response.checkpoints && i < query->entry_count; i++) {
+        response.checkpoints[i] = convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
+        response.n_checkpoints += response.checkpoints[i] != NULL;
+        if (hd_record_is_better(&query->entries[i].checkpoint, best))
+            best = &query->entries[best_at = i].checkpoint;
+    }
+    if (best && response.n_checkpoints == query->entry_count)
+        response.checkpoints[best_at]->best = true;
+    if (!st && hd_arena_failed(&query->arena))
+        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
+    if (st)
+        hd_rpc_call_fail(answer->call, st);
+    else
+        (void)hd_rpc_call_reply(answer->call, &response.base);
+    finish_list(query, answer);
+}
+
+void control_list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ListCheckpointsRequest *m = (const void *)message;
+    struct hd_query *query = hd_query_new(HD_QUERY_CHECKPOINTS);
+
+    if (query) {
+        query->job = m->job;
+        control_see(hd_rpc_call_user(call), call, HD_SIGHT_ALL, query);
+    }
+    query_list(hd_rpc_call_user(call), call, query, on_checkpoints);
+}

@@ -1,0 +1,191 @@
+/* nodes: the calls of Control about nodes. */
+#include <stdio.h>
+
+#include "controller/services/control.h"
+
+void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__ListNodesResponse response = HEDDLE__V1__LIST_NODES_RESPONSE__INIT;
+    const struct controller *c = hd_rpc_call_user(call);
+    const size_t count = hd_core_node_count(c->core);
+    struct hd_arena arena;
+
+    (void)message;
+    hd_arena_init(&arena, 0);
+    response.nodes = hd_arena_array(&arena, count + 1, sizeof *response.nodes);
+    for (size_t i = 0; response.nodes && i < count; i++) {
+        response.nodes[i] = convert_node(&arena, c, i);
+        response.n_nodes += response.nodes[i] != NULL;
+    }
+    if (hd_arena_failed(&arena))
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
+    else
+        (void)hd_rpc_call_reply(call, &response.base);
+    hd_arena_done(&arena);
+}
+
+/* ---- drain and undrain ------------------------------------------------------------------------*/
+
+/* The node as it is now; NULL: the call has failed. */
+static Heddle__V1__NodeStatus *find_status(const struct controller *c, struct reply *reply)
+{
+    Heddle__V1__NodeStatus *node = NULL;
+    size_t index;
+
+    if (hd_core_node_find(c->core, reply->name, &index))
+        node = convert_node(&reply->arena, c, index);
+    if (!node)
+        hd_rpc_call_fail(reply->call,
+                         hd_err(HD_NOT_FOUND, "node %s does not exist any more", reply->name));
+    return node;
+}
+
+static void send_drained(struct controller *c, struct reply *reply)
+{
+    Heddle__V1__DrainNodeResponse response = HEDDLE__V1__DRAIN_NODE_RESPONSE__INIT;
+
+    response.node = find_status(c, reply);
+    if (response.node)
+        (void)hd_rpc_call_reply(reply->call, &response.base);
+}
+
+static void send_undrained(struct controller *c, struct reply *reply)
+{
+    Heddle__V1__UndrainNodeResponse response = HEDDLE__V1__UNDRAIN_NODE_RESPONSE__INIT;
+
+    response.node = find_status(c, reply);
+    if (response.node)
+        (void)hd_rpc_call_reply(reply->call, &response.base);
+}
+
+static void change_drain(struct hd_rpc_call *call, const struct hd_core_event *event)
+{
+    struct controller *c = hd_rpc_call_user(call);
+    struct reply *reply;
+    enum hd_status st = control_check_disk(c);
+
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    st = answer_after_step(c, call, event,
+                           event->kind == HD_CORE_UNDRAIN ? send_undrained : send_drained, &reply);
+    if (reply)
+        (void)snprintf(reply->name, sizeof reply->name, "%s", event->drain.node);
+    turn_end(c);
+    if (st)
+        hd_rpc_call_fail(call, st);
+}
+
+void control_drain_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__DrainNodeRequest *m = (const void *)message;
+    const struct hd_core_event event = {.kind = HD_CORE_DRAIN,
+                                        .drain = {.node = m->node,
+                                                  .reason = m->reason,
+                                                  .deadline_ms = m->deadline_ms,
+                                                  .by = control_caller(call)}};
+
+    change_drain(call, &event);
+}
+
+void control_undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__UndrainNodeRequest *m = (const void *)message;
+    const struct hd_core_event event = {.kind = HD_CORE_UNDRAIN,
+                                        .drain = {.node = m->node, .by = control_caller(call)}};
+
+    change_drain(call, &event);
+}
+
+/* ---- probe ------------------------------------------------------------------------------------*/
+
+static void send_probe(struct controller *c, struct reply *reply)
+{
+    Heddle__V1__ProbeNodeResponse response = HEDDLE__V1__PROBE_NODE_RESPONSE__INIT;
+    size_t index;
+
+    if (!hd_core_node_find(c->core, reply->name, &index)) {
+        hd_rpc_call_fail(reply->call,
+                         hd_err(HD_NOT_FOUND, "node %s does not exist any more", reply->name));
+        return;
+    }
+    response.probe = probe_show(c, &reply->arena, index);
+    (void)hd_rpc_call_reply(reply->call, &response.base);
+}
+
+void control_probe_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ProbeNodeRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_core_event event = {.kind = HD_CORE_PROBE,
+                                        .probe = {.node = m->node, .by = control_caller(call)}};
+    struct hd_node_view view;
+    struct reply *reply;
+    size_t index;
+    enum hd_status st = control_check_disk(c);
+
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    st = answer_after_step(c, call, &event, send_probe, &reply);
+    if (reply)
+        (void)snprintf(reply->name, sizeof reply->name, "%s", m->node);
+    if (!st && hd_core_node_find(c->core, m->node, &index)) {
+        hd_core_node_at(c->core, index, &view);
+        fleet_send_probe_request(c, view.record->uuid);
+    }
+    turn_end(c);
+    if (st)
+        hd_rpc_call_fail(call, st);
+}
+
+/* ---- removal ----------------------------------------------------------------------------------*/
+
+static void send_removed(struct controller *c, struct reply *reply)
+{
+    Heddle__V1__RemoveNodeResponse response = HEDDLE__V1__REMOVE_NODE_RESPONSE__INIT;
+
+    (void)c;
+    response.node = reply->name;
+    response.node_uuid = reply->uuid;
+    (void)hd_rpc_call_reply(reply->call, &response.base);
+}
+
+void control_remove_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__RemoveNodeRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_core_event event = {.kind = HD_CORE_REMOVE_NODE,
+                                        .remove = {.node = m->node, .by = control_caller(call)}};
+    char uuid[HD_CTL_NAME_BYTES_MAX + 1] = "";
+    struct hd_node_view view;
+    struct reply *reply;
+    size_t index;
+    enum hd_status st = control_check_disk(c);
+
+    if (!st && hd_core_node_find(c->core, m->node, &index)) {
+        hd_core_node_at(c->core, index, &view);
+        (void)snprintf(uuid, sizeof uuid, "%s", view.record->uuid);
+    }
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    st = answer_after_step(c, call, &event, send_removed, &reply);
+    if (reply) {
+        (void)snprintf(reply->name, sizeof reply->name, "%s", m->node);
+        (void)snprintf(reply->uuid, sizeof reply->uuid, "%s", uuid);
+    }
+    if (!st) {
+        credential_end_node(c, m->node, control_caller(call));
+        fleet_send_removed(c, uuid, control_caller(call));
+    }
+    turn_end(c);
+    if (st)
+        hd_rpc_call_fail(call, st);
+}

@@ -1,0 +1,161 @@
+/* core: a job that could start now waits for a better place, if it ends earlier there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+/* Stands for plan/best.h: a step takes a second on one node and two seconds on several. */
+static void price(const struct hd_core_asked *asked, struct hd_core_answer *answer)
+{
+    answer->fits = true;
+    answer->step_s = asked->tier ? 2 : 1;
+    assert_int_equal(asked->tier ? asked->devices / 2 : asked->devices, asked->together);
+    assert_int_equal(hd_plan_size(&asked->wish, asked->devices, &answer->layout), HD_PLAN_FITS);
+}
+
+static uint64_t submit(struct sim *sim, int devices, int steps)
+{
+    const struct hd_job_needs needs = sim_needs(devices, steps);
+
+    return sim_submitted(sim, &needs);
+}
+
+/* Two nodes of two devices, of which each has one free: `first` holds one of n1 and ends after so
+ * many steps of a second, another job holds one of n2 for long. */
+static struct sim *two_halves(int first_steps, uint64_t *ret_first)
+{
+    struct sim *sim = sim_new(1, 2);
+    uint64_t second;
+
+    sim_ask_layouts(sim, price, 0);
+    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
+    sim_run(sim, 3);
+    *ret_first = submit(sim, 1, first_steps);
+    second = submit(sim, 1, 500);
+    (void)submit(sim, 1, 500);
+    assert_int_equal(sim_cancel(sim, second, true), HD_OK);
+    sim_run(sim, 10); /* the pace of both is known */
+    sim_assert_places(sim, *ret_first, 1, "cpu n1:0");
+    return sim;
+}
+
+static bool is_blocked_by(const struct sim *sim, uint64_t job, enum hd_core_blocker blocker)
+{
+    enum hd_core_blocker found[HD_CORE_BLOCKERS_MAX];
+    const size_t count = hd_core_blockers(sim->core, job, found);
+
+    return count == 1 && found[0] == blocker;
+}
+
+/* 300 steps: now 600 s on two nodes; in at most 100 s n1 is free, and then it takes 300 s. */
+static void a_job_waits_where_it_ends_earlier(void **state)
+{
+    uint64_t first;
+    struct sim *sim = two_halves(100, &first);
+    const uint64_t job = submit(sim, 2, 300);
+    struct hd_text reason = {0};
+
+    (void)state;
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    assert_true(is_blocked_by(sim, job, HD_CORE_WAITS_BETTER));
+    assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 60000, 100000);
+    hd_core_explain(sim->core, job, sim->now, &reason);
+    assert_non_null(strstr(reason.data, "could start now on 2 nodes at 2 s a step; waits for 1 "
+                                        "node at 1 s a step, expected at "));
+    hd_text_free(&reason);
+    sim_run_until_ended(sim, first, 120);
+    sim_run(sim, 3);
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
+    sim_run_until_ended(sim, job, 400);
+    sim_assert_undisturbed(sim, job, 300);
+    sim_free(sim);
+}
+
+/* 30 steps: now 60 s; later up to 100 s and then 30 s. It starts, and says what it left. */
+static void a_job_starts_where_it_ends_earlier(void **state)
+{
+    uint64_t first;
+    struct sim *sim = two_halves(100, &first);
+    const uint64_t job = submit(sim, 2, 30);
+
+    (void)state;
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+    sim_assert_places(sim, job, 1, "cpu n1:1 n2:1");
+    assert_int_equal(sim_count_events(sim, job, "weighed"), 1);
+    sim_free(sim);
+}
+
+/* What a job leaves while it waits, others may have. */
+static void what_it_could_have_now_is_free_for_others(void **state)
+{
+    uint64_t first;
+    struct sim *sim = two_halves(100, &first);
+    const uint64_t job = submit(sim, 2, 300), other = submit(sim, 1, 20);
+
+    (void)state;
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_RUNNING);
+    sim_assert_places(sim, other, 1, "cpu n2:1");
+    sim_free(sim);
+}
+
+/* `first` is cancelled and takes longer than its 30 s for its last checkpoint, so it is always
+ * expected to end in half a minute. The job of 120 steps would save 120 s on one node: it waits so
+ * long, and then starts on two. */
+static void a_better_place_that_is_late_keeps_no_job_for_ever(void **state)
+{
+    uint64_t first;
+    struct sim *sim = two_halves(1000, &first);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.save_s = 600;
+    assert_int_equal(sim_cancel(sim, first, false), HD_OK);
+    sim_run(sim, 2);
+    job = submit(sim, 2, 120);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    sim_run(sim, 80);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    sim_run(sim, 120);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+    sim_assert_places(sim, job, 1, "cpu n1:1 n2:1");
+    assert_int_equal(sim_job(sim, first)->state, HD_JOB_STATE_STOPPING);
+    sim_free(sim);
+}
+
+/* A controller that is killed while a job waits keeps its expected start. */
+static void an_expected_better_place_survives_a_restart(void **state)
+{
+    uint64_t first;
+    struct sim *sim = two_halves(100, &first);
+    const uint64_t job = submit(sim, 2, 300);
+    const int64_t promised_ms = sim_job(sim, job)->promised_ms;
+
+    (void)state;
+    sim_controller_crash(sim);
+    sim_run(sim, 20);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_job(sim, job)->promised_ms, promised_ms);
+    sim_run_until_ended(sim, first, 120);
+    sim_run(sim, 3);
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
+    sim_free(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_waits_where_it_ends_earlier),
+        cmocka_unit_test(a_job_starts_where_it_ends_earlier),
+        cmocka_unit_test(what_it_could_have_now_is_free_for_others),
+        cmocka_unit_test(a_better_place_that_is_late_keeps_no_job_for_ever),
+        cmocka_unit_test(an_expected_better_place_survives_a_restart),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
