@@ -93,6 +93,15 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         return HD_OK;
     case OPT_SUPERVISOR_LOST:
         return read_seconds(value, &options->supervisor_lost_ms);
+    case OPT_HTTP:
+        options->http = value;
+        return hd_rpc_check_address(value);
+    case OPT_HTTP_TOKEN_FILE:
+        options->http_token_file = value;
+        return HD_OK;
+    case OPT_HTTP_HOST:
+        options->http_host = value;
+        return HD_OK;
     case OPT_UMASK:
         options->umask = value;
         return HD_OK;
