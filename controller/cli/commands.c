@@ -71,7 +71,7 @@ static const char plan_help[] =
     "                   [--device-memory SIZE] [--calibration FILE]\n"
     "                   [--pin NAME=VALUE,..] [--top N]\n"
     "                   [--explain] [--out FILE] [--set KEY=VALUE]... [-o FORMAT]\n"
-    "Searches the fastest layout of a job that fits machines, which need not be here,\n"
+    "Searches the fastest layout of a job that fits machines, perhaps not here,\n"
     "and says what each rank takes, to the byte (docs/planning.md)\n"
     "  --cluster FILE       the machines, as docs/planning.md says\n"
     "  --devices KIND:N     N GPUs of a kind, in usual machines: a100-80gb, h100 ...\n"
