@@ -66,7 +66,7 @@ refused without_tokens_no_door_to_others "tokens by which callers are known" --h
 "$HEDDLE_BIN/heddle-controller" --state-dir "$work/tls" --listen "unix:$work/t.sock" --ephemeral --http 0.0.0.0:0 --token-file "$work/users" --policy "$work/see" \
     --tls-cert "$work/cert.pem" --tls-key "$work/key.pem" 2>"$work/tls.log" &
 tls_pid=$!
-await 20 grep -q 'dashboard and metrics on https' "$work/tls.log" || not_ok tls_door_opens "$(tail -n 2 "$work/tls.log")"
+await 60 grep -q 'dashboard and metrics on https' "$work/tls.log" || not_ok tls_door_opens "$(tail -n 2 "$work/tls.log")"
 port=$(sed -n 's#.*dashboard and metrics on https://[0-9.]*:\([0-9]*\)/.*#\1#p' "$work/tls.log")
 tls_ask() { # VERSION TOKEN
     printf 'GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n' "$2" |
@@ -82,7 +82,7 @@ wait "$tls_pid" 2>/dev/null
 
 "$HEDDLE_BIN/heddle-controller" --state-dir "$work/unix" --listen "unix:$work/u.sock" --ephemeral --http "unix:$work/h.sock" 2>"$work/unix.log" &
 unix_pid=$!
-await 20 test -S "$work/h.sock"
+await 60 test -S "$work/h.sock"
 check_equal a_unix_socket_is_private 600 "$(stat -c %a "$work/h.sock")"
 kill "$unix_pid"
 wait "$unix_pid" 2>/dev/null
