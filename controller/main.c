@@ -22,7 +22,7 @@
 #include "version/version.h"
 
 enum { EXIT_USAGE = 2, EXIT_CANNOT = 6 };
-enum { PARENT_CHECK_MS = 500 };
+enum { PARENT_CHECK_MS = 500, HTTP_HOSTS_MAX = 8, HTTP_NAMES_BYTES = 1024 };
 
 struct program {
     uv_loop_t loop;
@@ -33,6 +33,8 @@ struct program {
     struct controller_options options;
     struct hd_core_config core_config;
     const char *token_file, *node_token_file, *umask; /* NULL: not given */
+    char http_names[HTTP_NAMES_BYTES];                /* cut at their commas */
+    const char *http_hosts[HTTP_HOSTS_MAX];
     struct hd_rpc_tokens tokens;
     struct hd_rpc_tls tls;
     struct hd_text listen;
@@ -69,6 +71,23 @@ static enum hd_status read_group(const char *value, struct controller_options *o
         return hd_err(HD_INVALID, "there is no group %s", value);
     options->socket_mode = 0660;
     options->socket_group = found->gr_gid;
+    return HD_OK;
+}
+
+static enum hd_status take_http_hosts(struct program *p, const char *value)
+{
+    char *rest = p->http_names, *name;
+
+    if (strlen(value) >= sizeof p->http_names)
+        return hd_err(HD_INVALID, "the names are too long");
+    memcpy(p->http_names, value, strlen(value) + 1);
+    p->options.http_hosts = p->http_hosts;
+    p->options.http_host_count = 0;
+    while ((name = strsep(&rest, ",")) != NULL) {
+        if (!*name || p->options.http_host_count == HTTP_HOSTS_MAX)
+            return hd_err(HD_INVALID, "give 1 to %d names with commas between", HTTP_HOSTS_MAX);
+        p->http_hosts[p->options.http_host_count++] = name;
+    }
     return HD_OK;
 }
 
@@ -117,6 +136,11 @@ static enum hd_status take_setting(void *user, int key, const char *value)
     case OPT_TLS_CA:
         p->tls.ca_path = value;
         break;
+    case OPT_HTTP:
+        p->options.http = value;
+        return hd_rpc_check_address(value);
+    case OPT_HTTP_HOST:
+        return take_http_hosts(p, value);
     case OPT_UMASK:
         p->umask = value;
         break;
@@ -175,6 +199,8 @@ static enum hd_status use_config(struct program *p)
         st = hd_rpc_default_listen(&p->listen);
         p->options.listen = p->listen.data;
     }
+    if (!st && p->options.http_host_count && !p->options.http)
+        st = hd_err(HD_INVALID, "--http-host without --http ADDR: there is no door to name");
     if (!st)
         st = read_tokens(p);
     if (p->tls.cert_path || p->tls.key_path || p->tls.ca_path)
@@ -306,6 +332,18 @@ static void tell_ready(const struct program *p)
                controller_port(p->controller), controller_jobs_dir(p->controller));
 }
 
+static void tell_http(const struct program *p)
+{
+    const char *address = p->options.http, *colon = address ? strrchr(address, ':') : NULL;
+
+    if (address && hd_rpc_address_is_unix(address))
+        hd_log(HD_LOG_INFO, "dashboard and metrics on %s", address);
+    else if (address)
+        hd_log(HD_LOG_INFO, "dashboard and metrics on %s://%.*s:%d/",
+               controller_http_is_tls(p->controller) ? "https" : "http", (int)(colon - address),
+               address, controller_http_port(p->controller));
+}
+
 static enum hd_status run(struct program *p)
 {
     enum hd_status st;
@@ -327,6 +365,7 @@ static enum hd_status run(struct program *p)
         st = hd_err_restore(&error);
     } else {
         tell_ready(p);
+        tell_http(p);
         hd_notify_ready();
         (void)uv_run(&p->loop, UV_RUN_DEFAULT);
     }

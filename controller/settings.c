@@ -60,6 +60,13 @@ static const struct hd_setting settings[] = {
      "PEM; the key of --tls-cert"},
     {OPT_TLS_CA, "tls-ca", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "PEM; clients must show a certificate that it signed"},
+    {OPT_HTTP, "http", 0, "ADDR", HD_SETTING_FILE, NULL,
+     "unix:PATH or HOST:PORT of the dashboard and of /metrics for Prometheus, which only read "
+     "(default: none). HOST:PORT asks for a person's token if there are any; beyond loopback it "
+     "needs them, and --tls-cert (docs/metrics.md)"},
+    {OPT_HTTP_HOST, "http-host", 0, "NAME,..", HD_SETTING_FILE, NULL,
+     "further names by which browsers and Prometheus reach it, beside localhost, this machine's "
+     "name and addresses in numbers"},
     {OPT_UMASK, "umask", 0, "MASK", HD_SETTING_FILE | HD_SETTING_LIVE, "027",
      "octal; rights that folders and files of jobs do not give (027: user and group of the "
      "controller read them; 022: all users do); heddled has the same option, for what it makes"},

@@ -25,6 +25,8 @@ enum controller_setting {
     OPT_TLS_CERT,
     OPT_TLS_KEY,
     OPT_TLS_CA,
+    OPT_HTTP,
+    OPT_HTTP_HOST,
     OPT_UMASK,
     OPT_EPHEMERAL,
     OPT_END_JOBS,

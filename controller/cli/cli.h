@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "controller/cli/contexts.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/job.pb-c.h"
 #include "plan/choose.h"
@@ -43,15 +44,17 @@ enum cli_exit {
 enum cli_format { CLI_TABLE, CLI_WIDE, CLI_JSON, CLI_JSONL };
 
 struct cli_command;
+struct cli_flag;
 
 struct cli {
     const struct cli_command *command;
     /* from flags; NULL: not given */
-    const char *controller, *token_file, *tls_ca, *tls_cert;
+    const char *controller, *token_file, *tls_ca, *tls_cert, *context;
     enum cli_format format;
     bool colour; /* on stdout */
     char **args; /* the words that are not flags */
     int arg_count;
+    struct contexts contexts; /* flags, environment and files, once cli_connect was called */
     /* the connection, once cli_connect was called */
     uv_loop_t loop;
     struct hd_rpc *rpc;
@@ -59,6 +62,9 @@ struct cli {
     uv_timer_t notice; /* of a wait for an answer */
     char address[512];
     bool looping;
+    /* Not NULL: cli_parse does nothing but call it with the flags that the command takes, without
+     * those that all have, and returns CLI_OK. For tests. */
+    void (*tell_flags)(const struct cli_flag *flags, size_t count);
 };
 
 struct cli_command {
@@ -70,6 +76,7 @@ struct cli_command {
 
 extern const struct cli_command cli_commands[];
 extern const size_t cli_command_count;
+void cli_overview(struct hd_text *out); /* what heddle --help says */
 
 /* ---- flags (flags.c) ---- */
 
@@ -89,8 +96,8 @@ struct cli_flag {
 };
 
 /* Takes the flags of a command and those that all have (--controller, -o, --color, --token-file,
- * --tls-ca, --tls-cert, --help) out of argv, which begins behind the command's name; what is left are
- * cli->args, between min_args and max_args. CLI_CONTINUE, or the exit code after --help or a
+ * --tls-ca, --tls-cert, --help) out of argv, which begins behind the command's name; what is left
+ * are cli->args, between min_args and max_args. CLI_CONTINUE, or the exit code after --help or a
  * mistake. */
 int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
               size_t flag_count, int min_args, int max_args);
@@ -164,8 +171,8 @@ void cli_add_coloured(struct hd_text *out, const char *colour, const char *text)
 
 /* Finds and checks the controller's address; calls follow. CLI_CONTINUE or an exit code. */
 int cli_connect(struct cli *cli);
-/* One unary call by its name, such as "GetJob" of Control or "Identity/WhoAmI"; the response is the caller's (hd_rpc_message_free).
- * CLI_CONTINUE, or the exit code after the message was printed. */
+/* One unary call by its name, such as "GetJob" of Control or "Identity/WhoAmI"; the response is the
+ * caller's (hd_rpc_message_free). CLI_CONTINUE, or the exit code after the message was printed. */
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response);
 /* All that a command does whose one argument is a job, up to the answer: parses, connects, calls.
@@ -184,6 +191,9 @@ void cli_wait_end(struct cli *cli);
 /* "/heddle.v1.Control/" + method */
 const char *cli_method_path(const char *method, char ret_path[64]);
 void cli_disconnect(struct cli *cli);
+
+/* Of `checkpoint rm` (checkpoint_rm.c). step: 0: not given. yes: do not ask. An exit code. */
+int cli_remove_checkpoint(struct cli *cli, const char *job, int64_t step, bool yes);
 
 /* ---- the verbs ---- */
 
@@ -215,6 +225,13 @@ int cli_local(struct cli *cli, int argc, char **argv);
 int cli_eval(struct cli *cli, int argc, char **argv);
 int cli_generate(struct cli *cli, int argc, char **argv);
 int cli_checkpoint(struct cli *cli, int argc, char **argv);
+int cli_version(struct cli *cli, int argc, char **argv);
+int cli_show_node(struct cli *cli, int argc, char **argv);
+int cli_top(struct cli *cli, int argc, char **argv);
+int cli_du(struct cli *cli, int argc, char **argv);
+int cli_debug(struct cli *cli, int argc, char **argv);
+int cli_config(struct cli *cli, int argc, char **argv);
+int cli_completion(struct cli *cli, int argc, char **argv);
 int cli_data(struct cli *cli, int argc, char **argv);
 
 #endif

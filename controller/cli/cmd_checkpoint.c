@@ -178,7 +178,7 @@ static int verify_model_dir(struct cli *cli, const char *dir)
 struct checkpoint_flags {
     int64_t step; /* as in found.h; FOUND_NEWEST: all of them, or the newest */
     const char *out, *dtype, *max_shard_size, *base;
-    bool adapter, force;
+    bool adapter, force, yes;
     int64_t timeout_s; /* of save */
 };
 
@@ -278,11 +278,11 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
 
 /* ---- checkpoint ---- */
 
-enum checkpoint_verb { VERB_LS, VERB_VERIFY, VERB_EXPORT, VERB_SAVE, VERB_NONE };
+enum checkpoint_verb { VERB_LS, VERB_VERIFY, VERB_EXPORT, VERB_SAVE, VERB_RM, VERB_NONE };
 
 static enum checkpoint_verb find_verb(const char *name)
 {
-    static const char *const names[] = {"ls", "verify", "export", "save"};
+    static const char *const names[] = {"ls", "verify", "export", "save", "rm"};
     int verb = VERB_LS;
 
     while (verb < VERB_NONE && strcmp(names[verb], name) != 0)
@@ -303,6 +303,8 @@ static int check_flags(enum checkpoint_verb verb, const struct checkpoint_flags 
         return cli_usage("checkpoint: --out, --dtype, --max-shard-size, --base, --adapter and "
                          "--force are flags of "
                          "checkpoint export; leave them out here");
+    if (verb != VERB_RM && f->yes)
+        return cli_usage("checkpoint: --yes is a flag of checkpoint rm; leave it out here");
     if (f->dtype && strcmp(f->dtype, "fp32") != 0 && strcmp(f->dtype, "bf16") != 0)
         return cli_usage("checkpoint: --dtype %s is not fp32 or bf16", f->dtype);
     if (f->max_shard_size && hd_text_to_int64(f->max_shard_size, 1, 1 << 20, &mb))
@@ -344,6 +346,7 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
         {"adapter", 0, CLI_FLAG_BOOL, &f.adapter, 0, 0},
         {"force", 0, CLI_FLAG_BOOL, &f.force, 0, 0},
         {"timeout", 0, CLI_FLAG_INT, &f.timeout_s, 1, 24 * 3600},
+        {"yes", 'y', CLI_FLAG_BOOL, &f.yes, 0, 0},
     };
     struct found found;
     enum checkpoint_verb verb;
@@ -354,13 +357,15 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
     verb = find_verb(cli->args[0]);
     if (verb == VERB_NONE)
         return cli_usage(
-            "checkpoint: %s is not ls, verify, export or save; see heddle checkpoint --help",
+            "checkpoint: %s is not ls, verify, export, save or rm; see heddle checkpoint --help",
             cli->args[0]);
     code = check_flags(verb, &f);
     if (code == CLI_CONTINUE)
         code = found_parse_step("checkpoint", step, &f.step);
     if (code != CLI_CONTINUE)
         return code;
+    if (verb == VERB_RM)
+        return cli_remove_checkpoint(cli, cli->args[1], f.step, f.yes);
     if (verb == VERB_SAVE) {
         code = save_now(cli, cli->args[1], f.timeout_s);
         return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;

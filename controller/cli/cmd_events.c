@@ -1,9 +1,17 @@
 /* events: what happened to a job, or to nodes and controller. */
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 
-enum { PAGE = 500 };
+enum {
+    PAGE = 500,
+    FOLLOW_POLLS = 20, /* looks at Ctrl-C between two questions, a second */
+    FOLLOW_POLL_US = 50000,
+};
 
 static const struct table_column event_columns[] = {
     {"TIME", false}, {"KIND", false}, {"ATTEMPT", true},
@@ -64,13 +72,116 @@ static int list_events(struct cli *cli, Heddle__V1__ListEventsRequest *request, 
     return code;
 }
 
+/* ---- following -------------------------------------------------------------------------------*/
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* One event as a line, or as JSON. */
+static void print_event(const struct cli *cli, const Heddle__V1__Event *e)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+    struct hd_json_writer writer;
+    struct hd_text out = {0};
+
+    if (cli->format >= CLI_JSON) {
+        writer = (struct hd_json_writer){.out = &out};
+        hd_json_begin(&writer, NULL, '{');
+        hd_json_add_string(&writer, "type", "event");
+        show_event(&writer, e);
+        hd_json_end(&writer, '}');
+    } else {
+        hd_clock_format_utc(e->time_unix_ms, when);
+        hd_text_add(&out, "%s %-12s ", when, e->kind);
+        if (e->attempt > 0)
+            hd_text_add(&out, "attempt %d ", e->attempt);
+        if (*e->node)
+            hd_text_add(&out, "%s ", e->node);
+        if (e->rank >= 0)
+            hd_text_add(&out, "rank %d ", e->rank);
+        cli_add_people(&out, e->message);
+    }
+    hd_text_add(&out, "\n");
+    (void)cli_out(&out);
+    (void)fflush(stdout);
+    hd_text_free(&out);
+}
+
+static int print_new(struct cli *cli, Heddle__V1__ListEventsRequest *request)
+{
+    Heddle__V1__ListEventsResponse *page = NULL;
+    bool more = true;
+    int code = CLI_CONTINUE;
+
+    while (more && code == CLI_CONTINUE && !ferror(stdout)) {
+        code = cli_call(cli, "ListEvents", &heddle__v1__list_events_response__descriptor,
+                        &request->base, &page);
+        if (code != CLI_CONTINUE)
+            break;
+        for (size_t i = 0; i < page->n_events; i++) {
+            request->after_sequence = page->events[i]->sequence;
+            print_event(cli, page->events[i]);
+        }
+        more = page->more && page->n_events;
+        hd_rpc_message_free(&page->base);
+    }
+    return code;
+}
+
+static int has_ended(struct cli *cli, uint64_t job, bool *ret_ended)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__GetJobResponse *response = NULL;
+    int code;
+
+    *ret_ended = false;
+    if (!job) /* the cluster does not end */
+        return CLI_CONTINUE;
+    request.job = job;
+    code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
+                    &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    *ret_ended = cli_job_ended(response->job->state);
+    hd_rpc_message_free(&response->base);
+    return CLI_CONTINUE;
+}
+
+/* Asks every second: events are few. A job that has ended has stored its last event before. */
+static int follow_events(struct cli *cli, Heddle__V1__ListEventsRequest *request)
+{
+    bool ended = false;
+    int code = CLI_CONTINUE;
+
+    (void)signal(SIGINT, on_interrupt);
+    while (code == CLI_CONTINUE && !interrupted && !ferror(stdout)) {
+        code = has_ended(cli, request->job, &ended);
+        if (code == CLI_CONTINUE)
+            code = print_new(cli, request);
+        if (ended)
+            break;
+        for (int i = 0; i < FOLLOW_POLLS && code == CLI_CONTINUE && !interrupted; i++) {
+            (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
+            (void)usleep(FOLLOW_POLL_US);
+        }
+    }
+    return code != CLI_CONTINUE ? code : cli_out_end(interrupted ? CLI_INTERRUPTED : CLI_OK);
+}
+
 int cli_events(struct cli *cli, int argc, char **argv)
 {
+    bool follow = false;
+    const struct cli_flag flags[] = {{"follow", 'f', CLI_FLAG_BOOL, &follow, 0, 0}};
     Heddle__V1__ListEventsRequest request = HEDDLE__V1__LIST_EVENTS_REQUEST__INIT;
     struct hd_text out = {0};
     struct show_list list;
     struct table table;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 0, 1);
+    int code = cli_parse(cli, argc, argv, flags, 1, 0, 1);
 
     request.limit = PAGE;
     if (code == CLI_CONTINUE && cli->arg_count)
@@ -79,6 +190,8 @@ int cli_events(struct cli *cli, int argc, char **argv)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
+    if (follow)
+        return follow_events(cli, &request);
     table_init(&table, event_columns, sizeof event_columns / sizeof event_columns[0]);
     if (cli->format >= CLI_JSON)
         show_list_begin(&list, &out, cli->format, "EventList", "event");

@@ -14,10 +14,16 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
     const struct {
         const char *flag, *value;
     } values[] = {
-        {"--prompt", g->prompt}, {"--max-tokens", g->max_tokens}, {"--temperature", g->temperature},
-        {"--top-k", g->top_k},   {"--top-p", g->top_p},           {"--seed", g->seed},
-        {"--base", g->base},     {"--adapter", g->adapter},
-        {"--system", g->system}, {"--template", g->template},
+        {"--prompt", g->prompt},
+        {"--max-tokens", g->max_tokens},
+        {"--temperature", g->temperature},
+        {"--top-k", g->top_k},
+        {"--top-p", g->top_p},
+        {"--seed", g->seed},
+        {"--system", g->system},
+        {"--template", g->template},
+        {"--base", g->base},
+        {"--adapter", g->adapter},
     };
     const char *argv[32] = {NULL, "generate", "--checkpoint", checkpoint};
     size_t n = 4;
@@ -73,11 +79,11 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"top-p", 0, CLI_FLAG_TEXT, &g.top_p, 0, 0},
         {"seed", 0, CLI_FLAG_TEXT, &g.seed, 0, 0},
         {"greedy", 0, CLI_FLAG_BOOL, &g.greedy, 0, 0},
-        {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
-        {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},
         {"chat", 0, CLI_FLAG_BOOL, &g.chat, 0, 0},
         {"system", 0, CLI_FLAG_TEXT, &g.system, 0, 0},
         {"template", 0, CLI_FLAG_TEXT, &g.template, 0, 0},
+        {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
+        {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);

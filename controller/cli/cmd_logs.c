@@ -1,5 +1,9 @@
-/* logs: prints a rank's log, byte for byte. A position is (attempt, rank, byte): after a broken
- * connection the reading continues at the next byte. With -f the logs of later attempts follow.
+/* logs: prints logs of ranks. A position is (attempt, rank, byte): after a broken connection the
+ * reading continues at the next byte. With -f the logs of later attempts follow.
+ *
+ * One rank's log is printed byte for byte as it comes. Several ranks, --tail and --since take
+ * lines: then a line is printed when it is whole, and with several ranks it begins with the rank's
+ * number.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -10,46 +14,123 @@
 #include "controller/cli/cli.h"
 #include "controller/cli/watch.h"
 
-enum { POLL_MS = 500 };
+enum {
+    POLL_MS = 500,
+    RANKS_MAX = 65536,
+    STREAMS_MAX = 64,          /* read at one time */
+    TAIL_GUESS_BYTES = 128,    /* of a line; more are read where that is too little */
+    TAIL_BYTES_MAX = 64 << 20, /* so much of a log is looked through for its last lines */
+    LINE_BYTES_MAX = 1 << 20,  /* a longer line is printed in pieces */
+    TIME_CHARS = sizeof "2026-01-01T00:00:00" - 1,
+};
+
+struct logs;
+
+struct rank_log {
+    struct logs *l;
+    int32_t rank, attempt;
+    int64_t offset_bytes;
+    struct hd_text line;  /* in lines: what has no end yet */
+    struct hd_text *keep; /* bytes go there instead of being printed; NULL: they are printed */
+    int64_t keep_offset;  /* of its first byte */
+    bool since_open;      /* a line that is new enough was seen */
+    bool open, done;      /* a call is running; everything was read */
+    enum hd_status status;
+    char message[HD_ERR_MAX];
+    struct hd_rpc_call *call;
+};
 
 struct logs {
     struct cli *cli;
     uint64_t job;
-    int32_t attempt, rank;
-    int64_t offset_bytes;
-    bool follow, fixed_attempt, to_terminal;
-    bool reached, done; /* reached: the controller has accepted at least one call */
-    enum hd_status status;
-    char message[HD_ERR_MAX], note[HD_ERR_MAX];
+    int32_t attempt;
+    bool follow, fixed_attempt, to_terminal, in_lines;
+    bool reached;                  /* the controller has accepted at least one call */
+    int64_t tail;                  /* lines; -1: all */
+    char since[HD_CLOCK_TEXT_MAX]; /* "": from the beginning */
+    char note[HD_ERR_MAX];
+    struct rank_log *ranks;
+    size_t count;
     struct hd_text out;
     uv_signal_t interrupt;
     bool interrupted, closed;
-    struct hd_rpc_call *call;
 };
+
+/* ---- printing
+ * ----------------------------------------------------------------------------------*/
 
 /* On a terminal, control characters are shown as '?'; a file or a pipe gets the bytes as they are.
  */
-static void add_bytes(struct logs *l, const unsigned char *bytes, size_t count)
+static void add_bytes(struct logs *l, const char *bytes, size_t count)
 {
     if (!l->to_terminal) {
         hd_text_add_bytes(&l->out, bytes, count);
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        unsigned char c = bytes[i];
-        bool shown = (c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t';
+        const unsigned char c = (unsigned char)bytes[i];
+        const bool shown = (c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t';
 
-        hd_text_add_bytes(&l->out, shown ? (const char *)&c : "?", 1);
+        hd_text_add_bytes(&l->out, shown ? bytes + i : "?", 1);
     }
 }
 
-static void on_open(struct hd_rpc_call *call, const ProtobufCMessage *message)
+/* Whether the line begins with a time, as the lines of Heddle's own log do. */
+static bool has_time(const char *line, size_t len)
 {
-    struct logs *l = hd_rpc_call_user(call);
+    static const char form[] = "dddd-dd-ddTdd:dd:dd";
 
-    (void)message;
-    l->reached = true;
-    cli_wait_end(l->cli);
+    if (len < TIME_CHARS)
+        return false;
+    for (size_t i = 0; i < TIME_CHARS; i++)
+        if (form[i] == 'd' ? line[i] < '0' || line[i] > '9' : line[i] != form[i])
+            return false;
+    return true;
+}
+
+/* A whole line, its end included. */
+static void add_line(struct rank_log *r, const char *line, size_t len)
+{
+    struct logs *l = r->l;
+
+    if (!r->since_open)
+        r->since_open =
+            !*l->since || (has_time(line, len) && memcmp(line, l->since, TIME_CHARS) >= 0);
+    if (!r->since_open)
+        return;
+    if (l->count > 1)
+        hd_text_add(&l->out, "%d: ", r->rank);
+    add_bytes(l, line, len);
+    if (line[len - 1] != '\n')
+        hd_text_add(&l->out, "\n");
+}
+
+static void add_lines(struct rank_log *r, const char *bytes, size_t count)
+{
+    while (count) {
+        const char *end = memchr(bytes, '\n', count);
+        const size_t len = end ? (size_t)(end - bytes) + 1 : count;
+
+        if (end && !r->line.len_bytes) {
+            add_line(r, bytes, len);
+        } else {
+            hd_text_add_bytes(&r->line, bytes, len);
+            if (end || r->line.len_bytes > LINE_BYTES_MAX) {
+                add_line(r, r->line.data, r->line.len_bytes);
+                hd_text_clear(&r->line);
+            }
+        }
+        bytes += len;
+        count -= len;
+    }
+}
+
+/* What has no end by the end of an attempt is a line, too. */
+static void end_line(struct rank_log *r)
+{
+    if (r->line.len_bytes)
+        add_line(r, r->line.data, r->line.len_bytes);
+    hd_text_clear(&r->line);
 }
 
 /* A reader that reconnects is told again; the user is not. */
@@ -65,29 +146,52 @@ static void note_once(struct logs *l, const char *note)
     hd_text_free(&text);
 }
 
+/* ---- reading
+ * -----------------------------------------------------------------------------------*/
+
+static void on_open(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    struct rank_log *r = hd_rpc_call_user(call);
+
+    (void)message;
+    r->l->reached = true;
+    cli_wait_end(r->l->cli);
+}
+
 static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__ReadLogResponse *chunk = (const Heddle__V1__ReadLogResponse *)message;
-    struct logs *l = hd_rpc_call_user(call);
+    struct rank_log *r = hd_rpc_call_user(call);
+    struct logs *l = r->l;
 
     if (*chunk->note)
         note_once(l, chunk->note);
-    l->attempt = chunk->attempt;
-    l->offset_bytes = chunk->offset_bytes + (int64_t)chunk->data.len;
-    add_bytes(l, chunk->data.data, chunk->data.len);
+    r->attempt = chunk->attempt;
+    r->offset_bytes = chunk->offset_bytes + (int64_t)chunk->data.len;
+    if (r->keep) {
+        if (!r->keep->len_bytes)
+            r->keep_offset = chunk->offset_bytes;
+        hd_text_add_bytes(r->keep, chunk->data.data, chunk->data.len);
+        return;
+    }
+    if (l->in_lines)
+        add_lines(r, (const char *)chunk->data.data, chunk->data.len);
+    else
+        add_bytes(l, (const char *)chunk->data.data, chunk->data.len);
     if (!cli_out(&l->out)) /* the reader of the pipe is gone */
         hd_rpc_call_cancel(call);
 }
 
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
-    struct logs *l = hd_rpc_call_user(call);
+    struct rank_log *r = hd_rpc_call_user(call);
 
-    l->status = status;
-    (void)snprintf(l->message, sizeof l->message, "%s", message);
-    l->call = NULL;
-    l->done = true;
-    cli_wait_end(l->cli);
+    r->status = status;
+    (void)snprintf(r->message, sizeof r->message, "%s", message);
+    r->call = NULL;
+    r->open = false;
+    r->done = status == HD_OK;
+    cli_wait_end(r->l->cli);
 }
 
 static void on_interrupt(uv_signal_t *handle, int number)
@@ -106,8 +210,8 @@ static void on_closed(uv_handle_t *handle)
     l->closed = true;
 }
 
-/* Reads from the present position until the stream ends. */
-static enum hd_status read_once(struct logs *l)
+/* Begins to read at the rank's position. */
+static enum hd_status open_rank(struct rank_log *r, bool follow)
 {
     Heddle__V1__ReadLogRequest request = HEDDLE__V1__READ_LOG_REQUEST__INIT;
     char path[64];
@@ -116,30 +220,136 @@ static enum hd_status read_once(struct logs *l)
         .kind = HD_RPC_SERVER_STREAM,
         .response = &heddle__v1__read_log_response__descriptor,
         .handler = {.on_open = on_open, .on_msg = on_chunk, .on_done = on_done},
-        .user = l,
+        .user = r,
     };
     enum hd_status st;
 
-    request.job = l->job;
-    request.attempt = l->attempt;
-    request.rank = l->rank;
-    request.offset_bytes = l->offset_bytes;
-    request.follow = l->follow;
-    l->done = false;
-    cli_wait_begin(l->cli);
-    st = hd_rpc_client_call(l->cli->client, &options, &request.base, &l->call);
-    if (st)
-        return st;
-    while (!l->done && !l->interrupted)
-        (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
-    if (!l->done) {
-        hd_rpc_call_cancel(l->call);
-        while (!l->done)
-            (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
-        return HD_OK;
-    }
-    return l->status ? hd_err(l->status, "%s", l->message) : HD_OK;
+    request.job = r->l->job;
+    request.attempt = r->attempt;
+    request.rank = r->rank;
+    request.offset_bytes = r->offset_bytes;
+    request.follow = follow;
+    cli_wait_begin(r->l->cli);
+    st = hd_rpc_client_call(r->l->cli->client, &options, &request.base, &r->call);
+    r->open = st == HD_OK;
+    return st;
 }
+
+static size_t count_open(const struct logs *l)
+{
+    size_t open = 0;
+
+    for (size_t i = 0; i < l->count; i++)
+        open += l->ranks[i].open;
+    return open;
+}
+
+/* Waits until no more than `most` calls are running. */
+static void wait_for_calls(struct logs *l, size_t most)
+{
+    while (count_open(l) > most && !l->interrupted)
+        (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
+    if (!l->interrupted)
+        return;
+    for (size_t i = 0; i < l->count; i++)
+        if (l->ranks[i].open)
+            hd_rpc_call_cancel(l->ranks[i].call);
+    while (count_open(l))
+        (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
+}
+
+/* Reads all ranks that are not done from their positions until their streams end: side by side with
+ * -f, else one after the other. The first failure is returned. */
+static enum hd_status read_once(struct logs *l)
+{
+    for (size_t i = 0; i < l->count && !l->interrupted; i++) {
+        struct rank_log *r = &l->ranks[i];
+        enum hd_status st = r->done ? HD_OK : open_rank(r, l->follow);
+
+        if (st)
+            return st;
+        wait_for_calls(l, l->follow ? STREAMS_MAX - 1 : 0);
+        if (!l->follow && r->done)
+            end_line(r);
+    }
+    wait_for_calls(l, 0);
+    for (size_t i = 0; i < l->count && !l->interrupted; i++)
+        if (l->ranks[i].status)
+            return hd_err(l->ranks[i].status, "%s", l->ranks[i].message);
+    return HD_OK;
+}
+
+/* ---- the last lines
+ * ----------------------------------------------------------------------------*/
+
+/* Where the last `lines` lines of the bytes begin; *ret_found: how many there are, at most `lines`.
+ */
+static const char *last_lines(const struct hd_text *bytes, int64_t lines, int64_t *ret_found)
+{
+    const char *p = bytes->data + bytes->len_bytes;
+    int64_t found = 0;
+
+    for (; p > bytes->data; p--)
+        if (p[-1] == '\n' && p < bytes->data + bytes->len_bytes && ++found == lines)
+            break;
+    *ret_found = found + (p == bytes->data && bytes->len_bytes ? 1 : 0);
+    return p;
+}
+
+/* Reads back from the end of a rank's log, further each time, until there are enough lines; prints
+ * them, and leaves the position behind them. */
+static enum hd_status read_tail(struct rank_log *r)
+{
+    struct logs *l = r->l;
+    int64_t back = l->tail ? l->tail * TAIL_GUESS_BYTES : 1, found = 0;
+    struct hd_text bytes = {0};
+    const char *from;
+    enum hd_status st;
+
+    for (;;) {
+        hd_text_clear(&bytes);
+        r->keep = &bytes;
+        r->keep_offset = 0;
+        r->offset_bytes = -back;
+        st = open_rank(r, false);
+        wait_for_calls(l, 0);
+        if (!st && r->status)
+            st = hd_err(r->status, "%s", r->message);
+        if (st || l->interrupted || !bytes.len_bytes || !l->tail)
+            break;
+        from = last_lines(&bytes, l->tail, &found);
+        if ((found < l->tail || from == bytes.data) && r->keep_offset > 0 &&
+            back < TAIL_BYTES_MAX) {
+            back *= 4;
+            continue;
+        }
+        r->keep = NULL;
+        add_lines(r, from, bytes.len_bytes - (size_t)(from - bytes.data));
+        break;
+    }
+    if (r->offset_bytes < 0)
+        r->offset_bytes = 0; /* nothing was there */
+    r->keep = NULL;
+    if (!l->follow)
+        end_line(r);
+    hd_text_free(&bytes);
+    (void)cli_out(&l->out);
+    return st;
+}
+
+static enum hd_status read_tails(struct logs *l)
+{
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < l->count && !l->interrupted; i++)
+        st = read_tail(&l->ranks[i]);
+    for (size_t i = 0; i < l->count; i++)
+        l->ranks[i].done = !l->follow;
+    return st;
+}
+
+/* ---- to the end
+ * --------------------------------------------------------------------------------*/
 
 static void pause_loop(struct logs *l, int64_t ms)
 {
@@ -151,11 +361,12 @@ static void pause_loop(struct logs *l, int64_t ms)
     }
 }
 
-/* Waits until the next attempt begins (its log is then read), or the job has ended. */
+/* Waits until the next attempt begins (its logs are then read), or the job has ended. */
 static enum hd_status next_attempt(struct logs *l, bool *ret_over)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
+    const int32_t attempt = l->ranks[0].attempt;
     enum hd_status st;
 
     *ret_over = l->fixed_attempt;
@@ -165,10 +376,15 @@ static enum hd_status next_attempt(struct logs *l, bool *ret_over)
                           &request.base, &response);
         if (st)
             return st;
-        if (response->job->attempt > l->attempt) {
-            l->attempt++;
-            l->offset_bytes = 0;
-            cli_note("heddle: attempt %d", l->attempt);
+        if (response->job->attempt > attempt) {
+            for (size_t i = 0; i < l->count; i++) {
+                end_line(&l->ranks[i]);
+                l->ranks[i].attempt = attempt + 1;
+                l->ranks[i].offset_bytes = 0;
+                l->ranks[i].done = false;
+            }
+            (void)cli_out(&l->out);
+            cli_note("heddle: attempt %d", attempt + 1);
             hd_rpc_message_free(&response->base);
             return HD_OK;
         }
@@ -184,8 +400,10 @@ static int read_logs(struct logs *l)
 {
     int64_t down_since_ms = 0;
     bool over = false;
-    enum hd_status st;
+    enum hd_status st = l->tail >= 0 ? read_tails(l) : HD_OK;
 
+    if (st)
+        return cli_fail(st);
     while (!over && !l->interrupted && !ferror(stdout)) {
         st = read_once(l);
         if (!st) {
@@ -204,38 +422,146 @@ static int read_logs(struct logs *l)
             return cli_fail(st);
         pause_loop(l, POLL_MS); /* then on at the next byte */
     }
+    for (size_t i = 0; i < l->count; i++)
+        end_line(&l->ranks[i]);
+    (void)cli_out(&l->out);
     return l->interrupted ? CLI_INTERRUPTED : CLI_OK;
+}
+
+/* ---- which ranks
+ * -------------------------------------------------------------------------------*/
+
+/* The number of ranks of the attempt that is read. */
+static int find_world(struct logs *l, int32_t *ret_world)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__GetJobResponse *response = NULL;
+    int code;
+
+    request.job = l->job;
+    code = cli_call(l->cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
+                    &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    *ret_world = 0;
+    for (size_t i = 0; i < response->job->n_attempts; i++) {
+        const Heddle__V1__AttemptStatus *a = response->job->attempts[i];
+
+        if (a->plan && (l->attempt ? a->attempt == l->attempt : a->attempt >= *ret_world))
+            *ret_world = (int32_t)a->plan->n_ranks;
+    }
+    hd_rpc_message_free(&response->base);
+    return *ret_world > 0 ? CLI_CONTINUE
+                          : cli_fail(hd_err(HD_NOT_FOUND, "job %llu has no attempt yet",
+                                            (unsigned long long)l->job));
+}
+
+static enum hd_status add_rank(struct logs *l, int64_t rank)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (l->ranks[i].rank == rank)
+            return HD_OK;
+    l->ranks[l->count++] = (struct rank_log){.l = l, .rank = (int32_t)rank, .attempt = l->attempt};
+    return HD_OK;
+}
+
+/* "0-3,7": each number and range. */
+static enum hd_status take_ranks(struct logs *l, const char *text)
+{
+    enum hd_status st = HD_OK;
+
+    while (!st && *text) {
+        const size_t len = strcspn(text, ",");
+        char word[32], *dash;
+        int64_t first, last;
+
+        (void)snprintf(word, sizeof word, "%.*s", (int)len, text);
+        dash = strchr(word, '-');
+        if (dash)
+            *dash = '\0';
+        st = hd_text_to_int64(word, 0, RANKS_MAX - 1, &first);
+        last = first;
+        if (!st && dash)
+            st = hd_text_to_int64(dash + 1, first, RANKS_MAX - 1, &last);
+        for (; !st && first <= last; first++)
+            st = add_rank(l, first);
+        text += len + (text[len] == ',');
+    }
+    return st;
+}
+
+static int choose_ranks(struct logs *l, const char *ranks)
+{
+    int32_t world = 0;
+    int code = CLI_CONTINUE;
+
+    l->ranks = calloc(RANKS_MAX, sizeof *l->ranks);
+    if (!l->ranks)
+        return cli_fail(hd_err(HD_NO_MEMORY, "no memory for ranks"));
+    if (strcmp(ranks, "all") != 0) {
+        if (take_ranks(l, ranks) || !l->count)
+            return cli_usage("logs: --rank %s is not all, a rank, or a list such as 0-3,7", ranks);
+        return CLI_CONTINUE;
+    }
+    code = find_world(l, &world);
+    for (int32_t rank = 0; code == CLI_CONTINUE && rank < world; rank++)
+        (void)add_rank(l, rank);
+    return code;
+}
+
+/* ---- all
+ * ---------------------------------------------------------------------------------------*/
+
+static int run(struct logs *l, const char *ranks)
+{
+    int code = choose_ranks(l, ranks);
+
+    l->in_lines = l->count > 1 || l->tail >= 0 || *l->since;
+    l->to_terminal = isatty(STDOUT_FILENO);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (uv_signal_init(&l->cli->loop, &l->interrupt))
+        return cli_fail(hd_err(HD_IO, "cannot wait for signals"));
+    l->interrupt.data = l;
+    (void)uv_signal_start(&l->interrupt, on_interrupt, SIGINT); /* without it ^C just ends us */
+    code = read_logs(l);
+    uv_close((uv_handle_t *)&l->interrupt, on_closed);
+    while (!l->closed)
+        (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
+    return cli_out_end(code);
 }
 
 int cli_logs(struct cli *cli, int argc, char **argv)
 {
-    struct logs l = {.cli = cli};
-    int64_t rank = 0, attempt = 0;
+    struct logs l = {.cli = cli, .tail = -1};
+    const int64_t year_ms = (int64_t)365 * 86400 * 1000;
+    const char *ranks = "0", *since = NULL;
+    int64_t attempt = 0, since_ms = 0;
     const struct cli_flag flags[] = {
         {"follow", 'f', CLI_FLAG_BOOL, &l.follow, 0, 0},
-        {"rank", 0, CLI_FLAG_INT, &rank, 0, 65535},
+        {"rank", 0, CLI_FLAG_TEXT, &ranks, 0, 0},
         {"attempt", 0, CLI_FLAG_INT, &attempt, 1, INT32_MAX},
+        {"tail", 0, CLI_FLAG_INT, &l.tail, 0, 10000000},
+        {"since", 0, CLI_FLAG_TEXT, &since, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     if (code == CLI_CONTINUE)
         code = cli_parse_job(cli->args[0], &l.job);
+    if (code == CLI_CONTINUE && since && hd_clock_read_span(since, 1000, year_ms, &since_ms))
+        code = cli_usage("logs: --since: %s", hd_err_message());
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
-    l.rank = (int32_t)rank;
     l.attempt = (int32_t)attempt;
     l.fixed_attempt = attempt > 0;
-    l.to_terminal = isatty(STDOUT_FILENO);
-    if (uv_signal_init(&cli->loop, &l.interrupt))
-        return cli_fail(hd_err(HD_IO, "cannot wait for signals"));
-    l.interrupt.data = &l;
-    (void)uv_signal_start(&l.interrupt, on_interrupt, SIGINT); /* without it ^C just ends us */
-    code = read_logs(&l);
-    uv_close((uv_handle_t *)&l.interrupt, on_closed);
-    while (!l.closed)
-        (void)uv_run(&cli->loop, UV_RUN_ONCE);
+    if (since)
+        hd_clock_format_utc(hd_clock_wall_ms() - since_ms, l.since);
+    code = run(&l, ranks);
+    for (size_t i = 0; i < l.count; i++)
+        hd_text_free(&l.ranks[i].line);
+    free(l.ranks);
     hd_text_free(&l.out);
-    return cli_out_end(code);
+    return code;
 }

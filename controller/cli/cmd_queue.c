@@ -7,16 +7,6 @@
 
 /* ---- queue ------------------------------------------------------------------------------------*/
 
-static void show_queue(struct hd_json_writer *w, const Heddle__V1__QueueStatus *q)
-{
-    hd_json_add_string(w, "name", q->name);
-    hd_json_add_int64(w, "devices_max", q->devices_max);
-    hd_json_add_int64(w, "user_devices_max", q->user_devices_max);
-    hd_json_add_int64(w, "weight", q->weight);
-    hd_json_add_int64(w, "devices_held", q->devices_held);
-    hd_json_add_int64(w, "jobs_waiting", q->jobs_waiting);
-}
-
 static void add_limit(struct table *table, int32_t limit)
 {
     if (limit)

@@ -224,6 +224,47 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
     return code;
 }
 
+/* Asks the controller, and changes nothing there. */
+static int dry_run(struct cli *cli, const struct hd_job *job, bool quiet)
+{
+    Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
+    Heddle__V1__ValidateJobResponse *verdict = NULL;
+    struct hd_text out = {0};
+    struct show_list list;
+    struct hd_arena arena;
+    int code;
+
+    hd_arena_init(&arena, 0);
+    request.spec = hd_spec_to_message(job, &arena);
+    code = request.spec
+               ? cli_call(cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
+                          &request.base, &verdict)
+               : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
+    hd_arena_done(&arena);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "VerdictList", "verdict");
+        show_item_begin(&list);
+        hd_json_add_string(&list.writer, "name", job->name);
+        hd_json_add_bool(&list.writer, "accepted", true);
+        hd_json_add_bool(&list.writer, "fits_now", verdict->fits_now);
+        hd_json_add_string(&list.writer, "reason", verdict->reason);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else if (!quiet) {
+        hd_text_add(&out, "%s would be taken, and would %s", job->name,
+                    verdict->fits_now ? "start now" : "wait: ");
+        if (!verdict->fits_now)
+            cli_add_people(&out, verdict->reason);
+        hd_text_add(&out, "; nothing was submitted\n");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    hd_rpc_message_free(&verdict->base);
+    return cli_out_end(CLI_OK);
+}
+
 /* Reads the job in the layout of a plan that was made of this very job. */
 static int read_planned(const char *path, const char *plan, const struct cli_list *overrides,
                         struct hd_arena *arena, struct hd_job **ret_job)
@@ -245,7 +286,7 @@ static int read_planned(const char *path, const char *plan, const struct cli_lis
 
 int cli_submit(struct cli *cli, int argc, char **argv)
 {
-    bool watch = false, quiet = false, times = false;
+    bool watch = false, quiet = false, times = false, dry = false;
     const char *request_id = NULL, *plan = NULL;
     struct cli_list overrides = {.count = 0};
     struct hd_job *job = NULL;
@@ -257,9 +298,13 @@ int cli_submit(struct cli *cli, int argc, char **argv)
         {"times", 0, CLI_FLAG_BOOL, &times, 0, 0},
         {"request-id", 0, CLI_FLAG_TEXT, &request_id, 0, 0},
         {"plan", 0, CLI_FLAG_TEXT, &plan, 0, 0},
+        {"dry-run", 0, CLI_FLAG_BOOL, &dry, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
+    if (code == CLI_CONTINUE && dry && (watch || request_id))
+        code = cli_usage("submit: --dry-run submits nothing: leave out %s",
+                         watch ? "--watch" : "--request-id");
     hd_arena_init(&arena, 0);
     if (code == CLI_CONTINUE)
         code = plan ? read_planned(cli->args[0], plan, &overrides, &arena, &job)
@@ -269,7 +314,7 @@ int cli_submit(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
-        code = submit(cli, job, request_id, watch, quiet, times);
+        code = dry ? dry_run(cli, job, quiet) : submit(cli, job, request_id, watch, quiet, times);
     hd_arena_done(&arena);
     return code;
 }

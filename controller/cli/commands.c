@@ -34,10 +34,12 @@ static const char local_help[] =
 
 static const char submit_help[] =
     "Usage: heddle submit FILE|- [--watch] [--set KEY=VALUE]... [--plan FILE] [-q]\n"
-    "                     [--times] [--request-id ID]\n"
+    "                     [--times] [--request-id ID] [--dry-run]\n"
     "\n"
     "Checks a job file and gives the job to the controller. Prints the job's number.\n"
     "\n"
+    "  --dry-run          only ask the controller whether it would take the job, and\n"
+    "                     whether the job would start now; nothing is submitted\n"
     "  -w, --watch        then follow the job as heddle watch does\n"
     "  --set KEY=VALUE    in place of what the file says, such as train.steps=100\n"
     "  --plan FILE        run the layout that plan --out FILE chose; refused if\n"
@@ -141,23 +143,30 @@ static const char wait_help[] =
     "  heddle wait 7 && heddle generate 7 --prompt 'Once upon'\n";
 
 static const char logs_help[] =
-    "Usage: heddle logs JOB [-f] [--rank R] [--attempt K]\n"
+    "Usage: heddle logs JOB [-f] [--rank R|A-B|all] [--attempt K] [--tail N]\n"
+    "                   [--since TIME]\n"
     "\n"
-    "Prints what a rank wrote to its log.\n"
+    "Prints what ranks wrote to their logs; of several ranks, each line begins with\n"
+    "the rank's number.\n"
     "\n"
     "  -f, --follow       go on as it writes, and with the next attempts, until the\n"
     "                     job's end\n"
-    "  --rank R           which rank; else 0\n"
+    "  --rank R           which rank, or several: 0-3,7, or all; else 0\n"
     "  --attempt K        which attempt; else the newest\n"
+    "  --tail N           only the last N lines of each rank\n"
+    "  --since TIME       from the first line on that has a time, not longer ago than\n"
+    "                     TIME: 10m, 2h\n"
     "\n"
     "Example:\n"
     "  heddle logs 7 -f --rank 1\n";
 
 static const char events_help[] =
-    "Usage: heddle events [JOB] [-o FORMAT]\n"
+    "Usage: heddle events [JOB] [-f] [-o FORMAT]\n"
     "\n"
     "Prints all events of a job, oldest first: who requested it, where and when its\n"
     "attempts started, how each rank ended. Without JOB: events of nodes.\n"
+    "\n"
+    "  -f, --follow       also new ones, in lines, until the job's end or Ctrl-C\n"
     "\n"
     "Example:\n"
     "  heddle events 7\n";
@@ -267,22 +276,22 @@ static const char nodes_help[] =
 static const char generate_help[] =
     "Usage: heddle generate JOB|DIR --prompt TEXT [--max-tokens N] [--seed S]\n"
     "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
-    "                       [--step N|best] [--chat [--system T] [--template FILE]]\n"
-    "                       [--adapter DIR] [--base DIR]\n"
+    "                       [--step N|best] [--adapter DIR] [--base DIR]\n"
+    "                       [--chat [--system T] [--template FILE]]\n"
     "\n"
     "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
     "folder (a checkpoint, a job's folder, a run of heddle local), or a model folder\n"
     "of transformers; to the token that ends a text, or in a chat an answer.\n"
     "\n"
-    "  --chat             answers the prompt by the model's chat template, or FILE\n"
-    "  --system T         what the model is told in front of it\n"
+    "  --chat             answers the prompt by the model's chat template, or FILE;\n"
+    "                     --system T is what the model is told first\n"
     "  --max-tokens N     at most so many tokens; else 256\n"
     "  --temperature T    below 1: likely tokens are chosen more often; else 0.8\n"
     "  --top-k K          choose among the K most likely tokens only\n"
     "  --top-p P          among the most likely tokens that add up to probability P\n"
     "  --greedy           always the most likely token\n"
     "  --seed S           the same seed gives the same text; else 1\n"
-    "  --step N|best      of this step, or with the lowest validation loss; else newest\n"
+    "  --step N|best      of this step, or of the lowest validation loss; else newest\n"
     "  --adapter DIR      beside a model folder: a folder of PEFT, or a checkpoint\n"
     "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
     "\n"
@@ -308,7 +317,7 @@ static const char eval_help[] =
     "                     folder at most 2048\n"
     "  --precision P      fp32 or bf16; else the job's, of a model folder fp32\n"
     "  --threads N        else one for each core\n"
-    "  --adapter, --base  as of heddle generate\n"
+    "  --adapter DIR, --base DIR  as of heddle generate\n"
     "\n"
     "Example:\n"
     "  heddle eval 7 --step best --data wikitext/test.txt\n";
@@ -317,24 +326,24 @@ static const char checkpoint_help[] =
     "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
     "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
     "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [--dtype D]\n"
-    "                                [--max-shard-size MB] [--adapter] [--base DIR] [--force]\n"
+    "                    [--max-shard-size MB] [--adapter] [--base DIR] [--force]\n"
     "       heddle checkpoint save JOB [--timeout SECONDS]\n"
+    "       heddle checkpoint rm JOB --step N [--yes] [-o FORMAT]\n"
     "\n"
-    "ls lists the complete checkpoints, oldest first, with validation losses if the\n"
-    "job has checkpoint.best. verify reads every byte of them, or of an exported\n"
-    "folder, and names what is damaged (exit code 6) or cannot be read (5). export\n"
-    "makes a folder that Hugging Face's transformers loads: config.json,\n"
-    "model.safetensors, tokenizer.json if there is one, and heddle-hashes.json for\n"
-    "verify, with an adapter added to the weights. save asks a running job for one.\n"
+    "ls lists the complete checkpoints, oldest first. verify reads every byte of\n"
+    "them, or of an exported folder, and names what is damaged (exit code 6) or\n"
+    "cannot be read (5). export makes a folder that Hugging Face's transformers\n"
+    "loads, with an adapter added to the weights. save asks a running job for one.\n"
+    "rm removes one that its job does not need.\n"
     "\n"
     "  --step N|best        of this step, or with the lowest validation loss; else\n"
     "                       all (ls, verify), or the newest (export)\n"
-    "  --out DIR            the folder to make\n"
+    "  --out DIR, --force   the folder to make; replace a model folder that it is\n"
     "  --dtype D            of the weights: fp32, as trained, or bf16; else fp32\n"
     "  --max-shard-size MB  of one file, in 10^6 bytes; else 5000\n"
     "  --adapter            the adapter alone, in the form that PEFT loads\n"
     "  --base DIR           where the base of the checkpoint is now\n"
-    "  --force, --timeout S replace the model folder DIR; seconds of save (300)\n"
+    "  --timeout S, --yes   seconds of save (300); rm does not ask\n"
     "\n"
     "Example:\n"
     "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
@@ -425,9 +434,9 @@ static const char node_help[] =
     "       heddle node invite NODE [--address HOST:PORT]\n"
     "       heddle node revoke NODE\n"
     "\n"
-    "rm removes a node that is gone for good from the list, so that another daemon may\n"
-    "have its name: that of a machine that was installed anew, above all. A node with\n"
-    "work is not removed, and neither is one that is connected, unless it is drained.\n"
+    "rm removes a node that is gone for good from the list, so that another daemon\n"
+    "may have its name: that of a machine that was installed anew, above all. A node\n"
+    "with work is not removed, and neither is a connected one, unless it is drained.\n"
     "The heddled of a drained node ends; started again, it joins as a new node. A\n"
     "lost node gives up its name by itself.\n"
     "invite prints one line, with which one machine joins under this name within an\n"
@@ -438,6 +447,81 @@ static const char node_help[] =
     "Example:\n"
     "  heddle node rm n7\n";
 
+static const char version_help[] =
+    "Usage: heddle version [--check] [-o FORMAT]\n"
+    "\n"
+    "Prints version and commit of this build.\n"
+    "\n"
+    "  --check            also those of controller and nodes; exit code 1 if one is\n"
+    "                     another build than this one\n"
+    "\n"
+    "Example:\n"
+    "  heddle version --check\n";
+
+static const char show_node_help[] =
+    "Usage: heddle show-node NODE [-o FORMAT]\n"
+    "\n"
+    "Shows one node: its state and why it is not ready, its build, and each device\n"
+    "with the job that has it, or with its problem.\n"
+    "\n"
+    "Example:\n"
+    "  heddle show-node n1\n";
+
+static const char top_help[] =
+    "Usage: heddle top [--interval SECONDS] [--once] [-o FORMAT]\n"
+    "\n"
+    "Shows jobs that have not ended, those that run first, with nodes that are not\n"
+    "ready, again and again until Ctrl-C. Without a terminal, and with -o json, once.\n"
+    "\n"
+    "  --interval SECONDS  between two pictures; else 2\n"
+    "  --once              once, also on a terminal\n"
+    "\n"
+    "Example:\n"
+    "  heddle top --interval 5\n";
+
+static const char du_help[] =
+    "Usage: heddle du [JOB]... [-o FORMAT]\n"
+    "\n"
+    "Says what checkpoints take on disk: of each job given, else of the 1000 newest,\n"
+    "largest first. heddle checkpoint rm and heddle rm make room.\n"
+    "\n"
+    "Example:\n"
+    "  heddle du 7\n";
+
+static const char debug_help[] =
+    "Usage: heddle debug bundle [JOB]... [--out FILE] [-o FORMAT]\n"
+    "\n"
+    "Makes a tar file for somebody who is asked for help: versions, configuration,\n"
+    "nodes, links, queues, jobs and events, and of each JOB its attempts, events,\n"
+    "checkpoints and the last lines of its logs. What looks like a token, a key or a\n"
+    "password is removed. Names of people, machines and files stay in it.\n"
+    "\n"
+    "  --out FILE         the file to make; else heddle-debug-TIME.tar\n"
+    "\n"
+    "Example:\n"
+    "  heddle debug bundle 7\n";
+
+static const char config_help[] =
+    "Usage: heddle config show [-o FORMAT]\n"
+    "       heddle config example\n"
+    "\n"
+    "show prints which controller, token and authority a command would use, and where\n"
+    "each value came from: a flag, the environment, or a line of a configuration file\n"
+    "(~/.config/heddle/client.yaml, then /etc/heddle/client.yaml; HEDDLE_CONFIG names\n"
+    "another). example prints a file with all keys.\n"
+    "\n"
+    "Example:\n"
+    "  heddle config show --context prod\n";
+
+static const char completion_help[] =
+    "Usage: heddle completion bash|zsh|fish\n"
+    "\n"
+    "Prints what a shell needs to complete commands and flags of heddle. The packages\n"
+    "install it; elsewhere source it from the shell's start-up file.\n"
+    "\n"
+    "Example:\n"
+    "  heddle completion bash > ~/.local/share/bash-completion/completions/heddle\n";
+
 static const char whoami_help[] =
     "Usage: heddle whoami [-o FORMAT]\n"
     "\n"
@@ -445,7 +529,7 @@ static const char whoami_help[] =
     "(viewer, user, operator or admin), how you came, and whose jobs you see.\n"
     "\n"
     "Example:\n"
-    "  heddle whoami\n";
+    "  heddle whoami -o json\n";
 
 static const char token_help[] =
     "Usage: heddle token create NAME [--role ROLE] [--ttl TIME] [--out FILE]\n"
@@ -487,7 +571,7 @@ static const char limits_help[] =
     "refused with exit code 6, and the limit is named.\n"
     "\n"
     "Example:\n"
-    "  heddle limits\n";
+    "  heddle limits ann\n";
 
 const struct cli_command cli_commands[] = {
     {"local", "run a job on this machine", local_help, cli_local, false},
@@ -522,7 +606,44 @@ const struct cli_command cli_commands[] = {
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
     {"eval", "loss and perplexity of a trained model on data", eval_help, cli_eval, false},
     {"data", "make token files, show the samples of a job", data_help, cli_data, false},
-    {"checkpoint", "list, verify, export and save checkpoints", checkpoint_help, cli_checkpoint,
+    {"checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
+     cli_checkpoint, false},
+    {"top", "show the cluster at a glance", top_help, cli_top, false},
+    {"show-node", "show a node with its devices", show_node_help, cli_show_node, false},
+    {"du", "say what checkpoints take on disk", du_help, cli_du, false},
+    {"version", "print the version, or check those of the cluster", version_help, cli_version,
      false},
+    {"debug", "gather what somebody needs to help", debug_help, cli_debug, false},
+    {"config", "show which controller is used, and why", config_help, cli_config, false},
+    {"completion", "print what a shell completes words by", completion_help, cli_completion, true},
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
+
+void cli_overview(struct hd_text *out)
+{
+    hd_text_add(out, "Usage: heddle COMMAND [ARGUMENTS]\n"
+                     "\n"
+                     "Trains language models: hands jobs to a controller and shows how they fare.\n"
+                     "\n");
+    for (size_t i = 0; i < cli_command_count; i++)
+        hd_text_add(out, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].summary);
+    hd_text_add(
+        out, "\n"
+             "Flags of every command:\n"
+             "  --controller ADDR  unix:PATH or HOST:PORT; else HEDDLE_CONTROLLER, else that of\n"
+             "                     the context, else the user's and the system's socket\n"
+             "  --context NAME     of the configuration file; else HEDDLE_CONTEXT\n"
+             "  --token-file FILE  your token for HOST:PORT; else HEDDLE_TOKEN_FILE\n"
+             "  --tls-ca FILE      the authority of a HOST:PORT elsewhere; else HEDDLE_TLS_CA\n"
+             "  --tls-cert FILE    your certificate and key; else HEDDLE_TLS_CERT\n"
+             "  -o FORMAT          table, wide, json or jsonl (not where raw text is printed)\n"
+             "  --color WHEN       auto, always or never; NO_COLOR is honoured\n"
+             "  -h, --help         what a command does, with an example\n"
+             "\n"
+             "Exit codes: 0 success, 1 the job failed or was cancelled, 2 usage or bad input,\n"
+             "3 controller not reachable, 4 not found, 5 not permitted, 6 the command itself\n"
+             "failed, 130 Ctrl-C.\n"
+             "\n"
+             "Example:\n"
+             "  heddle local job.yaml\n");
+}

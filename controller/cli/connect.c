@@ -43,8 +43,13 @@ static enum hd_status probe_socket(const char *path)
 
 static enum hd_status find(struct cli *cli)
 {
+    const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca,
+                                                  cli->tls_cert};
     struct hd_text address = {0};
-    enum hd_status st = hd_rpc_find_controller(cli->controller, &address);
+    enum hd_status st = contexts_find(cli->context, given, &cli->contexts);
+
+    if (!st)
+        st = hd_rpc_find_controller(cli->contexts.values[CONTEXT_CONTROLLER].text, &address);
 
     if (!st && address.len_bytes >= sizeof cli->address)
         st = hd_err(HD_INVALID, "the controller's address is longer than %zu bytes",
@@ -63,11 +68,11 @@ static enum hd_status find(struct cli *cli)
  * token on a command line could be read by every user of the machine. */
 static enum hd_status open_client(struct cli *cli)
 {
-    const char *token_file = cli->token_file ? cli->token_file : getenv("HEDDLE_TOKEN_FILE");
-    const char *ca = cli->tls_ca ? cli->tls_ca : getenv("HEDDLE_TLS_CA");
-    const char *cert = cli->tls_cert ? cli->tls_cert : getenv("HEDDLE_TLS_CERT");
-    struct hd_rpc_tls tls = {.ca_path = ca, .cert_path = cert, .key_path = cert};
-    struct hd_rpc_client_options options = {.tls = ca && *ca ? &tls : NULL};
+    const char *token_file = cli->contexts.values[CONTEXT_TOKEN_FILE].text;
+    const char *cert = cli->contexts.values[CONTEXT_TLS_CERT].text;
+    struct hd_rpc_tls tls = {
+        .ca_path = cli->contexts.values[CONTEXT_TLS_CA].text, .cert_path = cert, .key_path = cert};
+    struct hd_rpc_client_options options = {.tls = tls.ca_path ? &tls : NULL};
     char token[HD_RPC_TOKEN_MAX + 1];
     enum hd_status st = HD_OK;
 
@@ -124,6 +129,7 @@ int cli_connect(struct cli *cli)
 
 void cli_disconnect(struct cli *cli)
 {
+    contexts_done(&cli->contexts);
     if (!cli->looping)
         return;
     if (cli->rpc)

@@ -30,6 +30,8 @@ static void add_shared(struct parse *p, struct cli *cli, struct shared *shared)
         {"controller", 0, CLI_FLAG_TEXT, &cli->controller, 0, 0},
         {"token-file", 0, CLI_FLAG_TEXT, &cli->token_file, 0, 0},
         {"tls-ca", 0, CLI_FLAG_TEXT, &cli->tls_ca, 0, 0},
+        {"context", 0, CLI_FLAG_TEXT, &cli->context, 0, 0},
+
         {"tls-cert", 0, CLI_FLAG_TEXT, &cli->tls_cert, 0, 0},
         {"help", 'h', CLI_FLAG_BOOL, &shared->help, 0, 0},
         {"output", 'o', CLI_FLAG_TEXT, &shared->output, 0, 0}, /* the last two: not if is_raw */
@@ -165,6 +167,10 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
     bool only_args = false;
     int code = CLI_CONTINUE;
 
+    if (cli->tell_flags) {
+        cli->tell_flags(flags, flag_count);
+        return CLI_OK;
+    }
     if (flag_count)
         memcpy(p.flags, flags, flag_count * sizeof flags[0]);
     p.count = flag_count;

@@ -7,35 +7,15 @@
 #include <unistd.h>
 
 #include "controller/cli/cli.h"
-#include "spec/spec.h"
+#include "version/version.h"
 
 static int print_overview(FILE *to)
 {
-    (void)fputs("Usage: heddle COMMAND [ARGUMENTS]\n"
-                "\n"
-                "Trains language models: hands jobs to a controller and shows how they fare.\n"
-                "\n",
-                to);
-    for (size_t i = 0; i < cli_command_count; i++)
-        (void)fprintf(to, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].summary);
-    (void)fputs("\n"
-                "Flags of every command:\n"
-                "  --controller ADDR  unix:PATH or HOST:PORT; else HEDDLE_CONTROLLER, else the\n"
-                "                     user's and the system's socket\n"
-                "  --token-file FILE  your token for HOST:PORT; else HEDDLE_TOKEN_FILE\n"
-                "  --tls-ca FILE      the authority of a HOST:PORT elsewhere; else HEDDLE_TLS_CA\n"
-                "  --tls-cert FILE    your certificate and key; else HEDDLE_TLS_CERT\n"
-                "  -o FORMAT          table, wide, json or jsonl (not where raw text is printed)\n"
-                "  --color WHEN       auto, always or never; NO_COLOR is honoured\n"
-                "  -h, --help         what a command does, with an example\n"
-                "\n"
-                "Exit codes: 0 success, 1 the job failed or was cancelled, 2 usage or bad input,\n"
-                "3 controller not reachable, 4 not found, 5 not permitted, 6 the command itself\n"
-                "failed, 130 Ctrl-C.\n"
-                "\n"
-                "Example:\n"
-                "  heddle local job.yaml\n",
-                to);
+    struct hd_text text = {0};
+
+    cli_overview(&text);
+    (void)fputs(text.failed ? "heddle: no memory\n" : text.data, to);
+    hd_text_free(&text);
     return to == stdout ? cli_out_end(CLI_OK) : CLI_USAGE;
 }
 
@@ -89,7 +69,7 @@ int main(int argc, char **argv)
     if (is_help(argv[1]) && argc == 2)
         return print_overview(stdout);
     if (strcmp(argv[1], "--version") == 0) {
-        (void)printf("heddle %s\n", HEDDLE_VERSION);
+        (void)printf("heddle %s\n", hd_version_text);
         return cli_out_end(CLI_OK);
     }
     command = find_command(argv[is_help(argv[1]) ? 2 : 1]);

@@ -6,58 +6,39 @@
 
 #include "base/clock.h"
 #include "controller/cli/cli.h"
+#include "controller/show/show.h"
 
-/* "JOB_STATE_RUNNING" -> "running": the names of the .proto file are the words of the API. */
-static const char *enum_word(const ProtobufCEnumDescriptor *descriptor, int value, size_t prefix,
-                             char ret_word[CLI_WORD_MAX])
-{
-    const ProtobufCEnumValue *found = protobuf_c_enum_descriptor_get_value(descriptor, value);
-    size_t n = 0;
-
-    if (!found) { /* a newer peer's */
-        (void)snprintf(ret_word, CLI_WORD_MAX, "unknown(%d)", value);
-        return ret_word;
-    }
-    for (const char *p = found->name + prefix; *p && n + 1 < CLI_WORD_MAX; p++)
-        ret_word[n++] = (char)(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p);
-    ret_word[n] = '\0';
-    return ret_word;
-}
+_Static_assert((int)CLI_WORD_MAX == (int)SHOW_WORD_MAX, "words of one size");
 
 const char *cli_job_state(Heddle__V1__JobState state, char ret_word[CLI_WORD_MAX])
 {
-    return enum_word(&heddle__v1__job_state__descriptor, (int)state, strlen("JOB_STATE_"),
-                     ret_word);
+    return show_word(&heddle__v1__job_state__descriptor, "JOB_STATE_", (int)state, ret_word);
 }
 
 const char *cli_attempt_state(Heddle__V1__AttemptState state, char ret_word[CLI_WORD_MAX])
 {
-    return enum_word(&heddle__v1__attempt_state__descriptor, (int)state, strlen("ATTEMPT_STATE_"),
+    return show_word(&heddle__v1__attempt_state__descriptor, "ATTEMPT_STATE_", (int)state,
                      ret_word);
 }
 
 const char *cli_node_state(Heddle__V1__NodeState state, char ret_word[CLI_WORD_MAX])
 {
-    return enum_word(&heddle__v1__node_state__descriptor, (int)state, strlen("NODE_STATE_"),
-                     ret_word);
+    return show_word(&heddle__v1__node_state__descriptor, "NODE_STATE_", (int)state, ret_word);
 }
 
 const char *cli_end_cause(Heddle__V1__EndCause cause, char ret_word[CLI_WORD_MAX])
 {
-    return enum_word(&heddle__v1__end_cause__descriptor, (int)cause, strlen("END_CAUSE_"),
-                     ret_word);
+    return show_word(&heddle__v1__end_cause__descriptor, "END_CAUSE_", (int)cause, ret_word);
 }
 
 const char *cli_device_kind(Heddle__V1__DeviceKind kind, char ret_word[CLI_WORD_MAX])
 {
-    return enum_word(&heddle__v1__device_kind__descriptor, (int)kind, strlen("DEVICE_KIND_"),
-                     ret_word);
+    return show_word(&heddle__v1__device_kind__descriptor, "DEVICE_KIND_", (int)kind, ret_word);
 }
 
 const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WORD_MAX])
 {
-    return enum_word(&heddle__v1__precision__descriptor, (int)precision, strlen("PRECISION_"),
-                     ret_word);
+    return show_word(&heddle__v1__precision__descriptor, "PRECISION_", (int)precision, ret_word);
 }
 
 void cli_add_layout(const struct hd_layout_sizes *sizes, struct hd_text *out)

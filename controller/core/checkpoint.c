@@ -317,24 +317,78 @@ void core_checkpoint_forget_all(struct hd_core *core, struct core_job *job)
     core_jobs_remove(&core->deleting, job);
 }
 
+static void begin_deletion(struct hd_core *core, struct core_job *job,
+                           struct hd_checkpoint_record *checkpoint)
+{
+    struct core_node *node;
+
+    checkpoint->state = HD_CHECKPOINT_STATE_DELETING;
+    core_jobs_add(core, &core->deleting, job);
+    hd_batch_add_checkpoint(core->out->batch, checkpoint);
+    node = core_checkpoint_deleter(core, checkpoint);
+    if (node)
+        core_dirty_desired(core, node);
+}
+
+/* Why a checkpoint may not go though someone asks; NULL: it may. A job that has ended needs none.
+ */
+static const char *needed_for(const struct core_job *job, const struct hd_checkpoint_record *c)
+{
+    if (job->ended)
+        return NULL;
+    if (is_base(job, c))
+        return "its attempt started from it";
+    if (c == core_checkpoint_newest(job))
+        return "it is the newest, from which the next attempt would start";
+    if (c == core_checkpoint_proven(job))
+        return "it is the newest after which the loss was finite";
+    return c == core_checkpoint_best(job) ? "it is the best, which checkpoint.best keeps" : NULL;
+}
+
+enum hd_status core_checkpoint_remove(struct hd_core *core, struct core_job *job, int64_t step,
+                                      const char *by)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        const struct hd_checkpoint_record *c = &job->checkpoints[i];
+        const char *need =
+            c->step == step && c->state == HD_CHECKPOINT_STATE_PRESENT ? needed_for(job, c) : NULL;
+
+        found |= c->step == step && c->state == HD_CHECKPOINT_STATE_PRESENT;
+        if (need)
+            return hd_err(HD_CONFLICT,
+                          "the checkpoint of step %lld of job %llu is in use: %s; the job is %s",
+                          (long long)step, (unsigned long long)job->rec.job, need,
+                          hd_job_state_name((int)job->rec.state));
+    }
+    if (!found)
+        return hd_err(
+            HD_NOT_FOUND,
+            "job %llu has no checkpoint of step %lld; heddle checkpoint ls %llu lists them",
+            (unsigned long long)job->rec.job, (long long)step, (unsigned long long)job->rec.job);
+    for (size_t i = 0; i < job->checkpoint_count; i++)
+        if (job->checkpoints[i].step == step &&
+            job->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT)
+            begin_deletion(core, job, &job->checkpoints[i]);
+    core_dirty_job(core, job);
+    core_event(core, job, "checkpoint_removed", 0, -1, "",
+               "the checkpoint of step %lld was removed by %s", (long long)step, by);
+    return HD_OK;
+}
+
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
 {
     if (job->needs.keep <= 0)
         return;
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         struct hd_checkpoint_record *c = &job->checkpoints[i];
-        struct core_node *node;
 
         if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_base(job, c) ||
             c == core_checkpoint_proven(job) || /* a run that diverges may go back to it */
             c == core_checkpoint_best(job) || count_newer(job, c) < (size_t)job->needs.keep)
             continue;
-        c->state = HD_CHECKPOINT_STATE_DELETING;
-        core_jobs_add(core, &core->deleting, job);
-        hd_batch_add_checkpoint(core->out->batch, c);
-        node = core_checkpoint_deleter(core, c);
-        if (node)
-            core_dirty_desired(core, node);
+        begin_deletion(core, job, c);
     }
 }
 

@@ -187,6 +187,7 @@ struct hd_core_event {
             struct hd_job_needs needs; /* with spec: how it goes on; REMOVE: as it was */
             const void *spec;
             size_t spec_bytes;
+            int64_t checkpoint_step; /* REMOVE: only the checkpoints of this step; 0: the job */
             const char *by;
         } resume;
         struct {
@@ -358,6 +359,9 @@ struct hd_desired {
 };
 enum hd_status hd_core_desired(const struct hd_core *core, const char *uuid, struct hd_arena *arena,
                                struct hd_desired *ret_desired);
+
+/* A job was submitted with this request id: another submission with it makes none. */
+bool hd_core_knows_request(const struct hd_core *core, const char *request_id);
 
 /* Records of a job that has not ended, else NULL. Valid until the next step. */
 const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t job);

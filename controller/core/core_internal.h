@@ -508,6 +508,10 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
                           const struct hd_checkpoint_record *checkpoint);
 /* Marks for deletion all but the newest `keep`, the base of the newest attempt, and the newest
  * proven one. */
+/* Someone asks that the checkpoints of a step go. HD_NOT_FOUND: there is none; HD_CONFLICT: the job
+ * has not ended, and may go on from it. */
+enum hd_status core_checkpoint_remove(struct hd_core *core, struct core_job *job, int64_t step,
+                                      const char *by);
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job);
 /* The weights that `attempt` had after `step` gave a finite loss and a finite gradient: so the
  * checkpoints up to there are proven, the attempt's base among them. */

@@ -107,12 +107,33 @@ static void begin_removal(struct hd_core *core, struct core_job *job, const char
                job->rec.job, job->rec.name, by);
 }
 
+/* The job may have ended, and is then known to the store alone. */
+static enum hd_status remove_checkpoint(struct hd_core *core, struct core_job *job,
+                                        const struct hd_core_event *event)
+{
+    const bool is_recalled = !job;
+    enum hd_status st = HD_OK;
+
+    if (job && job->rec.removal)
+        return hd_err(HD_CONFLICT, "job %" PRIu64 " is being removed", job->rec.job);
+    if (!job)
+        st = core_recall(core, event, &job);
+    if (!st) {
+        st = core_checkpoint_remove(core, job, event->resume.checkpoint_step, event->resume.by);
+        if (st && is_recalled)
+            core_job_forget(core, job);
+    }
+    return st;
+}
+
 enum hd_status core_remove(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_job *job = core_find_job(core, event->resume.job->job);
     enum hd_status st = HD_OK;
 
     core->out->job = event->resume.job->job;
+    if (event->resume.checkpoint_step)
+        return remove_checkpoint(core, job, event);
     if (job && !job->ended)
         return hd_err(HD_CONFLICT,
                       "job %" PRIu64 " is %s: only a job that has ended is removed; stop it with: "

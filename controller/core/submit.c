@@ -51,6 +51,11 @@ const struct core_request *core_request_find(const struct hd_core *core, const c
     return core_map_get(&core->by_request, id, &index) ? &core->requests[index] : NULL;
 }
 
+bool hd_core_knows_request(const struct hd_core *core, const char *request_id)
+{
+    return core_request_find(core, request_id) != NULL;
+}
+
 static uint64_t hash_request(const struct hd_core_event *event)
 {
     struct hd_hash hash;

@@ -73,16 +73,20 @@ static enum hd_status load_job(void *user, const struct hd_job_record *job, uint
         st = hd_err_prefix(st, "job %" PRIu64, job->job);
     }
     hd_arena_done(&arena);
+    if (!st)
+        seen_restore_job(&loading->c->seen, job);
     return st;
 }
 
 static enum hd_status load_attempt(void *user, const struct hd_attempt_record *attempt)
 {
+    seen_restore_attempt(&((struct loading *)user)->c->seen, attempt);
     return hd_core_restore_attempt(((struct loading *)user)->c->core, attempt);
 }
 
 static enum hd_status load_checkpoint(void *user, const struct hd_checkpoint_record *checkpoint)
 {
+    seen_restore_checkpoint(&((struct loading *)user)->c->seen, checkpoint);
     return hd_core_restore_checkpoint(((struct loading *)user)->c->core, checkpoint);
 }
 
@@ -93,6 +97,7 @@ static enum hd_status load_position(void *user, const struct hd_position_record 
 
 static enum hd_status load_step(void *user, const struct hd_step_record *step)
 {
+    seen_restore_step(&((struct loading *)user)->c->seen, step);
     return hd_core_restore_step(((struct loading *)user)->c->core, step);
 }
 
@@ -380,6 +385,17 @@ static void tell_status(struct controller *c)
     hd_notify_status(text);
 }
 
+/* How late the tick is says how long the loop was busy with something else. */
+static void watch_delay(struct controller *c)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (c->tick_due_ms)
+        hd_prom_observe(&c->seen.delays,
+                        now_ms > c->tick_due_ms ? 1e-3 * (double)(now_ms - c->tick_due_ms) : 0);
+    c->tick_due_ms = now_ms + TICK_MS;
+}
+
 /* systemd's watchdog is fed while the loop turns (this is a timer of it), the own door opens, and
  * the store's thread lives. A disk that takes no writes is none of these: a new start would not
  * help. */
@@ -401,6 +417,7 @@ static void on_tick(uv_timer_t *timer)
 
     if (c->stopping)
         return;
+    watch_delay(c);
     turn_begin(c);
     (void)turn_step(c, &event);
     turn_end(c);
@@ -411,6 +428,7 @@ static void on_tick(uv_timer_t *timer)
     keep_tick(c);
     watch_tick(c);
     read_log_tick(c);
+    web_tick(c);
     tell_status(c);
     feed_watchdog(c);
 }
@@ -452,6 +470,7 @@ static void free_controller(struct controller *c)
     hd_authority_free(c->authority);
     topology_free_all(c); /* the core's tree of switches is its */
     hd_core_out_done(&c->out);
+    seen_done(&c->seen);
     free(c);
     if (on_stopped)
         on_stopped(user);
@@ -473,11 +492,16 @@ static void on_tick_closed(uv_handle_t *handle)
         free_controller(c);
 }
 
-static void on_rpc_closed(void *user)
+static void on_web_closed(void *user)
 {
     struct controller *c = user;
 
     uv_close((uv_handle_t *)&c->tick, on_tick_closed);
+}
+
+static void on_rpc_closed(void *user)
+{
+    web_close(user, on_web_closed, user);
 }
 
 static void on_server_closed(void *user)
@@ -513,6 +537,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         return hd_err(HD_NO_MEMORY, "no memory for the controller");
     c->loop = loop;
     c->options = *options;
+    seen_init(&c->seen);
     c->options.tokens = NULL; /* the server has a copy */
     c->takes_nodes = takes_nodes(options->tokens);
     c->watchdog_ms = hd_notify_watchdog_ms();
@@ -542,6 +567,8 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = load_core(c);
     if (!st)
         st = start_server(c, options->tokens);
+    if (!st)
+        st = web_open(c);
     if (st) {
         hd_err_save(st, &error);
         controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */

@@ -6,6 +6,7 @@
  *   guard.c    who may call what (rpcs.def), and the audit log
  *   turn.c     core step -> store -> effects   everything that waits for the commit
  *   convert.c  records <-> messages
+ *   web.c      metrics, dashboard and its data by HTTP    web_api.c curve.c metrics.c seen.c
  *
  * Used by: main.c, tests.   Uses: core, store, rpc, spec, libuv.   Threads: the loop's.
  */
@@ -33,6 +34,10 @@ struct controller_options {
     int64_t certificate_ms; /* life of the certificates that it signs; 0: HD_PKI_CERTIFICATE_DAYS */
     const struct hd_rpc_tokens *tokens; /* of users and nodes, for HOST:PORT; copied; NULL: none */
     const struct hd_rpc_tls *tls;
+    const char *http; /* unix:PATH or HOST:PORT of the HTTP door, with `tls` and the users' tokens;
+                       * NULL: none */
+    const char *const *http_hosts; /* further names by which it may be asked (http/http.h) */
+    size_t http_host_count;
     const char *build;                        /* version, shown to users */
     const struct hd_core_config *core_config; /* NULL: the default */
     const char *cluster_file;                 /* that names the switches; NULL: none */
@@ -59,6 +64,8 @@ enum hd_status controller_reload(struct controller *controller,
 
 /* The port of HOST:PORT (with HOST:0, the one chosen by the system); 0 for a Unix socket. */
 int controller_port(const struct controller *controller);
+int controller_http_port(const struct controller *controller); /* the same of the HTTP door */
+bool controller_http_is_tls(const struct controller *controller);
 const char *controller_jobs_dir(const struct controller *controller); /* absolute */
 
 /* Ends all calls, writes what is queued and frees the controller; on_stopped (may be NULL) is

@@ -375,6 +375,20 @@ enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "out of memory for a reply") : HD_OK;
 }
 
+void convert_queue(const struct controller *c, size_t index, Heddle__V1__QueueStatus *m)
+{
+    struct hd_queue_view view;
+
+    hd_core_queue_at(c->core, index, &view);
+    heddle__v1__queue_status__init(m);
+    m->name = convert_text(view.record->name);
+    m->devices_max = view.record->devices_max;
+    m->user_devices_max = view.record->user_devices_max;
+    m->weight = view.record->weight;
+    m->devices_held = view.devices_held;
+    m->jobs_waiting = (int64_t)view.jobs_waiting;
+}
+
 static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena,
                                               const struct hd_device_record *device,
                                               const struct hd_device_hold *hold)

@@ -6,6 +6,7 @@
 #include "controller/identity/identity.h"
 #include "controller/services/controller.h"
 #include "controller/services/guard.h"
+#include "controller/services/seen.h"
 #include "controller/store/store.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/fleet.pb-c.h"
@@ -34,7 +35,8 @@ struct turn {
     struct controller *c;
     struct hd_batch *batch;
     struct effect *first, **end;
-    uint64_t *jobs; /* that changed: their watchers are notified */
+    int64_t handed_over_ns; /* to the store */
+    uint64_t *jobs;         /* that changed: their watchers are notified */
     size_t job_count, job_size;
 };
 
@@ -77,6 +79,9 @@ struct controller {
     void *probes;                   /* what nodes have measured of their devices: probe.c */
     struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
     struct hd_arena tree_arena;     /* its memory, if there is one */
+    struct seen seen;
+    struct web *web;                /* the HTTP door; NULL: there is none */
+    int64_t tick_due_ms;            /* of the next tick; 0: there was none yet */
     struct hd_credentials *credentials;
     struct hd_policy *policy;
     struct hd_usages *usages;
@@ -143,6 +148,7 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
                                                  const struct hd_validation_record *validation);
 Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
                                      size_t index);
+void convert_queue(const struct controller *c, size_t index, Heddle__V1__QueueStatus *ret_queue);
 
 /* Decodes a stored JobSpec; lists live in `arena`. HD_CORRUPT: it cannot be decoded. */
 enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
@@ -175,6 +181,7 @@ void search_forget_all(struct controller *c); /* the ones in progress end withou
 /* Finds the layouts that the core's newest step asked for, and tells the core. */
 void planner_ask(struct controller *c, const struct hd_core_out *out);
 void planner_forget_all(struct controller *c); /* the searches in progress end without effect */
+size_t planner_count(const struct controller *c); /* in progress or waiting for their turn */
 
 /* ---- topology.c -------------------------------------------------------------------------------*/
 
@@ -201,6 +208,14 @@ Heddle__V1__NodeProbe *probe_show(struct controller *c, struct hd_arena *arena, 
 /* Its calibration, as text in `arena`; NULL: there is none. */
 const char *probe_calibration(const struct controller *c, struct hd_arena *arena, const char *uuid);
 void probe_free_all(struct controller *c);
+
+/* ---- web.c ------------------------------------------------------------------------------------*/
+
+/* Opens the HTTP door that options.http names; without it nothing. */
+enum hd_status web_open(struct controller *c);
+void web_close(struct controller *c, void (*on_closed)(void *user), void *user);
+void web_announce(struct controller *c, uint64_t job); /* a change of the job is durable */
+void web_tick(struct controller *c);
 
 /* ---- the services -----------------------------------------------------------------------------*/
 

@@ -81,8 +81,13 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
         st = check_request_id(m->request_id);
     if (!st)
         st = control_prepare(m->spec, &prepared);
-    if (!st)
+    if (!st && hd_core_knows_request(c->core, m->request_id)) {
+        st = submit(c, call, m->request_id, prepared); /* no new job: no limit is in its way */
+        if (!st)
+            control_free_prepared(prepared);
+    } else if (!st) {
         st = limits_check_then(c, call, m->request_id, prepared, submit);
+    }
     if (st) {
         hd_rpc_call_fail(call, st);
         control_free_prepared(prepared);

@@ -264,3 +264,12 @@ void planner_forget_all(struct controller *c)
     }
     c->plannings = NULL;
 }
+
+size_t planner_count(const struct controller *c)
+{
+    size_t count = 0;
+
+    for (const struct planning *p = c->plannings; p; p = p->next)
+        count++;
+    return count;
+}

@@ -3,20 +3,6 @@
 
 #include "controller/services/control.h"
 
-static void fill_queue(const struct controller *c, size_t index, Heddle__V1__QueueStatus *m)
-{
-    struct hd_queue_view view;
-
-    hd_core_queue_at(c->core, index, &view);
-    heddle__v1__queue_status__init(m);
-    m->name = convert_text(view.record->name);
-    m->devices_max = view.record->devices_max;
-    m->user_devices_max = view.record->user_devices_max;
-    m->weight = view.record->weight;
-    m->devices_held = view.devices_held;
-    m->jobs_waiting = (int64_t)view.jobs_waiting;
-}
-
 void control_list_queues(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     Heddle__V1__ListQueuesResponse response = HEDDLE__V1__LIST_QUEUES_RESPONSE__INIT;
@@ -28,7 +14,7 @@ void control_list_queues(struct hd_rpc_call *call, const ProtobufCMessage *messa
     response.n_queues = hd_core_queue_count(c->core);
     for (size_t i = 0; i < response.n_queues; i++) {
         pointers[i] = &queues[i];
-        fill_queue(c, i, &queues[i]);
+        convert_queue(c, i, &queues[i]);
     }
     (void)hd_rpc_call_reply(call, &response.base);
 }
@@ -43,7 +29,7 @@ static void send_queue(struct controller *c, struct reply *reply)
         hd_rpc_call_fail(reply->call, hd_err(HD_NOT_FOUND, "there is no queue %s", reply->name));
         return;
     }
-    fill_queue(c, index, &queue);
+    convert_queue(c, index, &queue);
     response.queue = &queue;
     (void)hd_rpc_call_reply(reply->call, &response.base);
 }

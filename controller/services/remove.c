@@ -16,6 +16,7 @@ struct removal {
     struct controller *c;
     struct hd_rpc_call *call; /* referenced */
     bool check;
+    int64_t step; /* only the checkpoints of this step; 0: the job */
     struct hd_query *records;
     uint64_t users[USERS_MAX];
     size_t user_count;
@@ -36,9 +37,12 @@ static void answer(struct removal *r)
     struct hd_query *records = r->records;
 
     response.job = convert_job(&records->arena, r->c, &records->jobs[0]);
-    response.checkpoints = (int64_t)records->entry_count;
-    for (size_t i = 0; i < records->entry_count; i++)
+    for (size_t i = 0; i < records->entry_count; i++) {
+        if (r->step && records->entries[i].checkpoint.step != r->step)
+            continue;
+        response.checkpoints++;
         response.checkpoint_bytes += records->entries[i].checkpoint.size_bytes;
+    }
     response.users = r->users;
     response.n_users = r->user_count;
     response.waits_for = r->waits_for;
@@ -87,6 +91,17 @@ static enum hd_status check_ended(const struct hd_job_record *job)
                   job->job, hd_job_state_name((int)job->state), job->job);
 }
 
+static enum hd_status check_step(const struct removal *r)
+{
+    for (size_t i = 0; i < r->records->entry_count; i++)
+        if (r->records->entries[i].checkpoint.step == r->step)
+            return HD_OK;
+    return hd_err(HD_NOT_FOUND,
+                  "job %" PRIu64 " has no checkpoint of step %" PRId64
+                  "; heddle checkpoint ls %" PRIu64 " lists them",
+                  r->records->jobs[0].record.job, r->step, r->records->jobs[0].record.job);
+}
+
 static enum hd_status step(struct removal *r)
 {
     struct hd_query *records = r->records;
@@ -100,6 +115,7 @@ static enum hd_status step(struct removal *r)
     if (st)
         return st;
     event.resume.needs = convert_needs(&spec);
+    event.resume.checkpoint_step = r->step;
     turn_begin(r->c);
     st = turn_step(r->c, &event);
     if (!st) {
@@ -142,7 +158,7 @@ static void on_records(struct hd_query *query, enum hd_status st)
     if (!st)
         st = control_check_owner(r->c, r->call, job->owner, job->job);
     if (!st)
-        st = check_ended(job);
+        st = r->step ? check_step(r) : check_ended(job);
     if (!st && users) {
         users->job = job->job;
         users->text = hd_arena_printf(&query->arena, "%s/", /* 7/ is not the beginning of 70/ */
@@ -181,6 +197,7 @@ void control_remove_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     r->c = c;
     r->call = hd_rpc_call_ref(call);
     r->check = m->check;
+    r->step = m->step;
     query->job = m->job;
     query->done = on_records;
     query->user = r;

@@ -115,14 +115,19 @@ static void on_durable(void *user, enum hd_status st)
     struct turn *turn = user;
     struct controller *c = turn->c;
 
+    if (!st)
+        hd_prom_observe(&c->seen.commits,
+                        1e-9 * (double)(hd_clock_now_ns() - turn->handed_over_ns));
     while (turn->first) {
         struct effect *effect = turn->first;
 
         turn->first = effect->next;
         effect->run(effect, c, st);
     }
-    for (size_t i = 0; !st && i < turn->job_count; i++)
+    for (size_t i = 0; !st && i < turn->job_count; i++) {
         watch_announce(c, turn->jobs[i]);
+        web_announce(c, turn->jobs[i]);
+    }
     free(turn->jobs);
     free(turn);
 }
@@ -137,6 +142,8 @@ void turn_end(struct controller *c)
     c->turn = NULL;
     batch = turn->batch;
     turn->batch = NULL;
+    seen_take(&c->seen, batch);
+    turn->handed_over_ns = hd_clock_now_ns();
     if (!batch->count && !turn->first && !turn->job_count) { /* for example a heartbeat */
         hd_batch_free(batch);
         free(turn);

@@ -517,6 +517,26 @@ static enum hd_status query_history(struct store_db *db, struct hd_query *query)
     return query_entries(db, query, cursors, query->kind == HD_QUERY_EVENTS ? 1 : 4);
 }
 
+static enum hd_status query_last_events(struct store_db *db, struct hd_query *query)
+{
+    struct cursor cursor = {.kind = HD_OP_EVENT, .statement = STORE_GET_LAST_EVENTS};
+    enum hd_status st = query->job ? expect_job(db, query->job) : HD_OK;
+
+    query->after = 0;
+    return st ? st : query_entries(db, query, &cursor, 1);
+}
+
+static enum hd_status query_steps(struct store_db *db, struct hd_query *query)
+{
+    struct cursor cursors[] = {
+        {.kind = HD_OP_STEP, .statement = STORE_GET_STEPS_AFTER},
+        {.kind = HD_OP_VALIDATION, .statement = STORE_GET_VALIDATIONS_AFTER},
+    };
+    enum hd_status st = expect_job(db, query->job);
+
+    return st ? st : query_entries(db, query, cursors, 2);
+}
+
 static enum hd_status query_checkpoints(struct store_db *db, struct hd_query *query)
 {
     enum hd_status st = expect_job(db, query->job);
@@ -607,6 +627,12 @@ enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
     case HD_QUERY_HISTORY:
     case HD_QUERY_EVENTS:
         st = query_history(db, query);
+        break;
+    case HD_QUERY_LAST_EVENTS:
+        st = query_last_events(db, query);
+        break;
+    case HD_QUERY_STEPS:
+        st = query_steps(db, query);
         break;
     case HD_QUERY_CHECKPOINTS:
         st = query_checkpoints(db, query);

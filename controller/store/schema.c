@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "controller/store/store_internal.h"
+#include "version/version.h"
 
 /* The part of migration 4 that SQL cannot do: packs each step's metrics into one column. */
 static enum hd_status pack_metrics(struct store_db *db);
@@ -479,6 +480,34 @@ static enum hd_status migrate_one(struct store_db *db, int number)
     return st;
 }
 
+static const char get_build[] = "SELECT value FROM meta WHERE key = 'build'";
+
+static enum hd_status refuse_newer(struct store_db *db, int64_t version)
+{
+    char build[64];
+
+    if (store_db_read_text(db, get_build, build, sizeof build) || !*build)
+        (void)snprintf(build, sizeof build, "a newer version");
+    return hd_err(HD_UNSUPPORTED,
+                  "%s was written by Heddle %.60s (its schema is %lld; this build, %s, knows %d): "
+                  "install that version again, or restore the backup made before the upgrade "
+                  "(docs/operations.md, \"Go back\")",
+                  db->path, build, (long long)version, hd_version_text, MIGRATION_COUNT);
+}
+
+/* Which build wrote the database last: what an older one that cannot read it says. */
+static enum hd_status write_build(struct store_db *db)
+{
+    char build[64], sql[192];
+    enum hd_status st = store_db_read_text(db, get_build, build, sizeof build);
+
+    if (st || strcmp(build, hd_version_text) == 0)
+        return st;
+    (void)snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES ('build', '%.63s')",
+                   hd_version_text);
+    return execute(db, sql, "cannot store the build");
+}
+
 static enum hd_status migrate(struct store_db *db)
 {
     char text[32];
@@ -488,10 +517,7 @@ static enum hd_status migrate(struct store_db *db)
     if (!st)
         st = hd_text_to_int64(text, 0, INT32_MAX, &version);
     if (!st && version > MIGRATION_COUNT)
-        st = hd_err(HD_UNSUPPORTED,
-                    "%s was written by a newer version of Heddle (its schema is %lld, this build "
-                    "knows %d)",
-                    db->path, (long long)version, MIGRATION_COUNT);
+        st = refuse_newer(db, version);
     if (st || version == MIGRATION_COUNT)
         return st;
     /* While a table is replaced, what refers to it refers to nothing. */
@@ -573,6 +599,8 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
         st = migrate(db);
     if (!st)
         st = read_cluster_id(db);
+    if (!st)
+        st = write_build(db);
     if (!st)
         st = prepare(db);
     if (!st)

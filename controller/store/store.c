@@ -56,6 +56,7 @@ struct hd_job_store {
     uv_async_t async;
     uv_prepare_t before_wait; /* of the loop, in each round */
     struct items queued;      /* queued in this round; the loop's own */
+    size_t unanswered;        /* items in all queues; the loop's own */
     uv_work_t join_work;
     void (*on_closed)(void *user);
     void *closed_user;
@@ -255,10 +256,11 @@ static void writer_main(void *arg)
 
 /* ---- callbacks on the loop --------------------------------------------------------------------*/
 
-static void finish(struct item *item)
+static void finish(struct hd_job_store *store, struct item *item)
 {
     enum hd_status st = item->result.status;
 
+    store->unanswered--;
     if (st)
         (void)hd_err_restore(&item->result);
     if (item->query)
@@ -305,7 +307,7 @@ static void on_wake(uv_async_t *async)
         struct item *item = report.done.first;
 
         report.done.first = item->next;
-        finish(item);
+        finish(store, item);
     }
     if (report.fatal_is_new && store->options.on_fatal)
         store->options.on_fatal(store->options.user, &report.fatal);
@@ -355,6 +357,7 @@ void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
     item->batch = batch;
     item->done = done;
     item->user = user;
+    store->unanswered++;
     put(&store->queued, item);
 }
 
@@ -371,7 +374,13 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
     if (query->only_of)
         query->only_of = hd_arena_strdup(&query->arena, query->only_of);
     item->query = query;
+    store->unanswered++;
     put(&store->queued, item);
+}
+
+size_t hd_store_queued(const struct hd_job_store *store)
+{
+    return store->unanswered;
 }
 
 /* ---- opening and closing ----------------------------------------------------------------------*/

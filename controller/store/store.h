@@ -49,6 +49,9 @@ void hd_store_close(struct hd_job_store *store, int64_t timeout_ms, void (*on_cl
 /* The cluster's id, made at random when the database was created. */
 const char *hd_store_cluster_id(const struct hd_job_store *store);
 
+/* Batches and queries that have not been answered. */
+size_t hd_store_queued(const struct hd_job_store *store);
+
 /* Why nothing can be written now; NULL: writing works. */
 const char *hd_store_trouble(const struct hd_job_store *store);
 
@@ -119,6 +122,8 @@ enum hd_query_kind {
     HD_QUERY_JOBS,        /* states, owner, before_job, limit -> jobs, newest first */
     HD_QUERY_HISTORY,     /* job, after, limit -> entries of all kinds, in order */
     HD_QUERY_EVENTS,      /* job (0: cluster), after, limit -> entries: events, in order */
+    HD_QUERY_LAST_EVENTS, /* job (0: cluster), limit -> entries: the newest events, in order */
+    HD_QUERY_STEPS,       /* job, after, limit -> entries: steps and validations, in order */
     HD_QUERY_CHECKPOINTS, /* job -> entries: those present, sorted by step */
     HD_QUERY_RECORDS,     /* job -> all of HD_QUERY_JOB and HD_QUERY_CHECKPOINTS, and positions */
     HD_QUERY_USERS,       /* job, text, limit -> other jobs in whose specs the text occurs: records

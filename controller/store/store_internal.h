@@ -136,6 +136,9 @@
     X(GET_NEWEST_CHECKPOINT, "SELECT max(step) FROM checkpoints WHERE job=? AND state='present'")  \
     X(GET_EVENTS_AFTER, "SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"      \
                         " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                             \
+    X(GET_LAST_EVENTS, /* ?3 is one more than the limit */                                         \
+      "SELECT * FROM (SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"         \
+      " WHERE job=?1 ORDER BY seq DESC LIMIT ?3 - 1) WHERE seq>?2 ORDER BY seq")                   \
     X(GET_STEPS_AFTER,                                                                             \
       "SELECT " STORE_STEP_COLUMNS " FROM step_metrics WHERE job=? AND seq>? ORDER BY seq"         \
       " LIMIT ?")                                                                                  \

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/notify.h"
 #include "daemon/agent/doctor.h"
+#include "daemon/agent/web.h"
 #include "rpc/find.h"
 
 enum { FILES_NEEDED = 512 };
@@ -93,6 +94,7 @@ static void on_closed(void *user)
     uv_close((uv_handle_t *)&agent->sigterm, NULL);
     uv_close((uv_handle_t *)&agent->sigint, NULL);
     uv_close((uv_handle_t *)&agent->sighup, NULL);
+    web_close(agent);
     locals_close(&agent->locals);
 }
 
@@ -120,6 +122,7 @@ static void on_tick(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
 
+    web_tick(agent);
     locals_look_after(&agent->locals);
     tell_status(agent);
     feed_watchdog(agent);
@@ -338,6 +341,9 @@ enum hd_status agent_open(struct agent *agent)
                    cpu->library[0] ? " and " : "", cpu->library);
     agent->locals.loop = agent->loop;
     agent->locals.tied = agent->options.ephemeral;
+    if (agent->options.launcher)
+        (void)snprintf(agent->locals.launcher, sizeof agent->locals.launcher, "%s",
+                       agent->options.launcher);
     agent->locals.supervisor_lost_ms = agent->options.supervisor_lost_ms
                                            ? agent->options.supervisor_lost_ms
                                            : AGENT_SUPERVISOR_LOST_MS;
@@ -355,6 +361,8 @@ enum hd_status agent_open(struct agent *agent)
     probing_open(agent);
     open_handles(agent);
     st = locals_open(&agent->locals);
+    if (!st)
+        st = web_open(agent);
     return st ? st : open_client(agent);
 }
 

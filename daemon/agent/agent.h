@@ -42,10 +42,12 @@ enum {
 struct agent_options {
     const char *controller; /* NULL: found as rpc/find.h says */
     const char *state_dir, *node_name, *devices, *data_address, *token_file, *worker;
+    const char *launcher;    /* NULL: supervisors are children */
     const char *choices_dir; /* NULL: choices in state_dir */
     const char *umask;       /* NULL: the default */
     bool doctor, json;
-    const char *jobs_dir; /* with doctor */
+    const char *jobs_dir;               /* with doctor */
+    const char *http, *http_token_file, *http_host; /* NULL: not given */
     struct hd_rpc_tls tls;
     const char *tls_server_name; /* NULL: the controller's host */
     bool has_tls, ephemeral;
@@ -100,6 +102,8 @@ struct agent {
     /* probing.c: what the controller has of the probe */
     int64_t probe_told_ms;
     uint64_t probe_told_request;
+
+    struct agent_web *web; /* web.c; NULL: there is no HTTP door */
 
     /* send.c, stream.c */
     struct hd_rpc_call *stream;

@@ -13,9 +13,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/launcher/request.h"
 #include "link/hello.h"
 
+extern char **environ;
+
 enum {
+    LAUNCHER_MS = 15000,   /* for heddle-launcher to answer */
     STOP_GRACE_MS = 0,     /* the controller decides when a stop has taken too long */
     ADOPT_GRACE_MS = 3000, /* for a supervisor that an earlier heddled has just started */
     SEND_MS = 1000,
@@ -443,6 +447,25 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
     launch->argv[n] = NULL;
 }
 
+/* By heddle-launcher: the supervisor is systemd's child, in a unit of its own, and is found by its
+ * record, as one that an earlier heddled has started. It opens its log itself. */
+static enum hd_status ask_launcher(struct agent_attempt *l, struct launch *launch)
+{
+    const mode_t mask = umask(0);
+    char path[PATH_MAX + 16];
+    int n = 0;
+
+    (void)umask(mask);
+    while (launch->argv[n])
+        n++;
+    (void)snprintf(path, sizeof path, "%s/" HD_ATTEMPT_LOG_FILE, l->run_dir);
+    launch->argv[n++] = (char *)"--log";
+    launch->argv[n++] = path;
+    launch->argv[n] = NULL;
+    return request_send(l->all->launcher, l->job, l->attempt, (unsigned)mask, launch->argv + 1,
+                        environ, LAUNCHER_MS);
+}
+
 static enum hd_status spawn(struct agent_attempt *l, struct launch *launch)
 {
     uv_stdio_container_t stdio[3] = {
@@ -495,7 +518,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
     if (!st)
         st = hd_file_write_atomic(launch.job_path, job_text, job_bytes, 0644);
     if (!st)
-        st = spawn(local, &launch);
+        st = local->all->launcher[0] ? ask_launcher(local, &launch) : spawn(local, &launch);
     if (st == HD_STORAGE) {
         local_wait_to_start(local);
         return;

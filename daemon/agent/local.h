@@ -82,6 +82,7 @@ struct locals {
     char state_dir[PATH_MAX], supervisor[PATH_MAX], node[64];
     char choices_dir[PATH_MAX + 16]; /* absolute: of the GPUs' choices among algorithms */
     char worker[PATH_MAX];           /* "": the one in the supervisor's folder */
+    char launcher[108];              /* socket of heddle-launcher; "": supervisors are children */
     bool tied;                       /* supervisors end with this process */
     const char *data_address;        /* for ranks of other nodes; "": there is none */
     int64_t supervisor_lost_ms;      /* silent for so long, with ranks that make no steps: killed */

@@ -85,11 +85,23 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         return take_tls(options, &options->tls.cert_path, value);
     case OPT_TLS_KEY:
         return take_tls(options, &options->tls.key_path, value);
+    case OPT_LAUNCHER:
+        options->launcher = value;
+        return HD_OK;
     case OPT_WORKER:
         options->worker = value;
         return HD_OK;
     case OPT_SUPERVISOR_LOST:
         return read_seconds(value, &options->supervisor_lost_ms);
+    case OPT_HTTP:
+        options->http = value;
+        return hd_rpc_check_address(value);
+    case OPT_HTTP_TOKEN_FILE:
+        options->http_token_file = value;
+        return HD_OK;
+    case OPT_HTTP_HOST:
+        options->http_host = value;
+        return HD_OK;
     case OPT_UMASK:
         options->umask = value;
         return HD_OK;
@@ -117,6 +129,10 @@ static enum hd_status use_config(const struct hd_config *config, struct agent_op
         st = hd_err(HD_INVALID, "--jobs-dir and -o belong to --doctor; see heddled --help");
     if (!st && !ret_options->doctor && ret_options->data_address)
         st = agent_address_check(ret_options->data_address);
+    if (!st && ret_options->launcher && ret_options->ephemeral)
+        st =
+            hd_err(HD_INVALID, "--launcher and --ephemeral: a supervisor in a unit of its own does "
+                               "not end with heddled; leave one out");
     if (!st && !ret_options->doctor && !ret_options->state_dir)
         st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddled --help");
     return st;

@@ -60,8 +60,20 @@ static const struct hd_setting settings[] = {
      "a supervisor that has not answered for so long, 20 s at least, and whose ranks make no "
      "steps, "
      "is killed with its ranks"},
+    {OPT_LAUNCHER, "launcher", 0, "PATH", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "socket of heddle-launcher, which has supervisors started by systemd in units of their own "
+     "(default: they are children of heddled)"},
     {OPT_WORKER, "worker", 0, "PATH", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "the heddle-worker to run (default: beside heddled)"},
+    {OPT_HTTP, "http", 0, "ADDR", HD_SETTING_FILE, NULL,
+     "unix:PATH or HOST:PORT of /metrics for Prometheus (default: none); beyond loopback it needs "
+     "--http-token-file, and --tls-cert with --tls-key (docs/metrics.md)"},
+    {OPT_HTTP_TOKEN_FILE, "http-token-file", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "tokens of those who may read /metrics, as lines NAME TOKEN (without it, on loopback, all "
+     "users of this machine may)"},
+    {OPT_HTTP_HOST, "http-host", 0, "NAME", HD_SETTING_FILE, NULL,
+     "a further name by which Prometheus reaches it, beside localhost, this machine's name and "
+     "addresses in numbers"},
     {OPT_UMASK, "umask", 0, "MASK", HD_SETTING_FILE | HD_SETTING_LIVE, "027",
      "octal; rights that folders and files of jobs do not give (027: user and group of heddled "
      "read them; 022: all users do)"},

@@ -1,5 +1,6 @@
 /* heddle-supervisor: started by heddled, once per attempt and node. See supervisor.h. */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ static const char usage[] =
     "  --data-address ADDR  this node's address for ranks of other nodes\n"
     "  --node NAME          this node's name, for messages\n"
     "  --worker PATH        the heddle-worker to run (default: beside this program)\n"
+    "  --log FILE           append standard output and error to it\n"
     "  --parent PID         end all ranks when this process, the caller, ends\n"
     "  --silence-limit-ms N a rank that sends nothing for so long hangs\n"
     "                       (default: a limit per phase, learned while training)\n"
@@ -93,6 +95,16 @@ static enum hd_status default_worker(char ret_path[PATH_MAX])
     return HD_OK;
 }
 
+static enum hd_status open_log(const char *path)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
+        return hd_err(HD_IO, "--log: cannot open %s: %s", path, strerror(errno));
+    (void)close(fd);
+    return HD_OK;
+}
+
 static enum hd_status read_option(int option, const char *text, struct sup_options *options)
 {
     int64_t number;
@@ -123,6 +135,8 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
         return HD_OK;
     case 'W':
         return read_path("--worker", text, options->worker);
+    case 'l':
+        return open_log(text);
     case 'p':
         st = hd_text_to_int64(text, 1, INT32_MAX, &number);
         options->parent = st ? 0 : (pid_t)number;
@@ -146,6 +160,7 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"data-address", required_argument, NULL, 'a'},
         {"choices-dir", required_argument, NULL, 'c'},
         {"worker", required_argument, NULL, 'W'},
+        {"log", required_argument, NULL, 'l'},
         {"parent", required_argument, NULL, 'p'},
         {"silence-limit-ms", required_argument, NULL, 's'},
         {NULL, 0, NULL, 0},

@@ -32,9 +32,9 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
         {"--max-tokens", false, false, NULL}, {"--temperature", false, false, NULL},
         {"--top-k", false, false, NULL},      {"--top-p", false, false, NULL},
         {"--greedy", false, true, NULL},      {"--seed", false, false, NULL},
-        {"--threads", false, false, NULL},    {"--chat", false, true, NULL},
-        {"--system", false, false, NULL},     {"--template", false, false, NULL},
-        {"--base", false, false, NULL},       {"--adapter", false, false, NULL}};
+        {"--threads", false, false, NULL},    {"--base", false, false, NULL},
+        {"--adapter", false, false, NULL},    {"--chat", false, true, NULL},
+        {"--system", false, false, NULL},     {"--template", false, false, NULL}};
     struct generate_request r = {0};
     int64_t seed = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -54,17 +54,17 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
     if (!st && f[6].value && (f[3].value || f[4].value || f[5].value))
         st = hd_err(HD_INVALID, "--greedy takes the most likely token; without --temperature, "
                                 "--top-k and --top-p");
-    if (!st && !f[9].value && (f[10].value || f[11].value))
+    if (!st && !f[11].value && (f[12].value || f[13].value))
         st = hd_err(HD_INVALID, "--system and --template are for --chat");
     if (st)
         return st;
-    r.chat = f[9].value;
-    r.system = f[10].value;
-    r.template = f[11].value;
+    r.chat = f[11].value;
+    r.system = f[12].value;
+    r.template = f[13].value;
     if (f[6].value)
         r.sampling.temperature = 0;
     r.sampling.seed = (uint64_t)seed;
-    r.dirs = (struct hd_source_dirs){f[0].value, f[12].value, f[13].value};
+    r.dirs = (struct hd_source_dirs){f[0].value, f[9].value, f[10].value};
     r.prompt = f[1].value;
     *ret_request = r;
     return HD_OK;

@@ -13,7 +13,7 @@ static const struct verb {
     {"rank", "--job FILE --rank R --world W --link-fd N --shm-control N --shm-ranks N,N..",
      "one rank of an attempt; the supervisor starts it", hd_worker_rank},
     {"generate",
-     "--checkpoint DIR --prompt TEXT [--chat [--system TEXT]] [--template FILE] [--max-tokens N]\n"
+     "--checkpoint DIR --prompt TEXT [--chat [--system TEXT] [--template FILE]] [--max-tokens N]\n"
      "             [--temperature T] [--top-k K] [--top-p P] [--greedy] [--seed S] [--threads N]\n"
      "             [--base DIR] [--adapter DIR]",
      "text from a checkpoint", hd_worker_generate},
@@ -57,6 +57,8 @@ static const struct verb {
      "that a process takes",
      hd_worker_device},
     {"gpus", "", "this machine's GPUs, and why some cannot be used, as JSON", hd_worker_gpus},
+    {"gpu-sample", "", "power, clocks and errors of this machine's GPUs, as JSON",
+     hd_worker_gpu_sample},
     {"probe", "--out FILE [--devices cpu:N[:T]] [--seconds 60] [--quick] [--answer]",
      "measures kernels and collectives of idle devices, for heddle plan --calibration FILE; "
      "--quick: the smallest sizes, for tests; --answer: prints `measured` or why not, and ends "

@@ -16,12 +16,6 @@ enum {
     NVML_VALUE_UNSIGNED_INT = 1, /* nvmlValueType_t */
 };
 
-struct nvml_pci {
-    char legacy[16];
-    unsigned domain, bus, device, device_id, subsystem_id;
-    char bus_id[32]; /* "00000000:3B:00.0" */
-};
-
 struct nvml_field {
     unsigned field, scope;
     long long timestamp, latency_us;
@@ -39,7 +33,7 @@ struct nvml {
     int (*shutdown)(void);
     int (*find)(const char *uuid, void **device);
     int (*link_state)(void *device, unsigned link, int *active);
-    int (*remote_pci)(void *device, unsigned link, struct nvml_pci *pci);
+    int (*remote_pci)(void *device, unsigned link, struct hd_nvml_pci *pci);
     int (*remote_type)(void *device, unsigned link, int *type);
     int (*fields)(void *device, int count, struct nvml_field *fields);
 };
@@ -108,7 +102,7 @@ void hd_nvml_add_links(struct hd_inventory *v, const char *const *buses)
             continue;
         speed[g] = link_bytes_per_s(&n, device);
         for (unsigned link = 0; link < NVML_LINKS_MAX; link++) {
-            struct nvml_pci pci = {0};
+            struct hd_nvml_pci pci = {0};
             int active = 0, type = NVML_REMOTE_GPU, other;
 
             if (n.link_state(device, link, &active) != NVML_SUCCESS || !active)

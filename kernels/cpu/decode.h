@@ -11,6 +11,10 @@
 #include "base/quant.h"
 #include "kernels/cpu/vec.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 enum { DECODE_SCALES = 64 }; /* scales of nf4 that are decoded at once */
 
 /* Codes [first, first + count) of a record, one of them in a byte. */
@@ -21,12 +25,39 @@ INLINE void decode_nibbles(const uint8_t *codes, int64_t first, int64_t count, u
     if (first % 2 && count > 0)
         ret_codes[i++] = codes[first / 2] & 15;
     codes += (first + i) / 2;
+#if defined(__SSE2__)
+    for (; i + 32 <= count; i += 32, codes += 16) {
+        const __m128i both = _mm_loadu_si128((const __m128i *)codes), four = _mm_set1_epi8(15);
+        const __m128i upper = _mm_and_si128(_mm_srli_epi16(both, 4), four);
+        const __m128i lower = _mm_and_si128(both, four);
+
+        _mm_storeu_si128((__m128i *)(ret_codes + i), _mm_unpacklo_epi8(upper, lower));
+        _mm_storeu_si128((__m128i *)(ret_codes + i + 16), _mm_unpackhi_epi8(upper, lower));
+    }
+#endif
     for (; i + 1 < count; i += 2, codes++) {
         ret_codes[i] = (uint8_t)(*codes >> 4);
         ret_codes[i + 1] = *codes & 15;
     }
     if (i < count)
         ret_codes[i] = (uint8_t)(*codes >> 4);
+}
+
+/* table[index[i]] of 16 values; where they fit into a register, without access to memory. */
+INLINE vf look_up_16(const float table[HD_NF4_VALUES], vi index)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
+#elif defined(__AVX2__)
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), (__m256i)index);
+
+    /* bit 3 of an index, moved to the sign */
+    return (vf)_mm256_blendv_ps(low, high,
+                                _mm256_castsi256_ps(_mm256_slli_epi32((__m256i)index, 28)));
+#else
+    return vf_lookup(table, index);
+#endif
 }
 
 /* A run within a block. */
@@ -40,7 +71,7 @@ INLINE void decode_run(const float values[HD_NF4_VALUES], const uint8_t *codes, 
         vf_store_f32(scaled + i, n, vf_load_f32(values + i, n) * vf_set(scale));
     decode_nibbles(codes, first, count, code);
     FOR_VECTORS (i, n, 0, count)
-        vf_store(to, at + i, n, vf_lookup(scaled, vi_load_u8(code + i, n)), dtype);
+        vf_store(to, at + i, n, look_up_16(scaled, vi_load_u8(code + i, n)), dtype);
 }
 
 /* Elements [first, first + count) of the matrix. */

@@ -83,6 +83,17 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
     (void)snprintf(word, HD_JOB_WORD_MAX, "%s", text);
 }
 
+/* A cut as parallel.stages has it. */
+static void write_stages(const struct search_cut *cut, char ret_text[HD_JOB_WORD_MAX])
+{
+    const int32_t chunks = cut->even->shared.pipeline.chunks;
+    int64_t layers[HD_PLAN_CHUNKS_MAX];
+
+    for (int32_t c = 0; c < chunks; c++)
+        layers[c] = cut->units[c].end - cut->units[c].first - (c == 0) - (c == chunks - 1);
+    (void)hd_stages_write(layers, chunks, ret_text);
+}
+
 /* The request with what the candidate has decided; what the job pins is there already. */
 static struct hd_plan_request request_of(const struct layout_search *s, const struct candidate *c)
 {
@@ -102,6 +113,8 @@ static struct hd_plan_request request_of(const struct layout_search *s, const st
             set_word(r.sizes.schedule, schedules[c->schedule]);
         r.sizes.virtual_stages = c->virtual_stages;
     }
+    if (c->own) /* never too long: there are few cuts of few chunks */
+        write_stages(c->own, r.sizes.stages);
     if (c->decided >= DECIDED_VARIANT) {
         r.sizes.zero = c->zero;
         r.sizes.zero_shard = c->zero_shard;
@@ -143,7 +156,7 @@ struct hd_job search_job(const struct layout_search *s, const struct hd_layout_s
  * then ZeRO and the schedule. */
 static uint64_t habit_of(const struct candidate *c)
 {
-    return (uint64_t)(c->offload == OFFLOAD_OPTIMIZER) << 63 |
+    return (uint64_t)(c->own || c->offload == OFFLOAD_OPTIMIZER) << 63 |
            ((((((((uint64_t)c->recompute << 10 | (uint64_t)(c->cp & 1023)) << 10) |
                 (uint64_t)(c->pp & 1023))
                << 10) |
@@ -351,7 +364,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     c->decided = DECIDED_VARIANT;
     if (!size(s, c, &sizes))
         return;
-    s->variants++;
+    s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     job = search_job(s, &sizes);
     ordered = search_ordered(s, c, &job);
     if (!ordered ||
@@ -423,6 +436,36 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     c.bound_s = bound > c.bound_s ? bound : c.bound_s;
     c.habit = habit_of(&c);
     push(s, &c);
+    if (!c.own && search_has_cuts(s, ordered->shared.pipeline.chunks)) {
+        c.decided = DECIDED_CUTS;
+        c.bound_s = of->bound_s;
+        push(s, &c);
+    }
+}
+
+/* One cut of those that a candidate stands for. */
+static void try_cut(struct layout_search *s, const struct search_cut *cut, void *context)
+{
+    struct candidate c = *(const struct candidate *)context;
+
+    c.own = cut;
+    try_schedule(s, &c, c.schedule, c.virtual_stages);
+}
+
+static void refine_cuts(struct layout_search *s, const struct candidate *c)
+{
+    const struct ordered *even;
+    struct hd_layout_sizes sizes;
+    struct candidate of = *c;
+    struct hd_job job;
+
+    of.decided = DECIDED_SCHEDULE;
+    if (!size(s, &of, &sizes))
+        return;
+    job = search_job(s, &sizes);
+    even = search_ordered(s, &of, &job);
+    if (even)
+        search_each_cut(s, even, try_cut, &of);
 }
 
 /* Full recompute of two blocks together, of three ..: families of their own, whose time is at least
@@ -630,6 +673,9 @@ static void refine(struct layout_search *s, struct candidate *c)
         break;
     case DECIDED_BLOCKS:
         refine_blocks(s, c);
+        break;
+    case DECIDED_CUTS:
+        refine_cuts(s, c);
         break;
     case DECIDED_SCHEDULE:
         refine_schedule(s, c);

@@ -127,8 +127,7 @@ static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
     return hd_layout_order(&some, cut, arena, ret_shared);
 }
 
-/* How many blocks a chunk has: its units but for the embedding and the head. */
-static int32_t blocks_of(const struct hd_layout_shared *shared, int32_t chunk)
+int32_t search_blocks_of(const struct hd_layout_shared *shared, int32_t chunk)
 {
     const struct hd_units u = shared->units[chunk];
 
@@ -149,13 +148,13 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
         int32_t kept = 0;
 
         for (int32_t k = 0; k < p->chunks / p->stages; k++) {
-            const int32_t blocks = blocks_of(&o->shared, hd_pipeline_chunk(p, i, k));
+            const int32_t blocks = search_blocks_of(&o->shared, hd_pipeline_chunk(p, i, k));
 
             stage->blocks += blocks;
             stage->largest = blocks > stage->largest ? blocks : stage->largest;
         }
         for (int32_t k = 0; k < hd_pipeline_chunk(p, i, 0); k++)
-            stage->before += blocks_of(&o->shared, k);
+            stage->before += search_blocks_of(&o->shared, k);
         for (int32_t k = 0; k < order->count; k++) {
             kept += (order->entries[k].call == HD_CALL_F) - (order->entries[k].call == frees);
             stage->kept = kept > stage->kept ? kept : stage->kept;
@@ -197,10 +196,13 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
     const int32_t key[KEY_NUMBERS] = {c->pp, c->schedule, c->virtual_stages,
                                       (int32_t)(job->global_batch / (job->dp * job->micro_batch))};
     const int32_t cut_key[KEY_NUMBERS] = {(int32_t)job->pp, (int32_t)job->virtual_stages};
-    struct memo_entry *e = look_up(s, &s->orders, key), *cut;
+    struct memo_entry *e, *cut;
     struct ordered *o;
     enum hd_status st;
 
+    if (c->own)
+        return search_recut(s, c->own);
+    e = look_up(s, &s->orders, key);
     if (!e || e->known)
         return e ? e->value : NULL;
     cut = look_up(s, &s->cuts, cut_key);

@@ -315,7 +315,7 @@ static bool choose_quant(struct hd_registry *registry, const struct hd_param_spe
 
     if (!registry->quant || !spec->linear)
         return true;
-    if (!spec->frozen) {
+    if (!spec->frozen && !registry->only_computes) {
         fail(registry,
              hd_err(HD_INVALID,
                     "model.weights: %s does not go with %s, which trains: a matrix in codes cannot "

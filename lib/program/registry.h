@@ -235,6 +235,7 @@ struct hd_registry {
                       it before the first declaration */
     bool moments_in_blocks;    /* likewise */
     enum hd_quant quant;       /* likewise: of matrices of blocks that do not train */
+    bool only_computes;        /* likewise: nothing will train, so codes are of all matrices */
     int64_t amax_history;      /* likewise; fp8: steps in a buffer; 0: no buffers */
     const int32_t *unit_stage; /* NULL: all on stage 0 */
     int32_t head_stage;

@@ -66,12 +66,15 @@ static enum hd_status read_server_pems(const struct hd_rpc_tls *tls, struct pem_
     return st;
 }
 
+/* A configuration must have a root, also if clients are asked for no certificate: then it is the
+ * server's own, which nothing is compared with. */
 static grpc_ssl_server_certificate_config *make_config(const struct pem_files *pems)
 {
+    const char *root = pems->ca.data ? pems->ca.data : pems->cert.data;
     const grpc_ssl_pem_key_cert_pair pair = {.private_key = pems->key.data,
                                              .cert_chain = pems->cert.data};
 
-    return grpc_ssl_server_certificate_config_create(pems->ca.data, &pair, 1);
+    return grpc_ssl_server_certificate_config_create(root, &pair, 1);
 }
 
 /* On a thread of gRPC's. */

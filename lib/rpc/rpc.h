@@ -245,6 +245,9 @@ struct hd_rpc_tokens {
 enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
                                   enum hd_rpc_party party);
 void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens);
+/* In a time that says nothing of the tokens; NULL: there is no such token. */
+const struct hd_rpc_token *hd_rpc_tokens_find(const struct hd_rpc_tokens *tokens,
+                                              const char *given);
 
 /* For a client: the token of a file with one line. */
 enum hd_status hd_rpc_read_token(const char *path, char ret_token[HD_RPC_TOKEN_MAX + 1]);
@@ -331,6 +334,11 @@ enum hd_status hd_rpc_server_set_tls(struct hd_rpc_server *server, const struct 
 void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* in flight */
+/* Of the tokens that the server takes now: the one that is given (NULL: it is not among them), in a
+ * time that says nothing of them; and whether some are of this party. For other doors. */
+const struct hd_rpc_token *hd_rpc_server_find_token(const struct hd_rpc_server *server,
+                                                    const char *given);
+bool hd_rpc_server_has_tokens(const struct hd_rpc_server *server, enum hd_rpc_party party);
 
 /* From now on the server takes these tokens (copied; NULL or {0}: none) and no others. Calls that
  * are open go on. HD_INVALID: a token is malformed. HD_DENIED: none is left, and the server listens

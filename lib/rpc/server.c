@@ -376,3 +376,17 @@ size_t hd_rpc_server_calls(const struct hd_rpc_server *server)
 {
     return server->calls;
 }
+
+const struct hd_rpc_token *hd_rpc_server_find_token(const struct hd_rpc_server *server,
+                                                    const char *given)
+{
+    return hd_rpc_token_set_find(&server->tokens, given);
+}
+
+bool hd_rpc_server_has_tokens(const struct hd_rpc_server *server, enum hd_rpc_party party)
+{
+    for (size_t i = 0; i < server->tokens.tokens.count; i++)
+        if (server->tokens.tokens.items[i].party == party)
+            return true;
+    return false;
+}

@@ -251,6 +251,16 @@ static bool is_same(const char expected[HD_RPC_TOKEN_MAX + 1], const char *given
     return difference == 0;
 }
 
+const struct hd_rpc_token *hd_rpc_tokens_find(const struct hd_rpc_tokens *tokens, const char *given)
+{
+    const struct hd_rpc_token *found = NULL;
+
+    for (size_t i = 0; i < tokens->count; i++)
+        if (is_same(tokens->items[i].token, given))
+            found = &tokens->items[i]; /* and on: all are compared */
+    return found;
+}
+
 const struct hd_rpc_token *hd_rpc_token_set_find(const struct hd_rpc_token_set *set,
                                                  const char *given)
 {

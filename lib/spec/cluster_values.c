@@ -29,6 +29,10 @@ enum hd_status cluster_check_keys(const struct cluster_reader *r, const struct y
         const char *nearest;
         char quoted[SPEC_QUOTE_MAX];
 
+        for (const struct yaml_node *o = map->first; o != n; o = o->next)
+            if (strcmp(o->key, n->key) == 0)
+                return hd_err(HD_INVALID, "%s:%d: %s: is given twice, first in line %d; remove one",
+                              r->name, n->line, spec_quote(n->key, quoted), o->line);
         for (size_t i = 0; i < count; i++)
             known |= strcmp(n->key, keys[i]) == 0;
         if (known)

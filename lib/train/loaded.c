@@ -99,6 +99,7 @@ enum hd_status hd_loaded_declare(struct hd_loaded *l)
         return st;
     hd_registry_init(&l->registry, &l->arena, &l->mesh, 0);
     l->registry.quant = hd_layout_quant(&l->job);
+    l->registry.only_computes = true;
     st = hd_model_declare(&config, &l->registry, &l->arena, &l->model);
     return st ? st : hd_registry_finish(&l->registry, hd_layout_compute_dtype(&l->job), false);
 }

@@ -13,7 +13,8 @@ set -u
 export LC_ALL=C.UTF-8 NO_COLOR=1
 work=$(mktemp -d "${TMPDIR:-/tmp}/e2e.XXXXXX") || exit 1
 export HEDDLE_CONTROLLER=unix:$work/c.sock
-export HEDDLE_CUDA_PLUGIN=none # what a scenario expects must not depend on the machine's GPUs
+# what a scenario expects must not depend on the machine's GPUs and configuration files
+export HEDDLE_CUDA_PLUGIN=none HEDDLE_CONFIG=none
 failures=0
 controller_pid=
 declare -A node_pids=()

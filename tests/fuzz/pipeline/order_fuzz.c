@@ -26,6 +26,21 @@ static void require(int condition)
         abort();
 }
 
+/* Whatever the order, it is sound without backward of its first chunks. */
+static void prove_frozen(const struct hd_order *order, const char *text, struct hd_arena *arena)
+{
+    struct hd_step_plan plans[STAGES_MAX];
+    struct hd_order copy;
+
+    for (int32_t frozen = 1; frozen < order->pipeline.stages; frozen++) {
+        require(hd_order_read(text, &order->pipeline, order->micro_batches, arena, &copy) == HD_OK);
+        hd_order_freeze(&copy, frozen);
+        for (int32_t s = 0; s < copy.pipeline.stages; s++)
+            require(hd_step_plan_build(&copy, s, arena, &plans[s]) == HD_OK);
+        require(hd_step_plan_check(&copy, plans) == HD_OK);
+    }
+}
+
 static void prove(const struct hd_order *order, struct hd_arena *arena)
 {
     struct hd_step_plan plans[STAGES_MAX];
@@ -44,6 +59,7 @@ static void prove(const struct hd_order *order, struct hd_arena *arena)
             HD_OK);
     hd_order_write(&copy, &again);
     require(strcmp(text.data, again.data) == 0);
+    prove_frozen(order, text.data, arena);
     hd_text_free(&text);
     hd_text_free(&again);
 }

@@ -21,7 +21,8 @@ static const char *const seeds[] = {
     "nics: [{devices: [0, 1, 2], bandwidth: 200Gb/s}]\n",
     "nodes: 1\ndevices_per_node: 2\ndevice: {memory: 96GiB, hbm_bandwidth: 2TB/s, "
     "flops: {bf16: 500TFLOPS, fp32: 30T}, multiprocessors: 80, capability: 90}\n"
-    "intra_node: {bandwidth: 100GB/s}\n"};
+    "intra_node: {bandwidth: 100GB/s}\n"
+    "host: {memory: 64GiB, bandwidth: 25GB/s, memory_bandwidth: 40GB/s}\n"};
 
 static void need(bool holds)
 {
@@ -61,6 +62,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     for (int i = 0; i < count; i++) {
         const struct hd_cluster *c = &clusters[i];
 
+        need(c->host_memory_bytes >= 0 && c->rates.host_link_bytes_per_s > 0 &&
+             c->rates.host_bytes_per_s > 0);
         need(c->nodes >= 1 && c->nodes <= HD_CLUSTER_NODES_MAX);
         need(c->level_count >= 1 && c->level_count <= HD_CLUSTER_LEVELS_MAX);
         need(c->levels[c->level_count - 1].devices == hd_cluster_devices(c));

@@ -12,8 +12,10 @@
 #include <cmocka.h>
 
 #include "controller/cli/cli.h"
+#include "controller/cli/debug.h"
 #include "controller/cli/eta.h"
 #include "controller/cli/lines.h"
+#include "controller/cli/page.h"
 #include "controller/cli/process.h"
 #include "controller/cli/progress.h"
 #include "controller/cli/show.h"
@@ -125,6 +127,147 @@ static void every_verb_has_help_with_an_example(void **state)
         (void)snprintf(usage, sizeof usage, "\nExample:\n  heddle %s ", cli_commands[i].name);
         assert_non_null(strstr(cli_commands[i].help, usage));
     }
+}
+
+static struct cli_flag taken[64];
+static size_t taken_count;
+
+static void keep_flags(const struct cli_flag *flags, size_t count)
+{
+    taken_count = count;
+    if (count)
+        memcpy(taken, flags, count * sizeof flags[0]);
+}
+
+static bool takes(const struct page_flag *flag)
+{
+    static const char *const shared[] = {"controller", "token-file", "tls-ca", "tls-cert",
+                                         "help",       "output",     "color",  "context"};
+
+    for (size_t i = 0; i < taken_count; i++)
+        if (flag->name[0] ? strcmp(taken[i].name, flag->name) == 0
+                          : taken[i].letter == flag->letter)
+            return (taken[i].kind == CLI_FLAG_BOOL) == !flag->value[0];
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
+        if (strcmp(shared[i], flag->name) == 0)
+            return true;
+    return !flag->name[0] && flag->letter == 'o';
+}
+
+static bool mentions(const struct page *page, const struct cli_flag *flag)
+{
+    char name[64];
+
+    for (size_t i = 0; i < page->flag_count; i++)
+        if (strcmp(page->flags[i].name, flag->name) == 0)
+            return true;
+    (void)snprintf(name, sizeof name, "--%s", flag->name);
+    return strstr(page->help, name) != NULL; /* in the usage or a paragraph */
+}
+
+/* Goal: manual pages and completion, which are made of the help, say what a command takes. Method:
+ * each flag of a help is one that some form of the command takes, with or without a value as the
+ * help says, and each flag that a form takes is in its help. */
+static void every_help_has_the_flags_that_its_command_takes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < cli_command_count; i++) {
+        const struct cli_command *verb = &cli_commands[i];
+        struct page page;
+        bool found[PAGE_FLAGS_MAX] = {false};
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "heddle %s", verb->name);
+        page_read(name, verb->help, &page);
+        for (size_t s = 0; s < (page.subcommand_count ? page.subcommand_count : 1); s++) {
+            struct cli cli = {.command = verb, .tell_flags = keep_flags};
+            char *words[] = {page.subcommands[s], (char *)"x", NULL};
+            const int argc = page.subcommand_count ? 2 : 0;
+
+            taken_count = SIZE_MAX;
+            (void)verb->run(&cli, argc, words);
+            if (taken_count == SIZE_MAX)
+                fail_msg("%s %s parses no flags", verb->name, page.subcommands[s]);
+            for (size_t f = 0; f < taken_count; f++)
+                if (!mentions(&page, &taken[f]))
+                    fail_msg("heddle %s takes --%s, which its help lacks", verb->name,
+                             taken[f].name);
+            for (size_t f = 0; f < page.flag_count; f++)
+                found[f] |= takes(&page.flags[f]);
+        }
+        for (size_t f = 0; f < page.flag_count; f++)
+            if (!found[f])
+                fail_msg("heddle %s does not take --%s %s", verb->name, page.flags[f].name,
+                         page.flags[f].value);
+    }
+}
+
+static void a_page_is_taken_apart(void **state)
+{
+    static const char help[] = "Usage: heddle queue ls|rm NAME\n"
+                               "       heddle queue set NAME\n"
+                               "\n"
+                               "Words.\n"
+                               "\n"
+                               "  -w, --watch        then follow\n"
+                               "                     the job\n"
+                               "  --a FILE, --b X    two\n"
+                               "  -o json            one\n"
+                               "\n"
+                               "Example:\n"
+                               "  heddle queue ls -x\n";
+    struct hd_text out = {0};
+    struct page page;
+
+    (void)state;
+    page_read("heddle queue", help, &page);
+    assert_int_equal(page.subcommand_count, 3);
+    assert_string_equal(page.subcommands[2], "set");
+    assert_int_equal(page.flag_count, 4); /* --watch, --a, --b, -o */
+    assert_int_equal(page.flags[0].letter, 'w');
+    assert_string_equal(page.flags[0].text, "then follow the job");
+    assert_string_equal(page.flags[1].value, "FILE");
+    assert_string_equal(page.flags[2].name, "b");
+    assert_string_equal(page.flags[3].value, "json");
+    page_manual("heddle-queue", 1, "sets queues", help, "", "1.2", &out);
+    assert_string_equal(out.data, ".TH HEDDLE-QUEUE 1 \"\" \"Heddle 1.2\" \"Heddle\"\n"
+                                  ".SH NAME\nheddle\\-queue \\- sets queues\n"
+                                  ".SH SYNOPSIS\n.nf\nheddle queue ls|rm NAME\n"
+                                  "heddle queue set NAME\n.fi\n"
+                                  ".SH DESCRIPTION\n.PP\nWords.\n.SH OPTIONS\n"
+                                  ".TP\n\\fB\\-w, \\-\\-watch\\fR\nthen follow\nthe job\n"
+                                  ".TP\n\\fB\\-\\-a FILE, \\-\\-b X\\fR\ntwo\n"
+                                  ".TP\n\\fB\\-o json\\fR\none\n"
+                                  ".SH EXAMPLE\n.nf\nheddle queue ls \\-x\n.fi\n");
+    hd_text_free(&out);
+}
+
+static void a_bundle_has_no_secrets(void **state)
+{
+    static const char text[] =
+        "ann 3f9a0c1d2e4b5a6978f0e1d2c3b4a5960718293a4b5c6d7e8f9012345678abcd\n"
+        "{\"token\": \"hunter2\", \"token_file\": \"/etc/heddle/users\"}\n"
+        "API_KEY=abc password: x y\n"
+        "tokens per second 98123.4, rank 3 of job 7 on gpu-node-17: a sentence without secrets\n";
+    struct hd_text out = {0}, tar = {0};
+
+    (void)state;
+    debug_redact(text, sizeof text - 1, &out);
+    assert_string_equal(
+        out.data, "ann [removed]\n"
+                  "{\"token\": \"[removed]\", \"token_file\": \"/etc/heddle/users\"}\n"
+                  "API_KEY=[removed] password: [removed] y\n"
+                  "tokens per second 98123.4, rank 3 of job 7 on gpu-node-17: a sentence without "
+                  "secrets\n");
+    debug_add_member(&tar, "a", "xyz", 3, 0);
+    assert_int_equal(tar.len_bytes, 1024); /* a header and one block */
+    assert_memory_equal(tar.data + 257,
+                        "ustar\0"
+                        "00",
+                        8);
+    assert_memory_equal(tar.data + 512, "xyz\0", 4);
+    hd_text_free(&out);
+    hd_text_free(&tar);
 }
 
 /* 24 lines of 80 columns: the smallest terminal that people use. */
@@ -958,6 +1101,9 @@ int main(void)
         cmocka_unit_test(colour_is_for_terminals_unless_asked_for),
         cmocka_unit_test(every_verb_has_help_with_an_example),
         cmocka_unit_test(every_help_fits_one_screen),
+        cmocka_unit_test(every_help_has_the_flags_that_its_command_takes),
+        cmocka_unit_test(a_page_is_taken_apart),
+        cmocka_unit_test(a_bundle_has_no_secrets),
         cmocka_unit_test(exit_codes_are_what_scripts_rely_on),
         cmocka_unit_test(states_are_the_words_of_the_api),
         cmocka_unit_test(counts_are_short),

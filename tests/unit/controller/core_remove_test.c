@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -133,11 +134,60 @@ static void a_cluster_that_died_goes_on_elsewhere(void **state)
     sim_free(sim);
 }
 
+/* Of a job that has ended any one goes, from the disk, too, and the job stays. */
+static void one_checkpoint_of_an_ended_job_goes(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs;
+    uint64_t job = succeeded(sim, &needs);
+    const size_t before = sim_count_on_disk(sim, job);
+
+    (void)state;
+    assert_int_equal(sim_remove_checkpoint(sim, job, &needs, 11), HD_NOT_FOUND); /* every 10 */
+    assert_int_equal(sim_remove_checkpoint(sim, job, &needs, 20), HD_OK);
+    sim_run(sim, 3);
+    assert_int_equal(sim_count_on_disk(sim, job), before - 1);
+    assert_int_equal(sim_remove_checkpoint(sim, job, &needs, 20), HD_NOT_FOUND);
+    assert_int_equal(sim_remove_checkpoint(sim, job, &needs, 60), HD_OK); /* the newest */
+    sim_run(sim, 3);
+    assert_int_equal(sim_count_on_disk(sim, job), before - 2);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_remove(sim, job, &needs), HD_OK); /* and the rest with the job */
+    sim_run(sim, 3);
+    assert_int_equal(sim_count_on_disk(sim, job), 0);
+    sim_free(sim);
+}
+
+/* I6: what a job that has not ended may go on from stays, whoever asks. */
+static void what_a_live_job_goes_on_from_stays(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    int64_t newest = 0;
+    uint64_t job;
+
+    (void)state;
+    needs.keep = 0;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 12);
+    for (int64_t step = 10; step <= 400; step += 10)
+        if (sim_remove_checkpoint(sim, job, &needs, step) == HD_CONFLICT)
+            newest = step;
+    assert_true(newest >= 10);
+    assert_int_equal(sim_remove_checkpoint(sim, job, &needs, newest), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "it is the newest"));
+    sim_run_until_ended(sim, job, 400);
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 400));
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_removed_job_leaves_nothing_but_its_number),
         cmocka_unit_test(a_job_that_has_not_ended_stays),
+        cmocka_unit_test(one_checkpoint_of_an_ended_job_goes),
+        cmocka_unit_test(what_a_live_job_goes_on_from_stays),
         cmocka_unit_test(the_node_that_is_away_deletes_when_it_is_back),
         cmocka_unit_test(another_node_deletes_for_one_that_is_lost),
         cmocka_unit_test(a_cluster_that_died_goes_on_elsewhere),

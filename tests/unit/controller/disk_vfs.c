@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <sqlite3.h>
 
@@ -32,7 +33,7 @@ struct disk_file {
 static struct {
     struct disk_file files[FILES_MAX];
     int64_t operations, fail_from;
-    atomic_bool full, broken;
+    atomic_bool full, broken, hold_syncs;
     bool ignore_syncs;
 } disk;
 
@@ -155,6 +156,11 @@ void disk_set_broken(bool broken)
     disk.broken = broken;
 }
 
+void disk_hold_syncs(bool hold)
+{
+    disk.hold_syncs = hold;
+}
+
 void disk_ignore_syncs(bool ignore)
 {
     disk.ignore_syncs = ignore;
@@ -260,6 +266,8 @@ static int file_sync(sqlite3_file *handle, int flags)
     struct disk_file *file = file_of(handle);
 
     (void)flags;
+    while (disk.hold_syncs)
+        (void)usleep(1000);
     if (power_is_gone() || disk.broken)
         return SQLITE_IOERR_FSYNC;
     if (disk.ignore_syncs)

@@ -246,9 +246,29 @@ static void be_certified(struct callers *all, const char *cert)
                      HD_OK);
 }
 
-/* The key of the authority alone makes nobody: ada's name, and n1's, signed by it but not by the
- * controller, which has no row of them. One of another authority, or out of its time, ends in the
- * handshake. */
+/* dora has a certificate of the controller's. */
+static void certify_dora(struct callers *all)
+{
+    Heddle__V1__SignPersonRequest request = HEDDLE__V1__SIGN_PERSON_REQUEST__INIT;
+    struct hd_text asked = {0}, key = {0};
+    ProtobufCMessage *response = NULL;
+
+    callers_be(all, all->secrets[CALLER_ADMIN]);
+    assert_int_equal(hd_pki_make_request("dora", &asked, &key), HD_OK);
+    request.name = (char *)"dora";
+    request.role = (char *)"admin";
+    request.request = asked.data;
+    assert_int_equal(ask(all, "Identity/SignPerson", &heddle__v1__sign_person_response__descriptor,
+                         &request.base, &response),
+                     HD_OK);
+    hd_rpc_message_free(response);
+    hd_text_free(&asked);
+    hd_text_free(&key);
+}
+
+/* The key of the authority alone makes nobody: certificates of ada, who has a token, of dora, who
+ * has a certificate, and of n1, signed by it but not by the controller, which has no row of them.
+ * One of another authority, or out of its time, ends in the handshake. */
 static void certificates_that_the_controller_has_not_made_open_nothing(void **state)
 {
     const int64_t now_ms = hd_clock_wall_ms(), day_ms = INT64_C(86400000);
@@ -257,9 +277,10 @@ static void certificates_that_the_controller_has_not_made_open_nothing(void **st
 
     (void)state;
     callers_start(&all);
+    certify_dora(&all);
     before = callers_dump(&all);
-    for (int i = 0; i < 2; i++) {
-        const char *name = i ? "n1" : "ada";
+    for (int i = 0; i < 3; i++) {
+        const char *const names[] = {"ada", "dora", "n1"}, *name = names[i];
 
         write_cert(&all, name, false, now_ms, now_ms + day_ms, path);
         be_certified(&all, path);

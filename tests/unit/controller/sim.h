@@ -155,6 +155,9 @@ enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now);
 /* An ended job, from all that is durable of it. */
 enum hd_status sim_resume(struct sim *sim, uint64_t job, const struct hd_job_needs *needs);
 enum hd_status sim_remove(struct sim *sim, uint64_t job, const struct hd_job_needs *needs);
+/* The checkpoints of one step alone. */
+enum hd_status sim_remove_checkpoint(struct sim *sim, uint64_t job,
+                                     const struct hd_job_needs *needs, int64_t step);
 enum hd_status sim_hold(struct sim *sim, uint64_t job, bool hold);
 enum hd_status sim_requeue(struct sim *sim, uint64_t job);
 /* -1: as it is. */

@@ -424,7 +424,7 @@ void sim_durable_done(struct sim *sim)
 
 /* RESUME or REMOVE, with all that is durable of an ended job. */
 static enum hd_status recall(struct sim *sim, enum hd_core_event_kind kind, uint64_t job,
-                             const struct hd_job_needs *needs)
+                             const struct hd_job_needs *needs, int64_t checkpoint_step)
 {
     const struct sim_db *db = sim->db;
     struct hd_core_event event = {.kind = kind,
@@ -433,6 +433,7 @@ static enum hd_status recall(struct sim *sim, enum hd_core_event_kind kind, uint
                                              .needs = *needs,
                                              .spec = needs,
                                              .spec_bytes = sizeof *needs,
+                                             .checkpoint_step = checkpoint_step,
                                              .by = "ann"}};
     struct hd_attempt_record *attempts = calloc(db->attempt_count + 1, sizeof *attempts);
     struct hd_checkpoint_record *checkpoints =
@@ -456,12 +457,18 @@ static enum hd_status recall(struct sim *sim, enum hd_core_event_kind kind, uint
 
 enum hd_status sim_resume(struct sim *sim, uint64_t job, const struct hd_job_needs *needs)
 {
-    return recall(sim, HD_CORE_RESUME, job, needs);
+    return recall(sim, HD_CORE_RESUME, job, needs, 0);
 }
 
 enum hd_status sim_remove(struct sim *sim, uint64_t job, const struct hd_job_needs *needs)
 {
-    return recall(sim, HD_CORE_REMOVE, job, needs);
+    return recall(sim, HD_CORE_REMOVE, job, needs, 0);
+}
+
+enum hd_status sim_remove_checkpoint(struct sim *sim, uint64_t job,
+                                     const struct hd_job_needs *needs, int64_t step)
+{
+    return recall(sim, HD_CORE_REMOVE, job, needs, step);
 }
 
 const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job)

@@ -19,9 +19,11 @@
 #include "controller/core/core.h"
 #include "controller/store/store_internal.h"
 #include "disk_vfs.h"
+#include "pki/pki.h"
 #include "sim.h"
 #include "tests/sanitized.h"
 #include "tests/temporary.h"
+#include "version/version.h"
 
 /* ---- a store on a loop ------------------------------------------------------------------------*/
 
@@ -413,6 +415,46 @@ static void a_full_disk_is_told_and_waited_out(void **state)
     finish(&bench);
 }
 
+/* Until the writer has answered: it may be in the middle of something. */
+static void run_until_heard(struct bench *bench)
+{
+    for (int i = 0; i < 5000 && hd_store_silent_ms(bench->store); i++) {
+        (void)uv_run(&bench->loop, UV_RUN_NOWAIT);
+        (void)usleep(1000);
+    }
+    assert_int_equal(hd_store_silent_ms(bench->store), 0);
+}
+
+/* Goal: a watchdog ends a controller whose writer hangs, and none whose disk is full. */
+static void a_writer_that_hangs_is_told_from_a_full_disk(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    run_until_heard(&bench);
+    disk_hold_syncs(true);
+    commit_job(&bench, 1);
+    (void)uv_run(&bench.loop, UV_RUN_NOWAIT); /* hands it over */
+    (void)usleep(100000);                     /* so that the writer is in the sync */
+    (void)hd_store_silent_ms(bench.store);    /* asks */
+    (void)usleep(50000);
+    assert_true(hd_store_silent_ms(bench.store) >= 50);
+    disk_hold_syncs(false);
+    run_until_reported(&bench, 1);
+    run_until_heard(&bench);
+
+    disk_set_full(true);
+    for (uint64_t job = 2; job <= 40; job++)
+        commit_job(&bench, job);
+    run_until_trouble(&bench, 1);
+    run_until_heard(&bench); /* it goes round in retries */
+    disk_set_full(false);
+    run_until_reported(&bench, 40);
+    finish(&bench);
+}
+
 static void a_failing_disk_is_tried_again_in_order(void **state)
 {
     struct bench bench;
@@ -466,6 +508,41 @@ static void what_a_round_of_the_loop_queues_is_one_commit(void **state)
 }
 
 /* Nothing can be written, but what is durable can be read: people still see their jobs. */
+/* A transaction that fails is tried again as a whole: its rows follow from the same row as before.
+ */
+static void the_audit_log_survives_a_full_disk(void **state)
+{
+    const struct hd_audit_record row = {.who = "ann", .method = "SubmitJob", .result = "ok"};
+    const char *const texts[] = {"ann", "", "SubmitJob", "", "", "ok"};
+    unsigned char hash[HD_PKI_HASH_BYTES] = {0};
+    struct hd_query *query = hd_query_new(HD_QUERY_AUDIT);
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    disk_set_full(true);
+    for (uint64_t job = 1; job <= 40; job++) {
+        struct hd_batch *batch = hd_batch_new();
+
+        add_job(batch, job);
+        hd_batch_add_audit(batch, &row);
+        hd_store_commit(bench.store, batch, on_done, &bench);
+    }
+    run_until_trouble(&bench, 1);
+    disk_set_full(false);
+    run_until_reported(&bench, 40);
+    assert_int_equal(needs(&bench, query).st, HD_OK);
+    assert_int_equal(query->audit_count, 40);
+    for (size_t i = 0; i < query->audit_count; i++) {
+        assert_int_equal(query->audit[i].seq, i + 1);
+        hd_pki_chain(hash, i + 1, 0, texts, 6, hash);
+        assert_memory_equal(query->audit[i].hash, hash, sizeof hash);
+    }
+    hd_query_free(query);
+    finish(&bench);
+}
+
 static void a_full_disk_does_not_stop_queries(void **state)
 {
     struct bench bench;
@@ -614,6 +691,8 @@ static void a_newer_schema_is_refused(void **state)
     (void)sqlite3_close(db);
     assert_int_equal(open_store(&bench, NULL), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "999"));
+    assert_non_null(strstr(hd_err_message(), hd_version_text)); /* which build wrote it */
+    assert_non_null(strstr(hd_err_message(), "\"Go back\""));
     finish(&bench);
 }
 
@@ -1580,8 +1659,10 @@ int main(void)
         cmocka_unit_test(nothing_acknowledged_is_lost_when_sectors_survive_at_random),
         cmocka_unit_test(a_disk_that_ignores_syncs_is_noticed_by_this_test),
         cmocka_unit_test(a_full_disk_is_told_and_waited_out),
+        cmocka_unit_test(a_writer_that_hangs_is_told_from_a_full_disk),
         cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
         cmocka_unit_test(what_a_round_of_the_loop_queues_is_one_commit),
+        cmocka_unit_test(the_audit_log_survives_a_full_disk),
         cmocka_unit_test(a_full_disk_does_not_stop_queries),
         cmocka_unit_test(what_had_to_wait_is_committed_in_order),
         cmocka_unit_test(closing_waits_for_a_disk_that_recovers),

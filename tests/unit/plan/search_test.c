@@ -74,6 +74,45 @@ static void try_offloads(struct tried *t, struct hd_plan_request r)
     }
 }
 
+/* Every cut of the blocks where they are few: chunk after chunk. */
+static void try_cuts(struct tried *t, struct hd_plan_request *r, int64_t chunk, int64_t left,
+                     int64_t *blocks)
+{
+    const int64_t chunks = r->sizes.pp * r->sizes.virtual_stages;
+    const int64_t least = chunk == 0 ? 0 : 1;
+
+    if (chunk == chunks - 1) {
+        blocks[chunk] = left;
+        assert_int_equal(hd_stages_write(blocks, chunks, r->sizes.stages), HD_OK);
+        try_offloads(t, *r);
+        return;
+    }
+    for (int64_t n = least; n <= left; n++) {
+        blocks[chunk] = n;
+        try_cuts(t, r, chunk + 1, left - n, blocks);
+    }
+}
+
+/* With ends that may be empty there are L + 1 over chunks - 1. */
+static void try_stages(struct tried *t, struct hd_plan_request r)
+{
+    int64_t blocks[64], chunks, ways = 1;
+
+    if (!r.sizes.virtual_stages)
+        r.sizes.virtual_stages =
+            strcmp(r.sizes.schedule, "zb-v") == 0 || strcmp(r.sizes.schedule, "interleaved") == 0
+                ? 2
+                : 1;
+    chunks = r.sizes.pp * r.sizes.virtual_stages;
+    for (int64_t k = 1; k < chunks; k++)
+        ways = ways * (r.layers + 2 - k) / k;
+    if (chunks > 1 && chunks < 64 && ways <= HD_SEARCH_CUTS_MAX &&
+        strcmp(t->asked->spec->only, "last:1") != 0 && strcmp(r.sizes.stages, "auto") == 0)
+        try_cuts(t, &r, 0, r.layers, blocks);
+    else
+        try_offloads(t, r);
+}
+
 static void try_words(struct tried *t, struct hd_plan_request r)
 {
     static const char *const recomputes[] = {"none", "selective", "full"};
@@ -82,11 +121,11 @@ static void try_words(struct tried *t, struct hd_plan_request r)
     for (int i = 0; i < (any ? 3 : 1); i++) {
         if (any)
             priced_set(r.sizes.recompute, recomputes[i]);
-        try_offloads(t, r);
+        try_stages(t, r);
     }
     for (int64_t k = 2; any && k <= r.layers; k++) {
         (void)snprintf(r.sizes.recompute, sizeof r.sizes.recompute, "full:%d", (int)k);
-        try_offloads(t, r);
+        try_stages(t, r);
     }
 }
 
@@ -170,7 +209,7 @@ static void pin_most(struct hd_job *job, int64_t devices)
         priced_set(job->offload, "auto");
     if (!opens[5] && job->pp == 2) {
         priced_set(job->schedule, "1f1b");
-        if (draw(2)) /* a first stage that keeps little, however many micro-batches it has */
+        if (draw(4)) /* a first stage that keeps little, however many micro-batches it has */
             (void)snprintf(job->stages, sizeof job->stages, "1,%d", (int)job->layers - 1);
     }
 }
@@ -197,7 +236,7 @@ static int64_t least_bytes(const struct tried *t)
 
 /* How often the best layout has what is rarely the best. */
 static struct {
-    int segments, offload, gpipe;
+    int segments, offload, gpipe, cuts;
 } rare;
 
 static void note_rare(const struct hd_job *best, const struct hd_job *asked)
@@ -205,6 +244,7 @@ static void note_rare(const struct hd_job *best, const struct hd_job *asked)
     rare.segments +=
         strcmp(asked->recompute, "auto") == 0 && strncmp(best->recompute, "full:", 5) == 0;
     rare.offload += strcmp(asked->offload, "auto") == 0 && strcmp(best->offload, "none") != 0;
+    rare.cuts += strcmp(asked->stages, "auto") == 0 && strcmp(best->stages, "auto") != 0;
     rare.gpipe += strcmp(asked->schedule, "auto") == 0 && strcmp(best->schedule, "gpipe") == 0;
 }
 
@@ -255,6 +295,8 @@ static void compare_one(int number)
     if (asked.devices > hd_cluster_devices(&c))
         asked.devices = (int32_t)hd_cluster_devices(&c);
     pin_most(&job, asked.devices);
+    if (!job.pp) /* few blocks: each number of stages has all its cuts */
+        job.layers = 2 + draw(2);
     if (draw(2)) /* of hosts that have room for all of it, or for a part */
         c.host_memory_bytes = (int64_t)1 << (20 + 3 * draw(4));
     job.context = 1024;              /* so that what backward keeps counts */
@@ -274,9 +316,10 @@ static void the_search_finds_the_best_of_all(void **state)
         compare_one(i);
     }
     print_message("the best has segments of recompute %d times, an offloaded optimizer %d times, "
-                  "gpipe %d times\n",
-                  rare.segments, rare.offload, rare.gpipe);
-    assert_true(rare.offload > 0);
+                  "gpipe %d times, "
+                  "uneven stages %d times\n",
+                  rare.segments, rare.offload, rare.gpipe, rare.cuts);
+    assert_true(rare.offload > 0 && rare.cuts > 0);
 }
 
 /* The same where only recompute is open. With many micro-batches in flight segments of several
@@ -307,6 +350,8 @@ static void segments_are_as_long_as_the_memory_demands(void **state)
         job.micro_batch = 1;
         job.zero = 0;
         priced_set(job.schedule, draw(3) ? "gpipe" : "1f1b");
+        (void)snprintf(job.stages, sizeof job.stages, "%d,%d", (int)job.layers / 2,
+                       (int)(job.layers - job.layers / 2));
         request = priced_request(&job);
         compare_search(&asked, i);
     }
@@ -355,6 +400,35 @@ static void tp_stays_within_a_node(void **state)
     hd_arena_done(&arena);
 }
 
+/* On faster links, memory or processors the best layout takes no longer: everything is open. */
+static void more_bandwidth_is_never_slower(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct hd_job job;
+        double before = 0;
+
+        draws = 5000 + (uint64_t)i;
+        (void)draw(2);
+        job = priced_job(2 + draw(2), 256 << draw(2), 8);
+        for (int step = 0; step < 4; step++) {
+            struct hd_cluster c = priced_cluster(2, 2, (step > 0 ? 3 : 1) * (double)(1 + i) * 1e9,
+                                                 (step > 1 ? 3 : 1) * (double)(1 + i % 7) * 1e8);
+            struct hd_search found;
+            struct hd_arena arena;
+
+            if (step > 2)
+                c.rates.memory_bytes_per_s *= 3;
+            found = search(&job, &c, (int64_t)1 << (28 + i % 4), 1, &arena);
+            assert_true(step == 0 || (found.plan_count > 0) == (before > 0));
+            if (found.plan_count && before > 0)
+                assert_true(found.plans[0].price.step_s <= before * (1 + 1e-12));
+            before = found.plan_count ? found.plans[0].price.step_s : 0;
+            hd_arena_done(&arena);
+        }
+    }
+}
+
 static void what_does_not_fit_is_named(void **state)
 {
     const struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e9);
@@ -393,6 +467,7 @@ int main(void)
         cmocka_unit_test(the_search_finds_the_best_of_all),
         cmocka_unit_test(segments_are_as_long_as_the_memory_demands),
         cmocka_unit_test(tp_stays_within_a_node),
+        cmocka_unit_test(more_bandwidth_is_never_slower),
         cmocka_unit_test(what_does_not_fit_is_named),
         cmocka_unit_test(a_pinned_layout_is_priced_even_if_too_large),
     };

@@ -60,6 +60,28 @@ static void usual_links(void **state)
     assert_int_equal(clusters[0].level_count, 1);
 }
 
+/* What a device has of its host: of a known kind as such machines have it, else as the file says.
+ */
+static void the_host_of_a_device(void **state)
+{
+    struct hd_cluster c[HD_CLUSTER_GROUPS_MAX];
+    static const char usual[] = "nodes: 1\ndevices_per_node: 8\ndevice: h100\n";
+    static const char given[] =
+        "nodes: 1\ndevices_per_node: 8\ndevice: l4\n"
+        "host: {memory: 64GiB, bandwidth: 20GB/s, memory_bandwidth: 30GB/s}\n";
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    assert_int_equal(
+        hd_spec_parse_cluster("c.yaml", usual, sizeof usual - 1, &arena, c, &count, NULL), HD_OK);
+    assert_int_equal(c[0].host_memory_bytes, (int64_t)256 << 30); /* 2 TiB of 8 */
+    assert_int_equal(
+        hd_spec_parse_cluster("c.yaml", given, sizeof given - 1, &arena, c, &count, NULL), HD_OK);
+    assert_int_equal(c[0].host_memory_bytes, (int64_t)64 << 30);
+    assert_true(c[0].rates.host_link_bytes_per_s == 20e9 && c[0].rates.host_bytes_per_s == 30e9);
+    hd_arena_done(&arena);
+}
+
 static void groups_islands_and_tiers(void **state)
 {
     (void)state;
@@ -190,6 +212,12 @@ static void bad_files_are_told_where_and_what(void **state)
          "islands.devices: does not divide devices_per_node"},
         {"groups: [{nodes: 1, device: l4, devices_per_node: 1, tiers: []}]\n",
          "c.yaml:1: groups: unknown key 'tiers'"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nnodes: 4\n",
+         "c.yaml:4: 'nodes': is given twice, first in line 1; remove one"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nhost: {ram: 1GiB}\n",
+         "c.yaml:4: host: unknown key 'ram'"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nhost: 3\n",
+         "host: expected {memory, bandwidth, memory_bandwidth}, of one device"},
         {"nodes: 3\ngroups: [{nodes: 1, device: l4, devices_per_node: 1}]\n", "beside groups"},
         {"[1, 2]\n", "expected the keys nodes"},
         {FOUR "intra_node: {bandwidth: 1GB/s}\nlinks: {matrix: [X]}\n", "beside intra_node"},
@@ -229,6 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_simple_cluster),
         cmocka_unit_test(usual_links),
+        cmocka_unit_test(the_host_of_a_device),
         cmocka_unit_test(groups_islands_and_tiers),
         cmocka_unit_test(a_device_of_its_own),
         cmocka_unit_test(links_that_are_not_alike),

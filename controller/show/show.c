@@ -1,47 +1,33 @@
-#include "controller/cli/show.h"
+#include "controller/show/show.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "proto/step.h"
 #include "spec/spec.h"
 
-void show_list_begin(struct show_list *list, struct hd_text *out, enum cli_format format,
-                     const char *kind, const char *type)
+const char *show_word(const ProtobufCEnumDescriptor *descriptor, const char *prefix, int value,
+                      char ret_word[SHOW_WORD_MAX])
 {
-    *list = (struct show_list){
-        .out = out, .writer = {.out = out}, .lines = format == CLI_JSONL, .type = type};
-    if (list->lines)
-        return;
-    hd_json_begin(&list->writer, NULL, '{');
-    hd_json_add_string(&list->writer, "api_version", "heddle/v1");
-    hd_json_add_string(&list->writer, "kind", kind);
-    hd_json_begin(&list->writer, "items", '[');
+    const ProtobufCEnumValue *found = protobuf_c_enum_descriptor_get_value(descriptor, value);
+    size_t n = 0;
+
+    if (!found) { /* a newer peer's */
+        (void)snprintf(ret_word, SHOW_WORD_MAX, "unknown(%d)", value);
+        return ret_word;
+    }
+    for (const char *p = found->name + strlen(prefix); *p && n + 1 < SHOW_WORD_MAX; p++)
+        ret_word[n++] = (char)(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p);
+    ret_word[n] = '\0';
+    return ret_word;
 }
 
-void show_item_begin(struct show_list *list)
+void show_envelope_begin(struct hd_json_writer *w, const char *kind)
 {
-    if (list->lines)
-        list->writer = (struct hd_json_writer){.out = list->out};
-    else
-        hd_json_add_line(&list->writer);
-    hd_json_begin(&list->writer, NULL, '{');
-    if (list->lines)
-        hd_json_add_string(&list->writer, "type", list->type);
-}
-
-void show_item_end(struct show_list *list)
-{
-    hd_json_end(&list->writer, '}');
-    if (list->lines)
-        hd_text_add(list->out, "\n");
-}
-
-void show_list_end(struct show_list *list)
-{
-    if (list->lines)
-        return;
-    hd_json_end(&list->writer, ']');
-    hd_json_end(&list->writer, '}');
-    hd_text_add(list->out, "\n");
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "api_version", "heddle/v1");
+    hd_json_add_string(w, "kind", kind);
 }
 
 void show_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
@@ -87,14 +73,16 @@ void show_checkpoint(struct hd_json_writer *w, const Heddle__V1__CheckpointInfo 
 
 static void add_end(struct hd_json_writer *w, const Heddle__V1__EndReport *end)
 {
-    char word[CLI_WORD_MAX];
+    char word[SHOW_WORD_MAX];
 
     if (!end) {
         hd_json_add_null(w, "end");
         return;
     }
     hd_json_begin(w, "end", '{');
-    hd_json_add_string(w, "cause", cli_end_cause(end->cause, word));
+    hd_json_add_string(
+        w, "cause",
+        show_word(&heddle__v1__end_cause__descriptor, "END_CAUSE_", (int)end->cause, word));
     if (end->rank >= 0)
         hd_json_add_int64(w, "rank", end->rank);
     else
@@ -136,11 +124,13 @@ static void add_plan(struct hd_json_writer *w, const Heddle__V1__Plan *plan)
 
 static void add_attempt(struct hd_json_writer *w, const Heddle__V1__AttemptStatus *a)
 {
-    char word[CLI_WORD_MAX];
+    char word[SHOW_WORD_MAX];
 
     hd_json_begin(w, NULL, '{');
     hd_json_add_int64(w, "attempt", a->attempt);
-    hd_json_add_string(w, "state", cli_attempt_state(a->state, word));
+    hd_json_add_string(
+        w, "state",
+        show_word(&heddle__v1__attempt_state__descriptor, "ATTEMPT_STATE_", (int)a->state, word));
     show_time(w, "created_at", a->created_unix_ms);
     show_time(w, "running_at", a->running_unix_ms);
     show_time(w, "ended_at", a->ended_unix_ms);
@@ -192,12 +182,14 @@ static void add_choice(struct hd_json_writer *w, const Heddle__V1__PlaceChoice *
 
 void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool with_details)
 {
-    char word[CLI_WORD_MAX];
+    char word[SHOW_WORD_MAX];
 
     hd_json_add_int64(w, "job", (int64_t)j->job);
     hd_json_add_string(w, "name", j->name);
     hd_json_add_string(w, "owner", j->owner);
-    hd_json_add_string(w, "state", cli_job_state(j->state, word));
+    hd_json_add_string(
+        w, "state",
+        show_word(&heddle__v1__job_state__descriptor, "JOB_STATE_", (int)j->state, word));
     hd_json_add_string(w, "reason", j->reason);
     hd_json_add_string(w, "queue", j->queue);
     hd_json_add_int64(w, "priority", j->priority);
@@ -237,11 +229,13 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
 
 static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d)
 {
-    char word[CLI_WORD_MAX];
+    char word[SHOW_WORD_MAX];
 
     hd_json_begin(w, NULL, '{');
     hd_json_add_int64(w, "index", d->index);
-    hd_json_add_string(w, "kind", cli_device_kind(d->kind, word));
+    hd_json_add_string(
+        w, "kind",
+        show_word(&heddle__v1__device_kind__descriptor, "DEVICE_KIND_", (int)d->kind, word));
     hd_json_add_string(w, "name", d->name);
     add_text_or_null(w, "uuid", d->uuid);
     show_known(w, "memory_bytes", d->memory_bytes > 0, (double)d->memory_bytes);
@@ -256,11 +250,13 @@ static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d
 
 void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
 {
-    char word[CLI_WORD_MAX];
+    char word[SHOW_WORD_MAX];
 
     hd_json_add_string(w, "name", n->name);
     hd_json_add_string(w, "node_uuid", n->node_uuid);
-    hd_json_add_string(w, "state", cli_node_state(n->state, word));
+    hd_json_add_string(
+        w, "state",
+        show_word(&heddle__v1__node_state__descriptor, "NODE_STATE_", (int)n->state, word));
     hd_json_add_string(w, "reason", n->reason);
     hd_json_add_string(w, "build", n->build);
     hd_json_add_bool(w, "jobs_dir_visible", n->jobs_dir_visible);
@@ -272,6 +268,16 @@ void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
     for (size_t i = 0; i < n->n_devices; i++)
         add_device(w, n->devices[i]);
     hd_json_end(w, ']');
+}
+
+void show_queue(struct hd_json_writer *w, const Heddle__V1__QueueStatus *q)
+{
+    hd_json_add_string(w, "name", q->name);
+    hd_json_add_int64(w, "devices_max", q->devices_max);
+    hd_json_add_int64(w, "user_devices_max", q->user_devices_max);
+    hd_json_add_int64(w, "weight", q->weight);
+    hd_json_add_int64(w, "devices_held", q->devices_held);
+    hd_json_add_int64(w, "jobs_waiting", q->jobs_waiting);
 }
 
 void show_event(struct hd_json_writer *w, const Heddle__V1__Event *e)
@@ -350,9 +356,11 @@ static void add_validation(struct hd_json_writer *w, const Heddle__V1__Validatio
 
 static void add_job_end(struct hd_json_writer *w, const Heddle__V1__JobEnd *end)
 {
-    char word[CLI_WORD_MAX];
+    char word[SHOW_WORD_MAX];
 
-    hd_json_add_string(w, "state", cli_job_state(end->state, word));
+    hd_json_add_string(
+        w, "state",
+        show_word(&heddle__v1__job_state__descriptor, "JOB_STATE_", (int)end->state, word));
     hd_json_add_string(w, "reason", end->reason);
     hd_json_add_int64(w, "attempts", end->attempts);
     hd_json_add_int64(w, "step", end->step);
@@ -361,7 +369,7 @@ static void add_job_end(struct hd_json_writer *w, const Heddle__V1__JobEnd *end)
 
 bool show_history(struct hd_json_writer *w, uint64_t job, const Heddle__V1__WatchJobResponse *entry)
 {
-    char word[CLI_WORD_MAX];
+    char word[SHOW_WORD_MAX];
 
     switch (entry->body_case) {
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP:
@@ -387,7 +395,9 @@ bool show_history(struct hd_json_writer *w, uint64_t job, const Heddle__V1__Watc
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
         line_begin(w, "event", job, entry->status->attempt);
         hd_json_add_string(w, "kind", "state");
-        hd_json_add_string(w, "state", cli_job_state(entry->status->state, word));
+        hd_json_add_string(w, "state",
+                           show_word(&heddle__v1__job_state__descriptor, "JOB_STATE_",
+                                     (int)entry->status->state, word));
         hd_json_add_string(w, "reason", entry->status->reason);
         break;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END:
@@ -399,33 +409,4 @@ bool show_history(struct hd_json_writer *w, uint64_t job, const Heddle__V1__Watc
     }
     hd_json_end(w, '}');
     return true;
-}
-
-void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool with_name)
-{
-    struct hd_text out = {0};
-    struct show_list list;
-    char word[CLI_WORD_MAX];
-
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "JobList", "job");
-        show_item_begin(&list);
-        show_job(&list.writer, job, false);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "job %llu ", (unsigned long long)job->job);
-        if (with_name) {
-            cli_add_clean(&out, job->name);
-            hd_text_add(&out, " ");
-        }
-        hd_text_add(&out, "%s", cli_job_state(job->state, word));
-        if (*job->reason) {
-            hd_text_add(&out, ": ");
-            cli_add_clean(&out, job->reason);
-        }
-        hd_text_add(&out, "\n");
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
 }

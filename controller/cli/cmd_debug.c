@@ -1,0 +1,281 @@
+/* debug: one file with what somebody needs who is asked for help, without secrets.
+ *
+ *   heddle debug bundle   runs other commands of heddle, each into a member of a tar file
+ *
+ * What could be a secret is replaced before it is written: any word that looks like a token (24 or
+ * more letters and digits of which a third are digits, as hexadecimal and base64 have), and the
+ * values of keys whose names say that they are secret. Manifest hashes and uuids go with them.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "controller/cli/debug.h"
+#include "controller/cli/process.h"
+#include "controller/cli/show.h"
+#include "version/version.h"
+
+enum { BLOCK = 512, LOG_BYTES = 256 << 10 };
+
+/* ---- secrets ---------------------------------------------------------------------------------*/
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '+' || c == '/' || c == '_' || c == '-';
+}
+
+static bool looks_secret(const char *word, size_t len)
+{
+    size_t digits = 0, letters = 0, others = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        digits += isdigit((unsigned char)word[i]) != 0;
+        letters += isalpha((unsigned char)word[i]) != 0;
+        others += word[i] == '/' || word[i] == '-' || word[i] == '_';
+    }
+    return digits + letters >= 24 && digits >= 4 && letters >= 4 && others * 8 < len;
+}
+
+/* "password: x", "token=x": the word before `at` says that what follows is secret. */
+static bool is_after_secret_key(const char *text, size_t at)
+{
+    static const char *const keys[] = {"password", "passwd",  "secret",
+                                       "token",    "api_key", "apikey"};
+    size_t end = at, begin;
+
+    while (end && strchr(" \"':=", text[end - 1]))
+        end--;
+    if (end == at ||
+        (memchr(text + end, ':', at - end) == NULL && memchr(text + end, '=', at - end) == NULL))
+        return false;
+    for (begin = end; begin && is_word(text[begin - 1]); begin--)
+        ;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const size_t len = strlen(keys[i]);
+
+        if (end - begin >= len && strncasecmp(text + end - len, keys[i], len) == 0)
+            return true;
+    }
+    return false;
+}
+
+void debug_redact(const char *text, size_t count, struct hd_text *out)
+{
+    size_t i = 0;
+
+    while (i < count) {
+        size_t len = 0;
+
+        while (i + len < count && is_word(text[i + len]))
+            len++;
+        if (!len) {
+            hd_text_add_bytes(out, text + i++, 1);
+            continue;
+        }
+        if (looks_secret(text + i, len) || is_after_secret_key(text, i))
+            hd_text_add(out, "[removed]");
+        else
+            hd_text_add_bytes(out, text + i, len);
+        i += len;
+    }
+}
+
+/* ---- the tar file ----------------------------------------------------------------------------*/
+
+/* A member in the form of POSIX (ustar): a header of 512 bytes, the bytes, zeros to a block. */
+void debug_add_member(struct hd_text *tar, const char *name, const char *bytes, size_t count,
+                      int64_t unix_s)
+{
+    static const char zeros[BLOCK];
+    char header[BLOCK] = {0};
+    unsigned sum = 0;
+
+    (void)snprintf(header, 100, "%s", name);
+    (void)snprintf(header + 100, 8, "%07o", 0600);
+    (void)snprintf(header + 108, 8, "%07o", 0);
+    (void)snprintf(header + 116, 8, "%07o", 0);
+    (void)snprintf(header + 124, 12, "%011llo", (unsigned long long)count);
+    (void)snprintf(header + 136, 12, "%011llo", (unsigned long long)unix_s);
+    memset(header + 148, ' ', 8); /* the sum is made with blanks in its place */
+    header[156] = '0';
+    memcpy(header + 257, "ustar\00000", 8);
+    for (size_t i = 0; i < BLOCK; i++)
+        sum += (unsigned char)header[i];
+    (void)snprintf(header + 148, 7, "%06o", sum);
+    hd_text_add_bytes(tar, header, BLOCK);
+    hd_text_add_bytes(tar, bytes, count);
+    hd_text_add_bytes(tar, zeros, (BLOCK - count % BLOCK) % BLOCK);
+}
+
+/* ---- what goes in ----------------------------------------------------------------------------*/
+
+struct bundle {
+    struct cli *cli;
+    struct hd_text tar;
+    int64_t unix_s;
+    char self[4096];
+    struct hd_text failures;
+};
+
+/* The output of `heddle WORDS...`, redacted, as a member. A command that fails is noted. */
+static enum hd_status add_command(struct bundle *b, const char *member, const char *const *words)
+{
+    const char *argv[24] = {b->self};
+    struct hd_text said = {0}, clean = {0};
+    size_t n = 1;
+    int code = 0;
+    char name[160];
+    enum hd_status st;
+
+    for (; *words && n < 12; words++)
+        argv[n++] = *words;
+    if (b->cli->controller)
+        argv[n++] = "--controller", argv[n++] = b->cli->controller;
+    if (b->cli->context)
+        argv[n++] = "--context", argv[n++] = b->cli->context;
+    if (b->cli->token_file)
+        argv[n++] = "--token-file", argv[n++] = b->cli->token_file;
+    if (b->cli->tls_ca)
+        argv[n++] = "--tls-ca", argv[n++] = b->cli->tls_ca;
+    if (b->cli->tls_cert)
+        argv[n++] = "--tls-cert", argv[n++] = b->cli->tls_cert;
+    st = process_ask(argv, NULL, &said, &code);
+    if (!st && code)
+        hd_text_add(&b->failures, "%s: heddle %s ended with %d\n", member, argv[1], code);
+    if (!st && said.len_bytes) {
+        const size_t from = said.len_bytes > LOG_BYTES && strncmp(argv[1], "logs", 4) == 0
+                                ? said.len_bytes - LOG_BYTES
+                                : 0;
+
+        debug_redact(said.data + from, said.len_bytes - from, &clean);
+        (void)snprintf(name, sizeof name, "heddle-debug/%s", member);
+        if (!clean.failed)
+            debug_add_member(&b->tar, name, clean.data, clean.len_bytes, b->unix_s);
+    }
+    if (!st && (clean.failed || b->tar.failed))
+        st = hd_err(HD_NO_MEMORY, "no memory for the bundle");
+    hd_text_free(&said);
+    hd_text_free(&clean);
+    return st;
+}
+
+static enum hd_status add_cluster(struct bundle *b)
+{
+    static const struct {
+        const char *member, *words[6];
+    } commands[] = {
+        {"version.txt", {"version", "--check"}},
+        {"config.txt", {"config", "show"}},
+        {"top.txt", {"top", "--once"}},
+        {"nodes.json", {"nodes", "-o", "json"}},
+        {"topology.json", {"topo", "-o", "json"}},
+        {"queues.json", {"queue", "ls", "-o", "json"}},
+        {"jobs.json", {"jobs", "-o", "json"}},
+        {"events.jsonl", {"events", "-o", "jsonl"}},
+    };
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < sizeof commands / sizeof commands[0]; i++)
+        st = add_command(b, commands[i].member, commands[i].words);
+    return st;
+}
+
+static enum hd_status add_job(struct bundle *b, const char *job)
+{
+    const struct {
+        const char *member, *words[6];
+    } commands[] = {
+        {"show.json", {"show", job, "-o", "json"}},
+        {"explain.txt", {"explain", job}},
+        {"events.jsonl", {"events", job, "-o", "jsonl"}},
+        {"checkpoints.json", {"checkpoint", "ls", job, "-o", "json"}},
+        {"logs.txt", {"logs", job, "--rank", "all", "--tail=2000"}},
+    };
+    enum hd_status st = HD_OK;
+    char member[96];
+
+    for (size_t i = 0; !st && i < sizeof commands / sizeof commands[0]; i++) {
+        (void)snprintf(member, sizeof member, "job-%.20s/%s", job, commands[i].member);
+        st = add_command(b, member, commands[i].words);
+    }
+    return st;
+}
+
+static enum hd_status find_self(struct bundle *b)
+{
+    const ssize_t n = readlink("/proc/self/exe", b->self, sizeof b->self - 1);
+
+    if (n < 0)
+        return hd_err(HD_IO, "cannot find this program's own file: %s", strerror(errno));
+    b->self[n] = '\0';
+    return HD_OK;
+}
+
+static int make_bundle(struct cli *cli, const char *path)
+{
+    struct bundle b = {.cli = cli, .unix_s = hd_clock_wall_ms() / 1000};
+    static const char end[2 * BLOCK];
+    enum hd_status st = find_self(&b);
+
+    if (!st)
+        st = add_cluster(&b);
+    for (int i = 1; !st && i < cli->arg_count; i++)
+        st = add_job(&b, cli->args[i]);
+    if (!st && b.failures.len_bytes)
+        debug_add_member(&b.tar, "heddle-debug/failures.txt", b.failures.data, b.failures.len_bytes,
+                         b.unix_s);
+    hd_text_add_bytes(&b.tar, end, sizeof end);
+    if (!st && b.tar.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the bundle");
+    if (!st && hd_file_exists(path))
+        st = hd_err(HD_INVALID, "%s exists; give another name with --out", path);
+    if (!st)
+        st = hd_file_write_atomic(path, b.tar.data, b.tar.len_bytes, 0600);
+    if (!st && b.failures.len_bytes)
+        cli_note("heddle: some of it could not be had; failures.txt in the bundle says what");
+    hd_text_free(&b.tar);
+    hd_text_free(&b.failures);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+int cli_debug(struct cli *cli, int argc, char **argv)
+{
+    char name[64];
+    const char *out_path = NULL;
+    const struct cli_flag flags[] = {{"out", 0, CLI_FLAG_TEXT, &out_path, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, 64);
+    struct hd_text out = {0};
+    struct show_list list;
+    uint64_t job;
+
+    if (code == CLI_CONTINUE && strcmp(cli->args[0], "bundle") != 0)
+        return cli_usage("debug: %s is not bundle", cli->args[0]);
+    for (int i = 1; code == CLI_CONTINUE && i < cli->arg_count; i++)
+        code = cli_parse_job(cli->args[i], &job);
+    if (code != CLI_CONTINUE)
+        return code;
+    (void)snprintf(name, sizeof name, "heddle-debug-%lld.tar",
+                   (long long)(hd_clock_wall_ms() / 1000));
+    code = make_bundle(cli, out_path ? out_path : name);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "BundleList", "bundle");
+        show_item_begin(&list);
+        hd_json_add_string(&list.writer, "path", out_path ? out_path : name);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "%s\n", out_path ? out_path : name);
+        cli_note(
+            "heddle: read it before you send it: names of people, machines and files are in it");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    return cli_out_end(CLI_OK);
+}

@@ -1,0 +1,16 @@
+/* debug: the pieces of `heddle debug bundle` that tests look at.   Threads: any. */
+#ifndef HD_CLI_DEBUG_H
+#define HD_CLI_DEBUG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/text.h"
+
+/* Adds the text with [removed] in place of what could be a secret (cmd_debug.c says what). */
+void debug_redact(const char *text, size_t count, struct hd_text *out);
+/* Adds a file to a tar archive. */
+void debug_add_member(struct hd_text *tar, const char *name, const char *bytes, size_t count,
+                      int64_t unix_s);
+
+#endif

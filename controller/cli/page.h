@@ -1,0 +1,52 @@
+/* page: what the help text of a command says, taken apart for manual pages and shell completion.
+ *
+ * A help text is the one description of a command. Its form:
+ *
+ *     Usage: heddle queue ls [-o FORMAT]              the forms of the command; a lower-case word
+ *            heddle queue set NAME [--weight W]       behind the name is a subcommand
+ *
+ *     Paragraphs.
+ *
+ *       -w, --watch        then follow the job         a line that begins with two blanks and a
+ * dash:
+ *       --set KEY=VALUE    in place of the file's      flags with their values, two blanks or the
+ *                                                      line's end, text; deeper lines go on with it
+ *     Example:
+ *       heddle queue ls
+ *
+ * cli_test compares the flags of each text with those that the command takes.
+ * Used by: completion, deploy/manual, tests.   Uses: base.   Threads: any.
+ */
+#ifndef HD_CLI_PAGE_H
+#define HD_CLI_PAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/text.h"
+
+enum { PAGE_FLAGS_MAX = 64, PAGE_SUBCOMMANDS_MAX = 8, PAGE_TEXT_MAX = 512 };
+
+struct page_flag {
+    char letter;              /* 0: none */
+    char name[32];            /* "": only a letter */
+    char value[48];           /* "KEY=VALUE"; "": a switch */
+    char text[PAGE_TEXT_MAX]; /* on one line */
+};
+
+struct page {
+    const char *help;
+    char subcommands[PAGE_SUBCOMMANDS_MAX][24];
+    size_t subcommand_count;
+    struct page_flag flags[PAGE_FLAGS_MAX];
+    size_t flag_count;
+};
+
+/* `name` is the command as the usage has it: "heddle queue", "heddled". */
+void page_read(const char *name, const char *help, struct page *ret_page);
+
+/* A manual page (man macros of troff). name: of the page, "heddle-queue"; summary: a line. */
+void page_manual(const char *name, int section, const char *summary, const char *help,
+                 const char *see_also, const char *version, struct hd_text *out);
+
+#endif

@@ -1,0 +1,287 @@
+/* curve: the steps of a job, thinned (thin.h) so that a page can draw them.
+ *
+ *   request --> read what is new, a piece of the history at a time --> all, or 0.3 s are over:
+ * answer
+ *
+ * A few curves are kept, those asked for last. The store's thread reads a piece in milliseconds,
+ * and commits pass between two pieces.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "controller/services/thin.h"
+#include "controller/services/web.h"
+#include "controller/show/show.h"
+
+enum {
+    CURVES_MAX = 16,
+    STEPS_PER_QUERY = 4000,
+    ANSWER_MS = 300, /* then what is known is answered, "complete": false */
+    WAITERS_MAX = 32,
+};
+
+struct curve {
+    struct controller *c; /* NULL: the door has been closed */
+    struct curve *next;   /* asked for before this one */
+    uint64_t job, after;  /* after: sequence of the newest entry */
+    bool busy;            /* a query is in flight */
+    struct thin thin;
+    struct {
+        struct hd_http_request *request;
+        int64_t since_ms, buckets;
+    } waiters[WAITERS_MAX];
+    size_t waiter_count;
+};
+
+static void fold(struct curve *curve, const struct hd_query *query)
+{
+    for (size_t i = 0; i < query->entry_count; i++) {
+        const struct hd_history_entry *entry = &query->entries[i];
+
+        if (entry->kind == HD_OP_STEP)
+            thin_add_step(&curve->thin, &entry->step);
+        else
+            thin_add_validation(&curve->thin, &entry->validation);
+        curve->after = entry->sequence;
+    }
+}
+
+/* ---- answers ----------------------------------------------------------------------------------*/
+
+/* As short as a curve needs it; null if it is none. */
+static void add_number(struct hd_text *out, bool comma, double value)
+{
+    if (isfinite(value))
+        hd_text_add(out, "%s%.6g", comma ? "," : "", value);
+    else
+        hd_text_add(out, "%snull", comma ? "," : "");
+}
+
+static void add_series(struct hd_json_writer *w, const struct thin_bucket *buckets, size_t count,
+                       int metric)
+{
+    static const char *const keys[] = {"min", "max", "last"};
+
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "name", hd_metrics[metric].name);
+    for (int k = 0; k < 3; k++) {
+        hd_json_begin(w, keys[k], '[');
+        for (size_t i = 0; i < count; i++)
+            add_number(w->out, i > 0,
+                       k == 0   ? buckets[i].metrics[metric].min
+                       : k == 1 ? buckets[i].metrics[metric].max
+                                : buckets[i].metrics[metric].last);
+        hd_json_end(w, ']');
+    }
+    hd_json_end(w, '}');
+}
+
+static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64_t wish,
+                      bool complete, struct thin_bucket *buckets, int64_t *first)
+{
+    const struct thin *thin = &curve->thin;
+    const size_t stride = thin_stride(thin, (size_t)wish);
+    const size_t count = thin_row(thin, stride, buckets, first);
+
+    show_envelope_begin(w, "Curve");
+    hd_json_add_int64(w, "job", (int64_t)curve->job);
+    hd_json_add_bool(w, "complete", complete);
+    hd_json_add_int64(w, "sequence", (int64_t)curve->after);
+    hd_json_add_int64(w, "steps", thin->steps);
+    hd_json_add_int64(w, "last_step", thin->last_step);
+    hd_json_add_int64(w, "bucket_steps", thin->width * (int64_t)stride);
+    hd_json_begin(w, "first_steps", '[');
+    for (size_t i = 0; i < count; i++)
+        hd_json_add_int64(w, NULL, first[i]);
+    hd_json_end(w, ']');
+    hd_json_begin(w, "series", '[');
+    for (int i = 0; i < HD_METRIC_COUNT; i++)
+        if (thin->present & 1u << i)
+            add_series(w, buckets, count, i);
+    hd_json_end(w, ']');
+    hd_json_begin(w, "validations", '[');
+    for (size_t i = 0; i < thin->validation_count; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_int64(w, "step", thin->validations[i].step);
+        hd_json_add_real(w, "loss", thin->validations[i].loss);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    hd_json_end(w, '}');
+    hd_text_add(w->out, "\n");
+}
+
+static void answer_one(const struct curve *curve, struct hd_http_request *request, int64_t wish,
+                       bool complete)
+{
+    struct thin_bucket *buckets = malloc(THIN_BUCKETS * sizeof *buckets);
+    int64_t *first = malloc(THIN_BUCKETS * sizeof *first);
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+
+    if (buckets && first)
+        add_curve(&w, curve, wish, complete, buckets, first);
+    else
+        text.failed = true;
+    hd_http_reply(request, 200, "application/json", &text);
+    free(buckets);
+    free(first);
+}
+
+/* Those that have waited long enough, or all. */
+static void answer_waiters(struct curve *curve, bool complete)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+    size_t left = 0;
+
+    for (size_t i = 0; i < curve->waiter_count; i++) {
+        if (complete || now_ms - curve->waiters[i].since_ms >= ANSWER_MS)
+            answer_one(curve, curve->waiters[i].request, curve->waiters[i].buckets, complete);
+        else
+            curve->waiters[left++] = curve->waiters[i];
+    }
+    curve->waiter_count = left;
+}
+
+static void fail_waiters(struct curve *curve, enum hd_status st)
+{
+    for (size_t i = 0; i < curve->waiter_count; i++)
+        hd_http_fail(curve->waiters[i].request, st);
+    curve->waiter_count = 0;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------*/
+
+static void free_curve(struct curve *curve)
+{
+    thin_done(&curve->thin);
+    free(curve);
+}
+
+static void drop(struct controller *c, struct curve *curve)
+{
+    struct curve **at = &c->web->curves;
+
+    while (*at != curve)
+        at = &(*at)->next;
+    *at = curve->next;
+    c->web->curve_count--;
+    free_curve(curve);
+}
+
+static void read_more(struct curve *curve);
+
+static void on_steps(struct hd_query *query, enum hd_status st)
+{
+    struct curve *curve = query->user;
+    bool more;
+
+    curve->busy = false;
+    if (!st)
+        fold(curve, query);
+    more = query->more;
+    hd_query_free(query);
+    if (!curve->c) { /* the door has been closed */
+        fail_waiters(curve, hd_err(HD_UNAVAILABLE, "the controller is stopping"));
+        free_curve(curve);
+        return;
+    }
+    if (st) {
+        fail_waiters(curve, st);
+        drop(curve->c, curve);
+        return;
+    }
+    answer_waiters(curve, !more);
+    if (more && curve->waiter_count)
+        read_more(curve);
+}
+
+static void read_more(struct curve *curve)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_STEPS);
+
+    if (!query) {
+        fail_waiters(curve, hd_err(HD_NO_MEMORY, "no memory for a curve"));
+        return;
+    }
+    query->job = curve->job;
+    query->after = curve->after;
+    query->limit = STEPS_PER_QUERY;
+    query->done = on_steps;
+    query->user = curve;
+    curve->busy = true;
+    hd_store_query(curve->c->store, query);
+}
+
+/* The curve of the job, in front of all others; a new one takes the place of the one that was not
+ * asked for longest. NULL: no memory, or all are busy. */
+static struct curve *find_curve(struct controller *c, uint64_t job)
+{
+    struct web *web = c->web;
+    struct curve *curve, *oldest = NULL;
+
+    for (struct curve **at = &web->curves; (curve = *at) != NULL; at = &curve->next) {
+        if (curve->job == job) {
+            *at = curve->next;
+            curve->next = web->curves;
+            web->curves = curve;
+            return curve;
+        }
+        oldest = curve->busy ? oldest : curve;
+    }
+    if (web->curve_count == CURVES_MAX) {
+        if (!oldest)
+            return NULL;
+        drop(c, oldest);
+    }
+    curve = calloc(1, sizeof *curve);
+    if (!curve)
+        return NULL;
+    *curve = (struct curve){.c = c, .next = web->curves, .job = job};
+    if (!thin_init(&curve->thin)) {
+        free(curve);
+        return NULL;
+    }
+    web->curves = curve;
+    web->curve_count++;
+    return curve;
+}
+
+void curve_answer(struct controller *c, struct hd_http_request *request, uint64_t job)
+{
+    enum hd_status st = web_check_params(request, "buckets");
+    struct curve *curve;
+    int64_t buckets = 0;
+
+    if (!st)
+        st = web_number(request, "buckets", 16, THIN_BUCKETS, THIN_BUCKETS / 2, &buckets);
+    if (st) {
+        hd_http_fail(request, st);
+        return;
+    }
+    curve = find_curve(c, job);
+    if (!curve || curve->waiter_count == WAITERS_MAX) {
+        hd_http_fail(request, hd_err(HD_LIMIT, "too many curves are asked for; try again"));
+        return;
+    }
+    curve->waiters[curve->waiter_count].request = request;
+    curve->waiters[curve->waiter_count].buckets = buckets;
+    curve->waiters[curve->waiter_count++].since_ms = hd_clock_now_ms();
+    if (!curve->busy)
+        read_more(curve);
+}
+
+void curve_free_all(struct controller *c)
+{
+    for (struct curve *curve = c->web->curves, *next; curve; curve = next) {
+        next = curve->next;
+        curve->c = NULL; /* a busy one goes with its query */
+        if (!curve->busy)
+            free_curve(curve);
+    }
+    c->web->curves = NULL;
+}

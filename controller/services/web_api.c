@@ -1,0 +1,443 @@
+/* web_api: the data of the dashboard, in the forms of `heddle ... -o json` (docs/api.md).
+ *
+ * What the core holds is answered at once, what the store holds after a query, whose callback
+ * answers the request.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "controller/services/web.h"
+#include "controller/show/show.h"
+
+/* A set with no state that a job can have. */
+#define NO_JOBS (1u << 31)
+
+static const char json_type[] = "application/json";
+
+/* ---- envelopes --------------------------------------------------------------------------------*/
+
+static void begin_list(struct hd_json_writer *w, const char *kind)
+{
+    show_envelope_begin(w, kind);
+    hd_json_begin(w, "items", '[');
+}
+
+/* Closes the list and the envelope, and answers. */
+static void reply_list(struct hd_http_request *request, struct hd_json_writer *w)
+{
+    hd_json_end(w, ']');
+    hd_json_end(w, '}');
+    hd_text_add(w->out, "\n");
+    hd_http_reply(request, 200, json_type, w->out);
+}
+
+/* ---- what the store holds ---------------------------------------------------------------------*/
+
+struct asked {
+    struct controller *c;
+    struct hd_http_request *request;
+    struct web_reader reader;
+};
+
+static void ask_store(struct controller *c, struct hd_http_request *request, struct hd_query *query,
+                      void (*done)(struct hd_query *query, enum hd_status st))
+{
+    struct asked *asked = calloc(1, sizeof *asked);
+
+    if (!asked || !query) {
+        free(asked);
+        hd_query_free(query);
+        hd_http_fail(request, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        return;
+    }
+    *asked = (struct asked){.c = c, .request = request, .reader = c->web->reader};
+    query->done = done;
+    query->user = asked;
+    hd_store_query(c->store, query);
+}
+
+static void end_asked(struct hd_query *query)
+{
+    free(query->user);
+    hd_query_free(query);
+}
+
+/* The requests of a stopped controller are answered, too; but its core may be gone. */
+static bool failed(struct hd_query *query, enum hd_status st)
+{
+    struct asked *asked = query->user;
+
+    if (!st && asked->c->stopping)
+        st = hd_err(HD_UNAVAILABLE, "the controller is stopping");
+    if (!st && hd_arena_failed(&query->arena))
+        st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+    if (st)
+        hd_http_fail(asked->request, st);
+    return st != HD_OK;
+}
+
+static void on_jobs(struct hd_query *query, enum hd_status st)
+{
+    struct asked *asked = query->user;
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+
+    if (!failed(query, st)) {
+        show_envelope_begin(&w, "JobList");
+        if (query->more)
+            hd_json_add_int64(&w, "next_page",
+                              (int64_t)query->jobs[query->job_count - 1].record.job);
+        else
+            hd_json_add_null(&w, "next_page");
+        hd_json_begin(&w, "items", '[');
+        for (size_t i = 0; i < query->job_count; i++) {
+            const Heddle__V1__JobStatus *job =
+                convert_job(&query->arena, asked->c, &query->jobs[i]);
+
+            text.failed |= job == NULL;
+            if (!job)
+                break;
+            hd_json_add_line(&w);
+            hd_json_begin(&w, NULL, '{');
+            show_job(&w, job, false);
+            hd_json_end(&w, '}');
+        }
+        reply_list(asked->request, &w);
+    }
+    end_asked(query);
+}
+
+static void on_job(struct hd_query *query, enum hd_status st)
+{
+    struct asked *asked = query->user;
+    Heddle__V1__JobStatus *job = NULL;
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+
+    if (failed(query, st)) {
+        end_asked(query);
+        return;
+    }
+    job = convert_job(&query->arena, asked->c, &query->jobs[0]);
+    st = job ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for an answer");
+    if (!st && (asked->reader.sight == HD_SIGHT_ALL ||
+                strcmp(query->jobs[0].record.owner, asked->reader.name) == 0))
+        st = convert_job_details(&query->arena, query, job);
+    if (st) {
+        hd_http_fail(asked->request, st);
+    } else {
+        begin_list(&w, "JobList");
+        hd_json_begin(&w, NULL, '{');
+        show_job(&w, job, true);
+        hd_json_end(&w, '}');
+        reply_list(asked->request, &w);
+    }
+    if (job && job->spec)
+        heddle__v1__job_spec__free_unpacked(job->spec, NULL);
+    end_asked(query);
+}
+
+static void on_events(struct hd_query *query, enum hd_status st)
+{
+    struct asked *asked = query->user;
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+
+    if (!failed(query, st)) {
+        begin_list(&w, "EventList");
+        for (size_t i = 0; i < query->entry_count; i++) {
+            const Heddle__V1__Event *event = convert_event(&query->arena, &query->entries[i].event);
+
+            text.failed |= event == NULL;
+            if (!event)
+                break;
+            hd_json_add_line(&w);
+            hd_json_begin(&w, NULL, '{');
+            show_event(&w, event);
+            hd_json_end(&w, '}');
+        }
+        reply_list(asked->request, &w);
+    }
+    end_asked(query);
+}
+
+static void on_checkpoints(struct hd_query *query, enum hd_status st)
+{
+    struct asked *asked = query->user;
+    const struct hd_checkpoint_record *best = NULL;
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+
+    if (!failed(query, st)) {
+        for (size_t i = 0; i < query->entry_count; i++)
+            if (hd_record_is_better(&query->entries[i].checkpoint, best))
+                best = &query->entries[i].checkpoint;
+        begin_list(&w, "CheckpointList");
+        for (size_t i = 0; i < query->entry_count; i++) {
+            Heddle__V1__CheckpointInfo *checkpoint =
+                convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
+
+            text.failed |= checkpoint == NULL;
+            if (!checkpoint)
+                break;
+            checkpoint->best = &query->entries[i].checkpoint == best;
+            hd_json_add_line(&w);
+            hd_json_begin(&w, NULL, '{');
+            show_checkpoint(&w, checkpoint);
+            hd_json_end(&w, '}');
+        }
+        reply_list(asked->request, &w);
+    }
+    end_asked(query);
+}
+
+/* ---- lists of jobs ----------------------------------------------------------------------------*/
+
+/* "queued,running" -> a set; HD_INVALID: a word is no state. */
+static enum hd_status read_states(const char *text, uint32_t *ret_states)
+{
+    *ret_states = 0;
+    while (text && *text) {
+        const size_t length = strcspn(text, ",");
+        int state = HD_JOB_STATE_QUEUED;
+
+        while (state <= HD_JOB_STATE_CANCELLED &&
+               (strlen(hd_job_state_name(state)) != length ||
+                strncmp(hd_job_state_name(state), text, length) != 0))
+            state++;
+        if (state > HD_JOB_STATE_CANCELLED)
+            return hd_err(HD_INVALID,
+                          "state: %.40s is not queued, running, stopping, succeeded, failed or "
+                          "cancelled",
+                          text);
+        *ret_states |= 1u << state;
+        text += length;
+        text += *text == ',';
+    }
+    return HD_OK;
+}
+
+static void list_jobs(struct controller *c, struct hd_http_request *request)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_JOBS);
+    int64_t limit = PAGE_DEFAULT, before = 0;
+    uint32_t states = 0;
+    enum hd_status st = web_check_params(request, "state owner limit page");
+
+    if (!st)
+        st = read_states(hd_http_param(request, "state"), &states);
+    if (!st)
+        st = web_number(request, "limit", 1, PAGE_MAX, PAGE_DEFAULT, &limit);
+    if (!st)
+        st = web_number(request, "page", 1, INT64_MAX, 0, &before);
+    if (st) {
+        hd_query_free(query);
+        hd_http_fail(request, st);
+        return;
+    }
+    if (query) {
+        const char *owner = hd_http_param(request, "owner");
+        const bool own = c->web->reader.sight == HD_SIGHT_OWN;
+
+        query->owner = own && !owner ? c->web->reader.name : owner;
+        query->states = own && strcmp(query->owner, c->web->reader.name) != 0
+                            ? NO_JOBS /* jobs of others: there are none */
+                            : states;
+        query->before_job = (uint64_t)before;
+        query->limit = (int32_t)limit;
+    }
+    ask_store(c, request, query, on_jobs);
+}
+
+static void ask_about(struct controller *c, struct hd_http_request *request, uint64_t job,
+                      enum hd_query_kind kind, enum hd_sight needed, const char *params,
+                      void (*done)(struct hd_query *query, enum hd_status st))
+{
+    int64_t limit = PAGE_DEFAULT;
+    enum hd_status st = web_check_params(request, params);
+    struct hd_query *query;
+
+    if (!st && *params)
+        st = web_number(request, "limit", 1, PAGE_MAX, PAGE_DEFAULT, &limit);
+    if (st) {
+        hd_http_fail(request, st);
+        return;
+    }
+    query = hd_query_new(kind);
+    if (query) {
+        query->job = job;
+        query->limit = (int32_t)limit;
+        web_see(&c->web->reader, needed, query);
+    }
+    ask_store(c, request, query, done);
+}
+
+/* The reader may see the job. */
+static void on_seen(struct hd_query *query, enum hd_status st)
+{
+    struct asked *asked = query->user;
+
+    if (!failed(query, st))
+        curve_answer(asked->c, asked->request, query->job);
+    end_asked(query);
+}
+
+/* ---- what the core holds ----------------------------------------------------------------------*/
+
+static void list_nodes(struct controller *c, struct hd_http_request *request)
+{
+    const size_t count = hd_core_node_count(c->core);
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    begin_list(&w, "NodeList");
+    for (size_t i = 0; i < count && !text.failed; i++) {
+        const Heddle__V1__NodeStatus *node = convert_node(&arena, c, i);
+
+        text.failed |= node == NULL;
+        if (!node)
+            break;
+        hd_json_add_line(&w);
+        hd_json_begin(&w, NULL, '{');
+        show_node(&w, node);
+        hd_json_end(&w, '}');
+    }
+    reply_list(request, &w);
+    hd_arena_done(&arena);
+}
+
+static void list_queues(struct controller *c, struct hd_http_request *request)
+{
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+
+    begin_list(&w, "QueueList");
+    for (size_t i = 0; i < hd_core_queue_count(c->core); i++) {
+        Heddle__V1__QueueStatus queue;
+
+        convert_queue(c, i, &queue);
+        hd_json_begin(&w, NULL, '{');
+        show_queue(&w, &queue);
+        hd_json_end(&w, '}');
+    }
+    reply_list(request, &w);
+}
+
+static void add_counts(const struct controller *c, struct hd_json_writer *w)
+{
+    size_t states[HD_JOB_STATE_STOPPING + 1] = {0}, up = 0, held = 0, all = 0;
+    const size_t nodes = hd_core_node_count(c->core);
+    struct hd_node_view v;
+
+    for (size_t i = 0; i < c->seen.count; i++) {
+        const struct hd_job_record *job = hd_core_job(c->core, c->seen.jobs[i].job);
+
+        if (job && job->state <= HD_JOB_STATE_STOPPING)
+            states[job->state]++;
+    }
+    for (size_t i = 0; i < nodes; i++) {
+        hd_core_node_at(c->core, i, &v);
+        up += v.record->state != HD_NODE_STATE_UNREACHABLE && v.record->state != HD_NODE_STATE_LOST;
+        all += (size_t)v.record->device_count;
+        for (int32_t d = 0; d < v.record->device_count; d++)
+            held += v.holds[d].job != 0;
+    }
+    hd_json_begin(w, "jobs", '{');
+    for (int s = HD_JOB_STATE_QUEUED; s <= HD_JOB_STATE_STOPPING; s++)
+        hd_json_add_int64(w, hd_job_state_name(s), (int64_t)states[s]);
+    hd_json_end(w, '}');
+    hd_json_begin(w, "nodes", '{');
+    hd_json_add_int64(w, "all", (int64_t)nodes);
+    hd_json_add_int64(w, "up", (int64_t)up);
+    hd_json_end(w, '}');
+    hd_json_begin(w, "devices", '{');
+    hd_json_add_int64(w, "all", (int64_t)all);
+    hd_json_add_int64(w, "held", (int64_t)held);
+    hd_json_end(w, '}');
+}
+
+static void show_server(struct controller *c, struct hd_http_request *request)
+{
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+
+    show_envelope_begin(&w, "Server");
+    hd_json_add_string(&w, "build", c->options.build);
+    hd_json_add_string(&w, "jobs_dir", c->jobs_dir);
+    show_time(&w, "time", hd_clock_wall_ms());
+    hd_json_add_bool(&w, "writable", hd_store_trouble(c->store) == NULL);
+    add_counts(c, &w);
+    hd_json_end(&w, '}');
+    hd_text_add(&text, "\n");
+    hd_http_reply(request, 200, json_type, &text);
+}
+
+/* ---- which is asked for -----------------------------------------------------------------------*/
+
+/* "7", "7/curve": the job, and what is behind the slash ("" if there is none). */
+static bool read_job(const char *path, uint64_t *ret_job, const char **ret_rest)
+{
+    char digits[24];
+    const size_t length = strcspn(path, "/");
+    int64_t job;
+
+    if (length == 0 || length >= sizeof digits)
+        return false;
+    memcpy(digits, path, length);
+    digits[length] = '\0';
+    *ret_rest = path[length] ? path + length + 1 : "";
+    if (digits[0] == '+' || hd_text_to_int64(digits, 1, INT64_MAX, &job))
+        return false;
+    *ret_job = (uint64_t)job;
+    return true;
+}
+
+static bool answer_job(struct controller *c, struct hd_http_request *request, const char *path)
+{
+    const char *rest;
+    uint64_t job;
+
+    if (!read_job(path, &job, &rest))
+        return false;
+    if (!*rest)
+        ask_about(c, request, job, HD_QUERY_JOB, HD_SIGHT_JOBS, "", on_job);
+    else if (strcmp(rest, "curve") == 0)
+        ask_about(c, request, job, HD_QUERY_JOB, HD_SIGHT_JOBS, "buckets", on_seen);
+    else if (strcmp(rest, "events") == 0)
+        ask_about(c, request, job, HD_QUERY_LAST_EVENTS, HD_SIGHT_JOBS, "limit", on_events);
+    else if (strcmp(rest, "checkpoints") == 0)
+        ask_about(c, request, job, HD_QUERY_CHECKPOINTS, HD_SIGHT_ALL, "", on_checkpoints);
+    else
+        return false;
+    return true;
+}
+
+void web_api(struct controller *c, struct hd_http_request *request, const char *path)
+{
+    static const struct {
+        const char *path;
+        void (*answer)(struct controller *c, struct hd_http_request *request);
+    } plain[] = {{"nodes", list_nodes}, {"queues", list_queues}, {"server", show_server}};
+    enum hd_status st;
+
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
+        if (strcmp(path, plain[i].path) == 0) {
+            st = web_check_params(request, "");
+            if (st)
+                hd_http_fail(request, st);
+            else
+                plain[i].answer(c, request);
+            return;
+        }
+    if (strcmp(path, "jobs") == 0)
+        list_jobs(c, request);
+    else if (strcmp(path, "events") == 0)
+        ask_about(c, request, 0, HD_QUERY_LAST_EVENTS, HD_SIGHT_OWN, "limit", on_events);
+    else if (!hd_text_starts(path, "jobs/") || !answer_job(c, request, path + strlen("jobs/")))
+        hd_http_fail(request, hd_err(HD_NOT_FOUND, "there is no /api/v1/%.200s", path));
+}

@@ -1,0 +1,39 @@
+/* show: messages of the controller as JSON, a form that does not change.
+ *
+ * An envelope is {"api_version":"heddle/v1","kind":KIND,"items":[...]}; a line of jsonl is an item
+ * whose first member is "type". Times are RFC 3339 in UTC, or null if unknown; names of durations
+ * and sizes end with their unit; states are the words of job.proto in lower case.
+ *
+ * Used by: cli, services (by HTTP).   Uses: base, spec, proto.   Threads: one.
+ */
+#ifndef HD_CONTROLLER_SHOW_H
+#define HD_CONTROLLER_SHOW_H
+
+#include "base/json.h"
+#include "heddle/v1/control.pb-c.h"
+#include "heddle/v1/job.pb-c.h"
+
+/* The word of an enum's value: its name in the .proto file, without the prefix and in lower case;
+ * "unknown(7)" for one of a newer build. */
+enum { SHOW_WORD_MAX = 24 };
+const char *show_word(const ProtobufCEnumDescriptor *descriptor, const char *prefix, int value,
+                      char ret_word[SHOW_WORD_MAX]);
+
+/* Opens an envelope; what follows are its members, and hd_json_end(writer, '}') in the end. */
+void show_envelope_begin(struct hd_json_writer *writer, const char *kind);
+
+/* Members of the open object. */
+void show_job(struct hd_json_writer *writer, const Heddle__V1__JobStatus *job, bool with_details);
+void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node);
+void show_queue(struct hd_json_writer *writer, const Heddle__V1__QueueStatus *queue);
+void show_event(struct hd_json_writer *writer, const Heddle__V1__Event *event);
+void show_checkpoint(struct hd_json_writer *writer, const Heddle__V1__CheckpointInfo *checkpoint);
+void show_known(struct hd_json_writer *writer, const char *key, bool known,
+                double value); /* or null */
+void show_time(struct hd_json_writer *writer, const char *key, int64_t unix_ms);
+
+/* One message of a job's history as an object; false for a kind of a newer controller. */
+bool show_history(struct hd_json_writer *writer, uint64_t job,
+                  const Heddle__V1__WatchJobResponse *entry);
+
+#endif

@@ -1,0 +1,372 @@
+#include "daemon/agent/web.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/agent/agent.h"
+#include "daemon/devices/sample.h"
+#include "http/http.h"
+#include "prometheus/prometheus.h"
+#include "version/version.h"
+
+enum {
+    SAMPLE_EVERY_MS = 15000,
+    SAMPLE_WANTED_MS = 300000, /* after a scrape */
+    SAMPLE_STALE_MS = 60000,
+    SAMPLE_ANSWER_MS = 20000,
+};
+
+struct agent_web {
+    struct hd_http *http;
+    struct hd_rpc_tokens tokens;
+    struct hd_prom_histogram delays;
+    int64_t tick_due_ms;
+
+    struct hd_worker_run ask;
+    bool asking, failed;               /* failed: and the log has said so */
+    int64_t scraped_ms, next_ms;       /* last scrape; next sample not before */
+    int64_t sampled_ms, sampled_at_ms; /* when: by the monotonic clock, by the wall's; 0: never */
+    struct hd_sample_list samples;
+};
+
+/* ---- samples of GPUs --------------------------------------------------------------------------*/
+
+static bool has_gpus(const struct agent *agent)
+{
+    return agent->health.devices.gpu_count > 0;
+}
+
+static void tell_failure(struct agent_web *web)
+{
+    if (!web->failed)
+        hd_log(HD_LOG_WARN, "no metrics of GPUs: %s", hd_err_message());
+    web->failed = true;
+}
+
+static void take_sample(struct agent_web *web)
+{
+    struct hd_sample_list *list = calloc(1, sizeof *list);
+    enum hd_status st =
+        list ? hd_sample_list_read(web->ask.answer.data, web->ask.answer.len_bytes, list)
+             : hd_err(HD_NO_MEMORY, "no memory for a sample");
+
+    if (!st) {
+        web->samples = *list;
+        web->sampled_ms = hd_clock_now_ms();
+        web->sampled_at_ms = hd_clock_wall_ms();
+        web->failed = false;
+    } else {
+        tell_failure(web);
+    }
+    free(list);
+}
+
+static void step_sample(struct agent *agent, struct agent_web *web)
+{
+    const char *const argv[] = {agent->health.worker, "gpu-sample", NULL};
+    const int64_t now_ms = hd_clock_now_ms();
+    enum hd_status st;
+
+    if (web->asking && hd_ask_step(&web->ask, &st)) {
+        web->asking = false;
+        if (st)
+            tell_failure(web);
+        else
+            take_sample(web);
+    }
+    if (web->asking || !has_gpus(agent) || now_ms < web->next_ms || !web->scraped_ms ||
+        now_ms - web->scraped_ms > SAMPLE_WANTED_MS)
+        return;
+    web->next_ms = now_ms + SAMPLE_EVERY_MS;
+    web->asking = !hd_ask_begin(&web->ask, argv, SAMPLE_ANSWER_MS);
+    if (!web->asking)
+        tell_failure(web);
+}
+
+/* ---- the page ---------------------------------------------------------------------------------*/
+
+static void add_label(struct hd_text *out, enum hd_prom_family family, const char *name,
+                      const char *value, double number)
+{
+    struct hd_text label = {0};
+
+    hd_prom_label(&label, name, value);
+    if (label.failed)
+        out->failed = true;
+    else
+        hd_prom_add(out, family, label.data, number);
+    hd_text_free(&label);
+}
+
+static void add_connection(struct agent *agent, struct hd_text *out)
+{
+    const int64_t silent_ms = hd_clock_now_ms() - agent->heard_ms;
+    size_t states[3] = {0}, troubled = 0;
+    static const char *const words[] = {"planned", "alive", "ended"};
+
+    for (const struct agent_attempt *l = agent->locals.first; l; l = l->next) {
+        states[l->state]++;
+        troubled += l->trouble[0] != '\0';
+    }
+    hd_prom_add_one(out, HD_PROM_daemon_connected, agent->welcomed);
+    if (agent->heard_ms)
+        hd_prom_add_one(out, HD_PROM_daemon_heard_timestamp_seconds,
+                        (double)(hd_clock_wall_ms() - silent_ms) / 1e3);
+    hd_prom_begin(out, HD_PROM_daemon_attempts);
+    for (int s = 0; s < 3; s++)
+        add_label(out, HD_PROM_daemon_attempts, "state", words[s], (double)states[s]);
+    hd_prom_add_one(out, HD_PROM_daemon_attempts_in_trouble, (double)troubled);
+}
+
+static const char *number_label(char ret_number[16], int number)
+{
+    (void)snprintf(ret_number, 16, "%d", number);
+    return ret_number;
+}
+
+static void add_devices(const struct agent *agent, struct hd_text *out)
+{
+    const struct hd_devices *devices = &agent->health.devices;
+    struct hd_text labels = {0};
+    char number[16];
+
+    hd_prom_begin(out, HD_PROM_device_info);
+    for (int i = 0; i < devices->count; i++) {
+        const struct hd_device *d = &devices->list[i];
+
+        hd_text_clear(&labels);
+        hd_prom_label(&labels, "device", number_label(number, d->number));
+        hd_prom_label(&labels, "kind", d->cuda ? "cuda" : "cpu");
+        hd_prom_label(&labels, "name", d->name);
+        hd_prom_label(&labels, "uuid", d->uuid);
+        if (!labels.failed)
+            hd_prom_add(out, HD_PROM_device_info, labels.data, 1);
+    }
+    out->failed |= labels.failed;
+    hd_text_free(&labels);
+    hd_prom_begin(out, HD_PROM_device_usable);
+    for (int i = 0; i < devices->count; i++)
+        add_label(out, HD_PROM_device_usable, "device",
+                  number_label(number, devices->list[i].number), !devices->list[i].problem[0]);
+}
+
+/* family, member, and a second label with its value (NULL: there is none); those of a family follow
+ * each other */
+static const struct gpu_value {
+    enum hd_prom_family family;
+    size_t offset;
+    const char *label, *value;
+} gpu_values[] = {
+#define VALUE(family, member, label, value)                                \
+    {                                                                      \
+        HD_PROM_##family, offsetof(struct hd_sample, member), label, value \
+    }
+    VALUE(gpu_power_watts, power_watts, NULL, NULL),
+    VALUE(gpu_power_limit_watts, power_limit_watts, NULL, NULL),
+    VALUE(gpu_energy_joules_total, energy_joules, NULL, NULL),
+    VALUE(gpu_temperature_celsius, temperature_celsius, NULL, NULL),
+    VALUE(gpu_clock_hertz, sm_hertz, "clock", "sm"),
+    VALUE(gpu_clock_hertz, memory_hertz, "clock", "memory"),
+    VALUE(gpu_clock_limit_hertz, sm_hertz_max, "clock", "sm"),
+    VALUE(gpu_clock_limit_hertz, memory_hertz_max, "clock", "memory"),
+    VALUE(gpu_throttled, throttled_power, "reason", "power"),
+    VALUE(gpu_throttled, throttled_thermal, "reason", "thermal"),
+    VALUE(gpu_throttled, throttled_hardware, "reason", "hardware"),
+    VALUE(gpu_throttled, throttled_brake, "reason", "brake"),
+    VALUE(gpu_busy_ratio, busy_ratio, NULL, NULL),
+    VALUE(gpu_memory_used_bytes, memory_used_bytes, NULL, NULL),
+    VALUE(gpu_memory_bytes, memory_bytes, NULL, NULL),
+    VALUE(gpu_ecc_errors_total, ecc_corrected, "severity", "corrected"),
+    VALUE(gpu_ecc_errors_total, ecc_uncorrected, "severity", "uncorrected"),
+#undef VALUE
+};
+
+static double value_in(const struct hd_sample *sample, size_t offset)
+{
+    double value;
+
+    memcpy(&value, (const char *)sample + offset, sizeof value);
+    return value;
+}
+
+static void add_gpu_value(const struct agent *agent, const struct gpu_value *v, struct hd_text *out)
+{
+    const struct hd_devices *devices = &agent->health.devices;
+    struct hd_text labels = {0};
+    char number[16];
+
+    for (int i = 0; i < devices->gpu_count; i++) {
+        const struct hd_sample *s = hd_sample_find(&agent->web->samples, devices->list[i].uuid);
+
+        if (!s || isnan(value_in(s, v->offset)))
+            continue;
+        hd_text_clear(&labels);
+        hd_prom_label(&labels, "device", number_label(number, devices->list[i].number));
+        if (v->label)
+            hd_prom_label(&labels, v->label, v->value);
+        if (!labels.failed)
+            hd_prom_add(out, v->family, labels.data, value_in(s, v->offset));
+    }
+    out->failed |= labels.failed;
+    hd_text_free(&labels);
+}
+
+static void add_xids(const struct agent *agent, struct hd_text *out)
+{
+    const struct hd_devices *devices = &agent->health.devices;
+    struct hd_text labels = {0};
+    char number[16], xid[16];
+
+    hd_prom_begin(out, HD_PROM_gpu_xid);
+    for (int i = 0; i < devices->gpu_count; i++) {
+        const struct hd_sample *s = hd_sample_find(&agent->web->samples, devices->list[i].uuid);
+
+        if (!s || !(s->xid > 0))
+            continue;
+        hd_text_clear(&labels);
+        hd_prom_label(&labels, "device", number_label(number, devices->list[i].number));
+        hd_prom_label(&labels, "xid", number_label(xid, (int)s->xid));
+        if (!labels.failed)
+            hd_prom_add(out, HD_PROM_gpu_xid, labels.data, 1);
+    }
+    out->failed |= labels.failed;
+    hd_text_free(&labels);
+}
+
+static void add_gpus(const struct agent *agent, struct hd_text *out)
+{
+    const struct agent_web *web = agent->web;
+    enum hd_prom_family family = HD_PROM_COUNT;
+
+    if (!web->sampled_ms)
+        return;
+    hd_prom_add_one(out, HD_PROM_gpu_sample_timestamp_seconds, (double)web->sampled_at_ms / 1e3);
+    if (hd_clock_now_ms() - web->sampled_ms > SAMPLE_STALE_MS)
+        return;
+    for (size_t i = 0; i < sizeof gpu_values / sizeof gpu_values[0]; i++) {
+        if (gpu_values[i].family != family)
+            hd_prom_begin(out, family = gpu_values[i].family);
+        add_gpu_value(agent, &gpu_values[i], out);
+    }
+    add_xids(agent, out);
+}
+
+static void add_door(struct hd_http *http, struct hd_text *out)
+{
+    static const char *const codes[] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
+    struct hd_http_stats stats;
+
+    hd_http_get_stats(http, &stats);
+    hd_prom_begin(out, HD_PROM_http_requests_total);
+    for (int i = 0; i < 6; i++)
+        add_label(out, HD_PROM_http_requests_total, "code", codes[i], (double)stats.answered[i]);
+    hd_prom_add_one(out, HD_PROM_http_connections, (double)stats.connections);
+}
+
+static void on_request(void *user, struct hd_http_request *request)
+{
+    struct agent *agent = user;
+    struct agent_web *web = agent->web;
+    struct hd_text page = {0};
+
+    if (strcmp(hd_http_path(request), "/metrics") != 0) {
+        hd_http_fail(request, hd_err(HD_NOT_FOUND, "heddled has the page /metrics alone"));
+        return;
+    }
+    web->scraped_ms = hd_clock_now_ms();
+    hd_prom_add_process(&page, "heddled", hd_version_text);
+    hd_prom_add_histogram(&page, HD_PROM_loop_delay_seconds, &web->delays);
+    add_door(web->http, &page);
+    add_connection(agent, &page);
+    add_devices(agent, &page);
+    add_gpus(agent, &page);
+    hd_http_reply(request, 200, HD_PROM_TYPE, &page);
+}
+
+/* ---- the door ---------------------------------------------------------------------------------*/
+
+static enum hd_status authorize_reader(void *user, const struct hd_http_caller *caller)
+{
+    const struct agent_web *web = ((struct agent *)user)->web;
+
+    if (caller->is_unix)
+        return caller->uid == 0 || caller->uid == geteuid()
+                   ? HD_OK
+                   : hd_err(HD_DENIED, "this socket is for root and heddled's user");
+    if (!web->tokens.count || (caller->token && hd_rpc_tokens_find(&web->tokens, caller->token)))
+        return HD_OK;
+    return hd_err(HD_DENIED, "a token of heddled's --http-token-file is needed (Authorization: "
+                             "Bearer TOKEN)");
+}
+
+enum hd_status web_open(struct agent *agent)
+{
+    const struct agent_options *o = &agent->options;
+    struct hd_http_options options = {.address = o->http,
+                                      .hosts = &o->http_host,
+                                      .host_count = o->http_host != NULL,
+                                      .cert_path = o->has_tls ? o->tls.cert_path : NULL,
+                                      .key_path = o->has_tls ? o->tls.key_path : NULL,
+                                      .asks_tokens = o->http_token_file != NULL,
+                                      .authorize = authorize_reader,
+                                      .on_request = on_request,
+                                      .user = agent};
+    struct agent_web *web;
+    enum hd_status st = HD_OK;
+
+    if (!o->http)
+        return o->http_host || o->http_token_file
+                   ? hd_err(HD_INVALID, "--http-host and --http-token-file belong to --http ADDR")
+                   : HD_OK;
+    web = calloc(1, sizeof *web);
+    if (!web)
+        return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
+    web->delays.bounds = &hd_prom_latencies;
+    if (o->http_token_file)
+        st = hd_rpc_tokens_read(&web->tokens, o->http_token_file, HD_RPC_PARTY_USER);
+    if (!st)
+        st = hd_http_new(agent->loop, &options, &web->http);
+    if (st) {
+        hd_rpc_tokens_done(&web->tokens);
+        free(web);
+        return hd_err_prefix(st, "--http");
+    }
+    agent->web = web;
+    if (hd_rpc_address_is_unix(o->http))
+        hd_log(HD_LOG_INFO, "metrics on %s", o->http);
+    else
+        hd_log(HD_LOG_INFO, "metrics on %s://%.*s:%d/metrics", options.cert_path ? "https" : "http",
+               (int)(strrchr(o->http, ':') - o->http), o->http, hd_http_port(web->http));
+    return HD_OK;
+}
+
+void web_tick(struct agent *agent)
+{
+    struct agent_web *web = agent->web;
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (!web)
+        return;
+    if (web->tick_due_ms)
+        hd_prom_observe(&web->delays,
+                        now_ms > web->tick_due_ms ? 1e-3 * (double)(now_ms - web->tick_due_ms) : 0);
+    web->tick_due_ms = now_ms + AGENT_TICK_MS;
+    step_sample(agent, web);
+}
+
+void web_close(struct agent *agent)
+{
+    struct agent_web *web = agent->web;
+
+    if (!web)
+        return;
+    agent->web = NULL;
+    hd_ask_end(&web->ask);
+    hd_http_close(web->http, NULL, NULL); /* every request was answered in its callback */
+    hd_rpc_tokens_done(&web->tokens);
+    free(web);
+}

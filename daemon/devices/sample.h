@@ -1,0 +1,56 @@
+/* sample: the answer of `heddle-worker gpu-sample`: what this machine's GPUs draw, how fast they
+ * run and what keeps them from it, for metrics. As with `gpus` (gpu.h), a process with a deadline
+ * asks the driver, which may hang.
+ *
+ * Used by: worker (writes), agent (reads).   Uses: base.   Threads: plain values.
+ */
+#ifndef HD_DAEMON_DEVICES_SAMPLE_H
+#define HD_DAEMON_DEVICES_SAMPLE_H
+
+#include "base/status.h"
+#include "base/text.h"
+#include "daemon/devices/gpu.h"
+
+/* Base units; NaN: the driver or the device does not tell. throttled_*: 1 or 0. */
+#define HD_SAMPLE_LIST(X)  \
+    X(power_watts)         \
+    X(power_limit_watts)   \
+    X(energy_joules)       \
+    X(temperature_celsius) \
+    X(sm_hertz)            \
+    X(memory_hertz)        \
+    X(sm_hertz_max)        \
+    X(memory_hertz_max)    \
+    X(throttled_power)     \
+    X(throttled_thermal)   \
+    X(throttled_hardware)  \
+    X(throttled_brake)     \
+    X(busy_ratio)          \
+    X(memory_used_bytes)   \
+    X(memory_bytes)        \
+    X(ecc_corrected)       \
+    X(ecc_uncorrected)     \
+    X(xid) /* newest fatal error in the kernel's log since the machine was started; 0: none */
+
+struct hd_sample {
+    char uuid[HD_GPU_UUID_MAX];
+#define X(name) double name;
+    HD_SAMPLE_LIST(X)
+#undef X
+};
+
+struct hd_sample_list {
+    int count;
+    struct hd_sample samples[HD_GPU_MAX];
+};
+
+void hd_sample_clear(struct hd_sample *ret_sample); /* nothing is known */
+void hd_sample_list_write(const struct hd_sample_list *list, struct hd_text *ret_json);
+/* HD_CORRUPT: the text is not what hd_sample_list_write has written. */
+enum hd_status hd_sample_list_read(const char *json, size_t json_bytes,
+                                   struct hd_sample_list *ret_list);
+
+/* NULL: there is none of this GPU. */
+const struct hd_sample *hd_sample_find(const struct hd_sample_list *list, const char *uuid);
+
+#endif

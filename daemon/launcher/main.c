@@ -1,0 +1,374 @@
+/* heddle-launcher: starts supervisors in units of their own, on behalf of heddled.
+ *
+ * Why: a service's processes share its control group and its sandbox, and systemd ends them with
+ * it. Ranks must outlive heddled, and need what heddled's sandbox forbids. So this small program,
+ * which alone may ask the system's systemd for units, has a supervisor started by systemd itself,
+ * as a transient service `heddle-job-JOB-attempt-ATTEMPT` in heddle.slice, with systemd-run.
+ *
+ * What it does not do: it starts no program but heddle-supervisor from its own folder, as no user
+ * but the one that it serves, opens no file that a request names, and keeps no state. A request can
+ * do no more than the asking user could do by hand, but for the unit.
+ *
+ * One request at a time: a start takes some ten milliseconds. Used by: heddled.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/notify.h"
+#include "daemon/launcher/request.h"
+#include "version/version.h"
+
+extern char **environ;
+
+enum {
+    EXIT_USAGE = 2,
+    EXIT_CANNOT = 6,
+    REQUEST_MS = 2000, /* for all of a request to arrive */
+    START_MS = 10000,  /* for systemd-run */
+    WORDS_MAX = REQUEST_ARGS_MAX + REQUEST_ENV_MAX + 32,
+};
+
+static const char usage[] =
+    "Usage: heddle-launcher [--for USER] [--listen PATH] [OPTION]...\n"
+    "\n"
+    "heddle-launcher: starts heddle-supervisor in a unit of its own, for heddled\n"
+    "\n"
+    "  --for USER          who may ask, and as whom supervisors run; not root (default:\n"
+    "                      heddle)\n"
+    "  --listen PATH       a Unix socket to make; else that which systemd hands over\n"
+    "  --systemd-run PATH  the program that asks systemd (default: /usr/bin/systemd-run)\n"
+    "  --help, --version\n"
+    "\n"
+    "heddle-launcher.socket starts it; there is no need to call it by hand.\n"
+    "\n"
+    "Example:\n"
+    "  heddle-launcher --for heddle --listen /run/heddle-launcher.sock\n";
+
+struct launcher {
+    const char *user, *listen, *systemd_run;
+    uid_t uid;
+    gid_t gid;
+    char supervisor[PATH_MAX];
+    int listen_fd;
+    char request[REQUEST_BYTES_MAX + 1];
+};
+
+/* ---- one request ------------------------------------------------------------------------------*/
+
+static enum hd_status check_caller(const struct launcher *l, int fd)
+{
+    struct ucred who;
+    socklen_t size = sizeof who;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0)
+        return hd_err(HD_IO, "cannot tell who asks: %s", strerror(errno));
+    if (who.uid != l->uid)
+        return hd_err(HD_DENIED, "only %s may ask, not uid %u", l->user, (unsigned)who.uid);
+    return HD_OK;
+}
+
+static enum hd_status read_request(struct launcher *l, int fd, size_t *ret_count)
+{
+    const int64_t end_ms = hd_clock_now_ms() + REQUEST_MS;
+    size_t count = 0;
+
+    for (;;) {
+        struct pollfd poller = {.fd = fd, .events = POLLIN};
+        const int64_t left_ms = end_ms - hd_clock_now_ms();
+        ssize_t n;
+
+        if (left_ms <= 0 || poll(&poller, 1, (int)left_ms) <= 0)
+            return hd_err(HD_TIMEOUT, "the request did not arrive in time");
+        n = read(fd, l->request + count, sizeof l->request - count);
+        if (n == 0)
+            break;
+        if (n < 0 && errno != EINTR)
+            return hd_err(HD_IO, "cannot read the request: %s", strerror(errno));
+        count += n > 0 ? (size_t)n : 0;
+        if (count == sizeof l->request)
+            return hd_err(HD_LIMIT, "the request is too large");
+    }
+    l->request[count] = '\0';
+    *ret_count = count;
+    return HD_OK;
+}
+
+/* The words of systemd-run. texts: memory for those that are made here. */
+static void fill_words(const struct launcher *l, const struct launch_request *r, char texts[8][128],
+                       char *words[WORDS_MAX])
+{
+    static const char *const fixed[] = {
+        "--quiet", "--collect", "--service-type=exec", "--slice=heddle.slice",
+        /* a stop is the supervisor's affair, which ends its ranks in order */
+        "--property=KillMode=mixed", "--property=TimeoutStopSec=90",
+        "--property=OOMPolicy=continue", "--property=LimitNOFILE=65536",
+        "--property=LimitMEMLOCK=infinity", "--property=TasksMax=infinity",
+        "--property=NoNewPrivileges=yes", "--property=StandardOutput=null",
+        "--property=StandardError=journal"};
+    int n = 0;
+
+    words[n++] = (char *)l->systemd_run;
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        words[n++] = (char *)fixed[i];
+    (void)snprintf(texts[0], sizeof texts[0], "--unit=heddle-job-%" PRId64 "-attempt-%" PRId64,
+                   r->job, r->attempt);
+    (void)snprintf(texts[1], sizeof texts[1], "--uid=%u", (unsigned)l->uid);
+    (void)snprintf(texts[2], sizeof texts[2], "--gid=%u", (unsigned)l->gid);
+    (void)snprintf(texts[3], sizeof texts[3], "--property=UMask=%s", r->umask);
+    for (int i = 0; i < 4; i++)
+        words[n++] = texts[i];
+    for (int i = 0; i < r->env_count; i++) {
+        words[n++] = (char *)"--setenv";
+        words[n++] = (char *)r->env[i];
+    }
+    words[n++] = (char *)"--";
+    words[n++] = (char *)l->supervisor;
+    for (int i = 0; i < r->arg_count; i++)
+        words[n++] = (char *)r->args[i];
+    words[n] = NULL;
+}
+
+/* systemd replaces $NAME and %x in commands that it is handed. */
+static enum hd_status check_words(const struct launch_request *r)
+{
+    for (int i = 0; i < r->arg_count; i++)
+        if (strpbrk(r->args[i], "$%"))
+            return hd_err(HD_INVALID,
+                          "systemd would change the argument %.200s; use no $ and %% in "
+                          "paths",
+                          r->args[i]);
+    return HD_OK;
+}
+
+/* What the program says until it ends, and its status; it is killed after START_MS. */
+static enum hd_status wait_for(pid_t pid, int fd, char *ret_said, size_t size)
+{
+    const int64_t end_ms = hd_clock_now_ms() + START_MS;
+    size_t count = 0;
+    int status = 0;
+
+    for (;;) {
+        struct pollfd poller = {.fd = fd, .events = POLLIN};
+        const int64_t left_ms = end_ms - hd_clock_now_ms();
+        ssize_t n;
+
+        if (left_ms <= 0 || poll(&poller, 1, (int)left_ms) == 0) {
+            (void)kill(pid, SIGKILL);
+            break;
+        }
+        n = read(fd, ret_said + count, size - 1 - count);
+        if (n <= 0 && errno != EINTR)
+            break;
+        count += n > 0 ? (size_t)n : 0;
+        if (n == 0 || count == size - 1)
+            break;
+    }
+    ret_said[count] = '\0';
+    ret_said[strcspn(ret_said, "\n")] = '\0';
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return HD_OK;
+    return hd_err(HD_IO, "systemd-run: %s", *ret_said ? ret_said : "it did not end in time");
+}
+
+static enum hd_status start(const struct launcher *l, const struct launch_request *r)
+{
+    char texts[8][128], said[512] = "", *words[WORDS_MAX];
+    posix_spawn_file_actions_t actions;
+    int fds[2], error;
+    pid_t pid;
+
+    fill_words(l, r, texts, words);
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return hd_err(HD_IO, "cannot make a pipe: %s", strerror(errno));
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    (void)posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
+    (void)posix_spawn_file_actions_adddup2(&actions, fds[1], 2);
+    error = posix_spawn(&pid, l->systemd_run, &actions, NULL, words, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)close(fds[1]);
+    if (error) {
+        (void)close(fds[0]);
+        return hd_err(HD_IO, "cannot run %s: %s", l->systemd_run, strerror(error));
+    }
+    error = (int)wait_for(pid, fds[0], said, sizeof said);
+    (void)close(fds[0]);
+    return (enum hd_status)error;
+}
+
+static void serve_one(struct launcher *l, int fd)
+{
+    struct launch_request r = {0};
+    char answer[1024];
+    size_t count = 0;
+    enum hd_status st = read_request(l, fd, &count); /* first, or the answer would be lost */
+
+    if (!st)
+        st = check_caller(l, fd);
+    if (!st)
+        st = request_read(l->request, count, &r);
+    if (!st)
+        st = check_words(&r);
+    if (!st)
+        st = start(l, &r);
+    if (st)
+        hd_log(HD_LOG_WARN, "refused or failed: %s", hd_err_message());
+    else
+        hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": started", r.job, r.attempt);
+    (void)snprintf(answer, sizeof answer, st ? "error %.900s\n" : "ok\n", hd_err_message());
+    for (char *c = answer; *c && c[1]; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    (void)send(fd, answer, strlen(answer), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* ---- the start --------------------------------------------------------------------------------*/
+
+/* The socket that systemd hands over (LISTEN_FDS), or one at `listen`, for the user alone. */
+static enum hd_status open_socket(struct launcher *l)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *fds = getenv("LISTEN_FDS"), *pid = getenv("LISTEN_PID");
+    mode_t old;
+
+    if (!l->listen) {
+        if (!fds || strcmp(fds, "1") != 0 || !pid || atoi(pid) != getpid())
+            return hd_err(HD_INVALID, "systemd has handed over no socket; give --listen PATH");
+        l->listen_fd = 3;
+        (void)fcntl(l->listen_fd, F_SETFD, FD_CLOEXEC);
+        return HD_OK;
+    }
+    if (strlen(l->listen) >= sizeof address.sun_path)
+        return hd_err(HD_INVALID, "--listen: the path is too long");
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", l->listen);
+    l->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)unlink(l->listen);
+    old = umask(0177);
+    if (l->listen_fd < 0 ||
+        bind(l->listen_fd, (const struct sockaddr *)&address, sizeof address) < 0 ||
+        chown(l->listen, l->uid, (gid_t)-1) < 0 || listen(l->listen_fd, 16) < 0)
+        return hd_err(HD_IO, "cannot listen at %s: %s", l->listen, strerror(errno));
+    (void)umask(old);
+    return HD_OK;
+}
+
+static enum hd_status find_user(struct launcher *l)
+{
+    const struct passwd *entry = getpwnam(l->user);
+
+    if (!entry)
+        return hd_err(HD_NOT_FOUND, "--for: there is no user %s", l->user);
+    if (entry->pw_uid == 0)
+        return hd_err(HD_INVALID, "--for: ranks never run as root");
+    l->uid = entry->pw_uid;
+    l->gid = entry->pw_gid;
+    return HD_OK;
+}
+
+static enum hd_status find_supervisor(struct launcher *l)
+{
+    char self[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    if (n < 0)
+        return hd_err(HD_IO, "cannot find this program's own file: %s", strerror(errno));
+    self[n] = '\0';
+    (void)snprintf(l->supervisor, sizeof l->supervisor, "%.4000s/heddle-supervisor", dirname(self));
+    return HD_OK;
+}
+
+static enum hd_status read_options(int argc, char **argv, struct launcher *l)
+{
+    static const struct option longs[] = {{"for", required_argument, NULL, 'f'},
+                                          {"listen", required_argument, NULL, 'l'},
+                                          {"systemd-run", required_argument, NULL, 's'},
+                                          {NULL, 0, NULL, 0}};
+    int key;
+
+    *l = (struct launcher){.user = "heddle", .systemd_run = "/usr/bin/systemd-run"};
+    while ((key = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+        if (key == 'f')
+            l->user = optarg;
+        else if (key == 'l')
+            l->listen = optarg;
+        else if (key == 's')
+            l->systemd_run = optarg;
+        else
+            return hd_err(HD_INVALID, "see heddle-launcher --help");
+    }
+    return optind == argc ? HD_OK : hd_err(HD_INVALID, "unexpected argument \"%s\"", argv[optind]);
+}
+
+static volatile sig_atomic_t stopped;
+
+static void on_stop(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+static void serve(struct launcher *l)
+{
+    const struct sigaction action = {.sa_handler = on_stop}; /* no SA_RESTART: accept ends */
+
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGINT, &action, NULL);
+    hd_notify_ready();
+    while (!stopped) {
+        const int fd = accept4(l->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+
+        if (fd < 0) {
+            if (errno != EINTR)
+                (void)usleep(100000);
+            continue;
+        }
+        serve_one(l, fd);
+        (void)close(fd);
+    }
+    hd_notify_stopping();
+}
+
+int main(int argc, char **argv)
+{
+    static struct launcher l;
+    enum hd_status st;
+
+    hd_log_init("heddle-launcher", HD_LOG_INFO);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return hd_file_print(usage) ? EXIT_CANNOT : EXIT_SUCCESS;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0)
+        return printf("heddle-launcher %s\n", hd_version_text) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+    st = read_options(argc, argv, &l);
+    if (!st)
+        st = find_user(&l);
+    if (!st)
+        st = find_supervisor(&l);
+    if (!st)
+        st = open_socket(&l);
+    if (st) {
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        return st == HD_IO ? EXIT_CANNOT : EXIT_USAGE;
+    }
+    serve(&l);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,181 @@
+#include "daemon/launcher/request.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+bool request_env_allowed(const char *variable)
+{
+    static const char *const prefixes[] = {"HEDDLE_", "NCCL_", "CUDA_", "OMP_", "DNNL_", "GLOO_"};
+    static const char *const names[] = {"TMPDIR=", "LANG=", "LC_ALL=", "TZ="};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (hd_text_starts(variable, prefixes[i]))
+            return true;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (hd_text_starts(variable, names[i]))
+            return true;
+    return false;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------*/
+
+static bool is_plain(const char *value)
+{
+    for (; *value; value++)
+        if ((unsigned char)*value < ' ' || *value == 0x7f)
+            return false;
+    return true;
+}
+
+static enum hd_status take_line(const char *key, const char *value, struct launch_request *r)
+{
+    if (!is_plain(value))
+        return hd_err(HD_INVALID, "a control character in the value of %s", key);
+    if (strcmp(key, "job") == 0)
+        return hd_text_to_int64(value, 1, INT64_MAX, &r->job);
+    if (strcmp(key, "attempt") == 0)
+        return hd_text_to_int64(value, 1, INT32_MAX, &r->attempt);
+    if (strcmp(key, "umask") == 0) {
+        if (!*value || strlen(value) > 4 || strspn(value, "01234567") != strlen(value))
+            return hd_err(HD_INVALID, "%s is no umask", value);
+        r->umask = value;
+        return HD_OK;
+    }
+    if (strcmp(key, "env") == 0) {
+        if (r->env_count == REQUEST_ENV_MAX || !strchr(value, '=') || !request_env_allowed(value))
+            return hd_err(HD_INVALID, "the variable %.64s is not handed on", value);
+        r->env[r->env_count++] = value;
+        return HD_OK;
+    }
+    if (strcmp(key, "arg") != 0)
+        return hd_err(HD_INVALID, "unknown line %.32s", key);
+    if (r->arg_count == REQUEST_ARGS_MAX)
+        return hd_err(HD_INVALID, "more than %d arguments", REQUEST_ARGS_MAX);
+    r->args[r->arg_count++] = value;
+    return HD_OK;
+}
+
+enum hd_status request_read(char *bytes, size_t count, struct launch_request *ret_request)
+{
+    static const char first[] = "heddle-launch 1\n";
+    struct launch_request r = {.umask = "027"};
+    enum hd_status st = HD_OK;
+    char *line = bytes;
+
+    if (strlen(bytes) != count)
+        return hd_err(HD_INVALID, "a NUL in the request");
+    if (!hd_text_starts(bytes, first))
+        return hd_err(HD_UNSUPPORTED,
+                      "the request is not of form 1; install one version of Heddle");
+    for (line += sizeof first - 1; !st && *line;) {
+        char *end = strchr(line, '\n'), *blank;
+
+        if (!end)
+            return hd_err(HD_INVALID, "the last line has no end");
+        *end = '\0';
+        blank = strchr(line, ' ');
+        if (!blank)
+            return hd_err(HD_INVALID, "the line %.32s has no value", line);
+        *blank = '\0';
+        st = take_line(line, blank + 1, &r);
+        line = end + 1;
+    }
+    if (!st && (!r.job || !r.attempt || !r.arg_count))
+        st = hd_err(HD_INVALID, "job, attempt or arguments are missing");
+    if (!st)
+        *ret_request = r;
+    return st;
+}
+
+/* ---- asking -----------------------------------------------------------------------------------*/
+
+static enum hd_status connect_to(const char *path, int timeout_ms, int *ret_fd)
+{
+    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd;
+
+    if (strlen(path) >= sizeof address.sun_path)
+        return hd_err(HD_INVALID, "the path of the launcher's socket is too long: %s", path);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot make a socket: %s", strerror(errno));
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0) {
+        const int error = errno;
+
+        (void)close(fd);
+        return hd_err(error == EACCES || error == EPERM ? HD_DENIED : HD_UNAVAILABLE,
+                      "heddle-launcher does not answer at %s: %s; start heddle-launcher.socket",
+                      path, strerror(error));
+    }
+    *ret_fd = fd;
+    return HD_OK;
+}
+
+static void add_request(struct hd_text *text, int64_t job, int64_t attempt, unsigned umask_bits,
+                        char *const *args, char *const *env)
+{
+    hd_text_add(text, "heddle-launch 1\njob %" PRId64 "\nattempt %" PRId64 "\numask %03o\n", job,
+                attempt, umask_bits);
+    for (; *env; env++)
+        if (request_env_allowed(*env) && is_plain(*env))
+            hd_text_add(text, "env %s\n", *env);
+    for (; *args; args++)
+        hd_text_add(text, "arg %s\n", *args);
+}
+
+static enum hd_status read_answer(int fd)
+{
+    char answer[1024];
+    size_t count = 0;
+    ssize_t n;
+
+    while (count < sizeof answer - 1 &&
+           ((n = read(fd, answer + count, sizeof answer - 1 - count)) > 0 ||
+            (n < 0 && errno == EINTR)))
+        count += n > 0 ? (size_t)n : 0;
+    answer[count] = '\0';
+    if (strcmp(answer, "ok\n") == 0)
+        return HD_OK;
+    answer[strcspn(answer, "\n")] = '\0';
+    if (hd_text_starts(answer, "error "))
+        return hd_err(HD_IO, "heddle-launcher: %s", answer + strlen("error "));
+    return hd_err(HD_IO, "heddle-launcher did not answer in time; see its log");
+}
+
+enum hd_status request_send(const char *path, int64_t job, int64_t attempt, unsigned umask_bits,
+                            char *const *args, char *const *env, int timeout_ms)
+{
+    struct hd_text text = {0};
+    int fd = -1;
+    enum hd_status st;
+
+    add_request(&text, job, attempt, umask_bits, args, env);
+    if (text.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a request to heddle-launcher");
+    else if (text.len_bytes > REQUEST_BYTES_MAX)
+        st = hd_err(HD_LIMIT, "the environment of heddled is too large to hand on");
+    else
+        st = connect_to(path, timeout_ms, &fd);
+    if (!st)
+        st = hd_file_write_all(fd, text.data, text.len_bytes);
+    if (!st) {
+        (void)shutdown(fd, SHUT_WR);
+        st = read_answer(fd);
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    hd_text_free(&text);
+    return st;
+}

@@ -1,0 +1,51 @@
+/* request: what heddled asks heddle-launcher for: a supervisor in a unit of its own.
+ *
+ * A connection to the launcher's Unix socket carries one request, a text of lines, closed by the
+ * end of the stream, and one answer, "ok" or "error TEXT":
+ *
+ *     heddle-launch 1
+ *     job 7
+ *     attempt 2
+ *     umask 027
+ *     env NCCL_DEBUG=WARN            any number; names as request_env_allowed says
+ *     arg --job                      the supervisor's arguments, in order
+ *     arg /shared/heddle/7/attempt-2/nodes/n1/job
+ *
+ * Values hold no control characters. Used by: launcher, agent.   Uses: base.   Threads: any.
+ */
+#ifndef HD_DAEMON_LAUNCHER_REQUEST_H
+#define HD_DAEMON_LAUNCHER_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+enum { REQUEST_BYTES_MAX = 64 << 10, REQUEST_ARGS_MAX = 64, REQUEST_ENV_MAX = 128 };
+
+struct launch_request {
+    int64_t job, attempt;
+    const char *umask; /* octal digits */
+    const char *args[REQUEST_ARGS_MAX];
+    int arg_count;
+    const char *env[REQUEST_ENV_MAX]; /* "NAME=VALUE" */
+    int env_count;
+};
+
+/* Whether a variable (text up to '=') may be handed on: what NCCL, CUDA, OpenMP and Heddle read,
+ * and no variable by which a program loads code. */
+bool request_env_allowed(const char *variable);
+
+/* Takes the request apart in place: the texts of ret_request lie in `bytes`, which a NUL follows.
+ * HD_INVALID: it is none; the message says why. */
+enum hd_status request_read(char *bytes, size_t count, struct launch_request *ret_request);
+
+/* Sends a request and waits for the answer, at most timeout_ms each way. env: of this process, what
+ * is allowed of it goes along. HD_UNAVAILABLE: nobody listens at `path`; HD_DENIED, HD_IO: the
+ * launcher refused, or could not; the message has its words. */
+enum hd_status request_send(const char *path, int64_t job, int64_t attempt, unsigned umask_bits,
+                            char *const *args, char *const *env, int timeout_ms);
+
+#endif

@@ -1,0 +1,218 @@
+/* gpu-sample: prints what this machine's GPUs draw and how fast they run (daemon/devices/sample.h),
+ * by NVIDIA's management library, which comes with the driver. A function that an older driver does
+ * not have leaves its values out. */
+#include <ctype.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/devices/sample.h"
+#include "daemon/devices/xid.h"
+#include "worker/flags.h"
+#include "worker/nvml.h"
+#include "worker/worker.h"
+
+/* Numbers of NVML's stable binary interface (NVML API Reference). */
+enum {
+    NVML_SUCCESS = 0,
+    NVML_CLOCK_SM = 1,
+    NVML_CLOCK_MEM = 2,
+    NVML_TEMPERATURE_GPU = 0,
+    NVML_ECC_CORRECTED = 0,
+    NVML_ECC_UNCORRECTED = 1,
+    NVML_ECC_VOLATILE = 0, /* since the driver was loaded */
+    NVML_THROTTLE_POWER = 0x4,
+    NVML_THROTTLE_HARDWARE = 0x8,
+    NVML_THROTTLE_THERMAL = 0x20 | 0x40, /* by software, by hardware */
+    NVML_THROTTLE_BRAKE = 0x80,
+};
+
+struct nvml_rates {
+    unsigned gpu, memory; /* percent */
+};
+
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
+
+/* name in struct nvml_sampler, symbol, arguments behind the device */
+#define NVML_CALLS(X)                                                                        \
+    X(uuid, "nvmlDeviceGetUUID", (void *, char *, unsigned))                                 \
+    X(pci, "nvmlDeviceGetPciInfo_v3", (void *, struct hd_nvml_pci *))                        \
+    X(power, "nvmlDeviceGetPowerUsage", (void *, unsigned *))                                \
+    X(limit, "nvmlDeviceGetEnforcedPowerLimit", (void *, unsigned *))                        \
+    X(energy, "nvmlDeviceGetTotalEnergyConsumption", (void *, unsigned long long *))         \
+    X(temperature, "nvmlDeviceGetTemperature", (void *, int, unsigned *))                    \
+    X(clock, "nvmlDeviceGetClockInfo", (void *, int, unsigned *))                            \
+    X(clock_max, "nvmlDeviceGetMaxClockInfo", (void *, int, unsigned *))                     \
+    X(throttle, "nvmlDeviceGetCurrentClocksThrottleReasons", (void *, unsigned long long *)) \
+    X(rates, "nvmlDeviceGetUtilizationRates", (void *, struct nvml_rates *))                 \
+    X(memory, "nvmlDeviceGetMemoryInfo", (void *, struct nvml_memory *))                     \
+    X(ecc, "nvmlDeviceGetTotalEccErrors", (void *, int, int, unsigned long long *))
+
+struct nvml_sampler {
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *count);
+    int (*at)(unsigned index, void **device);
+#define X(name, symbol, arguments) int(*name) arguments;
+    NVML_CALLS(X)
+#undef X
+};
+
+static void find(void *library, const char *symbol, void *place)
+{
+    void *found = dlsym(library, symbol);
+
+    memcpy(place, &found, sizeof found);
+}
+
+static enum hd_status load(struct nvml_sampler *n)
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+
+    if (!library)
+        return hd_err(HD_NOT_FOUND, "NVIDIA's management library is not there: %s", dlerror());
+    find(library, "nvmlInit_v2", &n->init);
+    find(library, "nvmlShutdown", &n->shutdown);
+    find(library, "nvmlDeviceGetCount_v2", &n->count);
+    find(library, "nvmlDeviceGetHandleByIndex_v2", &n->at);
+#define X(name, symbol, arguments) find(library, symbol, &n->name);
+    NVML_CALLS(X)
+#undef X
+    if (!n->init || !n->shutdown || !n->count || !n->at || !n->uuid)
+        return hd_err(HD_UNSUPPORTED, "NVIDIA's management library is too old");
+    return n->init() == NVML_SUCCESS
+               ? HD_OK
+               : hd_err(HD_IO, "NVIDIA's management library does not start; is the driver loaded?");
+}
+
+/* Calls name(device, ...) if the library has it; true: it has answered. */
+#define ASK(n, name, ...) ((n)->name && (n)->name(__VA_ARGS__) == NVML_SUCCESS)
+
+static void sample_speed(const struct nvml_sampler *n, void *device, struct hd_sample *s)
+{
+    unsigned long long reasons;
+    struct nvml_rates rates;
+    unsigned mhz;
+
+    if (ASK(n, clock, device, NVML_CLOCK_SM, &mhz))
+        s->sm_hertz = 1e6 * mhz;
+    if (ASK(n, clock, device, NVML_CLOCK_MEM, &mhz))
+        s->memory_hertz = 1e6 * mhz;
+    if (ASK(n, clock_max, device, NVML_CLOCK_SM, &mhz))
+        s->sm_hertz_max = 1e6 * mhz;
+    if (ASK(n, clock_max, device, NVML_CLOCK_MEM, &mhz))
+        s->memory_hertz_max = 1e6 * mhz;
+    if (ASK(n, throttle, device, &reasons)) {
+        s->throttled_power = (reasons & NVML_THROTTLE_POWER) != 0;
+        s->throttled_thermal = (reasons & NVML_THROTTLE_THERMAL) != 0;
+        s->throttled_hardware = (reasons & NVML_THROTTLE_HARDWARE) != 0;
+        s->throttled_brake = (reasons & NVML_THROTTLE_BRAKE) != 0;
+    }
+    if (ASK(n, rates, device, &rates))
+        s->busy_ratio = rates.gpu / 100.0;
+}
+
+static void sample_device(const struct nvml_sampler *n, void *device, struct hd_sample *s)
+{
+    unsigned long long large;
+    struct nvml_memory memory;
+    unsigned number;
+
+    if (ASK(n, power, device, &number))
+        s->power_watts = number / 1e3;
+    if (ASK(n, limit, device, &number))
+        s->power_limit_watts = number / 1e3;
+    if (ASK(n, energy, device, &large))
+        s->energy_joules = (double)large / 1e3;
+    if (ASK(n, temperature, device, NVML_TEMPERATURE_GPU, &number))
+        s->temperature_celsius = number;
+    if (ASK(n, memory, device, &memory)) {
+        s->memory_used_bytes = (double)memory.used;
+        s->memory_bytes = (double)memory.total;
+    }
+    if (ASK(n, ecc, device, NVML_ECC_CORRECTED, NVML_ECC_VOLATILE, &large))
+        s->ecc_corrected = (double)large;
+    if (ASK(n, ecc, device, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &large))
+        s->ecc_uncorrected = (double)large;
+    sample_speed(n, device, s);
+}
+
+/* NVML writes eight digits of the domain, the kernel's log four. */
+static void take_bus(const struct nvml_sampler *n, void *device, struct hd_gpu *gpu)
+{
+    struct hd_nvml_pci pci = {0};
+    size_t length;
+
+    if (!ASK(n, pci, device, &pci))
+        return;
+    length = strlen(pci.bus_id);
+    (void)snprintf(gpu->bus, sizeof gpu->bus, "%s", pci.bus_id + (length > 12 ? length - 12 : 0));
+    for (char *p = gpu->bus; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+}
+
+/* The log may not be readable without rights: then nothing is known of its errors. */
+static void take_errors(struct hd_gpu_list *gpus, struct hd_sample_list *list)
+{
+    if (hd_xid_read(HD_XID_LOG, gpus))
+        return;
+    for (int i = 0; i < list->count; i++) {
+        long xid = 0;
+
+        (void)sscanf(gpus->gpus[i].fault, "Xid %ld:", &xid);
+        list->samples[i].xid = (double)xid;
+    }
+}
+
+static enum hd_status sample_all(struct hd_sample_list *list, struct hd_gpu_list *gpus)
+{
+    struct nvml_sampler n = {0};
+    unsigned count = 0;
+    enum hd_status st = load(&n);
+
+    if (st)
+        return st;
+    if (n.count(&count) != NVML_SUCCESS)
+        count = 0;
+    for (unsigned i = 0; i < count && i < HD_GPU_MAX; i++) {
+        struct hd_sample *s = &list->samples[list->count];
+        void *device;
+
+        hd_sample_clear(s);
+        if (n.at(i, &device) != NVML_SUCCESS ||
+            n.uuid(device, s->uuid, sizeof s->uuid) != NVML_SUCCESS)
+            continue;
+        sample_device(&n, device, s);
+        take_bus(&n, device, &gpus->gpus[list->count]);
+        gpus->count = ++list->count;
+    }
+    (void)n.shutdown();
+    take_errors(gpus, list);
+    return HD_OK;
+}
+
+int hd_worker_gpu_sample(int argc, char **argv)
+{
+    struct hd_sample_list *list = calloc(1, sizeof *list);
+    struct hd_gpu_list *gpus = calloc(1, sizeof *gpus);
+    struct hd_text json = {0};
+    enum hd_status st = list && gpus ? hd_flags_read(argc, argv, NULL, 0)
+                                     : hd_err(HD_NO_MEMORY, "no memory for a sample");
+
+    if (!st)
+        st = sample_all(list, gpus);
+    if (!st) {
+        hd_sample_list_write(list, &json);
+        st = json.failed ? hd_err(HD_NO_MEMORY, "no memory for a sample") : HD_OK;
+    }
+    if (!st)
+        (void)puts(json.data);
+    hd_text_free(&json);
+    free(list);
+    free(gpus);
+    return hd_worker_finish("gpu-sample", st);
+}

@@ -1,0 +1,91 @@
+#include "http/check.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/text.h"
+
+enum { BAD_REQUEST = 400, FORBIDDEN = 403, NOT_ALLOWED = 405, MISDIRECTED = 421, NOT_SPOKEN = 505 };
+
+/* The name in "NAME", "NAME:PORT", "[IPV6]" or "[IPV6]:PORT". */
+static bool split_host(const char *host, char ret_name[HD_HTTP_NAME_MAX + 1])
+{
+    const bool bracketed = *host == '[';
+    const char *begin = bracketed ? host + 1 : host;
+    const size_t length = strcspn(begin, bracketed ? "]" : ":");
+    const char *rest = begin + length;
+    int64_t port;
+
+    if (length == 0 || length > HD_HTTP_NAME_MAX || (bracketed && *rest++ != ']'))
+        return false;
+    memcpy(ret_name, begin, length);
+    ret_name[length] = '\0';
+    return !*rest || (*rest == ':' && hd_text_to_int64(rest + 1, 0, 65535, &port) == HD_OK);
+}
+
+/* An address cannot be another site's name. */
+static bool is_address(const char *name)
+{
+    unsigned char bytes[16];
+
+    return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
+}
+
+static bool is_own(const char *name, const struct hd_http_names *names)
+{
+    if (strcasecmp(name, "localhost") == 0 || is_address(name))
+        return true;
+    for (size_t i = 0; i < names->count; i++)
+        if (strcasecmp(name, names->name[i]) == 0)
+            return true;
+    return false;
+}
+
+/* "SCHEME://HOST", as Host has it. */
+static bool is_same_site(const struct hd_http_head *head)
+{
+    const char *scheme = head->tls ? "https://" : "http://";
+    const size_t length = strlen(scheme);
+
+    return strncasecmp(head->origin, scheme, length) == 0 &&
+           strcasecmp(head->origin + length, head->host) == 0;
+}
+
+int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_names *names,
+                       char ret_message[HD_HTTP_REFUSAL_MAX])
+{
+    char name[HD_HTTP_NAME_MAX + 1];
+
+    ret_message[0] = '\0';
+#define REFUSE(status, ...)                                            \
+    do {                                                               \
+        (void)snprintf(ret_message, HD_HTTP_REFUSAL_MAX, __VA_ARGS__); \
+        return (status);                                               \
+    } while (0)
+    if (strcmp(head->version, "HTTP/1.1") != 0 && strcmp(head->version, "HTTP/1.0") != 0)
+        REFUSE(NOT_SPOKEN, "only HTTP/1.1 is spoken here");
+    if (strcmp(head->method, "GET") != 0)
+        REFUSE(NOT_ALLOWED, "only GET is allowed here: this door only reads; to change something, "
+                            "use the heddle command");
+    if (head->repeated)
+        REFUSE(BAD_REQUEST, "a header that may come once has come twice");
+    if (head->has_body)
+        REFUSE(BAD_REQUEST, "the request has a body; a GET here has none");
+    if (!head->host || !split_host(head->host, name))
+        REFUSE(BAD_REQUEST, "the header Host is missing or malformed");
+    if (!is_own(name, names))
+        REFUSE(MISDIRECTED,
+               "Host names \"%.100s\", which this door does not know; use localhost, an address in "
+               "numbers, or start the program with --http-host %.100s",
+               name, name);
+    if (head->origin && !is_same_site(head))
+        REFUSE(FORBIDDEN, "a page of another site (Origin: %.100s) may not ask here", head->origin);
+    if (head->fetch_site && strcmp(head->fetch_site, "same-origin") != 0 &&
+        strcmp(head->fetch_site, "none") != 0)
+        REFUSE(FORBIDDEN, "a page of another site may not ask here (Sec-Fetch-Site: %.40s)",
+               head->fetch_site);
+#undef REFUSE
+    return 0;
+}

@@ -1,0 +1,114 @@
+/* http: a door for GET alone: metrics for Prometheus, and the dashboard with its data.
+ *
+ * A request is answered with one reply, or with a stream of bytes. Each connection carries one
+ * request, so no second request can hide in the first one.
+ *
+ *   browser, Prometheus          the door's thread (libmicrohttpd)        the loop's thread
+ *   -- request ------------->    head checked (check.h, target.h)
+ *                                waits  ------------------------------->  authorize, on_request
+ *   <- answer ---------------    sends  <-------------------------------  hd_http_reply
+ *                                                                    or   hd_http_stream_write ..
+ *
+ * Everything is bounded: connections, of one address as well; bytes of a head and of a stream's
+ * queue; seconds until a head is complete and until a reply is taken (a slow client is cut off).
+ *
+ * Security: `unix:PATH` is a socket with mode 0600. `HOST:PORT` beyond loopback needs TLS and a
+ * caller that shows a token; without them the door does not open (HD_DENIED). Responses forbid the
+ * browser to load anything from elsewhere.
+ *
+ * Used by: controller, daemon.   Uses: base, rpc (the form of addresses), libuv, libmicrohttpd,
+ * whose header is included here alone.   Threads: all functions and callbacks on the loop's thread.
+ * The door has one thread of its own, which sees nothing but its connections and requests, under a
+ * lock.
+ */
+#ifndef HD_HTTP_HTTP_H
+#define HD_HTTP_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <uv.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+struct hd_http;
+struct hd_http_request;
+
+/* Who asks. */
+struct hd_http_caller {
+    bool is_unix;
+    uid_t uid;         /* of a Unix socket's peer; else (uid_t)-1 */
+    const char *token; /* of Authorization: Bearer; NULL: none */
+};
+
+struct hd_http_options {
+    const char *address;      /* unix:PATH or HOST:PORT */
+    const char *const *hosts; /* further names that Host may have: this machine's own, beside
+                               * localhost, its host name, and addresses in numbers */
+    size_t host_count;
+    const char *cert_path, *key_path; /* PEM; NULL: no TLS. Not for unix: */
+    bool asks_tokens;                 /* whether authorize refuses callers without a token */
+    /* HD_DENIED: the answer is 401, with hd_err_message(). Called for each request of a `guarded`
+     * path; the others, such as the dashboard's page, have no data. */
+    enum hd_status (*authorize)(void *user, const struct hd_http_caller *caller);
+    bool (*guarded)(void *user, const char *path); /* NULL: all are */
+    void (*on_request)(void *user, struct hd_http_request *request);
+    void *user;
+    /* 0 means the default */
+    size_t connections_max;  /* 64; half of them from one address */
+    int64_t head_ms;         /* 10 s: until a request's head is complete */
+    int64_t reply_ms;        /* 60 s: until the reply is sent */
+    size_t stream_bytes_max; /* 256 KiB: of a stream's queue */
+};
+
+/* Listens and starts the door's thread. HD_DENIED: TLS or tokens are missing; HD_CONFLICT: another
+ * program listens there. */
+enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *options,
+                           struct hd_http **ret_http);
+/* Ends all connections, waits for the door's thread, and frees; then on_closed (may be NULL) is
+ * called. Requests that are not answered stay valid: answer them, and end the streams, as ever.
+ * NULL is fine: on_closed is called at once. */
+void hd_http_close(struct hd_http *http, void (*on_closed)(void *user), void *user);
+
+int hd_http_port(const struct hd_http *http); /* 0 for unix: */
+
+/* Numbers since the door was opened. */
+struct hd_http_stats {
+    uint64_t answered[6]; /* answers by the first digit of their status; [0]: cut off without one */
+    uint64_t connections; /* open now */
+    uint64_t streams;     /* open now */
+};
+void hd_http_get_stats(struct hd_http *http, struct hd_http_stats *ret_stats);
+
+/* ---- a request: valid until it is answered -------------------------------------------------- */
+
+const char *hd_http_path(const struct hd_http_request *request); /* decoded, begins with / */
+const char *hd_http_param(const struct hd_http_request *request, const char *name); /* or NULL */
+size_t hd_http_param_count(const struct hd_http_request *request);
+const char *hd_http_param_name(const struct hd_http_request *request, size_t index);
+
+/* Answers, and takes the text's bytes (the text is empty then). A text that has failed is answered
+ * with 503. */
+void hd_http_reply(struct hd_http_request *request, int status, const char *type,
+                   struct hd_text *text);
+/* Answers with bytes that live as long as the program. */
+void hd_http_reply_static(struct hd_http_request *request, const char *type, const void *bytes,
+                          size_t count);
+/* Answers a failure with its message: {"error":{"status":"not_found","message":"..."}}. */
+void hd_http_fail(struct hd_http_request *request, enum hd_status st);
+
+/* ---- a stream ------------------------------------------------------------------------------- */
+
+/* Begins an answer of any length. on_gone: the client has gone; the request is no longer valid. */
+void hd_http_stream_begin(struct hd_http_request *request, const char *type,
+                          void (*on_gone)(void *user), void *user);
+/* Queues a copy. HD_LIMIT: the client reads too slowly, and nothing was queued. */
+enum hd_status hd_http_stream_write(struct hd_http_request *request, const void *bytes,
+                                    size_t count);
+/* Ends it behind what is queued; the request is no longer valid, on_gone is not called. */
+void hd_http_stream_end(struct hd_http_request *request);
+
+#endif

@@ -1,0 +1,23 @@
+/* listen: the listening socket of an HTTP door. Only for lib/http. */
+#ifndef HD_HTTP_LISTEN_H
+#define HD_HTTP_LISTEN_H
+
+#include <sys/types.h>
+
+#include "base/status.h"
+#include "http/check.h"
+
+struct hd_http_listener {
+    int fd, lock_fd; /* -1: none */
+    int port;        /* 0: a Unix socket */
+    char path[108];  /* "": none */
+    dev_t device;    /* of the socket's file */
+    ino_t inode;
+};
+
+/* Adds the name of HOST and this machine's to `names`. HD_CONFLICT: another program listens. */
+enum hd_status hd_http_listen(const char *address, struct hd_http_listener *ret_listener,
+                              struct hd_http_names *names);
+void hd_http_unlisten(struct hd_http_listener *listener); /* the socket's file goes, too */
+
+#endif

@@ -1,0 +1,38 @@
+/* target: the target of an HTTP request, "/api/v1/jobs?state=running", taken apart.
+ *
+ * Only the origin form (RFC 9112, 3.2.1), strictly: nothing that two programs could read in two
+ * ways. Refused are bytes that are not printable ASCII, a wrong percent code, an encoded slash or
+ * control character, text that is not UTF-8, empty segments, "." and "..", and a parameter that is
+ * given twice.
+ *
+ * Used by: http, its users.   Uses: base.   Threads: any; a target is a plain value.
+ */
+#ifndef HD_HTTP_TARGET_H
+#define HD_HTTP_TARGET_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+enum {
+    HD_HTTP_TARGET_MAX = 1024, /* bytes as they come */
+    HD_HTTP_PARAMS_MAX = 16,
+};
+
+struct hd_http_target {
+    char text[HD_HTTP_TARGET_MAX + 2]; /* decoded: path, names and values, each with its NUL */
+    size_t path_bytes;                 /* text begins with the path */
+    struct hd_http_param {
+        const char *name, *value; /* point into text */
+    } params[HD_HTTP_PARAMS_MAX];
+    size_t param_count;
+};
+
+/* HD_INVALID, or HD_LIMIT (too long, or too many parameters): the message says what. The result
+ * points into itself: do not copy it. */
+enum hd_status hd_http_target_parse(const char *raw, struct hd_http_target *ret_target);
+
+/* NULL: it was not given. */
+const char *hd_http_target_param(const struct hd_http_target *target, const char *name);
+
+#endif

@@ -1,0 +1,92 @@
+/* What a program exports of itself, from /proc/self. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "prometheus/prometheus.h"
+
+/* Field `number` of /proc/self/stat, counted from 1 as in proc(5), where the second may have
+ * spaces. */
+static bool read_stat(int number, double *ret_value)
+{
+    char line[1024];
+    FILE *file = fopen("/proc/self/stat", "re");
+    const char *p = NULL;
+    int at = 2;
+
+    if (!file)
+        return false;
+    if (fgets(line, sizeof line, file))
+        p = strrchr(line, ')');
+    (void)fclose(file);
+    while (p && at < number) {
+        p = strchr(p + 1, ' ');
+        at++;
+    }
+    if (!p)
+        return false;
+    *ret_value = strtod(p + 1, NULL);
+    return true;
+}
+
+static bool read_start(double *ret_unix_s)
+{
+    struct timespec boot, wall;
+    double ticks;
+
+    if (!read_stat(22, &ticks) || clock_gettime(CLOCK_BOOTTIME, &boot) != 0 ||
+        clock_gettime(CLOCK_REALTIME, &wall) != 0)
+        return false;
+    *ret_unix_s = (double)wall.tv_sec - (double)boot.tv_sec +
+                  1e-9 * (double)(wall.tv_nsec - boot.tv_nsec) +
+                  ticks / (double)sysconf(_SC_CLK_TCK);
+    return true;
+}
+
+static bool count_descriptors(double *ret_count)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int count = -3; /* ".", ".." and the one of the folder */
+
+    if (!dir)
+        return false;
+    while (readdir(dir))
+        count++;
+    (void)closedir(dir);
+    *ret_count = count;
+    return true;
+}
+
+void hd_prom_add_process(struct hd_text *out, const char *program, const char *version)
+{
+    struct hd_text labels = {0};
+    struct rusage usage;
+    struct rlimit limit;
+    double value;
+
+    hd_prom_label(&labels, "program", program);
+    hd_prom_label(&labels, "version", version);
+    hd_prom_begin(out, HD_PROM_build_info);
+    if (!labels.failed)
+        hd_prom_add(out, HD_PROM_build_info, labels.data, 1);
+    hd_text_free(&labels);
+    if (read_start(&value))
+        hd_prom_add_one(out, HD_PROM_process_start_timestamp_seconds, value);
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        hd_prom_add_one(out, HD_PROM_process_cpu_seconds_total,
+                        (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                            1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec));
+    if (read_stat(24, &value))
+        hd_prom_add_one(out, HD_PROM_process_resident_memory_bytes,
+                        value * (double)sysconf(_SC_PAGESIZE));
+    if (count_descriptors(&value))
+        hd_prom_add_one(out, HD_PROM_process_open_fds, value);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        hd_prom_add_one(out, HD_PROM_process_max_fds, (double)limit.rlim_cur);
+}

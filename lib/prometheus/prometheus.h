@@ -1,0 +1,79 @@
+/* prometheus: metrics in the text format of Prometheus (version 0.0.4), and the list of all that
+ * Heddle's programs export.
+ *
+ *     hd_prom_begin(out, HD_PROM_jobs);                            HELP and TYPE
+ *     hd_prom_add(out, HD_PROM_jobs, "state=\"queued\"", 3);       a sample; labels without
+ * braces
+ *
+ * All samples of a family follow its beginning. A value that is not known is left out, never 0:
+ * then Prometheus shows a gap, and rules with absent() see it.
+ *
+ * Used by: controller, daemon.   Uses: base.   Threads: plain values.
+ */
+#ifndef HD_PROMETHEUS_PROMETHEUS_H
+#define HD_PROMETHEUS_PROMETHEUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/text.h"
+
+#define HD_PROM_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+#define F(id, program, kind, labels, help) HD_PROM_##id,
+enum hd_prom_family {
+#include "prometheus/families.def"
+    HD_PROM_COUNT
+};
+#undef F
+
+enum hd_prom_kind { HD_PROM_GAUGE, HD_PROM_COUNTER, HD_PROM_HISTOGRAM };
+enum hd_prom_program { HD_PROM_CONTROLLER, HD_PROM_DAEMON, HD_PROM_BOTH };
+
+struct hd_prom_row {
+    const char *name; /* with heddle_ */
+    enum hd_prom_kind kind;
+    enum hd_prom_program program;
+    const char *labels; /* their names, with commas between; "": none */
+    const char *help;
+};
+extern const struct hd_prom_row hd_prom_families[HD_PROM_COUNT];
+
+void hd_prom_begin(struct hd_text *out, enum hd_prom_family family);
+void hd_prom_add(struct hd_text *out, enum hd_prom_family family, const char *labels, double value);
+/* Both, for a family with one sample. */
+void hd_prom_add_one(struct hd_text *out, enum hd_prom_family family, double value);
+/* Appends NAME="VALUE" to labels, with a comma before it if there are some already. */
+void hd_prom_label(struct hd_text *labels, const char *name, const char *value);
+
+/* ---- histograms ---- */
+
+enum { HD_PROM_BOUNDS_MAX = 16 };
+
+struct hd_prom_bounds {
+    double upper[HD_PROM_BOUNDS_MAX]; /* ascending */
+    int count;
+};
+extern const struct hd_prom_bounds hd_prom_latencies; /* 0.1 ms to 10 s */
+extern const struct hd_prom_bounds hd_prom_waits;     /* 1 s to 7 days */
+
+/* Start with {0} and the bounds. */
+struct hd_prom_histogram {
+    const struct hd_prom_bounds *bounds;
+    uint64_t counts[HD_PROM_BOUNDS_MAX + 1]; /* the last: above all bounds */
+    double sum;
+};
+
+void hd_prom_observe(struct hd_prom_histogram *histogram, double value);
+void hd_prom_add_histogram(struct hd_text *out, enum hd_prom_family family,
+                           const struct hd_prom_histogram *histogram);
+
+/* ---- what every program exports of itself ---- */
+
+/* build_info and process_*. */
+void hd_prom_add_process(struct hd_text *out, const char *program, const char *version);
+
+/* The table of docs/metrics.md. */
+void hd_prom_add_table(struct hd_text *out);
+
+#endif

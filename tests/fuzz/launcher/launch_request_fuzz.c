@@ -1,0 +1,54 @@
+/* Requests to heddle-launcher at random: what is accepted has a job, an attempt, arguments without
+ * control characters, and no variable by which a program loads code. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/launcher/request.h"
+#include "tests/fuzz/driver.h"
+
+static const char *const seeds[] = {
+    "heddle-launch 1\njob 7\nattempt 2\numask 027\nenv NCCL_DEBUG=WARN\narg --job\narg /j/7/job\n",
+    "heddle-launch 1\njob 1\nattempt 1\nenv TZ=UTC\nenv HEDDLE_LOG=debug\narg a\n",
+    "heddle-launch 2\njob 1\n",
+};
+
+static void need(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
+{
+    struct launch_request r;
+    char *text = malloc(size_bytes + 1);
+
+    need(text != NULL);
+    memcpy(text, bytes, size_bytes);
+    text[size_bytes] = '\0';
+    if (request_read(text, size_bytes, &r)) {
+        need(strlen(hd_err_message()) > 2);
+    } else {
+        need(r.job > 0 && r.attempt > 0 && r.arg_count > 0 && r.arg_count <= REQUEST_ARGS_MAX);
+        need(strspn(r.umask, "01234567") == strlen(r.umask));
+        for (int i = 0; i < r.arg_count; i++)
+            for (const char *c = r.args[i]; *c; c++)
+                need((unsigned char)*c >= ' ');
+        for (int i = 0; i < r.env_count; i++)
+            need(strchr(r.env[i], '=') && strncmp(r.env[i], "LD_", 3) != 0);
+    }
+    free(text);
+    return 0;
+}
+
+size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
+{
+    size_t n;
+
+    if (index >= sizeof seeds / sizeof seeds[0])
+        return 0;
+    n = strlen(seeds[index]);
+    n = n < max_bytes ? n : max_bytes;
+    memcpy(ret_bytes, seeds[index], n);
+    return n;
+}

@@ -1,0 +1,195 @@
+/* http: which heads are let in, and how a target is read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "http/check.h"
+#include "http/target.h"
+
+static const struct hd_http_names names = {.name = {"node7", "heddle.example.org"}, .count = 2};
+
+static int check(struct hd_http_head head)
+{
+    char message[HD_HTTP_REFUSAL_MAX];
+    int status;
+
+    head.method = head.method ? head.method : "GET";
+    head.version = head.version ? head.version : "HTTP/1.1";
+    status = hd_http_check_head(&head, &names, message);
+    assert_int_equal(status == 0, message[0] == '\0'); /* a refusal says why */
+    return status;
+}
+
+static int check_host(const char *host)
+{
+    return check((struct hd_http_head){.host = host});
+}
+
+static void addresses_and_own_names_are_let_in(void **state)
+{
+    static const char *const own[] = {
+        "localhost",  "localhost:9460", "LOCALHOST:9460", "127.0.0.1:1", "10.0.0.7:9460",
+        "[::1]:9460", "[fe80::1]",      "node7",          "Node7:9460",  "heddle.example.org"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        assert_int_equal(check_host(own[i]), 0);
+}
+
+/* DNS rebinding: a page of evil.example asks evil.example, whose name now leads to this machine. */
+static void another_sites_name_is_misdirected(void **state)
+{
+    static const char *const foreign[] = {"evil.example",
+                                          "evil.example:9460",
+                                          "localhost.evil.example",
+                                          "127.0.0.1.evil.example",
+                                          "node7.evil.example",
+                                          "127.0.0.1x",
+                                          "2130706433",
+                                          "0x7f.1"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        assert_int_equal(check_host(foreign[i]), 421);
+}
+
+static void a_malformed_host_is_refused(void **state)
+{
+    static const char *const bad[] = {NULL,          "",
+                                      ":9460",       "localhost:",
+                                      "[::1",        "[::1]9460",
+                                      "localhost:x", "localhost:99999",
+                                      "[]",          "localhost:1:2",
+                                      "localhost:-1"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(check_host(bad[i]), 400);
+}
+
+static void only_a_page_of_the_door_itself_may_ask(void **state)
+{
+    const char *host = "localhost:9460";
+
+    (void)state;
+    assert_int_equal(check((struct hd_http_head){.host = host, .origin = "http://localhost:9460"}),
+                     0);
+    assert_int_equal(check((struct hd_http_head){.host = host, .origin = "https://localhost:9460"}),
+                     403); /* the scheme differs: another site */
+    assert_int_equal(
+        check((struct hd_http_head){.host = host, .origin = "https://localhost:9460", .tls = true}),
+        0);
+    assert_int_equal(check((struct hd_http_head){.host = host, .origin = "http://localhost:8000"}),
+                     403);
+    assert_int_equal(check((struct hd_http_head){.host = host, .origin = "http://evil.example"}),
+                     403);
+    assert_int_equal(check((struct hd_http_head){.host = host, .origin = "null"}), 403);
+    assert_int_equal(check((struct hd_http_head){.host = host, .fetch_site = "none"}), 0);
+    assert_int_equal(check((struct hd_http_head){.host = host, .fetch_site = "same-origin"}), 0);
+    assert_int_equal(check((struct hd_http_head){.host = host, .fetch_site = "cross-site"}), 403);
+    assert_int_equal(check((struct hd_http_head){.host = host, .fetch_site = "same-site"}), 403);
+}
+
+static void what_changes_something_or_carries_something_is_refused(void **state)
+{
+    static const char *const methods[] = {"POST", "PUT", "DELETE", "HEAD", "OPTIONS", "get", ""};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        assert_int_equal(check((struct hd_http_head){.host = "localhost", .method = methods[i]}),
+                         405);
+    assert_int_equal(check((struct hd_http_head){.host = "localhost", .has_body = true}), 400);
+    assert_int_equal(check((struct hd_http_head){.host = "localhost", .repeated = true}), 400);
+    assert_int_equal(check((struct hd_http_head){.host = "localhost", .version = "HTTP/2.0"}), 505);
+}
+
+/* ---- targets ----------------------------------------------------------------------------------*/
+
+static void a_target_is_decoded_once(void **state)
+{
+    struct hd_http_target t;
+
+    (void)state;
+    assert_int_equal(
+        hd_http_target_parse("/api/v1/jobs?state=running&owner=uid%3A1000&q=%25%32%35", &t), HD_OK);
+    assert_string_equal(t.text, "/api/v1/jobs");
+    assert_int_equal(t.param_count, 3);
+    assert_string_equal(hd_http_target_param(&t, "state"), "running");
+    assert_string_equal(hd_http_target_param(&t, "owner"), "uid:1000");
+    assert_string_equal(hd_http_target_param(&t, "q"), "%25"); /* "%25" "%32" "%35": % 2 5 */
+    assert_null(hd_http_target_param(&t, "limit"));
+    assert_int_equal(hd_http_target_parse("/", &t), HD_OK);
+    assert_int_equal(hd_http_target_parse("/a?flag", &t), HD_OK);
+    assert_string_equal(hd_http_target_param(&t, "flag"), "");
+}
+
+static void an_ambiguous_target_is_refused(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "x",
+        "http://localhost/",
+        "*",
+        "//evil.example/",
+        "/a//b",
+        "/a/../b",
+        "/a/%2e%2e/b",
+        "/./a",
+        "/a/",
+        "/a%2fb",
+        "/a%00b",
+        "/a%0ab",
+        "/a%",
+        "/a%4",
+        "/a%zz",
+        "/a b",
+        "/a\\b",
+        "/a#b",
+        "/a\xc3\xa9",
+        "/%ff",
+        "/a?=x",
+        "/a?x=1&x=2",
+        "/a?x=%0d",
+        "/a?x=1&",
+        "/a?&x=1",
+        "/a\tb",
+        "/a?x=\x7f",
+        "/%c3",
+    };
+    struct hd_http_target t;
+    char raw[HD_HTTP_TARGET_MAX + 2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (hd_http_target_parse(bad[i], &t) != HD_INVALID)
+            fail_msg("\"%s\" was not refused", bad[i]);
+    memset(raw, 'a', sizeof raw);
+    raw[0] = '/';
+    raw[HD_HTTP_TARGET_MAX] = '\0';
+    assert_int_equal(hd_http_target_parse(raw, &t), HD_OK); /* just as long as allowed */
+    raw[HD_HTTP_TARGET_MAX] = 'a';
+    raw[HD_HTTP_TARGET_MAX + 1] = '\0';
+    assert_int_equal(hd_http_target_parse(raw, &t), HD_LIMIT);
+    /* 17 parameters, one more than allowed */
+    assert_int_equal(hd_http_target_parse("/?a&b&c&d&e&f&g&h&i&j&k&l&m&n&o&p&q", &t), HD_LIMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_and_own_names_are_let_in),
+        cmocka_unit_test(another_sites_name_is_misdirected),
+        cmocka_unit_test(a_malformed_host_is_refused),
+        cmocka_unit_test(only_a_page_of_the_door_itself_may_ask),
+        cmocka_unit_test(what_changes_something_or_carries_something_is_refused),
+        cmocka_unit_test(a_target_is_decoded_once),
+        cmocka_unit_test(an_ambiguous_target_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,521 @@
+/* http: the door itself, spoken to in raw bytes by a client on its own thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "http/http.h"
+
+#define TOKEN "ann-0123456789abcdef"
+
+/* A door on a loop, and clients whose sockets the same thread polls between turns of the loop. */
+struct door {
+    uv_loop_t loop;
+    struct hd_http *http;
+    struct hd_http_options options;
+    char address[160];
+    int requests, gone;
+    bool asks_token;
+    struct hd_http_request *stream; /* NULL: none */
+};
+
+static void on_gone(void *user)
+{
+    struct door *d = user;
+
+    d->gone++;
+    d->stream = NULL;
+}
+
+static enum hd_status authorize(void *user, const struct hd_http_caller *caller)
+{
+    const struct door *d = user;
+
+    if (!d->asks_token || (caller->token && strcmp(caller->token, TOKEN) == 0))
+        return HD_OK;
+    return hd_err(HD_DENIED, "a token is needed");
+}
+
+static bool guarded(void *user, const char *path)
+{
+    (void)user;
+    return strcmp(path, "/page") != 0;
+}
+
+static void on_request(void *user, struct hd_http_request *r)
+{
+    struct door *d = user;
+    struct hd_text text = {0};
+
+    d->requests++;
+    if (strcmp(hd_http_path(r), "/page") == 0) {
+        hd_http_reply_static(r, "text/plain", "page", 4);
+    } else if (strcmp(hd_http_path(r), "/stream") == 0) {
+        d->stream = r;
+        hd_http_stream_begin(r, "application/jsonl", on_gone, d);
+    } else if (strcmp(hd_http_path(r), "/big") == 0) {
+        while (text.len_bytes < 8 << 20)
+            hd_text_add(&text, "%08zu", text.len_bytes);
+        hd_http_reply(r, 200, "text/plain", &text);
+    } else if (strcmp(hd_http_path(r), "/echo") == 0) {
+        hd_text_add(&text, "<%s>", hd_http_param(r, "x") ? hd_http_param(r, "x") : "");
+        hd_http_reply(r, 200, "text/plain", &text);
+    } else {
+        hd_http_fail(r, hd_err(HD_NOT_FOUND, "there is no %s", hd_http_path(r)));
+    }
+}
+
+static void door_open(struct door *d, const char *address)
+{
+    assert_int_equal(uv_loop_init(&d->loop), 0);
+    d->options.address = address;
+    d->options.authorize = authorize;
+    d->options.guarded = guarded;
+    d->options.on_request = on_request;
+    d->options.user = d;
+    assert_int_equal(hd_http_new(&d->loop, &d->options, &d->http), HD_OK);
+}
+
+static void door_close(struct door *d)
+{
+    if (d->stream)
+        hd_http_stream_end(d->stream);
+    hd_http_close(d->http, NULL, NULL);
+    (void)uv_run(&d->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&d->loop), 0);
+}
+
+static int dial(const struct door *d)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)hd_http_port(d->http)),
+                             .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    return fd;
+}
+
+static void say(int fd, const char *bytes)
+{
+    (void)send(fd, bytes, strlen(bytes), MSG_NOSIGNAL); /* the door may have closed */
+}
+
+/* Turns the loop until the door closes the connection, or `until` has come (NULL: that). Returns
+ * what has come. */
+static const char *hear(struct door *d, int fd, const char *until, int64_t limit_ms)
+{
+    static char got[64 * 1024];
+    const int64_t end_ms = hd_clock_now_ms() + limit_ms;
+    size_t count = 0;
+
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        ssize_t n;
+
+        (void)uv_run(&d->loop, UV_RUN_NOWAIT);
+        if (poll(&p, 1, 5) == 1) {
+            n = recv(fd, got + count, sizeof got - 1 - count, 0);
+            if (n <= 0)
+                break;
+            count += (size_t)n;
+            got[count] = '\0';
+            if (until && strstr(got, until))
+                break;
+        }
+        if (hd_clock_now_ms() > end_ms)
+            fail_msg("the door neither answered nor closed; it sent: %.*s", (int)count, got);
+    }
+    got[count] = '\0';
+    return got;
+}
+
+/* One connection: these bytes, and all that comes back. */
+static const char *ask(struct door *d, const char *bytes)
+{
+    const int fd = dial(d);
+    const char *got;
+
+    say(fd, bytes);
+    got = hear(d, fd, NULL, 10000);
+    (void)close(fd);
+    return got;
+}
+
+static int status_in(const char *got)
+{
+    return strncmp(got, "HTTP/1.1 ", 9) == 0 ? atoi(got + 9) : 0;
+}
+
+static size_t count_in(const char *got, const char *what)
+{
+    size_t count = 0;
+
+    while ((got = strstr(got, what)) != NULL) {
+        got += strlen(what);
+        count++;
+    }
+    return count;
+}
+
+#define HOST "Host: localhost\r\n"
+
+static void an_answer_forbids_the_browser_everything_from_elsewhere(void **state)
+{
+    struct door d = {.requests = 0};
+    const char *got;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    got = ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n");
+    assert_int_equal(status_in(got), 200);
+    assert_non_null(strstr(got, "default-src 'none'"));
+    assert_non_null(strstr(got, "nosniff"));
+    assert_non_null(strstr(got, "Connection: close"));
+    assert_null(strstr(got, "Access-Control-Allow-Origin"));
+    assert_non_null(strstr(got, "\r\n\r\npage"));
+    got = ask(&d, "GET /echo?x=%3Cb%3E HTTP/1.1\r\n" HOST "\r\n");
+    assert_non_null(strstr(got, "<<b>>"));
+    got = ask(&d, "GET /nothing HTTP/1.1\r\n" HOST "\r\n");
+    assert_int_equal(status_in(got), 404);
+    assert_non_null(strstr(got, "{\"error\":{\"status\":\"not_found\""));
+    door_close(&d);
+}
+
+/* Whatever is behind the first request of a connection is not looked at, however it is dressed. */
+static void a_second_request_in_the_first_is_never_answered(void **state)
+{
+    static const char *const smuggled[] = {
+        "GET /page HTTP/1.1\r\n" HOST "\r\nGET /echo?x=2 HTTP/1.1\r\n" HOST "\r\n",
+        "GET /page HTTP/1.1\r\n" HOST
+        "Content-Length: 44\r\n\r\nGET /echo?x=2 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /page HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /echo?x=2 "
+        "HTTP/1.1\r\n" HOST "\r\n",
+        "GET /page HTTP/1.1\r\n" HOST "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+        "\r\nGET /echo?x=2 HTTP/1.1\r\n" HOST "\r\n",
+        "GET /page HTTP/1.1\r\n" HOST "Content-Length: 5\r\nContent-Length: 0\r\n\r\nGET /echo?x=2 "
+        "HTTP/1.1\r\n" HOST "\r\n",
+        "GET /page HTTP/1.1\r\n" HOST "Content-Length: +0\r\n\r\nGET /echo?x=2 HTTP/1.1\r\n" HOST
+        "\r\n",
+        "GET /page HTTP/1.1\r\n" HOST "X: a\r\n \r\n\r\nGET /echo?x=2 HTTP/1.1\r\n" HOST "\r\n",
+        "GET /page HTTP/1.1\r\n" HOST
+        "Connection: keep-alive\r\n\r\nGET /echo?x=2 HTTP/1.1\r\n" HOST "\r\n",
+    };
+    struct door d = {.requests = 0};
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    for (size_t i = 0; i < sizeof smuggled / sizeof smuggled[0]; i++) {
+        const char *got = ask(&d, smuggled[i]);
+
+        if (count_in(got, "HTTP/1.1 200") > 1 || strstr(got, "<2>"))
+            fail_msg("request %zu smuggled another one in: %s", i, got);
+    }
+    assert_true(d.requests <= 3); /* those without a body, once each */
+    door_close(&d);
+}
+
+static void hostile_heads_never_reach_the_program(void **state)
+{
+    static const struct {
+        const char *bytes;
+        int status;
+    } heads[] = {
+        {"POST /echo HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", 405},
+        {"DELETE /echo HTTP/1.1\r\n" HOST "\r\n", 405},
+        {"OPTIONS /echo HTTP/1.1\r\n" HOST "\r\n", 405},
+        {"GET /echo HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421},
+        {"GET /echo HTTP/1.1\r\n" HOST "Host: evil.example\r\n\r\n", 400},
+        {"GET /echo HTTP/1.1\r\n\r\n", 400},
+        {"GET /echo HTTP/1.0\r\n\r\n", 400},
+        {"GET /echo HTTP/1.1\r\n" HOST "Origin: http://evil.example\r\n\r\n", 403},
+        {"GET /echo HTTP/1.1\r\n" HOST "Sec-Fetch-Site: cross-site\r\n\r\n", 403},
+        {"GET /echo/../x HTTP/1.1\r\n" HOST "\r\n", 400},
+        {"GET /%65cho%00 HTTP/1.1\r\n" HOST "\r\n", 400},
+        {"GET http://localhost/echo HTTP/1.1\r\n" HOST "\r\n", 400},
+        {"GET /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabc", 400},
+        {"GET /echo HTTP/9.9\r\n" HOST "\r\n", 505},
+    };
+    struct door d = {.requests = 0};
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        const int status = status_in(ask(&d, heads[i].bytes));
+
+        if (status != heads[i].status)
+            fail_msg("head %zu was answered with %d, not %d", i, status, heads[i].status);
+    }
+    assert_int_equal(d.requests, 0);
+    door_close(&d);
+}
+
+static void a_huge_head_is_refused(void **state)
+{
+    const size_t count = 100 * 1024;
+    char *bytes = malloc(count + 200);
+    struct door d = {.requests = 0};
+    int status;
+
+    (void)state;
+    assert_non_null(bytes);
+    door_open(&d, "127.0.0.1:0");
+    (void)snprintf(bytes, 100, "GET /page HTTP/1.1\r\n" HOST "X: ");
+    memset(bytes + strlen(bytes), 'x', count);
+    memcpy(bytes + count, "\r\n\r\n", 5);
+    status = status_in(ask(&d, bytes)); /* 0: closed before the answer could be read */
+    assert_true(status == 431 || status == 413 || status == 400 || status == 0);
+    (void)snprintf(bytes, 100, "GET /");
+    memset(bytes + strlen(bytes), 'x', count);
+    memcpy(bytes + count, " HTTP/1.1\r\n\r\n", 14);
+    status = status_in(ask(&d, bytes));
+    assert_true(status == 414 || status == 400 || status == 0);
+    assert_int_equal(d.requests, 0);
+    assert_int_equal(status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n")),
+                     200); /* still there */
+    free(bytes);
+    door_close(&d);
+}
+
+static void without_a_token_only_the_page_is_given(void **state)
+{
+    struct door d = {.asks_token = true};
+    const char *got;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    got = ask(&d, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    assert_int_equal(status_in(got), 401);
+    assert_non_null(strstr(got, "WWW-Authenticate: Bearer"));
+    assert_int_equal(d.requests, 0);
+    assert_int_equal(
+        status_in(ask(&d, "GET /echo HTTP/1.1\r\n" HOST "Authorization: Bearer wrong\r\n\r\n")),
+        401);
+    assert_int_equal(status_in(ask(&d, "GET /echo?token=" TOKEN " HTTP/1.1\r\n" HOST "\r\n")), 401);
+    assert_int_equal(
+        status_in(ask(&d, "GET /echo HTTP/1.1\r\n" HOST "Authorization: Basic " TOKEN "\r\n\r\n")),
+        401);
+    assert_int_equal(
+        status_in(ask(&d, "GET /echo HTTP/1.1\r\n" HOST "Authorization: Bearer " TOKEN "\r\n\r\n")),
+        200);
+    assert_int_equal(status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n")), 200);
+    door_close(&d);
+}
+
+/* A byte now and then keeps a connection busy, but not for longer than head_ms. */
+static void a_slow_client_is_cut_off_and_holds_up_no_other(void **state)
+{
+    struct door d = {.options = {.head_ms = 1500}};
+    const int64_t begin_ms = hd_clock_now_ms();
+    int slow, status = 0;
+    bool closed = false;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    slow = dial(&d);
+    say(slow, "GET /page HTTP/1.1\r\n");
+    while (!closed && hd_clock_now_ms() < begin_ms + 20000) {
+        struct pollfd p = {.fd = slow, .events = POLLIN};
+        char byte[256];
+
+        say(slow, "X");
+        (void)uv_run(&d.loop, UV_RUN_NOWAIT);
+        closed = poll(&p, 1, 100) == 1 && recv(slow, byte, sizeof byte, 0) <= 0;
+        if (!status)
+            status = status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n"));
+    }
+    assert_true(closed);
+    assert_int_equal(status, 200);
+    assert_int_equal(d.requests, 1);
+    (void)close(slow);
+    door_close(&d);
+}
+
+/* Half of the places at most are one address's; places that are given back are free again. */
+static void one_address_cannot_take_every_place(void **state)
+{
+    struct door d = {.options = {.connections_max = 8, .head_ms = 60000}};
+    int idle[16];
+    struct hd_http_stats stats;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    for (int i = 0; i < 16; i++)
+        idle[i] = dial(&d);
+    for (int i = 0; i < 40; i++) {
+        (void)uv_run(&d.loop, UV_RUN_NOWAIT);
+        (void)usleep(5000);
+    }
+    hd_http_get_stats(d.http, &stats);
+    assert_true(stats.connections <= 4); /* 8 / 2 */
+    for (int i = 0; i < 16; i++)
+        (void)close(idle[i]);
+    for (int i = 0; i < 400 && stats.connections; i++) {
+        (void)usleep(5000);
+        hd_http_get_stats(d.http, &stats);
+    }
+    assert_int_equal(status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n")), 200);
+    door_close(&d);
+}
+
+static void a_stream_comes_as_it_is_written_and_its_end_is_noticed(void **state)
+{
+    struct door d = {.requests = 0};
+    struct hd_http_stats stats;
+    const char *got;
+    int fd;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    fd = dial(&d);
+    say(fd, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
+    while (!d.stream)
+        (void)uv_run(&d.loop, UV_RUN_ONCE);
+    assert_int_equal(hd_http_stream_write(d.stream, "{\"n\":1}\n", 8), HD_OK);
+    got = hear(&d, fd, "{\"n\":1}", 10000); /* before there is a second line */
+    assert_int_equal(status_in(got), 200);
+    assert_int_equal(hd_http_stream_write(d.stream, "{\"n\":2}\n", 8), HD_OK);
+    (void)hear(&d, fd, "{\"n\":2}", 10000);
+    hd_http_get_stats(d.http, &stats);
+    assert_int_equal(stats.streams, 1);
+    (void)close(fd);
+    for (int i = 0; i < 2000 && !d.gone; i++) { /* noticed by what is written to it */
+        if (d.stream)
+            (void)hd_http_stream_write(d.stream, "\n", 1);
+        (void)uv_run(&d.loop, UV_RUN_NOWAIT);
+        (void)usleep(1000);
+    }
+    assert_int_equal(d.gone, 1);
+    hd_http_get_stats(d.http, &stats);
+    assert_int_equal(stats.streams, 0);
+    door_close(&d);
+}
+
+static void a_reader_that_stalls_costs_no_more_than_its_queue(void **state)
+{
+    struct door d = {.options = {.stream_bytes_max = 64 * 1024}};
+    static char line[4096];
+    enum hd_status st = HD_OK;
+    int fd, small = 4096;
+
+    (void)state;
+    memset(line, 'x', sizeof line);
+    door_open(&d, "127.0.0.1:0");
+    fd = dial(&d);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    say(fd, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
+    while (!d.stream)
+        (void)uv_run(&d.loop, UV_RUN_ONCE);
+    for (int i = 0; i < 20000 && !st; i++) { /* 80 MB: more than any socket holds */
+        st = hd_http_stream_write(d.stream, line, sizeof line);
+        if (st)
+            (void)usleep(50000);
+    }
+    assert_int_equal(st, HD_LIMIT);
+    (void)close(fd);
+    door_close(&d);
+}
+
+/* The program stops while requests are on their way: none is leaked, none is touched later. */
+static void closing_ends_what_is_on_its_way(void **state)
+{
+    struct door d = {.requests = 0};
+    int stream, late;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    stream = dial(&d);
+    say(stream, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
+    while (!d.stream)
+        (void)uv_run(&d.loop, UV_RUN_ONCE);
+    late = dial(&d);
+    say(late, "GET /echo?x=1 HTTP/1.1\r\n" HOST "\r\n");
+    (void)usleep(100000); /* handed over, and not answered: the loop does not turn */
+    door_close(&d);
+    (void)close(stream);
+    (void)close(late);
+}
+
+static void a_unix_door_is_private(void **state)
+{
+    char dir[] = "/tmp/httpXXXXXX", path[64], address[80];
+    struct door d = {.requests = 0}, other = {.requests = 0};
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    struct stat info;
+    int fd;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/h.sock", dir);
+    (void)snprintf(address, sizeof address, "unix:%s", path);
+    door_open(&d, address);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    other.options = d.options;
+    assert_int_equal(hd_http_new(&d.loop, &other.options, &other.http), HD_CONFLICT);
+    (void)snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
+    fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&un, sizeof un), 0);
+    say(fd, "GET /echo?x=1 HTTP/1.1\r\n" HOST "\r\n");
+    assert_int_equal(status_in(hear(&d, fd, NULL, 10000)), 200);
+    (void)close(fd);
+    door_close(&d);
+    assert_false(hd_file_exists(path));
+    (void)snprintf(path, sizeof path, "%s/h.sock.lock", dir);
+    (void)unlink(path);
+    (void)rmdir(dir);
+}
+
+static void beyond_loopback_it_opens_with_tls_and_tokens_alone(void **state)
+{
+    struct door d = {.requests = 0};
+
+    (void)state;
+    assert_int_equal(uv_loop_init(&d.loop), 0);
+    d.options = (struct hd_http_options){
+        .address = "0.0.0.0:0", .authorize = authorize, .on_request = on_request, .user = &d};
+    assert_int_equal(hd_http_new(&d.loop, &d.options, &d.http), HD_DENIED);
+    d.options.asks_tokens = true;
+    assert_int_equal(hd_http_new(&d.loop, &d.options, &d.http), HD_DENIED);
+    d.options.asks_tokens = false;
+    d.options.cert_path = d.options.key_path = "/dev/null";
+    assert_int_equal(hd_http_new(&d.loop, &d.options, &d.http), HD_DENIED);
+    (void)uv_run(&d.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&d.loop), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_forbids_the_browser_everything_from_elsewhere),
+        cmocka_unit_test(a_second_request_in_the_first_is_never_answered),
+        cmocka_unit_test(hostile_heads_never_reach_the_program),
+        cmocka_unit_test(a_huge_head_is_refused),
+        cmocka_unit_test(without_a_token_only_the_page_is_given),
+        cmocka_unit_test(a_slow_client_is_cut_off_and_holds_up_no_other),
+        cmocka_unit_test(one_address_cannot_take_every_place),
+        cmocka_unit_test(a_stream_comes_as_it_is_written_and_its_end_is_noticed),
+        cmocka_unit_test(a_reader_that_stalls_costs_no_more_than_its_queue),
+        cmocka_unit_test(closing_ends_what_is_on_its_way),
+        cmocka_unit_test(a_unix_door_is_private),
+        cmocka_unit_test(beyond_loopback_it_opens_with_tls_and_tokens_alone),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
