@@ -69,17 +69,24 @@ static socklen_t tcp_address(const struct hd_address *a, bool any_port,
     return sizeof *four;
 }
 
-/* The first address of the interface that NCCL_SOCKET_IFNAME names; only the form "=NAME". */
+/* One interface as NCCL_SOCKET_IFNAME has it: "=NAME", or the first letters of NAME. */
+static bool is_wanted(const char *interface, const char *wish)
+{
+    return wish[0] == '=' ? strcmp(interface, wish + 1) == 0
+                          : strncmp(interface, wish, strlen(wish)) == 0;
+}
+
+/* The first address of the interface that NCCL_SOCKET_IFNAME names. */
 static bool find_interface(struct hd_address *a)
 {
-    const char *name = getenv("NCCL_SOCKET_IFNAME"), *family = getenv("NCCL_SOCKET_FAMILY");
+    const char *wish = getenv("NCCL_SOCKET_IFNAME"), *family = getenv("NCCL_SOCKET_FAMILY");
     const int wanted = family && strcmp(family, "AF_INET6") == 0 ? AF_INET6 : AF_INET;
     struct ifaddrs *all = NULL;
 
-    if (!name || name[0] != '=' || getifaddrs(&all) != 0)
+    if (!wish || getifaddrs(&all) != 0)
         return false;
     for (const struct ifaddrs *i = all; i && !a->family; i = i->ifa_next) {
-        if (!i->ifa_addr || i->ifa_addr->sa_family != wanted || strcmp(i->ifa_name, name + 1) != 0)
+        if (!i->ifa_addr || i->ifa_addr->sa_family != wanted || !is_wanted(i->ifa_name, wish))
             continue;
         a->family = (uint16_t)wanted;
         if (wanted == AF_INET)

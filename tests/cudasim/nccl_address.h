@@ -2,8 +2,8 @@
  *
  * Two processes are on one node if NCCL_HOSTID is equal, or, where it is not set, the host name and
  * the boot id. They connect over an abstract local socket; processes of different nodes over TCP,
- * at the address of the interface that NCCL_SOCKET_IFNAME names ("=lo"; without it there is no
- * TCP).
+ * at the address of the interface that NCCL_SOCKET_IFNAME names ("=lo", or "lo" for one whose name
+ * begins so; without the variable there is no TCP).
  *
  * Used by: nccl_wire.c.   Threads: any, after hd_address_listen has returned.
  */

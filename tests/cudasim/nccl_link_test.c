@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "nccl_address.h"
 #include "nccl_link.h"
 #include "nccl_ring.h"
 
@@ -178,6 +179,30 @@ static void what_was_sent_before_the_end_arrives(void **state)
     hd_link_close(&ends.b);
 }
 
+/* As NCCL_SOCKET_IFNAME has it: "=lo" is that name, "lo" what begins so. */
+static void an_interface_is_named_whole_or_by_its_beginning(void **state)
+{
+    static const char *const cases[][2] = {
+        {"=lo", "127.0.0.1"}, {"lo", "127.0.0.1"}, {"=l", "no address"}, {"no-such", "no address"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_address self;
+        int listeners[HD_LISTENERS];
+        char text[64];
+
+        assert_int_equal(setenv("NCCL_SOCKET_IFNAME", cases[i][0], 1), 0);
+        assert_true(hd_address_listen(&self, listeners));
+        hd_address_text(&self, text, sizeof text);
+        assert_string_equal(text, cases[i][1]);
+        assert_int_equal(listeners[1] >= 0, cases[i][1][0] == '1');
+        for (int l = 0; l < HD_LISTENERS; l++)
+            if (listeners[l] >= 0)
+                (void)close(listeners[l]);
+    }
+    assert_int_equal(unsetenv("NCCL_SOCKET_IFNAME"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +210,7 @@ int main(void)
         cmocka_unit_test(other_memory_is_refused),
         cmocka_unit_test(a_large_message_goes_through_memory),
         cmocka_unit_test(what_was_sent_before_the_end_arrives),
+        cmocka_unit_test(an_interface_is_named_whole_or_by_its_beginning),
     };
 
     return cmocka_run_group_tests_name("nccl_link", tests, NULL, NULL);
