@@ -254,13 +254,13 @@ enum { TOP_SHOWN = 3 }; /* layouts, without --top */
 struct plan_flags {
     const char *devices, *memory, *cluster, *out, *calibration;
     struct cli_list overrides, pins;
-    bool explain;
+    bool explain, live;
     int64_t top; /* 0: not given */
 };
 
 /* The machines: of --cluster, or usual ones of a kind of GPU. */
 static enum hd_status find_clusters(const struct plan_flags *f, struct plan_asked *a,
-                                    struct plan_layouts_asked *l)
+                                    struct hd_report_asked *l)
 {
     struct hd_cluster *clusters =
         hd_arena_array(&a->arena, HD_CLUSTER_GROUPS_MAX, sizeof *clusters);
@@ -276,7 +276,7 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
 }
 
 /* The chosen plan in the form in which one plan of given devices is shown. */
-static void show_chosen(const struct plan_layouts *l, struct plan_asked *a)
+static void show_chosen(const struct hd_report *l, struct plan_asked *a)
 {
     const struct hd_search_plan *p = &l->search.plans[0];
 
@@ -292,13 +292,13 @@ static void show_chosen(const struct plan_layouts *l, struct plan_asked *a)
 }
 
 /* The file of --out. */
-static int write_plan(const char *path, const struct plan_layouts_asked *asked,
-                      const struct plan_layouts *l)
+static int write_plan(const char *path, const struct hd_report_asked *asked,
+                      const struct hd_report *l)
 {
     struct hd_text json = {0};
     enum hd_status st;
 
-    plan_layouts_json(asked, l, &json);
+    hd_report_json(asked, l, &json);
     st = json.failed ? hd_err(HD_NO_MEMORY, "no memory for a plan")
                      : hd_file_write_atomic(path, json.data, json.len_bytes, 0644);
     hd_text_free(&json);
@@ -306,7 +306,7 @@ static int write_plan(const char *path, const struct plan_layouts_asked *asked,
 }
 
 static int show_layouts(const struct cli *cli, const struct plan_flags *f,
-                        const struct plan_layouts_asked *asked, const struct plan_layouts *l,
+                        const struct hd_report_asked *asked, const struct hd_report *l,
                         struct plan_asked *a)
 {
     struct hd_text out = {0};
@@ -320,7 +320,7 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
         if (cli->format != CLI_JSON && l->search.plan_count)
             find_between(a);
         if (cli->format == CLI_JSON)
-            plan_layouts_json(asked, l, &out);
+            hd_report_json(asked, l, &out);
         else if (cli->format == CLI_JSONL && l->search.plan_count)
             plan_show_json(cli, a, &out);
         else if (cli->format <= CLI_WIDE) {
@@ -342,15 +342,21 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
 
 static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
 {
-    struct plan_layouts_asked asked = {.cluster_file = f->cluster,
-                                       .spec = a->spec,
-                                       .memory_bytes = a->memory_bytes,
-                                       .top = f->top ? (int)f->top : TOP_SHOWN};
-    struct plan_layouts layouts;
+    struct hd_plan_request request;
+    struct hd_report_asked asked = {.machines = f->cluster ? f->cluster : "--devices",
+                                    .cluster_file = f->cluster,
+                                    .spec = a->spec,
+                                    .request = &request,
+                                    .threads = 1,
+                                    .memory_bytes = a->memory_bytes,
+                                    .top = f->top ? (int)f->top : TOP_SHOWN};
+    struct hd_report layouts;
     enum hd_status st = find_clusters(f, a, &asked);
 
+    hd_spec_plan_request(a->spec, &request);
+    request.only_planned = true;
     if (!st)
-        st = plan_layouts_find(&asked, &a->arena, &layouts);
+        st = hd_report_find(&asked, &a->arena, &layouts);
     return st ? cli_fail(st) : show_layouts(cli, f, &asked, &layouts, a);
 }
 
@@ -372,8 +378,8 @@ static enum hd_status calibrate(struct plan_asked *a, const char *path)
 }
 
 /* The one layout in the form of a search that found it; priced, where the rates are known. */
-static enum hd_status price_layout(struct plan_asked *a, struct plan_layouts_asked *ret_asked,
-                                   struct plan_layouts *l)
+static enum hd_status price_layout(struct plan_asked *a, struct hd_report_asked *ret_asked,
+                                   struct hd_report *l)
 {
     struct hd_cluster *cluster = hd_arena_alloc(&a->arena, sizeof *cluster);
     struct hd_search_plan *p = hd_arena_alloc(&a->arena, sizeof *p);
@@ -396,18 +402,18 @@ static enum hd_status price_layout(struct plan_asked *a, struct plan_layouts_ask
     p->job = a->job;
     p->plan = a->plan;
     p->fits = plan_show_fits(a);
-    *ret_asked = (struct plan_layouts_asked){.spec = a->spec, .top = 1};
-    *l = (struct plan_layouts){.cluster = cluster,
-                               .devices = (int32_t)a->devices,
-                               .memory_bytes = a->memory_bytes,
-                               .search = {.plans = p, .plan_count = 1}};
+    *ret_asked = (struct hd_report_asked){.spec = a->spec, .top = 1};
+    *l = (struct hd_report){.cluster = cluster,
+                            .devices = (int32_t)a->devices,
+                            .memory_bytes = a->memory_bytes,
+                            .search = {.plans = p, .plan_count = 1}};
     return st;
 }
 
 static int plan_devices(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
 {
-    struct plan_layouts_asked asked;
-    struct plan_layouts layouts;
+    struct hd_report_asked asked;
+    struct hd_report layouts;
     struct hd_text out = {0};
     enum hd_status st;
     int code;
@@ -430,7 +436,7 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     if (cli->format == CLI_JSONL)
         plan_show_json(cli, a, &out);
     else if (cli->format == CLI_JSON)
-        plan_layouts_json(&asked, &layouts, &out);
+        hd_report_json(&asked, &layouts, &out);
     else {
         plan_show_people(cli, a, &out);
         plan_layouts_time(&layouts, &out);
@@ -448,7 +454,10 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 {
     struct hd_text missing = {0};
     bool elsewhere;
-    int code = f->devices && f->cluster
+    int code = f->live && (f->devices || f->cluster || f->memory || f->calibration || f->explain)
+                   ? cli_usage("plan: --live is of the nodes that the controller knows; leave out "
+                               "--devices, --cluster, --device-memory, --calibration and --explain")
+               : f->devices && f->cluster
                    ? cli_usage("plan: --devices and --cluster both say what the devices are; give "
                                "one of them")
                    : read_devices(f->devices, a, &f->overrides);
@@ -461,7 +470,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     if (code == CLI_CONTINUE && f->memory && hd_text_to_bytes(f->memory, 1 << 20, &a->memory_bytes))
         code = cli_usage("plan: --device-memory: %s", hd_err_message());
     a->memory_is_given = f->memory != NULL;
-    if (code == CLI_CONTINUE && !elsewhere && (f->explain || f->top))
+    if (code == CLI_CONTINUE && !elsewhere && !f->live && (f->explain || f->top))
         code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE or "
                          "--devices KIND:N",
                          f->explain ? "--explain" : "--top");
@@ -470,11 +479,13 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
             cli_usage("plan: --calibration is of CPU devices of this machine; leave out --cluster, "
                       "and --devices of GPUs");
     if (code == CLI_CONTINUE)
-        code = cli_read_spec_to_plan(cli->args[0], &f->overrides, elsewhere ? &missing : NULL,
-                                     &a->arena, &a->spec);
+        code = cli_read_spec_to_plan(cli->args[0], &f->overrides,
+                                     elsewhere || f->live ? &missing : NULL, &a->arena, &a->spec);
     if (missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
-    if (code == CLI_CONTINUE)
+    if (code == CLI_CONTINUE && f->live)
+        code = plan_live(cli, a->spec, (int)f->top, f->out, &a->arena);
+    else if (code == CLI_CONTINUE)
         code = elsewhere ? plan_layouts(cli, f, a) : plan_devices(cli, f, a);
     hd_text_free(&missing);
     return code;
@@ -493,6 +504,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
         {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
         {"top", 0, CLI_FLAG_INT, &f.top, 1, HD_SEARCH_TOP_MAX},
         {"explain", 0, CLI_FLAG_BOOL, &f.explain, 0, 0},
+        {"live", 0, CLI_FLAG_BOOL, &f.live, 0, 0},
     };
     struct plan_asked *a = calloc(1, sizeof *a);
     int code;

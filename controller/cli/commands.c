@@ -64,7 +64,7 @@ static const char validate_help[] =
     "  heddle validate job.yaml -o json\n";
 
 static const char plan_help[] =
-    "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N]\n"
+    "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N | --live]\n"
     "                   [--device-memory SIZE] [--calibration FILE]\n"
     "                   [--pin NAME=VALUE,..] [--top N]\n"
     "                   [--explain] [--out FILE] [--set KEY=VALUE]... [-o FORMAT]\n"
@@ -74,6 +74,7 @@ static const char plan_help[] =
     "  --devices KIND:N     N GPUs of a kind, in usual machines: a100-80gb, h100 ...\n"
     "  --devices cpu:N[:T]  N CPU devices of T threads, in the layout a controller\n"
     "                       takes. Without either: the devices of this machine\n"
+    "  --live               the nodes that the controller knows; it searches\n"
     "  --device-memory SIZE what a rank may take of a device, such as 24G or 512M\n"
     "  --calibration FILE   times by what heddle-worker probe measured of CPU devices\n"
     "  --pin NAME=VALUE,..  fixes members of parallel: tp=8,pp=2\n"

@@ -447,6 +447,7 @@ struct hd_node_view {
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
     const char *data_address;                  /* where other nodes reach its ranks; "": none */
+    const char *traits;                        /* of its CPU devices, as a word; "": not known */
     int64_t position;                          /* in config.tree; -1: not in it */
     const struct hd_device_hold *holds;        /* per device, in the order of record->devices */
     bool probe_pending;                        /* one was asked for, and is not answered */

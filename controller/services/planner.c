@@ -76,25 +76,21 @@ static void find_cluster(const struct planning *p, const struct hd_gpu_kind *kin
     question->peak_flops = hd_gpu_kind_rate(kind, factors, spec->tf32);
 }
 
-/* What the node's probe has measured of its CPU devices. False: nothing that holds for them, so
- * that layouts are chosen by memory alone. */
-static bool find_measured(struct planning *p, const struct hd_traits *traits,
-                          struct hd_cluster *cluster, struct hd_best_asked *question)
+bool planner_measured(struct hd_arena *arena, const char *calibration,
+                      const struct hd_traits *traits, int64_t devices, int32_t threads,
+                      int64_t memory_bytes, struct hd_cluster *ret_cluster)
 {
-    const struct hd_core_asked *asked = &p->asked;
-    struct hd_calibration *cal = hd_arena_alloc(&p->arena, sizeof *cal);
+    struct hd_calibration *cal = hd_arena_alloc(arena, sizeof *cal);
     struct hd_calibration_device peaks;
     struct hd_rates rates;
 
-    if (!cal || !p->calibration || hd_traits_is_cuda(traits) ||
-        hd_calibration_read(p->calibration, strlen(p->calibration), &p->arena, cal) ||
-        hd_calibration_check(cal, traits, asked->threads) || !hd_figures_peaks(cal, &peaks))
+    if (!cal || hd_calibration_read(calibration, strlen(calibration), arena, cal) ||
+        hd_calibration_check(cal, traits, threads) || !hd_figures_peaks(cal, &peaks))
         return false;
     hd_rates_of_peaks(peaks.half_flops, peaks.single_flops, peaks.memory_bytes_per_s, 0, &rates);
     hd_rates_calibrate(&rates, cal);
-    hd_cluster_of_cpu(traits, asked->devices, &rates, cluster);
-    cluster->traits.memory_bytes = asked->memory_bytes;
-    question->cluster = cluster;
+    hd_cluster_of_cpu(traits, devices, &rates, ret_cluster);
+    ret_cluster->traits.memory_bytes = memory_bytes;
     return true;
 }
 
@@ -122,8 +118,10 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
         return st;
     if (kind && hd_traits_is_cuda(traits))
         find_cluster(p, kind, spec, cluster, &question);
-    else
-        (void)find_measured(p, traits, cluster, &question);
+    else if (!hd_traits_is_cuda(traits) && p->calibration &&
+             planner_measured(&p->arena, p->calibration, traits, asked->devices, asked->threads,
+                              asked->memory_bytes, cluster))
+        question.cluster = cluster; /* else layouts are chosen by memory alone */
     return hd_best_choose(&question, ret_best, &p->why);
 }
 

@@ -25,6 +25,7 @@ struct bench {
     const char *cluster_file;                 /* likewise; NULL: none */
     int devices;                              /* of daemons that connect, up to 4; 0: 2 */
     Heddle__V1__NodeInventory *inventory;     /* that they send; NULL: none */
+    const char *gpu;                          /* what their devices are; NULL: CPU devices */
     struct controller *controller;
     struct hd_error fatal;
     struct hd_rpc *rpc;
