@@ -177,7 +177,7 @@ static int verify_model_dir(struct cli *cli, const char *dir)
 /* The flags of `checkpoint`; export's have the names that heddle-worker takes. */
 struct checkpoint_flags {
     int64_t step; /* as in found.h; FOUND_NEWEST: all of them, or the newest */
-    const char *out, *dtype, *max_shard_size;
+    const char *out, *dtype, *max_shard_size, *base;
     bool adapter, force;
     int64_t timeout_s; /* of save */
 };
@@ -195,6 +195,10 @@ static int export_checkpoint(const struct cli *cli, const struct checkpoint_flag
     if (flags->max_shard_size) {
         argv[n++] = "--max-shard-size";
         argv[n++] = flags->max_shard_size;
+    }
+    if (flags->base) {
+        argv[n++] = "--base";
+        argv[n++] = flags->base;
     }
     if (flags->adapter)
         argv[n++] = "--adapter";
@@ -288,16 +292,17 @@ static enum checkpoint_verb find_verb(const char *name)
 
 static int check_flags(enum checkpoint_verb verb, const struct checkpoint_flags *f)
 {
-    const bool has_export_flag = f->out || f->dtype || f->max_shard_size || f->adapter || f->force;
+    const bool has_export_flag =
+        f->out || f->dtype || f->max_shard_size || f->base || f->adapter || f->force;
     int64_t mb;
 
     if (verb == VERB_EXPORT && !f->out)
         return cli_usage("checkpoint export: --out is missing; give the folder to make, such as "
                          "--out my-model");
     if (verb != VERB_EXPORT && has_export_flag)
-        return cli_usage(
-            "checkpoint: --out, --dtype, --max-shard-size, --adapter and --force are flags of "
-            "checkpoint export; leave them out here");
+        return cli_usage("checkpoint: --out, --dtype, --max-shard-size, --base, --adapter and "
+                         "--force are flags of "
+                         "checkpoint export; leave them out here");
     if (f->dtype && strcmp(f->dtype, "fp32") != 0 && strcmp(f->dtype, "bf16") != 0)
         return cli_usage("checkpoint: --dtype %s is not fp32 or bf16", f->dtype);
     if (f->max_shard_size && hd_text_to_int64(f->max_shard_size, 1, 1 << 20, &mb))
@@ -335,6 +340,7 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
         {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
         {"dtype", 0, CLI_FLAG_TEXT, &f.dtype, 0, 0},
         {"max-shard-size", 0, CLI_FLAG_TEXT, &f.max_shard_size, 0, 0},
+        {"base", 0, CLI_FLAG_TEXT, &f.base, 0, 0},
         {"adapter", 0, CLI_FLAG_BOOL, &f.adapter, 0, 0},
         {"force", 0, CLI_FLAG_BOOL, &f.force, 0, 0},
         {"timeout", 0, CLI_FLAG_INT, &f.timeout_s, 1, 24 * 3600},

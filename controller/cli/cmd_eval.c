@@ -8,7 +8,7 @@
 /* The flags, which heddle-worker takes under the same names. NULL: not given. */
 struct eval {
     struct cli_list data;
-    const char *windows, *context, *precision, *threads;
+    const char *windows, *context, *precision, *threads, *base, *adapter;
 };
 
 /* Words after JOB|DIR are data files, too: a shell expands a pattern after --data to several. */
@@ -16,10 +16,9 @@ static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, con
 {
     const struct {
         const char *flag, *value;
-    } values[] = {{"--windows", e->windows},
-                  {"--context", e->context},
-                  {"--precision", e->precision},
-                  {"--threads", e->threads}};
+    } values[] = {{"--windows", e->windows},     {"--context", e->context},
+                  {"--precision", e->precision}, {"--threads", e->threads},
+                  {"--base", e->base},           {"--adapter", e->adapter}};
     const char **argv = calloc((size_t)cli->arg_count + e->data.count + 20, sizeof *argv);
     size_t n = 1;
     enum hd_status st;
@@ -78,6 +77,8 @@ int cli_eval(struct cli *cli, int argc, char **argv)
         {"context", 0, CLI_FLAG_TEXT, &e.context, 0, 0},
         {"precision", 0, CLI_FLAG_TEXT, &e.precision, 0, 0},
         {"threads", 0, CLI_FLAG_TEXT, &e.threads, 0, 0},
+        {"base", 0, CLI_FLAG_TEXT, &e.base, 0, 0},
+        {"adapter", 0, CLI_FLAG_TEXT, &e.adapter, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
 

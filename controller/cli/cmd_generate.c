@@ -4,7 +4,7 @@
 
 /* The flags, which heddle-worker takes under the same names. NULL: not given. */
 struct generate {
-    const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed;
+    const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
     bool greedy;
 };
 
@@ -15,6 +15,7 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
     } values[] = {
         {"--prompt", g->prompt}, {"--max-tokens", g->max_tokens}, {"--temperature", g->temperature},
         {"--top-k", g->top_k},   {"--top-p", g->top_p},           {"--seed", g->seed},
+        {"--base", g->base},     {"--adapter", g->adapter},
     };
     const char *argv[24] = {NULL, "generate", "--checkpoint", checkpoint};
     size_t n = 4;
@@ -66,6 +67,8 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"top-p", 0, CLI_FLAG_TEXT, &g.top_p, 0, 0},
         {"seed", 0, CLI_FLAG_TEXT, &g.seed, 0, 0},
         {"greedy", 0, CLI_FLAG_BOOL, &g.greedy, 0, 0},
+        {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
+        {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);

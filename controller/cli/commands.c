@@ -266,7 +266,7 @@ static const char nodes_help[] =
 static const char generate_help[] =
     "Usage: heddle generate JOB|DIR --prompt TEXT [--max-tokens N] [--seed S]\n"
     "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
-    "                       [--step N|best]\n"
+    "                       [--step N|best] [--adapter DIR] [--base DIR]\n"
     "\n"
     "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
     "folder (a checkpoint, a job's folder, a run of heddle local), or a model folder\n"
@@ -281,13 +281,16 @@ static const char generate_help[] =
     "  --seed S           the same seed gives the same text; else 1\n"
     "  --step N|best      the checkpoint of this step, or the one with the lowest\n"
     "                     validation loss (checkpoint.best); else the newest\n"
+    "  --adapter DIR      of a model folder: a folder of PEFT, or a checkpoint\n"
+    "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
     "\n"
     "Example:\n"
     "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
 
 static const char eval_help[] =
     "Usage: heddle eval JOB|DIR [--data FILE...] [--step N|best] [--windows N]\n"
-    "                   [--context N] [--precision P] [--threads N] [-o FORMAT]\n"
+    "                   [--context N] [--precision P] [--threads N] [--adapter DIR]\n"
+    "                   [--base DIR] [-o FORMAT]\n"
     "\n"
     "Loss (nats per token) and perplexity of a model, without training, on this\n"
     "machine's processor: of the newest checkpoint of a job or in a folder, or of a\n"
@@ -303,6 +306,7 @@ static const char eval_help[] =
     "                     folder at most 2048\n"
     "  --precision P      fp32 or bf16; else the job's, of a model folder fp32\n"
     "  --threads N        else one for each core\n"
+    "  --adapter, --base  as of heddle generate\n"
     "\n"
     "Example:\n"
     "  heddle eval 7 --step best --data wikitext/test.txt\n";
@@ -311,7 +315,7 @@ static const char checkpoint_help[] =
     "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
     "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
     "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [--dtype D]\n"
-    "                                [--max-shard-size MB] [--adapter] [--force]\n"
+    "                                [--max-shard-size MB] [--adapter] [--base DIR] [--force]\n"
     "       heddle checkpoint save JOB [--timeout SECONDS]\n"
     "\n"
     "ls lists the complete checkpoints, oldest first, with validation losses if the\n"
@@ -327,8 +331,8 @@ static const char checkpoint_help[] =
     "  --dtype D            of the weights: fp32, as trained, or bf16; else fp32\n"
     "  --max-shard-size MB  of one file, in 10^6 bytes; else 5000\n"
     "  --adapter            the adapter alone, in the form that PEFT loads\n"
-    "  --force              replace the model folder that DIR is already\n"
-    "  --timeout SECONDS    of save; else 300\n"
+    "  --base DIR           where the base of the checkpoint is now\n"
+    "  --force, --timeout S replace the model folder DIR; seconds of save (300)\n"
     "\n"
     "Example:\n"
     "  heddle checkpoint export 7 --out my-model --dtype bf16\n";

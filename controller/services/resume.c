@@ -13,12 +13,14 @@
 
 /* ---- what a resume may change -----------------------------------------------------------------*/
 
-/* The weights, and which sample comes at which step, follow from these. */
+/* The weights, and which sample comes at which step, follow from these. train.init_from is not
+ * among them: its folder may have moved, and its identity says that it is the same. */
 static bool is_fixed(const struct hd_key *key)
 {
-    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_from",
-                                        "train.init_identity"};
+    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity"};
 
+    if (strcmp(key->path, "model.from") == 0)
+        return false;
     if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data."))
         return true;
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
@@ -40,6 +42,9 @@ static bool same_files(const struct hd_job_file *a, int64_t a_count, const struc
 
 static enum hd_status refuse(const char *path)
 {
+    if (strcmp(path, "train.init_identity") == 0)
+        return hd_err(HD_INVALID, "train.init_from: is not the model with which the job began; its "
+                                  "folder may be elsewhere, but must hold the same weights");
     return hd_err(HD_INVALID,
                   "%s: cannot change when a job is resumed; submit a new job, with train.init_from "
                   "to start from this one's weights",

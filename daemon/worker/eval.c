@@ -82,7 +82,8 @@ static enum hd_status read_options(int argc, char **argv, struct hd_evaluation_o
     struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--windows", false, false, NULL},
                           {"--context", false, false, NULL},   {"--precision", false, false, NULL},
                           {"--threads", false, false, NULL},   {"--json", false, true, NULL},
-                          {"--jsonl", false, true, NULL}};
+                          {"--jsonl", false, true, NULL},      {"--base", false, false, NULL},
+                          {"--adapter", false, false, NULL}};
     int64_t threads = 0, windows = 0, context = 0;
     int flags = 0;
     enum hd_status st;
@@ -98,7 +99,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_evaluation_o
         st = hd_flag_int(&f[4], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
     if (st)
         return st;
-    *ret = (struct hd_evaluation_options){.dir = f[0].value,
+    *ret = (struct hd_evaluation_options){.dirs = {f[0].value, f[7].value, f[8].value},
                                           .windows = windows,
                                           .context = context,
                                           .precision = f[3].value,
@@ -133,7 +134,9 @@ static void add_json(struct hd_text *text, const struct hd_evaluation_options *o
     hd_json_add_int64(&w, "all_windows", e->all_windows);
     hd_json_add_int64(&w, "context", e->context);
     hd_json_add_string(&w, "precision", e->precision);
-    hd_json_add_string(&w, "model", o->dir);
+    hd_json_add_string(&w, "model", o->dirs.dir);
+    if (o->dirs.adapter)
+        hd_json_add_string(&w, "adapter", o->dirs.adapter);
     if (e->is_checkpoint)
         hd_json_add_int64(&w, "step", e->step);
     else
@@ -155,7 +158,9 @@ static void add_text(struct hd_text *text, const struct hd_evaluation_options *o
                 (long long)e->windows, (long long)e->all_windows, (long long)e->context);
     if (e->is_checkpoint)
         hd_text_add(text, "step        %lld\n", (long long)e->step);
-    hd_text_add(text, "model       %s, %s\n", o->dir, e->precision);
+    hd_text_add(text, "model       %s, %s\n", o->dirs.dir, e->precision);
+    if (o->dirs.adapter)
+        hd_text_add(text, "adapter     %s\n", o->dirs.adapter);
 }
 
 int hd_worker_eval(int argc, char **argv)

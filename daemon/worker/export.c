@@ -1,4 +1,5 @@
-/* export: `heddle-worker export`, a model directory of transformers from a checkpoint. */
+/* export: `heddle-worker export`, a model directory of transformers from a checkpoint, and from its
+ * base, if it has only what trained. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "hf/hf.h"
+#include "model/model.h"
+#include "train/source.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
@@ -40,13 +43,14 @@ static void show_progress(void *context, int64_t done_bytes, int64_t total_bytes
 enum export_form { FORM_PATH, FORM_JSON, FORM_JSONL };
 
 static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *ret_options,
-                                   enum export_form *ret_form)
+                                   const char **ret_base, enum export_form *ret_form)
 {
     struct hd_flag f[] = {
         {"--checkpoint", true, false, NULL}, {"--out", true, false, NULL},
         {"--dtype", false, false, NULL},     {"--max-shard-size", false, false, NULL},
         {"--force", false, true, NULL},      {"--json", false, true, NULL},
-        {"--jsonl", false, true, NULL},      {"--adapter", false, true, NULL}};
+        {"--jsonl", false, true, NULL},      {"--adapter", false, true, NULL},
+        {"--base", false, false, NULL}};
     int64_t shard_mb = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
@@ -60,7 +64,11 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
                                          .shard_bytes_max = shard_mb * 1000 * 1000,
                                          .adapter = f[7].value != NULL,
                                          .force = f[4].value != NULL};
+    *ret_base = f[8].value;
     *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_PATH;
+    if (f[7].value && f[8].value)
+        return hd_err(HD_INVALID,
+                      "--base: an adapter alone has no base in it; without one of the two");
     if (f[2].value && strcmp(f[2].value, "bf16") == 0)
         ret_options->dtype = HD_BF16;
     else if (f[2].value && strcmp(f[2].value, "fp32") != 0)
@@ -143,17 +151,112 @@ static enum hd_status print_path(const struct hd_hf_export *options)
     return st;
 }
 
+/* ---- the base ---- */
+
+/* All weights of the model of a checkpoint: its own and those of its base. */
+struct export_base {
+    struct hd_arena arena;
+    struct hd_job job;
+    struct hd_registry registry;
+    struct hd_model model;
+    struct hd_source *source;
+    struct hd_hf_base values;
+};
+
+static enum hd_status read_value(void *context, size_t index, const struct hd_ckpt_entry *want,
+                                 float *ret_values)
+{
+    struct export_base *b = context;
+
+    return hd_source_read(b->source, (int)index, want, ret_values);
+}
+
+static enum hd_status read_job(struct export_base *b, const char *checkpoint)
+{
+    struct hd_ckpt *ckpt = NULL;
+    enum hd_status st = hd_ckpt_open(checkpoint, &ckpt);
+
+    if (!st) {
+        const char *config = hd_ckpt_manifest(ckpt)->config;
+
+        st = hd_job_read(config, strlen(config), &b->arena, &b->job);
+    }
+    hd_ckpt_close(ckpt);
+    return st;
+}
+
+static enum hd_status list_values(struct export_base *b)
+{
+    const size_t count = (size_t)b->registry.param_count;
+    struct hd_ckpt_entry *entries = hd_arena_array(&b->arena, count, sizeof *entries);
+
+    if (!entries)
+        return hd_err(HD_NO_MEMORY, "no memory to export a model");
+    for (size_t i = 0; i < count; i++) {
+        const struct hd_param *p = &b->registry.params[i];
+
+        entries[i] = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+    }
+    b->values = (struct hd_hf_base){b, entries, count, read_value};
+    return HD_OK;
+}
+
+/* Opens the base of a checkpoint that has one; else b->source stays NULL. */
+static enum hd_status open_base(struct export_base *b, const char *checkpoint, const char *base)
+{
+    const struct hd_source_dirs dirs = {.dir = checkpoint, .base = base};
+    struct hd_model_config config;
+    enum hd_status st = read_job(b, checkpoint);
+
+    if (st || strcmp(b->job.checkpoint_base, "omit") != 0)
+        return st     ? st
+               : base ? hd_err(HD_INVALID, "--base: %s has all weights of its model", checkpoint)
+                      : HD_OK;
+    st = hd_model_config_from_job(&b->job, &config);
+    if (st)
+        return st;
+    hd_registry_init(&b->registry, &b->arena, NULL, 0);
+    st = hd_model_declare(&config, &b->registry, &b->arena, &b->model);
+    if (!st)
+        st = hd_source_open(&dirs, &b->job, &b->registry, &b->source);
+    return st ? st : list_values(b);
+}
+
+/* What was added to what: an adapter merges well only with the weights beside which it trained. */
+static void say_base(const struct export_base *b, const char *base)
+{
+    if (strcmp(b->job.adapter, "none") != 0)
+        (void)fprintf(stderr, "the adapter was added to the weights of %s, in fp32\n",
+                      !b->source ? "the checkpoint, rounded as they computed"
+                      : base     ? base
+                                 : b->job.init_from);
+}
+
+static enum hd_status export(struct hd_hf_export *options, const char *base) {
+    struct export_base b = {.source = NULL}; enum hd_status st = HD_OK;
+
+    hd_arena_init(&b.arena, 0);
+    if (!options->adapter) st = open_base(&b, options->checkpoint_dir, base);
+    if (!st && b.source) options->base = &b.values;
+    if (!st) st = hd_hf_export(options);
+    if (!st && !options->adapter) say_base(&b, base);
+    hd_source_close(b.source);
+    hd_arena_done(&b.arena);
+    return st;
+}
+
 int hd_worker_export(int argc, char **argv)
 {
     struct hd_hf_export options;
+    const char *base = NULL;
     enum export_form form = FORM_PATH;
     struct export_bar bar = {.shown = false};
-    enum hd_status st = read_options(argc, argv, &options, &form);
+    enum hd_status st = read_options(argc, argv, &options, &base, &form);
 
     if (!st) {
         options.progress = show_progress;
         options.context = &bar;
-        st = hd_hf_export(&options);
+        st = export(&options, base);
     }
     if (bar.shown)
         (void)fprintf(stderr, "\n");

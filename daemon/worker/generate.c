@@ -14,7 +14,8 @@
 enum { PROMPT_BYTES_MAX = 1 << 20 };
 
 struct generate_request {
-    const char *checkpoint, *prompt;
+    struct hd_source_dirs dirs;
+    const char *prompt;
     int64_t max_tokens, threads;
     struct hd_sampling sampling;
 };
@@ -26,7 +27,8 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
         {"--max-tokens", false, false, NULL}, {"--temperature", false, false, NULL},
         {"--top-k", false, false, NULL},      {"--top-p", false, false, NULL},
         {"--greedy", false, true, NULL},      {"--seed", false, false, NULL},
-        {"--threads", false, false, NULL}};
+        {"--threads", false, false, NULL},    {"--base", false, false, NULL},
+        {"--adapter", false, false, NULL}};
     struct generate_request r = {0};
     int64_t seed = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -51,7 +53,7 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
     if (f[6].value)
         r.sampling.temperature = 0;
     r.sampling.seed = (uint64_t)seed;
-    r.checkpoint = f[0].value;
+    r.dirs = (struct hd_source_dirs){f[0].value, f[9].value, f[10].value};
     r.prompt = f[1].value;
     *ret_request = r;
     return HD_OK;
@@ -133,12 +135,12 @@ static enum hd_status generate(const struct generate_request *r)
 
     if (!bytes || bytes > PROMPT_BYTES_MAX)
         return hd_err(HD_INVALID, "--prompt takes 1 to %d bytes", PROMPT_BYTES_MAX);
-    st = hd_generator_open(r->checkpoint, hd_backend_cpu(), (int)r->threads, &g);
+    st = hd_generator_open(&r->dirs, hd_backend_cpu(), (int)r->threads, &g);
     if (!st && !hd_generator_tokenizer(g)[0])
         st = hd_err(HD_UNSUPPORTED,
                     "%s does not say which tokenizer its model has; heddle-worker logits takes "
                     "token ids",
-                    r->checkpoint);
+                    r->dirs.dir);
     if (!st && strcmp(hd_generator_tokenizer(g), "none") == 0)
         st = hd_err(HD_INVALID, "the job was trained on token files and names no data.tokenizer: "
                                 "the text of its token ids is unknown");

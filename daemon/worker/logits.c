@@ -17,7 +17,8 @@
 enum { TOKENS_MAX = 1 << 20, NPY_HEAD_BYTES = 128 };
 
 struct logits_request {
-    const char *checkpoint, *out;
+    struct hd_source_dirs dirs;
+    const char *out;
     int32_t *tokens;
     int64_t count, threads;
 };
@@ -51,17 +52,16 @@ static enum hd_status read_tokens(const char *text, struct logits_request *r)
 
 static enum hd_status read_request(int argc, char **argv, struct logits_request *r)
 {
-    struct hd_flag f[] = {{"--checkpoint", true, false, NULL},
-                          {"--tokens", true, false, NULL},
-                          {"--out", false, false, NULL},
-                          {"--threads", false, false, NULL}};
+    struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--tokens", true, false, NULL},
+                          {"--out", false, false, NULL},       {"--threads", false, false, NULL},
+                          {"--base", false, false, NULL},      {"--adapter", false, false, NULL}};
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     if (!st)
         st = hd_flag_int(&f[3], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &r->threads);
     if (st)
         return st;
-    r->checkpoint = f[0].value;
+    r->dirs = (struct hd_source_dirs){f[0].value, f[4].value, f[5].value};
     r->out = f[2].value;
     return read_tokens(f[1].value, r);
 }
@@ -165,7 +165,7 @@ static enum hd_status logits(const struct logits_request *r)
 
     if (r->out && !out)
         return hd_err(HD_INVALID, "--out: cannot write %s: %s", r->out, strerror(errno));
-    st = hd_generator_open(r->checkpoint, hd_backend_cpu(), (int)r->threads, &g);
+    st = hd_generator_open(&r->dirs, hd_backend_cpu(), (int)r->threads, &g);
     if (!st)
         st = run(g, r, out);
     hd_generator_close(g);

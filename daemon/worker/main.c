@@ -14,19 +14,22 @@ static const struct verb {
      "one rank of an attempt; the supervisor starts it", hd_worker_rank},
     {"generate",
      "--checkpoint DIR --prompt TEXT [--max-tokens N] [--temperature T] [--top-k K]\n"
-     "             [--top-p P] [--greedy] [--seed S] [--threads N]",
+     "             [--top-p P] [--greedy] [--seed S] [--threads N] [--base DIR]\n"
+     "             [--adapter DIR]",
      "text from a checkpoint", hd_worker_generate},
-    {"logits", "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]",
+    {"logits",
+     "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]\n"
+     "             [--base DIR] [--adapter DIR]",
      "the most likely next tokens: JSON lines; with --out all logits as an array",
      hd_worker_logits},
     {"eval",
      "--checkpoint DIR [--windows N] [--context N] [--precision fp32|bf16] [--threads N]\n"
-     "            [--json | --jsonl] [-- FILE...]",
+     "            [--base DIR] [--adapter DIR] [--json | --jsonl] [-- FILE...]",
      "loss and perplexity on text or token files, else on the job's validation data",
      hd_worker_eval},
     {"export",
      "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--adapter] [--force]\n"
-     "            [--json | --jsonl]",
+     "            [--base DIR] [--json | --jsonl]",
      "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"

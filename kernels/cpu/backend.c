@@ -119,7 +119,9 @@ static const struct hd_cpu_panels *find_panels(const struct hd_backend_options *
 }
 
 /* Own code computes bf16 GEMMs where it was measured to be faster than the library on most shapes:
- * with pairs, on AMD's Zen 5. With AMX the library is used; own code was not compared there yet. */
+ * with pairs, on AMD's Zen 5, and widened to fp32, on a Xeon without AMX, where the library takes
+ * four times as long for the gradients of weights. With AMX the library is used; own code was not
+ * compared there yet. */
 static void choose_products(const struct hd_backend_options *options, struct hd_traits *t)
 {
     const bool wide = t->vector_bytes == 64; /* HD_PANEL_COLUMNS is two such vectors */
@@ -128,7 +130,7 @@ static void choose_products(const struct hd_backend_options *options, struct hd_
         t->bf16_products = HD_BF16_WIDENED;
     if (options->gemm_by == HD_GEMM_BY_TILE_MODEL)
         t->bf16_products = wide ? HD_BF16_TILES : HD_BF16_WIDENED;
-    t->own_bf16 = options->gemm_by == HD_GEMM_BY_BEST && t->bf16_products == HD_BF16_PAIRS;
+    t->own_bf16 = options->gemm_by == HD_GEMM_BY_BEST && t->bf16_products != HD_BF16_TILES;
 }
 
 #ifdef HEDDLE_HAVE_DNNL

@@ -20,6 +20,36 @@ static int64_t tensor_bytes(const struct hd_exporter *x, const struct hd_export_
     return t->elements * (int64_t)hd_dtype_size(x->options->dtype);
 }
 
+/* ---- the checkpoint and its base ---- */
+
+static const struct hd_ckpt_entry *find_in_base(const struct hd_exporter *x, const char *name)
+{
+    const struct hd_hf_base *base = x->options->base;
+
+    for (size_t i = 0; base && i < base->count; i++)
+        if (strcmp(base->entries[i].name, name) == 0)
+            return &base->entries[i];
+    return NULL;
+}
+
+const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const char *name)
+{
+    const struct hd_ckpt_entry *found = hd_ckpt_find_tensor(x->ckpt, name);
+
+    return found ? found : find_in_base(x, name);
+}
+
+static enum hd_status read_piece(struct hd_exporter *x, const struct hd_ckpt_entry *want,
+                                 float *ret_values)
+{
+    const struct hd_hf_base *base = x->options->base;
+
+    if (hd_ckpt_find_tensor(x->ckpt, want->name))
+        return hd_ckpt_read(x->ckpt, want, ret_values);
+    return base->read(base->context, (size_t)(find_in_base(x, want->name) - base->entries), want,
+                      ret_values);
+}
+
 /* ---- the list of tensors ---- */
 
 void hd_export_add_part(struct hd_export_tensor *t, const struct hd_ckpt_entry *entry)
@@ -55,7 +85,7 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const ch
     const struct hd_ckpt_entry *entry;
 
     hd_hf_format_name(row->ours, layer, 0, ours);
-    entry = hd_ckpt_find_tensor(x->ckpt, ours);
+    entry = hd_export_find(x, ours);
     if (!entry || entry->dim_count < 1 + experts || entry->dim_count > 2 + experts ||
         (experts && entry->shape[0] != x->job.experts))
         return;
@@ -92,11 +122,15 @@ static enum hd_status add_rows(struct hd_exporter *x, const struct hd_hf_row *ro
 
 static enum hd_status check_all_used(const struct hd_exporter *x, size_t used)
 {
+    const struct hd_hf_base *base = x->options->base;
     size_t weights = 0;
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(x->ckpt); i++)
         weights += hd_ckpt_is_weight(hd_ckpt_tensor(x->ckpt, i)->name) &&
                    !hd_export_is_factor(hd_ckpt_tensor(x->ckpt, i)->name);
+    for (size_t i = 0; base && i < base->count; i++)
+        weights += !hd_export_is_factor(base->entries[i].name) &&
+                   !hd_ckpt_find_tensor(x->ckpt, base->entries[i].name);
     if (weights == used)
         return HD_OK;
     return hd_err(HD_UNSUPPORTED, "%s: %zu of its %zu weights have no name in transformers' %s",
@@ -175,7 +209,7 @@ static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_ten
         if (t->expert >= 0)
             hd_ckpt_entry_cut(&entry, 0, t->expert, 1);
         to = t->transposed ? x->part : x->whole + first * columns;
-        st = hd_ckpt_read(x->ckpt, &entry, to);
+        st = read_piece(x, &entry, to);
         if (!st)
             st = hd_export_merge(x, &entry, to);
         if (st)

@@ -39,6 +39,9 @@ static inline enum hd_status hd_export_no_memory(void)
 /* Adds rows to a tensor. */
 void hd_export_add_part(struct hd_export_tensor *tensor, const struct hd_ckpt_entry *entry);
 
+/* A parameter of the checkpoint or of its base; NULL: neither has it. */
+const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const char *name);
+
 /* Whether a tensor of a checkpoint is a factor of an adapter. */
 bool hd_export_is_factor(const char *name);
 /* Adds to w, which are the values of `weight`, what its adapter adds to it, if it has one. */

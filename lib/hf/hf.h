@@ -5,6 +5,8 @@
  *         model.safetensors.index.json     which of several files holds which tensor
  *         tokenizer.json
  *         heddle-hashes.json               hashes of an export's files, for hd_hf_verify
+ *     DIR/adapter_config.json              an adapter as PEFT keeps it, with
+ *         adapter_model.safetensors        its factors
  *
  * Three layers: `hd_weights` maps any set of safetensors files and checks their heads. The config
  * functions translate config.json to the model.* members of a resolved job and back. `hd_hf_map`
@@ -64,8 +66,10 @@ size_t hd_weights_count(const struct hd_weights *weights);
 const struct hd_weight *hd_weights_at(const struct hd_weights *weights, size_t index); /* sorted */
 const struct hd_weight *hd_weights_find(const struct hd_weights *weights, const char *name);
 
-/* XXH64 over the names, sizes, modification times and heads of the files, not the data. A later
- * attempt compares it to check that it starts from the same weights. */
+/* XXH64 over the name, dtype and shape of every tensor and the first and last 4 KiB of its data, by
+ * name: the same for a copy of the files, in whatever files the tensors are, and another for a
+ * model that was trained further. A later attempt compares it to check that it starts from the same
+ * weights. */
 uint64_t hd_weights_identity(const struct hd_weights *weights);
 
 /* The same for any directory that a run may start from: a model directory, or a checkpoint of
@@ -113,10 +117,42 @@ void hd_hf_map_close(struct hd_hf_map *map); /* NULL is fine */
 enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
                           const struct hd_ckpt_entry *want, float *ret_values);
 
+/* ---- adapters ---- */
+
+/* The adapter of a directory: a folder of PEFT, or a checkpoint of a run with one. Reads its form
+ * into the members of ret_job that describe it, and changes no others: type, rank, alpha, rsLoRA,
+ * targets (of PEFT's folder: the modules of its tensors). ret_identity (may be NULL) changes with
+ * its factors, as hd_source_identity does. HD_INVALID: there is no adapter. HD_UNSUPPORTED: it has
+ * a setting that no job can have; the message names it. */
+enum hd_status hd_adapter_read(const char *dir, struct hd_job *ret_job, uint64_t *ret_identity);
+
+/* Only adapter_config.json, from text; error messages do not name the file. */
+enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
+                                          struct hd_job *ret_job);
+
+/* Opens adapter_model.safetensors of a folder of PEFT. */
+enum hd_status hd_hf_open_adapter(const char *dir, struct hd_weights **ret_weights);
+/* hd_hf_map_open for the factors of an adapter: `wanted` are parameters named *.lora_a, *.lora_b.
+ */
+enum hd_status hd_hf_map_open_adapter(const struct hd_weights *weights, const struct hd_job *job,
+                                      const struct hd_ckpt_entry *wanted, size_t count,
+                                      struct hd_hf_map **ret_map);
+
 /* ---- export ---- */
 
+/* Weights that a checkpoint leaves out (checkpoint.base), from its base. */
+struct hd_hf_base {
+    void *context;
+    const struct hd_ckpt_entry *entries; /* every parameter of the model, whole */
+    size_t count;
+    /* Reads the piece `want` of entries[index] as fp32. */
+    enum hd_status (*read)(void *context, size_t index, const struct hd_ckpt_entry *want,
+                           float *ret_values);
+};
+
 struct hd_hf_export {
-    const char *checkpoint_dir; /* a checkpoint of Heddle; verified first */
+    const char *checkpoint_dir;    /* a checkpoint of Heddle; verified first */
+    const struct hd_hf_base *base; /* NULL: all weights are in the checkpoint */
     const char *out_dir;
     enum hd_dtype dtype;     /* HD_F32 or HD_BF16 */
     int64_t shard_bytes_max; /* bytes of tensor data per file; more: several files and an index */

@@ -1,6 +1,7 @@
 /* hf_internal: declarations shared by the files of this folder.
  *
  *     weights   safetensors files of any origin
+ *     adapter   the folder of an adapter as PEFT keeps it
  *     names     the tables of names; finds our parameters in their tensors
  *     config    config.json -> a resolved job
  *     harmless  keys of config.json that do not matter
@@ -29,6 +30,11 @@ struct hd_hf_row {
  * HD_UNSUPPORTED: the family has no table. */
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
                           const char **ret_prefix);
+
+/* The rows of the factors of adapters, made of a family's; results in the arena. */
+enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
+                                  const struct hd_hf_row **ret_rows, size_t *ret_count,
+                                  const char **ret_prefix);
 
 /* Replaces '#' by the layer number and '*' by the expert number. */
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,

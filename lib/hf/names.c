@@ -201,6 +201,7 @@ struct search {
     const struct hd_hf_row *rows;
     size_t row_count;
     const char *prefix; /* of this directory's names: "" for the files of a base model */
+    bool adapter;       /* PEFT's factors are searched, not a model's weights */
     struct hd_text missing, unexpected;
     size_t missing_count, unexpected_count;
 };
@@ -307,6 +308,8 @@ static bool may_stay_unused(const struct search *s, const char *name)
 {
     int64_t layer;
 
+    if (s->adapter)
+        return false;
     if (s->job->tie_embeddings && strcmp(name, "lm_head.weight") == 0)
         return true; /* tied to the embedding by config.json */
     if (!hd_text_starts(name, s->prefix))
@@ -328,12 +331,13 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
     if (s->missing.failed || s->unexpected.failed)
         return hd_err(HD_NO_MEMORY, "no memory for names");
     if (s->missing_count)
-        return hd_err(HD_INVALID, "%zu of the tensors that config.json requires are missing: %s%s",
-                      s->missing_count, s->missing.data,
-                      s->missing_count > LISTED_MAX ? " and others" : "");
+        return hd_err(HD_INVALID, "%zu of the tensors that %s are missing: %s%s", s->missing_count,
+                      s->adapter ? "an adapter of this model with these targets has"
+                                 : "config.json requires",
+                      s->missing.data, s->missing_count > LISTED_MAX ? " and others" : "");
     if (s->unexpected_count)
-        return hd_err(HD_INVALID, "%zu tensors are not part of the model of config.json: %s%s",
-                      s->unexpected_count, s->unexpected.data,
+        return hd_err(HD_INVALID, "%zu tensors are not part of the model%s: %s%s",
+                      s->unexpected_count, s->adapter ? "" : " of config.json", s->unexpected.data,
                       s->unexpected_count > LISTED_MAX ? " and others" : "");
     return HD_OK;
 }
@@ -354,10 +358,15 @@ static void choose_form(struct search *s)
 static enum hd_status search(struct search *s, struct hd_hf_map *map)
 {
     char first[HD_CKPT_NAME_MAX];
-    enum hd_status st = hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
+    enum hd_status st =
+        s->adapter
+            ? hd_hf_adapter_rows(s->job->family, &map->arena, &s->rows, &s->row_count, &s->prefix)
+            : hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
 
-    if (st)
-        return st;
+    for (size_t i = 0; !st && s->adapter && i < map->count; i++)
+        st = find_one(s, map, i);
+    if (st || s->adapter)
+        return st ? st : judge(s, map);
     (void)snprintf(first, sizeof first, "%s%s", s->prefix, s->rows[0].theirs);
     if (!hd_weights_find(s->weights, first) && hd_weights_find(s->weights, s->rows[0].theirs))
         s->prefix = "";
@@ -367,11 +376,11 @@ static enum hd_status search(struct search *s, struct hd_hf_map *map)
     return st ? st : judge(s, map);
 }
 
-enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
-                              const struct hd_ckpt_entry *wanted, size_t count,
-                              struct hd_hf_map **ret_map)
+static enum hd_status open_map(const struct hd_weights *weights, const struct hd_job *job,
+                               const struct hd_ckpt_entry *wanted, size_t count, bool adapter,
+                               struct hd_hf_map **ret_map)
 {
-    struct search s = {.weights = weights, .job = job};
+    struct search s = {.weights = weights, .job = job, .adapter = adapter};
     struct hd_hf_map *map = calloc(1, sizeof *map);
     enum hd_status st;
 
@@ -391,6 +400,20 @@ enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_
     else
         *ret_map = map;
     return st;
+}
+
+enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
+                              const struct hd_ckpt_entry *wanted, size_t count,
+                              struct hd_hf_map **ret_map)
+{
+    return open_map(weights, job, wanted, count, false, ret_map);
+}
+
+enum hd_status hd_hf_map_open_adapter(const struct hd_weights *weights, const struct hd_job *job,
+                                      const struct hd_ckpt_entry *wanted, size_t count,
+                                      struct hd_hf_map **ret_map)
+{
+    return open_map(weights, job, wanted, count, true, ret_map);
 }
 
 void hd_hf_map_close(struct hd_hf_map *map)

@@ -16,7 +16,8 @@
 
 enum {
     VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* JSON values of a head: at most 7 per tensor */
-    INDEX_DEPTH_MAX = 8
+    INDEX_DEPTH_MAX = 8,
+    IDENTITY_BYTES = 4096 /* of both ends of a tensor, in the identity */
 };
 
 #define SINGLE_FILE "model.safetensors"
@@ -25,8 +26,7 @@ enum {
 struct mapped {
     const char *name;
     void *bytes; /* NULL: not mapped */
-    int64_t size_bytes, changed_s;
-    uint64_t head_hash;
+    int64_t size_bytes;
 };
 
 struct hd_weights {
@@ -238,14 +238,11 @@ enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64
 
 static enum hd_status map_file(const char *dir, struct mapped *file)
 {
-    struct stat info;
     int fd = -1;
     enum hd_status st = hd_ckpt_open_file(dir, file->name, &fd, &file->size_bytes);
 
     if (st)
         return st;
-    if (fstat(fd, &info) == 0)
-        file->changed_s = info.st_mtim.tv_sec;
     if (file->size_bytes > 0) {
         file->bytes = mmap(NULL, (size_t)file->size_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (file->bytes == MAP_FAILED) {
@@ -271,8 +268,6 @@ static enum hd_status open_file(struct hd_weights *w, struct mapped *file,
         (*ret_list)[i].file = file->name;
         (*ret_list)[i].offset_bytes = (const char *)(*ret_list)[i].data - (const char *)file->bytes;
     }
-    file->head_hash =
-        hd_hash_bytes(file->bytes, *ret_count ? (size_t)(*ret_list)[0].offset_bytes : 8);
     return HD_OK;
 }
 
@@ -543,13 +538,16 @@ uint64_t hd_weights_identity(const struct hd_weights *w)
     struct hd_hash hash;
 
     hd_hash_begin(&hash);
-    for (size_t i = 0; i < w->file_count; i++) {
-        const struct mapped *f = &w->files[i];
+    for (size_t i = 0; i < w->tensor_count; i++) {
+        const struct hd_weight *t = &w->tensors[i];
+        const int64_t edge = t->size_bytes < IDENTITY_BYTES ? t->size_bytes : IDENTITY_BYTES;
+        const int32_t form[] = {(int32_t)t->dtype, t->dim_count};
 
-        hd_hash_add(&hash, f->name, strlen(f->name) + 1);
-        hd_hash_add(&hash, &f->size_bytes, sizeof f->size_bytes);
-        hd_hash_add(&hash, &f->changed_s, sizeof f->changed_s);
-        hd_hash_add(&hash, &f->head_hash, sizeof f->head_hash);
+        hd_hash_add(&hash, t->name, strlen(t->name) + 1);
+        hd_hash_add(&hash, form, sizeof form);
+        hd_hash_add(&hash, t->shape, (size_t)t->dim_count * sizeof *t->shape);
+        hd_hash_add(&hash, t->data, (size_t)edge);
+        hd_hash_add(&hash, (const char *)t->data + t->size_bytes - edge, (size_t)edge);
     }
     return hd_hash_value(&hash);
 }

@@ -234,7 +234,9 @@ enum hd_status hd_plan_check_weights(const struct hd_job *spec)
     hd_arena_init(&arena, 0);
     st = declare_whole(spec, &arena, &registry);
     if (!st && spec->init_from[0] == '/') { /* else "" or none */
-        st = hd_source_open(spec->init_from, spec, &registry, &source);
+        const struct hd_source_dirs dirs = {.dir = spec->init_from, .adapter = spec->adapter_from};
+
+        st = hd_source_open(&dirs, spec, &registry, &source);
         if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
             st = HD_INVALID;
         if (st)

@@ -236,8 +236,9 @@ struct hd_registry {
     enum hd_status status; /* the first failure */
     char error[HD_ERR_MAX];
 
-    int zero;     /* stage of ZeRO, 0 to 3; the owner sets it before hd_registry_finish */
-    bool offload; /* likewise: the optimizer's state is in host memory beside a device's */
+    int zero;          /* stage of ZeRO, 0 to 3; the owner sets it before hd_registry_finish */
+    bool offload;      /* likewise: the optimizer's state is in host memory beside a device's */
+    bool omits_frozen; /* likewise: checkpoints leave out what does not train */
 
     /* set by hd_registry_finish */
     enum hd_dtype compute_dtype;

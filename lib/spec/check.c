@@ -457,10 +457,23 @@ static bool differs(const struct hd_key *key, const struct hd_job *job, struct h
     return !hd_job_members_equal(key, job, defaults);
 }
 
+static bool has_base(const struct hd_job *job)
+{
+    return *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0;
+}
+
 /* Keys of an adapter that is not there would have no effect. */
 static enum hd_status check_adapter(const struct hd_job *job)
 {
     struct hd_job defaults = {0};
+
+    if (*job->adapter_from && !has_base(job))
+        return hd_err(HD_INVALID,
+                      "train.adapter.from: an adapter belongs to a base; add model.from, "
+                      "the model that it was trained beside");
+    if (strcmp(job->checkpoint_base, "omit") == 0 && !has_base(job))
+        return hd_err(HD_INVALID, "checkpoint.base: omit needs a model folder to read again what a "
+                                  "checkpoint leaves out; set save, or begin with model.from");
 
     for (size_t i = 0; i < hd_job_key_count && strcmp(job->adapter, "none") == 0; i++)
         if (strncmp(hd_job_keys[i].path, "train.adapter.", 14) == 0 &&

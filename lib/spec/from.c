@@ -1,5 +1,6 @@
-/* from: copies the settings of the directories of model.from and train.init_from into the job, so
- * that a stored spec is complete, and a hash, so that a later change of the directory is detected.
+/* from: copies the settings of the directories of model.from, train.init_from and
+ * train.adapter.from into the job, so that a stored spec is complete, and hashes, so that a later
+ * change of a directory is detected.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -60,27 +61,29 @@ static bool is_filled(const struct hd_key *key)
 }
 
 static enum hd_status differs(const struct hd_key *key, const struct hd_job *given,
-                              const struct hd_job *theirs)
+                              const struct hd_job *theirs, const char *of)
 {
     struct hd_text a = {0}, b = {0};
     enum hd_status st;
 
     (void)hd_job_format(key, given, &a);
     (void)hd_job_format(key, theirs, &b);
-    st = hd_err(HD_INVALID, "%s: %s is not the %s of %s/config.json; remove the line", key->path,
-                a.data ? a.data : "", b.data ? b.data : "", given->from_dir);
+    st = hd_err(HD_INVALID, "%s: %s is not the %s of %s; remove the line", key->path,
+                a.data ? a.data : "", b.data ? b.data : "", of);
     hd_text_free(&a);
     hd_text_free(&b);
     return st;
 }
 
-/* Sets a key from config.json; HD_INVALID if the job file gives another value. */
-static enum hd_status take_key(struct spec_draft *draft, size_t index, const struct hd_job *theirs)
+/* Sets a key to their value; HD_INVALID if the job file gives another one. `of`: whose value it is,
+ * for the message. */
+static enum hd_status take_key(struct spec_draft *draft, size_t index, const struct hd_job *theirs,
+                               const char *of)
 {
     const struct hd_key *key = &hd_job_keys[index];
 
     if (draft->given[index] && !hd_job_members_equal(key, draft->job, theirs))
-        return differs(key, draft->job, theirs);
+        return differs(key, draft->job, theirs, of);
     hd_job_copy_member(key, theirs, draft->job);
     draft->given[index] = true;
     return HD_OK;
@@ -104,20 +107,22 @@ static enum hd_status take_model(struct spec_draft *draft)
 {
     const struct hd_key *family = hd_job_find_key("model.family");
     struct hd_job theirs = {0};
+    char of[HD_JOB_PATH_MAX + 16];
     enum hd_status st = hd_hf_read_config(draft->job->from_dir, &theirs, NULL);
 
     if (st)
         return at_key("model.from", st);
-    st = take_key(draft, (size_t)(family - hd_job_keys), &theirs);
+    (void)snprintf(of, sizeof of, "%s/config.json", draft->job->from_dir);
+    st = take_key(draft, (size_t)(family - hd_job_keys), &theirs, of);
     if (!st)
         st = take_context(draft, &theirs);
     for (size_t i = 0; i < hd_job_key_count && !st; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
         if (is_architecture(key))
-            st = take_key(draft, i, &theirs);
+            st = take_key(draft, i, &theirs, of);
         else if (is_filled(key) && !draft->given[i])
-            st = take_key(draft, i, &theirs);
+            st = take_key(draft, i, &theirs, of);
     }
     return st;
 }
@@ -149,12 +154,64 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
     return st;
 }
 
+static void set_identity(struct spec_draft *draft, const char *path, uint64_t hash, char *ret_text)
+{
+    hd_hash_format(hash, ret_text);
+    *spec_given(draft, path) = true;
+}
+
+static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
+{
+    static const char *const paths[] = {"train.adapter.type", "train.adapter.rank",
+                                        "train.adapter.alpha", "train.adapter.rslora",
+                                        "train.adapter.targets"};
+    struct hd_job *job = draft->job, theirs = {0};
+    uint64_t hash = 0;
+    enum hd_status st = make_absolute(job->adapter_from, "train.adapter.from", folder);
+
+    if (!st)
+        st = at_key("train.adapter.from", hd_adapter_read(job->adapter_from, &theirs, &hash));
+    for (size_t i = 0; !st && i < sizeof paths / sizeof *paths; i++)
+        st = take_key(draft, (size_t)(hd_job_find_key(paths[i]) - hd_job_keys), &theirs,
+                      job->adapter_from);
+    if (!st)
+        set_identity(draft, "train.adapter.identity", hash, job->adapter_identity);
+    return st;
+}
+
+/* Checkpoints may leave out what does not train if a model folder has it. A checkpoint is no such
+ * place: checkpoints of other jobs are deleted as those jobs go on. */
+static void choose_base(struct spec_draft *draft)
+{
+    struct hd_job *job = draft->job;
+    bool *given = spec_given(draft, "checkpoint.base");
+    const bool has_folder = *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0 &&
+                            !hd_source_is_checkpoint(job->init_from);
+
+    if (*given && strcmp(job->checkpoint_base, "auto") != 0)
+        return;
+    (void)snprintf(job->checkpoint_base, sizeof job->checkpoint_base, "%s",
+                   has_folder ? "omit" : "save");
+    *given = true;
+}
+
+static enum hd_status take_weights(struct spec_draft *draft, const char *key, const char *folder)
+{
+    struct hd_job *job = draft->job;
+    uint64_t hash = 0;
+    enum hd_status st = make_absolute(job->init_from, "train.init_from", folder);
+
+    if (!st)
+        st = at_key(key, hd_source_identity(job->init_from, &hash));
+    if (!st)
+        set_identity(draft, "train.init_identity", hash, job->init_identity);
+    return st;
+}
+
 enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
     const char *key = *job->init_from ? "train.init_from" : "model.from";
-    char identity[HD_HASH_TEXT_MAX];
-    uint64_t hash = 0;
     enum hd_status st = HD_OK;
 
     if (*job->from_dir) {
@@ -166,16 +223,11 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
     }
     if (!st)
         st = find_tokenizer(draft, folder);
-    if (st || !*job->init_from || strcmp(job->init_from, SPEC_INIT_NONE) == 0)
-        return st;
-    st = make_absolute(job->init_from, "train.init_from", folder);
-    if (st)
-        return st;
-    st = hd_source_identity(job->init_from, &hash);
-    if (st)
-        return at_key(key, st);
-    hd_hash_format(hash, identity);
-    (void)snprintf(job->init_identity, sizeof job->init_identity, "%s", identity);
-    *spec_given(draft, "train.init_identity") = true;
-    return HD_OK;
+    if (!st && *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0)
+        st = take_weights(draft, key, folder);
+    if (!st && *job->adapter_from)
+        st = take_adapter(draft, folder);
+    if (!st)
+        choose_base(draft);
+    return st;
 }

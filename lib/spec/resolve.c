@@ -1,4 +1,5 @@
 /* resolve: spec + layout + attempt -> the ranks' job. */
+#include <stdio.h>
 #include <string.h>
 
 #include "plan/choose.h"
@@ -46,6 +47,8 @@ enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout
     ret_job->layout = *layout;
     if (strcmp(ret_job->init_from, SPEC_INIT_NONE) == 0)
         ret_job->init_from[0] = '\0';
+    if (strcmp(ret_job->checkpoint_base, "auto") == 0) /* the spec is not of a job file */
+        (void)snprintf(ret_job->checkpoint_base, sizeof ret_job->checkpoint_base, "save");
     ret_job->job_id = attempt->job_id;
     ret_job->attempt = attempt->number;
     st = set_path(ret_job->attempt_dir, "attempt.dir", attempt->dir);

@@ -92,7 +92,7 @@ static enum hd_status choose_files(struct evaluation *e)
         job->val_split = 0;
     } else if (!e->model.is_checkpoint || (!job->val_count && job->val_split <= 0)) {
         return hd_err(HD_INVALID, "--data is missing: %s has no validation data of its own",
-                      o->dir);
+                      o->dirs.dir);
     }
     if (job->val_count) /* else the end of the training text */
         job->train_count = job->weight_count = 0;
@@ -101,7 +101,7 @@ static enum hd_status choose_files(struct evaluation *e)
             return hd_err(HD_INVALID,
                           "--data: %s is text, and %s names no tokenizer; give token files (.npy, "
                           ".bin; heddle data tokenize makes them)",
-                          job->val[i].path, o->dir);
+                          job->val[i].path, o->dirs.dir);
     return HD_OK;
 }
 
@@ -178,7 +178,7 @@ static enum hd_status load(struct evaluation *e)
         st = hd_loaded_reserve(m, &e->chunk, 1);
     if (!st)
         st = hd_loaded_bind(m, e->chunk, HD_CALL_E, &e->bound);
-    return st ? st : hd_loaded_read_weights(m, e->options->dir);
+    return st ? st : hd_loaded_read_weights(m, &e->options->dirs);
 }
 
 static int32_t *field(const struct evaluation *e, enum hd_batch_field name)
@@ -256,7 +256,7 @@ enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
         return hd_err(HD_NO_MEMORY, "no memory for an evaluation");
     e->options = options;
     hd_loaded_init(&e->model, options->backend, options->threads);
-    st = hd_loaded_read_job(&e->model, options->dir);
+    st = hd_loaded_read_job(&e->model, &options->dirs);
     if (!st)
         st = choose_precision(&e->model.job, options->precision);
     if (!st)

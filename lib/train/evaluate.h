@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "job/job.h"
 #include "kernels/kernels.h"
+#include "train/source.h"
 
 enum { HD_EVALUATE_CONTEXT = 2048 /* of a Hugging Face model, unless it is shorter */ };
 
@@ -26,7 +27,7 @@ struct hd_evaluation_progress {
 };
 
 struct hd_evaluation_options {
-    const char *dir;                        /* a checkpoint, or a Hugging Face model directory */
+    struct hd_source_dirs dirs;             /* a checkpoint, or a Hugging Face model directory */
     const char *const *files;               /* text or token files, read as one text */
     size_t file_count;                      /* 0: the validation data of the checkpoint's job */
     int64_t windows;                        /* the first so many; 0: all, of the job's own data as

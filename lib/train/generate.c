@@ -28,10 +28,10 @@ static enum hd_status compile(struct hd_generator *g, int which)
     return hd_loaded_compile(&g->model, &shape, &g->chunk[which]);
 }
 
-static enum hd_status set_up(struct hd_generator *g, const char *dir)
+static enum hd_status set_up(struct hd_generator *g, const struct hd_source_dirs *dirs)
 {
     struct hd_job *job = &g->model.job;
-    enum hd_status st = hd_loaded_read_job(&g->model, dir);
+    enum hd_status st = hd_loaded_read_job(&g->model, dirs);
 
     if (st)
         return st;
@@ -47,15 +47,16 @@ static enum hd_status set_up(struct hd_generator *g, const char *dir)
     for (int i = 0; !st && i < 2; i++)
         st = hd_loaded_bind(&g->model, g->chunk[i], HD_CALL_D, &g->bound[i]);
     if (!st)
-        st = hd_loaded_read_weights(&g->model, dir);
+        st = hd_loaded_read_weights(&g->model, dirs);
     g->history = hd_arena_array(&g->model.arena, (size_t)job->context, sizeof *g->history);
     if (!st && !g->history)
         st = hd_err(HD_NO_MEMORY, "no memory for the context");
     return st;
 }
 
-enum hd_status hd_generator_open(const char *dir, const struct hd_backend_table *backend,
-                                 int threads, struct hd_generator **ret_generator)
+enum hd_status hd_generator_open(const struct hd_source_dirs *dirs,
+                                 const struct hd_backend_table *backend, int threads,
+                                 struct hd_generator **ret_generator)
 {
     struct hd_generator *g = calloc(1, sizeof *g);
     enum hd_status st;
@@ -63,7 +64,7 @@ enum hd_status hd_generator_open(const char *dir, const struct hd_backend_table 
     if (!g)
         return hd_err(HD_NO_MEMORY, "no memory for a generator");
     hd_loaded_init(&g->model, backend, threads);
-    st = set_up(g, dir);
+    st = set_up(g, dirs);
     if (st) {
         hd_generator_close(g);
         return st;

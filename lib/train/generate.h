@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "kernels/kernels.h"
+#include "train/source.h"
 
 enum { HD_PREFILL_ROWS = 64, HD_GENERATE_CONTEXT_MAX = 4096 /* of a Hugging Face model */ };
 
@@ -33,9 +34,11 @@ int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *samp
 
 struct hd_generator;
 
-/* Loads the weights of a checkpoint, or of a Hugging Face model directory, which runs in fp32. */
-enum hd_status hd_generator_open(const char *dir, const struct hd_backend_table *backend,
-                                 int threads, struct hd_generator **ret_generator);
+/* Loads the weights of a checkpoint, or of a Hugging Face model directory, which runs in fp32; with
+ * dirs->adapter it has that adapter. */
+enum hd_status hd_generator_open(const struct hd_source_dirs *dirs,
+                                 const struct hd_backend_table *backend, int threads,
+                                 struct hd_generator **ret_generator);
 void hd_generator_close(struct hd_generator *generator);
 
 int64_t hd_generator_vocab(const struct hd_generator *generator);

@@ -639,6 +639,7 @@ enum hd_status hd_layout_declare(const struct hd_layout_shared *s, int rank, str
         ret_registry->amax_history = job->fp8_history;
     ret_registry->zero = job->zero > 0 ? (int)job->zero : 0;
     ret_registry->offload = strcmp(job->offload, "optimizer") == 0 && s->traits.memory_bytes > 0;
+    ret_registry->omits_frozen = strcmp(job->checkpoint_base, "omit") == 0;
     st = hd_model_declare(&s->config, ret_registry, arena, ret_model);
     return st ? st : hd_registry_finish(ret_registry, hd_layout_compute_dtype(job), true);
 }

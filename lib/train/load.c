@@ -188,8 +188,8 @@ static float *make_values(enum hd_status *ret_status)
     return values;
 }
 
-static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckpt_entry *want,
-                                      float *ret_values)
+static enum hd_status read_moment(void *from, int param, const struct hd_ckpt_entry *want,
+                                  float *ret_values)
 {
     (void)param;
     return hd_source_read_checkpoint(from, want, ret_values);
@@ -226,10 +226,39 @@ static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena 
     return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(ckpt)) : HD_OK;
 }
 
-/* What did not train then and trains now has no moments in the checkpoint: they begin at 0. */
+static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_entry *want,
+                                  float *ret_values)
+{
+    return hd_source_read(from, param, want, ret_values);
+}
+
+/* What trained once is in no base: a checkpoint that leaves out what does not train would lose it.
+ */
+static enum hd_status check_source(const struct hd_registry *r, const struct hd_source *source)
+{
+    for (int i = 0; i < r->param_count; i++) {
+        if (!hd_source_has(source, i))
+            return hd_err(HD_INVALID,
+                          "the checkpoint has no %s: a run that goes on keeps its train.adapter; "
+                          "submit a new job, with train.init_from, to add one",
+                          r->params[i].name);
+        if (r->omits_frozen && !r->params[i].trainable && hd_source_in_checkpoint(source, i))
+            return hd_err(
+                HD_INVALID,
+                "%s has trained and does not train any more: with checkpoint.base: omit it "
+                "would be lost; set checkpoint.base: save, or let it train",
+                r->params[i].name);
+    }
+    return HD_OK;
+}
+
+/* Weights from the checkpoint and its base, moments from the checkpoint. What did not train then
+ * and trains now has no moments there: they begin at 0. */
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
                                  const struct hd_job *then)
 {
+    const struct hd_source_dirs dirs = {.dir = hd_ckpt_dir(ckpt), .base = t->layout.job.init_from};
+    struct hd_source *source = NULL;
     const struct hd_registry *r = &t->layout.registry;
     char text[HD_JOB_PATH_MAX];
     const struct hd_only only = {text, then->layers, then->tie_embeddings, NULL};
@@ -239,14 +268,21 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
     if (!st)
         st = hd_adapter_only(then, text);
     if (!st)
+        st = hd_source_open(&dirs, &t->layout.job, r, &source);
+    if (!st)
+        st = check_source(r, source);
+    if (!st)
         st = clear_moments(t);
     for (int i = 0; !st && i < r->param_count; i++) {
         const bool has_moments = r->params[i].trainable && hd_only_trains(&only, r->params[i].name);
 
-        for (int k = 0; !st && k < (has_moments ? HD_SAVED_KINDS : 1); k++)
-            if (r->parts[r->params[i].part].held)
-                st = read_share(t, i, k, read_checkpoint, ckpt, values);
+        if (!r->parts[r->params[i].part].held)
+            continue;
+        st = read_share(t, i, 0, read_weight, source, values);
+        for (int k = 1; !st && has_moments && k < HD_SAVED_KINDS; k++)
+            st = read_share(t, i, k, read_moment, ckpt, values);
     }
+    hd_source_close(source);
     free(values);
     return st;
 }
@@ -424,12 +460,6 @@ static enum hd_status init_by_seed(struct hd_trainer *t)
     return st;
 }
 
-static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_entry *want,
-                                  float *ret_values)
-{
-    return hd_source_read(from, param, want, ret_values);
-}
-
 static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source)
 {
     enum hd_status st;
@@ -443,28 +473,48 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     return st;
 }
 
+/* train.adapter.from is what it was when the job was submitted; rank 0 verifies a checkpoint. */
+static enum hd_status check_adapter(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->layout.job;
+    enum hd_status st = hd_source_check_adapter(job->adapter_from, job->adapter_identity);
+
+    if (!st && hd_source_is_checkpoint(job->adapter_from))
+        st = verify(t, job->adapter_from);
+    return st ? hd_err_prefix(st, "train.adapter.from") : HD_OK;
+}
+
 /* Each rank reads its own shares; rank 0 first verifies a checkpoint. */
 static enum hd_status init_from_source(struct hd_trainer *t)
 {
     const struct hd_job *job = &t->layout.job;
+    const struct hd_source_dirs dirs = {.dir = job->init_from, .adapter = job->adapter_from};
     struct hd_source *source = NULL;
     enum hd_status st = hd_source_check_identity(job->init_from, job->init_identity);
 
     if (!st && hd_source_is_checkpoint(job->init_from))
         st = verify(t, job->init_from);
     if (!st)
-        st = hd_source_open(job->init_from, job, &t->layout.registry, &source);
+        st = hd_source_open(&dirs, job, &t->layout.registry, &source);
     if (!st)
         st = read_source(t, source);
     hd_source_close(source);
-    if (st == HD_CORRUPT) /* damage of an input: another attempt would find it, too */
-        st = HD_INVALID;
     return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
+}
+
+static enum hd_status init_weights(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->layout.job;
+    enum hd_status st = *job->adapter_from ? check_adapter(t) : HD_OK;
+
+    if (!st)
+        st = *job->init_from ? init_from_source(t) : init_by_seed(t);
+    return st == HD_CORRUPT ? HD_INVALID : st; /* of an input: another attempt would find it, too */
 }
 
 enum hd_status hd_trainer_init(struct hd_trainer *t)
 {
-    enum hd_status st = t->layout.job.init_from[0] ? init_from_source(t) : init_by_seed(t);
+    enum hd_status st = init_weights(t);
 
     if (!st)
         st = clear_moments(t);

@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "hf/hf.h"
-#include "train/source.h"
 
 void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads)
 {
@@ -69,10 +68,21 @@ static enum hd_status make_job(struct hd_loaded *l, const char *dir)
     return find_tokenizer(l, dir);
 }
 
-enum hd_status hd_loaded_read_job(struct hd_loaded *l, const char *dir)
+static enum hd_status add_adapter(struct hd_loaded *l, const char *dir)
 {
-    return hd_source_is_checkpoint(dir) || !hd_hf_has_config(dir) ? read_stored_job(l, dir)
-                                                                  : make_job(l, dir);
+    if (strcmp(l->job.adapter, "none") != 0)
+        return hd_err(HD_INVALID, "--adapter: the model has an adapter already");
+    return hd_adapter_read(dir, &l->job, NULL);
+}
+
+enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_dirs *dirs)
+{
+    const bool is_model = !hd_source_is_checkpoint(dirs->dir) && hd_hf_has_config(dirs->dir);
+    enum hd_status st = is_model ? make_job(l, dirs->dir) : read_stored_job(l, dirs->dir);
+
+    if (!st && is_model)
+        (void)snprintf(l->job.adapter, sizeof l->job.adapter, "none");
+    return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter) : st;
 }
 
 /* ---- programs and memory ---- */
@@ -180,16 +190,18 @@ static int64_t largest_narrow(const struct hd_registry *r)
     return largest;
 }
 
-enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir)
+enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const struct hd_source_dirs *dirs)
 {
     float *values = calloc((size_t)largest_narrow(&l->registry) + 1, sizeof *values);
     struct hd_source *source = NULL;
-    enum hd_status st = hd_source_is_checkpoint(dir) ? hd_ckpt_verify(dir) : HD_OK;
+    enum hd_status st = hd_source_is_checkpoint(dirs->dir) ? hd_ckpt_verify(dirs->dir) : HD_OK;
 
+    if (!st && dirs->adapter && *dirs->adapter && hd_source_is_checkpoint(dirs->adapter))
+        st = hd_ckpt_verify(dirs->adapter);
     if (!values)
-        st = hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+        st = hd_err(HD_NO_MEMORY, "no memory to read %s", dirs->dir);
     if (!st)
-        st = hd_source_open(dir, &l->job, &l->registry, &source);
+        st = hd_source_open(dirs, &l->job, &l->registry, &source);
     for (int i = 0; !st && i < l->registry.param_count; i++)
         st = read_weight(l, source, i, values);
     free(values);

@@ -9,6 +9,7 @@
 
 #include "program/run.h"
 #include "train/layout.h"
+#include "train/source.h"
 
 struct hd_loaded {
     struct hd_arena arena;
@@ -30,8 +31,8 @@ struct hd_loaded {
 void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads);
 void hd_loaded_done(struct hd_loaded *l);
 
-/* A Hugging Face model computes in fp32. */
-enum hd_status hd_loaded_read_job(struct hd_loaded *l, const char *dir);
+/* A Hugging Face model computes in fp32. With dirs->adapter it has that adapter. */
+enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_dirs *dirs);
 enum hd_status hd_loaded_declare(struct hd_loaded *l);
 enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape *shape,
                                  struct hd_chunk **ret_chunk);
@@ -41,6 +42,6 @@ enum hd_status hd_loaded_open(struct hd_loaded *l);
 enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count);
 enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk, enum hd_call call,
                               struct hd_bound **ret_bound);
-enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const char *dir);
+enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const struct hd_source_dirs *dirs);
 
 #endif

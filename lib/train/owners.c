@@ -88,7 +88,9 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
         const struct hd_param *p = &r->params[i];
         const int first = r->parts[p->part].stage * ranks;
 
-        for (int k = 0; k < HD_SAVED_KINDS && (k == 0 || p->trainable); k++) {
+        const int kinds = p->trainable ? HD_SAVED_KINDS : r->omits_frozen ? 0 : 1;
+
+        for (int k = 0; k < kinds; k++) {
             for (int w = 0; w < ranks; w++)
                 held[w] = (struct held){hd_param_share_of(p, mesh, first + w), first + w,
                                         hd_owners_piece(r, p, k, first + w)};

@@ -3,7 +3,8 @@
  * Several ranks hold the same share of a tensor: those of its pipeline stage with the same index in
  * tp and, for experts, in ep. With ZeRO each of them has moments and master weights of one shard.
  * One of them writes it: the one with the fewest bytes so far, in registry order, so that all have
- * about the same. Buffers are equal on all ranks: rank 0 writes them.
+ * about the same. Buffers are equal on all ranks: rank 0 writes them. What does not train may be
+ * left out (omits_frozen of the registry): the model folder that the job began with has it.
  *
  * Used by: layout, train.   Uses: program.   Threads: any.
  */

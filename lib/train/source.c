@@ -7,13 +7,36 @@
 
 #include "base/hash.h"
 
+/* Where a parameter is read from. */
+enum place {
+    NOWHERE, /* a factor of an adapter that no directory has */
+    IN_CHECKPOINT,
+    IN_FOLDER,
+    IN_ADAPTER_CHECKPOINT,
+    IN_ADAPTER_FOLDER
+};
+
+struct folder {
+    struct hd_weights *weights;
+    struct hd_hf_map *map; /* which of its tensors are which parameters */
+};
+
 struct hd_source {
     struct hd_arena arena;
-    struct hd_ckpt *ckpt;       /* of a checkpoint of Heddle; NULL: a Hugging Face model */
-    struct hd_weights *weights; /* of a Hugging Face model, */
-    struct hd_hf_map *map;      /* and which of its tensors are which parameters */
-    int *wanted;                /* [parameters]: the index in the map, or 0; -1: it is not there */
+    const struct hd_job *job; /* of the model; only while opening */
+    const struct hd_registry *registry;
+    struct hd_ckpt *ckpt, *adapter_ckpt; /* NULL: there is none */
+    struct folder folder, adapter_folder;
+    enum place *places; /* [parameters] */
+    size_t *in_map;     /* [parameters] of those in a folder: the index in its map */
 };
+
+static enum hd_status no_memory(const char *dir)
+{
+    return hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+}
+
+/* ---- a checkpoint ---- */
 
 static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
 {
@@ -24,22 +47,12 @@ static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
     (void)snprintf(ret_text + n, 96 - n, "]");
 }
 
-static enum hd_status check_tensor(const char *dir, const struct hd_ckpt *ckpt,
-                                   const struct hd_param *p)
+static enum hd_status check_shape(const char *dir, const struct hd_ckpt_entry *is,
+                                  const struct hd_param *p)
 {
-    const struct hd_ckpt_entry *is = hd_ckpt_find_tensor(ckpt, p->name);
     char theirs[96], ours[96];
-    bool same;
+    bool same = is->dim_count == p->dim_count;
 
-    if (!is && p->adapter)
-        return hd_err(
-            HD_INVALID,
-            "%s has another adapter, without %s; use the same train.adapter, or begin with "
-            "a model that has none",
-            dir, p->name);
-    if (!is)
-        return hd_err(HD_INVALID, "%s has no weight %s: it belongs to another model", dir, p->name);
-    same = is->dim_count == p->dim_count;
     for (int d = 0; same && d < p->dim_count; d++)
         same = is->shape[d] == p->shape[d];
     if (same)
@@ -50,6 +63,17 @@ static enum hd_status check_tensor(const char *dir, const struct hd_ckpt *ckpt,
                   theirs, ours);
 }
 
+static enum hd_status misses(const char *dir, const struct hd_param *p)
+{
+    if (p->adapter)
+        return hd_err(
+            HD_INVALID,
+            "%s has another adapter, without %s; use the same train.adapter, or begin with "
+            "a model that has none",
+            dir, p->name);
+    return hd_err(HD_INVALID, "%s has no weight %s: it belongs to another model", dir, p->name);
+}
+
 static bool has_adapter(const struct hd_ckpt *ckpt, const struct hd_registry *registry)
 {
     for (int i = 0; i < registry->param_count; i++)
@@ -58,72 +82,175 @@ static bool has_adapter(const struct hd_ckpt *ckpt, const struct hd_registry *re
     return false;
 }
 
-static enum hd_status open_checkpoint(struct hd_source *s, const char *dir,
-                                      const struct hd_registry *registry)
+/* The factors of an adapter, or with `all` every parameter, have their place in the checkpoint.
+ * `omits`: what it lacks of the others is in its base. */
+static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_ckpt *ckpt,
+                                          enum place place, bool all, bool omits)
 {
-    enum hd_status st = hd_ckpt_open(dir, &s->ckpt);
-    const bool adapted = !st && has_adapter(s->ckpt, registry);
+    const struct hd_registry *r = s->registry;
+    const char *dir = hd_ckpt_dir(ckpt);
+    const bool adapted = has_adapter(ckpt, r);
     size_t weights = 0, expected = 0;
+    enum hd_status st = HD_OK;
 
-    for (size_t i = 0; !st && i < hd_ckpt_tensor_count(s->ckpt); i++)
-        weights += hd_ckpt_is_weight(hd_ckpt_tensor(s->ckpt, i)->name);
-    for (int i = 0; !st && i < registry->param_count; i++) {
-        if (registry->params[i].adapter && !adapted) {
-            s->wanted[i] = -1;
+    for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++)
+        weights += hd_ckpt_is_weight(hd_ckpt_tensor(ckpt, i)->name);
+    for (int i = 0; !st && i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+        const struct hd_ckpt_entry *is = hd_ckpt_find_tensor(ckpt, p->name);
+
+        if (!all && !p->adapter)
             continue;
-        }
-        st = check_tensor(dir, s->ckpt, &registry->params[i]);
+        if (!is && ((p->adapter && !adapted && all) || (!p->adapter && omits)))
+            continue;
+        st = is ? check_shape(dir, is, p) : misses(dir, p);
+        s->places[i] = place;
         expected++;
     }
-    if (!st && weights != expected)
+    if (!st && all && weights != expected)
         st = hd_err(HD_INVALID, "%s has %zu weights, the model %zu: it belongs to another model",
                     dir, weights, expected);
     return st;
 }
 
-static enum hd_status open_model(struct hd_source *s, const char *dir, const struct hd_job *job,
-                                 const struct hd_registry *registry)
+/* ---- a folder ---- */
+
+/* Every parameter that is a factor of an adapter, or every one that is not, has its place in the
+ * folder, but what is in the checkpoint beside it. */
+static enum hd_status place_in_folder(struct hd_source *s, const char *dir, struct folder *f,
+                                      bool factors)
 {
+    const struct hd_registry *r = s->registry;
     struct hd_ckpt_entry *wanted =
-        hd_arena_array(&s->arena, (size_t)registry->param_count, sizeof *wanted);
-    enum hd_status st = hd_weights_open(dir, &s->weights);
+        hd_arena_array(&s->arena, (size_t)r->param_count, sizeof *wanted);
     size_t count = 0;
+    enum hd_status st;
 
-    if (st)
-        return st;
     if (!wanted)
-        return hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
-    for (int i = 0; i < registry->param_count; i++) {
-        const struct hd_param *p = &registry->params[i];
+        return no_memory(dir);
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
 
-        s->wanted[i] = p->adapter ? -1 : (int)count;
-        if (!p->adapter)
-            wanted[count++] = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+        if (p->adapter != factors)
+            continue;
+        if (s->places[i] == NOWHERE) {
+            s->places[i] = factors ? IN_ADAPTER_FOLDER : IN_FOLDER;
+            s->in_map[i] = count;
+        }
+        wanted[count++] = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
     }
-    st = hd_hf_map_open(s->weights, job, wanted, count, &s->map);
+    st = factors ? hd_hf_map_open_adapter(f->weights, s->job, wanted, count, &f->map)
+                 : hd_hf_map_open(f->weights, s->job, wanted, count, &f->map);
     return st ? hd_err_prefix(st, "%s", dir) : HD_OK;
 }
 
-bool hd_source_has(const struct hd_source *s, int param)
+/* ---- the base of a checkpoint ---- */
+
+/* The model folder from which a checkpoint's run read what did not train. */
+static enum hd_status open_base(struct hd_source *s, const char *checkpoint, const char *dir,
+                                const struct hd_job *then)
 {
-    return s->wanted[param] >= 0;
+    char identity[HD_HASH_TEXT_MAX];
+    enum hd_status st = hd_weights_open(dir, &s->folder.weights);
+
+    if (st)
+        return hd_err_prefix(
+            st == HD_NOT_FOUND ? HD_INVALID : st,
+            "%s holds only what trained; the rest is in the model folder %s: put that back, or say "
+            "where it is now (--base DIR; for a job: heddle resume JOB --set model.from=DIR --set "
+            "train.init_from=DIR)",
+            checkpoint, dir);
+    hd_hash_format(hd_weights_identity(s->folder.weights), identity);
+    if (strcmp(identity, then->init_identity) != 0)
+        return hd_err(
+            HD_INVALID,
+            "%s is not the model that %s was trained on: its identity is %s, was %s; give "
+            "the folder with which the job began",
+            dir, checkpoint, identity, then->init_identity);
+    return place_in_folder(s, dir, &s->folder, false);
 }
 
-enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
+static enum hd_status read_job(struct hd_source *s, struct hd_job **ret_job)
+{
+    const char *config = hd_ckpt_manifest(s->ckpt)->config;
+    enum hd_status st;
+
+    *ret_job = hd_arena_alloc(&s->arena, sizeof **ret_job);
+    if (!*ret_job)
+        return no_memory(hd_ckpt_dir(s->ckpt));
+    st = hd_job_read(config, strlen(config), &s->arena, *ret_job);
+    return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(s->ckpt)) : HD_OK;
+}
+
+static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_source_dirs *dirs)
+{
+    struct hd_job *then = NULL;
+    bool omits = false;
+    enum hd_status st = hd_ckpt_open(dirs->dir, &s->ckpt);
+
+    if (!st)
+        st = read_job(s, &then);
+    if (!st) {
+        omits = strcmp(then->checkpoint_base, "omit") == 0;
+        st = place_in_checkpoint(s, s->ckpt, IN_CHECKPOINT, true, omits);
+    }
+    if (!st && omits)
+        st =
+            open_base(s, dirs->dir, dirs->base && *dirs->base ? dirs->base : then->init_from, then);
+    return st;
+}
+
+/* ---- opening ---- */
+
+static enum hd_status open_adapter(struct hd_source *s, const char *dir)
+{
+    enum hd_status st;
+
+    for (int i = 0; i < s->registry->param_count; i++)
+        if (s->places[i] != NOWHERE && s->registry->params[i].adapter)
+            return hd_err(HD_INVALID, "%s: the model has an adapter already", dir);
+    if (hd_source_is_checkpoint(dir)) {
+        st = hd_ckpt_open(dir, &s->adapter_ckpt);
+        return st ? st
+                  : place_in_checkpoint(s, s->adapter_ckpt, IN_ADAPTER_CHECKPOINT, false, false);
+    }
+    st = hd_hf_open_adapter(dir, &s->adapter_folder.weights);
+    return st ? st : place_in_folder(s, dir, &s->adapter_folder, true);
+}
+
+static enum hd_status open_all(struct hd_source *s, const struct hd_source_dirs *dirs)
+{
+    const size_t count = (size_t)s->registry->param_count;
+    enum hd_status st;
+
+    s->places = hd_arena_array(&s->arena, count, sizeof *s->places);
+    s->in_map = hd_arena_array(&s->arena, count, sizeof *s->in_map);
+    if (!s->places || !s->in_map)
+        return no_memory(dirs->dir);
+    if (hd_source_is_checkpoint(dirs->dir)) {
+        st = open_checkpoint(s, dirs);
+    } else {
+        st = hd_weights_open(dirs->dir, &s->folder.weights);
+        if (!st)
+            st = place_in_folder(s, dirs->dir, &s->folder, false);
+    }
+    if (!st && dirs->adapter && *dirs->adapter)
+        st = open_adapter(s, dirs->adapter);
+    return st;
+}
+
+enum hd_status hd_source_open(const struct hd_source_dirs *dirs, const struct hd_job *job,
                               const struct hd_registry *registry, struct hd_source **ret_source)
 {
     struct hd_source *s = calloc(1, sizeof *s);
     enum hd_status st;
 
     if (!s)
-        return hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+        return no_memory(dirs->dir);
     hd_arena_init(&s->arena, 0);
-    s->wanted = hd_arena_array(&s->arena, (size_t)registry->param_count, sizeof *s->wanted);
-    if (!s->wanted)
-        st = hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
-    else
-        st = hd_source_is_checkpoint(dir) ? open_checkpoint(s, dir, registry)
-                                          : open_model(s, dir, job, registry);
+    s->job = job;
+    s->registry = registry;
+    st = open_all(s, dirs);
     if (st)
         hd_source_close(s);
     else
@@ -131,15 +258,34 @@ enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
     return st;
 }
 
+static void close_folder(struct folder *f)
+{
+    hd_hf_map_close(f->map);
+    hd_weights_close(f->weights);
+}
+
 void hd_source_close(struct hd_source *s)
 {
     if (!s)
         return;
-    hd_hf_map_close(s->map);
-    hd_weights_close(s->weights);
+    close_folder(&s->folder);
+    close_folder(&s->adapter_folder);
     hd_ckpt_close(s->ckpt);
+    hd_ckpt_close(s->adapter_ckpt);
     hd_arena_done(&s->arena);
     free(s);
+}
+
+/* ---- reading ---- */
+
+bool hd_source_has(const struct hd_source *s, int param)
+{
+    return s->places[param] != NOWHERE;
+}
+
+bool hd_source_in_checkpoint(const struct hd_source *s, int param)
+{
+    return s->places[param] == IN_CHECKPOINT;
 }
 
 enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want,
@@ -157,18 +303,25 @@ enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_c
 enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ckpt_entry *want,
                               float *ret_values)
 {
-    return s->ckpt ? hd_source_read_checkpoint(s->ckpt, want, ret_values)
-                   : hd_hf_read(s->map, (size_t)s->wanted[param], want, ret_values);
+    switch (s->places[param]) {
+    case IN_CHECKPOINT:
+        return hd_source_read_checkpoint(s->ckpt, want, ret_values);
+    case IN_ADAPTER_CHECKPOINT:
+        return hd_source_read_checkpoint(s->adapter_ckpt, want, ret_values);
+    case IN_FOLDER:
+        return hd_hf_read(s->folder.map, s->in_map[param], want, ret_values);
+    case IN_ADAPTER_FOLDER:
+        return hd_hf_read(s->adapter_folder.map, s->in_map[param], want, ret_values);
+    case NOWHERE:
+        break;
+    }
+    return hd_err(HD_INTERNAL, "%s is in no directory", want->name);
 }
 
-enum hd_status hd_source_check_identity(const char *dir, const char *identity)
+static enum hd_status check_hash(const char *dir, uint64_t hash, const char *identity)
 {
     char is[HD_HASH_TEXT_MAX];
-    uint64_t hash = 0;
-    enum hd_status st = *identity ? hd_source_identity(dir, &hash) : HD_OK;
 
-    if (st || !*identity)
-        return st;
     hd_hash_format(hash, is);
     if (strcmp(is, identity) == 0)
         return HD_OK;
@@ -176,4 +329,21 @@ enum hd_status hd_source_check_identity(const char *dir, const char *identity)
                   "%s has changed since the job was submitted: its identity is %s, was %s; restore "
                   "the files, or submit the job again",
                   dir, is, identity);
+}
+
+enum hd_status hd_source_check_identity(const char *dir, const char *identity)
+{
+    uint64_t hash = 0;
+    const enum hd_status st = *identity ? hd_source_identity(dir, &hash) : HD_OK;
+
+    return st || !*identity ? st : check_hash(dir, hash, identity);
+}
+
+enum hd_status hd_source_check_adapter(const char *dir, const char *identity)
+{
+    struct hd_job form = {0};
+    uint64_t hash = 0;
+    const enum hd_status st = *identity ? hd_adapter_read(dir, &form, &hash) : HD_OK;
+
+    return st || !*identity ? st : check_hash(dir, hash, identity);
 }

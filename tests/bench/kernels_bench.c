@@ -1,7 +1,8 @@
 /* kernels_bench: how near each kernel of the CPU backend comes to the machine's floor.
  *
- *   kernels_bench [-t THREADS] [-p] [-d TYPE] [NAME]     -p: the portable path; -d: only this
- * encoding, f32, bf16 or f16; NAME: only kernels that begin so
+ *   kernels_bench [-t THREADS] [-p] [-o | -l] [-d TYPE] [NAME]     -p: the portable path; -o, -l:
+ * products by own code, by the library; -d: only this encoding, f32, bf16 or f16; NAME: only kernels
+ * that begin so
  *   kernels_bench -t THREADS -b [-d TYPE] [NAME]         products with and without a busy loop
  * on one core beside them, in turns: the ratio of their mean times. Of two cores 1.33 would be a
  * fair share.
@@ -921,6 +922,10 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "-p"))
             options.force_plain = true;
+        else if (!strcmp(argv[i], "-o"))
+            options.gemm_by = HD_GEMM_BY_OWN;
+        else if (!strcmp(argv[i], "-l"))
+            options.gemm_by = HD_GEMM_BY_LIBRARY;
         else if (!strcmp(argv[i], "-d") && i + 1 < argc)
             b.only_dtype = argv[++i];
         else if (!strcmp(argv[i], "-b"))

@@ -297,7 +297,8 @@ static void check_logits(const struct fixture *f, const struct run *run)
     const float *logits;
 
     assert_int_equal(want->count, S * V);
-    if (hd_generator_open(run->saved.path, hd_backend_cpu(), 1, &generator))
+    if (hd_generator_open(&(struct hd_source_dirs){.dir = run->saved.path}, hd_backend_cpu(), 1,
+                          &generator))
         fail_msg("%s", hd_err_message());
     for (int64_t s = 0; s < S; s++) {
         const int32_t token = (int32_t)(golden_number("tokens", s) * (double)V);

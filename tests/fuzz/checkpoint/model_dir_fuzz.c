@@ -1,7 +1,8 @@
 /* Promises, of what comes from strangers in a model directory (the first byte says which file): a
  * head of safetensors that is accepted covers its data, tensor by tensor, within the bytes given;
  * an index names only plain files of its folder; a config.json that is accepted has every number in
- * the range of a job, and what is written from it reads back to the same model. */
+ * the range of a job, and what is written from it reads back to the same model; an
+ * adapter_config.json that is accepted has numbers of a job, too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,19 +81,31 @@ static void try_config(const char *text, size_t size)
     hd_text_free(&out);
 }
 
+static void try_adapter(const char *text, size_t size)
+{
+    struct hd_job job = {0};
+
+    if (!hd_hf_parse_adapter_config(text, size, &job))
+        promise(strcmp(job.adapter, "lora") == 0 && job.adapter_rank >= 1 &&
+                job.adapter_rank <= 1024 && job.adapter_alpha >= 1e-6 && job.adapter_alpha <= 1e6);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     if (size_bytes < 1)
         return 0;
-    switch (bytes[0] % 3) {
+    switch (bytes[0] % 4) {
     case 0:
         try_head(bytes + 1, size_bytes - 1);
         break;
     case 1:
         try_index((const char *)bytes + 1, size_bytes - 1);
         break;
-    default:
+    case 2:
         try_config((const char *)bytes + 1, size_bytes - 1);
+        break;
+    default:
+        try_adapter((const char *)bytes + 1, size_bytes - 1);
     }
     return 0;
 }
@@ -148,5 +161,10 @@ size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
         return put_text(ret_bytes, 1,
                         "{\"metadata\":{\"total_size\":16},\"weight_map\":{\"a\":"
                         "\"one.safetensors\",\"b\":\"two.safetensors\"}}");
+    if (index == 6)
+        return put_text(ret_bytes, 3,
+                        "{\"peft_type\":\"LORA\",\"r\":8,\"lora_alpha\":16.0,\"bias\":\"none\","
+                        "\"use_rslora\":true,\"use_dora\":false,\"rank_pattern\":{},"
+                        "\"target_modules\":[\"q_proj\",\"v_proj\"],\"task_type\":\"CAUSAL_LM\"}");
     return index < 6 ? put_text(ret_bytes, 2, configs[index - 2]) : 0;
 }

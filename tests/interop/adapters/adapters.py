@@ -1,4 +1,7 @@
-"""adapters.py LIST   a line of LIST is "NAME BASE ADAPTER MERGED NPY": PEFT loads the folder ADAPTER beside the
+"""adapters.py make DIR  an adapter of PEFT for some of the models of models.py in DIR, as DIR/peft-NAME, each with the
+   logits that it should give, DIR/peft-NAME.npy; prints the names
+   adapters.py theirs DIR NAME NPY  are our logits in NPY those? Prints ok or not ok.
+   adapters.py LIST   a line of LIST is "NAME BASE ADAPTER MERGED NPY": PEFT loads the folder ADAPTER beside the
    transformers model in BASE; NPY holds our logits with that adapter, MERGED is our folder with it added to the
    weights. Are all three alike, and none of them the base? Prints ok or not ok."""
 import os
@@ -9,7 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models"))
 import numpy as np
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 TOKENS = [(37 * i * i + 11 * i + 5) % 256 for i in range(41)]  # of models.py
@@ -42,5 +45,33 @@ def compare(name, base, adapter, merged, npy):
     say(f"{name}_is_merged_as_peft_merges", apart, 1e-6)
 
 
-for line in open(sys.argv[1]):
-    compare(*line.split())
+THEIRS = {
+    "gpt2": dict(r=4, lora_alpha=8, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True),
+    "llama-gqa": dict(r=8, lora_alpha=16, target_modules="all-linear"),
+    "llama-mqa-tied": dict(r=3, lora_alpha=5, use_rslora=True, target_modules=["q_proj", "v_proj"]),
+    "qwen2-window-tied": dict(r=4, lora_alpha=4, target_modules=r".*self_attn\.(q|k)_proj", lora_dropout=0.1),
+    "qwen3": dict(r=2, lora_alpha=8, target_modules=["o_proj", "down_proj"]),
+    "mixtral": dict(r=4, lora_alpha=8, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]),
+}
+
+
+def make(directory):
+    for name, options in THEIRS.items():
+        model = get_peft_model(load(f"{directory}/{name}"), LoraConfig(task_type="CAUSAL_LM", **options)).eval()
+        torch.manual_seed(7)
+        for key, p in model.named_parameters():
+            if "lora_B" in key:  # zeros otherwise: A would have no effect
+                torch.nn.init.normal_(p, std=0.3)
+        model.save_pretrained(f"{directory}/peft-{name}")
+        np.save(f"{directory}/peft-{name}.npy", logits_of(model))
+        print(name)
+
+
+if sys.argv[1] == "make":
+    make(sys.argv[2])
+elif sys.argv[1] == "theirs":
+    want, ours = np.load(f"{sys.argv[2]}/peft-{sys.argv[3]}.npy"), np.load(sys.argv[4])
+    say(f"{sys.argv[3]}_of_peft_computes_here", float(np.abs(want - ours).max() / np.abs(want).max()), 1e-5)
+else:
+    for line in open(sys.argv[1]):
+        compare(*line.split())

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Adapters that were trained here go out: PEFT loads them beside their base, and what export adds up is what PEFT
-# adds up.
+# adds up. Adapters of PEFT come in: they give the same logits here, and a run goes on from them.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 . "$HEDDLE_SOURCE_DIR/tests/interop/python.sh" || exit 1
 need_python adapters_go_out torch transformers numpy peft
@@ -50,4 +50,15 @@ check_status a_model_without_adapter_has_none 2 heddle checkpoint export "$job" 
 sed -nE 's/^(ok [^:]*):(.*)/\1\n#\2/p; /^not ok/p' "$work/verdicts"
 failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
 check_equal every_comparison_was_made 12 "$(wc -l <"$work/verdicts")"
+
+theirs=$("$python" "$tests/adapters/adapters.py" make "$work" 2>"$work/make.log") || not_ok make_theirs "$(tail -n 3 "$work/make.log")"
+for name in $theirs; do
+    check "logits_of_$name" "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/$name" --adapter "$work/peft-$name" \
+        --tokens "$tokens" --out "$work/ours.npy"
+    verdict=$("$python" "$tests/adapters/adapters.py" theirs "$work" "$name" "$work/ours.npy" 2>/dev/null)
+    if [[ $verdict = ok* ]]; then ok "${name}_of_peft_computes_here"; else not_ok "${name}_of_peft_computes_here" "$verdict"; fi
+done
+check_equal all_of_theirs_were_tried 6 "$(wc -w <<<"$theirs")"
+sed 's/adapter: {.*}}/adapter: {from: peft-llama-gqa}}/; s/model: .*/model: {from: llama-gqa}/' "$work/llama_all.yaml" >"$work/onward.yaml"
+check a_run_goes_on_from_theirs heddle local "$work/onward.yaml" --dir "$work/onward"
 finish

@@ -57,8 +57,9 @@ static void model_setup(struct model *m, const char *family, const char *precisi
 
 static struct hd_evaluation_options options_of(const struct model *m)
 {
-    return (struct hd_evaluation_options){
-        .dir = m->saved.path, .backend = hd_backend_cpu(), .threads = (int)m->job.threads};
+    return (struct hd_evaluation_options){.dirs = {.dir = m->saved.path},
+                                          .backend = hd_backend_cpu(),
+                                          .threads = (int)m->job.threads};
 }
 
 static struct hd_evaluation evaluate(const struct hd_evaluation_options *options)
@@ -174,7 +175,7 @@ static void a_model_folder_gives_the_loss_of_its_checkpoint(void **state)
     options.files = files;
     options.file_count = 1;
     of_checkpoint = evaluate(&options);
-    options.dir = out;
+    options.dirs.dir = out;
     of_folder = evaluate(&options);
     assert_false(of_folder.is_checkpoint);
     assert_int_equal(of_folder.targets, of_checkpoint.targets);

@@ -87,7 +87,7 @@ static struct hd_generator *open_model(const struct model *m)
 {
     struct hd_generator *g;
 
-    if (hd_generator_open(m->saved.path, hd_backend_cpu(), 1, &g))
+    if (hd_generator_open(&(struct hd_source_dirs){.dir = m->saved.path}, hd_backend_cpu(), 1, &g))
         fail_msg("%s", hd_err_message());
     assert_int_equal(hd_generator_context(g), CONTEXT);
     assert_int_equal(hd_generator_vocab(g), VOCAB);
@@ -309,7 +309,9 @@ static void prompts_and_places_that_make_no_sense_are_refused(void **state)
     assert_int_equal(hd_generator_prompt(g, negative, 1, &logits), HD_INVALID);
     assert_int_equal(hd_generator_next(g, VOCAB, &logits), HD_INVALID);
     hd_generator_close(g);
-    assert_int_equal(hd_generator_open(m.h.dir, hd_backend_cpu(), 1, &g), HD_NOT_FOUND);
+    assert_int_equal(
+        hd_generator_open(&(struct hd_source_dirs){.dir = m.h.dir}, hd_backend_cpu(), 1, &g),
+        HD_NOT_FOUND);
     harness_teardown(&m.h);
 }
 

@@ -136,6 +136,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.reduce, "fp32");
     word(j.fp8_scaling, "delayed");
     word(j.adapter, "none");
+    word(j.checkpoint_base, "save");
     word(j.adapter_targets, "all-linear");
     j.adapter_rank = 16;
     j.adapter_alpha = 32;

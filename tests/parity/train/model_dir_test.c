@@ -78,7 +78,7 @@ static void read_logits(const char *dir, float *ret_logits)
     struct hd_generator *g = NULL;
     const float *logits = NULL;
 
-    must(hd_generator_open(dir, hd_backend_cpu(), 1, &g));
+    must(hd_generator_open(&(struct hd_source_dirs){.dir = dir}, hd_backend_cpu(), 1, &g));
     assert_string_equal(hd_generator_tokenizer(g), "bytes");
     for (int i = 0; i < TOKENS; i++) {
         const int32_t token = (int32_t)(hd_random_hash("token") + (uint64_t)i * 37) & 0x7f;

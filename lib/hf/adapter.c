@@ -1,0 +1,325 @@
+/* adapter: the form of an adapter that a run goes on from, and the names of its factors in the
+ * folder in which PEFT keeps one (LoraConfig):
+ *
+ *     adapter_config.json          rank, alpha, rsLoRA
+ *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
+ *                                  [out, r]
+ *
+ * Of such a folder the targets are the modules of its tensors, as target_modules may be a regular
+ * expression. A setting that would change what the adapter computes, and that a job cannot have, is
+ * an error that names it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/words.h"
+#include "hf/hf_internal.h"
+
+#define CONFIG_FILE  "adapter_config.json"
+#define WEIGHTS_FILE "adapter_model.safetensors"
+#define A_END        ".lora_A.weight"
+#define B_END        ".lora_B.weight"
+
+enum { VALUES_MAX = 1 << 14, DEPTH_MAX = 16, RANK_MAX = 1024 };
+
+/* ---- adapter_config.json ---- */
+
+/* Keys without an effect on what a trained adapter computes: where it came from, how its factors
+ * began, how PEFT keeps or moves it, how it was trained. The tensors say what the targets are. */
+static const char harmless[] =
+    "auto_mapping base_model_name_or_path revision peft_version task_type inference_mode "
+    "target_modules exclude_modules layers_pattern lora_dropout fan_in_fan_out init_lora_weights "
+    "loftq_config eva_config corda_config lora_ga_config megatron_core runtime_config "
+    "qalora_group_size ensure_weight_tying";
+
+/* A value with which a key has no effect, whatever the key. */
+static bool is_nothing(const struct hd_json *value)
+{
+    return value->kind == HD_JSON_NULL || value->kind == HD_JSON_FALSE ||
+           ((value->kind == HD_JSON_ARRAY || value->kind == HD_JSON_OBJECT) && !value->count);
+}
+
+static enum hd_status must_be(const struct hd_json *value, const char *text)
+{
+    if (value->kind == HD_JSON_STRING && strcmp(value->text, text) == 0)
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED, "%s: must be \"%s\"", value->key, text);
+}
+
+static enum hd_status read_key(const struct hd_json *value, struct hd_job *job)
+{
+    enum hd_status st;
+
+    if (strcmp(value->key, "peft_type") == 0)
+        return must_be(value, "LORA");
+    if (strcmp(value->key, "bias") == 0)
+        return must_be(value, "none");
+    if (strcmp(value->key, "r") == 0)
+        return hd_json_to_int64(value, 1, RANK_MAX, &job->adapter_rank);
+    if (strcmp(value->key, "lora_alpha") == 0) {
+        st = value->kind == HD_JSON_NUMBER
+                 ? hd_text_to_double(value->text, 1e-6, 1e6, &job->adapter_alpha)
+                 : hd_err(HD_INVALID, "is not a number");
+        return st ? hd_err_prefix(st, "lora_alpha") : HD_OK;
+    }
+    if (strcmp(value->key, "use_rslora") == 0) {
+        job->adapter_rslora = value->kind == HD_JSON_TRUE;
+        return HD_OK;
+    }
+    if (hd_words_have(harmless, value->key) || is_nothing(value))
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED,
+                  "%.60s: an adapter with this setting cannot be trained here; merge it into its "
+                  "base with PEFT's merge_and_unload, and begin with the result",
+                  value->key);
+}
+
+static enum hd_status parse(const struct hd_json *root, struct hd_job *job)
+{
+    const char *const needed[] = {"peft_type", "r", "lora_alpha"};
+    enum hd_status st = HD_OK;
+
+    if (root->kind != HD_JSON_OBJECT)
+        return hd_err(HD_INVALID, "is not an object");
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!hd_json_member(root, needed[i]))
+            return hd_err(HD_INVALID, "has no %s", needed[i]);
+    for (const struct hd_json *value = root->first; !st && value; value = value->next)
+        st = read_key(value, job);
+    return st;
+}
+
+enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
+                                          struct hd_job *ret_job)
+{
+    const struct hd_json_limits limits = {VALUES_MAX, DEPTH_MAX};
+    const struct hd_json *root = NULL;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse(&arena, text, text_bytes, &limits, &root);
+    (void)snprintf(ret_job->adapter, sizeof ret_job->adapter, "lora");
+    ret_job->adapter_rslora = false;
+    if (!st)
+        st = parse(root, ret_job);
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* ---- targets ---- */
+
+/* MODULE of a tensor "base_model.model.PREFIX.LAYER.MODULE.lora_A.weight"; false: of another
+ * form. */
+static bool find_module(const char *tensor, const char **ret_module, size_t *ret_length)
+{
+    const size_t all = strlen(tensor), end = strlen(A_END);
+
+    if (all <= end || strcmp(tensor + all - end, A_END) != 0)
+        return false;
+    for (const char *p = strchr(tensor, '.'); p; p = strchr(p + 1, '.')) {
+        const size_t digits = strspn(p + 1, "0123456789");
+
+        if (!digits || p[1 + digits] != '.' || p + 2 + digits >= tensor + all - end)
+            continue;
+        *ret_module = p + 2 + digits;
+        *ret_length = all - end - (size_t)(*ret_module - tensor);
+        return true;
+    }
+    return false;
+}
+
+static bool is_listed(const char *list, const char *word, size_t length)
+{
+    for (const char *at = list; *at;) {
+        const size_t n = strcspn(at, ",");
+
+        if (n == length && strncmp(at, word, n) == 0)
+            return true;
+        at += n + (at[n] == ',');
+    }
+    return false;
+}
+
+/* The modules that have an A, each once. */
+static enum hd_status list_targets(const struct hd_weights *weights, struct hd_job *job)
+{
+    size_t used = 0;
+
+    job->adapter_targets[0] = '\0';
+    for (size_t i = 0; i < hd_weights_count(weights); i++) {
+        const char *module;
+        size_t length;
+
+        if (!find_module(hd_weights_at(weights, i)->name, &module, &length) ||
+            is_listed(job->adapter_targets, module, length))
+            continue;
+        used += (size_t)snprintf(job->adapter_targets + used, sizeof job->adapter_targets - used,
+                                 "%s%.*s", used ? "," : "", (int)length, module);
+        if (used >= sizeof job->adapter_targets)
+            return hd_err(HD_LIMIT, "its modules are more than a job can name");
+    }
+    return used ? HD_OK : hd_err(HD_INVALID, "no tensor is named MODULE" A_END);
+}
+
+enum hd_status hd_hf_open_adapter(const char *dir, struct hd_weights **ret_weights)
+{
+    struct hd_text path = {0};
+    enum hd_status st;
+
+    hd_file_join(&path, dir, WEIGHTS_FILE);
+    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                     : hd_weights_open_file(path.data, ret_weights);
+    hd_text_free(&path);
+    return st;
+}
+
+/* ---- the adapter of a directory ---- */
+
+static enum hd_status read_folder(const char *dir, const char *config, struct hd_job *ret_job,
+                                  uint64_t *ret_identity)
+{
+    struct hd_weights *weights = NULL;
+    struct hd_text text = {0};
+    enum hd_status st = hd_file_read(config, HD_HF_CONFIG_BYTES_MAX, &text);
+
+    if (!st) {
+        st = hd_hf_parse_adapter_config(text.data, text.len_bytes, ret_job);
+        if (st)
+            st = hd_err_prefix(st, "%s", config);
+    }
+    if (!st)
+        st = hd_hf_open_adapter(dir, &weights);
+    if (!st) {
+        st = list_targets(weights, ret_job);
+        if (st)
+            st = hd_err_prefix(st, "%s/" WEIGHTS_FILE, dir);
+    }
+    if (!st && ret_identity)
+        *ret_identity = hd_weights_identity(weights);
+    hd_weights_close(weights);
+    hd_text_free(&text);
+    return st;
+}
+
+static void copy_form(const struct hd_job *theirs, struct hd_job *ret_job)
+{
+    static const char *const paths[] = {"train.adapter.type", "train.adapter.rank",
+                                        "train.adapter.alpha", "train.adapter.rslora",
+                                        "train.adapter.targets"};
+
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        hd_job_copy_member(hd_job_find_key(paths[i]), theirs, ret_job);
+}
+
+static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,
+                                      uint64_t *ret_identity)
+{
+    struct hd_ckpt *ckpt = NULL;
+    struct hd_job *theirs;
+    struct hd_arena arena;
+    enum hd_status st = hd_ckpt_open(dir, &ckpt);
+
+    if (st)
+        return st;
+    hd_arena_init(&arena, 0);
+    theirs = hd_arena_alloc(&arena, sizeof *theirs);
+    st = theirs ? hd_job_read(hd_ckpt_manifest(ckpt)->config,
+                              strlen(hd_ckpt_manifest(ckpt)->config), &arena, theirs)
+                : hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+    if (!st && strcmp(theirs->adapter, "none") == 0)
+        st = hd_err(HD_INVALID, "%s is a checkpoint of a run without an adapter", dir);
+    if (!st && *theirs->adapter_also)
+        st = hd_err(HD_INVALID,
+                    "%s: beside its adapter %s trained, which would be lost; begin with the whole "
+                    "checkpoint, by train.init_from",
+                    dir, theirs->adapter_also);
+    if (!st) {
+        copy_form(theirs, ret_job);
+        if (ret_identity)
+            *ret_identity = hd_ckpt_hash(ckpt);
+    }
+    hd_arena_done(&arena);
+    hd_ckpt_close(ckpt);
+    return st;
+}
+
+enum hd_status hd_adapter_read(const char *dir, struct hd_job *ret_job, uint64_t *ret_identity)
+{
+    struct hd_text config = {0};
+    enum hd_status st = HD_OK;
+
+    hd_file_join(&config, dir, CONFIG_FILE);
+    if (config.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    else if (hd_source_is_checkpoint(dir))
+        st = read_checkpoint(dir, ret_job, ret_identity);
+    else if (hd_file_exists(config.data))
+        st = read_folder(dir, config.data, ret_job, ret_identity);
+    else
+        st = hd_err(HD_INVALID,
+                    "%s has no adapter: it is neither a folder of PEFT, with " CONFIG_FILE
+                    ", nor a checkpoint of Heddle (step-N)",
+                    dir);
+    hd_text_free(&config);
+    return st;
+}
+
+/* ---- names ---- */
+
+static bool cut_end(char *name, const char *end)
+{
+    const size_t all = strlen(name), n = strlen(end);
+
+    if (all <= n || strcmp(name + all - n, end) != 0)
+        return false;
+    name[all - n] = '\0';
+    return true;
+}
+
+/* The two rows of a weight's factors; false: the row is of no matrix of a block. */
+static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,
+                      struct hd_hf_row ret_rows[2])
+{
+    char ours[HD_CKPT_NAME_MAX], theirs[HD_CKPT_NAME_MAX];
+    const bool shared = row->parts > 1 && row->place == 0;
+
+    (void)snprintf(ours, sizeof ours, "%s", row->ours);
+    (void)snprintf(theirs, sizeof theirs, "%s", row->theirs);
+    if (!strchr(ours, '#') || !cut_end(ours, ".weight") || !cut_end(theirs, ".weight"))
+        return false;
+    ret_rows[1] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s.lora_b", ours),
+                                     .theirs = hd_arena_printf(arena, "%s" B_END, theirs),
+                                     .place = row->place,
+                                     .parts = row->parts};
+    if (shared) /* attention.q -> attention.qkv, which have one A */
+        (void)snprintf(strrchr(ours, '.'), sizeof ".qkv", ".qkv");
+    ret_rows[0] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s.lora_a", ours),
+                                     .theirs = hd_arena_printf(arena, "%s" A_END, theirs),
+                                     .parts = 1};
+    return true;
+}
+
+enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
+                                  const struct hd_hf_row **ret_rows, size_t *ret_count,
+                                  const char **ret_prefix)
+{
+    const struct hd_hf_row *rows = NULL;
+    struct hd_hf_row *made;
+    const char *prefix = "";
+    size_t row_count = 0, count = 0;
+    enum hd_status st = hd_hf_rows(family, &rows, &row_count, &prefix);
+
+    if (st)
+        return st;
+    made = hd_arena_array(arena, 2 * row_count, sizeof *made);
+    for (size_t i = 0; made && i < row_count; i++)
+        if (!hd_hf_per_expert(&rows[i]) && make_rows(&rows[i], arena, &made[count]))
+            count += 2;
+    *ret_prefix = hd_arena_printf(arena, "base_model.model.%s", prefix);
+    *ret_rows = made;
+    *ret_count = count;
+    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory to find tensors") : HD_OK;
+}

@@ -1,0 +1,290 @@
+/* adapter_base: a checkpoint of a run with an adapter leaves out the model folder that the run
+ * began with, and goes on from both as if it held everything; an adapter goes on beside its base.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "hf/hf.h"
+#include "runs.h"
+#include "train/source.h"
+
+enum { CORPUS_BYTES = 20000, STEPS = 2, MORE = 2 };
+
+struct tuning {
+    struct harness h;
+    struct hd_job job; /* with an adapter, beside the model in `folder` */
+    char folder[256];
+};
+
+static void must(enum hd_status st)
+{
+    if (st)
+        fail_msg("%s", hd_err_message());
+}
+
+static void text(char *to, size_t size, const char *value)
+{
+    (void)snprintf(to, size, "%s", value);
+}
+
+static void export_to(const struct hd_saved *saved, const char *dir, bool adapter)
+{
+    const struct hd_hf_export options = {.checkpoint_dir = saved->path,
+                                         .out_dir = dir,
+                                         .dtype = HD_F32,
+                                         .shard_bytes_max = 1 << 30,
+                                         .adapter = adapter};
+
+    must(hd_hf_export(&options));
+}
+
+/* Trains a model for two steps and puts it out as a folder; then the job of an adapter beside it.
+ */
+static void setup(struct tuning *t, const char *family, const char *base)
+{
+    struct run *run = run_new(0);
+    struct hd_saved saved;
+    uint64_t identity = 0;
+    struct hd_job job;
+
+    harness_setup(&t->h, CORPUS_BYTES);
+    job = harness_job(&t->h, family, 1);
+    (void)snprintf(t->folder, sizeof t->folder, "%s/model", t->h.dir);
+    run_save(&job, STEPS, run, &saved);
+    export_to(&saved, t->folder, false);
+    run_free(run);
+
+    t->job = harness_job(&t->h, family, 2);
+    (void)snprintf(t->job.attempt_dir, sizeof t->job.attempt_dir, "%s/tuning", t->h.dir);
+    text(t->job.precision, sizeof t->job.precision, "bf16");
+    text(t->job.adapter, sizeof t->job.adapter, "lora");
+    text(t->job.adapter_targets, sizeof t->job.adapter_targets, "all-linear");
+    t->job.adapter_rank = 4;
+    t->job.adapter_alpha = 6;
+    text(t->job.init_from, sizeof t->job.init_from, t->folder);
+    text(t->job.checkpoint_base, sizeof t->job.checkpoint_base, base);
+    must(hd_source_identity(t->folder, &identity));
+    hd_hash_format(identity, t->job.init_identity);
+}
+
+/* ---- what a checkpoint holds ---- */
+
+static bool is_factor(const char *name)
+{
+    return strstr(name, ".lora_a") || strstr(name, ".lora_b");
+}
+
+static size_t count_weights(const char *dir, bool factors)
+{
+    struct hd_ckpt *ckpt = NULL;
+    size_t count = 0;
+
+    must(hd_ckpt_open(dir, &ckpt));
+    for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++) {
+        const char *name = hd_ckpt_tensor(ckpt, i)->name;
+
+        count += hd_ckpt_is_weight(name) && is_factor(name) == factors;
+    }
+    hd_ckpt_close(ckpt);
+    return count;
+}
+
+/* Goal: without the base nothing is lost. Method: the same run, once with the base in its
+ * checkpoints and once without, goes on from a checkpoint: weights, moments and later losses have
+ * equal bits. llama has 7 matrices in a block, each with two factors. */
+static void a_checkpoint_without_its_base_goes_on_bit_for_bit(void **state)
+{
+    struct run *saving[2], *loading[2];
+    struct hd_saved saved[2];
+
+    (void)state;
+    for (int omit = 0; omit < 2; omit++) {
+        struct tuning t;
+
+        saving[omit] = run_new(MORE);
+        loading[omit] = run_new(MORE);
+        setup(&t, "llama", omit ? "omit" : "save");
+        run_save(&t.job, STEPS, saving[omit], &saved[omit]);
+        assert_int_equal(count_weights(saved[omit].path, true), 2 * 7 * t.job.layers);
+        assert_int_equal(count_weights(saved[omit].path, false) == 0, omit);
+        run_load(&t.job, &saved[omit], loading[omit]);
+        harness_teardown(&t.h);
+    }
+    run_compare_state(saving[0], saving[1]);
+    run_compare_state(saving[1], loading[1]);
+    run_compare_state(loading[0], loading[1]);
+    for (int i = 0; i < MORE; i++) {
+        assert_true(loading[0]->loss[i] == loading[1]->loss[i]);
+        assert_true(saving[1]->loss[i] == loading[1]->loss[i]);
+    }
+    for (int omit = 0; omit < 2; omit++) {
+        run_free(saving[omit]);
+        run_free(loading[omit]);
+    }
+}
+
+/* ---- where the base is ---- */
+
+static enum hd_status open_source(const struct tuning *t, const char *dir, const char *base)
+{
+    const struct hd_source_dirs dirs = {.dir = dir, .base = base};
+    struct hd_source *source = NULL;
+    struct hd_arena arena;
+    struct hd_layout layout;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    run_layout(&t->job, &(struct hd_layout_options){0}, &arena, &layout);
+    st = hd_source_open(&dirs, &t->job, &layout.registry, &source);
+    hd_source_close(source);
+    hd_arena_done(&arena);
+    return st;
+}
+
+static void change_a_weight(const char *folder)
+{
+    struct hd_weights *weights = NULL;
+    char path[300];
+    int64_t at;
+    FILE *file;
+
+    must(hd_weights_open(folder, &weights));
+    at = hd_weights_at(weights, 0)->offset_bytes;
+    hd_weights_close(weights);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+    assert_int_equal(fwrite("\x3f", 1, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_base_may_move_and_must_not_change(void **state)
+{
+    struct run *run = run_new(0);
+    struct hd_saved saved;
+    struct tuning t;
+    char moved[300];
+
+    (void)state;
+    setup(&t, "gpt2", "omit");
+    run_save(&t.job, STEPS, run, &saved);
+    must(open_source(&t, saved.path, NULL));
+    (void)snprintf(moved, sizeof moved, "%s-moved", t.folder);
+    assert_int_equal(rename(t.folder, moved), 0);
+    assert_int_equal(open_source(&t, saved.path, NULL), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "say where it is now (--base DIR"));
+    must(open_source(&t, saved.path, moved));
+    change_a_weight(moved);
+    assert_int_equal(open_source(&t, saved.path, moved), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "is not the model that"));
+    run_free(run);
+    harness_teardown(&t.h);
+}
+
+/* ---- what trained once ---- */
+
+static enum hd_status load_only(struct harness_rank *r)
+{
+    struct hd_trainer *t = NULL;
+    struct hd_text note = {0};
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (!st)
+        st = hd_trainer_load(t, r->context, "-", &note);
+    hd_text_free(&note);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* The head trained, and would be in no checkpoint: its values are not the base's. */
+static void what_trained_is_never_left_out(void **state)
+{
+    struct run *run = run_new(0);
+    struct hd_saved saved;
+    struct tuning t;
+
+    (void)state;
+    setup(&t, "llama", "omit");
+    t.job.dp = 1;
+    text(t.job.adapter_also, sizeof t.job.adapter_also, "head");
+    run_save(&t.job, STEPS, run, &saved);
+    assert_true(count_weights(saved.path, false) > 0);
+    t.job.adapter_also[0] = '\0';
+    assert_int_equal(harness_threads(&t.job, 1, saved.path, load_only), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "set checkpoint.base: save, or let it train"));
+    text(t.job.checkpoint_base, sizeof t.job.checkpoint_base, "save");
+    must(harness_threads(&t.job, 1, saved.path, load_only));
+    run_free(run);
+    harness_teardown(&t.h);
+}
+
+/* ---- going on with an adapter ---- */
+
+static void begin_from(struct tuning *t, const char *adapter, struct run *run, const char *attempt)
+{
+    struct hd_job form = {0};
+    uint64_t identity = 0;
+    struct hd_saved saved;
+
+    must(hd_adapter_read(adapter, &form, &identity));
+    assert_int_equal(form.adapter_rank, 4);
+    assert_true(form.adapter_alpha == 6 && !form.adapter_rslora);
+    text(t->job.adapter_targets, sizeof t->job.adapter_targets, form.adapter_targets);
+    text(t->job.adapter_from, sizeof t->job.adapter_from, adapter);
+    hd_hash_format(identity, t->job.adapter_identity);
+    (void)snprintf(t->job.attempt_dir, sizeof t->job.attempt_dir, "%s/%s", t->h.dir, attempt);
+    run_save(&t->job, 0, run, &saved);
+}
+
+/* Goal: a new run has the factors of another one, bit for bit, and moments of zero. Method: the
+ * adapter of a trained run, as its checkpoint and as a folder of PEFT, begins a run. */
+static void an_adapter_begins_another_run(void **state)
+{
+    static const char *const families[] = {"llama", "gpt2"};
+
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        struct run *trained = run_new(0), *from[2] = {run_new(0), run_new(0)};
+        struct hd_saved saved;
+        struct tuning t;
+        char peft[300];
+
+        setup(&t, families[f], "omit");
+        run_save(&t.job, STEPS, trained, &saved);
+        (void)snprintf(peft, sizeof peft, "%s/peft", t.h.dir);
+        export_to(&saved, peft, true);
+        begin_from(&t, saved.path, from[0], "from-checkpoint");
+        begin_from(&t, peft, from[1], "from-peft");
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(from[k]->count, trained->count);
+            assert_memory_equal(from[k]->weights, trained->weights,
+                                (size_t)trained->count * sizeof(float));
+            for (int64_t i = 0; i < trained->count; i++)
+                assert_true(from[k]->moments[0][i] == 0 && from[k]->moments[1][i] == 0);
+            run_free(from[k]);
+        }
+        run_free(trained);
+        harness_teardown(&t.h);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_checkpoint_without_its_base_goes_on_bit_for_bit),
+        cmocka_unit_test(a_base_may_move_and_must_not_change),
+        cmocka_unit_test(what_trained_is_never_left_out),
+        cmocka_unit_test(an_adapter_begins_another_run),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
