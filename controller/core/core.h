@@ -47,6 +47,7 @@ struct hd_core_asked {
     const char *device_name, *traits;
     int32_t threads; /* the fewest that a device has */
     bool bf16;       /* all compute it natively */
+    bool ahead; /* nothing waits for the answer yet; the question comes once more when a job does */
     /* The node whose probe says how fast the devices are, which are all on it; "": none does */
     const char *probe_uuid;
 };

@@ -185,15 +185,19 @@ static void planned(uv_work_t *work, int status)
     free_planning(p);
 }
 
+/* Questions for which a job waits come before those that were asked ahead. */
 static void begin_some(struct controller *c)
 {
     int running = 0;
 
-    for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next) {
-        if (!p->started)
-            p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
+    for (struct planning *p = c->plannings; p; p = p->next)
         running += p->started;
-    }
+    for (int ahead = 0; ahead < 2; ahead++)
+        for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next)
+            if (!p->started && p->asked.ahead == (ahead > 0)) {
+                p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
+                running += p->started;
+            }
 }
 
 /* Nodes at one switch of a tier reach one another as the cluster file says of that tier. At several
@@ -225,6 +229,17 @@ static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
     return spec && p->asked.key && p->asked.device_name && p->asked.traits;
 }
 
+/* It was asked ahead, and a job waits for it now. */
+static bool hurry(const struct controller *c, const struct hd_core_asked *asked)
+{
+    for (struct planning *p = c->plannings; p; p = p->next)
+        if (strcmp(p->asked.key, asked->key) == 0) {
+            p->asked.ahead = asked->ahead;
+            return true;
+        }
+    return false;
+}
+
 void planner_ask(struct controller *c, const struct hd_core_out *out)
 {
     struct planning **end = &c->plannings;
@@ -232,8 +247,11 @@ void planner_ask(struct controller *c, const struct hd_core_out *out)
     while (*end)
         end = &(*end)->next;
     for (size_t i = 0; i < out->asked_count; i++) {
-        struct planning *p = calloc(1, sizeof *p);
+        struct planning *p;
 
+        if (hurry(c, &out->asked[i]))
+            continue;
+        p = calloc(1, sizeof *p);
         if (p) {
             hd_arena_init(&p->arena, 0);
             p->work.data = p;
