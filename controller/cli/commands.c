@@ -64,10 +64,10 @@ static const char validate_help[] =
     "  heddle validate job.yaml -o json\n";
 
 static const char plan_help[] =
-    "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N | --live]\n"
-    "                   [--device-memory SIZE] [--calibration FILE]\n"
-    "                   [--pin NAME=VALUE,..] [--top N]\n"
-    "                   [--explain] [--out FILE] [--set KEY=VALUE]... [-o FORMAT]\n"
+    "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --live]\n"
+    "                   [--device-memory SIZE] [--calibration FILE] [--top N]\n"
+    "                   [--pin NAME=VALUE,..] [--explain] [--out FILE]\n"
+    "                   [--set KEY=VALUE]... [-o FORMAT]\n"
     "Searches the fastest layout of a job that fits machines, which need not be here,\n"
     "and says what each rank takes, to the byte (docs/planning.md)\n"
     "  --cluster FILE       the machines, as docs/planning.md says\n"
