@@ -1,6 +1,6 @@
 /* heddle-controller: accepts jobs and sees them through. See services/controller.h. */
 #include <errno.h>
-#include <getopt.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,78 +8,27 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
 #include "base/text.h"
+#include "controller/identity/identity.h"
+#include "controller/init.h"
 #include "controller/services/controller.h"
+#include "controller/settings.h"
 #include "controller/store/store.h"
 #include "rpc/find.h"
+#include "version/version.h"
 
 enum { EXIT_USAGE = 2, EXIT_CANNOT = 6 };
 enum { PARENT_CHECK_MS = 500 };
 
-static const char usage[] =
-    "heddle-controller: accepts jobs, places them on nodes, restarts them, remembers everything\n"
-    "\n"
-    "  heddle-controller --state-dir DIR [options]\n"
-    "  heddle-controller backup FILE --state-dir DIR\n"
-    "                      copy the database to the new FILE, also while the controller runs, and\n"
-    "                      check the copy; docs/operations.md says how to restore it\n"
-    "\n"
-    "  --state-dir DIR     what must not be lost (SQLite; never on NFS); one controller uses it\n"
-    "  --listen ADDR       unix:PATH or HOST:PORT (default: the system's socket for root, else\n"
-    "                      the user's); HOST:PORT takes as many connections as the limit of open\n"
-    "                      files less 128, a fourth of them from one address\n"
-    "  --jobs-dir DIR      logs and checkpoints of jobs, the same path on every node of a job\n"
-    "                      (default: jobs in the state directory)\n"
-    "  --cluster FILE      cluster file that names the nodes and says which of them share a "
-    "switch\n"
-    "                      (docs/planning.md); jobs on several nodes then span few switches\n"
-    "  --node-lost-after SECONDS\n"
-    "                      a node that is silent for so long is lost, and its jobs are started\n"
-    "                      elsewhere from their newest checkpoints (default: 180, at least 30)\n"
-    "  --token-file FILE   tokens of users; HOST:PORT needs it. A line is NAME TOKEN, and jobs\n"
-    "                      belong to NAME; one line may be a TOKEN alone, without a name\n"
-    "  --node-token-file FILE\n"
-    "                      tokens of nodes, without which none comes by HOST:PORT: a TOKEN\n"
-    "                      alone for all nodes, or lines NAME TOKEN, each for the node NAME\n"
-    "  --tls-cert FILE, --tls-key FILE\n"
-    "                      PEM; needed to listen beyond loopback\n"
-    "  --tls-ca FILE       PEM; clients must show a certificate that it signed\n"
-    "  --umask MASK        octal; rights that folders and files of jobs do not give (default\n"
-    "                      027: user and group of the controller read them; 022: all\n"
-    "                      users do); heddled has the same option, for what it makes\n"
-    "  --ephemeral         end when the parent process ends\n"
-    "  --end-jobs          end what an earlier controller left running: its jobs have failed,\n"
-    "                      its nodes are gone for good (heddle local, whose nodes end with it)\n"
-    "  --help, --version\n"
-    "\n"
-    "Running jobs do not need the controller: they go on while it is away, and report afterwards.\n"
-    "Signals: SIGTERM and SIGINT stop it; SIGHUP does not (options, tokens and certificates are\n"
-    "read at the start).\n"
-    "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
-    "\n"
-    "example: heddle-controller --state-dir /var/lib/heddle --jobs-dir /shared/heddle\n";
-
-enum option_key {
-    OPT_STATE_DIR = 256,
-    OPT_LISTEN,
-    OPT_JOBS_DIR,
-    OPT_CLUSTER,
-    OPT_NODE_LOST,
-    OPT_TOKEN_FILE,
-    OPT_NODE_TOKEN_FILE,
-    OPT_TLS_CERT,
-    OPT_TLS_KEY,
-    OPT_TLS_CA,
-    OPT_UMASK,
-    OPT_EPHEMERAL,
-    OPT_END_JOBS,
-};
-
 struct program {
     uv_loop_t loop;
+    int argc; /* of the command line, without the program's name: a reload reads it again */
+    char **argv;
+    struct hd_config config;
     struct controller *controller;
     struct controller_options options;
     struct hd_core_config core_config;
@@ -103,63 +52,91 @@ static enum hd_status read_node_lost(const char *value, struct hd_core_config *c
     const long seconds = strtol(value, &end, 10);
 
     if (end == value || *end || seconds < LEAST || seconds > MOST)
-        return hd_err(HD_INVALID, "--node-lost-after %s: say %d to %d seconds", value, LEAST, MOST);
+        return hd_err(HD_INVALID, "%s: say %d to %d seconds", value, LEAST, MOST);
     config->lost_ms = seconds * 1000;
     if (config->lost_confirmed_ms > config->lost_ms)
         config->lost_confirmed_ms = config->lost_ms;
     return HD_OK;
 }
 
-static enum hd_status take_option(int key, const char *value, struct program *p)
+static enum hd_status read_group(const char *value, struct controller_options *options)
 {
+    const struct group *found;
+
+    errno = 0;
+    found = getgrnam(value);
+    if (!found)
+        return hd_err(HD_INVALID, "there is no group %s", value);
+    options->socket_mode = 0660;
+    options->socket_group = found->gr_gid;
+    return HD_OK;
+}
+
+static enum hd_status take_setting(void *user, int key, const char *value)
+{
+    struct program *p = user;
+
     switch (key) {
     case OPT_STATE_DIR:
         p->options.state_dir = value;
-        return HD_OK;
+        break;
     case OPT_LISTEN:
         p->options.listen = value;
-        return HD_OK;
+        return hd_rpc_check_address(value);
+    case OPT_ALSO_LISTEN:
+        p->options.listens[0] = value;
+        return hd_rpc_check_address(value);
+    case OPT_SOCKET_GROUP:
+        return read_group(value, &p->options);
+    case OPT_CERTIFICATE_LIFE:
+        return hd_clock_read_span(value, 60 * 1000, INT64_C(3650) * 86400000,
+                                  &p->options.certificate_ms);
+    case OPT_POLICY:
+        p->options.policy_file = value;
+        break;
     case OPT_JOBS_DIR:
         p->options.jobs_dir = value;
-        return HD_OK;
+        break;
     case OPT_CLUSTER:
         p->options.cluster_file = value;
-        return HD_OK;
+        break;
     case OPT_NODE_LOST:
         return read_node_lost(value, &p->core_config);
     case OPT_TOKEN_FILE:
         p->token_file = value;
-        return HD_OK;
+        break;
     case OPT_NODE_TOKEN_FILE:
         p->node_token_file = value;
-        return HD_OK;
+        break;
     case OPT_TLS_CERT:
         p->tls.cert_path = value;
-        return HD_OK;
+        break;
     case OPT_TLS_KEY:
         p->tls.key_path = value;
-        return HD_OK;
+        break;
     case OPT_TLS_CA:
         p->tls.ca_path = value;
-        return HD_OK;
+        break;
     case OPT_UMASK:
         p->umask = value;
-        return HD_OK;
+        break;
     case OPT_EPHEMERAL:
         p->ephemeral = true;
-        return HD_OK;
+        break;
     case OPT_END_JOBS:
         p->options.end_jobs = "it was killed before it ended";
-        return HD_OK;
-    default: /* getopt has told */
-        return hd_err(HD_INVALID, "see heddle-controller --help");
+        break;
+    default: /* those that main looks at itself */
+        break;
     }
+    return HD_OK;
 }
 
 static enum hd_status read_tokens(struct program *p)
 {
     enum hd_status st = HD_OK;
 
+    hd_rpc_tokens_done(&p->tokens);
     if (p->node_token_file && !p->token_file)
         return hd_err(HD_INVALID, "--node-token-file without --token-file: no user could come by "
                                   "HOST:PORT; give both");
@@ -171,34 +148,25 @@ static enum hd_status read_tokens(struct program *p)
     return st;
 }
 
-static enum hd_status read_options(int argc, char **argv, struct program *p)
+static enum hd_status check_policy(const struct program *p)
 {
-    static const struct option longs[] = {
-        {"state-dir", required_argument, NULL, OPT_STATE_DIR},
-        {"listen", required_argument, NULL, OPT_LISTEN},
-        {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
-        {"cluster", required_argument, NULL, OPT_CLUSTER},
-        {"node-lost-after", required_argument, NULL, OPT_NODE_LOST},
-        {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
-        {"node-token-file", required_argument, NULL, OPT_NODE_TOKEN_FILE},
-        {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
-        {"tls-key", required_argument, NULL, OPT_TLS_KEY},
-        {"tls-ca", required_argument, NULL, OPT_TLS_CA},
-        {"umask", required_argument, NULL, OPT_UMASK},
-        {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
-        {"end-jobs", no_argument, NULL, OPT_END_JOBS},
-        {NULL, 0, NULL, 0},
-    };
-    enum hd_status st = HD_OK;
-    int key;
+    struct hd_policy *policy = NULL;
+    enum hd_status st =
+        p->options.policy_file ? hd_policy_read(p->options.policy_file, &policy) : HD_OK;
+
+    hd_policy_free(policy);
+    return st;
+}
+
+/* What flags and configuration file say, into p->options. Everything that could be wrong in them is
+ * looked at, so that --check-config and a reload are told of it. */
+static enum hd_status use_config(struct program *p)
+{
+    enum hd_status st;
 
     p->core_config = hd_core_config_default;
     p->options.core_config = &p->core_config;
-    while (!st && (key = getopt_long(argc, argv, "", longs, NULL)) != -1)
-        st = take_option(key, optarg, p);
-    if (!st && optind != argc)
-        st = hd_err(HD_INVALID, "\"%s\" is one word too many; see heddle-controller --help",
-                    argv[optind]);
+    st = hd_config_apply(&p->config, take_setting, p);
     if (!st)
         st = hd_file_set_umask(p->umask);
     if (!st && !p->options.state_dir)
@@ -208,12 +176,12 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
         p->options.listen = p->listen.data;
     }
     if (!st)
-        st = hd_rpc_check_address(p->options.listen);
-    if (!st)
         st = read_tokens(p);
     if (p->tls.cert_path || p->tls.key_path || p->tls.ca_path)
         p->options.tls = &p->tls;
-    return st;
+    if (!st && p->options.tls)
+        st = hd_rpc_check_tls(p->options.tls);
+    return st ? st : check_policy(p);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------*/
@@ -247,12 +215,47 @@ static void on_signal(uv_signal_t *handle, int number)
     stop(handle->data, EXIT_SUCCESS);
 }
 
-/* Not an end: systemd takes one by SIGHUP for wanted, and would not start the controller again. */
+static void log_line(void *user, const char *line)
+{
+    (void)user;
+    hd_log(HD_LOG_INFO, "reload: %s", line);
+}
+
+/* Reads flags and configuration file once more into a program of its own, so that a mistake in them
+ * changes nothing, and takes over what can change while the controller runs. */
+static enum hd_status reload(struct program *p)
+{
+    struct program fresh = {0};
+    enum hd_status st = hd_config_read(&fresh.config, &controller_program, p->argc, p->argv);
+
+    if (!st)
+        st = use_config(&fresh);
+    if (!st)
+        st = controller_reload(p->controller, &fresh.options);
+    if (!st) {
+        (void)hd_config_compare(&p->config, &fresh.config, log_line, NULL);
+        hd_log(HD_LOG_INFO, "reload: tokens read again (%zu in force)", fresh.tokens.count);
+    }
+    /* what waits for a restart is told again by each reload: p->config stays that of the start */
+    hd_rpc_tokens_done(&fresh.tokens);
+    hd_text_free(&fresh.listen);
+    hd_config_done(&fresh.config);
+    return st;
+}
+
 static void on_hangup(uv_signal_t *handle, int number)
 {
-    (void)handle, (void)number;
-    hd_log(HD_LOG_INFO, "SIGHUP: nothing is read again; to read tokens and certificates again, "
-                        "restart the controller (running jobs go on)");
+    struct program *p = handle->data;
+
+    (void)number;
+    if (p->stopping)
+        return;
+    hd_notify_reloading();
+    if (reload(p)) {
+        hd_log(HD_LOG_ERROR, "reload: %s; everything stays as it was", hd_err_message());
+        (void)hd_file_set_umask(p->umask);
+    }
+    hd_notify_ready();
 }
 
 static void on_fatal(void *user, const struct hd_error *error)
@@ -276,7 +279,7 @@ static void check_parent(uv_timer_t *timer)
 
 static void watch_signals(struct program *p)
 {
-    p->terminate.data = p->interrupt.data = p->parent_check.data = p;
+    p->terminate.data = p->interrupt.data = p->hangup.data = p->parent_check.data = p;
     (void)uv_signal_init(&p->loop, &p->terminate);
     (void)uv_signal_init(&p->loop, &p->interrupt);
     (void)uv_signal_init(&p->loop, &p->hangup);
@@ -311,7 +314,7 @@ static enum hd_status run(struct program *p)
         return hd_err(HD_INTERNAL, "cannot make an event loop");
     (void)signal(SIGPIPE, SIG_IGN);
     watch_signals(p);
-    p->options.build = HD_BUILD;
+    p->options.build = hd_version_text;
     p->options.on_fatal = on_fatal;
     p->options.user = p;
     st = controller_new(&p->loop, &p->options, &p->controller);
@@ -333,49 +336,34 @@ static enum hd_status run(struct program *p)
 
 /* ---- backup -----------------------------------------------------------------------------------*/
 
-static enum hd_status read_backup_options(int argc, char **argv, const char **ret_dir,
-                                          const char **ret_file)
+static enum hd_status check_backup(const struct hd_config *config)
 {
-    static const struct option longs[] = {{"state-dir", required_argument, NULL, OPT_STATE_DIR},
-                                          {NULL, 0, NULL, 0}};
-    int key;
-
-    *ret_dir = *ret_file = NULL;
-    while ((key = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        if (key != OPT_STATE_DIR) /* getopt has told */
-            return hd_err(HD_INVALID, "see heddle-controller --help");
-        *ret_dir = optarg;
-    }
-    if (optind < argc)
-        *ret_file = argv[optind++];
-    if (optind < argc)
+    if (config->arg_count > 2)
         return hd_err(HD_INVALID,
                       "backup: \"%s\" is one word too many; see heddle-controller --help",
-                      argv[optind]);
-    if (!*ret_file || !**ret_file)
+                      config->args[2]);
+    if (config->arg_count < 2 || !*config->args[1])
         return hd_err(HD_INVALID, "backup: FILE is missing, the new file to write");
-    if (!*ret_dir)
+    if (!hd_config_get(config, OPT_STATE_DIR))
         return hd_err(HD_INVALID, "backup: --state-dir DIR is missing, the controller's");
     return HD_OK;
 }
 
-/* argv[0] is "backup". */
-static int backup(int argc, char **argv)
+static int backup(const struct hd_config *config)
 {
     struct hd_store_backup made;
-    const char *dir, *file;
     char size[32], line[256];
     struct hd_text text = {0};
-    enum hd_status st = read_backup_options(argc, argv, &dir, &file);
+    enum hd_status st = check_backup(config);
 
     if (!st)
-        st = hd_store_backup(dir, file, &made);
+        st = hd_store_backup(hd_config_get(config, OPT_STATE_DIR), config->args[1], &made);
     if (!st) {
         hd_text_format_bytes(made.size_bytes, size);
         (void)snprintf(line, sizeof line, "%s, %lld job%s, the last is %lld, schema %lld", size,
                        (long long)made.jobs, made.jobs == 1 ? "" : "s", (long long)made.last_job,
                        (long long)made.schema);
-        hd_text_add(&text, "%s: %s; checked and on disk\n", file, line);
+        hd_text_add(&text, "%s: %s; checked and on disk\n", config->args[1], line);
         st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a line") : hd_file_print(text.data);
         hd_text_free(&text);
     }
@@ -385,36 +373,99 @@ static int backup(int argc, char **argv)
     return st == HD_INVALID || st == HD_EXISTS || st == HD_NOT_FOUND ? EXIT_USAGE : EXIT_CANNOT;
 }
 
-static int print(const char *text)
+/* ---- all --------------------------------------------------------------------------------------*/
+
+static int usage_error(void)
 {
-    if (!hd_file_print(text))
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return EXIT_USAGE;
+}
+
+static int init(const struct hd_config *config)
+{
+    const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
+    enum hd_status st = HD_OK;
+
+    if (config->arg_count > 1)
+        st = hd_err(HD_INVALID, "init: \"%s\" is one word too many; see heddle-controller --help",
+                    config->args[1]);
+    else if (!state_dir)
+        st = hd_err(HD_INVALID, "init: --state-dir DIR is missing");
+    if (!st)
+        st = controller_init(state_dir, hd_config_get(config, OPT_HOST));
+    if (!st)
         return EXIT_SUCCESS;
     hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-    return EXIT_CANNOT;
+    return st == HD_INVALID || st == HD_EXISTS ? EXIT_USAGE : EXIT_CANNOT;
+}
+
+static int serve(struct program *p)
+{
+    enum hd_status st = use_config(p);
+    int code;
+
+    if (st) {
+        code = usage_error();
+    } else {
+        st = run(p);
+        code = !st ? p->exit_code : st == HD_INVALID || st == HD_DENIED ? EXIT_USAGE : EXIT_CANNOT;
+        if (st)
+            (void)usage_error();
+    }
+    hd_text_free(&p->listen);
+    hd_rpc_tokens_done(&p->tokens);
+    return code;
+}
+
+static int check_config(struct program *p)
+{
+    char line[PATH_MAX + 128];
+    int code = EXIT_SUCCESS;
+
+    if (use_config(p)) {
+        code = usage_error();
+    } else {
+        (void)snprintf(line, sizeof line, "%s: fine\n",
+                       p->config.path ? p->config.path : "options");
+        if (hd_file_print(line)) {
+            hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+            code = EXIT_CANNOT;
+        }
+    }
+    hd_text_free(&p->listen);
+    hd_rpc_tokens_done(&p->tokens);
+    return code;
+}
+
+static int command(struct program *p)
+{
+    int code;
+
+    if (hd_config_page(&p->config, OPT_HELP, OPT_VERSION, OPT_OUTPUT, hd_version_text, &code))
+        return code;
+    if (p->config.arg_count && strcmp(p->config.args[0], "backup") == 0)
+        return backup(&p->config);
+    if (p->config.arg_count && strcmp(p->config.args[0], "init") == 0)
+        return init(&p->config);
+    if (p->config.arg_count) {
+        (void)hd_err(HD_INVALID, "\"%s\" is one word too many; see heddle-controller --help",
+                     p->config.args[0]);
+        return usage_error();
+    }
+    return hd_config_is_on(&p->config, OPT_CHECK_CONFIG) ? check_config(p) : serve(p);
 }
 
 int main(int argc, char **argv)
 {
     static struct program program;
-    enum hd_status st;
+    int code;
 
     hd_log_init("heddle-controller", HD_LOG_INFO);
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return print(usage);
-    if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return print("heddle-controller " HD_BUILD "\n");
-    if (argc > 1 && strcmp(argv[1], "backup") == 0)
-        return backup(argc - 1, argv + 1);
-    st = read_options(argc, argv, &program);
-    if (st) {
-        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-        return EXIT_USAGE;
-    }
-    st = run(&program);
-    hd_text_free(&program.listen);
-    hd_rpc_tokens_done(&program.tokens);
-    if (!st)
-        return program.exit_code;
-    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-    return st == HD_INVALID || st == HD_DENIED ? EXIT_USAGE : EXIT_CANNOT;
+    program.argc = argc - 1;
+    program.argv = argv + 1;
+    code = hd_config_read(&program.config, &controller_program, argc - 1, argv + 1)
+               ? usage_error()
+               : command(&program);
+    hd_config_done(&program.config);
+    return code;
 }

@@ -22,6 +22,7 @@
 #include "base/dtype.h"
 #include "base/encoding.h"
 #include "base/fp8.h"
+#include "base/quant.h"
 
 enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
@@ -83,8 +84,10 @@ enum hd_gemm_epilogue {
  * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre and gelu_inp have ldc, too.
  * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
  * with the weight gradient of the same layer.
- * HD_INVALID: bias or an epilogue with accumulate; GELU_BACKWARD with bias; dbias without trans_a,
- * with c not in fp32, with bias or with an epilogue. */
+ * b may be encoded (base/quant.h): its matrices below one another are [N,K] with trans_b, else
+ * [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is multiplied. HD_INVALID:
+ * bias or an epilogue with accumulate; GELU_BACKWARD with bias; dbias without trans_a, with c not
+ * in fp32, with bias or with an epilogue; codes of another shape. */
 struct hd_gemm_args {
     void *c;              /* [M, N]   c_dtype  */
     void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
@@ -98,6 +101,7 @@ struct hd_gemm_args {
     bool trans_a, trans_b, accumulate;
     enum hd_gemm_epilogue epilogue;
     enum hd_dtype ab_dtype, c_dtype;
+    struct hd_quant_factor b_codes; /* quant not NONE: b are codes of it, and ldb has no meaning */
 };
 
 /* ---- Products in fp8 (base/fp8.h) ----

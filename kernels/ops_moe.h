@@ -214,16 +214,19 @@ struct hd_regroup_args {
 /* For every expert e and each of its rows i: c[i,:] (+)= a[i,:] op(b[e]), summed in fp32; b[e] is
  * [K, N], or [N, K] with trans_b. Weights of linear layers are stored [N, K]: forward uses trans_b,
  * the gradient of the inputs does not. A row's result depends only on the row, its expert and the
- * sizes in the arguments, not on how many rows each expert has. */
+ * sizes in the arguments, not on how many rows each expert has. b may be encoded as in gemm, one
+ * matrix an expert: b_codes is that of the first one. */
 struct hd_grouped_gemm_args {
     void *c;               /* [T, N]  c_dtype  */
     const void *a;         /* [T, K]  ab_dtype */
-    const void *b;         /* E matrices, ab_dtype, stride_b elements from one to the next */
+    const void *b;         /* E matrices, ab_dtype, stride_b elements from one to the next; of codes
+                              bytes */
     const int32_t *counts; /* [E] */
     void *scratch;
     int64_t E, T, N, K, lda, ldb, ldc, stride_b;
     bool trans_b, accumulate;
     enum hd_dtype ab_dtype, c_dtype;
+    struct hd_quant_factor b_codes;
 };
 
 /* For every expert e, over its rows i: c[e] (+)= sum_i a[i,:]^T b[i,:]: the gradient of weights

@@ -47,7 +47,7 @@ struct cli_command;
 struct cli {
     const struct cli_command *command;
     /* from flags; NULL: not given */
-    const char *controller, *token_file, *tls_ca;
+    const char *controller, *token_file, *tls_ca, *tls_cert;
     enum cli_format format;
     bool colour; /* on stdout */
     char **args; /* the words that are not flags */
@@ -89,7 +89,7 @@ struct cli_flag {
 };
 
 /* Takes the flags of a command and those that all have (--controller, -o, --color, --token-file,
- * --tls-ca, --help) out of argv, which begins behind the command's name; what is left are
+ * --tls-ca, --tls-cert, --help) out of argv, which begins behind the command's name; what is left are
  * cli->args, between min_args and max_args. CLI_CONTINUE, or the exit code after --help or a
  * mistake. */
 int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
@@ -164,7 +164,7 @@ void cli_add_coloured(struct hd_text *out, const char *colour, const char *text)
 
 /* Finds and checks the controller's address; calls follow. CLI_CONTINUE or an exit code. */
 int cli_connect(struct cli *cli);
-/* One unary call by its name, such as "GetJob"; the response is the caller's (hd_rpc_message_free).
+/* One unary call by its name, such as "GetJob" of Control or "Identity/WhoAmI"; the response is the caller's (hd_rpc_message_free).
  * CLI_CONTINUE, or the exit code after the message was printed. */
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response);

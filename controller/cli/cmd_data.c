@@ -1,12 +1,14 @@
-/* data: makes token files of text. heddle-worker does the work. */
+/* data: makes token files of text and of conversations, and shows the samples of a job.
+ * heddle-worker does the work. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/cli/cli.h"
+#include "controller/cli/data_look.h"
 #include "controller/cli/process.h"
+#include "controller/cli/submit.h"
 
 struct tokenize {
-    const char *out, *format, *tokenizer, *threads, *key;
+    const char *out, *format, *tokenizer, *threads, *key, *form, *template, *loss;
     bool no_append_eot;
 };
 
@@ -15,12 +17,11 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
 {
     const struct {
         const char *flag, *value;
-    } values[] = {{"--out", t->out},
-                  {"--format", t->format},
-                  {"--tokenizer", t->tokenizer},
-                  {"--threads", t->threads},
-                  {"--key", t->key}};
-    const char **argv = calloc((size_t)cli->arg_count + 16, sizeof *argv);
+    } values[] = {
+        {"--out", t->out},           {"--format", t->format}, {"--tokenizer", t->tokenizer},
+        {"--threads", t->threads},   {"--key", t->key},       {"--form", t->form},
+        {"--template", t->template}, {"--loss", t->loss}};
+    const char **argv = calloc((size_t)cli->arg_count + 32, sizeof *argv);
     size_t n = 1;
     enum hd_status st;
 
@@ -44,9 +45,35 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
     return st;
 }
 
+/* heddle data show FILE: samples with the tokens that count for the loss. */
+static int show(struct cli *cli, const struct cli_list *overrides, const char *first,
+                const char *count)
+{
+    struct hd_job *job = NULL;
+    struct hd_arena arena;
+    int64_t number;
+    int code;
+
+    if (cli->arg_count != 2)
+        return cli_usage("data show: give one job file");
+    if (first && hd_text_to_int64(first, 0, INT64_C(1) << 40, &number))
+        return cli_usage("data show: --first: %s", hd_err_message());
+    if (count && hd_text_to_int64(count, 1, 100000, &number))
+        return cli_usage("data show: --samples: %s", hd_err_message());
+    hd_arena_init(&arena, 0);
+    code = cli_read_spec(cli->args[1], overrides, &arena, &job);
+    if (code == CLI_CONTINUE)
+        code = data_look_show(job, first ? first : "0", count ? count : "3",
+                              cli->format >= CLI_JSON, cli->colour);
+    hd_arena_done(&arena);
+    return code;
+}
+
 int cli_data(struct cli *cli, int argc, char **argv)
 {
     struct tokenize t = {.out = NULL};
+    struct cli_list overrides = {.count = 0};
+    const char *samples = NULL, *first = NULL;
     const struct cli_flag flags[] = {
         {"out", 0, CLI_FLAG_TEXT, &t.out, 0, 0},
         {"format", 0, CLI_FLAG_TEXT, &t.format, 0, 0},
@@ -54,15 +81,31 @@ int cli_data(struct cli *cli, int argc, char **argv)
         {"threads", 0, CLI_FLAG_TEXT, &t.threads, 0, 0},
         {"key", 0, CLI_FLAG_TEXT, &t.key, 0, 0},
         {"no-append-eot", 0, CLI_FLAG_BOOL, &t.no_append_eot, 0, 0},
+        {"form", 0, CLI_FLAG_TEXT, &t.form, 0, 0},
+        {"template", 0, CLI_FLAG_TEXT, &t.template, 0, 0},
+        {"loss", 0, CLI_FLAG_TEXT, &t.loss, 0, 0},
+        {"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
+        {"samples", 0, CLI_FLAG_TEXT, &samples, 0, 0},
+        {"first", 0, CLI_FLAG_TEXT, &first, 0, 0},
     };
     int64_t threads;
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
 
     if (code != CLI_CONTINUE)
         return code;
+    if (strcmp(cli->args[0], "show") == 0) {
+        if (t.out || t.format || t.tokenizer || t.threads || t.key || t.no_append_eot || t.form ||
+            t.template || t.loss)
+            return cli_usage(
+                "data show: takes --samples, --first and --set; the rest is in the job "
+                "file");
+        return show(cli, &overrides, first, samples);
+    }
     if (strcmp(cli->args[0], "tokenize") != 0)
-        return cli_usage("data: '%s' is not a command of heddle data; the only one is tokenize",
+        return cli_usage("data: '%s' is not a command of heddle data; they are tokenize and show",
                          cli->args[0]);
+    if (samples || first || overrides.count)
+        return cli_usage("data tokenize: --samples, --first and --set are for data show");
     if (cli->arg_count < 2)
         return cli_usage("data tokenize: the input files are missing; give at least one text file");
     if (!t.out)

@@ -5,7 +5,8 @@
 /* The flags, which heddle-worker takes under the same names. NULL: not given. */
 struct generate {
     const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
-    bool greedy;
+    const char *system, *template;
+    bool greedy, chat;
 };
 
 static enum hd_status exec_generate(const struct generate *g, const char *checkpoint)
@@ -13,11 +14,18 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
     const struct {
         const char *flag, *value;
     } values[] = {
-        {"--prompt", g->prompt}, {"--max-tokens", g->max_tokens}, {"--temperature", g->temperature},
-        {"--top-k", g->top_k},   {"--top-p", g->top_p},           {"--seed", g->seed},
-        {"--base", g->base},     {"--adapter", g->adapter},
+        {"--prompt", g->prompt},
+        {"--max-tokens", g->max_tokens},
+        {"--temperature", g->temperature},
+        {"--top-k", g->top_k},
+        {"--top-p", g->top_p},
+        {"--seed", g->seed},
+        {"--system", g->system},
+        {"--template", g->template},
+        {"--base", g->base},
+        {"--adapter", g->adapter},
     };
-    const char *argv[24] = {NULL, "generate", "--checkpoint", checkpoint};
+    const char *argv[32] = {NULL, "generate", "--checkpoint", checkpoint};
     size_t n = 4;
 
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -28,6 +36,8 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
     }
     if (g->greedy)
         argv[n++] = "--greedy";
+    if (g->chat)
+        argv[n++] = "--chat";
     return process_become("heddle-worker", argv);
 }
 
@@ -46,6 +56,8 @@ static int check_numbers(const struct generate *g)
         return cli_usage("generate: --top-p: %s", hd_err_message());
     if (g->seed && hd_text_to_int64(g->seed, 0, INT64_MAX, &i))
         return cli_usage("generate: --seed: %s", hd_err_message());
+    if (!g->chat && (g->system || g->template))
+        return cli_usage("generate: --system and --template are for --chat");
     if (g->greedy && (g->temperature || g->top_k || g->top_p))
         return cli_usage(
             "generate: --greedy takes the most likely token, so --temperature, --top-k and "
@@ -67,6 +79,9 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"top-p", 0, CLI_FLAG_TEXT, &g.top_p, 0, 0},
         {"seed", 0, CLI_FLAG_TEXT, &g.seed, 0, 0},
         {"greedy", 0, CLI_FLAG_BOOL, &g.greedy, 0, 0},
+        {"chat", 0, CLI_FLAG_BOOL, &g.chat, 0, 0},
+        {"system", 0, CLI_FLAG_TEXT, &g.system, 0, 0},
+        {"template", 0, CLI_FLAG_TEXT, &g.template, 0, 0},
         {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
         {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "controller/cli/identity.h"
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 
@@ -267,15 +268,25 @@ int cli_node(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RemoveNodeRequest request = HEDDLE__V1__REMOVE_NODE_REQUEST__INIT;
     Heddle__V1__RemoveNodeResponse *response = NULL;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 2);
+    const char *address = NULL;
+    const struct cli_flag flags[] = {{"address", 0, CLI_FLAG_TEXT, &address, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, 2);
 
     if (code != CLI_CONTINUE)
         return code;
-    if (strcmp(cli->args[0], "rm") != 0)
-        return cli_usage("node: '%s' is not a command of heddle node; the only one is rm",
+    if (strcmp(cli->args[0], "rm") != 0 && strcmp(cli->args[0], "invite") != 0 &&
+        strcmp(cli->args[0], "revoke") != 0)
+        return cli_usage("node: '%s' is not a command of heddle node; these are rm, invite and "
+                         "revoke",
                          cli->args[0]);
     if (cli->arg_count < 2)
-        return cli_usage("node rm: the node's name is missing; see heddle nodes");
+        return cli_usage("node %s: the node's name is missing; see heddle nodes", cli->args[0]);
+    if (strcmp(cli->args[0], "invite") == 0)
+        return cli_node_invite(cli, address);
+    if (address)
+        return cli_usage("node %s: --address is for node invite", cli->args[0]);
+    if (strcmp(cli->args[0], "revoke") == 0)
+        return cli_node_revoke(cli);
     code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;

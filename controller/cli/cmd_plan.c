@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "controller/cli/data_look.h"
 #include "controller/cli/plan_layouts.h"
 #include "controller/cli/plan_show.h"
 #include "controller/cli/process.h"
@@ -222,14 +223,32 @@ static enum hd_status resolve(struct plan_asked *a)
 
 /* ---- layouts of a cluster ---- */
 
-/* --pin tp=8,pp=2: each the key parallel.NAME, as by --set. The texts live in the arena. */
+/* The next of the pins at *at, which ends before a comma outside brackets: "stages=[7,8]" is one.
+ */
+static char *next_pin(char **at)
+{
+    char *pin = *at, *end = pin;
+    int depth = 0;
+
+    if (!pin)
+        return NULL;
+    for (; *end && (*end != ',' || depth > 0); end++)
+        depth += (*end == '[' || *end == '{') - (*end == ']' || *end == '}');
+    *at = *end ? end + 1 : NULL;
+    *end = '\0';
+    return pin;
+}
+
+/* --pin tp=8,pp=2: each the key parallel.NAME, as by --set; precision is one of train. The texts
+ * live in the arena. */
 static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
                      struct cli_list *overrides)
 {
     for (size_t i = 0; i < pins->count; i++) {
         char *copy = hd_arena_strdup(arena, pins->items[i]), *pin;
 
-        while (copy && (pin = strsep(&copy, ",")) != NULL) {
+        while ((pin = next_pin(&copy)) != NULL) {
+            const char *group = strncmp(pin, "precision=", 10) == 0 ? "train" : "parallel";
             const size_t size = strlen(pin) + sizeof "parallel.";
             char *override = hd_arena_alloc(arena, size);
 
@@ -239,7 +258,7 @@ static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
                                  pins->items[i]);
             if (!override)
                 break;
-            (void)snprintf(override, size, "parallel.%s", pin);
+            (void)snprintf(override, size, "%s.%s", group, pin);
             if (!add_override(overrides, override))
                 return cli_usage("plan: too many --set and --pin; leave some out");
         }
@@ -279,12 +298,15 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
 static void show_chosen(const struct hd_report *l, struct plan_asked *a)
 {
     const struct hd_search_plan *p = &l->search.plans[0];
+    const bool cuda = hd_traits_is_cuda(&l->cluster->traits);
 
     a->devices = l->devices;
-    a->threads = 1;
+    a->threads = cuda ? 1 : a->threads;
     a->kind = hd_gpu_kind_find(l->cluster->device);
     a->traits = l->cluster->traits;
-    a->traits.memory_bytes = a->memory_bytes = l->memory_bytes;
+    a->memory_bytes = l->memory_bytes;
+    if (cuda)
+        a->traits.memory_bytes = l->memory_bytes;
     a->job = p->job;
     a->plan = p->plan;
     a->devices_per_node =
@@ -340,28 +362,6 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
     return code;
 }
 
-static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
-{
-    struct hd_plan_request request;
-    struct hd_report_asked asked = {.machines = f->cluster ? f->cluster : "--devices",
-                                    .cluster_file = f->cluster,
-                                    .spec = a->spec,
-                                    .request = &request,
-                                    .threads = 1,
-                                    .memory_bytes = a->memory_bytes,
-                                    .top = f->top ? (int)f->top : TOP_SHOWN};
-    struct hd_report layouts;
-    enum hd_status st = find_clusters(f, a, &asked);
-
-    hd_spec_plan_request(a->spec, &request);
-    request.only_planned = true;
-    if (!st)
-        st = hd_report_find(&asked, &a->arena, &layouts);
-    return st ? cli_fail(st) : show_layouts(cli, f, &asked, &layouts, a);
-}
-
-/* ---- one layout, on devices of this machine or CPU devices ---- */
-
 /* From now on times are those that `heddle-worker probe` measured. */
 static enum hd_status calibrate(struct plan_asked *a, const char *path)
 {
@@ -376,6 +376,52 @@ static enum hd_status calibrate(struct plan_asked *a, const char *path)
     hd_rates_calibrate(&a->rates, cal);
     return HD_OK;
 }
+
+/* CPU devices of this machine, as the calibration measured them. */
+static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_asked *a,
+                                       struct hd_report_asked *l)
+{
+    struct hd_cluster *cluster = hd_arena_alloc(&a->arena, sizeof *cluster);
+    enum hd_status st;
+
+    if (!cluster)
+        return hd_err(HD_NO_MEMORY, "no memory for a cluster");
+    fill_devices(a);
+    st = ask_worker(a);
+    if (!st)
+        st = calibrate(a, f->calibration);
+    if (st)
+        return st;
+    find_memory(a, f->devices != NULL);
+    a->traits.threads = (int)a->threads;
+    hd_cluster_of_cpu(&a->traits, a->devices, &a->rates, cluster);
+    l->clusters = cluster;
+    l->cluster_count = 1;
+    return HD_OK;
+}
+
+static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
+{
+    struct hd_plan_request request;
+    struct hd_report_asked asked = {.machines = f->cluster ? f->cluster : "--devices",
+                                    .cluster_file = f->cluster,
+                                    .spec = a->spec,
+                                    .request = &request,
+                                    .top = f->top ? (int)f->top : TOP_SHOWN};
+    struct hd_report layouts;
+    enum hd_status st =
+        f->calibration ? measured_cluster(f, a, &asked) : find_clusters(f, a, &asked);
+
+    hd_spec_plan_request(a->spec, &request); /* after fill_devices, which changes the spec */
+    request.only_planned = true;
+    asked.memory_bytes = a->memory_bytes;
+    asked.threads = a->threads > 0 ? a->threads : 1;
+    if (!st)
+        st = hd_report_find(&asked, &a->arena, &layouts);
+    return st ? cli_fail(st) : show_layouts(cli, f, &asked, &layouts, a);
+}
+
+/* ---- one layout, on devices of this machine or CPU devices ---- */
 
 /* The one layout in the form of a search that found it; priced, where the rates are known. */
 static enum hd_status price_layout(struct plan_asked *a, struct hd_report_asked *ret_asked,
@@ -420,8 +466,6 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
 
     fill_devices(a);
     st = ask_worker(a);
-    if (!st && f->calibration)
-        st = calibrate(a, f->calibration);
     if (!st) {
         find_memory(a, f->devices != NULL); /* before resolve, which chooses what fits */
         st = resolve(a);
@@ -450,19 +494,32 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     return code;
 }
 
+/* What an epoch of conversations has. */
+static void show_epoch(const struct hd_job *job, const struct hd_json *epoch)
+{
+    struct hd_text out = {0};
+
+    data_look_describe(job, epoch, &out);
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
 static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 {
+    const struct hd_json *epoch = NULL;
     struct hd_text missing = {0};
-    bool elsewhere;
+    bool elsewhere, searched;
     int code = f->live && (f->devices || f->cluster || f->memory || f->calibration || f->explain)
                    ? cli_usage("plan: --live is of the nodes that the controller knows; leave out "
-                               "--devices, --cluster, --device-memory, --calibration and --explain")
+                               "--devices, --cluster, --device-memory, --calibration and "
+                               "--explain")
                : f->devices && f->cluster
                    ? cli_usage("plan: --devices and --cluster both say what the devices are; give "
                                "one of them")
                    : read_devices(f->devices, a, &f->overrides);
 
     elsewhere = f->cluster || a->kind;
+    searched = elsewhere || f->calibration || f->live;
     if (code == CLI_CONTINUE && f->cluster && !add_override(&f->overrides, "resources.device=cuda"))
         code = cli_usage("plan: too many --set; leave some out");
     if (code == CLI_CONTINUE)
@@ -470,23 +527,27 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     if (code == CLI_CONTINUE && f->memory && hd_text_to_bytes(f->memory, 1 << 20, &a->memory_bytes))
         code = cli_usage("plan: --device-memory: %s", hd_err_message());
     a->memory_is_given = f->memory != NULL;
-    if (code == CLI_CONTINUE && !elsewhere && !f->live && (f->explain || f->top))
-        code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE or "
-                         "--devices KIND:N",
+    if (code == CLI_CONTINUE && !searched && (f->explain || f->top))
+        code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE, --devices "
+                         "KIND:N, --calibration FILE or --live",
                          f->explain ? "--explain" : "--top");
     if (code == CLI_CONTINUE && elsewhere && f->calibration)
         code =
             cli_usage("plan: --calibration is of CPU devices of this machine; leave out --cluster, "
                       "and --devices of GPUs");
     if (code == CLI_CONTINUE)
-        code = cli_read_spec_to_plan(cli->args[0], &f->overrides,
-                                     elsewhere || f->live ? &missing : NULL, &a->arena, &a->spec);
+        code = cli_read_spec_to_plan(cli->args[0], &f->overrides, searched ? &missing : NULL,
+                                     &a->arena, &a->spec, &epoch);
     if (missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
+    if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)
+        code = data_look_at_epoch(a->spec, &a->arena, &epoch);
+    if (code == CLI_CONTINUE && epoch && cli->format <= CLI_WIDE)
+        show_epoch(a->spec, epoch);
     if (code == CLI_CONTINUE && f->live)
         code = plan_live(cli, a->spec, (int)f->top, f->out, &a->arena);
     else if (code == CLI_CONTINUE)
-        code = elsewhere ? plan_layouts(cli, f, a) : plan_devices(cli, f, a);
+        code = searched ? plan_layouts(cli, f, a) : plan_devices(cli, f, a);
     hd_text_free(&missing);
     return code;
 }

@@ -35,6 +35,10 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
 
         (void)snprintf(name, sizeof name, "job %llu", (unsigned long long)status->job);
         st = hd_spec_read_yaml(&source, arena, ret_job);
+        if (!st && ret_job->steps == HD_SPEC_STEPS_UNKNOWN)
+            st = hd_err(HD_INVALID,
+                        "--set train.epochs: what an epoch is was counted when the job was "
+                        "submitted; give train.steps");
     }
     hd_text_free(&text);
     return st;

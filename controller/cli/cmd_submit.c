@@ -2,6 +2,7 @@
 #include "controller/cli/submit.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/random.h"
@@ -33,13 +34,16 @@ static void note_model(const struct hd_job *job)
     hd_text_free(&notes);
 }
 
-static int read_spec(const char *path, const struct cli_list *overrides, bool only_planned,
-                     struct hd_text *missing_data, struct hd_arena *arena, struct hd_job **ret_job)
+/* epoch_steps: of struct hd_spec_source. */
+static int read_once(const char *path, const struct cli_list *overrides, bool only_planned,
+                     struct hd_text *missing_data, int64_t epoch_steps, struct hd_arena *arena,
+                     struct hd_job **ret_job)
 {
     const struct hd_spec_source options = {.overrides = overrides->items,
                                            .only_planned = only_planned,
                                            .missing_data = missing_data,
                                            .override_count = overrides->count,
+                                           .epoch_steps = epoch_steps,
                                            .check = hd_plan_check_weights};
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
     enum hd_status st = job ? hd_spec_read_file(path, &options, arena, job)
@@ -47,7 +51,8 @@ static int read_spec(const char *path, const struct cli_list *overrides, bool on
     struct hd_text line = {0};
 
     if (!st) {
-        note_model(job);
+        if (!epoch_steps)
+            note_model(job);
         *ret_job = job;
         return CLI_CONTINUE;
     }
@@ -60,17 +65,56 @@ static int read_spec(const char *path, const struct cli_list *overrides, bool on
                                                                           : cli_exit_of(st);
 }
 
+/* With train.epochs the file is read twice: what an epoch has is known only from its data. */
+static int read_spec(const char *path, const struct cli_list *overrides, bool only_planned,
+                     struct hd_text *missing_data, struct hd_arena *arena, struct hd_job **ret_job,
+                     const struct hd_json **ret_epoch)
+{
+    const struct hd_json *epoch = NULL;
+    const struct hd_job *job;
+    int code = read_once(path, overrides, only_planned, missing_data, 0, arena, ret_job);
+
+    *ret_epoch = NULL;
+    if (code != CLI_CONTINUE || (*ret_job)->epochs == 0)
+        return code;
+    job = *ret_job;
+    if (strcmp(path, "-") == 0)
+        return cli_usage(
+            "train.epochs: a job file of standard input cannot be read twice; give it a "
+            "name, or give train.steps");
+    if (missing_data && missing_data->len_bytes)
+        return cli_usage("train.epochs: cannot be counted without the data: %s; give train.steps",
+                         missing_data->data);
+    code = data_look_at_epoch(job, arena, &epoch);
+    if (code != CLI_CONTINUE)
+        return code;
+    *ret_epoch = epoch;
+    return read_once(
+        path, overrides, only_planned, missing_data,
+        hd_spec_epoch_steps(job->epochs, data_look_sequences(epoch), job->global_batch), arena,
+        ret_job);
+}
+
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job)
 {
-    return read_spec(path, overrides, false, NULL, arena, ret_job);
+    const struct hd_json *epoch;
+
+    return read_spec(path, overrides, false, NULL, arena, ret_job, &epoch);
+}
+
+int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,
+                            struct hd_arena *arena, struct hd_job **ret_job,
+                            const struct hd_json **ret_epoch)
+{
+    return read_spec(path, overrides, false, NULL, arena, ret_job, ret_epoch);
 }
 
 int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
                           struct hd_text *missing_data, struct hd_arena *arena,
-                          struct hd_job **ret_job)
+                          struct hd_job **ret_job, const struct hd_json **ret_epoch)
 {
-    return read_spec(path, overrides, true, missing_data, arena, ret_job);
+    return read_spec(path, overrides, true, missing_data, arena, ret_job, ret_epoch);
 }
 
 /* The controller keeps the id with the job: the same request sent twice makes one job. */

@@ -12,7 +12,8 @@ struct validated {
     const struct hd_job *spec;
     const Heddle__V1__ValidateJobResponse *verdict; /* NULL: no controller was asked */
     struct hd_arena arena;
-    const struct hd_json *data; /* NULL: heddle-worker is not installed */
+    const struct hd_json *data;  /* NULL: heddle-worker is not installed */
+    const struct hd_json *epoch; /* NULL: neither conversations nor train.epochs */
 };
 
 static int ask_controller(struct cli *cli, const struct hd_job *spec, struct hd_arena *arena,
@@ -69,6 +70,13 @@ static void print_json(const struct validated *v, struct hd_text *out)
     hd_spec_add_json(v->spec, "spec", &list.writer);
     if (v->data)
         show_data(&list.writer, v->data);
+    if (v->epoch) {
+        hd_json_begin(&list.writer, "epoch", '{');
+        for (const struct hd_json *m = v->epoch->first; m; m = m->next)
+            if (m->kind == HD_JSON_NUMBER)
+                copy_value(&list.writer, m);
+        hd_json_end(&list.writer, '}');
+    }
     if (v->verdict) {
         hd_json_add_bool(&list.writer, "fits_now", v->verdict->fits_now);
         hd_json_add_string(&list.writer, "reason", v->verdict->reason);
@@ -147,6 +155,8 @@ static void print_people(const struct validated *v, struct hd_text *out)
         for (const struct hd_json *s = hd_json_member(v->data, "sources")->first; s; s = s->next)
             print_source(v, s, out);
     }
+    if (v->epoch)
+        data_look_describe(spec, v->epoch, out);
     if (v->verdict) {
         hd_text_add(out, "%s%s", v->verdict->fits_now ? "it would start now" : "it would wait",
                     *v->verdict->reason ? ": " : "");
@@ -178,10 +188,12 @@ int cli_validate(struct cli *cli, int argc, char **argv)
 
     hd_arena_init(&v.arena, 0);
     if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &v.arena, &spec);
+        code = cli_read_spec_and_epoch(cli->args[0], &overrides, &v.arena, &spec, &v.epoch);
     v.spec = spec;
     if (code == CLI_CONTINUE) /* before the connection starts threads */
         code = data_look_at_files(spec, &v.arena, &v.data);
+    if (code == CLI_CONTINUE && !v.epoch)
+        code = data_look_at_epoch(spec, &v.arena, &v.epoch);
     if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
         code = ask_controller(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;

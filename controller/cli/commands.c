@@ -1,5 +1,6 @@
 /* The table of verbs, with what --help says of each. */
 #include "controller/cli/cli.h"
+#include "controller/cli/identity.h"
 
 /* What --help says has at most 24 lines of 80 columns (cli_test). The formula is
  * hd_model_flops_per_token's, the peak the backend's measure_peak. */
@@ -76,8 +77,9 @@ static const char plan_help[] =
     "                       takes. Without either: the devices of this machine\n"
     "  --live               the nodes that the controller knows; it searches\n"
     "  --device-memory SIZE what a rank may take of a device, such as 24G or 512M\n"
-    "  --calibration FILE   times by what heddle-worker probe measured of CPU devices\n"
-    "  --pin NAME=VALUE,..  fixes members of parallel: tp=8,pp=2\n"
+    "  --calibration FILE   searches layouts of CPU devices, by what heddle-worker\n"
+    "                       probe measured of them\n"
+    "  --pin NAME=VALUE,..  fixes members of parallel: tp=8,stages=[7,9]\n"
     "  --top N              show N layouts; else 3\n"
     "  --explain            also where the time goes, and what does not fit\n"
     "  --out FILE           write the plan, for heddle submit --plan FILE\n"
@@ -231,8 +233,8 @@ static const char queue_help[] =
     "                             [--weight W] [-o FORMAT]\n"
     "\n"
     "ls lists the queues in which jobs wait (docs/scheduling.md). set makes or\n"
-    "changes one; what is not given stays as it is. It needs the rights of the\n"
-    "controller's user, on its machine. A lower limit stops no running job.\n"
+    "changes one; what is not given stays as it is. It is for admins. A lower limit\n"
+    "stops no running job.\n"
     "\n"
     "  --devices-max N       devices that its jobs may hold together; 0: no limit\n"
     "  --user-devices-max N  that the jobs of one user may hold in it; 0: no limit\n"
@@ -267,20 +269,21 @@ static const char generate_help[] =
     "Usage: heddle generate JOB|DIR --prompt TEXT [--max-tokens N] [--seed S]\n"
     "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
     "                       [--step N|best] [--adapter DIR] [--base DIR]\n"
+    "                       [--chat [--system T] [--template FILE]]\n"
     "\n"
     "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
     "folder (a checkpoint, a job's folder, a run of heddle local), or a model folder\n"
-    "of Hugging Face's transformers.\n"
+    "of transformers; to the token that ends a text, or in a chat an answer.\n"
     "\n"
+    "  --chat             answers the prompt by the model's chat template, or FILE;\n"
+    "                     --system T is what the model is told first\n"
     "  --max-tokens N     at most so many tokens; else 256\n"
     "  --temperature T    below 1: likely tokens are chosen more often; else 0.8\n"
     "  --top-k K          choose among the K most likely tokens only\n"
-    "  --top-p P          choose among the most likely tokens whose probabilities\n"
-    "                     add up to P\n"
+    "  --top-p P          among the most likely tokens that add up to probability P\n"
     "  --greedy           always the most likely token\n"
     "  --seed S           the same seed gives the same text; else 1\n"
-    "  --step N|best      the checkpoint of this step, or the one with the lowest\n"
-    "                     validation loss (checkpoint.best); else the newest\n"
+    "  --step N|best      of this step, or of the lowest validation loss\n"
     "  --adapter DIR      of a model folder: a folder of PEFT, or a checkpoint\n"
     "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
     "\n"
@@ -338,24 +341,24 @@ static const char checkpoint_help[] =
     "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
 
 static const char data_help[] =
-    "Usage: heddle data tokenize IN... --out OUT --tokenizer T [--threads N]\n"
+    "Usage: heddle data show FILE [--samples N] [--first K] [--set KEY=VALUE]...\n"
+    "       heddle data tokenize IN... --out OUT --tokenizer T [--threads N]\n"
     "                   [--format npy|bin|megatron] [--key NAME] [--no-append-eot]\n"
-    "                   [-o json]\n"
+    "                   [--form F] [--template FILE] [--loss answers|last|all]\n"
+    "       both: [-o json]\n"
     "\n"
-    "Makes a token file of text. In a .jsonl file each line is a document, any other\n"
-    "file is one document. The output is the same for any number of threads. It\n"
-    "appears whole or not at all: Ctrl-C leaves what was there before (a second\n"
-    "Ctrl-C may leave files OUT.part.*).\n"
+    "show: samples of a job as its ranks read them; what counts for the loss is\n"
+    "green, in brackets without a terminal. tokenize: a token file of text or of\n"
+    "conversations, the same for any number of threads, and whole or not at all.\n"
     "\n"
-    "  --out OUT          the file to make; an id takes 2 bytes, 4 if the vocabulary\n"
-    "                     is above 65,536 tokens\n"
+    "  --out OUT          an id takes 2 bytes, 4 above 65,536 tokens\n"
     "  --format F         npy (an array), bin (as llm.c) or megatron (OUT.bin and\n"
     "                     OUT.idx); else by the ending of OUT: .npy, .bin or .idx\n"
-    "  --tokenizer T      a tokenizer.json of byte-level BPE (GPT-2, Llama-3, Qwen),\n"
-    "                     or bytes: every byte of the text is a token\n"
-    "  --threads N        else one for each core\n"
+    "  --tokenizer T      a tokenizer.json, or bytes: every byte is a token\n"
     "  --key NAME         the member of a .jsonl line that has the text; else text\n"
     "  --no-append-eot    write no end-of-text token after each document\n"
+    "  --form F           of .jsonl lines, as data.format; else by the first line\n"
+    "  --template FILE    of conversations; else that beside T. --loss: data.loss\n"
     "\n"
     "Example:\n"
     "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer bytes\n";
@@ -391,8 +394,7 @@ static const char probe_help[] =
     "devices, collectives, checkpoints. Plans of the controller then go by them. Only\n"
     "idle devices are measured: a node with a job is refused, and a job that starts\n"
     "meanwhile ends the probe. A probe that fails changes nothing. A node measures by\n"
-    "itself when it is new (heddled --probe). Only root and the controller's user may\n"
-    "ask.\n"
+    "itself when it is new (heddled --probe). For operators.\n"
     "\n"
     "  --all              all nodes at once; with 6 if some were not measured\n"
     "\n"
@@ -421,15 +423,72 @@ static const char undrain_help[] = "Usage: heddle undrain NODE [-o FORMAT]\n"
 
 static const char node_help[] =
     "Usage: heddle node rm NODE [-o FORMAT]\n"
+    "       heddle node invite NODE [--address HOST:PORT]\n"
+    "       heddle node revoke NODE\n"
     "\n"
-    "Removes a node that is gone for good from the list, so that another daemon may\n"
+    "rm removes a node that is gone for good from the list, so that another daemon may\n"
     "have its name: that of a machine that was installed anew, above all. A node with\n"
     "work is not removed, and neither is one that is connected, unless it is drained.\n"
     "The heddled of a drained node ends; started again, it joins as a new node. A\n"
     "lost node gives up its name by itself.\n"
+    "invite prints one line, with which one machine joins under this name within an\n"
+    "hour: heddled join LINE. revoke ends its certificates and its stream at once.\n"
+    "\n"
+    "  --address HOST:PORT  of the controller, as the node reaches it\n"
     "\n"
     "Example:\n"
     "  heddle node rm n7\n";
+
+static const char whoami_help[] =
+    "Usage: heddle whoami [-o FORMAT]\n"
+    "\n"
+    "Says who you are to the controller: the name that your jobs belong to, your role\n"
+    "(viewer, user, operator or admin), how you came, and whose jobs you see.\n"
+    "\n"
+    "Example:\n"
+    "  heddle whoami\n";
+
+static const char token_help[] =
+    "Usage: heddle token create NAME [--role ROLE] [--ttl TIME] [--out FILE]\n"
+    "       heddle token cert NAME [--role ROLE] [--out FILE]\n"
+    "       heddle token ls [-a] [-o FORMAT]\n"
+    "       heddle token revoke ID|NAME\n"
+    "\n"
+    "create makes a token for a person; it is shown once. cert makes a certificate\n"
+    "with its key, for --tls-cert. ls lists tokens, certificates and invitations,\n"
+    "without secrets. revoke ends one, or all of a person, at once. For admins.\n"
+    "\n"
+    "  --role ROLE   viewer, user, operator or admin; else user\n"
+    "  --ttl TIME    how long a token lives, such as 12h or 30d; else 90 days\n"
+    "  --out FILE    write it there, readable for you alone; else standard output\n"
+    "  -a, --all     also those that have ended or expired\n"
+    "\n"
+    "Example:\n"
+    "  heddle token create ann --ttl 30d --out ann.token\n";
+
+static const char audit_help[] =
+    "Usage: heddle audit [--after SEQ] [--verify] [-o FORMAT]\n"
+    "\n"
+    "Prints the audit log, oldest first: each call that changed something, or that\n"
+    "was refused, with who made it, from where, and what came of it. For admins.\n"
+    "\n"
+    "  --after SEQ   only rows after this one\n"
+    "  --verify      check that no row was changed or left out, and print the number\n"
+    "                of rows and the last hash; keep both elsewhere, and a later run\n"
+    "                shows whether rows are missing at the end. Exit code 6: changed\n"
+    "\n"
+    "Example:\n"
+    "  heddle audit --verify\n";
+
+static const char limits_help[] =
+    "Usage: heddle limits [NAME] [-o FORMAT]\n"
+    "\n"
+    "Shows what you use of each limit, or with NAME, for admins, what another one\n"
+    "does. The policy file sets them (docs/operations.md). What is over a limit is\n"
+    "refused with exit code 6, and the limit is named.\n"
+    "\n"
+    "Example:\n"
+    "  heddle limits\n";
 
 const struct cli_command cli_commands[] = {
     {"local", "run a job on this machine", local_help, cli_local, false},
@@ -456,10 +515,14 @@ const struct cli_command cli_commands[] = {
     {"probe", "let nodes measure their devices", probe_help, cli_probe, false},
     {"drain", "give a node no new work", drain_help, cli_drain, false},
     {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
-    {"node", "remove a node that is gone", node_help, cli_node, false},
+    {"node", "invite, revoke and remove nodes", node_help, cli_node, false},
+    {"whoami", "say who you are to the controller", whoami_help, cli_whoami, false},
+    {"token", "make, list and revoke tokens of people", token_help, cli_token, false},
+    {"audit", "print who did what", audit_help, cli_audit, false},
+    {"limits", "show limits and what is used of them", limits_help, cli_limits, false},
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
     {"eval", "loss and perplexity of a trained model on data", eval_help, cli_eval, false},
-    {"data", "make token files of text", data_help, cli_data, false},
+    {"data", "make token files, show the samples of a job", data_help, cli_data, false},
     {"checkpoint", "list, verify, export and save checkpoints", checkpoint_help, cli_checkpoint,
      false},
 };

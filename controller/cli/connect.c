@@ -65,7 +65,8 @@ static enum hd_status open_client(struct cli *cli)
 {
     const char *token_file = cli->token_file ? cli->token_file : getenv("HEDDLE_TOKEN_FILE");
     const char *ca = cli->tls_ca ? cli->tls_ca : getenv("HEDDLE_TLS_CA");
-    struct hd_rpc_tls tls = {.ca_path = ca};
+    const char *cert = cli->tls_cert ? cli->tls_cert : getenv("HEDDLE_TLS_CERT");
+    struct hd_rpc_tls tls = {.ca_path = ca, .cert_path = cert, .key_path = cert};
     struct hd_rpc_client_options options = {.tls = ca && *ca ? &tls : NULL};
     char token[HD_RPC_TOKEN_MAX + 1];
     enum hd_status st = HD_OK;
@@ -137,7 +138,7 @@ void cli_disconnect(struct cli *cli)
 
 const char *cli_method_path(const char *method, char ret_path[64])
 {
-    (void)snprintf(ret_path, 64, "/heddle.v1.Control/%s", method);
+    (void)snprintf(ret_path, 64, "/heddle.v1.%s%s", strchr(method, '/') ? "" : "Control/", method);
     return ret_path;
 }
 

@@ -37,7 +37,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
                                  struct hd_arena *arena, const struct hd_json **ret_data,
                                  int *ret_exit)
 {
-    const char *argv[10] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
+    const char *argv[12] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
     struct hd_text list = {0}, answer = {0};
     char vocab[24], end_of_text[24];
     size_t n = 5;
@@ -45,6 +45,8 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
 
     (void)snprintf(vocab, sizeof vocab, "%lld", (long long)job->vocab);
     argv[n++] = vocab;
+    argv[n++] = "--form";
+    argv[n++] = job->data_format;
     if (job->end_of_text != -2) { /* not the tokenizer's */
         (void)snprintf(end_of_text, sizeof end_of_text, "%lld", (long long)job->end_of_text);
         argv[n++] = "--end-of-text";
@@ -85,6 +87,127 @@ static int exit_of_worker(int status)
         return cli_fail(hd_err(HD_IO, "heddle-worker was killed while it read the data files; "
                                       "the machine may have too little memory"));
     return status == CLI_USAGE || status == CLI_NOT_FOUND ? status : CLI_FAILED;
+}
+
+/* ---- an epoch and its samples ---- */
+
+/* heddle-worker samples with the job on its stdin. HD_IO: it is not installed. */
+static enum hd_status run_samples(const struct hd_job *job, const char *const *flags,
+                                  struct hd_text *ret_answer, int *ret_exit)
+{
+    const char *argv[12] = {NULL, "samples"};
+    struct hd_text program = {0}, text = {0};
+    size_t n = 2;
+    enum hd_status st = process_find("heddle-worker", &program);
+
+    while (*flags)
+        argv[n++] = *flags++;
+    argv[0] = program.data;
+    if (!st)
+        st = hd_job_write(job, &text);
+    if (!st)
+        st = process_ask(argv, &text, ret_answer, ret_exit);
+    hd_text_free(&program);
+    hd_text_free(&text);
+    return st;
+}
+
+int data_look_at_epoch(const struct hd_job *job, struct hd_arena *arena,
+                       const struct hd_json **ret_epoch)
+{
+    static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 8};
+    static const char *const flags[] = {"--facts", NULL};
+    const struct hd_json *root = NULL;
+    struct hd_text answer = {0};
+    int status = 0;
+    enum hd_status st;
+
+    *ret_epoch = NULL;
+    if (job->epochs == 0 && !hd_spec_has_conversations(job))
+        return CLI_CONTINUE;
+    st = run_samples(job, flags, &answer, &status);
+    if (st == HD_IO && job->epochs == 0)
+        st = HD_OK; /* nothing is known */
+    else if (!st && status) {
+        hd_text_free(&answer);
+        return exit_of_worker(status);
+    } else if (!st) {
+        st = hd_json_parse(arena, answer.data ? answer.data : "", answer.len_bytes, &limits, &root);
+        *ret_epoch = st ? NULL : hd_json_member(root, "epoch");
+    } else if (st == HD_IO) {
+        st = hd_err(HD_UNAVAILABLE,
+                    "train.epochs: heddle-worker counts what an epoch is, and could "
+                    "not be started: %s; give train.steps",
+                    hd_err_message());
+    }
+    hd_text_free(&answer);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+static int64_t fact(const struct hd_json *epoch, const char *name)
+{
+    int64_t value = 0;
+
+    return hd_json_need_int64(epoch, name, 0, INT64_MAX, &value) ? 0 : value;
+}
+
+int64_t data_look_sequences(const struct hd_json *epoch)
+{
+    return epoch ? fact(epoch, "sequences") : 0;
+}
+
+void data_look_describe(const struct hd_job *job, const struct hd_json *epoch, struct hd_text *out)
+{
+    const struct hd_json *forms = hd_json_member(epoch, "forms");
+    const int64_t rows = fact(epoch, "rows");
+
+    if (rows) {
+        hd_text_add(out, "conversations: ");
+        for (const struct hd_json *f = forms ? forms->first : NULL; f; f = f->next)
+            hd_text_add(out, "%s%s", f->text, f->next ? ", " : "; ");
+        hd_text_add(
+            out,
+            "%lld in %lld sequences an epoch, %.1f%% of their rows filled; %lld of %lld "
+            "tokens count for the loss, the longest has %lld\n",
+            (long long)fact(epoch, "conversations"), (long long)fact(epoch, "packed_sequences"),
+            100.0 * (double)fact(epoch, "tokens") / (double)rows, (long long)fact(epoch, "targets"),
+            (long long)fact(epoch, "tokens"), (long long)fact(epoch, "longest"));
+    }
+    if (fact(epoch, "dropped") || fact(epoch, "cut"))
+        hd_text_add(out, "data.too_long: %s: %lld conversations are left out, %lld are cut\n",
+                    job->too_long, (long long)fact(epoch, "dropped"),
+                    (long long)fact(epoch, "cut"));
+    if (fact(epoch, "spell_special_tokens"))
+        hd_text_add(out,
+                    "in %lld conversations a message spells a special token: that is ordinary "
+                    "text\n",
+                    (long long)fact(epoch, "spell_special_tokens"));
+    if (job->epochs > 0)
+        hd_text_add(out, "train.epochs: %g times %lld sequences are %lld steps of %lld\n",
+                    job->epochs, (long long)fact(epoch, "sequences"), (long long)job->steps,
+                    (long long)job->global_batch);
+}
+
+int data_look_show(const struct hd_job *job, const char *first, const char *count, bool as_json,
+                   bool colour)
+{
+    const char *flags[8] = {"--first", first, "--count", count};
+    struct hd_text answer = {0};
+    size_t n = 4;
+    int status = 0;
+    enum hd_status st;
+
+    if (as_json)
+        flags[n++] = "--json";
+    if (colour)
+        flags[n++] = "--colour";
+    st = run_samples(job, flags, &answer, &status);
+    if (!st && !status)
+        (void)cli_out(&answer);
+    hd_text_free(&answer);
+    if (st)
+        return cli_fail(st);
+    return status ? exit_of_worker(status) : cli_out_end(CLI_OK);
 }
 
 static int look(const struct hd_job *job, bool files, struct hd_arena *arena,

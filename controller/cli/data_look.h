@@ -1,7 +1,7 @@
 /* data_look: what heddle-worker, which has the tokenizers, says of a job's data. Reading the job
  * file has opened the token files; this is about the rest.
  *
- * Used by: validate, submit, local.   Uses: process.
+ * Used by: validate, plan, submit, local, data show.   Uses: process.
  * Threads: one; before other threads are started.
  */
 #ifndef HD_CLI_DATA_LOOK_H
@@ -20,5 +20,18 @@ int data_look_at_files(const struct hd_job *job, struct hd_arena *arena,
 /* Opens the tokenizer.json alone and compares it with model.vocab, in the same words. Starts
  * nothing for the tokenizers bytes and none. */
 int data_look_at_tokenizer(const struct hd_job *job);
+
+/* Makes the tokens of an epoch as the ranks will and says what it has (heddle-worker samples
+ * --facts); *ret_epoch NULL: heddle-worker is not installed, or there are neither conversations nor
+ * train.epochs. CLI_CONTINUE, or an exit code with the message on stderr. */
+int data_look_at_epoch(const struct hd_job *job, struct hd_arena *arena,
+                       const struct hd_json **ret_epoch);
+/* The sequences of an epoch; 0: not known. */
+int64_t data_look_sequences(const struct hd_json *epoch);
+/* Appends lines for people: forms, conversations, rows filled, tokens that count, steps. */
+void data_look_describe(const struct hd_job *job, const struct hd_json *epoch, struct hd_text *out);
+/* Samples of the job, printed by heddle-worker. An exit code. */
+int data_look_show(const struct hd_job *job, const char *first, const char *count, bool as_json,
+                   bool colour);
 
 #endif

@@ -30,6 +30,7 @@ static void add_shared(struct parse *p, struct cli *cli, struct shared *shared)
         {"controller", 0, CLI_FLAG_TEXT, &cli->controller, 0, 0},
         {"token-file", 0, CLI_FLAG_TEXT, &cli->token_file, 0, 0},
         {"tls-ca", 0, CLI_FLAG_TEXT, &cli->tls_ca, 0, 0},
+        {"tls-cert", 0, CLI_FLAG_TEXT, &cli->tls_cert, 0, 0},
         {"help", 'h', CLI_FLAG_BOOL, &shared->help, 0, 0},
         {"output", 'o', CLI_FLAG_TEXT, &shared->output, 0, 0}, /* the last two: not if is_raw */
         {"color", 0, CLI_FLAG_TEXT, &shared->colour, 0, 0},
@@ -49,7 +50,7 @@ static int unknown_flag(const struct cli *cli, const struct parse *p, const char
         names[i] = p->flags[i].name;
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 1 + (word[1] == '-'), "="),
                    word + 1 + (word[1] == '-'));
-    nearest = hd_spec_nearest(name, names, p->count);
+    nearest = hd_text_nearest(name, names, p->count);
     if (nearest)
         return cli_usage("%s: unknown flag %s; did you mean --%s?", cli->command->name, word,
                          nearest);

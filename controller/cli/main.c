@@ -24,6 +24,7 @@ static int print_overview(FILE *to)
                 "                     user's and the system's socket\n"
                 "  --token-file FILE  your token for HOST:PORT; else HEDDLE_TOKEN_FILE\n"
                 "  --tls-ca FILE      the authority of a HOST:PORT elsewhere; else HEDDLE_TLS_CA\n"
+                "  --tls-cert FILE    your certificate and key; else HEDDLE_TLS_CERT\n"
                 "  -o FORMAT          table, wide, json or jsonl (not where raw text is printed)\n"
                 "  --color WHEN       auto, always or never; NO_COLOR is honoured\n"
                 "  -h, --help         what a command does, with an example\n"
@@ -48,11 +49,11 @@ static const struct cli_command *find_command(const char *name)
 
 static int unknown_command(const char *name)
 {
-    const char *names[32], *nearest;
+    const char *names[64], *nearest;
 
     for (size_t i = 0; i < cli_command_count; i++)
         names[i] = cli_commands[i].name;
-    nearest = hd_spec_nearest(name, names, cli_command_count);
+    nearest = hd_text_nearest(name, names, cli_command_count);
     if (nearest)
         return cli_usage("there is no command %s; did you mean heddle %s?", name, nearest);
     return cli_usage("there is no command %s; heddle --help lists them", name);

@@ -128,12 +128,14 @@ static void add_nothing_fits(const struct hd_report *l, struct hd_text *out)
 
     hd_text_add(out,
                 "no layout fits: the one that takes least is tp %lld x pp %lld x dp %lld x cp "
-                "%lld with zero %lld and recompute %s, ",
+                "%lld with zero %lld and recompute %s%s, ",
                 (long long)r->sizes.tp, (long long)r->sizes.pp, (long long)r->sizes.dp,
-                (long long)r->sizes.cp, (long long)r->sizes.zero, r->sizes.recompute);
+                (long long)r->sizes.cp, (long long)r->sizes.zero, r->sizes.recompute,
+                strcmp(r->sizes.offload, "optimizer") == 0 ? ", the optimizer on the host" : "");
     hd_report_reason(l, r, out);
     hd_text_add(out, "; give more devices, or devices with more memory%s\n",
-                strcmp(r->sizes.offload, "optimizer") == 0
+                strcmp(r->sizes.offload, "optimizer") == 0 ||
+                        !hd_traits_is_cuda(&l->cluster->traits)
                     ? ""
                     : ", or keep the optimizer on the host (parallel.offload: optimizer)");
 }

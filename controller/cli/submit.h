@@ -6,6 +6,7 @@
 #define HD_CLI_SUBMIT_H
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "controller/cli/cli.h"
 #include "job/job.h"
 
@@ -15,10 +16,15 @@ enum { CLI_REQUEST_ID_MAX = 33 };
  * job lives in `arena`. */
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job);
+/* The same; ret_epoch: of data_look_at_epoch, where that was asked because of train.epochs; else
+ * NULL. */
+int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,
+                            struct hd_arena *arena, struct hd_job **ret_job,
+                            const struct hd_json **ret_epoch);
 /* The same of a job that is only planned. missing_data: of struct hd_spec_source. */
 int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
                           struct hd_text *missing_data, struct hd_arena *arena,
-                          struct hd_job **ret_job);
+                          struct hd_job **ret_job, const struct hd_json **ret_epoch);
 
 /* A job's own spec as a job file, read again with the changes: they are checked, and completed, as
  * those of a new job. */

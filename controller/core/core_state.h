@@ -131,7 +131,8 @@ struct core_share {
     bool listed;  /* an observed set of the node has listed it */
     bool running; /* its ranks are connected to all others */
     bool ended;
-    bool removed;             /* the job is being removed: its files here are deleted */
+    bool echoed;  /* its ranks gave up because those of another node were gone; none failed here */
+    bool removed; /* the job is being removed: its files here are deleted */
     uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
     const char *problem;      /* reported by its node; "" or NULL: none */
     bool waits;               /* its node lets it wait until that is over */

@@ -1,4 +1,5 @@
 /* observe: what nodes say of the attempts that they have: the complete observed sets. */
+#include <stdio.h>
 #include <string.h>
 
 #include "controller/core/core_internal.h"
@@ -49,6 +50,30 @@ static void blame_the_wait(const struct core_attempt *attempt, struct hd_end_rec
     }
 }
 
+/* The ranks of every node gave up because those of another one were gone, and no node knows of a
+ * rank that failed: what failed is between the nodes. */
+static void blame_the_network(struct hd_core *core, struct core_job *job,
+                              struct core_attempt *attempt)
+{
+    struct hd_end_record end = attempt->rec.end;
+    char message[HD_CTL_MESSAGE_BYTES_MAX];
+
+    for (size_t i = 0; i < attempt->share_count; i++)
+        if (!attempt->shares[i].echoed)
+            return;
+    (void)snprintf(
+        message, sizeof message,
+        "its nodes (%s, %s%s) lost the connection to each other, and on none of them a "
+        "rank was killed or crashed: look at the network between their data addresses (the "
+        "first message: %s)",
+        attempt->shares[0].node->rec.name, attempt->shares[1].node->rec.name,
+        attempt->share_count > 2 ? ", .." : "", end.message);
+    end.echo = false;
+    end.node = "";
+    end.message = message;
+    core_attempt_fail(core, job, attempt, &end);
+}
+
 static void share_ended(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                         struct core_share *share, const struct hd_observed *observed)
 {
@@ -62,8 +87,10 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
         attempt->shares[i].node->suspect |=
             !attempt->shares[i].ended && &attempt->shares[i] != share;
     blame_the_wait(attempt, &end);
+    share->echoed = end.echo && end.cause == HD_END_CAUSE_RANK_EXIT && attempt->share_count > 1;
     if (end.cause != HD_END_CAUSE_COMPLETED)
         core_attempt_fail(core, job, attempt, &end);
+    blame_the_network(core, job, attempt);
     core_share_end(core, job, attempt, share);
 }
 

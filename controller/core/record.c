@@ -23,6 +23,7 @@ NAME_FUNCTION(hd_attempt_state_name, HD_ATTEMPT_STATE_LIST)
 NAME_FUNCTION(hd_end_cause_name, HD_END_CAUSE_LIST)
 NAME_FUNCTION(hd_node_state_name, HD_NODE_STATE_LIST)
 NAME_FUNCTION(hd_device_kind_name, HD_DEVICE_KIND_LIST)
+NAME_FUNCTION(hd_credential_kind_name, HD_CREDENTIAL_KIND_LIST)
 #undef NAME_FUNCTION
 #undef X
 
@@ -242,6 +243,42 @@ void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *pr
     op->probe.calibration = calibration;
     op->probe.devices = NULL;
     op->probe.device_count = 0;
+}
+
+void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_record *credential)
+{
+    struct hd_batch_op *op = add(batch, HD_OP_CREDENTIAL);
+
+    if (!op)
+        return;
+    op->credential = *credential;
+    op->credential.name = copy_text(&batch->arena, credential->name);
+    op->credential.role = copy_text(&batch->arena, credential->role);
+    op->credential.made_by = copy_text(&batch->arena, credential->made_by);
+    op->credential.ended_by = copy_text(&batch->arena, credential->ended_by);
+}
+
+void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune)
+{
+    struct hd_batch_op *op = add(batch, HD_OP_PRUNE);
+
+    if (op)
+        op->prune = *prune;
+}
+
+void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit)
+{
+    struct hd_batch_op *op = add(batch, HD_OP_AUDIT);
+
+    if (!op)
+        return;
+    op->audit = (struct hd_audit_record){.time_ms = audit->time_ms,
+                                         .who = copy_text(&batch->arena, audit->who),
+                                         .role = copy_text(&batch->arena, audit->role),
+                                         .method = copy_text(&batch->arena, audit->method),
+                                         .object = copy_text(&batch->arena, audit->object),
+                                         .source = copy_text(&batch->arena, audit->source),
+                                         .result = copy_text(&batch->arena, audit->result)};
 }
 
 void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_record *checkpoint)

@@ -19,6 +19,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "controller/core/identity_record.h"
 #include "job/job.h"
 #include "job/metrics.h"
 
@@ -306,7 +307,10 @@ enum hd_batch_op_kind {
     HD_OP_STEP,
     HD_OP_VALIDATION,
     HD_OP_POSITION,
-    HD_OP_PROBE, /* inserts, updates, or deletes (ended_ms 0) */
+    HD_OP_PROBE,      /* inserts, updates, or deletes (ended_ms 0) */
+    HD_OP_CREDENTIAL, /* inserts, or ends */
+    HD_OP_AUDIT,
+    HD_OP_PRUNE, /* a part of what may go */
 };
 
 struct hd_batch_op {
@@ -323,6 +327,9 @@ struct hd_batch_op {
         struct hd_validation_record validation;
         struct hd_position_record position;
         struct hd_probe_record probe;
+        struct hd_credential_record credential;
+        struct hd_audit_record audit;
+        struct hd_prune_record prune;
     };
 };
 
@@ -347,6 +354,9 @@ void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step
 void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_record *validation);
 void hd_batch_add_position(struct hd_batch *batch, const struct hd_position_record *position);
 void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *probe);
+void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_record *credential);
+void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit);
+void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune);
 
 /* Copies of a record whose strings and arrays live in `arena`; NULL strings become "". */
 struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job);

@@ -2,7 +2,6 @@
  */
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "controller/services/control.h"
 
@@ -13,21 +12,27 @@ const char *control_caller(const struct hd_rpc_call *call)
     return principal ? principal->name : "";
 }
 
-enum hd_status control_check_owner(const struct hd_rpc_call *call, const char *owner, uint64_t job)
+enum hd_status control_check_owner(const struct controller *c, const struct hd_rpc_call *call,
+                                   const char *owner, uint64_t job)
 {
-    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
+    const char *caller = control_caller(call);
 
-    if (!principal)
-        return hd_err(HD_DENIED,
-                      "the caller is not authenticated: use the controller's Unix socket, a token "
-                      "or a client certificate");
-    if (strcmp(principal->name, owner) == 0)
+    if (strcmp(caller, owner) == 0 || hd_role_has(guard_role(call), HD_ROLE_OPERATOR))
         return HD_OK;
-    if (principal->transport == HD_RPC_TRANSPORT_UNIX &&
-        (principal->uid == 0 || principal->uid == geteuid()))
-        return HD_OK;
-    return hd_err(HD_DENIED, "job %" PRIu64 " belongs to %s; you are %s", job, owner,
-                  principal->name);
+    if (guard_sight(c, call) == HD_SIGHT_OWN)
+        return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64, job);
+    return hd_err(HD_DENIED, "job %" PRIu64 " belongs to %s; you are %s", job, owner, caller);
+}
+
+void control_see(const struct controller *c, const struct hd_rpc_call *call, enum hd_sight needed,
+                 struct hd_query *query)
+{
+    const enum hd_sight sight = guard_sight(c, call);
+
+    if (sight >= needed)
+        return;
+    query->only_of = control_caller(call);
+    query->hidden = sight == HD_SIGHT_OWN;
 }
 
 enum hd_status control_check_disk(const struct controller *c)
@@ -37,17 +42,9 @@ enum hd_status control_check_disk(const struct controller *c)
     return trouble ? hd_err(HD_LIMIT, "the controller cannot write its state: %s", trouble) : HD_OK;
 }
 
-/* For those who may do everything: a limit that its users could lift would be none, and a probe
- * takes all of a node for a while. What: "queues are changed". */
-enum hd_status control_check_operator(const struct hd_rpc_call *call, const char *what)
+int32_t control_page_size(int32_t limit)
 {
-    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
-
-    if (principal && principal->transport == HD_RPC_TRANSPORT_UNIX &&
-        (principal->uid == 0 || principal->uid == geteuid()))
-        return HD_OK;
-    return hd_err(HD_DENIED,
-                  "%s by root or by the controller's user, on the controller's machine and through "
-                  "its Unix socket; you are %s",
-                  what, principal ? principal->name : "not authenticated");
+    if (limit <= 0)
+        return PAGE_DEFAULT;
+    return limit < PAGE_MAX ? limit : PAGE_MAX;
 }

@@ -3,7 +3,10 @@
  *
  *   answer_after_step: core step -> on disk -> run_reply -> reply->send
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "controller/services/control.h"
 
@@ -64,7 +67,9 @@ static void on_job(struct hd_query *query, enum hd_status st)
         if (!status)
             st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
     }
-    if (!st && answer->kind == ANSWER_GET)
+    if (!st && answer->kind == ANSWER_GET &&
+        (guard_sight(answer->c, answer->call) == HD_SIGHT_ALL ||
+         strcmp(query->jobs[0].record.owner, control_caller(answer->call)) == 0))
         st = convert_job_details(&query->arena, query, status);
     if (st)
         hd_rpc_call_fail(answer->call, st);
@@ -94,6 +99,7 @@ void answer_with_job(struct controller *c, struct hd_rpc_call *call, uint64_t jo
     query->job = job;
     query->done = on_job;
     query->user = answer;
+    control_see(c, call, HD_SIGHT_JOBS, query);
     hd_store_query(c->store, query);
 }
 
@@ -136,19 +142,37 @@ static struct reply *new_reply(struct controller *c, struct hd_rpc_call *call)
     return reply;
 }
 
+struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call, answer_send send)
+{
+    struct reply *reply = new_reply(c, call);
+
+    if (!reply)
+        return NULL;
+    reply->send = send;
+    turn_when_durable(c, &reply->effect);
+    return reply;
+}
+
+/* The audit log says which job a submission has made. */
+static void audit_step(struct controller *c, struct hd_rpc_call *call,
+                       const struct hd_core_event *event)
+{
+    char object[32];
+
+    (void)snprintf(object, sizeof object, "job %" PRIu64, c->out.job);
+    guard_audit(c, call, event->kind == HD_CORE_SUBMIT ? object : NULL);
+}
+
 enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
                                  const struct hd_core_event *event, answer_send send,
                                  struct reply **ret_reply)
 {
-    struct reply *reply;
     enum hd_status st = turn_step(c, event);
 
-    *ret_reply = reply = st ? NULL : new_reply(c, call);
-    if (!reply)
-        return st;
-    reply->send = send;
-    turn_when_durable(c, &reply->effect);
-    return HD_OK;
+    *ret_reply = st ? NULL : answer_when_durable(c, call, send);
+    if (*ret_reply)
+        audit_step(c, call, event);
+    return st;
 }
 
 void control_fail_waiting(struct controller *c, const char *message)

@@ -76,8 +76,7 @@ enum hd_status control_register(struct controller *c)
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; !st && i < sizeof methods / sizeof methods[0]; i++) {
-        methods[i].user = c;
-        st = hd_rpc_server_add_method(c->server, &methods[i]);
+        st = guard_add_method(c, &methods[i]);
     }
     return st;
 }

@@ -15,11 +15,15 @@
 /* ---- access.c ---------------------------------------------------------------------------------*/
 
 const char *control_caller(const struct hd_rpc_call *call); /* the principal's name; "": unknown */
-/* HD_DENIED: the job is another's. Root and the controller's own user may touch all. */
-enum hd_status control_check_owner(const struct hd_rpc_call *call, const char *owner, uint64_t job);
-/* For those who may do everything: a limit that its users could lift would be none, and a probe
- * takes all of a node for a while. what: "queues are changed". */
-enum hd_status control_check_operator(const struct hd_rpc_call *call, const char *what);
+/* Whether the caller may change a job: its own, and an operator any. HD_NOT_FOUND: it is another's,
+ * and the caller does not see those of others. HD_DENIED: it sees them, and may not change them. */
+enum hd_status control_check_owner(const struct controller *c, const struct hd_rpc_call *call,
+                                   const char *owner, uint64_t job);
+/* A query about one job, which finds those of others only if the caller sees so much of them:
+ * HD_NOT_FOUND, or HD_DENIED for a caller that sees that there is the job. */
+void control_see(const struct controller *c, const struct hd_rpc_call *call, enum hd_sight needed,
+                 struct hd_query *query);
+int32_t control_page_size(int32_t limit); /* items of a page, as a request asks for */
 /* HD_LIMIT while the disk cannot be written: nothing may change then. */
 enum hd_status control_check_disk(const struct controller *c);
 
@@ -71,8 +75,9 @@ struct reply {
     /* A new job as the step left it; NULL: it is read from the store. The step is on disk when the
      * reply leaves, and a second way through the store's queue would double the time of a reply. */
     Heddle__V1__JobStatus *status;
-    struct hd_arena arena;       /* of status, and of what `send` makes */
-    struct reply *before, *next; /* in controller.replies */
+    struct hd_arena arena;           /* of status, and of what `send` makes */
+    const ProtobufCMessage *message; /* of calls without a step (credential.c) */
+    struct reply *before, *next;     /* in controller.replies */
 };
 
 /* Between turn_begin and turn_end: takes a step; when it is on disk, `send` answers. *ret_reply,
@@ -81,6 +86,9 @@ struct reply {
 enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
                                  const struct hd_core_event *event, answer_send send,
                                  struct reply **ret_reply);
+/* Between turn_begin and turn_end: `send` answers when the turn is on disk. NULL: the call has
+ * failed for want of memory. */
+struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call, answer_send send);
 /* Takes a step about one job, which is the answer once it is on disk. A failure is not answered. */
 enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,
                             const struct hd_core_event *event);
@@ -91,6 +99,16 @@ void answer_submitted(const struct controller *c, struct hd_rpc_call *call,
                       Heddle__V1__JobStatus *status, bool repeated);
 /* Said when many jobs live, in *ret_text; freed by the caller. */
 char *answer_warning(const struct controller *c, struct hd_text *ret_text);
+
+/* ---- limits.c ---------------------------------------------------------------------------------*/
+
+typedef enum hd_status limits_step(struct controller *c, struct hd_rpc_call *call,
+                                   const char *request_id, const struct prepared *prepared);
+/* Takes the step of a submission if the caller's limits allow one more job, at once or when the
+ * store has said what the caller's checkpoints take. After HD_OK `prepared` is taken over. */
+enum hd_status limits_check_then(struct controller *c, struct hd_rpc_call *call,
+                                 const char *request_id, struct prepared *prepared,
+                                 limits_step *step);
 
 /* ---- calls ------------------------------------------------------------------------------------*/
 

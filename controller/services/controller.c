@@ -68,6 +68,7 @@ static enum hd_status load_job(void *user, const struct hd_job_record *job, uint
     if (!st) {
         needs = convert_needs(&spec);
         st = hd_core_restore_job(loading->c->core, job, &needs, sequence);
+        hd_usages_see_job(loading->c->usages, job);
     } else {
         st = hd_err_prefix(st, "job %" PRIu64, job->job);
     }
@@ -93,6 +94,16 @@ static enum hd_status load_position(void *user, const struct hd_position_record 
 static enum hd_status load_step(void *user, const struct hd_step_record *step)
 {
     return hd_core_restore_step(((struct loading *)user)->c->core, step);
+}
+
+static enum hd_status load_credential(void *user, const struct hd_credential_record *credential)
+{
+    return hd_credentials_restore(((struct loading *)user)->c->credentials, credential);
+}
+
+static void load_credentials_end(void *user, uint64_t last)
+{
+    hd_credentials_restored(((struct loading *)user)->c->credentials, last);
 }
 
 static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
@@ -136,6 +147,8 @@ static enum hd_status load_core(struct controller *c)
                                            .checkpoint = load_checkpoint,
                                            .position = load_position,
                                            .step = load_step,
+                                           .credential = load_credential,
+                                           .credentials_end = load_credentials_end,
                                            .end = load_end,
                                            .user = &loading};
     struct hd_core_config config =
@@ -264,45 +277,58 @@ static void on_self_check(void *user, int in_a_row, const char *message)
         controller_fail(c, hd_err(HD_UNAVAILABLE, "self-check failed repeatedly: %s", message));
 }
 
-static bool takes_nodes(const struct controller *c)
+/* Certificates of the own authority, if the options name none. */
+static enum hd_status open_authority(struct controller *c)
 {
-    for (size_t i = 0; c->options.tokens && i < c->options.tokens->count; i++)
-        if (c->options.tokens->items[i].party == HD_RPC_PARTY_NODE)
+    enum hd_status st;
+
+    if (!hd_authority_exists(c->state_dir))
+        return HD_OK;
+    st = hd_authority_open(c->state_dir, hd_clock_wall_ms(), &c->authority);
+    if (st || c->options.tls)
+        return st;
+    c->tls = (struct hd_rpc_tls){.cert_path = c->authority->server_path,
+                                 .key_path = c->authority->server_path,
+                                 .ca_path = c->authority->ca_path,
+                                 .cert_optional = true};
+    c->options.tls = &c->tls;
+    c->own_tls = true;
+    return HD_OK;
+}
+
+static bool takes_nodes(const struct hd_rpc_tokens *tokens)
+{
+    for (size_t i = 0; tokens && i < tokens->count; i++)
+        if (tokens->items[i].party == HD_RPC_PARTY_NODE)
             return true;
     return false;
 }
 
-/* A node is sent the jobs of all users and is believed what it says of them, so a user's token must
- * not make one; and what a node has on its disk must not submit jobs. */
-static enum hd_status authorize(void *user, const struct hd_rpc_principal *caller, const char *path)
+static enum hd_status listen_on_all(struct controller *c)
 {
-    const struct controller *c = user;
+    int port = 0;
+    enum hd_status st = hd_rpc_server_listen(c->server, c->options.listen, &c->port);
 
-    if (caller->party == HD_RPC_PARTY_USER && hd_text_starts(path, "/heddle.v1.Fleet/"))
-        return takes_nodes(c)
-                   ? hd_err(HD_DENIED,
-                            "this token is a user's (%s), not a node's; give heddled a token of "
-                            "the controller's --node-token-file",
-                            caller->name)
-                   : hd_err(HD_DENIED,
-                            "this token is a user's (%s), and this controller has no tokens of "
-                            "nodes; start heddle-controller with --node-token-file FILE, and "
-                            "heddled with a token of that file",
-                            caller->name);
-    if (caller->party == HD_RPC_PARTY_NODE && hd_text_starts(path, "/heddle.v1.Control/"))
-        return hd_err(HD_DENIED,
-                      "this token is a node's (%s), not a user's; give a token of the "
-                      "controller's --token-file",
-                      caller->name);
-    return HD_OK;
+    for (size_t i = 0; !st && i < CONTROLLER_LISTENS_MAX && c->options.listens[i]; i++) {
+        st = hd_rpc_server_listen(c->server, c->options.listens[i], &port);
+        if (!st && !hd_rpc_address_is_unix(c->options.listens[i]))
+            c->port = port;
+    }
+    return st;
 }
 
-static enum hd_status start_server(struct controller *c)
+static enum hd_status start_server(struct controller *c, const struct hd_rpc_tokens *tokens)
 {
-    const struct hd_rpc_server_options options = {.tokens = c->options.tokens,
-                                                  .tls = c->options.tls,
-                                                  .authorize = authorize,
-                                                  .authorize_user = c};
+    const struct hd_rpc_server_options options = {
+        .tokens = tokens,
+        .tls = c->options.tls,
+        .identify = guard_identify,
+        .identify_has_tokens = c->authority || hd_credentials_count(c->credentials),
+        .authorize = guard_authorize,
+        .on_answer = guard_answered,
+        .authorize_user = c,
+        .unix_mode = c->options.socket_mode,
+        .unix_group = c->options.socket_group};
     enum hd_status st = hd_rpc_new(c->loop, &c->rpc);
 
     if (!st)
@@ -312,10 +338,12 @@ static enum hd_status start_server(struct controller *c)
     if (!st)
         st = fleet_register(c);
     if (!st)
+        st = credential_register(c);
+    if (!st)
         st =
             hd_rpc_server_add_standard(c->server, hd_proto_descriptors, hd_proto_descriptors_bytes);
     if (!st)
-        st = hd_rpc_server_listen(c->server, c->options.listen, &c->port);
+        st = listen_on_all(c);
     if (!st)
         st = hd_rpc_server_start(c->server);
     if (!st)
@@ -352,6 +380,20 @@ static void tell_status(struct controller *c)
     hd_notify_status(text);
 }
 
+/* systemd's watchdog is fed while the loop turns (this is a timer of it), the own door opens, and
+ * the store's thread lives. A disk that takes no writes is none of these: a new start would not
+ * help. */
+static void feed_watchdog(struct controller *c)
+{
+    const int64_t now = hd_clock_now_ms();
+
+    if (!c->watchdog_ms || now < c->fed_ms + c->watchdog_ms / 4)
+        return;
+    c->fed_ms = now;
+    if (!c->deaf && hd_store_silent_ms(c->store) < c->watchdog_ms / 2)
+        hd_notify_watchdog();
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     const struct hd_core_event event = {.kind = HD_CORE_TICK};
@@ -365,9 +407,12 @@ static void on_tick(uv_timer_t *timer)
     if (c->probe_due_ms && hd_clock_now_ms() >= c->probe_due_ms && write_probe(c))
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
     rendezvous_tick(c);
+    credential_tick(c);
+    keep_tick(c);
     watch_tick(c);
     read_log_tick(c);
     tell_status(c);
+    feed_watchdog(c);
 }
 
 static void on_trouble(void *user, const char *message)
@@ -404,6 +449,8 @@ static void free_controller(struct controller *c)
     read_log_forget_all(c);
     hd_core_free(c->core);
     probe_free_all(c);
+    guard_close(c);
+    hd_authority_free(c->authority);
     topology_free_all(c); /* the core's tree of switches is its */
     hd_core_out_done(&c->out);
     free(c);
@@ -467,6 +514,9 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         return hd_err(HD_NO_MEMORY, "no memory for the controller");
     c->loop = loop;
     c->options = *options;
+    c->options.tokens = NULL; /* the server has a copy */
+    c->takes_nodes = takes_nodes(options->tokens);
+    c->watchdog_ms = hd_notify_watchdog_ms();
     (void)uv_timer_init(loop, &c->tick);
     c->tick.data = c;
     st = hd_rpc_raise_file_limit(FILES_NEEDED);
@@ -484,11 +534,15 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     if (!st)
         st = make_probe(c);
     if (!st)
+        st = guard_open(c);
+    if (!st)
+        st = open_authority(c);
+    if (!st)
         st = topology_read_file(c);
     if (!st)
         st = load_core(c);
     if (!st)
-        st = start_server(c);
+        st = start_server(c, options->tokens);
     if (st) {
         hd_err_save(st, &error);
         controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */
@@ -504,6 +558,29 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     }
     (void)uv_timer_start(&c->tick, on_tick, TICK_MS, TICK_MS);
     *ret_controller = c;
+    return HD_OK;
+}
+
+enum hd_status controller_reload(struct controller *c, const struct controller_options *options)
+{
+    struct hd_policy *policy = options->policy_file ? NULL : hd_policy_new();
+    enum hd_status st = HD_OK;
+
+    if (options->policy_file)
+        st = hd_policy_read(options->policy_file, &policy);
+    if (!st && !policy)
+        st = hd_err(HD_NO_MEMORY, "no memory for a policy");
+    if (!st && options->tls && c->options.tls && !c->own_tls)
+        st = hd_rpc_server_set_tls(c->server, options->tls);
+    if (!st)
+        st = hd_rpc_server_set_tokens(c->server, options->tokens);
+    if (st) {
+        hd_policy_free(policy);
+        return st;
+    }
+    hd_policy_free(c->policy);
+    c->policy = policy;
+    c->takes_nodes = takes_nodes(options->tokens);
     return HD_OK;
 }
 

@@ -2,6 +2,8 @@
  *
  *   Control    calls of users                  control.c watch.c read_log.c
  *   Fleet      streams of daemons              fleet.c rendezvous.c
+ *   Identity   callers and their credentials   credential.c audit.c limits.c
+ *   guard.c    who may call what (rpcs.def), and the audit log
  *   turn.c     core step -> store -> effects   everything that waits for the commit
  *   convert.c  records <-> messages
  *
@@ -18,10 +20,17 @@
 
 struct controller;
 
+enum { CONTROLLER_LISTENS_MAX = 4 };
+
 struct controller_options {
-    const char *state_dir;              /* created if absent */
-    const char *jobs_dir;               /* NULL: "jobs" in state_dir; created if absent */
-    const char *listen;                 /* unix:PATH or HOST:PORT */
+    const char *state_dir;                       /* created if absent */
+    const char *jobs_dir;                        /* NULL: "jobs" in state_dir; created if absent */
+    const char *listen;                          /* unix:PATH or HOST:PORT */
+    const char *listens[CONTROLLER_LISTENS_MAX]; /* more of them; NULL: no more */
+    mode_t socket_mode;                          /* of Unix sockets; 0: 0600 */
+    gid_t socket_group;      /* of a socket that its group may use; 0: the process's */
+    const char *policy_file; /* identity.h; NULL: none */
+    int64_t certificate_ms; /* life of the certificates that it signs; 0: HD_PKI_CERTIFICATE_DAYS */
     const struct hd_rpc_tokens *tokens; /* of users and nodes, for HOST:PORT; copied; NULL: none */
     const struct hd_rpc_tls *tls;
     const char *build;                        /* version, shown to users */
@@ -41,6 +50,12 @@ struct controller_options {
  * After a failure, run the loop until it is empty: that frees the rest. */
 enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *options,
                               struct controller **ret_controller);
+
+/* A reload: from now on these tokens, certificates and this policy are in force, and no others;
+ * calls that are open go on. After a failure all is as before. HD_DENIED: there are no tokens, and
+ * the controller listens at HOST:PORT. */
+enum hd_status controller_reload(struct controller *controller,
+                                 const struct controller_options *options);
 
 /* The port of HOST:PORT (with HOST:0, the one chosen by the system); 0 for a Unix socket. */
 int controller_port(const struct controller *controller);

@@ -847,6 +847,24 @@ static void on_logs_done(struct hd_rpc_call *call, enum hd_status status, const 
 
 /* ---- the service ------------------------------------------------------------------------------*/
 
+void fleet_cut(struct controller *c, uint64_t credential)
+{
+    for (struct node_stream *s = c->streams; s; s = s->next) {
+        const struct hd_rpc_principal *caller = hd_rpc_call_principal(s->call);
+
+        if (s->removed ||
+            (credential ? caller->credential != credential : credential_is_valid(c, caller)))
+            continue;
+        hd_log(HD_LOG_WARN, "closing the stream of %s: its certificate has expired or was revoked",
+               *s->name ? s->name : "a daemon");
+        hd_rpc_call_fail(s->call, hd_err(HD_DENIED,
+                                         "the certificate of %s has expired or was "
+                                         "revoked; invite it again with heddle node "
+                                         "invite",
+                                         *s->name ? s->name : "this node"));
+    }
+}
+
 void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record *attempt,
                            const Heddle__V1__ControllerMessage *message)
 {
@@ -881,7 +899,7 @@ enum hd_status fleet_register(struct controller *c)
         .handler = {.on_msg = on_logs_msg, .on_half_close = on_half_close, .on_done = on_logs_done},
         .user = c,
     };
-    enum hd_status st = hd_rpc_server_add_method(c->server, &connect);
+    enum hd_status st = guard_add_method(c, &connect);
 
-    return st ? st : hd_rpc_server_add_method(c->server, &logs);
+    return st ? st : guard_add_method(c, &logs);
 }

@@ -2,7 +2,10 @@
 #ifndef HD_CONTROLLER_SERVICES_INTERNAL_H
 #define HD_CONTROLLER_SERVICES_INTERNAL_H
 
+#include "controller/identity/authority.h"
+#include "controller/identity/identity.h"
 #include "controller/services/controller.h"
+#include "controller/services/guard.h"
 #include "controller/store/store.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/fleet.pb-c.h"
@@ -76,9 +79,20 @@ struct controller {
     void *probes;                   /* what nodes have measured of their devices: probe.c */
     struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
     struct hd_arena tree_arena;     /* its memory, if there is one */
-    bool deaf;                      /* the own door does not open (the self-check) */
-    bool unwritable;                /* nothing can be committed */
-    char status[256];               /* the last STATUS= for systemd */
+    struct hd_credentials *credentials;
+    struct hd_policy *policy;
+    struct hd_usages *usages;
+    struct guard_method *methods;   /* by row of rpcs.def */
+    struct hd_authority *authority; /* NULL: heddle-controller init has not made one */
+    struct hd_rpc_tls tls;          /* of the authority, if the options name no certificate */
+    bool own_tls;
+    int64_t keep_due_ms;
+    int64_t credentials_due_ms;  /* when to look for those that have expired */
+    int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
+    bool takes_nodes;            /* there are tokens of nodes */
+    bool deaf;                   /* the own door does not open (the self-check) */
+    bool unwritable;             /* nothing can be committed */
+    char status[256];            /* the last STATUS= for systemd */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;
@@ -95,6 +109,23 @@ void turn_begin(struct controller *c);
 enum hd_status turn_step(struct controller *c, const struct hd_core_event *event);
 void turn_when_durable(struct controller *c, struct effect *effect);
 void turn_end(struct controller *c);
+
+/* ---- credential.c, audit.c, limits.c
+ * ------------------------------------------------------------*/
+
+enum hd_status credential_register(struct controller *c);
+void credential_tick(struct controller *c);
+void keep_tick(struct controller *c); /* keep.c: old history */
+/* In a turn: the node was removed, and its certificates end; its stream may still say so. */
+void credential_end_node(struct controller *c, const char *node, const char *by);
+/* The credential of a certificate, valid now; or one that has expired while its connection was open,
+ * of a node that has the next one. NULL: there is none. */
+const struct hd_credential_record *credential_of_cert(const struct controller *c,
+                                                      const unsigned char *hash);
+/* Whether a stream of this caller may go on. */
+bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller);
+void audit_list(struct hd_rpc_call *call, const ProtobufCMessage *request);
+void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- convert.c --------------------------------------------------------------------------------*/
 
@@ -196,6 +227,10 @@ void control_forget_validations(struct controller *c);
 void watch_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void watch_drain(struct hd_rpc_call *call);
 void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
+/* Ends the streams of a credential; 0: of all that are not valid any more. Likewise read_log_cut
+ * and fleet_cut. */
+void watch_cut(struct controller *c, uint64_t credential);
+int64_t watch_count_of(const struct controller *c, const char *name); /* of this caller */
 void watch_announce(struct controller *c, uint64_t job); /* a change of the job is durable */
 void watch_tick(struct controller *c); /* sends changed reasons, which change without a commit */
 
@@ -206,11 +241,14 @@ void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *
 void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
                     const Heddle__V1__LogChunk *chunk);
 void read_log_node_gone(struct controller *c, const char *uuid); /* its Logs stream broke */
+void read_log_cut(struct controller *c, uint64_t credential);
+int64_t read_log_count_of(const struct controller *c, const char *name);
 void read_log_tick(struct controller *c);
 void read_log_forget_all(struct controller *c); /* reads in progress end without effect */
 
 /* The node's Logs stream; NULL: not connected. */
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
+void fleet_cut(struct controller *c, uint64_t credential);
 /* Builds the node's desired set now and sends it when the turn is durable. */
 void fleet_send_desired(struct controller *c, const char *uuid);
 /* Asks the node's daemon for the probe that the core waits for, when the turn is durable. */

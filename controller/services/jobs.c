@@ -45,6 +45,7 @@ static void send_new_job(struct controller *c, struct reply *reply)
         answer_with_job(c, reply->call, reply->job, ANSWER_SUBMIT, reply->repeated);
 }
 
+/* The step of a job that has passed all checks. */
 static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, const char *request_id,
                              const struct prepared *prepared)
 {
@@ -81,10 +82,11 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     if (!st)
         st = control_prepare(m->spec, &prepared);
     if (!st)
-        st = submit(c, call, m->request_id, prepared);
-    if (st)
+        st = limits_check_then(c, call, m->request_id, prepared, submit);
+    if (st) {
         hd_rpc_call_fail(call, st);
-    control_free_prepared(prepared);
+        control_free_prepared(prepared);
+    }
 }
 
 /* ---- one job
@@ -118,7 +120,7 @@ void control_cancel_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
         answer_with_job(c, call, m->job, ANSWER_CANCEL, false);
         return;
     }
-    st = control_check_owner(call, job->owner, m->job);
+    st = control_check_owner(c, call, job->owner, m->job);
     if (!st)
         st = control_check_disk(c);
     if (!st)

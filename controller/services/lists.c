@@ -1,20 +1,17 @@
 /* lists: the calls of Control that list jobs, events and checkpoints, read from the store. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "controller/services/control.h"
 
+/* A set of states that no job has. */
+#define NO_STATE (1u << 31)
+
 static uint64_t number_of(int64_t value)
 {
     return value > 0 ? (uint64_t)value : 0;
-}
-
-static int32_t page_size(int32_t limit)
-{
-    if (limit <= 0)
-        return PAGE_DEFAULT;
-    return limit < PAGE_MAX ? limit : PAGE_MAX;
 }
 
 struct list_answer {
@@ -76,6 +73,8 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
 void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__ListJobsRequest *m = (const void *)message;
+    const struct controller *c = hd_rpc_call_user(call);
+    const bool own = guard_sight(c, call) == HD_SIGHT_OWN;
     struct hd_query *query;
     int64_t before = 0;
 
@@ -87,9 +86,11 @@ void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message
     query = hd_query_new(HD_QUERY_JOBS);
     if (query) {
         query->before_job = number_of(before);
-        query->owner = m->owner;
-        query->limit = page_size(m->limit);
-        for (size_t i = 0; i < m->n_states; i++)
+        query->owner = own && !*m->owner ? control_caller(call) : m->owner;
+        query->limit = control_page_size(m->limit);
+        if (own && strcmp(query->owner, control_caller(call)) != 0)
+            query->states = NO_STATE; /* jobs of others: there are none */
+        for (size_t i = 0; i < m->n_states && query->states != NO_STATE; i++)
             query->states |= (unsigned)m->states[i] < 32 ? 1u << (unsigned)m->states[i] : 0;
     }
     query_list(hd_rpc_call_user(call), call, query, on_jobs);
@@ -124,7 +125,8 @@ void control_list_events(struct hd_rpc_call *call, const ProtobufCMessage *messa
     if (query) {
         query->job = m->job;
         query->after = m->after_sequence;
-        query->limit = page_size(m->limit);
+        query->limit = control_page_size(m->limit);
+        control_see(hd_rpc_call_user(call), call, HD_SIGHT_JOBS, query);
     }
     query_list(hd_rpc_call_user(call), call, query, on_events);
 }
@@ -160,7 +162,9 @@ void control_list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *
     const Heddle__V1__ListCheckpointsRequest *m = (const void *)message;
     struct hd_query *query = hd_query_new(HD_QUERY_CHECKPOINTS);
 
-    if (query)
+    if (query) {
         query->job = m->job;
+        control_see(hd_rpc_call_user(call), call, HD_SIGHT_ALL, query);
+    }
     query_list(hd_rpc_call_user(call), call, query, on_checkpoints);
 }

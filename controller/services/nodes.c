@@ -124,10 +124,8 @@ void control_probe_node(struct hd_rpc_call *call, const ProtobufCMessage *messag
     struct hd_node_view view;
     struct reply *reply;
     size_t index;
-    enum hd_status st = control_check_operator(call, "devices are probed");
+    enum hd_status st = control_check_disk(c);
 
-    if (!st)
-        st = control_check_disk(c);
     if (st) {
         hd_rpc_call_fail(call, st);
         return;
@@ -183,8 +181,10 @@ void control_remove_node(struct hd_rpc_call *call, const ProtobufCMessage *messa
         (void)snprintf(reply->name, sizeof reply->name, "%s", m->node);
         (void)snprintf(reply->uuid, sizeof reply->uuid, "%s", uuid);
     }
-    if (!st)
+    if (!st) {
+        credential_end_node(c, m->node, control_caller(call));
         fleet_send_removed(c, uuid, control_caller(call));
+    }
     turn_end(c);
     if (st)
         hd_rpc_call_fail(call, st);

@@ -196,6 +196,8 @@ static enum hd_status find(struct job_plan *p)
                       "measured, which the job may use; heddle probe NODE measures those, and "
                       "heddle plan --cluster FILE plans for machines that are described");
     hd_spec_plan_request(&p->prepared->job, &request);
+    if (!hd_traits_is_cuda(&p->clusters[0].traits))
+        asked.memory_bytes = p->cpu_memory_bytes;
     st = hd_report_find(&asked, &p->arena, &report);
     if (!st)
         hd_report_json(&asked, &report, &p->json);

@@ -60,10 +60,8 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
                   .weight = m->_weight_case ? m->weight : -1,
                   .by = control_caller(call)}};
     struct reply *reply;
-    enum hd_status st = control_check_operator(call, "queues are changed");
+    enum hd_status st = control_check_disk(c);
 
-    if (!st)
-        st = control_check_disk(c);
     if (!st && ((m->_devices_max_case && m->devices_max < 0) ||
                 (m->_user_devices_max_case && m->user_devices_max < 0) ||
                 (m->_weight_case && m->weight < 0)))

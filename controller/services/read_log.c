@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "controller/services/internal.h"
+#include "controller/services/control.h"
 
 enum { FOLLOW_WAIT_MS = 2000 }; /* how long a daemon waits for new bytes before it replies */
 
@@ -329,6 +329,27 @@ void read_log_node_gone(struct controller *c, const char *uuid)
             ask(r); /* the same bytes, of the file */
 }
 
+void read_log_cut(struct controller *c, uint64_t credential)
+{
+    for (struct log_reader *r = c->log_readers; r; r = r->next) {
+        const struct hd_rpc_principal *caller = r->call ? hd_rpc_call_principal(r->call) : NULL;
+
+        if (caller &&
+            (credential ? caller->credential == credential : !credential_is_valid(c, caller)))
+            hd_rpc_call_fail(r->call, hd_err(HD_DENIED, "the token or certificate of this call has "
+                                                        "expired or was revoked"));
+    }
+}
+
+int64_t read_log_count_of(const struct controller *c, const char *name)
+{
+    int64_t count = 0;
+
+    for (const struct log_reader *r = c->log_readers; r; r = r->next)
+        count += r->call && strcmp(hd_rpc_call_principal(r->call)->name, name) == 0;
+    return count;
+}
+
 void read_log_tick(struct controller *c)
 {
     for (struct log_reader *r = c->log_readers; r; r = r->next)
@@ -365,6 +386,7 @@ void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
     query->job = m->job;
     query->done = on_job;
     query->user = r;
+    control_see(c, call, HD_SIGHT_ALL, query);
     r->busy = true;
     hd_store_query(c->store, query);
 }

@@ -107,6 +107,7 @@ static enum hd_status step(struct removal *r)
             (void)snprintf(r->waits_for, sizeof r->waits_for, "%s", r->c->out.waits_for);
         r->effect.run = run_answer;
         turn_when_durable(r->c, &r->effect);
+        guard_audit(r->c, r->call, NULL);
     }
     turn_end(r->c);
     return st;
@@ -139,9 +140,9 @@ static void on_records(struct hd_query *query, enum hd_status st)
 
     r->records = query;
     if (!st)
-        st = check_ended(job);
+        st = control_check_owner(r->c, r->call, job->owner, job->job);
     if (!st)
-        st = control_check_owner(r->call, job->owner, job->job);
+        st = check_ended(job);
     if (!st && users) {
         users->job = job->job;
         users->text = hd_arena_printf(&query->arena, "%s/", /* 7/ is not the beginning of 70/ */
@@ -183,5 +184,6 @@ void control_remove_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     query->job = m->job;
     query->done = on_records;
     query->user = r;
+    control_see(c, call, HD_SIGHT_JOBS, query);
     hd_store_query(c->store, query);
 }

@@ -115,8 +115,10 @@ static enum hd_status resume_step(const struct resume *r, struct hd_query *query
     const struct hd_job_record *record = &query->jobs[0].record;
     struct hd_core_event event;
     struct hd_job before;
-    enum hd_status st = control_check_owner(r->call, record->owner, record->job);
+    enum hd_status st = control_check_owner(r->c, r->call, record->owner, record->job);
 
+    if (!st)
+        st = guard_check_jobs(r->c, r->call);
     if (!st)
         st = resume_event(HD_CORE_RESUME, query, r->call, &event);
     if (!st)
@@ -171,6 +173,7 @@ void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     query->job = m->job;
     query->done = on_records;
     query->user = r;
+    control_see(c, call, HD_SIGHT_JOBS, query);
     hd_store_query(c->store, query);
 }
 
@@ -210,6 +213,7 @@ static void tell_end(struct controller *c, struct hd_rpc_call *call, uint64_t nu
     query->job = number;
     query->done = on_ended;
     query->user = hd_rpc_call_ref(call);
+    control_see(c, call, HD_SIGHT_JOBS, query);
     hd_store_query(c->store, query);
 }
 
@@ -225,7 +229,7 @@ static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_ev
         tell_end(c, call, number);
         return;
     }
-    st = control_check_owner(call, job->owner, number);
+    st = control_check_owner(c, call, job->owner, number);
     if (!st)
         st = control_check_disk(c);
     if (!st)

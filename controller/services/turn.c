@@ -72,17 +72,22 @@ static void add_job(struct controller *c, uint64_t job)
 
 enum hd_status turn_step(struct controller *c, const struct hd_core_event *event)
 {
+    struct hd_batch_op **before;
     enum hd_status st;
 
     if (!c->turn || c->stopping)
         return hd_err(HD_UNAVAILABLE, "the controller is stopping");
     hd_core_out_clear(&c->out);
     c->out.batch = c->turn->batch;
+    before = c->turn->batch->end;
     st = hd_core_step(c->core, event, controller_now(), &c->out);
     if (st == HD_NO_MEMORY)
         controller_fail(c, st);
     if (st)
         return st;
+    for (const struct hd_batch_op *op = *before; op; op = op->next)
+        if (op->kind == HD_OP_JOB_NEW || op->kind == HD_OP_JOB)
+            hd_usages_see_job(c->usages, &op->job);
     for (size_t i = 0; i < c->out.job_count; i++)
         add_job(c, c->out.jobs[i]);
     for (size_t i = 0; i < c->out.search_count; i++)

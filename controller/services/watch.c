@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/services/internal.h"
+#include "controller/services/control.h"
 
 enum { ENTRIES_PER_QUERY = 200, REASON_MAX = 1024 };
 
@@ -230,6 +230,8 @@ static void start_query(struct watcher *w, enum hd_query_kind kind,
     query->limit = ENTRIES_PER_QUERY;
     query->done = done;
     query->user = w;
+    if (kind == HD_QUERY_JOB) /* the first query; it is asked before any history is */
+        control_see(w->c, w->call, HD_SIGHT_JOBS, query);
     w->busy = true;
     hd_store_query(w->c->store, query);
 }
@@ -290,6 +292,27 @@ void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *mes
     w->call = NULL;
     if (!w->busy)
         free_watcher(w);
+}
+
+void watch_cut(struct controller *c, uint64_t credential)
+{
+    for (struct watcher *w = c->watchers; w; w = w->next) {
+        const struct hd_rpc_principal *caller = w->call ? hd_rpc_call_principal(w->call) : NULL;
+
+        if (caller &&
+            (credential ? caller->credential == credential : !credential_is_valid(c, caller)))
+            hd_rpc_call_fail(w->call, hd_err(HD_DENIED, "the token or certificate of this call has "
+                                                        "expired or was revoked"));
+    }
+}
+
+int64_t watch_count_of(const struct controller *c, const char *name)
+{
+    int64_t count = 0;
+
+    for (const struct watcher *w = c->watchers; w; w = w->next)
+        count += w->call && strcmp(hd_rpc_call_principal(w->call)->name, name) == 0;
+    return count;
 }
 
 void watch_announce(struct controller *c, uint64_t job)

@@ -593,8 +593,10 @@ static enum hd_status query_users(struct store_db *db, struct hd_query *query)
 
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
 {
-    enum hd_status st = HD_OK;
+    enum hd_status st = query->only_of && query->job ? store_check_owner(db, query) : HD_OK;
 
+    if (st)
+        return st;
     switch (query->kind) {
     case HD_QUERY_JOB:
         st = query_job(db, query);
@@ -614,6 +616,15 @@ enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
         break;
     case HD_QUERY_USERS:
         st = query_users(db, query);
+        break;
+    case HD_QUERY_AUDIT:
+        st = store_query_audit(db, query);
+        break;
+    case HD_QUERY_BYTES:
+        st = store_query_bytes(db, query);
+        break;
+    case HD_QUERY_CREDENTIALS:
+        st = store_query_credentials(db, query);
         break;
     }
     if (!st && hd_arena_failed(&query->arena))
@@ -860,6 +871,8 @@ enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader 
         st = load_probes(db, loader, &arena);
     if (!st)
         st = load_queues(db, loader, &arena);
+    if (!st)
+        st = store_load_credentials(db, loader, &arena);
     if (!st)
         st = load_requests(db, loader);
     if (!st)

@@ -192,6 +192,22 @@ static const struct migration {
             " STRICT, WITHOUT ROWID;"},
     /* 13: attempts on devices that were kept for older jobs; before, that was not remembered */
     {.sql = "ALTER TABLE attempts ADD COLUMN borrows INTEGER NOT NULL DEFAULT 0;"},
+    /* 14: who may call, and the audit log. An old row of either is never changed or deleted; a
+       credential ends once */
+    {.sql = "ALTER TABLE jobs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0;" /* keep.c */
+            "CREATE INDEX jobs_ended ON jobs (ended_ms) WHERE pruned<2 AND removal=0 AND"
+            " state IN ('succeeded','failed','cancelled');"
+            "CREATE TABLE credentials (id INTEGER PRIMARY KEY, kind TEXT NOT NULL,"
+            " name TEXT NOT NULL, role TEXT NOT NULL, hash BLOB NOT NULL UNIQUE,"
+            " made_by TEXT NOT NULL, ended_by TEXT NOT NULL, made_ms INTEGER NOT NULL,"
+            " expires_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL) STRICT;"
+            "CREATE TABLE audit (seq INTEGER PRIMARY KEY, time_ms INTEGER NOT NULL,"
+            " who TEXT NOT NULL, role TEXT NOT NULL, method TEXT NOT NULL, object TEXT NOT NULL,"
+            " source TEXT NOT NULL, result TEXT NOT NULL, hash BLOB NOT NULL) STRICT;"
+            "CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit"
+            " BEGIN SELECT raise(ABORT, 'the audit log is only added to'); END;"
+            "CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit"
+            " BEGIN SELECT raise(ABORT, 'the audit log is only added to'); END;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
@@ -559,6 +575,8 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
         st = read_cluster_id(db);
     if (!st)
         st = prepare(db);
+    if (!st)
+        st = store_read_audit_head(db);
     if (st)
         store_db_close(db);
     return st;

@@ -68,6 +68,8 @@ struct hd_job_store {
     struct hd_error trouble; /* of the last transaction; HD_OK: none */
     struct hd_error fatal;
     bool fatal_reported;
+    int64_t
+        asked_ms; /* hd_store_silent_ms asked for a sign of life then (monotonic); 0: answered */
     bool closing;
     int64_t give_up_ms; /* while closing: no retry after this (monotonic) */
 };
@@ -117,6 +119,7 @@ static bool has_batch(const struct items *items)
 
 static enum hd_status write_all(struct hd_job_store *store, const struct items *items)
 {
+    const struct store_audit_head audit = store->db.audit;
     enum hd_status st;
 
     if (!has_batch(items))
@@ -135,6 +138,8 @@ static enum hd_status write_all(struct hd_job_store *store, const struct items *
         (void)store_db_run(&store->db, STORE_ROLLBACK, "");
         st = hd_err_restore(&first);
     }
+    if (st)
+        store->db.audit = audit; /* the rows of this transaction are not there (S3) */
     return st;
 }
 
@@ -155,6 +160,7 @@ static bool after_failure(struct hd_job_store *store, const struct hd_error *err
     bool retry = error->status == HD_IO;
 
     uv_mutex_lock(&store->mutex);
+    store->asked_ms = 0;
     if (retry)
         store->trouble = *error;
     else
@@ -226,8 +232,11 @@ static void writer_main(void *arg)
         struct items items;
 
         uv_mutex_lock(&store->mutex);
-        while (!store->todo.first && !store->closing)
+        store->asked_ms = 0;
+        while (!store->todo.first && !store->closing) {
             uv_cond_wait(&store->wake, &store->mutex);
+            store->asked_ms = 0;
+        }
         items = take(&store->todo);
         finished = store->closing && !items.first;
         uv_mutex_unlock(&store->mutex);
@@ -359,6 +368,8 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
         query->owner = hd_arena_strdup(&query->arena, query->owner);
     if (query->text)
         query->text = hd_arena_strdup(&query->arena, query->text);
+    if (query->only_of)
+        query->only_of = hd_arena_strdup(&query->arena, query->only_of);
     item->query = query;
     put(&store->queued, item);
 }
@@ -507,6 +518,21 @@ void hd_query_free(struct hd_query *query)
 const char *hd_store_cluster_id(const struct hd_job_store *store)
 {
     return store->cluster_id;
+}
+
+int64_t hd_store_silent_ms(struct hd_job_store *store)
+{
+    const int64_t now = hd_clock_now_ms();
+    int64_t silent = 0;
+
+    uv_mutex_lock(&store->mutex);
+    if (store->asked_ms)
+        silent = now - store->asked_ms;
+    else
+        store->asked_ms = now;
+    uv_cond_signal(&store->wake); /* the thread answers as soon as it waits for work */
+    uv_mutex_unlock(&store->mutex);
+    return silent;
 }
 
 const char *hd_store_trouble(const struct hd_job_store *store)

@@ -52,6 +52,13 @@ const char *hd_store_cluster_id(const struct hd_job_store *store);
 /* Why nothing can be written now; NULL: writing works. */
 const char *hd_store_trouble(const struct hd_job_store *store);
 
+/* How long the writer thread has been at one piece of work, or has left a question unanswered; 0:
+ * it waits for work, or answered the last question. Each call asks it once more, so call this every
+ * few seconds. A disk that takes no writes is not a thread that hangs: the thread goes round in
+ * retries.
+ */
+int64_t hd_store_silent_ms(struct hd_job_store *store);
+
 /* ---- a backup ---------------------------------------------------------------------------------*/
 
 struct hd_store_backup {
@@ -65,6 +72,14 @@ struct hd_store_backup {
  * HD_CORRUPT: the copy is damaged. On failure no file is left. Needs no loop. */
 enum hd_status hd_store_backup(const char *dir, const char *file,
                                struct hd_store_backup *ret_backup);
+
+/* ---- while no controller runs -----------------------------------------------------------------*/
+
+/* Writes one batch and frees it; for heddle-controller init. Blocks, needs no loop. `dir` exists;
+ * its database is made if there is none. HD_CONFLICT: a controller uses it. */
+enum hd_status hd_store_write(const char *dir, struct hd_batch *batch);
+/* The highest id of a credential; 0: there is none, or no database yet. */
+enum hd_status hd_store_last_credential(const char *dir, uint64_t *ret_last);
 
 /* ---- writing ----------------------------------------------------------------------------------*/
 
@@ -87,6 +102,9 @@ struct hd_store_loader {
     enum hd_status (*checkpoint)(void *user, const struct hd_checkpoint_record *checkpoint);
     enum hd_status (*position)(void *user, const struct hd_position_record *position);
     enum hd_status (*step)(void *user, const struct hd_step_record *step); /* the newest */
+    /* Those that have not ended or expired, by id; `last`: the highest id of all. NULL: skip. */
+    enum hd_status (*credential)(void *user, const struct hd_credential_record *credential);
+    void (*credentials_end)(void *user, uint64_t last);
     enum hd_status (*end)(void *user, uint64_t last_job, uint64_t cluster_sequence);
     void *user;
 };
@@ -105,6 +123,9 @@ enum hd_query_kind {
     HD_QUERY_RECORDS,     /* job -> all of HD_QUERY_JOB and HD_QUERY_CHECKPOINTS, and positions */
     HD_QUERY_USERS,       /* job, text, limit -> other jobs in whose specs the text occurs: records
                            * without spec, in order. Reads all specs. */
+    HD_QUERY_AUDIT,       /* after, limit -> audit, in order */
+    HD_QUERY_BYTES,       /* owner -> bytes of the checkpoints present of all jobs */
+    HD_QUERY_CREDENTIALS, /* after, limit -> credentials, ended ones included, by id */
 };
 
 struct hd_job_row {
@@ -126,6 +147,12 @@ struct hd_history_entry {
     };
 };
 
+struct hd_audit_row {
+    uint64_t seq;
+    struct hd_audit_record record;
+    unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
+};
+
 /* Set the inputs of the kind, done and user; the store fills in the rest. The query and its results
  * belong to the callback, which must call hd_query_free. */
 struct hd_query {
@@ -136,6 +163,10 @@ struct hd_query {
     uint32_t states;     /* bit n: state n; 0: all */
     const char *owner;   /* copied; NULL: all */
     const char *text;    /* copied */
+    /* Of kinds that take `job`: another owner's job is HD_NOT_FOUND, as one that does not exist.
+     * Copied; NULL: every job is found. */
+    const char *only_of;
+    bool hidden; /* with only_of: else another's job is HD_DENIED, with its owner's name */
     int32_t limit;
     void (*done)(struct hd_query *query, enum hd_status st);
     void *user;
@@ -148,6 +179,11 @@ struct hd_query {
     size_t entry_count;
     struct hd_position_record *positions;
     size_t position_count;
+    struct hd_audit_row *audit;
+    size_t audit_count;
+    struct hd_credential_record *credentials;
+    size_t credential_count;
+    int64_t bytes;
     bool more; /* there are more than `limit` */
     struct hd_arena arena;
 };

@@ -4,6 +4,8 @@
  *   schema.c  opening, checking, migrations, error messages
  *   write.c   writes one batch into the open transaction
  *   read.c    queries, and loading at start
+ *   identity.c  credentials and the audit log
+ *   keep.c    old history that goes
  *   backup.c  a copy of the database, by another process than the controller
  *
  * Threads: a struct store_db is used by the loop's thread until the first item is queued, then by
@@ -29,7 +31,8 @@
     X(UPDATE_JOB,                                                                                  \
       "UPDATE jobs SET state=?2, reason=?3, cancel=?4, cancel_now=?5, attempt_count=?6,"           \
       " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10, removal=?11, held=?12,"       \
-      " promised_ms=?13 WHERE job=?1")                                                             \
+      " promised_ms=?13, pruned=CASE WHEN ?2 IN ('queued','running','stopping') THEN 0 ELSE"       \
+      " pruned END WHERE job=?1")                                                                  \
     X(UPDATE_SPEC,                                                                                 \
       "UPDATE jobs SET name=?2, steps=?3, spec=?4, queue=?5, priority=?6 WHERE job=?1")            \
     X(PUT_QUEUE, "INSERT INTO queues (name, devices_max, user_devices_max, weight)"                \
@@ -146,8 +149,45 @@
                     " ifnull((SELECT max(seq) FROM validations WHERE job=?1), 0),"                 \
                     " ifnull((SELECT max(seq) FROM checkpoints WHERE job=?1), 0))")                \
     X(HAS_JOB, "SELECT 1 FROM jobs WHERE job=? AND removal=0")                                     \
-    X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")
+    X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")                                        \
+    X(GET_BYTES, "SELECT ifnull(sum(size_bytes), 0) FROM jobs JOIN checkpoints USING (job)"        \
+                 " WHERE owner=? AND checkpoints.state='present'")                                 \
+    /* keep.c; the index jobs_ended has what is not gone yet */                                    \
+    X(FIND_OLD, "SELECT job FROM jobs WHERE " STORE_KEPT " AND ended_ms<? ORDER BY ended_ms")      \
+    X(FIND_MANY, "SELECT job FROM jobs WHERE " STORE_KEPT " ORDER BY ended_ms DESC"                \
+                 " LIMIT 1000 OFFSET ?")                                                           \
+    X(FIND_LONG, "SELECT job FROM jobs WHERE " STORE_KEPT " AND pruned=0 AND ended_ms<?"           \
+                 " ORDER BY ended_ms")                                                             \
+    X(SET_PRUNED, "UPDATE jobs SET pruned=?2 WHERE job=?1")                                        \
+    X(PRUNE_EVENTS, "DELETE FROM events WHERE job=?1"                                              \
+                    " AND seq<(SELECT max(seq) FROM events WHERE job=?1)")                         \
+    X(PRUNE_STEPS, "DELETE FROM step_metrics WHERE job=?1"                                         \
+                   " AND seq<(SELECT max(seq) FROM step_metrics WHERE job=?1)")                    \
+    X(SAY_PRUNED, "INSERT OR IGNORE INTO events (job, seq, time_ms, attempt, rank, kind, node,"    \
+                  " message) VALUES (?1, 1, ?2, 0, -1, 'history_removed', '', ?3)")                \
+    X(COUNT_STEPS, "SELECT count(*) FROM step_metrics WHERE job=?")                                \
+    X(THIN_STEPS,                                                                                  \
+      "DELETE FROM step_metrics WHERE job=?1 AND seq IN (SELECT seq FROM (SELECT seq,"             \
+      " row_number() OVER (ORDER BY seq) AS n FROM step_metrics WHERE job=?1) WHERE n % ?2 <> 1)"  \
+      " AND seq<(SELECT max(seq) FROM step_metrics WHERE job=?1)")                                 \
+    X(GET_OWNER, "SELECT owner FROM jobs WHERE job=? AND removal=0")                               \
+    X(PUT_CREDENTIAL,                                                                              \
+      "INSERT INTO credentials (id, kind, name, role, hash, made_by, ended_by, made_ms,"           \
+      " expires_ms, ended_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"                             \
+      " ON CONFLICT (id) DO UPDATE SET ended_by=?7, ended_ms=?10 WHERE ended_ms=0")                \
+    X(GET_CREDENTIALS, "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials WHERE ended_ms=0"     \
+                       " AND expires_ms>? ORDER BY id")                                            \
+    X(GET_ENDED_CREDENTIALS, "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials WHERE id>?"     \
+                             " ORDER BY id LIMIT ?")                                               \
+    X(GET_LAST_CREDENTIAL, "SELECT ifnull(max(id), 0) FROM credentials")                           \
+    X(INSERT_AUDIT,                                                                                \
+      "INSERT INTO audit (seq, time_ms, who, role, method, object, source, result, hash)"          \
+      " VALUES (?,?,?,?,?,?,?,?,?)")                                                               \
+    X(GET_AUDIT_HEAD, "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1")                     \
+    X(GET_AUDIT, "SELECT seq, time_ms, who, role, method, object, source, result, hash"            \
+                 " FROM audit WHERE seq>? ORDER BY seq LIMIT ?")
 
+#define STORE_KEPT "pruned<2 AND removal=0 AND state IN ('succeeded','failed','cancelled')"
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
     "devices, submitted_ms, started_ms, ended_ms, resumed_attempt, removal, request_hash, "   \
@@ -155,6 +195,8 @@
 #define STORE_CHECKPOINT_COLUMNS                                                              \
     "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven, " \
     "val_loss"
+#define STORE_CREDENTIAL_COLUMNS \
+    "id, kind, name, role, hash, made_by, ended_by, made_ms, expires_ms, ended_ms"
 #define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"
 
 #define X(name, text) STORE_##name,
@@ -166,6 +208,10 @@ struct store_db {
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
     char cluster_id[40];
+    struct store_audit_head { /* the newest row of the audit log, written or about to be */
+        uint64_t seq;
+        unsigned char hash[HD_CREDENTIAL_HASH_BYTES]; /* zeros: there is none */
+    } audit;
 };
 
 /* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
@@ -195,6 +241,20 @@ enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *re
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
 
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query);
+
+/* identity.c */
+enum hd_status store_put_credential(struct store_db *db, const struct hd_credential_record *c);
+enum hd_status store_insert_audit(struct store_db *db, const struct hd_audit_record *a);
+enum hd_status store_read_audit_head(struct store_db *db);
+enum hd_status store_query_audit(struct store_db *db, struct hd_query *query);
+/* keep.c */
+enum hd_status store_prune(struct store_db *db, const struct hd_prune_record *p);
+enum hd_status store_query_bytes(struct store_db *db, struct hd_query *query);
+enum hd_status store_query_credentials(struct store_db *db, struct hd_query *query);
+/* Whether query->job is one of query->only_of. */
+enum hd_status store_check_owner(struct store_db *db, const struct hd_query *query);
+enum hd_status store_load_credentials(struct store_db *db, const struct hd_store_loader *loader,
+                                      struct hd_arena *arena);
 enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader);
 
 #endif

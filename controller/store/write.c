@@ -194,6 +194,12 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
                             (int64_t)op->position.seq);
     case HD_OP_PROBE:
         return put_probe(db, &op->probe);
+    case HD_OP_CREDENTIAL:
+        return store_put_credential(db, &op->credential);
+    case HD_OP_PRUNE:
+        return store_prune(db, &op->prune);
+    case HD_OP_AUDIT:
+        return store_insert_audit(db, &op->audit);
     }
     return hd_err(HD_INTERNAL, "unknown batch operation %d", (int)op->kind);
 }

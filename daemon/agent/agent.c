@@ -104,12 +104,25 @@ static void leave(struct agent *agent)
     hd_rpc_close(agent->rpc, on_closed, agent);
 }
 
+/* systemd's watchdog is fed while this loop turns: heddled has no door, and no thread that it
+ * needs. */
+static void feed_watchdog(struct agent *agent)
+{
+    const int64_t now = hd_clock_now_ms();
+
+    if (!agent->watchdog_ms || now < agent->fed_ms + agent->watchdog_ms / 4)
+        return;
+    agent->fed_ms = now;
+    hd_notify_watchdog();
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
 
     locals_look_after(&agent->locals);
     tell_status(agent);
+    feed_watchdog(agent);
     if (agent->stopping) {
         if (!agent->options.ephemeral || !locals_any_alive(&agent->locals) ||
             hd_clock_now_ms() >= agent->stop_deadline_ms)
@@ -124,6 +137,7 @@ static void on_tick(uv_timer_t *timer)
         stream_introduce(agent);
     tell_reloaded(agent);
     probing_tick(agent);
+    agent_joined_tick(agent);
     stream_tick(agent);
     logs_tick(agent);
     deletion_tick(agent);
@@ -146,6 +160,7 @@ static void on_reload(uv_signal_t *handle, int number)
     if (agent->stopping)
         return;
     hd_notify_reloading();
+    agent->on_reload(agent);
     hd_health_repaired(&agent->health);
     agent->reload = hd_health_check_soon(&agent->health);
 }
@@ -206,17 +221,39 @@ static enum hd_status find_controller(struct agent *agent)
     return st;
 }
 
-static enum hd_status open_client(struct agent *agent)
+static enum hd_status make_client(struct agent *agent, struct hd_rpc_client **ret_client)
 {
     const struct hd_rpc_client_options options = {
         .token = agent->options.token_file ? agent->token : NULL,
         .tls = agent->options.has_tls ? &agent->options.tls : NULL,
+        .tls_server_name = agent->options.tls_server_name,
     };
+
+    return hd_rpc_client_new(agent->rpc, agent->address, &options, ret_client);
+}
+
+static enum hd_status open_client(struct agent *agent)
+{
     enum hd_status st = hd_rpc_raise_file_limit(FILES_NEEDED);
 
     if (!st)
         st = hd_rpc_new(agent->loop, &agent->rpc);
-    return st ? st : hd_rpc_client_new(agent->rpc, agent->address, &options, &agent->client);
+    return st ? st : make_client(agent, &agent->client);
+}
+
+void agent_use_new_certificate(struct agent *agent)
+{
+    struct hd_rpc_client *client;
+
+    if (!agent->joined.renewed || agent->logs || agent->joined.asking)
+        return;
+    if (make_client(agent, &client)) {
+        hd_log(HD_LOG_ERROR, "cannot use the new certificate: %s", hd_err_message());
+        return;
+    }
+    hd_rpc_client_close(agent->client);
+    agent->client = client;
+    agent->joined.renewed = false;
 }
 
 static void open_handles(struct agent *agent)
@@ -280,6 +317,8 @@ enum hd_status agent_open(struct agent *agent)
     agent->health.wish.memory_bytes = agent->options.device_memory_bytes;
     if (!st)
         st = find_programs(agent);
+    if (!st)
+        st = agent_joined_open(&agent->joined, &agent->options);
     if (!st)
         st = find_controller(agent);
     if (!st)
@@ -353,6 +392,7 @@ int agent_run(struct agent *agent)
     locals_look_after(&agent->locals);
     (void)uv_timer_start(&agent->tick, on_tick, AGENT_TICK_MS, AGENT_TICK_MS);
     stream_open(agent);
+    agent->watchdog_ms = hd_notify_watchdog_ms();
     hd_notify_ready();
     (void)uv_run(agent->loop, UV_RUN_DEFAULT);
     desired_forget(agent);
@@ -361,5 +401,6 @@ int agent_run(struct agent *agent)
     hd_prober_close(&agent->prober);
     (void)uv_loop_close(agent->loop);
     agent_identity_close(&agent->identity);
+    agent_joined_close(&agent->joined);
     return agent->exit_code;
 }

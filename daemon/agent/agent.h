@@ -8,8 +8,8 @@
  * disk or in the controller: it may be killed and started again at any time, and finds the
  * supervisors by their records.
  *
- * Used by: its own files.   Uses: base, link, rpc, spec, daemon/attempt, daemon/devices, libuv, the
- * messages.
+ * Used by: its own files.   Uses: base, config, link, rpc, spec, daemon/attempt, daemon/devices,
+ * libuv, the messages.
  */
 #ifndef HD_DAEMON_AGENT_AGENT_H
 #define HD_DAEMON_AGENT_AGENT_H
@@ -19,8 +19,10 @@
 
 #include <uv.h>
 
+#include "config/config.h"
 #include "daemon/agent/address.h"
 #include "daemon/agent/identity.h"
+#include "daemon/agent/join.h"
 #include "daemon/agent/local.h"
 #include "daemon/devices/health.h"
 #include "daemon/devices/prober.h"
@@ -45,6 +47,7 @@ struct agent_options {
     bool doctor, json;
     const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;
+    const char *tls_server_name; /* NULL: the controller's host */
     bool has_tls, ephemeral;
     const char *probe;           /* "first" or "never"; NULL: never if ephemeral, else first */
     int64_t supervisor_lost_ms;  /* 0: the default */
@@ -73,8 +76,13 @@ struct agent_log_request {
 };
 
 struct agent {
-    struct agent_options options;
+    struct agent_options options; /* their texts are config's */
+    struct hd_config config;      /* as at the start */
+    int argc;                     /* the command line, without the program's name */
+    char **argv;
+    void (*on_reload)(struct agent *agent); /* reads the configuration again */
     struct agent_identity identity;
+    struct agent_joined joined;
     struct hd_health health;
     struct hd_prober prober;
     char address[PATH_MAX], token[HD_RPC_TOKEN_MAX + 1];
@@ -87,6 +95,7 @@ struct agent {
     uv_signal_t sigterm, sigint, sighup;
     int64_t reload;   /* the check of GPUs that ends the reload that systemd was told of; 0: none */
     char status[256]; /* what systemd was told last */
+    int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
 
     /* probing.c: what the controller has of the probe */
     int64_t probe_told_ms;
@@ -134,6 +143,9 @@ int64_t agent_retry_ms(int attempts_in_a_row, uint64_t noise);
 /* Whether a controller that has been silent for so long is to be given up: five heartbeats, and not
  * less than 15 s. */
 bool agent_is_deaf(int64_t silent_ms, int64_t heartbeat_ms);
+
+/* Between two connections: a certificate that was renewed meanwhile is shown from now on. */
+void agent_use_new_certificate(struct agent *agent);
 
 void agent_soon(struct agent *agent);               /* in this turn: sends what has changed */
 void agent_end(struct agent *agent, int exit_code); /* leaves the loop */

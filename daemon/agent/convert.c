@@ -10,10 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "daemon/agent/agent.h"
 #include "proto/step.h"
-
-#ifndef HD_BUILD
-#define HD_BUILD "unknown"
-#endif
+#include "version/version.h"
 
 enum { CHECKPOINTS_MAX = 4096 };
 
@@ -255,7 +252,7 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
     heddle__v1__hello__init(hello);
     hello->protocol_min = AGENT_PROTOCOL_MIN;
     hello->protocol_max = AGENT_PROTOCOL_MAX;
-    hello->build = (char *)HD_BUILD;
+    hello->build = (char *)hd_version_text;
     hello->node_uuid = (char *)identity->node_uuid;
     hello->boot_id = (char *)identity->boot_id;
     hello->instance_id = (char *)identity->instance_id;

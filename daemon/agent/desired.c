@@ -74,8 +74,15 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
     if (!local)
         st = locals_add(&agent->locals, (int64_t)d->job, d->attempt, d->attempt_dir,
                         d->checkpoint_dir, &local);
-    if (st) { /* nothing on record, nothing started */
+    else if (!local->recorded)
+        st = local_record(local);
+    if (st) /* nothing on record, nothing started */
         agent->try_again_ms = hd_clock_now_ms() + TRY_AGAIN_MS;
+    if (st == HD_STORAGE) {
+        local_wait_to_start(local);
+        return;
+    }
+    if (st) {
         hd_log(HD_LOG_ERROR, "job %" PRIu64 " attempt %d: %s", d->job, d->attempt,
                hd_err_message());
         return;

@@ -478,6 +478,11 @@ static enum hd_status spawn(struct agent_attempt *l, struct launch *launch)
     return HD_OK;
 }
 
+void local_wait_to_start(struct agent_attempt *local)
+{
+    wait_for_storage(local, "waits to start");
+}
+
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks)
 {
@@ -492,7 +497,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
     if (!st)
         st = spawn(local, &launch);
     if (st == HD_STORAGE) {
-        wait_for_storage(local, "waits to start");
+        local_wait_to_start(local);
         return;
     }
     if (st) {

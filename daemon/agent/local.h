@@ -8,8 +8,8 @@
  *
  *   PLANNED --local_launch--> ALIVE --`end` was written or derived (locals_look_after)--> ENDED
  *
- * While the jobs directory takes no writes, what is PLANNED stays so, and what is ALIVE and whose
- * supervisor is dead, too; `trouble` says why.
+ * While the jobs directory or the state directory takes no writes, what is PLANNED stays so, and
+ * what is ALIVE and whose supervisor is dead, too; `trouble` says why.
  *
  * Used by: agent.   Uses: base, link, daemon/attempt, libuv.   Threads: the loop's.
  */
@@ -41,6 +41,7 @@ struct agent_attempt {
     int64_t job, attempt;
     char *attempt_dir, *checkpoint_dir, *run_dir;
     enum local_state state;
+    bool recorded;             /* else the state directory takes no writes */
     enum hd_share_state share; /* as its supervisor has sent it */
     bool stop_wanted, kill_wanted;
     bool save_wanted;          /* and not sent yet */
@@ -99,10 +100,12 @@ struct locals {
 enum hd_status locals_open(struct locals *locals);
 struct agent_attempt *locals_find(const struct locals *locals, int64_t job, int64_t attempt);
 
-/* Puts an attempt on record, PLANNED. */
+/* Puts an attempt on record, PLANNED. HD_STORAGE: it is in the list, but the state directory takes
+ * no writes; call local_record again later, and start nothing before. */
 enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
                           const char *attempt_dir, const char *checkpoint_dir,
                           struct agent_attempt **ret_local);
+enum hd_status local_record(struct agent_attempt *local);
 /* Removes the record, and the attempt from the list; it is still to be freed. */
 void local_unrecord(struct agent_attempt *local);
 void local_free(struct agent_attempt *local);
@@ -123,6 +126,8 @@ struct local_ranks {
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks);
 void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message);
+/* It is not started now, for this thread's story: a disk takes no writes. It `waits`. */
+void local_wait_to_start(struct agent_attempt *local);
 
 void local_stop(struct agent_attempt *local); /* checkpoint, then end */
 void local_save(struct agent_attempt *local); /* checkpoint now, then go on */

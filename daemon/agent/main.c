@@ -1,5 +1,4 @@
 /* heddled: the daemon of a node. See agent.h. */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,97 +6,49 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
+#include "daemon/agent/settings.h"
+#include "version/version.h"
 
 enum { EXIT_USAGE = 2, EXIT_UNREACHABLE = 3, EXIT_CANNOT = 6 };
 
-static const char usage[] =
-    "heddled: runs this machine's share of the cluster's jobs\n"
-    "\n"
-    "  heddled [--controller ADDR] --state-dir DIR [options]\n"
-    "\n"
-    "  --controller ADDR   unix:PATH or HOST:PORT (default: $HEDDLE_CONTROLLER, then the user's\n"
-    "                      and the system's socket)\n"
-    "  --state-dir DIR     folder of this node's records; one heddled at a time uses it\n"
-    "  --node-name NAME    unique in the cluster (default: the host's name)\n"
-    "  --devices WHAT      auto (default): all GPUs, or one device of all usable cores if no\n"
-    "                      GPU works; cpu:N[:T]: N devices of T threads (default: usable cores\n"
-    "                      / N); cuda: all GPUs; cuda:0,2 or cuda:GPU-UUID: these GPUs;\n"
-    "                      several with + between, such as cuda:0+cpu:2:4\n"
-    "  --device-memory SIZE\n"
-    "                      memory of each device that a rank may take, such as 24G or 512M: what\n"
-    "                      parallel.zero and parallel.pp, where they are auto, are chosen by\n"
-    "                      (default: a GPU's own; of a CPU device its share of the machine's)\n"
-    "  --data-address ADDR this node's address for ranks of other nodes: a numeric address\n"
-    "                      of this machine (default: the one from which it reaches the\n"
-    "                      controller; loopback, for daemons of one machine, if that is local)\n"
-    "  --choices-dir DIR   where GPUs keep which algorithms of matrix products were the fastest\n"
-    "                      (default: choices in --state-dir)\n"
-    "  --probe WHEN        first (default): what the CPU devices compute and send in a second is\n"
-    "                      measured when they are idle, for at most 60 s, once per machine and\n"
-    "                      build; never (default with --ephemeral): only by heddle probe\n"
-    "  --ephemeral         end all ranks when heddled ends, and heddled when its parent ends;\n"
-    "                      without it, ranks go on and a new heddled finds them\n"
-    "  --token-file FILE   this node's token, for a controller at HOST:PORT: one line of its\n"
-    "                      --node-token-file (a user's token is refused)\n"
-    "  --tls-ca FILE       PEM: the CA of the controller's certificate (needed beyond loopback)\n"
-    "  --tls-cert FILE, --tls-key FILE\n"
-    "                      this node's own certificate, if the controller asks for one\n"
-    "  --supervisor-lost-after SECONDS\n"
-    "                      a supervisor that has not answered for so long, and whose ranks make\n"
-    "                      no steps, is killed with its ranks (default: 60, at least 20)\n"
-    "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
-    "  --umask MASK        octal; rights that folders and files of jobs do not give (default\n"
-    "                      027: user and group of heddled read them; 022: all users do)\n"
-    "  --doctor [-o json]  check what this node needs (programs, GPUs, memory, the options\n"
-    "                      given here), print what is wrong and what helps, and end: with 0 if\n"
-    "                      nothing is wrong, else with 1\n"
-    "  --jobs-dir DIR      with --doctor: the controller's jobs directory, checked from here\n"
-    "  --help, --version\n"
-    "\n"
-    "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral. SIGHUP checks the GPUs "
-    "at\n"
-    "once, and offers those again that an error in the kernel's log has withdrawn.\n"
-    "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
-    "\n"
-    "example: heddled --controller unix:/run/heddle/controller.sock \\\n"
-    "             --state-dir /var/lib/heddle/node --devices cpu:2\n";
-
-enum heddled_option {
-    OPT_CONTROLLER = 256,
-    OPT_STATE_DIR,
-    OPT_NODE_NAME,
-    OPT_DEVICES,
-    OPT_DEVICE_MEMORY,
-    OPT_DATA_ADDRESS,
-    OPT_CHOICES_DIR,
-    OPT_EPHEMERAL,
-    OPT_PROBE,
-    OPT_TOKEN_FILE,
-    OPT_TLS_CA,
-    OPT_TLS_CERT,
-    OPT_TLS_KEY,
-    OPT_WORKER,
-    OPT_SUPERVISOR_LOST,
-    OPT_UMASK,
-    OPT_DOCTOR,
-    OPT_JOBS_DIR,
-};
-
-static enum hd_status read_seconds(const char *name, const char *value, int64_t *ret_ms)
+static enum hd_status read_seconds(const char *value, int64_t *ret_ms)
 {
     enum { LEAST = 20, MOST = 24 * 3600 };
     char *end;
     const long seconds = strtol(value, &end, 10);
 
     if (end == value || *end || seconds < LEAST || seconds > MOST)
-        return hd_err(HD_INVALID, "%s %s: say %d to %d seconds", name, value, LEAST, MOST);
+        return hd_err(HD_INVALID, "%s: say %d to %d seconds", value, LEAST, MOST);
     *ret_ms = seconds * 1000;
     return HD_OK;
 }
 
-static enum hd_status take_option(int key, const char *value, struct agent_options *options)
+static enum hd_status take_tls(struct agent_options *options, const char **path, const char *value)
 {
-    enum hd_status st;
+    *path = value;
+    options->has_tls = true;
+    return HD_OK;
+}
+
+static enum hd_status take_probe(struct agent_options *options, const char *value)
+{
+    options->probe = value;
+    if (strcmp(value, "first") != 0 && strcmp(value, "never") != 0)
+        return hd_err(HD_INVALID, "%s: say first or never", value);
+    return HD_OK;
+}
+
+static enum hd_status take_output(struct agent_options *options, const char *value)
+{
+    options->json = strcmp(value, "json") == 0;
+    if (!options->json && strcmp(value, "table") != 0)
+        return hd_err(HD_INVALID, "%s: say table or json", value);
+    return HD_OK;
+}
+
+static enum hd_status take_setting(void *user, int key, const char *value)
+{
+    struct agent_options *options = user;
 
     switch (key) {
     case OPT_CONTROLLER:
@@ -113,8 +64,7 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
         options->devices = value;
         return HD_OK;
     case OPT_DEVICE_MEMORY:
-        st = hd_text_to_bytes(value, 1 << 20, &options->device_memory_bytes);
-        return st ? hd_err_prefix(st, "--device-memory") : HD_OK;
+        return hd_text_to_bytes(value, 1 << 20, &options->device_memory_bytes);
     case OPT_DATA_ADDRESS:
         options->data_address = value;
         return HD_OK;
@@ -125,30 +75,21 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
         options->ephemeral = true;
         return HD_OK;
     case OPT_PROBE:
-        options->probe = value;
-        if (strcmp(value, "first") != 0 && strcmp(value, "never") != 0)
-            return hd_err(HD_INVALID, "--probe %s: say first or never", value);
-        return HD_OK;
+        return take_probe(options, value);
     case OPT_TOKEN_FILE:
         options->token_file = value;
         return HD_OK;
     case OPT_TLS_CA:
-        options->tls.ca_path = value;
-        options->has_tls = true;
-        return HD_OK;
+        return take_tls(options, &options->tls.ca_path, value);
     case OPT_TLS_CERT:
-        options->tls.cert_path = value;
-        options->has_tls = true;
-        return HD_OK;
+        return take_tls(options, &options->tls.cert_path, value);
     case OPT_TLS_KEY:
-        options->tls.key_path = value;
-        options->has_tls = true;
-        return HD_OK;
+        return take_tls(options, &options->tls.key_path, value);
     case OPT_WORKER:
         options->worker = value;
         return HD_OK;
     case OPT_SUPERVISOR_LOST:
-        return read_seconds("--supervisor-lost-after", value, &options->supervisor_lost_ms);
+        return read_seconds(value, &options->supervisor_lost_ms);
     case OPT_UMASK:
         options->umask = value;
         return HD_OK;
@@ -158,47 +99,20 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
     case OPT_JOBS_DIR:
         options->jobs_dir = value;
         return HD_OK;
-    case 'o':
-        options->json = strcmp(value, "json") == 0;
-        if (!options->json && strcmp(value, "table") != 0)
-            return hd_err(HD_INVALID, "-o %s: say table or json", value);
+    case OPT_OUTPUT:
+        return take_output(options, value);
+    default: /* those that main looks at itself */
         return HD_OK;
-    default:
-        return hd_err(HD_INVALID, "see heddled --help");
     }
 }
 
-static enum hd_status read_options(int argc, char **argv, struct agent_options *ret_options)
+/* What flags and configuration file say, and whether it can be so. */
+static enum hd_status use_config(const struct hd_config *config, struct agent_options *ret_options)
 {
-    static const struct option longs[] = {
-        {"controller", required_argument, NULL, OPT_CONTROLLER},
-        {"state-dir", required_argument, NULL, OPT_STATE_DIR},
-        {"node-name", required_argument, NULL, OPT_NODE_NAME},
-        {"devices", required_argument, NULL, OPT_DEVICES},
-        {"device-memory", required_argument, NULL, OPT_DEVICE_MEMORY},
-        {"data-address", required_argument, NULL, OPT_DATA_ADDRESS},
-        {"choices-dir", required_argument, NULL, OPT_CHOICES_DIR},
-        {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
-        {"probe", required_argument, NULL, OPT_PROBE},
-        {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
-        {"tls-ca", required_argument, NULL, OPT_TLS_CA},
-        {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
-        {"tls-key", required_argument, NULL, OPT_TLS_KEY},
-        {"worker", required_argument, NULL, OPT_WORKER},
-        {"supervisor-lost-after", required_argument, NULL, OPT_SUPERVISOR_LOST},
-        {"umask", required_argument, NULL, OPT_UMASK},
-        {"doctor", no_argument, NULL, OPT_DOCTOR},
-        {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
-        {"output", required_argument, NULL, 'o'},
-        {NULL, 0, NULL, 0},
-    };
-    enum hd_status st = HD_OK;
-    int key;
+    enum hd_status st = hd_config_apply(config, take_setting, ret_options);
 
-    while (!st && (key = getopt_long(argc, argv, "o:", longs, NULL)) != -1)
-        st = take_option(key, optarg, ret_options);
-    if (!st && optind != argc)
-        st = hd_err(HD_INVALID, "unexpected argument \"%s\"; see heddled --help", argv[optind]);
+    if (!st && config->arg_count)
+        st = hd_err(HD_INVALID, "unexpected argument \"%s\"; see heddled --help", config->args[0]);
     if (!st && !ret_options->doctor && (ret_options->jobs_dir || ret_options->json))
         st = hd_err(HD_INVALID, "--jobs-dir and -o belong to --doctor; see heddled --help");
     if (!st && !ret_options->doctor && ret_options->data_address)
@@ -215,41 +129,113 @@ static int exit_code_of(enum hd_status st)
                                                     : EXIT_CANNOT;
 }
 
-static int print(const char *text)
+static int fail(int code)
 {
-    if (!hd_file_print(text))
-        return EXIT_SUCCESS;
     hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-    return EXIT_CANNOT;
+    return code;
+}
+
+/* --check-config: also what is read later, when heddled connects. */
+static int check_config(const struct hd_config *config, const struct agent_options *options)
+{
+    char line[PATH_MAX + 128], token[HD_RPC_TOKEN_MAX + 1];
+    struct hd_device_wish wish;
+    enum hd_status st = hd_device_wish_parse(options->devices, &wish);
+
+    if (!st && options->token_file)
+        st = hd_rpc_read_token(options->token_file, token);
+    if (!st && options->has_tls)
+        st = hd_rpc_check_client_tls(&options->tls);
+    if (!st)
+        st = hd_file_set_umask(options->umask);
+    explicit_bzero(token, sizeof token);
+    if (st)
+        return fail(EXIT_USAGE);
+    (void)snprintf(line, sizeof line, "%s: fine\n", config->path ? config->path : "options");
+    return hd_file_print(line) ? fail(EXIT_CANNOT) : EXIT_SUCCESS;
+}
+
+static int doctor(struct agent *agent)
+{
+    int code = EXIT_FAILURE;
+    enum hd_status st = agent_doctor(agent, &code);
+
+    return st ? fail(exit_code_of(st)) : code;
+}
+
+static int join(const struct hd_config *config)
+{
+    const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
+    enum hd_status st = HD_OK;
+
+    if (config->arg_count != 2)
+        st = hd_err(HD_INVALID, "join: give one line of heddle node invite, or - and the line on "
+                                "standard input");
+    else if (!state_dir)
+        st = hd_err(HD_INVALID, "join: --state-dir DIR is missing");
+    if (!st)
+        st = agent_join(state_dir, config->args[1]);
+    return st ? fail(exit_code_of(st)) : EXIT_SUCCESS;
+}
+
+static int command(struct agent *agent)
+{
+    enum hd_status st;
+    int code;
+
+    if (hd_config_page(&agent->config, OPT_HELP, OPT_VERSION, OPT_OUTPUT, hd_version_text, &code))
+        return code;
+    if (agent->config.arg_count && strcmp(agent->config.args[0], "join") == 0)
+        return join(&agent->config);
+    if (use_config(&agent->config, &agent->options))
+        return fail(EXIT_USAGE);
+    if (hd_config_is_on(&agent->config, OPT_CHECK_CONFIG))
+        return check_config(&agent->config, &agent->options);
+    if (agent->options.doctor)
+        return doctor(agent);
+    st = agent_open(agent);
+    return st ? fail(exit_code_of(st)) : agent_run(agent);
+}
+
+static void log_line(void *user, const char *line)
+{
+    (void)user;
+    hd_log(HD_LOG_INFO, "reload: %s", line);
+}
+
+/* What can change while heddled runs: see settings.c. */
+static void reload(struct agent *agent)
+{
+    struct agent_options options = {0};
+    struct hd_config fresh;
+    enum hd_status st = hd_config_read(&fresh, &heddled_program, agent->argc, agent->argv);
+
+    if (!st)
+        st = use_config(&fresh, &options);
+    if (!st)
+        st = hd_file_set_umask(options.umask);
+    if (st) {
+        hd_log(HD_LOG_ERROR, "reload: %s; every setting stays as it was", hd_err_message());
+        (void)hd_file_set_umask(agent->options.umask);
+    } else {
+        agent->locals.supervisor_lost_ms =
+            options.supervisor_lost_ms ? options.supervisor_lost_ms : AGENT_SUPERVISOR_LOST_MS;
+        (void)hd_config_compare(&agent->config, &fresh, log_line, NULL);
+    }
+    hd_config_done(&fresh);
 }
 
 int main(int argc, char **argv)
 {
     static struct agent agent;
-    enum hd_status st;
+    int code;
 
     hd_log_init("heddled", HD_LOG_INFO);
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return print(usage);
-    if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return print("heddled " HD_BUILD "\n");
-    st = read_options(argc, argv, &agent.options);
-    if (st) {
-        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-        return EXIT_USAGE;
-    }
-    if (agent.options.doctor) {
-        int exit_code = EXIT_FAILURE;
-
-        st = agent_doctor(&agent, &exit_code);
-        if (st)
-            hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-        return st ? exit_code_of(st) : exit_code;
-    }
-    st = agent_open(&agent);
-    if (st) {
-        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-        return exit_code_of(st);
-    }
-    return agent_run(&agent);
+    agent.argc = argc - 1;
+    agent.argv = argv + 1;
+    agent.on_reload = reload;
+    code = hd_config_read(&agent.config, &heddled_program, argc - 1, argv + 1) ? fail(EXIT_USAGE)
+                                                                               : command(&agent);
+    hd_config_done(&agent.config);
+    return code;
 }

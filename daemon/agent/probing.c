@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/convert.h"
+#include "version/version.h"
 
 enum {
     MACHINE_ID_BYTES_MAX = 64,
@@ -33,11 +34,11 @@ static void make_key(const struct agent *agent, struct hd_prober *p)
     char machine[MACHINE_ID_BYTES_MAX];
 
     read_machine(machine);
-    (void)snprintf(
-        p->key, sizeof p->key,
-        "build " HD_BUILD " (kernels %.*s), machine %s, devices cpu:%d:%d, %s and %s%s%s",
-        TRAITS_HASH, cpu->traits[0] ? cpu->traits : "-", machine, p->devices, p->threads, cpu->isa,
-        cpu->library, agent->health.devices.compute[0] ? ", " : "", agent->health.devices.compute);
+    (void)snprintf(p->key, sizeof p->key,
+                   "build %s (kernels %.*s), machine %s, devices cpu:%d:%d, %s and %s%s%s",
+                   hd_version, TRAITS_HASH, cpu->traits[0] ? cpu->traits : "-", machine, p->devices,
+                   p->threads, cpu->isa, cpu->library, agent->health.devices.compute[0] ? ", " : "",
+                   agent->health.devices.compute);
     for (char *c = p->key; *c; c++)
         *c = *c == '\n' ? ' ' : *c;
 }

@@ -22,7 +22,7 @@ static enum hd_status record_path(const struct locals *all, int64_t job, int64_t
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
-static enum hd_status write_record(const struct agent_attempt *l)
+enum hd_status local_record(struct agent_attempt *l)
 {
     struct hd_text path = {0}, text = {0};
     enum hd_status st = record_path(l->all, l->job, l->attempt, &path);
@@ -33,6 +33,7 @@ static enum hd_status write_record(const struct agent_attempt *l)
         st = hd_err(HD_NO_MEMORY, "no memory for a record");
     if (!st)
         st = hd_file_write_atomic(path.data, text.data, text.len_bytes, 0600);
+    l->recorded = !st;
     hd_text_free(&text);
     hd_text_free(&path);
     return st;
@@ -129,6 +130,7 @@ static enum hd_status read_record(struct locals *all, int64_t job, int64_t attem
     if (!st) {
         l->state = was_started(l) ? LOCAL_ALIVE : LOCAL_PLANNED;
         l->alive_ms = hd_clock_now_ms();
+        l->recorded = true;
         link_in(l);
     }
     hd_text_free(&text);
@@ -187,14 +189,14 @@ enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
     if (st)
         return st;
     l->state = LOCAL_PLANNED;
-    st = write_record(l);
-    if (st) {
+    st = local_record(l);
+    if (st && st != HD_STORAGE) {
         local_free(l);
         return st;
     }
     link_in(l);
     *ret_local = l;
-    return HD_OK;
+    return st;
 }
 
 static void take_out(struct agent_attempt *l)

@@ -228,6 +228,7 @@ void stream_open(struct agent *agent)
     struct hd_arena arena;
     enum hd_status st;
 
+    agent_use_new_certificate(agent);
     find_data_address(agent);
     hd_arena_init(&arena, HELLO_ARENA_MAX);
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_HELLO;

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "daemon/supervisor/supervisor.h"
+#include "version/version.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -178,6 +179,14 @@ static int print(const char *text)
     return EXIT_FAILED;
 }
 
+static int print_version(void)
+{
+    char line[128];
+
+    (void)snprintf(line, sizeof line, "heddle-supervisor %s\n", hd_version_text);
+    return print(line);
+}
+
 int main(int argc, char **argv)
 {
     static struct sup sup;
@@ -187,7 +196,7 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return print(usage);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return print("heddle-supervisor " HD_BUILD "\n");
+        return print_version();
     st = read_options(argc, argv, &sup.options);
     if (st) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());

@@ -22,6 +22,7 @@ struct data_list {
     struct hd_arena arena;
     struct hd_tokenizer *tokenizer; /* NULL: "none" */
     int64_t vocab, end_of_text;     /* -1: none */
+    enum hd_chat_form form;         /* of .jsonl files */
     struct source *sources;
     int source_count, source_room;
 };
@@ -89,9 +90,13 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
 {
     struct hd_flag f[] = {{"--tokenizer", true, false, NULL},
                           {"--vocab", true, false, NULL},
-                          {"--end-of-text", false, false, NULL}};
+                          {"--end-of-text", false, false, NULL},
+                          {"--form", false, false, NULL}};
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
+    a->form = HD_CHAT_AUTO;
+    if (!st && f[3].value && !hd_chat_form_find(f[3].value, &a->form))
+        st = hd_err(HD_INVALID, "--form: '%.40s' is no form", f[3].value);
     if (!st)
         st = hd_flag_int(&f[1], 1, INT32_MAX, 0, &a->vocab);
     if (!st && strcmp(f[0].value, "none") != 0)
@@ -130,7 +135,7 @@ static enum hd_status add_source(const struct data_list *a, const struct source 
     const bool is_bytes = a->tokenizer && strcmp(hd_tokenizer_name(a->tokenizer), "bytes") == 0;
     struct hd_survey survey;
     enum hd_status st =
-        hd_survey(s->files, (size_t)s->count, is_bytes, a->end_of_text, a->vocab, &survey);
+        hd_survey(s->files, (size_t)s->count, is_bytes, a->end_of_text, a->vocab, a->form, &survey);
 
     if (st)
         return hd_err_prefix(st, "data.%s", s->list);

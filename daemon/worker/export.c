@@ -13,6 +13,8 @@
 #include "base/json.h"
 #include "hf/hf.h"
 #include "model/model.h"
+#include "train/encoded.h"
+#include "train/layout.h"
 #include "train/source.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
@@ -161,13 +163,60 @@ struct export_base {
     struct hd_model model;
     struct hd_source *source;
     struct hd_hf_base values;
+    char *record; /* of one matrix in codes; NULL: none yet */
+    size_t record_param;
+    int64_t record_matrix;
 };
+
+/* The codes of a matrix, as the run made them. */
+static enum hd_status make_record(struct export_base *b, size_t param, int64_t matrix)
+{
+    enum hd_status st;
+
+    if (b->record && b->record_param == param && b->record_matrix == matrix)
+        return HD_OK;
+    free(b->record);
+    b->record = malloc((size_t)b->registry.params[param].record_bytes);
+    if (!b->record)
+        return hd_err(HD_NO_MEMORY, "no memory to decode %s", b->registry.params[param].name);
+    st = hd_encoded_make(b->source, &b->registry, (int)param, (uint64_t)b->job.seed, matrix,
+                         b->record);
+    b->record_param = param;
+    b->record_matrix = st ? -1 : matrix;
+    return st;
+}
+
+/* A piece of a parameter in codes: the values beside which the adapter trained. */
+static enum hd_status decode_value(struct export_base *b, size_t param,
+                                   const struct hd_ckpt_entry *want, float *ret_values)
+{
+    const struct hd_param *p = &b->registry.params[param];
+    const struct hd_quant_box box = hd_param_quant_box(p);
+    const struct hd_quant_factor f = {.quant = p->quant,
+                                      .count = 1,
+                                      .columns = box.columns,
+                                      .matrix = {hd_quant_matrix_at(&box, 0)}};
+    const int64_t each = box.rows * box.columns, first = p->dim_count > 2 ? want->start[0] : 0;
+    enum hd_status st = HD_OK;
+
+    for (int64_t done = 0, n; !st && done < want->flat_count; done += n) {
+        const int64_t at = want->flat_first + done;
+
+        n = each - at % each < want->flat_count - done ? each - at % each : want->flat_count - done;
+        st = make_record(b, param, first + at / each);
+        if (!st)
+            hd_quant_decode(&f, b->record, at % each, n, ret_values + done);
+    }
+    return st;
+}
 
 static enum hd_status read_value(void *context, size_t index, const struct hd_ckpt_entry *want,
                                  float *ret_values)
 {
     struct export_base *b = context;
 
+    if (b->registry.params[index].quant)
+        return decode_value(b, index, want, ret_values);
     return hd_source_read(b->source, (int)index, want, ret_values);
 }
 
@@ -208,7 +257,8 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
     struct hd_model_config config;
     enum hd_status st = read_job(b, checkpoint);
 
-    if (st || strcmp(b->job.checkpoint_base, "omit") != 0)
+    if (st ||
+        (strcmp(b->job.checkpoint_base, "omit") != 0 && hd_layout_quant(&b->job) == HD_QUANT_NONE))
         return st     ? st
                : base ? hd_err(HD_INVALID, "--base: %s has all weights of its model", checkpoint)
                       : HD_OK;
@@ -216,6 +266,7 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
     if (st)
         return st;
     hd_registry_init(&b->registry, &b->arena, NULL, 0);
+    b->registry.quant = hd_layout_quant(&b->job);
     st = hd_model_declare(&config, &b->registry, &b->arena, &b->model);
     if (!st)
         st = hd_source_open(&dirs, &b->job, &b->registry, &b->source);
@@ -225,11 +276,16 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
 /* What was added to what: an adapter merges well only with the weights beside which it trained. */
 static void say_base(const struct export_base *b, const char *base)
 {
-    if (strcmp(b->job.adapter, "none") != 0)
+    const char *from = base ? base : *b->job.init_from ? b->job.init_from : "the job's seed";
+
+    if (strcmp(b->job.adapter, "none") != 0 && hd_layout_quant(&b->job) != HD_QUANT_NONE)
+        (void)fprintf(stderr,
+                      "the adapter was added to the weights of %s as %s has them, beside which it "
+                      "trained, in fp32\n",
+                      from, b->job.model_weights);
+    else if (strcmp(b->job.adapter, "none") != 0)
         (void)fprintf(stderr, "the adapter was added to the weights of %s, in fp32\n",
-                      !b->source ? "the checkpoint, rounded as they computed"
-                      : base     ? base
-                                 : b->job.init_from);
+                      !b->source ? "the checkpoint, rounded as they computed" : from);
 }
 
 static enum hd_status export(struct hd_hf_export *options, const char *base) {
@@ -240,6 +296,7 @@ static enum hd_status export(struct hd_hf_export *options, const char *base) {
     if (!st && b.source) options->base = &b.values;
     if (!st) st = hd_hf_export(options);
     if (!st && !options->adapter) say_base(&b, base);
+    free(b.record);
     hd_source_close(b.source);
     hd_arena_done(&b.arena);
     return st;

@@ -13,9 +13,9 @@ static const struct verb {
     {"rank", "--job FILE --rank R --world W --link-fd N --shm-control N --shm-ranks N,N..",
      "one rank of an attempt; the supervisor starts it", hd_worker_rank},
     {"generate",
-     "--checkpoint DIR --prompt TEXT [--max-tokens N] [--temperature T] [--top-k K]\n"
-     "             [--top-p P] [--greedy] [--seed S] [--threads N] [--base DIR]\n"
-     "             [--adapter DIR]",
+     "--checkpoint DIR --prompt TEXT [--chat [--system TEXT] [--template FILE]] [--max-tokens N]\n"
+     "             [--temperature T] [--top-k K] [--top-p P] [--greedy] [--seed S] [--threads N]\n"
+     "             [--base DIR] [--adapter DIR]",
      "text from a checkpoint", hd_worker_generate},
     {"logits",
      "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]\n"
@@ -33,11 +33,16 @@ static const struct verb {
      "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"
-     "             [--no-append-eot] [--json] -- IN...",
+     "             [--no-append-eot] [--form auto|text|messages|..] [--template FILE]\n"
+     "             [--loss answers|last|all] [--json] -- IN...",
      "a token file of text", hd_worker_tokenize},
-    {"data", "--tokenizer T --vocab N [--end-of-text ID|none] < FILES",
+    {"data", "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] < FILES",
      "what a job's data files hold, as JSON; a line of FILES is train|val SOURCE BYTES PATH",
      hd_worker_data},
+    {"samples", "[--first K] [--count N] [--json] [--colour] [--facts] < JOB",
+     "samples of a job with the tokens that count for the loss; --facts: what an epoch has, as "
+     "JSON",
+     hd_worker_samples},
     {"bigram", "--job FILE", "entropy of a bigram model on a resolved job's validation data",
      hd_worker_bigram},
     {"memory", "--job FILE [--rank R]", "what a rank of a resolved job will reserve, part by part",

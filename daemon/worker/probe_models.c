@@ -149,6 +149,11 @@ struct times {
     int gap_count, rest_count;
     int64_t launch_ns, last_end_ns;
     int launches, turn;
+    /* of models over two ranks: collectives, waits for them, and what they take alone */
+    const struct hd_calibration *alone;
+    int64_t kernels_ns, collectives_ns;
+    double alone_s, waits[STEPS_MAX]; /* shares of the steps */
+    int wait_count;
 };
 
 static int find_key(struct times *t, const struct hd_node *node)
@@ -183,18 +188,40 @@ static int key_of(struct times *t, const struct hd_node *node)
     return t->nodes[at].key;
 }
 
+/* A launch of a collective, or a wait for one or for all. */
+static void note_collective(struct times *t, const struct hd_span *span)
+{
+    const struct hd_node *node = span->node;
+    int64_t members;
+    double bytes, seconds;
+
+    t->collectives_ns += span->end_ns - span->begin_ns;
+    if (!t->alone || span->kind != HD_SPAN_LAUNCH)
+        return;
+    bytes = (double)node->count * (double)hd_dtype_size(node->dtype);
+    if (node->comm == HD_COMM_ALL_TO_ALL_V) /* as plan/pieces.c counts them, of two members */
+        bytes = (double)(node->rows.even * node->rows.elements) *
+                (double)hd_dtype_size(node->dtype) / 2;
+    if (hd_calibration_collective(t->alone, node->comm, 2, bytes, &seconds, &members))
+        t->alone_s += seconds;
+}
+
 static void on_span(void *context, const struct hd_span *span)
 {
     struct times *t = context;
     struct key_times *k;
     int key;
 
-    if (span->kind == HD_SPAN_POLL) /* part of the gap: ranks poll between any two launches */
+    if (span->kind == HD_SPAN_POLL) { /* part of the gap: ranks poll between any two launches */
+        t->collectives_ns += span->end_ns - span->begin_ns; /* and what they find goes on then */
         return;
+    }
     if (span->kind != HD_SPAN_LAUNCH || span->node->is_comm) {
+        note_collective(t, span);
         t->last_end_ns = 0;
         return;
     }
+    t->kernels_ns += span->end_ns - span->begin_ns;
     t->launch_ns += span->end_ns - span->begin_ns;
     t->launches++;
     if (t->last_end_ns)
@@ -220,6 +247,11 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
         r.seconds = probe_mean(t->keys[i].seconds, t->keys[i].count);
         probe_keep(p, &r);
     }
+    if (t->wait_count) { /* of a usual step: kernels, too, are means without those held up */
+        r = (struct probe_record){.what = PROBE_WAIT};
+        r.seconds = probe_lower_quartile(t->waits, t->wait_count);
+        probe_keep(p, &r);
+    }
     if (!alone)
         return;
     r = (struct probe_record){.what = PROBE_LAUNCH};
@@ -238,6 +270,16 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
 
 /* ---- a model ---- */
 
+/* Of the step that has ended: how long the rank has waited for the other one, beyond what the
+ * collectives take alone, per second of kernels. */
+static void note_waits(struct times *t)
+{
+    const double waited = 1e-9 * (double)t->collectives_ns - t->alone_s;
+
+    if (t->alone && t->kernels_ns > 0)
+        t->waits[t->wait_count++] = waited > 0 ? 1e9 * waited / (double)t->kernels_ns : 0;
+}
+
 static enum hd_status run_steps(struct probe *p, struct hd_trainer *t, struct times *times)
 {
     int64_t spent_ns = 0;
@@ -253,11 +295,13 @@ static enum hd_status run_steps(struct probe *p, struct hd_trainer *t, struct ti
         int64_t step_ns;
         int64_t request;
 
-        times->launch_ns = times->last_end_ns = 0;
+        times->launch_ns = times->last_end_ns = times->kernels_ns = times->collectives_ns = 0;
+        times->alone_s = 0;
         st = hd_trainer_step(t, 0, &result);
         step_ns = hd_clock_now_ns() - begin_ns;
         times->rests[times->rest_count++] = 1e-9 * (double)(step_ns - times->launch_ns);
         spent_ns += step_ns;
+        note_waits(times);
         if (!st) /* ranks of one model stop together */
             st = hd_trainer_agree(t, spent_ns, &request);
         if (!st)
@@ -276,6 +320,22 @@ static enum hd_status open_comm(const struct probe *p, struct hd_shm_control *pa
                             PROBE_DEADLINE_MS, ret_comm);
 }
 
+/* What collectives among two devices take alone, as this process has measured them. */
+static enum hd_status collectives_alone(const struct probe *p, struct hd_arena *arena,
+                                        struct hd_calibration *ret_alone)
+{
+    enum hd_status st = HD_OK;
+
+    *ret_alone = (struct hd_calibration){.devices = p->world};
+    for (int i = 0; !st && i < *p->record_count; i++) {
+        const struct probe_record *r = &p->records[i];
+
+        if (r->what == PROBE_COLLECTIVE && r->members == 2)
+            st = hd_calibration_add_collective(ret_alone, arena, r->kind, 2, r->bytes, r->seconds);
+    }
+    return st;
+}
+
 static enum hd_status measure(struct probe *p, const struct probe_model *m, bool half,
                               struct hd_shm_control *pair)
 {
@@ -285,10 +345,17 @@ static enum hd_status measure(struct probe *p, const struct probe_model *m, bool
     struct hd_trainer_options options = {
         .backend = p->table, .rank = pair ? p->rank % 2 : 0, .peak = 1};
     struct times *times = calloc(1, sizeof *times);
+    struct hd_calibration alone;
+    struct hd_arena arena;
     struct hd_trainer *t = NULL;
     enum hd_status st = times ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the times of launches");
 
     (void)snprintf(path, sizeof path, "%s/corpus", p->dir);
+    hd_arena_init(&arena, 0);
+    if (!st && pair) {
+        st = collectives_alone(p, &arena, &alone);
+        times->alone = &alone;
+    }
     if (!st)
         st = open_comm(p, pair, &options.comm);
     if (!st)
@@ -303,6 +370,7 @@ static enum hd_status measure(struct probe *p, const struct probe_model *m, bool
         hd_comm_abort(options.comm, hd_err_message());
     hd_trainer_free(t);
     hd_comm_free(options.comm);
+    hd_arena_done(&arena);
     free(times);
     return st ? hd_err_prefix(st, "a %s of %lld x %lld", m->family, (long long)m->layers,
                               (long long)m->hidden)

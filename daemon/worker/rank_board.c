@@ -60,6 +60,7 @@ struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_r
                                       .tokens_per_s = s->tokens_per_s,
                                       .step_ms = s->step_ms,
                                       .mfu = s->mfu,
+                                      .targets = s->targets,
                                       .loss_scale = (double)s->loss_scale};
 
     if (s->router.present) {

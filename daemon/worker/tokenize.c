@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "data/data.h"
 #include "data/tokenize.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
@@ -52,7 +53,7 @@ static bool show_progress(void *context, const struct hd_tokenize_counts *c)
 }
 
 struct options {
-    const char *out, *format, *tokenizer;
+    const char *out, *format, *tokenizer, *template, *form, *loss;
     bool ends_documents, as_json;
 };
 
@@ -64,7 +65,8 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
         {"--out", true, false, NULL},           {"--tokenizer", true, false, NULL},
         {"--threads", false, false, NULL},      {"--key", false, false, NULL},
         {"--no-append-eot", false, true, NULL}, {"--json", false, true, NULL},
-        {"--format", false, false, NULL}};
+        {"--format", false, false, NULL},       {"--form", false, false, NULL},
+        {"--template", false, false, NULL},     {"--loss", false, false, NULL}};
     int64_t threads = 0;
     int inputs = 0;
     enum hd_status st;
@@ -87,6 +89,9 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
     *ret_options = (struct options){.out = f[0].value,
                                     .format = f[6].value,
                                     .tokenizer = f[1].value,
+                                    .form = f[7].value,
+                                    .template = f[8].value,
+                                    .loss = f[9].value,
                                     .ends_documents = !f[4].value,
                                     .as_json = f[5].value != NULL};
     return HD_OK;
@@ -126,12 +131,96 @@ static enum hd_status choose_format(const struct options *o, struct hd_text *out
     return out->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
+/* ---- conversations ---- */
+
+static enum hd_status read_loss(const char *name, enum hd_chat_loss *ret_loss)
+{
+    static const char *const names[] = {"answers", "last", "all"};
+
+    *ret_loss = HD_CHAT_ANSWERS;
+    for (int i = 0; name && i < 3; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *ret_loss = (enum hd_chat_loss)i;
+            return HD_OK;
+        }
+    return name ? hd_err(HD_INVALID, "--loss: '%.40s' is not answers, last or all", name) : HD_OK;
+}
+
+/* The form of the inputs: that of the first line of the first one, if --form does not say it. Text
+ * where --key names the member of a line. */
+static enum hd_status find_form(const struct hd_tokenize *how, const struct options *o,
+                                enum hd_chat_form *ret_form)
+{
+    *ret_form = HD_CHAT_AUTO;
+    if (o->form && !hd_chat_form_find(o->form, ret_form))
+        return hd_err(HD_INVALID,
+                      "--form: '%.40s' is not auto, text, messages, sharegpt, alpaca or "
+                      "prompt_completion",
+                      o->form);
+    if (*ret_form != HD_CHAT_AUTO)
+        return HD_OK;
+    *ret_form = HD_CHAT_TEXT;
+    return how->key || !hd_text_ends(how->inputs[0], ".jsonl")
+               ? HD_OK
+               : hd_jsonl_look(how->inputs[0], HD_CHAT_AUTO, ret_form);
+}
+
+/* The template of --template, else the one beside the tokenizer. */
+static enum hd_status open_chat(const struct options *o, struct hd_chat **ret_chat)
+{
+    const char *slash = strrchr(o->tokenizer, '/');
+    const bool is_path = hd_text_ends(o->tokenizer, ".json");
+    struct hd_text path = {0}, dir = {0};
+    enum hd_status st = HD_OK;
+
+    hd_text_add(&dir, "%.*s", slash ? (int)(slash - o->tokenizer) : 1, slash ? o->tokenizer : ".");
+    if (o->template)
+        hd_text_add(&path, "%s", o->template);
+    else if (is_path && !dir.failed)
+        st = hd_chat_find(dir.data, &path);
+    if (!st && (path.failed || dir.failed))
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!st)
+        st = hd_chat_open(path.data ? path.data : "", is_path ? dir.data : NULL, ret_chat);
+    hd_text_free(&path);
+    hd_text_free(&dir);
+    return st;
+}
+
+/* The rules of conversations, if the inputs are such. */
+static enum hd_status find_rules(const struct options *o, struct hd_tokenize *how,
+                                 struct hd_conversation_rules *rules, struct hd_chat **ret_chat)
+{
+    enum hd_status st = find_form(how, o, &rules->form);
+
+    if (!st && rules->form == HD_CHAT_TEXT && (o->template || o->loss))
+        st = hd_err(HD_INVALID, "--template and --loss are for conversations, and the inputs are "
+                                "text");
+    if (st || rules->form == HD_CHAT_TEXT)
+        return st;
+    if (how->format != HD_TOKEN_FORMAT_MEGATRON)
+        return hd_err(HD_INVALID,
+                      "%s: conversations need --format megatron: the others have no place for the "
+                      "tokens that count for the loss",
+                      o->out);
+    how->format = HD_TOKEN_FORMAT_COUNTS;
+    how->conversations = rules;
+    rules->tokenizer = how->tokenizer;
+    rules->end_of_text = how->end_of_text;
+    st = read_loss(o->loss, &rules->loss);
+    if (!st)
+        st = open_chat(o, ret_chat);
+    rules->chat = *ret_chat;
+    return st;
+}
+
 static void print_summary(const struct hd_tokenize *how, const struct hd_tokenize_counts *c,
                           int64_t spent_ms, bool as_json)
 {
     const double per_token = c->tokens ? (double)c->read_bytes / (double)c->tokens : 0;
     const double rate = (double)c->read_bytes / 1e3 / (double)(spent_ms ? spent_ms : 1);
-    const char *ending = how->format == HD_TOKEN_FORMAT_MEGATRON ? ".bin" : "";
+    const char *ending =
+        how->format == HD_TOKEN_FORMAT_MEGATRON || how->conversations ? ".bin" : "";
     struct hd_text text = {0}, path = {0};
     struct hd_json_writer w = {.out = &text};
 
@@ -140,6 +229,12 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
         (void)printf("%s: %lld documents, %lld tokens, %.2f bytes/token, %.1f MB/s\n",
                      path.data ? path.data : "", (long long)c->documents, (long long)c->tokens,
                      per_token, rate);
+        if (how->conversations)
+            (void)printf("%lld tokens count for the loss\n", (long long)c->targets);
+        if (c->spelled)
+            (void)printf("in %lld conversations a message spells a special token: that is ordinary "
+                         "text\n",
+                         (long long)c->spelled);
         hd_text_free(&path);
         return;
     }
@@ -151,6 +246,7 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_json_add_string(&w, "path", path.data ? path.data : "");
     hd_json_add_int64(&w, "documents", c->documents);
     hd_json_add_int64(&w, "tokens", c->tokens);
+    hd_json_add_int64(&w, "targets", c->targets);
     hd_json_add_int64(&w, "read_bytes", c->read_bytes);
     hd_json_add_real(&w, "bytes_per_token", per_token);
     hd_json_add_real(&w, "mb_per_s", rate);
@@ -167,6 +263,8 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
                           struct hd_text *out)
 {
     struct hd_tokenizer *tokenizer = NULL;
+    struct hd_conversation_rules rules = {.form = HD_CHAT_TEXT};
+    struct hd_chat *chat = NULL;
     enum hd_status st = choose_format(o, out, how);
 
     if (!st)
@@ -177,7 +275,10 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
     how->end_of_text = o->ends_documents ? hd_tokenizer_end_of_text(tokenizer) : -1;
     how->progress = show_progress;
     how->context = bar;
-    st = hd_tokenize(how, ret_counts);
+    st = find_rules(o, how, &rules, &chat);
+    if (!st)
+        st = hd_tokenize(how, ret_counts);
+    hd_chat_close(chat);
     hd_tokenizer_close(tokenizer);
     return st;
 }

@@ -79,10 +79,28 @@ struct hd_costs_gemm_layout {
     int64_t depth, words;     /* of a slice: elements, words */
     int64_t a_words, b_words; /* size of the slab's panels */
     int64_t sums_floats;      /* fp32 sums [rows, columns] if c cannot hold them, else 0 */
+    int64_t strip_bytes;      /* b is encoded: per thread, the columns of a panel decoded; else 0 */
     int64_t scratch_bytes;    /* total */
 };
 struct hd_costs_gemm_layout hd_costs_gemm_layout(const struct hd_gemm_args *args,
                                                  const struct hd_traits *traits);
+/* Whether b is codes, and the bytes of it: of codes and scales, or of elements. */
+bool hd_costs_gemm_is_encoded(const struct hd_gemm_args *args);
+/* Bytes of a factor [rows, columns] in memory; plain ones have elements of dtype. */
+int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows, int64_t columns,
+                              enum hd_dtype dtype);
+/* On a GPU codes of b are decoded to scratch before they are multiplied, a slab of columns of c at
+ * a time, so that the scratch is bounded. */
+enum { HD_COSTS_DECODED_BYTES = 64 << 20, HD_COSTS_DECODED_COLUMNS = 256 };
+struct hd_costs_slabs {
+    int64_t columns;       /* of a slab; the last one may have fewer */
+    int64_t decoded_bytes; /* of the scratch, before that of the product */
+};
+struct hd_costs_slabs hd_costs_gemm_slabs(const struct hd_gemm_args *args);
+/* The plain product of the slab that begins with column `first`: its b is the scratch. */
+struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t first);
+/* The same for the experts, of which as many are decoded at once as fit; at least one. */
+int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args);
 /* HD_INVALID for a combination of bias, dbias, epilogue and accumulate that ops.h forbids. */
 enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args);
 /* True for one contiguous row times a transposed matrix (decoding): own code reads b once, in

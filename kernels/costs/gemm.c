@@ -31,13 +31,93 @@ struct hd_costs_gemm_layout hd_costs_gemm_layout(const struct hd_gemm_args *args
     l.b_words = (l.columns + HD_COSTS_GEMM_PANEL) * l.words;
     if (args->c_dtype != HD_F32 && K > l.depth)
         l.sums_floats = l.rows * l.columns;
+    if (hd_costs_gemm_is_encoded(args))
+        l.strip_bytes = HD_COSTS_GEMM_PANEL * l.depth * (int64_t)hd_dtype_size(args->ab_dtype);
     l.scratch_bytes = hd_costs_align(l.a_words * 4) + hd_costs_align(l.b_words * 4) +
-                      hd_costs_align(l.sums_floats * 4);
+                      hd_costs_align(l.sums_floats * 4) + traits->threads * l.strip_bytes;
     return l;
+}
+
+bool hd_costs_gemm_is_encoded(const struct hd_gemm_args *args)
+{
+    return args->b_codes.quant != HD_QUANT_NONE;
+}
+
+int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows, int64_t columns,
+                              enum hd_dtype dtype)
+{
+    const int64_t count = rows * columns;
+
+    switch (codes->quant) {
+    case HD_QUANT_NF4: /* a code of 4 bits, and 8 bits a block; the second level is next to nothing
+                        */
+        return divide_up(count, 2) + divide_up(count, HD_NF4_BLOCK);
+    case HD_QUANT_INT8:
+    case HD_QUANT_FP8:
+        return count + rows * (int64_t)sizeof(float);
+    case HD_QUANT_NONE:
+    case HD_QUANT_COUNT:
+        break;
+    }
+    return count * (int64_t)hd_dtype_size(dtype);
+}
+
+struct hd_costs_slabs hd_costs_gemm_slabs(const struct hd_gemm_args *args)
+{
+    const int64_t column_bytes = args->K * (int64_t)hd_dtype_size(args->ab_dtype);
+    const int64_t whole = HD_COSTS_DECODED_BYTES / (column_bytes > 0 ? column_bytes : 1) /
+                          HD_COSTS_DECODED_COLUMNS * HD_COSTS_DECODED_COLUMNS;
+    struct hd_costs_slabs s = {.columns =
+                                   at_most(whole ? whole : HD_COSTS_DECODED_COLUMNS, args->N)};
+
+    s.decoded_bytes = round_up(s.columns * column_bytes, HD_SCRATCH_ALIGN);
+    return s;
+}
+
+static void *after(const void *data, int64_t elements, enum hd_dtype dtype)
+{
+    return data ? (char *)data + elements * (int64_t)hd_dtype_size(dtype) : NULL;
+}
+
+struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t first)
+{
+    const struct hd_costs_slabs s = hd_costs_gemm_slabs(args);
+    struct hd_gemm_args part = *args;
+
+    part.N = at_most(s.columns, args->N - first);
+    part.b = args->scratch;
+    part.ldb = args->trans_b ? args->K : part.N;
+    part.b_codes = (struct hd_quant_factor){.quant = HD_QUANT_NONE};
+    part.c = after(args->c, first, args->c_dtype);
+    part.pre = after(args->pre, first, args->c_dtype);
+    part.gelu_inp = after(args->gelu_inp, first, args->c_dtype);
+    part.bias = after(args->bias, first, args->ab_dtype);
+    part.scratch = args->scratch ? (char *)args->scratch + s.decoded_bytes : NULL;
+    return part;
+}
+
+/* The sides of b and of the factor that it is. */
+static enum hd_status check_codes(const struct hd_gemm_args *args)
+{
+    const struct hd_quant_factor *f = &args->b_codes;
+    const int64_t rows = args->trans_b ? args->N : args->K;
+    const int64_t columns = args->trans_b ? args->K : args->N;
+    int64_t sum = 0;
+
+    for (int i = 0; i < f->count; i++)
+        sum += f->matrix[i].rows;
+    if (sum == rows && f->columns == columns)
+        return HD_OK;
+    return hd_err(HD_INVALID, "gemm: b is [%lld, %lld], its codes are of [%lld, %lld]",
+                  (long long)rows, (long long)columns, (long long)sum, (long long)f->columns);
 }
 
 enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
 {
+    if (hd_costs_gemm_is_encoded(args) && check_codes(args))
+        return HD_INVALID;
+    if (hd_costs_gemm_is_encoded(args) && args->dbias)
+        return hd_err(HD_INVALID, "gemm: dbias is not allowed with codes of b");
     if (args->bias && args->accumulate)
         return hd_err(HD_INVALID, "gemm: bias is not allowed together with accumulate");
     if (args->epilogue &&
@@ -66,7 +146,8 @@ bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_trait
                (args->ab_dtype == HD_F32 && args->c_dtype != HD_F32) ||
                ((args->bias || args->epilogue) && args->c_dtype != args->ab_dtype);
     return hd_costs_gemm_is_row(args) || args->K <= 0 || !traits->gemm_scratch_bytes ||
-           args->epilogue || (args->ab_dtype == HD_BF16 && traits->own_bf16);
+           args->epilogue || (args->ab_dtype == HD_BF16 && traits->own_bf16) ||
+           hd_costs_gemm_is_encoded(args);
 }
 
 /* Own code applies GELU to the complete sums on every device. cuBLASLt can also apply GELU and
@@ -88,9 +169,12 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
  * may refuse a shape. On a GPU own code keeps its tiles in shared memory and needs no scratch. */
 static int64_t product_scratch(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
+    const struct hd_gemm_args slab = hd_costs_gemm_slab(args, 0);
     const bool panels = !hd_costs_gemm_is_row(args) && !hd_traits_is_cuda(traits);
     const int64_t own = panels ? hd_costs_gemm_layout(args, traits).scratch_bytes : 0;
 
+    if (hd_costs_gemm_is_encoded(args) && hd_traits_is_cuda(traits))
+        return hd_costs_gemm_slabs(args).decoded_bytes + product_scratch(&slab, traits);
     return own > traits->gemm_scratch_bytes || hd_costs_gemm_is_own(args, traits)
                ? own
                : traits->gemm_scratch_bytes;
@@ -135,7 +219,9 @@ void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
         costs->flops += HD_COSTS_GELU_BACKWARD_FLOPS * (double)a->M * (double)a->N;
         costs->read_bytes += a->M * a->N * c;
     }
-    costs->read_bytes += (a->M * a->K + a->K * a->N + (a->bias ? a->N : 0)) * ab;
+    costs->read_bytes += (a->M * a->K + (a->bias ? a->N : 0)) * ab;
+    costs->read_bytes += hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
+                                               a->trans_b ? a->K : a->N, a->ab_dtype);
     costs->read_bytes += a->accumulate ? a->M * a->N * c : 0;
     if (a->dbias) {
         costs->flops += (double)a->M * (double)a->K;

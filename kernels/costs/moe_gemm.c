@@ -21,7 +21,8 @@ struct hd_gemm_args hd_costs_grouped_product(const struct hd_grouped_gemm_args *
                                  .trans_b = args->trans_b,
                                  .accumulate = args->accumulate,
                                  .ab_dtype = args->ab_dtype,
-                                 .c_dtype = args->c_dtype};
+                                 .c_dtype = args->c_dtype,
+                                 .b_codes = args->b_codes};
 }
 
 struct hd_gemm_args hd_costs_grouped_weight_product(const struct hd_grouped_gemm_weight_args *args,
@@ -44,6 +45,17 @@ static int64_t begins_bytes(int64_t E)
     return hd_costs_align((E + 1) * (int64_t)sizeof(int64_t));
 }
 
+int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args)
+{
+    const struct hd_gemm_args one = hd_costs_grouped_product(args, 1);
+    const struct hd_costs_slabs slabs = hd_costs_gemm_slabs(&one);
+    const int64_t fit = HD_COSTS_DECODED_BYTES / (slabs.decoded_bytes ? slabs.decoded_bytes : 1);
+
+    if (slabs.columns < args->N || fit < 1)
+        return 1;
+    return at_most(fit, args->E);
+}
+
 /* The scratch of a GEMM grows with its rows, so scratch for T rows is enough for every count. */
 struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_gemm_args *args,
                                                        const struct hd_traits *traits)
@@ -55,7 +67,10 @@ struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_g
     struct hd_costs_grouped_layout l = {.begins_bytes = begins_bytes(args->E)};
 
     if (hd_traits_is_cuda(traits)) /* every thread block finds the begins itself */
-        return (struct hd_costs_grouped_layout){0};
+        return (struct hd_costs_grouped_layout){
+            .scratch_bytes = args->b_codes.quant ? hd_costs_grouped_slab_experts(args) *
+                                                       hd_costs_gemm_slabs(&whole).decoded_bytes
+                                                 : 0};
     if (hd_costs_grouped_is_one_by_one(args)) {
         l.scratch_bytes = l.begins_bytes;
         return l;
@@ -94,7 +109,10 @@ void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_a
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
 
     costs->flops += 2.0 * (double)a->T * (double)a->N * (double)a->K;
-    costs->read_bytes += (a->T * a->K + at_most(a->E, a->T) * a->K * a->N) * ab + 4 * a->E;
+    costs->read_bytes += a->T * a->K * ab + 4 * a->E;
+    costs->read_bytes +=
+        at_most(a->E, a->T) * hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
+                                                    a->trans_b ? a->K : a->N, a->ab_dtype);
     costs->write_bytes += a->T * a->N * c;
 }
 

@@ -8,12 +8,16 @@
  * A word of a panel is an fp32 value (bf16 and f16 factors are widened while packing), or, for bf16
  * factors if the CPU multiplies them, a pair of bf16 values (panel.h).
  *
+ * Codes of b are decoded while b is packed: a thread decodes the columns of one panel, in the
+ * slice's depth, to a strip of its own that stays in its cache.
+ *
  * The order in which the terms of an element are added depends on K only, not on rows, columns or
  * threads.
  *
  * (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication".)
  */
 #include "kernels/costs/costs.h"
+#include "kernels/cpu/decode.h"
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/micro.h"
@@ -33,7 +37,9 @@ struct slab {
     bool last;                          /* this is the last slice of K */
     bool in_place;                      /* whole panels of a are read from a, not packed */
     uint32_t *a, *b;                    /* panels */
-    float *sums;                        /* NULL: c holds them */
+    char *strips;                       /* of all threads, strip_bytes each; NULL: b is plain */
+    int64_t strip_bytes;
+    float *sums; /* NULL: c holds them */
     int64_t sums_ld;
     int64_t groups_across, group_panels; /* groups of columns; panels of rows in a group */
 };
@@ -93,32 +99,56 @@ INLINE void pack_a_widened(const struct slab *s, float *to, int64_t row, int64_t
     pack_transposed(to, MICRO_M, a->a, row * a->lda + s->k, a->lda, rows, s->depth, MICRO_M, dtype);
 }
 
-static void pack_b_pairs(const struct slab *s, uint32_t *to, int64_t column, int64_t columns)
-{
-    const struct hd_gemm_args *a = s->args;
-    const uint16_t *from =
-        (const uint16_t *)a->b + (a->trans_b ? column * a->ldb + s->k : s->k * a->ldb + column);
+/* Columns of b in this slice: the first element is number `at` of `data`. */
+struct columns {
+    const void *data;
+    int64_t at, ld, count;
+};
 
-    if (a->trans_b)
-        pack_pairs_transposed(to, MICRO_N, from, a->ldb, columns, s->depth, s->words, MICRO_N);
+static void pack_b_pairs(const struct slab *s, uint32_t *to, const struct columns *c)
+{
+    const uint16_t *from = (const uint16_t *)c->data + c->at;
+
+    if (s->args->trans_b)
+        pack_pairs_transposed(to, MICRO_N, from, c->ld, c->count, s->depth, s->words, MICRO_N);
     else
-        pack_pairs(to, MICRO_N, from, a->ldb, s->depth, columns, s->words, MICRO_N);
+        pack_pairs(to, MICRO_N, from, c->ld, s->depth, c->count, s->words, MICRO_N);
 }
 
-INLINE void pack_b_widened(const struct slab *s, float *to, int64_t column, int64_t columns,
+INLINE void pack_b_widened(const struct slab *s, float *to, const struct columns *c,
                            enum hd_dtype dtype)
+{
+    if (s->args->trans_b)
+        pack_transposed(to, MICRO_N, c->data, c->at, c->ld, c->count, s->depth, MICRO_N, dtype);
+    else if (c->count == MICRO_N) /* a constant to the compiler */
+        pack_rows(to, MICRO_N, c->data, c->at, c->ld, s->depth, MICRO_N, MICRO_N, dtype);
+    else
+        pack_rows(to, MICRO_N, c->data, c->at, c->ld, s->depth, c->count, MICRO_N, dtype);
+}
+
+/* Decodes the columns of a panel to the thread's strip. */
+INLINE struct columns decode_columns(const struct slab *s, int64_t column, int64_t count,
+                                     char *strip, enum hd_dtype dtype)
 {
     const struct hd_gemm_args *a = s->args;
 
     if (a->trans_b)
-        pack_transposed(to, MICRO_N, a->b, column * a->ldb + s->k, a->ldb, columns, s->depth,
-                        MICRO_N, dtype);
-    else if (columns == MICRO_N) /* a constant to the compiler */
-        pack_rows(to, MICRO_N, a->b, s->k * a->ldb + column, a->ldb, s->depth, MICRO_N, MICRO_N,
-                  dtype);
+        decode_box(&a->b_codes, a->b, column, count, s->k, s->depth, strip, s->depth, dtype);
     else
-        pack_rows(to, MICRO_N, a->b, s->k * a->ldb + column, a->ldb, s->depth, columns, MICRO_N,
-                  dtype);
+        decode_box(&a->b_codes, a->b, s->k, s->depth, column, count, strip, MICRO_N, dtype);
+    return (struct columns){strip, 0, a->trans_b ? s->depth : MICRO_N, count};
+}
+
+static struct columns find_columns(const struct slab *s, int64_t column, int64_t count, int thread)
+{
+    const struct hd_gemm_args *a = s->args;
+    struct columns c = {a->b, a->trans_b ? column * a->ldb + s->k : s->k * a->ldb + column, a->ldb,
+                        count};
+
+    if (s->strips)
+        WITH_FLOATS(a->ab_dtype, T,
+                    c = decode_columns(s, column, count, s->strips + thread * s->strip_bytes, T));
+    return c;
 }
 
 /* bf16 panels [begin, end) of a transposed a: each line of a is read once, in order. */
@@ -181,16 +211,16 @@ static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thre
 {
     const struct slab *s = args;
 
-    (void)thread;
     for (int64_t p = begin; p < end; p++) {
         uint32_t *to = s->b + p * MICRO_N * s->words;
         const int64_t column = s->column + p * MICRO_N;
-        const int64_t columns = at_most(MICRO_N, s->column + s->columns - column);
+        const struct columns c =
+            find_columns(s, column, at_most(MICRO_N, s->column + s->columns - column), thread);
 
         if (s->panels)
-            pack_b_pairs(s, to, column, columns);
+            pack_b_pairs(s, to, &c);
         else
-            WITH_FLOATS(s->args->ab_dtype, T, pack_b_widened(s, (float *)to, column, columns, T));
+            WITH_FLOATS(s->args->ab_dtype, T, pack_b_widened(s, (float *)to, &c, T));
     }
 }
 
@@ -438,7 +468,10 @@ void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *arg
     s.group_panels = GROUP_ROWS / s.panel_rows;
     s.a = (uint32_t *)scratch;
     s.b = (uint32_t *)(scratch + hd_costs_align(l.a_words * 4));
-    s.sums = l.sums_floats ? (float *)((char *)s.b + hd_costs_align(l.b_words * 4)) : NULL;
+    scratch = (char *)s.b + hd_costs_align(l.b_words * 4);
+    s.sums = l.sums_floats ? (float *)scratch : NULL;
+    s.strips = l.strip_bytes ? scratch + hd_costs_align(l.sums_floats * 4) : NULL;
+    s.strip_bytes = l.strip_bytes;
     s.sums_ld = l.columns;
     for (s.column = 0; s.column < args->N; s.column += l.columns)
         for (s.row = 0; s.row < args->M; s.row += l.rows)

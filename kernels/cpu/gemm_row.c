@@ -1,10 +1,13 @@
 /* gemm_row: one row times a transposed matrix, c[n] = sum_k a[k] b[n, k] (+ bias) (+ c), as
  * decoding does for every weight. It is memory-bound (one element of b per multiply-add), so each
- * row of b is read once, in order. Several rows at a time give independent sums. */
+ * row of b is read once, in order. Several rows at a time give independent sums. Rows of codes are
+ * decoded a piece at a time. */
+#include "kernels/costs/costs.h"
+#include "kernels/cpu/decode.h"
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
 
-enum { ROWS_AT_ONCE = 4 };
+enum { ROWS_AT_ONCE = 4, PIECE = 256 /* elements of a row that are decoded at once */ };
 
 /* Applies the epilogue to the sum of one column. */
 INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
@@ -16,18 +19,44 @@ INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
     return sum;
 }
 
+/* Columns [column, column + columns) of a, by the same of `count` rows of b, whose first element is
+ * number `at`. */
+INLINE void add_products(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int64_t column,
+                         int64_t columns, const void *b, int64_t at, int64_t ldb, const int count,
+                         enum hd_dtype dtype)
+{
+    FOR_VECTORS (k, n, 0, columns) {
+        const vf x = vf_load(a->a, column + k, n, dtype);
+
+        UNROLL
+        for (int i = 0; i < count; i++)
+            sums[i] += x * vf_load(b, at + i * ldb + k, n, dtype);
+    }
+}
+
+/* The same for rows of codes. */
+INLINE void add_decoded(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int64_t row,
+                        const int count, enum hd_dtype dtype)
+{
+    float decoded[ROWS_AT_ONCE * PIECE]; /* of elements of dtype, which may be half as wide */
+
+    for (int64_t k = 0; k < a->K; k += PIECE) {
+        const int64_t n = a->K - k < PIECE ? a->K - k : PIECE;
+
+        decode_box(&a->b_codes, a->b, row, count, k, n, decoded, PIECE, dtype);
+        add_products(sums, a, k, n, decoded, 0, PIECE, count, dtype);
+    }
+}
+
 INLINE void dot_rows(const struct hd_gemm_args *a, int64_t row, const int count,
                      enum hd_dtype dtype)
 {
     vf sums[ROWS_AT_ONCE] = {{0}};
 
-    FOR_VECTORS (k, n, 0, a->K) {
-        const vf x = vf_load(a->a, k, n, dtype);
-
-        UNROLL
-        for (int i = 0; i < count; i++)
-            sums[i] += x * vf_load(a->b, (row + i) * a->ldb + k, n, dtype);
-    }
+    if (a->b_codes.quant)
+        add_decoded(sums, a, row, count, dtype);
+    else
+        add_products(sums, a, 0, a->K, a->b, row * a->ldb, a->ldb, count, dtype);
     for (int i = 0; i < count; i++) {
         const float old[2] = {a->bias ? vf_load(a->bias, row + i, 1, dtype)[0] : 0,
                               a->accumulate ? vf_load(a->c, row + i, 1, a->c_dtype)[0] : 0};
@@ -61,7 +90,7 @@ static void compute(const void *args, int64_t begin, int64_t end, int thread)
 
 void KERNEL(gemm_row)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
-    const int64_t row_bytes = args->K * (int64_t)hd_dtype_size(args->ab_dtype);
+    const int64_t row_bytes = hd_costs_factor_bytes(&args->b_codes, 1, args->K, args->ab_dtype);
 
     hd_cpu_parallel(cpu, args->N, hd_cpu_row_grain(row_bytes), compute, args);
 }

@@ -41,7 +41,7 @@ static struct hd_gemm_args product_of(const struct grouped *g, int64_t e, int64_
 
     p.c = (char *)a->c + begin * a->ldc * c;
     p.a = (const char *)a->a + begin * a->lda * ab;
-    p.b = (const char *)a->b + e * a->stride_b * ab;
+    p.b = (const char *)a->b + e * a->stride_b * (a->b_codes.quant ? 1 : ab);
     p.scratch = g->scratch;
     return p;
 }

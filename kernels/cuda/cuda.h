@@ -107,6 +107,10 @@ void hd_cuda_gemm_keep_choices(struct hd_backend *cuda);
 /* cuda/plugin.c: "GPU-" and the 16 bytes in groups of 4, 2, 2, 2 and 6, as NVML spells them. */
 enum { HD_CUDA_UUID_MAX = 48 };
 void hd_cuda_spell_uuid(const unsigned char bytes[16], char ret_text[HD_CUDA_UUID_MAX]);
+/* cuda/decode.cu: to [rows, columns] without gaps = a box of an encoded factor. */
+enum hd_status hd_cuda_decode(struct hd_cuda_stream *stream, const struct hd_quant_factor *factor,
+                              const void *memory, int64_t row, int64_t rows, int64_t column,
+                              int64_t columns, void *to, enum hd_dtype dtype);
 /* cuda/gemm_own.cu: every GEMM, without a library. */
 enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
 

@@ -10,6 +10,9 @@
  * the same way. With `deterministic` dbias is a separate launch, because the library does not
  * document whether it is repeatable.
  *
+ * Codes of b are decoded to scratch (decode.cu), a slab of columns at a time; the product of a slab
+ * is a plain one.
+ *
  * Products in fp8 (fp8_gemm) go the same way, but there is no own code for them: what the library
  * refuses is an error, found by prepare before the first step. Of the layouts it has only the one
  * in which both factors have the depth in their rows, which is ours; their scales are device
@@ -124,6 +127,17 @@ static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_ge
     return find_product(cuda, ret_part, ret_product);
 }
 
+/* The products of the slabs of codes: the first, and the last, which may be narrower. */
+static enum hd_status prepare_slabs(struct hd_backend *cuda, const struct hd_gemm_args *args)
+{
+    const int64_t columns = hd_costs_gemm_slabs(args).columns;
+    const struct hd_gemm_args first = hd_costs_gemm_slab(args, 0);
+    const struct hd_gemm_args last = hd_costs_gemm_slab(args, (args->N - 1) / columns * columns);
+    const enum hd_status st = hd_cuda_gemm_prepare(cuda, &first);
+
+    return st || last.N == first.N ? st : hd_cuda_gemm_prepare(cuda, &last);
+}
+
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     struct cuda_addresses at;
@@ -131,6 +145,8 @@ enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gem
     struct cuda_product *p;
     enum hd_status st = HD_OK;
 
+    if (args->M > 0 && args->N > 0 && hd_costs_gemm_is_encoded(args))
+        return prepare_slabs(cuda, args);
     if (args->M <= 0 || args->N <= 0 || hd_costs_gemm_is_own(args, &cuda->traits))
         return HD_OK;
     do { /* repeated if every algorithm was refused: another part is the library's then */
@@ -150,6 +166,10 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
     struct cuda_product *p = NULL;
     enum hd_status st = check(args);
 
+    if (!st && hd_costs_gemm_is_encoded(args)) {
+        part = hd_costs_gemm_slab(args, 0);
+        return hd_cuda_gemm_taken(cuda, &part, ret_taken);
+    }
     if (!st && args->M > 0 && args->N > 0 && !hd_costs_gemm_is_own(args, &cuda->traits))
         st = find_way(cuda, args, &part, &p);
     if (!st)
@@ -226,6 +246,23 @@ static enum hd_status multiply_by_own(struct hd_cuda_stream *stream,
     return st ? st : finish(stream, args, &part);
 }
 
+static enum hd_status multiply_codes(struct hd_cuda_stream *stream, const struct hd_gemm_args *args)
+{
+    const int64_t columns = hd_costs_gemm_slabs(args).columns;
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0; !st && at < args->N; at += columns) {
+        const struct hd_gemm_args part = hd_costs_gemm_slab(args, at);
+
+        st = hd_cuda_decode(stream, &args->b_codes, args->b, args->trans_b ? at : 0,
+                            args->trans_b ? part.N : args->K, args->trans_b ? 0 : at,
+                            args->trans_b ? args->K : part.N, args->scratch, args->ab_dtype);
+        if (!st)
+            st = hd_cuda_gemm(stream, &part);
+    }
+    return st;
+}
+
 enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_args *args)
 {
     struct hd_gemm_args part;
@@ -236,6 +273,8 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
 
     if (st || args->M <= 0)
         return st;
+    if (hd_costs_gemm_is_encoded(args) && args->K > 0)
+        return multiply_codes(stream, args);
     if (args->N <= 0 || hd_costs_gemm_is_own(args, &stream->cuda->traits))
         return multiply_by_own(stream, args);
     st = find_way(stream->cuda, args, &part, &p);

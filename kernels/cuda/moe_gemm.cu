@@ -9,6 +9,10 @@
 
 #include "kernels/cuda/tile.cuh"
 
+extern "C" {
+#include "kernels/costs/costs.h"
+}
+
 enum { BIG = 128, SMALL = 64, BLOCKS_PER_MULTIPROCESSOR = 4 };
 
 /* Blocks that a multiprocessor has room for: one computes while the other waits for its next tiles.
@@ -56,6 +60,7 @@ struct cuda_grouped {
     struct target c; /* c.rows: T */
     const int32_t *counts;
     int64_t E, T, stride; /* of the experts' matrices */
+    int64_t first, end;   /* experts whose matrices are at b; all: 0, E */
 };
 
 /* WAY: 64 or 128: tile size on tensor cores; 0: without tensor cores (plain_tile). */
@@ -66,15 +71,15 @@ __device__ __forceinline__ void grouped_tiles(T *shared, int32_t *begins, const 
     constexpr int SIZE = WAY ? WAY : static_cast<int>(PLAIN_SIZE);
     const int64_t columns = (g.c.columns + SIZE - 1) / SIZE;
     const int64_t element = g.c.dtype == HD_F32 ? 4 : 2;
-    int64_t e = 0, first = 0;
+    int64_t e = g.first, first = 0;
 
     count_rows(begins, g.counts, g.E, g.T);
-    for (int64_t tile = blockIdx.x; find_expert(begins, g.E, columns, SIZE, tile, &e, &first);
+    for (int64_t tile = blockIdx.x; find_expert(begins, g.end, columns, SIZE, tile, &e, &first);
          tile += gridDim.x) {
         const int64_t begin = begins[e], rows = begins[e + 1] - begin;
         const int64_t lines = (rows + SIZE - 1) / SIZE, number = tile - first;
         const factor<T> mine = {a.data + begin * a.ld, a.ld, rows, a.depth};
-        const factor<T> expert = {b.data + e * g.stride, b.ld, b.outer, b.depth};
+        const factor<T> expert = {b.data + (e - g.first) * g.stride, b.ld, b.outer, b.depth};
         struct target c = g.c;
 
         c.data = static_cast<char *>(g.c.data) + begin * g.c.ld * element;
@@ -165,14 +170,14 @@ static int choose(const struct hd_cuda_stream *stream, bool takes_mma, bool many
 
 template <typename T>
 static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grouped_gemm_args *args,
-                             int way)
+                             int64_t first, int64_t end, int way)
 {
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->T, args->K};
     const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, args->K};
     const struct target c = {args->c,          nullptr,       args->ldc,      args->T,
                              args->N,          args->c_dtype, args->ab_dtype, args->accumulate,
                              HD_EPILOGUE_NONE, nullptr,       nullptr};
-    const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_b};
+    const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_b, first, end};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const int64_t lines = args->T / size + (args->E < args->T ? args->E : args->T);
     const dim3 grid = grid_of(stream, lines * divide_up(args->N, size));
@@ -191,20 +196,73 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grou
 #undef WAY
 }
 
-extern "C" enum hd_status hd_cuda_grouped_gemm(struct hd_cuda_stream *stream,
-                                               const struct hd_grouped_gemm_args *args)
+/* The rows of experts [first, end), whose plain matrices are at args->b. */
+static enum hd_status multiply_experts(struct hd_cuda_stream *stream,
+                                       const struct hd_grouped_gemm_args *args, int64_t first,
+                                       int64_t end)
 {
     const int64_t element = static_cast<int64_t>(hd_dtype_size(args->ab_dtype));
     const bool takes_mma = is_mma_factor(args->a, args->lda, args->ab_dtype) &&
                            is_mma_factor(args->b, args->ldb, args->ab_dtype) &&
                            args->stride_b * element % 16 == 0;
 
+    HD_CUDA_FLOATS(args->ab_dtype, T,
+                   return launch<T>(stream, args, first, end,
+                                    choose(stream, takes_mma, args->T >= args->E * BIG)));
+    return HD_OK;
+}
+
+/* Decodes the same slab of columns of c of experts [first, end), one behind the other. */
+static enum hd_status decode_experts(struct hd_cuda_stream *stream,
+                                     const struct hd_grouped_gemm_args *args, int64_t first,
+                                     int64_t end, int64_t column, int64_t columns)
+{
+    const int64_t element = static_cast<int64_t>(hd_dtype_size(args->ab_dtype));
+    enum hd_status st = HD_OK;
+
+    for (int64_t e = first; !st && e < end; e++)
+        st = hd_cuda_decode(
+            stream, &args->b_codes, static_cast<const char *>(args->b) + e * args->stride_b,
+            args->trans_b ? column : 0, args->trans_b ? columns : args->K,
+            args->trans_b ? 0 : column, args->trans_b ? args->K : columns,
+            static_cast<char *>(args->scratch) + (e - first) * columns * args->K * element,
+            args->ab_dtype);
+    return st;
+}
+
+static enum hd_status multiply_codes(struct hd_cuda_stream *stream,
+                                     const struct hd_grouped_gemm_args *args)
+{
+    const struct hd_gemm_args one = hd_costs_grouped_product(args, 1);
+    const int64_t columns = hd_costs_gemm_slabs(&one).columns;
+    const int64_t experts = hd_costs_grouped_slab_experts(args);
+    enum hd_status st = HD_OK;
+
+    for (int64_t e = 0; !st && e < args->E; e += experts)
+        for (int64_t at = 0; !st && at < args->N; at += columns) {
+            const int64_t end = args->E - e < experts ? args->E : e + experts;
+            struct hd_grouped_gemm_args part = *args;
+
+            part.N = args->N - at < columns ? args->N - at : columns;
+            part.b = args->scratch;
+            part.ldb = args->trans_b ? args->K : part.N;
+            part.stride_b = part.N * args->K;
+            part.c = static_cast<char *>(args->c) +
+                     at * static_cast<int64_t>(hd_dtype_size(args->c_dtype));
+            st = decode_experts(stream, args, e, end, at, part.N);
+            if (!st)
+                st = multiply_experts(stream, &part, e, end);
+        }
+    return st;
+}
+
+extern "C" enum hd_status hd_cuda_grouped_gemm(struct hd_cuda_stream *stream,
+                                               const struct hd_grouped_gemm_args *args)
+{
     if (args->T <= 0 || args->N <= 0 || args->E <= 0)
         return HD_OK;
-    HD_CUDA_FLOATS(
-        args->ab_dtype, T,
-        return launch<T>(stream, args, choose(stream, takes_mma, args->T >= args->E * BIG)));
-    return HD_OK;
+    return args->b_codes.quant ? multiply_codes(stream, args)
+                               : multiply_experts(stream, args, 0, args->E);
 }
 
 template <typename T>
@@ -216,7 +274,7 @@ static enum hd_status launch_weight(struct hd_cuda_stream *stream,
     const struct target c = {args->c,          nullptr, args->ldc,      args->M,
                              args->N,          HD_F32,  args->ab_dtype, args->accumulate,
                              HD_EPILOGUE_NONE, nullptr, nullptr};
-    const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_c};
+    const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_c, 0, args->E};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const dim3 grid =
         grid_of(stream, args->E * divide_up(args->M, size) * divide_up(args->N, size));

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 enum { TEXT_MAX = 512 };
 
 /* Best effort: errors are ignored. */
@@ -53,6 +55,23 @@ void hd_notify_reloading(void)
 void hd_notify_stopping(void)
 {
     notify("STOPPING=1");
+}
+
+void hd_notify_watchdog(void)
+{
+    notify("WATCHDOG=1");
+}
+
+int64_t hd_notify_watchdog_ms(void)
+{
+    const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+    int64_t value, meant;
+
+    if (!getenv("NOTIFY_SOCKET") || !usec || hd_text_to_int64(usec, 1, INT64_MAX, &value))
+        return 0;
+    if (pid && (hd_text_to_int64(pid, 1, INT32_MAX, &meant) || meant != getpid()))
+        return 0; /* the variable is another process's */
+    return value / 1000 > 0 ? value / 1000 : 1;
 }
 
 void hd_notify_status(const char *text)

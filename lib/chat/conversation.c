@@ -15,6 +15,16 @@ const char *hd_chat_form_name(enum hd_chat_form form)
     return names[form];
 }
 
+bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
+{
+    for (int i = HD_CHAT_AUTO; i <= HD_CHAT_TEXT; i++)
+        if (strcmp(name, hd_chat_form_name((enum hd_chat_form)i)) == 0) {
+            *ret_form = (enum hd_chat_form)i;
+            return true;
+        }
+    return false;
+}
+
 static enum hd_status no_memory(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a conversation");

@@ -3,10 +3,11 @@
  *   messages    {"messages": [{"role", "content", "weight": 0 or 1, ...}], "tools": [...]}
  *   sharegpt    {"conversations": [{"from": "human", "value": "..."}]}, with "system" beside it
  *   alpaca      {"instruction", "input", "output"}
- *   completion  {"prompt", "completion"}: two strings, or two lists of messages
+ *   prompt_completion   {"prompt", "completion"}: two strings, or two lists of messages
  *   text        {"text"}
  *
- * Used by: chat.   Uses: base.   Threads: a conversation is immutable; its arena has one owner.
+ * Used by: chat, data, spec.   Uses: base.   Threads: a conversation is immutable; its arena has
+ * one owner.
  */
 #ifndef HD_CHAT_CONVERSATION_H
 #define HD_CHAT_CONVERSATION_H
@@ -16,7 +17,7 @@
 #define HD_CHAT_FORM_LIST(X) \
     X(AUTO, "auto")          \
     X(MESSAGES, "messages")  \
-    X(SHAREGPT, "sharegpt") X(ALPACA, "alpaca") X(COMPLETION, "completion") X(TEXT, "text")
+    X(SHAREGPT, "sharegpt") X(ALPACA, "alpaca") X(COMPLETION, "prompt_completion") X(TEXT, "text")
 
 enum hd_chat_form {
 #define X(code, name) HD_CHAT_##code,
@@ -25,6 +26,7 @@ enum hd_chat_form {
 };
 
 const char *hd_chat_form_name(enum hd_chat_form form);
+bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form); /* false: there is none */
 
 /* Either messages, or (messages.count 0) the text `prompt` and what follows it, `answer`. */
 struct hd_conversation {

@@ -19,6 +19,7 @@ static enum hd_status render(const struct answers *a, size_t count, bool prompt,
     struct hd_json messages = a->c->messages;
     const struct hd_json flag = {.kind = prompt ? HD_JSON_TRUE : HD_JSON_FALSE};
     struct hd_template_input input = *a->input;
+    enum hd_status st;
 
     if (input.count > VARIABLES_MAX - OWN_VARIABLES)
         return hd_err(HD_LIMIT, "a chat template gets at most %d variables",
@@ -31,7 +32,8 @@ static enum hd_status render(const struct answers *a, size_t count, bool prompt,
     if (a->c->tools)
         variables[input.count++] = (struct hd_template_variable){"tools", a->c->tools};
     input.variables = variables;
-    return hd_template_render(a->t, &input, NULL, output);
+    st = hd_template_render(a->t, &input, NULL, output);
+    return st ? hd_err_prefix(st, "the chat template") : HD_OK; /* LINE:COLUMN follows */
 }
 
 /* Makes room for `count` spans and forgets those that there were. */
@@ -74,6 +76,12 @@ static enum hd_status add_answer(const struct answers *a, size_t index,
                     "message %zu: the chat template rewrites history: it writes this answer in "
                     "another way when messages follow; mark answers with {%% generation %%}",
                     index + 1);
+    if (!st && upto.text.len_bytes == before.text.len_bytes)
+        st =
+            hd_err(HD_INVALID,
+                   "message %zu: the chat template does not show this answer; take one that writes "
+                   "the messages of the role assistant",
+                   index + 1);
     if (!st)
         output->spans[output->span_count++] =
             (struct hd_template_span){before.text.len_bytes, upto.text.len_bytes};
@@ -154,4 +162,13 @@ enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conve
         output->span_count = 1;
     }
     return st;
+}
+
+enum hd_status hd_chat_render_prompt(const struct hd_template *t, const struct hd_conversation *c,
+                                     bool prompt, const struct hd_template_input *input,
+                                     struct hd_template_output *output)
+{
+    const struct answers a = {.t = t, .c = c, .input = input};
+
+    return render(&a, c->messages.count, prompt, output);
 }

@@ -6,7 +6,7 @@
  * texts are not beginnings of the whole one, the template rewrites history (it leaves out earlier
  * thoughts, for instance), and an error says so.
  *
- * Used by: nothing yet but tests.   Uses: base.   Threads: as template.
+ * Used by: data, worker.   Uses: base.   Threads: as template.
  */
 #ifndef HD_CHAT_RENDER_H
 #define HD_CHAT_RENDER_H
@@ -26,5 +26,10 @@ enum hd_chat_loss {
 enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conversation *c,
                               enum hd_chat_loss loss, const struct hd_template_input *input,
                               struct hd_template_output *output);
+
+/* The text of all messages; prompt: and what the template writes in front of an answer to them. */
+enum hd_status hd_chat_render_prompt(const struct hd_template *t, const struct hd_conversation *c,
+                                     bool prompt, const struct hd_template_input *input,
+                                     struct hd_template_output *output);
 
 #endif

@@ -13,7 +13,7 @@
  * A template comes from strangers: its size, its steps, its memory, its output and its depth are
  * bounded (record 72).
  *
- * Used by: nothing yet but tests.   Uses: base.
+ * Used by: data, worker.   Uses: base.
  * Threads: a parsed template is immutable; several threads may render it at a time.
  */
 #ifndef HD_CHAT_TEMPLATE_H

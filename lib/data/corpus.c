@@ -27,6 +27,7 @@ struct token_file {
     struct mapping data, index; /* index.path NULL: none */
     struct hd_token_view view;
     int64_t first; /* index in the corpus of its first token */
+    char *source;  /* the text that it was made from; NULL: none */
 };
 
 struct hd_corpus {
@@ -138,6 +139,12 @@ static void close_file(struct token_file *f)
 {
     unmap_bytes(&f->data);
     unmap_bytes(&f->index);
+    free(f->source);
+}
+
+static const char *name_of(const struct token_file *f)
+{
+    return f->source ? f->source : f->data.path;
 }
 
 static enum hd_status add_file(struct hd_corpus *corpus, const struct hd_corpus_file *file)
@@ -147,6 +154,8 @@ static enum hd_status add_file(struct hd_corpus *corpus, const struct hd_corpus_
 
     if (!st)
         st = parse_tokens(f);
+    if (!st && file->source && !(f->source = strdup(file->source)))
+        st = hd_err(HD_NO_MEMORY, "no memory for the path %s", file->source);
     if (!st && f->view.count > INT64_MAX / 2 - corpus->token_count)
         st = hd_err(HD_LIMIT, "%s: the data files together are too large", file->path);
     if (st) {
@@ -304,7 +313,7 @@ static enum hd_status bad_id(const struct hd_corpus *corpus, const struct token_
                           "%s: token %" PRId64 " is %" PRId64
                           ", but model.vocab allows 0 to %" PRId64
                           "; it was made by another tokenizer, or model.vocab is too small",
-                          f->data.path, i, id, corpus->vocab - 1);
+                          name_of(f), i, id, corpus->vocab - 1);
     }
     return hd_err(HD_INVALID, "%s was changed while it was in use", f->data.path);
 }
@@ -324,6 +333,21 @@ enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int
         count -= n;
     }
     return HD_OK;
+}
+
+void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_t count,
+                           bool *ret_counts)
+{
+    assert(first >= 0 && count >= 0 && count <= corpus->token_count - first);
+    while (count > 0) {
+        const struct token_file *f = file_at(corpus, first);
+        const int64_t left = f->first + f->view.count - first, n = count < left ? count : left;
+
+        for (int64_t i = 0; i < n; i++)
+            *ret_counts++ = hd_token_counts(&f->view, first - f->first + i);
+        first += n;
+        count -= n;
+    }
 }
 
 /* ---- vocabulary and bounds ---- */
@@ -392,6 +416,50 @@ bool hd_document_walk_ends(struct hd_document_walk *w, int32_t token)
     return bound || (w->corpus->bounded && token == w->corpus->end_of_text);
 }
 
+/* ---- conversations ---- */
+
+static const struct token_file *last_file(struct hd_data_range range)
+{
+    return file_at(range.corpus, range.first + range.count - 1);
+}
+
+enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversations)
+{
+    const struct token_file *f, *first, *end;
+
+    *ret_conversations = false;
+    if (range.count <= 0)
+        return HD_OK;
+    first = file_at(range.corpus, range.first);
+    end = last_file(range) + 1;
+    *ret_conversations = first->view.counts;
+    for (f = first; f < end; f++)
+        if (f->view.count && !f->view.counts != !first->view.counts)
+            return hd_err(HD_INVALID,
+                          "%s holds %s, and %s %s; conversations and text are two sources of a "
+                          "mixture: [{path: A, weight: 1}, {path: B, weight: 1}]",
+                          name_of(first), first->view.counts ? "conversations" : "text", name_of(f),
+                          f->view.counts ? "conversations" : "text");
+    return HD_OK;
+}
+
+void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, void *context)
+{
+    const int64_t range_end = range.first + range.count;
+    const struct token_file *f = file_at(range.corpus, range.first), *end = last_file(range) + 1;
+
+    for (; f < end; f++)
+        for (int64_t d = 0; d < f->view.document_count; d++) {
+            const int64_t first = f->first + hd_token_document_start(&f->view, d);
+            const int64_t next = f->first + hd_token_document_start(&f->view, d + 1);
+
+            if (first >= range.first && next <= range_end && next > first)
+                each(context,
+                     (struct hd_conversation_place){first, next - first, name_of(f),
+                                                    (int64_t)(f - range.corpus->files), d});
+        }
+}
+
 /* ---- ranges ---- */
 
 struct hd_data_range hd_corpus_all(const struct hd_corpus *corpus)
@@ -439,13 +507,34 @@ enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, in
     return HD_OK;
 }
 
+/* The conversation at the boundary is for training. */
+static enum hd_status split_conversations(const struct hd_corpus *corpus, double fraction,
+                                          int64_t *ret_cut)
+{
+    const int64_t total = corpus->token_count;
+    const int64_t at = (int64_t)((double)total * (1 - fraction));
+
+    *ret_cut = at > 0 && at < total ? next_start(corpus, at - 1) : total;
+    if (*ret_cut < total)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "data.split %g leaves no whole conversation for validation; give more "
+                  "conversations, a larger share, or data.val",
+                  fraction);
+}
+
 enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,
                                struct hd_data_range *ret_train, struct hd_data_range *ret_val)
 {
     const int64_t total = corpus->token_count;
+    bool conversations = false;
     int64_t cut = 0;
-    enum hd_status st = hd_data_split(total, fraction, context, &cut);
+    enum hd_status st = hd_data_range_form(hd_corpus_all(corpus), &conversations);
 
+    if (!st)
+        st = conversations && fraction > 0 && fraction < 1
+                 ? split_conversations(corpus, fraction, &cut)
+                 : hd_data_split(total, fraction, context, &cut);
     if (st)
         return st;
     *ret_train = (struct hd_data_range){.corpus = corpus, .first = 0, .count = cut};

@@ -8,7 +8,8 @@
  *
  * A range is a part of that sequence, split into windows of `context` tokens that do not overlap. A
  * sample is one window with its targets, the tokens one place later, so it reads context + 1
- * tokens. An incomplete window at the end of the range is not used.
+ * tokens. An incomplete window at the end of the range is not used. Conversations (token_file.h)
+ * stay whole: packing.h puts them into windows, and of their tokens those that count are targets.
  *
  * The sampler is a pure function: the sample with the global id g = step * global_batch + i is
  * window g % windows of epoch g / windows, in order or by a keyed permutation of (seed, epoch). In
@@ -16,7 +17,7 @@
  * n % windows of epoch n / windows of that source. There is no state to save and no index in
  * memory; resuming needs only the step. The plan decides which rank computes sample i.
  *
- * Used by: train, worker, generation; spec opens files to check them.   Uses: base.
+ * Used by: train, worker, generation; spec opens files to check them.   Uses: base, chat.
  * Threads: any; a corpus, a sampler and a validation set do not change after their initialisation.
  */
 #ifndef HD_DATA_DATA_H
@@ -27,6 +28,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "chat/conversation.h"
 #include "data/mixture.h"
 
 enum {
@@ -38,10 +40,12 @@ enum {
 /* ---- corpus ---- */
 
 struct hd_corpus;
+struct hd_packing; /* packing.h */
 
 struct hd_corpus_file {
     const char *path;
     int64_t size_bytes; /* recorded when the job was submitted; -1: not recorded */
+    const char *source; /* the text that it was made from, which messages name; NULL: none */
 };
 
 /* Maps the files: .npy arrays; .bin token files, of Megatron if an .idx is beside them, else of
@@ -73,6 +77,10 @@ enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab);
 void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text);
 bool hd_corpus_is_bounded(const struct hd_corpus *corpus);
 
+/* Whether each of the tokens [first, first + count) counts for the loss. */
+void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_t count,
+                           bool *ret_counts);
+
 /* Tokens [first, first + count), which must be inside the corpus, as ids. */
 enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int64_t count,
                               int32_t *ret_tokens);
@@ -87,17 +95,32 @@ struct hd_data_range hd_corpus_all(const struct hd_corpus *corpus);
 struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t first_file,
                                      size_t count);
 
+/* Whether the range is of conversations. HD_INVALID: partly. */
+enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversations);
+
+struct hd_conversation_place {
+    int64_t first, count;   /* tokens of the corpus */
+    const char *path;       /* of its text, or token file, */
+    int64_t file, document; /* index of that, and its number in it, both from 0 */
+};
+
+typedef void hd_conversation_fn(void *context, struct hd_conversation_place place);
+
+/* Calls `each` for the conversations that lie whole in the range, which is not empty, in order. */
+void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, void *context);
+
 /* `data.split`: the last `fraction` (0 < fraction < 1) of the corpus for validation, the rest for
- * training; the boundary is a multiple of `context`. HD_INVALID if a side has no whole window; the
- * message says how many tokens are needed. */
+ * training; the boundary is a multiple of `context`, or the end of a conversation. HD_INVALID if a
+ * side has no whole window; the message says how many tokens are needed. */
 enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,
                                struct hd_data_range *ret_train, struct hd_data_range *ret_val);
 /* The boundary of that split of `total` tokens. */
 enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, int64_t *ret_cut);
 
-/* HD_INVALID, with file and line: the first document of a .jsonl file is no {"text": "..."}. Only
- * that one is checked here; a rank checks all of them. */
-enum hd_status hd_jsonl_check(const char *path);
+/* The form of a .jsonl file by its first document, which must have `form` if that is not
+ * HD_CHAT_AUTO. Only that one is checked here; a rank checks all of them. HD_INVALID, with file and
+ * line: it is of another form or none, or wrong. */
+enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_chat_form *ret_form);
 
 /* ---- training samples ---- */
 
@@ -106,7 +129,8 @@ enum hd_data_order { HD_DATA_SEQUENTIAL, HD_DATA_SHUFFLED };
 /* One source of a mixture, with its own epochs and order. */
 struct hd_sampler_source {
     struct hd_data_range range;
-    int64_t window_count; /* samples per epoch, at least 1 */
+    const struct hd_packing *packing; /* NULL: windows of consecutive tokens */
+    int64_t window_count;             /* samples per epoch, at least 1 */
     uint64_t seed;
 };
 
@@ -125,9 +149,11 @@ enum hd_status hd_sampler_init(struct hd_sampler *ret_sampler, struct hd_data_ra
                                int64_t context, int64_t global_batch, enum hd_data_order order,
                                uint64_t seed);
 
-/* `count` sources with their weights (mixture.h). */
+/* `count` sources with their weights (mixture.h). packings: [count], of ranges of conversations;
+ * they must outlive the sampler. NULL: there are none. */
 enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
-                                       const struct hd_data_range *ranges, const double *weights,
+                                       const struct hd_data_range *ranges,
+                                       struct hd_packing *const *packings, const double *weights,
                                        int64_t count, int64_t context, int64_t global_batch,
                                        enum hd_data_order order, uint64_t seed);
 
@@ -136,7 +162,8 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
 struct hd_data_batch {
     int32_t *tokens;     /* [count, S]                                                           */
     int32_t *targets;    /* [count, S] the next token; HD_DATA_TARGET_NONE in padding and, with
-                            bounds, at the last token of a document                              */
+                            bounds, at the last token of a document; of conversations also where
+                            the next token does not count                                        */
     int32_t *positions;  /* [count, S] index in the sample; with bounds, in the document         */
     int32_t *index;      /* [count, S] index in the sample: 0 .. S-1                             */
     int32_t *bounds;     /* [count, S] index of the first token of the same document             */
@@ -155,6 +182,7 @@ int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, i
 
 struct hd_validation { /* read-only after hd_validation_init */
     struct hd_data_range range;
+    const struct hd_packing *packing; /* NULL: windows of consecutive tokens */
     int64_t context;
     int64_t window_count; /* windows evaluated; the targets are window_count * context tokens */
 };
@@ -162,6 +190,10 @@ struct hd_validation { /* read-only after hd_validation_init */
 /* The first windows of the range in order, at most window_limit (0: all of them). */
 enum hd_status hd_validation_init(struct hd_validation *ret_validation, struct hd_data_range range,
                                   int64_t context, int64_t window_limit);
+/* The same of a range of conversations. */
+enum hd_status hd_validation_init_packed(struct hd_validation *ret_validation,
+                                         struct hd_data_range range,
+                                         const struct hd_packing *packing, int64_t window_limit);
 
 /* Windows first .. first + count - 1. Rows past window_count are padding: tokens 0, targets
  * HD_DATA_TARGET_NONE. sample ids are the window numbers. */

@@ -29,33 +29,80 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
     return st ? st : hd_json_need_string(root, key, ret_text);
 }
 
-enum hd_status hd_jsonl_check(const char *path)
+/* Calls `take` for the lines that are not blank until it is done. */
+typedef enum hd_status line_fn(void *context, const char *line, size_t bytes, bool *ret_done);
+
+/* ret_line: the number of the last line, from 1. */
+static enum hd_status each_line(const char *path, line_fn *take, void *context, int64_t *ret_line)
 {
     FILE *file = fopen(path, "re");
     enum hd_status st = HD_OK;
-    const char *text = NULL;
-    bool found = false;
-    struct hd_arena arena;
+    bool done = false;
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
 
+    *ret_line = 0;
     if (!file)
         return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
                       strerror(errno));
-    hd_arena_init(&arena, 0);
-    for (int64_t number = 1; !found && (n = getline(&line, &room, file)) > 0; number++) {
+    while (!st && !done && (n = getline(&line, &room, file)) > 0) {
         const size_t bytes = (size_t)n - (line[n - 1] == '\n');
 
-        found = !hd_jsonl_is_blank(line, bytes);
-        st = found ? hd_jsonl_text(&arena, line, bytes, "text", &text) : HD_OK;
-        if (st)
-            st = hd_err_prefix(st, "%s:%" PRId64, path, number);
+        ++*ret_line;
+        if (hd_jsonl_is_blank(line, bytes))
+            continue;
+        st = take(context, line, bytes, &done);
+        st = st ? hd_err_prefix(st, "%s:%" PRId64, path, *ret_line) : HD_OK;
     }
     if (!st && ferror(file))
         st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
-    hd_arena_done(&arena);
     (void)fclose(file);
     free(line);
     return st;
+}
+
+struct look {
+    enum hd_chat_form wanted, found;
+};
+
+static enum hd_status look_at_line(void *context, const char *line, size_t bytes, bool *ret_done)
+{
+    struct look *look = context;
+    struct hd_conversation c = {.form = HD_CHAT_TEXT};
+    const char *text = NULL;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    *ret_done = true;
+    hd_arena_init(&arena, 0);
+    st = look->wanted == HD_CHAT_TEXT ? hd_jsonl_text(&arena, line, bytes, "text", &text)
+                                      : hd_conversation_read(&arena, line, bytes, look->wanted, &c);
+    look->found = c.form;
+    hd_arena_done(&arena);
+    return st;
+}
+
+enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_chat_form *ret_form)
+{
+    struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
+    int64_t line;
+    const enum hd_status st = each_line(path, look_at_line, &look, &line);
+
+    *ret_form = look.found;
+    return st;
+}
+
+static enum hd_status count_down(void *context, const char *line, size_t bytes, bool *ret_done)
+{
+    (void)line, (void)bytes;
+    *ret_done = --*(int64_t *)context < 0;
+    return HD_OK;
+}
+
+enum hd_status hd_jsonl_find_line(const char *path, int64_t document, int64_t *ret_line)
+{
+    enum hd_status st = each_line(path, count_down, &document, ret_line);
+
+    return st || document < 0 ? st : hd_err(HD_NOT_FOUND, "%s has fewer documents", path);
 }

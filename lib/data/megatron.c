@@ -9,7 +9,7 @@
 
 static const unsigned char magic[9] = "MMIDIDX\0";
 
-enum { HEAD_BYTES = 9 + 8 + 1 + 8 + 8 };
+enum { HEAD_BYTES = 9 + 8 + 1 + 8 + 8, VERSION_COUNTS = 2 };
 
 static enum hd_status type_of(int code, enum hd_token_type *ret_type)
 {
@@ -87,15 +87,17 @@ enum hd_status hd_token_view_megatron(const void *bytes, int64_t size_bytes, con
 {
     struct hd_token_view v = {.kind = "megatron", .tokens = bytes};
     const unsigned char *p = index;
-    int64_t expected, entries;
+    int64_t expected, entries, version;
     enum hd_status st;
 
     if (index_bytes < HEAD_BYTES || memcmp(p, magic, sizeof magic) != 0)
         return hd_err(HD_INVALID, "the .idx file beside it is not an index of Megatron: it does "
                                   "not begin with MMIDIDX");
-    if (hd_load_i64(p + 9) != 1)
-        return hd_err(HD_UNSUPPORTED, "version %" PRId64 " of Megatron's index; version 1 is read",
-                      hd_load_i64(p + 9));
+    version = hd_load_i64(p + 9);
+    if (version != 1 && version != VERSION_COUNTS)
+        return hd_err(HD_UNSUPPORTED,
+                      "version %" PRId64 " of Megatron's index; version 1 is read, and Heddle's 2",
+                      version);
     st = type_of(p[17], &v.type);
     if (st)
         return st;
@@ -108,13 +110,18 @@ enum hd_status hd_token_view_megatron(const void *bytes, int64_t size_bytes, con
                       " entries of documents; it was truncated",
                       index_bytes, v.sequence_count, entries);
     expected = HEAD_BYTES + 12 * v.sequence_count + 8 * entries;
-    if (index_bytes != expected && index_bytes != expected + v.sequence_count)
+    v.count = size_bytes / hd_token_type_bytes(v.type);
+    if (version == VERSION_COUNTS) {
+        v.kind = "conversations";
+        v.counts = p + expected;
+        expected += (v.count + 7) / 8;
+    }
+    if (index_bytes != expected && (version != 1 || index_bytes != expected + v.sequence_count))
         return hd_err(HD_INVALID, "the index has %" PRId64 " bytes, its tables take %" PRId64,
                       index_bytes, expected);
     v.document_count = entries - 1;
     v.pointers = p + HEAD_BYTES + 4 * v.sequence_count;
     v.documents = v.pointers + 8 * v.sequence_count;
-    v.count = size_bytes / hd_token_type_bytes(v.type);
     st = check_sequences(&v, p + HEAD_BYTES, size_bytes);
     if (!st)
         st = check_documents(&v);
@@ -123,8 +130,7 @@ enum hd_status hd_token_view_megatron(const void *bytes, int64_t size_bytes, con
     return st;
 }
 
-/* The index of the first token of document d. */
-static int64_t document_start(const struct hd_token_view *v, int64_t d)
+int64_t hd_token_document_start(const struct hd_token_view *v, int64_t d)
 {
     const int64_t sequence = hd_load_i64(v->documents + 8 * d);
 
@@ -142,10 +148,10 @@ int64_t hd_token_next_document(const struct hd_token_view *v, int64_t place)
     while (lo < hi) {
         const int64_t middle = lo + (hi - lo) / 2;
 
-        if (document_start(v, middle) > place)
+        if (hd_token_document_start(v, middle) > place)
             hi = middle;
         else
             lo = middle + 1;
     }
-    return document_start(v, lo);
+    return hd_token_document_start(v, lo);
 }

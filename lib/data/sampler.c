@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "data/data_internal.h"
+#include "data/packing.h"
 
 /* The key for the order of samples; it differs from the keys of other users of the job's seed, such
  * as dropout. */
@@ -26,7 +27,8 @@ static enum hd_status check_windows(const char *what, struct hd_data_range range
 }
 
 enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
-                                       const struct hd_data_range *ranges, const double *weights,
+                                       const struct hd_data_range *ranges,
+                                       struct hd_packing *const *packings, const double *weights,
                                        int64_t count, int64_t context, int64_t global_batch,
                                        enum hd_data_order order, uint64_t seed)
 {
@@ -39,13 +41,16 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
         return hd_err(HD_INVALID, "train.global_batch is %" PRId64 "; it must be at least 1",
                       global_batch);
     for (int64_t k = 0; k < count; k++) {
-        const enum hd_status st = check_windows("training", ranges[k], context);
+        const struct hd_packing *packing = packings ? packings[k] : NULL;
+        const enum hd_status st = packing ? HD_OK : check_windows("training", ranges[k], context);
 
         if (st)
             return count > 1 ? hd_err_prefix(st, "source %" PRId64, k) : st;
         s.sources[k] = (struct hd_sampler_source){
             .range = ranges[k],
-            .window_count = hd_data_window_count(ranges[k].count, context),
+            .packing = packing,
+            .window_count = packing ? hd_packing_facts(packing)->windows
+                                    : hd_data_window_count(ranges[k].count, context),
             .seed =
                 k ? hd_random_key(seed, (uint64_t)k) : seed}; /* another order for each source */
         s.window_count += s.sources[k].window_count;
@@ -59,7 +64,7 @@ enum hd_status hd_sampler_init(struct hd_sampler *ret_sampler, struct hd_data_ra
                                int64_t context, int64_t global_batch, enum hd_data_order order,
                                uint64_t seed)
 {
-    return hd_sampler_init_mixture(ret_sampler, &range, (const double[]){1}, 1, context,
+    return hd_sampler_init_mixture(ret_sampler, &range, NULL, (const double[]){1}, 1, context,
                                    global_batch, order, seed);
 }
 
@@ -112,6 +117,68 @@ static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_d
     }
 }
 
+/* Fills rows [from, S), which no conversation has: they are a document of their own, without a
+ * target. */
+static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *row)
+{
+    for (int64_t j = from; j < S; j++) {
+        if (row->tokens)
+            row->tokens[j] = 0;
+        if (row->targets)
+            row->targets[j] = HD_DATA_TARGET_NONE;
+        if (row->positions)
+            row->positions[j] = (int32_t)(j - from);
+        if (row->index)
+            row->index[j] = (int32_t)j;
+        if (row->bounds)
+            row->bounds[j] = (int32_t)from;
+    }
+}
+
+/* Fills rows [at, at + count) with a conversation, or its beginning. */
+static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t first,
+                                        int64_t count, int64_t at, const struct hd_data_batch *row)
+{
+    enum { PIECE = 512 };
+    enum hd_status st = hd_corpus_read(corpus, first, count, row->tokens + at);
+    bool counts[PIECE];
+
+    for (int64_t j = 0; !st && j < count; j++) {
+        if (j % PIECE == 0) /* of the targets of the next rows */
+            hd_corpus_read_counts(corpus, first + j + 1,
+                                  count - j - 1 < PIECE ? count - j - 1 : PIECE, counts);
+        if (row->targets)
+            row->targets[at + j] =
+                j + 1 < count && counts[j % PIECE] ? row->tokens[at + j + 1] : HD_DATA_TARGET_NONE;
+        if (row->positions)
+            row->positions[at + j] = (int32_t)j;
+        if (row->index)
+            row->index[at + j] = (int32_t)(at + j);
+        if (row->bounds)
+            row->bounds[at + j] = (int32_t)at;
+    }
+    return st;
+}
+
+/* Fills one row with the conversations of a window. */
+static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct hd_packing *packing,
+                                  int64_t S, int64_t window, const struct hd_data_batch *row)
+{
+    const struct hd_packed *packed;
+    const int64_t n = hd_packing_window(packing, window, &packed);
+    enum hd_status st = HD_OK;
+    int64_t at = 0;
+
+    if (!row->tokens) /* then nothing is filled */
+        return HD_OK;
+    for (int64_t i = 0; !st && i < n; i++) {
+        st = fill_conversation(corpus, packed[i].first, packed[i].count, at, row);
+        at += packed[i].count;
+    }
+    fill_padding(at, S, row);
+    return st;
+}
+
 /* Fills one row with a window: tokens, targets (the tokens one place later), positions. */
 static enum hd_status fill_row(struct hd_data_range range, int64_t S, int64_t window,
                                const struct hd_data_batch *row)
@@ -129,6 +196,13 @@ static enum hd_status fill_row(struct hd_data_range range, int64_t S, int64_t wi
     return st;
 }
 
+static enum hd_status fill_window(struct hd_data_range range, const struct hd_packing *packing,
+                                  int64_t S, int64_t window, const struct hd_data_batch *row)
+{
+    return packing ? fill_packed(range.corpus, packing, S, window, row)
+                   : fill_row(range, S, window, row);
+}
+
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch)
 {
@@ -143,7 +217,8 @@ enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, i
         int64_t source;
         const int64_t window = hd_sampler_window(sampler, id, &source);
 
-        st = fill_row(sampler->sources[source].range, S, window, &row);
+        st = fill_window(sampler->sources[source].range, sampler->sources[source].packing, S,
+                         window, &row);
         if (row.sample_ids)
             *row.sample_ids = id;
     }
@@ -168,20 +243,19 @@ enum hd_status hd_validation_init(struct hd_validation *ret_validation, struct h
     return HD_OK;
 }
 
-static void fill_padding(int64_t S, const struct hd_data_batch *row)
+enum hd_status hd_validation_init_packed(struct hd_validation *ret_validation,
+                                         struct hd_data_range range,
+                                         const struct hd_packing *packing, int64_t window_limit)
 {
-    for (int64_t j = 0; j < S; j++) {
-        if (row->tokens)
-            row->tokens[j] = 0;
-        if (row->targets)
-            row->targets[j] = HD_DATA_TARGET_NONE;
-        if (row->positions)
-            row->positions[j] = (int32_t)j;
-        if (row->index)
-            row->index[j] = (int32_t)j;
-        if (row->bounds)
-            row->bounds[j] = 0;
-    }
+    const struct hd_packing_facts *facts = hd_packing_facts(packing);
+
+    *ret_validation = (struct hd_validation){
+        .range = range,
+        .packing = packing,
+        .context = facts->context,
+        .window_count =
+            window_limit > 0 && window_limit < facts->windows ? window_limit : facts->windows};
+    return HD_OK;
 }
 
 enum hd_status hd_validation_fill(const struct hd_validation *validation, int64_t first,
@@ -195,9 +269,9 @@ enum hd_status hd_validation_fill(const struct hd_validation *validation, int64_
         const struct hd_data_batch row = row_of(ret_batch, i, S);
 
         if (first + i < validation->window_count)
-            st = fill_row(validation->range, S, first + i, &row);
+            st = fill_window(validation->range, validation->packing, S, first + i, &row);
         else
-            fill_padding(S, &row);
+            fill_padding(0, S, &row);
         if (row.sample_ids)
             *row.sample_ids = first + i;
     }

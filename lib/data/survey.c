@@ -12,9 +12,9 @@
 enum { CHUNK = 1 << 16 };
 #define TOKENS_SCANNED_MAX (INT64_C(1) << 31) /* of one file; takes seconds */
 
-static enum hd_status count_lines(const char *path, int64_t *ret_documents)
+static enum hd_status count_lines(const char *path, enum hd_chat_form *form, int64_t *ret_documents)
 {
-    enum hd_status st = hd_jsonl_check(path);
+    enum hd_status st = hd_jsonl_look(path, *form, form);
     FILE *file = st ? NULL : fopen(path, "re");
     int64_t documents = 0;
     char *line = NULL;
@@ -69,7 +69,7 @@ static enum hd_status look_at_tokens(const struct hd_corpus *corpus, int64_t end
 }
 
 static enum hd_status look_at(const struct hd_corpus_file *file, bool is_bytes, int64_t end_of_text,
-                              int64_t vocab, struct hd_survey *one)
+                              int64_t vocab, enum hd_chat_form form, struct hd_survey *one)
 {
     struct hd_corpus *corpus = NULL;
     enum hd_status st = hd_corpus_open(file, 1, &corpus);
@@ -86,9 +86,9 @@ static enum hd_status look_at(const struct hd_corpus_file *file, bool is_bytes, 
         if (!st)
             st = look_at_tokens(corpus, end_of_text, one);
     } else if (hd_text_ends(file->path, ".jsonl")) {
-        one->kind = "jsonl";
         one->tokens = -1;
-        st = count_lines(file->path, &one->documents);
+        st = count_lines(file->path, &form, &one->documents);
+        one->kind = st || form == HD_CHAT_TEXT ? "jsonl" : hd_chat_form_name(form);
     }
     hd_corpus_close(corpus);
     return st;
@@ -100,12 +100,13 @@ static int64_t add_known(int64_t a, int64_t b)
 }
 
 enum hd_status hd_survey(const struct hd_corpus_file *files, size_t count, bool is_bytes,
-                         int64_t end_of_text, int64_t vocab, struct hd_survey *ret_survey)
+                         int64_t end_of_text, int64_t vocab, enum hd_chat_form form,
+                         struct hd_survey *ret_survey)
 {
     struct hd_survey all = {.kind = NULL}, one;
 
     for (size_t i = 0; i < count; i++) {
-        enum hd_status st = look_at(&files[i], is_bytes, end_of_text, vocab, &one);
+        enum hd_status st = look_at(&files[i], is_bytes, end_of_text, vocab, form, &one);
 
         if (st)
             return st;

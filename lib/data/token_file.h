@@ -6,7 +6,9 @@
  *   .bin with .idx    Megatron's indexed dataset. .bin: only ids. .idx: "MMIDIDX\0\0", version 1
  *                     (u64), type (u8), sequences (u64), documents + 1 (u64), lengths (i32 each),
  *                     pointers (i64 each, in bytes), document index (i64 each, in sequences), and
- *                     for multimodal data one byte per sequence
+ *                     for multimodal data one byte per sequence. Version 2, ours: each document is
+ * a conversation, and the index ends with a bit per token, lowest first: whether the token counts
+ * for the loss. Megatron refuses it, so that no program trains on it without the bits
  *
  * Opening checks every number that later reads depend on, so later reads of an accepted file stay
  * inside the mapped memory.
@@ -16,6 +18,7 @@
 #ifndef HD_DATA_TOKEN_FILE_H
 #define HD_DATA_TOKEN_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +43,7 @@ struct hd_token_view {
     /* Megatron's tables of sequences and documents; NULL: the file has none */
     const unsigned char *pointers, *documents;
     int64_t sequence_count, document_count;
+    const unsigned char *counts; /* a bit per token: it counts for the loss; NULL: all do */
 };
 
 int hd_token_type_bytes(enum hd_token_type type);
@@ -64,6 +68,15 @@ int64_t hd_token_at(const struct hd_token_view *view, int64_t place);
  * largest id as unsigned, so that one comparison with the vocabulary detects any bad id. */
 uint32_t hd_token_read(const struct hd_token_view *view, int64_t first, int64_t count,
                        int32_t *ret_ids);
+
+/* Whether token `place` counts for the loss. */
+static inline bool hd_token_counts(const struct hd_token_view *view, int64_t place)
+{
+    return !view->counts || (view->counts[place / 8] >> (place % 8) & 1);
+}
+
+/* The index of the first token of document d; d = document_count: view->count. */
+int64_t hd_token_document_start(const struct hd_token_view *view, int64_t d);
 
 /* The first token after `place` that begins a document; view->count: none. */
 int64_t hd_token_next_document(const struct hd_token_view *view, int64_t place);

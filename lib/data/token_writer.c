@@ -33,6 +33,7 @@ struct hd_token_writer {
     unsigned char *buffer;             /* [BUFFER_IDS, id_bytes] */
     /* the tables of Megatron's index */
     struct hd_text lengths, pointers, documents; /* i32, i64, i64 */
+    struct hd_text counts;                       /* bits */
     int64_t sequences, sequence_first;
 };
 
@@ -55,7 +56,8 @@ static void add_int64(struct hd_text *table, int64_t value)
 
 static enum hd_status name_files(struct hd_token_writer *w, const char *out)
 {
-    const bool has_index = w->format == HD_TOKEN_FORMAT_MEGATRON;
+    const bool has_index =
+        w->format == HD_TOKEN_FORMAT_MEGATRON || w->format == HD_TOKEN_FORMAT_COUNTS;
     struct hd_text name = {0}, part = {0}, idx = {0}, idx_part = {0};
 
     hd_text_add(&name, "%s%s", out, has_index ? ".bin" : "");
@@ -157,6 +159,7 @@ void hd_token_writer_drop(struct hd_token_writer *w)
     hd_text_free(&w->lengths);
     hd_text_free(&w->pointers);
     hd_text_free(&w->documents);
+    hd_text_free(&w->counts);
     free(w->buffer);
     free(w->out);
     free(w->part);
@@ -223,6 +226,34 @@ enum hd_status hd_token_writer_end_document(struct hd_token_writer *w)
     return w->lengths.failed || w->pointers.failed || w->documents.failed ? no_memory() : HD_OK;
 }
 
+/* Appends a bit for each of the next ids. */
+static void add_counts(struct hd_token_writer *w, const char *counts, int64_t count)
+{
+    static const char none = 0;
+
+    for (int64_t i = 0; i < count && !w->counts.failed; i++) {
+        const int64_t place = w->count + i;
+
+        if (place % 8 == 0)
+            hd_text_add_bytes(&w->counts, &none, 1);
+        if (counts[i] && !w->counts.failed)
+            w->counts.data[place / 8] = (char)(w->counts.data[place / 8] | 1 << place % 8);
+    }
+}
+
+enum hd_status hd_token_writer_add_document(struct hd_token_writer *w, const int32_t *ids,
+                                            const char *counts, int64_t count)
+{
+    enum hd_status st;
+
+    if (count > INT32_MAX)
+        return hd_err(HD_LIMIT, "%s: a document of %" PRId64 " tokens; at most %d are possible",
+                      w->out, count, INT32_MAX);
+    add_counts(w, counts, count);
+    st = w->counts.failed ? no_memory() : hd_token_writer_add(w, ids, count);
+    return st ? st : hd_token_writer_end_document(w);
+}
+
 /* ---- the end ---- */
 
 static enum hd_status write_head(struct hd_token_writer *w)
@@ -267,13 +298,14 @@ static enum hd_status write_index(struct hd_token_writer *w)
     enum hd_status st;
 
     hd_text_add_bytes(&index, "MMIDIDX\0", 9);
-    add_int64(&index, 1);
+    add_int64(&index, w->format == HD_TOKEN_FORMAT_COUNTS ? 2 : 1);
     hd_text_add_bytes(&index, &type, 1);
     add_int64(&index, w->sequences);
     add_int64(&index, entries);
     hd_text_add_bytes(&index, w->lengths.data ? w->lengths.data : "", w->lengths.len_bytes);
     hd_text_add_bytes(&index, w->pointers.data ? w->pointers.data : "", w->pointers.len_bytes);
     hd_text_add_bytes(&index, w->documents.data ? w->documents.data : "", w->documents.len_bytes);
+    hd_text_add_bytes(&index, w->counts.data ? w->counts.data : "", w->counts.len_bytes);
     st = index.failed || w->documents.failed
              ? no_memory()
              : hd_file_write_atomic(w->idx_part, index.data, index.len_bytes, 0644);

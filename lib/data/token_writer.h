@@ -17,12 +17,14 @@ enum hd_token_format {
     HD_TOKEN_FORMAT_NPY,      /* one dimension, uint16 or uint32 */
     HD_TOKEN_FORMAT_LLMC,     /* llm.c's .bin */
     HD_TOKEN_FORMAT_MEGATRON, /* .bin and .idx: one sequence per document */
+    HD_TOKEN_FORMAT_COUNTS,   /* the same, version 2 of the index: which tokens count */
 };
 
 struct hd_token_writer;
 
-/* `out`: the path of the file; Megatron: without .bin and .idx. id_bytes: 2 or 4. HD_INVALID: `out`
- * exists and is not a regular file; or llm.c: there is an index of Megatron beside it. */
+/* `out`: the path of the file; Megatron and counts: without .bin and .idx. id_bytes: 2 or 4.
+ * HD_INVALID: `out` exists and is not a regular file; or llm.c: there is an index of Megatron
+ * beside it. */
 enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format, int id_bytes,
                                     struct hd_token_writer **ret_writer);
 
@@ -30,6 +32,11 @@ enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format
 enum hd_status hd_token_writer_add(struct hd_token_writer *writer, const int32_t *ids,
                                    int64_t count);
 enum hd_status hd_token_writer_end_document(struct hd_token_writer *writer);
+
+/* Of HD_TOKEN_FORMAT_COUNTS: a whole document of at most INT32_MAX ids, and for each whether it
+ * counts (0 or 1). HD_LIMIT: it is longer. */
+enum hd_status hd_token_writer_add_document(struct hd_token_writer *writer, const int32_t *ids,
+                                            const char *counts, int64_t count);
 
 int64_t hd_token_writer_count(const struct hd_token_writer *writer); /* of ids */
 

@@ -30,6 +30,8 @@ struct tokenize_slot {
     bool ends_document; /* text: it is the last piece of the file */
     struct hd_text text;
     struct hd_id_list ids;
+    struct hd_text counts; /* of conversations: a byte for each id */
+    int64_t targets, spelled;
     size_t *ends; /* ids before the end of each document */
     size_t end_count, end_room;
     struct hd_error error;
@@ -59,7 +61,7 @@ struct work {
 /* A document ends after the ids that the slot has so far. */
 static enum hd_status end_document(const struct work *w, struct tokenize_slot *slot)
 {
-    if (w->how->end_of_text >= 0) {
+    if (w->how->end_of_text >= 0 && !w->how->conversations) {
         enum hd_status st = hd_id_list_reserve(&slot->ids, 1);
 
         if (st)
@@ -97,6 +99,22 @@ static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
     return st;
 }
 
+static enum hd_status add_conversation(const struct work *w,
+                                       struct hd_conversation_encoder *encoder,
+                                       struct tokenize_slot *slot, const char *line,
+                                       size_t size_bytes)
+{
+    const size_t first = slot->counts.len_bytes;
+    bool spelled = false;
+    enum hd_status st =
+        hd_conversation_encode(encoder, line, size_bytes, &slot->ids, &slot->counts, &spelled);
+
+    for (size_t i = first; !st && i < slot->counts.len_bytes; i++)
+        slot->targets += slot->counts.data[i];
+    slot->spelled += spelled;
+    return st ? st : end_document(w, slot);
+}
+
 static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *encoder,
                                      struct tokenize_slot *slot)
 {
@@ -112,6 +130,7 @@ static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *en
 }
 
 static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *encoder,
+                                     struct hd_conversation_encoder *conversations,
                                      struct tokenize_slot *slot)
 {
     const char *p = slot->text.data ? slot->text.data : "", *end = p + slot->text.len_bytes;
@@ -123,7 +142,8 @@ static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *en
         const size_t n = (size_t)((newline ? newline : end) - p);
 
         if (!hd_jsonl_is_blank(p, n)) {
-            st = add_line(w, encoder, slot, p, n);
+            st = conversations ? add_conversation(w, conversations, slot, p, n)
+                               : add_line(w, encoder, slot, p, n);
             if (st)
                 return hd_err_prefix(st, "%s:%" PRId64, slot->path, line);
         }
@@ -135,8 +155,11 @@ static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *en
 static void *run_worker(void *context)
 {
     struct work *w = context;
+    struct hd_conversation_encoder *conversations = NULL;
     struct hd_encoder *encoder = NULL;
-    enum hd_status made = hd_encoder_new(w->how->tokenizer, &encoder);
+    enum hd_status made = w->how->conversations
+                              ? hd_conversation_encoder_new(w->how->conversations, &conversations)
+                              : hd_encoder_new(w->how->tokenizer, &encoder);
     struct tokenize_slot *slot;
 
     (void)pthread_mutex_lock(&w->lock);
@@ -156,7 +179,7 @@ static void *run_worker(void *context)
         if (made)
             st = made;
         else if (slot->first_line)
-            st = tokenize_lines(w, encoder, slot);
+            st = tokenize_lines(w, encoder, conversations, slot);
         else
             st = tokenize_piece(w, encoder, slot);
         hd_err_save(st, &slot->error);
@@ -166,6 +189,7 @@ static void *run_worker(void *context)
     }
     (void)pthread_mutex_unlock(&w->lock);
     hd_encoder_free(encoder);
+    hd_conversation_encoder_free(conversations);
     return NULL;
 }
 
@@ -313,6 +337,8 @@ static enum hd_status fill(struct work *w, struct tokenize_slot *slot, bool *ret
         return HD_OK;
     hd_text_clear(&slot->text);
     slot->ids.count = 0;
+    hd_text_clear(&slot->counts);
+    slot->targets = slot->spelled = 0;
     slot->end_count = 0;
     slot->path = w->how->inputs[w->input];
     if (!w->file)
@@ -322,20 +348,33 @@ static enum hd_status fill(struct work *w, struct tokenize_slot *slot, bool *ret
 
 /* ---- writing ---- */
 
+static enum hd_status write_document(struct work *w, const struct tokenize_slot *slot, size_t first,
+                                     size_t end)
+{
+    enum hd_status st;
+
+    if (w->how->conversations)
+        return hd_token_writer_add_document(w->writer, slot->ids.ids + first,
+                                            slot->counts.data + first, (int64_t)(end - first));
+    st = hd_token_writer_add(w->writer, slot->ids.ids + first, (int64_t)(end - first));
+    return st ? st : hd_token_writer_end_document(w->writer);
+}
+
 static enum hd_status write_ids(struct work *w, struct tokenize_slot *slot)
 {
     enum hd_status st = HD_OK;
     size_t at = 0;
 
     for (size_t d = 0; !st && d < slot->end_count; d++) {
-        st = hd_token_writer_add(w->writer, slot->ids.ids + at, (int64_t)(slot->ends[d] - at));
-        if (!st)
-            st = hd_token_writer_end_document(w->writer);
+        st = write_document(w, slot, at, slot->ends[d]);
         at = slot->ends[d];
     }
     if (!st && at < slot->ids.count)
         st = hd_token_writer_add(w->writer, slot->ids.ids + at, (int64_t)(slot->ids.count - at));
     w->counts.tokens = hd_token_writer_count(w->writer);
+    w->counts.targets =
+        w->how->conversations ? w->counts.targets + slot->targets : w->counts.tokens;
+    w->counts.spelled += slot->spelled;
     w->counts.documents += (int64_t)slot->end_count;
     w->counts.read_bytes += (int64_t)slot->text.len_bytes;
     return st;
@@ -447,6 +486,9 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
                           how->inputs[i], strerror(errno));
         if (!S_ISREG(info.st_mode))
             return hd_err(HD_INVALID, "%s is not a regular file", how->inputs[i]);
+        if (how->conversations && !hd_text_ends(how->inputs[i], ".jsonl"))
+            return hd_err(HD_INVALID, "%s: conversations are read from files that end in .jsonl",
+                          how->inputs[i]);
         *ret_bytes += info.st_size;
     }
     return HD_OK;
@@ -464,6 +506,7 @@ static void done(struct work *w)
     for (int i = 0; w->slots && i < w->slot_count; i++) {
         hd_text_free(&w->slots[i].text);
         hd_id_list_free(&w->slots[i].ids);
+        hd_text_free(&w->slots[i].counts);
         free(w->slots[i].ends);
     }
     free(w->slots);

@@ -1,7 +1,8 @@
 /* tokenize: converts text files to one token file, with several threads.
  *
- * A text file is one document; each line of a .jsonl file is one, under a key. The output is the
- * same for any number of threads: documents in the order of the inputs.
+ * A text file is one document; each line of a .jsonl file is one, under a key, or with
+ * `conversations` a conversation, whose tokens have a bit each that says whether they count. The
+ * output is the same for any number of threads: documents in the order of the inputs.
  *
  * Work is split into pieces of about 1 MiB: at ends of documents, and inside a long text where
  * hd_tokenizer_cut allows it (lib/tokenizer/cut.c). With other tokenizers, or in a text without
@@ -9,7 +10,7 @@
  * and memory grows with the piece. Memory: two pieces per thread with their ids, and for Megatron's
  * format 20 bytes per document.
  *
- * Used by: train, worker.   Uses: base, tokenizer, token_writer.
+ * Used by: train, worker.   Uses: base, tokenizer, conversations, token_writer.
  * Threads: starts its own; `progress` is called on the caller's thread.
  */
 #ifndef HD_DATA_TOKENIZE_H
@@ -19,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "data/conversations.h"
 #include "data/token_writer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -27,6 +29,8 @@ enum { HD_TOKENIZE_THREADS_MAX = 256 };
 
 struct hd_tokenize_counts {
     int64_t documents, tokens, read_bytes, total_bytes; /* bytes of the input files */
+    int64_t targets; /* tokens that count for the loss; of text all */
+    int64_t spelled; /* conversations in which a message spells a special token */
 };
 
 struct hd_tokenize {
@@ -36,6 +40,9 @@ struct hd_tokenize {
     size_t input_count;
     const char *out; /* as for hd_token_writer_open */
     enum hd_token_format format;
+    /* Not NULL: the lines of the inputs, all .jsonl, are conversations. The format must be
+     * HD_TOKEN_FORMAT_COUNTS, and end_of_text is that of the rules. */
+    const struct hd_conversation_rules *conversations;
     const char *key; /* of the text in a line of .jsonl; NULL: "text" */
     int threads;
     /* Called several times per second; returns false to stop the work. May be NULL. */

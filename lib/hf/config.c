@@ -368,12 +368,16 @@ static enum hd_status read_empty(struct config_reading *r, const struct hd_json 
 
 static enum hd_status read_quantization(struct config_reading *r, const struct hd_json *value)
 {
+    return value->kind == HD_JSON_NULL ? HD_OK : hd_hf_read_quantization(value, r->job);
+}
+
+static enum hd_status read_compression(struct config_reading *r, const struct hd_json *value)
+{
     (void)r;
     return value->kind == HD_JSON_NULL
                ? HD_OK
                : unsupported(value->key, value,
-                             "training starts from weights that are not quantized: use a folder "
-                             "with those");
+                             "use a folder with plain weights, or with those of bitsandbytes");
 }
 
 static enum hd_status read_own_code(struct config_reading *r, const struct hd_json *value)
@@ -464,7 +468,7 @@ static const struct key keys[] = {
     SPECIAL("cross_attention_hidden_size", ALL, read_empty),
     SPECIAL("pruned_heads", ALL, read_empty),
     SPECIAL("quantization_config", ALL, read_quantization),
-    SPECIAL("compression_config", ALL, read_quantization),
+    SPECIAL("compression_config", ALL, read_compression),
     SPECIAL("auto_map", ALL, read_own_code),
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
@@ -771,6 +775,7 @@ static void clear_model(struct hd_job *job)
     job->renormalize = job->noisy = false;
     job->balance = job->z_loss = job->capacity = 0;
     job->positions[0] = '\0';
+    (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
     job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0;
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
     job->rope_original_context = 0; /* the others: the defaults of a job file */

@@ -428,6 +428,52 @@ static enum hd_status write_config(struct hd_exporter *x)
     return st;
 }
 
+/* A file of a folder, if it is there. */
+static enum hd_status copy_beside(struct hd_exporter *x, const char *dir, const char *name)
+{
+    struct hd_text path = {0}, text = {0};
+    enum hd_status st = HD_OK;
+
+    hd_file_join(&path, dir, name);
+    if (path.failed)
+        st = hd_export_no_memory();
+    else if (hd_file_exists(path.data)) {
+        st = hd_file_read(path.data, TOKENIZER_BYTES_MAX, &text);
+        if (!st)
+            st = write_text(x, name, &text);
+    }
+    hd_text_free(&path);
+    hd_text_free(&text);
+    return st;
+}
+
+/* The files beside tokenizer.json that say how the model is talked to: from model.from's folder,
+ * else from that of the tokenizer. A template of the job's own replaces the folder's. */
+static enum hd_status copy_chat(struct hd_exporter *x)
+{
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                        "generation_config.json", "chat_template.jinja"};
+    const struct hd_job *job = &x->job;
+    const bool own = *job->template && !hd_text_ends(job->template, ".json");
+    const char *slash = strrchr(job->tokenizer, '/');
+    char dir[HD_JOB_PATH_MAX] = "";
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+
+    if (*job->from_dir)
+        (void)snprintf(dir, sizeof dir, "%s", job->from_dir);
+    else if (slash)
+        (void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - job->tokenizer) + 1, job->tokenizer);
+    for (size_t i = 0; !st && *dir && i < sizeof names / sizeof names[0] - own; i++)
+        st = copy_beside(x, dir, names[i]);
+    if (!st && own)
+        st = hd_file_read(job->template, TOKENIZER_BYTES_MAX, &text);
+    if (!st && own)
+        st = write_text(x, "chat_template.jinja", &text);
+    hd_text_free(&text);
+    return st;
+}
+
 static enum hd_status copy_tokenizer(struct hd_exporter *x)
 {
     struct hd_text text = {0};
@@ -462,6 +508,8 @@ static enum hd_status write_files(struct hd_exporter *x)
 
     if (!st)
         st = copy_tokenizer(x);
+    if (!st)
+        st = copy_chat(x);
     for (int f = 0; !st && f < x->file_count; f++)
         st = write_weights(x, f);
     if (!st && x->file_count > 1)

@@ -178,7 +178,7 @@ enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_t
     hd_json_add_int64(&w, "r", job->adapter_rank);
     hd_json_add_real(&w, "lora_alpha", job->adapter_alpha);
     hd_json_add_bool(&w, "use_rslora", job->adapter_rslora);
-    hd_json_add_int64(&w, "lora_dropout", 0);
+    hd_json_add_real(&w, "lora_dropout", x->job.adapter_dropout);
     hd_json_add_string(&w, "bias", "none");
     hd_json_add_bool(&w, "fan_in_fan_out", strcmp(job->family, "gpt2") == 0);
     hd_json_add_bool(&w, "inference_mode", true);

@@ -28,6 +28,7 @@
 
 #include "base/arena.h"
 #include "base/dtype.h"
+#include "base/quant.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
@@ -44,7 +45,8 @@ enum {
 
 struct hd_weight {
     const char *name, *file; /* file: its name in the directory */
-    enum hd_dtype dtype;
+    enum hd_dtype dtype;     /* HD_DTYPE_COUNT: one that cannot be read as numbers */
+    bool is_int8;            /* of these: signed bytes */
     int dim_count;
     int64_t shape[HD_CKPT_DIMS_MAX];
     const void *data; /* mapped, may be unaligned */
@@ -116,6 +118,12 @@ void hd_hf_map_close(struct hd_hf_map *map); /* NULL is fine */
  * HD_INVALID names the tensor and the file of a value that is not finite. */
 enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
                           const struct hd_ckpt_entry *want, float *ret_values);
+
+/* Whether the matrix of wanted[index] (of an expert) is in these codes, in the form in which
+ * transformers saves what bitsandbytes has encoded. The parts of *ret_whole are in the mapped
+ * files. hd_hf_read decodes them. */
+bool hd_hf_codes(const struct hd_hf_map *map, size_t index, int64_t expert, enum hd_quant quant,
+                 struct hd_quant_whole *ret_whole);
 
 /* ---- adapters ---- */
 

@@ -3,6 +3,8 @@
  *     weights   safetensors files of any origin
  *     adapter   the folder of an adapter as PEFT keeps it
  *     names     the tables of names; finds our parameters in their tensors
+ *     codes     matrices in codes among them
+ *     quantization  what config.json says of these
  *     config    config.json -> a resolved job
  *     harmless  keys of config.json that do not matter
  *     describe  a resolved job -> config.json
@@ -47,6 +49,28 @@ bool hd_hf_per_expert(const struct hd_hf_row *row);
 enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_t text_bytes,
                                  const struct hd_json **ret_map, const char ***ret_names,
                                  size_t *ret_count);
+
+/* A whole tensor of theirs that is codes: [rows, columns]. */
+struct hd_hf_codes {
+    enum hd_quant quant;
+    int64_t rows, columns;
+    struct hd_quant_whole whole;
+};
+
+/* Finds what belongs to codes and marks it as used. `weight` is not of numbers that can be read.
+ * HD_INVALID, HD_UNSUPPORTED: with the names of file and tensor. */
+enum hd_status hd_hf_find_codes(const struct hd_weights *weights, const struct hd_weight *weight,
+                                int64_t rows, int64_t columns, bool *used,
+                                struct hd_hf_codes *ret_codes);
+/* `count` values of one row. */
+void hd_hf_decode(const struct hd_hf_codes *codes, int64_t row, int64_t column, int64_t count,
+                  float *ret_values);
+/* The codes from a row on, as a matrix of its own; false: it begins within a block of scales. */
+bool hd_hf_slice_codes(const struct hd_hf_codes *codes, int64_t first_row,
+                       struct hd_quant_whole *ret_whole);
+
+/* quantization_config, which is not null; sets model.weights. HD_UNSUPPORTED names the key. */
+enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_job *job);
 
 /* The model types of transformers, as bits, in the order of hd_hf_types. */
 enum {

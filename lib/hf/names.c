@@ -183,6 +183,7 @@ static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 
 struct found_name {
     const struct hd_weight **weights; /* [1], or [E]: one per expert */
+    struct hd_hf_codes *codes;        /* likewise: quant is NONE for one that is plain */
     bool per_expert, transposed;
     int64_t first; /* first row of our part in a joined tensor */
 };
@@ -255,11 +256,18 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
     return HD_OK;
 }
 
+/* A matrix that is bytes; fused experts, which are not, have a third dimension. */
+static bool is_codes(const struct hd_weight *w, const struct hd_ckpt_entry *want)
+{
+    return (w->dtype == HD_U8 || w->is_int8) && want->dim_count > 1 && w->dim_count == 2;
+}
+
 /* Finds one tensor; a missing one is added to the list of missing tensors. */
 static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
                                   const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
                                   int64_t layer, int64_t expert,
-                                  const struct hd_weight **ret_weight)
+                                  const struct hd_weight **ret_weight,
+                                  struct hd_hf_codes *ret_codes)
 {
     char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
 
@@ -271,6 +279,10 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
         return HD_OK;
     }
     map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
+    if (is_codes(*ret_weight, want))
+        return hd_hf_find_codes(s->weights, *ret_weight,
+                                want->shape[want->dim_count - 2] * row->parts,
+                                want->shape[want->dim_count - 1], map->used, ret_codes);
     return check_shape(row, want, *ret_weight);
 }
 
@@ -297,10 +309,11 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     if (f->per_expert)
         count = want->shape[0];
     f->weights = hd_arena_array(&map->arena, (size_t)count, sizeof *f->weights);
-    if (!f->weights)
+    f->codes = hd_arena_array(&map->arena, (size_t)count, sizeof *f->codes);
+    if (!f->weights || !f->codes)
         return hd_err(HD_NO_MEMORY, "no memory to find tensors");
     for (int64_t expert = 0; expert < count && !st; expert++)
-        st = find_tensor(s, map, row, want, layer, expert, &f->weights[expert]);
+        st = find_tensor(s, map, row, want, layer, expert, &f->weights[expert], &f->codes[expert]);
     return st;
 }
 
@@ -490,9 +503,12 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
                      int64_t column, int64_t count, float *ret_values)
 {
     const struct hd_weight *w = f->weights[f->per_expert ? expert : 0];
+    const struct hd_hf_codes *codes = &f->codes[f->per_expert ? expert : 0];
     const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
 
-    if (dim_count < 2) /* a vector: its parts are concatenated */
+    if (codes->quant)
+        hd_hf_decode(codes, f->first + row, column, count, ret_values);
+    else if (dim_count < 2) /* a vector: its parts are concatenated */
         convert(w, f->first + column, 1, count, ret_values);
     else if (f->transposed)
         convert(w, column * width + f->first + row, width, count, ret_values);
@@ -536,4 +552,13 @@ enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
         done += run;
     }
     return HD_OK;
+}
+
+bool hd_hf_codes(const struct hd_hf_map *map, size_t index, int64_t expert, enum hd_quant quant,
+                 struct hd_quant_whole *ret_whole)
+{
+    const struct found_name *f = &map->found[index];
+    const struct hd_hf_codes *codes = &f->codes[f->per_expert ? expert : 0];
+
+    return codes->quant == quant && hd_hf_slice_codes(codes, f->first, ret_whole);
 }

@@ -142,6 +142,8 @@ static enum hd_status parse_tensor(const struct hd_json *tensor, int64_t data_by
     if (!st && !find_dtype(dtype, &ret_weight->dtype, &element_bytes))
         st = hd_err(HD_INVALID, "its dtype is not one of safetensors");
     if (!st)
+        ret_weight->is_int8 = strcmp(dtype, "I8") == 0;
+    if (!st)
         st = hd_json_need(tensor, "shape", HD_JSON_ARRAY, &list);
     if (!st)
         st = parse_shape(list, ret_weight, &elements);

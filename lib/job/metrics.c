@@ -45,6 +45,8 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
 {
     if (index == HD_METRIC_INDEX_loss_scale)
         return metrics->loss_scale > 0;
+    if (index == HD_METRIC_INDEX_targets) /* steps that older builds reported have none */
+        return metrics->targets > 0;
     return experts || strncmp(hd_metrics[index].name, "router_", 7) != 0;
 }
 

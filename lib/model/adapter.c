@@ -91,6 +91,7 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
     struct hd_adapter a = {.rank = job->adapter_rank,
                            .scale = hd_job_adapter_scale(job),
                            .b_lr = job->adapter_b_lr,
+                           .dropout = job->adapter_dropout,
                            .one_a = strcmp(job->family, "gpt2") == 0};
     enum hd_status st = HD_OK;
     char word[WORD_MAX];

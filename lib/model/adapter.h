@@ -33,6 +33,7 @@ struct hd_adapter {
     int64_t rank; /* 0: there is no adapter */
     double scale; /* s */
     double b_lr;
+    double dropout; /* of what enters A */
     bool target[HD_TARGET_COUNT];
     bool one_a; /* q, k and v share an A */
 };

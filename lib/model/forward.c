@@ -10,14 +10,16 @@ static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_
 }
 
 /* y = x W^T with what the adapter adds to it. */
-static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_config *c,
+static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_config *c, int64_t layer,
                                  struct hd_tensor *x, struct hd_tensor *y,
                                  const struct hd_lora *lora)
 {
+    const struct hd_dropout d = {c->adapter.dropout, c->seed, layer, lora->site};
     struct hd_tensor *h;
 
     if (!lora->count)
         return y;
+    x = op_dropout_within(rec, x, &d, lora->first_channel);
     h = op_scale(rec, op_linear(rec, x, lora->a, -1, lora->a_count), c->adapter.scale);
     return op_low_rank(rec, y, h, lora->target, lora->count);
 }
@@ -25,12 +27,12 @@ static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_confi
 /* The second linear of a pair that is split over tp: sums the partial results of the tp ranks,
  * [R, K] -> [Rl, C]. Its bias is added once, after the sum. */
 static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_config *c,
-                                      struct hd_tensor *x, int weight, int bias,
+                                      int64_t layer, struct hd_tensor *x, int weight, int bias,
                                       const struct hd_lora *lora)
 {
     if (hd_rec_tp_size(rec) == 1)
-        return adapted(rec, c, x, op_linear(rec, x, weight, bias, 1), lora);
-    x = op_tp_leave(rec, adapted(rec, c, x, op_linear(rec, x, weight, -1, 1), lora));
+        return adapted(rec, c, layer, x, op_linear(rec, x, weight, bias, 1), lora);
+    x = op_tp_leave(rec, adapted(rec, c, layer, x, op_linear(rec, x, weight, -1, 1), lora));
     return bias < 0 ? x : op_bias(rec, x, bias);
 }
 
@@ -59,24 +61,24 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
         .dropout = {c->dropout_attention, c->seed, layer, HD_SITE_ATTENTION}};
     struct hd_tensor *qkv = op_linear(rec, x, w->qkv, w->qkv_bias, 3); /* [R, (H+2G)*D] */
 
-    qkv = adapted(rec, c, x, qkv, &w->lora_qkv);
+    qkv = adapted(rec, c, layer, x, qkv, &w->lora_qkv);
     if (c->qk_norm)
         qkv = op_head_norm(rec, qkv, w->q_norm, w->k_norm, H, G, c->D, c->norm_eps);
     if (c->positions == HD_POSITIONS_ROPE)
         qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, &c->rope);
-    return row_parallel(rec, c, op_attention(rec, qkv, &settings), w->out, w->out_bias,
+    return row_parallel(rec, c, layer, op_attention(rec, qkv, &settings), w->out, w->out_bias,
                         &w->lora_out);
 }
 
 /* x: [R, C] -> [Rl, C]. */
 static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_config *c,
-                                     const struct hd_mlp *w, struct hd_tensor *x)
+                                     const struct hd_mlp *w, int64_t layer, struct hd_tensor *x)
 {
     struct hd_tensor *h = op_linear(rec, x, w->up, w->up_bias, c->family->gated_mlp ? 2 : 1);
 
-    h = adapted(rec, c, x, h, &w->lora_up);
+    h = adapted(rec, c, layer, x, h, &w->lora_up);
     h = c->family->gated_mlp ? op_swiglu(rec, h) : op_gelu(rec, h); /* [R, F] */
-    return row_parallel(rec, c, h, w->down, w->down_bias, &w->lora_down);
+    return row_parallel(rec, c, layer, h, w->down, w->down_bias, &w->lora_down);
 }
 
 /* x: [R, C] -> [Rl, C]. Each row goes to the experts that the router chooses, and to the shared
@@ -90,7 +92,7 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
 
     router.number = (int)layer;
     h = op_tp_leave(rec, op_experts(rec, x, &w->experts, &router));
-    return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, x)) : h;
+    return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, layer, x)) : h;
 }
 
 /* The context of a unit's forward function. */
@@ -114,7 +116,7 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     x = op_add(rec, x, residual_dropout(rec, c, layer, HD_SITE_RESIDUAL1, h));
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm2));
-    h = c->router.E ? experts_forward(rec, c, w, layer, h) : mlp_forward(rec, c, &w->mlp, h);
+    h = c->router.E ? experts_forward(rec, c, w, layer, h) : mlp_forward(rec, c, &w->mlp, layer, h);
     return op_add(rec, x, residual_dropout(rec, c, layer, HD_SITE_RESIDUAL2, h));
 }
 
@@ -164,13 +166,14 @@ struct hd_units hd_model_units(const struct hd_model *model)
     return (struct hd_units){HD_UNIT_EMBEDDING, model->unit_head + 1};
 }
 
-/* Hidden rows from the chunk before: the rows outside of enter and leave. */
+/* Hidden rows from the chunk before, whose gradient is computed unless backward ends here: the rows
+ * outside of enter and leave. */
 static struct hd_tensor *take_in(const struct hd_model *model, struct hd_rec *rec)
 {
     const struct hd_rec_shape *shape = hd_rec_shape(rec);
 
     return hd_rec_input(rec, "hidden", shape->B * shape->S / hd_rec_row_shares(rec),
-                        model->config.C, shape->mode == HD_RECORD_TRAIN);
+                        model->config.C, shape->mode == HD_RECORD_TRAIN && !shape->ends_backward);
 }
 
 void hd_model_record(const struct hd_model *model, struct hd_units units, struct hd_rec *rec)

@@ -152,7 +152,7 @@ struct declare {
 struct share {
     int axis, copies;
     int64_t grain;
-    bool padded, partial, experts, tied, head, wide, table, product, adapter;
+    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter;
     double lr_scale; /* 0: 1 */
 };
 
@@ -212,7 +212,7 @@ static struct share on_parts(void)
 /* Axis 0 is experts; tp splits axis `axis`; if it is the last one: grain as above. */
 static struct share of_experts(int axis, int64_t grain)
 {
-    return (struct share){.axis = axis, .grain = grain, .experts = true};
+    return (struct share){.axis = axis, .grain = grain, .experts = true, .linear = true};
 }
 
 /* Declares a parameter. shape: 1 to 3 dimensions, the rest 0. */
@@ -245,7 +245,8 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .head = share.head,
                                                      .wide = share.wide,
                                                      .table = share.table,
-                                                     .product = share.product});
+                                                     .product = share.product,
+                                                     .linear = share.linear});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
@@ -264,8 +265,16 @@ static int matrix(struct declare *d, const char *what, int64_t rows, int64_t col
 static int product(struct declare *d, const char *what, int64_t rows, int64_t columns,
                    struct share share, double std)
 {
-    share.product = true;
+    share.product = share.linear = true;
     return matrix(d, what, rows, columns, share, std, false);
+}
+
+/* One of the others, below it. */
+static int joined(struct declare *d, const char *what, int64_t rows, int64_t columns,
+                  struct share share, double std)
+{
+    share.linear = true;
+    return matrix(d, what, rows, columns, share, std, true);
 }
 
 static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, struct share share,
@@ -307,6 +316,7 @@ struct adapted {
     int weight, span;
     int64_t in;
     int64_t grain; /* by columns: see struct share; else 0 */
+    int64_t site;  /* of dropout */
 };
 
 static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora *l)
@@ -366,6 +376,8 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
     if (d->config->adapter.rank && !d->registry->status) {
         declare_a(d, &w, &l);
         declare_b(d, &w, &l);
+        l.site = w.site;
+        l.first_channel = w.grain ? d->registry->params[w.weight].start[1] : 0;
     }
     return l;
 }
@@ -374,17 +386,19 @@ static void declare_adapters(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
 
-    b->attention.lora_qkv =
-        declare_lora(d, (struct adapted){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0});
+    b->attention.lora_qkv = declare_lora(
+        d, (struct adapted){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0, HD_SITE_ADAPTER_QKV});
     b->attention.lora_out =
-        declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D});
+        declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D,
+                                         HD_SITE_ADAPTER_OUT});
     if (c->router.E)
         return;
-    b->mlp.lora_up = declare_lora(d, c->family->gated_mlp
-                                         ? (struct adapted){HD_TARGET_GATE, b->mlp.up, 2, c->C, 0}
-                                         : (struct adapted){HD_TARGET_UP, b->mlp.up, 1, c->C, 0});
-    b->mlp.lora_down =
-        declare_lora(d, (struct adapted){HD_TARGET_DOWN, b->mlp.down, 1, c->F, ffn_grain(c, c->F)});
+    b->mlp.lora_up = declare_lora(
+        d, c->family->gated_mlp
+               ? (struct adapted){HD_TARGET_GATE, b->mlp.up, 2, c->C, 0, HD_SITE_ADAPTER_UP}
+               : (struct adapted){HD_TARGET_UP, b->mlp.up, 1, c->C, 0, HD_SITE_ADAPTER_UP});
+    b->mlp.lora_down = declare_lora(d, (struct adapted){HD_TARGET_DOWN, b->mlp.down, 1, c->F,
+                                                        ffn_grain(c, c->F), HD_SITE_ADAPTER_DOWN});
 }
 
 static struct hd_attention declare_attention(struct declare *d)
@@ -394,8 +408,8 @@ static struct hd_attention declare_attention(struct declare *d)
     struct hd_attention a = {0};
 
     a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
-    (void)matrix(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std, true);
-    (void)matrix(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std, true);
+    (void)joined(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std);
+    (void)joined(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std);
     a.out = product(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(c));
     a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split_rows(), false);
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
@@ -427,7 +441,7 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
 
     if (c->family->gated_mlp) {
         m.up = product(d, "gate.weight", F, c->C, split_rows(), init_std);
-        (void)matrix(d, "up.weight", F, c->C, split_rows(), init_std, true);
+        (void)joined(d, "up.weight", F, c->C, split_rows(), init_std);
     } else {
         m.up = product(d, "up.weight", F, c->C, split_rows(), init_std);
     }

@@ -89,6 +89,8 @@ struct hd_lora {
     int a, a_count;
     struct hd_low_rank target[HD_LOW_RANK_MAX];
     int count;
+    int64_t site;          /* of dropout before A */
+    int64_t first_channel; /* of the linear's input, of this rank */
 };
 struct hd_attention {
     int qkv, qkv_bias; /* first of the three adjacent parameters q, k, v */

@@ -163,9 +163,9 @@ static bool is_here(const struct stage_check *s, int32_t chunk)
  * that takes them in, or by one SEND. */
 static struct value hidden_of(const struct stage_check *s, int32_t chunk, int32_t micro_batch)
 {
-    const int32_t programs = s->c->forward ? 1 : s->c->order->split ? 3 : 2;
-
-    return (struct value){VALUE_HIDDEN, chunk, micro_batch, is_here(s, chunk + 1) ? programs : 1};
+    return (struct value){
+        VALUE_HIDDEN, chunk, micro_batch,
+        is_here(s, chunk + 1) ? order_programs(s->c->order, s->c->forward, chunk + 1) : 1};
 }
 
 static struct value grad_of(const struct stage_check *s, int32_t chunk, int32_t micro_batch)
@@ -211,7 +211,7 @@ static enum hd_status check_chunk(const struct stage_check *s)
 static enum hd_status check_feed(struct stage_check *s)
 {
     const struct hd_instruction *in = at(s->c, s->stage, s->i);
-    const int32_t reads = s->c->forward ? 1 : s->c->order->split ? 3 : 2;
+    const int32_t reads = order_programs(s->c->order, s->c->forward, in->chunk);
     enum hd_status st = check_slots(s, 1u << HD_SLOT_KEPT);
 
     if (!st && in->call != (s->c->forward ? HD_CALL_E : HD_CALL_F))
@@ -220,6 +220,17 @@ static enum hd_status check_feed(struct stage_check *s)
         st = write_slot(s, HD_SLOT_KEPT,
                         (struct value){VALUE_KEPT, in->chunk, in->micro_batch, reads});
     return st;
+}
+
+/* Some micro-batch of a step runs this program of the chunk. */
+static bool has_program(const struct check *c, const struct hd_instruction *in)
+{
+    if (c->forward)
+        return in->call == HD_CALL_E;
+    if (in->chunk < c->order->frozen)
+        return in->call == HD_CALL_F;
+    return in->call == HD_CALL_F || in->call == HD_CALL_B ||
+           (c->order->split && in->call == HD_CALL_W);
 }
 
 /* The program's turn: its chunk's next micro-batch, the flags, and the order's next program. */
@@ -233,9 +244,7 @@ static enum hd_status check_turn(struct stage_check *s)
     char text[STORY_MAX];
     int32_t *due;
 
-    if (s->c->forward ? in->call != HD_CALL_E
-                      : in->call != HD_CALL_F && in->call != HD_CALL_B &&
-                            !(o->split && in->call == HD_CALL_W))
+    if (!has_program(s->c, in))
         return wrong(s, "this step has no such program");
     due = &s->due[program_row(in->call)][k];
     if (in->micro_batch != *due)
@@ -264,6 +273,7 @@ static enum hd_status check_run(struct stage_check *s)
     const bool forward = in->call == HD_CALL_F || in->call == HD_CALL_E;
     const bool below = c > 0, above = c < s->c->order->pipeline.chunks - 1;
     const bool deferred = !forward && s->c->order->split;
+    const bool back = in->call == HD_CALL_B && below && order_sends_back(s->c->order, c);
     const struct value left = {VALUE_DEFERRED, c, m, 1};
     unsigned uses = 1u << HD_SLOT_KEPT;
     enum hd_status st = check_turn(s);
@@ -272,12 +282,12 @@ static enum hd_status check_run(struct stage_check *s)
         return st;
     uses |= (unsigned)below << HD_SLOT_IN | (unsigned)deferred << HD_SLOT_DEFERRED;
     uses |= (unsigned)above << (forward ? HD_SLOT_OUT : HD_SLOT_OUT_GRAD);
-    uses |= (unsigned)(below && in->call == HD_CALL_B) << HD_SLOT_IN_GRAD;
+    uses |= (unsigned)back << HD_SLOT_IN_GRAD;
     st = check_slots(s, uses);
     /* what it writes must not lie on what it reads: so the writes come first */
     if (!st && forward && above)
         st = write_slot(s, HD_SLOT_OUT, hidden_of(s, c, m));
-    if (!st && in->call == HD_CALL_B && below)
+    if (!st && back)
         st = write_slot(s, HD_SLOT_IN_GRAD, grad_of(s, c - 1, m));
     if (!st && in->call == HD_CALL_B && deferred)
         st = write_slot(s, HD_SLOT_DEFERRED, left);
@@ -307,6 +317,8 @@ static enum hd_status check_transfer(struct stage_check *s)
         return wrong(s, "a transfer is of F or B");
     if (other < 0 || other >= p->chunks)
         return wrong(s, "there is no chunk beyond");
+    if (!rows && !order_sends_back(s->c->order, send ? in->chunk : other))
+        return wrong(s, "nothing trains below, so no gradient goes there");
     if (in->peer != hd_pipeline_stage(p, other) || in->peer == s->stage)
         return wrong(s, "the peer is not the stage of the neighbouring chunk");
     use = send ? (rows ? HD_SLOT_OUT : HD_SLOT_IN_GRAD) : (rows ? HD_SLOT_IN : HD_SLOT_OUT_GRAD);

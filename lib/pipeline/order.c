@@ -303,7 +303,7 @@ enum hd_status hd_order_build(enum hd_schedule schedule, const struct hd_pipelin
                                                            [HD_SCHEDULE_ZB_H1] = zb_h1,
                                                            [HD_SCHEDULE_ZB_V] = zb_v,
                                                            [HD_SCHEDULE_FORWARD] = forward};
-    struct hd_order order = {*pipeline, micro_batches, false, NULL};
+    struct hd_order order = {.pipeline = *pipeline, .micro_batches = micro_batches};
     int32_t V, calls;
     enum hd_status st;
 
@@ -332,4 +332,20 @@ enum hd_status hd_order_build(enum hd_schedule schedule, const struct hd_pipelin
                       (int)pipeline->stages);
     *ret_order = order;
     return HD_OK;
+}
+
+void hd_order_freeze(struct hd_order *order, int32_t frozen)
+{
+    if (order->frozen || order->pipeline.chunks != order->pipeline.stages)
+        return;
+    order->frozen = frozen;
+    for (int32_t s = 0; s < frozen; s++) {
+        struct hd_stage_order *stage = &order->stages[s];
+        int32_t kept = 0;
+
+        for (int32_t i = 0; i < stage->count; i++)
+            if (stage->entries[i].call == HD_CALL_F)
+                stage->entries[kept++] = stage->entries[i];
+        stage->count = kept;
+    }
 }

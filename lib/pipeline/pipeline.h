@@ -93,7 +93,8 @@ struct hd_order {
     struct hd_stage_order {
         struct hd_order_entry *entries;
         int32_t count;
-    } * stages; /* [pipeline.stages] */
+    } * stages;     /* [pipeline.stages] */
+    int32_t frozen; /* so many first chunks run F alone (hd_order_freeze) */
 };
 
 /* The order of a schedule; it lives in `arena`. Each chunk runs each call of its micro-batches in
@@ -105,6 +106,12 @@ struct hd_order {
 enum hd_status hd_order_build(enum hd_schedule schedule, const struct hd_pipeline *pipeline,
                               int32_t micro_batches, bool split, struct hd_arena *arena,
                               struct hd_order *ret_order);
+
+/* Leaves B and W of the first `frozen` chunks out: neither these train nor anything below them, so
+ * no gradient goes below chunk `frozen`. Only with one chunk per stage; else, and with an order
+ * that is frozen already, nothing happens. A stage that runs F alone waits for the next one to take
+ * what it makes, so it keeps no more values than it would otherwise. */
+void hd_order_freeze(struct hd_order *order, int32_t frozen);
 
 /* The order as text, a line per stage (docs/schedules.md): "0: F0.0 F0.1 B0.0 ..", call, chunk,
  * micro-batch; and back. hd_order_read takes pipeline and number of micro-batches from the caller

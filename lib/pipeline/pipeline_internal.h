@@ -28,6 +28,18 @@ static inline int64_t program_id(const struct hd_order *order, int32_t chunk, in
     return (int64_t)chunk * order->micro_batches + micro_batch;
 }
 
+/* The gradient of what a chunk takes in goes to the chunk before. */
+static inline bool order_sends_back(const struct hd_order *order, int32_t chunk)
+{
+    return chunk > order->frozen;
+}
+
+/* How many programs of a chunk run on each micro-batch. */
+static inline int32_t order_programs(const struct hd_order *order, bool forward, int32_t chunk)
+{
+    return forward || chunk < order->frozen ? 1 : order->split ? 3 : 2;
+}
+
 static inline bool order_is_forward(const struct hd_order *order)
 {
     return order->stages[0].count > 0 && order->stages[0].entries[0].call == HD_CALL_E;

@@ -173,7 +173,8 @@ static enum hd_status find_receive_turns(struct build *b)
             int32_t to, due, *channel;
             int64_t value;
 
-            if (which > 1 || reader < 0 || reader >= p->chunks || stage_of(b, reader) == from)
+            if (which > 1 || reader < 0 || reader >= p->chunks || stage_of(b, reader) == from ||
+                (which == 1 && !order_sends_back(b->order, e->chunk)))
                 continue;
             to = stage_of(b, reader);
             channel = &least[2 * to + which];
@@ -270,8 +271,9 @@ static void add_program(struct build *b, int32_t turn)
     const int64_t in = value_in(b, e), out = value_out(b, e);
     const struct moment now = program_begins(b, turn);
     const bool forward = e->call == HD_CALL_F || e->call == HD_CALL_E;
-    const bool last_use =
-        e->call == HD_CALL_E || e->call == HD_CALL_W || (e->call == HD_CALL_B && !b->order->split);
+    const bool last_use = e->call == HD_CALL_E || e->call == HD_CALL_W ||
+                          (e->call == HD_CALL_B && !b->order->split) || e->chunk < b->order->frozen;
+    const bool back = e->call == HD_CALL_B && order_sends_back(b->order, e->chunk);
     struct hd_instruction *run;
     int32_t *slot;
 
@@ -289,7 +291,7 @@ static void add_program(struct build *b, int32_t turn)
         if (out >= 0)
             b->value_slot[0][out] = take(b, &b->boundary, turn, now);
     } else if (e->call == HD_CALL_B) {
-        if (in >= 0)
+        if (back && in >= 0)
             b->value_slot[1][in] = take(b, &b->boundary, turn, now);
         if (b->order->split)
             b->deferred_slot[id] = take(b, &b->deferred, turn, now);
@@ -309,14 +311,14 @@ static void add_program(struct build *b, int32_t turn)
         slot[HD_SLOT_OUT] = slot_of(b, 0, out);
     } else {
         slot[HD_SLOT_OUT_GRAD] = slot_of(b, 1, out);
-        if (e->call == HD_CALL_B)
+        if (back)
             slot[HD_SLOT_IN_GRAD] = slot_of(b, 1, in);
         if (b->order->split)
             slot[HD_SLOT_DEFERRED] = b->deferred_slot[id];
     }
     if (forward)
         add_send(b, turn, 0, out);
-    else if (e->call == HD_CALL_B)
+    else if (back)
         add_send(b, turn, 1, in);
     if (last_use) {
         give_back(&b->kept, slot[HD_SLOT_KEPT]);

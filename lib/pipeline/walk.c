@@ -54,6 +54,9 @@ static enum hd_status check_entry(struct walk *w, int32_t stage, int32_t i)
     if (hd_pipeline_stage(&o->pipeline, e->chunk) != stage)
         return hd_err(HD_INVALID, "%s: chunk %d is on stage %d", place(w, stage, i, text),
                       (int)e->chunk, (int)hd_pipeline_stage(&o->pipeline, e->chunk));
+    if (e->call != HD_CALL_F && e->chunk < o->frozen)
+        return hd_err(HD_INVALID, "%s: nothing trains in chunk %d or below, so it runs F alone",
+                      place(w, stage, i, text), (int)e->chunk);
     if (e->micro_batch < 0 || e->micro_batch >= o->micro_batches)
         return hd_err(HD_INVALID, "%s: there is no micro-batch %d; the last one is %d",
                       place(w, stage, i, text), (int)e->micro_batch, (int)o->micro_batches - 1);
@@ -97,7 +100,8 @@ static enum hd_status check_entries(struct walk *w)
                 for (int32_t m = 0; m < o->micro_batches; m++) {
                     const int32_t chunk = hd_pipeline_chunk(&o->pipeline, s, k);
 
-                    if (w->w.index[row][program_id(o, chunk, m)] < 0)
+                    if (row < order_programs(o, forward, chunk) &&
+                        w->w.index[row][program_id(o, chunk, m)] < 0)
                         return hd_err(HD_INVALID, "%s: %s%d.%d is missing", where,
                                       call_name(calls[row]), (int)chunk, (int)m);
                 }
@@ -119,7 +123,11 @@ static double cost_of(const struct walk *w, const struct hd_order_entry *e)
     }
 }
 
-/* The programs whose results `e` reads; returns how many, 0 to 2. */
+/* A stage that runs F alone is so many micro-batches ahead of the next stage at most. */
+enum { AHEAD_MAX = 2 };
+
+/* The programs that must end before `e`: whose results it reads, and of a stage that runs F alone
+ * one of the next stage; returns how many, 0 to 2. */
 static int inputs_of(const struct hd_order *o, const struct hd_order_entry *e,
                      struct hd_order_entry ret_inputs[2])
 {
@@ -129,6 +137,9 @@ static int inputs_of(const struct hd_order *o, const struct hd_order_entry *e,
     case 0:
         if (e->chunk > 0)
             ret_inputs[n++] = (struct hd_order_entry){e->call, e->chunk - 1, e->micro_batch};
+        if (e->chunk < o->frozen && e->micro_batch >= AHEAD_MAX)
+            ret_inputs[n++] =
+                (struct hd_order_entry){e->call, e->chunk + 1, e->micro_batch - AHEAD_MAX};
         break;
     case 1:
         ret_inputs[n++] = (struct hd_order_entry){HD_CALL_F, e->chunk, e->micro_batch};

@@ -9,6 +9,8 @@
  *   pairs         per two devices: latency and bandwidth of a message from one to the other
  *   launch_s      from the end of one launch to the begin of the next
  *   step_s        what a step takes on the host beside its launches
+ *   wait_share    how long ranks wait for one another beyond what their collectives take, per
+ * second of kernels: no two of them are held up at the same times
  *
  * A variant is what changes a kernel's code path at equal sizes:
  *
@@ -111,6 +113,7 @@ struct hd_calibration {
     int64_t made_unix_s;                   /* when */
     int64_t threads, devices;              /* threads of a device; devices measured at once */
     double launch_s, step_s;
+    double wait_share;                    /* 0: not measured, as with one device */
     double checkpoint_bytes_per_s;        /* written and flushed by one rank; 0: not measured */
     struct hd_calibration_class *classes; /* [class_count] */
     struct hd_calibration_curve *curves;  /* [curve_count] */

@@ -78,13 +78,16 @@ static int64_t auto_virtual_stages(const char *schedule)
     return strcmp(schedule, "interleaved") == 0 || strcmp(schedule, "zb-v") == 0 ? 2 : 1;
 }
 
-/* Replaces auto; with one stage the words stay none and 1. */
+/* Replaces auto; with one stage all schedules of one chunk per stage are the same, "none". */
 static void decide_pipeline(struct hd_layout_sizes *s)
 {
     if (!*s->stages)
         memcpy(s->stages, "auto", sizeof "auto");
     if (s->pp == 1) {
         decide_word(s->schedule, "none");
+        if (strcmp(s->schedule, "1f1b") == 0 || strcmp(s->schedule, "gpipe") == 0 ||
+            strcmp(s->schedule, "zb-h1") == 0)
+            memcpy(s->schedule, "none", sizeof "none");
         s->virtual_stages = or_one(s->virtual_stages);
         return;
     }
@@ -214,6 +217,8 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     s.tp = or_one(s.tp);
     s.ep = or_one(s.ep);
     s.zero = s.zero > 0 ? s.zero : 0;
+    if (s.zero_shard == 1 && !s.zero)
+        s.zero_shard = 0; /* as a plan without ZeRO says it */
     if (s.sequence < 0)
         s.sequence = s.tp > 1;
     decide_word(s.cp_exchange, "ring");
@@ -221,6 +226,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     if (!why && check_pipeline(request, &s))
         why = HD_PLAN_PIPELINE;
     decide_word(s.recompute, "none");
+    decide_word(s.offload, "none");
     replica = s.cp * s.tp * s.pp;
     if (!why)
         why = check_model(request, &s);

@@ -11,8 +11,9 @@
  * differ, 100 Gb/s per GPU. `island`: GPUs that a bridge joins; the others of a node are reached
  * over PCIe. GeForce cards copy through the host's memory, at half the rate of their slots, and
  * their machines have 10 Gb/s networks. V100: the one NVLink that all neighbours in a DGX-1 have;
- * P100: in PCIe 3.0 slots. Such machines are not alike inside: give a matrix. Latencies are round
- * figures of NCCL's order: 3 us within a node, 8 us between nodes.
+ * P100: in PCIe 3.0 slots. Such machines are not alike inside: give a matrix. Host memory: 2 TiB of
+ * DGX H100, H200 and B200, 1 TiB of DGX A100, 480 GB of GH200, as their user guides have it.
+ * Latencies are round figures of NCCL's order: 3 us within a node, 8 us between nodes.
  */
 struct usual_links {
     const char *kinds;      /* words, each in blanks */
@@ -20,26 +21,27 @@ struct usual_links {
     double node_gb, nic_gb; /* GB/s within a node, between nodes */
     int island;             /* GPUs of an island */
     int node;               /* GPUs of a node */
+    int host_gib;           /* memory of the host, per GPU; 0: machines differ */
 };
 static const struct usual_links usual[] = {
-    {" h100 h200 h20 ", 0, 450, 50, 0, 8},
-    {" h800 ", 0, 200, 50, 0, 8},
-    {" gh200 ", 0, 450, 50, 0, 1},
-    {" b200 gb200 ", 0, 900, 50, 0, 8},
-    {" a100-40gb a100-80gb ", 0, 300, 25, 0, 8},
-    {" a800 ", 0, 200, 25, 0, 8},
-    {" h100-pcie ", 300, 50, 25, 2, 8},
-    {" h100-nvl ", 300, 50, 25, 2, 8},
-    {" h200-nvl ", 450, 50, 25, 4, 8},
-    {" a30 ", 100, 25, 12.5, 2, 4},
-    {" a10 l4 l40 l40s rtx6000-ada ", 0, 25, 12.5, 0, 8},
-    {" a6000 ", 56, 25, 12.5, 2, 8},
-    {" rtx3090 rtx4090 ", 0, 12, 1.25, 0, 8},
-    {" rtx5090 ", 0, 25, 1.25, 0, 8},
-    {" v100 ", 0, 25, 12.5, 0, 8},
-    {" p100 ", 0, 10, 12.5, 0, 8},
+    {" h100 h200 h20 ", 0, 450, 50, 0, 8, 256},
+    {" h800 ", 0, 200, 50, 0, 8, 256},
+    {" gh200 ", 0, 450, 50, 0, 1, 480},
+    {" b200 gb200 ", 0, 900, 50, 0, 8, 256},
+    {" a100-40gb a100-80gb ", 0, 300, 25, 0, 8, 128},
+    {" a800 ", 0, 200, 25, 0, 8, 128},
+    {" h100-pcie ", 300, 50, 25, 2, 8, 0},
+    {" h100-nvl ", 300, 50, 25, 2, 8, 0},
+    {" h200-nvl ", 450, 50, 25, 4, 8, 0},
+    {" a30 ", 100, 25, 12.5, 2, 4, 0},
+    {" a10 l4 l40 l40s rtx6000-ada ", 0, 25, 12.5, 0, 8, 0},
+    {" a6000 ", 56, 25, 12.5, 2, 8, 0},
+    {" rtx3090 rtx4090 ", 0, 12, 1.25, 0, 8, 0},
+    {" rtx5090 ", 0, 25, 1.25, 0, 8, 0},
+    {" v100 ", 0, 25, 12.5, 0, 8, 0},
+    {" p100 ", 0, 10, 12.5, 0, 8, 0},
 };
-static const struct usual_links otherwise = {"", 0, 25, 12.5, 0, 8};
+static const struct usual_links otherwise = {"", 0, 25, 12.5, 0, 8, 0};
 static const double node_latency_s = 3e-6, network_latency_s = 8e-6;
 
 static const struct usual_links *usual_links_of(const struct hd_gpu_kind *kind)
@@ -65,6 +67,11 @@ struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind)
     return (struct hd_cluster_level){.name = "network",
                                      .bytes_per_s = 1e9 * usual_links_of(kind)->nic_gb,
                                      .latency_s = network_latency_s};
+}
+
+int64_t hd_cluster_usual_host(const struct hd_gpu_kind *kind)
+{
+    return (int64_t)usual_links_of(kind)->host_gib << 30;
 }
 
 /* ---- clusters ---- */
@@ -106,6 +113,7 @@ void hd_cluster_of_gpus(const struct hd_gpu_kind *kind, int64_t devices, int64_t
     hd_rates_of_kind(kind, tf32, &c->rates);
     c->devices_per_node = together;
     c->nodes = (devices + together - 1) / together;
+    c->host_memory_bytes = hd_cluster_usual_host(kind);
     hd_cluster_set_levels(c, together % (u->island ? u->island : 1) ? 0 : u->island, &island, &node,
                           &network);
 }

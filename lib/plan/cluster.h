@@ -46,6 +46,7 @@ struct hd_cluster {
     struct hd_traits traits;          /* of a device */
     struct hd_rates rates;
     int64_t nodes, devices_per_node;
+    int64_t host_memory_bytes; /* a device's share of its node's memory; 0: not known */
     struct hd_cluster_level levels[HD_CLUSTER_LEVELS_MAX]; /* the last one has all devices */
     int level_count;
     /* Where the devices of a node are not alike; NULL: they are, as the lowest level says. All
@@ -81,6 +82,9 @@ void hd_cluster_set_levels(struct hd_cluster *cluster, int64_t island,
 /* The usual links of a kind: within a node, or between nodes. */
 struct hd_cluster_level hd_cluster_usual_node(const struct hd_gpu_kind *kind);
 struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind);
+
+/* A device's share of the memory of such machines' hosts; 0: they differ. */
+int64_t hd_cluster_usual_host(const struct hd_gpu_kind *kind);
 
 /* The lowest level with a domain that has both positions. */
 int hd_cluster_level_of(const struct hd_cluster *cluster, int64_t a, int64_t b);

@@ -197,6 +197,19 @@ static void share_out(struct builder *b, const struct hd_program *p, double *uni
     }
 }
 
+/* Adds what the host updates between U and P, part by part. */
+static void host_update(const struct builder *b, const struct hd_registry *r, double *units)
+{
+    for (int i = 0; i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
+
+        if (p->offloaded && p->held && p->shard_end > p->shard_begin)
+            units[p->unit] +=
+                hd_rates_host_update(&b->cluster->rates, p->shard_end - p->shard_begin,
+                                     p->in_blocks ? p->moment_bytes : 0, p->compute);
+    }
+}
+
 /* Seconds of U and P of a stage, by unit. */
 static enum hd_status measure_update(struct builder *b, int stage, double *units, int unit_count,
                                      double *ret_base)
@@ -209,6 +222,7 @@ static enum hd_status measure_update(struct builder *b, int stage, double *units
         return st;
     share_out(b, &chunk->program[HD_CALL_U], units, unit_count, ret_base);
     share_out(b, &chunk->program[HD_CALL_P], units, unit_count, ret_base);
+    host_update(b, &b->registry[stage], units);
     return HD_OK;
 }
 
@@ -238,6 +252,37 @@ static enum hd_status measure_ends(struct builder *b, struct hd_pieces *p)
     return HD_OK;
 }
 
+/* ---- segments of recompute ---- */
+
+int64_t hd_piece_segment(const struct hd_job *job)
+{
+    int64_t blocks = 0;
+
+    (void)hd_recompute_read(job->recompute, &blocks);
+    return blocks;
+}
+
+bool hd_piece_continues(struct hd_units chunk, int unit, int64_t segment)
+{
+    const int first = chunk.first > HD_UNIT_FIRST_BLOCK ? chunk.first : (int)HD_UNIT_FIRST_BLOCK;
+
+    return segment > 1 && unit > first && (unit - HD_UNIT_FIRST_BLOCK) % segment != 0;
+}
+
+/* A block that continues a segment: the first two blocks of the model in one segment, less the
+ * first, which `one` is. */
+static enum hd_status measure_inner(struct builder *b, const struct hd_piece *one,
+                                    struct hd_piece *ret_inner)
+{
+    enum hd_status st;
+
+    (void)snprintf(b->shared.job.recompute, sizeof b->shared.job.recompute, "full:2");
+    st = measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2}, ret_inner,
+                 NULL);
+    subtract(ret_inner, one);
+    return st;
+}
+
 /* BASE and BLOCK. */
 static enum hd_status measure_blocks(struct builder *b, struct hd_pieces *p)
 {
@@ -255,9 +300,17 @@ static enum hd_status measure_blocks(struct builder *b, struct hd_pieces *p)
     return st;
 }
 
+static enum hd_status measure_segments(struct builder *b, bool segments, struct hd_pieces *p)
+{
+    if (!segments)
+        return HD_OK;
+    p->has_inner = true;
+    return measure_inner(b, &p->piece[HD_PIECE_BASE], &p->inner);
+}
+
 /* A small job of the same kind: two blocks on the first stage and, if there are stages, one on the
- * last; one micro-batch. Everything trains in it: train.only names parameters of the whole model,
- * and an adapter's products are small beside those of the weights. */
+ * last; one micro-batch. Everything trains in it, since train.only names parameters of the whole
+ * model, and then no weight is encoded; or the job's adapter alone, which every block has. */
 static void shrink(struct hd_job *job, bool windowed)
 {
     const bool staged = job->pp > 1;
@@ -276,8 +329,12 @@ static void shrink(struct hd_job *job, bool windowed)
     job->checkpoint_async = false;
     job->profile_first = 0;
     job->window_from = 0;
+    if (hd_piece_segment(job) > 1)
+        (void)snprintf(job->recompute, sizeof job->recompute, "full");
     (void)snprintf(job->only, sizeof job->only, "all");
-    (void)snprintf(job->adapter, sizeof job->adapter, "none");
+    job->adapter_also[0] = '\0';
+    if (strcmp(job->adapter, "none") == 0)
+        (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
     if (!windowed)
         job->window = 0;
 }
@@ -341,7 +398,10 @@ static enum hd_status measure_windowed(const struct hd_job *job, const struct hd
     st = share(&b, job, true);
     if (!st)
         st = measure_blocks(&b, &of_window);
+    if (!st)
+        st = measure_segments(&b, hd_piece_segment(job) > 1, &of_window);
     p->windowed = of_window.piece[HD_PIECE_BLOCK];
+    p->inner_windowed = of_window.inner;
     p->has_windowed = true;
     hd_arena_done(&b.arena);
     return st;
@@ -381,6 +441,8 @@ enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster
         st = measure_blocks(&b, p);
     if (!st && !blocks_only)
         st = measure_ends(&b, p);
+    if (!st)
+        st = measure_segments(&b, hd_piece_segment(job) > 1, p);
     if (!st)
         p->stages = *group_of(&b, HD_GROUP_PP);
     hd_arena_done(&b.arena);

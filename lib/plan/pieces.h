@@ -7,10 +7,14 @@
  *     block      two blocks - one block             embedding   embedding and block - block
  *     base       one block - block                  head        block and head - block
  *
- * A chunk of n blocks takes base + n x block, plus embedding and head if it has them. A program's
- * time is found by walking its nodes: each stream runs them in order, a node waits for the nodes
- * that its edges name, kernels take what rates.h says and collectives what links.h says. Overlap is
- * a result of this.
+ * A chunk of n blocks takes base + n x block, plus embedding and head if it has them. With
+ * recompute {full: K} a block that continues a segment is another piece (hd_piece_continues):
+ *
+ *     inner      two blocks in one segment - one block
+ *
+ * A program's time is found by walking its nodes: each stream runs them in order, a node waits for
+ * the nodes that its edges name, kernels take what rates.h says and collectives what links.h says.
+ * Overlap is a result of this.
  *
  * Used by: price, search.   Uses: layout (lib/train), program, rates, links.
  * Threads: any; a struct hd_pieces is only read.
@@ -45,6 +49,9 @@ struct hd_pieces {
     struct hd_piece piece[HD_PIECES];
     struct hd_piece windowed; /* a block with a window, in models that have both kinds */
     bool has_windowed;
+    struct hd_piece inner, inner_windowed; /* the same, continuing a segment of recompute: it keeps
+                                              nothing, and backward makes its input again, too */
+    bool has_inner;                        /* the job's recompute is {full: K} with K > 1 */
     double update[3];            /* seconds of U and P: of one block; of the embedding's stage
                                     without blocks; of the head's */
     double update_base;          /* what U takes beside its parts: the exchange of a step */
@@ -57,6 +64,14 @@ struct hd_pieces {
  * is cheap. */
 enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster *cluster,
                                bool blocks_only, struct hd_pieces *ret_pieces);
+
+/* Whether a block of a chunk continues the segment of `segment` blocks that the block before it
+ * belongs to: segments begin at every segment-th block of the model, and with the chunk. segment 0
+ * and 1: never. */
+bool hd_piece_continues(struct hd_units chunk, int unit, int64_t segment);
+
+/* The blocks of a segment in a job's recompute; 0: none and selective, which have no segments. */
+int64_t hd_piece_segment(const struct hd_job *job);
 
 /* For tests: what these units of the job's first stage take as one chunk, which is compiled whole.
  */

@@ -220,6 +220,7 @@ static enum hd_status declare_whole(const struct hd_job *spec, struct hd_arena *
     if (st)
         return st;
     hd_registry_init(registry, arena, NULL, 0);
+    registry->quant = hd_layout_quant(spec);
     return hd_model_declare(&config, registry, arena, &model);
 }
 

@@ -16,6 +16,48 @@ static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_
     return p->has_windowed && c->window > 0;
 }
 
+/* What trains in the model also trains in the pieces. */
+static bool pieces_know(const struct hd_model_config *c)
+{
+    const struct hd_only only = hd_model_only(c);
+
+    return c->adapter.rank > 0 || hd_only_is_all(&only);
+}
+
+enum hd_status hd_price_trained(const struct hd_model_config *c, struct hd_arena *arena,
+                                const double **ret_trained)
+{
+    const size_t units = (size_t)hd_model_unit_count(c);
+    double *trained, *all;
+    struct hd_registry registry;
+    struct hd_arena scratch;
+    struct hd_model model;
+    enum hd_status st;
+
+    *ret_trained = NULL;
+    if (pieces_know(c))
+        return HD_OK;
+    hd_arena_init(&scratch, 0);
+    hd_registry_init(&registry, &scratch, NULL, 0);
+    st = hd_model_declare(c, &registry, &scratch, &model);
+    trained = hd_arena_array(arena, units, sizeof *trained);
+    all = hd_arena_array(&scratch, units, sizeof *all);
+    if (!st && (!trained || !all))
+        st = hd_err(HD_NO_MEMORY, "no memory for a price");
+    for (int i = 0; !st && i < registry.param_count; i++) {
+        const struct hd_param *p = &registry.params[i];
+
+        all[p->unit] += (double)p->count;
+        trained[p->unit] += p->trainable ? (double)p->count : 0;
+    }
+    for (size_t u = 0; !st && u < units; u++)
+        trained[u] = all[u] > 0 ? trained[u] / all[u] : 0;
+    hd_arena_done(&scratch);
+    if (!st)
+        *ret_trained = trained;
+    return st;
+}
+
 /* With train.only: a block takes of a program what it computes of it. */
 static double share_of(const struct hd_pieces *p, const struct hd_model_config *c, int unit,
                        enum hd_piece_call call)
@@ -31,26 +73,41 @@ static double share_of(const struct hd_pieces *p, const struct hd_model_config *
     return split ? s.inputs : s.all;
 }
 
-struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct hd_model_config *c,
-                                        struct hd_units units, enum hd_piece_call call, bool last)
+/* The pieces that a block may be. */
+enum { KIND_BLOCK, KIND_WINDOWED, KIND_INNER, KIND_INNER_WINDOWED, KINDS };
+
+static int kind_of(const struct hd_pieces *p, const struct hd_model_config *c,
+                   struct hd_units units, int unit, int64_t segment)
 {
+    const bool windowed =
+        has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0;
+
+    return (hd_piece_continues(units, unit, segment) ? KIND_INNER : KIND_BLOCK) + windowed;
+}
+
+struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct hd_model_config *c,
+                                        struct hd_units units, int64_t segment,
+                                        enum hd_piece_call call, bool last)
+{
+    const struct hd_piece *const pieces[KINDS] = {&p->piece[HD_PIECE_BLOCK], &p->windowed,
+                                                  &p->inner, &p->inner_windowed};
     const int head = hd_model_unit_count(c) - 1;
     struct hd_program_time t = p->piece[HD_PIECE_BASE].time[call][last];
-    const struct hd_only only = hd_model_only(c);
-    const bool all = hd_only_is_all(&only);
-    double blocks = 0, windowed = 0;
+    const bool all = pieces_know(c), backward = call != HD_PIECE_F;
+    double blocks[KINDS] = {0};
 
     for (int unit = units.first; unit < units.end; unit++)
-        if (unit == HD_UNIT_EMBEDDING)
+        if (unit == HD_UNIT_EMBEDDING && backward && !all && c->lowest_trained > unit)
+            continue; /* backward ends above it */
+        else if (unit == HD_UNIT_EMBEDDING)
             hd_program_time_add(&t, 1, &p->piece[HD_PIECE_EMBEDDING].time[call][last]);
         else if (unit == head)
             hd_program_time_add(&t, 1, &p->piece[HD_PIECE_HEAD].time[call][last]);
-        else if (has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0)
-            windowed += all ? 1 : share_of(p, c, unit, call);
         else
-            blocks += all ? 1 : share_of(p, c, unit, call);
-    hd_program_time_add(&t, blocks, &p->piece[HD_PIECE_BLOCK].time[call][last]);
-    hd_program_time_add(&t, windowed, &p->windowed.time[call][last]);
+            blocks[kind_of(p, c, units, unit, segment)] += all ? 1 : share_of(p, c, unit, call);
+    for (int k = 0; k < KINDS; k++)
+        if (blocks[k] > 0)
+            hd_program_time_add(&t, blocks[k], &pieces[k]->time[call][last]);
     t.run = larger(t.run, t.compute);
     return t;
 }
@@ -99,7 +156,8 @@ static int32_t giver(const struct step_walk *s, const struct hd_order_entry *e)
     return e->call == HD_CALL_B && e->chunk + 1 < s->l->pipeline.chunks ? e->chunk + 1 : -1;
 }
 
-/* Sends what a program has made to the chunk that needs it. */
+/* Sends what a program has made to the chunk that needs it. Where transfers take the thread of the
+ * rank that receives, they begin when it asks for them. */
 static void send(struct step_walk *s, struct stage *from, int32_t stage,
                  const struct hd_order_entry *e)
 {
@@ -108,9 +166,13 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
     const struct passage *way = &s->ways[e->chunk][back];
     double *channel, start;
 
-    if (e->call == HD_CALL_W || way->stage < 0)
+    if (e->call == HD_CALL_W || way->stage < 0 || (back && taker < s->l->order->frozen))
         return;
     if (way->stage == stage) {
+        s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;
+        return;
+    }
+    if (s->cluster->rates.collectives_take_thread) {
         s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;
         return;
     }
@@ -118,6 +180,18 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
     start = larger(*channel, from->clock);
     *channel = start + way->seconds;
     s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
+}
+
+/* Seconds of the rank's own thread for what a program needs of another stage; in waiting, as the
+ * sender's. */
+static double receives(const struct step_walk *s, const struct hd_order_entry *e, int32_t stage)
+{
+    const int32_t from = giver(s, e);
+
+    if (!s->cluster->rates.collectives_take_thread ||
+        hd_pipeline_stage(&s->l->pipeline, from) == stage)
+        return 0;
+    return s->ways[from][e->call == HD_CALL_B].seconds;
 }
 
 /* Runs the next program of a stage; false: it waits for one that has not run. */
@@ -134,7 +208,7 @@ static bool advance(struct step_walk *s, int32_t number)
 
         if (at < 0)
             return false;
-        start = larger(start, at);
+        start = larger(start, at) + receives(s, e, number);
     }
     st->waited += start - st->clock;
     st->clock = start + t->run;
@@ -199,8 +273,9 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
         s->ways[c][1] = passage_of(s, c, c - 1);
         for (int call = 0; call < HD_PIECE_CALLS; call++)
             for (int last = 0; last < 2; last++)
-                s->times[c][call][last] = hd_price_program(s->pieces, s->l->config, s->l->units[c],
-                                                           (enum hd_piece_call)call, last);
+                s->times[c][call][last] =
+                    hd_price_program(s->pieces, s->l->config, s->l->units[c], s->l->segment,
+                                     (enum hd_piece_call)call, last);
     }
     return HD_OK;
 }
@@ -217,7 +292,10 @@ static double update_of(const struct step_walk *s, int32_t stage)
         const struct hd_units u = s->l->units[hd_pipeline_chunk(&s->l->pipeline, stage, k)];
 
         for (int unit = u.first; unit < u.end; unit++)
-            seconds += s->pieces->update[unit == HD_UNIT_EMBEDDING ? 1 : unit == head ? 2 : 0];
+            seconds += (s->l->trained ? s->l->trained[unit] : 1) *
+                       s->pieces->update[unit == HD_UNIT_EMBEDDING ? 1
+                                         : unit == head            ? 2
+                                                                   : 0];
     }
     return seconds;
 }
@@ -279,6 +357,12 @@ enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_pri
     /* in U all ranks exchange the step's records before any weight changes */
     ret_price->step_s = ends + update;
     explain(&s, most, ret_price->step_s, ret_price);
+    if (stages * layout->ranks_per_stage > 1) {
+        const double waits = cluster->rates.wait_share * ret_price->compute_s;
+
+        ret_price->step_s += waits;
+        ret_price->communication_s[HD_GROUP_WORLD] += waits;
+    }
     return HD_OK;
 }
 

@@ -38,12 +38,19 @@ struct hd_price_layout {
     const struct hd_order *order; /* of a step */
     const struct hd_model_config *config;
     int64_t ranks_per_stage;
+    int64_t segment;       /* hd_piece_segment */
+    const double *trained; /* hd_price_trained */
 };
 
-/* Seconds of a program of one chunk. */
+/* Seconds of a program of one chunk, whose units are `units`. segment: hd_piece_segment. */
 struct hd_program_time hd_price_program(const struct hd_pieces *pieces,
                                         const struct hd_model_config *config, struct hd_units units,
-                                        enum hd_piece_call call, bool last);
+                                        int64_t segment, enum hd_piece_call call, bool last);
+
+/* The share of each unit's parameters that trains, [units of the model] in `arena`; NULL: pieces
+ * know it, because everything trains, or an adapter does, which all blocks have alike. */
+enum hd_status hd_price_trained(const struct hd_model_config *config, struct hd_arena *arena,
+                                const double **ret_trained);
 
 /* The time of a step, and what it consists of. Scratch memory is taken from `arena`. */
 enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_price_layout *layout,

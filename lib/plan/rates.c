@@ -1,5 +1,7 @@
 #include "plan/rates.h"
 
+#include <string.h>
+
 #include "plan/calibration.h"
 
 /* Shares of a GPU's peaks that are assumed until a device is measured. Large products of cuBLAS are
@@ -12,6 +14,13 @@ static const double gpu_launch_s = 2e-6, gpu_error_band = 0.25;
 /* The mean error of 25 layouts of three models was 10 to 18%, on a busy machine (record 65). */
 static const double calibrated_error_band = 0.20;
 enum { GPU_TILE_ROWS = 128, GPU_TILE_COLUMNS = 128 };
+
+/* An optimizer on the host: a GPU in a PCIe 4.0 slot of 16 lanes has 32 GB/s, 5.0 has 64, the
+ * NVLink of a Grace processor 450 (data sheets); copies of pinned memory reach about 0.8 of that. A
+ * DGX has 50 to 77 GB/s of its processors' memory per GPU, of which AdamW over the cores of a rank
+ * is assumed to reach 0.5; a Grace has 500. */
+static const double host_link_share = 0.8, host_memory_share = 0.5;
+static const double host_update_latency_s = 50e-6; /* of one part: two copies and a launch */
 
 /* A CPU's peak is measured with a large product of one thread group; smaller ones reach less. */
 static const double cpu_product_share = 0.85, cpu_error_band = 0.30;
@@ -37,7 +46,23 @@ void hd_rates_of_peaks(double half_flops, double single_flops, double memory_byt
         .tile_rows = gpu ? GPU_TILE_ROWS : 0,
         .tile_columns = gpu ? GPU_TILE_COLUMNS : 0,
         .error_band = gpu ? gpu_error_band : cpu_error_band,
+        .host_link_bytes_per_s = host_link_share * 32e9,
+        .host_bytes_per_s = host_memory_share * 50e9,
         .collectives_take_thread = !gpu};
+}
+
+double hd_rates_host_update(const struct hd_rates *r, int64_t parameters, int64_t moment_bytes,
+                            enum hd_dtype copy)
+{
+    const struct hd_adamw_args args = {
+        .N = parameters, .moment_bytes = moment_bytes, .copy_dtype = copy};
+    const double n = (double)parameters;
+    const double travels = n * (double)hd_dtype_size(HD_F32) + n * (double)hd_dtype_size(copy);
+    struct hd_costs costs = {0};
+
+    hd_kernel_cost_add(&costs, HD_K_adamw, &args);
+    return host_update_latency_s + travels / r->host_link_bytes_per_s +
+           (double)(costs.read_bytes + costs.write_bytes) / r->host_bytes_per_s;
 }
 
 void hd_rates_calibrate(struct hd_rates *r, const struct hd_calibration *calibration)
@@ -45,6 +70,7 @@ void hd_rates_calibrate(struct hd_rates *r, const struct hd_calibration *calibra
     r->calibration = calibration;
     r->launch_s = calibration->launch_s;
     r->step_s = calibration->step_s;
+    r->wait_share = calibration->wait_share;
     r->measured = true;
     r->error_band = calibrated_error_band;
     /* a time between samples is never faster than the fastest sample */
@@ -56,6 +82,13 @@ void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates
 {
     hd_rates_of_peaks(hd_gpu_kind_rate(kind, HD_BF16, false), hd_gpu_kind_rate(kind, HD_F32, tf32),
                       1e9 * kind->memory_gb_per_s, kind->multiprocessors, ret_rates);
+    if (strstr(kind->word, "gh200") || strstr(kind->word, "gb200")) {
+        ret_rates->host_link_bytes_per_s = host_link_share * 450e9;
+        ret_rates->host_bytes_per_s = host_memory_share * 500e9;
+    } else if (kind->capability >= 90) {
+        ret_rates->host_link_bytes_per_s = host_link_share * 64e9;
+        ret_rates->host_bytes_per_s = host_memory_share * 77e9;
+    }
     if (kind->fp8 > 0)
         ret_rates->fp8_flops = ret_rates->half_flops * kind->fp8 / kind->half;
 }

@@ -39,7 +39,11 @@ struct hd_rates {
     /* Of the calibration, for lower bounds: no kernel computes faster, no update moves its bytes
      * faster; 0 without one */
     double most_flops, most_update_bytes_per_s;
-    double step_s; /* what a step takes on the host beside its launches */
+    double step_s;     /* what a step takes on the host beside its launches */
+    double wait_share; /* of the time of kernels that ranks wait for one another (calibration.h) */
+    /* of an optimizer on the host (parallel.offload): a device's share, while all devices use it,
+     * of the way to the host, in one direction, and of what the host's cores read and write */
+    double host_link_bytes_per_s, host_bytes_per_s;
     /* Collectives are carried out by the rank's own thread, so that nothing overlaps with them;
      * else they run beside the kernels. */
     bool collectives_take_thread;
@@ -57,6 +61,12 @@ void hd_rates_of_peaks(double half_flops, double single_flops, double memory_byt
 /* From now on a kernel that was measured takes its measured time. `calibration` must outlive the
  * rates, and be of such devices (hd_calibration_check). */
 void hd_rates_calibrate(struct hd_rates *rates, const struct hd_calibration *calibration);
+
+/* Seconds in which the host updates so many parameters of a device: their gradients come, AdamW
+ * reads and writes them, their weights go back, one after the other (train/offload.c).
+ * moment_bytes: of one moment; 0: fp32. copy: the encoding of the weights that the device has. */
+double hd_rates_host_update(const struct hd_rates *rates, int64_t parameters, int64_t moment_bytes,
+                            enum hd_dtype copy);
 
 /* Seconds of one launch of a node, which is a kernel. */
 double hd_rates_node(const struct hd_rates *rates, const struct hd_node *node);

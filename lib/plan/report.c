@@ -28,7 +28,7 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
 {
     const struct hd_gpu_kind *kind = hd_gpu_kind_find(cluster->device);
     const char *precision = asked->spec->precision;
-    const char *device = strcmp(cluster->device, "cpu") == 0 ? "cpu" : "cuda";
+    const bool cuda = hd_traits_is_cuda(&cluster->traits);
     struct hd_plan_request request = *asked->request;
     struct hd_search_asked question = {.spec = asked->spec,
                                        .request = &request,
@@ -39,9 +39,8 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
                                        .top = asked->top,
                                        .deadline_ns = asked->deadline_ns};
 
-    (void)snprintf(request.sizes.device, sizeof request.sizes.device, "%s", device);
-    if (cluster->traits.memory_bytes &&
-        (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes))
+    (void)snprintf(request.sizes.device, sizeof request.sizes.device, "%s", cuda ? "cuda" : "cpu");
+    if (cuda && (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes))
         question.memory_bytes = cluster->traits.memory_bytes;
     if (kind)
         question.peak_flops = hd_gpu_kind_rate(kind,

@@ -9,10 +9,12 @@
 /* ---- candidates ---- */
 
 static const char *const recomputes[] = {"none", "selective", "full"};
-/* gpipe is as fast as 1f1b and keeps more, so it is never searched, only pinned */
-static const char *const schedules[] = {"none", "1f1b", "interleaved", "zb-h1", "zb-v"};
-enum { NO_SCHEDULE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_V, PINNED_SCHEDULE };
-enum { PINNED_RECOMPUTE = sizeof recomputes / sizeof recomputes[0] };
+enum { NO_RECOMPUTE, SELECTIVE, FULL, SEGMENTS, PINNED_RECOMPUTE };
+/* gpipe keeps more than 1f1b, but waits less for what travels: F does not wait for B. */
+static const char *const schedules[] = {"none", "1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"};
+enum { NO_SCHEDULE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_V, GPIPE, PINNED_SCHEDULE };
+static const char *const offloads[] = {"none", "optimizer"};
+enum { NO_OFFLOAD, OFFLOAD_OPTIMIZER, OFFLOADS, PINNED_OFFLOAD = OFFLOADS };
 enum { VIRTUAL_STAGES_MAX = 8 };
 
 static bool is_before(const struct candidate *a, const struct candidate *b)
@@ -81,6 +83,17 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
     (void)snprintf(word, HD_JOB_WORD_MAX, "%s", text);
 }
 
+/* A cut as parallel.stages has it. */
+static void write_stages(const struct search_cut *cut, char ret_text[HD_JOB_WORD_MAX])
+{
+    const int32_t chunks = cut->even->shared.pipeline.chunks;
+    int64_t layers[HD_PLAN_CHUNKS_MAX];
+
+    for (int32_t c = 0; c < chunks; c++)
+        layers[c] = cut->units[c].end - cut->units[c].first - (c == 0) - (c == chunks - 1);
+    (void)hd_stages_write(layers, chunks, ret_text);
+}
+
 /* The request with what the candidate has decided; what the job pins is there already. */
 static struct hd_plan_request request_of(const struct layout_search *s, const struct candidate *c)
 {
@@ -91,16 +104,22 @@ static struct hd_plan_request request_of(const struct layout_search *s, const st
     r.sizes.cp = c->cp;
     r.sizes.ep = c->ep;
     r.sizes.micro_batch = c->micro_batch;
-    if (c->recompute < PINNED_RECOMPUTE)
+    if (c->recompute < SEGMENTS)
         set_word(r.sizes.recompute, recomputes[c->recompute]);
+    if (c->recompute == SEGMENTS)
+        (void)snprintf(r.sizes.recompute, sizeof r.sizes.recompute, "full:%d", (int)c->segment);
     if (c->decided >= DECIDED_SCHEDULE) {
         if (c->schedule < PINNED_SCHEDULE)
             set_word(r.sizes.schedule, schedules[c->schedule]);
         r.sizes.virtual_stages = c->virtual_stages;
     }
+    if (c->own) /* never too long: there are few cuts of few chunks */
+        write_stages(c->own, r.sizes.stages);
     if (c->decided >= DECIDED_VARIANT) {
         r.sizes.zero = c->zero;
         r.sizes.zero_shard = c->zero_shard;
+        if (c->offload < OFFLOADS)
+            set_word(r.sizes.offload, offloads[c->offload]);
     }
     return r;
 }
@@ -133,10 +152,12 @@ struct hd_job search_job(const struct layout_search *s, const struct hd_layout_s
 
 /* ---- step 1: families ---- */
 
-/* Simple layouts first: pp, tp, cp, recompute, large micro-batches, then ZeRO and the schedule. */
+/* Simple layouts first: those without offload, then pp, tp, cp, recompute, large micro-batches,
+ * then ZeRO and the schedule. */
 static uint64_t habit_of(const struct candidate *c)
 {
-    return ((((((((uint64_t)c->recompute << 10 | (uint64_t)(c->cp & 1023)) << 10) |
+    return (uint64_t)(c->own || c->offload == OFFLOAD_OPTIMIZER) << 63 |
+           ((((((((uint64_t)c->recompute << 10 | (uint64_t)(c->cp & 1023)) << 10) |
                 (uint64_t)(c->pp & 1023))
                << 10) |
               (uint64_t)(c->tp & 1023))
@@ -163,13 +184,19 @@ static void try_family(struct layout_search *s, struct candidate *c)
 
 static void try_recomputes(struct layout_search *s, struct candidate *c)
 {
+    int64_t segment;
+
     if (strcmp(s->asked->request->sizes.recompute, "auto") != 0) {
+        (void)hd_recompute_read(s->asked->request->sizes.recompute, &segment);
         c->recompute = PINNED_RECOMPUTE;
+        c->segment = (int16_t)segment;
         try_family(s, c);
         return;
     }
-    for (c->recompute = 0; c->recompute < PINNED_RECOMPUTE; c->recompute++)
-        try_family(s, c);
+    for (c->recompute = 0; c->recompute < SEGMENTS; c->recompute++) {
+        c->segment = c->recompute == FULL;
+        try_family(s, c); /* full with segments follows from full: try_segments */
+    }
 }
 
 static void try_micro_batches(struct layout_search *s, struct candidate *c)
@@ -268,11 +295,21 @@ static bool may_reject(const struct layout_search *s)
     return s->asked->memory_bytes && s->found->families > 1;
 }
 
-/* The stage of ZeRO that takes least, of those that may be searched. */
-static void take_least_zero(const struct layout_search *s, struct hd_layout_sizes *sizes)
+/* The stage of ZeRO, and the place of the optimizer, that take least, of those that may be
+ * searched.
+ */
+static void take_least_state(const struct layout_search *s, struct hd_layout_sizes *sizes)
 {
     if (s->asked->request->sizes.zero < 0 && sizes->dp * sizes->cp > 1)
         sizes->zero = 3;
+    if (search_may_offload(s))
+        set_word(sizes->offload, offloads[OFFLOAD_OPTIMIZER]);
+}
+
+bool search_may_offload(const struct layout_search *s)
+{
+    return strcmp(s->asked->request->sizes.offload, "auto") == 0 &&
+           s->asked->cluster->traits.memory_bytes > 0 && s->asked->cluster->host_memory_bytes > 0;
 }
 
 /* All that the search would choose is pinned: the family is the only one, and has one variant. */
@@ -296,7 +333,7 @@ static bool family_could_fit(struct layout_search *s, const struct candidate *c,
     reference = search_blocks(s, &r, &of);
     if (!reference)
         return true;
-    take_least_zero(s, &sizes);
+    take_least_state(s, &sizes);
     return could_fit(s, search_family_memory(s, c, &sizes, reference));
 }
 
@@ -327,7 +364,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     c->decided = DECIDED_VARIANT;
     if (!size(s, c, &sizes))
         return;
-    s->variants++;
+    s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     job = search_job(s, &sizes);
     ordered = search_ordered(s, c, &job);
     if (!ordered ||
@@ -336,6 +373,19 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     c->bound_s = search_variant_bound(s, c, &sizes);
     c->habit = habit_of(c);
     push(s, c);
+}
+
+/* The optimizer on the device and on its host, or where the job says. */
+static void try_offloads(struct layout_search *s, struct candidate *c)
+{
+    const bool any = search_may_offload(s);
+
+    for (int8_t offload = 0; offload < (any ? OFFLOADS : 1); offload++) {
+        struct candidate one = *c;
+
+        one.offload = any ? offload : PINNED_OFFLOAD;
+        try_variant(s, &one);
+    }
 }
 
 /* Every stage of ZeRO, shared by all replicas or by blocks of them. */
@@ -351,14 +401,14 @@ static void try_zeros(struct layout_search *s, const struct candidate *of)
         c.zero_shard = (int32_t)wish->zero_shard;
         if (zero > 0 && (wish->zero >= 0 || ranks == 1))
             break; /* pinned; or a single replica, for which all stages are the same */
-        try_variant(s, &c);
+        try_offloads(s, &c);
         for (int64_t shard = 2; c.zero && !wish->zero_shard && shard < ranks; shard++)
             if (ranks % shard == 0) {
                 struct candidate hybrid = *of;
 
                 hybrid.zero = c.zero;
                 hybrid.zero_shard = (int32_t)shard;
-                try_variant(s, &hybrid);
+                try_offloads(s, &hybrid);
             }
     }
 }
@@ -377,7 +427,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     c.virtual_stages = virtual_stages;
     if (!size(s, &c, &sizes))
         return;
-    take_least_zero(s, &sizes);
+    take_least_state(s, &sizes);
     job = search_job(s, &sizes);
     ordered = search_ordered(s, &c, &job);
     if (!ordered || (may_reject(s) && !could_fit(s, search_least_memory(s, &c, &sizes, ordered))))
@@ -386,6 +436,66 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     c.bound_s = bound > c.bound_s ? bound : c.bound_s;
     c.habit = habit_of(&c);
     push(s, &c);
+    if (!c.own && search_has_cuts(s, ordered->shared.pipeline.chunks)) {
+        c.decided = DECIDED_CUTS;
+        c.bound_s = of->bound_s;
+        push(s, &c);
+    }
+}
+
+/* One cut of those that a candidate stands for. */
+static void try_cut(struct layout_search *s, const struct search_cut *cut, void *context)
+{
+    struct candidate c = *(const struct candidate *)context;
+
+    c.own = cut;
+    try_schedule(s, &c, c.schedule, c.virtual_stages);
+}
+
+static void refine_cuts(struct layout_search *s, const struct candidate *c)
+{
+    const struct ordered *even;
+    struct hd_layout_sizes sizes;
+    struct candidate of = *c;
+    struct hd_job job;
+
+    of.decided = DECIDED_SCHEDULE;
+    if (!size(s, &of, &sizes))
+        return;
+    job = search_job(s, &sizes);
+    even = search_ordered(s, &of, &job);
+    if (even)
+        search_each_cut(s, even, try_cut, &of);
+}
+
+/* Full recompute of two blocks together, of three ..: families of their own, whose time is at least
+ * that of single blocks, since backward makes the input of a block that continues a segment, too.
+ * All have the same pieces. */
+static void try_segments(struct layout_search *s, const struct candidate *of)
+{
+    struct candidate c = *of, plain = *of;
+    struct hd_layout_sizes sizes;
+    double bound;
+
+    plain.recompute = NO_RECOMPUTE;
+    plain.segment = 0;
+    c.recompute = SEGMENTS;
+    c.segment = 2;
+    if (!size(s, &plain, &sizes))
+        return;
+    c.plain = search_blocks(s, &plain, &sizes);
+    if (!size(s, &c, &sizes))
+        return;
+    c.blocks = search_blocks(s, &c, &sizes);
+    if (!c.blocks)
+        return;
+    bound = search_blocks_bound(s, &c);
+    c.bound_s = bound > c.bound_s ? bound : c.bound_s;
+    for (int64_t k = 2; !s->st && k <= s->config.L && k <= HD_RECOMPUTE_UNITS_MAX; k++) {
+        c.segment = (int16_t)k;
+        c.habit = habit_of(&c);
+        push(s, &c);
+    }
 }
 
 static void refine_blocks(struct layout_search *s, const struct candidate *c)
@@ -393,6 +503,8 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
     const struct hd_layout_sizes *wish = &s->asked->request->sizes;
     const int32_t given = (int32_t)wish->virtual_stages;
 
+    if (c->recompute == FULL)
+        try_segments(s, c);
     if (strcmp(wish->schedule, "auto") != 0) {
         try_schedule(s, c, PINNED_SCHEDULE, given);
         return;
@@ -404,6 +516,7 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
     if (given <= 1) {
         try_schedule(s, c, ONE_F_ONE_B, 1);
         try_schedule(s, c, ZB_H1, 1);
+        try_schedule(s, c, GPIPE, 1);
     }
     for (int32_t v = 2; v <= VIRTUAL_STAGES_MAX; v++)
         if (!given || given == v)
@@ -430,7 +543,7 @@ static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
     pieces = ordered ? search_pieces(s, c, &job, alone) : NULL;
     if (!pieces)
         return false;
-    st = search_walk(s->asked, &s->config, &job, pieces, ordered, ret_price);
+    st = search_walk(s->asked, &s->config, &job, pieces, ordered, s->trained, ret_price);
     search_note_refusal(s, st);
     return !st;
 }
@@ -506,6 +619,17 @@ enum hd_status hd_search_price(const struct hd_search_asked *asked,
     return HD_OK;
 }
 
+/* An offloaded optimizer has room in the memory of the host, which the devices of a node share. */
+static bool host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < plan->class_count; i++)
+        if (plan->classes[i].memory.host_bytes > most)
+            most = plan->classes[i].memory.host_bytes;
+    return most <= cluster->host_memory_bytes;
+}
+
 static void reject_plan(struct layout_search *s, const struct hd_search_plan *p)
 {
     const struct hd_plan_class *most = NULL;
@@ -531,7 +655,7 @@ static void lay_out(struct layout_search *s, const struct candidate *c)
     st = hd_search_price(s->asked, &sizes, s->arena, p);
     s->found->laid_out++;
     search_note_refusal(s, st);
-    if (st)
+    if (st || (c->offload == OFFLOAD_OPTIMIZER && !host_fits(s->asked->cluster, &p->plan)))
         return;
     if (p->fits)
         s->found->plan_count++;
@@ -549,6 +673,9 @@ static void refine(struct layout_search *s, struct candidate *c)
         break;
     case DECIDED_BLOCKS:
         refine_blocks(s, c);
+        break;
+    case DECIDED_CUTS:
+        refine_cuts(s, c);
         break;
     case DECIDED_SCHEDULE:
         refine_schedule(s, c);
@@ -606,6 +733,8 @@ static enum hd_status begin(struct layout_search *s)
     st = hd_model_config_from_job(&job, &s->config);
     if (!st)
         st = count_parameters(s);
+    if (!st)
+        st = hd_price_trained(&s->config, &s->kept, &s->trained);
     s->found->plans = hd_arena_array(s->arena, (size_t)s->asked->top + 1, sizeof *s->found->plans);
     if (!st && hd_arena_failed(s->arena))
         st = hd_err(HD_NO_MEMORY, "no memory to search layouts");

@@ -1,10 +1,11 @@
 /* search: the fastest layouts of a job on a cluster that fit the memory of its devices.
  *
  * Searched are all members of `parallel` that the job leaves auto: tp, pp, cp, ep, dp (what is
- * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute, zero
- * with zero_shard; offload and stages stay what the job says, and recompute is full with any number
- * of blocks only where the job says so (record 63). Pinned members keep their values.
- * Legal is what plan/choose.h says.
+ * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute with
+ * segments of any number of blocks, zero with zero_shard, stages where a model can be cut into so
+ * many chunks in at most HD_SEARCH_CUTS_MAX ways (else its stages are even by their work), and
+ * offload where it is known how much memory the hosts have. Pinned members keep their values. Legal
+ * is what plan/choose.h says.
  *
  * The search is exact: best first by lower bounds. A bound is refined in five steps, each dearer
  * than the one before, and only the candidate with the lowest bound is refined:
@@ -33,6 +34,7 @@
 enum {
     HD_SEARCH_TOP_MAX = 64,
     HD_SEARCH_REJECTED_MAX = 8,
+    HD_SEARCH_CUTS_MAX = 64,
     HD_SEARCH_MICRO_BATCH_MAX = 16, /* of those that are auto */
     HD_SEARCH_ROWS_MIN = 256 /* of a sequence on a rank: with fewer, attention has no whole tiles */
 };

@@ -51,14 +51,25 @@ static double piece_seconds(const struct layout_search *s, const struct hd_piece
     return seconds;
 }
 
+/* The same of a block that continues a segment of recompute. */
+static double inner_seconds(const struct layout_search *s, const struct hd_pieces *p)
+{
+    const double inner = piece_seconds(s, &p->inner);
+
+    return p->has_windowed ? smaller(inner, piece_seconds(s, &p->inner_windowed)) : inner;
+}
+
 /* A chunk of n blocks takes base + n blocks, so at least n times what a block takes alone or beside
  * others. */
 static double block_seconds(const struct layout_search *s, const struct hd_pieces *p)
 {
-    const double block = piece_seconds(s, &p->piece[HD_PIECE_BLOCK]);
     const double base = piece_seconds(s, &p->piece[HD_PIECE_BASE]);
-    const double least = p->has_windowed ? smaller(block, piece_seconds(s, &p->windowed)) : block;
+    double least = piece_seconds(s, &p->piece[HD_PIECE_BLOCK]);
 
+    if (p->has_windowed)
+        least = smaller(least, piece_seconds(s, &p->windowed));
+    if (p->has_inner)
+        least = smaller(least, inner_seconds(s, p));
     return least + smaller(base, 0);
 }
 
@@ -159,7 +170,7 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
     return (double)parameters / (double)z->tp * state_bytes(s, z);
 }
 
-/* Bytes that a block keeps in one slot, as block_seconds. */
+/* Bytes that a block keeps in one slot, as block_seconds. Of segments: that begins one. */
 static double block_kept(const struct layout_search *s, const struct hd_pieces *p)
 {
     const double block = (double)p->piece[HD_PIECE_BLOCK].kept_bytes;
@@ -167,6 +178,53 @@ static double block_kept(const struct layout_search *s, const struct hd_pieces *
     const double kept = least + smaller((double)p->piece[HD_PIECE_BASE].kept_bytes, 0);
 
     return kept > 0 && !s->tuned ? kept : 0;
+}
+
+/* ---- segments of recompute ---- */
+
+/* How many segments a chunk of blocks has, at least, and the blocks of its longest one. Segments
+ * begin at multiples of `segment`, and with the chunk. */
+struct segments {
+    int64_t count, longest;
+};
+
+static struct segments segments_of(int64_t first, int64_t blocks, int64_t segment)
+{
+    const int64_t last = first + blocks - 1, borders = last / segment - first / segment;
+    const int64_t head = (first / segment + 1) * segment - first,
+                  tail = last - last / segment * segment + 1;
+    struct segments x = {1 + borders, blocks};
+
+    if (blocks <= 0)
+        return (struct segments){0, 0};
+    if (borders > 0)
+        x.longest = borders > 1 ? segment : head > tail ? head : tail;
+    return x;
+}
+
+/* What the largest chunk of a stage keeps in a slot, and what backward has of its longest segment
+ * in work memory: all that forward would keep of it without recompute, but for its last block,
+ * whose backward may begin before the rest is made again. */
+static void segment_bytes(const struct layout_search *s, const struct candidate *c,
+                          const struct ordered *ordered, int32_t stage, double *ret_kept,
+                          double *ret_work)
+{
+    const struct hd_pipeline *p = &ordered->shared.pipeline;
+    const double kept = block_kept(s, c->blocks),
+                 plain = c->plain ? kept_share * block_kept(s, c->plain) : 0;
+
+    *ret_kept = *ret_work = 0;
+    for (int32_t k = 0; k < p->chunks / p->stages; k++) {
+        const int32_t chunk = hd_pipeline_chunk(p, stage, k);
+        const struct hd_units u = ordered->shared.units[chunk];
+        const int64_t first = u.first - HD_UNIT_FIRST_BLOCK + (chunk == 0);
+        const int64_t blocks = u.end - u.first - (chunk == 0) - (chunk == p->chunks - 1);
+        const struct segments x = segments_of(first, blocks, c->segment);
+
+        *ret_kept = larger(*ret_kept, (double)x.count * kept);
+        if (x.longest > 1)
+            *ret_work = larger(*ret_work, (double)(x.longest - 1) * plain);
+    }
 }
 
 static struct hd_search_rejected rejected(const struct layout_search *s, const struct candidate *c,
@@ -189,11 +247,12 @@ struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct hd_layout_sizes *z,
                                                const struct hd_pieces *reference)
 {
-    const double blocks = (double)divide_up(s->config.L, c->pp);
+    const int64_t blocks = divide_up(s->config.L, c->pp);
+    const int64_t keep = c->segment > 1 ? divide_up(blocks, c->segment) : blocks;
     const double kept =
         kept_share * block_kept(s, reference) * (double)c->micro_batch / (double)c->cp;
 
-    return rejected(s, c, z, 0, blocks * block_state(s, z), blocks * kept);
+    return rejected(s, c, z, 0, (double)blocks * block_state(s, z), (double)keep * kept);
 }
 
 struct hd_search_rejected search_least_memory(const struct layout_search *s,
@@ -207,8 +266,12 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
     for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
         const double ends = ends_state(s, z, &ordered->shared.pipeline, i);
-        const struct hd_search_rejected r = rejected(s, c, z, i, stage->blocks * state + ends,
-                                                     (double)stage->kept * stage->largest * kept);
+        double of_slot = stage->largest * kept, work = 0;
+        struct hd_search_rejected r;
+
+        if (c->segment > 1)
+            segment_bytes(s, c, ordered, i, &of_slot, &work);
+        r = rejected(s, c, z, i, stage->blocks * state + ends + work, stage->kept * of_slot);
 
         if (i == 0 || r.needed_bytes > most.needed_bytes)
             most = r;

@@ -2,6 +2,7 @@
  *
  *     search.c         candidates, best first, and what is searched
  *     search_bounds.c  lower bounds of time and memory
+ *     search_cuts.c    other bounds of stages than the even ones
  *     search_known.c   pieces and orders, each made once; prices
  */
 #ifndef HD_PLAN_SEARCH_INTERNAL_H
@@ -13,6 +14,7 @@
 enum decided {
     DECIDED_FAMILY,
     DECIDED_BLOCKS,   /* its blocks are compiled */
+    DECIDED_CUTS,     /* stands for all layouts with this schedule whose stages are not even */
     DECIDED_SCHEDULE, /* has a schedule; the bound is of its blocks */
     DECIDED_WALKED,   /* its programs were walked, without ZeRO */
     DECIDED_VARIANT,  /* has a stage of ZeRO, too */
@@ -24,14 +26,20 @@ struct candidate {
     double bound_s;
     int32_t pp, tp, cp, ep, micro_batch;
     int32_t virtual_stages, zero_shard; /* 0: auto */
-    int8_t recompute, schedule, zero;   /* the first two: indices into the lists of search.c */
-    int8_t decided;                     /* enum decided */
-    const struct hd_pieces *blocks;     /* DECIDED_BLOCKS and later */
-    uint64_t habit;                     /* of equal bounds the smaller one is first */
+    int16_t segment;                    /* blocks between those that recompute keeps the input of;
+                                           1: full; 0: none, selective */
+    int8_t recompute, schedule;         /* indices into the lists of search.c */
+    int8_t zero, offload;
+    int8_t decided;                 /* enum decided */
+    const struct hd_pieces *blocks; /* DECIDED_BLOCKS and later */
+    const struct hd_pieces *plain;  /* segment > 1: the same without recompute, whose values
+                                       backward has of a whole segment; NULL: not known */
+    const struct search_cut *own;   /* its cut is not the even one; NULL: it is */
+    uint64_t habit;                 /* of equal bounds the smaller one is first */
 };
 
 /* What was made for one candidate serves all others that agree in these numbers. */
-enum { KEY_NUMBERS = 10, MEMO_SLOTS = 1 << 16 };
+enum { KEY_NUMBERS = 11, MEMO_SLOTS = 1 << 16 };
 struct memo {
     struct memo_entry {
         int32_t key[KEY_NUMBERS];
@@ -54,18 +62,27 @@ struct ordered {
     } * stages;                  /* [shared.pipeline.stages] */
 };
 
+/* Another cut than the even one, whose order serves it, too. Small: there may be many. */
+struct search_cut {
+    const struct ordered *even;
+    struct hd_units *units;       /* [chunks] */
+    struct ordered_stage *stages; /* [stages] */
+};
+
 struct layout_search {
     const struct hd_search_asked *asked;
     struct hd_arena *arena; /* of the result */
     struct hd_arena kept;   /* of memos */
     struct hd_model_config config;
     bool tuned; /* a part of the model trains (train.only): no bound of memory or of updates */
+    const double *trained;                     /* hd_price_trained */
     int64_t block_parameters;                  /* of one block, whole */
     int64_t first_parameters, last_parameters; /* of embedding and head; a tied table counts once */
     struct candidate *heap;
     int64_t count, room;
     struct memo blocks, pieces, orders, cuts;
-    int64_t variants; /* legal layouts with a stage of ZeRO that were seen */
+    struct ordered recut; /* the cut that search_ordered was asked for last */
+    int64_t variants;     /* legal layouts with a stage of ZeRO that were seen */
     struct hd_search *found;
     enum hd_status st;
     enum hd_status refused; /* why a candidate could not be laid out; the first */
@@ -78,6 +95,10 @@ struct hd_job search_job(const struct layout_search *s, const struct hd_layout_s
 /* Keeps the story of a layout that cannot be laid out, in case none can. Only HD_NO_MEMORY ends the
  * search. */
 void search_note_refusal(struct layout_search *s, enum hd_status st);
+
+/* The optimizer may be kept on the host although the job leaves that open: the devices have memory
+ * of their own, and it is known how much their hosts have. */
+bool search_may_offload(const struct layout_search *s);
 
 /* ---- search_bounds.c ---- */
 
@@ -102,14 +123,31 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered);
 
+/* ---- search_cuts.c ---- */
+
+/* The bounds of stages are searched: the job leaves them open, everything trains, and there are at
+ * most HD_SEARCH_CUTS_MAX. */
+bool search_has_cuts(const struct layout_search *s, int64_t chunks);
+/* The order of the even cut with the units of this one. */
+const struct ordered *search_recut(struct layout_search *s, const struct search_cut *cut);
+/* Calls `each` with every cut of the model into as many chunks but the even one. The cuts live as
+ * long as the search. */
+void search_each_cut(struct layout_search *s, const struct ordered *even,
+                     void (*each)(struct layout_search *s, const struct search_cut *cut,
+                                  void *context),
+                     void *context);
+
 /* ---- search_known.c ---- NULL: it cannot be laid out, or there is no memory (s->st) */
 
 /* The blocks of a layout, without ZeRO: they depend neither on the stages nor on the replicas. */
 const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
                                       const struct hd_layout_sizes *sizes);
+/* How many blocks a chunk has: its units but for the embedding and the head. */
+int32_t search_blocks_of(const struct hd_layout_shared *shared, int32_t chunk);
 /* All pieces; alone: without replicas and ZeRO, on which F, B and W do not depend. */
 const struct hd_pieces *search_pieces(struct layout_search *s, const struct candidate *c,
                                       const struct hd_job *job, bool alone);
+/* Of a cut that is not even it is there until the next call. */
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
                                      const struct hd_job *job);
 
@@ -117,7 +155,7 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 enum hd_status search_walk(const struct hd_search_asked *asked,
                            const struct hd_model_config *config, const struct hd_job *job,
                            const struct hd_pieces *pieces, const struct ordered *ordered,
-                           struct hd_price *ret_price);
+                           const double *trained, struct hd_price *ret_price);
 enum hd_status search_price(const struct hd_search_asked *asked,
                             const struct hd_model_config *config, const struct hd_job *job,
                             struct hd_price *ret_price);

@@ -58,6 +58,7 @@ static void leave_out_replicas(struct hd_job *job)
         job->dp = job->ep;
     job->zero = 0;
     job->zero_shard = 0;
+    (void)snprintf(job->offload, sizeof job->offload, "none");
 }
 
 const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
@@ -91,7 +92,8 @@ static void key_of_pieces(const struct candidate *c, const struct hd_job *job,
                                       (int32_t)job->zero,
                                       (int32_t)job->zero_shard,
                                       job->pp > 1,
-                                      strncmp(job->schedule, "zb-", 3) == 0};
+                                      strncmp(job->schedule, "zb-", 3) == 0,
+                                      strcmp(job->offload, "optimizer") == 0};
 
     memcpy(ret_key, key, sizeof key);
 }
@@ -125,8 +127,7 @@ static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
     return hd_layout_order(&some, cut, arena, ret_shared);
 }
 
-/* How many blocks a chunk has: its units but for the embedding and the head. */
-static int32_t blocks_of(const struct hd_layout_shared *shared, int32_t chunk)
+int32_t search_blocks_of(const struct hd_layout_shared *shared, int32_t chunk)
 {
     const struct hd_units u = shared->units[chunk];
 
@@ -147,16 +148,18 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
         int32_t kept = 0;
 
         for (int32_t k = 0; k < p->chunks / p->stages; k++) {
-            const int32_t blocks = blocks_of(&o->shared, hd_pipeline_chunk(p, i, k));
+            const int32_t blocks = search_blocks_of(&o->shared, hd_pipeline_chunk(p, i, k));
 
             stage->blocks += blocks;
             stage->largest = blocks > stage->largest ? blocks : stage->largest;
         }
         for (int32_t k = 0; k < hd_pipeline_chunk(p, i, 0); k++)
-            stage->before += blocks_of(&o->shared, k);
+            stage->before += search_blocks_of(&o->shared, k);
         for (int32_t k = 0; k < order->count; k++) {
             kept += (order->entries[k].call == HD_CALL_F) - (order->entries[k].call == frees);
             stage->kept = kept > stage->kept ? kept : stage->kept;
+            if (order->entries[k].chunk < o->shared.order.frozen)
+                kept = 0; /* F alone keeps nothing for later */
         }
     }
     return HD_OK;
@@ -180,7 +183,11 @@ static enum hd_status order_step(const struct hd_job *job, struct hd_units *cut,
     if (!st && walked < M)
         st = order_of(job, walked - P, ret_ordered->shared.units, arena, &ret_ordered->shorter);
     ret_ordered->repeats = (double)(M - walked) / (double)P;
-    return st ? st : describe_stages(ret_ordered, arena);
+    if (!st)
+        st = describe_stages(ret_ordered, arena);
+    for (int32_t i = 0; !st && i < P && strcmp(job->schedule, "gpipe") == 0; i++)
+        ret_ordered->stages[i].kept = (int32_t)M; /* all, of the whole step */
+    return st;
 }
 
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
@@ -189,10 +196,13 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
     const int32_t key[KEY_NUMBERS] = {c->pp, c->schedule, c->virtual_stages,
                                       (int32_t)(job->global_batch / (job->dp * job->micro_batch))};
     const int32_t cut_key[KEY_NUMBERS] = {(int32_t)job->pp, (int32_t)job->virtual_stages};
-    struct memo_entry *e = look_up(s, &s->orders, key), *cut;
+    struct memo_entry *e, *cut;
     struct ordered *o;
     enum hd_status st;
 
+    if (c->own)
+        return search_recut(s, c->own);
+    e = look_up(s, &s->orders, key);
     if (!e || e->known)
         return e ? e->value : NULL;
     cut = look_up(s, &s->cuts, cut_key);
@@ -213,13 +223,16 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 static enum hd_status walk_one(const struct hd_search_asked *asked,
                                const struct hd_model_config *config, const struct hd_job *job,
                                const struct hd_pieces *pieces,
-                               const struct hd_layout_shared *shared, struct hd_price *ret_price)
+                               const struct hd_layout_shared *shared, const double *trained,
+                               struct hd_price *ret_price)
 {
     const struct hd_price_layout layout = {.pipeline = shared->pipeline,
                                            .units = shared->units,
                                            .order = &shared->order,
                                            .config = config,
-                                           .ranks_per_stage = job->dp * job->cp * job->tp};
+                                           .ranks_per_stage = job->dp * job->cp * job->tp,
+                                           .segment = hd_piece_segment(job),
+                                           .trained = trained};
     struct hd_arena arena;
     enum hd_status st;
 
@@ -232,13 +245,13 @@ static enum hd_status walk_one(const struct hd_search_asked *asked,
 enum hd_status search_walk(const struct hd_search_asked *asked,
                            const struct hd_model_config *config, const struct hd_job *job,
                            const struct hd_pieces *pieces, const struct ordered *o,
-                           struct hd_price *ret_price)
+                           const double *trained, struct hd_price *ret_price)
 {
     struct hd_price shorter, more;
-    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, ret_price);
+    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, trained, ret_price);
 
     if (!st && o->repeats > 0) {
-        st = walk_one(asked, config, job, pieces, &o->shorter, &shorter);
+        st = walk_one(asked, config, job, pieces, &o->shorter, trained, &shorter);
         more = *ret_price;
         hd_price_add(&more, -1, &shorter);
         hd_price_add(ret_price, o->repeats, &more);
@@ -254,6 +267,7 @@ enum hd_status search_price(const struct hd_search_asked *asked,
 {
     struct ordered ordered;
     struct hd_pieces pieces;
+    const double *trained;
     struct hd_arena arena;
     enum hd_status st = hd_pieces_build(job, asked->cluster, false, &pieces);
 
@@ -262,7 +276,9 @@ enum hd_status search_price(const struct hd_search_asked *asked,
     hd_arena_init(&arena, 0);
     st = order_step(job, NULL, &arena, &ordered);
     if (!st)
-        st = search_walk(asked, config, job, &pieces, &ordered, ret_price);
+        st = hd_price_trained(config, &arena, &trained);
+    if (!st)
+        st = search_walk(asked, config, job, &pieces, &ordered, trained, ret_price);
     hd_arena_done(&arena);
     return st;
 }

@@ -91,14 +91,15 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
     static const char *const names[] = {"weight", "copy", "grad", "m", "v", "ranges"};
     const struct hd_part *p = &e->registry->parts[part];
     const bool is_moment = kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2;
-    enum hd_dtype dtype = kind == HD_STATE_COPY       ? p->compute
-                          : kind == HD_STATE_WEIGHT   ? p->stored
-                          : is_moment && p->in_blocks ? HD_U8 /* bytes of codes and scales */
-                                                      : HD_F32;
     struct hd_store **slot;
+    enum hd_dtype dtype;
 
     if (kind == HD_STATE_COPY && !p->copied) /* the masters compute */
         kind = HD_STATE_WEIGHT;
+    dtype = kind == HD_STATE_COPY       ? p->compute
+            : kind == HD_STATE_WEIGHT   ? p->stored
+            : is_moment && p->in_blocks ? HD_U8 /* bytes of codes and scales */
+                                        : HD_F32;
     assert(!hd_state_is_on_host(p, kind));
     slot = &e->part_store[part * HD_STATE_KIND_COUNT + (int)kind];
     if (!*slot)
@@ -141,6 +142,13 @@ struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dty
     if (part->zero < 3)
         return hd_emit_part(e, p->part, HD_STATE_COPY, p->offset);
     return hd_emit_at((struct hd_operand){for_program(e, e->gathered, &all), 0}, p->offset, dtype);
+}
+
+struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int span, enum hd_dtype dtype,
+                                 struct hd_quant_factor *ret_codes)
+{
+    *ret_codes = hd_registry_factor(e->registry, param, span);
+    return hd_emit_weight(e, param, dtype);
 }
 
 struct hd_operand hd_emit_bucket(struct hd_emit *e, int part, int64_t offset)

@@ -99,6 +99,10 @@ static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
 /* The weights of a parameter, or of a span that begins with it, in the encoding that computes,
  * which must be `dtype`; with ZeRO 3 gathered for this program. */
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
+/* The same as a factor of a product: ret_codes says how it is encoded. What multiplies by weights
+ * that may be encoded asks here. */
+struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int span, enum hd_dtype dtype,
+                                 struct hd_quant_factor *ret_codes);
 /* One kind of state of a part, from element `offset` on, which this rank must have. */
 struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind,
                                int64_t offset);

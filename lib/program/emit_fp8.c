@@ -101,7 +101,7 @@ struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, e
     const struct hd_param *p = &e->registry->params[linear->param[0]];
     struct fp8_codes x, y;
 
-    if (!multiplies_fp8(e) || p->adapter)
+    if (!multiplies_fp8(e) || p->adapter || p->quant)
         return hd_emit_gemm(e, g, operands);
     assert(g->ab_dtype == HD_BF16);
     check_sides(e, p, g);

@@ -90,7 +90,8 @@ static void emit_dropout(struct hd_emit *e, const struct hd_op *op, struct hd_op
     (void)hd_emit_dropout(
         e,
         HD_ARGS(dropout, .key = hd_emit_dropout_key(&op->set.dropout), .R = op->out->dim[0],
-                .C = op->out->dim[1], .p = (float)op->set.dropout.p, .dtype = op->out->dtype),
+                .C = op->out->dim[1], .first_channel = op->set.first_channel,
+                .p = (float)op->set.dropout.p, .dtype = op->out->dtype),
         HD_OPERANDS(dropout, .out = out, .inp = inp, .sample = hd_emit_value(e, op->in[1]),
                     .index = hd_emit_value(e, op->in[2]),
                     .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));

@@ -378,17 +378,19 @@ enum { PARAM_GATE = 2, PARAM_UP, PARAM_DOWN };
 static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct hd_operand a,
                     int64_t lda, int param, int64_t N, int64_t K, bool trans, bool accumulate)
 {
-    const int64_t stride = x->C * x->F;
+    const struct hd_param *p = &x->e->registry->params[x->op->param[param]];
+    const int64_t stride = p->quant ? p->record_bytes : x->C * x->F;
+    struct hd_quant_factor codes;
+    const struct hd_operand w = hd_emit_factor(x->e, x->op->param[param], 1, x->dtype, &codes);
 
     (void)set_even_rows(
         x, hd_emit_grouped_gemm(
                x->e,
                HD_ARGS(grouped_gemm, .E = x->El, .T = x->T_received, .N = N, .K = K, .lda = lda,
                        .ldb = trans ? K : N, .ldc = ldc, .stride_b = stride, .trans_b = trans,
-                       .accumulate = accumulate, .ab_dtype = x->dtype, .c_dtype = x->dtype),
-               HD_OPERANDS(grouped_gemm, .c = c, .a = a,
-                           .b = hd_emit_weight(x->e, x->op->param[param], x->dtype),
-                           .counts = x->expert_counts)));
+                       .accumulate = accumulate, .ab_dtype = x->dtype, .c_dtype = x->dtype,
+                       .b_codes = codes),
+               HD_OPERANDS(grouped_gemm, .c = c, .a = a, .b = w, .counts = x->expert_counts)));
 }
 
 static struct hd_operand second_half(const struct experts *x, struct hd_operand o)

@@ -61,13 +61,14 @@ static void linear_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0], *y = op->out;
     const int64_t K = x->dim[1], N = y->dim[1];
+    struct hd_quant_factor codes;
+    const struct hd_operand w = hd_emit_factor(e, op->param[0], op->span, x->dtype, &codes);
 
     (void)hd_emit_product(
         e, op, HD_AMAX_INPUT, HD_AMAX_WEIGHT,
         HD_ARGS(gemm, .M = x->dim[0], .N = N, .K = K, .lda = K, .ldb = K, .ldc = N, .trans_b = true,
-                .ab_dtype = x->dtype, .c_dtype = y->dtype),
-        HD_OPERANDS(gemm, .c = hd_emit_result(e, op), .a = hd_emit_value(e, x),
-                    .b = hd_emit_weight(e, op->param[0], x->dtype),
+                .ab_dtype = x->dtype, .c_dtype = y->dtype, .b_codes = codes),
+        HD_OPERANDS(gemm, .c = hd_emit_result(e, op), .a = hd_emit_value(e, x), .b = w,
                     .bias = op->param[1] >= 0 ? hd_emit_weight(e, op->param[1], x->dtype)
                                               : hd_emit_none()));
 }
@@ -76,7 +77,8 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0], *y = op->out;
     const int64_t K = x->dim[1], N = y->dim[1];
-    struct hd_operand dx;
+    struct hd_quant_factor codes;
+    struct hd_operand dx, w;
     bool accumulate;
 
     if (!x->needs_grad)
@@ -84,12 +86,12 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (hd_op_trains_param(e->registry, op, 0))
         hd_emit_prepare(e, x); /* also so that a gather overlaps with the GEMM of dx */
     dx = hd_emit_grad_sum(e, x, &accumulate);
+    w = hd_emit_factor(e, op->param[0], op->span, x->dtype, &codes);
     (void)hd_emit_product(e, op, HD_AMAX_GRAD, HD_AMAX_WEIGHT,
                           HD_ARGS(gemm, .M = x->dim[0], .N = K, .K = N, .lda = N, .ldb = K,
                                   .ldc = K, .accumulate = accumulate, .ab_dtype = y->dtype,
-                                  .c_dtype = x->dtype),
-                          HD_OPERANDS(gemm, .c = dx, .a = hd_emit_grad(e, y),
-                                      .b = hd_emit_weight(e, op->param[0], x->dtype)));
+                                  .c_dtype = x->dtype, .b_codes = codes),
+                          HD_OPERANDS(gemm, .c = dx, .a = hd_emit_grad(e, y), .b = w));
     if (!accumulate)
         hd_emit_add_grad(e, x, dx, true);
 }

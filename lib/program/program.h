@@ -178,7 +178,17 @@ void hd_alibi_slopes(int64_t H, int64_t first, int64_t count, float *ret_slopes)
 
 /* The place in a layer that draws random numbers, the `site` of hd_dropout_key. A change of these
  * numbers changes the random numbers of resumed jobs. */
-enum { HD_SITE_EMBEDDING, HD_SITE_ATTENTION, HD_SITE_RESIDUAL1, HD_SITE_RESIDUAL2, HD_SITE_ROUTER };
+enum {
+    HD_SITE_EMBEDDING,
+    HD_SITE_ATTENTION,
+    HD_SITE_RESIDUAL1,
+    HD_SITE_RESIDUAL2,
+    HD_SITE_ROUTER,
+    HD_SITE_ADAPTER_QKV,
+    HD_SITE_ADAPTER_OUT,
+    HD_SITE_ADAPTER_UP,
+    HD_SITE_ADAPTER_DOWN
+};
 
 /* Dropout of an op (ops.h, "Dropout"). When hd_rec_unit repeats a unit it adjusts `layer`. */
 struct hd_dropout {
@@ -215,6 +225,7 @@ struct hd_op_settings {
     struct hd_router router;
     struct hd_rope rope;
     struct hd_dropout dropout;
+    int64_t first_channel; /* of dropout: of x, in the whole row */
     int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* by parameter */
 };
 
@@ -235,11 +246,12 @@ struct hd_rec; /* a recording; opaque to the model */
 /* The shape for which a program is recorded. */
 struct hd_rec_shape {
     enum hd_record_mode mode;
-    int64_t B;        /* sequences per call */
-    int64_t S;        /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
-    int64_t context;  /* longest sequence: rows of caches and RoPE table; training: cp * S */
-    bool bounded;     /* attention stays within a document (BOUNDS); ignored in D */
-    bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
+    int64_t B;          /* sequences per call */
+    int64_t S;          /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
+    int64_t context;    /* longest sequence: rows of caches and RoPE table; training: cp * S */
+    bool bounded;       /* attention stays within a document (BOUNDS); ignored in D */
+    bool gather_keys;   /* with cp > 1: one all-gather of keys and values instead of the ring */
+    bool ends_backward; /* nothing below trains: what comes in needs no gradient */
 };
 
 /* Starts a recording with the parameters of `registry`, which need not be finished. NULL: no
@@ -335,6 +347,9 @@ struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tens
  * nothing if p = 0 or the mode is not training. */
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_dropout *dropout);
+/* The same between enter and leave, where x has all rows, and channels from first_channel on. */
+struct hd_tensor *op_dropout_within(struct hd_rec *rec, struct hd_tensor *x,
+                                    const struct hd_dropout *dropout, int64_t first_channel);
 /* out[R, N] = x + bias on every row. Used after a sum over tp ranks: a bias of op_linear before the
  * sum would be added once per rank. */
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias);

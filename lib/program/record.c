@@ -528,6 +528,24 @@ struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                   "dropped", x->dim[0], x->dim[1]);
 }
 
+struct hd_tensor *op_dropout_within(struct hd_rec *rec, struct hd_tensor *x,
+                                    const struct hd_dropout *dropout, int64_t first_channel)
+{
+    const struct hd_dropout now = effective(rec, dropout);
+    struct hd_tensor *samples, *index;
+
+    if (now.p <= 0)
+        return x;
+    samples = hd_rec_batch(rec, HD_BATCH_SAMPLES);
+    index = hd_rec_batch(rec, HD_BATCH_INDEX);
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_dropout,
+                                 .in = {x, samples, index},
+                                 .in_count = 3,
+                                 .set = {.dropout = now, .first_channel = first_channel}},
+                  "dropped", x->dim[0], x->dim[1]);
+}
+
 static void head(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x, int weight,
                  struct hd_tensor *targets)
 {

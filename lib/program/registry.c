@@ -88,7 +88,8 @@ static int find_part(struct hd_registry *registry, const struct hd_param *p)
         const struct hd_part *part = &registry->parts[unit->parts[i]];
 
         if (part->trainable == p->trainable && part->reduce_group == group &&
-            part->tied == p->tied && part->head == p->head && part->wide == p->wide)
+            part->tied == p->tied && part->head == p->head && part->wide == p->wide &&
+            part->quant == p->quant)
             return unit->parts[i];
     }
     parts =
@@ -102,6 +103,7 @@ static int find_part(struct hd_registry *registry, const struct hd_param *p)
         .tied = p->tied,
         .head = p->head,
         .wide = p->wide,
+        .quant = p->quant,
         .stage = stage,
         .tie_stage = p->tied && registry->unit_stage ? registry->head_stage : stage,
         .reduce_group = group,
@@ -236,6 +238,103 @@ static int declare_history(struct hd_registry *registry, const char *param)
     return registry->buffer_count++;
 }
 
+/* ---- codes ---- */
+
+int64_t hd_param_matrices(const struct hd_param *p)
+{
+    return p->dim_count > 2 ? p->local[0] : 1;
+}
+
+struct hd_quant_box hd_param_quant_box(const struct hd_param *p)
+{
+    const int rows = p->dim_count - 2, columns = p->dim_count - 1;
+
+    return (struct hd_quant_box){.quant = p->quant,
+                                 .rows = p->shape[rows],
+                                 .columns = p->shape[columns],
+                                 .first_row = p->start[rows],
+                                 .first_column = p->start[columns],
+                                 .box_rows = p->local[rows],
+                                 .box_columns = p->local[columns]};
+}
+
+struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, int param, int span)
+{
+    const struct hd_param *first = &registry->params[param];
+    struct hd_quant_factor f = {.quant = first->quant};
+
+    for (int i = 0; f.quant && i < span; i++) {
+        const struct hd_param *p = &registry->params[param + i];
+        const struct hd_quant_box box = hd_param_quant_box(p);
+
+        assert(p->part == first->part);
+        f.columns = box.box_columns;
+        f.matrix[f.count++] = hd_quant_matrix_at(&box, p->offset - first->offset);
+    }
+    return f;
+}
+
+/* Whether a cut of the parameter's rows or columns over `shares` leaves whole blocks. */
+static bool shares_fit(const struct hd_param *p, int64_t shares)
+{
+    struct hd_quant_box box = hd_param_quant_box(p);
+    const bool by_columns = p->tp_axis == p->dim_count - 1;
+    int64_t *extent = by_columns ? &box.box_columns : &box.box_rows;
+    int64_t *first = by_columns ? &box.first_column : &box.first_row;
+    const int64_t whole = by_columns ? box.columns : box.rows;
+
+    if (whole % shares)
+        return false;
+    *extent = *first = whole / shares; /* the second share: if it fits, all do */
+    if (shares == 1)
+        *first = 0;
+    return hd_quant_box_fits(&box);
+}
+
+static enum hd_status refuse_cut(const struct hd_registry *registry, const struct hd_param *p)
+{
+    char fits[128] = "";
+    size_t n = 0;
+
+    for (int64_t tp = 1; tp <= 64 && n < sizeof fits - 8; tp++)
+        if (shares_fit(p, tp))
+            n +=
+                (size_t)snprintf(fits + n, sizeof fits - n, "%s%lld", n ? ", " : "", (long long)tp);
+    return hd_err(HD_INVALID,
+                  "parallel.tp: %d cuts through a block of %d weights of %s; with model.weights: "
+                  "nf4 its %lld %s can be shared by %s ranks: use such a tp, or int8",
+                  registry->mesh.sizes.tp, (int)HD_NF4_BLOCK, p->name,
+                  (long long)p->shape[p->tp_axis],
+                  p->tp_axis == p->dim_count - 1 ? "columns" : "rows", fits);
+}
+
+static bool choose_quant(struct hd_registry *registry, const struct hd_param_spec *spec,
+                         struct hd_param *p)
+{
+    struct hd_quant_box box;
+
+    if (!registry->quant || !spec->linear)
+        return true;
+    if (!spec->frozen && !registry->only_computes) {
+        fail(registry,
+             hd_err(HD_INVALID,
+                    "model.weights: %s does not go with %s, which trains: a matrix in codes cannot "
+                    "be updated; train an adapter (train.adapter) or other parameters "
+                    "(train.only), or use model.weights: plain",
+                    hd_quant_word(registry->quant), spec->name));
+        return false;
+    }
+    p->quant = registry->quant;
+    p->block = 0;
+    box = hd_param_quant_box(p);
+    if (!hd_quant_box_fits(&box)) {
+        fail(registry, refuse_cut(registry, p));
+        return false;
+    }
+    p->record_bytes = hd_quant_layout(&box).size_bytes;
+    return true;
+}
+
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec)
 {
     struct hd_param *params = grow(registry, registry->params, registry->param_count,
@@ -288,8 +387,10 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                               p->name, (long long)p->local[p->dim_count - 1], (long long)p->block));
         return 0;
     }
+    if (!choose_quant(registry, spec, p))
+        return 0;
     p->part = find_part(registry, p);
-    if (spec->product && registry->amax_history)
+    if (spec->product && registry->amax_history && !p->quant)
         p->buffer = declare_history(registry, p->name);
     if (registry->status)
         return 0;
@@ -348,7 +449,7 @@ static void put_params(struct hd_registry *registry, int part_number, enum treat
             leader = own;
         if (leader != wanted)
             continue;
-        if (!p->joined)
+        if (!p->joined && !p->quant)
             part->count =
                 round_up(part->count, p->block > HD_PARAM_ALIGN ? p->block : HD_PARAM_ALIGN);
         assert(!p->block || part->count % p->block == 0);
@@ -359,7 +460,7 @@ static void put_params(struct hd_registry *registry, int part_number, enum treat
             *last = own;
         }
         p->offset = part->count;
-        part->count += p->count;
+        part->count += p->quant ? hd_param_matrices(p) * p->record_bytes : p->count;
         order[(*order_count)++] = i;
     }
 }
@@ -691,8 +792,8 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 
         part->compute = part->wide ? HD_F32 : compute_dtype;
         part->offloaded = registry->offload && trains && part->trainable;
-        part->stored = trains && part->trainable ? HD_F32 : part->compute;
-        part->copied = part->compute != part->stored || part->offloaded;
+        part->stored = part->quant ? HD_U8 : trains && part->trainable ? HD_F32 : part->compute;
+        part->copied = (part->compute != part->stored && !part->quant) || part->offloaded;
         st = lay_out_part(registry, i);
 
         if (st)

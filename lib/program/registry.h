@@ -46,6 +46,12 @@
  * What does not train (train.only, or a program that only computes) has one copy, whole on every
  * rank that holds it, in the encoding that computes: no master, no gradient, no moments.
  *
+ * With `quant` (model.weights) the matrices of linears of blocks that do not train are codes
+ * (base/quant.h), in a part of their own, whose elements are bytes: a parameter begins at a byte
+ * and is a record, of a mixture of experts one record for each expert of this rank. The codes
+ * depend on the global tensor alone. A cut by tp through a block of nf4 is refused, and so is a
+ * matrix of a linear that trains.
+ *
  * With hybrid sharding the ranks that have the same shard (group zero_replicate) add their
  * gradients in U, once a step.
  *
@@ -122,6 +128,7 @@ struct hd_param_spec {
     bool table;      /* rows are looked up by an index */
     bool adapter;    /* stands beside weights of the model; is not in the model's own folder */
     bool product;    /* the first of the parameters that a linear of a block multiplies by */
+    bool linear;     /* a matrix of a linear of a block, of each expert: may be encoded */
 };
 
 struct hd_param {
@@ -142,7 +149,9 @@ struct hd_param {
     int unit, part;
     int buffer;            /* amax history of the linear that it is the first of; -1: none */
     int64_t block;         /* of its moments; 0: they are fp32 */
-    int64_t offset, count; /* elements, within the part */
+    enum hd_quant quant;   /* NONE: plain */
+    int64_t record_bytes;  /* encoded: from the begin of one matrix to that of the next */
+    int64_t offset, count; /* elements, within the part; encoded: the offset is in bytes */
     int64_t real_count;    /* of count, without padding, which is the end */
 };
 
@@ -160,7 +169,7 @@ struct hd_unit {
 };
 
 enum hd_state_kind {
-    HD_STATE_WEIGHT,  /* fp32 master; of what does not train the encoding that computes  */
+    HD_STATE_WEIGHT,  /* fp32 master; of what does not train the encoding that computes, or codes */
     HD_STATE_COPY,    /* the compute encoding; without hd_part.copied the memory of WEIGHT */
     HD_STATE_GRAD,    /* fp32, comm-visible                                              */
     HD_STATE_MOMENT1, /* fp32, or blocks of codes by the signed map                      */
@@ -186,6 +195,7 @@ struct hd_part {
     bool wide;                       /* computes in fp32 */
     bool offloaded;                  /* masters, moments and ranges are in host memory */
     bool copied;                     /* what computes is apart from the masters */
+    enum hd_quant quant;             /* not NONE: records; stored is HD_U8, and count bytes */
     enum hd_dtype compute;           /* encoding that computes; set by hd_registry_finish */
     enum hd_dtype stored;            /* likewise; of HD_STATE_WEIGHT */
     int64_t count;                   /* elements, padding included */
@@ -224,6 +234,8 @@ struct hd_registry {
     bool sequence; /* sequence parallelism: norms and residuals on 1/tp of the rows; the owner sets
                       it before the first declaration */
     bool moments_in_blocks;    /* likewise */
+    enum hd_quant quant;       /* likewise: of matrices of blocks that do not train */
+    bool only_computes;        /* likewise: nothing will train, so codes are of all matrices */
     int64_t amax_history;      /* likewise; fp8: steps in a buffer; 0: no buffers */
     const int32_t *unit_stage; /* NULL: all on stage 0 */
     int32_t head_stage;
@@ -291,6 +303,13 @@ bool hd_part_is_held_by(const struct hd_registry *registry, const struct hd_part
 int hd_param_share_of(const struct hd_param *param, const struct hd_mesh *mesh, int rank);
 void hd_param_box(const struct hd_param *param, int share, int64_t ret_start[HD_PARAM_DIMS_MAX],
                   int64_t ret_real[HD_PARAM_DIMS_MAX]);
+
+/* An encoded parameter: its matrices (1, or this rank's experts), the box of one, which is the same
+ * for all of them, and the factor that `span` parameters from `param` on are, whose memory begins
+ * at the first one's offset. */
+int64_t hd_param_matrices(const struct hd_param *param);
+struct hd_quant_box hd_param_quant_box(const struct hd_param *param);
+struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, int param, int span);
 
 /* The row-major index, in the whole tensor, of element i of this rank's share; -1 in padding. */
 int64_t hd_param_global_index(const struct hd_param *param, int64_t i);

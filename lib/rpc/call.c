@@ -108,6 +108,7 @@ void hd_rpc_call_unref(struct hd_rpc_call *call)
     free(call->peer);
     free(call->path_copy);
     free(call->end_message);
+    free(call->label);
     free(call->local);
     free(call->failure_text);
     free(call);
@@ -484,6 +485,8 @@ void hd_rpc_call_finish(struct hd_rpc_call *call)
     if (!hd_rpc_call_alive(call))
         return;
     call->ending = HD_RPC_ENDING_FINISH;
+    if (call->server)
+        hd_rpc_server_answered(call, HD_OK);
     hd_rpc_call_send(call);
 }
 
@@ -507,6 +510,8 @@ void hd_rpc_call_fail(struct hd_rpc_call *call, enum hd_status st)
     call->ending = HD_RPC_ENDING_FAIL;
     call->end_status = st;
     call->end_message = as_text(hd_err_message());
+    if (call->server)
+        hd_rpc_server_answered(call, st);
     hd_rpc_call_send(call);
 }
 
@@ -603,6 +608,27 @@ const char *hd_rpc_call_metadata(const struct hd_rpc_call *call, const char *key
         if (strcmp(call->pairs[i].key, key) == 0)
             return call->pairs[i].value;
     return NULL;
+}
+
+void hd_rpc_call_set_label(struct hd_rpc_call *call, const char *label)
+{
+    free(call->label);
+    call->label = label ? strdup(label) : NULL;
+}
+
+const char *hd_rpc_call_label(const struct hd_rpc_call *call)
+{
+    return call->label ? call->label : "";
+}
+
+void hd_rpc_call_set_mark(struct hd_rpc_call *call)
+{
+    call->mark = true;
+}
+
+bool hd_rpc_call_mark(const struct hd_rpc_call *call)
+{
+    return call->mark;
 }
 
 int64_t hd_rpc_call_time_left_ms(const struct hd_rpc_call *call)

@@ -164,8 +164,17 @@ void hd_rpc_live_drop(struct hd_rpc *rpc)
 /* gRPC is never shut down: after a large write, grpc_shutdown waits up to 10 s for one of its own
  * pollers, which would delay the end of a command. gRPC's threads and tables stay until the process
  * ends; contexts leave nothing in them. */
+/* gRPC's C API has no way to say TLS 1.3 and nothing older. Its list of ciphers is for TLS 1.2
+ * alone: these need a key that both sides have before, which gRPC never has, so that no handshake
+ * of TLS 1.2 ends well. Ciphers of TLS 1.3 are not in that list. */
+static void require_tls_1_3(void)
+{
+    (void)setenv("GRPC_SSL_CIPHER_SUITES", "PSK-AES256-GCM-SHA384", 1);
+}
+
 static void init_grpc(void)
 {
+    require_tls_1_3();
     gpr_set_log_function(log_grpc);
     if (!getenv("GRPC_VERBOSITY"))
         gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);

@@ -1,5 +1,6 @@
 #include "rpc/credentials.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -46,34 +47,141 @@ static void free_pems(struct pem_files *pems)
     hd_text_free(&pems->ca);
 }
 
-enum hd_status hd_rpc_load_server_tls(const struct hd_rpc_tls *tls,
-                                      grpc_server_credentials **ret_credentials)
-{
-    grpc_ssl_pem_key_cert_pair pair;
-    grpc_server_credentials *made;
-    struct pem_files pems = {0};
-    enum hd_status st;
+/* ---- a server's ---- */
 
-    st = read_pems(tls, &pems);
-    if (!st && !pems.cert.data)
+struct hd_rpc_server_tls {
+    uv_mutex_t mutex; /* guards pems and is_new */
+    struct pem_files pems;
+    bool is_new; /* gRPC does not have them yet */
+};
+
+static enum hd_status read_server_pems(const struct hd_rpc_tls *tls, struct pem_files *ret)
+{
+    enum hd_status st = read_pems(tls, ret);
+
+    if (!st && !ret->cert.data)
         st = hd_err(HD_INVALID, "a TLS server needs a certificate and a key");
-    if (!st) {
-        pair.private_key = pems.key.data;
-        pair.cert_chain = pems.cert.data;
-        made = grpc_ssl_server_credentials_create_ex(
-            pems.ca.data, &pair, 1,
-            pems.ca.data ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                         : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
-            NULL);
-        if (made)
-            *ret_credentials = made;
-        else
-            st = hd_err(HD_INVALID, "TLS: the certificate %s or its key was not accepted",
-                        tls->cert_path);
-    }
-    free_pems(&pems);
+    if (st)
+        free_pems(ret);
     return st;
 }
+
+/* A configuration must have a root, also if clients are asked for no certificate: then it is the
+ * server's own, which nothing is compared with. */
+static grpc_ssl_server_certificate_config *make_config(const struct pem_files *pems)
+{
+    const char *root = pems->ca.data ? pems->ca.data : pems->cert.data;
+    const grpc_ssl_pem_key_cert_pair pair = {.private_key = pems->key.data,
+                                             .cert_chain = pems->cert.data};
+
+    return grpc_ssl_server_certificate_config_create(root, &pair, 1);
+}
+
+/* On a thread of gRPC's. */
+static grpc_ssl_certificate_config_reload_status
+give_config(void *user, grpc_ssl_server_certificate_config **ret_config)
+{
+    struct hd_rpc_server_tls *server = user;
+    grpc_ssl_certificate_config_reload_status status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+
+    uv_mutex_lock(&server->mutex);
+    if (server->is_new) {
+        *ret_config = make_config(&server->pems);
+        server->is_new = false;
+        status = *ret_config ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW
+                             : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
+    }
+    uv_mutex_unlock(&server->mutex);
+    return status;
+}
+
+static grpc_ssl_client_certificate_request_type asks_for(const struct hd_rpc_tls *tls)
+{
+    if (!tls->ca_path)
+        return GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+    return tls->cert_optional ? GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY
+                              : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
+}
+
+/* gRPC takes a certificate and a key that do not belong together, and fails each handshake: tried
+ * here, before it is told of them. */
+static enum hd_status try_pems(const struct pem_files *pems, const struct hd_rpc_tls *tls)
+{
+    grpc_ssl_pem_key_cert_pair pair = {.private_key = pems->key.data,
+                                       .cert_chain = pems->cert.data};
+    grpc_server_credentials *made =
+        grpc_ssl_server_credentials_create_ex(pems->ca.data, &pair, 1, asks_for(tls), NULL);
+
+    if (!made)
+        return hd_err(HD_INVALID, "TLS: the certificate %s or its key was not accepted",
+                      tls->cert_path);
+    grpc_server_credentials_release(made);
+    return HD_OK;
+}
+
+enum hd_status hd_rpc_server_tls_open(const struct hd_rpc_tls *tls,
+                                      struct hd_rpc_server_tls **ret_tls,
+                                      grpc_server_credentials **ret_credentials)
+{
+    struct hd_rpc_server_tls *server = calloc(1, sizeof *server);
+    grpc_server_credentials *made;
+    enum hd_status st;
+
+    if (!server || uv_mutex_init(&server->mutex)) {
+        free(server);
+        return hd_err(HD_NO_MEMORY, "no memory for TLS");
+    }
+    st = read_server_pems(tls, &server->pems);
+    if (!st)
+        st = try_pems(&server->pems, tls);
+    server->is_new = true;
+    made = st ? NULL
+              : grpc_ssl_server_credentials_create_with_options(
+                    grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                        asks_for(tls), give_config, server));
+    if (!st && !made)
+        st = hd_err(HD_INVALID, "TLS: the certificate %s or its key was not accepted",
+                    tls->cert_path);
+    if (st) {
+        hd_rpc_server_tls_free(server);
+        return st;
+    }
+    *ret_tls = server;
+    *ret_credentials = made;
+    return HD_OK;
+}
+
+enum hd_status hd_rpc_server_tls_replace(struct hd_rpc_server_tls *server,
+                                         const struct hd_rpc_tls *tls)
+{
+    struct pem_files pems = {0}, old;
+    enum hd_status st = read_server_pems(tls, &pems);
+
+    if (!st)
+        st = try_pems(&pems, tls);
+    if (st) {
+        free_pems(&pems);
+        return st;
+    }
+    uv_mutex_lock(&server->mutex);
+    old = server->pems;
+    server->pems = pems;
+    server->is_new = true;
+    uv_mutex_unlock(&server->mutex);
+    free_pems(&old);
+    return HD_OK;
+}
+
+void hd_rpc_server_tls_free(struct hd_rpc_server_tls *server)
+{
+    if (!server)
+        return;
+    uv_mutex_destroy(&server->mutex);
+    free_pems(&server->pems);
+    free(server);
+}
+
+/* ---- a client's ---- */
 
 enum hd_status hd_rpc_load_client_tls(const struct hd_rpc_tls *tls,
                                       grpc_channel_credentials **ret_credentials)
@@ -97,5 +205,26 @@ enum hd_status hd_rpc_load_client_tls(const struct hd_rpc_tls *tls,
             st = hd_err(HD_INVALID, "TLS: the CA certificate %s was not accepted", tls->ca_path);
     }
     free_pems(&pems);
+    return st;
+}
+
+enum hd_status hd_rpc_check_tls(const struct hd_rpc_tls *tls)
+{
+    struct pem_files pems = {0};
+    enum hd_status st = read_server_pems(tls, &pems);
+
+    if (!st)
+        st = try_pems(&pems, tls);
+    free_pems(&pems);
+    return st;
+}
+
+enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls)
+{
+    grpc_channel_credentials *made = NULL;
+    enum hd_status st = hd_rpc_load_client_tls(tls, &made);
+
+    if (made)
+        grpc_channel_credentials_release(made);
     return st;
 }

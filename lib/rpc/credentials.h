@@ -28,8 +28,15 @@ void hd_rpc_token_set_done(struct hd_rpc_token_set *set);
 const struct hd_rpc_token *hd_rpc_token_set_find(const struct hd_rpc_token_set *set,
                                                  const char *given);
 
-enum hd_status hd_rpc_load_server_tls(const struct hd_rpc_tls *tls,
+/* A server's certificates, which can be replaced while it runs. gRPC asks for them at each
+ * handshake, on its own thread; free them after the server. */
+struct hd_rpc_server_tls;
+enum hd_status hd_rpc_server_tls_open(const struct hd_rpc_tls *tls,
+                                      struct hd_rpc_server_tls **ret_tls,
                                       grpc_server_credentials **ret_credentials);
+enum hd_status hd_rpc_server_tls_replace(struct hd_rpc_server_tls *server,
+                                         const struct hd_rpc_tls *tls);
+void hd_rpc_server_tls_free(struct hd_rpc_server_tls *server); /* NULL is fine */
 enum hd_status hd_rpc_load_client_tls(const struct hd_rpc_tls *tls,
                                       grpc_channel_credentials **ret_credentials);
 

@@ -28,15 +28,37 @@
 
 enum { BACKLOG = 128, RETRY_MS = 100, ACCEPTS_PER_WAKE = 64 };
 
-static enum hd_status make_dir(const char *path)
+static mode_t mode_of(const struct hd_rpc_server *server)
 {
+    return server->options.unix_mode ? server->options.unix_mode : 0600;
+}
+
+/* The group of a socket that its group may use; (gid_t)-1: it stays as it is. */
+static gid_t group_of(const struct hd_rpc_server *server)
+{
+    return mode_of(server) & 0060 && server->options.unix_group ? server->options.unix_group
+                                                                : (gid_t)-1;
+}
+
+/* Who may use the socket may enter its folder. */
+static enum hd_status make_dir(const struct hd_rpc_server *server, const char *path)
+{
+    const mode_t mode = mode_of(server);
     const char *slash = strrchr(path, '/');
     char dir[HD_RPC_UNIX_PATH_MAX + 1];
+    enum hd_status st;
 
     if (!slash || slash == path)
         return HD_OK;
     (void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
-    return hd_file_exists(dir) ? HD_OK : hd_file_make_dirs(dir, 0700);
+    if (hd_file_exists(dir))
+        return HD_OK;
+    st = hd_file_make_dirs(dir, 0700);
+    if (!st && mode != 0600 &&
+        (chown(dir, (uid_t)-1, group_of(server)) < 0 ||
+         chmod(dir, 0700 | (mode & 0060 ? 0010 : 0) | (mode & 0006 ? 0001 : 0)) < 0))
+        st = hd_err(HD_IO, "cannot let the group of the socket enter %s: %m", dir);
+    return st;
 }
 
 static struct sockaddr_un socket_address(const char *path)
@@ -82,7 +104,10 @@ static enum hd_status bind_socket(struct hd_rpc_door_socket *door)
     if (fchmod(door->listen_fd, 0600) < 0 ||
         bind(door->listen_fd, (const struct sockaddr *)&un, sizeof un) < 0)
         return hd_err(HD_IO, "cannot make the socket %s: %m", door->path);
-    if (stat(door->path, &info) < 0 || chmod(door->path, 0600) < 0)
+    if (group_of(door->server) != (gid_t)-1 &&
+        lchown(door->path, (uid_t)-1, group_of(door->server)) < 0)
+        return hd_err(HD_IO, "cannot give the socket %s to its group: %m", door->path);
+    if (stat(door->path, &info) < 0 || chmod(door->path, mode_of(door->server)) < 0)
         return hd_err(HD_IO, "cannot look at the socket %s: %m", door->path);
     door->device = info.st_dev;
     door->inode = info.st_ino;
@@ -119,7 +144,7 @@ enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *p
     (void)snprintf(door->path, sizeof door->path, "%s", path);
     (void)snprintf(lock_path, sizeof lock_path, "%s.lock", path);
 
-    st = make_dir(path);
+    st = make_dir(server, path);
     if (!st)
         st = hd_file_lock(lock_path, &door->lock_fd);
     if (st == HD_CONFLICT)

@@ -88,7 +88,7 @@ enum hd_status hd_rpc_raise_file_limit(uint64_t needed);
 
 enum hd_rpc_transport {
     HD_RPC_TRANSPORT_UNIX, /* Unix socket; the kernel gives the peer's uid (SO_PEERCRED) */
-    HD_RPC_TRANSPORT_TCP,  /* TCP with a valid token */
+    HD_RPC_TRANSPORT_TCP,  /* TCP with a valid token, or a certificate that `identify` knows */
 };
 
 /* Whose token it is. Each may call only what the server's `authorize` lets it. */
@@ -106,6 +106,18 @@ struct hd_rpc_principal {
      * a name "cert:NAME" of a verified client certificate, or else "token" or "node". */
     char name[128];
     char token_name[HD_RPC_TOKEN_NAME_MAX + 1]; /* "": the token has none */
+    /* The server's own, set by `identify`; 0 without it. */
+    int role;
+    uint64_t credential;
+};
+
+/* What a caller shows, for `identify`. */
+struct hd_rpc_shown {
+    bool known;        /* the principal is filled in: the Unix socket, or a token of `tokens` */
+    const char *token; /* another token; "": none */
+    /* PEM of the client's certificate, which tls.ca_path's authority has signed and whose time has
+     * come and not passed; "": none. */
+    const char *cert;
 };
 
 /* ---- calls ---- */
@@ -183,6 +195,12 @@ const char *hd_rpc_call_peer(const struct hd_rpc_call *call);                   
 const struct hd_rpc_principal *hd_rpc_call_principal(const struct hd_rpc_call *call); /* server */
 /* Server: a metadata value of the request; NULL: absent. Keys are lower case. */
 const char *hd_rpc_call_metadata(const struct hd_rpc_call *call, const char *key);
+/* Server: a text of the server's own, such as what the call is about, and a flag. A label is copied
+ * and may be NULL; "" and false at first. */
+void hd_rpc_call_set_label(struct hd_rpc_call *call, const char *label);
+const char *hd_rpc_call_label(const struct hd_rpc_call *call);
+void hd_rpc_call_set_mark(struct hd_rpc_call *call);
+bool hd_rpc_call_mark(const struct hd_rpc_call *call);
 int64_t hd_rpc_call_time_left_ms(const struct hd_rpc_call *call); /* INT64_MAX: no deadline */
 size_t hd_rpc_call_queued(const struct hd_rpc_call *call);        /* messages not yet sent */
 bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* not ended or finished */
@@ -191,10 +209,17 @@ bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* not ended o
 
 /* PEM files, read when the server or client is made. Server: cert and key; with ca, clients must
  * present a certificate signed by it. Client: ca, which must have signed the server's certificate;
- * with cert and key, the client presents them. Names are checked against subjectAltName. */
+ * with cert and key, the client presents them. Names are checked against subjectAltName. One file
+ * may hold certificate and key. TLS is 1.3. */
 struct hd_rpc_tls {
     const char *cert_path, *key_path, *ca_path;
+    bool cert_optional; /* server, with ca: a client without a certificate may come, with a token */
 };
+
+/* Reads the files, as a server or a client would: for a check before they are used. HD_INVALID or
+ * HD_IO: the message names the file. */
+enum hd_status hd_rpc_check_tls(const struct hd_rpc_tls *tls);
+enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls);
 
 /* ---- tokens ---- */
 
@@ -238,11 +263,25 @@ bool hd_rpc_address_is_loopback(const char *address);
 struct hd_rpc_server_options {
     const struct hd_rpc_tokens *tokens; /* needed by TCP listeners; NULL: none */
     const struct hd_rpc_tls *tls;       /* for TCP listeners; needed beyond loopback */
-    /* Called once per call, after the caller is identified and before on_open. A status other than
-     * HD_OK refuses the call with that status and hd_err_message(). May be NULL. */
-    enum hd_status (*authorize)(void *user, const struct hd_rpc_principal *principal,
-                                const char *path);
-    void *authorize_user;
+    /* Who calls, beyond sockets and `tokens`. Called first, once per call; it may change all of the
+     * principal. Any failure is sent as UNAUTHENTICATED. May be NULL: who is not known is
+     * refused. */
+    enum hd_status (*identify)(void *user, const struct hd_rpc_shown *shown,
+                               struct hd_rpc_principal *principal);
+    bool identify_has_tokens; /* TCP listeners need none of `tokens` */
+    /* Called once per call, after the caller is identified and before the request is unpacked. A
+     * status other than HD_OK refuses the call with that status and hd_err_message(). May be
+     * NULL. */
+    enum hd_status (*authorize)(void *user, struct hd_rpc_call *call);
+    /* Called once per call of an identified caller, when its answer is known: HD_OK, or why it
+     * fails; also for a call that `authorize` has refused. hd_err_message() is its message. Not
+     * called if the client leaves first. May be NULL. */
+    void (*on_answer)(void *user, struct hd_rpc_call *call, enum hd_status st);
+    void *authorize_user; /* of these three */
+    /* Unix sockets: mode (0: 0600), and group if the mode gives it rights ((gid_t)-1 or 0: the
+     * process's). A folder that is made for a socket gives the group the same right to enter. */
+    mode_t unix_mode;
+    gid_t unix_group;
     /* 0 means the default above */
     size_t receive_bytes_max;
     size_t calls_max;
@@ -283,11 +322,21 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
                                     int *ret_port);
 enum hd_status hd_rpc_server_start(struct hd_rpc_server *server);
 
+/* Reads these certificates in place of those of the options, for new connections; those that are
+ * open go on. After a failure nothing has changed. HD_CONFLICT: the server was made without TLS. */
+enum hd_status hd_rpc_server_set_tls(struct hd_rpc_server *server, const struct hd_rpc_tls *tls);
+
 /* Accepts no new calls; cancels calls that are still in flight after grace_ms. on_closed (may be
  * NULL) runs after the last call ended and the server was freed. */
 void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* in flight */
+
+/* From now on the server takes these tokens (copied; NULL or {0}: none) and no others. Calls that
+ * are open go on. HD_INVALID: a token is malformed. HD_DENIED: none is left, and the server listens
+ * at HOST:PORT. After a failure nothing has changed. */
+enum hd_status hd_rpc_server_set_tokens(struct hd_rpc_server *server,
+                                        const struct hd_rpc_tokens *tokens);
 
 /* What the health service reports of the server and all its services (standard.h); true from the
  * start on. Watchers are told of a change. Calls are taken in any case. */
@@ -305,7 +354,7 @@ hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int6
 /* ---- client ---- */
 
 struct hd_rpc_client_options {
-    const char *token;            /* sent to HOST:PORT only */
+    const char *token; /* sent to HOST:PORT only, which needs it, or a certificate in tls */
     const struct hd_rpc_tls *tls; /* needed beyond loopback */
     const char *tls_server_name;  /* the name in the server's certificate, if not HOST */
     size_t receive_bytes_max;     /* 0: the default, as for the rest */

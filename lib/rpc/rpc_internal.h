@@ -133,6 +133,8 @@ struct hd_rpc_call {
     enum hd_status end_status; /* server */
     bool unauthenticated;      /* server: HD_DENIED is sent as UNAUTHENTICATED */
     char *end_message;
+    char *label;
+    bool mark, answered; /* answered: on_answer was called */
 
     int cancelled;                /* server, final */
     bool status_delivered;        /* server */
@@ -165,6 +167,8 @@ bool hd_rpc_slice_is(grpc_slice slice, const char *text);
 /* ---- the two sides ---- */
 
 void hd_rpc_server_remove_call(struct hd_rpc_call *call); /* the call has ended */
+/* The call's answer is known. */
+void hd_rpc_server_answered(struct hd_rpc_call *call, enum hd_status st);
 void hd_rpc_client_remove_call(struct hd_rpc_call *call);
 /* The status and error message for on_done; the call owns the message. */
 enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_message);

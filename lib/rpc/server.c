@@ -8,6 +8,7 @@
 
 #include <grpc/grpc_security.h>
 
+#include "base/text.h"
 #include "rpc/acceptor.h"
 #include "rpc/arrivals.h"
 #include "rpc/channel_args.h"
@@ -101,12 +102,13 @@ enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_
     fill_defaults(&server->options);
     st = hd_rpc_token_set_init(&server->tokens, server->options.tokens);
     if (!st && server->options.tls)
-        st = hd_rpc_load_server_tls(server->options.tls, &server->tls);
+        st = hd_rpc_server_tls_open(server->options.tls, &server->pems, &server->tls);
     if (!st)
         st = hd_rpc_expect(rpc); /* the shutdown event, so that closing cannot fail */
     if (st) {
         if (server->tls)
             grpc_server_credentials_release(server->tls);
+        hd_rpc_server_tls_free(server->pems);
         hd_rpc_token_set_done(&server->tokens);
         free(server);
         return st;
@@ -157,12 +159,37 @@ enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
     return HD_OK;
 }
 
+static bool listens_at_port(const struct hd_rpc_server *server)
+{
+    for (const struct hd_rpc_listener *l = server->listeners; l; l = l->next)
+        if (!hd_text_starts(l->address, "unix:"))
+            return true;
+    return false;
+}
+
+enum hd_status hd_rpc_server_set_tokens(struct hd_rpc_server *server,
+                                        const struct hd_rpc_tokens *tokens)
+{
+    struct hd_rpc_token_set fresh;
+    enum hd_status st;
+
+    if (listens_at_port(server) && (!tokens || !tokens->count) &&
+        !server->options.identify_has_tokens)
+        return hd_err(HD_DENIED, "there is no token left for HOST:PORT; give a token file");
+    st = hd_rpc_token_set_init(&fresh, tokens);
+    if (st)
+        return st;
+    hd_rpc_token_set_done(&server->tokens);
+    server->tokens = fresh;
+    return HD_OK;
+}
+
 /* ---- listening ---- */
 
 static enum hd_status check_security(const struct hd_rpc_server *server, const char *text,
                                      const struct hd_rpc_address *address)
 {
-    if (!server->tokens.tokens.count)
+    if (!server->tokens.tokens.count && !server->options.identify_has_tokens)
         return hd_err(HD_DENIED, "listening on %s needs a token file; or listen on unix:PATH",
                       text);
     if (!address->is_loopback && !server->tls)
@@ -219,6 +246,14 @@ enum hd_status hd_rpc_server_start(struct hd_rpc_server *server)
     for (struct hd_rpc_door_socket *door = server->doors; !st && door; door = door->next)
         st = hd_rpc_door_start(door);
     return st;
+}
+
+enum hd_status hd_rpc_server_set_tls(struct hd_rpc_server *server, const struct hd_rpc_tls *tls)
+{
+    if (!server->pems)
+        return hd_err(HD_CONFLICT, "the server was started without TLS; restart it with a "
+                                   "certificate and a key");
+    return hd_rpc_server_tls_replace(server->pems, tls);
 }
 
 /* ---- the end ---- */
@@ -314,6 +349,7 @@ void hd_rpc_server_release(struct hd_rpc_server *server)
     if (server->tls)
         grpc_server_credentials_release(server->tls);
     grpc_server_credentials_release(server->insecure);
+    hd_rpc_server_tls_free(server->pems);
     hd_rpc_token_set_done(&server->tokens);
     *server->link = server->next;
     if (server->next)

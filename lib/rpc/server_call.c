@@ -18,8 +18,9 @@
 #include "rpc/server_internal.h"
 
 enum {
-    SLOTS_PER_METHOD = 16,   /* calls that gRPC can accept before the loop runs */
-    SLOTS_UNKNOWN = 4,       /* without these, calls of unknown methods would hang */
+    SLOTS_PER_METHOD = 16, /* calls that gRPC can accept before the loop runs */
+    SLOTS_UNKNOWN = 4,     /* without these, calls of unknown methods would hang */
+    CERT_BYTES_MAX = 16 * 1024,
     DEADLINE_SLACK_MS = 100, /* a client's timer ends earlier than ours, by the network delay */
 };
 
@@ -58,16 +59,18 @@ static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call
     return true;
 }
 
-/* NULL: the call has no token, or a wrong one. */
+/* ret_given: the token that the call has; "": none, or one that cannot be a token. NULL: it is none
+ * of the server's. */
 static const struct hd_rpc_token *find_token(const struct hd_rpc_server *server,
-                                             const grpc_metadata_array *metadata)
+                                             const grpc_metadata_array *metadata,
+                                             char ret_given[HD_RPC_TOKEN_MAX + 1])
 {
     static const char scheme[] = "Bearer ";
     const size_t scheme_bytes = sizeof scheme - 1;
-    char given[HD_RPC_TOKEN_MAX + 1];
     const grpc_slice *value;
     size_t len_bytes;
 
+    *ret_given = '\0';
     for (size_t i = 0; i < metadata->count; i++) {
         if (!hd_rpc_slice_is(metadata->metadata[i].key, "authorization"))
             continue;
@@ -76,39 +79,51 @@ static const struct hd_rpc_token *find_token(const struct hd_rpc_server *server,
         if (len_bytes < scheme_bytes || len_bytes - scheme_bytes > HD_RPC_TOKEN_MAX ||
             memcmp(GRPC_SLICE_START_PTR(*value), scheme, scheme_bytes) != 0)
             return NULL;
-        memcpy(given, GRPC_SLICE_START_PTR(*value) + scheme_bytes, len_bytes - scheme_bytes);
-        given[len_bytes - scheme_bytes] = '\0';
-        return hd_rpc_token_set_find(&server->tokens, given);
+        memcpy(ret_given, GRPC_SLICE_START_PTR(*value) + scheme_bytes, len_bytes - scheme_bytes);
+        ret_given[len_bytes - scheme_bytes] = '\0';
+        return hd_rpc_token_set_find(&server->tokens, ret_given);
     }
     return NULL;
 }
 
-static void name_tcp_peer(struct hd_rpc_call *call, const struct hd_rpc_token *token)
+/* A property of the connection's TLS, copied; "": it has none, or none that fits. */
+static void read_property(struct hd_rpc_call *call, const char *name, char *ret_text, size_t size)
 {
     grpc_auth_context *auth = grpc_call_auth_context(call->call);
     const grpc_auth_property *property = NULL;
-    struct hd_rpc_principal *who = &call->principal;
-    grpc_auth_property_iterator names;
+    grpc_auth_property_iterator found;
 
-    who->transport = HD_RPC_TRANSPORT_TCP;
-    who->party = token->party;
-    who->uid = (uid_t)-1;
-    memcpy(who->token_name, token->name, sizeof who->token_name);
+    *ret_text = '\0';
     if (auth && grpc_auth_context_peer_is_authenticated(auth)) {
-        names = grpc_auth_context_find_properties_by_name(auth, GRPC_X509_CN_PROPERTY_NAME);
-        property = grpc_auth_property_iterator_next(&names);
+        found = grpc_auth_context_find_properties_by_name(auth, name);
+        property = grpc_auth_property_iterator_next(&found);
     }
-    if (token->name[0])
+    if (property && property->value_length < size) {
+        memcpy(ret_text, property->value, property->value_length);
+        ret_text[property->value_length] = '\0';
+    }
+    if (auth)
+        grpc_auth_context_release(auth);
+}
+
+static void name_tcp_peer(struct hd_rpc_call *call, const struct hd_rpc_token *token)
+{
+    struct hd_rpc_principal *who = &call->principal;
+    char name[sizeof who->name];
+
+    who->party = token->party;
+    memcpy(who->token_name, token->name, sizeof who->token_name);
+    if (token->name[0]) {
         (void)snprintf(who->name, sizeof who->name, "%s%s",
                        token->party == HD_RPC_PARTY_NODE ? "node:" : "", token->name);
-    else if (property)
-        (void)snprintf(who->name, sizeof who->name, "cert:%.*s", (int)property->value_length,
-                       property->value);
+        return;
+    }
+    read_property(call, GRPC_X509_CN_PROPERTY_NAME, name, sizeof name - sizeof "cert:");
+    if (*name)
+        (void)snprintf(who->name, sizeof who->name, "cert:%s", name);
     else
         (void)snprintf(who->name, sizeof who->name, "%s",
                        token->party == HD_RPC_PARTY_NODE ? "node" : "token");
-    if (auth)
-        grpc_auth_context_release(auth);
 }
 
 /* Somebody who guesses tokens, or a node with an old one, should not go unnoticed; neither should
@@ -124,28 +139,57 @@ static void tell_denied(struct hd_rpc_server *server, const struct hd_rpc_call *
                hd_rpc_call_peer(call), why, left_out);
 }
 
+/* By a token or a certificate. */
+static enum hd_status identify_tcp(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
+{
+    struct hd_rpc_server *server = call->server;
+    char given[HD_RPC_TOKEN_MAX + 1], cert[CERT_BYTES_MAX];
+    const struct hd_rpc_token *token = find_token(server, metadata, given);
+    struct hd_rpc_shown shown = {.known = token != NULL, .token = "", .cert = ""};
+    enum hd_status st = HD_OK;
+
+    call->principal.transport = HD_RPC_TRANSPORT_TCP;
+    call->principal.uid = (uid_t)-1;
+    if (token) {
+        name_tcp_peer(call, token);
+    } else if (server->options.identify) {
+        read_property(call, GRPC_X509_PEM_CERT_PROPERTY_NAME, cert, sizeof cert);
+        shown.token = given;
+        shown.cert = cert;
+    }
+    if (server->options.identify)
+        st = server->options.identify(server->options.authorize_user, &shown, &call->principal);
+    else if (!token)
+        st = hd_err(HD_DENIED, "the token is missing or wrong; give a token file with one of the "
+                               "controller's");
+    explicit_bzero(given, sizeof given);
+    return st;
+}
+
 static enum hd_status identify(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
 {
     struct hd_rpc_server *server = call->server;
+    const struct hd_rpc_shown socket = {.known = true, .token = "", .cert = ""};
     char *peer = grpc_call_get_peer(call->call);
-    const struct hd_rpc_token *token;
     enum hd_status st = HD_OK;
 
-    if (!peer || !identify_unix(server, call, peer)) {
+    if (peer && identify_unix(server, call, peer)) {
+        if (server->options.identify)
+            st =
+                server->options.identify(server->options.authorize_user, &socket, &call->principal);
+    } else {
         call->peer = peer ? strdup(peer) : NULL;
-        token = find_token(server, metadata);
-        if (token) {
-            name_tcp_peer(call, token);
-            if (peer && server->arrivals)
-                hd_rpc_arrivals_prove(server->arrivals, peer);
-        } else {
-            call->unauthenticated = true;
-            tell_denied(server, call, "its token is missing or wrong");
-            st = hd_err(HD_DENIED, "the token is missing or wrong; give a token file with one of "
-                                   "the controller's");
-        }
+        st = identify_tcp(call, metadata);
+        if (!st && peer && server->arrivals)
+            hd_rpc_arrivals_prove(server->arrivals, peer);
     }
     gpr_free(peer);
+    if (st) {
+        call->principal.name[0] = '\0';
+        call->unauthenticated = true;
+        tell_denied(server, call, hd_err_message());
+        st = hd_err(HD_DENIED, "%s", hd_err_message());
+    }
     return st;
 }
 
@@ -155,10 +199,20 @@ static enum hd_status authorize(struct hd_rpc_call *call)
     enum hd_status st = HD_OK;
 
     if (options->authorize)
-        st = options->authorize(options->authorize_user, &call->principal, call->path);
-    if (st)
+        st = options->authorize(options->authorize_user, call);
+    if (st == HD_DENIED)
         tell_denied(call->server, call, hd_err_message());
     return st;
+}
+
+void hd_rpc_server_answered(struct hd_rpc_call *call, enum hd_status st)
+{
+    const struct hd_rpc_server_options *options = &call->server->options;
+
+    if (call->answered || !options->on_answer || !call->principal.name[0])
+        return;
+    call->answered = true;
+    options->on_answer(options->authorize_user, call, st);
 }
 
 /* ---- from a slot to a call ---- */

@@ -54,6 +54,7 @@ struct hd_rpc_server {
     struct hd_rpc_server_options options; /* its strings are not used */
     struct hd_rpc_token_set tokens;
     grpc_server_credentials *tls, *insecure;
+    struct hd_rpc_server_tls *pems; /* what `tls` shows; NULL: without TLS */
 
     struct hd_rpc_registration *methods;
     struct hd_rpc_listener *listeners;

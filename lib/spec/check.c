@@ -100,7 +100,7 @@ static enum hd_status check_family(const struct hd_job *job)
     for (size_t i = 0; i < COUNT; i++)
         if (strcmp(job->family, families[i]) == 0)
             return HD_OK;
-    nearest = hd_spec_nearest(job->family, families, COUNT);
+    nearest = hd_text_nearest(job->family, families, COUNT);
     return hd_err(HD_INVALID, "model.family: %s is not a family; %s%s%s",
                   spec_quote(job->family, quoted), nearest ? "did you mean " : use,
                   nearest ? nearest : "", nearest ? "?" : "");
@@ -484,6 +484,17 @@ static enum hd_status check_adapter(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Products of codes are in the encoding that computes. */
+static enum hd_status check_weights(const struct hd_job *job)
+{
+    if (strcmp(job->model_weights, "plain") == 0 || strcmp(job->precision, "fp8") != 0)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "train.precision: fp8 multiplies the matrices of blocks in fp8, but with "
+                  "model.weights: %s they are codes, which are multiplied in bf16; use bf16",
+                  job->model_weights);
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -499,6 +510,8 @@ static enum hd_status check_train(const struct hd_job *job)
         st = check_fp8(job);
     if (!st)
         st = check_adapter(job);
+    if (!st)
+        st = check_weights(job);
     return st ? st : check_lr(job);
 }
 
@@ -630,6 +643,8 @@ enum hd_status hd_spec_check(const struct hd_job *job)
 {
     enum hd_status st = spec_check_draft(job);
 
+    if (!st && *job->template && job->template[0] != '/') /* of a job file it may be relative */
+        st = hd_err(HD_INVALID, "data.template: is not an absolute path");
     if (!st)
         st = check_files("data.train", job->train, job->train_count);
     return st ? st : check_files("data.val", job->val, job->val_count);

@@ -17,7 +17,7 @@
 static enum hd_status read_nodes(const struct cluster_reader *r, const struct yaml_node *group,
                                  struct hd_cluster *c)
 {
-    const struct yaml_node *node = spec_yaml_find(group, "nodes");
+    const struct yaml_node *node = hd_yaml_find(group, "nodes");
     char problem[200], quoted[SPEC_QUOTE_MAX];
 
     if (!node)
@@ -45,14 +45,14 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
     static const char *const keys[] = {"memory", "hbm_bandwidth", "flops", "multiprocessors",
                                        "capability"};
     static const char *const rates[] = {"bf16", "fp32", "fp8"};
-    const struct yaml_node *memory = spec_yaml_find(node, "memory"),
-                           *hbm = spec_yaml_find(node, "hbm_bandwidth"),
-                           *flops = spec_yaml_find(node, "flops"),
-                           *sm = spec_yaml_find(node, "multiprocessors"),
-                           *cc = spec_yaml_find(node, "capability");
-    const struct yaml_node *bf16 = flops ? spec_yaml_find(flops, "bf16") : NULL,
-                           *fp32 = flops ? spec_yaml_find(flops, "fp32") : NULL,
-                           *fp8 = flops ? spec_yaml_find(flops, "fp8") : NULL;
+    const struct yaml_node *memory = hd_yaml_find(node, "memory"),
+                           *hbm = hd_yaml_find(node, "hbm_bandwidth"),
+                           *flops = hd_yaml_find(node, "flops"),
+                           *sm = hd_yaml_find(node, "multiprocessors"),
+                           *cc = hd_yaml_find(node, "capability");
+    const struct yaml_node *bf16 = flops ? hd_yaml_find(flops, "bf16") : NULL,
+                           *fp32 = flops ? hd_yaml_find(flops, "fp32") : NULL,
+                           *fp8 = flops ? hd_yaml_find(flops, "fp8") : NULL;
     int64_t bytes = 0, processors = 108, capability = 80;
     double bandwidth = 0, half = 0, single = 0, codes = 0;
     enum hd_status st = cluster_check_keys(r, node, "device", keys, sizeof keys / sizeof keys[0]);
@@ -156,7 +156,7 @@ static enum hd_status read_islands(const struct cluster_reader *r, const struct 
     if (!node)
         return HD_OK;
     st = cluster_check_keys(r, node, "islands", keys, 3);
-    devices = spec_yaml_find(node, "devices");
+    devices = hd_yaml_find(node, "devices");
     if (!st && !devices)
         st = cluster_fail(r, node, "islands", "needs devices: how many an island has");
     if (!st)
@@ -178,8 +178,8 @@ static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node
 
     if (st)
         return st;
-    name = spec_yaml_find(node, "name");
-    count = spec_yaml_find(node, "nodes");
+    name = hd_yaml_find(node, "name");
+    count = hd_yaml_find(node, "nodes");
     if (!name || !count)
         return cluster_fail(r, node, "tiers",
                             "each needs name, nodes (of one switch) and bandwidth");
@@ -195,7 +195,7 @@ static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node
 
 static enum hd_status read_tiers(struct cluster_reader *r)
 {
-    const struct yaml_node *list = spec_yaml_find(r->root, "tiers");
+    const struct yaml_node *list = hd_yaml_find(r->root, "tiers");
     char problem[80];
     enum hd_status st = HD_OK;
 
@@ -235,6 +235,32 @@ static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
     c->levels[c->level_count++].devices = all;
 }
 
+/* host: what a device has of its node's host, for an optimizer that is kept there. */
+static enum hd_status read_host(struct cluster_reader *r, const struct yaml_node *group,
+                                struct hd_cluster *c)
+{
+    static const char *const keys[] = {"memory", "bandwidth", "memory_bandwidth"};
+    const struct yaml_node *host = cluster_find(r, group, "host"), *memory, *link, *rate;
+    enum hd_status st;
+
+    if (!host)
+        return HD_OK;
+    if (host->kind != YAML_KIND_MAP)
+        return cluster_fail(r, host, "host",
+                            "expected {memory, bandwidth, memory_bandwidth}, of one device");
+    memory = hd_yaml_find(host, "memory");
+    link = hd_yaml_find(host, "bandwidth");
+    rate = hd_yaml_find(host, "memory_bandwidth");
+    st = cluster_check_keys(r, host, "host", keys, sizeof keys / sizeof keys[0]);
+    if (!st && memory)
+        st = cluster_read_memory(r, memory, "host.memory", &c->host_memory_bytes);
+    if (!st && link)
+        st = cluster_read_bandwidth(r, link, "host.bandwidth", &c->rates.host_link_bytes_per_s);
+    if (!st && rate)
+        st = cluster_read_bandwidth(r, rate, "host.memory_bandwidth", &c->rates.host_bytes_per_s);
+    return st;
+}
+
 static enum hd_status read_group(struct cluster_reader *r, const struct yaml_node *group,
                                  struct hd_cluster *c)
 {
@@ -258,6 +284,7 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
     if (kind) {
         node = hd_cluster_usual_node(kind);
         network = hd_cluster_usual_network(kind);
+        c->host_memory_bytes = hd_cluster_usual_host(kind);
     } else if (c->devices_per_node == 1) {
         node.bytes_per_s = 1; /* nothing is sent within a node of one device */
     }
@@ -265,7 +292,9 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
         network.bytes_per_s = network.bytes_per_s > 0 ? network.bytes_per_s
                               : r->tier_count         ? r->tiers[r->tier_count - 1].bytes_per_s
                                                       : 1;
-    st = cluster_read_links(r, group, c, &node);
+    st = read_host(r, group, c);
+    if (!st)
+        st = cluster_read_links(r, group, c, &node);
     if (!st)
         st = cluster_read_nics(r, group, c, &network);
     if (!st && !c->links)
@@ -286,7 +315,7 @@ static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_
                                 int count, struct hd_node_tree *tree)
 {
     const int64_t whole = r->tier_count ? r->tier_nodes[r->tier_count - 1] : 1;
-    const struct yaml_node *list = spec_yaml_find(r->root, "groups"),
+    const struct yaml_node *list = hd_yaml_find(r->root, "groups"),
                            *group = list ? list->first : r->root;
     int64_t position = 0;
 
@@ -294,7 +323,7 @@ static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_
     memcpy(tree->tiers, r->tiers, sizeof tree->tiers);
     memcpy(tree->tier_nodes, r->tier_nodes, sizeof tree->tier_nodes);
     for (int g = 0; g < count; g++, group = list ? group->next : NULL) {
-        const char *names = cluster_text(spec_yaml_find(group, "nodes"));
+        const char *names = cluster_text(hd_yaml_find(group, "nodes"));
         int64_t number;
 
         tree->groups[g].first = position;
@@ -311,9 +340,9 @@ static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_
 static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *clusters,
                                   int *ret_count)
 {
-    static const char *const keys[] = {
-        "nodes", "devices_per_node", "device", "intra_node", "inter_node", "islands", "links",
-        "nics",  "groups",           "tiers"};
+    static const char *const keys[] = {"nodes",      "devices_per_node", "device", "intra_node",
+                                       "inter_node", "islands",          "links",  "nics",
+                                       "host",       "groups",           "tiers"};
     const size_t root_keys = sizeof keys / sizeof keys[0], group_keys = root_keys - 2;
     const struct yaml_node *list;
     char problem[80];
@@ -321,16 +350,16 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
 
     if (!st)
         st = read_tiers(r);
-    list = st ? NULL : spec_yaml_find(r->root, "groups");
+    list = st ? NULL : hd_yaml_find(r->root, "groups");
     if (st || !list) {
         *ret_count = 1;
         return st ? st : read_group(r, r->root, &clusters[0]);
     }
     if (list->kind != YAML_KIND_LIST || !list->first)
         return cluster_fail(r, list, "groups", "expected a list of {nodes, device, ..}");
-    if (spec_yaml_find(r->root, "nodes"))
+    if (hd_yaml_find(r->root, "nodes"))
         return cluster_fail(
-            r, spec_yaml_find(r->root, "nodes"), "nodes",
+            r, hd_yaml_find(r->root, "nodes"), "nodes",
             "stands beside groups, which have nodes of their own; remove one of the two");
     (void)snprintf(problem, sizeof problem, "at most %d are possible", HD_CLUSTER_GROUPS_MAX);
     *ret_count = 0;

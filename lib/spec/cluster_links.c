@@ -223,8 +223,7 @@ static enum hd_status read_shared(struct matrix_reader *m, const struct yaml_nod
     enum hd_status st = cluster_check_keys(m->r, node, "links.shared", keys, 2);
 
     if (!st)
-        st = read_set(m->r, spec_yaml_find(node, "devices"), "links.shared", m->links->devices,
-                      &set);
+        st = read_set(m->r, hd_yaml_find(node, "devices"), "links.shared", m->links->devices, &set);
     if (!st)
         st = cluster_read_link(m->r, node, "links.shared", &link);
     if (!st && hd_node_links_share(m->links, set, link.bytes_per_s))
@@ -293,11 +292,11 @@ enum hd_status cluster_read_links(const struct cluster_reader *r, const struct y
     *m.links = (struct hd_node_links){.devices = (int32_t)c->devices_per_node};
     st = cluster_check_keys(r, links, "links", keys, 3);
     if (!st)
-        st = read_rates(&m, spec_yaml_find(links, "rates"));
+        st = read_rates(&m, hd_yaml_find(links, "rates"));
     if (!st)
-        st = read_matrix(&m, links, spec_yaml_find(links, "matrix"));
+        st = read_matrix(&m, links, hd_yaml_find(links, "matrix"));
     if (!st)
-        st = read_all_shared(&m, spec_yaml_find(links, "shared"));
+        st = read_all_shared(&m, hd_yaml_find(links, "shared"));
     if (st)
         return st;
     find_direct(&m);
@@ -331,7 +330,7 @@ enum hd_status cluster_read_nics(const struct cluster_reader *r, const struct ya
 
         st = cluster_check_keys(r, n, "nics", keys, 3);
         if (!st)
-            st = read_set(r, spec_yaml_find(n, "devices"), "nics", c->devices_per_node, &set);
+            st = read_set(r, hd_yaml_find(n, "devices"), "nics", c->devices_per_node, &set);
         if (!st && all & set)
             st = cluster_fail(r, n, "nics", "has a device that another adapter has");
         if (!st)

@@ -33,7 +33,7 @@ enum hd_status cluster_check_keys(const struct cluster_reader *r, const struct y
             known |= strcmp(n->key, keys[i]) == 0;
         if (known)
             continue;
-        nearest = hd_spec_nearest(n->key, keys, count);
+        nearest = hd_text_nearest(n->key, keys, count);
         return hd_err(HD_INVALID, "%s:%d: %s: unknown key %s%s%s%s; the keys are %s", r->name,
                       n->line, what, spec_quote(n->key, quoted), nearest ? "; did you mean " : "",
                       nearest ? nearest : "", nearest ? "?" : "", list);
@@ -50,9 +50,9 @@ const char *cluster_text(const struct yaml_node *node)
 const struct yaml_node *cluster_find(const struct cluster_reader *r, const struct yaml_node *group,
                                      const char *key)
 {
-    const struct yaml_node *node = spec_yaml_find(group, key);
+    const struct yaml_node *node = hd_yaml_find(group, key);
 
-    return node ? node : spec_yaml_find(r->root, key);
+    return node ? node : hd_yaml_find(r->root, key);
 }
 
 /* ---- numbers with units ---- */
@@ -147,8 +147,8 @@ enum hd_status cluster_read_count(const struct cluster_reader *r, const struct y
 enum hd_status cluster_read_link(const struct cluster_reader *r, const struct yaml_node *node,
                                  const char *what, struct hd_cluster_level *level)
 {
-    const struct yaml_node *bandwidth = spec_yaml_find(node, "bandwidth"),
-                           *latency = spec_yaml_find(node, "latency");
+    const struct yaml_node *bandwidth = hd_yaml_find(node, "bandwidth"),
+                           *latency = hd_yaml_find(node, "latency");
     enum hd_status st = HD_OK;
 
     if (!bandwidth)

@@ -23,6 +23,7 @@ enum {
 struct file_facts {
     bool found;     /* by a pattern */
     int64_t tokens; /* of a token file; of text: its bytes, which are at least as many */
+    bool conversations;
 };
 
 /* A growing list; facts[i] is about items[i]. Paths live in the arena, the arrays on the heap
@@ -33,7 +34,7 @@ struct list {
     struct file_facts *facts;
     size_t count, room;
     size_t *path_bytes; /* sum over both lists of the job */
-    int64_t vocab;
+    const struct hd_job *job;
     bool mixture;
     int64_t source;   /* of the files that are added next, */
     size_t first_new; /* and the first of them */
@@ -113,7 +114,7 @@ static enum hd_status open_tokens(const struct list *list, const char *path, boo
     enum hd_status st = hd_corpus_open(&file, 1, &corpus);
 
     if (!st && read)
-        st = hd_corpus_set_vocab(corpus, list->vocab);
+        st = hd_corpus_set_vocab(corpus, list->job->vocab);
     if (!st)
         *ret_tokens = hd_corpus_token_count(corpus);
     hd_corpus_close(corpus);
@@ -123,15 +124,17 @@ static enum hd_status open_tokens(const struct list *list, const char *path, boo
 /* Opens a file as a rank will. Reads of the first files of an entry only, since a wrong tokenizer
  * or a wrong form is that of all of them, and an entry may have thousands on a slow disk. */
 static enum hd_status look_at(const struct list *list, const char *key, const char *path,
-                              int64_t *tokens)
+                              struct file_facts *facts)
 {
     const bool read = list->count - list->first_new < FILES_READ_MAX;
     enum hd_status st = HD_OK;
 
     if (spec_is_token_file(path))
-        st = open_tokens(list, path, read, tokens);
-    else if (spec_is_lines(path) && read)
-        st = hd_jsonl_check(path);
+        st = open_tokens(list, path, read, &facts->tokens);
+    if (!st && read)
+        st = spec_look_at_form(list->job, path, &facts->conversations);
+    else if (!st && list->count) /* as the files in front of it */
+        facts->conversations = list->facts[list->count - 1].conversations;
     if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
         st = HD_INVALID;
     return st ? hd_err_prefix(st, "%s", key) : HD_OK;
@@ -176,7 +179,7 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
         return hd_err(HD_INVALID, "%s: cannot read %s: %s; change its permissions", key, path,
                       strerror(errno));
     facts.tokens = info.st_size;
-    st = look_at(list, key, path, &facts.tokens);
+    st = look_at(list, key, path, &facts);
     return st ? st : list_add(list, key, path, info.st_size, facts);
 }
 
@@ -300,16 +303,25 @@ static enum hd_status drop_validation_files(struct list *train, const struct lis
 static enum hd_status need_sequence(const struct list *list, const char *key, int64_t source,
                                     int64_t context)
 {
+    const struct file_facts *first = NULL;
     int64_t total = 0;
     bool tokens = false;
 
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].source != source)
             continue;
+        first = first ? first : &list->facts[i];
+        if (first->conversations != list->facts[i].conversations)
+            return hd_err(
+                HD_INVALID,
+                "%s: %s holds %s, and files in front of it do not; conversations and text "
+                "are two sources of a mixture: [{path: A, weight: 1}, {path: B, weight: "
+                "1}]",
+                key, list->items[i].path, list->facts[i].conversations ? "conversations" : "text");
         tokens = tokens || spec_is_token_file(list->items[i].path);
         total += list->facts[i].tokens;
     }
-    if (total > context) /* one sequence and the token after it */
+    if (total > context || (first && first->conversations)) /* a sequence and the token after it */
         return HD_OK;
     return hd_err(HD_INVALID,
                   "%s: %lld %s are less than one sequence of model.context + 1 = %lld; give more "
@@ -342,8 +354,9 @@ static enum hd_status need_parts(const struct list *train, const struct hd_job *
     for (size_t i = 0; i < train->count; i++) {
         const char *path = train->items[i].path;
 
-        if (!spec_is_token_file(path) &&
-            (spec_is_lines(path) || strcmp(job->tokenizer, "bytes") != 0))
+        if (train->facts[i].conversations ||
+            (!spec_is_token_file(path) &&
+             (spec_is_lines(path) || strcmp(job->tokenizer, "bytes") != 0)))
             return HD_OK;
         total += train->facts[i].tokens;
     }
@@ -365,15 +378,23 @@ static enum hd_status replace(const struct list *list, struct hd_job_file **ret_
     return HD_OK;
 }
 
+static bool has_conversations(const struct list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->facts[i].conversations)
+            return true;
+    return false;
+}
+
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
     size_t path_bytes = 0;
     struct list train = {.arena = draft->arena,
                          .path_bytes = &path_bytes,
-                         .vocab = job->vocab,
+                         .job = job,
                          .mixture = job->weight_count > 0};
-    struct list val = {.arena = draft->arena, .path_bytes = &path_bytes, .vocab = job->vocab};
+    struct list val = {.arena = draft->arena, .path_bytes = &path_bytes, .job = job};
     enum hd_status st;
 
     st = expand(&train, "data.train", folder, job->train, (size_t)job->train_count);
@@ -387,6 +408,8 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = need_parts(&train, job);
     if (!st && val.count)
         st = need_sequences(&val, "data.val", job->context);
+    if (!st && (has_conversations(&train) || has_conversations(&val)))
+        st = spec_check_conversations(draft, folder);
     if (!st)
         st = replace(&train, &job->train, &job->train_count);
     if (!st)

@@ -83,8 +83,11 @@ static const struct {
      "max_steps max_iters train_iters num_steps total_steps num_train_steps "
      "training_steps num_iterations iterations train_steps",
      NULL},
-    {"train.steps", "epochs num_epochs num_train_epochs max_epochs train_samples",
-     "A run is counted in steps of train.global_batch sequences."},
+    {"train.steps", "train_samples", "A run is counted in steps of train.global_batch sequences."},
+    {"train.epochs", "epochs num_epochs num_train_epochs max_epochs", NULL},
+    {"data.template", "chat_template chat_template_path", NULL},
+    {"data.loss",
+     "assistant_only_loss completion_only_loss train_on_inputs train_on_responses_only", NULL},
     {"train.global_batch", "batch_size global_batch_size train_batch_size total_batch_size", NULL},
     {"parallel.micro_batch",
      "micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu "

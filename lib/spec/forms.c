@@ -15,8 +15,8 @@ static enum hd_status no_memory(void)
 /* The kind of device that the job file asks for, which may come after resources.devices. */
 static const char *device_of(const struct spec_reader *r)
 {
-    const struct yaml_node *group = spec_yaml_find(r->root, "resources");
-    const struct yaml_node *node = group ? spec_yaml_find(group, "device") : NULL;
+    const struct yaml_node *group = hd_yaml_find(r->root, "resources");
+    const struct yaml_node *node = group ? hd_yaml_find(group, "device") : NULL;
 
     return node && node->kind == YAML_KIND_SCALAR ? node->text : "auto";
 }
@@ -315,8 +315,8 @@ static enum hd_status read_source(struct spec_reader *r, const struct yaml_node 
         .kind = HD_KEY_REAL, .min = SPEC_WEIGHT_MIN, .max = SPEC_WEIGHT_MAX};
     static const char *const names[] = {"path", "weight"};
     struct hd_job *job = r->draft.job;
-    const struct yaml_node *path = spec_yaml_find(node, "path");
-    const struct yaml_node *weight = spec_yaml_find(node, "weight");
+    const struct yaml_node *path = hd_yaml_find(node, "path");
+    const struct yaml_node *weight = hd_yaml_find(node, "weight");
     const int before = list->count;
     enum hd_status st = HD_OK;
     size_t len;

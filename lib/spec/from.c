@@ -12,7 +12,7 @@
 #include "spec_internal.h"
 
 /* Relative paths in a job file are relative to its folder. */
-static enum hd_status make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder)
+enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder)
 {
     struct hd_text text = {0};
     enum hd_status st = HD_OK;
@@ -42,7 +42,8 @@ static enum hd_status at_key(const char *key, enum hd_status st)
  * their defaults. */
 static bool is_architecture(const struct hd_key *key)
 {
-    static const char *const others[] = {"model.family", "model.from", "model.context"};
+    static const char *const others[] = {"model.family", "model.from", "model.context",
+                                         "model.weights"};
 
     if (strncmp(key->path, "model.", 6) != 0 || key->kind == HD_KEY_FORM)
         return false;
@@ -57,6 +58,7 @@ static bool is_architecture(const struct hd_key *key)
 static bool is_filled(const struct hd_key *key)
 {
     return strcmp(key->path, "model.router.balance") == 0 ||
+           strcmp(key->path, "model.weights") == 0 ||
            strncmp(key->path, "train.dropout.", 14) == 0;
 }
 
@@ -145,7 +147,7 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
     if (st || !*job->tokenizer || strcmp(job->tokenizer, "bytes") == 0 ||
         strcmp(job->tokenizer, "none") == 0)
         return st;
-    st = make_absolute(job->tokenizer, "data.tokenizer", folder);
+    st = spec_make_absolute(job->tokenizer, "data.tokenizer", folder);
     if (!st && !hd_file_exists(job->tokenizer))
         st = hd_err(HD_INVALID,
                     "data.tokenizer: there is no %s; write bytes, none, or the path of a "
@@ -167,7 +169,7 @@ static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
                                         "train.adapter.targets"};
     struct hd_job *job = draft->job, theirs = {0};
     uint64_t hash = 0;
-    enum hd_status st = make_absolute(job->adapter_from, "train.adapter.from", folder);
+    enum hd_status st = spec_make_absolute(job->adapter_from, "train.adapter.from", folder);
 
     if (!st)
         st = at_key("train.adapter.from", hd_adapter_read(job->adapter_from, &theirs, &hash));
@@ -199,7 +201,7 @@ static enum hd_status take_weights(struct spec_draft *draft, const char *key, co
 {
     struct hd_job *job = draft->job;
     uint64_t hash = 0;
-    enum hd_status st = make_absolute(job->init_from, "train.init_from", folder);
+    enum hd_status st = spec_make_absolute(job->init_from, "train.init_from", folder);
 
     if (!st)
         st = at_key(key, hd_source_identity(job->init_from, &hash));
@@ -215,7 +217,7 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
     enum hd_status st = HD_OK;
 
     if (*job->from_dir) {
-        st = make_absolute(job->from_dir, "model.from", folder);
+        st = spec_make_absolute(job->from_dir, "model.from", folder);
         if (!st)
             st = take_model(draft);
         if (!st && !*job->init_from)

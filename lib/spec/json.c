@@ -187,7 +187,8 @@ static void add_keys(const struct hd_job *job, const char *key, bool as_file,
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *k = &hd_job_keys[i];
 
-        if (!k->hidden && !spec_is_group(k->path) && !(as_file && spec_follows_steps(job, k->path)))
+        if (!k->hidden && !spec_is_group(k->path) && strcmp(k->path, "train.epochs") != 0 &&
+            !(as_file && spec_follows_steps(job, k->path)))
             add_value(writer, k, enter_group(writer, k->path, open), job);
     }
     (void)enter_group(writer, "", open);

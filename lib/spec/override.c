@@ -24,12 +24,12 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
         if (!spec_takes_group(group))
             return hd_err(HD_INVALID, "%s: there is no group %s in %s", origin, name,
                           *holder ? holder : "a job file");
-        child = spec_yaml_find(map, name);
+        child = hd_yaml_find(map, name);
         if (!child) {
-            child = spec_yaml_new(arena, YAML_KIND_MAP, name, 0, origin);
+            child = hd_yaml_new(arena, YAML_KIND_MAP, name, 0, origin);
             if (!child)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            spec_yaml_append(map, child);
+            hd_yaml_append(map, child);
         } else if (child->kind == YAML_KIND_SCALAR) {
             full = spec_yaml_expand(arena, group, child);
             if (!full)
@@ -76,14 +76,14 @@ static enum hd_status apply_override(const char *name, const char *override, str
     if (st)
         return st;
     value->key = key;
-    old = spec_yaml_find(map, key);
+    old = hd_yaml_find(map, key);
     if (old) {
         struct yaml_node *next = old->next;
 
         *old = *value;
         old->next = next;
     } else {
-        spec_yaml_append(map, value);
+        hd_yaml_append(map, value);
     }
     return HD_OK;
 }

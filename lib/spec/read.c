@@ -2,6 +2,7 @@
  * defaults, checks the rules and finds the files. An error message has the line of the key, or of
  * the nearest group that the file has. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ static const struct yaml_node *nearest_node(const struct yaml_node *root, const 
             len = strcspn(path, "]") + 1;
         } else {
             (void)snprintf(key, sizeof key, "%.*s", (int)len, path);
-            child = spec_yaml_find(node, key);
+            child = hd_yaml_find(node, key);
         }
         if (!child || len > strlen(path))
             break;
@@ -157,7 +158,7 @@ static enum hd_status need_number(struct spec_reader *r, const struct yaml_node 
 enum hd_status spec_unknown_word(const char *path, const char *text, const char *const *names,
                                  size_t count)
 {
-    const char *nearest = hd_spec_nearest(text, names, count);
+    const char *nearest = hd_text_nearest(text, names, count);
     char quoted[SPEC_QUOTE_MAX];
     char list[256] = "";
     size_t len = 0;
@@ -352,7 +353,7 @@ static enum hd_status unknown_key(const char *group, const char *name)
     for (size_t i = 0; i < children.count && len < sizeof list; i++)
         len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "",
                                 children.names[i]);
-    nearest = hd_spec_nearest(name, children.names, children.count);
+    nearest = hd_text_nearest(name, children.names, children.count);
     (void)spec_quote(name, quoted);
     quoted[strlen(quoted) - 1] = '\0'; /* the key is part of a path: no quotes */
     if (foreign)
@@ -386,7 +387,7 @@ static enum hd_status read_short_group(struct spec_reader *r, const struct yaml_
 static enum hd_status read_key(struct spec_reader *r, const struct yaml_node *map,
                                const struct yaml_node *node)
 {
-    const struct yaml_node *earlier = spec_yaml_find(map, node->key);
+    const struct yaml_node *earlier = hd_yaml_find(map, node->key);
     const size_t len = spec_path_push(r, node->key);
     const struct hd_key *key = strchr(node->key, '.') ? NULL : spec_find_key(r->path);
     const bool is_group = !strchr(node->key, '.') && spec_is_group(r->path);
@@ -444,6 +445,44 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
 
 /* ---- the whole file ---- */
 
+/* Whether the key was given by an override. */
+static bool is_overridden(const struct spec_reader *r, const char *group, const char *name)
+{
+    const struct yaml_node *node = hd_yaml_find(r->root, group);
+
+    node = node && node->kind == YAML_KIND_MAP ? hd_yaml_find(node, name) : NULL;
+    return node && node->origin;
+}
+
+/* train.epochs in place of train.steps. Of both an override counts. */
+static enum hd_status take_epochs(struct spec_reader *r, const struct hd_spec_source *source)
+{
+    struct hd_job *job = r->draft.job;
+    bool *steps = spec_given(&r->draft, "train.steps");
+
+    if (*steps && job->epochs > 0) {
+        const bool by_steps = is_overridden(r, "train", "steps");
+
+        if (by_steps == is_overridden(r, "train", "epochs"))
+            return hd_err(HD_INVALID,
+                          "train.epochs: cannot be used with train.steps; remove one of the two");
+        if (by_steps)
+            job->epochs = 0;
+    }
+    if (job->epochs > 0) {
+        job->steps = source->epoch_steps ? source->epoch_steps : HD_SPEC_STEPS_UNKNOWN;
+        *steps = true;
+    }
+    return HD_OK;
+}
+
+int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch)
+{
+    const double steps = ceil(epochs * (double)windows / (double)global_batch);
+
+    return steps < 1 ? 1 : steps > 0x1p40 ? HD_SPEC_STEPS_UNKNOWN : (int64_t)steps;
+}
+
 static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_source *source)
 {
     struct hd_job *job = r->draft.job;
@@ -457,7 +496,9 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     st = read_group(r, r->root);
     if (st)
         return at_node(r, r->here, st);
-    st = spec_read_from(&r->draft, r->folder);
+    st = take_epochs(r, source);
+    if (!st)
+        st = spec_read_from(&r->draft, r->folder);
     if (st)
         return at_key_of_message(r, st);
     spec_fill_absent(&r->draft);

@@ -41,10 +41,11 @@ struct hd_node_tree;    /* plan/node_tree.h */
 
 enum {
     HD_SPEC_FILE_BYTES_MAX = 256 << 10,
-    HD_SPEC_DEPTH_MAX = 16,
     HD_SPEC_FILES_MAX = 65536,  /* files of one list, after patterns are expanded */
     HD_SPEC_OVERRIDES_MAX = 256 /* --set options */
 };
+
+#define HD_SPEC_STEPS_UNKNOWN (INT64_C(1) << 40)
 
 /* A job file, not parsed yet. */
 struct hd_spec_source {
@@ -61,6 +62,9 @@ struct hd_spec_source {
     /* Not NULL: data files that cannot be opened are no error; the text gets the message. For plans
      * of other machines. */
     struct hd_text *missing_data;
+    /* With train.epochs: the steps that they make; 0: not counted yet, and train.steps becomes
+     * HD_SPEC_STEPS_UNKNOWN. */
+    int64_t epoch_steps;
     bool is_stored; /* a job that the user has in no file: messages name no line, but the override
                      * that they are about, if there is one */
 };
@@ -103,6 +107,13 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
  * features. The spec must be complete. Reports the first violation, in the order of the checks. */
 enum hd_status hd_spec_check(const struct hd_job *job);
 
+/* The steps of `epochs` times `windows` sequences: at least 1. */
+int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch);
+
+/* Whether a data file's lines are conversations, or its tokens are (found by opening it). Files
+ * that cannot be read are not. */
+bool hd_spec_has_conversations(const struct hd_job *job);
+
 /* True if a file is text, which needs a tokenizer; also if data.train is empty. */
 bool hd_spec_has_text(const struct hd_job *job);
 
@@ -137,8 +148,8 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
                                      struct hd_arena *arena, struct hd_cluster *ret_clusters,
                                      int *ret_count, struct hd_node_tree *ret_tree);
 
-/* Adds the spec as a JSON object with the keys of the job file. hd_spec_read_yaml can read it,
- * since JSON is YAML. */
+/* Adds the spec as a JSON object with the keys of the job file, without train.epochs: it has the
+ * steps that they made. hd_spec_read_yaml can read it, since JSON is YAML. */
 void hd_spec_add_json(const struct hd_job *job, const char *key, struct hd_json_writer *writer);
 
 /* The same without the keys of the learning rate that follow from the others (warmup, decay_steps,
@@ -155,9 +166,5 @@ void hd_spec_document_default(const struct hd_key *key, struct hd_text *ret_text
 /* Appends the keys of a job file as rows of a Markdown table, "| `path` | default | meaning |".
  * Only keys whose path begins with `prefix`; "": all. */
 void hd_spec_document(const char *prefix, struct hd_text *ret_text);
-
-/* The nearest of `count` words to `word` by edit distance; NULL: none is similar. For the hint "did
- * you mean" of unknown keys, commands and flags. */
-const char *hd_spec_nearest(const char *word, const char *const *words, size_t count);
 
 #endif

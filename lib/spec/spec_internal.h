@@ -1,6 +1,6 @@
 /* spec_internal: declarations that the files of lib/spec share.
  *
- *     yaml.c      bytes -> a tree of nodes with lines         (the only user of libyaml)
+ *     tree.c      trees of yaml/yaml.h as a job file has them
  *     cluster.c   cluster files -> struct hd_cluster
  *     schema.c    the keys of job/keys.def as groups of a job file
  *     read.c      tree -> struct hd_job
@@ -11,6 +11,7 @@
  *     check.c     the rules
  *     files.c     paths and patterns
  *     from.c      reads model.from and train.init_from
+ *     conversations.c   data.format and data.template
  *     message.c   struct hd_job <-> JobSpec
  *     resolve.c   spec + layout + attempt -> the ranks' job
  *     json.c      struct hd_job -> JSON
@@ -23,6 +24,7 @@
 #include <stdbool.h>
 
 #include "spec/spec.h"
+#include "yaml/yaml.h"
 
 /* ---- groups of keys ---- */
 
@@ -82,29 +84,10 @@ void spec_list_divisors(int64_t n, int64_t max, int64_t wanted, char ret_list[HD
 
 /* ---- the tree ---- */
 
-enum yaml_kind { YAML_KIND_SCALAR, YAML_KIND_LIST, YAML_KIND_MAP };
-
-struct yaml_node {
-    enum yaml_kind kind;
-    bool plain;         /* a scalar without quotes */
-    bool short_form;    /* a scalar that is written in place of its map */
-    int line;           /* from 1; 0: from an override */
-    const char *origin; /* the override, as the user typed it; NULL: from the file */
-    const char *key;    /* in a map */
-    const char *text;   /* of a scalar, without NUL inside */
-    struct yaml_node *first, *last, *next;
-};
-
-/* Parses one document. Error messages begin with "NAME:LINE: ", or with "ORIGIN: " if `origin` is
- * given. The nodes live in `arena`. */
+/* hd_yaml_parse of a job file or a cluster file, or of the value of an override (`origin`). */
 enum hd_status spec_yaml_parse(const char *name, const char *origin, const void *bytes,
                                size_t size_bytes, struct hd_arena *arena,
                                struct yaml_node **ret_root);
-
-struct yaml_node *spec_yaml_find(const struct yaml_node *map, const char *key); /* or NULL */
-struct yaml_node *spec_yaml_new(struct hd_arena *arena, enum yaml_kind kind, const char *key,
-                                int line, const char *origin);
-void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child);
 /* The map for which the plain value `node` is the short form in this group; without children: the
  * group has no short form. NULL: no memory. */
 struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
@@ -178,8 +161,18 @@ enum hd_status spec_check_draft(const struct hd_job *job);
 bool spec_is_token_file(const char *path); /* by its suffix: .npy, .bin */
 bool spec_is_lines(const char *path);      /* by its suffix: .jsonl, one document per line */
 
+/* Whether a data file holds conversations, as job->data_format and its first line say; HD_INVALID
+ * names the file. */
+enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
+                                 bool *ret_conversations);
+/* The rules of a job whose files hold conversations, and its template. */
+enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder);
+
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
+
+/* A path relative to `folder`, made absolute in place. */
+enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder);
 
 #define SPEC_INIT_NONE "none" /* train.init_from: random weights even if model.from is given */
 

@@ -110,6 +110,39 @@ static bool is_single_word(const struct hd_added_walk *w, size_t from, size_t to
     return to == w->len_bytes || !hd_regex_is(word_char, w->text + to, char_bytes(w->text[to]));
 }
 
+/* Whether a guard is in [from, to). */
+static bool is_guarded(const struct hd_added_walk *w, size_t from, size_t to)
+{
+    size_t lo = 0, hi = w->guard_count; /* the first guard >= from is in [lo, hi] */
+
+    while (lo < hi) {
+        const size_t middle = lo + (hi - lo) / 2;
+
+        if (w->guards[middle] < from)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo < w->guard_count && w->guards[lo] < to;
+}
+
+bool hd_added_find_special(const struct hd_bpe *bpe, const unsigned char *text, size_t len_bytes,
+                           size_t *at)
+{
+    const struct hd_added_set *set = &bpe->specials;
+
+    for (; set->node_count && *at < len_bytes; ++*at) {
+        size_t end = *at + 1;
+        int32_t node = set->first[text[*at]];
+
+        while (node && set->nodes[node].token < 0 && end < len_bytes)
+            node = child_of(set, node, text[end++]);
+        if (node)
+            return true;
+    }
+    return false;
+}
+
 bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece)
 {
     const struct hd_added_set *set = walk->set;
@@ -130,6 +163,10 @@ bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece)
             continue;
         }
         token = &walk->bpe->tokens[index];
+        if (token->special && is_guarded(walk, at, at + token->len_bytes)) {
+            walk->search++;
+            continue;
+        }
         walk->search = to = at + token->len_bytes;
         if (token->single_word && !is_single_word(walk, from, to))
             continue;

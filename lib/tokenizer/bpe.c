@@ -40,7 +40,13 @@ struct hd_bpe_encoder {
     struct bpe_part *parts;
     struct bpe_pair *heap;
     size_t part_room, heap_room, heap_count;
+    struct hd_text prefixed; /* a piece with the space in front of it */
+    size_t *guards;          /* of a piece, in its normal form */
+    size_t guard_room;
     struct hd_id_list *list;
+    struct hd_encoder_mark *mark, *last_mark; /* those that have no token yet; `token` of those in
+                                                 the present piece is a place in its normal form */
+    const struct hd_encoder_mark *piece_end;  /* the first one behind the piece */
 };
 
 enum hd_status hd_bpe_encoder_new(const struct hd_bpe *bpe, struct hd_bpe_encoder **ret_encoder)
@@ -71,6 +77,8 @@ void hd_bpe_encoder_free(struct hd_bpe_encoder *encoder)
     free(encoder->parts);
     free(encoder->heap);
     hd_text_free(&encoder->normal);
+    hd_text_free(&encoder->prefixed);
+    free(encoder->guards);
     for (int i = 0; i < HD_BPE_STEPS_MAX; i++)
         hd_text_free(&encoder->spaced[i]);
     free(encoder);
@@ -96,6 +104,37 @@ static enum hd_status no_token(unsigned char byte)
                   "the vocabulary has no token for byte 0x%02X; train it with the full byte "
                   "alphabet",
                   byte);
+}
+
+static size_t character_bytes(unsigned char lead)
+{
+    return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
+
+/* The ids that a word begins with: of its bytes, or with byte fallback of its characters. Room for
+ * n ids. */
+static enum hd_status begin_word(const struct hd_bpe *bpe, const unsigned char *word, size_t n,
+                                 int32_t *ids, size_t *ret_count)
+{
+    size_t count = 0;
+
+    for (size_t at = 0; at < n;) {
+        const size_t bytes = bpe->falls_back ? character_bytes(word[at]) : 1;
+        const int32_t whole = bpe->falls_back ? hd_bpe_word(bpe, word + at, bytes) : -1;
+
+        if (whole >= 0) {
+            ids[count++] = whole;
+            at += bytes;
+            continue;
+        }
+        for (const size_t end = at + bytes; at < end; at++) {
+            ids[count] = bpe->byte_ids[word[at]];
+            if (ids[count++] < 0)
+                return no_token(word[at]);
+        }
+    }
+    *ret_count = count;
+    return HD_OK;
 }
 
 /* ---- short words ---- */
@@ -212,19 +251,18 @@ static void merge_by_heap(struct hd_bpe_encoder *e)
 
 static enum hd_status add_long_word(struct hd_bpe_encoder *e, const unsigned char *word, size_t n)
 {
+    const int32_t *ids;
     enum hd_status st = reserve_parts(e, n);
 
     if (!st)
         st = hd_id_list_reserve(e->list, n);
+    ids = st ? NULL : e->list->ids + e->list->count;
+    if (!st)
+        st = begin_word(e->bpe, word, n, e->list->ids + e->list->count, &n);
     if (st)
         return st;
-    for (size_t i = 0; i < n; i++) {
-        const int32_t id = e->bpe->byte_ids[word[i]];
-
-        if (id < 0)
-            return no_token(word[i]);
-        e->parts[i] = (struct bpe_part){id, (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
-    }
+    for (size_t i = 0; i < n; i++)
+        e->parts[i] = (struct bpe_part){ids[i], (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
     e->heap_count = 0;
     for (size_t i = 0; i + 1 < n; i++)
         push_pair(e, (int32_t)i);
@@ -260,13 +298,10 @@ static enum hd_status add_short_word(struct hd_bpe_encoder *e, const unsigned ch
     if (st)
         return st;
     ids = e->list->ids + e->list->count;
-    for (size_t i = 0; i < n; i++) {
-        ids[i] = e->bpe->byte_ids[word[i]];
-        if (ids[i] < 0)
-            return no_token(word[i]);
-    }
-    e->list->count += merge_by_scanning(e->bpe, ids, n);
-    return HD_OK;
+    st = begin_word(e->bpe, word, n, ids, &n);
+    if (!st)
+        e->list->count += merge_by_scanning(e->bpe, ids, n);
+    return st;
 }
 
 static enum hd_status add_whole(struct hd_bpe_encoder *e, int32_t id)
@@ -276,6 +311,17 @@ static enum hd_status add_whole(struct hd_bpe_encoder *e, int32_t id)
     if (!st)
         e->list->ids[e->list->count++] = id;
     return st;
+}
+
+/* Gives tokens to the marks in front of `end`, a place in the piece; the ids from list->ids[first]
+ * on are those of the text from `at` on. */
+static void place_marks(struct hd_bpe_encoder *e, int64_t at, size_t first)
+{
+    for (size_t i = first; e->mark < e->piece_end && i < e->list->count; i++) {
+        at += e->bpe->texts[e->list->ids[i]].len_bytes;
+        while (e->mark < e->piece_end && (int64_t)e->mark->token < at)
+            e->mark++->token = i;
+    }
 }
 
 static enum hd_status add_word(struct hd_bpe_encoder *e, const unsigned char *word, size_t n)
@@ -313,8 +359,10 @@ static enum hd_status add_word(struct hd_bpe_encoder *e, const unsigned char *wo
 
 /* ---- pre-tokenizers ---- */
 
+/* `place`: where the text begins in its piece; -1 where it begins with a space that was put in
+ * front of the piece. */
 static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned char *text,
-                            size_t len_bytes);
+                            size_t len_bytes, int64_t place);
 
 struct bpe_piece {
     size_t from, to;
@@ -326,16 +374,23 @@ struct splitter {
     struct hd_bpe_encoder *encoder;
     int step;
     const unsigned char *text;
+    int64_t place; /* of the text */
     struct bpe_piece held;
     bool has_held;
 };
+
+static enum hd_status split_on(const struct splitter *s, struct bpe_piece piece)
+{
+    return split(s->encoder, s->step + 1, s->text + piece.from, piece.to - piece.from,
+                 s->place + (int64_t)piece.from);
+}
 
 static enum hd_status flush(struct splitter *s)
 {
     if (!s->has_held)
         return HD_OK;
     s->has_held = false;
-    return split(s->encoder, s->step + 1, s->text + s->held.from, s->held.to - s->held.from);
+    return split_on(s, s->held);
 }
 
 static bool joins(enum hd_split_behavior behavior, bool before, bool now)
@@ -361,11 +416,9 @@ static enum hd_status pass_on(struct splitter *s, struct bpe_piece piece)
         return HD_OK;
     piece.is_match ^= step->invert;
     if (step->behavior == HD_SPLIT_ISOLATED)
-        return split(s->encoder, s->step + 1, s->text + piece.from, piece.to - piece.from);
+        return split_on(s, piece);
     if (step->behavior == HD_SPLIT_REMOVED)
-        return piece.is_match
-                   ? HD_OK
-                   : split(s->encoder, s->step + 1, s->text + piece.from, piece.to - piece.from);
+        return piece.is_match ? HD_OK : split_on(s, piece);
     if (s->has_held && joins(step->behavior, s->held.is_match, piece.is_match)) {
         s->held.to = piece.to;
         s->held.is_match = piece.is_match;
@@ -377,9 +430,31 @@ static enum hd_status pass_on(struct splitter *s, struct bpe_piece piece)
     return st;
 }
 
+/* The words of a piece. Of a BPE with byte fallback they end in front of a space, where the
+ * vocabulary allows it (struct hd_bpe). */
+static enum hd_status add_words(struct hd_bpe_encoder *e, const unsigned char *text,
+                                size_t len_bytes, int64_t place)
+{
+    enum hd_status st = HD_OK;
+
+    for (size_t at = 0; !st && at < len_bytes;) {
+        const size_t first = e->list->count;
+        size_t end = len_bytes;
+
+        if (e->bpe->parts_at_spaces)
+            for (end = at + 1; end < len_bytes && (text[end] != ' ' || text[end - 1] == ' ');)
+                end++;
+        st = add_word(e, text + at, end - at);
+        if (!st)
+            place_marks(e, place + (int64_t)at, first);
+        at = end;
+    }
+    return st;
+}
+
 /* Splits `text` by the steps from `step` on, then adds the words. */
 static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned char *text,
-                            size_t len_bytes)
+                            size_t len_bytes, int64_t place)
 {
     struct splitter s = {.encoder = e, .step = step};
     const struct hd_split_step *how = &e->bpe->steps[step];
@@ -389,7 +464,7 @@ static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned c
     if (!len_bytes)
         return HD_OK;
     if (step == e->bpe->step_count)
-        return add_word(e, text, len_bytes);
+        return add_words(e, text, len_bytes, place);
     if (how->adds_space && text[0] != ' ') {
         hd_text_clear(&e->spaced[step]);
         hd_text_add_bytes(&e->spaced[step], " ", 1);
@@ -398,9 +473,11 @@ static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned c
             return hd_err(HD_NO_MEMORY, "no memory for a piece of %zu bytes", len_bytes);
         text = (const unsigned char *)e->spaced[step].data;
         len_bytes++;
+        place--;
     }
     if (!how->regex)
-        return split(e, step + 1, text, len_bytes);
+        return split(e, step + 1, text, len_bytes, place);
+    s.place = place;
     s.text = text;
     while (!st && at < len_bytes) {
         size_t from = len_bytes, to = len_bytes;
@@ -429,30 +506,120 @@ static bool is_ascii(const unsigned char *text, size_t n)
     return all < 0x80;
 }
 
-/* Encodes a piece between added tokens that are not `normalized`. */
-static enum hd_status add_piece(struct hd_bpe_encoder *e, const unsigned char *text, size_t n)
+/* An added token, up to `end` of its text or piece. */
+static enum hd_status add_token(struct hd_bpe_encoder *e, int32_t id, size_t end)
+{
+    while (e->mark < e->piece_end && e->mark->token < end)
+        e->mark++->token = e->list->count;
+    return add_whole(e, id);
+}
+
+/* Makes the normal form of a piece in e->normal; *ret_differs false: it is the text itself. */
+static enum hd_status normalise(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
+                                bool *ret_differs)
+{
+    *ret_differs = false;
+    hd_text_clear(&e->normal);
+    if (e->bpe->falls_back) {
+        if (e->bpe->prefix == HD_PREFIX_NORMAL)
+            hd_text_add_bytes(&e->normal, " ", 1);
+        hd_bpe_add_spaces((const char *)text, n, &e->normal);
+        *ret_differs = true;
+        return e->normal.failed ? hd_err(HD_NO_MEMORY, "no memory for a text") : HD_OK;
+    }
+    if (!e->bpe->is_nfc || is_ascii(text, n))
+        return HD_OK;
+    *ret_differs = true;
+    return hd_nfc(text, n, &e->normal);
+}
+
+/* A place of a piece in the normal form of that piece. */
+static enum hd_status normal_place(struct hd_bpe_encoder *e, const unsigned char *text, size_t at,
+                                   size_t *ret_place)
+{
+    bool differs = false;
+    enum hd_status st = normalise(e, text, at, &differs);
+
+    *ret_place = differs ? e->normal.len_bytes : at;
+    return st;
+}
+
+/* Turns the marks and guards of the piece text[0, n), which begins at `from`, into places in its
+ * normal form. */
+static enum hd_status place_piece(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
+                                  size_t from, const struct hd_encoder_places *places,
+                                  struct hd_added_walk *walk)
+{
+    struct hd_encoder_mark *m = e->mark;
+    size_t first = 0, count = 0;
+    enum hd_status st = HD_OK;
+
+    for (; !st && m < e->last_mark && m->at < from + n; m++) {
+        st = normal_place(e, text, m->at - from, &m->token);
+        if (m->at == from && !m->is_end)
+            m->token = 0; /* with the space in front */
+    }
+    e->piece_end = m;
+    while (first < places->guard_count && places->guards[first] < from)
+        first++;
+    while (first + count < places->guard_count && places->guards[first + count] < from + n)
+        count++;
+    if (count > e->guard_room) {
+        free(e->guards);
+        e->guards = calloc(count, sizeof *e->guards);
+        e->guard_room = e->guards ? count : 0;
+        if (!e->guards)
+            return hd_err(HD_NO_MEMORY, "no memory for the places of a text");
+    }
+    for (size_t i = 0; !st && i < count; i++)
+        st = normal_place(e, text, places->guards[first + i] - from, &e->guards[i]);
+    walk->guards = e->guards;
+    walk->guard_count = count;
+    return st;
+}
+
+/* A text without added tokens: text[0, n) at `place` of its piece. */
+static enum hd_status add_plain(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
+                                size_t place, bool is_first)
+{
+    const enum hd_bpe_prefix prefix = e->bpe->prefix;
+
+    if (text[0] == ' ' || !(prefix == HD_PREFIX_PIECE || (prefix == HD_PREFIX_FIRST && is_first)))
+        return split(e, 0, text, n, (int64_t)place);
+    if (e->mark < e->piece_end && e->mark->token == place && !e->mark->is_end)
+        e->mark->token--; /* the space; of place 0 it is -1 (place_marks) */
+    hd_text_clear(&e->prefixed);
+    hd_text_add_bytes(&e->prefixed, " ", 1);
+    hd_text_add_bytes(&e->prefixed, text, n);
+    if (e->prefixed.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for a piece of %zu bytes", n);
+    return split(e, 0, (const unsigned char *)e->prefixed.data, n + 1, (int64_t)place - 1);
+}
+
+/* Encodes a piece between added tokens that are not `normalized`, which begins at `from`. */
+static enum hd_status add_piece(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
+                                size_t from, const struct hd_encoder_places *places)
 {
     struct hd_added_walk walk = {.bpe = e->bpe, .set = &e->bpe->normalized};
     struct hd_added_piece piece;
-    enum hd_status st = HD_OK;
+    bool differs = false;
+    enum hd_status st = places ? place_piece(e, text, n, from, places, &walk) : HD_OK;
 
-    if (e->bpe->is_nfc && !is_ascii(text, n)) {
-        st = hd_nfc(text, n, &e->normal);
-        if (st)
-            return st;
-        text = (const unsigned char *)e->normal.data;
-        n = e->normal.len_bytes;
-    }
-    walk.text = text;
-    walk.len_bytes = n;
+    if (!st)
+        st = normalise(e, text, n, &differs);
+    walk.text = differs ? (const unsigned char *)e->normal.data : text;
+    walk.len_bytes = differs ? e->normal.len_bytes : n;
     while (!st && hd_added_next(&walk, &piece))
-        st = piece.id >= 0 ? add_whole(e, piece.id)
-                           : split(e, 0, text + piece.from, piece.to - piece.from);
+        st = piece.id >= 0 ? add_token(e, piece.id, piece.to)
+                           : add_plain(e, walk.text + piece.from, piece.to - piece.from, piece.from,
+                                       from + piece.from == 0);
+    e->piece_end = e->mark;
     return st;
 }
 
 enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char *text,
-                             size_t len_bytes, struct hd_id_list *list)
+                             size_t len_bytes, struct hd_encoder_places *places,
+                             struct hd_id_list *list)
 {
     struct hd_added_walk walk = {
         .bpe = encoder->bpe, .set = &encoder->bpe->plain, .text = text, .len_bytes = len_bytes};
@@ -463,8 +630,21 @@ enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char
         return hd_err(HD_LIMIT, "a text of %zu bytes; at most %d are encoded as one", len_bytes,
                       HD_BPE_TEXT_BYTES_MAX);
     encoder->list = list;
-    while (!st && hd_added_next(&walk, &piece))
-        st = piece.id >= 0 ? add_whole(encoder, piece.id)
-                           : add_piece(encoder, text + piece.from, piece.to - piece.from);
+    encoder->mark = places ? places->marks : NULL;
+    encoder->last_mark = places ? places->marks + places->mark_count : NULL;
+    encoder->piece_end = encoder->mark;
+    walk.guards = places ? places->guards : NULL;
+    walk.guard_count = places ? places->guard_count : 0;
+    while (!st && hd_added_next(&walk, &piece)) {
+        if (piece.id < 0) {
+            st = add_piece(encoder, text + piece.from, piece.to - piece.from, piece.from, places);
+            continue;
+        }
+        while (encoder->mark < encoder->last_mark && encoder->mark->at < piece.to)
+            encoder->mark++->token = list->count;
+        st = add_whole(encoder, piece.id);
+    }
+    while (encoder->mark < encoder->last_mark)
+        encoder->mark++->token = list->count;
     return st;
 }

@@ -1,6 +1,5 @@
-/* json: parses tokenizer.json of a byte-level BPE. An unknown key is an error that names it,
- * because ignoring a key could change the ids. */
-#include <stdio.h>
+/* json: parses tokenizer.json of a BPE. An unknown key is an error that names it, because ignoring
+ * a key could change the ids. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,15 +14,10 @@ enum {
 };
 static const size_t arena_bytes_max = (size_t)4 << 30;
 
-/* GPT-2's pattern, used by ByteLevel if use_regex is true. */
-static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|"
-                                   " ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-
 struct tokenizer_reading {
     struct hd_bpe *bpe;
     struct hd_arena json; /* freed after reading */
     int32_t letters[512]; /* the byte that a letter represents, by code point; -1: none */
-    bool has_byte_level;
 };
 
 static enum hd_status no_memory(void)
@@ -33,8 +27,7 @@ static enum hd_status no_memory(void)
 
 /* ---- keys ---- */
 
-/* `known`: the keys that `object` may have, as "a|b|c". */
-static enum hd_status check_keys(const struct hd_json *object, const char *where, const char *known)
+enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where, const char *known)
 {
     if (object->kind != HD_JSON_OBJECT)
         return hd_err(HD_INVALID, "%s is not an object", where);
@@ -52,17 +45,17 @@ static enum hd_status check_keys(const struct hd_json *object, const char *where
     return HD_OK;
 }
 
-static const struct hd_json *member(const struct hd_json *object, const char *key)
+const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *key)
 {
     const struct hd_json *m = hd_json_member(object, key);
 
     return m && m->kind != HD_JSON_NULL ? m : NULL; /* null means absent */
 }
 
-static enum hd_status read_bool(const struct hd_json *object, const char *where, const char *key,
+enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where, const char *key,
                                 bool otherwise, bool *ret_value)
 {
-    const struct hd_json *m = member(object, key);
+    const struct hd_json *m = hd_bpe_member(object, key);
 
     if (m && m->kind != HD_JSON_TRUE && m->kind != HD_JSON_FALSE)
         return hd_err(HD_INVALID, "%s.%s is neither true nor false", where, key);
@@ -70,18 +63,10 @@ static enum hd_status read_bool(const struct hd_json *object, const char *where,
     return HD_OK;
 }
 
-static enum hd_status read_type(const struct hd_json *object, const char *where,
-                                const char **ret_type)
-{
-    enum hd_status st = hd_json_need_string(object, "type", ret_type);
-
-    return st ? hd_err_prefix(st, "%s", where) : HD_OK;
-}
-
 static enum hd_status must_be_empty(const struct hd_json *object, const char *where,
                                     const char *key)
 {
-    const struct hd_json *m = member(object, key);
+    const struct hd_json *m = hd_bpe_member(object, key);
 
     if (!m || (m->kind == HD_JSON_STRING && !m->text[0]))
         return HD_OK;
@@ -103,15 +88,68 @@ static void name_letters(struct tokenizer_reading *r)
     }
 }
 
+void hd_bpe_add_spaces(const char *text, size_t len_bytes, struct hd_text *ret_text)
+{
+    static const char space[] = "\xE2\x96\x81"; /* U+2581 */
+
+    for (const char *end = text + len_bytes; text < end;) {
+        const char *next = memmem(text, (size_t)(end - text), space, 3);
+
+        hd_text_add_bytes(ret_text, text, (size_t)((next ? next : end) - text));
+        if (next)
+            hd_text_add_bytes(ret_text, " ", 1);
+        text = next ? next + 3 : end;
+    }
+}
+
+/* The byte of <0x0A>, or -1. */
+static int fallback_byte(const char *content)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *high, *low;
+
+    if (strlen(content) != 6 || memcmp(content, "<0x", 3) != 0 || content[5] != '>')
+        return -1;
+    high = strchr(digits, content[3]);
+    low = strchr(digits, content[4]);
+    return high && low ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
+}
+
+/* The same of a BPE with byte fallback. */
+static enum hd_status spell_with_spaces(struct hd_bpe *bpe, const char *content,
+                                        struct hd_token_text *text)
+{
+    const int byte = fallback_byte(content);
+    struct hd_text spaced = {0};
+    unsigned char *bytes;
+
+    if (byte >= 0) {
+        hd_text_add_bytes(&spaced, &(char){(char)byte}, 1);
+        text->is_byte = true;
+    } else {
+        hd_bpe_add_spaces(content, strlen(content), &spaced);
+    }
+    bytes = hd_arena_alloc(&bpe->arena, spaced.len_bytes + 1);
+    if (bytes && !spaced.failed && spaced.len_bytes)
+        memcpy(bytes, spaced.data, spaced.len_bytes);
+    text->bytes = bytes;
+    text->len_bytes = (uint32_t)spaced.len_bytes;
+    hd_text_free(&spaced);
+    return bytes && !spaced.failed ? HD_OK : no_memory();
+}
+
 /* The bytes of a token of the model. None if it has a letter that represents no byte; such a token
  * never occurs in a text. */
 static enum hd_status spell(struct tokenizer_reading *r, const char *content,
                             struct hd_token_text *text)
 {
     const unsigned char *p = (const unsigned char *)content;
-    unsigned char *out = hd_arena_alloc(&r->bpe->arena, strlen(content) + 1);
+    unsigned char *out;
     uint32_t n = 0;
 
+    if (r->bpe->falls_back)
+        return spell_with_spaces(r->bpe, content, text);
+    out = hd_arena_alloc(&r->bpe->arena, strlen(content) + 1);
     if (!out)
         return no_memory();
     text->bytes = out;
@@ -192,6 +230,31 @@ static uint64_t table_mask(size_t count) /* at most half full */
     return size - 1;
 }
 
+/* Whether a space is behind another character. */
+static bool has_space_behind(const struct hd_token_text *t)
+{
+    for (uint32_t i = 1; i < t->len_bytes; i++)
+        if (t->bytes[i] == ' ' && t->bytes[i - 1] != ' ')
+            return true;
+    return false;
+}
+
+/* The tokens <0x..> of a BPE with byte fallback, all of which must be there. */
+static enum hd_status index_bytes(struct hd_bpe *bpe)
+{
+    bpe->parts_at_spaces = true;
+    for (int32_t id = 0; id < bpe->vocab; id++) {
+        if (bpe->texts[id].is_byte)
+            bpe->byte_ids[bpe->texts[id].bytes[0]] = id;
+        bpe->parts_at_spaces &= !has_space_behind(&bpe->texts[id]);
+    }
+    for (int b = 0; b < 256; b++)
+        if (bpe->byte_ids[b] < 0)
+            return hd_err(HD_INVALID,
+                          "model.byte_fallback is true, but model.vocab has no token <0x%02X>", b);
+    return HD_OK;
+}
+
 static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
 {
     bpe->word_mask = table_mask(count);
@@ -203,8 +266,13 @@ static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
         const struct hd_token_text *t = &bpe->texts[id];
         uint64_t i;
 
-        if (!t->len_bytes)
+        if (!t->len_bytes || t->is_byte)
             continue;
+        if (bpe->falls_back && hd_bpe_word(bpe, t->bytes, t->len_bytes) >= 0)
+            return hd_err(HD_UNSUPPORTED,
+                          "model.vocab: '%.64s' and another token differ only in a "
+                          "space and U+2581",
+                          t->content);
         i = hd_mix64(hd_hash_bytes(t->bytes, t->len_bytes)) & bpe->word_mask;
         while (bpe->words[i] >= 0)
             i = (i + 1) & bpe->word_mask;
@@ -213,9 +281,9 @@ static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
     for (int b = 0; b < 256; b++) {
         const unsigned char byte = (unsigned char)b;
 
-        bpe->byte_ids[b] = hd_bpe_word(bpe, &byte, 1);
+        bpe->byte_ids[b] = bpe->falls_back ? -1 : hd_bpe_word(bpe, &byte, 1);
     }
-    return HD_OK;
+    return bpe->falls_back ? index_bytes(bpe) : HD_OK;
 }
 
 /* ---- merges ---- */
@@ -317,15 +385,32 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
     return HD_OK;
 }
 
-static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_json *model)
+/* The steps must be those of the model's kind. */
+static enum hd_status check_kind(const struct hd_bpe *bpe, const struct hd_bpe_steps *steps)
 {
-    const struct hd_json *type = member(model, "type"), *vocab = NULL, *merges = NULL,
-                         *dropout = member(model, "dropout");
-    bool byte_fallback = false, ignored;
-    enum hd_status st =
-        check_keys(model, "model",
-                   "type|dropout|unk_token|continuing_subword_prefix|end_of_word_suffix|fuse_unk|"
-                   "byte_fallback|ignore_merges|vocab|merges");
+    if (bpe->falls_back && (steps->has_byte_level || !steps->has_spaces))
+        return hd_err(HD_UNSUPPORTED, "model.byte_fallback is true, but neither normalizer nor "
+                                      "pre_tokenizer writes spaces as U+2581");
+    if (!bpe->falls_back && !steps->has_byte_level)
+        return hd_err(HD_UNSUPPORTED, "pre_tokenizer has no ByteLevel, and model.byte_fallback is "
+                                      "not true; only these two kinds are supported");
+    if (!bpe->falls_back && steps->has_spaces)
+        return hd_err(HD_UNSUPPORTED, "spaces become U+2581, and model.byte_fallback is not true");
+    if (bpe->falls_back && bpe->is_nfc)
+        return hd_err(HD_UNSUPPORTED, "normalizer: NFC with model.byte_fallback");
+    return HD_OK;
+}
+
+static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_json *model,
+                                 const struct hd_bpe_steps *steps)
+{
+    const struct hd_json *type = hd_bpe_member(model, "type"), *vocab = NULL, *merges = NULL,
+                         *dropout = hd_bpe_member(model, "dropout");
+    bool ignored;
+    enum hd_status st = hd_bpe_check_keys(
+        model, "model",
+        "type|dropout|unk_token|continuing_subword_prefix|end_of_word_suffix|fuse_unk|"
+        "byte_fallback|ignore_merges|vocab|merges");
 
     if (!st && type && (type->kind != HD_JSON_STRING || strcmp(type->text, "BPE") != 0))
         st = hd_err(HD_UNSUPPORTED, "model.type is %.64s; only BPE is supported",
@@ -338,13 +423,13 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
     if (!st)
         st = must_be_empty(model, "model", "end_of_word_suffix");
     if (!st)
-        st = read_bool(model, "model", "byte_fallback", false, &byte_fallback);
-    if (!st && byte_fallback)
-        st = hd_err(HD_UNSUPPORTED, "model.byte_fallback is true; byte-level BPE does not use it");
-    if (!st) /* irrelevant: unknown letters are an error here */
-        st = read_bool(model, "model", "fuse_unk", false, &ignored);
+        st = hd_bpe_read_bool(model, "model", "byte_fallback", false, &r->bpe->falls_back);
     if (!st)
-        st = read_bool(model, "model", "ignore_merges", false, &r->bpe->ignores_merges);
+        st = check_kind(r->bpe, steps);
+    if (!st) /* irrelevant: unknown letters are an error here */
+        st = hd_bpe_read_bool(model, "model", "fuse_unk", false, &ignored);
+    if (!st)
+        st = hd_bpe_read_bool(model, "model", "ignore_merges", false, &r->bpe->ignores_merges);
     if (!st)
         st = hd_json_need(model, "vocab", HD_JSON_OBJECT, &vocab);
     if (!st)
@@ -354,165 +439,6 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
     if (!st)
         st = index_words(r->bpe, vocab->count);
     return st ? st : read_merges(r, merges);
-}
-
-/* ---- normalizer ---- */
-
-static enum hd_status read_normalizer(struct tokenizer_reading *r, const struct hd_json *n,
-                                      int depth)
-{
-    const struct hd_json *list = NULL;
-    const char *type = NULL;
-    enum hd_status st = read_type(n, "normalizer", &type);
-
-    if (st)
-        return st;
-    if (strcmp(type, "NFC") == 0) {
-        if (!hd_nfc_is_present())
-            return hd_err(HD_UNSUPPORTED, "normalizer: NFC needs utf8proc, which this build does "
-                                          "not have; install libutf8proc-dev and build again");
-        r->bpe->is_nfc = true;
-        return check_keys(n, "normalizer", "type");
-    }
-    if (strcmp(type, "Sequence") != 0)
-        return hd_err(HD_UNSUPPORTED, "normalizer.type %.64s is not supported; NFC is", type);
-    st = check_keys(n, "normalizer", "type|normalizers");
-    if (!st)
-        st = hd_json_need(n, "normalizers", HD_JSON_ARRAY, &list);
-    for (const struct hd_json *m = st ? NULL : list->first; m && !st; m = m->next)
-        st = depth < DEPTH_MAX ? read_normalizer(r, m, depth + 1) : HD_LIMIT;
-    return st;
-}
-
-/* ---- pre-tokenizer ---- */
-
-static enum hd_status add_step(struct tokenizer_reading *r, struct hd_split_step step)
-{
-    struct hd_bpe *bpe = r->bpe;
-
-    if (bpe->step_count == HD_BPE_STEPS_MAX) {
-        hd_regex_free(step.regex);
-        return hd_err(HD_LIMIT, "pre_tokenizer has more than %d steps", HD_BPE_STEPS_MAX);
-    }
-    bpe->steps[bpe->step_count++] = step;
-    return HD_OK;
-}
-
-static enum hd_status read_byte_level(struct tokenizer_reading *r, const struct hd_json *p)
-{
-    struct hd_split_step step = {.behavior = HD_SPLIT_ISOLATED};
-    bool use_regex = true, trims;
-    enum hd_status st =
-        check_keys(p, "pre_tokenizer", "type|add_prefix_space|trim_offsets|use_regex");
-
-    if (!st)
-        st = read_bool(p, "pre_tokenizer", "add_prefix_space", true, &step.adds_space);
-    if (!st) /* irrelevant: this affects offsets only */
-        st = read_bool(p, "pre_tokenizer", "trim_offsets", true, &trims);
-    if (!st)
-        st = read_bool(p, "pre_tokenizer", "use_regex", true, &use_regex);
-    if (!st && use_regex)
-        st = hd_regex_new(gpt2_pattern, &step.regex);
-    step.cut_properties = use_regex ? hd_cut_properties(gpt2_pattern, step.behavior) : 0;
-    if (st)
-        return st;
-    r->has_byte_level = true;
-    return step.regex || step.adds_space ? add_step(r, step) : HD_OK;
-}
-
-static enum hd_status read_behavior(const struct hd_json *p, enum hd_split_behavior *ret_behavior)
-{
-    static const char *const names[] = {
-        [HD_SPLIT_ISOLATED] = "Isolated",
-        [HD_SPLIT_REMOVED] = "Removed",
-        [HD_SPLIT_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
-        [HD_SPLIT_MERGED_WITH_NEXT] = "MergedWithNext",
-        [HD_SPLIT_CONTIGUOUS] = "Contiguous",
-    };
-    const char *name = NULL;
-    enum hd_status st = hd_json_need_string(p, "behavior", &name);
-
-    if (st)
-        return hd_err_prefix(st, "pre_tokenizer");
-    for (int i = 0; i <= HD_SPLIT_CONTIGUOUS; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *ret_behavior = (enum hd_split_behavior)i;
-            return HD_OK;
-        }
-    return hd_err(HD_UNSUPPORTED, "pre_tokenizer.behavior %.64s is not supported", name);
-}
-
-static enum hd_status read_split(struct tokenizer_reading *r, const struct hd_json *p)
-{
-    struct hd_split_step step = {0};
-    const struct hd_json *pattern = NULL;
-    enum hd_status st = check_keys(p, "pre_tokenizer", "type|pattern|behavior|invert");
-
-    if (!st)
-        st = read_behavior(p, &step.behavior);
-    if (!st)
-        st = read_bool(p, "pre_tokenizer", "invert", false, &step.invert);
-    if (!st)
-        st = hd_json_need(p, "pattern", HD_JSON_OBJECT, &pattern);
-    if (!st)
-        st = check_keys(pattern, "pre_tokenizer.pattern", "Regex|String");
-    if (!st && (pattern->count != 1 || pattern->first->kind != HD_JSON_STRING))
-        st = hd_err(HD_INVALID, "pre_tokenizer.pattern is not one String or Regex");
-    if (!st)
-        st = strcmp(pattern->first->key, "Regex") == 0
-                 ? hd_regex_new(pattern->first->text, &step.regex)
-                 : hd_regex_quote(pattern->first->text, &step.regex);
-    if (st)
-        return hd_err_prefix(st, "pre_tokenizer");
-    if (strcmp(pattern->first->key, "Regex") == 0)
-        step.cut_properties = hd_cut_properties(pattern->first->text, step.behavior);
-    return add_step(r, step);
-}
-
-static enum hd_status read_digits(struct tokenizer_reading *r, const struct hd_json *p)
-{
-    struct hd_split_step step = {0};
-    bool each = false;
-    enum hd_status st = check_keys(p, "pre_tokenizer", "type|individual_digits");
-
-    if (!st)
-        st = read_bool(p, "pre_tokenizer", "individual_digits", false, &each);
-    if (!st)
-        st = hd_regex_new("\\p{N}", &step.regex);
-    step.behavior = each ? HD_SPLIT_ISOLATED : HD_SPLIT_CONTIGUOUS;
-    step.cut_properties = hd_cut_properties("\\p{N}", step.behavior);
-    return st ? st : add_step(r, step);
-}
-
-static enum hd_status read_pre_tokenizer(struct tokenizer_reading *r, const struct hd_json *p,
-                                         int depth)
-{
-    const struct hd_json *list = NULL;
-    const char *type = NULL;
-    enum hd_status st = read_type(p, "pre_tokenizer", &type);
-
-    if (st)
-        return st;
-    if (r->has_byte_level)
-        return hd_err(HD_UNSUPPORTED, "pre_tokenizer: %.64s after ByteLevel is not supported",
-                      type);
-    if (strcmp(type, "ByteLevel") == 0)
-        return read_byte_level(r, p);
-    if (strcmp(type, "Split") == 0)
-        return read_split(r, p);
-    if (strcmp(type, "Digits") == 0)
-        return read_digits(r, p);
-    if (strcmp(type, "Sequence") != 0)
-        return hd_err(HD_UNSUPPORTED,
-                      "pre_tokenizer.type %.64s is not supported; ByteLevel, Split, Digits and "
-                      "Sequence are",
-                      type);
-    st = check_keys(p, "pre_tokenizer", "type|pretokenizers");
-    if (!st)
-        st = hd_json_need(p, "pretokenizers", HD_JSON_ARRAY, &list);
-    for (const struct hd_json *m = st ? NULL : list->first; m && !st; m = m->next)
-        st = read_pre_tokenizer(r, m, depth + 1);
-    return st;
 }
 
 /* ---- added tokens ---- */
@@ -534,10 +460,13 @@ static enum hd_status take_added(struct tokenizer_reading *r, const char *conten
     text->bytes = (const unsigned char *)text->content;
     text->len_bytes = (uint32_t)strlen(content);
     text->is_added = true;
-    return text->content ? HD_OK : no_memory();
+    text->is_byte = false;
+    if (!text->content)
+        return no_memory();
+    return bpe->falls_back ? spell_with_spaces(bpe, content, text) : HD_OK;
 }
 
-/* The content to search for; of a normalized token in normal form C. */
+/* The content to search for, as the normalizer makes it of a normalized token. */
 static enum hd_status set_content(struct tokenizer_reading *r, struct hd_added_token *token,
                                   const char *content)
 {
@@ -546,6 +475,11 @@ static enum hd_status set_content(struct tokenizer_reading *r, struct hd_added_t
 
     if (token->normalized && r->bpe->is_nfc)
         st = hd_nfc((const unsigned char *)content, strlen(content), &normal);
+    if (token->normalized && r->bpe->falls_back && r->bpe->normal_spaces) {
+        if (r->bpe->prefix == HD_PREFIX_NORMAL)
+            hd_text_add_bytes(&normal, " ", 1);
+        hd_bpe_add_spaces(content, strlen(content), &normal);
+    }
     if (!st) {
         token->content = hd_arena_strdup(&r->bpe->arena, normal.data ? normal.data : content);
         if (!token->content)
@@ -563,25 +497,24 @@ static enum hd_status read_added_token(struct tokenizer_reading *r, const struct
     struct hd_bpe *bpe = r->bpe;
     struct hd_added_token *token = &bpe->tokens[bpe->token_count];
     const char *content = NULL;
-    bool special;
     int64_t id = 0;
     enum hd_status st =
-        check_keys(a, where, "id|content|single_word|lstrip|rstrip|normalized|special");
+        hd_bpe_check_keys(a, where, "id|content|single_word|lstrip|rstrip|normalized|special");
 
     if (!st)
         st = hd_json_need_int64(a, "id", 0, HD_BPE_IDS_MAX - 1, &id);
     if (!st)
         st = hd_json_need_string(a, "content", &content);
-    if (!st) /* irrelevant: it only lets decoders skip the token */
-        st = read_bool(a, where, "special", false, &special);
     if (!st)
-        st = read_bool(a, where, "single_word", false, &token->single_word);
+        st = hd_bpe_read_bool(a, where, "special", false, &token->special);
     if (!st)
-        st = read_bool(a, where, "lstrip", false, &token->lstrip);
+        st = hd_bpe_read_bool(a, where, "single_word", false, &token->single_word);
     if (!st)
-        st = read_bool(a, where, "rstrip", false, &token->rstrip);
+        st = hd_bpe_read_bool(a, where, "lstrip", false, &token->lstrip);
     if (!st)
-        st = read_bool(a, where, "normalized", !special, &token->normalized);
+        st = hd_bpe_read_bool(a, where, "rstrip", false, &token->rstrip);
+    if (!st)
+        st = hd_bpe_read_bool(a, where, "normalized", !token->special, &token->normalized);
     if (st || !content[0]) /* an empty token never occurs */
         return st;
     if (strlen(content) > HD_BPE_TOKEN_BYTES_MAX)
@@ -597,6 +530,9 @@ static enum hd_status read_added_token(struct tokenizer_reading *r, const struct
     if (!st)
         st = hd_added_insert(&bpe->arena, token->normalized ? &bpe->normalized : &bpe->plain,
                              bpe->token_count, token->content, token->len_bytes);
+    if (!st && token->special)
+        st = hd_added_insert(&bpe->arena, &bpe->specials, bpe->token_count, content,
+                             strlen(content));
     bpe->token_count++;
     return st;
 }
@@ -622,65 +558,25 @@ static enum hd_status read_added_tokens(struct tokenizer_reading *r, const struc
 
 /* ---- the file ---- */
 
-/* Only types that add special tokens or change offsets are accepted; both are irrelevant here. */
-static enum hd_status check_post_processor(const struct hd_json *p, int depth)
-{
-    static const char *const known[] = {"ByteLevel", "TemplateProcessing", "RobertaProcessing",
-                                        "BertProcessing", "Sequence"};
-    const struct hd_json *list = hd_json_member(p, "processors");
-    const char *type = NULL;
-    bool is_known = false;
-    enum hd_status st = read_type(p, "post_processor", &type);
-
-    if (st)
-        return st;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        is_known |= strcmp(type, known[i]) == 0;
-    if (!is_known)
-        return hd_err(HD_UNSUPPORTED, "post_processor.type %.64s is not supported", type);
-    if (list && list->kind == HD_JSON_ARRAY && depth < DEPTH_MAX)
-        for (const struct hd_json *m = list->first; m && !st; m = m->next)
-            st = check_post_processor(m, depth + 1);
-    return st;
-}
-
-static enum hd_status check_decoder(const struct hd_json *d)
-{
-    const char *type = NULL;
-    enum hd_status st = read_type(d, "decoder", &type);
-
-    if (!st && strcmp(type, "ByteLevel") != 0)
-        st = hd_err(HD_UNSUPPORTED, "decoder.type %.64s is not supported; ByteLevel is", type);
-    return st;
-}
-
 static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_json *root)
 {
     const struct hd_json *model = NULL, *m;
-    enum hd_status st = check_keys(root, "the file",
-                                   "version|truncation|padding|added_tokens|normalizer|"
-                                   "pre_tokenizer|post_processor|decoder|model");
+    struct hd_bpe_steps steps = {0};
+    enum hd_status st = hd_bpe_check_keys(root, "the file",
+                                          "version|truncation|padding|added_tokens|normalizer|"
+                                          "pre_tokenizer|post_processor|decoder|model");
 
     if (!st)
         st = must_be_empty(root, "the file", "truncation");
     if (!st)
         st = must_be_empty(root, "the file", "padding");
-    if (!st && (m = member(root, "normalizer")))
-        st = read_normalizer(r, m, 0);
-    if (!st && (m = member(root, "pre_tokenizer")))
-        st = read_pre_tokenizer(r, m, 0);
-    if (!st && !r->has_byte_level)
-        st = hd_err(HD_UNSUPPORTED, "pre_tokenizer has no ByteLevel; only byte-level BPE is "
-                                    "supported");
-    if (!st && (m = member(root, "post_processor")))
-        st = check_post_processor(m, 0);
-    if (!st && (m = member(root, "decoder")))
-        st = check_decoder(m);
+    if (!st)
+        st = hd_bpe_read_steps(root, r->bpe, &steps);
     if (!st)
         st = hd_json_need(root, "model", HD_JSON_OBJECT, &model);
     if (!st)
-        st = read_model(r, model);
-    if (!st && (m = member(root, "added_tokens")))
+        st = read_model(r, model, &steps);
+    if (!st && (m = hd_bpe_member(root, "added_tokens")))
         st = read_added_tokens(r, m);
     if (!st && !r->bpe->vocab)
         st = hd_err(HD_INVALID, "model.vocab is empty");

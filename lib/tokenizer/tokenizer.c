@@ -134,6 +134,11 @@ int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer)
     return tokenizer->is_bytes ? 256 : tokenizer->bpe.vocab;
 }
 
+bool hd_tokenizer_adds_space(const struct hd_tokenizer *tokenizer)
+{
+    return tokenizer->bpe.prefix != HD_PREFIX_NEVER;
+}
+
 int32_t hd_tokenizer_end_of_text(const struct hd_tokenizer *tokenizer)
 {
     return tokenizer->end_of_text;
@@ -258,6 +263,13 @@ static enum hd_status check_utf8(const unsigned char *text, size_t len_bytes)
 enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size_t text_bytes,
                               struct hd_id_list *list)
 {
+    return hd_encoder_add_places(encoder, text, text_bytes, NULL, list);
+}
+
+enum hd_status hd_encoder_add_places(struct hd_encoder *encoder, const void *text,
+                                     size_t text_bytes, struct hd_encoder_places *places,
+                                     struct hd_id_list *list)
+{
     const unsigned char *bytes = text;
     const size_t before = list->count;
     enum hd_status st;
@@ -265,15 +277,24 @@ enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size
     if (encoder->bpe) {
         st = check_utf8(bytes, text_bytes);
         if (!st)
-            st = hd_bpe_encode(encoder->bpe, bytes, text_bytes, list);
+            st = hd_bpe_encode(encoder->bpe, bytes, text_bytes, places, list);
         if (st)
             list->count = before;
         return st;
     }
     st = hd_id_list_reserve(list, text_bytes);
+    for (size_t i = 0; places && i < places->mark_count; i++)
+        places->marks[i].token = before + places->marks[i].at;
     for (size_t i = 0; !st && i < text_bytes; i++)
         list->ids[list->count++] = bytes[i];
     return st;
+}
+
+bool hd_tokenizer_find_special(const struct hd_tokenizer *tokenizer, const char *text,
+                               size_t text_bytes, size_t *at)
+{
+    return !tokenizer->is_bytes &&
+           hd_added_find_special(&tokenizer->bpe, (const unsigned char *)text, text_bytes, at);
 }
 
 size_t hd_tokenizer_cut(const struct hd_tokenizer *tokenizer, const void *text, size_t text_bytes,

@@ -1,18 +1,19 @@
 /* tokenizer: text to token ids and back.
  *
  * "bytes" has one token per byte. The path of a tokenizer.json opens a byte-level BPE (as of GPT-2,
- * Llama-3 and Qwen) and gives the same ids as Hugging Face tokenizers with
- * add_special_tokens=False: special tokens in the text are recognised, and none are added. A
- * setting of the file that is not supported is an error that names it. Two differences, both errors
- * here instead of silent loss: text that is not UTF-8, and a byte without a token in the
- * vocabulary.
+ * Llama-3 and Qwen) or a BPE with byte fallback (Llama-2, Mistral, Mixtral) and gives the same ids
+ * as Hugging Face tokenizers with add_special_tokens=False: special tokens in the text are
+ * recognised, and none are added. A setting of the file that is not supported is an error that
+ * names it. Two differences, both errors here instead of silent loss: text that is not UTF-8, and a
+ * byte without a token in the vocabulary.
  *
- * Used by: train, worker.   Uses: base; PCRE2 and utf8proc if found at build time.
+ * Used by: data, train, worker.   Uses: base; PCRE2 and utf8proc if found at build time.
  * Threads: a tokenizer is immutable; each thread that encodes needs its own encoder.
  */
 #ifndef HD_TOKENIZER_H
 #define HD_TOKENIZER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,6 +43,9 @@ int32_t hd_tokenizer_end_of_text(const struct hd_tokenizer *tokenizer);
 int32_t hd_tokenizer_find(const struct hd_tokenizer *tokenizer, const char *content);
 const char *hd_tokenizer_content(const struct hd_tokenizer *tokenizer, int32_t id);
 
+/* Whether it puts a space in front of a text, as Llama-2's does: then decoding gives that space. */
+bool hd_tokenizer_adds_space(const struct hd_tokenizer *tokenizer);
+
 /* Appends the bytes of the ids to ret_bytes; they may end inside a UTF-8 character. A special token
  * gives its content. HD_INVALID names an id that is not a token. */
 enum hd_status hd_tokenizer_decode(const struct hd_tokenizer *tokenizer, const int32_t *ids,
@@ -67,6 +71,33 @@ void hd_encoder_free(struct hd_encoder *encoder); /* NULL is fine */
  * "bytes"), or a byte without a token. After a failure the list may have some of the ids. */
 enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size_t text_bytes,
                               struct hd_id_list *list);
+
+/* Places in a text that are followed through its encoding. Offsets are in bytes, ascending. */
+struct hd_encoder_mark {
+    size_t at;    /* less than the size of the text */
+    bool is_end;  /* of a span; else its beginning: a space that the tokenizer puts in front belongs
+                     to  the first character */
+    size_t token; /* set: index in the list of the token that holds this byte; where none does, as
+                     in white space that an added token takes up, of the next one */
+};
+
+struct hd_encoder_places {
+    const size_t *guards; /* no special token may begin at one or reach over it */
+    size_t guard_count;
+    struct hd_encoder_mark *marks;
+    size_t mark_count;
+};
+
+/* As hd_encoder_add, and follows the places. The normal form C of a character that begins in front
+ * of a mark and ends behind it counts as behind. */
+enum hd_status hd_encoder_add_places(struct hd_encoder *encoder, const void *text,
+                                     size_t text_bytes, struct hd_encoder_places *places,
+                                     struct hd_id_list *list);
+
+/* Finds the first offset >= *at at which the text spells a special token, or the beginning of one
+ * up to the end of the text. Special: "special" in tokenizer.json. False: there is none. */
+bool hd_tokenizer_find_special(const struct hd_tokenizer *tokenizer, const char *text,
+                               size_t text_bytes, size_t *at);
 
 /* The first offset >= max(from, 1) at which a text that begins with `text` may be cut so that the
  * ids of both parts, concatenated, are those of the whole text. 0: none; many tokenizers allow no

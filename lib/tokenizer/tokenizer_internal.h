@@ -1,6 +1,7 @@
-/* tokenizer_internal: the data structures of a byte-level BPE, shared by the files of this folder.
+/* tokenizer_internal: the data structures of a BPE, shared by the files of this folder.
  *
  *   json.c        tokenizer.json -> struct hd_bpe
+ *   json_steps.c  its normalizer, pre_tokenizer, post_processor and decoder
  *   added.c       finds added tokens in a text
  *   split.c       regular expressions of pre-tokenizers (the only user of pcre2.h)
  *   cut.c         offsets at which a text may be cut
@@ -9,7 +10,10 @@
  *   tokenizer.c   the public functions, and "bytes"
  *
  * Tokens are stored as bytes: the letters by which tokenizer.json represents bytes are converted
- * when it is read.
+ * when it is read. There are two kinds. A byte-level BPE begins with the bytes of a word. A BPE
+ * with byte fallback (Llama-2, Mistral) writes a space as U+2581 and begins with characters; a
+ * character without a token becomes its bytes, <0x0A>. Here U+2581 is a space, in tokens and in
+ * texts.
  */
 #ifndef HD_TOKENIZER_INTERNAL_H
 #define HD_TOKENIZER_INTERNAL_H
@@ -31,6 +35,7 @@ struct hd_token_text {   /* the text of a token; bytes NULL: no token has this i
     const unsigned char *bytes;
     uint32_t len_bytes;
     bool is_added;
+    bool is_byte; /* <0x0A> of a BPE with byte fallback */
 };
 
 struct hd_merge { /* adjacent tokens left and right become `result`; key 0: a free slot */
@@ -60,7 +65,15 @@ struct hd_added_token {
     const char *content; /* in normal form C if `normalized` */
     uint32_t len_bytes;
     int32_t id;
-    bool lstrip, rstrip, single_word, normalized;
+    bool lstrip, rstrip, single_word, normalized, special;
+};
+
+enum hd_bpe_prefix { /* a space in front of a text of a BPE with byte fallback */
+                     HD_PREFIX_NEVER,
+                     HD_PREFIX_NORMAL, /* of every piece between added tokens: a normalizer's
+                                          Prepend */
+                     HD_PREFIX_PIECE,  /* the same, but not where there is one: Metaspace */
+                     HD_PREFIX_FIRST,  /* the same, at the beginning of the text alone */
 };
 
 /* A trie of added tokens, by bytes. A node's children are a linked list; node 0 is the root. */
@@ -87,6 +100,11 @@ struct hd_bpe {
     uint64_t word_mask;
     bool ignores_merges;
     bool is_nfc;
+    bool falls_back;      /* a BPE with byte fallback; byte_ids are its tokens <0x..> */
+    bool parts_at_spaces; /* falls_back, and no token has a space behind another character: words
+                             end there, because nothing can be merged across it */
+    bool normal_spaces;   /* falls_back: the normalizer makes the spaces, also of added tokens */
+    enum hd_bpe_prefix prefix;
     struct hd_split_step steps[HD_BPE_STEPS_MAX];
     int step_count;
     enum hd_cut cut;
@@ -94,6 +112,7 @@ struct hd_bpe {
     struct hd_added_token *tokens;
     int token_count;
     struct hd_added_set plain, normalized;
+    struct hd_added_set specials; /* the special ones among both, as written */
 };
 
 /* ---- json.c ---- */
@@ -101,6 +120,29 @@ struct hd_bpe {
 /* Also after a failure the caller must call hd_bpe_done. */
 enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_bpe *bpe);
 void hd_bpe_done(struct hd_bpe *bpe);
+
+/* Appends `text` with a space for each U+2581. */
+void hd_bpe_add_spaces(const char *text, size_t len_bytes, struct hd_text *ret_text);
+
+struct hd_json; /* base/json.h */
+
+/* For json.c and json_steps.c. `known`: the keys that `object` may have, as "a|b|c". */
+enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where,
+                                 const char *known);
+/* The member, or NULL if it is absent or null. */
+const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *key);
+enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where, const char *key,
+                                bool otherwise, bool *ret_value);
+
+/* ---- json_steps.c ---- */
+
+struct hd_bpe_steps {                /* what was read; initialise with {0} */
+    bool has_byte_level, has_spaces; /* ByteLevel; U+2581 in place of spaces */
+};
+
+/* normalizer, pre_tokenizer, post_processor and decoder of the file, into the members of `bpe`. */
+enum hd_status hd_bpe_read_steps(const struct hd_json *root, struct hd_bpe *bpe,
+                                 struct hd_bpe_steps *ret_steps);
 
 /* ---- added.c ---- */
 
@@ -123,9 +165,15 @@ struct hd_added_walk {
     size_t search, done; /* offsets: next search; end of the pieces that were returned */
     struct hd_added_piece held;
     bool has_held;
+    const size_t *guards; /* ascending offsets; no special token may hold one */
+    size_t guard_count;
 };
 
 bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece);
+
+/* As hd_tokenizer_find_special. */
+bool hd_added_find_special(const struct hd_bpe *bpe, const unsigned char *text, size_t len_bytes,
+                           size_t *at);
 
 /* ---- split.c ---- */
 
@@ -167,8 +215,10 @@ enum hd_status hd_nfc(const unsigned char *text, size_t len_bytes, struct hd_tex
 struct hd_bpe_encoder;
 enum hd_status hd_bpe_encoder_new(const struct hd_bpe *bpe, struct hd_bpe_encoder **ret_encoder);
 void hd_bpe_encoder_free(struct hd_bpe_encoder *encoder); /* NULL is fine */
+/* places: NULL, or as for hd_encoder_add_places. */
 enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char *text,
-                             size_t len_bytes, struct hd_id_list *list);
+                             size_t len_bytes, struct hd_encoder_places *places,
+                             struct hd_id_list *list);
 
 /* ---- hashes ---- */
 

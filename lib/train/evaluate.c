@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "train/job_chat.h"
 #include "train/job_data.h"
 #include "train/loaded.h"
 
@@ -56,17 +57,28 @@ static enum hd_status choose_precision(struct hd_job *job, const char *wish)
 }
 
 /* What a model directory does not say gets the defaults of a job file. */
-static void complete_job(struct evaluation *e)
+static enum hd_status complete_job(struct evaluation *e)
 {
     struct hd_job *job = &e->job;
     const char *tokenizer = *e->model.tokenizer ? e->model.tokenizer : "none";
+    struct hd_text template = {0};
+    enum hd_status st;
 
+    if (e->options->file_count) /* there is no job file that could say it */
+        (void)snprintf(job->too_long, sizeof job->too_long, "drop");
     if (e->model.is_checkpoint)
-        return;
+        return HD_OK;
+    st = hd_chat_find(e->options->dirs.dir, &template);
+    (void)snprintf(job->template, sizeof job->template, "%s", template.data ? template.data : "");
+    (void)snprintf(job->from_dir, sizeof job->from_dir, "%s", e->options->dirs.dir);
+    (void)snprintf(job->data_format, sizeof job->data_format, "auto");
+    (void)snprintf(job->data_loss, sizeof job->data_loss, "answers");
+    hd_text_free(&template);
     (void)snprintf(job->tokenizer, sizeof job->tokenizer, "%s", tokenizer);
     (void)snprintf(job->documents, sizeof job->documents, "%s",
                    strcmp(tokenizer, "bytes") == 0 ? "joined" : "bounded");
     job->end_of_text = -2;
+    return st;
 }
 
 static bool is_text(const char *path)
@@ -96,12 +108,18 @@ static enum hd_status choose_files(struct evaluation *e)
     }
     if (job->val_count) /* else the end of the training text */
         job->train_count = job->weight_count = 0;
-    for (int64_t i = 0; i < job->val_count; i++)
+    for (int64_t i = 0; i < job->val_count; i++) {
+        enum hd_chat_form form;
+        const enum hd_status st = hd_job_form(job, job->val[i].path, &form);
+
+        if (!st && form != HD_CHAT_TEXT)
+            (void)snprintf(job->documents, sizeof job->documents, "bounded");
         if (is_text(job->val[i].path) && strcmp(job->tokenizer, "none") == 0)
             return hd_err(HD_INVALID,
                           "--data: %s is text, and %s names no tokenizer; give token files (.npy, "
                           ".bin; heddle data tokenize makes them)",
                           job->val[i].path, o->dirs.dir);
+    }
     return HD_OK;
 }
 
@@ -232,7 +250,8 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
     *ret = (struct hd_evaluation){.loss = block->loss_sum / (double)block->target_count,
                                   .targets = block->target_count,
                                   .windows = v->window_count,
-                                  .all_windows = (v->range.count - 1) / v->context,
+                                  .all_windows = v->packing ? hd_packing_facts(v->packing)->windows
+                                                            : (v->range.count - 1) / v->context,
                                   .context = v->context,
                                   .is_checkpoint = e->model.is_checkpoint,
                                   .step = e->model.step};
@@ -264,9 +283,10 @@ enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
     if (!st) {
         e->job = e->model.job;
         e->job.threads = options->threads;
-        complete_job(e);
-        st = choose_files(e);
+        st = complete_job(e);
     }
+    if (!st)
+        st = choose_files(e);
     if (!st)
         st = open_data(e);
     if (!st)

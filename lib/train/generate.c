@@ -96,6 +96,11 @@ const char *hd_generator_tokenizer(const struct hd_generator *g)
     return g->model.tokenizer;
 }
 
+const struct hd_job *hd_generator_job(const struct hd_generator *g)
+{
+    return g->model.is_checkpoint ? &g->model.job : NULL;
+}
+
 int64_t hd_generator_step(const struct hd_generator *g)
 {
     return g->model.step;

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "job/job.h"
 #include "kernels/kernels.h"
 #include "train/source.h"
 
@@ -45,6 +46,8 @@ int64_t hd_generator_vocab(const struct hd_generator *generator);
 int64_t hd_generator_context(const struct hd_generator *generator);
 /* data.tokenizer of the job, or the path of a tokenizer.json; "": unknown. */
 const char *hd_generator_tokenizer(const struct hd_generator *generator);
+/* The job of a checkpoint; NULL: it is a Hugging Face model directory. */
+const struct hd_job *hd_generator_job(const struct hd_generator *generator);
 int64_t hd_generator_step(const struct hd_generator *generator); /* of the checkpoint */
 
 /* Clears the caches and reads `count` >= 1 tokens, only the last `context` if there are more.

@@ -1,5 +1,6 @@
 /* held: a rank's elements of a state as fp32 for the host, whatever encoding they have. */
 #include <assert.h>
+#include <stdlib.h>
 
 #include "train/trainer.h"
 
@@ -49,6 +50,55 @@ static enum hd_status write_narrow(const struct hd_staging *staging, const struc
     return st;
 }
 
+/* ---- matrices in codes ---- */
+
+static struct hd_quant_factor factor_of(const struct hd_param *p)
+{
+    const struct hd_quant_box box = hd_param_quant_box(p);
+
+    return (struct hd_quant_factor){.quant = p->quant,
+                                    .count = 1,
+                                    .columns = box.box_columns,
+                                    .matrix = {hd_quant_matrix_at(&box, 0)}};
+}
+
+/* Elements of one matrix, whose record is on a device: the whole record is fetched. */
+static enum hd_status read_record(const struct hd_staging *staging, const struct hd_param *p,
+                                  const char *record, int64_t first, int64_t count,
+                                  float *ret_values)
+{
+    const struct hd_quant_factor f = factor_of(p);
+    char *copy = NULL;
+    enum hd_status st = HD_OK;
+
+    if (staging->device) {
+        copy = malloc((size_t)p->record_bytes);
+        st = copy ? hd_staging_read(staging, copy, record, p->record_bytes)
+                  : hd_err(HD_NO_MEMORY, "no memory to decode %s", p->name);
+    }
+    if (!st)
+        hd_quant_decode(&f, copy ? copy : record, first, count, ret_values);
+    free(copy);
+    return st;
+}
+
+static enum hd_status read_codes(const struct hd_staging *staging, const struct hd_held *held,
+                                 int64_t at, int64_t count, float *ret_values)
+{
+    const struct hd_param *p = held->codes;
+    const int64_t each = p->count / hd_param_matrices(p);
+    enum hd_status st = HD_OK;
+
+    for (int64_t done = 0, n; !st && done < count; done += n) {
+        const int64_t matrix = (at + done) / each, first = (at + done) % each;
+
+        n = smaller(count - done, each - first);
+        st = read_record(staging, p, held->at + matrix * p->record_bytes, first, n,
+                         ret_values + done);
+    }
+    return st;
+}
+
 enum hd_status hd_held_read(const struct hd_staging *staging, const struct hd_held *held,
                             int64_t at, int64_t count, float *ret_values)
 {
@@ -56,6 +106,8 @@ enum hd_status hd_held_read(const struct hd_staging *staging, const struct hd_he
     uint8_t codes[PIECE];
     enum hd_status st = HD_OK;
 
+    if (held->codes)
+        return read_codes(staging, held, at, count, ret_values);
     if (!held->block && held->dtype != HD_F32)
         return read_narrow(staging, held, at, count, ret_values);
     if (!held->block)
@@ -81,6 +133,7 @@ enum hd_status hd_held_write(const struct hd_staging *staging, const struct hd_h
     uint8_t codes[PIECE];
     enum hd_status st = HD_OK;
 
+    assert(!held->codes);
     if (!held->block && held->dtype != HD_F32)
         return write_narrow(staging, held, at, count, values);
     if (!held->block)

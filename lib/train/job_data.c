@@ -16,7 +16,7 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
     if (!list)
         return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
     for (int64_t i = 0; i < count; i++)
-        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
+        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes, NULL};
     st = hd_corpus_open(cached ? cached : list, (size_t)count, ret_corpus);
     if (!st && hd_corpus_has_text(*ret_corpus))
         st = hd_job_tokenizer_need(tokenizer, job, &text_tokenizer);
@@ -28,6 +28,23 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
     if (!st)
         hd_corpus_set_bounds(*ret_corpus, end);
     return st;
+}
+
+/* ret_packing: NULL if the range is of text. */
+static enum hd_status pack(const struct hd_job *job, struct hd_data_range range, int64_t context,
+                           struct hd_packing **ret_packing)
+{
+    const enum hd_too_long too_long = strcmp(job->too_long, "drop") == 0  ? HD_TOO_LONG_DROP
+                                      : strcmp(job->too_long, "cut") == 0 ? HD_TOO_LONG_CUT
+                                                                          : HD_TOO_LONG_ERROR;
+    bool conversations = false;
+    enum hd_status st = hd_data_range_form(range, &conversations);
+
+    if (st || !conversations)
+        return st;
+    if (!hd_corpus_is_bounded(range.corpus))
+        return hd_err(HD_INVALID, "data.documents: conversations are bounded; remove the line");
+    return hd_packing_new(range, context, too_long, (uint64_t)job->seed, ret_packing);
 }
 
 /* The files of one source are adjacent in the list. */
@@ -44,9 +61,32 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
             end++;
         ranges[k] = hd_corpus_files(d->train_corpus, (size_t)first, (size_t)(end - first));
     }
-    return hd_sampler_init_mixture(&d->sampler, ranges, job->weight_count ? job->weights : &one,
+    for (int64_t k = 0; k < (job->weight_count ? job->weight_count : 1); k++) {
+        const enum hd_status st = pack(job, ranges[k], job->context, &d->packings[k]);
+
+        if (st && job->weight_count)
+            return hd_err_prefix(st, "data.train[%lld]", (long long)k);
+        if (st)
+            return hd_err_prefix(st, "data.train");
+    }
+    return hd_sampler_init_mixture(&d->sampler, ranges, d->packings,
+                                   job->weight_count ? job->weights : &one,
                                    job->weight_count ? job->weight_count : 1, job->context,
                                    job->global_batch, order, (uint64_t)job->seed);
+}
+
+/* The validation windows: at most window_limit, 0: all. */
+static enum hd_status open_windows(const struct hd_job *job, struct hd_data_range val,
+                                   int64_t context, int64_t window_limit, struct hd_job_data *d)
+{
+    enum hd_status st = pack(job, val, context, &d->val_packing);
+
+    if (!st)
+        st = d->val_packing
+                 ? hd_validation_init_packed(&d->validation, val, d->val_packing, window_limit)
+                 : hd_validation_init(&d->validation, val, context, window_limit);
+    d->can_validate = !st;
+    return st;
 }
 
 static enum hd_status open_train(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
@@ -98,9 +138,8 @@ static enum hd_status open_all(const struct hd_job *job, struct hd_job_tokenizer
         return job->val_count ? hd_err_prefix(st, "data.val") : st;
     st = open_sampler(job, d);
     if (!st && val.corpus && job->validate_batches) {
-        st = hd_validation_init(&d->validation, val, job->context,
-                                job->validate_batches * job->global_batch);
-        d->can_validate = !st;
+        st = open_windows(job, val, job->context, job->validate_batches * job->global_batch, d);
+        st = st && job->val_count ? hd_err_prefix(st, "data.val") : st;
     }
     return st;
 }
@@ -120,10 +159,7 @@ enum hd_status hd_job_data_open_validation(const struct hd_job *job,
         st = open_train(job, tokenizer, cache, arena, d);
     if (!st)
         st = open_val(job, tokenizer, cache, arena, d, &val);
-    if (!st)
-        st = hd_validation_init(&d->validation, val, context, window_limit);
-    d->can_validate = !st;
-    return st;
+    return st ? st : open_windows(job, val, context, window_limit, d);
 }
 
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
@@ -137,9 +173,47 @@ enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenize
     return st;
 }
 
+struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *d)
+{
+    struct hd_packing_facts all = {.windows = 0};
+
+    for (int k = 0; k < HD_JOB_SOURCES_MAX; k++) {
+        const struct hd_packing_facts *one =
+            d->packings[k] ? hd_packing_facts(d->packings[k]) : NULL;
+
+        if (!one)
+            continue;
+        all.context = one->context;
+        all.windows += one->windows;
+        all.conversations += one->conversations;
+        all.tokens += one->tokens;
+        all.targets += one->targets;
+        all.too_long += one->too_long;
+        all.dropped += one->dropped;
+        all.cut += one->cut;
+        all.silent += one->silent;
+        all.longest = one->longest > all.longest ? one->longest : all.longest;
+    }
+    return all;
+}
+
+static void describe_packing(const struct hd_packing_facts *p, struct hd_text *ret_text)
+{
+    hd_text_add(ret_text,
+                "; %lld conversations fill %.1f%% of their rows, %lld tokens count for the loss",
+                (long long)p->conversations,
+                100.0 * (double)p->tokens / ((double)p->windows * (double)p->context),
+                (long long)p->targets);
+    if (p->dropped)
+        hd_text_add(ret_text, ", %lld too long were left out", (long long)p->dropped);
+    if (p->cut)
+        hd_text_add(ret_text, ", %lld too long were cut", (long long)p->cut);
+}
+
 void hd_job_data_describe(const struct hd_job_data *d, struct hd_text *ret_text)
 {
     const size_t files = hd_corpus_file_count(d->train_corpus);
+    const struct hd_packing_facts packing = hd_job_data_packing(d);
 
     hd_text_add(ret_text, "training on %lld tokens (%s, %zu file%s", (long long)d->train.count,
                 hd_corpus_kind(d->train_corpus), files, files == 1 ? "" : "s");
@@ -148,6 +222,8 @@ void hd_job_data_describe(const struct hd_job_data *d, struct hd_text *ret_text)
     hd_text_add(ret_text, "): %lld sequences an epoch, documents %s",
                 (long long)d->sampler.window_count,
                 hd_corpus_is_bounded(d->train_corpus) ? "bounded" : "joined");
+    if (packing.windows)
+        describe_packing(&packing, ret_text);
     if (d->can_validate)
         hd_text_add(ret_text, "; validation on %lld sequences",
                     (long long)d->validation.window_count);
@@ -155,6 +231,9 @@ void hd_job_data_describe(const struct hd_job_data *d, struct hd_text *ret_text)
 
 void hd_job_data_close(struct hd_job_data *data)
 {
+    for (int k = 0; k < HD_JOB_SOURCES_MAX; k++)
+        hd_packing_free(data->packings[k]);
+    hd_packing_free(data->val_packing);
     hd_corpus_close(data->train_corpus);
     hd_corpus_close(data->val_corpus);
     *data = (struct hd_job_data){.can_validate = false};

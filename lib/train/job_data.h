@@ -9,12 +9,15 @@
 
 #include "base/arena.h"
 #include "data/data.h"
+#include "data/packing.h"
 #include "job/job.h"
 #include "train/token_cache.h"
 
 struct hd_job_data {
     struct hd_corpus *train_corpus, *val_corpus; /* val_corpus NULL: none, or data.split */
     struct hd_data_range train;                  /* without the part that data.split holds out */
+    struct hd_packing *packings[HD_JOB_SOURCES_MAX]; /* of sources of conversations; else NULL */
+    struct hd_packing *val_packing;                  /* of the validation data; or NULL */
     struct hd_sampler sampler;
     struct hd_validation validation;
     bool can_validate;
@@ -34,6 +37,8 @@ enum hd_status hd_job_data_open_validation(const struct hd_job *job,
                                            const struct hd_token_cache *cache, int64_t context,
                                            int64_t window_limit, struct hd_arena *arena,
                                            struct hd_job_data *ret_data);
+/* Of all sources of conversations together; windows is 0: there is none. */
+struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *data);
 /* Appends a sentence for users: files, kinds, tokens, windows, sources, documents. */
 void hd_job_data_describe(const struct hd_job_data *data, struct hd_text *ret_text);
 void hd_job_data_close(struct hd_job_data *data);

@@ -42,6 +42,13 @@ enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
     return dtype;
 }
 
+enum hd_quant hd_layout_quant(const struct hd_job *job)
+{
+    const enum hd_quant quant = hd_quant_of_word(job->model_weights);
+
+    return quant == HD_QUANT_COUNT ? HD_QUANT_NONE : quant;
+}
+
 bool hd_layout_is_fp8(const struct hd_job *job)
 {
     return strcmp(job->precision, "fp8") == 0;
@@ -110,15 +117,17 @@ static enum hd_status check_sizes(const struct hd_job *job, const struct hd_mode
 /* Of a rank whose parameters are `registry` and `model`. */
 static enum hd_status compile(const struct hd_job *job, const struct hd_registry *registry,
                               const struct hd_model *model, enum hd_record_mode mode,
-                              struct hd_units units, const struct hd_compile_options *options,
-                              struct hd_arena *arena, struct hd_chunk **ret_chunk)
+                              struct hd_units units, bool ends_backward,
+                              const struct hd_compile_options *options, struct hd_arena *arena,
+                              struct hd_chunk **ret_chunk)
 {
     const struct hd_rec_shape shape = {.mode = mode,
                                        .B = job->micro_batch,
                                        .S = job->context / job->cp,
                                        .context = job->context,
                                        .bounded = strcmp(job->documents, "bounded") == 0,
-                                       .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0};
+                                       .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
+                                       .ends_backward = ends_backward};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)
@@ -146,11 +155,11 @@ static enum hd_status compile_chunks(struct hd_layout *l, const struct hd_compil
 
         o.tie_began_elsewhere = ties_chunks(l) && number == 0;
         o.tie_ends_elsewhere = ties_chunks(l) && number == l->pipeline.chunks - 1;
-        st = compile(&l->job, &l->registry, &l->model, HD_RECORD_TRAIN, l->units[number], &o, arena,
-                     &l->train[k]);
+        st = compile(&l->job, &l->registry, &l->model, HD_RECORD_TRAIN, l->units[number],
+                     number <= l->order.frozen, &o, arena, &l->train[k]);
         if (!st)
-            st = compile(&l->job, &l->registry, &l->model, HD_RECORD_EVAL, l->units[number], &o,
-                         arena, &l->eval[k]);
+            st = compile(&l->job, &l->registry, &l->model, HD_RECORD_EVAL, l->units[number], false,
+                         &o, arena, &l->eval[k]);
     }
     return st;
 }
@@ -201,7 +210,8 @@ enum hd_status hd_layout_compile_units(const struct hd_layout_shared *shared,
     struct hd_compile_options o = compile_options(shared);
 
     o.unplaced = true;
-    return compile(&shared->job, registry, model, HD_RECORD_TRAIN, units, &o, arena, ret_chunk);
+    return compile(&shared->job, registry, model, HD_RECORD_TRAIN, units, false, &o, arena,
+                   ret_chunk);
 }
 
 enum hd_status hd_layout_compile_update(const struct hd_layout_shared *shared,
@@ -268,6 +278,16 @@ void hd_layout_fold(const struct hd_layout *l, const struct hd_instruction *in, 
         hd_dry_comm_bytes(HD_COMM_RECV, l->pipeline.stages, count, dtype);
 }
 
+/* How many first chunks have nothing that trains. */
+static int32_t untrained_chunks(const struct hd_layout_shared *s)
+{
+    int32_t count = 0;
+
+    while (count < s->pipeline.chunks - 1 && s->units[count].end <= s->config.lowest_trained)
+        count++;
+    return count;
+}
+
 static enum hd_status make_order(struct hd_layout_shared *s,
                                  const struct hd_layout_options *options, struct hd_arena *arena)
 {
@@ -289,6 +309,8 @@ static enum hd_status make_order(struct hd_layout_shared *s,
                             options->split_backward || hd_schedule_splits(schedule), arena,
                             &s->order);
     }
+    if (!st && !job->schedule_order) /* a job's own order is followed as it is */
+        hd_order_freeze(&s->order, untrained_chunks(s));
     if (!st)
         st = hd_order_build(HD_SCHEDULE_FORWARD, &s->pipeline,
                             calls < 1               ? 1
@@ -635,6 +657,7 @@ enum hd_status hd_layout_declare(const struct hd_layout_shared *s, int rank, str
                        hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
+    ret_registry->quant = hd_layout_quant(job);
     if (hd_layout_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)
         ret_registry->amax_history = job->fp8_history;
     ret_registry->zero = job->zero > 0 ? (int)job->zero : 0;

@@ -186,6 +186,9 @@ int64_t hd_layout_window_copy(const struct hd_part *part);
 int64_t hd_layout_transfer(const struct hd_layout *layout, const struct hd_instruction *in,
                            enum hd_dtype *ret_dtype);
 
+/* In which codes the matrices of blocks are kept (model.weights); NONE: plain. */
+enum hd_quant hd_layout_quant(const struct hd_job *job);
+
 /* The encoding that a value of train.precision names; false: none that programs compute in. */
 bool hd_layout_find_precision(const char *precision, enum hd_dtype *ret_dtype);
 /* fp8 is bf16 with other products in training: programs compute in bf16. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/encoded.h"
 #include "train/offload.h"
 #include "train/save_internal.h"
 #include "train/source.h"
@@ -232,22 +233,46 @@ static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_en
     return hd_source_read(from, param, want, ret_values);
 }
 
+/* This rank's records of a parameter in codes, from the source, or NULL: by the seed. */
+static enum hd_status make_codes(struct hd_trainer *t, int param, struct hd_source *source)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_param *p = &r->params[param];
+    char *at = hd_trainer_find(t, param, HD_STATE_WEIGHT).at;
+    char *record = t->staging.device ? malloc((size_t)p->record_bytes) : NULL;
+    enum hd_status st = HD_OK;
+
+    if (t->staging.device && !record)
+        return hd_err(HD_NO_MEMORY, "no memory to encode %s", p->name);
+    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++, at += p->record_bytes) {
+        st = hd_encoded_make(source, r, param, (uint64_t)t->layout.job.seed, i,
+                             record ? record : at);
+        if (!st && record)
+            st = hd_staging_write(&t->staging, at, record, p->record_bytes);
+    }
+    free(record);
+    return st;
+}
+
 /* What trained once is in no base: a checkpoint that leaves out what does not train would lose it.
  */
 static enum hd_status check_source(const struct hd_registry *r, const struct hd_source *source)
 {
     for (int i = 0; i < r->param_count; i++) {
-        if (!hd_source_has(source, i))
+        if (!hd_source_has(source, i) && !r->params[i].quant)
             return hd_err(HD_INVALID,
                           "the checkpoint has no %s: a run that goes on keeps its train.adapter; "
                           "submit a new job, with train.init_from, to add one",
                           r->params[i].name);
-        if (r->omits_frozen && !r->params[i].trainable && hd_source_in_checkpoint(source, i))
+        if (!r->params[i].trainable && hd_source_in_checkpoint(source, i) &&
+            (r->omits_frozen || r->params[i].quant))
             return hd_err(
                 HD_INVALID,
-                "%s has trained and does not train any more: with checkpoint.base: omit it "
-                "would be lost; set checkpoint.base: save, or let it train",
-                r->params[i].name);
+                "%s has trained and does not train any more: with %s it would be lost; set %s, or "
+                "let it train",
+                r->params[i].name,
+                r->params[i].quant ? "model.weights in codes" : "checkpoint.base: omit",
+                r->params[i].quant ? "model.weights: plain" : "checkpoint.base: save");
     }
     return HD_OK;
 }
@@ -278,7 +303,8 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
 
         if (!r->parts[r->params[i].part].held)
             continue;
-        st = read_share(t, i, 0, read_weight, source, values);
+        st = r->params[i].quant ? make_codes(t, i, source)
+                                : read_share(t, i, 0, read_weight, source, values);
         for (int k = 1; !st && has_moments && k < HD_SAVED_KINDS; k++)
             st = read_share(t, i, k, read_moment, ckpt, values);
     }
@@ -437,6 +463,8 @@ static enum hd_status init_share(struct hd_trainer *t, int param, float *values)
     const int64_t size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
+    if (p->quant)
+        return make_codes(t, param, NULL);
     if (!hd_held_is_plain(&held))
         return init_encoded(t, p, &held, values);
     for (int64_t at = 0, n; !st && at < held.count; at += n) {
@@ -466,7 +494,9 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
-        if (is_held(t, i))
+        if (is_held(t, i) && t->layout.registry.params[i].quant)
+            st = make_codes(t, i, source);
+        else if (is_held(t, i))
             st = hd_source_has(source, i) ? read_share(t, i, 0, read_weight, source, values)
                                           : init_share(t, i, values);
     free(values);

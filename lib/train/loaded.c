@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "hf/hf.h"
+#include "train/encoded.h"
 
 void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads)
 {
@@ -97,6 +98,8 @@ enum hd_status hd_loaded_declare(struct hd_loaded *l)
     if (st)
         return st;
     hd_registry_init(&l->registry, &l->arena, &l->mesh, 0);
+    l->registry.quant = hd_layout_quant(&l->job);
+    l->registry.only_computes = true;
     st = hd_model_declare(&config, &l->registry, &l->arena, &l->model);
     return st ? st : hd_registry_finish(&l->registry, hd_layout_compute_dtype(&l->job), false);
 }
@@ -158,6 +161,18 @@ enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk,
     return hd_bind(l->runner, chunk, call, true, true, &l->bases, &l->arena, ret_bound);
 }
 
+static enum hd_status make_codes(struct hd_loaded *l, struct hd_source *source, int param,
+                                 char *records)
+{
+    const struct hd_param *p = &l->registry.params[param];
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++)
+        st = hd_encoded_make(source, &l->registry, param, (uint64_t)l->job.seed, i,
+                             records + i * p->record_bytes);
+    return st;
+}
+
 /* One parameter, as it computes: fp32 is read in place, 16 bits by way of `values`. */
 static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source, int param,
                                   float *values)
@@ -169,6 +184,8 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
     uint16_t *narrow = (uint16_t *)memory + p->offset;
     enum hd_status st;
 
+    if (p->quant)
+        return make_codes(l, source, param, memory + p->offset);
     if (!hd_source_has(source, param)) /* an adapter of zeros adds nothing */
         return HD_OK;
     if (part->stored == HD_F32)
@@ -185,7 +202,8 @@ static int64_t largest_narrow(const struct hd_registry *r)
     int64_t largest = 0;
 
     for (int i = 0; i < r->param_count; i++)
-        if (r->parts[r->params[i].part].stored != HD_F32 && r->params[i].count > largest)
+        if (r->parts[r->params[i].part].stored != HD_F32 && !r->params[i].quant &&
+            r->params[i].count > largest)
             largest = r->params[i].count;
     return largest;
 }

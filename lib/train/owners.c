@@ -88,7 +88,7 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
         const struct hd_param *p = &r->params[i];
         const int first = r->parts[p->part].stage * ranks;
 
-        const int kinds = p->trainable ? HD_SAVED_KINDS : r->omits_frozen ? 0 : 1;
+        const int kinds = p->trainable ? HD_SAVED_KINDS : r->omits_frozen || p->quant ? 0 : 1;
 
         for (int k = 0; k < kinds; k++) {
             for (int w = 0; w < ranks; w++)

@@ -9,8 +9,9 @@
 
 /* Where a parameter is read from. */
 enum place {
-    NOWHERE, /* a factor of an adapter that no directory has */
+    NOWHERE, /* a factor of an adapter that no directory has; codes of a run that began by a seed */
     IN_CHECKPOINT,
+    IN_BASE, /* a checkpoint that the run of this one began with */
     IN_FOLDER,
     IN_ADAPTER_CHECKPOINT,
     IN_ADAPTER_FOLDER
@@ -29,6 +30,8 @@ struct hd_source {
     struct folder folder, adapter_folder;
     enum place *places; /* [parameters] */
     size_t *in_map;     /* [parameters] of those in a folder: the index in its map */
+    struct hd_source *base;
+    uint64_t seed;
 };
 
 static enum hd_status no_memory(const char *dir)
@@ -182,6 +185,46 @@ static enum hd_status read_job(struct hd_source *s, struct hd_job **ret_job)
     return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(s->ckpt)) : HD_OK;
 }
 
+/* The same where the run began with a checkpoint. */
+static enum hd_status open_base_checkpoint(struct hd_source *s, const char *dir,
+                                           const struct hd_job *then)
+{
+    const struct hd_source_dirs dirs = {.dir = dir};
+    enum hd_status st = hd_source_check_identity(dir, then->init_identity);
+
+    if (!st)
+        st = hd_source_open(&dirs, s->job, s->registry, &s->base);
+    if (st)
+        return st;
+    s->seed = s->base->seed;
+    for (int i = 0; i < s->registry->param_count; i++)
+        if (s->places[i] == NOWHERE && !s->registry->params[i].adapter &&
+            s->base->places[i] != NOWHERE)
+            s->places[i] = IN_BASE;
+    return HD_OK;
+}
+
+/* What a checkpoint leaves out: codes always, with checkpoint.base: omit all that did not train. It
+ * is what the run began with: a folder, a checkpoint, or values by its seed. */
+static enum hd_status open_rest(struct hd_source *s, const struct hd_source_dirs *dirs,
+                                const struct hd_job *then)
+{
+    const char *dir = dirs->base && *dirs->base ? dirs->base : then->init_from;
+
+    s->seed = (uint64_t)then->seed;
+    if (!*dir)
+        return HD_OK;
+    return hd_source_is_checkpoint(dir) ? open_base_checkpoint(s, dir, then)
+                                        : open_base(s, dirs->dir, dir, then);
+}
+
+static bool has_codes(const struct hd_job *job)
+{
+    const enum hd_quant quant = hd_quant_of_word(job->model_weights);
+
+    return quant != HD_QUANT_NONE && quant != HD_QUANT_COUNT;
+}
+
 static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_source_dirs *dirs)
 {
     struct hd_job *then = NULL;
@@ -191,13 +234,10 @@ static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_sourc
     if (!st)
         st = read_job(s, &then);
     if (!st) {
-        omits = strcmp(then->checkpoint_base, "omit") == 0;
+        omits = strcmp(then->checkpoint_base, "omit") == 0 || has_codes(then);
         st = place_in_checkpoint(s, s->ckpt, IN_CHECKPOINT, true, omits);
     }
-    if (!st && omits)
-        st =
-            open_base(s, dirs->dir, dirs->base && *dirs->base ? dirs->base : then->init_from, then);
-    return st;
+    return st || !omits ? st : open_rest(s, dirs, then);
 }
 
 /* ---- opening ---- */
@@ -236,6 +276,10 @@ static enum hd_status open_all(struct hd_source *s, const struct hd_source_dirs 
     }
     if (!st && dirs->adapter && *dirs->adapter)
         st = open_adapter(s, dirs->adapter);
+    for (size_t i = 0; !st && i < count; i++)
+        if (s->places[i] == NOWHERE && !s->registry->params[i].adapter &&
+            !s->registry->params[i].quant)
+            st = misses(dirs->dir, &s->registry->params[i]);
     return st;
 }
 
@@ -250,6 +294,7 @@ enum hd_status hd_source_open(const struct hd_source_dirs *dirs, const struct hd
     hd_arena_init(&s->arena, 0);
     s->job = job;
     s->registry = registry;
+    s->seed = (uint64_t)job->seed;
     st = open_all(s, dirs);
     if (st)
         hd_source_close(s);
@@ -270,6 +315,7 @@ void hd_source_close(struct hd_source *s)
         return;
     close_folder(&s->folder);
     close_folder(&s->adapter_folder);
+    hd_source_close(s->base);
     hd_ckpt_close(s->ckpt);
     hd_ckpt_close(s->adapter_ckpt);
     hd_arena_done(&s->arena);
@@ -281,6 +327,11 @@ void hd_source_close(struct hd_source *s)
 bool hd_source_has(const struct hd_source *s, int param)
 {
     return s->places[param] != NOWHERE;
+}
+
+uint64_t hd_source_seed(const struct hd_source *s)
+{
+    return s->seed;
 }
 
 bool hd_source_in_checkpoint(const struct hd_source *s, int param)
@@ -306,6 +357,8 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
     switch (s->places[param]) {
     case IN_CHECKPOINT:
         return hd_source_read_checkpoint(s->ckpt, want, ret_values);
+    case IN_BASE:
+        return hd_source_read(s->base, param, want, ret_values);
     case IN_ADAPTER_CHECKPOINT:
         return hd_source_read_checkpoint(s->adapter_ckpt, want, ret_values);
     case IN_FOLDER:
@@ -316,6 +369,15 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
         break;
     }
     return hd_err(HD_INTERNAL, "%s is in no directory", want->name);
+}
+
+bool hd_source_codes(const struct hd_source *s, int param, int64_t expert, enum hd_quant quant,
+                     struct hd_quant_whole *ret_whole)
+{
+    if (s->places[param] == IN_BASE)
+        return hd_source_codes(s->base, param, expert, quant, ret_whole);
+    return s->places[param] == IN_FOLDER &&
+           hd_hf_codes(s->folder.map, s->in_map[param], expert, quant, ret_whole);
 }
 
 static enum hd_status check_hash(const char *dir, uint64_t hash, const char *identity)

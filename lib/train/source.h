@@ -4,9 +4,10 @@
  * The directory is a checkpoint of Heddle (moments are ignored) or a model folder of Hugging Face.
  * Two more may belong to it:
  *
- *     base      a checkpoint may have only what trained (checkpoint.base). The rest is read from
- * the model folder that its job began with, whose identity the checkpoint's job has. adapter   the
- * factors of an adapter: a folder of PEFT, or a checkpoint of a run with one.
+ *     base      a checkpoint may have only what trained (checkpoint.base), and never has codes
+ *               (model.weights). The rest is read from what its job began with, a model folder or a
+ *               checkpoint, whose identity the checkpoint's job has
+ *     adapter   the factors of an adapter: a folder of PEFT, or a checkpoint of a run with one
  *
  * Used by: the files of lib/train, plan, worker.   Uses: checkpoint, hf, program (the registry).
  * Threads: one owner at a time. */
@@ -31,8 +32,12 @@ enum hd_status hd_source_open(const struct hd_source_dirs *dirs, const struct hd
                               const struct hd_registry *registry, struct hd_source **ret_source);
 void hd_source_close(struct hd_source *source); /* NULL is fine */
 
-/* False: the parameter is of an adapter that the directories do not have. */
+/* False: the parameter is of an adapter that the directories do not have, or in codes, and its
+ * values are those of hd_source_seed. */
 bool hd_source_has(const struct hd_source *source, int param);
+
+/* Of the run that wrote the checkpoint, or of its base's; else the job's. */
+uint64_t hd_source_seed(const struct hd_source *source);
 
 /* Whether the checkpoint itself has the parameter, as opposed to its base. */
 bool hd_source_in_checkpoint(const struct hd_source *source, int param);
@@ -44,6 +49,10 @@ enum hd_status hd_source_read(struct hd_source *source, int param, const struct 
 /* The same from an open checkpoint. */
 enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want,
                                          float *ret_values);
+/* Whether a model folder has a matrix of the parameter (of an expert) in these codes. Then it need
+ * not be read as numbers: *ret_whole points into the mapped files. */
+bool hd_source_codes(const struct hd_source *source, int param, int64_t expert, enum hd_quant quant,
+                     struct hd_quant_whole *ret_whole);
 
 /* HD_INVALID: `dir` has another identity (train.init_identity) than this one; "": any will do. */
 enum hd_status hd_source_check_identity(const char *dir, const char *identity);

@@ -13,12 +13,16 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "data/tokenize.h"
+#include "train/job_chat.h"
 
 enum { WAIT_NS = 20 * 1000 * 1000, NAMES_BYTES_MAX = 64 << 20 };
 
 struct fill {
     const struct hd_job *job;
     struct hd_job_tokenizer *opened;
+    struct hd_job_chat chat;
+    uint64_t chat_hash;
+    int64_t spelled; /* conversations that this rank made and that spell special tokens */
     const struct hd_token_cache_watch *watch;
     struct hd_arena *arena;
     const struct hd_tokenizer *tokenizer; /* the job's */
@@ -74,9 +78,10 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
 
     if (st)
         return st;
-    hd_text_add(&key, "2 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
-                f->tokenizer_hash, f->end_of_text, (int64_t)info.st_size,
-                (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, file->path);
+    hd_text_add(&key, "3 %" PRIx64 " %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+                f->tokenizer_hash, hd_text_ends(file->path, ".jsonl") ? f->chat_hash : 0,
+                f->end_of_text, (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
+                info.st_mtim.tv_nsec, file->path);
     if (key.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the name of the tokens of %s", file->path);
     else
@@ -227,20 +232,33 @@ static bool is_alive(void *context, const struct hd_tokenize_counts *c)
 static enum hd_status make(struct fill *f, const struct hd_job_file *file, const char *stem)
 {
     struct hd_token_cache_watch watch = *f->watch;
-    const struct hd_tokenize what = {.tokenizer = f->tokenizer,
-                                     .end_of_text = f->end_of_text,
-                                     .inputs = &file->path,
-                                     .input_count = 1,
-                                     .out = stem,
-                                     .format = HD_TOKEN_FORMAT_MEGATRON,
-                                     .threads = threads_of(f->job),
-                                     .progress = is_alive,
-                                     .context = &watch};
+    struct hd_tokenize_counts counts = {.spelled = 0};
+    struct hd_conversation_rules rules;
+    enum hd_chat_form form = HD_CHAT_TEXT;
+    struct hd_tokenize what = {.tokenizer = f->tokenizer,
+                               .end_of_text = f->end_of_text,
+                               .inputs = &file->path,
+                               .input_count = 1,
+                               .out = stem,
+                               .format = HD_TOKEN_FORMAT_MEGATRON,
+                               .threads = threads_of(f->job),
+                               .progress = is_alive,
+                               .context = &watch};
     struct stat info;
     enum hd_status st = check_file(file, &info);
 
     f->made++;
-    return st ? st : hd_tokenize(&what, NULL);
+    if (!st)
+        st = hd_job_form(f->job, file->path, &form);
+    if (!st && form != HD_CHAT_TEXT) {
+        st = hd_job_chat_rules(&f->chat, f->opened, f->job, form, &rules);
+        what.conversations = &rules;
+        what.format = HD_TOKEN_FORMAT_COUNTS;
+    }
+    if (!st)
+        st = hd_tokenize(&what, &counts);
+    f->spelled += counts.spelled;
+    return st;
 }
 
 /* Fills `list`; tokenizes the files that this rank has to make and that do not exist yet. */
@@ -252,7 +270,7 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
     for (int64_t i = 0; !st && i < count; i++) {
         const char *name, *stem, *bin, *idx;
 
-        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
+        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes, NULL};
         if (!needs_tokens(f->job, files[i].path))
             continue;
         name = f->names[f->index];
@@ -265,7 +283,7 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
             return hd_err(HD_NO_MEMORY, "no memory for a path");
         if (f->firsts[f->index++] % f->watch->world == f->watch->rank && !hd_file_exists(idx))
             st = make(f, &files[i], stem);
-        list[i] = (struct hd_corpus_file){bin, -1};
+        list[i] = (struct hd_corpus_file){bin, -1, files[i].path};
     }
     return st;
 }
@@ -310,6 +328,8 @@ static enum hd_status prepare(struct fill *f)
     f->tokenizer_hash = hd_hash_bytes(bytes.data ? bytes.data : "", bytes.len_bytes);
     hd_text_free(&bytes);
     if (!st)
+        st = hd_job_chat_hash(job, &f->chat_hash);
+    if (!st)
         st = hd_file_make_dirs(f->folder, 0755);
     return st ? st : take_names(f);
 }
@@ -336,7 +356,8 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
         st = wait_for(&f, job->train, job->train_count, train);
     if (!st)
         st = wait_for(&f, job->val, job->val_count, val);
+    hd_job_chat_close(&f.chat);
     if (!st)
-        *ret_cache = (struct hd_token_cache){train, val, f.made};
+        *ret_cache = (struct hd_token_cache){train, val, f.made, f.spelled};
     return st;
 }

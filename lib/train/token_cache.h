@@ -2,7 +2,8 @@
  *
  * Text with one token per byte is read directly. Other text, and every .jsonl, is tokenized into
  * the folder `tokens` of the job. A token file's name is a hash of the text file's path, size and
- * time of modification, the tokenizer's bytes and the end-of-text id, so that later attempts reuse
+ * time of modification, the tokenizer's bytes, the end-of-text id, and for .jsonl all that decides
+ * what becomes of conversations (job_chat.h), so that later attempts reuse
  * it. Each rank tokenizes a part of the files with all its threads, then waits for the others. A
  * token file is complete when its index exists, because the index is written last and atomically.
  *
@@ -32,7 +33,8 @@ struct hd_token_cache_watch {
 /* Lists to read instead of the job's; same order and length. NULL: no file needs tokens. */
 struct hd_token_cache {
     const struct hd_corpus_file *train, *val;
-    int64_t made; /* files that this rank tokenized in this call */
+    int64_t made;    /* files that this rank tokenized in this call */
+    int64_t spelled; /* conversations in them in which a message spells a special token */
 };
 
 /* The result lives in `arena`. HD_INVALID: a file has changed since submission, or is not text. */

@@ -480,6 +480,9 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
     assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
     if (!part->held || part->offset[kind] < 0)
         return held;
+    if (p->quant)
+        return (struct hd_held){
+            .count = p->count, .at = hd_trainer_state(t, part, kind) + p->offset, .codes = p};
     range = hd_part_range(r, part, kind, t->layout.rank);
     if (range.begin < p->offset)
         range.begin = p->offset;
@@ -527,7 +530,7 @@ enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_s
 {
     const struct hd_held held = hd_trainer_find(t, param, kind);
 
-    if (!held.count)
+    if (!held.count || held.codes)
         return HD_OK;
     return hd_held_write(&t->staging, &held, 0, held.count, values + held.first);
 }

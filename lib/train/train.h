@@ -182,7 +182,7 @@ enum hd_status hd_trainer_agree(struct hd_trainer *trainer, int64_t request, int
 
 /* For tests and tools, between steps: one kind of state of this rank's share of a parameter,
  * hd_param.count values. It reads or writes only those that this rank has, and leaves the others:
- * see hd_trainer_held. */
+ * see hd_trainer_held. Weights in codes are read, and stay as they are when they are written. */
 enum hd_status hd_trainer_read_state(struct hd_trainer *trainer, int param, enum hd_state_kind kind,
                                      float *ret_values);
 enum hd_status hd_trainer_write_state(struct hd_trainer *trainer, int param,

@@ -79,6 +79,8 @@ struct hd_held {
     int64_t block;       /* of a moment in blocks (base/encoding.h); 0: fp32 */
     char *scales;        /* of a moment in blocks: of the block that begins with element `first` */
     enum hd_map map;
+    const struct hd_param
+        *codes; /* of a matrix in codes: the parameter; `at` is its first record */
 };
 struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind);
 
@@ -86,10 +88,11 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
  * below. */
 static inline bool hd_held_is_plain(const struct hd_held *held)
 {
-    return !held->block && held->dtype == HD_F32;
+    return !held->block && !held->codes && held->dtype == HD_F32;
 }
 
-/* Elements [at, at + count) of those held, as fp32; of a moment in blocks they are whole blocks. */
+/* Elements [at, at + count) of those held, as fp32; of a moment in blocks they are whole blocks.
+ * What is in codes can only be read: encoded.h makes it. */
 enum { HD_HELD_PIECE = 64 * 1024 }; /* elements that are decoded or encoded at once */
 enum hd_status hd_held_read(const struct hd_staging *staging, const struct hd_held *held,
                             int64_t at, int64_t count, float *ret_values);

@@ -6,10 +6,12 @@
 #include <sqlite3.h>
 
 #include "base/random.h"
+#include "pki/pki.h"
 
 struct floor {
     sqlite3 *db;
-    sqlite3_stmt *begin, *job, *event, *commit;
+    sqlite3_stmt *begin, *job, *event, *audit, *commit, *rollback;
+    unsigned char hash[HD_PKI_HASH_BYTES];
     const void *spec;
     size_t spec_bytes;
     int64_t last_job;
@@ -58,14 +60,19 @@ struct floor *floor_open(const char *dir, const void *spec, size_t spec_bytes)
                         "CREATE INDEX jobs_owner ON jobs (owner, state, job);"
                         "CREATE TABLE events (job INTEGER, seq INTEGER, time_ms INTEGER,"
                         " attempt INTEGER, rank INTEGER, kind TEXT, node TEXT, message TEXT,"
-                        " PRIMARY KEY (job, seq)) WITHOUT ROWID;",
+                        " PRIMARY KEY (job, seq)) WITHOUT ROWID;"
+                        "CREATE TABLE audit (seq INTEGER PRIMARY KEY, time_ms INTEGER, who TEXT,"
+                        " role TEXT, method TEXT, object TEXT, source TEXT, result TEXT,"
+                        " hash BLOB);",
                         NULL, NULL, NULL),
            SQLITE_OK);
     floor->begin = prepare(floor, "BEGIN IMMEDIATE");
     floor->job = prepare(floor, "INSERT INTO jobs VALUES (?, ?, 'uid:1000', 'tiny', 'queued', ?)");
     floor->event = prepare(floor, "INSERT INTO events VALUES (?, 1, 1700000000000, 0, -1,"
                                   " 'submitted', '', 'submitted by uid:1000')");
+    floor->audit = prepare(floor, "INSERT INTO audit VALUES (?,?,?,?,?,?,?,?,?)");
     floor->commit = prepare(floor, "COMMIT");
+    floor->rollback = prepare(floor, "ROLLBACK");
     return floor;
 }
 
@@ -97,12 +104,42 @@ void floor_insert(struct floor *floor, int64_t count)
     }
 }
 
+static void audit(struct floor *floor, int64_t number)
+{
+    char object[32];
+    const char *const texts[] = {"ann", "user", "SubmitJob", object, "ipv4:127.0.0.1:40000", "ok"};
+
+    (void)snprintf(object, sizeof object, "job %lld", (long long)number);
+    hd_pki_chain(floor->hash, (uint64_t)number, 1700000000000, texts, 6, floor->hash);
+    (void)sqlite3_bind_int64(floor->audit, 1, number);
+    (void)sqlite3_bind_int64(floor->audit, 2, 1700000000000);
+    for (int i = 0; i < 6; i++)
+        (void)sqlite3_bind_text(floor->audit, 3 + i, texts[i], -1, SQLITE_STATIC);
+    (void)sqlite3_bind_blob64(floor->audit, 9, floor->hash, sizeof floor->hash, SQLITE_STATIC);
+    run(floor, floor->audit);
+}
+
+void floor_audit(struct floor *floor, int64_t count)
+{
+    int64_t number = 0;
+
+    while (count > 0) {
+        run(floor, floor->begin);
+        for (int i = 0; i < IN_FLIGHT && count > 0; i++, count--)
+            audit(floor, ++number);
+        run(floor, floor->rollback);
+        number = 0;
+    }
+}
+
 void floor_close(struct floor *floor)
 {
     (void)sqlite3_finalize(floor->begin);
     (void)sqlite3_finalize(floor->job);
     (void)sqlite3_finalize(floor->event);
+    (void)sqlite3_finalize(floor->audit);
     (void)sqlite3_finalize(floor->commit);
+    (void)sqlite3_finalize(floor->rollback);
     (void)sqlite3_close(floor->db);
     free(floor);
 }

@@ -1,18 +1,25 @@
 /* plan_time: how near the planner's times come to those of real steps.
  *
  *   plan_time [--model NAME,..] [--every 1] [--rounds 3] [--steps 4] [--worker HEDDLE_WORKER]
- *             [--one FILE --two FILE] [--beside 0.05] [--wait 600] [--where]
+ *             [--one FILE --two FILE] [--beside 0.05] [--wait 600] [--minutes 60] [--least]
+ * [--where]
  *
  * Every legal layout of one rank of two threads and of two ranks of one thread, of three small
  * models, that is, dp, tp, cp, pp and ep of two, ZeRO 0 to 3, all policies of recompute, all
  * schedules and two or three micro-batches: each is priced (plan/search.h) after a probe of
  * this machine, and run as ranks run it, over the engine shm. --every N takes each N-th of them.
+ * The layouts that the search chooses of all there are, on one device and on two, are always among
+ * them.
  *
  * The probes (`heddle-worker probe`, one of two devices and one of a device of two threads) come
  * first; --one and --two take files of earlier ones instead. Then rounds: in each, every layout
  * starts, takes one step to warm up and --steps measured ones, and ends; so what disturbs the
  * machine for a while disturbs all layouts alike. A step takes as long as its slower rank; a
- * layout's time is the median over the rounds of the lower quartile of a round's steps.
+ * layout's time is the median over the rounds of the lower quartile of a round's steps; with
+ * --least the least over the rounds, for a machine that others use. After --minutes no further
+ * round is begun. In a quarter of an hour:
+ *
+ *   build/dev/bench/plan_time --every 3 --minutes 12 --wait 60 --worker build/dev/bin/heddle-worker
  *
  * While a probe or a layout runs, other programs (and the hypervisor) may take at most --beside of
  * the processors' time; else what it measured is thrown away and it runs again, as long as --wait
@@ -44,7 +51,8 @@ enum { CASES_MAX = 1024, ROUNDS_MAX = 16, STEPS_MAX = 16, CORES = 2 };
 static const char usage[] =
     "usage: plan_time [--model gpt2,llama,mixtral] [--every 1] [--rounds 3] [--steps 4]\n"
     "                 [--worker HEDDLE_WORKER] [--one FILE --two FILE] [--beside 0.05] [--wait "
-    "600] [--where]\n";
+    "600]\n"
+    "                 [--minutes 60] [--least] [--where]\n";
 
 /* ---- models and layouts ---- */
 
@@ -63,6 +71,7 @@ struct time_case {
     double predicted_s, round_s[ROUNDS_MAX];
     struct hd_price price;
     int rounds;
+    bool chosen;                /* by the search, of all layouts of its number of devices */
     struct bench_spread spread; /* of the rounds */
 };
 
@@ -71,7 +80,8 @@ struct setting {
     int every, rounds, steps;
     double beside, wait_s; /* wait_s: what is left */
     int disturbed;         /* results that count although others took more than `beside` */
-    bool where;
+    int64_t end_ns;        /* no round begins after it */
+    bool where, least;
     char dir[BENCH_DIR_MAX], corpus[BENCH_CORPUS_MAX];
     struct hd_cluster clusters[CORES + 1]; /* of one device, of two */
     struct hd_arena arena;
@@ -105,6 +115,7 @@ static struct hd_job job_of(const struct setting *s, const struct model *m,
     bench_job_word(j.order, "shuffled");
     bench_job_word(j.moments, "fp32");
     bench_job_word(j.adapter, "none");
+    bench_job_word(j.model_weights, "plain");
     bench_job_word(j.offload, "none");
     bench_job_word(j.reduce, "fp32");
     return j;
@@ -208,6 +219,42 @@ static void add_layouts(struct setting *s, const struct model *m, struct time_ca
         bench_job_word(z.offload, "none");
         add_variants(s, m, z, cases, count);
     }
+}
+
+/* What the search finds where everything is open. */
+static void add_chosen(struct setting *s, const struct model *m, int world, struct time_case *cases,
+                       int *count)
+{
+    struct hd_job_file file;
+    struct hd_job job = job_of(s, m, &file);
+    struct hd_plan_request request;
+    const struct hd_search_asked asked = {.spec = &job,
+                                          .request = &request,
+                                          .cluster = &s->clusters[world],
+                                          .devices = world,
+                                          .threads = CORES / world,
+                                          .top = 1};
+    struct hd_search found;
+    struct hd_arena arena;
+
+    job.layout = (struct hd_layout_sizes){.zero = -1, .sequence = -1, .threads = CORES / world};
+    bench_job_word(job.precision, "fp32");
+    bench_job_word(job.device, "cpu");
+    bench_job_word(job.schedule, "auto");
+    bench_job_word(job.stages, "auto");
+    bench_job_word(job.recompute, "auto");
+    bench_job_word(job.offload, "none");
+    bench_job_word(job.cp_exchange, "ring");
+    request = request_of(&job);
+    hd_arena_init(&arena, 0);
+    if (*count < CASES_MAX && !hd_search_layouts(&asked, &arena, &found) && found.plan_count)
+        cases[(*count)++] = (struct time_case){.model = m,
+                                               .sizes = found.plans[0].job.layout,
+                                               .world = world,
+                                               .predicted_s = found.plans[0].price.step_s,
+                                               .price = found.plans[0].price,
+                                               .chosen = true};
+    hd_arena_done(&arena);
 }
 
 /* ---- what other programs do ---- */
@@ -397,10 +444,10 @@ static void describe(const struct time_case *c, char *text, size_t size)
 {
     const struct hd_layout_sizes *z = &c->sizes;
 
-    (void)snprintf(text, size, "%s tp%lld pp%lld dp%lld cp%lld ep%lld mb%-2lld %s zero%lld %s",
-                   c->model->name, (long long)z->tp, (long long)z->pp, (long long)z->dp,
-                   (long long)z->cp, (long long)z->ep, (long long)z->micro_batch, z->recompute,
-                   (long long)z->zero, z->pp > 1 ? z->schedule : "");
+    (void)snprintf(text, size, "%s%s tp%lld pp%lld dp%lld cp%lld ep%lld mb%-2lld %s zero%lld %s",
+                   c->chosen ? "chosen: " : "", c->model->name, (long long)z->tp, (long long)z->pp,
+                   (long long)z->dp, (long long)z->cp, (long long)z->ep, (long long)z->micro_batch,
+                   z->recompute, (long long)z->zero, z->pp > 1 ? z->schedule : "");
 }
 
 static void print_case(const struct setting *s, const struct time_case *c)
@@ -469,14 +516,19 @@ static bool judge_all(const struct time_case *cases, int count)
 
 static int find_cases(struct setting *s, struct time_case *cases)
 {
-    int count = 0, kept = 0;
+    int count = 0, kept = 0, first = 0;
 
-    for (int i = 0; i < MODELS; i++)
-        if (strstr(s->names, models[i].name))
-            add_layouts(s, &models[i], cases, &count);
-    for (int i = 0; i < count; i += s->every)
-        cases[kept++] = cases[i];
-    return kept;
+    for (int m = 0; m < MODELS; m++) {
+        if (!strstr(s->names, models[m].name))
+            continue;
+        count = kept;
+        add_layouts(s, &models[m], cases, &count);
+        for (int i = first = kept; i < count; i += s->every)
+            cases[kept++] = cases[i];
+        for (int world = 1; world <= CORES; world++)
+            add_chosen(s, &models[m], world, cases, &kept);
+    }
+    return kept > first ? kept : 0;
 }
 
 int main(int argc, char **argv)
@@ -494,6 +546,9 @@ int main(int argc, char **argv)
     s.steps = atoi(bench_value_of(argc, argv, "--steps", "4"));
     s.beside = atof(bench_value_of(argc, argv, "--beside", "0.05"));
     s.wait_s = atof(bench_value_of(argc, argv, "--wait", "600"));
+    s.end_ns =
+        hd_clock_now_ns() + (int64_t)(60e9 * atof(bench_value_of(argc, argv, "--minutes", "60")));
+    s.least = bench_has(argc, argv, "--least");
     s.where = bench_has(argc, argv, "--where");
     if (s.every < 1 || s.rounds < 1 || s.rounds > ROUNDS_MAX || s.steps < 1 ||
         s.steps > STEPS_MAX || bench_has(argc, argv, "--help")) {
@@ -507,15 +562,17 @@ int main(int argc, char **argv)
     calibrate(&s, 2, s.two);
     count = find_cases(&s, cases);
     printf("%d layouts, %d rounds of %d steps\n", count, s.rounds, s.steps);
-    for (int round = 0; round < s.rounds; round++)
+    for (int round = 0; round < s.rounds && (!round || hd_clock_now_ns() < s.end_ns); round++)
         for (int i = 0; i < count; i++)
-            cases[i].round_s[round] = run_case(&s, &cases[i]);
+            cases[i].round_s[cases[i].rounds++] = run_case(&s, &cases[i]);
     if (s.disturbed)
         printf("note: other programs ran beside %d of %d runs, which nevertheless count\n",
                s.disturbed, count * s.rounds);
     printf("%-66s %8s %8s\n", "layout", "plan ms", "ran ms");
     for (int i = 0; i < count; i++) {
-        cases[i].spread = bench_spread(cases[i].round_s, s.rounds);
+        cases[i].spread = bench_spread(cases[i].round_s, cases[i].rounds);
+        if (s.least)
+            cases[i].spread.median = cases[i].spread.least;
         print_case(&s, &cases[i]);
     }
     hd_arena_done(&s.arena);

@@ -1,11 +1,15 @@
 /* train_cpu: our training step beside PyTorch's and beside its own floor, in one go.
  *
- *   train_cpu [--case a|b] [--precision fp32|bf16] [--runs 5] [--ops]
+ *   train_cpu [--case a|b|full|lora|qlora] [--precision fp32|bf16] [--runs 5] [--ops]
  *             [--peer torch --python PYTHON [--compile]]
  *
  * Cases, one rank of 2 threads, GPT-2 models, AdamW, clipping at 1:
  *   a   6 layers x 384 x 6 heads, vocabulary 256, 16 sequences of 256 tokens a step
  *   b   GPT-2 124M, 4 sequences of 256 tokens a step
+ * and, when they are named, fine-tuning of a Qwen2.5-0.5B shape, 2 sequences of 256 tokens a step:
+ *   full    all of it
+ *   lora    rank 16 on all linears, beside full
+ *   qlora   the same on a base of nf4, beside lora
  *
  * Every run takes a few steps of each peer in turn (ours, the floor, PyTorch), all of them kept
  * warm; the table gives the median over the runs with the smallest and largest, the median of the
@@ -27,8 +31,15 @@
 enum { PEERS_MAX = 4, ARGS_MAX = 16, STEPS_MAX = 16 };
 
 static const struct train_case cases[] = {
-    {"a", "6 layers x 384, vocabulary 256, S 256, B 16", 6, 384, 6, 256, 256, 16, 4},
-    {"b", "GPT-2 124M, S 256, B 4", 12, 768, 12, 50257, 256, 4, 2},
+#define QWEN                                                                                      \
+    .layers = 24, .hidden = 896, .heads = 14, .kv_heads = 2, .ffn_hidden = 4864, .vocab = 151936, \
+    .context = 256, .batch = 2, .steps = 1
+    {"a", "6 layers x 384, vocabulary 256, S 256, B 16", 6, 384, 6, 256, 256, 16, .steps = 4},
+    {"b", "GPT-2 124M, S 256, B 4", 12, 768, 12, 50257, 256, 4, .steps = 2},
+    {"full", "Qwen2.5-0.5B, S 256, B 2", QWEN},
+    {"lora", "Qwen2.5-0.5B, S 256, B 2, LoRA 16", QWEN, .beside = "full", .adapter = true},
+    {"qlora", "Qwen2.5-0.5B, S 256, B 2, LoRA 16 on nf4", QWEN, .beside = "lora", .adapter = true,
+     .weights = "nf4"},
 };
 
 const struct train_case *train_case_find(const char *name)
@@ -42,7 +53,7 @@ const struct train_case *train_case_find(const char *name)
 struct hd_job train_case_job(const struct train_case *c, const char *precision,
                              struct hd_job_file *file)
 {
-    struct hd_job j = bench_job("gpt2", precision, "cpu", file);
+    struct hd_job j = bench_job(c->ffn_hidden ? "qwen2" : "gpt2", precision, "cpu", file);
 
     j.layers = c->layers;
     j.hidden = c->hidden;
@@ -57,6 +68,18 @@ struct hd_job train_case_job(const struct train_case *c, const char *precision,
     j.threads = TRAIN_CPU_THREADS;
     bench_job_word(j.tokenizer, "bytes");
     bench_job_word(j.order, "shuffled");
+    bench_job_word(j.model_weights, c->weights ? c->weights : "plain");
+    bench_job_word(j.adapter, c->adapter ? "lora" : "none");
+    if (c->ffn_hidden) {
+        j.kv_heads = c->kv_heads;
+        j.ffn_hidden = c->ffn_hidden;
+        j.out_bias = j.mlp_bias = false;
+        j.tie_embeddings = true;
+    }
+    j.adapter_rank = 16;
+    j.adapter_alpha = 32;
+    j.adapter_b_lr = 1;
+    memcpy(j.adapter_targets, "all-linear", sizeof "all-linear");
     return j;
 }
 
@@ -180,6 +203,34 @@ static void run_case(const struct setting *s, const struct train_case *c, const 
         bench_peer_stop(&peers[p].process);
 }
 
+/* A case of fine-tuning beside another one of ours. */
+static void run_tuning(const struct setting *s, const struct train_case *c, const char *precision,
+                       const char *corpus)
+{
+    const struct train_case *all[] = {c, c->beside ? train_case_find(c->beside) : NULL};
+    struct peer peers[2];
+    const int count = all[1] ? 2 : 1;
+
+    printf("\ncase %s, %s, %s\n", c->name, precision, c->what);
+    for (int p = 0; p < count; p++) {
+        const char *argv[] = {"/proc/self/exe",    "--serve", "ours",
+                              all[p]->name,        precision, corpus,
+                              s->ops ? "ops" : "", NULL};
+
+        start(&peers[p], all[p]->name, argv);
+    }
+    for (int i = 0; i < s->runs; i++)
+        for (int p = 0; p < count; p++)
+            run(&peers[p], i, c->steps, false);
+    for (int p = 0; p < count; p++)
+        print_peer(c, &peers[p], s->runs);
+    if (count == 2)
+        printf("  %s / %s %.2f\n", c->name, c->beside, ratio(&peers[0], &peers[1], s->runs));
+    (void)fflush(stdout);
+    for (int p = 0; p < count; p++)
+        bench_peer_stop(&peers[p].process);
+}
+
 /* ---- the command ---- */
 
 static int serve(char **argv)
@@ -227,9 +278,9 @@ int main(int argc, char **argv)
         bench_die("corpus", hd_err_message());
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (size_t k = 0; k < sizeof precisions / sizeof precisions[0]; k++)
-            if ((!only_case || !strcmp(only_case, cases[i].name)) &&
+            if ((only_case ? !strcmp(only_case, cases[i].name) : !cases[i].ffn_hidden) &&
                 (!only_precision || !strcmp(only_precision, precisions[k])))
-                run_case(&s, &cases[i], precisions[k], corpus);
+                (cases[i].ffn_hidden ? run_tuning : run_case)(&s, &cases[i], precisions[k], corpus);
     (void)hd_file_remove_tree(dir);
     return 0;
 }

@@ -7,15 +7,22 @@
 #ifndef HD_TESTS_BENCH_TRAIN_CPU_H
 #define HD_TESTS_BENCH_TRAIN_CPU_H
 
+#include <stdbool.h>
+
 #include "job/job.h"
 
 enum { TRAIN_CPU_THREADS = 2 };
 
-/* What is trained; `name` is a or b. */
+/* What is trained. */
 struct train_case {
     const char *name, *what;
     int64_t layers, hidden, heads, vocab, context, batch;
     int steps; /* per run */
+    /* of fine-tuning: a qwen2 model, beside another case of ours instead of floor and PyTorch */
+    int64_t kv_heads, ffn_hidden; /* 0: a GPT-2 model */
+    const char *beside;           /* NULL: nothing */
+    bool adapter;                 /* rank 16 on all linears; else everything trains */
+    const char *weights;          /* model.weights; NULL: plain */
 };
 const struct train_case *train_case_find(const char *name);
 

@@ -138,9 +138,13 @@ static void arrive(void *context)
     const struct arrival *arrival = context;
 
     for (int i = 0; i < arrival->count; i++) {
-        arrival->parts[i]->arrived = true;
-        if (arrival->parts[i]->sends)
-            look_at_pair(arrival->parts[i]);
+        struct hd_sim_part *part = arrival->parts[i];
+
+        part->arrived = true;
+        if (part->sends)
+            look_at_pair(part);
+        else if (!part->left)
+            memset(part->buf, HD_SIM_GARBAGE, part->bytes);
     }
 }
 
@@ -158,12 +162,8 @@ static void run_part(void *context)
     struct hd_sim_part *part = context;
 
     part->ended = true;
-    if (part->sends)
+    if (part->sends || part->left)
         return;
-    if (part->left) {
-        memset(part->buf, HD_SIM_GARBAGE, part->bytes);
-        return;
-    }
     if (part->message) {
         memcpy(part->buf, part->message->data, part->bytes);
         return;

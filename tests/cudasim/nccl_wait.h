@@ -4,8 +4,10 @@
  *
  * A part is a send or a receive. Parts that are enqueued together wait together: none of them
  * blocks the matching of another. A receive copies when the sender's stream has reached the send;
- * the send ends when the receive has copied. hd_sim_part_leave abandons a part: it ends at once, a
- * receive with garbage; its peer continues to wait.
+ * the send ends when the receive has copied. From the time when its stream has reached it until
+ * then the receive's buffer contains garbage, as nothing is known of it on a device.
+ * hd_sim_part_leave abandons a part: it ends at once, and writes nothing from then on; its peer
+ * continues to wait.
  *
  * Used by: nccl.c, nccl_wire.c.   Uses: the gates of stream.c.
  * Threads: any.
@@ -19,7 +21,7 @@
 
 #include "nccl_wire.h"
 
-enum { HD_SIM_GARBAGE = 0x5a }; /* an abandoned receive fills its buffer with this byte */
+enum { HD_SIM_GARBAGE = 0x5a }; /* a receive fills its buffer with this byte first */
 
 struct hd_sim_part; /* reference-counted: new and share return a reference, release drops one */
 

@@ -1,11 +1,7 @@
 #include "nccl_wire.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,61 +10,22 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "nccl_address.h"
+#include "nccl_hello.h"
+#include "nccl_link.h"
 #include "nccl_wait.h"
 #include "tests/cudasim/internal.h"
 
-enum { TOKEN_BYTES = 16, LISTENERS = 2, MAGIC = 0x6e63636c, WAIT_MS = 50, FLUSH_LOOKS = 2000 };
-
-/* Where a process listens. */
-struct address {
-    uint64_t node;  /* processes of equal `node` use `local` */
-    uint64_t local; /* the name of its local socket */
-    uint16_t family, port;
-    uint8_t ip[16];
-};
+enum { WAIT_MS = 50, FLUSH_LOOKS = 2000, TEXT_MAX = 64 };
 
 /* What an ncclUniqueId contains. */
 struct identity {
-    uint8_t token[TOKEN_BYTES];
-    struct address maker;
+    uint8_t token[HD_TOKEN_BYTES];
+    struct hd_address maker;
 };
 _Static_assert(sizeof(struct identity) <= sizeof(ncclUniqueId), "an identity fits");
-
-/* The first bytes on a connection: to the maker of an id, or to a rank of the same world. */
-enum purpose { TO_MEET = 1, TO_EXCHANGE };
-struct hello {
-    uint32_t magic, purpose;
-    uint8_t token[TOKEN_BYTES];
-    int32_t size, rank;
-    struct address address;
-};
-
-enum message_type { DATA = 1, COLOR, BYE };
-struct header {
-    uint32_t magic, type;
-    uint64_t comm, number, bytes;
-    int32_t kind, from; /* `from`: rank in comm */
-};
-
-struct out {
-    struct out *next;
-    size_t size, done;
-    char bytes[];
-};
-
-/* The connection to one peer. Read and closed by the thread alone. */
-struct peer_link {
-    int fd; /* -1: none */
-    bool tcp, has_said_bye;
-    struct out *first, **last;
-    struct header header;
-    size_t got;
-    struct hd_wire_message *message; /* whose header has been read */
-    uint64_t comm;
-};
 
 struct color {
     struct color *next;
@@ -82,9 +39,9 @@ struct world {
     struct identity identity;
     int size, rank, communicators;
     bool connected, broken, closed, joined; /* joined: its connecting thread has ended */
-    uint64_t tcp_bytes, local_bytes;        /* sent */
+    uint64_t tcp_bytes, shared_bytes;       /* sent on links that are closed */
     struct color *colors;
-    struct peer_link *links; /* [size] */
+    struct hd_link *links; /* [size] */
 };
 
 struct hd_wire {
@@ -97,18 +54,10 @@ struct hd_wire {
 /* The ranks that have come to the maker of an id. */
 struct meeting {
     struct meeting *next;
-    uint8_t token[TOKEN_BYTES];
+    uint8_t token[HD_TOKEN_BYTES];
     int size, count;
     int *fds;
-    struct address *addresses;
-};
-
-/* An accepted connection that has not said what it is. */
-struct guest {
-    struct guest *next;
-    int fd;
-    size_t got;
-    struct hello hello;
+    struct hd_address *addresses;
 };
 
 /* An arrived message, on its way to the inbox. */
@@ -122,99 +71,13 @@ struct arrival {
 static pthread_mutex_t io = PTHREAD_MUTEX_INITIALIZER;
 static struct world *worlds;
 static struct meeting *meetings;
-static struct guest *guests;
-static int listeners[LISTENERS] = {-1, -1}, wake_fd = -1;
-static struct address self;
+static struct hd_guest *guests;
+static int listeners[HD_LISTENERS] = {-1, -1}, wake_fd = -1;
+static struct hd_address self;
 static bool started;
 
 /* Under the lock of the streams: messages that nothing has taken. */
 static struct arrival *inbox;
-
-/* ---- addresses ---- */
-
-static uint64_t hash(uint64_t h, const void *bytes, size_t size)
-{
-    const unsigned char *p = bytes;
-
-    for (size_t i = 0; i < size; i++)
-        h = (h ^ p[i]) * 1099511628211u;
-    return h;
-}
-
-static uint64_t node_id(void)
-{
-    const char *id = getenv("NCCL_HOSTID");
-    char text[512] = "";
-    FILE *boot;
-
-    if (id)
-        return hash(14695981039346656037u, id, strlen(id));
-    (void)gethostname(text, 255);
-    boot = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (boot) {
-        (void)!fgets(text + strlen(text), 64, boot);
-        (void)fclose(boot);
-    }
-    return hash(14695981039346656037u, text, strlen(text));
-}
-
-static socklen_t local_address(uint64_t name, struct sockaddr_un *ret_address)
-{
-    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                       (size_t)snprintf(ret_address->sun_path + 1, sizeof ret_address->sun_path - 1,
-                                        "emulated-nccl-%016llx", (unsigned long long)name));
-}
-
-static socklen_t tcp_address(const struct address *a, bool any_port, struct sockaddr_storage *ret)
-{
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)ret;
-    struct sockaddr_in *four = (struct sockaddr_in *)ret;
-
-    memset(ret, 0, sizeof *ret);
-    ret->ss_family = a->family;
-    if (a->family == AF_INET6) {
-        memcpy(&six->sin6_addr, a->ip, 16);
-        six->sin6_port = any_port ? 0 : a->port;
-        return sizeof *six;
-    }
-    memcpy(&four->sin_addr, a->ip, 4);
-    four->sin_port = any_port ? 0 : a->port;
-    return sizeof *four;
-}
-
-/* The first address of the interface that NCCL_SOCKET_IFNAME names; only the form "=NAME". */
-static bool find_interface(struct address *a)
-{
-    const char *name = getenv("NCCL_SOCKET_IFNAME"), *family = getenv("NCCL_SOCKET_FAMILY");
-    const int wanted = family && strcmp(family, "AF_INET6") == 0 ? AF_INET6 : AF_INET;
-    struct ifaddrs *all = NULL;
-
-    if (!name || name[0] != '=' || getifaddrs(&all) != 0)
-        return false;
-    for (const struct ifaddrs *i = all; i && !a->family; i = i->ifa_next) {
-        if (!i->ifa_addr || i->ifa_addr->sa_family != wanted || strcmp(i->ifa_name, name + 1) != 0)
-            continue;
-        a->family = (uint16_t)wanted;
-        if (wanted == AF_INET)
-            memcpy(a->ip, &((const struct sockaddr_in *)i->ifa_addr)->sin_addr, 4);
-        else
-            memcpy(a->ip, &((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, 16);
-    }
-    freeifaddrs(all);
-    return a->family;
-}
-
-static int listen_at(const void *address, socklen_t size, int family)
-{
-    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd >= 0 && bind(fd, address, size) == 0 && listen(fd, 128) == 0)
-        return fd;
-    if (fd >= 0)
-        (void)close(fd);
-    return -1;
-}
 
 static void wake(void)
 {
@@ -223,88 +86,24 @@ static void wake(void)
     (void)!write(wake_fd, &one, sizeof one);
 }
 
-static void be_quick(int fd)
-{
-    const int one = 1;
-
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* fails on local sockets */
-}
-
-/* ---- sending; under `io` ---- */
-
-static void queue(struct peer_link *link, const struct header *header, const void *bytes)
-{
-    struct out *out = malloc(sizeof *out + sizeof *header + header->bytes);
-
-    if (!out)
-        abort();
-    *out = (struct out){.size = sizeof *header + header->bytes};
-    memcpy(out->bytes, header, sizeof *header);
-    if (header->bytes)
-        memcpy(out->bytes + sizeof *header, bytes, header->bytes);
-    *link->last = out;
-    link->last = &out->next;
-}
-
-static void drop_out(struct peer_link *link)
-{
-    while (link->first) {
-        struct out *out = link->first;
-
-        link->first = out->next;
-        free(out);
-    }
-    link->last = &link->first;
-}
-
-static void lose(struct world *world, struct peer_link *link)
+/* Under `io`. */
+static void lose(struct world *world, struct hd_link *link)
 {
     if (link->fd < 0)
         return;
-    (void)close(link->fd);
-    link->fd = -1;
-    free(link->message);
-    link->message = NULL;
-    drop_out(link);
+    *(link->rings ? &world->shared_bytes : &world->tcp_bytes) += link->sent;
+    hd_link_close(link);
     if (!link->has_said_bye)
         world->broken = true;
-}
-
-static void flush(struct world *world, struct peer_link *link)
-{
-    while (link->first && link->fd >= 0) {
-        struct out *out = link->first;
-        const ssize_t n = send(link->fd, out->bytes + out->done, out->size - out->done,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        if (n < 0) {
-            lose(world, link);
-            return;
-        }
-        *(link->tcp ? &world->tcp_bytes : &world->local_bytes) += (uint64_t)n;
-        out->done += (size_t)n;
-        if (out->done < out->size)
-            return;
-        link->first = out->next;
-        if (!link->first)
-            link->last = &link->first;
-        free(out);
-    }
 }
 
 /* ---- receiving; under `io` ---- */
 
 /* A whole message has come. */
-static void take_in(struct world *world, struct peer_link *link, struct arrival **list)
+static void take_in(struct world *world, struct hd_link *link, const struct hd_link_header *h,
+                    struct hd_wire_message *message, struct arrival **list)
 {
-    const struct header *h = &link->header;
-    struct hd_wire_message *message = link->message;
-
-    link->message = NULL;
-    link->got = 0;
-    if (h->type == DATA) {
+    if (h->type == HD_LINK_DATA) {
         struct arrival *arrival = malloc(sizeof *arrival);
 
         if (!arrival)
@@ -313,7 +112,7 @@ static void take_in(struct world *world, struct peer_link *link, struct arrival 
         *list = arrival;
         return;
     }
-    if (h->type == COLOR) {
+    if (h->type == HD_LINK_COLOR) {
         struct color *color = malloc(sizeof *color);
 
         if (!color)
@@ -331,59 +130,18 @@ static void take_in(struct world *world, struct peer_link *link, struct arrival 
     free(message);
 }
 
-static void receive(struct world *world, struct peer_link *link, struct arrival **list)
+static void receive(struct world *world, struct hd_link *link, struct arrival **list)
 {
-    while (link->fd >= 0) {
-        const bool in_header = link->got < sizeof link->header;
-        char *to = in_header ? (char *)&link->header + link->got
-                             : link->message->data + (link->got - sizeof link->header);
-        const size_t want = in_header ? sizeof link->header - link->got
-                                      : sizeof link->header + link->header.bytes - link->got;
-        const ssize_t n = want ? recv(link->fd, to, want, MSG_DONTWAIT) : 0;
+    struct hd_link_header header;
+    struct hd_wire_message *message;
 
-        if (want && n < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        if (want && n <= 0) {
-            lose(world, link);
-            return;
-        }
-        link->got += (size_t)n;
-        if (link->got < sizeof link->header)
-            continue;
-        if (!link->message) {
-            const struct header *h = &link->header;
-
-            if (h->magic != MAGIC) {
-                lose(world, link);
-                return;
-            }
-            link->message = malloc(sizeof *link->message + h->bytes);
-            if (!link->message)
-                abort();
-            *link->message = (struct hd_wire_message){
-                .peer = h->from, .kind = h->kind, .number = h->number, .bytes = h->bytes};
-        }
-        if (link->got == sizeof link->header + link->header.bytes)
-            take_in(world, link, list);
-    }
+    while ((message = hd_link_take(link, &header)))
+        take_in(world, link, &header, message, list);
+    if (link->ended)
+        lose(world, link);
 }
 
 /* ---- guests; under `io` ---- */
-
-static void accept_guests(int listener)
-{
-    int fd;
-
-    while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        struct guest *guest = calloc(1, sizeof *guest);
-
-        if (!guest)
-            abort();
-        guest->fd = fd;
-        guest->next = guests;
-        guests = guest;
-    }
-}
 
 /* Called when every rank has connected: sends each of them the list of all addresses. */
 static void end_meeting(struct meeting *m)
@@ -400,12 +158,13 @@ static void end_meeting(struct meeting *m)
     m->addresses = NULL;
 }
 
-static bool meet(const struct guest *guest)
+/* Takes the guest's connection. */
+static bool meet(struct hd_guest *guest)
 {
-    const struct hello *hello = &guest->hello;
+    const struct hd_hello *hello = &guest->hello;
     struct meeting *m = meetings;
 
-    while (m && memcmp(m->token, hello->token, TOKEN_BYTES) != 0)
+    while (m && memcmp(m->token, hello->token, HD_TOKEN_BYTES) != 0)
         m = m->next;
     if (!m || hello->size < 1 || hello->rank < 0 || hello->rank >= hello->size ||
         (m->size && (hello->size != m->size || !m->fds)))
@@ -421,51 +180,46 @@ static bool meet(const struct guest *guest)
     m->addresses[hello->rank] = hello->address;
     if (++m->count == m->size)
         end_meeting(m);
+    guest->fd = -1;
     return true;
 }
 
-static void set_link(struct world *world, int rank, int fd, bool tcp)
+/* Takes the guest's connection and the memory that a process of this node has sent. */
+static bool join_world(struct hd_guest *guest)
 {
-    struct peer_link *link = &world->links[rank];
-
-    be_quick(fd);
-    link->fd = fd;
-    link->tcp = tcp;
-}
-
-static bool join_world(const struct guest *guest)
-{
-    const struct hello *hello = &guest->hello;
-    struct sockaddr_storage from;
-    socklen_t size = sizeof from;
+    const struct hd_hello *hello = &guest->hello;
+    const bool is_near = hello->address.node == self.node;
+    struct hd_rings *rings = NULL;
     struct world *w = worlds;
 
-    while (w && (w->closed || memcmp(w->identity.token, hello->token, TOKEN_BYTES) != 0))
+    while (w && (w->closed || memcmp(w->identity.token, hello->token, HD_TOKEN_BYTES) != 0))
         w = w->next;
-    if (!w || hello->rank <= w->rank || hello->rank >= w->size || w->links[hello->rank].fd >= 0 ||
-        getpeername(guest->fd, (struct sockaddr *)&from, &size) != 0)
+    if (!w || hello->rank <= w->rank || hello->rank >= w->size || w->links[hello->rank].fd >= 0)
         return false;
-    set_link(w, hello->rank, guest->fd, from.ss_family != AF_UNIX);
+    if (is_near)
+        rings = hd_rings_map(guest->memory_fd, false);
+    if (is_near && !rings)
+        return false;
+    hd_link_set(&w->links[hello->rank], guest->fd, rings);
+    guest->fd = -1;
     return true;
 }
 
-/* False: the connection is of no use, or was handed on. */
-static bool hear_guest(struct guest *guest)
+static void look_at_guests(void)
 {
-    const ssize_t n = recv(guest->fd, (char *)&guest->hello + guest->got,
-                           sizeof guest->hello - guest->got, MSG_DONTWAIT);
-    bool taken;
+    for (struct hd_guest **at = &guests; *at;) {
+        struct hd_guest *guest = *at;
+        const enum hd_heard heard = hd_hello_hear(guest);
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return true;
-    guest->got += n > 0 ? (size_t)n : 0;
-    if (n > 0 && guest->got < sizeof guest->hello)
-        return true;
-    taken = n > 0 && guest->hello.magic == MAGIC &&
-            (guest->hello.purpose == TO_MEET ? meet(guest) : join_world(guest));
-    if (!taken)
-        (void)close(guest->fd);
-    return false;
+        if (heard == HD_HEARD_PART) {
+            at = &guest->next;
+            continue;
+        }
+        if (heard == HD_HEARD_ALL)
+            (void)(guest->hello.purpose == HD_TO_MEET ? meet(guest) : join_world(guest));
+        *at = guest->next;
+        hd_hello_free(guest);
+    }
 }
 
 /* ---- the thread ---- */
@@ -500,35 +254,21 @@ static void look_at_links(struct arrival **list)
         for (int r = 0; r < w->size && !w->closed; r++) {
             if (w->links[r].fd < 0)
                 continue;
-            flush(w, &w->links[r]);
             receive(w, &w->links[r], list);
+            hd_link_flush(&w->links[r]); /* behind: receiving has taken the wake for new room */
         }
         if (w->closed && w->joined)
             free_world(w);
     }
 }
 
-static void look_at_guests(void)
-{
-    for (struct guest **at = &guests; *at;) {
-        struct guest *guest = *at;
-
-        if (hear_guest(guest)) {
-            at = &guest->next;
-        } else {
-            *at = guest->next;
-            free(guest);
-        }
-    }
-}
-
 /* All descriptors to wait for; the caller frees them. */
 static struct pollfd *list_descriptors(nfds_t *ret_count)
 {
-    nfds_t count = 1 + LISTENERS;
+    nfds_t count = 1 + HD_LISTENERS;
     struct pollfd *fds;
 
-    for (const struct guest *g = guests; g; g = g->next)
+    for (const struct hd_guest *g = guests; g; g = g->next)
         count++;
     for (const struct world *w = worlds; w; w = w->next)
         count += (nfds_t)w->size;
@@ -537,15 +277,14 @@ static struct pollfd *list_descriptors(nfds_t *ret_count)
         abort();
     count = 0;
     fds[count++] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
-    for (int i = 0; i < LISTENERS; i++)
+    for (int i = 0; i < HD_LISTENERS; i++)
         fds[count++] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
-    for (const struct guest *g = guests; g; g = g->next)
+    for (const struct hd_guest *g = guests; g; g = g->next)
         fds[count++] = (struct pollfd){.fd = g->fd, .events = POLLIN};
     for (const struct world *w = worlds; w; w = w->next)
         for (int r = 0; r < w->size; r++)
             fds[count++] =
-                (struct pollfd){.fd = w->links[r].fd,
-                                .events = (short)(POLLIN | (w->links[r].first ? POLLOUT : 0))};
+                (struct pollfd){.fd = w->links[r].fd, .events = hd_link_events(&w->links[r])};
     *ret_count = count;
     return fds;
 }
@@ -565,9 +304,9 @@ static void *move_bytes(void *unused)
         free(fds);
         (void)!read(wake_fd, &wakes, sizeof wakes);
         pthread_mutex_lock(&io);
-        for (int i = 0; i < LISTENERS; i++)
+        for (int i = 0; i < HD_LISTENERS; i++)
             if (listeners[i] >= 0)
-                accept_guests(listeners[i]);
+                hd_hello_accept(listeners[i], &guests);
         look_at_guests();
         look_at_links(&list);
         if (!list)
@@ -590,27 +329,14 @@ static void *move_bytes(void *unused)
 
 static ncclResult_t start(void)
 {
-    struct sockaddr_un here;
-    struct sockaddr_storage there;
-    socklen_t size;
     pthread_t thread;
 
     if (started)
         return ncclSuccess;
-    self = (struct address){.node = node_id()};
-    if (getrandom(&self.local, sizeof self.local, 0) != (ssize_t)sizeof self.local)
+    if (!hd_address_listen(&self, listeners))
         return ncclUnhandledCudaError;
-    size = local_address(self.local, &here);
-    listeners[0] = listen_at(&here, size, AF_UNIX);
-    if (find_interface(&self)) {
-        size = tcp_address(&self, true, &there);
-        listeners[1] = listen_at(&there, size, self.family);
-        if (getsockname(listeners[1], (struct sockaddr *)&there, &size) == 0)
-            self.port = self.family == AF_INET6 ? ((struct sockaddr_in6 *)&there)->sin6_port
-                                                : ((struct sockaddr_in *)&there)->sin_port;
-    }
     wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (listeners[0] < 0 || wake_fd < 0 || pthread_create(&thread, NULL, move_bytes, NULL) != 0)
+    if (wake_fd < 0 || pthread_create(&thread, NULL, move_bytes, NULL) != 0)
         return ncclUnhandledCudaError;
     (void)pthread_detach(thread);
     started = true;
@@ -618,35 +344,6 @@ static ncclResult_t start(void)
 }
 
 /* ---- connecting ---- */
-
-static int connect_to(const struct address *to, bool *ret_tcp)
-{
-    struct sockaddr_storage there, here;
-    struct sockaddr_un local;
-    socklen_t size;
-    int fd;
-
-    *ret_tcp = to->node != self.node;
-    if (!*ret_tcp) {
-        size = local_address(to->local, &local);
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0 || connect(fd, (struct sockaddr *)&local, size) == 0)
-            return fd;
-    } else {
-        if (!self.family || self.family != to->family)
-            return -1;
-        fd = socket(to->family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        size = tcp_address(&self, true, &here);
-        if (fd >= 0 && bind(fd, (struct sockaddr *)&here, size) == 0) {
-            size = tcp_address(to, false, &there);
-            if (connect(fd, (struct sockaddr *)&there, size) == 0)
-                return fd;
-        }
-    }
-    if (fd >= 0)
-        (void)close(fd);
-    return -1;
-}
 
 static bool is_closed(const struct world *world)
 {
@@ -659,7 +356,7 @@ static bool is_closed(const struct world *world)
 }
 
 /* Reads all addresses; false: the world was closed, or the maker of the id is gone. */
-static bool read_addresses(const struct world *world, int fd, struct address *addresses)
+static bool read_addresses(const struct world *world, int fd, struct hd_address *addresses)
 {
     const size_t bytes = (size_t)world->size * sizeof addresses[0];
 
@@ -679,38 +376,61 @@ static bool read_addresses(const struct world *world, int fd, struct address *ad
     return true;
 }
 
-static bool say_hello(const struct world *world, int fd, enum purpose purpose)
+static bool say_hello(const struct world *world, int fd, enum hd_purpose purpose, int memory_fd)
 {
-    struct hello hello;
+    struct hd_hello hello;
 
     memset(&hello, 0, sizeof hello);
-    hello.magic = MAGIC;
     hello.purpose = purpose;
-    memcpy(hello.token, world->identity.token, TOKEN_BYTES);
+    memcpy(hello.token, world->identity.token, HD_TOKEN_BYTES);
     hello.size = world->size;
     hello.rank = world->rank;
     hello.address = self;
-    return send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == (ssize_t)sizeof hello;
+    return hd_hello_send(fd, &hello, memory_fd);
 }
 
-/* Each rank connects to those before it. */
-static bool connect_all(struct world *world, struct address *addresses)
+/* Asks the maker of the id for the addresses of all. */
+static bool meet_all(const struct world *world, struct hd_address *addresses)
 {
-    bool tcp, all = false;
-    int fd = connect_to(&world->identity.maker, &tcp);
-    bool good = fd >= 0 && say_hello(world, fd, TO_MEET) && read_addresses(world, fd, addresses);
+    const int fd = hd_address_connect(&self, &world->identity.maker);
+    const bool good =
+        fd >= 0 && say_hello(world, fd, HD_TO_MEET, -1) && read_addresses(world, fd, addresses);
 
     if (fd >= 0)
         (void)close(fd);
-    for (int r = 0; good && r < world->rank; r++) {
-        fd = connect_to(&addresses[r], &tcp);
-        good = fd >= 0 && say_hello(world, fd, TO_EXCHANGE);
-        if (!good)
-            continue;
+    return good;
+}
+
+/* Connects to one rank; in a node, with new shared memory. */
+static bool connect_to(struct world *world, int rank, const struct hd_address *address)
+{
+    const bool is_near = address->node == self.node;
+    const int memory_fd = is_near ? hd_rings_make() : -1;
+    struct hd_rings *rings = is_near ? hd_rings_map(memory_fd, true) : NULL;
+    const int fd = is_near && !rings ? -1 : hd_address_connect(&self, address);
+    const bool good = fd >= 0 && say_hello(world, fd, HD_TO_EXCHANGE, memory_fd);
+
+    if (memory_fd >= 0)
+        (void)close(memory_fd);
+    if (good) {
         pthread_mutex_lock(&io);
-        set_link(world, r, fd, tcp);
+        hd_link_set(&world->links[rank], fd, rings);
         pthread_mutex_unlock(&io);
+        return true;
     }
+    hd_rings_unmap(rings);
+    if (fd >= 0)
+        (void)close(fd);
+    return false;
+}
+
+/* Each rank connects to those before it. */
+static bool connect_all(struct world *world, struct hd_address *addresses)
+{
+    bool good = meet_all(world, addresses), all = false;
+
+    for (int r = 0; good && r < world->rank; r++)
+        good = connect_to(world, r, &addresses[r]);
     while (good && !all && !is_closed(world)) {
         all = true;
         pthread_mutex_lock(&io);
@@ -725,21 +445,20 @@ static bool connect_all(struct world *world, struct address *addresses)
 
 static void say_ways(const struct world *world)
 {
-    char text[INET6_ADDRSTRLEN] = "no address";
+    char text[TEXT_MAX];
     int far = 0;
 
     for (int r = 0; r < world->size; r++)
-        far += world->links[r].tcp;
-    if (self.family)
-        (void)inet_ntop(self.family, self.ip, text, sizeof text);
-    fprintf(stderr, "emulated NCCL: rank %d of %d: %d peers of this node, %d by TCP from %s\n",
+        far += r != world->rank && !world->links[r].rings;
+    hd_address_text(&self, text, sizeof text);
+    fprintf(stderr, "emulated NCCL: rank %d of %d: %d peers by shared memory, %d by TCP from %s\n",
             world->rank, world->size, world->size - 1 - far, far, text);
 }
 
 static void *join(void *context)
 {
     struct world *world = context;
-    struct address *addresses = calloc((size_t)world->size, sizeof *addresses);
+    struct hd_address *addresses = calloc((size_t)world->size, sizeof *addresses);
     const bool good = addresses && connect_all(world, addresses);
 
     free(addresses);
@@ -767,11 +486,11 @@ ncclResult_t hd_wire_make_id(ncclUniqueId *ret_id)
     memset(&identity, 0, sizeof identity);
     pthread_mutex_lock(&io);
     result = start();
-    if (!result && getrandom(identity.token, TOKEN_BYTES, 0) != TOKEN_BYTES)
+    if (!result && getrandom(identity.token, HD_TOKEN_BYTES, 0) != HD_TOKEN_BYTES)
         result = ncclUnhandledCudaError;
     if (!result) {
         identity.maker = self;
-        memcpy(meeting->token, identity.token, TOKEN_BYTES);
+        memcpy(meeting->token, identity.token, HD_TOKEN_BYTES);
         meeting->next = meetings;
         meetings = meeting;
         memset(ret_id, 0, sizeof *ret_id);
@@ -800,11 +519,10 @@ ncclResult_t hd_wire_open(const ncclUniqueId *id, int size, int rank, struct hd_
     world->rank = rank;
     world->communicators = 1;
     *wire = (struct hd_wire){.world = world, .size = size, .rank = rank};
-    wire->comm = hash(14695981039346656037u, world->identity.token, TOKEN_BYTES);
+    wire->comm = hd_address_hash(0, world->identity.token, HD_TOKEN_BYTES);
     for (int r = 0; r < size; r++) {
         wire->members[r] = r;
-        world->links[r].fd = -1;
-        world->links[r].last = &world->links[r].first;
+        hd_link_init(&world->links[r]);
     }
     pthread_mutex_lock(&io);
     result = start();
@@ -819,27 +537,21 @@ ncclResult_t hd_wire_open(const ncclUniqueId *id, int size, int rank, struct hd_
 }
 
 /* Under `io`. */
-static void post_header(const struct hd_wire *wire, int peer, const struct header *header,
+static void post_header(const struct hd_wire *wire, int peer, const struct hd_link_header *header,
                         const void *bytes)
 {
-    struct world *world = wire->world;
-    struct peer_link *link = &world->links[wire->members[peer]];
-
-    if (world->closed || link->fd < 0)
-        return;
-    queue(link, header, bytes);
-    flush(world, link);
+    if (!wire->world->closed)
+        hd_link_send(&wire->world->links[wire->members[peer]], header, bytes);
 }
 
 void hd_wire_tell_color(struct hd_wire *parent, int split, int color, int key)
 {
-    const struct header header = {.magic = MAGIC,
-                                  .type = COLOR,
-                                  .comm = parent->comm,
-                                  .number = (uint64_t)split,
-                                  .bytes = sizeof key,
-                                  .kind = color,
-                                  .from = parent->rank};
+    const struct hd_link_header header = {.type = HD_LINK_COLOR,
+                                          .comm = parent->comm,
+                                          .number = (uint64_t)split,
+                                          .bytes = sizeof key,
+                                          .kind = color,
+                                          .from = parent->rank};
     struct color *own = malloc(sizeof *own);
 
     if (!own)
@@ -885,7 +597,7 @@ struct hd_wire *hd_wire_split(struct hd_wire *parent, int split, int color)
     pthread_mutex_lock(&io);
     colors = parent->world->colors;
     wire->world = parent->world;
-    wire->comm = hash(parent->comm, names, sizeof names);
+    wire->comm = hd_address_hash(parent->comm, names, sizeof names);
     for (const struct color *c = colors; c; c = c->next) {
         int before = 0;
 
@@ -940,20 +652,19 @@ bool hd_wire_is_flushed(struct hd_wire *wire)
 
     pthread_mutex_lock(&io);
     for (int r = 0; r < wire->world->size; r++)
-        flushed &= !wire->world->links[r].first;
+        flushed &= hd_link_is_flushed(&wire->world->links[r]);
     pthread_mutex_unlock(&io);
     return flushed;
 }
 
 void hd_wire_send(const struct hd_wire_place *place, const void *buf, size_t bytes)
 {
-    const struct header header = {.magic = MAGIC,
-                                  .type = DATA,
-                                  .comm = place->wire->comm,
-                                  .number = place->number,
-                                  .bytes = bytes,
-                                  .kind = place->kind,
-                                  .from = place->wire->rank};
+    const struct hd_link_header header = {.type = HD_LINK_DATA,
+                                          .comm = place->wire->comm,
+                                          .number = place->number,
+                                          .bytes = bytes,
+                                          .kind = place->kind,
+                                          .from = place->wire->rank};
 
     pthread_mutex_lock(&io);
     post_header(place->wire, place->peer, &header, buf);
@@ -995,33 +706,48 @@ static void clear_inbox(uint64_t comm)
     hd_sim_streams_unlock();
 }
 
+/* Sends what is left, and then a goodbye. Under `io`, which is given up in between. */
+static void say_bye(struct world *world, int rank)
+{
+    const struct hd_link_header bye = {.type = HD_LINK_BYE, .from = rank};
+    bool flushed = false;
+
+    for (int r = 0; r < world->size; r++)
+        hd_link_send(&world->links[r], &bye, NULL);
+    for (int looks = 0; looks < FLUSH_LOOKS && !flushed; looks++) {
+        flushed = true;
+        for (int r = 0; r < world->size; r++) {
+            hd_link_flush(&world->links[r]);
+            flushed &= hd_link_is_flushed(&world->links[r]);
+        }
+        pthread_mutex_unlock(&io);
+        if (!flushed)
+            (void)usleep(1000);
+        pthread_mutex_lock(&io);
+    }
+}
+
+static void say_bytes(const struct world *world)
+{
+    uint64_t shared = world->shared_bytes, tcp = world->tcp_bytes;
+
+    for (int r = 0; r < world->size; r++)
+        if (world->links[r].fd >= 0)
+            *(world->links[r].rings ? &shared : &tcp) += world->links[r].sent;
+    fprintf(stderr, "emulated NCCL: rank %d sent %llu bytes by shared memory, %llu by TCP\n",
+            world->rank, (unsigned long long)shared, (unsigned long long)tcp);
+}
+
 void hd_wire_close(struct hd_wire *wire, bool clean)
 {
     struct world *world = wire->world;
-    bool flushed = !clean;
 
     pthread_mutex_lock(&io);
     if (--world->communicators == 0) {
-        const struct header bye = {.magic = MAGIC, .type = BYE, .from = wire->rank};
-
-        for (int r = 0; r < world->size && clean; r++)
-            if (world->links[r].fd >= 0)
-                queue(&world->links[r], &bye, NULL);
-        for (int looks = 0; looks < FLUSH_LOOKS && !flushed; looks++) {
-            flushed = true;
-            for (int r = 0; r < world->size; r++) {
-                flush(world, &world->links[r]);
-                flushed &= !world->links[r].first;
-            }
-            pthread_mutex_unlock(&io);
-            if (!flushed)
-                (void)usleep(1000);
-            pthread_mutex_lock(&io);
-        }
+        if (clean)
+            say_bye(world, wire->rank);
         if (clean && world->size > 2)
-            fprintf(stderr, "emulated NCCL: rank %d sent %llu bytes in its node, %llu by TCP\n",
-                    world->rank, (unsigned long long)world->local_bytes,
-                    (unsigned long long)world->tcp_bytes);
+            say_bytes(world);
         world->closed = true;
     }
     pthread_mutex_unlock(&io);

@@ -1,11 +1,9 @@
 /* nccl_wire: the emulated NCCL between processes. Every rank is a process with one thread here that
  * moves bytes, as NCCL's proxy does.
  *
- * Ranks of one node exchange over sockets of the local machine, ranks of different nodes over TCP,
- * bound to the address of the interface that NCCL_SOCKET_IFNAME names ("=lo"; without it there is
- * no TCP). Two processes are on one node if NCCL_HOSTID is equal, or, where it is not set, the host
- * name and the boot id. A unique id names the listeners of the process that made it, and contains a
- * random token; a connection that does not send the token is closed.
+ * Ranks of one node exchange through shared memory, ranks of different nodes over TCP
+ * (nccl_link.h, nccl_address.h). A unique id names the listeners of the process that made it, and
+ * contains a random token; a connection that does not send the token is closed (nccl_hello.h).
  *
  * A message has the number that the calls of both sides count: the n-th send of a rank to another
  * one meets the n-th receive there, if kind and size are equal. If not, the receive waits for ever.
@@ -59,7 +57,7 @@ int hd_wire_size(const struct hd_wire *wire);
 int hd_wire_rank(const struct hd_wire *wire);
 bool hd_wire_is_connected(struct hd_wire *wire);
 bool hd_wire_is_broken(struct hd_wire *wire);
-bool hd_wire_is_flushed(struct hd_wire *wire); /* the kernel has all that was sent */
+bool hd_wire_is_flushed(struct hd_wire *wire); /* it is in shared memory, or the kernel has it */
 
 /* Copies the bytes. */
 void hd_wire_send(const struct hd_wire_place *place, const void *buf, size_t bytes);

@@ -1,11 +1,12 @@
 #!/bin/bash
-# disk_full.sh: a jobs directory that takes no writes is said and survived; no attempt is spent.
+# disk_full.sh: a jobs directory, or a node's state directory, that takes no writes is said and survived; no
+# attempt is spent.
 # The small disk is a tmpfs in a mount namespace of this script's own.
 if [ "${1-}" != inside ]; then
     unshare -m true 2>/dev/null && exec unshare -m "$BASH" "$0" inside
     unshare -Urm true 2>/dev/null && exec unshare -Urm "$BASH" "$0" inside
     for name in training_goes_on_while_the_disk_is_full the_last_checkpoint_waits_for_room \
-        a_job_begins_when_the_disk_takes_writes; do
+        a_job_begins_when_the_disk_takes_writes a_job_waits_for_the_state_directory_of_its_node; do
         echo "skip $name: mounting a small disk takes root"
     done
     exit 0
@@ -106,6 +107,24 @@ a_job_begins_when_the_disk_takes_writes() {
     succeed "$now" 1
     umount_jobs
 }
+# Nothing is started that is not on record there (daemon/agent/local.h).
+a_job_waits_for_the_state_directory_of_its_node() {
+    local job
+    mkdir "$dir/node-a" && mount -t tmpfs -o size=1m tmpfs "$dir/node-a" || fail "cannot mount a tmpfs"
+    start_cluster
+    job=$(submit --set train.steps=20) || exit
+    succeed "$job" 1
+    head -c 2m /dev/zero >"$dir/node-a/filler" 2>/dev/null
+    job=$(submit --set train.steps=20) || exit
+    await_reason "$job" "waits to start: .*/node-a/attempts/.*[Nn]o space"
+    cancelled_soon "$job"
+    job=$(submit --set train.steps=20) || exit
+    await_reason "$job" "waits to start: .*/node-a/attempts/.*[Nn]o space"
+    rm "$dir/node-a/filler"
+    succeed "$job" 1
+    kill_all
+    umount "$dir/node-a"
+}
 umount_jobs() {
     kill_all
     umount "$dir/jobs"
@@ -115,4 +134,5 @@ scenario an_undisturbed_run_succeeds
 scenario training_goes_on_while_the_disk_is_full
 scenario the_last_checkpoint_waits_for_room
 scenario a_job_begins_when_the_disk_takes_writes
+scenario a_job_waits_for_the_state_directory_of_its_node
 finish

@@ -7,7 +7,9 @@ umask 077
 secret() { head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n'; }
 secret >"$work/token" && secret >"$work/wrong" && secret >"$work/node"
 printf 'ann %s\n' "$(secret)" >"$work/ann"
-{ cat "$work/token" && printf '\n' && cat "$work/ann"; } >"$work/users"
+printf 'op %s\n' "$(secret)" >"$work/op"
+{ cat "$work/token" && printf '\n' && cat "$work/ann" "$work/op"; } >"$work/users"
+printf 'role op operator\nsee token jobs\n' >"$work/policy"
 cp "$work/token" "$work/open" && chmod 0644 "$work/open"
 
 start_controller
@@ -20,7 +22,7 @@ controller_pid=
 for try in 1 2 3 4 5; do
     export HEDDLE_CONTROLLER=127.0.0.1:$((20000 + RANDOM % 20000)) HEDDLE_TOKEN_FILE=$work/token
     "$HEDDLE_BIN/heddle-controller" --state-dir "$work/controller" --listen "$HEDDLE_CONTROLLER" \
-        --token-file "$work/users" --node-token-file "$work/node" --jobs-dir "$work/jobs" \
+        --token-file "$work/users" --node-token-file "$work/node" --policy "$work/policy" --jobs-dir "$work/jobs" \
         --ephemeral >>"$work/controller.log" 2>&1 &
     controller_pid=$!
     await 10 heddle jobs && break
@@ -28,7 +30,7 @@ for try in 1 2 3 4 5; do
 done
 check with_the_token_the_port_answers heddle jobs
 check_status with_another_token_it_is_5 5 heddle jobs --token-file "$work/wrong"
-check the_wrong_token_is_told_in_the_log grep -q 'refused a call from .* token is missing or wrong' \
+check the_wrong_token_is_told_in_the_log grep -q 'refused a call from .* token is wrong' \
     "$work/controller.log"
 check_status without_a_token_it_is_5 5 env -u HEDDLE_TOKEN_FILE "$HEDDLE_BIN/heddle" jobs
 check_status a_token_file_that_is_not_there_is_2 2 heddle jobs --token-file "$work/none"
@@ -61,10 +63,11 @@ anew() {
 }
 check_status a_taken_name_is_refused 1 anew
 check_equal and_the_command_that_helps_is_named 1 "$(grep -c 'run: heddle node rm n1;' "$work/check.err")"
-check_status a_connected_node_is_not_removed 6 heddle node rm n1
-check a_node_is_drained heddle drain n1
+check_status a_connected_node_is_not_removed 6 heddle node rm n1 --token-file "$work/op"
+check_status a_user_drains_no_node 5 heddle drain n1
+check a_node_is_drained heddle drain n1 --token-file "$work/op"
 await 10 node_is n1 drained
-check a_drained_node_is_removed heddle node rm n1
+check a_drained_node_is_removed heddle node rm n1 --token-file "$work/op"
 wait "${node_pids[n1]}"
 check_equal its_daemon_ends_as_wished 0 $?
 unset 'node_pids[n1]'

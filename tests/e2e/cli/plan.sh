@@ -114,6 +114,21 @@ check_status pinned_members 0 heddle plan "$work/large.yaml" --cluster "$work/cl
 check_equal stay "8 2 1 \"full\" 0" "$(field tp) $(field pp) $(field dp) $(field recompute) $(field zero)"
 check_status an_illegal_pin_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=3
 check_equal with_what_is_legal 1 "$(grep -c 'parallel.tp: 3 does not divide model.heads = 32; use ' "$work/check.err")"
+# all that a plan prints of its layout can be pinned, and gives that plan
+heddle plan "$work/large.yaml" --devices h100:16 --pin pp=2 --top 1 -o json 2>/dev/null >"$work/plan.json"
+pins=$(sed -E 's/.*"chosen":\{"layout":\{([^}]*)\}.*/\1/' "$work/plan.json" | tr -d '"' | sed -E 's/:/=/g; s/=([0-9]+)=/=\1:/g; s/full=/full:/')
+check_status every_member_of_a_layout 0 heddle plan "$work/large.yaml" --devices h100:16 --pin "$pins" -o json
+check_equal may_be_pinned "$(grep -o '"step_time_s":[^,]*' "$work/plan.json" | head -n 1) 0" \
+    "$(grep -o '"step_time_s":[^,]*' "$work/check.out" | head -n 1) $(grep -c '"alternatives":\[{' "$work/check.out")"
+check_status on_one_stage_every_schedule_of_one_chunk 0 heddle plan "$work/large.yaml" --devices h100:16 --pin pp=1,schedule=gpipe \
+    --top 1 -o json
+check_equal is_none '"none"' "$(field schedule)"
+check_status a_pin_without_a_value_is_2 2 heddle plan "$work/large.yaml" --devices h100:16 --pin tp
+check_status a_pin_of_nothing_is_2 2 heddle plan "$work/large.yaml" --devices h100:16 --pin =3
+check_status stages_that_do_not_add_up_are_2 2 heddle plan "$work/large.yaml" --devices h100:16 --pin 'pp=2,stages=[1,2]'
+head -c 1100000 /dev/zero | tr '\0' '#' >"$work/long.yaml"
+check_status a_cluster_file_beyond_its_limit_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/long.yaml"
+check_equal which_is_told 1 "$(grep -c 'larger than 1 MiB, the limit of a cluster file' "$work/check.err")"
 check_status what_is_too_large_is_2 2 heddle plan "$work/large.yaml" --devices l4:2 --set resources.devices=2 -o json
 check_equal with_nothing_chosen 1 "$(grep -c '"chosen":null,.*"least":{' "$work/check.out")"
 check_status one_layout_alone_is_priced_whether_it_fits_or_not 0 heddle plan "$work/large.yaml" --devices l4:1 \
@@ -157,8 +172,9 @@ check_status a_bad_file_is_2 2 heddle plan "$file" --set model.heads=3
 
 # what was measured of this machine's cores takes the place of their peaks
 check a_probe_writes_a_calibration "$HEDDLE_BIN/heddle-worker" probe --devices cpu:1:1 --seconds 4 --out "$work/cores.json"
-check_equal a_plan_uses_it 1 "$(heddle plan "$file" --devices cpu:1:1 --calibration "$work/cores.json" |
-    grep -c '^a step takes about .* by the calibration: ')"
+check_status a_plan_searches_by_it 0 heddle plan "$file" --devices cpu:1:1 --calibration "$work/cores.json" --top 2 -o json
+check_equal and_says_that_it_was_measured "true 1 cpu" "$(field rates_measured) $(field devices) $(field device | tr -d '"')"
+check_equal with_an_alternative 2 "$(grep -o '"step_time_s":[0-9]' "$work/check.out" | wc -l)"
 check_status one_of_other_devices_is_2 2 heddle plan "$file" --devices cpu:1:2 --calibration "$work/cores.json"
 check_equal and_says_how_to_probe 1 "$(grep -c 'probe with --devices cpu:N:2' "$work/check.err")"
 finish

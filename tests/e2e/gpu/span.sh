@@ -1,7 +1,7 @@
 #!/bin/bash
 # span.sh [all]: jobs on the GPUs of several nodes, on the GPU's emulator. Two daemons of this machine
 # stand for two nodes, a and b, of two GPUs each, and `four` for one of four GPUs. NCCL is emulated between the
-# ranks' processes (tests/cudasim/nccl_wire.h): local sockets in a node, TCP between nodes. With `all`
+# ranks' processes (tests/cudasim/nccl_wire.h): shared memory in a node, TCP between nodes. With `all`
 # also pipelines, ZeRO 3, and the death of a daemon and of a supervisor.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
@@ -57,7 +57,7 @@ gpu_node four 4
 here=$(job)
 ends_well four_gpus_of_one_node_train "$here"
 check_equal no_byte_of_one_node_went_by_tcp "4 0" \
-    "$(log_says "$here" 'rank . of 4: 3 peers of this node, 0 by TCP') $(log_says "$here" 'bytes in its node, [1-9]')"
+    "$(log_says "$here" 'rank . of 4: 3 peers by shared memory, 0 by TCP') $(log_says "$here" 'bytes by shared memory, [1-9]')"
 if [ "${1:-}" = all ]; then
     piped=$(job --set parallel.pp=2)
     ends_well a_pipeline_on_one_node_trains "$piped"
@@ -67,17 +67,27 @@ fi
 check four_gets_nothing_new heddle drain four --reason "the others are to work"
 
 gpu_node a 2
-gpu_node b 2 HD_CUDASIM_NCCL_VERSION=22705
-job=$(job)
-check_equal another_version_of_nccl_is_not_mixed_in 2 \
-    "$(heddle show "$job" | grep -oE '(a|b) has 2 \(jobs only with nodes that compute with Emulated device, [^)]*, NCCL 2\.2(8\.9|7\.5)\)' | wc -l)"
-kill -TERM "${node_pids[b]}" && wait "${node_pids[b]}"
+# not_mixed NAME WHAT VARIABLE=VALUE: with it b is not mixed with a, and people see what each of the two has
+not_mixed() {
+    gpu_node b 2 "$3"
+    job=$(job)
+    check_equal "$1" 2 \
+        "$(heddle show "$job" | grep -oE '(a|b) has 2 \(jobs only with nodes that compute with [^)]*\)' | grep -oE "$2" | sort -u | wc -l)"
+    kill -TERM "${node_pids[b]}" && wait "${node_pids[b]}"
+}
+if [ "${1:-}" = all ]; then
+    not_mixed another_version_of_cublaslt_is_not_mixed_in ', cuBLASLt-13\.[12]\.0, ' HD_CUDASIM_CUBLASLT_VERSION=130200
+    heddle cancel "$job" >/dev/null
+    not_mixed another_kind_of_gpu_is_not_mixed_in 'with (Emulated device|Another GPU), ' HD_CUDASIM_NAME='Another GPU'
+    heddle cancel "$job" >/dev/null
+fi
+not_mixed another_version_of_nccl_is_not_mixed_in 'Emulated device, .*, NCCL 2\.2(8\.9|7\.5)\)' HD_CUDASIM_NCCL_VERSION=22705
 gpu_node b 2
 ends_well two_gpus_of_two_nodes_each_train "$job"
 check_equal tp_groups_are_within_a_node '0-1 on a, 2-3 on b' "$(ranks_of "$job")"
 learns_as two_nodes "$job" "$here"
 check_equal bytes_between_nodes_go_by_tcp_from_the_data_address "4 4" \
-    "$(log_says "$job" 'rank . of 4: 1 peers of this node, 2 by TCP from 127.0.0.1') $(log_says "$job" 'bytes in its node, [1-9]')"
+    "$(log_says "$job" 'rank . of 4: 1 peers by shared memory, 2 by TCP from 127.0.0.1') $(log_says "$job" 'bytes by shared memory, [1-9]')"
 more=$(heddle plan "$work/job.yaml" --devices h100:4 | sed -nE "s/^on several nodes each takes (.*) more of its host's memory, .*/\1/p")
 check_equal what_nodes_take_beside_the_total_was_planned "$more more per rank, for messages between nodes" \
     "$(heddle events "$job" -o jsonl | sed -nE 's/.*"message":"([^"]* more per rank, [^"]*)".*/\1/p')"

@@ -31,6 +31,7 @@ static void walk(const struct hd_token_view *v)
             const int64_t id = hd_token_at(v, first + i);
 
             require(ids[i] == (id < 0 || id > INT32_MAX ? -1 : id));
+            require(v->counts || hd_token_counts(v, first + i));
         }
     }
     while (place < v->count) {
@@ -70,8 +71,8 @@ static size_t put(uint8_t *out, size_t at, uint64_t value, int count)
     return at;
 }
 
-/* Sequences of 2, 1, 0 and 3 16-bit tokens, three documents. */
-static size_t megatron_seed(uint8_t *out)
+/* Sequences of 2, 1, 0 and 3 16-bit tokens, three documents; of version 2 with a bit for each. */
+static size_t megatron_seed(uint8_t *out, uint64_t version)
 {
     static const uint64_t lengths[] = {2, 1, 0, 3}, pointers[] = {0, 4, 6, 6},
                           documents[] = {0, 2, 3, 4};
@@ -79,7 +80,7 @@ static size_t megatron_seed(uint8_t *out)
 
     n = put(out, n, 12, 2);
     memcpy(out + n, "MMIDIDX\0", 9);
-    n = put(out, n + 9, 1, 8);
+    n = put(out, n + 9, version, 8);
     n = put(out, n, 8, 1);
     n = put(out, n, 4, 8);
     n = put(out, n, 4, 8);
@@ -89,7 +90,7 @@ static size_t megatron_seed(uint8_t *out)
         n = put(out, n, pointers[i], 8);
     for (int i = 0; i < 4; i++)
         n = put(out, n, documents[i], 8);
-    return n;
+    return version == 2 ? put(out, n, 0x2A, 1) : n;
 }
 
 size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
@@ -97,10 +98,10 @@ size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
     static const char header[] = "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }\n";
     size_t n = 0;
 
-    if (index > 3 || max_bytes < 2048)
+    if (index > 4 || max_bytes < 2048)
         return 0;
-    if (index == 2)
-        return megatron_seed(ret_bytes);
+    if (index == 2 || index == 4)
+        return megatron_seed(ret_bytes, index / 2);
     if (index == 1) {
         n = put(ret_bytes, put(ret_bytes, put(ret_bytes, 0, LLMC, 1), 20240801, 4), 7, 4);
         memset(ret_bytes + n, 0, 1024 - 8);

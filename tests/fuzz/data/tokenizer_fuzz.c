@@ -1,5 +1,6 @@
 /* Hostile tokenizer.json files. What the reader accepts encodes a text, or refuses it with a story,
- * and where it encodes, each id is a token that decodes. */
+ * and where it encodes, each id is a token that decodes, and places of the text are followed in
+ * order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,16 +16,25 @@ static void require(int condition)
 static void encode(const struct hd_bpe *bpe)
 {
     static const char text[] = "aab <s> ab  a<s>b\n\xC3\xA9 e\xCC\x81 12";
+    static const size_t guards[] = {4, 13}; /* of both <s> */
+    struct hd_encoder_mark marks[] = {{.at = 0}, {.at = 4, .is_end = true}, {.at = 12}, {.at = 24}};
+    struct hd_encoder_places places = {guards, 2, marks, sizeof marks / sizeof marks[0]};
     struct hd_bpe_encoder *encoder = NULL;
     struct hd_id_list list = {0};
+    size_t at = 0;
 
+    while (hd_added_find_special(bpe, (const unsigned char *)text, sizeof text - 1, &at))
+        require(at++ < sizeof text - 1);
     require(hd_bpe_encoder_new(bpe, &encoder) == HD_OK);
-    if (hd_bpe_encode(encoder, (const unsigned char *)text, sizeof text - 1, &list))
+    if (hd_bpe_encode(encoder, (const unsigned char *)text, sizeof text - 1, &places, &list)) {
         require(hd_err_message()[0] != '\0');
-    else
+    } else {
         for (size_t i = 0; i < list.count; i++)
             require(list.ids[i] >= 0 && list.ids[i] < bpe->vocab &&
                     bpe->texts[list.ids[i]].content);
+        for (size_t i = 0; i < places.mark_count; i++)
+            require(marks[i].token <= list.count && (!i || marks[i].token >= marks[i - 1].token));
+    }
     hd_id_list_free(&list);
     hd_bpe_encoder_free(encoder);
 }
@@ -62,10 +72,34 @@ static const char *const seeds[] = {
     ",\"merges\":[[\"a\",\"b\"],[\"\xC4\xA0\",\"a\"]]}}",
 };
 
+/* A BPE with byte fallback, as of Llama-2. */
+static size_t fallback_seed(uint8_t *ret_bytes, size_t max_bytes)
+{
+    struct hd_text text = {0};
+    size_t n;
+
+    hd_text_add(&text, "{\"added_tokens\":[{\"id\":262,\"content\":\"<s>\",\"special\":true}],"
+                       "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+                       "\"Prepend\",\"prepend\":\"\xE2\x96\x81\"},{\"type\":\"Replace\","
+                       "\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"}]},"
+                       "\"model\":{\"byte_fallback\":true,\"merges\":[\"\xE2\x96\x81 a\"],"
+                       "\"vocab\":{\"\xE2\x96\x81\":256,\"a\":257,\"\xE2\x96\x81"
+                       "a\":258");
+    for (int b = 0; b < 256; b++)
+        hd_text_add(&text, ",\"<0x%02X>\":%d", b, b);
+    hd_text_add(&text, "}}}");
+    n = text.len_bytes <= max_bytes ? text.len_bytes : 0;
+    memcpy(ret_bytes, text.data, n);
+    hd_text_free(&text);
+    return n;
+}
+
 size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
 {
     size_t n;
 
+    if (index == sizeof seeds / sizeof seeds[0])
+        return fallback_seed(ret_bytes, max_bytes);
     if (index >= sizeof seeds / sizeof seeds[0])
         return 0;
     n = strlen(seeds[index]);

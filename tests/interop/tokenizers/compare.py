@@ -21,7 +21,7 @@ LETTERS = [
     lambda r: chr(r.randrange(0x370, 0x1100)), lambda r: chr(r.randrange(0x1100, 0x3100)), lambda r: chr(r.randrange(0x4E00, 0x9FFF)),
     lambda r: chr(r.randrange(0xAC00, 0xD7A4)), lambda r: chr(r.randrange(0xE000, 0x10000)),
     lambda r: chr(r.randrange(0x10000, 0x20000)), lambda r: chr(r.randrange(0x20000, 0x110000)), lambda r: str(r.randrange(100000)),
-    lambda r: r.choice(["<|endoftext|>", "<strip>", "<left>", "<right>", "word", "token", "caf\u00e9token", " ", "   "]),
+    lambda r: r.choice(["<|endoftext|>", "<strip>", "<left>", "<right>", "word", "token", "caf\u00e9token", " ", "   ", "\u2581", "</s>", "<s>"]),
 ]
 
 

@@ -1,6 +1,7 @@
-"""make_tokenizers.py DIR: trains three small byte-level BPE tokenizers and writes golden ids.
+"""make_tokenizers.py DIR: trains small BPE tokenizers and writes golden ids.
 
-DIR gets gpt2.json, llama3.json and qwen2.json, tokenizers of 600 to 700 tokens with the pre-tokenizers,
+DIR gets gpt2.json, llama3.json, qwen2.json (byte-level), llama2.json and mistral.json (byte fallback: spaces by a
+normaliser, or by Metaspace), tokenizers of 600 to 800 tokens with the pre-tokenizers,
 normalisers and flags of the models they are named after, corpus.bin, texts of many scripts, and for
 each tokenizer its ids of them, NAME.ids. What is committed in tests/unit/tokenizer/tokenizers was made by
 this with tokenizers 0.23; training is repeatable, so running it again gives the same files.
@@ -8,6 +9,7 @@ this with tokenizers 0.23; training is repeatable, so running it again gives the
 corpus.bin: for each text its size in bytes, then the bytes. NAME.ids: for each text the number of
 ids, then the ids. All numbers are 32 bits, little-endian.
 """
+import json
 import os
 import struct
 import sys
@@ -54,7 +56,48 @@ def bpe(pre, norm, ignore_merges, name, specials, added):
     return name, t
 
 
+def fallback(name, normal, pre, decoder, added):
+    """A BPE with byte fallback, as converted from SentencePiece: <unk>, <s>, </s>, 256 bytes, then what was learned."""
+    t = Tokenizer(models.BPE())
+    t.normalizer = normalizers.Replace(" ", "\u2581")
+    trainer = trainers.BpeTrainer(vocab_size=500, show_progress=False)
+    t.train_from_iterator([x for x in TEXTS if "\x00" not in x and len(x) < 290], trainer)
+    learned = json.loads(t.to_str())["model"]
+    names = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)]
+    names += [x for x in sorted(learned["vocab"], key=learned["vocab"].get) if ord(x[0]) < 0x3000 or len(x) > 1]
+    kept = set(names)
+    merges = [m for m in learned["merges"] if all(p in kept for p in m) and "".join(m) in kept]
+    special = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+    tokens = [dict(special, id=i, content=c) for i, c in enumerate(names[:3])]
+    tokens += [dict(dict(special, **a), id=len(names) + i) for i, a in enumerate(added)]
+    model = dict(type="BPE", dropout=None, unk_token="<unk>", continuing_subword_prefix=None, end_of_word_suffix=None,
+                 fuse_unk=True, byte_fallback=True, ignore_merges=False, vocab={x: i for i, x in enumerate(names)},
+                 merges=merges)
+    return name, Tokenizer.from_str(json.dumps(dict(
+        version="1.0", truncation=None, padding=None, added_tokens=tokens, normalizer=normal, pre_tokenizer=pre,
+        post_processor=None, decoder=decoder, model=model)))
+
+
+def make_fallbacks():
+    replace = dict(type="Replace", pattern=dict(String=" "), content="\u2581")
+    decoder = dict(type="Sequence", decoders=[dict(type="Replace", pattern=dict(String="\u2581"), content=" "),
+                                              dict(type="ByteFallback"), dict(type="Fuse"),
+                                              dict(type="Strip", content=" ", start=1, stop=0)])
+    meta = dict(type="Metaspace", replacement="\u2581", prepend_scheme="first", split=False)
+    odd = [dict(content="<strip>", lstrip=True, rstrip=True, special=False),
+           dict(content="token", normalized=True, special=False)]
+    yield fallback("llama2", dict(type="Sequence", normalizers=[dict(type="Prepend", prepend="\u2581"), replace]), None,
+                   decoder, odd)
+    yield fallback("mistral", None, meta, meta, odd)
+    yield fallback("metaspace", None, dict(meta, prepend_scheme="always", split=True), meta, odd)
+
+
 def make():
+    yield from make_byte_level()
+    yield from make_fallbacks()
+
+
+def make_byte_level():
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     odd = [AddedToken("<strip>", lstrip=True, rstrip=True, normalized=False), AddedToken("<left>", lstrip=True),
            AddedToken("<right>", rstrip=True, normalized=False), AddedToken("word", single_word=True, normalized=False),

@@ -20,6 +20,7 @@ struct adapted {
     int dp, tp, pp, cp, zero;
     const char *recompute;
     bool split_backward;
+    double dropout;
 };
 
 static struct hd_job job_of(const struct harness *h, const struct adapted *a)
@@ -34,6 +35,7 @@ static struct hd_job job_of(const struct harness *h, const struct adapted *a)
     job.adapter_rank = 4;
     job.adapter_alpha = 6;
     job.adapter_b_lr = 4;
+    job.adapter_dropout = a->dropout;
     job.tp = a->tp ? a->tp : 1;
     job.pp = a->pp ? a->pp : 1;
     job.cp = a->cp ? a->cp : 1;
@@ -120,8 +122,9 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
     harness_teardown(&h);
 }
 
-/* Goal: every layout trains alike. Method: each axis against one rank; at tp = 4 two ranks hold one
- * head of keys and values. */
+/* Goal: every layout trains alike, also with dropout before A: a mask depends on a value's place
+ * alone. Method: each axis against one rank; at tp = 4 two ranks hold one head of keys and values.
+ */
 static void layouts_agree_with_one_rank(void **state)
 {
     static const struct adapted layouts[] = {{.dp = 2},
@@ -141,7 +144,9 @@ static void layouts_agree_with_one_rank(void **state)
     (void)state;
     harness_setup(&h, 20000);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
-        const struct adapted one = {families[f], "fp32", "all-linear", "norms", .dp = 1};
+        const double dropout = f < 2 ? 0.2 : 0;
+        const struct adapted one = {families[f], "fp32",  "all-linear",
+                                    "norms",     .dp = 1, .dropout = dropout};
         struct run *reference = run_new(STEPS);
 
         run_threads(job_of(&h, &one), 1, reference);
@@ -153,6 +158,7 @@ static void layouts_agree_with_one_rank(void **state)
             a.precision = "fp32";
             a.targets = "all-linear";
             a.also = "norms";
+            a.dropout = dropout;
             job = job_of(&h, &a);
             if (compare_with(&job, reference, NULL))
                 fail_msg("%s, layout %zu: %s", families[f], i, hd_err_message());
@@ -186,6 +192,40 @@ static void a_checkpoint_is_resumed_bit_for_bit(void **state)
     run_free(saving);
     run_free(loading);
     run_free(crossing);
+    harness_teardown(&h);
+}
+
+/* Goal: dropout drops what the adapter sees, in training alone. Method: against a run without it:
+ * the first loss is that of the base, the second, when B is no longer zero, is another; validation,
+ * at equal weights, is the same. */
+static void dropout_is_of_training_alone(void **state)
+{
+    struct adapted a = {"llama", "fp32", "all-linear", .dp = 1};
+    struct run *without = run_new(STEPS), *with = run_new(STEPS), *still[2];
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    run_threads(job_of(&h, &a), 1, without);
+    a.dropout = 0.5;
+    run_threads(job_of(&h, &a), 1, with);
+    assert_true(with->loss[0] == without->loss[0]);
+    assert_true(with->loss[1] != without->loss[1]);
+    for (int i = 0; i < 2; i++) { /* nothing moves */
+        a.dropout = i ? 0.5 : 0;
+        job = job_of(&h, &a);
+        job.lr_peak = job.lr_min = 0;
+        still[i] = run_new(1);
+        still[i]->noise = 0.1F; /* B is not zero */
+        run_threads(job, 1, still[i]);
+    }
+    assert_true(still[0]->loss[0] != still[1]->loss[0]);
+    assert_true(still[0]->validation_loss == still[1]->validation_loss);
+    run_free(still[0]);
+    run_free(still[1]);
+    run_free(without);
+    run_free(with);
     harness_teardown(&h);
 }
 
@@ -286,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_adapter_trains_and_begins_as_nothing),
         cmocka_unit_test(layouts_agree_with_one_rank),
+        cmocka_unit_test(dropout_is_of_training_alone),
         cmocka_unit_test(a_checkpoint_is_resumed_bit_for_bit),
         cmocka_unit_test(factors_are_declared_as_in_the_paper),
         cmocka_unit_test(wrong_texts_are_refused_by_name),

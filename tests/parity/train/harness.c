@@ -130,12 +130,16 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.tokenizer, "bytes");
     word(j.order, "shuffled");
     word(j.documents, "joined");
+    word(j.data_format, "auto");
+    word(j.data_loss, "answers");
+    word(j.too_long, "error");
     word(j.lr_decay, "cosine");
     word(j.precision, "fp32");
     word(j.moments, "fp32");
     word(j.reduce, "fp32");
     word(j.fp8_scaling, "delayed");
     word(j.adapter, "none");
+    word(j.model_weights, "plain");
     word(j.checkpoint_base, "save");
     word(j.adapter_targets, "all-linear");
     j.adapter_rank = 16;

@@ -165,6 +165,70 @@ static void layouts_agree_with_one_rank(void **state)
     harness_teardown(&h);
 }
 
+/* ---- stages below the first that trains ---- */
+
+/* Gradients that the stage gives to the one before, B and W that it runs. */
+struct backward {
+    int sends, runs;
+};
+
+static struct backward backward_of(const struct hd_job *job, int rank)
+{
+    struct hd_layout_options options = {0};
+    struct backward b = {0, 0};
+    struct hd_arena arena;
+    struct hd_layout l;
+
+    hd_arena_init(&arena, 0);
+    run_layout_of(job, rank, &options, &arena, &l);
+    for (int32_t i = 0; i < l.plan.count; i++) {
+        const struct hd_instruction *in = &l.plan.list[i];
+
+        b.sends += in->kind == HD_DO_SEND && in->call == HD_CALL_B;
+        b.runs += in->kind == HD_DO_RUN && in->call != HD_CALL_F;
+    }
+    hd_arena_done(&arena);
+    return b;
+}
+
+/* Goal: a pipeline sends no gradient below the first stage that trains, and trains alike. Method:
+ * four stages of one unit each, the last one or two of which train; two micro-batches; orders with
+ * B and W together and apart. Losses, weights and moments have the bits of one rank. */
+static void stages_below_what_trains_run_forward_alone(void **state)
+{
+    static const struct {
+        const char *only, *schedule;
+        int frozen, programs; /* stages; programs of backward on the others */
+    } cases[] = {{"head", "1f1b", 3, 2},    {"last:1", "1f1b", 2, 2}, {"last:1", "gpipe", 2, 2},
+                 {"last:1", "zb-h1", 2, 4}, {"head", "zb-h1", 3, 4},  {"last:2", "1f1b", 1, 2}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct tuned one = {"llama", "fp32", cases[i].only, .dp = 1};
+        struct run *alone = run_new(STEPS), *staged = run_new(STEPS);
+        struct hd_job job = job_of(&h, &one);
+
+        run_threads(job, 1, alone);
+        job.pp = 4;
+        (void)snprintf(job.stages, sizeof job.stages, "0,1,1,0");
+        (void)snprintf(job.schedule, sizeof job.schedule, "%s", cases[i].schedule);
+        for (int stage = 0; stage < 4; stage++) {
+            const struct backward b = backward_of(&job, stage);
+
+            assert_int_equal(b.runs, stage < cases[i].frozen ? 0 : cases[i].programs);
+            assert_int_equal(b.sends, stage > cases[i].frozen ? 2 : 0);
+        }
+        run_threads(job, 1, staged);
+        run_compare_state(alone, staged);
+        assert_memory_equal(staged->loss, alone->loss, sizeof alone->loss);
+        run_free(alone);
+        run_free(staged);
+    }
+    harness_teardown(&h);
+}
+
 /* Bytes of a part but for the padding of its kinds of state. */
 static int64_t part_bytes(const struct hd_registry *r, const struct hd_part *p)
 {
@@ -374,6 +438,7 @@ int main(void)
         cmocka_unit_test(what_is_frozen_keeps_its_bits),
         cmocka_unit_test(the_rest_has_the_gradients_of_full_training),
         cmocka_unit_test(layouts_agree_with_one_rank),
+        cmocka_unit_test(stages_below_what_trains_run_forward_alone),
         cmocka_unit_test(a_frozen_weight_takes_two_bytes),
         cmocka_unit_test(backward_ends_at_the_lowest_that_trains),
         cmocka_unit_test(a_checkpoint_is_resumed_bit_for_bit),

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,10 +101,30 @@ static enum hd_status check_edge(unsigned char *base, int64_t bytes)
     return HD_OK;
 }
 
+/* Every page of the half is in use, as the system counts. */
+static enum hd_status check_resident(const char *which, unsigned char *base, int64_t bytes)
+{
+    const int64_t page = witness_page_bytes(), count = whole_pages(bytes) / page;
+    int64_t used = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        unsigned char resident = 0;
+
+        if (mincore(base + i * page, (size_t)page, &resident) < 0)
+            return hd_err(HD_IO, "the system does not say which pages are in use");
+        used += resident & 1;
+    }
+    if (used == count)
+        return HD_OK;
+    return hd_err(HD_INVALID, "of the %lld pages of the %s reservation %lld are in use",
+                  (long long)count, which, (long long)used);
+}
+
 static enum hd_status train_in_cut(struct harness_rank *r)
 {
     const struct witness_cut *cut = r->context;
-    const struct hd_memory m = witness_predict(r->job, &cut->layout, r->rank);
+    const struct hd_memory m =
+        cut->predicted ? cut->predicted[r->rank] : witness_predict(r->job, &cut->layout, r->rank);
     const struct hd_trainer_options options = {
         .peak = HARNESS_PEAK,
         .backend = harness_backend(),
@@ -131,6 +152,10 @@ static enum hd_status train_in_cut(struct harness_rank *r)
         st = check_tail("private", private_base, m.private_bytes);
     if (!st)
         st = check_tail("comm-visible", visible_base, m.visible_bytes);
+    if (!st)
+        st = check_resident("private", private_base, m.private_bytes);
+    if (!st)
+        st = check_resident("comm-visible", visible_base, m.visible_bytes);
     if (!st)
         st = check_edge(private_base, m.private_bytes);
     hd_trainer_free(t);

@@ -15,10 +15,13 @@ struct hd_memory witness_predict(const struct hd_job *job, const struct hd_layou
                                  int rank);
 
 /* Trains and validates on threads, each rank in exactly what was predicted for it less so many
- * bytes, and looks at the edges. HD_OK or a story. */
+ * bytes, and looks at the edges, and at the pages that the system says are in use. HD_OK or a
+ * story.
+ */
 struct witness_cut {
     struct hd_layout_options layout;
     int64_t less_private, less_visible;
+    const struct hd_memory *predicted; /* [world]; NULL: what witness_predict says */
 };
 enum hd_status witness_edges(const struct hd_job *job, const struct witness_cut *cut);
 

@@ -330,7 +330,7 @@ static void open_ways(void)
 static int start(bool far)
 {
     char cert[128], key[128];
-    const struct hd_rpc_tls tls = {cert, key, NULL};
+    const struct hd_rpc_tls tls = {.cert_path = cert, .key_path = key};
     struct hd_rpc_token token = {.token = TOKEN};
     const struct hd_rpc_tokens tokens = {.items = &token, .count = far};
     const struct hd_rpc_server_options options = {.tokens = &tokens, .tls = far ? &tls : NULL};

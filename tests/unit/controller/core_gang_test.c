@@ -368,6 +368,37 @@ static void an_end_as_told_does_not_take_the_place_of_an_echo(void **state)
     sim_free(sim);
 }
 
+/* Both nodes tell an echo, and neither a rank that failed: the network between them did. */
+static void two_echoes_without_a_cause_are_the_networks(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 12);
+    uint64_t job = sim_submitted(sim, &four);
+
+    (void)state;
+    sim_run(sim, 7);
+    for (int n = 0; n < 2; n++) {
+        struct sim_attempt *here = &sim->nodes[n].attempts[0];
+
+        assert_true(here->used && here->attempt == 1);
+        here->state = HD_ATTEMPT_STATE_ENDED;
+        here->end = (struct hd_end_record){
+            .cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .echo = true, .message = "echo"};
+        sim->nodes[n].changed = true;
+    }
+    sim_run(sim, 2);
+    assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_ENDED);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_RANK_EXIT);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.node, "");
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message,
+                        "its nodes (n1, n2) lost the connection to each other, and on none of them "
+                        "a rank was killed or crashed: look at the network between their data "
+                        "addresses (the first message: echo)");
+    sim_run_until_ended(sim, job, 60);
+    sim_assert_undisturbed(sim, job, 12);
+    sim_free(sim);
+}
+
 /* With a range the job goes on with what is left; with a fixed number it waits for the node. */
 static void a_lost_node_leaves_the_job_what_is_left(void **state)
 {
@@ -506,6 +537,7 @@ int main(void)
         cmocka_unit_test(a_failure_on_one_node_ends_all_and_is_named),
         cmocka_unit_test(an_echo_heard_before_a_crash_is_not_taken_for_the_cause),
         cmocka_unit_test(an_end_as_told_does_not_take_the_place_of_an_echo),
+        cmocka_unit_test(two_echoes_without_a_cause_are_the_networks),
         cmocka_unit_test(a_lost_node_leaves_the_job_what_is_left),
         cmocka_unit_test(a_cancel_stops_all_shares_after_one_checkpoint),
         cmocka_unit_test(a_failure_is_carried_through_after_a_start_of_the_controller),

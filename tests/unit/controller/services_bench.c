@@ -35,6 +35,8 @@ enum hd_status start_controller(struct bench *b)
                                                .core_config = b->core_config,
                                                .tokens = b->tokens,
                                                .cluster_file = b->cluster_file,
+                                               .policy_file = b->policy_file,
+                                               .certificate_ms = b->certificate_ms,
                                                .on_fatal = on_fatal,
                                                .user = b};
 

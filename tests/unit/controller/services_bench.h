@@ -23,6 +23,8 @@ struct bench {
     const struct hd_core_config *core_config; /* of the next start_controller; NULL: the usual */
     const struct hd_rpc_tokens *tokens;       /* likewise; NULL: none */
     const char *cluster_file;                 /* likewise; NULL: none */
+    const char *policy_file;                  /* likewise; NULL: none */
+    int64_t certificate_ms;                   /* likewise; 0: the default */
     int devices;                              /* of daemons that connect, up to 4; 0: 2 */
     Heddle__V1__NodeInventory *inventory;     /* that they send; NULL: none */
     const char *gpu;                          /* what their devices are; NULL: CPU devices */

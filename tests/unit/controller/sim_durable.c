@@ -201,6 +201,10 @@ void sim_db_put(struct sim_db *db, const struct hd_batch_op *op)
         break;
     case HD_OP_PROBE: /* no node of the simulation answers */
         break;
+    case HD_OP_CREDENTIAL:
+    case HD_OP_AUDIT:
+    case HD_OP_PRUNE:
+        fail_msg("the core knows nothing of credentials");
     }
 }
 

@@ -245,6 +245,34 @@ static struct hd_position_record position_of(int i, int age)
         .job = (uint64_t)i, .attempt = 30 + i, .rank = i % RANKS, .seq = (uint64_t)(BIG + i + age)};
 }
 
+/* Of each kind in turn; what `age` made first has not ended yet. */
+static struct hd_credential_record credential_of(int i, int age)
+{
+    struct hd_credential_record made = {.id = (uint64_t)i,
+                                        .kind = (enum hd_credential_kind)(1 + (i - 1) % 4),
+                                        .name = word("person", i),
+                                        .role = word("role", i),
+                                        .made_by = word("made", i),
+                                        .made_ms = BIG + 2000 + i,
+                                        .expires_ms = BIG + 2100 + i,
+                                        .ended_by = age ? "" : word("ended", i),
+                                        .ended_ms = age ? 0 : BIG + 2200 + i};
+
+    memset(made.hash, i, sizeof made.hash);
+    return made;
+}
+
+static struct hd_audit_record audit_of(int i)
+{
+    return (struct hd_audit_record){.time_ms = BIG + 2300 + i,
+                                    .who = word("who", i),
+                                    .role = word("as", i),
+                                    .method = word("Method", i),
+                                    .object = word("job", i),
+                                    .source = word("from", i),
+                                    .result = word("result", i)};
+}
+
 /* What each table holds of i = 1 and i = 2, in the order of its columns. A value that is `*` is not
  * for people's eyes; it is looked at in the record that is read back. */
 static const struct expected_row {
@@ -279,13 +307,13 @@ static const struct expected_row {
      "reason 'why-1', cancel 1, cancel_now 0, attempt_count 41, steps 1099511627977, devices 51, "
      "submitted_ms 1099511628077, started_ms 1099511628177, ended_ms 1099511628277, "
      "spec X'0100FF', resumed_attempt 61, removal 0, request_hash -1099511628277, "
-     "queue 'queue-1', priority -71, held 0, promised_ms 1099511629577"},
+     "queue 'queue-1', priority -71, held 0, promised_ms 1099511629577, pruned 0"},
     {"jobs", "job=2",
      "job 2, request_id 'request-2', owner 'owner-2', name 'job-2', state 'running', "
      "reason 'why-2', cancel 0, cancel_now 1, attempt_count 42, steps 1099511627978, devices 52, "
      "submitted_ms 1099511628078, started_ms 1099511628178, ended_ms 1099511628278, "
      "spec X'0200FF', resumed_attempt 62, removal 0, request_hash -1099511628278, "
-     "queue 'queue-2', priority -72, held 1, promised_ms 1099511629578"},
+     "queue 'queue-2', priority -72, held 1, promised_ms 1099511629578, pruned 0"},
     {"attempts", "job=1",
      "job 1, attempt 31, state 'starting', base_attempt 21, base_step 1099511627837, "
      "base_path 'base-1', base_hash 'base-hash-1', created_ms 1099511628377, "
@@ -344,6 +372,20 @@ static const struct expected_row {
     {"validations", "job=2",
      "job 2, seq 6, attempt 32, step 1099511629178, time_ms 1099511629278, tokens 1099511629378, "
      "loss 2.25"},
+    {"credentials", "id=1",
+     "id 1, kind 'token', name 'person-1', role 'role-1', hash *, made_by 'made-1', "
+     "ended_by 'ended-1', made_ms 1099511629777, expires_ms 1099511629877, "
+     "ended_ms 1099511629977"},
+    {"credentials", "id=2",
+     "id 2, kind 'invitation', name 'person-2', role 'role-2', hash *, made_by 'made-2', "
+     "ended_by 'ended-2', made_ms 1099511629778, expires_ms 1099511629878, "
+     "ended_ms 1099511629978"},
+    {"audit", "seq=1",
+     "seq 1, time_ms 1099511630077, who 'who-1', role 'as-1', method 'Method-1', object 'job-1', "
+     "source 'from-1', result 'result-1', hash *"},
+    {"audit", "seq=2",
+     "seq 2, time_ms 1099511630078, who 'who-2', role 'as-2', method 'Method-2', object 'job-2', "
+     "source 'from-2', result 'result-2', hash *"},
     {"report_positions", "job=1", "job 1, attempt 31, rank 1, seq 1099511627777"},
     {"report_positions", "job=2", "job 2, attempt 32, rank 0, seq 1099511627778"},
 };
@@ -395,6 +437,9 @@ static void add_changing(struct hd_batch *batch, bool is_new, int age)
         const struct hd_attempt_record attempt = attempt_of(i, age);
         const struct hd_position_record position = position_of(i, age);
 
+        const struct hd_credential_record credential = credential_of(i, age);
+
+        hd_batch_add_credential(batch, &credential);
         hd_batch_add_node(batch, &node);
         hd_batch_add_probe(batch, &probe);
         hd_batch_add_queue(batch, &queue);
@@ -416,6 +461,9 @@ static void add_histories(struct hd_batch *batch)
         const struct hd_step_record step = step_of(i);
         const struct hd_validation_record validation = validation_of(i);
 
+        const struct hd_audit_record audit = audit_of(i);
+
+        hd_batch_add_audit(batch, &audit);
         hd_batch_add_event(batch, &of_job);
         hd_batch_add_event(batch, &of_all);
         hd_batch_add_step(batch, &step);
@@ -495,7 +543,9 @@ static char *rows_of(const struct base *base, const char *sql, bool hide)
         hd_text_add(&text, "%s", text.len_bytes ? "\n" : "");
         for (int c = 0; c < sqlite3_column_count(row); c++) {
             hd_text_add(&text, "%s%s ", c ? ", " : "", sqlite3_column_name(row, c));
-            if (hide && is_opaque(sqlite3_column_name(row, c)))
+            if (hide && (is_opaque(sqlite3_column_name(row, c)) ||
+                         (strcmp(sqlite3_column_name(row, c), "hash") == 0 &&
+                          sqlite3_column_type(row, c) == SQLITE_BLOB)))
                 hd_text_add(&text, "*");
             else
                 add_value(&text, row, c);
@@ -696,6 +746,29 @@ static void read_history(struct base *base, struct reader *reader, uint64_t job,
     hd_query_free(query);
 }
 
+/* All of them have ended, so that a start would load none. */
+static void read_identity(struct base *base, struct reader *reader)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_CREDENTIALS);
+
+    assert_int_equal(store_read_query(&base->db, query), HD_OK);
+    assert_int_equal(query->credential_count, ROWS);
+    for (size_t i = 0; i < query->credential_count; i++) {
+        const struct hd_credential_record expected = credential_of((int)i + 1, 0);
+
+        assert_int_equal(query->credentials[i].kind, expected.kind);
+        assert_memory_equal(query->credentials[i].hash, expected.hash, sizeof expected.hash);
+        hd_batch_add_credential(reader->batch, &query->credentials[i]);
+    }
+    hd_query_free(query);
+    query = hd_query_new(HD_QUERY_AUDIT);
+    assert_int_equal(store_read_query(&base->db, query), HD_OK);
+    assert_int_equal(query->audit_count, ROWS);
+    for (size_t i = 0; i < query->audit_count; i++)
+        hd_batch_add_audit(reader->batch, &query->audit[i].record);
+    hd_query_free(query);
+}
+
 static void read_everything(struct base *base, struct reader *reader)
 {
     const struct hd_store_loader loader = {.node = take_node,
@@ -724,6 +797,7 @@ static void read_everything(struct base *base, struct reader *reader)
     assert_int_equal(reader->steps, ROWS);
     assert_int_equal(reader->last_job, ROWS);
     assert_int_equal(reader->cluster_sequence, ROWS);
+    read_identity(base, reader);
     read_history(base, reader, 0, ROWS);
     for (uint64_t job = 1; job <= ROWS; job++)
         read_history(base, reader, job, 1 + CHECKPOINTS + 1 + 1);

@@ -19,6 +19,7 @@
 #include "controller/core/core.h"
 #include "controller/store/store_internal.h"
 #include "disk_vfs.h"
+#include "pki/pki.h"
 #include "sim.h"
 #include "tests/sanitized.h"
 #include "tests/temporary.h"
@@ -466,6 +467,41 @@ static void what_a_round_of_the_loop_queues_is_one_commit(void **state)
 }
 
 /* Nothing can be written, but what is durable can be read: people still see their jobs. */
+/* A transaction that fails is tried again as a whole: its rows follow from the same row as before.
+ */
+static void the_audit_log_survives_a_full_disk(void **state)
+{
+    const struct hd_audit_record row = {.who = "ann", .method = "SubmitJob", .result = "ok"};
+    const char *const texts[] = {"ann", "", "SubmitJob", "", "", "ok"};
+    unsigned char hash[HD_PKI_HASH_BYTES] = {0};
+    struct hd_query *query = hd_query_new(HD_QUERY_AUDIT);
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    disk_set_full(true);
+    for (uint64_t job = 1; job <= 40; job++) {
+        struct hd_batch *batch = hd_batch_new();
+
+        add_job(batch, job);
+        hd_batch_add_audit(batch, &row);
+        hd_store_commit(bench.store, batch, on_done, &bench);
+    }
+    run_until_trouble(&bench, 1);
+    disk_set_full(false);
+    run_until_reported(&bench, 40);
+    assert_int_equal(needs(&bench, query).st, HD_OK);
+    assert_int_equal(query->audit_count, 40);
+    for (size_t i = 0; i < query->audit_count; i++) {
+        assert_int_equal(query->audit[i].seq, i + 1);
+        hd_pki_chain(hash, i + 1, 0, texts, 6, hash);
+        assert_memory_equal(query->audit[i].hash, hash, sizeof hash);
+    }
+    hd_query_free(query);
+    finish(&bench);
+}
+
 static void a_full_disk_does_not_stop_queries(void **state)
 {
     struct bench bench;
@@ -621,6 +657,10 @@ static void a_newer_schema_is_refused(void **state)
 static void an_older_schema_is_brought_up_to_date(void **state)
 {
     static const char back[] =
+        "DROP INDEX jobs_ended;"
+        "ALTER TABLE jobs DROP COLUMN pruned;"
+        "DROP TABLE credentials;"
+        "DROP TABLE audit;"
         "ALTER TABLE checkpoints DROP COLUMN val_loss;"
         "ALTER TABLE checkpoints DROP COLUMN proven;"
         "ALTER TABLE jobs DROP COLUMN resumed_attempt;"
@@ -1578,6 +1618,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_is_told_and_waited_out),
         cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
         cmocka_unit_test(what_a_round_of_the_loop_queues_is_one_commit),
+        cmocka_unit_test(the_audit_log_survives_a_full_disk),
         cmocka_unit_test(a_full_disk_does_not_stop_queries),
         cmocka_unit_test(what_had_to_wait_is_committed_in_order),
         cmocka_unit_test(closing_waits_for_a_disk_that_recovers),

@@ -132,15 +132,15 @@ static void open_files(struct fixture *f, struct hd_sampler *ret_sampler)
         memcpy(f->path[i], path.data, path.len_bytes + 1);
         hd_text_free(&path);
         assert_int_equal(hd_file_write_atomic(f->path[i], text, sizes[i], 0600), HD_OK);
-        files[i] = (struct hd_corpus_file){f->path[i], -1};
+        files[i] = (struct hd_corpus_file){f->path[i], -1, NULL};
     }
     assert_int_equal(hd_corpus_open(files, 3, &f->corpus), HD_OK);
     ranges[0] = hd_corpus_files(f->corpus, 0, 1);
     ranges[1] = hd_corpus_files(f->corpus, 1, 2);
     assert_int_equal(ranges[1].count, 7 * S + 1);
-    assert_int_equal(
-        hd_sampler_init_mixture(ret_sampler, ranges, shares, 2, S, BATCH, HD_DATA_SHUFFLED, 4),
-        HD_OK);
+    assert_int_equal(hd_sampler_init_mixture(ret_sampler, ranges, NULL, shares, 2, S, BATCH,
+                                             HD_DATA_SHUFFLED, 4),
+                     HD_OK);
     assert_int_equal(ret_sampler->window_count, 3 + 7);
 }
 
@@ -202,7 +202,7 @@ static void a_source_without_a_window_is_named(void **state)
     open_files(f, &s);
     ranges[0] = hd_corpus_files(f->corpus, 0, 1);
     ranges[1] = hd_corpus_files(f->corpus, 1, 1); /* 2 S tokens */
-    assert_int_equal(hd_sampler_init_mixture(&s, ranges, (const double[]){1, 1}, 2, 2 * S, 1,
+    assert_int_equal(hd_sampler_init_mixture(&s, ranges, NULL, (const double[]){1, 1}, 2, 2 * S, 1,
                                              HD_DATA_SHUFFLED, 1),
                      HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "source 1: the training data has 16 tokens"));

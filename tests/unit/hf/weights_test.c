@@ -517,7 +517,7 @@ static void values_that_matter_are_refused_by_name(void **state)
     config_refused("{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",
                    HD_UNSUPPORTED, "partial_rotary_factor");
     config_refused("{" LLAMA ",\"quantization_config\":{\"bits\":4}}", HD_UNSUPPORTED,
-                   "training starts from weights that are not quantized");
+                   "quantization_config: only weights of bitsandbytes are read");
     config_refused("{" LLAMA ",\"auto_map\":{\"AutoModel\":\"m.M\"}}", HD_UNSUPPORTED,
                    "auto_map: an object is not supported; the model may have code of its own");
     config_refused("{" LLAMA ",\"is_encoder_decoder\":true}", HD_UNSUPPORTED, "is_encoder_decoder");

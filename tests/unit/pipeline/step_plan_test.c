@@ -805,9 +805,110 @@ static void damaged_lists_are_refused_or_still_run(void **state)
     assert_true(refused_count > 1000 && run_count > 50);
 }
 
+/* ---- chunks in which nothing trains ---- */
+
+static int count_of(const struct hd_step_plan *plan, enum hd_instruction_kind kind,
+                    enum hd_call call)
+{
+    int count = 0;
+
+    for (int32_t i = 0; i < plan->count; i++)
+        count += plan->list[i].kind == kind && plan->list[i].call == call;
+    return count;
+}
+
+static void make_frozen(struct lists *l, enum hd_schedule schedule, int32_t P, int32_t M,
+                        bool split, int32_t frozen)
+{
+    const struct hd_pipeline pipeline = {P, P, false};
+
+    hd_arena_init(&l->arena, 0);
+    if (hd_order_build(schedule, &pipeline, M, split, &l->arena, &l->order))
+        fail_msg("%s", hd_err_message());
+    hd_order_freeze(&l->order, frozen);
+    make_plans(l);
+}
+
+/* Below the first stage that trains there are F and hidden rows alone: no B, no W, no gradient.
+ * Such a stage keeps one micro-batch. Of hidden rows it has at most the ones that it reads, those
+ * that come next, those that it writes, and those of the two micro-batches that it is ahead. */
+static void check_frozen(const struct lists *l, int32_t frozen)
+{
+    const int32_t P = l->order.pipeline.stages, M = l->order.micro_batches;
+
+    prove(l);
+    for (int32_t s = 0; s < P; s++) {
+        const struct hd_step_plan *plan = &l->plans[s];
+
+        assert_int_equal(count_of(plan, HD_DO_RUN, HD_CALL_F), M);
+        assert_int_equal(count_of(plan, HD_DO_RUN, HD_CALL_B), s < frozen ? 0 : M);
+        assert_int_equal(count_of(plan, HD_DO_RUN, HD_CALL_W),
+                         s < frozen || !l->order.split ? 0 : M);
+        assert_int_equal(count_of(plan, HD_DO_SEND, HD_CALL_B), s > frozen ? M : 0);
+        assert_int_equal(count_of(plan, HD_DO_RECEIVE, HD_CALL_B),
+                         s >= frozen && s < P - 1 ? M : 0);
+        if (s < frozen) {
+            assert_int_equal(plan->kept_slots, 1);
+            assert_int_equal(plan->deferred_slots, 0);
+            assert_in_range(plan->boundary_slots, 1, 5);
+        }
+    }
+}
+
+static void chunks_that_do_not_train_run_forward_alone(void **state)
+{
+    static const enum hd_schedule schedules[] = {HD_SCHEDULE_1F1B, HD_SCHEDULE_GPIPE,
+                                                 HD_SCHEDULE_ZB_H1};
+
+    (void)state;
+    for (int k = 0; k < 6; k++)
+        for (int32_t P = 2; P <= 7; P++)
+            for (int32_t M = 1; M <= 17; M += M < 8 ? 1 : 9)
+                for (int32_t frozen = 1; frozen < P; frozen++) {
+                    struct lists l;
+
+                    make_frozen(&l, schedules[k / 2], P, M, k % 2, frozen);
+                    check_frozen(&l, frozen);
+                    hd_arena_done(&l.arena);
+                }
+}
+
+/* Where a stage has several chunks, nothing is left out. */
+static void several_chunks_on_a_stage_run_all_of_it(void **state)
+{
+    const struct hd_pipeline two = {2, 4, false};
+    struct lists l;
+
+    (void)state;
+    hd_arena_init(&l.arena, 0);
+    assert_int_equal(hd_order_build(HD_SCHEDULE_INTERLEAVED, &two, 4, false, &l.arena, &l.order),
+                     HD_OK);
+    hd_order_freeze(&l.order, 2);
+    make_plans(&l);
+    prove(&l);
+    assert_int_equal(count_of(&l.plans[0], HD_DO_RUN, HD_CALL_B), 8);
+    hd_arena_done(&l.arena);
+}
+
+/* The proof refuses lists of an order in which everything trains. */
+static void a_gradient_for_chunks_that_do_not_train_is_refused(void **state)
+{
+    struct lists l;
+
+    (void)state;
+    make_1f1b(&l, 3, 4);
+    prove(&l);
+    hd_order_freeze(&l.order, 1);
+    assert_int_equal(hd_step_plan_check(&l.order, l.plans), HD_INVALID);
+    hd_arena_done(&l.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_that_do_not_train_run_forward_alone),
+        cmocka_unit_test(several_chunks_on_a_stage_run_all_of_it),
+        cmocka_unit_test(a_gradient_for_chunks_that_do_not_train_is_refused),
         cmocka_unit_test(one_stage_needs_one_slot_and_sends_nothing),
         cmocka_unit_test(values_are_sent_behind_their_program_and_received_one_ahead),
         cmocka_unit_test(chunks_on_one_stage_share_a_slot),

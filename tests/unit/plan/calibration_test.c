@@ -59,7 +59,8 @@ static void make(struct hd_calibration *cal, struct hd_arena *arena)
     const struct hd_add_args cold = {.N = 1 << 20, .dtype = HD_F32};
     const struct hd_gemm_args small = product(64, 64, 64), large = product(256, 256, 256);
 
-    *cal = (struct hd_calibration){.threads = 2, .devices = 2, .launch_s = 1e-6, .step_s = 0.25};
+    *cal = (struct hd_calibration){
+        .threads = 2, .devices = 2, .launch_s = 1e-6, .step_s = 0.25, .wait_share = 0.125};
     (void)snprintf(cal->device, sizeof cal->device, "cpu");
     (void)snprintf(cal->isa, sizeof cal->isa, "avx2");
     (void)snprintf(cal->engine, sizeof cal->engine, "shm");
@@ -377,6 +378,7 @@ static void damaged_files_are_refused(void **state)
     refuse("[0,1,2e-06,", "[0,1,2e-06,1,", HD_INVALID, "4 numbers");
     refuse("all_gather", "all_lather", HD_INVALID, "all_lather");
     refuse("\"launch_s\":", "\"launch_s\":-", HD_INVALID, "launch_s");
+    refuse("\"wait_share\":", "\"wait_share\":-", HD_INVALID, "wait_share");
 }
 
 int main(void)

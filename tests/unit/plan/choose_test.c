@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -519,6 +520,28 @@ static void an_order_from_a_file_decides_the_micro_batch(void **state)
                         "parallel.schedule: without an order; write {file: PATH}");
 }
 
+/* Orders with one chunk per stage are the same on one stage, and mean none there; the others are
+ * refused. */
+static void on_one_stage_all_orders_of_one_chunk_are_the_same(void **state)
+{
+    static const struct {
+        const char *schedule;
+        bool legal;
+    } rows[] = {
+        {"1f1b", true}, {"gpipe", true}, {"zb-h1", true}, {"interleaved", false}, {"zb-v", false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_plan_request w = plain;
+        struct hd_layout_sizes sizes;
+
+        (void)snprintf(w.sizes.schedule, sizeof w.sizes.schedule, "%s", rows[i].schedule);
+        assert_int_equal(hd_plan_size(&w, 2, &sizes) == HD_PLAN_FITS, rows[i].legal);
+        if (rows[i].legal)
+            assert_string_equal(sizes.schedule, "none");
+    }
+}
+
 /* Goal: the controller may treat jobs of one shape alike. Method: all pairs of many wishes; those
  * of one shape that have a layout somewhere have one on exactly the same numbers of devices. */
 static void wishes_of_one_shape_fit_the_same_numbers(void **state)
@@ -600,6 +623,7 @@ int main(void)
         cmocka_unit_test(a_refusal_of_ep_says_what_to_write_instead),
         cmocka_unit_test(more_ranks_than_an_engine_connects_are_another_status),
         cmocka_unit_test(an_order_from_a_file_decides_the_micro_batch),
+        cmocka_unit_test(on_one_stage_all_orders_of_one_chunk_are_the_same),
         cmocka_unit_test(wishes_of_one_shape_fit_the_same_numbers),
         cmocka_unit_test(what_only_tp_pp_or_cp_can_split_has_a_first_layout),
     };

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -85,6 +86,57 @@ static void state_is_that_of_zero(void **state)
         for (int64_t zero = 0; zero <= 3; zero++)
             for (int64_t ranks = 2; ranks <= 8; ranks *= 2)
                 compare_state(wide, zero, ranks);
+}
+
+/* Dettmers et al. 2023: nf4 with double quantisation takes 4 + 8/64 + 32/(64 * 256) bits a weight.
+ * Llama-3.1-8B has in 32 layers matrices of 4096 x (4096 + 1024 + 1024 + 4096 + 3 * 14336) weights,
+ * embedding and head of 128256 x 4096 in bf16, and with rank 16 beside every matrix 16 (in + out)
+ * factors of 18 bytes each: in + out of q and out are 8192, of k and v 5120, of the others 18432.
+ * Norms are next to nothing, and so is what a record has beside: less than 0.1%. */
+static void a_base_of_nf4_takes_its_bits(void **state)
+{
+    const double weights = 32.0 * 4096 * (4096 + 1024 + 1024 + 4096 + 3 * 14336.0);
+    const double matrices = weights * (4 + 8.0 / 64 + 32.0 / (64 * 256)) / 8;
+    const double tables = 2 * 128256.0 * 4096 * 2;
+    const double adapter = 18 * 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432.0);
+    const double wanted = matrices + tables + adapter;
+    const struct hd_cluster c = priced_cluster(1, 1, 4e11, 1e9);
+    struct hd_job job = priced_job(32, 4096, 1);
+    const struct hd_memory *m;
+    struct hd_arena arena;
+    struct hd_plan plan;
+    double bytes;
+
+    (void)state;
+    job.heads = 32;
+    job.kv_heads = 8;
+    job.head_width = 128;
+    job.ffn_hidden = 14336;
+    job.context = 128;
+    job.vocab = 128256;
+    job.global_batch = 1;
+    job.pp = job.cp = job.ep = job.dp = job.tp = job.micro_batch = job.virtual_stages = 1;
+    job.zero = job.sequence = 0;
+    job.adapter_rank = 16;
+    job.adapter_alpha = 32;
+    job.adapter_b_lr = 1;
+    priced_set(job.precision, "bf16");
+    priced_set(job.recompute, "none");
+    priced_set(job.schedule, "none");
+    priced_set(job.cp_exchange, "ring");
+    priced_set(job.adapter, "lora");
+    (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "all-linear");
+    priced_set(job.model_weights, "nf4");
+    hd_arena_init(&arena, 0);
+    if (hd_plan_build(&job, &c.traits, &arena, &plan))
+        fail_msg("%s", hd_err_message());
+    m = &plan.classes[0].memory;
+    bytes = (double)(m->weights + m->copies + m->gradients + m->moments);
+    assert_true(fabs(matrices - 3.60e9) < 0.005e9 && fabs(tables - 2.10e9) < 0.005e9 &&
+                fabs(adapter - 0.755e9) < 0.005e9);
+    if (fabs(bytes - wanted) > 0.001 * wanted)
+        fail_msg("%.4f GB, not %.4f", bytes / 1e9, wanted / 1e9);
+    hd_arena_done(&arena);
 }
 
 /* ---- activations ---- */
@@ -297,7 +349,8 @@ static double walk_prices(const struct hd_order *order, struct hd_arena *arena)
         pieces.piece[HD_PIECE_BLOCK].time[HD_PIECE_B][last].run = B_TIME;
     }
     assert_int_equal(
-        hd_price_step(&pieces, &(struct hd_price_layout){order->pipeline, units, order, &config, 1},
+        hd_price_step(&pieces,
+                      &(struct hd_price_layout){order->pipeline, units, order, &config, 1, 0, NULL},
                       &c, arena, &price),
         HD_OK);
     return price.step_s;
@@ -339,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_is_that_of_zero),
+        cmocka_unit_test(a_base_of_nf4_takes_its_bits),
         cmocka_unit_test(the_terms_add_up_to_the_formulas),
         cmocka_unit_test(a_block_keeps_the_terms_of_its_policy),
         cmocka_unit_test(the_bubble_is_that_of_the_formula),

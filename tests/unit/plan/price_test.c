@@ -109,8 +109,9 @@ static void compare_chunk(struct hd_job job, int32_t devices, int first, int end
         fail_msg("%s", hd_err_message());
     for (int call = 0; call < HD_PIECE_CALLS; call++)
         for (int last = 0; last < 2; last++) {
-            const struct hd_program_time t = hd_price_program(
-                &pieces, &config, (struct hd_units){first, end}, (enum hd_piece_call)call, last);
+            const struct hd_program_time t =
+                hd_price_program(&pieces, &config, (struct hd_units){first, end},
+                                 hd_piece_segment(&job), (enum hd_piece_call)call, last);
 
             is_near(t.run, whole.time[call][last].run, share);
             is_near(t.compute, whole.time[call][last].compute, 0.001);
@@ -137,6 +138,59 @@ static void pieces_add_up_to_chunks(void **state)
     job.window = 64;
     job.window_from = 4;
     compare_chunk(job, 8, 0, 8);
+    priced_set(job.recompute, "full:2");
+    compare_chunk(job, 8, 0, 8);
+}
+
+/* Segments begin at multiples of K and with the chunk, so blocks 1 to 6 of 8 are (1, 2), (3, 4, 5),
+ * (6) with K = 3. What a chunk keeps is that of the blocks that begin a segment. */
+static void segments_add_up_to_chunks(void **state)
+{
+    const struct hd_units units = {HD_UNIT_FIRST_BLOCK + 1, HD_UNIT_FIRST_BLOCK + 7};
+    const struct hd_cluster c = priced_cluster(1, 4, fast, slow);
+    struct hd_job job = priced_job(8, 1024, 16);
+    struct hd_pieces pieces;
+    struct hd_piece whole;
+
+    (void)state;
+    for (int k = 2; k <= 4; k++) {
+        (void)snprintf(job.recompute, sizeof job.recompute, "full:%d", k);
+        compare_chunk(job, 1, units.first, units.end);
+        compare_chunk(job, 1, 0, 10);
+        job.zero = 3;
+        compare_chunk(job, 4, units.first, units.end);
+        job.zero = -1;
+    }
+    priced_set(job.recompute, "full:3");
+    job = laid_out(job, 1);
+    assert_int_equal(hd_pieces_build(&job, &c, false, &pieces), HD_OK);
+    assert_int_equal(hd_pieces_whole(&job, &c, units, &whole), HD_OK);
+    assert_int_equal(whole.kept_bytes, pieces.piece[HD_PIECE_BASE].kept_bytes +
+                                           3 * pieces.piece[HD_PIECE_BLOCK].kept_bytes +
+                                           3 * pieces.inner.kept_bytes);
+    /* a block inside a segment is computed once more up to its last product, and keeps nothing */
+    assert_true(pieces.inner.time[HD_PIECE_B][0].run >
+                pieces.piece[HD_PIECE_BLOCK].time[HD_PIECE_B][0].run);
+    assert_int_equal(pieces.inner.kept_bytes, 0);
+}
+
+/* Goal: an adapter's products, and the backward that frozen weights leave, are priced as they are
+ * compiled. Method: chunks compiled whole; q and v of rank 8 in each block. */
+static void an_adapter_adds_up_to_chunks(void **state)
+{
+    struct hd_job job = priced_job(6, 1024, 16);
+
+    (void)state;
+    priced_set(job.adapter, "lora");
+    (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "q_proj,v_proj");
+    job.adapter_rank = 8;
+    job.adapter_alpha = 16;
+    job.adapter_b_lr = 1;
+    compare_chunk(job, 1, 1, 7);
+    compare_chunk(job, 1, 0, 8);
+    job.tp = 2;
+    job.zero = 1;
+    compare_chunk(job, 4, 1, 7);
 }
 
 /* ---- steps ---- */
@@ -172,12 +226,12 @@ static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
     assert_int_equal(hd_model_config_from_job(job, &config), HD_OK);
     assert_int_equal(hd_pieces_build(job, c, false, &pieces), HD_OK);
     assert_int_equal(hd_layout_order(job, NULL, &arena, &shared), HD_OK);
-    assert_int_equal(
-        hd_price_step(&pieces,
-                      &(struct hd_price_layout){shared.pipeline, shared.units, &shared.order,
-                                                &config, job->dp * job->cp * job->tp},
-                      c, &arena, &price),
-        HD_OK);
+    assert_int_equal(hd_price_step(&pieces,
+                                   &(struct hd_price_layout){
+                                       shared.pipeline, shared.units, &shared.order, &config,
+                                       job->dp * job->cp * job->tp, hd_piece_segment(job), NULL},
+                                   c, &arena, &price),
+                     HD_OK);
     hd_arena_done(&arena);
     return price.step_s;
 }
@@ -209,6 +263,28 @@ static void many_micro_batches_repeat(void **state)
             is_near(price_of(&job, &c, &arena).price.step_s, whole_walk(&job, &c), 1e-9);
             hd_arena_done(&arena);
         }
+}
+
+/* Goal: an update is of what trains. Method: of eight equal blocks the last one trains, so of the
+ * time that all of them take an eighth is left, beside what every update takes. */
+static void updates_are_of_what_trains(void **state)
+{
+    const struct hd_cluster c = priced_cluster(1, 1, fast, slow);
+    struct hd_job job = laid_out(priced_job(8, 1024, 4), 1);
+    struct hd_pieces pieces;
+    struct hd_arena arena;
+    double all, last;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_pieces_build(&job, &c, false, &pieces), HD_OK);
+    all = price_of(&job, &c, &arena).price.update_s;
+    (void)snprintf(job.only, sizeof job.only, "last:1");
+    last = price_of(&job, &c, &arena).price.update_s;
+    hd_arena_done(&arena);
+    is_near(all, pieces.update_base + 8 * pieces.update[0] + pieces.update[1] + pieces.update[2],
+            1e-9);
+    is_near(last, pieces.update_base + pieces.update[0], 1e-9);
 }
 
 /* Equal stages, links that cost nothing: 1f1b waits (p - 1) / m of its work, with v chunks a v-th
@@ -264,6 +340,62 @@ static void the_parts_of_a_step_are_the_step(void **state)
     is_near(p.tokens_per_s, 32 * 256 / p.step_s, 1e-9);
 }
 
+/* Two stages of one block each, F of 1 s, B of 2 s; what travels takes half a second. All F, then
+ * all B of two micro-batches. */
+static double two_stages(bool in_thread, double wait_share)
+{
+    struct hd_units units[] = {{HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1},
+                               {HD_UNIT_FIRST_BLOCK + 1, HD_UNIT_FIRST_BLOCK + 2}};
+    const struct hd_pipeline pipeline = {.stages = 2, .chunks = 2};
+    struct hd_cluster c = priced_cluster(1, 2, 2e9, 2e9);
+    struct hd_pieces pieces = {.boundary_bytes = 1000000000};
+    struct hd_job job = priced_job(2, 256, 2);
+    struct hd_model_config config;
+    struct hd_arena arena;
+    struct hd_order order;
+    struct hd_price price;
+
+    hd_arena_init(&arena, 0);
+    c.levels[0].latency_s = 0;
+    c.rates.collectives_take_thread = in_thread;
+    c.rates.wait_share = wait_share;
+    for (int last = 0; last < 2; last++)
+        for (int call = HD_PIECE_F; call <= HD_PIECE_B; call++) {
+            struct hd_program_time *t = &pieces.piece[HD_PIECE_BLOCK].time[call][last];
+
+            t->run = t->compute = call == HD_PIECE_F ? 1 : 2;
+        }
+    assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+    assert_int_equal(hd_order_build(HD_SCHEDULE_GPIPE, &pipeline, 2, false, &arena, &order), HD_OK);
+    assert_int_equal(hd_price_step(&pieces,
+                                   &(struct hd_price_layout){.pipeline = pipeline,
+                                                             .units = units,
+                                                             .order = &order,
+                                                             .config = &config,
+                                                             .ranks_per_stage = 1},
+                                   &c, &arena, &price),
+                     HD_OK);
+    hd_arena_done(&arena);
+    return price.step_s;
+}
+
+/* Beside the kernels: stage 1 runs F at 1.5 and at 2.5, B at 3.5 and at 5.5; stage 0 runs B at 6
+ * and at 8. In the thread of who receives: stage 1 takes the rows at 1 and at 2.5, so F at 1.5 and
+ * at 3, B at 4 and at 6; stage 0 takes the gradients at 6 and at 8.5, so B at 6.5 and at 9. */
+static void transfers_of_processors_take_the_receivers_thread(void **state)
+{
+    (void)state;
+    is_near(two_stages(false, 0), 10, 1e-12);
+    is_near(two_stages(true, 0), 11, 1e-12);
+}
+
+/* A stage computes 2 F and 2 B, 6 s; of each second both wait for one another a tenth. */
+static void ranks_wait_for_one_another(void **state)
+{
+    (void)state;
+    is_near(two_stages(true, 0.1), 11 + 0.6, 1e-12);
+}
+
 static void faster_links_and_memory_are_never_slower(void **state)
 {
     struct hd_job job = priced_job(4, 512, 16);
@@ -295,9 +427,14 @@ int main(void)
         cmocka_unit_test(an_ordered_sum_is_an_exchange),
         cmocka_unit_test(one_member_sends_nothing),
         cmocka_unit_test(pieces_add_up_to_chunks),
+        cmocka_unit_test(segments_add_up_to_chunks),
         cmocka_unit_test(many_micro_batches_repeat),
+        cmocka_unit_test(an_adapter_adds_up_to_chunks),
+        cmocka_unit_test(updates_are_of_what_trains),
         cmocka_unit_test(bubbles_are_those_of_the_literature),
         cmocka_unit_test(the_parts_of_a_step_are_the_step),
+        cmocka_unit_test(transfers_of_processors_take_the_receivers_thread),
+        cmocka_unit_test(ranks_wait_for_one_another),
         cmocka_unit_test(faster_links_and_memory_are_never_slower),
     };
 

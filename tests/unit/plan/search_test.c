@@ -31,6 +31,18 @@ struct tried {
     } all[LAYOUTS_MAX];
 };
 
+/* What the job itself does not put on the host must have room there. */
+static bool fits_host(const struct tried *t, const struct hd_layout_sizes *sizes,
+                      const struct hd_plan *plan)
+{
+    if (strcmp(t->asked->spec->offload, "auto") != 0 || strcmp(sizes->offload, "none") == 0)
+        return true;
+    for (int32_t i = 0; i < plan->class_count; i++)
+        if (plan->classes[i].memory.host_bytes > t->asked->cluster->host_memory_bytes)
+            return false;
+    return true;
+}
+
 static void try_sizes(struct tried *t, const struct hd_plan_request *request)
 {
     struct hd_layout_sizes sizes;
@@ -43,11 +55,62 @@ static void try_sizes(struct tried *t, const struct hd_plan_request *request)
     t->legal++;
     hd_arena_init(&arena, 0);
     assert_true(t->count < LAYOUTS_MAX);
-    if (!hd_search_price(t->asked, &sizes, &arena, &plan)) {
+    if (!hd_search_price(t->asked, &sizes, &arena, &plan) && fits_host(t, &sizes, &plan.plan)) {
         t->all[t->count].step_s = plan.price.step_s;
         t->all[t->count++].bytes = plan.needed_bytes;
     }
     hd_arena_done(&arena);
+}
+
+/* The optimizer on the host where that is open, and how much memory the host has is known. */
+static void try_offloads(struct tried *t, struct hd_plan_request r)
+{
+    const bool any = strcmp(r.sizes.offload, "auto") == 0 && t->asked->cluster->host_memory_bytes;
+
+    try_sizes(t, &r);
+    if (any) {
+        priced_set(r.sizes.offload, "optimizer");
+        try_sizes(t, &r);
+    }
+}
+
+/* Every cut of the blocks where they are few: chunk after chunk. */
+static void try_cuts(struct tried *t, struct hd_plan_request *r, int64_t chunk, int64_t left,
+                     int64_t *blocks)
+{
+    const int64_t chunks = r->sizes.pp * r->sizes.virtual_stages;
+    const int64_t least = chunk == 0 ? 0 : 1;
+
+    if (chunk == chunks - 1) {
+        blocks[chunk] = left;
+        assert_int_equal(hd_stages_write(blocks, chunks, r->sizes.stages), HD_OK);
+        try_offloads(t, *r);
+        return;
+    }
+    for (int64_t n = least; n <= left; n++) {
+        blocks[chunk] = n;
+        try_cuts(t, r, chunk + 1, left - n, blocks);
+    }
+}
+
+/* With ends that may be empty there are L + 1 over chunks - 1. */
+static void try_stages(struct tried *t, struct hd_plan_request r)
+{
+    int64_t blocks[64], chunks, ways = 1;
+
+    if (!r.sizes.virtual_stages)
+        r.sizes.virtual_stages =
+            strcmp(r.sizes.schedule, "zb-v") == 0 || strcmp(r.sizes.schedule, "interleaved") == 0
+                ? 2
+                : 1;
+    chunks = r.sizes.pp * r.sizes.virtual_stages;
+    for (int64_t k = 1; k < chunks; k++)
+        ways = ways * (r.layers + 2 - k) / k;
+    if (chunks > 1 && chunks < 64 && ways <= HD_SEARCH_CUTS_MAX &&
+        strcmp(t->asked->spec->only, "last:1") != 0 && strcmp(r.sizes.stages, "auto") == 0)
+        try_cuts(t, &r, 0, r.layers, blocks);
+    else
+        try_offloads(t, r);
 }
 
 static void try_words(struct tried *t, struct hd_plan_request r)
@@ -58,7 +121,11 @@ static void try_words(struct tried *t, struct hd_plan_request r)
     for (int i = 0; i < (any ? 3 : 1); i++) {
         if (any)
             priced_set(r.sizes.recompute, recomputes[i]);
-        try_sizes(t, &r);
+        try_stages(t, r);
+    }
+    for (int64_t k = 2; any && k <= r.layers; k++) {
+        (void)snprintf(r.sizes.recompute, sizeof r.sizes.recompute, "full:%d", (int)k);
+        try_stages(t, r);
     }
 }
 
@@ -86,6 +153,8 @@ static void try_schedules(struct tried *t, struct hd_plan_request r)
         return;
     }
     priced_set(r.sizes.schedule, "1f1b");
+    try_zeros(t, r);
+    priced_set(r.sizes.schedule, "gpipe");
     try_zeros(t, r);
     priced_set(r.sizes.schedule, "zb-h1");
     try_zeros(t, r);
@@ -122,7 +191,7 @@ static void try_all(struct tried *t, struct hd_plan_request r)
 /* Leaves two members auto and pins the others, so that some tens of layouts are left. */
 static void pin_most(struct hd_job *job, int64_t devices)
 {
-    static const char *const recomputes[] = {"none", "selective", "full"};
+    static const char *const recomputes[] = {"none", "selective", "full", "full:2"};
     const int64_t open = draw(6), other = draw(6);
     const bool opens[6] = {open == 0 || other == 0, open == 1 || other == 1,
                            open == 2 || other == 2, open == 3 || other == 3,
@@ -135,10 +204,12 @@ static void pin_most(struct hd_job *job, int64_t devices)
     job->micro_batch = opens[2] ? 0 : 1;
     job->zero = opens[3] ? -1 : draw(4);
     if (!opens[4])
-        priced_set(job->recompute, recomputes[draw(3)]);
+        priced_set(job->recompute, recomputes[draw(4)]);
+    if (!draw(2))
+        priced_set(job->offload, "auto");
     if (!opens[5] && job->pp == 2) {
         priced_set(job->schedule, "1f1b");
-        if (draw(2)) /* a first stage that keeps little, however many micro-batches it has */
+        if (draw(4)) /* a first stage that keeps little, however many micro-batches it has */
             (void)snprintf(job->stages, sizeof job->stages, "1,%d", (int)job->layers - 1);
     }
 }
@@ -154,11 +225,63 @@ static double best_within(const struct tried *t, int64_t bytes)
     return best;
 }
 
+static int64_t least_bytes(const struct tried *t)
+{
+    int64_t least = t->all[0].bytes;
+
+    for (int i = 1; i < t->count; i++)
+        least = t->all[i].bytes < least ? t->all[i].bytes : least;
+    return least;
+}
+
+/* How often the best layout has what is rarely the best. */
+static struct {
+    int segments, offload, gpipe, cuts;
+} rare;
+
+static void note_rare(const struct hd_job *best, const struct hd_job *asked)
+{
+    rare.segments +=
+        strcmp(asked->recompute, "auto") == 0 && strncmp(best->recompute, "full:", 5) == 0;
+    rare.offload += strcmp(asked->offload, "auto") == 0 && strcmp(best->offload, "none") != 0;
+    rare.cuts += strcmp(asked->stages, "auto") == 0 && strcmp(best->stages, "auto") != 0;
+    rare.gpipe += strcmp(asked->schedule, "auto") == 0 && strcmp(best->schedule, "gpipe") == 0;
+}
+
+/* Sometimes with exactly the memory that one of the layouts needs, or the one that needs least. */
+static void compare_search(struct hd_search_asked *asked, int number)
+{
+    static struct tried tried;
+    struct hd_search found;
+    struct hd_arena arena;
+    enum hd_status st;
+    double best;
+
+    tried = (struct tried){.asked = asked};
+    try_all(&tried, *asked->request);
+    if (tried.count && draw(4))
+        asked->memory_bytes = draw(3) ? tried.all[draw(tried.count)].bytes : least_bytes(&tried);
+    best = best_within(&tried, asked->memory_bytes);
+    hd_arena_init(&arena, 0);
+    st = hd_search_layouts(asked, &arena, &found);
+    if (!tried.legal)
+        assert_int_not_equal(st, HD_OK);
+    else if (st || !found.plan_count)
+        fail_msg("cluster %d: %d layouts are legal, but: %s", number, tried.legal,
+                 st ? hd_err_message() : "none was found");
+    else if (found.plans[0].price.step_s != best)
+        fail_msg("cluster %d: found %.9g s, the best of %d takes %.9g s", number,
+                 found.plans[0].price.step_s, tried.count, best);
+    else
+        note_rare(&found.plans[0].job, asked->spec);
+    hd_arena_done(&arena);
+}
+
 static void compare_one(int number)
 {
     static const int32_t sizes[] = {1, 2, 4, 4, 8};
     const double node = (double)(1 + draw(400)) * 1e9, network = (double)(1 + draw(50)) * 1e9;
-    const struct hd_cluster c = priced_cluster(1 + draw(2) * 3, 2 + draw(2) * 2, node, network);
+    struct hd_cluster c = priced_cluster(1 + draw(2) * 3, 2 + draw(2) * 2, node, network);
     struct hd_job job = priced_job(2 + draw(4), 256, 8 << draw(2));
     struct hd_plan_request request;
     struct hd_search_asked asked = {.spec = &job,
@@ -168,36 +291,20 @@ static void compare_one(int number)
                                     .threads = 1,
                                     .bf16_fast = true,
                                     .top = 1};
-    static struct tried tried;
-    struct hd_search found;
-    struct hd_arena arena;
-    enum hd_status st;
-    double best;
 
     if (asked.devices > hd_cluster_devices(&c))
         asked.devices = (int32_t)hd_cluster_devices(&c);
     pin_most(&job, asked.devices);
+    if (!job.pp) /* few blocks: each number of stages has all its cuts */
+        job.layers = 2 + draw(2);
+    if (draw(2)) /* of hosts that have room for all of it, or for a part */
+        c.host_memory_bytes = (int64_t)1 << (20 + 3 * draw(4));
     job.context = 1024;              /* so that what backward keeps counts */
     job.vocab = 64 << (5 * draw(3)); /* and, of some, that embedding and head do */
     if (!draw(3))
         (void)snprintf(job.only, sizeof job.only, "last:1");
     request = priced_request(&job);
-    tried = (struct tried){.asked = &asked};
-    try_all(&tried, request);
-    if (tried.count && draw(3)) /* exactly what one of them needs */
-        asked.memory_bytes = tried.all[draw(tried.count)].bytes;
-    best = best_within(&tried, asked.memory_bytes);
-    hd_arena_init(&arena, 0);
-    st = hd_search_layouts(&asked, &arena, &found);
-    if (!tried.legal)
-        assert_int_not_equal(st, HD_OK);
-    else if (st || !found.plan_count)
-        fail_msg("cluster %d: %d layouts are legal, but: %s", number, tried.legal,
-                 st ? hd_err_message() : "none was found");
-    else if (found.plans[0].price.step_s != best)
-        fail_msg("cluster %d: found %.9g s, the best of %d takes %.9g s", number,
-                 found.plans[0].price.step_s, tried.count, best);
-    hd_arena_done(&arena);
+    compare_search(&asked, number);
 }
 
 static void the_search_finds_the_best_of_all(void **state)
@@ -208,6 +315,48 @@ static void the_search_finds_the_best_of_all(void **state)
         (void)draw(2);
         compare_one(i);
     }
+    print_message("the best has segments of recompute %d times, an offloaded optimizer %d times, "
+                  "gpipe %d times, "
+                  "uneven stages %d times\n",
+                  rare.segments, rare.offload, rare.gpipe, rare.cuts);
+    assert_true(rare.offload > 0 && rare.cuts > 0);
+}
+
+/* The same where only recompute is open. With many micro-batches in flight segments of several
+ * blocks keep least, as what enters a block is kept more often than backward needs a whole segment.
+ */
+static void segments_are_as_long_as_the_memory_demands(void **state)
+{
+    (void)state;
+    rare.segments = 0;
+    for (int i = 0; i < 40; i++) {
+        struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
+        struct hd_job job;
+        struct hd_plan_request request;
+        struct hd_search_asked asked = {.spec = &job,
+                                        .request = &request,
+                                        .cluster = &c,
+                                        .devices = 2,
+                                        .threads = 1,
+                                        .bf16_fast = true,
+                                        .top = 1};
+
+        draws = 3000 + (uint64_t)i;
+        (void)draw(2);
+        job = priced_job(5 + draw(6), 256, 8 << draw(3));
+        job.context = 1024;
+        job.tp = job.cp = 1;
+        job.pp = 2;
+        job.micro_batch = 1;
+        job.zero = 0;
+        priced_set(job.schedule, draw(3) ? "gpipe" : "1f1b");
+        (void)snprintf(job.stages, sizeof job.stages, "%d,%d", (int)job.layers / 2,
+                       (int)(job.layers - job.layers / 2));
+        request = priced_request(&job);
+        compare_search(&asked, i);
+    }
+    print_message("the best has segments %d times\n", rare.segments);
+    assert_true(rare.segments >= 5);
 }
 
 /* ---- what is chosen where ---- */
@@ -251,6 +400,35 @@ static void tp_stays_within_a_node(void **state)
     hd_arena_done(&arena);
 }
 
+/* On faster links, memory or processors the best layout takes no longer: everything is open. */
+static void more_bandwidth_is_never_slower(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct hd_job job;
+        double before = 0;
+
+        draws = 5000 + (uint64_t)i;
+        (void)draw(2);
+        job = priced_job(2 + draw(2), 256 << draw(2), 8);
+        for (int step = 0; step < 4; step++) {
+            struct hd_cluster c = priced_cluster(2, 2, (step > 0 ? 3 : 1) * (double)(1 + i) * 1e9,
+                                                 (step > 1 ? 3 : 1) * (double)(1 + i % 7) * 1e8);
+            struct hd_search found;
+            struct hd_arena arena;
+
+            if (step > 2)
+                c.rates.memory_bytes_per_s *= 3;
+            found = search(&job, &c, (int64_t)1 << (28 + i % 4), 1, &arena);
+            assert_true(step == 0 || (found.plan_count > 0) == (before > 0));
+            if (found.plan_count && before > 0)
+                assert_true(found.plans[0].price.step_s <= before * (1 + 1e-12));
+            before = found.plan_count ? found.plans[0].price.step_s : 0;
+            hd_arena_done(&arena);
+        }
+    }
+}
+
 static void what_does_not_fit_is_named(void **state)
 {
     const struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e9);
@@ -287,7 +465,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_search_finds_the_best_of_all),
+        cmocka_unit_test(segments_are_as_long_as_the_memory_demands),
         cmocka_unit_test(tp_stays_within_a_node),
+        cmocka_unit_test(more_bandwidth_is_never_slower),
         cmocka_unit_test(what_does_not_fit_is_named),
         cmocka_unit_test(a_pinned_layout_is_priced_even_if_too_large),
     };

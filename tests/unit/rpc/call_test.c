@@ -564,9 +564,10 @@ static void unary_call_without_deadline_is_refused(void **state)
     }
 }
 
-static enum hd_status allow_chat_only(void *user, const struct hd_rpc_principal *principal,
-                                      const char *path)
+static enum hd_status allow_chat_only(void *user, struct hd_rpc_call *call)
 {
+    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
+    const char *path = hd_rpc_call_path(call);
     int *asked = user;
 
     ++*asked;

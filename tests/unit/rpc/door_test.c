@@ -254,11 +254,12 @@ static void tcp_needs_the_token_and_nothing_less(void **state)
 }
 
 /* Users alone may call ECHO_UNARY. */
-static enum hd_status only_users(void *user, const struct hd_rpc_principal *principal,
-                                 const char *path)
+static enum hd_status only_users(void *user, struct hd_rpc_call *call)
 {
+    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
+
     (void)user;
-    if (principal->party == HD_RPC_PARTY_NODE && strcmp(path, ECHO_UNARY) == 0)
+    if (principal->party == HD_RPC_PARTY_NODE && strcmp(hd_rpc_call_path(call), ECHO_UNARY) == 0)
         return hd_err(HD_DENIED, "not for %s", principal->name);
     return HD_OK;
 }
@@ -338,7 +339,7 @@ static void wrong_tokens_leave_one_line_in_the_log(void **state)
     for (int i = 0; i < 20; i++)
         assert_int_equal(echo_ask(&echo, &request, &outcome), HD_DENIED);
     read_errors(fd, before, text, sizeof text);
-    assert_int_equal(count_of(text, "its token is missing or wrong"), 1); /* 20 calls in 10 s */
+    assert_int_equal(count_of(text, "the token is missing or wrong"), 1); /* 20 calls in 10 s */
     assert_non_null(strstr(text, "refused a call from ipv4:127.0.0.1:"));
     assert_null(strstr(text, "0123456789abcde"));
     echo_close(&echo);
@@ -597,7 +598,8 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
     temporary_dir(dir, "hd_rpc");
     make_certificates(dir, "node-0042");
     name_files(&files, dir);
-    server_tls = (struct hd_rpc_tls){files.cert, files.key, NULL};
+    server_tls =
+        (struct hd_rpc_tls){.cert_path = files.cert, .key_path = files.key, .ca_path = NULL};
     server.tls = &server_tls;
     trusting.ca_path = files.ca;
     client.tls = &trusting;
@@ -609,7 +611,8 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
         assert_int_equal(ask_by(&echo, &client), mutual ? HD_UNAVAILABLE : HD_OK);
         if (!mutual)
             assert_string_equal(echo.principal.name, "token");
-        proving = (struct hd_rpc_tls){files.cert, files.key, files.ca};
+        proving = (struct hd_rpc_tls){
+            .cert_path = files.cert, .key_path = files.key, .ca_path = files.ca};
         client.tls = &proving;
         assert_int_equal(ask_by(&echo, &client), HD_OK);
         if (mutual)
@@ -630,7 +633,7 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
     }
 
     echo_begin(&echo);
-    broken = (struct hd_rpc_tls){files.cert, NULL, NULL};
+    broken = (struct hd_rpc_tls){.cert_path = files.cert, .key_path = NULL, .ca_path = NULL};
     server.tls = &broken;
     assert_int_equal(hd_rpc_server_new(echo.rpc, &server, &echo.server), HD_INVALID);
     broken.key_path = "/nowhere/key.pem";
@@ -662,7 +665,8 @@ static void open_far(struct far *far, int64_t round_trip_ms)
     temporary_dir(far->dir, "hd_rpc");
     make_certificates(far->dir, "controller");
     name_files(&far->files, far->dir);
-    far->server_tls = (struct hd_rpc_tls){far->files.cert, far->files.key, NULL};
+    far->server_tls = (struct hd_rpc_tls){
+        .cert_path = far->files.cert, .key_path = far->files.key, .ca_path = NULL};
     far->client_tls = (struct hd_rpc_tls){.ca_path = far->files.ca};
     far->client = client_token;
     far->client.tls = &far->client_tls;
@@ -1122,7 +1126,7 @@ static void self_check_is_content_with_every_kind_of_listener(void **state)
     temporary_dir(dir, "hd_rpc");
     make_certificates(dir, "localhost");
     name_files(&files, dir);
-    tls = (struct hd_rpc_tls){files.cert, files.key, NULL};
+    tls = (struct hd_rpc_tls){.cert_path = files.cert, .key_path = files.key, .ca_path = NULL};
     options.tls = &tls;
     echo_begin(&echo);
     assert_int_equal(hd_rpc_server_new(echo.rpc, &options, &echo.server), HD_OK);

@@ -272,8 +272,8 @@ static const struct mistake mistakes[] = {
      "write auto or false, or raise tp"},
     {15, "parallel: {sequence: maybe}",
      "job.yaml:15: parallel.sequence: 'maybe' is not one of auto, true, false; use one of them"},
-    {15, "parallel: {pp: 1, schedule: 1f1b}",
-     "job.yaml:15: parallel.schedule: '1f1b' is an order of pipeline stages, and parallel.pp is 1; "
+    {15, "parallel: {pp: 1, schedule: zb-v}",
+     "job.yaml:15: parallel.schedule: 'zb-v' is an order of pipeline stages, and parallel.pp is 1; "
      "write auto, or raise pp"},
     {15, "parallel: {pp: 2, schedule: zigzag}",
      "job.yaml:15: parallel.schedule: 'zigzag' is no order of pipeline stages; use auto, 1f1b, "
@@ -1096,11 +1096,11 @@ static void the_nearest_word_is_what_was_meant(void **state)
     static const char *const words[] = {"submit", "show", "watch", "wait"};
 
     (void)state;
-    assert_string_equal(hd_spec_nearest("sumbit", words, 4), "submit"); /* neighbours swapped */
-    assert_string_equal(hd_spec_nearest("shwo", words, 4), "show");
-    assert_string_equal(hd_spec_nearest("WAIT", words, 4), "wait");
-    assert_null(hd_spec_nearest("train", words, 4)); /* wait is 3 letters away, of 5 */
-    assert_null(hd_spec_nearest("", words, 4));
+    assert_string_equal(hd_text_nearest("sumbit", words, 4), "submit"); /* neighbours swapped */
+    assert_string_equal(hd_text_nearest("shwo", words, 4), "show");
+    assert_string_equal(hd_text_nearest("WAIT", words, 4), "wait");
+    assert_null(hd_text_nearest("train", words, 4)); /* wait is 3 letters away, of 5 */
+    assert_null(hd_text_nearest("", words, 4));
 }
 
 int main(void)

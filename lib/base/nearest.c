@@ -1,7 +1,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "spec/spec.h"
+#include "base/text.h"
 
 enum { WORD_MAX = 48 };
 
@@ -44,7 +44,7 @@ static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
     return last[b_len];
 }
 
-const char *hd_spec_nearest(const char *word, const char *const *words, size_t count)
+const char *hd_text_nearest(const char *word, const char *const *words, size_t count)
 {
     size_t len = strlen(word), best = (len + 1) / 3 + 1; /* a third of the letters may be wrong */
     const char *nearest = NULL;

@@ -1,11 +1,12 @@
-/* yaml: makes a tree of libyaml's events. Features that a job file does not need and that could do
- * harm are refused: aliases (exponential growth), tags, deep nesting. */
+#include "yaml/yaml.h"
+
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <yaml.h>
 
-#include "spec_internal.h"
+#include "base/text.h"
 
 struct yaml_parse {
     yaml_parser_t yaml;
@@ -47,8 +48,8 @@ static enum hd_status fail_syntax(const struct yaml_parse *p)
     return fail(p, line, what);
 }
 
-struct yaml_node *spec_yaml_new(struct hd_arena *arena, enum yaml_kind kind, const char *key,
-                                int line, const char *origin)
+struct yaml_node *hd_yaml_new(struct hd_arena *arena, enum yaml_kind kind, const char *key,
+                              int line, const char *origin)
 {
     struct yaml_node *node = hd_arena_alloc(arena, sizeof *node);
 
@@ -57,7 +58,7 @@ struct yaml_node *spec_yaml_new(struct hd_arena *arena, enum yaml_kind kind, con
     return node;
 }
 
-void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child)
+void hd_yaml_append(struct yaml_node *parent, struct yaml_node *child)
 {
     if (parent->last)
         parent->last->next = child;
@@ -66,32 +67,7 @@ void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child)
     parent->last = child;
 }
 
-struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
-                                   const struct yaml_node *node)
-{
-    struct yaml_node *map =
-        spec_yaml_new(arena, YAML_KIND_MAP, node->key, node->line, node->origin);
-    struct spec_children children;
-
-    spec_list_children(group, &children);
-    for (size_t i = 0; map && i < children.count; i++) {
-        struct yaml_node *value;
-
-        if (!spec_is_short_for(group, children.names[i]))
-            continue;
-        value = spec_yaml_new(arena, YAML_KIND_SCALAR, hd_arena_strdup(arena, children.names[i]),
-                              node->line, node->origin);
-        if (!value || !value->key)
-            return NULL;
-        value->plain = node->plain;
-        value->text = node->text;
-        value->short_form = true;
-        spec_yaml_append(map, value);
-    }
-    return map;
-}
-
-struct yaml_node *spec_yaml_find(const struct yaml_node *map, const char *key)
+struct yaml_node *hd_yaml_find(const struct yaml_node *map, const char *key)
 {
     if (map->kind != YAML_KIND_MAP)
         return NULL;
@@ -146,8 +122,7 @@ static enum hd_status begin_node(struct yaml_parse *p, const yaml_event_t *e, co
     if (has_anchor_or_tag(e))
         return fail(p, e->start_mark.line,
                     "anchors (&name) and tags (!type) are not allowed; write the plain value");
-    node =
-        spec_yaml_new(p->arena, kind, key, p->origin ? 0 : (int)e->start_mark.line + 1, p->origin);
+    node = hd_yaml_new(p->arena, kind, key, p->origin ? 0 : (int)e->start_mark.line + 1, p->origin);
     if (!node)
         return no_memory(p);
     *ret_node = node;
@@ -172,7 +147,7 @@ static bool ends_collection(const yaml_event_t *e)
 /* The tree of one document, built without recursion; the stack limits the depth of the file. */
 static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_root)
 {
-    struct yaml_node *stack[HD_SPEC_DEPTH_MAX], *root = NULL, *node = NULL;
+    struct yaml_node *stack[HD_YAML_DEPTH_MAX], *root = NULL, *node = NULL;
     const char *key = NULL;
     enum hd_status st;
     int depth = 0, key_line = 0;
@@ -190,13 +165,13 @@ static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_roo
             key_line = p->origin ? 0 : (int)e.start_mark.line + 1;
         } else {
             st = begin_node(p, &e, key, &node);
-            if (!st && node->kind != YAML_KIND_SCALAR && depth == HD_SPEC_DEPTH_MAX)
+            if (!st && node->kind != YAML_KIND_SCALAR && depth == HD_YAML_DEPTH_MAX)
                 st = fail(p, e.start_mark.line, "nested deeper than 16 levels");
             if (!st) {
                 if (key)
                     node->line = key_line; /* the value may begin in a later line */
                 if (depth)
-                    spec_yaml_append(stack[depth - 1], node);
+                    hd_yaml_append(stack[depth - 1], node);
                 else
                     root = node;
                 if (node->kind != YAML_KIND_SCALAR)
@@ -242,35 +217,54 @@ static size_t line_of_bad_byte(const unsigned char *bytes, size_t size_bytes)
     return line;
 }
 
-enum hd_status spec_yaml_parse(const char *name, const char *origin, const void *bytes,
-                               size_t size_bytes, struct hd_arena *arena,
-                               struct yaml_node **ret_root)
+/* The document's tree; the stream has begun. */
+static enum hd_status read_document(struct yaml_parse *p, const struct hd_yaml_source *source,
+                                    struct yaml_node **ret_root)
 {
-    struct yaml_parse p = {.name = name, .origin = origin, .arena = arena};
+    char second[128];
+    yaml_event_t e;
+    yaml_event_type_t type;
+    size_t line;
+    enum hd_status st = next_event(p, &e);
+
+    if (st)
+        return st;
+    type = e.type;
+    line = e.start_mark.line;
+    yaml_event_delete(&e);
+    if (type == YAML_STREAM_END_EVENT && !source->empty) {
+        *ret_root = NULL;
+        return HD_OK;
+    }
+    if (type != YAML_DOCUMENT_START_EVENT)
+        return fail(p, line, source->empty ? source->empty : "not YAML");
+    st = read_tree(p, ret_root);
+    if (!st)
+        st = expect(p, YAML_DOCUMENT_END_EVENT, "not YAML");
+    (void)snprintf(second, sizeof second, "a second document begins; a %s is one document",
+                   source->kind);
+    return st ? st : expect(p, YAML_STREAM_END_EVENT, second);
+}
+
+enum hd_status hd_yaml_parse(const struct hd_yaml_source *source, struct hd_arena *arena,
+                             struct yaml_node **ret_root)
+{
+    struct yaml_parse p = {.name = source->name, .origin = source->origin, .arena = arena};
     enum hd_status st;
 
-    if (size_bytes > HD_SPEC_FILE_BYTES_MAX)
-        return hd_err(HD_INVALID, "%s: larger than 256 KiB, the limit of a job file",
-                      origin ? origin : name);
-    if (!hd_text_is_utf8(bytes, size_bytes))
-        return fail(&p, line_of_bad_byte(bytes, size_bytes),
+    if (source->size_bytes > HD_YAML_BYTES_MAX)
+        return hd_err(HD_INVALID, "%s: larger than 256 KiB, the limit of a %s",
+                      source->origin ? source->origin : source->name, source->kind);
+    if (!hd_text_is_utf8(source->bytes, source->size_bytes))
+        return fail(&p, line_of_bad_byte(source->bytes, source->size_bytes),
                     "not UTF-8 text; save the file as UTF-8");
     if (!yaml_parser_initialize(&p.yaml))
         return no_memory(&p);
     /* libyaml detects other encodings by a byte order mark, which is not UTF-8 and refused above */
-    yaml_parser_set_input_string(&p.yaml, bytes, size_bytes);
-
+    yaml_parser_set_input_string(&p.yaml, source->bytes, source->size_bytes);
     st = expect(&p, YAML_STREAM_START_EVENT, "not YAML");
     if (!st)
-        st = expect(&p, YAML_DOCUMENT_START_EVENT,
-                    origin ? "no value is given" : "no keys are given; README.md has an example");
-    if (!st)
-        st = read_tree(&p, ret_root);
-    if (!st)
-        st = expect(&p, YAML_DOCUMENT_END_EVENT, "not YAML");
-    if (!st)
-        st = expect(&p, YAML_STREAM_END_EVENT,
-                    "a second document begins; a job file is one document");
+        st = read_document(&p, source, ret_root);
     yaml_parser_delete(&p.yaml);
     return st;
 }

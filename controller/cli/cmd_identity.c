@@ -1,0 +1,561 @@
+/* whoami, token, audit, limits, node invite and node revoke: who calls, and what they may. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "controller/cli/identity.h"
+#include "controller/cli/show.h"
+#include "controller/cli/table.h"
+#include "heddle/v1/identity.pb-c.h"
+#include "pki/pki.h"
+
+#define YEAR_MS (INT64_C(366) * 24 * 3600 * 1000)
+
+/* ---- whoami -----------------------------------------------------------------------------------*/
+
+static void print_who(const struct cli *cli, const Heddle__V1__WhoAmIResponse *r)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+    struct hd_text out = {0};
+    struct show_list list;
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "CallerList", "caller");
+        show_item_begin(&list);
+        hd_json_add_string(&list.writer, "name", r->name);
+        hd_json_add_string(&list.writer, "role", r->role);
+        hd_json_add_string(&list.writer, "way", r->way);
+        hd_json_add_string(&list.writer, "sees", r->sees);
+        hd_json_add_int64(&list.writer, "credential", (int64_t)r->credential);
+        show_time(&list.writer, "expires", r->expires_unix_ms);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "%s, role %s, by %s", r->name, r->role, r->way);
+        if (r->credential)
+            hd_text_add(&out, " %llu", (unsigned long long)r->credential);
+        if (r->expires_unix_ms) {
+            hd_clock_format_utc(r->expires_unix_ms, when);
+            hd_text_add(&out, " until %s", when);
+        }
+        hd_text_add(&out, "; sees %s\n",
+                    strcmp(r->sees, "own") == 0    ? "its own jobs"
+                    : strcmp(r->sees, "jobs") == 0 ? "its own jobs, and that others have some"
+                                                   : "all jobs");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+int cli_whoami(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__WhoAmIRequest request = HEDDLE__V1__WHO_AM_IREQUEST__INIT;
+    Heddle__V1__WhoAmIResponse *response = NULL;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 0, 0);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "Identity/WhoAmI", &heddle__v1__who_am_iresponse__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    print_who(cli, response);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}
+
+/* ---- token create and cert --------------------------------------------------------------------*/
+
+/* A secret goes to a file that only its owner reads, or to standard output. */
+static int give(const char *path, struct hd_text *secret, const char *what, int64_t expires_ms)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+    enum hd_status st = HD_OK;
+
+    hd_clock_format_utc(expires_ms, when);
+    if (!path) {
+        (void)cli_out(secret);
+        return cli_out_end(CLI_OK);
+    }
+    st = secret->failed ? hd_err(HD_NO_MEMORY, "no memory for %s", path)
+                        : hd_file_write_atomic(path, secret->data, secret->len_bytes, 0600);
+    if (st)
+        return cli_fail(st);
+    cli_note("%s: %s, valid until %s", path, what, when);
+    return cli_out_end(CLI_OK);
+}
+
+static int create_token(struct cli *cli, const char *role, int64_t ttl_ms, const char *out)
+{
+    Heddle__V1__CreateTokenRequest request = HEDDLE__V1__CREATE_TOKEN_REQUEST__INIT;
+    Heddle__V1__CreateTokenResponse *response = NULL;
+    struct hd_text text = {0};
+    int code = cli_connect(cli);
+
+    request.name = cli->args[1];
+    request.role = (char *)(uintptr_t)role;
+    request.ttl_ms = ttl_ms;
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "Identity/CreateToken", &heddle__v1__create_token_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    hd_text_add(&text, "%s\n", response->token);
+    code = give(out, &text, "a token", response->expires_unix_ms);
+    if (text.data)
+        explicit_bzero(text.data, text.size_bytes);
+    hd_text_free(&text);
+    hd_rpc_message_free(&response->base);
+    return code;
+}
+
+/* The key is made here and never sent. The file has certificate and key. */
+static int create_cert(struct cli *cli, const char *role, const char *out)
+{
+    Heddle__V1__SignPersonRequest request = HEDDLE__V1__SIGN_PERSON_REQUEST__INIT;
+    Heddle__V1__SignPersonResponse *response = NULL;
+    struct hd_text asked = {0}, key = {0}, both = {0};
+    int code =
+        hd_pki_make_request(cli->args[1], &asked, &key) ? cli_fail(HD_INTERNAL) : cli_connect(cli);
+
+    request.name = cli->args[1];
+    request.role = (char *)(uintptr_t)role;
+    request.request = asked.data;
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "Identity/SignPerson", &heddle__v1__sign_person_response__descriptor,
+                        &request.base, &response);
+    if (code == CLI_CONTINUE) {
+        hd_text_add(&both, "%s%s", response->certificate, key.data);
+        code = give(out, &both, "a certificate and its key", response->expires_unix_ms);
+        hd_rpc_message_free(&response->base);
+    }
+    if (key.data)
+        explicit_bzero(key.data, key.size_bytes);
+    if (both.data)
+        explicit_bzero(both.data, both.size_bytes);
+    hd_text_free(&asked);
+    hd_text_free(&key);
+    hd_text_free(&both);
+    return code;
+}
+
+/* ---- token ls and revoke ----------------------------------------------------------------------*/
+
+static void show_credential(struct hd_json_writer *w, const Heddle__V1__Credential *c)
+{
+    hd_json_add_int64(w, "id", (int64_t)c->id);
+    hd_json_add_string(w, "kind", c->kind);
+    hd_json_add_string(w, "name", c->name);
+    hd_json_add_string(w, "role", c->role);
+    hd_json_add_string(w, "made_by", c->made_by);
+    show_time(w, "made", c->made_unix_ms);
+    show_time(w, "expires", c->expires_unix_ms);
+    show_time(w, "ended", c->ended_unix_ms);
+    hd_json_add_string(w, "ended_by", c->ended_by);
+}
+
+static void add_credential_row(struct table *table, const Heddle__V1__Credential *c)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+
+    table_begin_row(table);
+    table_add(table, NULL, "%llu", (unsigned long long)c->id);
+    table_add(table, NULL, "%s", c->kind);
+    table_add(table, NULL, "%s", c->name);
+    table_add(table, NULL, "%s", c->role);
+    hd_clock_format_utc(c->expires_unix_ms, when);
+    table_add(table, NULL, "%s", when);
+    table_add(table, NULL, "%s", c->made_by);
+    if (c->ended_unix_ms)
+        hd_clock_format_utc(c->ended_unix_ms, when);
+    table_add(table, NULL, "%s%s%s", c->ended_unix_ms ? when : "", c->ended_unix_ms ? " by " : "",
+              c->ended_by);
+}
+
+static int list_credentials(struct cli *cli, bool all)
+{
+    static const struct table_column columns[] = {
+        {"ID", true},       {"KIND", false},    {"NAME", false}, {"ROLE", false},
+        {"EXPIRES", false}, {"MADE BY", false}, {"ENDED", false}};
+    Heddle__V1__ListCredentialsRequest request = HEDDLE__V1__LIST_CREDENTIALS_REQUEST__INIT;
+    Heddle__V1__ListCredentialsResponse *page = NULL;
+    struct hd_text out = {0};
+    struct show_list list;
+    struct table table;
+    int code = cli_connect(cli);
+
+    request.ended = all;
+    request.limit = 1000;
+    table_init(&table, columns, sizeof columns / sizeof columns[0]);
+    if (cli->format >= CLI_JSON)
+        show_list_begin(&list, &out, cli->format, "CredentialList", "credential");
+    do {
+        if (code == CLI_CONTINUE)
+            code =
+                cli_call(cli, "Identity/ListCredentials",
+                         &heddle__v1__list_credentials_response__descriptor, &request.base, &page);
+        if (code != CLI_CONTINUE)
+            break;
+        for (size_t i = 0; i < page->n_credentials; i++) {
+            if (cli->format < CLI_JSON) {
+                add_credential_row(&table, page->credentials[i]);
+                continue;
+            }
+            show_item_begin(&list);
+            show_credential(&list.writer, page->credentials[i]);
+            show_item_end(&list);
+        }
+        request.after = page->next;
+        hd_rpc_message_free(&page->base);
+    } while (request.after);
+    if (code == CLI_CONTINUE && cli->format >= CLI_JSON)
+        show_list_end(&list);
+    else if (code == CLI_CONTINUE)
+        table_render(&table, cli->colour, table_terminal_columns(), &out);
+    if (code == CLI_CONTINUE)
+        (void)cli_out(&out);
+    table_done(&table);
+    hd_text_free(&out);
+    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+}
+
+/* "7": the credential with this number; else all of a person. */
+static int revoke_token(struct cli *cli)
+{
+    Heddle__V1__RevokeTokenRequest request = HEDDLE__V1__REVOKE_TOKEN_REQUEST__INIT;
+    Heddle__V1__RevokeTokenResponse *response = NULL;
+    struct hd_text out = {0};
+    int64_t id = 0;
+    int code = cli_connect(cli);
+
+    if (hd_text_to_int64(cli->args[1], 1, INT64_MAX, &id))
+        request.name = cli->args[1];
+    request.id = (uint64_t)id;
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "Identity/RevokeToken", &heddle__v1__revoke_token_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    hd_text_add(&out, "%d revoked\n", response->count);
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}
+
+int cli_token(struct cli *cli, int argc, char **argv)
+{
+    const char *role = "user", *ttl = NULL, *out = NULL, *verb;
+    bool all = false;
+    int64_t ttl_ms = 0;
+    const struct cli_flag flags[] = {{"role", 0, CLI_FLAG_TEXT, &role, 0, 0},
+                                     {"ttl", 0, CLI_FLAG_TEXT, &ttl, 0, 0},
+                                     {"out", 0, CLI_FLAG_TEXT, &out, 0, 0},
+                                     {"all", 'a', CLI_FLAG_BOOL, &all, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 2);
+
+    if (code == CLI_CONTINUE && ttl && hd_clock_read_span(ttl, 60 * 1000, 10 * YEAR_MS, &ttl_ms))
+        code = cli_usage("token: --ttl: %s", hd_err_message());
+    if (code != CLI_CONTINUE)
+        return code;
+    verb = cli->args[0];
+    if (strcmp(verb, "ls") == 0 && cli->arg_count == 1)
+        return list_credentials(cli, all);
+    if (strcmp(verb, "create") != 0 && strcmp(verb, "cert") != 0 && strcmp(verb, "revoke") != 0)
+        return cli_usage("token: '%s' is not a command of heddle token; these are create, cert, ls "
+                         "and revoke",
+                         verb);
+    if (cli->arg_count < 2)
+        return cli_usage("token %s: a name is missing", verb);
+    if (strcmp(verb, "revoke") == 0)
+        return revoke_token(cli);
+    if (strcmp(verb, "create") == 0)
+        return create_token(cli, role, ttl_ms, out);
+    if (ttl)
+        return cli_usage("token cert: --ttl: a certificate lives for 30 days");
+    return create_cert(cli, role, out);
+}
+
+/* ---- audit ------------------------------------------------------------------------------------*/
+
+static const struct table_column audit_columns[] = {
+    {"SEQ", true},     {"TIME", false},   {"WHO", false},    {"ROLE", false},
+    {"METHOD", false}, {"OBJECT", false}, {"RESULT", false}, {"FROM", false}};
+
+struct audit_walk {
+    struct cli *cli;
+    struct hd_text out;
+    struct show_list list;
+    struct table table;
+    bool verify;
+    uint64_t rows, head; /* seen; the newest */
+    unsigned char hash[HD_PKI_HASH_BYTES];
+};
+
+static int check_link(struct audit_walk *walk, const Heddle__V1__AuditRow *r)
+{
+    const char *const texts[] = {r->who, r->role, r->method, r->object, r->source, r->result};
+
+    hd_pki_chain(walk->hash, r->sequence, r->time_unix_ms, texts, sizeof texts / sizeof texts[0],
+                 walk->hash);
+    if (r->sequence != walk->head + 1)
+        return cli_fail(hd_err(HD_CORRUPT,
+                               "the audit log was changed: behind row %llu comes row "
+                               "%llu",
+                               (unsigned long long)walk->head, (unsigned long long)r->sequence));
+    if (r->hash.len != sizeof walk->hash || memcmp(r->hash.data, walk->hash, r->hash.len) != 0)
+        return cli_fail(hd_err(HD_CORRUPT,
+                               "the audit log was changed: row %llu does not follow "
+                               "from the rows before it",
+                               (unsigned long long)r->sequence));
+    return CLI_CONTINUE;
+}
+
+static void show_row(struct hd_json_writer *w, const Heddle__V1__AuditRow *r)
+{
+    char hash[HD_PKI_HASH_TEXT_MAX] = "";
+
+    if (r->hash.len == HD_PKI_HASH_BYTES)
+        hd_pki_format_hash(r->hash.data, hash);
+    hd_json_add_int64(w, "sequence", (int64_t)r->sequence);
+    show_time(w, "time", r->time_unix_ms);
+    hd_json_add_string(w, "who", r->who);
+    hd_json_add_string(w, "role", r->role);
+    hd_json_add_string(w, "method", r->method);
+    hd_json_add_string(w, "object", r->object);
+    hd_json_add_string(w, "source", r->source);
+    hd_json_add_string(w, "result", r->result);
+    hd_json_add_string(w, "hash", hash);
+}
+
+static void add_audit_row(struct table *table, const Heddle__V1__AuditRow *r)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(r->time_unix_ms, when);
+    table_begin_row(table);
+    table_add(table, NULL, "%llu", (unsigned long long)r->sequence);
+    table_add(table, NULL, "%s", when);
+    table_add(table, NULL, "%s", r->who);
+    table_add(table, NULL, "%s", r->role);
+    table_add(table, NULL, "%s", r->method);
+    table_add(table, NULL, "%s", r->object);
+    table_add(table, strcmp(r->result, "ok") == 0 ? NULL : "33", "%s", r->result);
+    table_add(table, NULL, "%s", r->source);
+}
+
+static int take_rows(struct audit_walk *walk, const Heddle__V1__ListAuditResponse *page)
+{
+    int code = CLI_CONTINUE;
+
+    if (!walk->verify && walk->cli->format < CLI_JSON)
+        table_init(&walk->table, audit_columns, sizeof audit_columns / sizeof audit_columns[0]);
+    for (size_t i = 0; i < page->n_rows && code == CLI_CONTINUE; i++) {
+        const Heddle__V1__AuditRow *r = page->rows[i];
+
+        if (walk->verify) {
+            code = check_link(walk, r);
+        } else if (walk->cli->format < CLI_JSON) {
+            add_audit_row(&walk->table, r);
+        } else {
+            show_item_begin(&walk->list);
+            show_row(&walk->list.writer, r);
+            show_item_end(&walk->list);
+        }
+        walk->head = r->sequence;
+        walk->rows++;
+    }
+    if (!walk->verify && walk->cli->format < CLI_JSON) {
+        table_render(&walk->table, walk->cli->colour, table_terminal_columns(), &walk->out);
+        table_done(&walk->table);
+    }
+    return code;
+}
+
+/* All rows after `after`, in pages; or the `last` newest of them. */
+static int walk_rows(struct audit_walk *walk, uint64_t after)
+{
+    Heddle__V1__ListAuditRequest request = HEDDLE__V1__LIST_AUDIT_REQUEST__INIT;
+    Heddle__V1__ListAuditResponse *page = NULL;
+    bool more = true;
+    int code = CLI_CONTINUE;
+
+    request.after_sequence = after;
+    request.limit = 1000;
+    while (more && code == CLI_CONTINUE) {
+        code = cli_call(walk->cli, "Identity/ListAudit",
+                        &heddle__v1__list_audit_response__descriptor, &request.base, &page);
+        if (code != CLI_CONTINUE)
+            break;
+        code = take_rows(walk, page);
+        more = page->more;
+        request.after_sequence = walk->head;
+        hd_rpc_message_free(&page->base);
+        if (!cli_out(&walk->out))
+            break;
+    }
+    return code;
+}
+
+int cli_audit(struct cli *cli, int argc, char **argv)
+{
+    char hash[HD_PKI_HASH_TEXT_MAX];
+    struct audit_walk walk = {.cli = cli};
+    int64_t after = 0;
+    const struct cli_flag flags[] = {{"after", 0, CLI_FLAG_INT, &after, 0, INT64_MAX},
+                                     {"verify", 0, CLI_FLAG_BOOL, &walk.verify, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 2, 0, 0);
+
+    if (code == CLI_CONTINUE && walk.verify && after)
+        code = cli_usage("audit: --verify reads the whole log; it goes without --after");
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (!walk.verify && cli->format >= CLI_JSON)
+        show_list_begin(&walk.list, &walk.out, cli->format, "AuditList", "audit");
+    code = walk_rows(&walk, (uint64_t)after);
+    if (code == CLI_CONTINUE && !walk.verify && cli->format >= CLI_JSON)
+        show_list_end(&walk.list);
+    if (code == CLI_CONTINUE && walk.verify) {
+        hd_pki_format_hash(walk.hash, hash);
+        hd_text_add(&walk.out, "%llu rows, each follows from the one before; the last has %s\n",
+                    (unsigned long long)walk.rows, hash);
+    }
+    if (code == CLI_CONTINUE)
+        (void)cli_out(&walk.out);
+    hd_text_free(&walk.out);
+    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+}
+
+/* ---- limits -----------------------------------------------------------------------------------*/
+
+static void print_limits(const struct cli *cli, const Heddle__V1__GetLimitsResponse *r)
+{
+    static const struct table_column columns[] = {
+        {"LIMIT", false}, {"USED", true}, {"MOST", true}, {"OF", false}};
+    struct hd_text out = {0};
+    struct show_list list;
+    struct table table;
+
+    if (cli->format >= CLI_JSON)
+        show_list_begin(&list, &out, cli->format, "LimitList", "limit");
+    else
+        table_init(&table, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < r->n_limits; i++) {
+        const Heddle__V1__LimitUse *l = r->limits[i];
+
+        if (cli->format >= CLI_JSON) {
+            show_item_begin(&list);
+            hd_json_add_string(&list.writer, "who", r->name);
+            hd_json_add_string(&list.writer, "limit", l->name);
+            hd_json_add_int64(&list.writer, "used", l->used);
+            hd_json_add_int64(&list.writer, "most", l->most);
+            show_item_end(&list);
+            continue;
+        }
+        table_begin_row(&table);
+        table_add(&table, NULL, "%s", l->name);
+        table_add(&table, l->most && l->used >= l->most ? "33" : NULL, "%lld", (long long)l->used);
+        if (l->most)
+            table_add(&table, NULL, "%lld", (long long)l->most);
+        else
+            table_add(&table, NULL, "%s", "");
+        table_add(&table, NULL, "%s", l->unit);
+    }
+    if (cli->format >= CLI_JSON) {
+        show_list_end(&list);
+    } else {
+        table_render(&table, cli->colour, table_terminal_columns(), &out);
+        table_done(&table);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+int cli_limits(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__GetLimitsRequest request = HEDDLE__V1__GET_LIMITS_REQUEST__INIT;
+    Heddle__V1__GetLimitsResponse *response = NULL;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 0, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE && cli->arg_count)
+        request.name = cli->args[0];
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "Identity/GetLimits", &heddle__v1__get_limits_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    print_limits(cli, response);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------*/
+
+/* The line and nothing else goes to standard output, to be put where the node reads it. */
+static int print_invitation(const Heddle__V1__InviteNodeResponse *r, const char *node,
+                            const char *address)
+{
+    struct hd_pki_invitation made = {.node = ""};
+    struct hd_text line = {0};
+
+    if (r->ca_hash.len != sizeof made.ca_hash || strlen(r->secret) >= sizeof made.secret ||
+        strlen(node) >= sizeof made.node || strlen(address) >= sizeof made.address)
+        return cli_fail(hd_err(HD_INTERNAL, "the controller's invitation has no usable form"));
+    memcpy(made.ca_hash, r->ca_hash.data, sizeof made.ca_hash);
+    (void)snprintf(made.secret, sizeof made.secret, "%s", r->secret);
+    (void)snprintf(made.node, sizeof made.node, "%s", node);
+    (void)snprintf(made.address, sizeof made.address, "%s", address);
+    hd_pki_invitation_write(&made, &line);
+    hd_text_add(&line, "\n");
+    (void)cli_out(&line);
+    hd_text_free(&line);
+    explicit_bzero(&made, sizeof made);
+    cli_note("heddle: valid for an hour and for one node; on %s run: heddled join LINE --state-dir "
+             "DIR",
+             node);
+    return cli_out_end(CLI_OK);
+}
+
+int cli_node_invite(struct cli *cli, const char *address)
+{
+    Heddle__V1__InviteNodeRequest request = HEDDLE__V1__INVITE_NODE_REQUEST__INIT;
+    Heddle__V1__InviteNodeResponse *response = NULL;
+    int code = cli_connect(cli);
+
+    request.node = cli->args[1];
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "Identity/InviteNode", &heddle__v1__invite_node_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    code = print_invitation(response, cli->args[1], address ? address : response->address);
+    hd_rpc_message_free(&response->base);
+    return code;
+}
+
+int cli_node_revoke(struct cli *cli)
+{
+    Heddle__V1__RevokeNodeRequest request = HEDDLE__V1__REVOKE_NODE_REQUEST__INIT;
+    Heddle__V1__RevokeNodeResponse *response = NULL;
+    struct hd_text out = {0};
+    int code = cli_connect(cli);
+
+    request.node = cli->args[1];
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "Identity/RevokeNode", &heddle__v1__revoke_node_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    hd_text_add(&out, "node %s: %d revoked\n", cli->args[1], response->count);
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}

@@ -1,0 +1,59 @@
+/* identity_record: who may call the controller, and what they did, as plain structs that the store
+ * keeps. Part of record.h, which includes it.
+ *
+ * Used by: identity, store, services.   Threads: as record.h.
+ */
+#ifndef HD_CONTROLLER_IDENTITY_RECORD_H
+#define HD_CONTROLLER_IDENTITY_RECORD_H
+
+#include <stdint.h>
+
+/* What a caller shows. name, number, string (in the database) */
+#define HD_CREDENTIAL_KIND_LIST(X)                                       \
+    X(TOKEN, 1, "token")           /* a person's bearer token         */ \
+    X(INVITATION, 2, "invitation") /* lets one node join, once        */ \
+    X(NODE, 3, "node")             /* a node's certificate            */ \
+    X(PERSON, 4, "person")         /* a person's client certificate   */
+
+#define X(name, number, text) HD_CREDENTIAL_KIND_##name = number,
+enum hd_credential_kind { HD_CREDENTIAL_KIND_LIST(X) };
+#undef X
+const char *hd_credential_kind_name(int kind);
+
+enum { HD_CREDENTIAL_HASH_BYTES = 32 };
+
+/* A credential ends once: it was revoked, or used up (an invitation). */
+struct hd_credential_record {
+    uint64_t id; /* from 1 on, never used twice */
+    enum hd_credential_kind kind;
+    const char *name; /* of the person or the node */
+    const char *role; /* of a person (identity.h); else "" */
+    /* SHA-256 of the token's or invitation's text, or of the certificate's DER form. The secret
+     * itself is nowhere in the controller. */
+    unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
+    const char *made_by, *ended_by;
+    int64_t made_ms, expires_ms, ended_ms; /* ended_ms 0: it has not ended */
+};
+
+/* One call. The store numbers the rows and links each to the one before (pki.h: hd_pki_chain, with
+ * the texts in this order). */
+struct hd_audit_record {
+    int64_t time_ms;
+    const char *who, *role; /* the caller */
+    const char *method;     /* "SubmitJob" */
+    const char *object;     /* "job 7", "node n1"; "": none is known */
+    const char *source;     /* the peer's address */
+    const char *result;     /* "ok", or a status's name */
+};
+#define HD_AUDIT_TEXTS(r)                                                       \
+    {                                                                           \
+        (r)->who, (r)->role, (r)->method, (r)->object, (r)->source, (r)->result \
+    }
+enum { HD_AUDIT_TEXT_COUNT = 6 };
+
+/* What of ended jobs may go (identity.h: struct hd_keep). 0: nothing for that reason. */
+struct hd_prune_record {
+    int64_t now_ms, history_ms, history_jobs, step_lines, step_lines_ms;
+};
+
+#endif

@@ -1,0 +1,229 @@
+/* Valid credentials: an array, and a hash table of positions in it. A hash is SHA-256 of a secret,
+ * so its own first bits are as good as any hash of it, and comparing says nothing of the secret. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/identity/identity.h"
+#include "pki/pki.h"
+
+struct hd_credentials {
+    struct hd_credential_record *items; /* their texts are their own memory */
+    size_t count, room;
+    uint32_t *slots; /* position + 1; 0: empty. A power of two, at most half full */
+    size_t slot_count;
+    uint64_t last;
+};
+
+struct hd_credentials *hd_credentials_new(void)
+{
+    return calloc(1, sizeof(struct hd_credentials));
+}
+
+static void free_texts(struct hd_credential_record *c)
+{
+    free((void *)(uintptr_t)c->name);
+    free((void *)(uintptr_t)c->role);
+    free((void *)(uintptr_t)c->made_by);
+    free((void *)(uintptr_t)c->ended_by);
+}
+
+void hd_credentials_free(struct hd_credentials *all)
+{
+    if (!all)
+        return;
+    for (size_t i = 0; i < all->count; i++)
+        free_texts(&all->items[i]);
+    free(all->items);
+    free(all->slots);
+    free(all);
+}
+
+static size_t start_of(const struct hd_credentials *all, const unsigned char *hash)
+{
+    uint64_t bits;
+
+    memcpy(&bits, hash, sizeof bits);
+    return bits & (all->slot_count - 1);
+}
+
+static void enter(struct hd_credentials *all, size_t position)
+{
+    size_t at = start_of(all, all->items[position].hash);
+
+    while (all->slots[at])
+        at = (at + 1) & (all->slot_count - 1);
+    all->slots[at] = (uint32_t)position + 1;
+}
+
+/* All again: after a removal, or into a bigger table. Removals are rare. */
+static void enter_all(struct hd_credentials *all)
+{
+    memset(all->slots, 0, all->slot_count * sizeof *all->slots);
+    for (size_t i = 0; i < all->count; i++)
+        enter(all, i);
+}
+
+static enum hd_status make_room(struct hd_credentials *all)
+{
+    const size_t room = all->room ? 2 * all->room : 16;
+    struct hd_credential_record *items;
+    uint32_t *slots;
+
+    if (all->count < all->room)
+        return HD_OK;
+    items = realloc(all->items, room * sizeof *items);
+    if (items)
+        all->items = items;
+    slots = items ? calloc(2 * room, sizeof *slots) : NULL;
+    if (!slots)
+        return hd_err(HD_NO_MEMORY, "no memory for credentials");
+    free(all->slots);
+    all->slots = slots;
+    all->slot_count = 2 * room;
+    all->room = room;
+    enter_all(all);
+    return HD_OK;
+}
+
+static const char *copy(const char *text, bool *failed)
+{
+    char *made = strdup(text ? text : "");
+
+    *failed |= !made;
+    return made;
+}
+
+enum hd_status hd_credentials_restore(struct hd_credentials *all,
+                                      const struct hd_credential_record *credential)
+{
+    struct hd_credential_record made = *credential;
+    bool failed = false;
+    enum hd_status st = make_room(all);
+
+    if (st)
+        return st;
+    made.name = copy(credential->name, &failed);
+    made.role = copy(credential->role, &failed);
+    made.made_by = copy(credential->made_by, &failed);
+    made.ended_by = copy(credential->ended_by, &failed);
+    if (failed) {
+        free_texts(&made);
+        return hd_err(HD_NO_MEMORY, "no memory for a credential");
+    }
+    all->items[all->count] = made;
+    enter(all, all->count++);
+    if (made.id > all->last)
+        all->last = made.id;
+    return HD_OK;
+}
+
+void hd_credentials_restored(struct hd_credentials *all, uint64_t last)
+{
+    if (last > all->last)
+        all->last = last;
+}
+
+/* Those that have expired make room; of nodes a year later, since connections may have been opened
+ * with them. */
+static void drop_expired(struct hd_credentials *all, int64_t now_ms)
+{
+    const int64_t year_ms = INT64_C(365) * 86400000;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < all->count; i++) {
+        const int64_t more_ms = all->items[i].kind == HD_CREDENTIAL_KIND_NODE ? year_ms : 0;
+
+        if (all->items[i].expires_ms + more_ms > now_ms)
+            all->items[kept++] = all->items[i];
+        else
+            free_texts(&all->items[i]);
+    }
+    all->count = kept;
+    if (all->slot_count)
+        enter_all(all);
+}
+
+enum hd_status hd_credentials_add(struct hd_credentials *all,
+                                  struct hd_credential_record *credential)
+{
+    enum hd_status st;
+
+    if (all->count == all->room || all->count >= HD_CREDENTIALS_MAX)
+        drop_expired(all, credential->made_ms);
+    if (all->count >= HD_CREDENTIALS_MAX)
+        return hd_err(HD_LIMIT, "there are %d credentials, which is the limit; revoke some",
+                      HD_CREDENTIALS_MAX);
+    credential->id = all->last + 1;
+    st = hd_credentials_restore(all, credential);
+    return st;
+}
+
+static struct hd_credential_record *look_up(const struct hd_credentials *all,
+                                            const unsigned char *hash)
+{
+    if (!all->count)
+        return NULL;
+    for (size_t at = start_of(all, hash); all->slots[at]; at = (at + 1) & (all->slot_count - 1)) {
+        struct hd_credential_record *c = &all->items[all->slots[at] - 1];
+
+        if (memcmp(c->hash, hash, sizeof c->hash) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+const struct hd_credential_record *hd_credentials_find(const struct hd_credentials *all,
+                                                       const unsigned char *hash, int64_t now_ms)
+{
+    const struct hd_credential_record *c = look_up(all, hash);
+
+    return c && c->expires_ms > now_ms ? c : NULL;
+}
+
+const struct hd_credential_record *hd_credentials_find_id(const struct hd_credentials *all,
+                                                          uint64_t id, int64_t now_ms)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].id == id)
+            return all->items[i].expires_ms > now_ms ? &all->items[i] : NULL;
+    return NULL;
+}
+
+void hd_credentials_end(struct hd_credentials *all, uint64_t id)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->items[i].id != id)
+            continue;
+        free_texts(&all->items[i]);
+        all->items[i] = all->items[--all->count];
+        enter_all(all);
+        return;
+    }
+}
+
+size_t hd_credentials_count(const struct hd_credentials *all)
+{
+    return all->count;
+}
+
+const struct hd_credential_record *hd_credentials_at(const struct hd_credentials *all, size_t index)
+{
+    return &all->items[index];
+}
+
+enum hd_status hd_identity_of_token(const struct hd_credentials *all, const char *token,
+                                    int64_t now_ms, struct hd_identity *ret_identity)
+{
+    unsigned char hash[HD_PKI_HASH_BYTES];
+    const struct hd_credential_record *c;
+    enum hd_role role = HD_ROLE_NONE;
+
+    hd_pki_hash(token, strlen(token), hash);
+    c = hd_credentials_find(all, hash, now_ms);
+    if (!c || c->kind != HD_CREDENTIAL_KIND_TOKEN || !hd_role_of(c->role, &role))
+        return hd_err(HD_DENIED, "the token is wrong, has expired or was revoked");
+    *ret_identity = (struct hd_identity){.role = role, .credential = c->id};
+    (void)snprintf(ret_identity->name, sizeof ret_identity->name, "%s", c->name);
+    return HD_OK;
+}

@@ -1,0 +1,684 @@
+/* credential: the service Identity, and Join and Renew of Fleet: credentials are made, shown and
+ * ended.
+ *
+ * Made and ended in memory at once, so that the next call already sees it; answered when it is on
+ * disk. A secret is in its one answer and nowhere else.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/services/control.h"
+#include "heddle/v1/identity.pb-c.h"
+
+#define DAY_MS INT64_C(86400000)
+
+enum { INVITATION_MS = 60 * 60 * 1000, CHECK_EVERY_MS = 5000 };
+static const int64_t token_ms = 90 * DAY_MS, token_min_ms = 60 * 1000, token_max_ms = 3650 * DAY_MS;
+
+/* Of the controller's own certificate the life is HD_PKI_CERTIFICATE_DAYS always. */
+static int64_t certificate_ms(const struct controller *c)
+{
+    return c->options.certificate_ms ? c->options.certificate_ms : HD_PKI_CERTIFICATE_DAYS * DAY_MS;
+}
+
+/* ---- making and ending ------------------------------------------------------------------------*/
+
+/* In a turn. Sets the record's id. */
+static enum hd_status add(struct controller *c, struct hd_credential_record *made)
+{
+    enum hd_status st;
+
+    if (!c->turn)
+        return hd_err(HD_UNAVAILABLE, "the controller is stopping");
+    st = hd_credentials_add(c->credentials, made);
+    if (!st)
+        hd_batch_add_credential(c->turn->batch, made);
+    return st;
+}
+
+/* In a turn. cut: open streams of the credential end, too. */
+static void end(struct controller *c, const struct hd_credential_record *credential, const char *by,
+                bool cut)
+{
+    struct hd_credential_record ended = *credential;
+
+    ended.ended_ms = hd_clock_wall_ms();
+    ended.ended_by = by;
+    hd_batch_add_credential(c->turn->batch, &ended);
+    hd_credentials_end(c->credentials, ended.id);
+    if (!cut)
+        return;
+    watch_cut(c, ended.id);
+    read_log_cut(c, ended.id);
+    fleet_cut(c, ended.id);
+}
+
+/* All of these kinds (a set of bits) with this name; returns how many. */
+static int32_t end_all(struct controller *c, unsigned kinds, const char *name, const char *by,
+                       bool cut)
+{
+    int32_t count = 0;
+
+    for (size_t i = 0; i < hd_credentials_count(c->credentials);) {
+        const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
+
+        if (!(kinds & 1u << each->kind) || strcmp(each->name, name) != 0) {
+            i++;
+            continue;
+        }
+        end(c, each, by, cut); /* another one takes its place */
+        count++;
+    }
+    return count;
+}
+
+enum { OF_PEOPLE = 1u << HD_CREDENTIAL_KIND_TOKEN | 1u << HD_CREDENTIAL_KIND_PERSON };
+enum { OF_NODES = 1u << HD_CREDENTIAL_KIND_NODE | 1u << HD_CREDENTIAL_KIND_INVITATION };
+
+void credential_end_node(struct controller *c, const char *node, const char *by)
+{
+    if (c->turn)
+        (void)end_all(c, OF_NODES, node, by, false);
+}
+
+static void send_made(struct controller *c, struct reply *reply)
+{
+    (void)c;
+    (void)hd_rpc_call_reply(reply->call, reply->message);
+}
+
+/* Ends the turn of a call that has made `message`, in the reply's arena or longer. */
+static void finish(struct controller *c, struct hd_rpc_call *call, struct reply *reply,
+                   const ProtobufCMessage *message, enum hd_status st)
+{
+    if (reply && !st)
+        reply->message = message;
+    turn_end(c);
+    if (st)
+        hd_rpc_call_fail(call, st);
+}
+
+/* ---- tokens -----------------------------------------------------------------------------------*/
+
+static enum hd_status check_person(const char *name, const char *role)
+{
+    enum hd_role known;
+
+    if (!hd_identity_is_name(name))
+        return hd_err(HD_INVALID, "name: \"%s\" is no name: 1 to 64 letters, digits or . _ - @",
+                      name);
+    if (!hd_role_of(role, &known) || known == HD_ROLE_NONE)
+        return hd_err(HD_INVALID, "role: \"%s\" is no role: viewer, user, operator or admin", role);
+    return HD_OK;
+}
+
+/* Takes a reply for a change that is no core step. NULL: the call has failed. */
+static struct reply *begin_change(struct controller *c, struct hd_rpc_call *call)
+{
+    struct reply *reply = answer_when_durable(c, call, send_made);
+
+    if (reply)
+        guard_audit(c, call, NULL);
+    return reply;
+}
+
+static void create_token(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__CreateTokenRequest *m = (const void *)request;
+    struct controller *c = hd_rpc_call_user(call);
+    const int64_t now_ms = hd_clock_wall_ms(), ttl_ms = m->ttl_ms ? m->ttl_ms : token_ms;
+    struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_TOKEN,
+                                        .name = m->name,
+                                        .role = m->role,
+                                        .made_by = control_caller(call),
+                                        .made_ms = now_ms,
+                                        .expires_ms = now_ms + ttl_ms};
+    Heddle__V1__CreateTokenResponse *response = NULL;
+    char secret[HD_PKI_HASH_TEXT_MAX];
+    struct reply *reply = NULL;
+    enum hd_status st = control_check_disk(c);
+
+    if (!st)
+        st = check_person(m->name, m->role);
+    if (!st && (ttl_ms < token_min_ms || ttl_ms > token_max_ms))
+        st = hd_err(HD_INVALID, "ttl_ms: a token lives for a minute to ten years");
+    if (!st)
+        st = hd_pki_make_secret(secret);
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    hd_pki_hash(secret, strlen(secret), made.hash);
+    turn_begin(c);
+    st = add(c, &made);
+    reply = st ? NULL : begin_change(c, call);
+    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    if (response) {
+        heddle__v1__create_token_response__init(response);
+        response->id = made.id;
+        response->token = convert_text(hd_arena_strdup(&reply->arena, secret));
+        response->expires_unix_ms = made.expires_ms;
+    }
+    explicit_bzero(secret, sizeof secret);
+    finish(c, call, reply, response ? &response->base : NULL, st);
+}
+
+static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__RevokeTokenRequest *m = (const void *)request;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_credential_record *one =
+        hd_credentials_find_id(c->credentials, m->id, hd_clock_wall_ms());
+    Heddle__V1__RevokeTokenResponse *response = NULL;
+    struct reply *reply = NULL;
+    int32_t count = 0;
+    enum hd_status st = control_check_disk(c);
+
+    if (!st && !m->id == !*m->name)
+        st = hd_err(HD_INVALID, "id, name: one of them is needed");
+    if (!st && m->id && (!one || !(OF_PEOPLE & 1u << one->kind)))
+        st = hd_err(HD_NOT_FOUND, "there is no valid token or certificate of a person %llu",
+                    (unsigned long long)m->id);
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    if (!c->turn) {
+        st = hd_err(HD_UNAVAILABLE, "the controller is stopping");
+    } else if (m->id) {
+        hd_rpc_call_set_label(call, one->name);
+        end(c, one, control_caller(call), true);
+        count = 1;
+    } else {
+        count = end_all(c, OF_PEOPLE, m->name, control_caller(call), true);
+    }
+    if (!st && !count)
+        st = hd_err(HD_NOT_FOUND, "%s has no valid token", m->name);
+    reply = st ? NULL : begin_change(c, call);
+    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    if (response) {
+        heddle__v1__revoke_token_response__init(response);
+        response->count = count;
+    }
+    finish(c, call, reply, response ? &response->base : NULL, st);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------*/
+
+static Heddle__V1__Credential *convert(struct hd_arena *arena, const struct hd_credential_record *r)
+{
+    Heddle__V1__Credential *m = hd_arena_alloc(arena, sizeof *m);
+
+    if (!m)
+        return NULL;
+    heddle__v1__credential__init(m);
+    m->id = r->id;
+    m->kind = convert_text(hd_credential_kind_name((int)r->kind));
+    m->name = convert_text(r->name);
+    m->role = convert_text(r->role);
+    m->made_by = convert_text(r->made_by);
+    m->made_unix_ms = r->made_ms;
+    m->expires_unix_ms = r->expires_ms;
+    m->ended_unix_ms = r->ended_ms;
+    m->ended_by = convert_text(r->ended_by);
+    return m;
+}
+
+struct listing {
+    struct hd_rpc_call *call; /* referenced */
+    bool ended;
+};
+
+static void on_credentials(struct hd_query *query, enum hd_status st)
+{
+    struct listing *listing = query->user;
+    Heddle__V1__ListCredentialsResponse response = HEDDLE__V1__LIST_CREDENTIALS_RESPONSE__INIT;
+    const int64_t now_ms = hd_clock_wall_ms();
+
+    response.credentials =
+        hd_arena_array(&query->arena, query->credential_count + 1, sizeof *response.credentials);
+    for (size_t i = 0; !st && response.credentials && i < query->credential_count; i++) {
+        const struct hd_credential_record *r = &query->credentials[i];
+
+        if (!listing->ended && (r->ended_ms || r->expires_ms <= now_ms))
+            continue;
+        response.credentials[response.n_credentials] = convert(&query->arena, r);
+        response.n_credentials += response.credentials[response.n_credentials] != NULL;
+    }
+    if (query->more)
+        response.next = query->credentials[query->credential_count - 1].id;
+    if (!st && hd_arena_failed(&query->arena))
+        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
+    if (st)
+        hd_rpc_call_fail(listing->call, st);
+    else
+        (void)hd_rpc_call_reply(listing->call, &response.base);
+    hd_rpc_call_unref(listing->call);
+    free(listing);
+    hd_query_free(query);
+}
+
+static void list_credentials(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__ListCredentialsRequest *m = (const void *)request;
+    const struct controller *c = hd_rpc_call_user(call);
+    struct listing *listing = calloc(1, sizeof *listing);
+    struct hd_query *query = hd_query_new(HD_QUERY_CREDENTIALS);
+
+    if (!listing || !query) {
+        free(listing);
+        hd_query_free(query);
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
+        return;
+    }
+    listing->call = hd_rpc_call_ref(call);
+    listing->ended = m->ended;
+    query->after = m->after;
+    query->limit = control_page_size(m->limit);
+    query->done = on_credentials;
+    query->user = listing;
+    hd_store_query(c->store, query);
+}
+
+static const char *way_of(const struct controller *c, const struct hd_rpc_principal *caller)
+{
+    const struct hd_credential_record *credential =
+        caller->credential
+            ? hd_credentials_find_id(c->credentials, caller->credential, hd_clock_wall_ms())
+            : NULL;
+
+    if (caller->transport == HD_RPC_TRANSPORT_UNIX)
+        return "socket";
+    if (!credential)
+        return "token-file";
+    return credential->kind == HD_CREDENTIAL_KIND_TOKEN ? "token" : "certificate";
+}
+
+static void who_am_i(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    static const char *const sights[] = {
+        [HD_SIGHT_OWN] = "own", [HD_SIGHT_JOBS] = "jobs", [HD_SIGHT_ALL] = "all"};
+    Heddle__V1__WhoAmIResponse response = HEDDLE__V1__WHO_AM_IRESPONSE__INIT;
+    const struct controller *c = hd_rpc_call_user(call);
+    const struct hd_rpc_principal *caller = hd_rpc_call_principal(call);
+    const struct hd_credential_record *credential =
+        hd_credentials_find_id(c->credentials, caller->credential, hd_clock_wall_ms());
+
+    (void)request;
+    response.name = convert_text(caller->name);
+    response.role = convert_text(hd_role_name(guard_role(call)));
+    response.way = convert_text(way_of(c, caller));
+    response.credential = caller->credential;
+    response.expires_unix_ms = credential ? credential->expires_ms : 0;
+    response.sees = convert_text(sights[guard_sight(c, call)]);
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------*/
+
+static enum hd_status check_authority(const struct controller *c)
+{
+    return c->authority
+               ? HD_OK
+               : hd_err(HD_CONFLICT, "this controller has no certificate authority; make one with "
+                                     "heddle-controller init --state-dir DIR, and restart it");
+}
+
+/* HOST:PORT under which the controller is to be found: the address that it listens on, with the
+ * host's name if that is all addresses. */
+static enum hd_status find_address(const struct controller *c, char *ret_address, size_t size)
+{
+    const char *listen = NULL, *colon;
+    char host[256];
+    size_t length;
+
+    for (size_t i = 0; i < CONTROLLER_LISTENS_MAX && c->options.listens[i]; i++)
+        if (!hd_rpc_address_is_unix(c->options.listens[i]))
+            listen = c->options.listens[i];
+    if (!listen && !hd_rpc_address_is_unix(c->options.listen))
+        listen = c->options.listen;
+    if (!listen)
+        return hd_err(HD_CONFLICT, "this controller listens on its Unix socket alone; start it "
+                                   "with --listen HOST:PORT, too");
+    colon = strrchr(listen, ':');
+    length = (size_t)(colon - listen);
+    if (strncmp(listen, "0.0.0.0", length) == 0 || strncmp(listen, "[::]", length) == 0) {
+        if (gethostname(host, sizeof host - 1) < 0)
+            return hd_err(HD_IO, "cannot get the name of this machine: %m");
+        host[sizeof host - 1] = '\0';
+    } else {
+        (void)snprintf(host, sizeof host, "%.*s", (int)length, listen);
+    }
+    (void)snprintf(ret_address, size, "%s:%d", host, c->port);
+    return HD_OK;
+}
+
+static void invite_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__InviteNodeRequest *m = (const void *)request;
+    struct controller *c = hd_rpc_call_user(call);
+    const int64_t now_ms = hd_clock_wall_ms();
+    struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_INVITATION,
+                                        .name = m->node,
+                                        .role = "",
+                                        .made_by = control_caller(call),
+                                        .made_ms = now_ms,
+                                        .expires_ms = now_ms + INVITATION_MS};
+    Heddle__V1__InviteNodeResponse *response = NULL;
+    char secret[HD_PKI_HASH_TEXT_MAX], address[300];
+    struct reply *reply = NULL;
+    enum hd_status st = control_check_disk(c);
+
+    if (!st)
+        st = check_authority(c);
+    if (!st && !hd_pki_is_node_name(m->node))
+        st = hd_err(HD_INVALID,
+                    "node: \"%s\" is no name of a node: lower-case letters, digits, - "
+                    "and ., at most 63",
+                    m->node);
+    if (!st)
+        st = find_address(c, address, sizeof address);
+    if (!st)
+        st = hd_pki_make_secret(secret);
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    hd_pki_hash(secret, strlen(secret), made.hash);
+    turn_begin(c);
+    if (c->turn)
+        (void)end_all(c, 1u << HD_CREDENTIAL_KIND_INVITATION, m->node, control_caller(call), true);
+    st = add(c, &made);
+    reply = st ? NULL : begin_change(c, call);
+    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    if (response) {
+        heddle__v1__invite_node_response__init(response);
+        response->secret = convert_text(hd_arena_strdup(&reply->arena, secret));
+        response->ca_hash.data = c->authority->hash;
+        response->ca_hash.len = sizeof c->authority->hash;
+        response->address = convert_text(hd_arena_strdup(&reply->arena, address));
+        response->expires_unix_ms = made.expires_ms;
+    }
+    explicit_bzero(secret, sizeof secret);
+    finish(c, call, reply, response ? &response->base : NULL, st);
+}
+
+static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__RevokeNodeRequest *m = (const void *)request;
+    struct controller *c = hd_rpc_call_user(call);
+    Heddle__V1__RevokeNodeResponse *response = NULL;
+    struct reply *reply = NULL;
+    int32_t count = 0;
+    enum hd_status st = control_check_disk(c);
+
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    if (c->turn)
+        count = end_all(c, OF_NODES, m->node, control_caller(call), true);
+    if (!count)
+        st = hd_err(HD_NOT_FOUND, "node %s has no certificate and no invitation", m->node);
+    reply = st ? NULL : begin_change(c, call);
+    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    if (response) {
+        heddle__v1__revoke_node_response__init(response);
+        response->count = count;
+    }
+    finish(c, call, reply, response ? &response->base : NULL, st);
+}
+
+/* Signs `request` for a node or a person, as a credential of this turn. The text is in `arena`. */
+static enum hd_status sign(struct controller *c, const char *request, struct hd_arena *arena,
+                           struct hd_credential_record *made, const char **ret_cert)
+{
+    struct hd_text cert = {0};
+    enum hd_status st = hd_authority_sign(c->authority, request, made->name, made->made_ms,
+                                          made->expires_ms, &cert, made->hash);
+
+    if (!st)
+        st = add(c, made);
+    *ret_cert = st ? NULL : hd_arena_strdup(arena, cert.data);
+    hd_text_free(&cert);
+    return st;
+}
+
+/* A name has one machine: older certificates of it end. */
+static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__JoinRequest *m = (const void *)request;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_rpc_principal *caller = hd_rpc_call_principal(call);
+    const int64_t now_ms = hd_clock_wall_ms();
+    struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_NODE,
+                                        .name = m->node_name,
+                                        .role = "",
+                                        .made_by = "invitation",
+                                        .made_ms = now_ms,
+                                        .expires_ms = now_ms + certificate_ms(c)};
+    Heddle__V1__JoinResponse *response = NULL;
+    const char *cert = NULL;
+    struct hd_arena arena;
+    struct reply *reply = NULL;
+    enum hd_status st = control_check_disk(c);
+
+    if (!st)
+        st = check_authority(c);
+    if (!st && strcmp(caller->token_name, m->node_name) != 0)
+        st = hd_err(HD_DENIED, "the invitation is for node %s, not for %s", caller->token_name,
+                    m->node_name);
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    hd_arena_init(&arena, 0);
+    turn_begin(c);
+    st = sign(c, m->request, &arena, &made, &cert);
+    if (!st) { /* the new one stays: it is the last, and what ends is older */
+        hd_credentials_end(c->credentials, made.id);
+        (void)end_all(c, OF_NODES, m->node_name, "join", true);
+        st = hd_credentials_restore(c->credentials, &made);
+    }
+    reply = st ? NULL : begin_change(c, call);
+    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    if (response) {
+        heddle__v1__join_response__init(response);
+        response->certificate = convert_text(hd_arena_strdup(&reply->arena, cert));
+        response->expires_unix_ms = made.expires_ms;
+        response->build = convert_text(c->options.build);
+        hd_log(HD_LOG_INFO, "node %s has joined from %s", m->node_name, hd_rpc_call_peer(call));
+    }
+    hd_arena_done(&arena);
+    finish(c, call, reply, response ? &response->base : NULL, st);
+}
+
+/* The certificate of the node that expires last; NULL: none is valid. A connection shows the one
+ * that it was opened with, however often it was renewed since. */
+static const struct hd_credential_record *newest_of_node(const struct controller *c,
+                                                         const char *node, int64_t now_ms)
+{
+    const struct hd_credential_record *newest = NULL;
+
+    for (size_t i = 0; i < hd_credentials_count(c->credentials); i++) {
+        const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
+
+        if (each->kind == HD_CREDENTIAL_KIND_NODE && each->expires_ms > now_ms &&
+            strcmp(each->name, node) == 0 && (!newest || each->expires_ms > newest->expires_ms))
+            newest = each;
+    }
+    return newest;
+}
+
+/* A node asks when two thirds of its certificate's life are over. One that asks all the time would
+ * fill the audit log. */
+static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__RenewRequest *m = (const void *)request;
+    struct controller *c = hd_rpc_call_user(call);
+    const int64_t now_ms = hd_clock_wall_ms();
+    const struct hd_credential_record *old =
+        hd_rpc_call_principal(call)->credential
+            ? newest_of_node(c, hd_rpc_call_principal(call)->token_name, now_ms)
+            : NULL;
+    struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_NODE,
+                                        .role = "",
+                                        .made_by = control_caller(call),
+                                        .made_ms = now_ms,
+                                        .expires_ms = now_ms + certificate_ms(c)};
+    char name[HD_CTL_NAME_BYTES_MAX + 1] = "";
+    Heddle__V1__RenewResponse *response = NULL;
+    const char *cert = NULL;
+    struct hd_arena arena;
+    struct reply *reply = NULL;
+    enum hd_status st = control_check_disk(c);
+
+    if (!st)
+        st = check_authority(c);
+    if (!st && !old)
+        st = hd_err(HD_DENIED, "%s has no certificate to renew", control_caller(call));
+    if (!st && now_ms < old->made_ms + (old->expires_ms - old->made_ms) / 3)
+        st =
+            hd_err(HD_CONFLICT, "the certificate of %s is not old enough to be renewed", old->name);
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    (void)snprintf(name, sizeof name, "%s", old->name);
+    made.name = name;
+    hd_arena_init(&arena, 0);
+    turn_begin(c);
+    st = sign(c, m->request, &arena, &made, &cert);
+    reply = st ? NULL : begin_change(c, call);
+    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    if (response) {
+        heddle__v1__renew_response__init(response);
+        response->certificate = convert_text(hd_arena_strdup(&reply->arena, cert));
+        response->expires_unix_ms = made.expires_ms;
+    }
+    hd_arena_done(&arena);
+    finish(c, call, reply, response ? &response->base : NULL, st);
+}
+
+/* ---- people's certificates --------------------------------------------------------------------*/
+
+static void sign_person(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__SignPersonRequest *m = (const void *)request;
+    struct controller *c = hd_rpc_call_user(call);
+    const int64_t now_ms = hd_clock_wall_ms();
+    struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_PERSON,
+                                        .name = m->name,
+                                        .role = m->role,
+                                        .made_by = control_caller(call),
+                                        .made_ms = now_ms,
+                                        .expires_ms = now_ms + certificate_ms(c)};
+    Heddle__V1__SignPersonResponse *response = NULL;
+    const char *cert = NULL;
+    struct hd_arena arena;
+    struct reply *reply = NULL;
+    enum hd_status st = control_check_disk(c);
+
+    if (!st)
+        st = check_authority(c);
+    if (!st)
+        st = check_person(m->name, m->role);
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    hd_arena_init(&arena, 0);
+    turn_begin(c);
+    st = sign(c, m->request, &arena, &made, &cert);
+    reply = st ? NULL : begin_change(c, call);
+    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    if (response) {
+        heddle__v1__sign_person_response__init(response);
+        response->certificate = convert_text(hd_arena_strdup(&reply->arena, cert));
+        response->authority = c->authority->cert.data;
+        response->expires_unix_ms = made.expires_ms;
+    }
+    hd_arena_done(&arena);
+    finish(c, call, reply, response ? &response->base : NULL, st);
+}
+
+/* ---- time -------------------------------------------------------------------------------------*/
+
+const struct hd_credential_record *credential_of_cert(const struct controller *c,
+                                                      const unsigned char *hash)
+{
+    const int64_t now_ms = hd_clock_wall_ms();
+    const struct hd_credential_record *found = hd_credentials_find(c->credentials, hash, 0);
+
+    if (found && found->expires_ms <= now_ms &&
+        (found->kind != HD_CREDENTIAL_KIND_NODE || !newest_of_node(c, found->name, now_ms)))
+        found = NULL;
+    return found;
+}
+
+bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller)
+{
+    const int64_t now_ms = hd_clock_wall_ms();
+
+    if (!caller->credential || hd_credentials_find_id(c->credentials, caller->credential, now_ms))
+        return true;
+    return caller->party == HD_RPC_PARTY_NODE && newest_of_node(c, caller->token_name, now_ms);
+}
+
+void credential_tick(struct controller *c)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+    bool renewed = false;
+
+    if (now_ms < c->credentials_due_ms)
+        return;
+    c->credentials_due_ms = now_ms + CHECK_EVERY_MS;
+    watch_cut(c, 0);
+    read_log_cut(c, 0);
+    fleet_cut(c, 0);
+    if (!c->authority)
+        return;
+    if (hd_authority_renew(c->authority, hd_clock_wall_ms(), &renewed) ||
+        (renewed && c->own_tls && hd_rpc_server_set_tls(c->server, &c->tls)))
+        hd_log(HD_LOG_ERROR, "cannot renew the controller's certificate: %s", hd_err_message());
+    else if (renewed)
+        hd_log(HD_LOG_INFO, "the controller's certificate is renewed");
+}
+
+/* ---- the service ------------------------------------------------------------------------------*/
+
+#define UNARY(service, name, request_type, response_type, function)                               \
+    {                                                                                             \
+        .path = "/heddle.v1." service "/" name, .kind = HD_RPC_UNARY,                             \
+        .request = &heddle__v1__##request_type##__descriptor,                                     \
+        .response = &heddle__v1__##response_type##__descriptor, .handler = {.on_open = function}, \
+    }
+
+enum hd_status credential_register(struct controller *c)
+{
+    const struct hd_rpc_method methods[] = {
+        UNARY("Identity", "WhoAmI", who_am_irequest, who_am_iresponse, who_am_i),
+        UNARY("Identity", "CreateToken", create_token_request, create_token_response, create_token),
+        UNARY("Identity", "ListCredentials", list_credentials_request, list_credentials_response,
+              list_credentials),
+        UNARY("Identity", "RevokeToken", revoke_token_request, revoke_token_response, revoke_token),
+        UNARY("Identity", "InviteNode", invite_node_request, invite_node_response, invite_node),
+        UNARY("Identity", "RevokeNode", revoke_node_request, revoke_node_response, revoke_node),
+        UNARY("Identity", "SignPerson", sign_person_request, sign_person_response, sign_person),
+        UNARY("Identity", "ListAudit", list_audit_request, list_audit_response, audit_list),
+        UNARY("Identity", "GetLimits", get_limits_request, get_limits_response, limits_get),
+        UNARY("Fleet", "Join", join_request, join_response, join_node),
+        UNARY("Fleet", "Renew", renew_request, renew_response, renew_node),
+    };
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < sizeof methods / sizeof methods[0]; i++)
+        st = guard_add_method(c, &methods[i]);
+    return st;
+}

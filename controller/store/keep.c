@@ -1,0 +1,103 @@
+/* keep: old history goes, by the policy's rules. A few jobs in a batch, so that no commit waits
+ * long.
+ *
+ *   jobs.pruned   0: all of its history is there   1: its steps are thinned   2: it is gone, but
+ * for the newest event and the newest step, and one event that says so
+ *
+ * A job that is resumed starts again at 0 (UPDATE_JOB). Jobs, attempts and checkpoints stay.
+ */
+#include <stdio.h>
+
+#include "controller/store/store_internal.h"
+
+enum { JOBS_A_BATCH = 20, DAY_MS = 86400000 };
+
+/* Jobs of a statement whose column 0 is the job; returns how many. */
+static enum hd_status find(struct store_db *db, sqlite3_stmt *s, int64_t jobs[JOBS_A_BATCH],
+                           size_t *ret_count)
+{
+    enum hd_status st = s ? HD_OK : HD_INTERNAL;
+    bool row = true;
+
+    *ret_count = 0;
+    while (!st && *ret_count < JOBS_A_BATCH) {
+        st = store_db_step(db, s, &row);
+        if (st || !row)
+            break;
+        jobs[(*ret_count)++] = sqlite3_column_int64(s, 0);
+    }
+    (void)sqlite3_reset(s);
+    return st;
+}
+
+static enum hd_status forget(struct store_db *db, int64_t job, int64_t now_ms, const char *why)
+{
+    static const enum store_statement each[] = {STORE_PRUNE_EVENTS, STORE_PRUNE_STEPS,
+                                                STORE_DELETE_VALIDATIONS};
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < sizeof each / sizeof each[0]; i++)
+        st = store_db_run(db, each[i], "i", job);
+    if (!st)
+        st = store_db_run(db, STORE_SAY_PRUNED, "iit", job, now_ms, why);
+    return st ? st : store_db_run(db, STORE_SET_PRUNED, "in", job, 2);
+}
+
+static enum hd_status forget_all(struct store_db *db, sqlite3_stmt *found, int64_t now_ms,
+                                 const char *why)
+{
+    int64_t jobs[JOBS_A_BATCH];
+    size_t count;
+    enum hd_status st = find(db, found, jobs, &count);
+
+    for (size_t i = 0; !st && i < count; i++)
+        st = forget(db, jobs[i], now_ms, why);
+    return st;
+}
+
+/* Keeps the first line, every so many, and the newest. */
+static enum hd_status thin(struct store_db *db, int64_t job, int64_t lines)
+{
+    sqlite3_stmt *s = store_db_bind(db, STORE_COUNT_STEPS, "i", job);
+    bool row = false;
+    enum hd_status st = s ? store_db_step(db, s, &row) : HD_INTERNAL;
+    const int64_t count = !st && row ? sqlite3_column_int64(s, 0) : 0;
+
+    if (s)
+        (void)sqlite3_reset(s);
+    if (!st && count > lines)
+        st = store_db_run(db, STORE_THIN_STEPS, "ii", job, (count + lines - 1) / lines);
+    return st ? st : store_db_run(db, STORE_SET_PRUNED, "in", job, 1);
+}
+
+static enum hd_status thin_all(struct store_db *db, const struct hd_prune_record *p)
+{
+    int64_t jobs[JOBS_A_BATCH];
+    size_t count;
+    enum hd_status st = find(
+        db, store_db_bind(db, STORE_FIND_LONG, "i", p->now_ms - p->step_lines_ms), jobs, &count);
+
+    for (size_t i = 0; !st && i < count; i++)
+        st = thin(db, jobs[i], p->step_lines);
+    return st;
+}
+
+enum hd_status store_prune(struct store_db *db, const struct hd_prune_record *p)
+{
+    char why[96];
+    enum hd_status st = HD_OK;
+
+    if (p->history_ms) {
+        (void)snprintf(why, sizeof why, "older history was removed: keep history %lld",
+                       (long long)(p->history_ms / DAY_MS));
+        st = forget_all(db, store_db_bind(db, STORE_FIND_OLD, "i", p->now_ms - p->history_ms),
+                        p->now_ms, why);
+    }
+    if (!st && p->history_jobs) {
+        (void)snprintf(why, sizeof why, "older history was removed: keep history-jobs %lld",
+                       (long long)p->history_jobs);
+        st = forget_all(db, store_db_bind(db, STORE_FIND_MANY, "i", p->history_jobs), p->now_ms,
+                        why);
+    }
+    return !st && p->step_lines ? thin_all(db, p) : st;
+}

@@ -1,0 +1,45 @@
+/* join: how a node gets its certificate, and keeps one that is valid.
+ *
+ *     STATE_DIR/tls/ca.pem       the cluster's authority
+ *     STATE_DIR/tls/node.pem     the node's certificate and key; replaced at once, by renaming
+ *     STATE_DIR/tls/controller   two lines: HOST:PORT of the controller, the node's name
+ *
+ *   heddled join LINE: authority fetched and compared with the line's hash -> key and request made
+ *   -> Fleet.Join with the line's secret -> the files written, `controller` last
+ *   heddled: two thirds of the certificate's life over -> Fleet.Renew by the open connection ->
+ *   node.pem replaced; the next connection shows it
+ *
+ * Used by: main.c, agent.c, stream.c.   Uses: base, pki, rpc, the messages.   Threads: the loop's.
+ */
+#ifndef HD_DAEMON_AGENT_JOIN_H
+#define HD_DAEMON_AGENT_JOIN_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rpc/rpc.h"
+
+struct agent;
+struct agent_options;
+
+struct agent_joined {
+    bool joined;
+    char ca_path[PATH_MAX], cert_path[PATH_MAX];
+    char address[256], node[64];
+    int64_t again_ms;     /* between two tries */
+    int64_t renew_ms;     /* wall clock: when the next certificate is due, or asked for again */
+    bool asking, renewed; /* renewed: node.pem is newer than the connection's */
+    struct hd_text *key;  /* of the request that waits for its answer */
+};
+
+/* Joins the cluster of the line; "-": the line comes from standard input. */
+enum hd_status agent_join(const char *state_dir, const char *line);
+/* Finds what a join has left in the state directory, and fills in the options that were not
+ * given: controller, node name, TLS. Nothing changes if the node has not joined, or if TLS or a
+ * token was given. HD_INVALID, HD_IO: the files are damaged. */
+enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_options *options);
+void agent_joined_close(struct agent_joined *joined);
+void agent_joined_tick(struct agent *agent); /* asks for the next certificate when it is due */
+
+#endif

@@ -1,0 +1,101 @@
+#include "daemon/agent/settings.h"
+
+static const char *const usages[] = {
+    "[--config FILE] [--controller ADDR] --state-dir DIR [OPTION]...",
+    "join LINE|- --state-dir DIR",
+    "--doctor [OPTION]... [-o json]",
+    "config show|example [OPTION]... [-o json]",
+    "--check-config [OPTION]...",
+    NULL,
+};
+
+static const struct hd_setting settings[] = {
+    {OPT_CONFIG, "config", 0, "FILE", 0, NULL,
+     "configuration file (YAML): its keys are the options below, such as state_dir: DIR; an option "
+     "on the command line wins"},
+    {OPT_CHECK_CONFIG, "check-config", 0, NULL, 0, NULL,
+     "check options, configuration file, token and certificates, say what is wrong, and end"},
+    {OPT_CONTROLLER, "controller", 0, "ADDR", HD_SETTING_FILE, NULL,
+     "unix:PATH or HOST:PORT (default: $HEDDLE_CONTROLLER, then the user's and the system's "
+     "socket)"},
+    {OPT_STATE_DIR, "state-dir", 0, "DIR", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "folder of this node's records; one heddled at a time uses it"},
+    {OPT_NODE_NAME, "node-name", 0, "NAME", HD_SETTING_FILE, NULL,
+     "unique in the cluster (default: the host's name)"},
+    {OPT_DEVICES, "devices", 0, "WHAT", HD_SETTING_FILE, "auto",
+     "auto: all GPUs, or one device of all usable cores if no GPU works; cpu:N[:T]: N devices of T "
+     "threads (else usable cores / N); cuda: all GPUs; cuda:0,2 or cuda:GPU-UUID: these GPUs; "
+     "several with + between, such as cuda:0+cpu:2:4"},
+    {OPT_DEVICE_MEMORY, "device-memory", 0, "SIZE", HD_SETTING_FILE, NULL,
+     "memory of each device that a rank may take, such as 24G or 512M: what parallel.zero and "
+     "parallel.pp, where they are auto, are chosen by (default: a GPU's own; of a CPU device its "
+     "share of the machine's)"},
+    {OPT_DATA_ADDRESS, "data-address", 0, "ADDR", HD_SETTING_FILE, NULL,
+     "this node's address for ranks of other nodes: a numeric address of this machine (default: "
+     "the "
+     "one from which it reaches the controller; loopback, for daemons of one machine, if that is "
+     "local)"},
+    {OPT_CHOICES_DIR, "choices-dir", 0, "DIR", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "where GPUs keep which algorithms of matrix products were the fastest (default: choices in "
+     "--state-dir)"},
+    {OPT_PROBE, "probe", 0, "WHEN", HD_SETTING_FILE, NULL,
+     "first: what the CPU devices compute and send in a second is measured when they are idle, for "
+     "at most 60 s, once per machine and build; never: only by heddle probe (default: first; never "
+     "with --ephemeral)"},
+    {OPT_EPHEMERAL, "ephemeral", 0, NULL, 0, NULL,
+     "end all ranks when heddled ends, and heddled when its parent ends; without it, ranks go on "
+     "and a new heddled finds them"},
+    {OPT_TOKEN_FILE, "token-file", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "this node's token, for a controller at HOST:PORT: one line of its --node-token-file (a "
+     "user's "
+     "token is refused)"},
+    {OPT_TLS_CA, "tls-ca", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "PEM: the CA of the controller's certificate (needed beyond loopback)"},
+    {OPT_TLS_CERT, "tls-cert", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "PEM: this node's own certificate, if the controller asks for one"},
+    {OPT_TLS_KEY, "tls-key", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "PEM: the key of --tls-cert"},
+    {OPT_SUPERVISOR_LOST, "supervisor-lost-after", 0, "SECONDS", HD_SETTING_FILE | HD_SETTING_LIVE,
+     "60",
+     "a supervisor that has not answered for so long, 20 s at least, and whose ranks make no "
+     "steps, "
+     "is killed with its ranks"},
+    {OPT_WORKER, "worker", 0, "PATH", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "the heddle-worker to run (default: beside heddled)"},
+    {OPT_UMASK, "umask", 0, "MASK", HD_SETTING_FILE | HD_SETTING_LIVE, "027",
+     "octal; rights that folders and files of jobs do not give (027: user and group of heddled "
+     "read them; 022: all users do)"},
+    {OPT_DOCTOR, "doctor", 0, NULL, 0, NULL,
+     "check what this node needs (programs, GPUs, memory, the options given here), print what is "
+     "wrong and what helps, and end: with 0 if nothing is wrong, else with 1"},
+    {OPT_JOBS_DIR, "jobs-dir", 0, "DIR", 0, NULL,
+     "with --doctor: the controller's jobs directory, checked from here"},
+    {OPT_OUTPUT, "output", 'o', "FORMAT", 0, NULL, "of --doctor and config show: table or json"},
+    {OPT_HELP, "help", 0, NULL, 0, NULL, "print this, and end"},
+    {OPT_VERSION, "version", 0, NULL, 0, NULL, "print version and commit, and end"},
+};
+
+const struct hd_program_table heddled_program = {
+    .name = "heddled",
+    .summary = "runs this machine's share of the cluster's jobs",
+    .usages = usages,
+    .settings = settings,
+    .setting_count = sizeof settings / sizeof settings[0],
+    .notes =
+        "config show prints every key with its value and where it came from; config example prints "
+        "a "
+        "configuration file with all of them.\n"
+        "\n"
+        "join makes this machine a node of the cluster whose controller has printed LINE (heddle "
+        "node invite): key and certificate come to tls in the state directory, and heddled finds "
+        "the controller and its own name there.\n"
+        "\n"
+        "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral. SIGHUP checks the "
+        "GPUs at once, offers those again that an error in the kernel's log has withdrawn, reads "
+        "the configuration file again, and logs what has changed and what waits for a restart.\n"
+        "\n"
+        "Environment: HEDDLE_LOG=error|warn|info|debug.\n",
+    .example =
+        "heddled --controller 10.0.0.1:7070 --state-dir /var/lib/heddle/node --devices cpu:2",
+    .config_path = "/etc/heddle/node.yaml",
+};

@@ -1,0 +1,410 @@
+/* samples: `heddle-worker samples`, what the ranks of a job will read: how many sequences an epoch
+ * has, how full they are, and the samples themselves with the tokens that count for the loss. Texts
+ * become tokens in a temporary folder, exactly as the ranks make them. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "data/packing.h"
+#include "train/job_chat.h"
+#include "train/job_data.h"
+#include "worker/flags.h"
+#include "worker/worker.h"
+
+enum { SAMPLES_MAX = 100000 };
+
+struct samples {
+    struct hd_arena arena;
+    struct hd_job job;
+    struct hd_job_tokenizer tokenizer;
+    struct hd_token_cache cache;
+    struct hd_job_data data;
+    char folder[128]; /* temporary */
+    int64_t first, count;
+    bool only_facts, as_json, colour;
+    int32_t *tokens, *targets, *bounds; /* [context] of one sample */
+};
+
+static volatile sig_atomic_t stop; /* set by the handler alone */
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static bool goes_on(void *context, int64_t done_bytes, int64_t total_bytes)
+{
+    (void)context, (void)done_bytes, (void)total_bytes;
+    return !stop;
+}
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for the samples of a job");
+}
+
+/* ---- the job ---- */
+
+static enum hd_status read_job(struct samples *s)
+{
+    struct hd_text text = {0};
+    char buffer[4096];
+    size_t n;
+    enum hd_status st;
+
+    while ((n = fread(buffer, 1, sizeof buffer, stdin)) > 0)
+        hd_text_add_bytes(&text, buffer, n);
+    st = text.failed ? no_memory()
+                     : hd_job_read(text.data ? text.data : "", text.len_bytes, &s->arena, &s->job);
+    hd_text_free(&text);
+    return st;
+}
+
+/* Leaves only the files of conversations: the others have no facts that need their tokens. */
+static enum hd_status leave_out_text(struct samples *s)
+{
+    struct hd_job *job = &s->job;
+    int64_t kept = 0, source = -1, before = -1;
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < job->train_count; i++) {
+        struct hd_job_file file = job->train[i];
+        enum hd_chat_form form = HD_CHAT_TEXT;
+
+        st = hd_job_form(job, file.path, &form);
+        if (form == HD_CHAT_TEXT && !hd_text_ends(file.path, ".bin"))
+            continue;
+        if (file.source != before && job->weight_count)
+            job->weights[source + 1] = job->weights[file.source];
+        source += file.source != before;
+        before = file.source;
+        file.source = source;
+        job->train[kept++] = file;
+    }
+    job->train_count = kept;
+    job->weight_count = job->weight_count ? source + 1 : 0;
+    job->val_count = 0;
+    job->val_split = 0;
+    job->validate_batches = 0;
+    return st;
+}
+
+static enum hd_status make_folder(struct samples *s)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    (void)snprintf(s->folder, sizeof s->folder, "%.90s/heddle-samples-XXXXXX",
+                   tmp && *tmp ? tmp : "/tmp");
+    if (mkdtemp(s->folder))
+        return HD_OK;
+    s->folder[0] = '\0';
+    return hd_err(hd_file_write_status(errno), "cannot make a temporary folder: %s; set TMPDIR",
+                  strerror(errno));
+}
+
+static enum hd_status open_data(struct samples *s)
+{
+    const struct hd_token_cache_watch watch = {.world = 1, .alive = goes_on};
+    struct hd_job *job = &s->job;
+    enum hd_status st = make_folder(s);
+
+    if (st)
+        return st;
+    (void)snprintf(job->attempt_dir, sizeof job->attempt_dir, "%s/attempt", s->folder);
+    if (job->threads < 1)
+        job->threads = sysconf(_SC_NPROCESSORS_ONLN);
+    st = hd_token_cache_fill(job, &s->tokenizer, &watch, &s->arena, &s->cache);
+    return st ? st : hd_job_data_open(job, &s->tokenizer, &s->cache, &s->arena, &s->data);
+}
+
+/* ---- facts ---- */
+
+/* The forms of the files, such as "messages" or "text, sharegpt". */
+static enum hd_status add_forms(const struct samples *s, struct hd_json_writer *w)
+{
+    bool found[HD_CHAT_TEXT + 1] = {false};
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < s->job.train_count; i++) {
+        enum hd_chat_form form = HD_CHAT_TEXT;
+
+        st = hd_job_form(&s->job, s->job.train[i].path, &form);
+        found[form] |= hd_text_ends(s->job.train[i].path, ".jsonl");
+    }
+    hd_json_begin(w, "forms", '[');
+    for (int f = 0; f <= HD_CHAT_TEXT; f++)
+        if (found[f])
+            hd_json_add_string(w, NULL, hd_chat_form_name((enum hd_chat_form)f));
+    hd_json_end(w, ']');
+    return st;
+}
+
+static enum hd_status add_facts(const struct samples *s, struct hd_json_writer *w)
+{
+    const struct hd_packing_facts p = hd_job_data_packing(&s->data);
+    enum hd_status st;
+
+    hd_json_begin(w, "epoch", '{');
+    st = add_forms(s, w);
+    hd_json_add_int64(w, "sequences", s->data.sampler.window_count);
+    hd_json_add_int64(w, "packed_sequences", p.windows);
+    hd_json_add_int64(w, "conversations", p.conversations);
+    hd_json_add_int64(w, "tokens", p.tokens);
+    hd_json_add_int64(w, "targets", p.targets);
+    hd_json_add_int64(w, "rows", p.windows * p.context);
+    hd_json_add_int64(w, "longest", p.longest);
+    hd_json_add_int64(w, "dropped", p.dropped);
+    hd_json_add_int64(w, "cut", p.cut);
+    hd_json_add_int64(w, "spell_special_tokens", s->cache.spelled);
+    hd_json_end(w, '}');
+    return st;
+}
+
+/* ---- samples ---- */
+
+/* Appends the ids as printable text. */
+static enum hd_status add_text(const struct samples *s, const int32_t *ids, int64_t count,
+                               struct hd_text *ret_text)
+{
+    struct hd_utf8_printer printer = {0};
+    struct hd_text bytes = {0};
+    enum hd_status st = HD_OK;
+
+    if (!s->tokenizer.opened)
+        for (int64_t i = 0; i < count; i++)
+            hd_text_add(ret_text, "%d ", (int)ids[i]);
+    else
+        st = hd_tokenizer_decode(s->tokenizer.opened, ids, (size_t)count, &bytes);
+    if (!st)
+        hd_utf8_printer_add(&printer, bytes.data ? bytes.data : "", bytes.len_bytes, ret_text);
+    hd_utf8_printer_end(&printer, ret_text);
+    hd_text_free(&bytes);
+    return st;
+}
+
+/* Whether token j of the sample is a target of the row in front of it. */
+static bool counts(const struct samples *s, int64_t first, int64_t j)
+{
+    return j > first && s->targets[j - 1] != HD_DATA_TARGET_NONE;
+}
+
+/* Rows [first, end) as text; runs of tokens that count are marked. */
+static enum hd_status show_rows(const struct samples *s, int64_t first, int64_t end,
+                                struct hd_text *out)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t j = first, next; !st && j < end; j = next) {
+        const bool marked = counts(s, first, j);
+
+        for (next = j + 1; next < end && counts(s, first, next) == marked;)
+            next++;
+        hd_text_add(out, "%s", !marked ? "" : s->colour ? "\033[1;32m" : "\u27E6");
+        st = add_text(s, s->tokens + j, next - j, out);
+        hd_text_add(out, "%s", !marked ? "" : s->colour ? "\033[0m" : "\u27E7");
+    }
+    return st;
+}
+
+static enum hd_status write_rows(const struct samples *s, int64_t first, int64_t end,
+                                 struct hd_json_writer *w)
+{
+    struct hd_text text = {0};
+    enum hd_status st = add_text(s, s->tokens + first, end - first, &text);
+
+    hd_json_begin(w, NULL, '{');
+    hd_json_begin(w, "ids", '[');
+    for (int64_t j = first; j < end; j++)
+        hd_json_add_int64(w, NULL, s->tokens[j]);
+    hd_json_end(w, ']');
+    hd_json_begin(w, "counts", '[');
+    for (int64_t j = first; j < end; j++)
+        hd_json_add_int64(w, NULL, counts(s, first, j));
+    hd_json_end(w, ']');
+    hd_json_add_string(w, "text", text.data ? text.data : "");
+    hd_json_end(w, '}');
+    hd_text_free(&text);
+    return st;
+}
+
+/* The end of the document that begins at row `first`. */
+static int64_t document_end(const struct samples *s, int64_t first)
+{
+    int64_t end = first + 1;
+
+    while (end < s->job.context && s->bounds[end] == s->bounds[first])
+        end++;
+    return end;
+}
+
+/* The first row of padding: a document of zeros without a target at the end of a packed window. */
+static int64_t padding_of(const struct samples *s, int64_t sample)
+{
+    const struct hd_packed *packed;
+    int64_t source, rows = 0;
+    const int64_t window = hd_sampler_window(&s->data.sampler, sample, &source);
+    const struct hd_packing *packing = s->data.sampler.sources[source].packing;
+
+    if (!packing)
+        return s->job.context;
+    for (int64_t n = hd_packing_window(packing, window, &packed); n > 0; n--)
+        rows += packed++->count;
+    return rows;
+}
+
+static enum hd_status show_sample(struct samples *s, int64_t sample, struct hd_json_writer *w,
+                                  struct hd_text *out)
+{
+    const int64_t B = s->job.global_batch, S = s->job.context, end = padding_of(s, sample);
+    const struct hd_data_batch batch = {
+        .tokens = s->tokens, .targets = s->targets, .bounds = s->bounds};
+    int64_t targets = 0, number = 0;
+    enum hd_status st = hd_sampler_fill(&s->data.sampler, sample / B, sample % B, 1, &batch);
+
+    for (int64_t j = 0; !st && j < S; j++)
+        targets += s->targets[j] != HD_DATA_TARGET_NONE;
+    if (s->as_json) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_int64(w, "sample", sample);
+        hd_json_add_int64(w, "rows", S);
+        hd_json_add_int64(w, "filled", end);
+        hd_json_add_int64(w, "targets", targets);
+        hd_json_begin(w, "documents", '[');
+    } else {
+        hd_text_add(out, "sample %lld: %lld of %lld rows filled, %lld tokens count for the loss\n",
+                    (long long)sample, (long long)end, (long long)S, (long long)targets);
+    }
+    for (int64_t first = 0, next; !st && first < end; first = next) {
+        next = document_end(s, first);
+        number++;
+        if (s->as_json) {
+            st = write_rows(s, first, next, w);
+            continue;
+        }
+        hd_text_add(out, "--- document %lld, %lld tokens\n", (long long)number,
+                    (long long)(next - first));
+        st = show_rows(s, first, next, out);
+        hd_text_add(out, "\n");
+    }
+    if (s->as_json) {
+        hd_json_end(w, ']');
+        hd_json_end(w, '}');
+    }
+    return st;
+}
+
+static enum hd_status show(struct samples *s, struct hd_text *out)
+{
+    struct hd_json_writer w = {.out = out};
+    enum hd_status st = HD_OK;
+
+    if (s->only_facts) {
+        hd_json_begin(&w, NULL, '{');
+        st = add_facts(s, &w);
+        hd_json_end(&w, '}');
+        hd_text_add(out, "\n");
+        return st;
+    }
+    if (s->as_json) {
+        hd_json_begin(&w, NULL, '{');
+        hd_json_add_string(&w, "api_version", "heddle/v1");
+        hd_json_add_string(&w, "kind", "SampleList");
+        hd_json_begin(&w, "items", '[');
+    }
+    for (int64_t i = s->first; !st && i < s->first + s->count; i++)
+        st = show_sample(s, i, &w, out);
+    if (s->as_json) {
+        hd_json_end(&w, ']');
+        hd_json_end(&w, '}');
+        hd_text_add(out, "\n");
+    }
+    return st;
+}
+
+static enum hd_status run(struct samples *s, struct hd_text *out)
+{
+    const size_t S = (size_t)s->job.context;
+    enum hd_status st = s->only_facts && s->job.epochs == 0 ? leave_out_text(s) : HD_OK;
+
+    if (!st && !s->job.train_count) {
+        hd_text_add(out, "{}\n");
+        return HD_OK;
+    }
+    if (!st)
+        st = open_data(s);
+    if (!st && !s->only_facts && !s->tokenizer.opened && strcmp(s->job.tokenizer, "none") != 0) {
+        const struct hd_tokenizer *unused;
+
+        st = hd_job_tokenizer_need(&s->tokenizer, &s->job, &unused);
+    }
+    s->tokens = calloc(S, sizeof *s->tokens);
+    s->targets = calloc(S, sizeof *s->targets);
+    s->bounds = calloc(S, sizeof *s->bounds);
+    if (!st && (!s->tokens || !s->targets || !s->bounds))
+        st = no_memory();
+    if (!st)
+        st = show(s, out);
+    return !st && out->failed ? no_memory() : st;
+}
+
+static enum hd_status read_options(int argc, char **argv, struct samples *s)
+{
+    struct hd_flag f[] = {{"--count", false, false, NULL},
+                          {"--first", false, false, NULL},
+                          {"--json", false, true, NULL},
+                          {"--colour", false, true, NULL},
+                          {"--facts", false, true, NULL}};
+    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+
+    if (!st)
+        st = hd_flag_int(&f[0], 1, SAMPLES_MAX, 3, &s->count);
+    if (!st)
+        st = hd_flag_int(&f[1], 0, INT64_C(1) << 40, 0, &s->first);
+    s->as_json = f[2].value;
+    s->colour = f[3].value;
+    s->only_facts = f[4].value;
+    return st;
+}
+
+static void done(struct samples *s)
+{
+    free(s->tokens);
+    free(s->targets);
+    free(s->bounds);
+    hd_job_data_close(&s->data);
+    hd_job_tokenizer_close(&s->tokenizer);
+    hd_arena_done(&s->arena);
+}
+
+int hd_worker_samples(int argc, char **argv)
+{
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct samples s = {.count = 0};
+    struct hd_text out = {0};
+    struct hd_error story;
+    enum hd_status st;
+
+    hd_arena_init(&s.arena, 0);
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    st = read_options(argc, argv, &s);
+    if (!st)
+        st = read_job(&s);
+    if (!st)
+        st = run(&s, &out);
+    done(&s);
+    hd_err_save(st, &story);
+    if (*s.folder)
+        (void)hd_file_remove_tree(s.folder); /* best effort: it only uses space */
+    st = st ? hd_err_restore(&story) : HD_OK;
+    if (!st)
+        (void)fwrite(out.data ? out.data : "", 1, out.len_bytes, stdout);
+    hd_text_free(&out);
+    return hd_worker_finish("samples", st);
+}

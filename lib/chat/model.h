@@ -1,0 +1,39 @@
+/* model: the chat template of a model, and the names of its special tokens, from the files that
+ * come with it.
+ *
+ *   chat_template.jinja      the template (a file of any name that is no .json)
+ *   tokenizer_config.json    "chat_template": a text, or a list of which "default" is taken;
+ *                            bos_token, eos_token ...: texts, or objects with "content"
+ *   special_tokens_map.json  the names that tokenizer_config.json lacks
+ *
+ * Templates get these names as variables, as in Hugging Face's transformers.
+ *
+ * Used by: data, worker, train.   Uses: base.
+ * Threads: immutable after hd_chat_open; several threads may render with it.
+ */
+#ifndef HD_CHAT_MODEL_H
+#define HD_CHAT_MODEL_H
+
+#include "chat/template.h"
+
+enum { HD_CHAT_FILE_BYTES_MAX = 16 << 20 };
+
+struct hd_chat;
+
+/* Finds the template of a folder: DIR/chat_template.jinja, else DIR/tokenizer_config.json if that
+ * has one. ret_path is "" if there is none. */
+enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path);
+
+/* path: of the template; "" for none. dir: the folder whose names of special tokens it gets; NULL:
+ * that of `path`. HD_INVALID, HD_UNSUPPORTED: "PATH:LINE:COLUMN: ..." of a template, "PATH: ..." of
+ * another file. */
+enum hd_status hd_chat_open(const char *path, const char *dir, struct hd_chat **ret_chat);
+void hd_chat_close(struct hd_chat *chat); /* NULL is fine */
+
+const struct hd_template *hd_chat_template(const struct hd_chat *chat); /* NULL: none */
+/* The variables, without a clock. */
+struct hd_template_input hd_chat_input(const struct hd_chat *chat);
+/* The text of a variable such as "eos_token", or NULL. */
+const char *hd_chat_token(const struct hd_chat *chat, const char *name);
+
+#endif

@@ -1,0 +1,230 @@
+#include "data/conversations.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat/guard.h"
+#include "data/data_internal.h"
+
+struct hd_conversation_encoder {
+    struct hd_conversation_rules rules;
+    struct hd_encoder *encoder;
+    struct hd_template_output output;
+    struct hd_chat_guard guard;
+    struct hd_encoder_mark *marks; /* two for each span: its first and its last byte */
+    size_t mark_room;
+};
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for a conversation");
+}
+
+enum hd_status hd_conversation_encoder_new(const struct hd_conversation_rules *rules,
+                                           struct hd_conversation_encoder **ret_encoder)
+{
+    struct hd_conversation_encoder *e = calloc(1, sizeof *e);
+    enum hd_status st;
+
+    if (!e)
+        return no_memory();
+    e->rules = *rules;
+    st = hd_encoder_new(rules->tokenizer, &e->encoder);
+    if (st)
+        hd_conversation_encoder_free(e);
+    else
+        *ret_encoder = e;
+    return st;
+}
+
+void hd_conversation_encoder_free(struct hd_conversation_encoder *encoder)
+{
+    if (!encoder)
+        return;
+    hd_encoder_free(encoder->encoder);
+    hd_template_output_free(&encoder->output);
+    hd_chat_guard_free(&encoder->guard);
+    free(encoder->marks);
+    free(encoder);
+}
+
+static bool find_special(const void *context, const char *text, size_t text_bytes, size_t *at)
+{
+    return hd_tokenizer_find_special(context, text, text_bytes, at);
+}
+
+static enum hd_status set_marks(struct hd_conversation_encoder *e, size_t *ret_count)
+{
+    const struct hd_template_output *o = &e->output;
+    size_t n = 0;
+
+    if (2 * o->span_count > e->mark_room) {
+        free(e->marks);
+        e->mark_room = 0;
+        e->marks = calloc(o->span_count, 2 * sizeof *e->marks);
+        if (!e->marks)
+            return no_memory();
+        e->mark_room = 2 * o->span_count;
+    }
+    for (size_t i = 0; i < o->span_count; i++) {
+        if (o->spans[i].begin == o->spans[i].end)
+            continue;
+        e->marks[n++] = (struct hd_encoder_mark){.at = o->spans[i].begin};
+        e->marks[n++] = (struct hd_encoder_mark){.at = o->spans[i].end - 1, .is_end = true};
+    }
+    *ret_count = n;
+    return HD_OK;
+}
+
+/* The text of e->output as ids; `counts` gets a byte for each. */
+static enum hd_status encode_text(struct hd_conversation_encoder *e, struct hd_id_list *ids,
+                                  struct hd_text *counts)
+{
+    static const char zeros[256];
+    const size_t first = ids->count, base = counts->len_bytes;
+    struct hd_encoder_places places = {.guards = e->guard.places, .guard_count = e->guard.count};
+    enum hd_status st = set_marks(e, &places.mark_count);
+
+    places.marks = e->marks;
+    if (!st)
+        st = hd_encoder_add_places(e->encoder, e->output.text.data ? e->output.text.data : "",
+                                   e->output.text.len_bytes, &places, ids);
+    for (size_t at = first; !st && at < ids->count; at += sizeof zeros)
+        hd_text_add_bytes(counts, zeros,
+                          ids->count - at < sizeof zeros ? ids->count - at : sizeof zeros);
+    if (!st && counts->failed)
+        st = no_memory();
+    for (size_t i = 0; !st && i < places.mark_count; i += 2)
+        for (size_t t = e->marks[i].token; t <= e->marks[i + 1].token && t < ids->count; t++)
+            counts->data[base + t - first] = 1;
+    return st;
+}
+
+static enum hd_status add_end(const struct hd_conversation_encoder *e, struct hd_id_list *ids,
+                              struct hd_text *counts)
+{
+    enum hd_status st;
+
+    if (e->rules.end_of_text < 0)
+        return HD_OK;
+    st = hd_id_list_reserve(ids, 1);
+    if (st)
+        return st;
+    ids->ids[ids->count++] = (int32_t)e->rules.end_of_text;
+    hd_text_add_bytes(counts, "\1", 1);
+    return counts->failed ? no_memory() : HD_OK;
+}
+
+/* Renders the conversation, guarded, into e->output. */
+static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena *arena,
+                             const char *line, size_t line_bytes, struct hd_conversation *c)
+{
+    const struct hd_template *template = e->rules.chat ? hd_chat_template(e->rules.chat) : NULL;
+    const struct hd_template_input input =
+        e->rules.chat ? hd_chat_input(e->rules.chat) : (struct hd_template_input){0};
+    enum hd_status st = HD_OK;
+
+    if (!c->answer && !template)
+        return hd_err(HD_INVALID,
+                      "it has messages, and there is no chat template; give data.template, a "
+                      "chat_template.jinja");
+    st = hd_chat_guard(arena, line, line_bytes, find_special, e->rules.tokenizer, c, &e->guard);
+    if (!st)
+        st = hd_chat_render(template, c, e->rules.loss, &input, &e->output);
+    return st ? st : hd_chat_unguard(&e->guard, &e->output);
+}
+
+enum hd_status hd_conversation_encode(struct hd_conversation_encoder *e, const char *line,
+                                      size_t line_bytes, struct hd_id_list *ids,
+                                      struct hd_text *counts, bool *ret_spelled)
+{
+    const size_t first = ids->count, base = counts->len_bytes;
+    struct hd_conversation c;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_conversation_read(&arena, line, line_bytes, e->rules.form, &c);
+    if (!st)
+        st = render(e, &arena, line, line_bytes, &c);
+    if (!st)
+        st = encode_text(e, ids, counts);
+    if (!st && c.answer)
+        st = add_end(e, ids, counts);
+    /* the first token has nothing in front of it that could predict it */
+    if (!st && (ids->count - first < 2 ||
+                !memchr(counts->data + base + 1, 1, counts->len_bytes - base - 1)))
+        st = hd_err(HD_INVALID, "no token of it counts for the loss: the answer's text is empty");
+    *ret_spelled = !st && e->guard.count > 0;
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* ---- generation ---- */
+
+static enum hd_status render_messages(struct hd_conversation_encoder *e, struct hd_arena *arena,
+                                      const char *messages, size_t bytes, bool prompt)
+{
+    static const struct hd_json_limits limits = {.values_max = 100000, .depth_max = 64};
+    struct hd_conversation c = {.form = HD_CHAT_MESSAGES, .prompt = ""};
+    const struct hd_template_input input = hd_chat_input(e->rules.chat);
+    const struct hd_json *root = NULL;
+    enum hd_status st;
+
+    if (!hd_chat_template(e->rules.chat))
+        return hd_err(HD_INVALID, "the model has no chat template; put a chat_template.jinja into "
+                                  "its folder, or name one with --template");
+    st = hd_json_parse(arena, messages, bytes, &limits, &root);
+    if (!st && root->kind != HD_JSON_ARRAY)
+        st = hd_err(HD_INVALID, "the messages are not a list");
+    if (st)
+        return st;
+    c.messages = *root;
+    st = hd_chat_guard(arena, messages, bytes, find_special, e->rules.tokenizer, &c, &e->guard);
+    if (!st)
+        st = hd_chat_render_prompt(hd_chat_template(e->rules.chat), &c, prompt, &input, &e->output);
+    return st ? st : hd_chat_unguard(&e->guard, &e->output);
+}
+
+enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *e, const char *messages,
+                                      size_t messages_bytes, struct hd_id_list *ids)
+{
+    struct hd_text counts = {0};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = render_messages(e, &arena, messages, messages_bytes, true);
+    e->output.span_count = 0;
+    if (!st)
+        st = encode_text(e, ids, &counts);
+    hd_text_free(&counts);
+    hd_arena_done(&arena);
+    return st;
+}
+
+enum hd_status hd_conversation_find_end(struct hd_conversation_encoder *e, int32_t *ret_id)
+{
+    static const char messages[] = "[{\"role\":\"user\",\"content\":\"x\"},"
+                                   "{\"role\":\"assistant\",\"content\":\"Qzj\"}]";
+    struct hd_id_list ids = {0};
+    struct hd_arena arena;
+    size_t at = 0;
+    enum hd_status st;
+
+    *ret_id = -1;
+    hd_arena_init(&arena, 0);
+    st = render_messages(e, &arena, messages, sizeof messages - 1, false);
+    if (!st && e->output.text.data) {
+        const char *text = e->output.text.data, *answer = strstr(text, "Qzj");
+
+        at = answer ? (size_t)(answer - text) + 3 : e->output.text.len_bytes;
+        if (hd_tokenizer_find_special(e->rules.tokenizer, text, e->output.text.len_bytes, &at))
+            st = hd_encoder_add(e->encoder, text + at, e->output.text.len_bytes - at, &ids);
+        if (!st && ids.count)
+            *ret_id = ids.ids[0];
+    }
+    hd_id_list_free(&ids);
+    hd_arena_done(&arena);
+    return st;
+}

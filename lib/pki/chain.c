@@ -1,0 +1,38 @@
+/* A chain of hashes. Lengths come before texts, so that no two links have the same bytes. */
+#include <string.h>
+
+#include <openssl/evp.h>
+
+#include "pki/pki.h"
+
+static void add_number(EVP_MD_CTX *hash, uint64_t value)
+{
+    unsigned char bytes[8];
+
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(value >> (8 * i));
+    (void)EVP_DigestUpdate(hash, bytes, sizeof bytes);
+}
+
+void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number, int64_t time_ms,
+                  const char *const *texts, size_t count, unsigned char ret_hash[HD_PKI_HASH_BYTES])
+{
+    EVP_MD_CTX *hash = EVP_MD_CTX_new();
+
+    if (!hash || !EVP_DigestInit_ex(hash, EVP_sha256(), NULL)) {
+        EVP_MD_CTX_free(hash);
+        memset(ret_hash, 0, HD_PKI_HASH_BYTES); /* no memory: the check of the chain will show it */
+        return;
+    }
+    (void)EVP_DigestUpdate(hash, before, HD_PKI_HASH_BYTES);
+    add_number(hash, number);
+    add_number(hash, (uint64_t)time_ms);
+    for (size_t i = 0; i < count; i++) {
+        const char *text = texts[i] ? texts[i] : "";
+
+        add_number(hash, strlen(text));
+        (void)EVP_DigestUpdate(hash, text, strlen(text));
+    }
+    (void)EVP_DigestFinal_ex(hash, ret_hash, NULL);
+    EVP_MD_CTX_free(hash);
+}

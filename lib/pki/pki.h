@@ -1,0 +1,119 @@
+/* pki: the cluster's certificate authority, its certificates, and secrets.
+ *
+ * An authority is a P-256 key and a certificate that it has signed itself. It signs certificates
+ * for two uses: SERVER (the controller, checked by its names) and CLIENT (nodes and people). Who a
+ * client certificate belongs to is not read from it: the controller keeps the hash of each one that
+ * it has signed, with name, role and end (controller/identity). So a stolen key of the authority
+ * alone makes no identity.
+ *
+ * Certificates, keys and requests are PEM texts. Errors of OpenSSL are in the message.
+ *
+ * Used by: identity, store, controller, agent, cli, tests.   Uses: base, OpenSSL (its headers are
+ * included only here).   Threads: any; an authority belongs to one thread.
+ */
+#ifndef HD_PKI_PKI_H
+#define HD_PKI_PKI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+enum {
+    HD_PKI_HASH_BYTES = 32,                           /* SHA-256 */
+    HD_PKI_HASH_TEXT_MAX = 2 * HD_PKI_HASH_BYTES + 1, /* lower-case hexadecimal, and NUL */
+    HD_PKI_NAME_MAX = 64,                             /* bytes of a certificate's name */
+    HD_PKI_PEM_BYTES_MAX = 16 * 1024,                 /* of one text that others send */
+    HD_PKI_AUTHORITY_DAYS = 10 * 365,
+    HD_PKI_CERTIFICATE_DAYS = 30, /* renewed after two thirds of that */
+};
+
+/* ---- hashes and secrets (secret.c) ---- */
+
+void hd_pki_hash(const void *bytes, size_t count, unsigned char ret_hash[HD_PKI_HASH_BYTES]);
+void hd_pki_format_hash(const unsigned char hash[HD_PKI_HASH_BYTES],
+                        char ret_text[HD_PKI_HASH_TEXT_MAX]);
+bool hd_pki_parse_hash(const char *text, unsigned char ret_hash[HD_PKI_HASH_BYTES]);
+/* 256 random bits as 64 hexadecimal digits: a token, or the secret of an invitation. */
+enum hd_status hd_pki_make_secret(char ret_text[HD_PKI_HASH_TEXT_MAX]);
+
+/* ---- a chain of hashes (chain.c) ---- */
+
+/* ret_hash = SHA-256(before, number, time_ms, each text with its length). `before` is zeros for the
+ * first link; ret_hash may be `before`. A link that is changed, left out or moved changes all
+ * hashes after it. */
+void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number, int64_t time_ms,
+                  const char *const *texts, size_t count,
+                  unsigned char ret_hash[HD_PKI_HASH_BYTES]);
+
+/* ---- certificates (authority.c) ---- */
+
+struct hd_pki_authority;
+
+/* A new authority for this cluster, valid for HD_PKI_AUTHORITY_DAYS from now. */
+enum hd_status hd_pki_make_authority(const char *cluster, int64_t now_ms, struct hd_text *ret_cert,
+                                     struct hd_text *ret_key);
+/* HD_INVALID: a text is not what it should be, or the two do not belong together. */
+enum hd_status hd_pki_authority_open(const char *cert, const char *key,
+                                     struct hd_pki_authority **ret_authority);
+void hd_pki_authority_free(struct hd_pki_authority *authority); /* NULL is fine */
+
+/* A new P-256 key, and a request to certify it for `name`. */
+enum hd_status hd_pki_make_request(const char *name, struct hd_text *ret_request,
+                                   struct hd_text *ret_key);
+
+enum hd_pki_use { HD_PKI_SERVER, HD_PKI_CLIENT };
+
+struct hd_pki_terms {
+    const char *name; /* exactly what the request asks for */
+    enum hd_pki_use use;
+    int64_t from_ms, to_ms;   /* wall clock */
+    const char *const *hosts; /* host names and numeric addresses; SERVER only */
+    size_t host_count;
+};
+
+/* Signs a request. HD_INVALID: it is none, is not signed by its own key, its key is not P-256, or
+ * it asks for another name. Nothing of the request but name and key gets into the certificate. */
+enum hd_status hd_pki_sign(const struct hd_pki_authority *authority, const char *request,
+                           const struct hd_pki_terms *terms, struct hd_text *ret_cert);
+
+struct hd_pki_certificate {
+    char name[HD_PKI_NAME_MAX + 1];
+    int64_t from_ms, to_ms; /* as in its terms: it is valid some minutes before from_ms, too */
+    unsigned char hash[HD_PKI_HASH_BYTES]; /* of its DER form */
+};
+
+/* The first certificate of a PEM text, which may hold a key, too. HD_INVALID: there is none, or its
+ * name is not a name. */
+enum hd_status hd_pki_look(const char *cert, struct hd_pki_certificate *ret_certificate);
+
+/* ---- invitations (invitation.c) ---- */
+
+/* What a node needs to join: heddle-invite/1/NAME/HOST:PORT/CAHASH/SECRET, one word. */
+struct hd_pki_invitation {
+    char node[HD_PKI_NAME_MAX + 1];
+    char address[256]; /* HOST:PORT */
+    unsigned char ca_hash[HD_PKI_HASH_BYTES];
+    char secret[HD_PKI_HASH_TEXT_MAX];
+};
+
+/* Appends the line, without a newline. */
+void hd_pki_invitation_write(const struct hd_pki_invitation *invitation, struct hd_text *ret_line);
+/* HD_INVALID: the message says what is wrong; it never has the secret. */
+enum hd_status hd_pki_invitation_read(const char *line, struct hd_pki_invitation *ret_invitation);
+/* [a-z0-9][-a-z0-9.]*, as names of nodes are. */
+bool hd_pki_is_node_name(const char *name);
+
+/* ---- the authority of a server (fetch.c) ---- */
+
+/* Connects to HOST:PORT by TLS 1.3 and takes the certificate with this hash from what the server
+ * shows. Nothing else of the server is believed, so it must be connected to again with that
+ * certificate as its authority. HD_DENIED: the server shows no such certificate: another machine
+ * answers. HD_UNAVAILABLE, HD_TIMEOUT: none does. Blocks up to timeout_ms. */
+enum hd_status hd_pki_fetch_authority(const char *address,
+                                      const unsigned char hash[HD_PKI_HASH_BYTES],
+                                      int64_t timeout_ms, struct hd_text *ret_cert);
+
+#endif

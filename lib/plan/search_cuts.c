@@ -1,0 +1,116 @@
+/* search_cuts: bounds of pipeline stages that are not the even ones.
+ *
+ * The even cut (train/cut.h) balances FLOPs. Another one may take less time, as the head takes
+ * other times than FLOPs say and early stages fill the pipeline; or less memory, as early stages
+ * keep more micro-batches. All cuts have the same order of programs, so an order serves them all.
+ */
+#include <string.h>
+
+#include "plan/search_internal.h"
+
+/* In how many ways L blocks make up `chunks` chunks, of which the first and the last may have none:
+ * L + 1 over chunks - 1; more than HD_SEARCH_CUTS_MAX are not counted. */
+static int64_t count_cuts(int64_t L, int64_t chunks)
+{
+    int64_t count = 1;
+
+    for (int64_t k = 1; k < chunks && count <= HD_SEARCH_CUTS_MAX; k++)
+        count = count * (L + 2 - k) / k;
+    return count;
+}
+
+bool search_has_cuts(const struct layout_search *s, int64_t chunks)
+{
+    return chunks > 1 && !s->tuned && !s->asked->spec->schedule_order &&
+           strcmp(s->asked->request->sizes.stages, "auto") == 0 &&
+           count_cuts(s->config.L, chunks) <= HD_SEARCH_CUTS_MAX;
+}
+
+const struct ordered *search_recut(struct layout_search *s, const struct search_cut *cut)
+{
+    s->recut = *cut->even;
+    s->recut.shared.units = s->recut.shorter.units = cut->units;
+    s->recut.stages = cut->stages;
+    return &s->recut;
+}
+
+/* What a stage keeps of each block is that of the even cut. NULL: no memory. */
+static struct search_cut *make_cut(struct layout_search *s, const struct ordered *even,
+                                   const int64_t *blocks)
+{
+    const struct hd_pipeline *p = &even->shared.pipeline;
+    struct search_cut *cut = hd_arena_alloc(&s->kept, sizeof *cut);
+    struct hd_units *units = hd_arena_array(&s->kept, (size_t)p->chunks, sizeof *units);
+    struct ordered_stage *stages = hd_arena_array(&s->kept, (size_t)p->stages, sizeof *stages);
+    int32_t unit = HD_UNIT_EMBEDDING, before = 0;
+
+    if (!cut || !units || !stages) {
+        s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
+        return NULL;
+    }
+    *cut = (struct search_cut){even, units, stages};
+    for (int32_t i = 0; i < p->stages; i++)
+        stages[i].kept = even->stages[i].kept;
+    for (int32_t c = 0; c < p->chunks; c++) {
+        struct ordered_stage *stage = &stages[hd_pipeline_stage(p, c)];
+
+        units[c].first = unit;
+        unit += (int32_t)blocks[c] + (c == 0) + (c == p->chunks - 1);
+        units[c].end = unit;
+        if (hd_pipeline_index(p, c) == 0)
+            stage->before = before;
+        before += (int32_t)blocks[c];
+        stage->blocks += (int32_t)blocks[c];
+        stage->largest = blocks[c] > stage->largest ? (int32_t)blocks[c] : stage->largest;
+    }
+    return cut;
+}
+
+static bool is_even(const struct ordered *even, const int64_t *blocks)
+{
+    for (int32_t c = 0; c < even->shared.pipeline.chunks; c++)
+        if (blocks[c] != search_blocks_of(&even->shared, c))
+            return false;
+    return true;
+}
+
+/* The next cut in the order of numbers; false: there is none. blocks: at least 0 of the first and
+ * the last chunk, 1 of the others. */
+static bool next_cut(int64_t *blocks, int32_t chunks)
+{
+    const int32_t last = chunks - 1;
+
+    for (int32_t c = last - 1; c >= 0; c--) {
+        int64_t rest = 0;
+
+        for (int32_t k = c + 1; k <= last; k++)
+            rest += blocks[k] - (k < last);
+        if (rest > 0) { /* one more here, and of the rest as much as possible in the last chunk */
+            blocks[c]++;
+            for (int32_t k = c + 1; k < last; k++)
+                blocks[k] = 1;
+            blocks[last] = rest - 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+void search_each_cut(struct layout_search *s, const struct ordered *even,
+                     void (*each)(struct layout_search *s, const struct search_cut *cut,
+                                  void *context),
+                     void *context)
+{
+    const int32_t chunks = even->shared.pipeline.chunks;
+    int64_t blocks[HD_PLAN_CHUNKS_MAX] = {0};
+
+    for (int32_t c = 1; c < chunks - 1; c++)
+        blocks[c] = 1;
+    blocks[chunks - 1] = s->config.L - (chunks - 2);
+    do {
+        const struct search_cut *cut = is_even(even, blocks) ? NULL : make_cut(s, even, blocks);
+
+        if (cut)
+            each(s, cut, context);
+    } while (!s->st && next_cut(blocks, chunks));
+}

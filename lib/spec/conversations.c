@@ -1,0 +1,98 @@
+/* conversations: which data files hold conversations, and the chat template that they need. */
+#include <string.h>
+
+#include "base/file.h"
+#include "chat/model.h"
+#include "data/data.h"
+#include "spec_internal.h"
+
+/* The form that data.format names. */
+static enum hd_chat_form form_of(const struct hd_job *job)
+{
+    enum hd_chat_form form = HD_CHAT_AUTO;
+
+    (void)hd_chat_form_find(job->data_format, &form); /* check.c knows the words */
+    return form;
+}
+
+static enum hd_status look_at_tokens(const char *path, bool *ret_conversations)
+{
+    const struct hd_corpus_file file = {.path = path, .size_bytes = -1};
+    struct hd_corpus *corpus = NULL;
+    const enum hd_status st = hd_corpus_open(&file, 1, &corpus);
+
+    if (!st)
+        *ret_conversations = strcmp(hd_corpus_kind(corpus), "conversations") == 0;
+    hd_corpus_close(corpus);
+    return st;
+}
+
+enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
+                                 bool *ret_conversations)
+{
+    enum hd_chat_form wanted = form_of(job), form = HD_CHAT_TEXT;
+    enum hd_status st = HD_OK;
+
+    *ret_conversations = false;
+    if (spec_is_token_file(path))
+        return look_at_tokens(path, ret_conversations);
+    if (spec_is_lines(path)) {
+        st = hd_jsonl_look(path, wanted, &form);
+        *ret_conversations = !st && form != HD_CHAT_TEXT;
+        return st;
+    }
+    if (wanted == HD_CHAT_AUTO || wanted == HD_CHAT_TEXT)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "%s is no .jsonl, and data.format: %s names conversations, one in each line of a "
+                  ".jsonl",
+                  path, job->data_format);
+}
+
+bool hd_spec_has_conversations(const struct hd_job *job)
+{
+    bool any = false;
+
+    for (int64_t i = 0; !any && i < job->train_count; i++)
+        (void)spec_look_at_form(job, job->train[i].path, &any);
+    for (int64_t i = 0; !any && i < job->val_count; i++)
+        (void)spec_look_at_form(job, job->val[i].path, &any);
+    return any;
+}
+
+/* data.template, else that of model.from, else none. */
+static enum hd_status find_template(struct spec_draft *draft, const char *folder)
+{
+    struct hd_job *job = draft->job;
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    if (*job->template)
+        return spec_make_absolute(job->template, "data.template", folder);
+    if (*job->from_dir)
+        st = hd_chat_find(job->from_dir, &path);
+    if (!st && path.len_bytes && path.len_bytes < HD_JOB_PATH_MAX)
+        memcpy(job->template, path.data, path.len_bytes + 1);
+    hd_text_free(&path);
+    return st ? hd_err_prefix(st, "model.from") : HD_OK;
+}
+
+enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder)
+{
+    struct hd_job *job = draft->job;
+    struct hd_chat *chat = NULL;
+    enum hd_status st = find_template(draft, folder);
+
+    if (!st && *job->template) {
+        st = hd_chat_open(job->template, NULL, &chat);
+        if (st == HD_NOT_FOUND || st == HD_LIMIT || st == HD_IO)
+            st = HD_INVALID;
+        st = st ? hd_err_prefix(st, "data.template") : HD_OK;
+        hd_chat_close(chat);
+    }
+    if (!st && strcmp(job->documents, "joined") == 0)
+        st =
+            hd_err(HD_INVALID, "data.documents: conversations are bounded, so that none is seen by "
+                               "its neighbour; remove the line");
+    return st;
+}

@@ -1,0 +1,108 @@
+#include "train/job_chat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "data/data.h"
+
+void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
+{
+    const char *slash = strrchr(job->tokenizer, '/');
+
+    if (*job->from_dir)
+        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%s", job->from_dir);
+    else
+        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%.*s",
+                       slash ? (int)(slash - job->tokenizer) + 1 : 0, job->tokenizer);
+}
+
+static enum hd_status open_once(struct hd_job_chat *c, const struct hd_job *job)
+{
+    char dir[HD_JOB_PATH_MAX];
+    enum hd_status st;
+
+    if (c->opened)
+        return HD_OK;
+    hd_job_chat_folder(job, dir);
+    st = hd_chat_open(job->template, *dir ? dir : NULL, &c->opened);
+    return st ? hd_err_prefix(st, "data.template") : HD_OK;
+}
+
+enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer *tokenizer,
+                                 const struct hd_job *job, enum hd_chat_form form,
+                                 struct hd_conversation_rules *ret_rules)
+{
+    struct hd_conversation_rules rules = {.form = form};
+    enum hd_status st = open_once(c, job);
+
+    if (!st)
+        st = hd_job_tokenizer_need(tokenizer, job, &rules.tokenizer);
+    if (!st)
+        st = hd_job_tokenizer_end_of_text(tokenizer, job, &rules.end_of_text);
+    if (st)
+        return st;
+    rules.chat = c->opened;
+    rules.loss = strcmp(job->data_loss, "all") == 0    ? HD_CHAT_ALL
+                 : strcmp(job->data_loss, "last") == 0 ? HD_CHAT_LAST
+                                                       : HD_CHAT_ANSWERS;
+    *ret_rules = rules;
+    return HD_OK;
+}
+
+void hd_job_chat_close(struct hd_job_chat *c)
+{
+    hd_chat_close(c->opened);
+    c->opened = NULL;
+}
+
+enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_chat_form *ret_form)
+{
+    enum hd_chat_form form = HD_CHAT_TEXT;
+
+    *ret_form = HD_CHAT_TEXT;
+    if (!hd_text_ends(path, ".jsonl") || !hd_chat_form_find(job->data_format, &form) ||
+        form == HD_CHAT_TEXT)
+        return HD_OK;
+    return hd_jsonl_look(path, form, ret_form);
+}
+
+static enum hd_status mix_file(const char *path, struct hd_text *all)
+{
+    struct hd_text bytes = {0};
+    enum hd_status st = HD_OK;
+
+    if (hd_file_exists(path))
+        st = hd_file_read(path, HD_CHAT_FILE_BYTES_MAX, &bytes);
+    if (!st)
+        hd_text_add_bytes(all, bytes.data ? bytes.data : "", bytes.len_bytes);
+    hd_text_add_bytes(all, "", 1);
+    hd_text_free(&bytes);
+    return st;
+}
+
+enum hd_status hd_job_chat_hash(const struct hd_job *job, uint64_t *ret_hash)
+{
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    char dir[HD_JOB_PATH_MAX];
+    struct hd_text all = {0};
+    enum hd_status st = HD_OK;
+
+    hd_job_chat_folder(job, dir);
+    hd_text_add(&all, "%s %s ", job->data_format, job->data_loss);
+    if (*job->template)
+        st = mix_file(job->template, &all);
+    for (size_t i = 0; !st && *dir && i < sizeof names / sizeof names[0]; i++) {
+        struct hd_text path = {0};
+
+        hd_file_join(&path, dir, names[i]);
+        st = path.failed ? HD_OK : mix_file(path.data, &all);
+        hd_text_free(&path);
+    }
+    if (!st && all.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a chat template");
+    *ret_hash = st ? 0 : hd_hash_bytes(all.data, all.len_bytes);
+    hd_text_free(&all);
+    return st;
+}

@@ -1,0 +1,33 @@
+/* job_chat: the chat template of a job, opened at its first use, and what becomes of its
+ * conversations.
+ *
+ * Used by: token_cache, worker.   Uses: chat, data, job, job_tokenizer.   Threads: one at a time.
+ */
+#ifndef HD_TRAIN_JOB_CHAT_H
+#define HD_TRAIN_JOB_CHAT_H
+
+#include "data/conversations.h"
+#include "train/job_tokenizer.h"
+
+struct hd_job_chat { /* initialise with {0} */
+    struct hd_chat *opened;
+};
+
+/* The rules for conversations in a file of `form`; they borrow from both. Error messages begin with
+ * the key. */
+enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer *tokenizer,
+                                 const struct hd_job *job, enum hd_chat_form form,
+                                 struct hd_conversation_rules *ret_rules);
+void hd_job_chat_close(struct hd_job_chat *c);
+
+/* The form of a data file: HD_CHAT_TEXT where its lines are no conversations. */
+enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_chat_form *ret_form);
+
+/* Mixes all that the ids of conversations depend on, but for the tokenizer, into a hash. */
+enum hd_status hd_job_chat_hash(const struct hd_job *job, uint64_t *ret_hash);
+
+/* The folder whose tokenizer_config.json names the special tokens: model.from's, else that of the
+ * tokenizer.json; "": there is none. */
+void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX]);
+
+#endif

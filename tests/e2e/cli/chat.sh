@@ -1,0 +1,74 @@
+#!/bin/bash
+# Conversations from their file to an answer: validate and plan say what an epoch has, data show what
+# counts, and a model that learned them answers and stops.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+. "$HEDDLE_SOURCE_DIR/tests/e2e/cli/chat_model.sh" || exit 1
+
+conversations {a..f}{a..f} >"$dir/chat.jsonl"
+cat >"$dir/job.yaml" <<END
+name: chat
+model: {family: llama, layers: 2, hidden: 64, heads: 4, vocab: 259, context: 256}
+data: {train: [chat.jsonl], tokenizer: tokenizer.json, template: chat_template.jinja}
+train: {epochs: 4, global_batch: 2, lr: {peak: 3e-3, decay: constant, warmup: 0}}
+resources: {device: cpu, threads: 1}
+END
+
+# A conversation has 1 + 5 + 3 + 1 + 1 tokens of the question, 1 + 10 in front of the answer, and 4 + 1 + 1
+# that count: 28 in all. Nine fit into 256 rows: 4 windows of 252 rows, 98.4% filled.
+# 4 epochs of 4 windows in steps of 2 are 8 steps.
+check a_job_of_conversations_is_valid heddle validate "$dir/job.yaml"
+has_line() { check_equal "$1" 1 "$(grep -cxF -- "$2" "$work/check.out")"; }
+has_line it_says_the_form_that_it_found "data.train: messages, 1 file of $(stat -c %s "$dir/chat.jsonl" | awk '{printf "%.1f KiB", $1 / 1024}'): 36 documents, tokens to be made when the job starts"
+has_line it_says_what_counts "conversations: messages; 36 in 4 sequences an epoch, 98.4% of their rows filled; 216 of 1008 tokens count for the loss, the longest has 28"
+has_line it_derives_the_steps "train.epochs: 4 times 4 sequences are 8 steps of 2"
+check a_plan_of_it heddle plan "$dir/job.yaml" --devices cpu:1
+has_line a_plan_says_what_counts "conversations: messages; 36 in 4 sequences an epoch, 98.4% of their rows filled; 216 of 1008 tokens count for the loss, the longest has 28"
+check samples_are_shown heddle data show "$dir/job.yaml" --samples 1
+check_equal with_what_counts_in_brackets 9 "$(grep -c '^⟦[a-f]\{4\}<|im_end|>$' "$work/check.out")"
+check samples_as_json heddle data show "$dir/job.yaml" --samples 1 -o json
+check_equal with_a_number_for_each_token 54 "$(grep -o '"counts":\[[^]]*' "$work/check.out" | tr -cd 1 | wc -c)"
+check a_token_file_of_them heddle data tokenize "$dir/chat.jsonl" --out "$dir/c.idx" --tokenizer "$dir/tokenizer.json"
+check_equal it_says_what_counts_too 1 "$(grep -c '^216 tokens count for the loss$' "$work/check.out")"
+check_status that_has_no_place_for_it 2 heddle data tokenize "$dir/chat.jsonl" --out "$dir/c.npy" --tokenizer "$dir/tokenizer.json"
+check a_token_file_is_trained_on heddle validate "$dir/job.yaml" --set 'data.train=[c.bin]'
+has_line it_packs_the_same "conversations: 36 in 4 sequences an epoch, 98.4% of their rows filled; 216 of 1008 tokens count for the loss, the longest has 28"
+
+# ---- what is wrong is said before a step, with its place ----
+refused() { # NAME MESSAGE ARGUMENT...
+    local name=$1 message=$2
+    shift 2
+    check_status "$name" 2 heddle validate "$dir/job.yaml" "$@"
+    check_equal "${name}_and_why" 1 "$(grep -cF -- "$message" "$work/check.err")"
+}
+printf '%s' '{% for m in messages %}{{ m.content | shuffle }}{% endfor %}' >"$dir/bad.jinja"
+refused a_template_that_is_not_supported "chat.jsonl:1: the chat template: 1:39: not supported: the filter 'shuffle'" --set data.template=bad.jinja
+printf '%s' "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}" >"$dir/mute.jinja"
+printf '%s' '{% for m in messages %}{% endif %}' >"$dir/broken.jinja"
+refused a_template_that_is_no_template "data.template: $dir/broken.jinja:1:" --set data.template=broken.jinja
+refused a_template_without_answers "chat.jsonl:1: message 2: the chat template does not show this answer" --set data.template=mute.jinja
+refused steps_and_epochs "train.epochs: cannot be used with train.steps" --set train.epochs=2 --set train.steps=3
+refused a_context_that_is_too_short "36 conversations are longer than model.context = 16 tokens; the first is $dir/chat.jsonl:1, with 28 tokens" --set model.context=16
+refused joined_conversations "data.documents: conversations are bounded" --set data.documents=joined
+refused a_vocabulary_without_the_special_tokens "model.vocab: 256 is less than the 259 tokens" --set model.vocab=256
+printf '{"messages": [{"role": "user", "content": "a"}]}\n' >"$dir/no.jsonl"
+refused a_conversation_without_an_answer "no.jsonl:1: the conversation has no answer" --set 'data.train=[no.jsonl]'
+cp "$dir/chat.jsonl" "$dir/late.jsonl"
+printf '\n{"messages": [{"role": "boss", "content": "a"}]}\n' >>"$dir/late.jsonl"
+refused a_wrong_role_of_a_later_line "late.jsonl:38: message 1: the role 'boss' is none of" --set 'data.train=[late.jsonl]'
+refused another_form_than_was_said "chat.jsonl:1:" --set data.format=alpaca
+
+# ---- training, and an answer that ends ----
+check a_model_learns_them heddle local "$dir/job.yaml" --dir run --state-dir "$work/runs" --set train.epochs=60 -o jsonl
+check_equal each_step_says_what_counts 120 "$(grep -c '"type":"step".*"targets":108,' "$work/check.out")"
+for question in ab fd; do
+    check "it_answers_$question" heddle generate "$work/runs/run" --chat --prompt "$question?" --greedy --max-tokens 64
+    check_equal "it_answers_${question}_and_stops" "${question:0:1}${question:0:1}${question:1:1}${question:1:1}" "$(cat "$work/check.out")"
+done
+check an_export heddle checkpoint export "$work/runs/run" --out "$work/model"
+check_equal carries_what_a_chat_needs "chat_template.jinja config.json generation_config.json heddle-hashes.json model.safetensors tokenizer.json tokenizer_config.json" \
+    "$(cd "$work/model" && echo *)"
+check an_exported_model_chats heddle generate "$work/model" --chat --prompt 'ce?' --greedy --max-tokens 64
+check_equal and_stops_too ccee "$(cat "$work/check.out")"
+
+finish

@@ -1,0 +1,284 @@
+/* identity: roles, the policy file, credentials, limits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "controller/identity/identity.h"
+#include "pki/pki.h"
+
+/* ---- roles ------------------------------------------------------------------------------------*/
+
+static void no_role_of_a_person_includes_that_of_a_node(void **state)
+{
+    (void)state;
+    assert_true(hd_role_has(HD_ROLE_ADMIN, HD_ROLE_VIEWER));
+    assert_true(hd_role_has(HD_ROLE_USER, HD_ROLE_USER));
+    assert_false(hd_role_has(HD_ROLE_USER, HD_ROLE_OPERATOR));
+    assert_false(hd_role_has(HD_ROLE_ADMIN, HD_ROLE_NODE));
+    assert_false(hd_role_has(HD_ROLE_ADMIN, HD_ROLE_INVITED));
+    assert_false(hd_role_has(HD_ROLE_NODE, HD_ROLE_VIEWER));
+    assert_false(hd_role_has(HD_ROLE_NODE, HD_ROLE_INVITED));
+    assert_false(hd_role_has(HD_ROLE_INVITED, HD_ROLE_NODE));
+    assert_false(hd_role_has(HD_ROLE_NONE, HD_ROLE_NONE));
+}
+
+/* ---- the policy -------------------------------------------------------------------------------*/
+
+static const char sample[] = "# who may what\n"
+                             "role ann operator\n"
+                             "role uid:1001 viewer   # the display in the hall\n"
+                             "role-of-uids user\n"
+                             "see role:viewer all\n"
+                             "see bob jobs\n"
+                             "limit role:user jobs_live 4\n"
+                             "limit bob jobs_live 0\n"
+                             "limit bob checkpoint_bytes 2T\n"
+                             "keep history 30\n"
+                             "keep step-lines 1000 after 7\n";
+
+static void a_rule_of_a_name_goes_before_that_of_its_role(void **state)
+{
+    const int64_t day_ms = INT64_C(86400000);
+    struct hd_policy *p = NULL;
+
+    (void)state;
+    assert_int_equal(hd_policy_parse("policy", sample, &p), HD_OK);
+    assert_int_equal(hd_policy_role(p, "ann", HD_WAY_TOKEN_FILE), HD_ROLE_OPERATOR);
+    assert_int_equal(hd_policy_role(p, "uid:1001", HD_WAY_SOCKET), HD_ROLE_VIEWER);
+    assert_int_equal(hd_policy_role(p, "uid:1002", HD_WAY_SOCKET), HD_ROLE_USER);
+    assert_int_equal(hd_policy_role(p, "carl", HD_WAY_TOKEN_FILE), HD_ROLE_USER);
+    assert_int_equal(hd_policy_sight(p, "carl", HD_ROLE_USER), HD_SIGHT_OWN);
+    assert_int_equal(hd_policy_sight(p, "bob", HD_ROLE_USER), HD_SIGHT_JOBS);
+    assert_int_equal(hd_policy_sight(p, "carl", HD_ROLE_VIEWER), HD_SIGHT_ALL);
+    assert_int_equal(hd_policy_sight(p, "carl", HD_ROLE_OPERATOR), HD_SIGHT_ALL);
+    assert_int_equal(hd_policy_limit(p, "carl", HD_ROLE_USER, HD_LIMIT_JOBS_LIVE), 4);
+    assert_true(hd_policy_limit(p, "bob", HD_ROLE_USER, HD_LIMIT_JOBS_LIVE) == INT64_MAX);
+    assert_true(hd_policy_limit(p, "bob", HD_ROLE_USER, HD_LIMIT_CHECKPOINT_BYTES) == INT64_C(2)
+                                                                                          << 40);
+    assert_true(hd_policy_limit(p, "ada", HD_ROLE_ADMIN, HD_LIMIT_SUBMISSIONS) == INT64_MAX);
+    assert_int_equal(hd_policy_keep(p).history_ms, 30 * day_ms);
+    assert_int_equal(hd_policy_keep(p).step_lines, 1000);
+    assert_int_equal(hd_policy_keep(p).step_lines_ms, 7 * day_ms);
+    hd_policy_free(p);
+}
+
+/* "an", "ann2" and "annn" are not "ann"; and there is no pattern that would make them so. */
+static void names_are_compared_exactly(void **state)
+{
+    static const char *const others[] = {"an", "ann2", "Ann", "annn", "*", ""};
+    struct hd_policy *p = NULL;
+
+    (void)state;
+    assert_int_equal(hd_policy_parse("policy", "role ann admin\n", &p), HD_OK);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_int_equal(hd_policy_role(p, others[i], HD_WAY_TOKEN_FILE), HD_ROLE_USER);
+    hd_policy_free(p);
+    assert_int_equal(hd_policy_parse("policy", "role ann* admin\n", &p), HD_INVALID);
+    assert_int_equal(hd_policy_parse("policy", "role * admin\n", &p), HD_INVALID);
+}
+
+static void a_mistake_has_its_line_and_what_to_write(void **state)
+{
+    static const struct {
+        const char *text, *words;
+    } wrong[] = {
+        {"\n\nrole ann boss\n", "p:3: \"boss\" is no role: write none, viewer, user"},
+        {"role-of-uids admin\n", "would be for everyone: give that role by name"},
+        {"role ann user\nrole ann admin\n", "p:2: a second rule for ann; keep one of them"},
+        {"role node admin\n", "p:1: \"node\" is no name"},
+        {"role uid:0x10 admin\n", "p:1: \"uid:0x10\" is no name"},
+        {"see role:node all\n", "p:1: role:node: the roles are viewer, user"},
+        {"see ann everything\n", "write see ann own, jobs or all"},
+        {"limit ann cpus 3\n", "\"cpus\" is no limit"},
+        {"limit ann watches -1\n", "p:1: "},
+        {"keep history 0\n", "p:1: days: "},
+        {"grant ann all\n", "p:1: this is no rule; write role NAME ROLE"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct hd_policy *p = NULL;
+
+        assert_int_equal(hd_policy_parse("p", wrong[i].text, &p), HD_INVALID);
+        if (!strstr(hd_err_message(), wrong[i].words))
+            fail_msg("%s: %s", wrong[i].text, hd_err_message());
+    }
+}
+
+/* ---- credentials ------------------------------------------------------------------------------*/
+
+static struct hd_credential_record token_of(const char *secret, const char *name, int64_t expires)
+{
+    struct hd_credential_record made = {
+        .kind = HD_CREDENTIAL_KIND_TOKEN, .name = name, .role = "user", .expires_ms = expires};
+
+    hd_pki_hash(secret, strlen(secret), made.hash);
+    return made;
+}
+
+static void credentials_are_found_until_they_expire_or_end(void **state)
+{
+    struct hd_credentials *all = hd_credentials_new();
+    struct hd_credential_record made;
+    struct hd_identity who;
+    char secret[32];
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        (void)snprintf(secret, sizeof secret, "secret-number-%d", i);
+        made = token_of(secret, "ann", 1000 + i);
+        assert_int_equal(hd_credentials_add(all, &made), HD_OK);
+        assert_int_equal(made.id, i + 1);
+    }
+    assert_int_equal(hd_identity_of_token(all, "secret-number-7", 1006, &who), HD_OK);
+    assert_string_equal(who.name, "ann");
+    assert_int_equal(who.role, HD_ROLE_USER);
+    assert_int_equal(who.credential, 8);
+    assert_int_equal(hd_identity_of_token(all, "secret-number-7", 1007, &who), HD_DENIED);
+    assert_int_equal(hd_identity_of_token(all, "secret-number-", 0, &who), HD_DENIED);
+    for (uint64_t id = 1; id <= 1000; id += 2) /* the numbers 0, 2, 4 .. */
+        hd_credentials_end(all, id);
+    for (int i = 0; i < 1000; i++) {
+        (void)snprintf(secret, sizeof secret, "secret-number-%d", i);
+        assert_int_equal(hd_identity_of_token(all, secret, 0, &who), i % 2 ? HD_OK : HD_DENIED);
+    }
+    hd_credentials_restored(all, 5000); /* ids are never used twice */
+    made = token_of("another-secret", "bob", 1000);
+    assert_int_equal(hd_credentials_add(all, &made), HD_OK);
+    assert_int_equal(made.id, 5001);
+    hd_credentials_free(all);
+}
+
+/* ---- limits -----------------------------------------------------------------------------------*/
+
+/* 4 a second: 4 at once, the fifth not; 250 ms later one more. */
+static void a_rate_lets_so_many_through(void **state)
+{
+    struct hd_usages *usages = hd_usages_new();
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(hd_usages_take(usages, "ann", HD_LIMIT_QUERIES, 4, 1000), HD_OK);
+    assert_int_equal(hd_usages_take(usages, "ann", HD_LIMIT_QUERIES, 4, 1000), HD_LIMIT);
+    assert_string_equal(hd_err_message(), "queries_per_s: ann uses 4 of 4 queries in a second (see "
+                                          "heddle limits)");
+    assert_int_equal(hd_usages_take(usages, "bob", HD_LIMIT_QUERIES, 4, 1000), HD_OK);
+    assert_int_equal(hd_usages_take(usages, "ann", HD_LIMIT_SUBMISSIONS, 4, 1000), HD_OK);
+    assert_int_equal(hd_usages_rate(usages, "ann", HD_LIMIT_QUERIES, 4, 1000), 4);
+    assert_int_equal(hd_usages_take(usages, "ann", HD_LIMIT_QUERIES, 4, 1250), HD_OK);
+    assert_int_equal(hd_usages_take(usages, "ann", HD_LIMIT_QUERIES, 4, 1250), HD_LIMIT);
+    hd_usages_free(usages);
+}
+
+/* 3,000 jobs of three owners go from queued to running to their end, in an order that makes slots
+ * of the table free in the midst of others. */
+static void live_jobs_are_counted_by_owner(void **state)
+{
+    static const char *const owners[] = {"ann", "bob", "carl"};
+    struct hd_usages *usages = hd_usages_new();
+    struct hd_job_record job = {.state = HD_JOB_STATE_QUEUED};
+
+    (void)state;
+    for (uint64_t i = 1; i <= 3000; i++) {
+        job.job = i;
+        job.owner = owners[i % 3];
+        hd_usages_see_job(usages, &job);
+    }
+    assert_int_equal(hd_usages_jobs(usages, "ann", true), 1000);
+    job.state = HD_JOB_STATE_RUNNING;
+    for (uint64_t i = 3; i <= 3000; i += 3) { /* ann's */
+        job.job = i;
+        job.owner = "ann";
+        hd_usages_see_job(usages, &job);
+        hd_usages_see_job(usages, &job); /* the same again changes nothing */
+    }
+    assert_int_equal(hd_usages_jobs(usages, "ann", true), 0);
+    assert_int_equal(hd_usages_jobs(usages, "ann", false), 1000);
+    job.state = HD_JOB_STATE_FAILED;
+    for (uint64_t i = 3000; i >= 1; i -= 2) { /* half of everybody's */
+        job.job = i;
+        job.owner = owners[i % 3];
+        hd_usages_see_job(usages, &job);
+        hd_usages_see_job(usages, &job);
+        if (i == 2)
+            break;
+    }
+    assert_int_equal(hd_usages_jobs(usages, "ann", false), 500);
+    assert_int_equal(hd_usages_jobs(usages, "bob", true), 500);
+    assert_int_equal(hd_usages_jobs(usages, "carl", false), 500);
+    assert_int_equal(hd_usages_jobs(usages, "dora", false), 0);
+    hd_usages_free(usages);
+}
+
+/* ---- pki --------------------------------------------------------------------------------------*/
+
+/* SHA-256 of "abc" (FIPS 180-2, B.1). */
+static void a_hash_is_sha_256(void **state)
+{
+    unsigned char hash[HD_PKI_HASH_BYTES], again[HD_PKI_HASH_BYTES];
+    char text[HD_PKI_HASH_TEXT_MAX];
+
+    (void)state;
+    hd_pki_hash("abc", 3, hash);
+    hd_pki_format_hash(hash, text);
+    assert_string_equal(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_true(hd_pki_parse_hash(text, again));
+    assert_memory_equal(hash, again, sizeof hash);
+    text[0] = 'B';
+    assert_false(hd_pki_parse_hash(text, again));
+}
+
+/* The texts "ab", "c" and "a", "bc" have the same letters. */
+static void a_chain_knows_where_texts_end(void **state)
+{
+    static const char *const first[] = {"ab", "c"}, *const second[] = {"a", "bc"};
+    const unsigned char zeros[HD_PKI_HASH_BYTES] = {0};
+    unsigned char a[HD_PKI_HASH_BYTES], b[HD_PKI_HASH_BYTES];
+
+    (void)state;
+    hd_pki_chain(zeros, 1, 2, first, 2, a);
+    hd_pki_chain(zeros, 1, 2, second, 2, b);
+    assert_memory_not_equal(a, b, sizeof a);
+    hd_pki_chain(zeros, 1, 2, first, 2, b);
+    assert_memory_equal(a, b, sizeof a);
+}
+
+static void a_line_of_an_invitation_is_read_as_it_was_written(void **state)
+{
+    struct hd_pki_invitation made = {.node = "n1.rack-2", .address = "[::1]:7433"}, read;
+    struct hd_text line = {0};
+
+    (void)state;
+    memset(made.ca_hash, 0xA5, sizeof made.ca_hash);
+    assert_int_equal(hd_pki_make_secret(made.secret), HD_OK);
+    hd_pki_invitation_write(&made, &line);
+    assert_int_equal(hd_pki_invitation_read(line.data, &read), HD_OK);
+    assert_memory_equal(&made, &read, sizeof made);
+    line.data[line.len_bytes - 1] = '\0'; /* a digit was not copied */
+    assert_int_equal(hd_pki_invitation_read(line.data, &read), HD_INVALID);
+    assert_null(strstr(hd_err_message(), made.secret)); /* a message may be shown to others */
+    hd_text_free(&line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_role_of_a_person_includes_that_of_a_node),
+        cmocka_unit_test(a_rule_of_a_name_goes_before_that_of_its_role),
+        cmocka_unit_test(names_are_compared_exactly),
+        cmocka_unit_test(a_mistake_has_its_line_and_what_to_write),
+        cmocka_unit_test(credentials_are_found_until_they_expire_or_end),
+        cmocka_unit_test(a_rate_lets_so_many_through),
+        cmocka_unit_test(live_jobs_are_counted_by_owner),
+        cmocka_unit_test(a_hash_is_sha_256),
+        cmocka_unit_test(a_chain_knows_where_texts_end),
+        cmocka_unit_test(a_line_of_an_invitation_is_read_as_it_was_written),
+    };
+
+    return cmocka_run_group_tests_name("identity", tests, NULL, NULL);
+}

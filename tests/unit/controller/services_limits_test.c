@@ -1,0 +1,177 @@
+/* services: what is over a limit is refused, with the limit's name; the policy shows jobs to
+ * others. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "heddle/v1/control.pb-c.h"
+#include "services_callers.h"
+
+/* The controller once more, with this policy. */
+static void start_with(struct callers *all, const char *policy)
+{
+    static char path[128];
+    struct bench *b = &all->b;
+
+    callers_start(all);
+    stop_controller(b);
+    (void)snprintf(path, sizeof path, "%s/policy", b->dir);
+    assert_int_equal(hd_file_write_atomic(path, policy, strlen(policy), 0600), HD_OK);
+    b->policy_file = path;
+    (void)snprintf(b->address, sizeof b->address, "127.0.0.1:0");
+    if (start_controller(b))
+        fail_msg("%s", hd_err_message());
+    (void)snprintf(b->address, sizeof b->address, "127.0.0.1:%d", controller_port(b->controller));
+    hd_rpc_client_close(all->auditor);
+    all->auditor = NULL;
+}
+
+static enum hd_status try_to_submit(struct callers *all)
+{
+    static int number;
+    char request_id[40];
+    uint64_t job;
+    bool repeated;
+
+    (void)snprintf(request_id, sizeof request_id, "limited-%020d", ++number);
+    return submit_as(&all->b, request_id, new_spec(&all->b, 2, ""), &job, &repeated);
+}
+
+static const Heddle__V1__LimitUse *find_limit(const Heddle__V1__GetLimitsResponse *r,
+                                              const char *name)
+{
+    for (size_t i = 0; i < r->n_limits; i++)
+        if (strcmp(r->limits[i]->name, name) == 0)
+            return r->limits[i];
+    fail_msg("there is no limit %s", name);
+    return NULL;
+}
+
+static Heddle__V1__GetLimitsResponse *limits_of(struct callers *all, const char *name)
+{
+    Heddle__V1__GetLimitsRequest request = HEDDLE__V1__GET_LIMITS_REQUEST__INIT;
+    ProtobufCMessage *response = NULL;
+
+    request.name = (char *)(uintptr_t)name;
+    if (hd_rpc_call_wait(all->b.client, "/heddle.v1.Identity/GetLimits",
+                         &heddle__v1__get_limits_response__descriptor, WAIT_MS, &request.base,
+                         &response))
+        fail_msg("%s", hd_err_message());
+    return (Heddle__V1__GetLimitsResponse *)(void *)response;
+}
+
+/* ann has one job from before the restart, may have three, and bob's do not count. */
+static void jobs_over_the_limit_are_refused_by_name(void **state)
+{
+    Heddle__V1__GetLimitsResponse *limits;
+    Heddle__V1__ListAuditResponse *audit;
+    struct callers all;
+
+    (void)state;
+    start_with(&all, "limit ann jobs_live 3\nlimit oli jobs_queued 1\n");
+    callers_be(&all, all.secrets[CALLER_USER]);
+    assert_int_equal(try_to_submit(&all), HD_OK);
+    assert_int_equal(try_to_submit(&all), HD_OK);
+    hd_rpc_message_free(&callers_audit(&all)->base);
+    assert_int_equal(try_to_submit(&all), HD_LIMIT);
+    assert_string_equal(hd_err_message(), "jobs_live: ann uses 3 of 3 jobs that wait or run (see "
+                                          "heddle limits)");
+    limits = limits_of(&all, "");
+    assert_int_equal(find_limit(limits, "jobs_live")->used, 3);
+    assert_int_equal(find_limit(limits, "jobs_live")->most, 3);
+    assert_int_equal(find_limit(limits, "jobs_queued")->most, 0);
+    hd_rpc_message_free(&limits->base);
+    audit = callers_audit(&all); /* a flood of refused calls does not fill the disk */
+    assert_int_equal(audit->n_rows, 0);
+    hd_rpc_message_free(&audit->base);
+    callers_be(&all, all.secrets[CALLER_OPERATOR]); /* has one, and a rule of its own name */
+    assert_int_equal(try_to_submit(&all), HD_LIMIT);
+    callers_be(&all, all.secrets[CALLER_ADMIN]);
+    assert_int_equal(try_to_submit(&all), HD_OK);
+    limits = limits_of(&all, "ann"); /* an admin may ask for those of others */
+    assert_int_equal(find_limit(limits, "jobs_live")->used, 3);
+    hd_rpc_message_free(&limits->base);
+    callers_finish(&all);
+}
+
+/* 5 a second, so that of 40 calls in a row, which take less than 2 s, at most 15 come through. */
+static void calls_over_the_rate_are_refused(void **state)
+{
+    Heddle__V1__ListQueuesRequest request = HEDDLE__V1__LIST_QUEUES_REQUEST__INIT;
+    struct callers all;
+    int64_t begin_ms;
+    int through = 0;
+
+    (void)state;
+    start_with(&all, "limit ann queries_per_s 5\n");
+    callers_be(&all, all.secrets[CALLER_USER]);
+    begin_ms = hd_clock_now_ms();
+    for (int i = 0; i < 40; i++) {
+        ProtobufCMessage *response = NULL;
+
+        through += call(&all.b, "ListQueues", &heddle__v1__list_queues_response__descriptor,
+                        &request.base, &response) == HD_OK;
+        hd_rpc_message_free(response);
+    }
+    assert_true(through >= 5);
+    assert_true(through <= 5 + 5 * (hd_clock_now_ms() - begin_ms + 999) / 1000);
+    assert_true(through < 40);
+    callers_finish(&all);
+}
+
+static enum hd_status ask_job(struct callers *all, const char *method, uint64_t job)
+{
+    const ProtobufCServiceDescriptor *control = &heddle__v1__control__descriptor;
+
+    return callers_ask(all, control,
+                       protobuf_c_service_descriptor_get_method_by_name(control, method), job);
+}
+
+/* vic sees that oli has a job, its state and its progress; not its spec, and no log. What is seen
+ * and may not be changed is denied, with the owner's name. */
+static void the_policy_shows_jobs_of_others(void **state)
+{
+    struct callers all;
+    Heddle__V1__GetJobResponse *got;
+    uint64_t olis;
+
+    (void)state;
+    start_with(&all, "see role:viewer jobs\nsee ann all\n");
+    olis = all.jobs[CALLER_OPERATOR];
+    callers_be(&all, all.secrets[CALLER_VIEWER]);
+    got = get_job(&all.b, olis);
+    assert_string_equal(got->job->owner, "oli");
+    assert_null(got->job->spec);
+    hd_rpc_message_free(&got->base);
+    got = get_job(&all.b, all.jobs[CALLER_VIEWER]);
+    assert_non_null(got->job->spec);
+    hd_rpc_message_free(&got->base);
+    assert_int_equal(ask_job(&all, "WatchJob", olis), HD_OK);
+    assert_int_equal(ask_job(&all, "ReadLog", olis), HD_DENIED);
+    assert_non_null(strstr(hd_err_message(), "belongs to oli; you are vic"));
+    assert_int_equal(ask_job(&all, "ListCheckpoints", olis), HD_DENIED);
+    callers_be(&all, all.secrets[CALLER_USER]);
+    got = get_job(&all.b, olis);
+    assert_non_null(got->job->spec);
+    hd_rpc_message_free(&got->base);
+    assert_int_equal(ask_job(&all, "ListCheckpoints", olis), HD_OK);
+    assert_int_equal(ask_job(&all, "CancelJob", olis), HD_DENIED);
+    callers_finish(&all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_over_the_limit_are_refused_by_name),
+        cmocka_unit_test(calls_over_the_rate_are_refused),
+        cmocka_unit_test(the_policy_shows_jobs_of_others),
+    };
+
+    return cmocka_run_group_tests_name("services: limits", tests, NULL, NULL);
+}

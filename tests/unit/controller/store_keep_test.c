@@ -1,0 +1,252 @@
+/* store: old history goes by the policy's rules, and the audit log only grows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "controller/store/store_internal.h"
+#include "pki/pki.h"
+#include "tests/temporary.h"
+
+enum { DAY = 86400000, STEPS = 100, NOW = 2000000000 };
+
+struct base {
+    struct store_db db;
+    char dir[TEMPORARY_BYTES];
+};
+
+static void open_base(struct base *base)
+{
+    temporary_dir(base->dir, "heddle-keep");
+    if (store_db_open(&base->db, base->dir, NULL))
+        fail_msg("%s", hd_err_message());
+}
+
+static void close_base(struct base *base)
+{
+    store_db_close(&base->db);
+    assert_int_equal(hd_file_remove_tree(base->dir), HD_OK);
+}
+
+static void commit(struct base *base, struct hd_batch *batch)
+{
+    assert_int_equal(store_db_run(&base->db, STORE_BEGIN, ""), HD_OK);
+    if (store_write_batch(&base->db, batch) || store_db_run(&base->db, STORE_COMMIT, ""))
+        fail_msg("%s", hd_err_message());
+    hd_batch_free(batch);
+}
+
+static int64_t number(const struct base *base, const char *sql)
+{
+    sqlite3_stmt *s = NULL;
+    int64_t value;
+
+    if (sqlite3_prepare_v2(base->db.sqlite, sql, -1, &s, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(base->db.sqlite));
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    value = sqlite3_column_int64(s, 0);
+    (void)sqlite3_finalize(s);
+    return value;
+}
+
+/* A job with 2 events around 100 steps, which ended so long ago. */
+static void add_ended(struct hd_batch *batch, uint64_t job, int64_t days)
+{
+    struct hd_job_record record = {.job = job,
+                                   .owner = "ann",
+                                   .name = "job",
+                                   .state = HD_JOB_STATE_SUCCEEDED,
+                                   .ended_ms = NOW - days * DAY,
+                                   .spec = "spec",
+                                   .spec_bytes = 4};
+    struct hd_event_record event = {.job = job, .sequence = 1, .rank = -1, .kind = "submitted"};
+    struct hd_step_record step = {.job = job, .attempt = 1};
+    char request[32];
+
+    (void)snprintf(request, sizeof request, "request-%llu", (unsigned long long)job);
+    record.request_id = request;
+    hd_batch_add_job(batch, true, &record);
+    hd_batch_add_event(batch, &event);
+    for (int i = 0; i < STEPS; i++) {
+        step.sequence = (uint64_t)(2 + i);
+        step.step = 1 + i;
+        hd_batch_add_step(batch, &step);
+    }
+    event.sequence = 2 + STEPS;
+    event.kind = "succeeded";
+    hd_batch_add_event(batch, &event);
+}
+
+static void prune(struct base *base, const struct hd_prune_record *record)
+{
+    struct hd_batch *batch = hd_batch_new();
+
+    hd_batch_add_prune(batch, record);
+    commit(base, batch);
+}
+
+/* Of three jobs that ended 40, 20 and 2 days ago, what is older than 30 days goes, and says so;
+ * what is older than 10 is thinned: of 100 lines at most 9, the first, every 12th (100 / 9 = 11.1)
+ * and the newest: 1, 13, 25 .. 97 are nine, and 100. */
+static void old_history_goes_and_less_old_is_thinned(void **state)
+{
+    const struct hd_prune_record rule = {.now_ms = NOW,
+                                         .history_ms = INT64_C(30) * DAY,
+                                         .step_lines = 9,
+                                         .step_lines_ms = INT64_C(10) * DAY};
+    struct hd_batch *batch = hd_batch_new();
+    struct base base;
+
+    (void)state;
+    open_base(&base);
+    add_ended(batch, 1, 40);
+    add_ended(batch, 2, 20);
+    add_ended(batch, 3, 2);
+    commit(&base, batch);
+    for (int i = 0; i < 2; i++) { /* a second time changes nothing */
+        prune(&base, &rule);
+        assert_int_equal(number(&base, "SELECT count(*) FROM step_metrics WHERE job=1"), 1);
+        assert_int_equal(number(&base, "SELECT step FROM step_metrics WHERE job=1"), STEPS);
+        assert_int_equal(number(&base, "SELECT count(*) FROM events WHERE job=1"), 2);
+        assert_int_equal(number(&base, "SELECT count(*) FROM events WHERE job=1 AND seq=1 AND"
+                                       " kind='history_removed' AND message LIKE '%history 30'"),
+                         1);
+        assert_int_equal(number(&base, "SELECT count(*) FROM step_metrics WHERE job=2"), 10);
+        assert_int_equal(number(&base, "SELECT count(*) FROM step_metrics WHERE job=2 AND step IN"
+                                       " (1,13,25,37,49,61,73,85,97,100)"),
+                         10);
+        assert_int_equal(number(&base, "SELECT count(*) FROM events WHERE job=2"), 2);
+        assert_int_equal(number(&base, "SELECT count(*) FROM step_metrics WHERE job=3"), STEPS);
+    }
+    assert_int_equal(number(&base, "SELECT count(*) FROM jobs"), 3);
+    close_base(&base);
+}
+
+/* Of 50 jobs the newest 5 keep their history: 45 lose it, 20 in a batch. A job that was resumed has
+ * one again. */
+static void history_beyond_a_count_goes_in_pieces(void **state)
+{
+    const struct hd_prune_record rule = {.now_ms = NOW, .history_jobs = 5};
+    static const char all[] = "SELECT count(*) FROM jobs WHERE pruned=2";
+    struct hd_job_record resumed = {.job = 50, .state = HD_JOB_STATE_RUNNING};
+    struct hd_batch *batch = hd_batch_new();
+    struct base base;
+
+    (void)state;
+    open_base(&base);
+    for (uint64_t job = 1; job <= 50; job++)
+        add_ended(batch, job, (int64_t)job); /* 1 ended last */
+    commit(&base, batch);
+    prune(&base, &rule);
+    assert_int_equal(number(&base, all), 20);
+    prune(&base, &rule);
+    prune(&base, &rule);
+    prune(&base, &rule);
+    assert_int_equal(number(&base, all), 45);
+    assert_int_equal(number(&base, "SELECT max(job) FROM jobs WHERE pruned=0"), 5);
+    batch = hd_batch_new();
+    hd_batch_add_job(batch, false, &resumed);
+    commit(&base, batch);
+    assert_int_equal(number(&base, all), 44);
+    close_base(&base);
+}
+
+/* ---- the audit log ----------------------------------------------------------------------------*/
+
+static void add_rows(struct hd_batch *batch, int count)
+{
+    const struct hd_audit_record row = {.time_ms = NOW,
+                                        .who = "ann",
+                                        .role = "user",
+                                        .method = "CancelJob",
+                                        .object = "job 7",
+                                        .source = "unix",
+                                        .result = "denied"};
+
+    for (int i = 0; i < count; i++)
+        hd_batch_add_audit(batch, &row);
+}
+
+/* As heddle audit --verify: the first row that does not follow; 0: all do. */
+static uint64_t first_wrong(struct base *base)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_AUDIT);
+    unsigned char hash[HD_PKI_HASH_BYTES] = {0};
+    uint64_t wrong = 0;
+
+    assert_int_equal(store_read_query(&base->db, query), HD_OK);
+    for (size_t i = 0; i < query->audit_count && !wrong; i++) {
+        const struct hd_audit_row *row = &query->audit[i];
+        const char *const texts[] = HD_AUDIT_TEXTS(&row->record);
+
+        hd_pki_chain(hash, row->seq, row->record.time_ms, texts, HD_AUDIT_TEXT_COUNT, hash);
+        if (row->seq != i + 1 || memcmp(hash, row->hash, sizeof hash) != 0)
+            wrong = row->seq;
+    }
+    hd_query_free(query);
+    return wrong;
+}
+
+static int execute(struct base *base, const char *sql)
+{
+    return sqlite3_exec(base->db.sqlite, sql, NULL, NULL, NULL);
+}
+
+static void rows_of_the_audit_log_follow_from_each_other(void **state)
+{
+    struct hd_batch *batch = hd_batch_new();
+    struct base base;
+
+    (void)state;
+    open_base(&base);
+    add_rows(batch, 3);
+    commit(&base, batch);
+    store_db_close(&base.db); /* the chain goes on after a restart */
+    assert_int_equal(store_db_open(&base.db, base.dir, NULL), HD_OK);
+    batch = hd_batch_new();
+    add_rows(batch, 3);
+    commit(&base, batch);
+    assert_int_equal(first_wrong(&base), 0);
+    assert_int_equal(number(&base, "SELECT max(seq) FROM audit"), 6);
+    close_base(&base);
+}
+
+/* Whoever writes to the file: SQLite refuses, and where its triggers are taken away, the chain
+ * shows it. Row 3 left out: row 4 does not follow. */
+static void a_changed_audit_log_shows_it(void **state)
+{
+    struct hd_batch *batch = hd_batch_new();
+    struct base base;
+
+    (void)state;
+    open_base(&base);
+    add_rows(batch, 6);
+    commit(&base, batch);
+    assert_int_not_equal(execute(&base, "UPDATE audit SET result='ok' WHERE seq=2"), SQLITE_OK);
+    assert_int_not_equal(execute(&base, "DELETE FROM audit WHERE seq=6"), SQLITE_OK);
+    assert_int_equal(first_wrong(&base), 0);
+    assert_int_equal(execute(&base, "DROP TRIGGER audit_is_kept; DROP TRIGGER"
+                                    " audit_is_not_changed; DELETE FROM audit WHERE seq=3"),
+                     SQLITE_OK);
+    assert_int_equal(first_wrong(&base), 4);
+    assert_int_equal(execute(&base, "UPDATE audit SET result='ok' WHERE seq=2"), SQLITE_OK);
+    assert_int_equal(first_wrong(&base), 2);
+    close_base(&base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(old_history_goes_and_less_old_is_thinned),
+        cmocka_unit_test(history_beyond_a_count_goes_in_pieces),
+        cmocka_unit_test(rows_of_the_audit_log_follow_from_each_other),
+        cmocka_unit_test(a_changed_audit_log_shows_it),
+    };
+
+    return cmocka_run_group_tests_name("store: keep", tests, NULL, NULL);
+}

@@ -1,0 +1,324 @@
+/* packing: whole conversations in windows, and the samples that they make. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "data/packing.h"
+#include "data/token_writer.h"
+#include "tests/temporary.h"
+
+static char dir[TEMPORARY_BYTES];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    temporary_dir(dir, "packing_test");
+    return 0;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return hd_file_remove_tree(dir) ? -1 : 0;
+}
+
+/* One text per conversation: a letter is a token, and an upper-case one counts. */
+static void write_conversations(const char *const *texts, int64_t count)
+{
+    struct hd_token_writer *w;
+    char out[128];
+
+    (void)snprintf(out, sizeof out, "%s/c", dir);
+    assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 2, &w), HD_OK);
+    for (int64_t i = 0; i < count; i++) {
+        const size_t n = strlen(texts[i]);
+        int32_t ids[256];
+        char counts[256];
+
+        for (size_t t = 0; t < n; t++) {
+            ids[t] = texts[i][t];
+            counts[t] = texts[i][t] >= 'A' && texts[i][t] <= 'Z';
+        }
+        assert_int_equal(hd_token_writer_add_document(w, ids, counts, (int64_t)n), HD_OK);
+    }
+    assert_int_equal(hd_token_writer_finish(w), HD_OK);
+}
+
+static struct hd_data_range open_conversations(const char *source)
+{
+    struct hd_corpus *corpus;
+    bool conversations;
+    char path[128];
+
+    (void)snprintf(path, sizeof path, "%s/c.bin", dir);
+    assert_int_equal(
+        hd_corpus_open(&(struct hd_corpus_file){.path = path, .size_bytes = -1, .source = source},
+                       1, &corpus),
+        HD_OK);
+    hd_corpus_set_bounds(corpus, -1);
+    assert_int_equal(hd_data_range_form(hd_corpus_all(corpus), &conversations), HD_OK);
+    assert_true(conversations);
+    return hd_corpus_all(corpus);
+}
+
+static void close_range(struct hd_data_range range)
+{
+    hd_corpus_close((struct hd_corpus *)(uintptr_t)range.corpus);
+}
+
+/* ---- lengths as people write ---- */
+
+enum { MANY = 20000, CONTEXT = 2048 };
+
+/* Lengths of a log-normal distribution of median 300 and sigma 0.9, cut at the context, as of
+ * conversations that people publish: a few fill half a window, most are short. */
+static void write_many(void)
+{
+    static const int32_t ids[CONTEXT];
+    static char counts[CONTEXT];
+    struct hd_token_writer *w;
+    char out[128];
+
+    memset(counts, 1, sizeof counts);
+    (void)snprintf(out, sizeof out, "%s/c", dir);
+    assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 2, &w), HD_OK);
+    for (int i = 0; i < MANY; i++) {
+        const double n = 300 * exp(0.9 * (double)hd_random_normal(7, (uint64_t)i));
+        const int64_t count = n < 8 ? 8 : n > CONTEXT ? CONTEXT : (int64_t)n;
+
+        assert_int_equal(hd_token_writer_add_document(w, ids, counts, count), HD_OK);
+    }
+    assert_int_equal(hd_token_writer_finish(w), HD_OK);
+}
+
+static uint64_t hash_of(const struct hd_packing *p)
+{
+    uint64_t hash = 0;
+
+    for (int64_t w = 0; w < hd_packing_facts(p)->windows; w++) {
+        const struct hd_packed *packed;
+
+        for (int64_t n = hd_packing_window(p, w, &packed); n > 0; n--)
+            hash = hd_random_key(hash, (uint64_t)(packed++->first * 64 + w % 64));
+    }
+    return hash;
+}
+
+/* Every conversation is in one window, whole, and no window is longer than the context. */
+static void check_whole(const struct hd_packing *p)
+{
+    bool *seen = calloc(MANY * CONTEXT, 1);
+    int64_t conversations = 0;
+
+    for (int64_t w = 0; w < hd_packing_facts(p)->windows; w++) {
+        const struct hd_packed *packed;
+        int64_t rows = 0;
+
+        for (int64_t n = hd_packing_window(p, w, &packed); n > 0; n--, packed++) {
+            assert_false(seen[packed->first]);
+            seen[packed->first] = true;
+            conversations++;
+            rows += packed->count;
+        }
+        assert_true(rows > 0 && rows <= CONTEXT);
+    }
+    assert_int_equal(conversations, MANY);
+    free(seen);
+}
+
+static void windows_are_full_and_a_function_of_the_seed(void **state)
+{
+    struct hd_packing *a, *same, *other;
+    const struct hd_packing_facts *f;
+    struct hd_data_range range;
+
+    (void)state;
+    write_many();
+    range = open_conversations(NULL);
+    assert_int_equal(hd_packing_new(range, CONTEXT, HD_TOO_LONG_ERROR, 1, &a), HD_OK);
+    assert_int_equal(hd_packing_new(range, CONTEXT, HD_TOO_LONG_ERROR, 1, &same), HD_OK);
+    assert_int_equal(hd_packing_new(range, CONTEXT, HD_TOO_LONG_ERROR, 2, &other), HD_OK);
+    f = hd_packing_facts(a);
+    assert_int_equal(f->tokens, range.count);
+    assert_int_equal(f->targets, range.count - MANY); /* all but the first token of each */
+    assert_true((double)f->tokens >= 0.97 * (double)(f->windows * CONTEXT));
+    check_whole(a);
+    assert_true(hash_of(a) == hash_of(same));
+    assert_true(hash_of(a) != hash_of(other));
+    hd_packing_free(a);
+    hd_packing_free(same);
+    hd_packing_free(other);
+    close_range(range);
+}
+
+/* ---- conversations that are too long ---- */
+
+static const char *const LONG[] = {"abCD", "abCDefGHIJ", "abcdefghIJ", "ABCDEFGHIJ"};
+
+static void a_conversation_that_is_too_long_is_an_error_with_its_line(void **state)
+{
+    static const char lines[] = "{}\n\n{}\n{}\n{}\n"; /* the second line is blank */
+    struct hd_packing *p;
+    struct hd_data_range range;
+    char path[128], want[256];
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/chat.jsonl", dir);
+    assert_int_equal(hd_file_write_atomic(path, lines, sizeof lines - 1, 0600), HD_OK);
+    write_conversations(LONG, 4);
+    range = open_conversations(path);
+    assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_ERROR, 1, &p), HD_INVALID);
+    (void)snprintf(want, sizeof want,
+                   "3 conversations are longer than model.context = 9 tokens; the first is %s:3, "
+                   "with 10 tokens, the longest has 10",
+                   path);
+    assert_true(hd_text_starts(hd_err_message(), want));
+    close_range(range);
+}
+
+static void what_is_too_long_is_dropped_or_cut_behind_an_answer(void **state)
+{
+    const struct hd_packed *packed;
+    struct hd_packing *p;
+    struct hd_data_range range;
+
+    (void)state;
+    write_conversations(LONG, 4);
+    range = open_conversations(NULL);
+    assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_DROP, 1, &p), HD_OK);
+    assert_int_equal(hd_packing_facts(p)->dropped, 3);
+    assert_int_equal(hd_packing_facts(p)->conversations, 1);
+    hd_packing_free(p);
+    assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_CUT, 1, &p), HD_OK);
+    /* the second ends behind CD, its fourth token: GHIJ would lose its end. The third has no answer
+     * that fits. Of the fourth all tokens count: 9 are kept. The first one's 4 and the second's 4
+     * share a window. */
+    assert_int_equal(hd_packing_facts(p)->cut, 2);
+    assert_int_equal(hd_packing_facts(p)->dropped, 1);
+    assert_int_equal(hd_packing_facts(p)->windows, 2);
+    assert_int_equal(hd_packing_window(p, 0, &packed), 2);
+    assert_int_equal(packed[0].count, 4);
+    assert_int_equal(packed[1].count, 4);
+    assert_int_equal(packed[1].first, 4);
+    assert_int_equal(hd_packing_window(p, 1, &packed), 1);
+    assert_int_equal(packed[0].count, 9);
+    hd_packing_free(p);
+    close_range(range);
+}
+
+static void without_a_conversation_there_is_an_error(void **state)
+{
+    static const char *const silent[] = {"abcd", "Abcd"}; /* nothing predicts a first token */
+    struct hd_packing *p;
+    struct hd_data_range range;
+
+    (void)state;
+    write_conversations(silent, 2);
+    range = open_conversations(NULL);
+    assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_DROP, 1, &p), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "2 have no token that counts"));
+    close_range(range);
+}
+
+/* ---- samples ---- */
+
+static void a_sample_has_its_conversations_beside_each_other_and_blind(void **state)
+{
+    /* 5 + 3 tokens in a window of 10: two rows of padding */
+    static const char *const texts[] = {"abCDe", "xYZ"};
+    enum { S = 10, X = HD_DATA_TARGET_NONE };
+    static const int32_t tokens[S] = {'a', 'b', 'C', 'D', 'e', 'x', 'Y', 'Z', 0, 0};
+    static const int32_t targets[S] = {X, 'C', 'D', X, X, 'Y', 'Z', X, X, X};
+    static const int32_t positions[S] = {0, 1, 2, 3, 4, 0, 1, 2, 0, 1};
+    static const int32_t bounds[S] = {0, 0, 0, 0, 0, 5, 5, 5, 8, 8};
+    int32_t got[4][S];
+    const struct hd_data_batch batch = {
+        .tokens = got[0], .targets = got[1], .positions = got[2], .bounds = got[3]};
+    struct hd_packing *p;
+    struct hd_data_range range;
+    struct hd_sampler sampler;
+    struct hd_validation validation;
+
+    (void)state;
+    write_conversations(texts, 2);
+    range = open_conversations(NULL);
+    assert_int_equal(hd_packing_new(range, S, HD_TOO_LONG_ERROR, 1, &p), HD_OK);
+    assert_int_equal(hd_packing_facts(p)->targets, 4);
+    assert_int_equal(hd_sampler_init_mixture(&sampler, &range, &p, (const double[]){1}, 1, S, 1,
+                                             HD_DATA_SHUFFLED, 1),
+                     HD_OK);
+    assert_int_equal(sampler.window_count, 1);
+    assert_int_equal(hd_sampler_fill(&sampler, 0, 0, 1, &batch), HD_OK);
+    assert_memory_equal(got[0], tokens, sizeof tokens);
+    assert_memory_equal(got[1], targets, sizeof targets);
+    assert_memory_equal(got[2], positions, sizeof positions);
+    assert_memory_equal(got[3], bounds, sizeof bounds);
+    memset(got, 0x55, sizeof got);
+    assert_int_equal(hd_validation_init_packed(&validation, range, p, 0), HD_OK);
+    assert_int_equal(hd_validation_fill(&validation, 0, 1, &batch), HD_OK);
+    assert_memory_equal(got[1], targets, sizeof targets);
+    hd_packing_free(p);
+    close_range(range);
+}
+
+/* The bits of the index follow the tokens through every place of a byte, and through documents. */
+static void the_bits_of_the_index_are_those_written(void **state)
+{
+    enum { COUNT = 3000 };
+    struct hd_token_writer *w;
+    struct hd_data_range range;
+    bool got[COUNT];
+    char out[128];
+    int64_t at = 0;
+
+    (void)state;
+    (void)snprintf(out, sizeof out, "%s/c", dir);
+    assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 4, &w), HD_OK);
+    while (at < COUNT) {
+        int32_t ids[64];
+        char counts[64];
+        int64_t n = 1 + (int64_t)(hd_random_u64(3, (uint64_t)at) % 60);
+
+        n = n < COUNT - at ? n : COUNT - at;
+        for (int64_t i = 0; i < n; i++) {
+            ids[i] = (int32_t)(at + i);
+            counts[i] = hd_random_u64(5, (uint64_t)(at + i)) & 1;
+        }
+        assert_int_equal(hd_token_writer_add_document(w, ids, counts, n), HD_OK);
+        at += n;
+    }
+    assert_int_equal(hd_token_writer_finish(w), HD_OK);
+    range = open_conversations(NULL);
+    for (int64_t first = 0; first < COUNT; first += 97) {
+        const int64_t n = COUNT - first < 97 ? COUNT - first : 97;
+
+        hd_corpus_read_counts(range.corpus, first, n, got);
+        for (int64_t i = 0; i < n; i++)
+            assert_int_equal(got[i], hd_random_u64(5, (uint64_t)(first + i)) & 1);
+    }
+    close_range(range);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_are_full_and_a_function_of_the_seed),
+        cmocka_unit_test(a_conversation_that_is_too_long_is_an_error_with_its_line),
+        cmocka_unit_test(what_is_too_long_is_dropped_or_cut_behind_an_answer),
+        cmocka_unit_test(without_a_conversation_there_is_an_error),
+        cmocka_unit_test(a_sample_has_its_conversations_beside_each_other_and_blind),
+        cmocka_unit_test(the_bits_of_the_index_are_those_written),
+    };
+
+    return cmocka_run_group_tests_name("packing", tests, make_dir, remove_dir);
+}
