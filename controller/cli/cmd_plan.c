@@ -273,13 +273,13 @@ enum { TOP_SHOWN = 3 }; /* layouts, without --top */
 struct plan_flags {
     const char *devices, *memory, *cluster, *out, *calibration;
     struct cli_list overrides, pins;
-    bool explain;
+    bool explain, live;
     int64_t top; /* 0: not given */
 };
 
 /* The machines: of --cluster, or usual ones of a kind of GPU. */
 static enum hd_status find_clusters(const struct plan_flags *f, struct plan_asked *a,
-                                    struct plan_layouts_asked *l)
+                                    struct hd_report_asked *l)
 {
     struct hd_cluster *clusters =
         hd_arena_array(&a->arena, HD_CLUSTER_GROUPS_MAX, sizeof *clusters);
@@ -295,7 +295,7 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
 }
 
 /* The chosen plan in the form in which one plan of given devices is shown. */
-static void show_chosen(const struct plan_layouts *l, struct plan_asked *a)
+static void show_chosen(const struct hd_report *l, struct plan_asked *a)
 {
     const struct hd_search_plan *p = &l->search.plans[0];
     const bool cuda = hd_traits_is_cuda(&l->cluster->traits);
@@ -314,13 +314,13 @@ static void show_chosen(const struct plan_layouts *l, struct plan_asked *a)
 }
 
 /* The file of --out. */
-static int write_plan(const char *path, const struct plan_layouts_asked *asked,
-                      const struct plan_layouts *l)
+static int write_plan(const char *path, const struct hd_report_asked *asked,
+                      const struct hd_report *l)
 {
     struct hd_text json = {0};
     enum hd_status st;
 
-    plan_layouts_json(asked, l, &json);
+    hd_report_json(asked, l, &json);
     st = json.failed ? hd_err(HD_NO_MEMORY, "no memory for a plan")
                      : hd_file_write_atomic(path, json.data, json.len_bytes, 0644);
     hd_text_free(&json);
@@ -328,7 +328,7 @@ static int write_plan(const char *path, const struct plan_layouts_asked *asked,
 }
 
 static int show_layouts(const struct cli *cli, const struct plan_flags *f,
-                        const struct plan_layouts_asked *asked, const struct plan_layouts *l,
+                        const struct hd_report_asked *asked, const struct hd_report *l,
                         struct plan_asked *a)
 {
     struct hd_text out = {0};
@@ -342,7 +342,7 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
         if (cli->format != CLI_JSON && l->search.plan_count)
             find_between(a);
         if (cli->format == CLI_JSON)
-            plan_layouts_json(asked, l, &out);
+            hd_report_json(asked, l, &out);
         else if (cli->format == CLI_JSONL && l->search.plan_count)
             plan_show_json(cli, a, &out);
         else if (cli->format <= CLI_WIDE) {
@@ -379,7 +379,7 @@ static enum hd_status calibrate(struct plan_asked *a, const char *path)
 
 /* CPU devices of this machine, as the calibration measured them. */
 static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_asked *a,
-                                       struct plan_layouts_asked *l)
+                                       struct hd_report_asked *l)
 {
     struct hd_cluster *cluster = hd_arena_alloc(&a->arena, sizeof *cluster);
     enum hd_status st;
@@ -402,24 +402,30 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
 
 static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
 {
-    struct plan_layouts_asked asked = {
-        .cluster_file = f->cluster, .spec = a->spec, .top = f->top ? (int)f->top : TOP_SHOWN};
-    struct plan_layouts layouts;
+    struct hd_plan_request request;
+    struct hd_report_asked asked = {.machines = f->cluster ? f->cluster : "--devices",
+                                    .cluster_file = f->cluster,
+                                    .spec = a->spec,
+                                    .request = &request,
+                                    .top = f->top ? (int)f->top : TOP_SHOWN};
+    struct hd_report layouts;
     enum hd_status st =
         f->calibration ? measured_cluster(f, a, &asked) : find_clusters(f, a, &asked);
 
+    hd_spec_plan_request(a->spec, &request); /* after fill_devices, which changes the spec */
+    request.only_planned = true;
     asked.memory_bytes = a->memory_bytes;
-    asked.threads = a->threads;
+    asked.threads = a->threads > 0 ? a->threads : 1;
     if (!st)
-        st = plan_layouts_find(&asked, &a->arena, &layouts);
+        st = hd_report_find(&asked, &a->arena, &layouts);
     return st ? cli_fail(st) : show_layouts(cli, f, &asked, &layouts, a);
 }
 
 /* ---- one layout, on devices of this machine or CPU devices ---- */
 
 /* The one layout in the form of a search that found it; priced, where the rates are known. */
-static enum hd_status price_layout(struct plan_asked *a, struct plan_layouts_asked *ret_asked,
-                                   struct plan_layouts *l)
+static enum hd_status price_layout(struct plan_asked *a, struct hd_report_asked *ret_asked,
+                                   struct hd_report *l)
 {
     struct hd_cluster *cluster = hd_arena_alloc(&a->arena, sizeof *cluster);
     struct hd_search_plan *p = hd_arena_alloc(&a->arena, sizeof *p);
@@ -442,18 +448,18 @@ static enum hd_status price_layout(struct plan_asked *a, struct plan_layouts_ask
     p->job = a->job;
     p->plan = a->plan;
     p->fits = plan_show_fits(a);
-    *ret_asked = (struct plan_layouts_asked){.spec = a->spec, .top = 1};
-    *l = (struct plan_layouts){.cluster = cluster,
-                               .devices = (int32_t)a->devices,
-                               .memory_bytes = a->memory_bytes,
-                               .search = {.plans = p, .plan_count = 1}};
+    *ret_asked = (struct hd_report_asked){.spec = a->spec, .top = 1};
+    *l = (struct hd_report){.cluster = cluster,
+                            .devices = (int32_t)a->devices,
+                            .memory_bytes = a->memory_bytes,
+                            .search = {.plans = p, .plan_count = 1}};
     return st;
 }
 
 static int plan_devices(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
 {
-    struct plan_layouts_asked asked;
-    struct plan_layouts layouts;
+    struct hd_report_asked asked;
+    struct hd_report layouts;
     struct hd_text out = {0};
     enum hd_status st;
     int code;
@@ -474,7 +480,7 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     if (cli->format == CLI_JSONL)
         plan_show_json(cli, a, &out);
     else if (cli->format == CLI_JSON)
-        plan_layouts_json(&asked, &layouts, &out);
+        hd_report_json(&asked, &layouts, &out);
     else {
         plan_show_people(cli, a, &out);
         plan_layouts_time(&layouts, &out);
@@ -503,13 +509,17 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     const struct hd_json *epoch = NULL;
     struct hd_text missing = {0};
     bool elsewhere, searched;
-    int code = f->devices && f->cluster
+    int code = f->live && (f->devices || f->cluster || f->memory || f->calibration || f->explain)
+                   ? cli_usage("plan: --live is of the nodes that the controller knows; leave out "
+                               "--devices, --cluster, --device-memory, --calibration and "
+                               "--explain")
+               : f->devices && f->cluster
                    ? cli_usage("plan: --devices and --cluster both say what the devices are; give "
                                "one of them")
                    : read_devices(f->devices, a, &f->overrides);
 
     elsewhere = f->cluster || a->kind;
-    searched = elsewhere || f->calibration;
+    searched = elsewhere || f->calibration || f->live;
     if (code == CLI_CONTINUE && f->cluster && !add_override(&f->overrides, "resources.device=cuda"))
         code = cli_usage("plan: too many --set; leave some out");
     if (code == CLI_CONTINUE)
@@ -519,7 +529,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     a->memory_is_given = f->memory != NULL;
     if (code == CLI_CONTINUE && !searched && (f->explain || f->top))
         code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE, --devices "
-                         "KIND:N or --calibration FILE",
+                         "KIND:N, --calibration FILE or --live",
                          f->explain ? "--explain" : "--top");
     if (code == CLI_CONTINUE && elsewhere && f->calibration)
         code =
@@ -534,7 +544,9 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         code = data_look_at_epoch(a->spec, &a->arena, &epoch);
     if (code == CLI_CONTINUE && epoch && cli->format <= CLI_WIDE)
         show_epoch(a->spec, epoch);
-    if (code == CLI_CONTINUE)
+    if (code == CLI_CONTINUE && f->live)
+        code = plan_live(cli, a->spec, (int)f->top, f->out, &a->arena);
+    else if (code == CLI_CONTINUE)
         code = searched ? plan_layouts(cli, f, a) : plan_devices(cli, f, a);
     hd_text_free(&missing);
     return code;
@@ -553,6 +565,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
         {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
         {"top", 0, CLI_FLAG_INT, &f.top, 1, HD_SEARCH_TOP_MAX},
         {"explain", 0, CLI_FLAG_BOOL, &f.explain, 0, 0},
+        {"live", 0, CLI_FLAG_BOOL, &f.live, 0, 0},
     };
     struct plan_asked *a = calloc(1, sizeof *a);
     int code;

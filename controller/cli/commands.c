@@ -67,16 +67,17 @@ static const char validate_help[] =
     "  heddle validate job.yaml -o json\n";
 
 static const char plan_help[] =
-    "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N]\n"
-    "                   [--device-memory SIZE] [--calibration FILE]\n"
-    "                   [--pin NAME=VALUE,..] [--top N]\n"
-    "                   [--explain] [--out FILE] [--set KEY=VALUE]... [-o FORMAT]\n"
+    "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N |\n"
+    "                   --live] [--device-memory SIZE] [--calibration FILE]\n"
+    "                   [--pin NAME=VALUE,..] [--top N] [--explain] [--out FILE]\n"
+    "                   [--set KEY=VALUE]... [-o FORMAT]\n"
     "Searches the fastest layout of a job that fits machines, perhaps not here,\n"
     "and says what each rank takes, to the byte (docs/planning.md)\n"
     "  --cluster FILE       the machines, as docs/planning.md says\n"
     "  --devices KIND:N     N GPUs of a kind, in usual machines: a100-80gb, h100 ...\n"
     "  --devices cpu:N[:T]  N CPU devices of T threads, in the layout a controller\n"
     "                       takes. Without either: the devices of this machine\n"
+    "  --live               the nodes that the controller knows; it searches\n"
     "  --device-memory SIZE what a rank may take of a device, such as 24G or 512M\n"
     "  --calibration FILE   searches layouts of CPU devices, by what heddle-worker\n"
     "                       probe measured of them\n"

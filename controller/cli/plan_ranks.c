@@ -6,42 +6,13 @@
 #include "controller/cli/plan_layouts.h"
 #include "plan/rank_map.h"
 
-enum { RANKS_SHOWN_MAX = 65536, MAP_RANKS_SHOWN_MAX = 128 };
+enum { MAP_RANKS_SHOWN_MAX = 128 };
 
-/* The device of each rank on its node: [devices], of the caller; NULL: no memory, or the links of a
- * node make no difference. */
-static int32_t *find_map(const struct plan_layouts *l, const struct hd_search_plan *p)
-{
-    int32_t *map = l->cluster->links ? calloc((size_t)l->devices, sizeof *map) : NULL;
-
-    if (map && hd_rank_map_of_job(l->cluster, &p->job, map)) {
-        free(map);
-        return NULL;
-    }
-    return map;
-}
-
-void plan_ranks_json(const struct plan_layouts *l, const struct hd_search_plan *p,
-                     struct hd_json_writer *w)
-{
-    int32_t *map = find_map(l, p);
-
-    hd_json_begin(w, "ranks", '[');
-    for (int32_t rank = 0; rank < l->devices && rank < RANKS_SHOWN_MAX; rank++) {
-        hd_json_begin(w, NULL, '[');
-        hd_json_add_int64(w, NULL, rank / l->cluster->devices_per_node);
-        hd_json_add_int64(w, NULL, map ? map[rank] : rank % l->cluster->devices_per_node);
-        hd_json_end(w, ']');
-    }
-    hd_json_end(w, ']');
-    free(map);
-}
-
-void plan_ranks_people(const struct plan_layouts *l, const struct hd_search_plan *p,
+void plan_ranks_people(const struct hd_report *l, const struct hd_search_plan *p,
                        struct hd_text *out)
 {
     const int32_t per_node = (int32_t)l->cluster->devices_per_node, tp = (int32_t)p->job.tp;
-    int32_t *map = find_map(l, p);
+    int32_t *map = hd_report_map(l, p);
 
     if (!map)
         return;

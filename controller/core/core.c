@@ -408,6 +408,7 @@ void hd_core_free(struct hd_core *core)
     free(core->jobs.buckets);
     free(core->active.items);
     free(core->searching.items);
+    free(core->unforeseen.items);
     free(core->deleting.items);
     free(core->delayed.items);
     free(core->classes);

@@ -47,6 +47,7 @@ struct hd_core_asked {
     const char *device_name, *traits;
     int32_t threads; /* the fewest that a device has */
     bool bf16;       /* all compute it natively */
+    bool ahead; /* nothing waits for the answer yet; the question comes once more when a job does */
     /* The node whose probe says how fast the devices are, which are all on it; "": none does */
     const char *probe_uuid;
 };
@@ -451,6 +452,7 @@ struct hd_node_view {
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
     const char *data_address;                  /* where other nodes reach its ranks; "": none */
+    const char *traits;                        /* of its CPU devices, as a word; "": not known */
     int64_t position;                          /* in config.tree; -1: not in it */
     const struct hd_device_hold *holds;        /* per device, in the order of record->devices */
     bool probe_pending;                        /* one was asked for, and is not answered */

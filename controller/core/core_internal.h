@@ -65,6 +65,7 @@ struct core_placement {
     int32_t device_count; /* of all members; 0: there is no placement */
     int32_t unused_count; /* devices of the members that stay free */
     int32_t tier;         /* as in hd_core_asked */
+    bool idle;            /* its devices may be held by others */
     struct hd_plan_record plan;
 };
 
@@ -331,6 +332,8 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_wish
                                     struct core_placement *place, int64_t *ret_memory_bytes,
                                     const struct core_menu_entry **ret_entry,
                                     struct hd_text *ret_why);
+/* Asks how long a step of waiting jobs will take, some of them in each step of the core. */
+void core_foresee(struct hd_core *core);
 enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
 void core_menu_done(struct hd_core *core); /* frees it */
 
@@ -385,6 +388,10 @@ void core_promise_timers(struct hd_core *core);
 enum core_weighed { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
 enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
                              const struct hd_job_needs *needs, struct core_first *first);
+/* The best place that so many devices of a kind could have, were all idle; device_count 0: there is
+ * none. The caller frees the members. */
+struct core_placement core_best_place(struct hd_core *core, const struct hd_job_needs *needs,
+                                      enum hd_device_kind kind, int32_t devices);
 /* "2 nodes at one switch of tier leaf" */
 void core_add_place(const struct hd_core *core, int32_t nodes, int32_t tier, struct hd_text *text);
 /* What was weighed, of a job that waits or has started. */

@@ -237,6 +237,8 @@ struct core_job {
     struct core_line *line; /* NULL: not queued, or not to be started yet (core_waiting_add) */
     struct core_job *before, *after; /* in the line */
     struct hd_core_choice choice;    /* of the newest look at it */
+    bool foreseen;     /* it has asked how long a step will take, on as few devices as it may use */
+    double foreseen_s; /* so long; 0: not known */
     int64_t patience_mono_ms; /* it waits for a better place until then at most; 0: it has not yet
                                * (weigh.c) */
     bool claims;              /* others were stopped so that it can start: it comes first */
@@ -260,6 +262,9 @@ struct core_menu_entry {
     double step_s;
     int64_t memory_bytes;
     const char *why;
+    bool ahead;       /* as in hd_core_asked */
+    uint64_t *askers; /* numbers of jobs that asked ahead */
+    size_t asker_count, asker_size;
 };
 
 struct hd_core {
@@ -271,7 +276,8 @@ struct hd_core {
     struct core_jobs active;    /* those with an attempt that has not ended */
     struct core_jobs deleting;  /* those with a checkpoint that is being deleted, or their folder */
     struct core_jobs searching; /* queued ones with job->search */
-    struct core_heap delayed;   /* job numbers by the time of their retry; some are out of date */
+    struct core_jobs unforeseen; /* in a line, and have not asked how long a step will take */
+    struct core_heap delayed;    /* job numbers by the time of their retry; some are out of date */
     struct core_class **classes; /* of queued jobs, by key */
     size_t class_count, class_size, live_count;
     struct core_line **lines; /* highest priority first */

@@ -16,6 +16,7 @@
 
 enum {
     MENU_MAX = 4096,      /* answers that are kept */
+    AHEAD_MAX = 16,       /* jobs that ask ahead in one step */
     QUESTIONS_MAX = 1024, /* without an answer; what would be one more is asked later */
 };
 
@@ -33,6 +34,7 @@ static void free_entry(struct core_menu_entry *entry)
     if (!entry)
         return;
     free(entry->key);
+    free(entry->askers);
     core_unset(&entry->why);
     free(entry);
 }
@@ -88,6 +90,14 @@ static struct core_menu_entry *add_entry(struct hd_core *core, const char *key)
     return entry;
 }
 
+/* How long a job will run is part of its class. */
+static void foresee(struct hd_core *core, struct core_job *job, const struct core_menu_entry *entry)
+{
+    job->foreseen_s = entry->fits && !entry->failed ? entry->step_s : 0;
+    if (job->line)
+        core_waiting_moved(core, job);
+}
+
 enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event)
 {
     const struct hd_core_answer *answer = &event->planned;
@@ -104,10 +114,29 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     core_set(core, &entry->why, answer->why ? answer->why : "");
     core->menu_known++;
     core->schedule_due = true;
+    for (size_t i = 0; i < entry->asker_count; i++) {
+        struct core_job *job = core_find_job(core, entry->askers[i]);
+
+        if (job && !job->ended)
+            foresee(core, job, entry);
+    }
+    entry->asker_count = 0;
     return HD_OK;
 }
 
 /* ---- questions --------------------------------------------------------------------------------*/
+
+static int32_t next_device(const struct hd_job_needs *needs, const struct core_placement *place,
+                           const struct core_node *node, enum hd_device_kind kind, int32_t from)
+{
+    if (!place->idle)
+        return core_free_device(needs, node, kind, from);
+    for (int32_t d = from; d < node->rec.device_count; d++)
+        if (node->rec.devices[d].kind == kind && core_device_works(node, d) &&
+            core_device_suits(needs, node, d))
+            return d;
+    return -1;
+}
 
 /* Folds the devices that an attempt would hold. False: of one the memory is not known. */
 static bool fold_devices(const struct hd_job_needs *needs, const struct core_placement *place,
@@ -119,8 +148,8 @@ static bool fold_devices(const struct hd_job_needs *needs, const struct core_pla
         const struct core_node *node = place->members[m].node;
         int32_t left = place->members[m].count;
 
-        for (int32_t d = core_free_device(needs, node, kind, 0); d >= 0 && left > 0;
-             d = core_free_device(needs, node, kind, d + 1), left--) {
+        for (int32_t d = next_device(needs, place, node, kind, 0); d >= 0 && left > 0;
+             d = next_device(needs, place, node, kind, d + 1), left--) {
             const struct hd_device_record *device = &node->rec.devices[d];
 
             asked->bf16 = asked->bf16 && (device->precisions & (1u << HD_PRECISION_BF16));
@@ -211,10 +240,14 @@ static struct core_menu_entry *consult(struct hd_core *core, const char *key,
 {
     struct core_menu_entry *entry = entry_of(core, key);
     struct hd_core_out *out = core->out;
+    const bool hurries = entry && !entry->known && entry->ahead && !asked->ahead;
 
-    if (entry || !out || core->menu_count - core->menu_known >= QUESTIONS_MAX)
+    if (!out || (entry && !hurries) ||
+        (!entry && core->menu_count - core->menu_known >= QUESTIONS_MAX))
         return entry;
-    entry = add_entry(core, key);
+    entry = entry ? entry : add_entry(core, key);
+    if (entry)
+        entry->ahead = asked->ahead;
     if (!entry ||
         !core_reserve(core, &out->asked, out->asked_count, &out->asked_size, sizeof *asked))
         return NULL;
@@ -257,4 +290,50 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_wish
     }
     hd_text_free(&key);
     return layout;
+}
+
+/* ---- questions ahead --------------------------------------------------------------------------*/
+
+/* Asks for the best place on as few devices as the job may use: of the first kind of which there is
+ * one. False: as many questions as may be wait for answers. */
+static bool ask_ahead(struct hd_core *core, struct core_job *job)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(&job->needs, kinds);
+    const struct core_wisher wisher = core_wisher_of(job, &job->needs);
+    struct hd_core_asked asked = {
+        .spec = job->rec.spec, .spec_bytes = job->rec.spec_bytes, .ahead = true};
+    struct core_placement place = {0};
+    struct core_menu_entry *entry = NULL;
+    struct hd_text key = {0};
+    bool is_question;
+
+    for (size_t k = 0; k < kind_count && !place.device_count; k++)
+        place = core_best_place(core, &job->needs, kinds[k],
+                                core_devices_needed(&job->needs, kinds[k]));
+    is_question = place.device_count && form_question(core, &wisher, &place, &asked, &key);
+    if (is_question)
+        entry = consult(core, key.data, &asked);
+    free(place.members);
+    hd_text_free(&key);
+    if (is_question && !entry)
+        return false;
+    job->foreseen = true;
+    if (entry && entry->known)
+        foresee(core, job, entry);
+    else if (entry && core_reserve(core, &entry->askers, entry->asker_count, &entry->asker_size,
+                                   sizeof *entry->askers))
+        entry->askers[entry->asker_count++] = job->rec.job;
+    return true;
+}
+
+void core_foresee(struct hd_core *core)
+{
+    for (int asked = 0; core->unforeseen.count && asked < AHEAD_MAX; asked++) {
+        struct core_job *job = core->unforeseen.items[0];
+
+        if (!ask_ahead(core, job))
+            return;
+        core_jobs_remove(&core->unforeseen, job);
+    }
 }

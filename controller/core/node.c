@@ -333,6 +333,7 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
         .jobs_dir_visible = node->jobs_dir_visible,
         .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
         .data_address = node->data_address ? node->data_address : "",
+        .traits = node->traits ? node->traits : "",
         .position = node->position,
         .holds = node->holds,
         .probe_pending = node->probe_asked != 0,

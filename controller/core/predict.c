@@ -15,6 +15,8 @@ enum {
     DRIFT_SHARE = 10,         /* and by more than one tenth of the time left */
 };
 
+#define FORESEEN_BAND 1.15 /* steps may take so much longer than their price */
+
 double core_step_ms(const struct core_attempt *attempt)
 {
     const int64_t steps = attempt->last_step - attempt->first_step;
@@ -95,6 +97,11 @@ int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job
         length_ms = earlier(
             length_ms,
             (int64_t)(step_ms * (double)(job->rec.steps - (base ? base->step : 0))) + SLACK_MS);
+    else if (job->foreseen_s > 0)
+        length_ms =
+            earlier(length_ms, (int64_t)(FORESEEN_BAND * 1000 * job->foreseen_s *
+                                         (double)(job->rec.steps - (base ? base->step : 0))) +
+                                   SLACK_MS);
     if (length_ms == INT64_MAX)
         return 0;
     return length_ms > 0 ? length_ms : 1;

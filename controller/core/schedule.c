@@ -347,6 +347,7 @@ void core_schedule(struct hd_core *core)
         /* what the newest pass decided of the others stands: none of them would start now */
         look_at(core, newcomer);
     }
+    core_foresee(core);
     core_waiting_sweep(core);
     core_grow(core);
 }

@@ -18,6 +18,16 @@
 
 /* ---- classes ----------------------------------------------------------------------------------*/
 
+/* To three binary digits: then there are few different lengths, and few classes. */
+static int64_t round_up(int64_t minutes)
+{
+    int64_t unit = 1;
+
+    while (minutes / unit >= 8)
+        unit *= 2;
+    return (minutes + unit - 1) / unit * unit;
+}
+
 static struct core_class_key key_of(const struct hd_core *core, const struct core_job *job)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
@@ -37,7 +47,7 @@ static struct core_class_key key_of(const struct hd_core *core, const struct cor
     key.has_base = base != NULL;
     key.base_shared = base && base->shared;
     key.base_node = base ? core_find_node(core, base->node_uuid) : NULL;
-    key.length_minutes = (core_predict_length_ms(core, job) + 59999) / 60000;
+    key.length_minutes = round_up((core_predict_length_ms(core, job) + 59999) / 60000);
     key.avoids = job->avoided_count ? job->rec.job : 0;
     return key;
 }
@@ -188,6 +198,8 @@ static void enter_line(struct hd_core *core, struct core_job *job)
     job->wait = CORE_WAIT_NONE;
     if (line)
         link_job(line, job);
+    if (line && !job->foreseen && core->config.asks_layouts)
+        core_jobs_add(core, &core->unforeseen, job);
 }
 
 static bool waits_for_success(const struct hd_core *core, const struct core_job *job)
@@ -221,6 +233,7 @@ void core_waiting_remove(struct hd_core *core, struct core_job *job)
     if (job->line)
         unlink_job(core, job);
     core_jobs_remove(&core->dependents, job);
+    core_jobs_remove(&core->unforeseen, job);
     job->planning = NULL;       /* the menu forgets answers that no job in a line waits for */
     job->wait = CORE_WAIT_NONE; /* what core->delayed says of it no longer counts */
 }

@@ -75,6 +75,37 @@ static struct aim best_aim(const struct hd_core *core, const struct hd_job_needs
     return (struct aim){.nodes = nodes, .tier = lowest_tier(core, nodes)};
 }
 
+struct core_placement core_best_place(struct hd_core *core, const struct hd_job_needs *needs,
+                                      enum hd_device_kind kind, int32_t devices)
+{
+    const int32_t nodes = devices ? fewest_nodes(core, needs, kind, devices) : 0;
+    struct core_placement place = {.tier = lowest_tier(core, nodes), .idle = true};
+    int32_t left = devices;
+
+    place.members = calloc((size_t)nodes + 1, sizeof *place.members);
+    core->no_memory |= !place.members;
+    for (size_t i = 0; place.members && i < core->node_count && left > 0; i++) {
+        struct core_node *node = core->nodes[i];
+        const int32_t missing = nodes - (int32_t)place.member_count;
+        int32_t count = core_node_may_come_back(node)
+                            ? core_whole_groups(needs, core_count_devices(needs, node, kind, false))
+                            : 0;
+
+        count = count < left ? count : left;
+        if (!count || count * missing < left)
+            continue; /* so small a node would make more nodes necessary */
+        place.members[place.member_count++] =
+            (struct core_member){.node = node, .index = i, .count = count};
+        left -= count;
+    }
+    if (!devices || left > 0 || !core_plan(needs, kind, devices, &place.plan)) {
+        free(place.members);
+        return (struct core_placement){0};
+    }
+    place.device_count = devices;
+    return place;
+}
+
 /* ---- offers -----------------------------------------------------------------------------------*/
 
 /* What ending at the offer saves, in milliseconds, beside ending at the place that opens first. */

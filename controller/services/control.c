@@ -42,6 +42,7 @@ enum hd_status control_register(struct controller *c)
         UNARY("HoldJob", hold_job_request, hold_job_response, control_hold_job),
         UNARY("ReleaseJob", release_job_request, release_job_response, control_release_job),
         UNARY("ExplainJob", explain_job_request, explain_job_response, control_explain_job),
+        UNARY("PlanJob", plan_job_request, plan_job_response, control_plan_job),
         UNARY("ListQueues", list_queues_request, list_queues_response, control_list_queues),
         UNARY("SetQueue", set_queue_request, set_queue_response, control_set_queue),
         UNARY("RemoveJob", remove_job_request, remove_job_response, control_remove_job),

@@ -463,6 +463,7 @@ static void free_controller(struct controller *c)
     search_forget_all(c);
     planner_forget_all(c);
     control_forget_validations(c);
+    plan_job_forget_all(c);
     read_log_forget_all(c);
     hd_core_free(c->core);
     probe_free_all(c);

@@ -49,6 +49,7 @@ struct reply;
 struct ckpt_search;
 struct planning;
 struct validation;
+struct job_plan;
 
 struct controller {
     uv_loop_t *loop;
@@ -75,6 +76,7 @@ struct controller {
     struct ckpt_search *searches;
     struct planning *plannings;     /* layouts that the core asked for, the oldest first */
     struct validation *validations; /* that wait for one */
+    struct job_plan *job_plans;     /* PlanJob: the first one is being searched */
     void *inventories;              /* what nodes have said of their links: topology.c */
     void *probes;                   /* what nodes have measured of their devices: probe.c */
     struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
@@ -182,6 +184,15 @@ void search_forget_all(struct controller *c); /* the ones in progress end withou
 void planner_ask(struct controller *c, const struct hd_core_out *out);
 void planner_forget_all(struct controller *c); /* the searches in progress end without effect */
 size_t planner_count(const struct controller *c); /* in progress or waiting for their turn */
+/* CPU devices of one node, as fast as its probe has measured. False: what it has measured is of
+ * another build, or not enough. Any thread. */
+bool planner_measured(struct hd_arena *arena, const char *calibration,
+                      const struct hd_traits *traits, int64_t devices, int32_t threads,
+                      int64_t memory_bytes, struct hd_cluster *ret_cluster);
+
+/* ---- plan_job.c -------------------------------------------------------------------------------*/
+
+void plan_job_forget_all(struct controller *c); /* the search in progress ends without effect */
 
 /* ---- topology.c -------------------------------------------------------------------------------*/
 

@@ -76,25 +76,21 @@ static void find_cluster(const struct planning *p, const struct hd_gpu_kind *kin
     question->peak_flops = hd_gpu_kind_rate(kind, factors, spec->tf32);
 }
 
-/* What the node's probe has measured of its CPU devices. False: nothing that holds for them, so
- * that layouts are chosen by memory alone. */
-static bool find_measured(struct planning *p, const struct hd_traits *traits,
-                          struct hd_cluster *cluster, struct hd_best_asked *question)
+bool planner_measured(struct hd_arena *arena, const char *calibration,
+                      const struct hd_traits *traits, int64_t devices, int32_t threads,
+                      int64_t memory_bytes, struct hd_cluster *ret_cluster)
 {
-    const struct hd_core_asked *asked = &p->asked;
-    struct hd_calibration *cal = hd_arena_alloc(&p->arena, sizeof *cal);
+    struct hd_calibration *cal = hd_arena_alloc(arena, sizeof *cal);
     struct hd_calibration_device peaks;
     struct hd_rates rates;
 
-    if (!cal || !p->calibration || hd_traits_is_cuda(traits) ||
-        hd_calibration_read(p->calibration, strlen(p->calibration), &p->arena, cal) ||
-        hd_calibration_check(cal, traits, asked->threads) || !hd_figures_peaks(cal, &peaks))
+    if (!cal || hd_calibration_read(calibration, strlen(calibration), arena, cal) ||
+        hd_calibration_check(cal, traits, threads) || !hd_figures_peaks(cal, &peaks))
         return false;
     hd_rates_of_peaks(peaks.half_flops, peaks.single_flops, peaks.memory_bytes_per_s, 0, &rates);
     hd_rates_calibrate(&rates, cal);
-    hd_cluster_of_cpu(traits, asked->devices, &rates, cluster);
-    cluster->traits.memory_bytes = asked->memory_bytes;
-    question->cluster = cluster;
+    hd_cluster_of_cpu(traits, devices, &rates, ret_cluster);
+    ret_cluster->traits.memory_bytes = memory_bytes;
     return true;
 }
 
@@ -122,8 +118,10 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
         return st;
     if (kind && hd_traits_is_cuda(traits))
         find_cluster(p, kind, spec, cluster, &question);
-    else
-        (void)find_measured(p, traits, cluster, &question);
+    else if (!hd_traits_is_cuda(traits) && p->calibration &&
+             planner_measured(&p->arena, p->calibration, traits, asked->devices, asked->threads,
+                              asked->memory_bytes, cluster))
+        question.cluster = cluster; /* else layouts are chosen by memory alone */
     return hd_best_choose(&question, ret_best, &p->why);
 }
 
@@ -187,15 +185,19 @@ static void planned(uv_work_t *work, int status)
     free_planning(p);
 }
 
+/* Questions for which a job waits come before those that were asked ahead. */
 static void begin_some(struct controller *c)
 {
     int running = 0;
 
-    for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next) {
-        if (!p->started)
-            p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
+    for (struct planning *p = c->plannings; p; p = p->next)
         running += p->started;
-    }
+    for (int ahead = 0; ahead < 2; ahead++)
+        for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next)
+            if (!p->started && p->asked.ahead == (ahead > 0)) {
+                p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
+                running += p->started;
+            }
 }
 
 /* Nodes at one switch of a tier reach one another as the cluster file says of that tier. At several
@@ -227,6 +229,17 @@ static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
     return spec && p->asked.key && p->asked.device_name && p->asked.traits;
 }
 
+/* It was asked ahead, and a job waits for it now. */
+static bool hurry(const struct controller *c, const struct hd_core_asked *asked)
+{
+    for (struct planning *p = c->plannings; p; p = p->next)
+        if (strcmp(p->asked.key, asked->key) == 0) {
+            p->asked.ahead = asked->ahead;
+            return true;
+        }
+    return false;
+}
+
 void planner_ask(struct controller *c, const struct hd_core_out *out)
 {
     struct planning **end = &c->plannings;
@@ -234,8 +247,11 @@ void planner_ask(struct controller *c, const struct hd_core_out *out)
     while (*end)
         end = &(*end)->next;
     for (size_t i = 0; i < out->asked_count; i++) {
-        struct planning *p = calloc(1, sizeof *p);
+        struct planning *p;
 
+        if (hurry(c, &out->asked[i]))
+            continue;
+        p = calloc(1, sizeof *p);
         if (p) {
             hd_arena_init(&p->arena, 0);
             p->work.data = p;

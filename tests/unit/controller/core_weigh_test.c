@@ -147,6 +147,30 @@ static void an_expected_better_place_survives_a_restart(void **state)
     sim_free(sim);
 }
 
+/* One node: a job of one device for 300 s, and one of both that waits for its end. How long others
+ * would run follows from their price: one of 20 steps ends before that and starts at once, one of
+ * 400 does not. */
+static void a_price_says_whether_a_job_ends_in_time(void **state)
+{
+    struct sim *sim = sim_new(1, 1);
+    uint64_t blocked, fits, too_long;
+
+    (void)state;
+    sim_ask_layouts(sim, price, 0);
+    sim->nodes[0].memory_bytes = 1 << 30;
+    sim_run(sim, 3);
+    (void)submit(sim, 1, 300);
+    blocked = submit(sim, 2, 5);
+    sim_run(sim, 20);
+    assert_true(sim_job(sim, blocked)->promised_ms > 0);
+    too_long = submit(sim, 1, 400);
+    fits = submit(sim, 1, 20);
+    sim_run(sim, 2);
+    assert_int_equal(sim_job(sim, too_long)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_job(sim, fits)->state, HD_JOB_STATE_RUNNING);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +178,7 @@ int main(void)
         cmocka_unit_test(a_job_starts_where_it_ends_earlier),
         cmocka_unit_test(what_it_could_have_now_is_free_for_others),
         cmocka_unit_test(a_better_place_that_is_late_keeps_no_job_for_ever),
+        cmocka_unit_test(a_price_says_whether_a_job_ends_in_time),
         cmocka_unit_test(an_expected_better_place_survives_a_restart),
     };
 

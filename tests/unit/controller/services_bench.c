@@ -281,6 +281,11 @@ void connect_as(struct daemon *d, struct bench *b, const char *name, const char 
         devices[i].index = i;
         devices[i].kind = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
         devices[i].threads = 3;
+        if (b->gpu) {
+            devices[i].kind = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
+            devices[i].name = (char *)(uintptr_t)b->gpu;
+            devices[i].memory_bytes = (int64_t)80 << 30;
+        }
     }
     hello.protocol_min = hello.protocol_max = protocol;
     hello.build = (char *)"fake";

@@ -27,6 +27,7 @@ struct bench {
     int64_t certificate_ms;                   /* likewise; 0: the default */
     int devices;                              /* of daemons that connect, up to 4; 0: 2 */
     Heddle__V1__NodeInventory *inventory;     /* that they send; NULL: none */
+    const char *gpu;                          /* what their devices are; NULL: CPU devices */
     struct controller *controller;
     struct hd_error fatal;
     struct hd_rpc *rpc;

@@ -32,6 +32,7 @@ static const struct rule_of_call {
     {"HoldJob", "UOA", true, true},
     {"ReleaseJob", "UOA", true, true},
     {"ExplainJob", "VUOA", true, false},
+    {"PlanJob", "UOA", false, false},
     {"ListQueues", "VUOA", false, false},
     {"SetQueue", "A", false, true},
     {"RemoveJob", "UOA", true, true},

@@ -222,10 +222,62 @@ static void a_slow_device_is_shown_as_such(void **state)
     hd_text_free(&text);
 }
 
+static enum hd_status plan_job(struct bench *b, Heddle__V1__JobSpec *spec, struct hd_text *ret_plan)
+{
+    Heddle__V1__PlanJobRequest request = HEDDLE__V1__PLAN_JOB_REQUEST__INIT;
+    Heddle__V1__PlanJobResponse *response = NULL;
+    enum hd_status st;
+
+    request.spec = spec;
+    st = call(b, "PlanJob", &heddle__v1__plan_job_response__descriptor, &request.base, &response);
+    if (st)
+        return st;
+    hd_text_add(ret_plan, "%s", response->plan);
+    hd_rpc_message_free(&response->base);
+    return HD_OK;
+}
+
+/* Two nodes of two H100: the controller plans for four of them, beside its loop, and starts
+ * nothing. A job of CPU devices has no devices whose speed is known; one of eight asks for more
+ * than there are. */
+static void a_job_is_planned_for_the_nodes_that_are_there(void **state)
+{
+    struct daemon one = {0}, two = {0};
+    struct hd_text plan = {0};
+    Heddle__V1__JobSpec *spec;
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    b.gpu = "NVIDIA H100 80GB HBM3";
+    join_as(&one, &b, "n1", "uuid-1");
+    join_as(&two, &b, "n2", "uuid-2");
+    spec = new_spec(&b, 4, "");
+    assert_int_equal(plan_job(&b, spec, &plan), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "heddle probe NODE measures those"));
+    spec->resources->device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
+    if (plan_job(&b, spec, &plan))
+        fail_msg("%s", hd_err_message());
+    assert_non_null(strstr(plan.data, "\"kind\":\"Plan\""));
+    assert_non_null(strstr(plan.data, "\"device\":\"h100\",\"devices\":4,\"devices_per_node\":2"));
+    assert_non_null(strstr(plan.data, "\"chosen\":{\"layout\":{"));
+    assert_non_null(strstr(plan.data, "\"fits\":true"));
+    spec = new_spec(&b, 8, "");
+    spec->resources->device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
+    assert_int_equal(plan_job(&b, spec, &plan), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "the largest group of equal devices in this cluster "
+                                             "has 4"));
+    free_daemon(&one);
+    free_daemon(&two);
+    finish(&b);
+    hd_text_free(&plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_probe_goes_its_way),
+        cmocka_unit_test(a_job_is_planned_for_the_nodes_that_are_there),
         cmocka_unit_test(a_slow_device_is_shown_as_such),
         cmocka_unit_test(what_is_no_calibration_is_said_and_not_used),
     };

@@ -1,0 +1,134 @@
+/* plan_live: `heddle plan --live`: the controller plans for the nodes that it knows, and this shows
+ * what it answers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "controller/cli/plan_layouts.h"
+#include "controller/cli/table.h"
+#include "spec/spec.h"
+
+enum { ANSWER_VALUES_MAX = 4 << 20 };
+
+static const struct table_column columns[] = {
+    {"#", true},    {"TP", true},    {"PP", true},    {"DP", true},        {"CP", true},
+    {"EP", true},   {"MICRO", true}, {"ZERO", true},  {"SCHEDULE", false}, {"RECOMPUTE", false},
+    {"STEP", true}, {"TOK/S", true}, {"BUBBLE", true}};
+
+/* A member's text: a number as written, a word; "-": it is not known. */
+static const char *text_of(const struct hd_json *object, const char *key)
+{
+    const struct hd_json *m = object ? hd_json_member(object, key) : NULL;
+
+    return m && (m->kind == HD_JSON_NUMBER || m->kind == HD_JSON_STRING) ? m->text : "-";
+}
+
+static void add_number(struct table *t, const struct hd_json *object, const char *key, double scale,
+                       const char *unit)
+{
+    const char *text = text_of(object, key);
+
+    if (*text == '-')
+        table_add(t, NULL, "-");
+    else
+        table_add(t, NULL, "%.3g%s", scale * strtod(text, NULL), unit);
+}
+
+static void add_row(struct table *t, int number, const struct hd_json *plan)
+{
+    static const char *const sizes[] = {"tp", "pp",          "dp",   "cp",
+                                        "ep", "micro_batch", "zero", "schedule"};
+    const struct hd_json *layout = hd_json_member(plan, "layout");
+
+    table_begin_row(t);
+    table_add(t, NULL, "%d", number);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        table_add(t, NULL, "%.20s", text_of(layout, sizes[i]));
+    table_add(t, NULL, "%.20s", text_of(layout, "recompute"));
+    add_number(t, plan, "step_time_s", 1, " s");
+    add_number(t, plan, "tokens_per_s", 1, "");
+    add_number(t, plan, "bubble_fraction", 100, "%");
+}
+
+static void print_people(const struct cli *cli, const struct hd_json *root, struct hd_text *out)
+{
+    const struct hd_json *inputs = hd_json_member(root, "inputs"), *alternatives, *rejected;
+    const struct hd_json *chosen = hd_json_member(root, "chosen");
+    struct table table;
+    int number = 1;
+
+    hd_text_add(out, "on %s %s devices of this cluster (", text_of(inputs, "devices"),
+                text_of(inputs, "device"));
+    cli_add_clean(out, text_of(inputs, "group"));
+    hd_text_add(out, ")\n");
+    alternatives = hd_json_member(root, "alternatives");
+    rejected = hd_json_member(root, "rejected");
+    if (chosen && chosen->kind == HD_JSON_OBJECT) {
+        table_init(&table, columns, sizeof columns / sizeof columns[0]);
+        add_row(&table, number++, chosen);
+        for (const struct hd_json *p = alternatives ? alternatives->first : NULL; p; p = p->next)
+            add_row(&table, number++, p);
+        table_render(&table, cli->colour, 0, out);
+        table_done(&table);
+    } else {
+        hd_text_add(out, "no layout fits the memory of the devices: ");
+        cli_add_clean(out, text_of(hd_json_member(root, "least"), "reason"));
+        hd_text_add(out, "\n");
+    }
+    for (const struct hd_json *r = rejected ? rejected->first : NULL; r; r = r->next) {
+        const struct hd_json *layout = hd_json_member(r, "layout");
+
+        hd_text_add(out, "rejected: tp %s, pp %s, dp %s: ", text_of(layout, "tp"),
+                    text_of(layout, "pp"), text_of(layout, "dp"));
+        cli_add_clean(out, text_of(r, "reason"));
+        hd_text_add(out, "\n");
+    }
+}
+
+static int show(const struct cli *cli, const char *plan, const char *out_file,
+                struct hd_arena *arena)
+{
+    const struct hd_json_limits limits = {.values_max = ANSWER_VALUES_MAX, .depth_max = 16};
+    const struct hd_json *root = NULL, *chosen;
+    struct hd_text out = {0};
+    enum hd_status st = hd_json_parse(arena, plan, strlen(plan), &limits, &root);
+    int code;
+
+    if (!st && out_file)
+        st = hd_file_write_atomic(out_file, plan, strlen(plan), 0644);
+    if (st)
+        return cli_fail(st);
+    chosen = hd_json_member(root, "chosen");
+    if (cli->format >= CLI_JSON)
+        hd_text_add(&out, "%s", plan);
+    else
+        print_people(cli, root, &out);
+    (void)cli_out(&out);
+    code = cli_out_end(chosen && chosen->kind == HD_JSON_OBJECT ? CLI_OK : CLI_USAGE);
+    hd_text_free(&out);
+    return code;
+}
+
+int plan_live(struct cli *cli, const struct hd_job *spec, int top, const char *out_file,
+              struct hd_arena *arena)
+{
+    Heddle__V1__PlanJobRequest request = HEDDLE__V1__PLAN_JOB_REQUEST__INIT;
+    Heddle__V1__PlanJobResponse *response = NULL;
+    int code = cli_connect(cli);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    request.spec = hd_spec_to_message(spec, arena);
+    request.top = top;
+    if (!request.spec)
+        return cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
+    code = cli_call(cli, "PlanJob", &heddle__v1__plan_job_response__descriptor, &request.base,
+                    &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    code = show(cli, response->plan, out_file, arena);
+    hd_rpc_message_free(&response->base);
+    return code;
+}

@@ -1,0 +1,348 @@
+#include "plan/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "plan/identity.h"
+#include "plan/rank_map.h"
+
+enum { RANKS_SHOWN_MAX = 65536 };
+
+/* ---- the search ---- */
+
+/* The largest number of devices that the job may have and the group has, with a legal layout. */
+static int32_t devices_of(const struct hd_job *spec, const struct hd_plan_request *request,
+                          const struct hd_cluster *c)
+{
+    const int64_t has = hd_cluster_devices(c);
+    const int64_t most = spec->devices_max < has ? spec->devices_max : has;
+
+    return hd_plan_most(request, (int32_t)spec->devices_min, (int32_t)most);
+}
+
+static enum hd_status search_group(const struct hd_report_asked *asked,
+                                   const struct hd_cluster *cluster, struct hd_arena *arena,
+                                   struct hd_report *l)
+{
+    const struct hd_gpu_kind *kind = hd_gpu_kind_find(cluster->device);
+    const char *precision = asked->spec->precision;
+    const bool cuda = hd_traits_is_cuda(&cluster->traits);
+    struct hd_plan_request request = *asked->request;
+    struct hd_search_asked question = {.spec = asked->spec,
+                                       .request = &request,
+                                       .cluster = cluster,
+                                       .threads = asked->threads,
+                                       .bf16_fast = cluster->traits.bf16_fast,
+                                       .memory_bytes = asked->memory_bytes,
+                                       .top = asked->top,
+                                       .deadline_ns = asked->deadline_ns};
+
+    (void)snprintf(request.sizes.device, sizeof request.sizes.device, "%s", cuda ? "cuda" : "cpu");
+    if (cuda && (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes))
+        question.memory_bytes = cluster->traits.memory_bytes;
+    if (kind)
+        question.peak_flops = hd_gpu_kind_rate(kind,
+                                               strcmp(precision, "fp32") == 0  ? HD_F32
+                                               : strcmp(precision, "fp8") == 0 ? HD_U8
+                                                                               : HD_BF16,
+                                               asked->spec->tf32);
+    question.devices = devices_of(asked->spec, &request, cluster);
+    *l = (struct hd_report){
+        .cluster = cluster, .devices = question.devices, .memory_bytes = question.memory_bytes};
+    if (!question.devices)
+        return hd_plan_check(&request, (int32_t)asked->spec->devices_min,
+                             (int32_t)asked->spec->devices_max);
+    return hd_search_layouts(&question, arena, &l->search);
+}
+
+static bool is_better(const struct hd_report *a, const struct hd_report *b)
+{
+    if (!a->search.plan_count || !b->search.plan_count)
+        return a->search.plan_count > b->search.plan_count;
+    return a->search.plans[0].price.step_s < b->search.plans[0].price.step_s;
+}
+
+enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_arena *arena,
+                              struct hd_report *ret_layouts)
+{
+    int64_t most = 0;
+    enum hd_status st = HD_OK;
+    bool any = false;
+
+    for (int i = 0; !st && i < asked->cluster_count; i++) {
+        const struct hd_cluster *c = &asked->clusters[i];
+        struct hd_report l;
+
+        most = hd_cluster_devices(c) > most ? hd_cluster_devices(c) : most;
+        if (hd_cluster_devices(c) < asked->spec->devices_min)
+            continue;
+        st = search_group(asked, c, arena, &l);
+        if (!st && (!any || is_better(&l, ret_layouts)))
+            *ret_layouts = l;
+        any = true;
+    }
+    if (!any)
+        return hd_err(HD_INVALID,
+                      "resources.devices: %lld, but the largest group of equal devices in %s has "
+                      "%lld; ask for fewer, or describe more",
+                      (long long)asked->spec->devices_min, asked->machines, (long long)most);
+    return st;
+}
+
+void hd_report_build(char ret_build[32])
+{
+    (void)snprintf(ret_build, 32, "%d-%016llx", (int)HD_JOB_VERSION,
+                   (unsigned long long)hd_kernel_list_hash());
+}
+
+/* ---- JSON ---- */
+
+static void add_known(struct hd_json_writer *w, const char *key, bool known, double value)
+{
+    if (known)
+        hd_json_add_real(w, key, value);
+    else
+        hd_json_add_null(w, key);
+}
+
+static void add_stages(struct hd_json_writer *w, const struct hd_plan *p)
+{
+    hd_json_begin(w, "stages", '[');
+    for (int32_t c = 0; c < p->pipeline.chunks; c++)
+        hd_json_add_int64(w, NULL, p->chunks[c].layers);
+    hd_json_end(w, ']');
+}
+
+/* plan: NULL where it was not laid out. */
+static void add_layout(struct hd_json_writer *w, const struct hd_layout_sizes *s,
+                       const struct hd_plan *plan)
+{
+    hd_json_begin(w, "layout", '{');
+    hd_json_add_int64(w, "tp", s->tp);
+    hd_json_add_int64(w, "pp", s->pp);
+    hd_json_add_int64(w, "dp", s->dp);
+    hd_json_add_int64(w, "cp", s->cp);
+    hd_json_add_int64(w, "ep", s->ep);
+    hd_json_add_int64(w, "micro_batch", s->micro_batch);
+    hd_json_add_string(w, "schedule", s->schedule);
+    hd_json_add_int64(w, "virtual_stages", s->virtual_stages);
+    hd_json_add_string(w, "recompute", s->recompute);
+    hd_json_add_int64(w, "zero", s->zero);
+    hd_json_add_int64(w, "zero_shard", s->zero_shard ? s->zero_shard : s->zero ? s->dp * s->cp : 1);
+    hd_json_add_string(w, "offload", s->offload);
+    hd_json_add_bool(w, "sequence", s->sequence);
+    hd_json_add_string(w, "precision", s->precision);
+    if (plan)
+        add_stages(w, plan);
+    hd_json_end(w, '}');
+}
+
+static const struct hd_plan_class *largest_of(const struct hd_plan *p, int32_t stage)
+{
+    const struct hd_plan_class *most = NULL;
+
+    for (int32_t i = 0; i < p->class_count; i++)
+        if (p->classes[i].stage == stage &&
+            (!most || p->classes[i].device_bytes > most->device_bytes ||
+             hd_memory_total(&p->classes[i].memory) > hd_memory_total(&most->memory)))
+            most = &p->classes[i];
+    return most;
+}
+
+static int64_t needed_by(const struct hd_plan_class *c)
+{
+    return c->device_bytes ? c->device_bytes : hd_memory_total(&c->memory);
+}
+
+/* Of the rank of each stage that takes most. `beside`: of the process, and rounding to pages. */
+static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
+{
+    hd_json_begin(w, "memory_bytes", '[');
+    for (int32_t stage = 0; stage < p->pipeline.stages; stage++) {
+        const struct hd_plan_class *c = largest_of(p, stage);
+        const struct hd_memory *m = &c->memory;
+        const int64_t host = c->device_bytes ? m->host_bytes : 0;
+
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_int64(w, "stage", stage);
+        hd_json_add_int64(w, "weights", m->weights + m->copies);
+        hd_json_add_int64(w, "gradients", m->gradients);
+        hd_json_add_int64(w, "optimizer", m->moments + m->step_state);
+        hd_json_add_int64(w, "activations", m->kept + m->deferred + m->boundary);
+        hd_json_add_int64(w, "scratch", m->work + m->constants);
+        hd_json_add_int64(w, "host", host);
+        hd_json_add_int64(w, "beside",
+                          needed_by(c) -
+                              (m->weights + m->copies + m->gradients + m->moments + m->step_state +
+                               m->kept + m->deferred + m->boundary + m->work + m->constants));
+        hd_json_add_int64(w, "total", needed_by(c));
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
+static void add_time(struct hd_json_writer *w, const struct hd_price *p)
+{
+    hd_json_begin(w, "time_s", '{');
+    hd_json_add_real(w, "compute", p->compute_s);
+    hd_json_add_real(w, "bubble", p->bubble_s);
+    hd_json_begin(w, "communication", '{');
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        if (p->communication_s[g] > 0)
+            hd_json_add_real(w, hd_group_name((enum hd_group_name)g), p->communication_s[g]);
+    hd_json_end(w, '}');
+    hd_json_add_real(w, "update", p->update_s);
+    hd_json_end(w, '}');
+}
+
+bool hd_report_has_kernels(const struct hd_traits *traits)
+{
+    return !hd_traits_is_cuda(traits) || traits->capability >= HD_REPORT_CAPABILITY_MIN;
+}
+
+bool hd_report_runs(const struct hd_report *l)
+{
+    const struct hd_traits *t = &l->cluster->traits;
+
+    return hd_report_has_kernels(t) &&
+           l->devices <= hd_plan_ranks_max(hd_traits_is_cuda(t) ? "cuda" : "cpu", NULL);
+}
+
+/* The device of each rank on its node: [devices], of the caller; NULL: no memory, or the links of a
+ * node make no difference. */
+int32_t *hd_report_map(const struct hd_report *l, const struct hd_search_plan *p)
+{
+    int32_t *map = l->cluster->links ? calloc((size_t)l->devices, sizeof *map) : NULL;
+
+    if (map && hd_rank_map_of_job(l->cluster, &p->job, map)) {
+        free(map);
+        return NULL;
+    }
+    return map;
+}
+
+static void add_ranks(const struct hd_report *l, const struct hd_search_plan *p,
+                      struct hd_json_writer *w)
+{
+    int32_t *map = hd_report_map(l, p);
+
+    hd_json_begin(w, "ranks", '[');
+    for (int32_t rank = 0; rank < l->devices && rank < RANKS_SHOWN_MAX; rank++) {
+        hd_json_begin(w, NULL, '[');
+        hd_json_add_int64(w, NULL, rank / l->cluster->devices_per_node);
+        hd_json_add_int64(w, NULL, map ? map[rank] : rank % l->cluster->devices_per_node);
+        hd_json_end(w, ']');
+    }
+    hd_json_end(w, ']');
+    free(map);
+}
+
+static void add_plan(struct hd_json_writer *w, const char *key, const struct hd_report *l,
+                     const struct hd_search_plan *p, bool with_ranks)
+{
+    const bool priced = p->price.step_s > 0;
+
+    hd_json_begin(w, key, '{');
+    add_layout(w, &p->job.layout, &p->plan);
+    add_known(w, "step_time_s", priced, p->price.step_s);
+    add_known(w, "tokens_per_s", priced, p->price.tokens_per_s);
+    add_known(w, "mfu", p->price.mfu > 0, p->price.mfu);
+    add_known(w, "bubble_fraction", priced, p->price.bubble);
+    add_known(w, "error_band", priced, l->cluster->rates.error_band);
+    hd_json_add_bool(w, "fits", p->fits);
+    hd_json_add_bool(w, "runnable", hd_report_runs(l));
+    add_memory(w, &p->plan);
+    add_time(w, &p->price);
+    if (with_ranks)
+        add_ranks(l, p, w);
+    hd_json_end(w, '}');
+}
+
+void hd_report_reason(const struct hd_report *l, const struct hd_search_rejected *r,
+                      struct hd_text *out)
+{
+    char needed[32], has[32], over[32];
+
+    hd_text_format_bytes(r->needed_bytes, needed);
+    hd_text_format_bytes(l->memory_bytes, has);
+    hd_text_format_bytes(r->needed_bytes - l->memory_bytes, over);
+    hd_text_add(out, "over memory by %s on stage %d: needs at least %s of %s, %.0f%% activations",
+                over, (int)r->stage, needed, has, 100 * r->activations);
+}
+
+static void add_rejected(struct hd_json_writer *w, const char *key, const struct hd_report *l,
+                         const struct hd_search_rejected *r)
+{
+    struct hd_text reason = {0};
+
+    hd_report_reason(l, r, &reason);
+    hd_json_begin(w, key, '{');
+    add_layout(w, &r->sizes, NULL);
+    hd_json_add_string(w, "reason", reason.failed ? "over memory" : reason.data);
+    hd_json_add_int64(w, "needed_bytes", r->needed_bytes);
+    hd_json_end(w, '}');
+    hd_text_free(&reason);
+}
+
+static void add_inputs(struct hd_json_writer *w, const struct hd_report_asked *asked,
+                       const struct hd_report *l)
+{
+    struct hd_text identity = {0};
+    char build[32];
+
+    hd_report_build(build);
+    hd_json_begin(w, "inputs", '{');
+    hd_json_add_string(w, "job", asked->spec->name);
+    if (!hd_plan_identity(asked->spec, &identity))
+        hd_json_add_string(w, "job_text", identity.data);
+    hd_text_free(&identity);
+    hd_json_add_string(w, "build", build);
+    if (asked->cluster_file)
+        hd_json_add_string(w, "cluster", asked->cluster_file);
+    else
+        hd_json_add_null(w, "cluster");
+    hd_json_add_string(w, "group", l->cluster->name);
+    hd_json_add_string(w, "device", l->cluster->device);
+    hd_json_add_int64(w, "devices", l->devices);
+    hd_json_add_int64(w, "devices_per_node", l->cluster->devices_per_node);
+    hd_json_add_int64(w, "device_memory_bytes", l->memory_bytes);
+    hd_json_add_bool(w, "rates_measured", l->cluster->rates.measured);
+    hd_json_begin(w, "searched", '{');
+    hd_json_add_int64(w, "families", l->search.families);
+    hd_json_add_int64(w, "blocks", l->search.blocks);
+    hd_json_add_int64(w, "walked", l->search.walked);
+    hd_json_add_int64(w, "priced", l->search.priced);
+    hd_json_add_int64(w, "laid_out", l->search.laid_out);
+    hd_json_end(w, '}');
+    hd_json_end(w, '}');
+}
+
+void hd_report_json(const struct hd_report_asked *asked, const struct hd_report *l,
+                    struct hd_text *out)
+{
+    const struct hd_search *s = &l->search;
+    struct hd_json_writer w = {.out = out};
+
+    hd_json_begin(&w, NULL, '{');
+    hd_json_add_string(&w, "api_version", "heddle/v1");
+    hd_json_add_string(&w, "kind", "Plan");
+    add_inputs(&w, asked, l);
+    if (s->plan_count)
+        add_plan(&w, "chosen", l, &s->plans[0], true);
+    else
+        hd_json_add_null(&w, "chosen");
+    hd_json_begin(&w, "alternatives", '[');
+    for (int i = 1; i < s->plan_count; i++)
+        add_plan(&w, NULL, l, &s->plans[i], false);
+    hd_json_end(&w, ']');
+    hd_json_begin(&w, "rejected", '[');
+    for (int i = 0; i < s->rejected_count; i++)
+        add_rejected(&w, NULL, l, &s->rejected[i]);
+    hd_json_end(&w, ']');
+    if (!s->plan_count && s->least.needed_bytes)
+        add_rejected(&w, "least", l, &s->least);
+    hd_json_end(&w, '}');
+    hd_text_add(out, "\n");
+}
