@@ -315,7 +315,7 @@ static const char checkpoint_help[] =
     "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
     "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
     "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [--dtype D]\n"
-    "                                [--max-shard-size MB] [--adapter] [--base DIR] [--force]\n"
+    "                         [--max-shard-size MB] [--adapter] [--base DIR] [--force]\n"
     "       heddle checkpoint save JOB [--timeout SECONDS]\n"
     "\n"
     "ls lists the complete checkpoints, oldest first, with validation losses if the\n"
