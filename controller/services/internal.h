@@ -82,8 +82,8 @@ struct controller {
     struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
     struct hd_arena tree_arena;     /* its memory, if there is one */
     struct seen seen;
-    struct web *web;                /* the HTTP door; NULL: there is none */
-    int64_t tick_due_ms;            /* of the next tick; 0: there was none yet */
+    struct web *web;     /* the HTTP door; NULL: there is none */
+    int64_t tick_due_ms; /* of the next tick; 0: there was none yet */
     struct hd_credentials *credentials;
     struct hd_policy *policy;
     struct hd_usages *usages;
@@ -123,8 +123,8 @@ void credential_tick(struct controller *c);
 void keep_tick(struct controller *c); /* keep.c: old history */
 /* In a turn: the node was removed, and its certificates end; its stream may still say so. */
 void credential_end_node(struct controller *c, const char *node, const char *by);
-/* The credential of a certificate, valid now; or one that has expired while its connection was open,
- * of a node that has the next one. NULL: there is none. */
+/* The credential of a certificate, valid now; or one that has expired while its connection was
+ * open, of a node that has the next one. NULL: there is none. */
 const struct hd_credential_record *credential_of_cert(const struct controller *c,
                                                       const unsigned char *hash);
 /* Whether a stream of this caller may go on. */
@@ -182,7 +182,7 @@ void search_forget_all(struct controller *c); /* the ones in progress end withou
 
 /* Finds the layouts that the core's newest step asked for, and tells the core. */
 void planner_ask(struct controller *c, const struct hd_core_out *out);
-void planner_forget_all(struct controller *c); /* the searches in progress end without effect */
+void planner_forget_all(struct controller *c);    /* the searches in progress end without effect */
 size_t planner_count(const struct controller *c); /* in progress or waiting for their turn */
 /* CPU devices of one node, as fast as its probe has measured. False: what it has measured is of
  * another build, or not enough. Any thread. */

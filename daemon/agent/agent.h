@@ -46,7 +46,7 @@ struct agent_options {
     const char *choices_dir; /* NULL: choices in state_dir */
     const char *umask;       /* NULL: the default */
     bool doctor, json;
-    const char *jobs_dir;               /* with doctor */
+    const char *jobs_dir;                           /* with doctor */
     const char *http, *http_token_file, *http_host; /* NULL: not given */
     struct hd_rpc_tls tls;
     const char *tls_server_name; /* NULL: the controller's host */

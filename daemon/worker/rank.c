@@ -277,9 +277,10 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
         rank_say(r, HD_LINK_LEVEL_INFO, text);
     }
     if (!st && ret_tokens->spelled) {
-        (void)snprintf(text, sizeof text,
-                       "in %lld conversations a message spells a special token: that is ordinary text",
-                       (long long)ret_tokens->spelled);
+        (void)snprintf(
+            text, sizeof text,
+            "in %lld conversations a message spells a special token: that is ordinary text",
+            (long long)ret_tokens->spelled);
         rank_say(r, HD_LINK_LEVEL_WARN, text);
     }
     return st;

@@ -105,7 +105,8 @@ static void add_chunks(struct finder *f, int32_t stage)
         const int32_t chunk = hd_pipeline_chunk(&s->pipeline, stage, k);
         const struct hd_units u = s->units[chunk];
 
-        add(f, s->order.frozen > 0 && chunk <= s->order.frozen); /* backward ends above it, or in it */
+        add(f,
+            s->order.frozen > 0 && chunk <= s->order.frozen); /* backward ends above it, or in it */
         add(f, u.first == HD_UNIT_EMBEDDING);
         add(f, u.end - u.first);
         for (int unit = u.first; s->config.window > 0 && unit < u.end; unit++)

@@ -58,8 +58,7 @@ static bool is_architecture(const struct hd_key *key)
 static bool is_filled(const struct hd_key *key)
 {
     return strcmp(key->path, "model.router.balance") == 0 ||
-           strcmp(key->path, "model.weights") == 0 ||
-           strncmp(key->path, "train.dropout.", 14) == 0;
+           strcmp(key->path, "model.weights") == 0 || strncmp(key->path, "train.dropout.", 14) == 0;
 }
 
 static enum hd_status differs(const struct hd_key *key, const struct hd_job *given,

@@ -1,11 +1,10 @@
 /* kernels_bench: how near each kernel of the CPU backend comes to the machine's floor.
  *
  *   kernels_bench [-t THREADS] [-p] [-o | -l] [-d TYPE] [NAME]     -p: the portable path; -o, -l:
- * products by own code, by the library; -d: only this encoding, f32, bf16 or f16; NAME: only kernels
- * that begin so
- *   kernels_bench -t THREADS -b [-d TYPE] [NAME]         products with and without a busy loop
- * on one core beside them, in turns: the ratio of their mean times. Of two cores 1.33 would be a
- * fair share.
+ * products by own code, by the library; -d: only this encoding, f32, bf16 or f16; NAME: only
+ * kernels that begin so kernels_bench -t THREADS -b [-d TYPE] [NAME]         products with and
+ * without a busy loop on one core beside them, in turns: the ratio of their mean times. Of two
+ * cores 1.33 would be a fair share.
  *
  * Run by hand, on a quiet machine; with one thread its processor time is taken, which forgives some
  * company. The floor of a launch is the larger of its operations at the

@@ -1,6 +1,6 @@
 /* A stand-in for NVIDIA's management library, with one GPU whose values the scenario knows. Loaded
- * as libnvidia-ml.so.1. It does not know the limit of power, as an old driver. With NVML_HANGS set it
- * answers nothing, as a driver whose GPU is broken. */
+ * as libnvidia-ml.so.1. It does not know the limit of power, as an old driver. With NVML_HANGS set
+ * it answers nothing, as a driver whose GPU is broken. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -20,8 +20,8 @@ enum caller { CALLER_LIST(X) CALLER_NODE, CALLER_INVITED, CALLERS };
 struct callers {
     struct bench b;
     char secrets[CALLERS][HD_PKI_HASH_TEXT_MAX], submitter[4][HD_PKI_HASH_TEXT_MAX];
-    uint64_t jobs[4]; /* of each person */
-    uint64_t last;    /* row of the audit log that was seen */
+    uint64_t jobs[4];              /* of each person */
+    uint64_t last;                 /* row of the audit log that was seen */
     struct hd_rpc_client *auditor; /* with the admin's token; NULL: not yet */
 };
 
