@@ -14,7 +14,7 @@ resources: {devices: 2}
 END
 # choices STEP: "sum of the loads, dropped" of one step of a run
 choices() {
-    grep "\"type\":\"step\",.*\"step\":$1," | sed -nE 's/.*"router_dropped":([0-9]+),"expert_load":\[([0-9,]*)\].*/\2 \1/p' |
+    grep "\"type\":\"step\",.*\"step\":$1," | sed -nE 's/.*"router_dropped":([0-9]+),.*"expert_load":\[([0-9,]*)\].*/\2 \1/p' |
         awk '{ n = split($1, load, ","); for (i = 1; i <= n; i++) sum += load[i]; print n, sum, $2 }'
 }
 loads() { grep '"type":"step",.*"step":1,' | grep -o '"expert_load":\[[0-9,]*\]'; }
