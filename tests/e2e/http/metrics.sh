@@ -48,7 +48,7 @@ heddle show "$job" -o json >"$work/show"
 page
 label="job_id=\"$job\""
 near its_step_is_that_of_show "$(member step <"$work/show")" "$(sample "$work/page" heddle_job_step "$label")"
-near its_loss_is_that_of_show "$(member loss <"$work/show")" "$(sample "$work/page" heddle_job_loss "$label")"
+near its_loss_is_that_of_show "$(grep -o '"loss":[0-9.]*' "$work/show" | head -n 1 | cut -d : -f 2)" "$(sample "$work/page" heddle_job_loss "$label")"
 near its_rate_is_that_of_show "$(member tokens_per_s <"$work/show")" "$(sample "$work/page" heddle_job_tokens_per_second "$label")"
 near its_checkpoint_is_that_of_show "$(member checkpoint_step <"$work/show")" "$(sample "$work/page" heddle_job_checkpoint_step "$label")"
 near its_attempts_are_those_of_show "$(member attempt <"$work/show")" "$(sample "$work/page" heddle_job_attempts_total "$label")"
