@@ -252,9 +252,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
     } else if (c.form == HD_CHAT_COMPLETION) {
         st = read_completion(arena, root, &c, &last, &prompt_count);
     } else {
-        st = hd_json_need_string(root, "text", &c.answer);
-        if (!st && !*c.answer)
-            st = hd_err(HD_INVALID, "the text is empty");
+        st = hd_json_need_string(root, "text", &c.answer); /* as in plain text, it may be empty */
     }
     c.tools = hd_json_member(root, "tools");
     if (c.tools && c.tools->kind == HD_JSON_NULL)

@@ -7,7 +7,7 @@
 user=$(id -un) become=
 if [ "$(id -u)" = 0 ]; then # ranks never run as root
     user=nobody become="setpriv --reuid=nobody --regid=$(id -gn nobody) --clear-groups"
-    chmod a+x "$TMPDIR" && chown nobody "$work" || exit 1
+    chmod a+x "${TMPDIR%/*}" "$TMPDIR" && chown nobody "$work" || exit 1 # the folder of all tests is root's alone
     $become test -x "$HEDDLE_BIN/heddled" || { printf 'skip launcher: user nobody may not run %s\n' "$HEDDLE_BIN"; exit 0; }
 fi
 cat >"$work/systemd-run" <<'STANDIN'
