@@ -412,7 +412,7 @@ static void the_text_is_pinned(void **state)
         "F\n"
         "   0 embedding_forward            embedded.0 f32[4,8]\n"
         "   1 rmsnorm_forward              normed.4 f32[4,8], rstd.3 f32[4] | kept+0x000040\n"
-        "   2 gemm_gelu                    activated.8 f32[4,8], linear.6 f32[4,8] | "
+        "   2 gemm_gelu                    activated.8 f32[4,8], linear.7 f32[4,8] | "
         "kept+0x000140\n"
         "   3 gemm                         linear.9 f32[4,8]\n"
         "   4 all_reduce                   summed.10 f32[4,8]\n"
