@@ -290,7 +290,8 @@ enum hd_status hd_order_read(const char *text, const struct hd_pipeline *pipelin
                              int32_t micro_batches, struct hd_arena *arena,
                              struct hd_order *ret_order)
 {
-    struct reader r = {.at = text, .line = 1, .order = {*pipeline, micro_batches, false, NULL}};
+    struct reader r = {
+        .at = text, .line = 1, .order = {.pipeline = *pipeline, .micro_batches = micro_batches}};
     struct hd_arena scratch;
     struct order_walk walk;
     enum hd_status st;
