@@ -1,7 +1,10 @@
 /* whoami, token, audit, limits, node invite and node revoke: who calls, and what they may. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -69,6 +72,30 @@ int cli_whoami(struct cli *cli, int argc, char **argv)
 
 /* ---- token create and cert --------------------------------------------------------------------*/
 
+/* A secret that cannot be written would be valid and nobody's: its file is made before it is. */
+static int make_room(const char *path)
+{
+    const int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+
+    if (!path)
+        return CLI_CONTINUE;
+    if (fd < 0 && errno == EEXIST)
+        return cli_usage("token: --out: %s is there already; give another name, or remove it",
+                         path);
+    if (fd < 0)
+        return cli_fail(hd_err(HD_IO, "--out: cannot create %s: %s", path, strerror(errno)));
+    (void)close(fd);
+    return CLI_CONTINUE;
+}
+
+/* Nothing was made: its file goes. */
+static int give_up(const char *path, int code)
+{
+    if (path && code != CLI_CONTINUE)
+        (void)unlink(path);
+    return code;
+}
+
 /* A secret goes to a file that only its owner reads, or to standard output. */
 static int give(const char *path, struct hd_text *secret, const char *what, int64_t expires_ms)
 {
@@ -93,16 +120,19 @@ static int create_token(struct cli *cli, const char *role, int64_t ttl_ms, const
     Heddle__V1__CreateTokenRequest request = HEDDLE__V1__CREATE_TOKEN_REQUEST__INIT;
     Heddle__V1__CreateTokenResponse *response = NULL;
     struct hd_text text = {0};
-    int code = cli_connect(cli);
+    int code = make_room(out);
 
+    if (code != CLI_CONTINUE)
+        return code;
     request.name = cli->args[1];
     request.role = (char *)(uintptr_t)role;
     request.ttl_ms = ttl_ms;
+    code = cli_connect(cli);
     if (code == CLI_CONTINUE)
         code = cli_call(cli, "Identity/CreateToken", &heddle__v1__create_token_response__descriptor,
                         &request.base, &response);
     if (code != CLI_CONTINUE)
-        return code;
+        return give_up(out, code);
     hd_text_add(&text, "%s\n", response->token);
     code = give(out, &text, "a token", response->expires_unix_ms);
     if (text.data)
@@ -118,15 +148,21 @@ static int create_cert(struct cli *cli, const char *role, const char *out)
     Heddle__V1__SignPersonRequest request = HEDDLE__V1__SIGN_PERSON_REQUEST__INIT;
     Heddle__V1__SignPersonResponse *response = NULL;
     struct hd_text asked = {0}, key = {0}, both = {0};
-    int code =
-        hd_pki_make_request(cli->args[1], &asked, &key) ? cli_fail(HD_INTERNAL) : cli_connect(cli);
+    int code = make_room(out);
 
+    if (code != CLI_CONTINUE)
+        return code;
+    code =
+        hd_pki_make_request(cli->args[1], &asked, &key) ? cli_fail(HD_INTERNAL) : cli_connect(cli);
     request.name = cli->args[1];
     request.role = (char *)(uintptr_t)role;
     request.request = asked.data;
     if (code == CLI_CONTINUE)
-        code = cli_call(cli, "Identity/SignPerson", &heddle__v1__sign_person_response__descriptor,
-                        &request.base, &response);
+        code = give_up(out, cli_call(cli, "Identity/SignPerson",
+                                     &heddle__v1__sign_person_response__descriptor, &request.base,
+                                     &response));
+    else
+        (void)give_up(out, code);
     if (code == CLI_CONTINUE) {
         hd_text_add(&both, "%s%s", response->certificate, key.data);
         code = give(out, &both, "a certificate and its key", response->expires_unix_ms);

@@ -104,6 +104,12 @@ static enum hd_status call_join(const struct joining *j, Heddle__V1__JoinRespons
         st = hd_rpc_call_wait(client, "/heddle.v1.Fleet/Join",
                               &heddle__v1__join_response__descriptor, JOIN_MS, &request.base,
                               &response);
+    if (st == HD_DENIED) /* of a token the controller speaks, and an invitation is none to people */
+        st = hd_err(
+            HD_DENIED,
+            "the invitation has been used, has expired, was revoked, or a newer one for %s has "
+            "replaced it; make a new one with: heddle node invite %s",
+            j->invitation.node, j->invitation.node);
     if (st)
         hd_err_save(st, &error);
     if (rpc)

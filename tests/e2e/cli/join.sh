@@ -37,6 +37,7 @@ check_status another_authority_is_not_believed 6 join "$(cat "$work/line-ca")" -
 check_equal and_it_was_not_shown_the_secret 1 "$(grep -c 'is not the controller of the invitation' "$work/check.err")"
 check the_node_joins join - --state-dir "$work/n1" <"$work/line"
 check_status the_line_is_used_up 6 join "$(cat "$work/line")" --state-dir "$work/n4"
+check_equal and_it_says_what_to_do 1 "$(grep -c 'the invitation has been used, .* heddle node invite n1' "$work/check.err")"
 env -u HEDDLE_CONTROLLER "$HEDDLE_BIN/heddled" --state-dir "$work/n1" --devices cpu:2 --ephemeral >>"$work/n1.log" 2>&1 &
 node_pids[n1]=$!
 await 20 node_is n1 ready
@@ -44,6 +45,9 @@ check_equal it_finds_its_name_and_the_controller 0 $?
 
 # ---- people ----
 check a_token_is_made heddle token create ann --out "$work/ann.token"
+check_status no_file_is_overwritten 2 heddle token create ann --out "$work/ann.token"
+check_status nor_is_a_token_made_for_nowhere 6 heddle token create eve --out "$work/nowhere/eve.token"
+check_equal and_none_was_made 0 "$(heddle token ls | grep -c eve)"
 check_equal that_its_owner_alone_reads 600 "$(stat -c %a "$work/ann.token")"
 check_status a_file_that_is_no_authority_is_2 2 env HEDDLE_TLS_CA="$work/line" "$HEDDLE_BIN/heddle" jobs
 job=$(submit --token-file "$work/ann.token" "$(job_file tiny)")
