@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "controller/cli/show.h"
@@ -15,6 +16,8 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
     struct hd_job *stored = hd_arena_alloc(arena, sizeof *stored);
     struct hd_text text = {0};
     struct hd_json_writer writer = {.out = &text};
+    char *folder =
+        getcwd(NULL, 0); /* stored paths are absolute; those of --set are relative to it */
     char name[48];
     enum hd_status st = stored ? hd_spec_from_message(status->spec, arena, stored)
                                : hd_err(HD_NO_MEMORY, "no memory for a job");
@@ -26,7 +29,7 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
     }
     if (!st) {
         const struct hd_spec_source source = {.name = name,
-                                              .folder = "/",
+                                              .folder = folder ? folder : "/",
                                               .bytes = text.data,
                                               .size_bytes = text.len_bytes,
                                               .overrides = overrides->items,
@@ -41,6 +44,7 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
                         "submitted; give train.steps");
     }
     hd_text_free(&text);
+    free(folder);
     return st;
 }
 
