@@ -23,7 +23,7 @@
 #include "rpc/rpc.h"
 #include "spec/spec.h"
 
-enum { JOBS = 1000, IN_FLIGHT = 40, A_BEAT = 3, LIMIT_MS = 150 * 1000, KILLS_MIN = 10 };
+enum { JOBS = 1000, IN_FLIGHT = 40, A_BEAT = 3, LIMIT_MS = 240 * 1000, KILLS_MIN = 10 };
 
 static struct bench {
     uv_loop_t loop;
