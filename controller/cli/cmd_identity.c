@@ -72,7 +72,8 @@ int cli_whoami(struct cli *cli, int argc, char **argv)
 
 /* ---- token create and cert --------------------------------------------------------------------*/
 
-/* A secret that cannot be written would be valid and nobody's: its file is made before it is. */
+/* Creates the file before the token: a token whose file cannot be written would be valid and lost.
+ */
 static int make_room(const char *path)
 {
     const int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
@@ -88,7 +89,7 @@ static int make_room(const char *path)
     return CLI_CONTINUE;
 }
 
-/* Nothing was made: its file goes. */
+/* Removes the empty file if no token was made. */
 static int give_up(const char *path, int code)
 {
     if (path && code != CLI_CONTINUE)

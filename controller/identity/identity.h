@@ -125,8 +125,7 @@ size_t hd_credentials_count(const struct hd_credentials *all);
 const struct hd_credential_record *hd_credentials_at(const struct hd_credentials *all,
                                                      size_t index);
 
-/* Who shows this token. HD_DENIED: nobody, or it has expired or was revoked, or it is no person's.
- */
+/* The caller with this token. HD_DENIED: it is unknown, expired, revoked, or not a person's. */
 struct hd_identity {
     char name[HD_CTL_NAME_BYTES_MAX + 1];
     enum hd_role role;

@@ -43,7 +43,7 @@ bool request_env_allowed(const char *variable);
 enum hd_status request_read(char *bytes, size_t count, struct launch_request *ret_request);
 
 /* Sends a request and waits for the answer, at most timeout_ms each way. env: of this process, what
- * is allowed of it goes along. HD_UNAVAILABLE: nobody listens at `path`; HD_DENIED, HD_IO: the
+ * is allowed of it goes along. HD_UNAVAILABLE: no launcher listens at `path`; HD_DENIED, HD_IO: the
  * launcher refused, or could not; the message has its words. */
 enum hd_status request_send(const char *path, int64_t job, int64_t attempt, unsigned umask_bits,
                             char *const *args, char *const *env, int timeout_ms);

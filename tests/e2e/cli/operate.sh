@@ -1,6 +1,6 @@
 #!/bin/bash
 # What an operator asks of a cluster: top, show-node, version, du, logs of several ranks, events that go
-# on, a dry run, the configuration, a bundle for whoever helps. Golden outputs, with what changes from run
+# on, a dry run, the configuration, a bundle to send with a question. Golden outputs, with what changes from run
 # to run (times, builds, ids) replaced.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
@@ -123,7 +123,7 @@ token_file  -  default
 tls_ca  -  default
 tls_cert  -  default' at_home config show
 
-# ---- a bundle for whoever helps ----
+# ---- a bundle to send with a question ----
 
 check a_bundle_is_made heddle debug bundle "$job" --out "$work/bundle.tar"
 check_equal only_for_its_owner 600 "$(stat -c %a "$work/bundle.tar")"
