@@ -597,6 +597,8 @@ enum hd_status controller_reload(struct controller *c, const struct controller_o
         st = hd_policy_read(options->policy_file, &policy);
     if (!st && !policy)
         st = hd_err(HD_NO_MEMORY, "no memory for a policy");
+    if (!st)
+        st = web_check_policy(c, options->policy_file != NULL);
     if (!st && options->tls && c->options.tls && !c->own_tls)
         st = hd_rpc_server_set_tls(c->server, options->tls);
     if (!st)

@@ -543,7 +543,7 @@ static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request
         st = check_authority(c);
     if (!st && !old)
         st = hd_err(HD_DENIED, "%s has no certificate to renew", control_caller(call));
-    if (!st && now_ms < old->made_ms + (old->expires_ms - old->made_ms) / 3)
+    if (!st && now_ms < old->made_ms + (old->expires_ms - old->made_ms) / 12)
         st =
             hd_err(HD_CONFLICT, "the certificate of %s is not old enough to be renewed", old->name);
     if (st) {

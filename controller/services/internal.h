@@ -224,6 +224,9 @@ void probe_free_all(struct controller *c);
 
 /* Opens the HTTP door that options.http names; without it nothing. */
 enum hd_status web_open(struct controller *c);
+/* HD_DENIED: with a policy several people use the controller, and its HTTP door asks for no token.
+ */
+enum hd_status web_check_policy(const struct controller *c, bool has_policy);
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user);
 void web_announce(struct controller *c, uint64_t job); /* a change of the job is durable */
 void web_tick(struct controller *c);

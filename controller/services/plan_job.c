@@ -108,6 +108,7 @@ static void find_gpus(struct job_plan *p, const struct node_group *groups, int c
 
         hd_cluster_of_gpus(groups[g].kind, groups[g].nodes * groups[g].devices, groups[g].devices,
                            p->prepared->job.tf32, cluster);
+        cluster->host_memory_bytes = 0; /* no daemon says it */
         if (groups[g].memory_bytes > 0)
             cluster->traits.memory_bytes = groups[g].memory_bytes;
         (void)snprintf(cluster->name, sizeof cluster->name, "%lld node%s of %lld",

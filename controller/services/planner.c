@@ -65,6 +65,7 @@ static void find_cluster(const struct planning *p, const struct hd_gpu_kind *kin
                                                                         : HD_BF16;
 
     hd_cluster_of_gpus(kind, asked->devices, asked->together, spec->tf32, cluster);
+    cluster->host_memory_bytes = 0; /* no daemon says it: the optimizer is not put there unasked */
     if (p->knows_network && cluster->nodes > 1) {
         struct hd_cluster_level *between = &cluster->levels[cluster->level_count - 1];
 

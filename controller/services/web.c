@@ -14,7 +14,7 @@
 #include "controller/show/show.h"
 
 enum {
-    STREAMS_MAX = 48,
+    STREAMS_MAX = 24,
     STREAM_JOBS_MAX = 64,   /* named in one line; more: all have changed */
     ALIVE_MS = 10000,       /* between two lines, when nothing changes */
     STREAM_AGE_MS = 300000, /* then the page asks anew: its token may have been revoked */
@@ -58,7 +58,7 @@ static enum hd_status know(const struct controller *c, const struct hd_http_call
     }
     if (caller->token)
         return know_token(c, caller->token, ret_identity);
-    if (asks_tokens(c))
+    if (c->web->asks_tokens || asks_tokens(c))
         return hd_err(HD_DENIED, "a token is needed (Authorization: Bearer TOKEN): one of heddle "
                                  "token create, or of the controller's --token-file");
     ret_identity->role = HD_ROLE_OPERATOR; /* all users of this machine; web_open has said so */
@@ -353,6 +353,23 @@ static void on_request(void *user, struct hd_http_request *request)
 
 /* ---- open and close ---------------------------------------------------------------------------*/
 
+static enum hd_status refuse_several(const struct controller *c)
+{
+    return hd_err(HD_DENIED,
+                  "--http %s: several people use this controller, and without tokens every user of "
+                  "this machine would see their jobs; run heddle-controller init, give "
+                  "--token-file, or use unix:PATH",
+                  c->options.http);
+}
+
+enum hd_status web_check_policy(const struct controller *c, bool has_policy)
+{
+    return c->web && has_policy && !c->web->asks_tokens && !asks_tokens(c) &&
+                   !hd_rpc_address_is_unix(c->options.http)
+               ? refuse_several(c)
+               : HD_OK;
+}
+
 enum hd_status web_open(struct controller *c)
 {
     const struct hd_rpc_tls *tls = c->options.tls ? c->options.tls : c->own_tls ? &c->tls : NULL;
@@ -374,11 +391,7 @@ enum hd_status web_open(struct controller *c)
         return HD_OK;
     if (!options.asks_tokens && !hd_rpc_address_is_unix(c->options.http)) {
         if (c->options.socket_mode || c->options.policy_file)
-            return hd_err(HD_DENIED,
-                          "--http %s: several people use this controller, and without "
-                          "tokens every user of this machine would see their jobs; run "
-                          "heddle-controller init, give --token-file, or use unix:PATH",
-                          c->options.http);
+            return refuse_several(c);
         hd_log(HD_LOG_INFO,
                "all users of this machine may read jobs and metrics by HTTP; with tokens (init, or "
                "--token-file) one is asked for");
@@ -386,6 +399,7 @@ enum hd_status web_open(struct controller *c)
     c->web = calloc(1, sizeof *c->web);
     if (!c->web)
         return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
+    c->web->asks_tokens = options.asks_tokens;
     c->web->tls = options.cert_path && !hd_rpc_address_is_unix(c->options.http);
     st = hd_http_new(c->loop, &options, &c->web->http);
     if (st) {

@@ -23,6 +23,8 @@ struct web_reader {
 struct web {
     struct hd_http *http;
     bool tls;
+    bool asks_tokens; /* when it was opened: a reload may take tokens away, and the door stays
+                         closed */
     struct web_reader reader; /* of the request that is being answered */
     struct web_stream *streams;
     struct curve *curves;

@@ -47,7 +47,7 @@ static enum hd_status write_pair(const char *path, const char *cert, const char 
 
 struct joining {
     struct hd_pki_invitation invitation;
-    char ca_path[PATH_MAX], cert_path[PATH_MAX], controller_path[PATH_MAX];
+    char ca_path[PATH_MAX], new_ca_path[PATH_MAX], cert_path[PATH_MAX], controller_path[PATH_MAX];
     struct hd_text ca, request, key;
 };
 
@@ -73,6 +73,8 @@ static enum hd_status open_folder(struct joining *j, const char *state_dir)
     if (!st)
         st = path_of(state_dir, "ca.pem", j->ca_path);
     if (!st)
+        st = path_of(state_dir, "ca.new", j->new_ca_path);
+    if (!st)
         st = path_of(state_dir, "node.pem", j->cert_path);
     if (!st)
         st = path_of(state_dir, "controller", j->controller_path);
@@ -82,7 +84,7 @@ static enum hd_status open_folder(struct joining *j, const char *state_dir)
 /* One call, on a loop of its own. */
 static enum hd_status call_join(const struct joining *j, Heddle__V1__JoinResponse **ret)
 {
-    const struct hd_rpc_tls tls = {.ca_path = j->ca_path};
+    const struct hd_rpc_tls tls = {.ca_path = j->new_ca_path};
     const struct hd_rpc_client_options options = {
         .token = j->invitation.secret, .tls = &tls, .tls_server_name = SERVER_NAME};
     Heddle__V1__JoinRequest request = HEDDLE__V1__JOIN_REQUEST__INIT;
@@ -139,15 +141,20 @@ static enum hd_status do_join(struct joining *j)
         hd_pki_fetch_authority(j->invitation.address, j->invitation.ca_hash, FETCH_MS, &j->ca);
 
     if (!st)
-        st = hd_file_write_atomic(j->ca_path, j->ca.data, j->ca.len_bytes, 0644);
+        st = hd_file_write_atomic(j->new_ca_path, j->ca.data, j->ca.len_bytes, 0644);
     if (!st)
         st = hd_pki_make_request(j->invitation.node, &j->request, &j->key);
     if (!st)
         st = call_join(j, &response);
     if (!st)
         st = write_pair(j->cert_path, response->certificate, j->key.data);
+    if (!st && rename(j->new_ca_path, j->ca_path) < 0)
+        st = hd_err(HD_IO, "cannot rename %s to %s: %s", j->new_ca_path, j->ca_path,
+                    strerror(errno));
     if (!st)
         st = write_controller(j);
+    if (st)
+        (void)unlink(j->new_ca_path); /* that of a cluster to which the node belongs stays */
     if (!st)
         hd_log(HD_LOG_INFO, "joined the cluster of %s (build %s) as node %s", j->invitation.address,
                response->build, j->invitation.node);

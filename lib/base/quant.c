@@ -219,6 +219,8 @@ void hd_quant_decode(const struct hd_quant_factor *factor, const void *memory, i
 
 /* ---- encoding ---- */
 
+#define TINY_ROW 1e-36F /* 127 / largest would not be finite: a row of zeros */
+
 static float largest(const float *values, int64_t count)
 {
     float most = 0;
@@ -252,18 +254,21 @@ static int8_t round_to_int8(float x)
 static void encode_row(const struct encoding *e, int64_t row, const float *values)
 {
     const struct hd_quant_box *b = e->box;
-    const float most = largest(values, b->columns);
-    uint8_t *codes = e->codes + (row - b->first_row) * b->box_columns;
-    float *scale = (float *)(e->record + e->layout.scales) + (row - b->first_row);
-    const int exponent = hd_fp8_exponent(most, HD_E4M3);
+    uint8_t *codes;
+    float *scale, most;
+    int exponent;
 
     if (row < b->first_row || row >= b->first_row + b->box_rows)
         return;
+    codes = e->codes + (row - b->first_row) * b->box_columns;
+    scale = (float *)(e->record + e->layout.scales) + (row - b->first_row);
+    most = largest(values, b->columns);
+    exponent = hd_fp8_exponent(most, HD_E4M3);
     values += b->first_column;
     *scale = b->quant == HD_QUANT_INT8 ? most : hd_fp8_power(-exponent);
     for (int64_t i = 0; i < b->box_columns; i++)
         if (b->quant == HD_QUANT_INT8)
-            codes[i] = most > 0 ? (uint8_t)round_to_int8(values[i] * (127.0F / most)) : 0;
+            codes[i] = most > TINY_ROW ? (uint8_t)round_to_int8(values[i] * (127.0F / most)) : 0;
         else
             codes[i] = hd_fp8_encode(values[i], hd_fp8_power(exponent), HD_E4M3);
 }

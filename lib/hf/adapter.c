@@ -30,7 +30,7 @@ enum { VALUES_MAX = 1 << 14, DEPTH_MAX = 16, RANK_MAX = 1024 };
  * began, how PEFT keeps or moves it, how it was trained. The tensors say what the targets are. */
 static const char harmless[] =
     "auto_mapping base_model_name_or_path revision peft_version task_type inference_mode "
-    "target_modules exclude_modules layers_pattern lora_dropout fan_in_fan_out init_lora_weights "
+    "target_modules exclude_modules layers_pattern lora_dropout fan_in_fan_out "
     "loftq_config eva_config corda_config lora_ga_config megatron_core runtime_config "
     "qalora_group_size ensure_weight_tying";
 
@@ -46,6 +46,21 @@ static enum hd_status must_be(const struct hd_json *value, const char *text)
     if (value->kind == HD_JSON_STRING && strcmp(value->text, text) == 0)
         return HD_OK;
     return hd_err(HD_UNSUPPORTED, "%s: must be \"%s\"", value->key, text);
+}
+
+/* Some ways to begin (PiSSA, OLoRA, CorDA, LoftQ) take a part of the base out of it: their factors
+ * do not belong beside the base as it was published. */
+static enum hd_status check_beginning(const struct hd_json *value)
+{
+    static const char harmless_words[] = "gaussian eva orthogonal";
+
+    if (value->kind == HD_JSON_TRUE || is_nothing(value) ||
+        (value->kind == HD_JSON_STRING && hd_words_have(harmless_words, value->text)))
+        return HD_OK;
+    return hd_err(
+        HD_UNSUPPORTED,
+        "init_lora_weights: the adapter began with a changed base; convert it with PEFT's "
+        "path_initial_model_for_weight_conversion");
 }
 
 static enum hd_status read_key(const struct hd_json *value, struct hd_job *job)
@@ -68,6 +83,8 @@ static enum hd_status read_key(const struct hd_json *value, struct hd_job *job)
         job->adapter_rslora = value->kind == HD_JSON_TRUE;
         return HD_OK;
     }
+    if (strcmp(value->key, "init_lora_weights") == 0)
+        return check_beginning(value);
     if (hd_words_have(harmless, value->key) || is_nothing(value))
         return HD_OK;
     return hd_err(HD_UNSUPPORTED,

@@ -1,12 +1,16 @@
 /* codes: matrices that bitsandbytes has encoded, in the form in which transformers saves them.
  *
- *     nf4     NAME                                 U8 [(N K + 1) / 2, 1], two codes in a byte
+ * nf4:
+ *             NAME                                 U8 [(N K + 1) / 2, 1], two codes in a byte
  *             NAME.absmax                          U8 [blocks of 64]
  *             NAME.nested_absmax                   F32 [blocks of 256 of these]
  *             NAME.quant_map, .nested_quant_map    F32 [16], [256]
- *             NAME.quant_state.bitsandbytes__nf4   U8: JSON with the shape and the mean of the
- * scales int8    NAME                                 I8 [N, K] NAME less "weight" and SCB F32 [N]
- *             NAME_format                          U8 []
+ *             NAME.quant_state.bitsandbytes__nf4   U8: JSON, shape and mean of the scales
+ *
+ * int8:
+ *             NAME                                 I8 [N, K]
+ *             NAME, its end "weight" now "SCB"     F32 [N]
+ *             NAME_format                          U8 []: 0, codes row by row
  *
  * [N, K] are outputs and inputs also in gpt2, whose plain matrices are transposed. */
 #include <inttypes.h>
@@ -15,7 +19,7 @@
 
 #include "hf/hf_internal.h"
 
-enum { STATE_BYTES_MAX = 4096, STATE_VALUES_MAX = 64, SUFFIX_MAX = 48 };
+enum { STATE_BYTES_MAX = 4096, STATE_VALUES_MAX = 64, SUFFIX_MAX = 48, ROW_FORMAT = 0 };
 
 #define STATE ".quant_state.bitsandbytes__nf4"
 
@@ -175,12 +179,23 @@ static enum hd_status find_nf4(const struct beside *b, struct hd_hf_codes *codes
 static enum hd_status find_int8(const struct beside *b, struct hd_hf_codes *codes)
 {
     static const char end[] = "weight";
-    const size_t all = strlen(b->codes->name), kept = all - (sizeof end - 1);
+    const struct hd_weight *w = b->codes, *format;
+    const size_t all = strlen(w->name), kept = all - (sizeof end - 1);
 
     if (all < sizeof end || strcmp(b->codes->name + kept, end) != 0)
         return hd_err(HD_UNSUPPORTED, "%s: tensor %s is neither F32, F16, BF16 nor F64",
                       b->codes->file, b->codes->name);
-    (void)find(b, all, "_format");
+    if (w->dim_count != 2 || w->shape[0] != codes->rows || w->shape[1] != codes->columns)
+        return hd_err(HD_INVALID,
+                      "%s: tensor %s does not have the shape [%" PRId64 ", %" PRId64
+                      "], which the model needs",
+                      w->file, w->name, codes->rows, codes->columns);
+    format = find(b, all, "_format");
+    if (format && (format->size_bytes != 1 || *(const uint8_t *)format->data != ROW_FORMAT))
+        return hd_err(HD_UNSUPPORTED,
+                      "%s: tensor %s is not 0: the codes are not stored row by row; save the model "
+                      "again with a newer bitsandbytes",
+                      format->file, format->name);
     return need(b, kept, "SCB", HD_F32, codes->rows, &codes->whole.scales);
 }
 

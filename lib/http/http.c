@@ -230,7 +230,7 @@ static int status_of(enum hd_status st)
     case HD_UNSUPPORTED:
         return MHD_HTTP_BAD_REQUEST;
     case HD_DENIED:
-        return MHD_HTTP_UNAUTHORIZED;
+        return MHD_HTTP_FORBIDDEN; /* to a caller who is known; see handle */
     case HD_LIMIT:
     case HD_NO_MEMORY:
     case HD_UNAVAILABLE:
@@ -549,11 +549,14 @@ void hd_http_reply_static(struct hd_http_request *r, const char *type, const voi
     answer(r, MHD_HTTP_OK, response);
 }
 
+static void fail_as(struct hd_http_request *r, int status, enum hd_status st)
+{
+    answer(r, status, make_failure(status, hd_status_name(st), hd_err_message()));
+}
+
 void hd_http_fail(struct hd_http_request *r, enum hd_status st)
 {
-    const int status = status_of(st);
-
-    answer(r, status, make_failure(status, hd_status_name(st), hd_err_message()));
+    fail_as(r, status_of(st), st);
 }
 
 void hd_http_stream_begin(struct hd_http_request *r, const char *type, void (*on_gone)(void *user),
@@ -625,7 +628,7 @@ static void handle(struct hd_http *http, struct hd_http_request *r)
         st = o->authorize(o->user, &caller);
     explicit_bzero(r->token, sizeof r->token);
     if (st)
-        hd_http_fail(r, st);
+        fail_as(r, st == HD_DENIED ? MHD_HTTP_UNAUTHORIZED : status_of(st), st);
     else
         o->on_request(o->user, r);
 }

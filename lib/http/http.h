@@ -97,7 +97,8 @@ void hd_http_reply(struct hd_http_request *request, int status, const char *type
 /* Answers with bytes that live as long as the program. */
 void hd_http_reply_static(struct hd_http_request *request, const char *type, const void *bytes,
                           size_t count);
-/* Answers a failure with its message: {"error":{"status":"not_found","message":"..."}}. */
+/* Answers a failure with its message; HD_DENIED: 403.
+ * {"error":{"status":"not_found","message":"..."}}. */
 void hd_http_fail(struct hd_http_request *request, enum hd_status st);
 
 /* ---- a stream ------------------------------------------------------------------------------- */

@@ -69,7 +69,8 @@ struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind)
                                      .latency_s = network_latency_s};
 }
 
-int64_t hd_cluster_usual_host(const struct hd_gpu_kind *kind)
+/* A device's share of the memory of such machines' hosts; 0: they differ. */
+static int64_t usual_host(const struct hd_gpu_kind *kind)
 {
     return (int64_t)usual_links_of(kind)->host_gib << 30;
 }
@@ -113,7 +114,7 @@ void hd_cluster_of_gpus(const struct hd_gpu_kind *kind, int64_t devices, int64_t
     hd_rates_of_kind(kind, tf32, &c->rates);
     c->devices_per_node = together;
     c->nodes = (devices + together - 1) / together;
-    c->host_memory_bytes = hd_cluster_usual_host(kind);
+    c->host_memory_bytes = usual_host(kind);
     hd_cluster_set_levels(c, together % (u->island ? u->island : 1) ? 0 : u->island, &island, &node,
                           &network);
 }

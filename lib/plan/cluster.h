@@ -83,9 +83,6 @@ void hd_cluster_set_levels(struct hd_cluster *cluster, int64_t island,
 struct hd_cluster_level hd_cluster_usual_node(const struct hd_gpu_kind *kind);
 struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind);
 
-/* A device's share of the memory of such machines' hosts; 0: they differ. */
-int64_t hd_cluster_usual_host(const struct hd_gpu_kind *kind);
-
 /* The lowest level with a domain that has both positions. */
 int hd_cluster_level_of(const struct hd_cluster *cluster, int64_t a, int64_t b);
 

@@ -69,9 +69,9 @@ enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_are
 {
     int64_t most = 0;
     enum hd_status st = HD_OK;
-    bool any = false;
+    bool any = false, found = false;
 
-    for (int i = 0; !st && i < asked->cluster_count; i++) {
+    for (int i = 0; i < asked->cluster_count; i++) {
         const struct hd_cluster *c = &asked->clusters[i];
         struct hd_report l;
 
@@ -79,16 +79,18 @@ enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_are
         if (hd_cluster_devices(c) < asked->spec->devices_min)
             continue;
         st = search_group(asked, c, arena, &l);
-        if (!st && (!any || is_better(&l, ret_layouts)))
-            *ret_layouts = l;
         any = true;
+        if (st || (found && !is_better(&l, ret_layouts)))
+            continue; /* another group may have a layout */
+        *ret_layouts = l;
+        found = true;
     }
     if (!any)
         return hd_err(HD_INVALID,
                       "resources.devices: %lld, but the largest group of equal devices in %s has "
                       "%lld; ask for fewer, or describe more",
                       (long long)asked->spec->devices_min, asked->machines, (long long)most);
-    return st;
+    return found ? HD_OK : st;
 }
 
 void hd_report_build(char ret_build[32])

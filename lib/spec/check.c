@@ -471,9 +471,6 @@ static enum hd_status check_adapter(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "train.adapter.from: an adapter belongs to a base; add model.from, "
                       "the model that it was trained beside");
-    if (strcmp(job->checkpoint_base, "omit") == 0 && !has_base(job))
-        return hd_err(HD_INVALID, "checkpoint.base: omit needs a model folder to read again what a "
-                                  "checkpoint leaves out; set save, or begin with model.from");
 
     for (size_t i = 0; i < hd_job_key_count && strcmp(job->adapter, "none") == 0; i++)
         if (strncmp(hd_job_keys[i].path, "train.adapter.", 14) == 0 &&

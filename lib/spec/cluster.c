@@ -284,7 +284,6 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
     if (kind) {
         node = hd_cluster_usual_node(kind);
         network = hd_cluster_usual_network(kind);
-        c->host_memory_bytes = hd_cluster_usual_host(kind);
     } else if (c->devices_per_node == 1) {
         node.bytes_per_s = 1; /* nothing is sent within a node of one device */
     }

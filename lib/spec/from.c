@@ -182,18 +182,33 @@ static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
 
 /* Checkpoints may leave out what does not train if a model folder has it. A checkpoint is no such
  * place: checkpoints of other jobs are deleted as those jobs go on. */
-static void choose_base(struct spec_draft *draft)
+static enum hd_status choose_base(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;
     bool *given = spec_given(draft, "checkpoint.base");
     const bool has_folder = *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0 &&
                             !hd_source_is_checkpoint(job->init_from);
 
+    if (hd_source_is_checkpoint(job->init_from) && *job->model_weights &&
+        strcmp(job->model_weights, "plain") != 0)
+        return hd_err(
+            HD_INVALID,
+            "model.weights: %s is made again from what the run began with, and the job of "
+            "the checkpoint %s may delete it; export that (heddle checkpoint export), and "
+            "begin with the folder by model.from",
+            job->model_weights, job->init_from);
+    if (*given && strcmp(job->checkpoint_base, "omit") == 0 && !has_folder)
+        return hd_err(HD_INVALID,
+                      "checkpoint.base: omit needs a model folder to read again what a checkpoint "
+                      "leaves out, and %s; set save, or begin with model.from",
+                      *job->init_from ? "another job may delete the checkpoint of train.init_from"
+                                      : "the job begins with random weights");
     if (*given && strcmp(job->checkpoint_base, "auto") != 0)
-        return;
+        return HD_OK;
     (void)snprintf(job->checkpoint_base, sizeof job->checkpoint_base, "%s",
                    has_folder ? "omit" : "save");
     *given = true;
+    return HD_OK;
 }
 
 static enum hd_status take_weights(struct spec_draft *draft, const char *key, const char *folder)
@@ -228,7 +243,5 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
         st = take_weights(draft, key, folder);
     if (!st && *job->adapter_from)
         st = take_adapter(draft, folder);
-    if (!st)
-        choose_base(draft);
-    return st;
+    return st ? st : choose_base(draft);
 }

@@ -555,7 +555,9 @@ static enum hd_status place_piece(struct hd_bpe_encoder *e, const unsigned char 
     enum hd_status st = HD_OK;
 
     for (; !st && m < e->last_mark && m->at < from + n; m++) {
-        st = normal_place(e, text, m->at - from, &m->token);
+        /* An end is at the last byte of a character: the normal form is of whole characters. */
+        st = normal_place(e, text, m->at - from + m->is_end, &m->token);
+        m->token -= m->is_end;
         if (m->at == from && !m->is_end)
             m->token = 0; /* with the space in front */
     }

@@ -204,18 +204,26 @@ static enum hd_status open_base_checkpoint(struct hd_source *s, const char *dir,
     return HD_OK;
 }
 
+/* A damaged base says nothing of the checkpoint: another attempt would find it damaged, too. */
+static enum hd_status of_base(enum hd_status st)
+{
+    return st == HD_CORRUPT ? HD_INVALID : st;
+}
+
 /* What a checkpoint leaves out: codes always, with checkpoint.base: omit all that did not train. It
  * is what the run began with: a folder, a checkpoint, or values by its seed. */
 static enum hd_status open_rest(struct hd_source *s, const struct hd_source_dirs *dirs,
                                 const struct hd_job *then)
 {
     const char *dir = dirs->base && *dirs->base ? dirs->base : then->init_from;
+    enum hd_status st;
 
     s->seed = (uint64_t)then->seed;
     if (!*dir)
         return HD_OK;
-    return hd_source_is_checkpoint(dir) ? open_base_checkpoint(s, dir, then)
-                                        : open_base(s, dirs->dir, dir, then);
+    st = hd_source_is_checkpoint(dir) ? open_base_checkpoint(s, dir, then)
+                                      : open_base(s, dirs->dir, dir, then);
+    return of_base(st);
 }
 
 static bool has_codes(const struct hd_job *job)
@@ -358,7 +366,7 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
     case IN_CHECKPOINT:
         return hd_source_read_checkpoint(s->ckpt, want, ret_values);
     case IN_BASE:
-        return hd_source_read(s->base, param, want, ret_values);
+        return of_base(hd_source_read(s->base, param, want, ret_values));
     case IN_ADAPTER_CHECKPOINT:
         return hd_source_read_checkpoint(s->adapter_ckpt, want, ret_values);
     case IN_FOLDER:

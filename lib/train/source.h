@@ -26,8 +26,8 @@ struct hd_source_dirs {
 };
 
 /* HD_INVALID: the directories do not have exactly the parameters of the registry, in their shapes;
- * the message says what differs. An adapter's may all be missing. HD_NOT_FOUND: the base of the
- * checkpoint is not where it was. Reads no values. */
+ * the message says what differs; or the base of the checkpoint is not where it was, is another one,
+ * or is damaged. An adapter's may all be missing. Reads no values. */
 enum hd_status hd_source_open(const struct hd_source_dirs *dirs, const struct hd_job *job,
                               const struct hd_registry *registry, struct hd_source **ret_source);
 void hd_source_close(struct hd_source *source); /* NULL is fine */

@@ -16,7 +16,8 @@ for path in /metrics /api/v1/jobs /api/v1/nodes /api/v1/stream /api/v1/jobs/1/cu
 done
 check_equal with_a_token_there_are_metrics 200 "$(status $door /metrics "$(bearer ann-0123456789abcdef)")"
 check_equal a_wrong_token_is_refused 401 "$(status $door /metrics "$(bearer ann-0123456789abcdee)")"
-check_equal a_nodes_token_is_refused 401 "$(status $door /metrics "$(bearer node-0123456789abcdef)")"
+check_equal a_persons_token_reads_nodes 200 "$(status $door /api/v1/nodes "$(bearer ann-0123456789abcdef)")"
+check_equal a_nodes_token_is_refused 401 "$(status $door /api/v1/nodes "$(bearer node-0123456789abcdef)")"
 check_equal a_token_in_the_address_is_refused 401 "$(status $door "/metrics?token=ann-0123456789abcdef")"
 check_equal the_page_itself_needs_none 200 "$(status $door /)"
 check_equal a_page_of_another_site_is_refused 403 "$(status $door / 'Origin: http://evil.example')"
@@ -45,7 +46,7 @@ for path in "" /curve /events /checkpoints; do
     check_equal "a_job_of_another_is_not_there$(printf '%s' "$path" | tr '/' '_')" 404 "$(status $door "/api/v1/jobs/$job$path" "$eve")"
 done
 check_equal jobs_asked_for_by_owner_stay_hidden 0 "$(body $door "/api/v1/jobs?owner=uid%3A$(id -u)" "$eve" | grep -c '"job":')"
-check_equal metrics_of_all_are_not_for_all 401 "$(status $door /metrics "$eve")"
+check_equal metrics_of_all_are_not_for_all 403 "$(status $door /metrics "$eve")"
 check_equal nodes_are_for_all_viewers 200 "$(status $door /api/v1/nodes "$eve")"
 check_equal who_has_no_role_reads_nothing 401 "$(status $door /api/v1/nodes "$(bearer mal-0123456789abcdef)")"
 

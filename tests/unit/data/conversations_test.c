@@ -140,6 +140,19 @@ static void a_text_without_messages_ends_with_the_end_of_a_text(void **state)
           "ab [cd<|endoftext|>]");
 }
 
+/* The tokenizer composes characters (NFC). An answer ends inside none of them: \u00e9 and \u3002
+ * are two and three bytes, e\u0301 two characters that become one. */
+static void an_answer_may_end_in_any_character(void **state)
+{
+    (void)state;
+    shows(NULL, "{\"prompt\":\"a \",\"completion\":\"caf\xc3\xa9\"}", HD_CHAT_ANSWERS,
+          "a[ caf\xc3\xa9<|endoftext|>]");
+    shows(NULL, "{\"prompt\":\"a \",\"completion\":\"cafe\xcc\x81\"}", HD_CHAT_ANSWERS,
+          "a[ caf\xc3\xa9<|endoftext|>]");
+    shows(NULL, "{\"prompt\":\"a \",\"completion\":\"\xe5\xa5\xbd\xe3\x80\x82\"}", HD_CHAT_ANSWERS,
+          "a [\xe5\xa5\xbd\xe3\x80\x82<|endoftext|>]");
+}
+
 /* A message that spells <|im_end|> would end its turn, and let a user speak as the assistant. */
 static void a_message_cannot_spell_a_special_token(void **state)
 {
@@ -334,6 +347,7 @@ int main(void)
         cmocka_unit_test(ids_and_masks_are_those_of_transformers),
         cmocka_unit_test(answers_and_the_token_that_ends_them_count),
         cmocka_unit_test(a_text_without_messages_ends_with_the_end_of_a_text),
+        cmocka_unit_test(an_answer_may_end_in_any_character),
         cmocka_unit_test(a_message_cannot_spell_a_special_token),
         cmocka_unit_test(two_messages_cannot_spell_a_special_token_together),
         cmocka_unit_test(there_is_no_second_beginning_of_a_text),

@@ -222,6 +222,13 @@ static void another_form_is_refused_by_name(void **state)
     f = make_folder(HD_QUANT_INT8);
     f.parts[1] = f.parts[--f.count];
     refused(dir, &f, "self_attn.q_proj.SCB is missing");
+    f = make_folder(HD_QUANT_INT8);
+    f.parts[0].shape[1] = K / 2;
+    f.parts[0].bytes = COUNT / 2;
+    refused(dir, &f, NAME " does not have the shape [40, 96]");
+    f = make_folder(HD_QUANT_INT8);
+    f.parts[2].data = "\1"; /* a layout of GPUs */
+    refused(dir, &f, NAME "_format is not 0");
 }
 
 #define LLAMA                                                                                 \

@@ -60,8 +60,7 @@ static void usual_links(void **state)
     assert_int_equal(clusters[0].level_count, 1);
 }
 
-/* What a device has of its host: of a known kind as such machines have it, else as the file says.
- */
+/* What a device has of its host: as the file says; else it is not known. */
 static void the_host_of_a_device(void **state)
 {
     struct hd_cluster c[HD_CLUSTER_GROUPS_MAX];
@@ -74,7 +73,7 @@ static void the_host_of_a_device(void **state)
     hd_arena_init(&arena, 0);
     assert_int_equal(
         hd_spec_parse_cluster("c.yaml", usual, sizeof usual - 1, &arena, c, &count, NULL), HD_OK);
-    assert_int_equal(c[0].host_memory_bytes, (int64_t)256 << 30); /* 2 TiB of 8 */
+    assert_int_equal(c[0].host_memory_bytes, 0); /* a machine with H100s may have any memory */
     assert_int_equal(
         hd_spec_parse_cluster("c.yaml", given, sizeof given - 1, &arena, c, &count, NULL), HD_OK);
     assert_int_equal(c[0].host_memory_bytes, (int64_t)64 << 30);
