@@ -20,7 +20,7 @@
 #include "controller/cli/show.h"
 #include "version/version.h"
 
-enum { BLOCK = 512, LOG_BYTES = 256 << 10 };
+enum { BLOCK = 512, LOG_BYTES = 256 << 10, TOKEN_MIN = 16 /* as in token files */ };
 
 /* ---- secrets ---------------------------------------------------------------------------------*/
 
@@ -38,14 +38,15 @@ static bool looks_secret(const char *word, size_t len)
         letters += isalpha((unsigned char)word[i]) != 0;
         others += word[i] == '/' || word[i] == '-' || word[i] == '_';
     }
-    return digits + letters >= 24 && digits >= 4 && letters >= 4 && others * 8 < len;
+    return digits + letters >= TOKEN_MIN && digits >= 4 && letters >= 4 && others * 8 < len;
 }
 
 /* "password: x", "token=x": the word before `at` says that what follows is secret. */
 static bool is_after_secret_key(const char *text, size_t at)
 {
-    static const char *const keys[] = {"password", "passwd",  "secret",
-                                       "token",    "api_key", "apikey"};
+    static const char *const keys[] = {"password",   "passwd",      "secret",
+                                       "token",      "api_key",     "apikey",
+                                       "access_key", "private_key", "authorization"};
     size_t end = at, begin;
 
     while (end && strchr(" \"':=", text[end - 1]))
@@ -64,6 +65,24 @@ static bool is_after_secret_key(const char *text, size_t at)
     return false;
 }
 
+/* "Authorization: Bearer x" */
+static bool is_after_bearer(const char *text, size_t at)
+{
+    return at >= 7 && strncasecmp(text + at - 7, "bearer ", 7) == 0;
+}
+
+/* A value that follows a secret's name: to its quote, else to a blank, a comma or a bracket. */
+static size_t value_length(const char *text, size_t at, size_t count)
+{
+    const char quote = at && (text[at - 1] == '"' || text[at - 1] == '\'') ? text[at - 1] : 0;
+    size_t end = at;
+
+    while (end < count && text[end] != '\n' &&
+           (quote ? text[end] != quote : !strchr(" \t,}]", text[end])))
+        end++;
+    return end - at;
+}
+
 void debug_redact(const char *text, size_t count, struct hd_text *out)
 {
     size_t i = 0;
@@ -77,10 +96,14 @@ void debug_redact(const char *text, size_t count, struct hd_text *out)
             hd_text_add_bytes(out, text + i++, 1);
             continue;
         }
-        if (looks_secret(text + i, len) || is_after_secret_key(text, i))
+        if (is_after_secret_key(text, i) || is_after_bearer(text, i)) {
+            len = value_length(text, i, count);
             hd_text_add(out, "[removed]");
-        else
+        } else if (looks_secret(text + i, len)) {
+            hd_text_add(out, "[removed]");
+        } else {
             hd_text_add_bytes(out, text + i, len);
+        }
         i += len;
     }
 }
@@ -122,6 +145,14 @@ struct bundle {
     struct hd_text failures;
 };
 
+/* Where the line behind `at` begins: a secret that is cut is not known as one. */
+static size_t line_behind(const struct hd_text *text, size_t at)
+{
+    const char *end = memchr(text->data + at, '\n', text->len_bytes - at);
+
+    return end ? (size_t)(end + 1 - text->data) : text->len_bytes;
+}
+
 /* The output of `heddle WORDS...`, redacted, as a member. A command that fails is noted. */
 static enum hd_status add_command(struct bundle *b, const char *member, const char *const *words)
 {
@@ -149,7 +180,7 @@ static enum hd_status add_command(struct bundle *b, const char *member, const ch
         hd_text_add(&b->failures, "%s: heddle %s ended with %d\n", member, argv[1], code);
     if (!st && said.len_bytes) {
         const size_t from = said.len_bytes > LOG_BYTES && strncmp(argv[1], "logs", 4) == 0
-                                ? said.len_bytes - LOG_BYTES
+                                ? line_behind(&said, said.len_bytes - LOG_BYTES)
                                 : 0;
 
         debug_redact(said.data + from, said.len_bytes - from, &clean);

@@ -110,8 +110,14 @@ static int give(const char *path, struct hd_text *secret, const char *what, int6
     }
     st = secret->failed ? hd_err(HD_NO_MEMORY, "no memory for %s", path)
                         : hd_file_write_atomic(path, secret->data, secret->len_bytes, 0600);
-    if (st)
+    if (st) {
+        (void)unlink(path);
+        cli_note(
+            "heddle: %s was made and is lost: heddle token ls shows it, heddle token revoke ID "
+            "ends it",
+            what);
         return cli_fail(st);
+    }
     cli_note("%s: %s, valid until %s", path, what, when);
     return cli_out_end(CLI_OK);
 }

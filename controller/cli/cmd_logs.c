@@ -56,8 +56,7 @@ struct logs {
     bool interrupted, closed;
 };
 
-/* ---- printing
- * ----------------------------------------------------------------------------------*/
+/* ---- printing ---- */
 
 /* On a terminal, control characters are shown as '?'; a file or a pipe gets the bytes as they are.
  */
@@ -146,8 +145,7 @@ static void note_once(struct logs *l, const char *note)
     hd_text_free(&text);
 }
 
-/* ---- reading
- * -----------------------------------------------------------------------------------*/
+/* ---- reading ---- */
 
 static void on_open(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
@@ -279,8 +277,7 @@ static enum hd_status read_once(struct logs *l)
     return HD_OK;
 }
 
-/* ---- the last lines
- * ----------------------------------------------------------------------------*/
+/* ---- the last lines ---- */
 
 /* Where the last `lines` lines of the bytes begin; *ret_found: how many there are, at most `lines`.
  */
@@ -348,8 +345,7 @@ static enum hd_status read_tails(struct logs *l)
     return st;
 }
 
-/* ---- to the end
- * --------------------------------------------------------------------------------*/
+/* ---- to the end ---- */
 
 static void pause_loop(struct logs *l, int64_t ms)
 {
@@ -428,14 +424,14 @@ static int read_logs(struct logs *l)
     return l->interrupted ? CLI_INTERRUPTED : CLI_OK;
 }
 
-/* ---- which ranks
- * -------------------------------------------------------------------------------*/
+/* ---- which ranks ---- */
 
 /* The number of ranks of the attempt that is read. */
 static int find_world(struct logs *l, int32_t *ret_world)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
+    int32_t newest = 0;
     int code;
 
     request.job = l->job;
@@ -447,8 +443,10 @@ static int find_world(struct logs *l, int32_t *ret_world)
     for (size_t i = 0; i < response->job->n_attempts; i++) {
         const Heddle__V1__AttemptStatus *a = response->job->attempts[i];
 
-        if (a->plan && (l->attempt ? a->attempt == l->attempt : a->attempt >= *ret_world))
-            *ret_world = (int32_t)a->plan->n_ranks;
+        if (!a->plan || (l->attempt ? a->attempt != l->attempt : a->attempt <= newest))
+            continue;
+        newest = a->attempt;
+        *ret_world = (int32_t)a->plan->n_ranks;
     }
     hd_rpc_message_free(&response->base);
     return *ret_world > 0 ? CLI_CONTINUE
@@ -509,8 +507,7 @@ static int choose_ranks(struct logs *l, const char *ranks)
     return code;
 }
 
-/* ---- all
- * ---------------------------------------------------------------------------------------*/
+/* ---- all ---- */
 
 static int run(struct logs *l, const char *ranks)
 {

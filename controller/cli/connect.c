@@ -76,6 +76,11 @@ static enum hd_status open_client(struct cli *cli)
     char token[HD_RPC_TOKEN_MAX + 1];
     enum hd_status st = HD_OK;
 
+    if (cert && *cert && !tls.ca_path)
+        return hd_err(HD_INVALID,
+                      "--tls-cert %s needs --tls-ca FILE, the authority of the controller's "
+                      "certificate",
+                      cert);
     if (token_file && *token_file && !hd_rpc_address_is_unix(cli->address)) {
         st = hd_rpc_read_token(token_file, token);
         options.token = token;

@@ -43,7 +43,9 @@ bool hd_identity_is_name(const char *name)
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@";
     const size_t length = strlen(name);
 
-    /* the last two are what tokens without a name are called */
-    return length >= 1 && length <= 64 && strspn(name, allowed) == length &&
-           strcmp(name, "token") != 0 && strcmp(name, "node") != 0;
+    /* digits alone are a credential's number; the last two are what tokens without a name are
+     * called */
+    return length >= 1 && strspn(name, "0123456789") < length && length <= 64 &&
+           strspn(name, allowed) == length && strcmp(name, "token") != 0 &&
+           strcmp(name, "node") != 0;
 }

@@ -109,8 +109,9 @@ static enum hd_status check_person(const char *name, const char *role)
     enum hd_role known;
 
     if (!hd_identity_is_name(name))
-        return hd_err(HD_INVALID, "name: \"%s\" is no name: 1 to 64 letters, digits or . _ - @",
-                      name);
+        return hd_err(
+            HD_INVALID,
+            "name: \"%s\" is no name: 1 to 64 letters, digits or . _ - @, not digits alone", name);
     if (!hd_role_of(role, &known) || known == HD_ROLE_NONE)
         return hd_err(HD_INVALID, "role: \"%s\" is no role: viewer, user, operator or admin", role);
     return HD_OK;

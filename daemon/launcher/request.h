@@ -34,8 +34,8 @@ struct launch_request {
     int env_count;
 };
 
-/* Whether a variable (text up to '=') may be handed on: what NCCL, CUDA, OpenMP and Heddle read,
- * and no variable by which a program loads code. */
+/* Whether a variable (text up to '=') may be handed on: what NCCL, CUDA, OpenMP and Heddle read;
+ * no LD_* and no PATH. Some of them load plugins (NCCL_NET_PLUGIN): as the user of the ranks. */
 bool request_env_allowed(const char *variable);
 
 /* Takes the request apart in place: the texts of ret_request lie in `bytes`, which a NUL follows.

@@ -70,14 +70,16 @@ static struct hd_json *append(struct hd_arena *arena, struct hd_json *parent, st
 }
 
 static enum hd_status add_message(struct hd_arena *arena, struct hd_json *list,
-                                  struct hd_json **last, const char *role, const char *content)
+                                  struct hd_json **last, const char *role, const char *content,
+                                  const struct hd_json *weight)
 {
     const struct hd_json empty = {.kind = HD_JSON_OBJECT};
     const struct hd_json a = {.kind = HD_JSON_STRING, .key = "role", .text = role};
     const struct hd_json b = {.kind = HD_JSON_STRING, .key = "content", .text = content};
     struct hd_json *message = append(arena, list, last, &empty), *member = NULL;
 
-    if (!message || !append(arena, message, &member, &a) || !append(arena, message, &member, &b))
+    if (!message || !append(arena, message, &member, &a) || !append(arena, message, &member, &b) ||
+        (weight && !append(arena, message, &member, weight)))
         return no_memory();
     return HD_OK;
 }
@@ -92,7 +94,7 @@ static enum hd_status read_sharegpt(struct hd_arena *arena, const struct hd_json
     enum hd_status st = hd_json_need(root, "conversations", HD_JSON_ARRAY, &turns);
 
     if (!st && system && system->kind == HD_JSON_STRING && *system->text)
-        st = add_message(arena, list, last, "system", system->text);
+        st = add_message(arena, list, last, "system", system->text, NULL);
     for (const struct hd_json *t = st ? NULL : turns->first; !st && t; t = t->next) {
         const char *from, *value, *role = NULL;
 
@@ -106,7 +108,7 @@ static enum hd_status read_sharegpt(struct hd_arena *arena, const struct hd_json
             st = hd_err(HD_INVALID, "'from' is '%.40s'; it must be system, human, gpt or tool",
                         from);
         if (!st)
-            st = add_message(arena, list, last, role, value);
+            st = add_message(arena, list, last, role, value, hd_json_member(t, "weight"));
     }
     return st;
 }
@@ -115,9 +117,15 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
                                   struct hd_json *list, struct hd_json **last)
 {
     const struct hd_json *input = hd_json_member(root, "input");
+    const struct hd_json *system = hd_json_member(root, "system");
+    const struct hd_json *history = hd_json_member(root, "history");
     const char *instruction, *output;
     enum hd_status st = hd_json_need_string(root, "instruction", &instruction);
 
+    if (!st && history && history->count)
+        st = hd_err(HD_INVALID, "'history' is not read; write its turns as \"messages\"");
+    if (!st && system && system->kind == HD_JSON_STRING && *system->text)
+        st = add_message(arena, list, last, "system", system->text, NULL);
     if (!st)
         st = hd_json_need_string(root, "output", &output);
     if (!st && input && input->kind == HD_JSON_STRING && *input->text) {
@@ -126,8 +134,8 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
             return no_memory();
     }
     if (!st)
-        st = add_message(arena, list, last, "user", instruction);
-    return st ? st : add_message(arena, list, last, "assistant", output);
+        st = add_message(arena, list, last, "user", instruction, NULL);
+    return st ? st : add_message(arena, list, last, "assistant", output, NULL);
 }
 
 /* A member that is null is left out, as transformers does: templates ask `is defined`. */

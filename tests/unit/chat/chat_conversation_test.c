@@ -62,6 +62,11 @@ static void each_form_is_found(void **state)
           HD_CHAT_SHAREGPT, "system:s user:a assistant:b+ ");
     reads("{\"instruction\": \"a\", \"input\": \"b\", \"output\": \"c\"}", HD_CHAT_ALPACA,
           "user:a\n\nb assistant:c+ ");
+    reads("{\"instruction\": \"a\", \"output\": \"c\", \"system\": \"s\", \"history\": []}",
+          HD_CHAT_ALPACA, "system:s user:a assistant:c+ ");
+    reads("{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+          "\"value\": \"b\", \"weight\": 0}, {\"from\": \"gpt\", \"value\": \"c\"}]}",
+          HD_CHAT_SHAREGPT, "user:a assistant:b assistant:c+ ");
     reads("{\"prompt\": \"a\", \"completion\": \"b\"}", HD_CHAT_COMPLETION, "a|b");
     reads(
         "{\"prompt\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"completion\": [{\"role\": "
@@ -78,6 +83,8 @@ static void what_is_wrong_is_said(void **state)
           "message 1: the answer is empty");
     fails("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "no answer to learn");
     fails("{\"conversations\": [{\"from\": \"x\", \"value\": \"a\"}]}", "'from' is 'x'");
+    fails("{\"instruction\": \"a\", \"output\": \"c\", \"history\": [[\"x\", \"y\"]]}",
+          "'history' is not read");
     fails("{\"prompt\": \"a\", \"completion\": []}", "two strings or two lists");
     fails("{\"question\": 1}", "no known form");
     fails("[1]", "no known form");

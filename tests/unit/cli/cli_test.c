@@ -248,6 +248,8 @@ static void a_bundle_has_no_secrets(void **state)
         "ann 3f9a0c1d2e4b5a6978f0e1d2c3b4a5960718293a4b5c6d7e8f9012345678abcd\n"
         "{\"token\": \"hunter2\", \"token_file\": \"/etc/heddle/users\"}\n"
         "API_KEY=abc password: x y\n"
+        "password=p@ssw0rd, secret: \"a b.c\", Authorization: Bearer ab.c-1\n"
+        "a token of 16: 0a1b2c3d4e5f6071\n"
         "tokens per second 98123.4, rank 3 of job 7 on gpu-node-17: a sentence without secrets\n";
     struct hd_text out = {0}, tar = {0};
 
@@ -257,6 +259,8 @@ static void a_bundle_has_no_secrets(void **state)
         out.data, "ann [removed]\n"
                   "{\"token\": \"[removed]\", \"token_file\": \"/etc/heddle/users\"}\n"
                   "API_KEY=[removed] password: [removed] y\n"
+                  "password=[removed], secret: \"[removed]\", Authorization: [removed] [removed]\n"
+                  "a token of 16: [removed]\n"
                   "tokens per second 98123.4, rank 3 of job 7 on gpu-node-17: a sentence without "
                   "secrets\n");
     debug_add_member(&tar, "a", "xyz", 3, 0);
