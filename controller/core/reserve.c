@@ -133,7 +133,8 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
             member->spare =
                 core_count_devices(view->needs, member->node, kind, true) - member->count;
         }
-        if (ret->place.device_count) /* the search begins now, so that the layout is known when the job starts */
+        if (ret->place.device_count) /* the search begins now, so that the layout is known when the
+                                        job starts */
             ret->layout =
                 core_choose_layout(core, &wisher, &ret->place, &memory_bytes, &ret->entry, &why);
         core_lend(core, ends, needed, false);

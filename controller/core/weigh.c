@@ -12,9 +12,9 @@
  * What waiting saves must be more than it takes by a quarter and a minute, as ends are predicted.
  *
  * A job that waits so keeps the better place by a reservation, with an expected start, and what it
- * could have now is free for others. If the better place is late, it is weighed once more, but after
- * the time when it would have ended as early without waiting it gives up no place any more; what it
- * gave up may be taken by then, and it waits like any job that does not fit. An expected
+ * could have now is free for others. If the better place is late, it is weighed once more, but
+ * after the time when it would have ended as early without waiting it gives up no place any more;
+ * what it gave up may be taken by then, and it waits like any job that does not fit. An expected
  * start that was told moves with the event that says all this. Where a price or an end is not
  * known, nothing is weighed, and the job starts.
  */

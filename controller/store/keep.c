@@ -65,8 +65,8 @@ static enum hd_status thin(struct store_db *db, int64_t job, int64_t lines)
 
     if (s)
         (void)sqlite3_reset(s);
-    if (!st && count > lines)
-        st = store_db_run(db, STORE_THIN_STEPS, "ii", job, (count + lines - 1) / lines);
+    if (!st && count > lines && lines > 1) /* the newest is one of the lines */
+        st = store_db_run(db, STORE_THIN_STEPS, "ii", job, (count - 1 + lines - 2) / (lines - 1));
     return st ? st : store_db_run(db, STORE_SET_PRUNED, "in", job, 1);
 }
 

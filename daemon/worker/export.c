@@ -288,14 +288,20 @@ static void say_base(const struct export_base *b, const char *base)
                       !b->source ? "the checkpoint, rounded as they computed" : from);
 }
 
-static enum hd_status export(struct hd_hf_export *options, const char *base) {
-    struct export_base b = {.source = NULL}; enum hd_status st = HD_OK;
+static enum hd_status write_model(struct hd_hf_export *options, const char *base)
+{
+    struct export_base b = {.source = NULL};
+    enum hd_status st = HD_OK;
 
     hd_arena_init(&b.arena, 0);
-    if (!options->adapter) st = open_base(&b, options->checkpoint_dir, base);
-    if (!st && b.source) options->base = &b.values;
-    if (!st) st = hd_hf_export(options);
-    if (!st && !options->adapter) say_base(&b, base);
+    if (!options->adapter)
+        st = open_base(&b, options->checkpoint_dir, base);
+    if (!st && b.source)
+        options->base = &b.values;
+    if (!st)
+        st = hd_hf_export(options);
+    if (!st && !options->adapter)
+        say_base(&b, base);
     free(b.record);
     hd_source_close(b.source);
     hd_arena_done(&b.arena);
@@ -313,7 +319,7 @@ int hd_worker_export(int argc, char **argv)
     if (!st) {
         options.progress = show_progress;
         options.context = &bar;
-        st = export(&options, base);
+        st = write_model(&options, base);
     }
     if (bar.shown)
         (void)fprintf(stderr, "\n");

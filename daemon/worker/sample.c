@@ -176,8 +176,12 @@ static enum hd_status sample_all(struct hd_sample_list *list, struct hd_gpu_list
 
     if (st)
         return st;
-    if (n.count(&count) != NVML_SUCCESS)
-        count = 0;
+    if (n.count(&count) != NVML_SUCCESS) {
+        (void)n.shutdown();
+        return hd_err(HD_IO,
+                      "NVIDIA's management library cannot count the GPUs; see nvidia-smi and "
+                      "dmesg");
+    }
     for (unsigned i = 0; i < count && i < HD_GPU_MAX; i++) {
         struct hd_sample *s = &list->samples[list->count];
         void *device;
@@ -191,6 +195,11 @@ static enum hd_status sample_all(struct hd_sample_list *list, struct hd_gpu_list
         gpus->count = ++list->count;
     }
     (void)n.shutdown();
+    if (count && !list->count)
+        return hd_err(HD_IO,
+                      "NVIDIA's management library answers for none of %u GPUs; see nvidia-smi "
+                      "and dmesg",
+                      count);
     take_errors(gpus, list);
     return HD_OK;
 }

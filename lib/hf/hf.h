@@ -46,7 +46,7 @@ enum {
 struct hd_weight {
     const char *name, *file; /* file: its name in the directory */
     enum hd_dtype dtype;     /* HD_DTYPE_COUNT: one that cannot be read as numbers */
-    bool is_int8;            /* of these: signed bytes */
+    char form[8];            /* the dtype as the file has it: "BF16", "I8" */
     int dim_count;
     int64_t shape[HD_CKPT_DIMS_MAX];
     const void *data; /* mapped, may be unaligned */

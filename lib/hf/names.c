@@ -259,7 +259,8 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
 /* A matrix that is bytes; fused experts, which are not, have a third dimension. */
 static bool is_codes(const struct hd_weight *w, const struct hd_ckpt_entry *want)
 {
-    return (w->dtype == HD_U8 || w->is_int8) && want->dim_count > 1 && w->dim_count == 2;
+    return (w->dtype == HD_U8 || strcmp(w->form, "I8") == 0) && want->dim_count > 1 &&
+           w->dim_count == 2;
 }
 
 /* Finds one tensor; a missing one is added to the list of missing tensors. */

@@ -142,7 +142,7 @@ static enum hd_status parse_tensor(const struct hd_json *tensor, int64_t data_by
     if (!st && !find_dtype(dtype, &ret_weight->dtype, &element_bytes))
         st = hd_err(HD_INVALID, "its dtype is not one of safetensors");
     if (!st)
-        ret_weight->is_int8 = strcmp(dtype, "I8") == 0;
+        (void)snprintf(ret_weight->form, sizeof ret_weight->form, "%s", dtype);
     if (!st)
         st = hd_json_need(tensor, "shape", HD_JSON_ARRAY, &list);
     if (!st)
@@ -543,10 +543,11 @@ uint64_t hd_weights_identity(const struct hd_weights *w)
     for (size_t i = 0; i < w->tensor_count; i++) {
         const struct hd_weight *t = &w->tensors[i];
         const int64_t edge = t->size_bytes < IDENTITY_BYTES ? t->size_bytes : IDENTITY_BYTES;
-        const int32_t form[] = {(int32_t)t->dtype, t->dim_count};
+        const int32_t dims = t->dim_count;
 
         hd_hash_add(&hash, t->name, strlen(t->name) + 1);
-        hd_hash_add(&hash, form, sizeof form);
+        hd_hash_add(&hash, t->form, strlen(t->form) + 1);
+        hd_hash_add(&hash, &dims, sizeof dims);
         hd_hash_add(&hash, t->shape, (size_t)t->dim_count * sizeof *t->shape);
         hd_hash_add(&hash, t->data, (size_t)edge);
         hd_hash_add(&hash, (const char *)t->data + t->size_bytes - edge, (size_t)edge);

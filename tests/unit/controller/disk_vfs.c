@@ -33,7 +33,7 @@ struct disk_file {
 static struct {
     struct disk_file files[FILES_MAX];
     int64_t operations, fail_from;
-    atomic_bool full, broken, hold_syncs;
+    atomic_bool full, broken, hold_syncs, is_holding;
     bool ignore_syncs;
 } disk;
 
@@ -161,6 +161,12 @@ void disk_hold_syncs(bool hold)
     disk.hold_syncs = hold;
 }
 
+void disk_wait_held(void)
+{
+    while (!disk.is_holding)
+        (void)usleep(1000);
+}
+
 void disk_ignore_syncs(bool ignore)
 {
     disk.ignore_syncs = ignore;
@@ -266,8 +272,11 @@ static int file_sync(sqlite3_file *handle, int flags)
     struct disk_file *file = file_of(handle);
 
     (void)flags;
-    while (disk.hold_syncs)
+    while (disk.hold_syncs) {
+        disk.is_holding = true;
         (void)usleep(1000);
+    }
+    disk.is_holding = false;
     if (power_is_gone() || disk.broken)
         return SQLITE_IOERR_FSYNC;
     if (disk.ignore_syncs)

@@ -31,6 +31,7 @@ void disk_set_full(bool full);       /* writes that would make a file longer fai
 void disk_set_broken(bool broken);   /* every write fails with an I/O error */
 void disk_ignore_syncs(bool ignore); /* syncs say that all is well, and do nothing */
 void disk_hold_syncs(bool hold);     /* a sync does not return while this is true */
+void disk_wait_held(void);           /* until a sync is held */
 void disk_damage(const char *suffix, int64_t offset); /* flips a byte of the file named so */
 
 #endif

@@ -437,7 +437,7 @@ static void a_writer_that_hangs_is_told_from_a_full_disk(void **state)
     disk_hold_syncs(true);
     commit_job(&bench, 1);
     (void)uv_run(&bench.loop, UV_RUN_NOWAIT); /* hands it over */
-    (void)usleep(100000);                     /* so that the writer is in the sync */
+    disk_wait_held();                         /* the writer is in the sync */
     (void)hd_store_silent_ms(bench.store);    /* asks */
     (void)usleep(50000);
     assert_true(hd_store_silent_ms(bench.store) >= 50);
