@@ -404,6 +404,18 @@ void store_db_empty_log(struct store_db *db)
     (void)sqlite3_wal_checkpoint_v2(db->sqlite, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
 }
 
+int64_t store_db_log_bytes(struct store_db *db)
+{
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0;
+
+    if (sqlite3_file_control(db->sqlite, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) !=
+            SQLITE_OK ||
+        !file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
+        return 0;
+    return size;
+}
+
 static enum hd_status check(struct store_db *db)
 {
     char verdict[256];

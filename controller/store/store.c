@@ -64,6 +64,7 @@ struct hd_job_store {
     struct items queued;          /* queued in this round; the loop's own */
     size_t unanswered;            /* items in all queues; the loop's own */
     struct store_reserve reserve; /* the writer's, as `db` */
+    int64_t log_bytes_max;        /* at which the log is copied into the database */
     int64_t make_due_ms;          /* likewise: when to try to make it again (monotonic) */
     uv_work_t join_work;
     void (*on_closed)(void *user);
@@ -234,22 +235,25 @@ static void tell_reserve(struct hd_job_store *store)
     (void)uv_async_send(&store->async);
 }
 
-/* After a transaction for which there was no room: a piece of the reserve, and what the log takes
- * more than it needs. False: there is nothing more to give, and the log was emptied before. */
+/* After a transaction for which there was no room. The log alone may have taken it, and empties
+ * into the database; if it is small, or was emptied before, a piece of the reserve goes. False:
+ * there is nothing more to give. */
 static bool make_room(struct hd_job_store *store, bool *emptied)
 {
-    bool gave, again;
+    const bool by_log = !*emptied && 2 * store_db_log_bytes(&store->db) >= store->log_bytes_max;
+    bool gave = false;
 
     if (!store->db.full)
         return false;
-    gave = store_reserve_give(&store->reserve);
-    store_db_empty_log(&store->db);
-    again = gave || !*emptied;
-    *emptied = true;
-    store->db.full = false;
+    if (!by_log)
+        gave = store_reserve_give(&store->reserve);
     if (gave)
         tell_reserve(store);
-    return again;
+    store_db_empty_log(&store->db);
+    store->db.full = false;
+    gave |= !*emptied;
+    *emptied = true;
+    return gave;
 }
 
 static int64_t make_pause_ms(const struct hd_job_store *store)
@@ -521,6 +525,7 @@ static enum hd_status open_database(struct hd_job_store *store)
         log_bytes = reserve->whole_bytes;
     if (log_bytes < LOG_PAGES_MIN * PAGE_BYTES)
         log_bytes = LOG_PAGES_MIN * PAGE_BYTES;
+    store->log_bytes_max = log_bytes;
     if (!st)
         st = store_db_bound_log(&store->db, log_bytes / PAGE_BYTES);
     if (!st)

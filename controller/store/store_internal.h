@@ -256,6 +256,7 @@ enum hd_status store_db_bound_log(struct store_db *db, int64_t pages);
 /* Copies the log into the database and truncates it: what failed transactions and old versions of
  * pages take is free again. Best effort: a backup that reads may be in the way. */
 void store_db_empty_log(struct store_db *db);
+int64_t store_db_log_bytes(struct store_db *db); /* size of its file */
 
 /* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write
  * errors); HD_CORRUPT, HD_INTERNAL: it does not. */

@@ -11,7 +11,6 @@ if [ "${1-}" != inside ]; then
     done
     exit 0
 fi
-: "${STEPS:=600}"
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
 heddle() { "$HEDDLE_BIN/heddle" "$@"; }
@@ -31,7 +30,7 @@ refused() { # exactly as a limit: certain, with the disk and the remedy, and no 
 
 a_full_controller_takes_cancels_and_drains_and_loses_no_report() {
     local job other
-    small_disk 16m
+    small_disk 64m
     start_cluster
     job=$(submit) || exit
     other=$(submit) || exit # waits for the devices
