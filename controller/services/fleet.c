@@ -21,7 +21,7 @@ struct node_stream {
     char uuid[HD_CTL_NAME_BYTES_MAX + 1], name[HD_CTL_NAME_BYTES_MAX + 1];
     uint64_t number; /* of the stream, for the core; 0: no Hello yet */
     bool welcomed;   /* Welcome was sent; until then its daemon sends nothing but Hello */
-    int64_t kept_ms; /* before that: when it was told last to wait (monotonic) */
+    int64_t kept_ms; /* while the disk takes no writes: when it was sent something (monotonic) */
     bool removed;    /* the node is; what its daemon still sends is not for this cluster */
     struct node_stream *next;
 };
@@ -870,10 +870,11 @@ void fleet_cut(struct controller *c, uint64_t credential)
     }
 }
 
-/* A Hello is answered when it is on disk. On a disk that takes no writes that may be long: a daemon
- * that hears nothing for 15 s connects again, which is one more Hello to keep, and its node would
- * be lost, and the jobs on it, as soon as there is room. Any message is a sign of life to a daemon,
- * and its stream is one to the core. */
+/* A Hello is answered when it is on disk, and so are reports. On a disk that takes no writes that
+ * may be long: a daemon that hears nothing for 15 s connects again, which is one more Hello to
+ * keep, and its node would be lost, and the jobs on it, as soon as there is room. Any message is a
+ * sign of life to a daemon; before its welcome it sends nothing, and its open stream is one to the
+ * core. */
 void fleet_tick(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -883,12 +884,15 @@ void fleet_tick(struct controller *c)
                                             .node = {.uuid = s->uuid, .stream = s->number}};
         Heddle__V1__Heartbeat nothing = HEDDLE__V1__HEARTBEAT__INIT;
 
-        if (!s->number || s->welcomed || s->removed || now_ms < s->kept_ms + HEARTBEAT_MS)
+        if (!s->number || s->removed || now_ms < s->kept_ms + HEARTBEAT_MS ||
+            (s->welcomed && hd_store_room(c->store) != HD_STORE_STUCK))
             continue;
         s->kept_ms = now_ms;
-        turn_begin(c);
-        (void)turn_step(c, &alive);
-        turn_end(c);
+        if (!s->welcomed) {
+            turn_begin(c);
+            (void)turn_step(c, &alive);
+            turn_end(c);
+        }
         answer_heartbeat(s, &nothing);
     }
 }

@@ -274,7 +274,7 @@ void read_log_forget_all(struct controller *c); /* reads in progress end without
 /* The node's Logs stream; NULL: not connected. */
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
 void fleet_cut(struct controller *c, uint64_t credential);
-/* Keeps streams whose Hello waits for the disk: their nodes are there. */
+/* Keeps streams that wait for the disk: their nodes are there. */
 void fleet_tick(struct controller *c);
 /* Builds the node's desired set now and sends it when the turn is durable. */
 void fleet_send_desired(struct controller *c, const char *uuid);

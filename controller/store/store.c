@@ -235,24 +235,25 @@ static void tell_reserve(struct hd_job_store *store)
     (void)uv_async_send(&store->async);
 }
 
-/* After a transaction for which there was no room. The log alone may have taken it, and empties
- * into the database; if it is small, or was emptied before, a piece of the reserve goes. False:
- * there is nothing more to give. */
+/* After a transaction for which there was no room. The log is copied into the database and begun
+ * anew, which may be enough; then a piece of the reserve becomes free pages of the database, before
+ * another program takes it. False: there is nothing more to give. */
 static bool make_room(struct hd_job_store *store, bool *emptied)
 {
-    const bool by_log = !*emptied && 2 * store_db_log_bytes(&store->db) >= store->log_bytes_max;
-    bool gave = false;
+    const int64_t before_bytes = store->reserve.left_bytes;
+    bool gave;
 
     if (!store->db.full)
         return false;
-    if (!by_log)
-        gave = store_reserve_give(&store->reserve);
-    if (gave)
+    gave = *emptied && store_reserve_give(&store->reserve);
+    store_db_empty_log(&store->db, store->log_bytes_max);
+    if (gave) {
+        store_db_claim(&store->db, before_bytes - store->reserve.left_bytes);
         tell_reserve(store);
-    store_db_empty_log(&store->db);
-    store->db.full = false;
+    }
     gave |= !*emptied;
     *emptied = true;
+    store->db.full = false;
     return gave;
 }
 

@@ -253,10 +253,12 @@ void store_db_close(struct store_db *db);
 
 /* The log is copied into the database when it has so many pages, and keeps that size. */
 enum hd_status store_db_bound_log(struct store_db *db, int64_t pages);
-/* Copies the log into the database and truncates it: what failed transactions and old versions of
- * pages take is free again. Best effort: a backup that reads may be in the way. */
-void store_db_empty_log(struct store_db *db);
-int64_t store_db_log_bytes(struct store_db *db); /* size of its file */
+/* Copies the log into the database, so that it begins anew; what its file has beyond keep_bytes is
+ * freed, the rest is for its next frames. Best effort: a backup that reads may be in the way. */
+void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
+/* Makes of room on the disk free pages of the database, as far as it goes: no other program can
+ * take those, and what is inserted uses them first. */
+void store_db_claim(struct store_db *db, int64_t bytes);
 
 /* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write
  * errors); HD_CORRUPT, HD_INTERNAL: it does not. */

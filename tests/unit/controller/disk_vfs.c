@@ -36,6 +36,7 @@ static struct {
     atomic_bool full, broken, hold_syncs, is_holding;
     bool ignore_syncs;
     atomic_llong capacity; /* 0: without a limit */
+    atomic_bool greedy;
 } disk;
 
 struct handle {
@@ -166,6 +167,11 @@ void disk_set_capacity(int64_t bytes)
     disk.capacity = bytes;
 }
 
+void disk_set_greedy(bool greedy)
+{
+    disk.greedy = greedy;
+}
+
 int64_t disk_size_of(const char *suffix)
 {
     for (int i = 0; i < FILES_MAX; i++) {
@@ -292,6 +298,8 @@ static int file_truncate(sqlite3_file *handle, sqlite3_int64 size)
 {
     if (power_is_gone() || disk.broken)
         return SQLITE_IOERR_TRUNCATE;
+    if (disk.greedy && disk.capacity && size < file_of(handle)->now.size)
+        disk.capacity -= (file_of(handle)->now.size - size) / 2;
     remember(file_of(handle), true, 0, NULL, size);
     return SQLITE_OK;
 }

@@ -145,6 +145,7 @@ static void a_controller_that_cannot_write_says_so_and_keeps_its_nodes(void **st
     char text[HD_ERR_MAX];
     struct watch w;
     uint64_t job;
+    int heartbeats;
 
     (void)state;
     start(&b, DISK_VFS);
@@ -162,6 +163,8 @@ static void a_controller_that_cannot_write_says_so_and_keeps_its_nodes(void **st
     warning_of(&b, text, sizeof text);
     assert_non_null(strstr(text, "cannot write its state since "));
     WAIT_FOR(&b, w.stale); /* who waits is told, too */
+    heartbeats = d.heartbeats;
+    WAIT_FOR(&b, d.heartbeats > heartbeats); /* its report has no answer, but it hears something */
     assert_int_equal(cancel(&b, job), HD_LIMIT);
 
     connect_as(&late, &b, "n2", "uuid-2", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);

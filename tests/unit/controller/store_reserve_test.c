@@ -206,6 +206,33 @@ static void a_full_disk_is_written_from_the_reserve_which_is_made_again(void **s
     finish(&b);
 }
 
+/* Goal: another program that fills the disk takes of the reserve what it can, and still changes are
+ * written. It takes half of each piece of 32 KiB, so that 128 KiB are left for at most two pages a
+ * job: at least 16. */
+static void what_fills_the_disk_does_not_get_all_of_the_reserve(void **state)
+{
+    struct bench b;
+    uint64_t job = 0;
+    int written;
+
+    (void)state;
+    start(&b);
+    while (job < 60) { /* the log has its size, which it keeps */
+        commit_job(&b, ++job);
+        assert_true(settle(&b));
+    }
+    disk_set_greedy(true);
+    disk_set_capacity(disk_used());
+    written = commit_until_stuck(&b, &job);
+    if (written < 16)
+        fail_msg("%d jobs were written", written);
+    disk_set_greedy(false);
+    disk_set_capacity(0);
+    wait_until_fine(&b);
+    assert_int_equal(count_jobs(&b), job);
+    finish(&b);
+}
+
 /* A controller that is started on a full disk opens its database with a piece of the reserve. */
 static void a_store_opens_on_a_full_disk(void **state)
 {
@@ -312,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_disk_is_written_from_the_reserve_which_is_made_again),
+        cmocka_unit_test(what_fills_the_disk_does_not_get_all_of_the_reserve),
         cmocka_unit_test(a_store_opens_on_a_full_disk),
         cmocka_unit_test(the_log_is_bounded),
         cmocka_unit_test(of_steps_few_are_kept_when_the_reserve_runs_out),
