@@ -35,7 +35,7 @@ static const char usage[] =
     "  --log FILE           append standard output and error to it\n"
     "  --parent PID         end all ranks when this process, the caller, ends\n"
     "  --silence-limit-ms N a rank that sends nothing for so long hangs\n"
-    "                       (default: a limit per phase, learned while training)\n"
+    "                       (default: a limit per phase, learned or from the job)\n"
     "  --help, --version\n"
     "\n"
     "example: heddle-supervisor --job /jobs/7/attempt-1/nodes/n1/job \\\n"
