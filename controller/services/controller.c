@@ -601,6 +601,8 @@ enum hd_status controller_reload(struct controller *c, const struct controller_o
         st = web_check_policy(c, options->policy_file != NULL);
     if (!st && options->tls && c->options.tls && !c->own_tls)
         st = hd_rpc_server_set_tls(c->server, options->tls);
+    if (!st && options->tls && c->options.tls && !c->own_tls)
+        st = web_set_tls(c, options->tls);
     if (!st)
         st = hd_rpc_server_set_tokens(c->server, options->tokens);
     if (st) {

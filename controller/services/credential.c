@@ -632,6 +632,14 @@ bool credential_is_valid(const struct controller *c, const struct hd_rpc_princip
     return caller->party == HD_RPC_PARTY_NODE && newest_of_node(c, caller->token_name, now_ms);
 }
 
+/* Both doors show the renewed certificate. */
+static enum hd_status show_certificate(struct controller *c)
+{
+    const enum hd_status st = hd_rpc_server_set_tls(c->server, &c->tls);
+
+    return st ? st : web_set_tls(c, &c->tls);
+}
+
 void credential_tick(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -645,10 +653,18 @@ void credential_tick(struct controller *c)
     fleet_cut(c, 0);
     if (!c->authority)
         return;
-    if (hd_authority_renew(c->authority, hd_clock_wall_ms(), &renewed) ||
-        (renewed && c->own_tls && hd_rpc_server_set_tls(c->server, &c->tls)))
+    if (hd_authority_renew(c->authority, hd_clock_wall_ms(), &renewed)) {
         hd_log(HD_LOG_ERROR, "cannot renew the controller's certificate: %s", hd_err_message());
-    else if (renewed)
+        return;
+    }
+    c->certificate_due = (c->certificate_due || renewed) && c->own_tls;
+    if (c->certificate_due && show_certificate(c)) {
+        hd_log(HD_LOG_ERROR, "the controller cannot use its renewed certificate: %s",
+               hd_err_message());
+        return;
+    }
+    c->certificate_due = false;
+    if (renewed)
         hd_log(HD_LOG_INFO, "the controller's certificate is renewed");
 }
 

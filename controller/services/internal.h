@@ -91,6 +91,7 @@ struct controller {
     struct hd_authority *authority; /* NULL: heddle-controller init has not made one */
     struct hd_rpc_tls tls;          /* of the authority, if the options name no certificate */
     bool own_tls;
+    bool certificate_due; /* it is renewed, and not shown by both doors yet */
     int64_t keep_due_ms;
     int64_t credentials_due_ms;  /* when to look for those that have expired */
     int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
@@ -227,6 +228,8 @@ enum hd_status web_open(struct controller *c);
 /* HD_DENIED: with a policy several people use the controller, and its HTTP door asks for no token.
  */
 enum hd_status web_check_policy(const struct controller *c, bool has_policy);
+/* The door shows this certificate from now on, if it shows one. */
+enum hd_status web_set_tls(struct controller *c, const struct hd_rpc_tls *tls);
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user);
 void web_announce(struct controller *c, uint64_t job); /* a change of the job is durable */
 void web_tick(struct controller *c);

@@ -410,6 +410,14 @@ enum hd_status web_open(struct controller *c)
     return HD_OK;
 }
 
+enum hd_status web_set_tls(struct controller *c, const struct hd_rpc_tls *tls)
+{
+    const enum hd_status st =
+        c->web ? hd_http_set_tls(c->web->http, tls->cert_path, tls->key_path) : HD_OK;
+
+    return st ? hd_err_prefix(st, "--http") : HD_OK;
+}
+
 /* Questions to the store that are on their way find no `web` any more, and their requests are
  * answered as ever. */
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user)

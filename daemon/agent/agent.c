@@ -164,6 +164,7 @@ static void on_reload(uv_signal_t *handle, int number)
         return;
     hd_notify_reloading();
     agent->on_reload(agent);
+    web_use_certificate(agent);
     hd_health_repaired(&agent->health);
     agent->reload = hd_health_check_soon(&agent->health);
 }

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
+#include "daemon/agent/web.h"
 #include "heddle/v1/fleet.pb-c.h"
 #include "pki/pki.h"
 
@@ -284,6 +285,7 @@ static void on_renewed(struct hd_rpc_call *call, const ProtobufCMessage *message
         return;
     }
     joined->renewed = true;
+    web_use_certificate(agent);
     hd_log(HD_LOG_INFO, "the node's certificate is renewed");
 }
 

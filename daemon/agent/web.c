@@ -344,6 +344,15 @@ enum hd_status web_open(struct agent *agent)
     return HD_OK;
 }
 
+void web_use_certificate(struct agent *agent)
+{
+    const struct hd_rpc_tls *tls = &agent->options.tls;
+
+    if (agent->web && agent->options.has_tls &&
+        hd_http_set_tls(agent->web->http, tls->cert_path, tls->key_path))
+        hd_log(HD_LOG_ERROR, "--http shows its certificate of before: %s", hd_err_message());
+}
+
 void web_tick(struct agent *agent)
 {
     struct agent_web *web = agent->web;

@@ -15,7 +15,8 @@ struct agent_web;
 
 /* Opens the door that --http names; without it nothing. */
 enum hd_status web_open(struct agent *agent);
-void web_tick(struct agent *agent); /* a few times a second */
+void web_use_certificate(struct agent *agent); /* reads it again: it was renewed, or a reload */
+void web_tick(struct agent *agent);            /* a few times a second */
 void web_close(struct agent *agent);
 
 #endif

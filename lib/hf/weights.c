@@ -3,6 +3,7 @@
  * the data, which the tensors must cover without gap or overlap. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

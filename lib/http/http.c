@@ -23,9 +23,9 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "http/certificate.h"
 #include "http/listen.h"
 #include "http/target.h"
 #include "rpc/rpc.h"
@@ -41,7 +41,6 @@ enum {
     CONNECTION_BYTES = 16 * 1024, /* head, and buffer of what is sent */
     STREAM_PIECE_BYTES = 16 * 1024,
     LOOK_MS = 1000, /* between two looks for slow clients */
-    PEM_BYTES_MAX = 1024 * 1024,
 };
 
 enum request_state { FRESH, HANDED, ANSWERED, STREAM };
@@ -82,6 +81,7 @@ struct hd_http {
     struct hd_http_options options;
     struct hd_http_names names;
     struct hd_http_listener listener;
+    struct hd_http_certificate certificate; /* with `tls` */
     struct MHD_Daemon *daemon;
     uv_async_t async;
     uv_timer_t look;
@@ -120,6 +120,8 @@ static void unlist(struct hd_http_request *r)
 
 static void free_http(struct hd_http *http)
 {
+    if (http->tls)
+        hd_http_certificate_done(&http->certificate);
     uv_mutex_destroy(&http->lock);
     free(http);
 }
@@ -250,12 +252,16 @@ static void drop_log(void *cls, const char *fmt, va_list ap)
     (void)cls, (void)fmt, (void)ap;
 }
 
+/* libmicrohttpd does not say of which door a handshake is. Its thread serves one alone. */
+static _Thread_local struct hd_http *serving;
+
 static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
                           enum MHD_ConnectionNotificationCode code)
 {
     struct hd_http *http = cls;
     struct http_connection *c = *socket_context;
 
+    serving = http;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -682,11 +688,16 @@ static void look_for_slow(uv_timer_t *timer)
 
 /* ---- open and close ---------------------------------------------------------------------------*/
 
-static enum hd_status read_pem(const char *path, const char *what, struct hd_text *ret_pem)
+static int give_certificate(gnutls_session_t session, const struct gnutls_cert_retr_st *info,
+                            gnutls_pcert_st **certs, unsigned *count, gnutls_ocsp_data_st **ocsp,
+                            unsigned *ocsp_count, gnutls_privkey_t *key, unsigned *flags)
 {
-    enum hd_status st = hd_file_read(path, PEM_BYTES_MAX, ret_pem);
-
-    return st ? hd_err_prefix(st, "TLS %s", what) : HD_OK;
+    (void)session;
+    (void)info;
+    *ocsp = NULL;
+    *ocsp_count = 0;
+    *flags = GNUTLS_CERT_RETR_DEINIT_ALL;
+    return hd_http_certificate_give(&serving->certificate, certs, count, key);
 }
 
 static enum hd_status start_daemon(struct hd_http *http)
@@ -695,40 +706,22 @@ static enum hd_status start_daemon(struct hd_http *http)
     const unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL |
                            MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
                            (http->tls ? MHD_USE_TLS : 0);
-    struct hd_text cert = {0}, key = {0};
-    enum hd_status st = HD_OK;
+    const struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)(uintptr_t)give_certificate},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3"},
+        {MHD_OPTION_END, 0, NULL}};
 
-    if (http->tls)
-        st = read_pem(o->cert_path, "certificate", &cert);
-    if (!st && http->tls)
-        st = read_pem(o->key_path, "key", &key);
-    if (!st) {
-        const struct MHD_OptionItem tls[] = {
-            {MHD_OPTION_HTTPS_MEM_CERT, 0, cert.data},
-            {MHD_OPTION_HTTPS_MEM_KEY, 0, key.data},
-            {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3"},
-            {MHD_OPTION_END, 0, NULL}};
-
-        http->daemon = MHD_start_daemon(
-            flags, 0, NULL, NULL, on_access, http, MHD_OPTION_EXTERNAL_LOGGER, drop_log, NULL,
-            MHD_OPTION_LISTEN_SOCKET, http->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-            http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_URI_LOG_CALLBACK,
-            on_target, http, MHD_OPTION_UNESCAPE_CALLBACK, keep_codes, NULL,
-            MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections_max,
-            MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)(o->connections_max + 1) / 2,
-            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((o->head_ms + 999) / 1000),
-            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-            MHD_OPTION_STRICT_FOR_CLIENT, 1, http->tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls,
-            MHD_OPTION_END);
-        if (!http->daemon)
-            st = hd_err(HD_INVALID, "the HTTP door %s cannot be opened%s", o->address,
-                        http->tls ? ": the certificate or its key was not accepted" : "");
-    }
-    if (key.data)
-        explicit_bzero(key.data, key.size_bytes);
-    hd_text_free(&cert);
-    hd_text_free(&key);
-    return st;
+    http->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_access, http, MHD_OPTION_EXTERNAL_LOGGER, drop_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, http->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+        http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_URI_LOG_CALLBACK,
+        on_target, http, MHD_OPTION_UNESCAPE_CALLBACK, keep_codes, NULL,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections_max,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)(o->connections_max + 1) / 2,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((o->head_ms + 999) / 1000),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
+        1, http->tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
+    return http->daemon ? HD_OK : hd_err(HD_IO, "the HTTP door %s cannot be opened", o->address);
 }
 
 static enum hd_status check_options(const struct hd_http_options *o)
@@ -776,6 +769,24 @@ static void set_defaults(struct hd_http_options *o)
     o->stream_bytes_max = o->stream_bytes_max ? o->stream_bytes_max : STREAM_BYTES_DEFAULT;
 }
 
+static enum hd_status open_certificate(struct hd_http *http)
+{
+    enum hd_status st = hd_http_certificate_init(&http->certificate);
+
+    if (st)
+        return st;
+    st = hd_http_certificate_read(&http->certificate, http->options.cert_path,
+                                  http->options.key_path);
+    if (st)
+        hd_http_certificate_done(&http->certificate);
+    return st;
+}
+
+enum hd_status hd_http_set_tls(struct hd_http *http, const char *cert_path, const char *key_path)
+{
+    return http->tls ? hd_http_certificate_read(&http->certificate, cert_path, key_path) : HD_OK;
+}
+
 enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *options,
                            struct hd_http **ret_http)
 {
@@ -793,14 +804,20 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
     http->tls = options->cert_path && !hd_rpc_address_is_unix(options->address);
     set_defaults(&http->options);
     st = take_names(http);
+    if (!st && http->tls)
+        st = open_certificate(http);
     if (!st)
         st = hd_http_listen(options->address, &http->listener, &http->names);
     if (st) {
+        if (http->certificate.chain.data)
+            hd_http_certificate_done(&http->certificate);
         free(http);
         return st;
     }
     if (uv_mutex_init(&http->lock) || uv_async_init(loop, &http->async, on_wake)) {
         hd_http_unlisten(&http->listener);
+        if (http->tls)
+            hd_http_certificate_done(&http->certificate);
         free(http);
         return hd_err(HD_LIMIT, "no descriptor for an HTTP door");
     }

@@ -16,10 +16,10 @@
  * caller that shows a token; without them the door does not open (HD_DENIED). Responses forbid the
  * browser to load anything from elsewhere.
  *
- * Used by: controller, daemon.   Uses: base, rpc (the form of addresses), libuv, libmicrohttpd,
- * whose header is included here alone.   Threads: all functions and callbacks on the loop's thread.
- * The door has one thread of its own, which sees nothing but its connections and requests, under a
- * lock.
+ * Used by: controller, daemon.   Uses: base, rpc (the form of addresses), libuv, GnuTLS, and
+ * libmicrohttpd, whose header is included here alone.   Threads: all functions and callbacks on the
+ * loop's thread. The door has one thread of its own, which sees nothing but its connections and
+ * requests, under a lock.
  */
 #ifndef HD_HTTP_HTTP_H
 #define HD_HTTP_HTTP_H
@@ -74,6 +74,10 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
 void hd_http_close(struct hd_http *http, void (*on_closed)(void *user), void *user);
 
 int hd_http_port(const struct hd_http *http); /* 0 for unix: */
+
+/* Shows another certificate to those who connect from now on; connections stay. Without TLS nothing
+ * happens. HD_INVALID: not PEM, or the key is another's; the one before stays. */
+enum hd_status hd_http_set_tls(struct hd_http *http, const char *cert_path, const char *key_path);
 
 /* Numbers since the door was opened. */
 struct hd_http_stats {

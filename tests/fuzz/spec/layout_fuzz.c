@@ -272,7 +272,7 @@ static void a_layout_is_accepted_exactly_when_there_is_one(void **state)
     int accepted = 0;
 
     (void)state;
-    for (int round = 0; round < 20000; round++) {
+    for (int round = 0; round < 8000; round++) {
         uint8_t bytes[28];
 
         /* a zero is the plainest choice: most keys stay so, or hardly any file would be sound */

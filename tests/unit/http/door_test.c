@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "http/http.h"
+#include "pki/pki.h"
 
 #define TOKEN "ann-0123456789abcdef"
 
@@ -500,6 +501,83 @@ static void beyond_loopback_it_opens_with_tls_and_tokens_alone(void **state)
     assert_int_equal(uv_loop_close(&d.loop), 0);
 }
 
+struct pair {
+    char cert[128], key[128];
+    unsigned char hash[HD_PKI_HASH_BYTES];
+};
+
+/* A certificate for a server, with its key, in two files. */
+static void make_pair(const struct hd_pki_authority *authority, const char *dir, const char *name,
+                      struct pair *ret_pair)
+{
+    const struct hd_pki_terms terms = {.name = name,
+                                       .use = HD_PKI_SERVER,
+                                       .from_ms = hd_clock_wall_ms(),
+                                       .to_ms = hd_clock_wall_ms() + 3600000};
+    struct hd_text request = {0}, cert = {0}, key = {0};
+    struct hd_pki_certificate is;
+
+    assert_int_equal(hd_pki_make_request(name, &request, &key), HD_OK);
+    assert_int_equal(hd_pki_sign(authority, request.data, &terms, &cert), HD_OK);
+    assert_int_equal(hd_pki_look(cert.data, &is), HD_OK);
+    memcpy(ret_pair->hash, is.hash, sizeof is.hash);
+    (void)snprintf(ret_pair->cert, sizeof ret_pair->cert, "%s/%s.pem", dir, name);
+    (void)snprintf(ret_pair->key, sizeof ret_pair->key, "%s/%s.key", dir, name);
+    assert_int_equal(hd_file_write_atomic(ret_pair->cert, cert.data, cert.len_bytes, 0600), HD_OK);
+    assert_int_equal(hd_file_write_atomic(ret_pair->key, key.data, key.len_bytes, 0600), HD_OK);
+    hd_text_free(&request);
+    hd_text_free(&cert);
+    hd_text_free(&key);
+}
+
+static enum hd_status shows(const struct door *d, const struct pair *pair)
+{
+    struct hd_text cert = {0};
+    char address[32];
+    enum hd_status st;
+
+    (void)snprintf(address, sizeof address, "127.0.0.1:%d", hd_http_port(d->http));
+    st = hd_pki_fetch_authority(address, pair->hash, 10000, &cert);
+    hd_text_free(&cert);
+    return st;
+}
+
+/* A certificate lives for days and a door for months: the renewed one is shown without a restart.
+ * One that cannot be used, as its key is another's, changes nothing. */
+static void a_renewed_certificate_is_shown_to_the_next_caller(void **state)
+{
+    char dir[] = "/tmp/door-tls-XXXXXX";
+    struct pair old, renewed;
+    struct hd_text cert = {0}, key = {0};
+    struct hd_pki_authority *authority;
+    struct door d = {.requests = 0};
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(hd_pki_make_authority("test", hd_clock_wall_ms(), &cert, &key), HD_OK);
+    assert_int_equal(hd_pki_authority_open(cert.data, key.data, &authority), HD_OK);
+    hd_text_free(&cert);
+    hd_text_free(&key);
+    make_pair(authority, dir, "old", &old);
+    make_pair(authority, dir, "renewed", &renewed);
+    hd_pki_authority_free(authority);
+    d.options.cert_path = old.cert;
+    d.options.key_path = old.key;
+    door_open(&d, "127.0.0.1:0");
+    assert_int_equal(shows(&d, &old), HD_OK);
+    assert_int_equal(shows(&d, &renewed), HD_DENIED);
+    assert_int_equal(hd_http_set_tls(d.http, renewed.cert, old.key), HD_INVALID);
+    assert_int_equal(hd_http_set_tls(d.http, "/dev/null", old.key), HD_INVALID);
+    assert_int_equal(shows(&d, &old), HD_OK);
+    assert_int_equal(hd_http_set_tls(d.http, renewed.cert, renewed.key), HD_OK);
+    assert_int_equal(shows(&d, &renewed), HD_OK);
+    assert_int_equal(shows(&d, &old), HD_DENIED);
+    door_close(&d);
+    assert_int_equal(unlink(old.cert) | unlink(old.key) | unlink(renewed.cert) |
+                         unlink(renewed.key) | rmdir(dir),
+                     0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +593,7 @@ int main(void)
         cmocka_unit_test(closing_ends_what_is_on_its_way),
         cmocka_unit_test(a_unix_door_is_private),
         cmocka_unit_test(beyond_loopback_it_opens_with_tls_and_tokens_alone),
+        cmocka_unit_test(a_renewed_certificate_is_shown_to_the_next_caller),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
