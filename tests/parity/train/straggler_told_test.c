@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "harness.h"
+#include "kernels/stream.h"
 
 enum { STEPS = 9, SLOW_RANK = 1, SLOW_MS = 40 };
 
