@@ -55,6 +55,8 @@ static void describe_rank(const struct core_attempt *attempt, const struct hd_en
         hd_text_add(text, "%s %s", end->rank >= 0 ? " on" : ": node", end->node);
     if (end->cause == HD_END_CAUSE_HANG && end->rank >= 0 && end->rank < plan->rank_count)
         hd_text_add(text, ", device %d", plan->ranks[end->rank].device);
+    if (end->cause == HD_END_CAUSE_HANG)
+        return; /* its exit is that of one that was ended */
     if (end->signal)
         hd_text_add(text, ": killed by signal %d", end->signal);
     else if (end->exit_code)

@@ -195,7 +195,7 @@ static const char *describe_doing(enum sup_doing doing)
 static void describe_silence(const struct sup_rank *rank, int64_t now_ms, char ret_text[96])
 {
     (void)snprintf(ret_text, 96, "gave no sign of life for %" PRId64 " s while %s",
-                   (now_ms - rank->heard_ms) / 1000, hd_link_phase_name(rank->phase));
+                   (now_ms - rank->heard_ms) / 1000, sup_phase_text(rank));
 }
 
 static void tell_found(struct findings *f, struct sup_rank *blamed, struct sup_blame *b)
@@ -220,9 +220,9 @@ static void tell_elsewhere(struct findings *f, const struct sup_rank *silent, st
                        "rank %" PRId64 ", on another node, is waited for: ", b->rank);
         describe_waiters(f, b->rank, waiters, sizeof waiters);
     }
-    (void)snprintf(
-        b->text, sizeof b->text, "%sno rank here gave a sign of life for %" PRId64 " s while %s%s",
-        who, (f->now_ms - silent->heard_ms) / 1000, hd_link_phase_name(silent->phase), waiters);
+    (void)snprintf(b->text, sizeof b->text,
+                   "%sno rank here gave a sign of life for %" PRId64 " s while %s%s", who,
+                   (f->now_ms - silent->heard_ms) / 1000, sup_phase_text(silent), waiters);
 }
 
 static void tell_circle(struct findings *f, struct sup_rank *in_it, struct sup_blame *b)
@@ -285,7 +285,7 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
         tell_found(&f, found, &b);
     else if (b.finding == SUP_FOUND_CIRCLE)
         tell_circle(&f, found, &b);
-    else
+    else if (b.finding == SUP_FOUND_ELSEWHERE)
         tell_elsewhere(&f, silent, &b);
     *ret_blame = b;
 }

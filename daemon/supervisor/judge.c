@@ -21,7 +21,9 @@ static enum sup_finding follow(const struct sup_told *told, int count, int start
         if (t->doing == SUP_UNSEEN || (t->doing == SUP_WAITS && t->waits_for < 0))
             return SUP_FOUND_NOTHING;
         if (t->doing != SUP_WAITS)
-            return SUP_FOUND;
+            return t->doing == SUP_EXITED || t->silent_ms >= told[start].silent_ms / 2
+                       ? SUP_FOUND
+                       : SUP_FOUND_ALIVE;
         at = index_of(told, count, t->waits_for);
         if (at < 0) {
             *ret_rank = t->waits_for;

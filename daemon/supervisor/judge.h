@@ -32,6 +32,7 @@ enum sup_finding {
     SUP_FOUND,           /* the rank to blame is here */
     SUP_FOUND_ELSEWHERE, /* it is on another node */
     SUP_FOUND_CIRCLE,    /* ranks wait for each other; the rank is one of them */
+    SUP_FOUND_ALIVE,     /* the rank that is waited for was heard lately: nothing hangs */
     SUP_FOUND_NOTHING,   /* the chain ends at a rank whose waits are not seen */
 };
 

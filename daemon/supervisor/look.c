@@ -10,6 +10,11 @@
 
 enum { BUSY_LOOKS = 10, BUSY_LOOK_US = 20 * 1000 };
 
+const char *sup_phase_text(const struct sup_rank *rank)
+{
+    return rank->phase == HD_LINK_PHASE_SETUP ? "setting up" : hd_link_phase_name(rank->phase);
+}
+
 /* ---- collectives ---- */
 
 bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,

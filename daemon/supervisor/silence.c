@@ -101,6 +101,8 @@ static void tell_hang(struct sup *sup, struct sup_rank *silent, int64_t now_ms)
     if (sup->hanging >= 0)
         return;
     sup_find_blame(sup, silent, now_ms, &blame);
+    if (blame.finding == SUP_FOUND_ALIVE)
+        return;
     rank = blame.here ? blame.here->rank : blame.rank >= 0 ? blame.rank : silent->rank;
     sup->hanging = rank;
     sup_say(sup, blame.here ? blame.here : silent, rank, HD_LINK_LEVEL_HANG, blame.text);
@@ -116,7 +118,7 @@ static void end_hang(struct sup *sup, struct sup_rank *silent, int64_t ends_ms, 
         sup_begin_end(sup, HD_LINK_CAUSE_HANG, blame.here->rank, false, "%s", blame.text);
         return;
     }
-    if (now_ms - silent->heard_ms < ends_ms + ends_ms / 2)
+    if (blame.finding == SUP_FOUND_ALIVE || now_ms - silent->heard_ms < ends_ms + ends_ms / 2)
         return; /* the supervisor of the other node knows more of its rank */
     sup->echo = true;
     sup->elsewhere = blame.rank;
@@ -160,10 +162,10 @@ void sup_look_for_stopped(struct sup *sup, int64_t now_ms)
         if (!rank->stopped_ms)
             continue;
         if (now_ms - rank->stopped_ms >= STOPPED_ENDS_MS && !sup->limits.tells)
-            sup_begin_end(
-                sup, HD_LINK_CAUSE_HANG, rank->rank, false,
-                "rank %" PRId64 " was stopped by a signal (SIGSTOP) for %" PRId64 " s while %s",
-                rank->rank, (now_ms - rank->stopped_ms) / 1000, hd_link_phase_name(rank->phase));
+            sup_begin_end(sup, HD_LINK_CAUSE_HANG, rank->rank, false,
+                          "rank %" PRId64 " was stopped by a signal (SIGSTOP) for %" PRId64
+                          " s while %s",
+                          rank->rank, (now_ms - rank->stopped_ms) / 1000, sup_phase_text(rank));
         (void)snprintf(text, sizeof text,
                        "rank %" PRId64 " (process %d) is stopped by a signal; kill -CONT %d lets "
                        "it go on",

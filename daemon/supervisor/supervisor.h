@@ -177,6 +177,8 @@ void sup_value_to_ranks(struct sup *sup, int64_t of_rank, int64_t round, const u
 
 /* ---- look.c: what it sees of its ranks ---- */
 
+/* "training", "setting up": after "while". */
+const char *sup_phase_text(const struct sup_rank *rank);
 /* The first collective on record of a rank that is not complete, else its last. False: there is no
  * record, as none has begun. */
 bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,

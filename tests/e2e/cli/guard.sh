@@ -22,18 +22,18 @@ steps() { sed -nE 's/^\{"type": *"step",.*"step": *([0-9]+),.*/\1/p' "$1" | tr '
 guards() { grep -oE '"kind": *"guard",.*' "$1" | grep -oE '"message": *"[^"]*"'; }
 
 check_status a_run_skips_its_spike 0 heddle local "$work/guard.yaml" --dir skip -o jsonl
-check_equal and_says_which_and_why 1 "$(guards "$work/check.out" | grep -cE 'step 71 is a spike: its loss of [0-9.]+ is above [0-9.]+, which is 4 standard deviations above the mean of the last 200 steps that were none; no weight was changed by it"$')"
+check_equal and_says_which_and_why 1 "$(guards "$work/check.out" | grep -cE 'step 71 is a spike: its (loss|gradient norm) of [0-9.]+ is above [0-9.]+, which is 4 standard deviations above the mean of the last 200 steps that were none; no weight was changed by it"$')"
 check_equal once 1 "$(guards "$work/check.out" | wc -l)"
 check_equal each_step_comes_once "$(seq 1 80 | tr '\n' ' ')" "$(steps "$work/check.out")"
-cmp -s "$(find "$work/heddle-runs/skip" -path '*step-00000060/rank-0.safetensors')" "$(find "$work/heddle-runs/skip" -path '*step-00000080/rank-0.safetensors')"
+cmp -s "$(find "$work/heddle-runs/skip" -path '*step-00000060/rank-00000.safetensors')" "$(find "$work/heddle-runs/skip" -path '*step-00000080/rank-00000.safetensors')"
 check_equal it_trains_on 1 $?
 
 check_status a_run_stops_at_its_spike 1 heddle local "$work/guard.yaml" --dir stop --set train.guard.action=stop
-check_equal as_diverged 1 "$(grep -cE '^job failed at step 71, .*: diverged: .*step 71 is a spike: its loss' "$work/check.out")"
+check_equal as_diverged 1 "$(grep -cE '^job failed at step 71, .*: diverged: .*step 71 is a spike: its ' "$work/check.out")"
 check_equal it_is_tried_once 1 "$(find "$work/heddle-runs/stop/1" -maxdepth 1 -name 'attempt-*' | wc -l)"
 check_equal its_weights_are_kept 1 "$(find "$work/heddle-runs/stop" -path '*step-00000071/manifest.json' | wc -l)"
 check_status from_there_it_goes_on 0 heddle local --resume "$work/heddle-runs/stop" --set train.guard.action=skip
-cmp -s "$(find "$work/heddle-runs/stop" -path '*step-00000080/rank-0.safetensors')" "$(find "$work/heddle-runs/skip" -path '*step-00000080/rank-0.safetensors')"
+cmp -s "$(find "$work/heddle-runs/stop" -path '*step-00000080/rank-00000.safetensors')" "$(find "$work/heddle-runs/skip" -path '*step-00000080/rank-00000.safetensors')"
 check_equal to_the_weights_of_the_run_that_skipped 0 $?
 
 check_status a_run_goes_back_from_its_spike 0 heddle local "$work/guard.yaml" --dir back --set train.guard.action=rollback -o jsonl

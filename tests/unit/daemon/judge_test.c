@@ -36,6 +36,19 @@ static void a_rank_that_was_just_heard_is_not_blamed(void **state)
     assert_int_equal(rank, 7);
 }
 
+/* Rank 1 has taken long to set up and goes on: rank 0 will, too. */
+static void a_rank_that_is_waited_for_and_lives_is_no_hang(void **state)
+{
+    const struct sup_told lives[] = {{0, 90, SUP_WAITS, 1}, {1, 44, SUP_COMPUTES, -1}},
+                          silent[] = {{0, 90, SUP_WAITS, 1}, {1, 45, SUP_COMPUTES, -1}};
+    int64_t rank;
+
+    (void)state;
+    assert_int_equal(sup_judge(lives, 2, &rank), SUP_FOUND_ALIVE);
+    assert_int_equal(sup_judge(silent, 2, &rank), SUP_FOUND);
+    assert_int_equal(rank, 1);
+}
+
 /* Rank 0 waits for a rank of another node, which waits for rank 1 here. */
 static void a_chain_over_another_node_is_found_at_its_end(void **state)
 {
@@ -198,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chain_ends_at_the_rank_that_waits_for_none),
         cmocka_unit_test(a_rank_that_was_just_heard_is_not_blamed),
+        cmocka_unit_test(a_rank_that_is_waited_for_and_lives_is_no_hang),
         cmocka_unit_test(a_chain_over_another_node_is_found_at_its_end),
         cmocka_unit_test(a_circle_has_no_end),
         cmocka_unit_test(a_wait_that_is_not_seen_is_no_finding),
