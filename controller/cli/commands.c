@@ -277,6 +277,7 @@ static const char generate_help[] =
     "Usage: heddle generate JOB|DIR --prompt TEXT [--max-tokens N] [--seed S]\n"
     "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
     "                       [--step N|best] [--adapter DIR] [--base DIR]\n"
+    "                       [--precision P] [--weights W] [--device D]\n"
     "                       [--chat [--system T] [--template FILE]]\n"
     "\n"
     "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
@@ -294,17 +295,55 @@ static const char generate_help[] =
     "  --step N|best      of this step, or of the lowest validation loss; else newest\n"
     "  --adapter DIR      beside a model folder: a folder of PEFT, or a checkpoint\n"
     "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
+    "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
+    "  --weights W        of a model folder: nf4, int8 or fp8 for matrices of blocks\n"
+    "  --device D         cpu or cuda; else cpu\n"
     "\n"
     "Example:\n"
     "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
+
+static const char serve_help[] =
+    "Usage: heddle serve JOB|DIR [--listen ADDR] [--name NAME] [--step N|best]\n"
+    "                    [--precision P] [--weights W] [--device D] [--context N]\n"
+    "                    [--sequences N] [--adapter DIR] [--base DIR] ...\n"
+    "\n"
+    "Serves a trained model by HTTP: /v1/completions, /v1/chat/completions and\n"
+    "/v1/models, as in OpenAI's API. It is found as by heddle generate. The address is\n"
+    "printed when the model is loaded; SIGTERM ends it when what it was asked is\n"
+    "answered.\n"
+    "\n"
+    "  --listen ADDR      HOST:PORT or unix:PATH; else 127.0.0.1:8000. Beyond this\n"
+    "                     machine --cert, --key and --tokens are needed\n"
+    "  --cert, --key FILE  of TLS (PEM)\n"
+    "  --tokens FILE      lines of NAME TOKEN: who may ask (Authorization: Bearer)\n"
+    "  --http-host NAMES  further names by which it is asked, with commas\n"
+    "  --name NAME        of the model in requests; else that of its folder\n"
+    "  --sequences N      at a time; else 8. Others wait\n"
+    "  --context N        tokens of a sequence; else the model's, of a model folder at\n"
+    "                     most 4096\n"
+    "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
+    "  --weights W        of a model folder: nf4, int8 or fp8 for matrices of blocks\n"
+    "  --device D         cpu or cuda; else cpu\n"
+    "  --threads N        of the CPU; else one for each core\n"
+    "  --template FILE    of the chat; else the model's\n"
+    "  --queue N          choices that wait or run; else 256. More are refused\n"
+    "  --timeout SECONDS  of a request; else 600\n"
+    "  --grace SECONDS    for requests under way at the end; else 30\n"
+    "  --step N|best, --adapter DIR, --base DIR  as of heddle generate\n"
+    "\n"
+    "Example:\n"
+    "  heddle serve Qwen2.5-0.5B --precision bf16 --listen 127.0.0.1:8000\n";
 
 static const char eval_help[] =
     "Usage: heddle eval JOB|DIR [--data FILE...] [--step N|best] [--windows N]\n"
     "                   [--context N] [--precision P] [--threads N] [--adapter DIR]\n"
     "                   [--base DIR] [-o FORMAT]\n"
+    "       heddle eval JOB|DIR --choices FILE... [--limit N] [--weights W] [--device D]\n"
+    "                   [--step N|best] [--context N] ... [-o FORMAT]\n"
     "\n"
-    "Loss (nats per token) and perplexity of a model, without training, on this\n"
-    "machine's processor: of the newest checkpoint of a job or in a folder, or of a\n"
+    "Loss (nats per token) and perplexity per token and byte of a model, without\n"
+    "training, on this machine's processor: of the newest checkpoint of a job or in a folder, or "
+    "of a\n"
     "model folder of Hugging Face's transformers. Windows are those of validation:\n"
     "they do not overlap, and documents are bounded as in training.\n"
     "\n"
@@ -318,6 +357,12 @@ static const char eval_help[] =
     "  --precision P      fp32 or bf16; else the job's, of a model folder fp32\n"
     "  --threads N        else one for each core\n"
     "  --adapter DIR, --base DIR  as of heddle generate\n"
+    "  --choices FILE...  instead, how many questions it answers right, by the log-\n"
+    "                     likelihood of each choice (acc) and of it per character\n"
+    "                     (acc_norm): lines {\"prompt\": P, \"choices\": [..], \"answer\": I}.\n"
+    "                     -o jsonl prints each answer\n"
+    "  --limit N          the first N questions\n"
+    "  --weights W, --device D  as of heddle generate\n"
     "\n"
     "Example:\n"
     "  heddle eval 7 --step best --data wikitext/test.txt\n";
@@ -604,7 +649,8 @@ const struct cli_command cli_commands[] = {
     {"audit", "print who did what", audit_help, cli_audit, false},
     {"limits", "show limits and what is used of them", limits_help, cli_limits, false},
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
-    {"eval", "loss and perplexity of a trained model on data", eval_help, cli_eval, false},
+    {"serve", "answer requests with a trained model", serve_help, cli_serve, true},
+    {"eval", "examine a trained model on data or questions", eval_help, cli_eval, false},
     {"data", "make token files, show the samples of a job", data_help, cli_data, false},
     {"checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
      cli_checkpoint, false},
