@@ -231,6 +231,7 @@ int cli_logs(struct cli *cli, int argc, char **argv);
 int cli_local(struct cli *cli, int argc, char **argv);
 int cli_eval(struct cli *cli, int argc, char **argv);
 int cli_generate(struct cli *cli, int argc, char **argv);
+int cli_serve(struct cli *cli, int argc, char **argv);
 int cli_checkpoint(struct cli *cli, int argc, char **argv);
 int cli_version(struct cli *cli, int argc, char **argv);
 int cli_show_node(struct cli *cli, int argc, char **argv);
