@@ -61,8 +61,8 @@ struct serve_call {
     struct serve *serve;
     struct serve_call *before, *next;
     struct hd_http_request *request; /* NULL: the client has gone, or is answered */
-    struct hd_arena arena;
-    struct hd_ask ask;
+    struct hd_arena arena;           /* of the texts of ask.stops */
+    struct hd_ask ask;               /* model, prompt and messages only until the call has begun */
     char id[48];
     int64_t created; /* seconds since 1970 */
     int64_t begun_ms, deadline_ms;
