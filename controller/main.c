@@ -268,6 +268,9 @@ static enum hd_status reload(struct program *p)
     if (!st) {
         (void)hd_config_compare(&p->config, &fresh.config, log_line, NULL);
         hd_log(HD_LOG_INFO, "reload: tokens read again (%zu in force)", fresh.tokens.count);
+        if (fresh.options.policy_file)
+            hd_log(HD_LOG_INFO, "reload: the policy %s was read again and is in force",
+                   fresh.options.policy_file);
     }
     /* what waits for a restart is told again by each reload: p->config stays that of the start */
     hd_rpc_tokens_done(&fresh.tokens);

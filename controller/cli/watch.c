@@ -260,11 +260,35 @@ static void show_people(struct watch *w, const Heddle__V1__WatchJobResponse *ent
     }
 }
 
-/* True when the status has not changed: each connection begins with one. */
+static const char *skip_digits(const char *text)
+{
+    return text + strspn(text, "0123456789");
+}
+
+/* Whether the texts are the same but for their numbers, as "silent for 16 s" and "for 17 s" are. */
+static bool same_but_numbers(const char *a, const char *b)
+{
+    while (*a && *b) {
+        const char *behind_a = skip_digits(a), *behind_b = skip_digits(b);
+
+        if ((behind_a == a) != (behind_b == b) || (behind_a == a && *a != *b))
+            return false;
+        a = behind_a == a ? a + 1 : behind_a;
+        b = behind_b == b ? b + 1 : behind_b;
+    }
+    return *a == *b;
+}
+
+/* True when the status has not changed: each connection begins with one. People are not told once
+ * a second how long a node has been silent. */
 static bool is_old_status(struct watch *w, const Heddle__V1__JobStatus *status)
 {
-    if (status->state == w->state && strcmp(status->reason, w->reason) == 0)
+    if (status->state == w->state &&
+        (w->cli->format >= CLI_JSON ? strcmp(status->reason, w->reason) == 0
+                                    : same_but_numbers(status->reason, w->reason))) {
+        (void)snprintf(w->reason, sizeof w->reason, "%s", status->reason);
         return true;
+    }
     w->state = status->state;
     (void)snprintf(w->reason, sizeof w->reason, "%s", status->reason);
     return false;

@@ -81,6 +81,9 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
 
     if (!end.node || !*end.node)
         end.node = share->node->rec.name;
+    if (end.echo && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
+        end.node =
+            attempt->rec.plan.ranks[end.rank].node_name; /* whom the ranks there waited for */
     suspect_named_node(core, share->node, &end);
     /* an echo names no node: suspect all others; the next message of a node clears it */
     for (size_t i = 0; end.echo && i < attempt->share_count; i++)

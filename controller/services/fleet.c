@@ -641,6 +641,7 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
     case HEDDLE__V1__REPORT__BODY_EVENT:
         event->report.kind = HD_REPORT_EVENT;
         event->report.event = (struct hd_event_record){.time_ms = r->event->time_unix_ms,
+                                                       .rank = r->event->rank,
                                                        .kind = r->event->kind,
                                                        .message = r->event->message};
         return true;
@@ -649,6 +650,7 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
         clean = !r->rank_exit->signal && !r->rank_exit->exit_code;
         event->report.kind = HD_REPORT_EVENT;
         event->report.event = (struct hd_event_record){.time_ms = r->rank_exit->time_unix_ms,
+                                                       .rank = -1,
                                                        .kind = clean ? "rank_done" : "rank_exit",
                                                        .message = text};
         return true;

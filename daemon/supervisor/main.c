@@ -38,7 +38,7 @@ static const char usage[] =
     "                       kept; 0: no limit (default: 268435456)\n"
     "  --parent PID         end all ranks when this process, the caller, ends\n"
     "  --silence-limit-ms N a rank that sends nothing for so long hangs\n"
-    "                       (default: a limit per phase, learned while training)\n"
+    "                       (default: a limit per phase, learned or from the job)\n"
     "  --help, --version\n"
     "\n"
     "example: heddle-supervisor --job /jobs/7/attempt-1/nodes/n1/job \\\n"

@@ -18,11 +18,12 @@
 #include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
 
-enum { NUMBER_MAX = 24, BUSY_LOOKS = 10, BUSY_LOOK_US = 20 * 1000 };
+enum { NUMBER_MAX = 24 };
 
 /* The command line of one rank, all its strings in one place. */
 struct command {
     char rank[NUMBER_MAX], world[NUMBER_MAX], link[NUMBER_MAX], control[NUMBER_MAX];
+    char here[NUMBER_MAX], wait[NUMBER_MAX];
     char shm_ranks[HD_SHM_FDS_TEXT_MAX];
     char *argv[24];
 };
@@ -43,6 +44,8 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
     (void)snprintf(command->rank, sizeof command->rank, "%" PRId64, rank->rank);
     (void)snprintf(command->world, sizeof command->world, "%" PRId64, sup->options.world);
     (void)snprintf(command->link, sizeof command->link, "%d", link_fd);
+    (void)snprintf(command->here, sizeof command->here, "%d", (int)(rank - sup->ranks));
+    (void)snprintf(command->wait, sizeof command->wait, "%" PRId64, sup_wait_limit_ms(sup));
     command->argv[n++] = sup->options.worker;
     command->argv[n++] = (char *)"rank";
     command->argv[n++] = (char *)"--job";
@@ -57,6 +60,10 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
     command->argv[n++] = command->control;
     command->argv[n++] = (char *)"--shm-ranks";
     command->argv[n++] = command->shm_ranks;
+    command->argv[n++] = (char *)"--here";
+    command->argv[n++] = command->here;
+    command->argv[n++] = (char *)"--wait-limit-ms";
+    command->argv[n++] = command->wait;
     if (sup_spans(sup)) {
         command->argv[n++] = (char *)"--node";
         command->argv[n++] = sup->options.node;
@@ -257,32 +264,6 @@ int sup_bound_logs(struct sup *sup, int64_t now_ms)
     return floods ? FLOOD_MS : CALM_MS;
 }
 
-/* ---- the flight record of a rank that cannot tell it itself ---- */
-
-bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
-                     struct hd_flight_record *ret_record)
-{
-    struct hd_flight_record records[HD_FLIGHT_MAX];
-    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
-    int i = 0;
-
-    if (count == 0)
-        return false;
-    while (i + 1 < count && records[i].state == HD_FLIGHT_COMPLETE)
-        i++;
-    *ret_record = records[i];
-    return true;
-}
-
-void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
-                         char ret_text[SUP_FLIGHT_MAX])
-{
-    struct hd_flight_record records[HD_FLIGHT_MAX];
-    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
-
-    hd_flight_describe_open(records, count, ret_text, SUP_FLIGHT_MAX);
-}
-
 /* For its peers, who say why they gave up. */
 static void describe_exit(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
                           size_t size_bytes)
@@ -401,50 +382,6 @@ bool sup_all_exited(const struct sup *sup)
     return true;
 }
 
-/* Of /proc/PID/stat; false: there is no such process. */
-static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
-{
-    char path[64], line[512];
-    const char *end;
-    ssize_t n;
-    int fd;
-
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    n = read(fd, line, sizeof line - 1);
-    (void)close(fd);
-    if (n <= 0)
-        return false;
-    line[n] = '\0';
-    end = strrchr(line, ')'); /* the name before it may hold anything */
-    return end && sscanf(end + 1, " %c %d", ret_state, ret_parent) == 2;
-}
-
-bool sup_is_stopped(const struct sup_rank *rank)
-{
-    pid_t parent;
-    char state;
-
-    return rank->pid && read_stat(rank->pid, &state, &parent) && state == 'T';
-}
-
-bool sup_is_busy(const struct sup_rank *rank)
-{
-    pid_t parent;
-    char state;
-
-    if (!rank->pid)
-        return false;
-    for (int i = 0; i < BUSY_LOOKS; i++) { /* a rank that is seen asleep once is not busy */
-        if (!read_stat(rank->pid, &state, &parent) || state == 'S')
-            return false;
-        (void)usleep(BUSY_LOOK_US);
-    }
-    return true;
-}
-
 int sup_kill_descendants(void)
 {
     DIR *proc = opendir("/proc");
@@ -457,7 +394,7 @@ int sup_kill_descendants(void)
         pid_t parent;
         char state;
 
-        if (pid <= 1 || !read_stat(pid, &state, &parent) || parent != getpid())
+        if (pid <= 1 || !sup_read_stat(pid, &state, &parent) || parent != getpid())
             continue;
         count++;
         (void)kill(pid, SIGKILL);
