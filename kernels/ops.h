@@ -28,7 +28,7 @@ enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
     HD_SCRATCH_ALIGN = 256,   /* of scratch: what cuBLASLt demands of its workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts between */
-    HD_EXCHANGE_WORDS = 5     /* doubles per rank in the step's exchange: enum hd_exchange_word */
+    HD_EXCHANGE_WORDS = 7     /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
 
 /* ---- The step block: inputs and results of one training step, in device memory ----
@@ -45,6 +45,9 @@ struct hd_step_block {
     float beta1, beta2, adam_eps, weight_decay;
     float loss_scale; /* factor on gradients of the losses; 1 for fp32 and bf16 */
     int64_t request;  /* a number that this rank sends to all ranks with its record of the step */
+    double busy_ms;   /* of its step before, without its waits for others; less than 0: not known */
+    int64_t awaited;  /* the rank that it waited for longest there, plus 1; 0: none, or not known */
+    double loss_limit, norm_limit; /* a loss or gradient norm above it is a spike; 0: none is */
     /* accumulated by the programs of this rank; zeroed by step_begin */
     double loss_sum;       /* sum of -log p over this rank's targets */
     int64_t target_count;  /* targets that were not masked */
@@ -56,6 +59,7 @@ struct hd_step_block {
     double grad_norm;     /* L2 norm of the mean gradient, before clipping */
     float grad_factor;    /* adamw multiplies the summed gradient by it: mean and clipping */
     int32_t skip_update;  /* 1: adamw changes nothing in this step (see step_finish) */
+    int32_t spike;        /* 1: for the only reason that a number is above its limit */
 };
 
 enum { HD_EXCHANGE_TOO_MANY_ROWS = 2 };
@@ -66,6 +70,8 @@ enum hd_exchange_word {
     HD_EXCHANGE_TARGETS,
     HD_EXCHANGE_OVERFLOW, /* 1, and HD_EXCHANGE_TOO_MANY_ROWS more for that reason */
     HD_EXCHANGE_REQUEST,
+    HD_EXCHANGE_BUSY_MS,
+    HD_EXCHANGE_AWAITED,
     HD_EXCHANGE_SQUARES
 };
 
@@ -623,7 +629,8 @@ struct hd_step_record_args {
 /* Adds the records of all ranks in rank order and sets the results in the block:
  *   n = total targets,  grad_norm = sqrt(sum of squares) / (n * loss_scale),
  *   grad_factor = min(1, max_grad_norm / grad_norm) / (n * loss_scale)   (no clipping: min is 1).
- * skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite. */
+ * skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite; else spike = 1,
+ * and skip_update = 1 as well, if the mean loss or the norm is above its limit. */
 struct hd_step_finish_args {
     struct hd_step_block *block;
     const double *records; /* [ranks, HD_EXCHANGE_WORDS] */

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/words.h"
 #include "spec_internal.h"
 
@@ -180,6 +181,7 @@ static const char *find_elsewhere(const char *name)
         const char *path = hd_job_keys[i].path, *dot = strrchr(path, '.');
 
         if (hd_job_keys[i].hidden || !dot || strcmp(dot + 1, name) != 0 ||
+            hd_text_starts(path, "hang.") || /* its names are the phases: common words */
             (found && depth_of(path) > depth_of(found)))
             continue;
         several = found && depth_of(path) == depth_of(found);

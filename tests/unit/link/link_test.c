@@ -145,6 +145,9 @@ static void every_kind_of_report_reads_back(void **state)
         case HD_LINK_PROBLEM:
             report.problem.text[HD_LINK_TEXT_MAX - 1] = '\0';
             break;
+        case HD_LINK_STRAGGLERS:
+            report.stragglers.text[HD_LINK_TEXT_MAX - 1] = '\0';
+            break;
         case HD_LINK_PROGRESS:
             report.progress.phase = HD_LINK_PHASE_ENDING;
             break;
