@@ -19,6 +19,8 @@ enum {
     SLOTS_DEFAULT = 8,
     QUEUE_DEFAULT = 256,
     HOSTS_MAX = 8,
+    STREAM_BYTES = 1 << 20,
+    CONNECTIONS = 256,
 };
 
 #define FLAG_LIST(X)                   \
@@ -144,7 +146,8 @@ static enum hd_status read_settings(int argc, char **argv, struct settings *s)
     o->address = f[FLAG_LISTEN].value ? f[FLAG_LISTEN].value : "127.0.0.1:8000";
     o->cert_path = f[FLAG_CERT].value;
     o->key_path = f[FLAG_KEY].value;
-    o->stream_bytes_max = 1 << 20;
+    o->stream_bytes_max = STREAM_BYTES;
+    o->connections_max = CONNECTIONS;
     choose_name(s, f[FLAG_NAME].value, d->dirs.dir);
     return hd_plugin_backend(f[FLAG_DEVICE].value ? f[FLAG_DEVICE].value : "cpu", &d->backend);
 }

@@ -103,7 +103,7 @@ static void on_work_closed(void *user)
     s->closed = true;
 }
 
-/* No call is left, and what was answered is sent, or nobody takes it. */
+/* No call is left, and what was answered is sent, or no client takes it. */
 static bool is_quiet(struct serve *s, int64_t now_ms)
 {
     struct hd_http_stats stats;
