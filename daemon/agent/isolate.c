@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "daemon/agent/agent.h"
+#include "daemon/isolation/cgroup.h"
 #include "daemon/isolation/cpus.h"
-#include "daemon/isolation/group.h"
 #include "daemon/isolation/probe.h"
 #include "daemon/isolation/roots.h"
 
@@ -45,12 +45,12 @@ static enum hd_status find_tier(struct agent *agent, struct hd_text *ret_lacks)
     }
     if (!agent->options.cgroup)
         return HD_OK;
-    st = hd_group_check(agent->options.cgroup, &has);
+    st = hd_cgroup_check(agent->options.cgroup, &has);
     if (!st)
         agent->isolation.tier = "group";
     else
         hd_text_add(ret_lacks, "%s%s", ret_lacks->len_bytes ? "; " : "", hd_err_message());
-    if (!st && !(has & HD_GROUP_MEMORY))
+    if (!st && !(has & HD_CGROUP_MEMORY))
         hd_text_add(ret_lacks,
                     "%s%s has no controller for memory, which the supervisors look at instead",
                     ret_lacks->len_bytes ? "; " : "", agent->options.cgroup);

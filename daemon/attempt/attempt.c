@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "daemon/isolation/group.h"
+#include "daemon/isolation/cgroup.h"
 #include "link/link.h"
 
 enum { RECORD_BYTES_MAX = HD_FRAME_BYTES_MAX, PROC_FILE_MAX = 1 << 20 };
@@ -226,7 +226,7 @@ static enum hd_status clear_group(const char *run_dir, int64_t job, int64_t atte
 
     (void)snprintf(name, sizeof name, "/heddle-%" PRId64 "-%" PRId64, job, attempt);
     if (!st && hd_file_read(path, PATH_MAX, &group) == HD_OK && hd_text_ends(group.data, name))
-        st = hd_group_clear(group.data);
+        st = hd_cgroup_clear(group.data);
     hd_text_free(&group);
     return st;
 }

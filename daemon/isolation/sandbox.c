@@ -2,9 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "daemon/isolation/probe.h"
@@ -22,6 +25,28 @@ struct hd_sandbox {
     size_t count, size;
 };
 
+/* Of a process of root: what a rank may need is to read files and to lock memory for devices. The
+ * rest, such as looking into other processes, goes. */
+static enum hd_status give_up_capabilities(void)
+{
+    const uint64_t keep = UINT64_C(1) << CAP_DAC_OVERRIDE | UINT64_C(1) << CAP_DAC_READ_SEARCH |
+                          UINT64_C(1) << CAP_IPC_LOCK | UINT64_C(1) << CAP_SYS_NICE |
+                          UINT64_C(1) << CAP_SYS_RESOURCE;
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+
+    if (syscall(SYS_capget, &head, data) < 0)
+        return hd_err(HD_UNSUPPORTED, "cannot read capabilities: %s", strerror(errno));
+    for (int i = 0; i < 2; i++) {
+        data[i].permitted &= (uint32_t)(keep >> 32 * i);
+        data[i].effective &= data[i].permitted;
+        data[i].inheritable = 0;
+    }
+    return syscall(SYS_capset, &head, data) < 0
+               ? hd_err(HD_UNSUPPORTED, "cannot give up capabilities: %s", strerror(errno))
+               : HD_OK;
+}
+
 enum hd_status hd_sandbox_begin(unsigned flags, struct hd_sandbox **ret_sandbox)
 {
     struct hd_sandbox *sandbox = calloc(1, sizeof *sandbox);
@@ -33,6 +58,8 @@ enum hd_status hd_sandbox_begin(unsigned flags, struct hd_sandbox **ret_sandbox)
     sandbox->network = flags & HD_SANDBOX_NETWORK;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         st = hd_err(HD_UNSUPPORTED, "cannot give up new privileges: %s", strerror(errno));
+    if (!st)
+        st = give_up_capabilities();
     if (!st && sandbox->locks.seccomp) {
         st = seccomp_enter(sandbox->network);
         sandbox->locks.seccomp = !st;

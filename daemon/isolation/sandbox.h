@@ -3,7 +3,8 @@
  *     hd_sandbox_begin -> hd_sandbox_allow for each path .. -> hd_sandbox_enter
  *
  * From hd_sandbox_begin on the process and its later threads, for ever:
- *   - get no new privileges (set-user-ID programs, capabilities of files);
+ *   - get no new privileges (set-user-ID programs, capabilities of files), and keep of root's
+ *     capabilities those to read files and to lock memory;
  *   - start no program and no process, trace nothing, reach no other process's memory, send signals
  *     to themselves alone, and make no call that only administrators need (seccomp);
  *   - without HD_SANDBOX_NETWORK make no socket; with it sockets of IP, of Unix and of netlink.

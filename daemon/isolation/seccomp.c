@@ -31,6 +31,9 @@ enum { LEAKS_ARE_CHECKED = 1 }; /* by a process that traces this one */
 enum { LEAKS_ARE_CHECKED = 0 };
 #endif
 
+/* The same numbers on all machines; libseccomp 2.5 does not have their names. */
+enum { FCHMODAT2 = 452, SETXATTRAT = 463, REMOVEXATTRAT = 466 };
+
 /* Refused with EPERM. */
 static const int refused[] = {
     /* other programs */
@@ -38,9 +41,14 @@ static const int refused[] = {
     /* other processes */
     SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
     SCMP_SYS(pidfd_send_signal), SCMP_SYS(kcmp), SCMP_SYS(process_madvise), SCMP_SYS(tkill),
-    /* past the filter, or past Landlock */
+    SCMP_SYS(setpriority), SCMP_SYS(ioprio_set), SCMP_SYS(migrate_pages),
+    /* memory and queues that all processes of a user share */
+    SCMP_SYS(shmget), SCMP_SYS(shmat), SCMP_SYS(semget), SCMP_SYS(msgget), SCMP_SYS(mq_open),
+    /* past the filter, or past Landlock, which does not look at the rights of files */
     SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter), SCMP_SYS(io_uring_register),
-    SCMP_SYS(open_by_handle_at), SCMP_SYS(userfaultfd),
+    SCMP_SYS(open_by_handle_at), SCMP_SYS(userfaultfd), SCMP_SYS(chmod), SCMP_SYS(fchmodat),
+    SCMP_SYS(chown), SCMP_SYS(lchown), SCMP_SYS(fchownat), SCMP_SYS(setxattr), SCMP_SYS(lsetxattr),
+    SCMP_SYS(removexattr), SCMP_SYS(lremovexattr), FCHMODAT2, SETXATTRAT, REMOVEXATTRAT,
     /* administration */
     SCMP_SYS(acct), SCMP_SYS(add_key), SCMP_SYS(bpf), SCMP_SYS(chroot), SCMP_SYS(delete_module),
     SCMP_SYS(fanotify_init), SCMP_SYS(finit_module), SCMP_SYS(fsconfig), SCMP_SYS(fsmount),
@@ -84,13 +92,28 @@ static int refuse_signals(scmp_filter_ctx filter)
     return failed;
 }
 
+/* A socket of this family and type. */
+static int refuse_type(scmp_filter_ctx filter, int family, int type)
+{
+    enum { TYPE = 0xf }; /* the rest of the argument are flags */
+
+    return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 2,
+                            SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family),
+                            SCMP_A1(SCMP_CMP_MASKED_EQ, TYPE, (scmp_datum_t)type));
+}
+
 /* Sockets that are open, such as the link to the supervisor, go on. Which address a rank connects
  * to is in memory, where a filter cannot look: that is bounded by the unit (data_networks).
- * netlink: for lists of addresses, and for RDMA. */
+ * netlink: for lists of addresses, and for RDMA. Of Unix sockets only datagrams: NCCL hands memory
+ * of GPUs over by them; supervisors, heddle-launcher and the controller listen at streams, and
+ * would take this process for their own user. */
 static int refuse_sockets(scmp_filter_ctx filter, bool network)
 {
     static const int families[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
-    enum { TYPE = 0xf };
+    static const int types[][2] = {{AF_INET, SOCK_RAW},
+                                   {AF_INET6, SOCK_RAW},
+                                   {AF_UNIX, SOCK_STREAM},
+                                   {AF_UNIX, SOCK_SEQPACKET}};
     int failed = 0;
 
     if (!network)
@@ -104,14 +127,8 @@ static int refuse_sockets(scmp_filter_ctx filter, bool network)
             failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
                                       SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)f));
     }
-    if (!failed)
-        failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 2,
-                                  SCMP_A0(SCMP_CMP_EQ, AF_INET),
-                                  SCMP_A1(SCMP_CMP_MASKED_EQ, TYPE, SOCK_RAW));
-    if (!failed)
-        failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 2,
-                                  SCMP_A0(SCMP_CMP_EQ, AF_INET6),
-                                  SCMP_A1(SCMP_CMP_MASKED_EQ, TYPE, SOCK_RAW));
+    for (size_t i = 0; !failed && i < sizeof types / sizeof types[0]; i++)
+        failed = refuse_type(filter, types[i][0], types[i][1]);
     return failed;
 }
 
@@ -127,6 +144,9 @@ static int fill(scmp_filter_ctx filter, bool network)
         failed = refuse_signals(filter);
     if (!failed)
         failed = refuse_sockets(filter, network);
+    if (!failed) /* limits of other processes; the C library says 0 for this one */
+        failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1,
+                                  SCMP_A0(SCMP_CMP_NE, 0));
     if (!failed) /* characters into the input of a terminal */
         failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
                                   SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, TIOCSTI));

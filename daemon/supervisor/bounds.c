@@ -4,7 +4,7 @@
  * tells before it takes any, and a slack for each. Until all have told, it is what heddled gave for
  * the start. Three ways to hold it:
  *
- *   unit, group   the kernel does, in a control group of the ranks alone (isolation/group.h)
+ *   unit, group   the kernel does, in a control group of the ranks alone (isolation/cgroup.h)
  *   process       this supervisor looks at its ranks' memory, and ends all when it is too much.
  * What of a page is shared counts once: the sum of PSS, without mapped files, which the kernel can
  * drop. PSS is only asked for where the cheaper sum of RSS is too much.
@@ -92,8 +92,8 @@ static enum hd_status open_group(struct sup *sup)
     (void)snprintf(name, sizeof name, "heddle-%" PRId64 "-%" PRId64, sup->job.job_id,
                    sup->job.attempt);
     return strcmp(sup->options.group, "unit") == 0
-               ? hd_group_open_in_unit(name, &b->group)
-               : hd_group_open(sup->options.group, name, &b->group);
+               ? hd_cgroup_open_in_unit(name, &b->group)
+               : hd_cgroup_open(sup->options.group, name, &b->group);
 }
 
 static enum hd_status set_limit(struct sup *sup, int64_t bytes)
@@ -104,8 +104,8 @@ static enum hd_status set_limit(struct sup *sup, int64_t bytes)
 
     b->limit_bytes = bytes;
     return b->group.dir_fd < 0 ? HD_OK
-                               : hd_group_limit(&b->group, bytes, processes,
-                                                sup->options.cpus[0] ? sup->options.cpus : NULL);
+                               : hd_cgroup_limit(&b->group, bytes, processes,
+                                                 sup->options.cpus[0] ? sup->options.cpus : NULL);
 }
 
 /* Without its group an attempt runs all the same, unless isolation is demanded. */
@@ -114,8 +114,8 @@ static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
     if (strcmp(sup->options.isolation, "require") == 0)
         return hd_err_prefix(why, "this node demands isolation (isolation: require)");
     hd_log(HD_LOG_WARN, "%s; the supervisor looks at its ranks' memory instead", hd_err_message());
-    (void)hd_group_remove(&sup->bounds.group);
-    hd_group_close(&sup->bounds.group);
+    (void)hd_cgroup_remove(&sup->bounds.group);
+    hd_cgroup_close(&sup->bounds.group);
     return HD_OK;
 }
 
@@ -139,7 +139,7 @@ enum hd_status sup_bounds_open(struct sup *sup)
         st = set_limit(sup, sup->options.memory_bytes);
     if (!st)
         hd_log(HD_LOG_INFO, "ranks are in the control group %s", b->group.path);
-    b->group_kills = hd_group_oom_kills(&b->group);
+    b->group_kills = hd_cgroup_oom_kills(&b->group);
     return st ? give_up_group(sup, st) : HD_OK;
 }
 
@@ -151,7 +151,7 @@ bool sup_bounds_join(const struct sup *sup)
         (void)!write(fd, "500", 3); /* of 1000: heddled and this supervisor outlive the ranks */
         (void)close(fd);
     }
-    return sup->bounds.group.dir_fd < 0 || hd_group_join(&sup->bounds.group);
+    return sup->bounds.group.dir_fd < 0 || hd_cgroup_join(&sup->bounds.group);
 }
 
 /* ---- the plan ---- */
@@ -236,7 +236,7 @@ static void end_for_memory(struct sup *sup, int64_t rank, int64_t bytes)
 bool sup_bounds_is_watched(const struct sup *sup)
 {
     return sup->bounds.on && sup->bounds.limit_bytes > 0 && !sup->ending &&
-           !(sup->bounds.group.dir_fd >= 0 && sup->bounds.group.has & HD_GROUP_MEMORY);
+           !(sup->bounds.group.dir_fd >= 0 && sup->bounds.group.has & HD_CGROUP_MEMORY);
 }
 
 void sup_bounds_look(struct sup *sup, int64_t now_ms)
@@ -262,7 +262,7 @@ void sup_bounds_look(struct sup *sup, int64_t now_ms)
 bool sup_bounds_was_oom(struct sup *sup, const struct sup_rank *rank, char *ret_text, size_t size)
 {
     struct sup_bounds *b = &sup->bounds;
-    const int64_t kills = hd_group_oom_kills(&b->group);
+    const int64_t kills = hd_cgroup_oom_kills(&b->group);
     char limit[256];
 
     if (rank->signal != SIGKILL || rank->told_to_end || !b->on)
@@ -291,15 +291,15 @@ bool sup_bounds_was_oom(struct sup *sup, const struct sup_rank *rank, char *ret_
 
 int sup_bounds_kill(struct sup *sup)
 {
-    if (hd_group_is_empty(&sup->bounds.group))
+    if (hd_cgroup_is_empty(&sup->bounds.group))
         return 0;
-    hd_group_kill(&sup->bounds.group);
+    hd_cgroup_kill(&sup->bounds.group);
     return 1;
 }
 
 void sup_bounds_close(struct sup *sup)
 {
-    if (hd_group_remove(&sup->bounds.group))
+    if (hd_cgroup_remove(&sup->bounds.group))
         hd_log(HD_LOG_WARN, "%s", hd_err_message());
-    hd_group_close(&sup->bounds.group);
+    hd_cgroup_close(&sup->bounds.group);
 }

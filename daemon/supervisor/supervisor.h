@@ -52,7 +52,7 @@
 #include "comm/shm_control.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/attempt/spool.h"
-#include "daemon/isolation/group.h"
+#include "daemon/isolation/cgroup.h"
 #include "daemon/supervisor/network.h"
 #include "job/job.h"
 #include "link/link.h"
@@ -112,7 +112,7 @@ struct sup_rank {
 /* What the ranks may take. */
 struct sup_bounds {
     bool on;
-    struct hd_group group;     /* of the ranks; dir_fd -1: there is none */
+    struct hd_cgroup group;    /* of the ranks; dir_fd -1: there is none */
     int64_t limit_bytes;       /* of memory, all ranks together; 0: none */
     int64_t group_kills;       /* by the kernel in the group, before the ranks started */
     int64_t machine_kills;     /* by the kernel on the machine, at the last look */

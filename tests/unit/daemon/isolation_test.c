@@ -17,9 +17,9 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "daemon/isolation/cgroup.h"
 #include "daemon/isolation/cpus.h"
 #include "daemon/isolation/environment.h"
-#include "daemon/isolation/group.h"
 #include "daemon/isolation/roots.h"
 #include "tests/temporary.h"
 
@@ -227,7 +227,7 @@ static void expect_file(const struct fixture *f, const char *name, const char *t
 static void the_bounds_of_a_group(void **state)
 {
     const struct fixture *f = *state;
-    struct hd_group group;
+    struct hd_cgroup group;
     unsigned has;
 
     folder(f, "heddle-7-2");
@@ -239,21 +239,21 @@ static void the_bounds_of_a_group(void **state)
     put(f, "heddle-7-2/memory.events",
         "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 5\n");
     put(f, "heddle-7-2/cgroup.events", "populated 1\nfrozen 0\n");
-    assert_int_equal(hd_group_check(f->dir, &has), HD_UNSUPPORTED); /* it is no cgroup2 */
-    assert_int_equal(hd_group_open(f->dir, "heddle-7-2", &group), HD_OK);
-    assert_int_equal(group.has & (HD_GROUP_MEMORY | HD_GROUP_PIDS),
-                     HD_GROUP_MEMORY | HD_GROUP_PIDS);
-    group.has &= ~(unsigned)HD_GROUP_CPUSET;
-    assert_int_equal(hd_group_limit(&group, 12345678, 777, NULL), HD_OK);
+    assert_int_equal(hd_cgroup_check(f->dir, &has), HD_UNSUPPORTED); /* it is no cgroup2 */
+    assert_int_equal(hd_cgroup_open(f->dir, "heddle-7-2", &group), HD_OK);
+    assert_int_equal(group.has & (HD_CGROUP_MEMORY | HD_CGROUP_PIDS),
+                     HD_CGROUP_MEMORY | HD_CGROUP_PIDS);
+    group.has &= ~(unsigned)HD_CGROUP_CPUSET;
+    assert_int_equal(hd_cgroup_limit(&group, 12345678, 777, NULL), HD_OK);
     expect_file(f, "heddle-7-2/memory.max", "12345678");
     expect_file(f, "heddle-7-2/memory.swap.max", "0");
     expect_file(f, "heddle-7-2/pids.max", "777");
-    assert_int_equal(hd_group_oom_kills(&group), 2);
-    assert_false(hd_group_is_empty(&group));
+    assert_int_equal(hd_cgroup_oom_kills(&group), 2);
+    assert_false(hd_cgroup_is_empty(&group));
     put(f, "heddle-7-2/cgroup.events", "populated 0\nfrozen 0\n");
-    assert_true(hd_group_is_empty(&group));
-    assert_int_equal(hd_group_remove(&group), HD_CONFLICT);
-    hd_group_close(&group);
+    assert_true(hd_cgroup_is_empty(&group));
+    assert_int_equal(hd_cgroup_remove(&group), HD_CONFLICT);
+    hd_cgroup_close(&group);
 }
 
 /* The first mount of cgroup v2 in which this user may make groups; false: there is none. */
@@ -264,19 +264,19 @@ static bool find_cgroup2(char ret_path[256])
 
     for (size_t i = 0; i < 2; i++) {
         (void)snprintf(ret_path, 256, "%s", places[i]);
-        if (hd_group_check(ret_path, &has) == HD_OK)
+        if (hd_cgroup_check(ret_path, &has) == HD_OK)
             return true;
     }
     return false;
 }
 
 /* A process of a session of its own, that ignores SIGTERM, and the child that it has started. */
-static pid_t start_pair(const struct hd_group *group)
+static pid_t start_pair(const struct hd_cgroup *group)
 {
     const pid_t pid = fork();
 
     if (pid == 0) {
-        if (!hd_group_join(group))
+        if (!hd_cgroup_join(group))
             _exit(1);
         (void)setsid();
         (void)signal(SIGTERM, SIG_IGN);
@@ -289,7 +289,7 @@ static pid_t start_pair(const struct hd_group *group)
 
 static void all_in_a_real_group_are_killed_as_one(void **state)
 {
-    struct hd_group group;
+    struct hd_cgroup group;
     char parent[256], name[64], path[512];
     int status;
     pid_t pid;
@@ -300,30 +300,30 @@ static void all_in_a_real_group_are_killed_as_one(void **state)
         skip();
     }
     (void)snprintf(name, sizeof name, "heddle-test-%d", (int)getpid());
-    assert_int_equal(hd_group_open(parent, name, &group), HD_OK);
-    assert_true(hd_group_is_empty(&group));
+    assert_int_equal(hd_cgroup_open(parent, name, &group), HD_OK);
+    assert_true(hd_cgroup_is_empty(&group));
     pid = start_pair(&group);
-    while (hd_group_is_empty(&group) && waitpid(pid, &status, WNOHANG) == 0)
+    while (hd_cgroup_is_empty(&group) && waitpid(pid, &status, WNOHANG) == 0)
         (void)usleep(1000);
-    assert_false(hd_group_is_empty(&group));
-    assert_int_equal(hd_group_remove(&group), HD_CONFLICT);
+    assert_false(hd_cgroup_is_empty(&group));
+    assert_int_equal(hd_cgroup_remove(&group), HD_CONFLICT);
     (void)snprintf(path, sizeof path, "%s", group.path);
-    hd_group_close(&group);
-    while (hd_group_clear(path) == HD_TIMEOUT) /* as heddled does for a dead supervisor */
+    hd_cgroup_close(&group);
+    while (hd_cgroup_clear(path) == HD_TIMEOUT) /* as heddled does for a dead supervisor */
         (void)usleep(1000);
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* A record that was changed clears nothing else: hd_group_clear looks at what it is given. */
+/* A record that was changed clears nothing else: hd_cgroup_clear looks at what it is given. */
 static void a_plain_folder_is_not_cleared(void **state)
 {
     const struct fixture *f = *state;
     char path[256];
 
     put(f, "kept", "k");
-    assert_int_equal(hd_group_clear(f->dir), HD_OK);
+    assert_int_equal(hd_cgroup_clear(f->dir), HD_OK);
     path_of(f, "kept", path);
     assert_int_equal(access(path, F_OK), 0);
 }

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -130,6 +131,48 @@ static int signals_another(void)
     return kill(getppid(), 0) < 0 ? errno : 0;
 }
 
+static int limits_another(void)
+{
+    const struct rlimit none = {0, 0};
+
+    return prlimit(getppid(), RLIMIT_CORE, &none, NULL) < 0 ? errno : 0;
+}
+
+static int knows_its_limits(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) || setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int reads_environment_of_another(void)
+{
+    char path[64];
+
+    char byte;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)getppid());
+    fd = open(path, O_RDONLY);
+    return fd < 0 ? errno : read(fd, &byte, 1) < 0 ? errno : read(fd, &byte, 1) == 1 ? 0 : 249;
+}
+
+static int changes_rights(void)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof path, "%s/out/secret", dir);
+    return chmod(path, 0) < 0 ? errno : 0;
+}
+
+/* As heddle-launcher and supervisors listen. */
+static int opens_a_stream_to_daemons(void)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    return fd < 0 ? errno : 0;
+}
+
 static int signals_itself(void)
 {
     (void)signal(SIGUSR1, SIG_IGN);
@@ -225,6 +268,7 @@ static bool lock_in(unsigned flags)
            hd_sandbox_allow(s, "/dev/urandom", HD_SANDBOX_DEVICE) == HD_OK &&
            hd_sandbox_allow(s, "/usr", HD_SANDBOX_READ) == HD_OK &&
            hd_sandbox_allow(s, "/lib", HD_SANDBOX_READ) == HD_OK &&
+           hd_sandbox_allow(s, "/proc", HD_SANDBOX_READ) == HD_OK &&
            hd_sandbox_enter(s, &has, &lacks) == HD_OK;
     hd_sandbox_free(s);
     hd_text_free(&has);
@@ -271,6 +315,7 @@ static void files_that_no_job_names_cannot_be_opened(void **state)
     REFUSED(writes_what_may_be_read, EACCES);
     REFUSED(makes_a_file_elsewhere, EACCES);
     REFUSED(reads_by_a_link, EACCES);
+    REFUSED(reads_environment_of_another, EACCES);
     REFUSED(takes_a_file_out, EACCES);
 }
 
@@ -283,6 +328,7 @@ static void what_a_job_names_can_be_used(void **state)
     REFUSED(maps_memory, 0);
     REFUSED(uses_devices, 0);
     REFUSED(signals_itself, 0);
+    REFUSED(knows_its_limits, 0);
     REFUSED(has_new_privileges, 0);
 }
 
@@ -296,6 +342,8 @@ static void nothing_is_started_traced_or_reached(void **state)
     REFUSED(executes, EPERM);
     REFUSED(reads_memory_of_another, EPERM);
     REFUSED(dials_out, EPERM);
+    REFUSED(limits_another, EPERM);
+    REFUSED(changes_rights, EPERM);
     if (HD_TEST_SANITIZED) { /* its leak checker starts a process that traces */
         print_message("skip the rest: a sanitizer needs them\n");
         return;
@@ -313,6 +361,7 @@ static void with_a_network_peers_are_reached_but_not_by_raw_sockets(void **state
     assert_int_equal(answer_of(dials_out, HD_SANDBOX_NETWORK), 0);
     assert_int_equal(answer_of(dials_after_it_has_met, HD_SANDBOX_NETWORK), EPERM);
     assert_int_equal(answer_of(sends_packets_of_its_own, HD_SANDBOX_NETWORK), EPERM);
+    assert_int_equal(answer_of(opens_a_stream_to_daemons, HD_SANDBOX_NETWORK), EPERM);
     assert_int_equal(answer_of(executes, HD_SANDBOX_NETWORK), EPERM);
 }
 

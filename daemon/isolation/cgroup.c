@@ -1,4 +1,4 @@
-#include "daemon/isolation/group.h"
+#include "daemon/isolation/cgroup.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,7 @@ static const struct {
     unsigned bit;
     const char *name;
 } controllers[] = {
-    {HD_GROUP_MEMORY, "memory"}, {HD_GROUP_PIDS, "pids"}, {HD_GROUP_CPUSET, "cpuset"}};
+    {HD_CGROUP_MEMORY, "memory"}, {HD_CGROUP_PIDS, "pids"}, {HD_CGROUP_CPUSET, "cpuset"}};
 enum { CONTROLLERS = sizeof controllers / sizeof controllers[0] };
 
 /* ---- files of a group ---- */
@@ -97,7 +97,7 @@ static enum hd_status open_parent(const char *parent, int *ret_fd)
                        : HD_OK;
 }
 
-enum hd_status hd_group_check(const char *parent, unsigned *ret_has)
+enum hd_status hd_cgroup_check(const char *parent, unsigned *ret_has)
 {
     struct statfs info;
     char text[256];
@@ -145,9 +145,9 @@ static unsigned share_out(int parent_fd)
     return shared;
 }
 
-enum hd_status hd_group_open(const char *parent, const char *name, struct hd_group *ret_group)
+enum hd_status hd_cgroup_open(const char *parent, const char *name, struct hd_cgroup *ret_group)
 {
-    struct hd_group group = {.dir_fd = -1};
+    struct hd_cgroup group = {.dir_fd = -1};
     int parent_fd;
     enum hd_status st = open_parent(parent, &parent_fd);
 
@@ -209,27 +209,27 @@ static enum hd_status find_own(char ret_path[PATH_MAX])
     return st;
 }
 
-enum hd_status hd_group_open_in_unit(const char *name, struct hd_group *ret_group)
+enum hd_status hd_cgroup_open_in_unit(const char *name, struct hd_cgroup *ret_group)
 {
-    struct hd_group supervisor;
+    struct hd_cgroup supervisor;
     char own[PATH_MAX];
     enum hd_status st = find_own(own);
 
-    *ret_group = (struct hd_group){.dir_fd = -1};
+    *ret_group = (struct hd_cgroup){.dir_fd = -1};
     if (!st)
-        st = hd_group_open(own, "supervisor", &supervisor);
+        st = hd_cgroup_open(own, "supervisor", &supervisor);
     if (st)
         return st;
-    if (!hd_group_join(&supervisor))
+    if (!hd_cgroup_join(&supervisor))
         st = hd_err(HD_DENIED, "cannot enter the control group %s: %s", supervisor.path,
                     strerror(errno));
-    hd_group_close(&supervisor);
-    return st ? st : hd_group_open(own, name, ret_group);
+    hd_cgroup_close(&supervisor);
+    return st ? st : hd_cgroup_open(own, name, ret_group);
 }
 
 /* ---- a group ---- */
 
-static bool set_number(const struct hd_group *group, const char *name, int64_t number)
+static bool set_number(const struct hd_cgroup *group, const char *name, int64_t number)
 {
     char text[32] = "max";
 
@@ -238,20 +238,20 @@ static bool set_number(const struct hd_group *group, const char *name, int64_t n
     return write_at(group->dir_fd, name, text);
 }
 
-enum hd_status hd_group_limit(struct hd_group *group, int64_t bytes, int64_t processes,
-                              const char *cpus)
+enum hd_status hd_cgroup_limit(struct hd_cgroup *group, int64_t bytes, int64_t processes,
+                               const char *cpus)
 {
     const char *failed = NULL;
 
-    if (group->has & HD_GROUP_MEMORY) {
+    if (group->has & HD_CGROUP_MEMORY) {
         (void)write_at(group->dir_fd, "memory.swap.max", "0"); /* absent in a kernel without swap */
         if (!set_number(group, "memory.max", bytes))
             failed = "memory.max";
         group->limit_bytes = bytes;
     }
-    if (!failed && group->has & HD_GROUP_PIDS && !set_number(group, "pids.max", processes))
+    if (!failed && group->has & HD_CGROUP_PIDS && !set_number(group, "pids.max", processes))
         failed = "pids.max";
-    if (!failed && group->has & HD_GROUP_CPUSET && cpus &&
+    if (!failed && group->has & HD_CGROUP_CPUSET && cpus &&
         !write_at(group->dir_fd, "cpuset.cpus", cpus))
         failed = "cpuset.cpus";
     return failed ? hd_err(HD_DENIED, "cannot set %s of the control group %s: %s", failed,
@@ -259,22 +259,22 @@ enum hd_status hd_group_limit(struct hd_group *group, int64_t bytes, int64_t pro
                   : HD_OK;
 }
 
-bool hd_group_join(const struct hd_group *group)
+bool hd_cgroup_join(const struct hd_cgroup *group)
 {
     return write_at(group->dir_fd, "cgroup.procs", "0");
 }
 
-int64_t hd_group_oom_kills(const struct hd_group *group)
+int64_t hd_cgroup_oom_kills(const struct hd_cgroup *group)
 {
     return group->dir_fd < 0 ? 0 : number_at(group->dir_fd, "memory.events", "oom_kill");
 }
 
-bool hd_group_is_empty(const struct hd_group *group)
+bool hd_cgroup_is_empty(const struct hd_cgroup *group)
 {
     return group->dir_fd < 0 || number_at(group->dir_fd, "cgroup.events", "populated") == 0;
 }
 
-void hd_group_kill(const struct hd_group *group)
+void hd_cgroup_kill(const struct hd_cgroup *group)
 {
     char text[4096];
 
@@ -291,27 +291,28 @@ void hd_group_kill(const struct hd_group *group)
     }
 }
 
-void hd_group_close(struct hd_group *group)
+void hd_cgroup_close(struct hd_cgroup *group)
 {
     if (group->dir_fd >= 0)
         (void)close(group->dir_fd);
     group->dir_fd = -1;
 }
 
-enum hd_status hd_group_remove(struct hd_group *group)
+enum hd_status hd_cgroup_remove(struct hd_cgroup *group)
 {
     if (group->dir_fd < 0)
         return HD_OK;
     if (rmdir(group->path) < 0 && errno != ENOENT)
         return hd_err(HD_CONFLICT, "cannot remove the control group %s: %s", group->path,
                       strerror(errno));
-    hd_group_close(group);
+    hd_cgroup_close(group);
     return HD_OK;
 }
 
-enum hd_status hd_group_clear(const char *path)
+enum hd_status hd_cgroup_clear(const char *path)
 {
-    struct hd_group group = {.dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
+    struct hd_cgroup group = {.dir_fd =
+                                  open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
     struct statfs info;
     enum hd_status st = HD_OK;
 
@@ -319,11 +320,11 @@ enum hd_status hd_group_clear(const char *path)
         return HD_OK;
     (void)snprintf(group.path, sizeof group.path, "%s", path);
     if (fstatfs(group.dir_fd, &info) == 0 && info.f_type == CGROUP2_MAGIC) {
-        hd_group_kill(&group);
-        st = hd_group_is_empty(&group)
-                 ? hd_group_remove(&group)
+        hd_cgroup_kill(&group);
+        st = hd_cgroup_is_empty(&group)
+                 ? hd_cgroup_remove(&group)
                  : hd_err(HD_TIMEOUT, "processes of %s are being killed", path);
     }
-    hd_group_close(&group);
+    hd_cgroup_close(&group);
     return st == HD_CONFLICT ? hd_err(HD_TIMEOUT, "%s is not empty yet", path) : st;
 }
