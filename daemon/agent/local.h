@@ -89,6 +89,7 @@ struct locals {
         *group; /* control group for groups of attempts; "unit": the unit's own; NULL: none */
     char memory_slack[24];            /* of each rank, in bytes */
     const struct hd_devices *devices; /* NULL: not known */
+    int64_t log_limit_bytes;          /* of a rank's log; 0: none */
     bool tied;                        /* supervisors end with this process */
     const char *data_address;         /* for ranks of other nodes; "": there is none */
     int64_t supervisor_lost_ms; /* silent for so long, with ranks that make no steps: killed */

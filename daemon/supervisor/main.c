@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "daemon/isolation/cpus.h"
 #include "daemon/isolation/environment.h"
+#include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
 #include "version/version.h"
 
@@ -36,6 +37,8 @@ static const char usage[] =
     "  --node NAME          this node's name, for messages\n"
     "  --worker PATH        the heddle-worker to run (default: beside this program)\n"
     "  --log FILE           append standard output and error to it\n"
+    "  --log-limit BYTES    of each rank's log, of which the beginning and the end are\n"
+    "                       kept; 0: no limit (default: 268435456)\n"
     "  --parent PID         end all ranks when this process, the caller, ends\n"
     "  --isolation WORD     require, try (default) or off: ranks lock themselves in, and\n"
     "                       their memory is bounded\n"
@@ -46,7 +49,7 @@ static const char usage[] =
     "  --memory SIZE        what the ranks may take until their plan is known\n"
     "  --memory-slack SIZE  what each may take beside its plan (default: 4G)\n"
     "  --silence-limit-ms N a rank that sends nothing for so long hangs\n"
-    "                       (default: a limit per phase, learned while training)\n"
+    "                       (default: a limit per phase, learned or from the job)\n"
     "  --help, --version\n"
     "\n"
     "example: heddle-supervisor --job /jobs/7/attempt-1/nodes/n1/job \\\n"
@@ -180,6 +183,11 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
         return hd_text_to_bytes(text, 1, &options->memory_bytes);
     case 'S':
         return hd_text_to_bytes(text, 1, &options->slack_bytes);
+    case 'L':
+        st = hd_text_to_int64(text, 0, INT64_MAX, &options->log_limit_bytes);
+        if (!st && options->log_limit_bytes && options->log_limit_bytes < SUP_LOG_LIMIT_MIN)
+            st = hd_err(HD_INVALID, "--log-limit: %s is less than %d", text, SUP_LOG_LIMIT_MIN);
+        return st;
     case 's':
         return hd_text_to_int64(text, 1, INT64_C(1) << 40, &options->hang_limit_ms);
     default:
@@ -200,6 +208,7 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"choices-dir", required_argument, NULL, 'c'},
         {"worker", required_argument, NULL, 'W'},
         {"log", required_argument, NULL, 'l'},
+        {"log-limit", required_argument, NULL, 'L'},
         {"parent", required_argument, NULL, 'p'},
         {"silence-limit-ms", required_argument, NULL, 's'},
         {"isolation", required_argument, NULL, 'i'},
@@ -210,7 +219,10 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"memory-slack", required_argument, NULL, 'S'},
         {NULL, 0, NULL, 0},
     };
-    struct sup_options options = {.node = "?", .isolation = "try", .slack_bytes = SLACK_BYTES};
+    struct sup_options options = {.node = "?",
+                                  .isolation = "try",
+                                  .slack_bytes = SLACK_BYTES,
+                                  .log_limit_bytes = SUP_LOG_LIMIT_DEFAULT};
     enum hd_status st = HD_OK;
     int option;
 

@@ -491,6 +491,12 @@ void hd_json_add_real(struct hd_json_writer *writer, const char *key, double val
     hd_text_add(writer->out, "%s", isfinite(value) ? text : "null");
 }
 
+void hd_json_add_number(struct hd_json_writer *writer, const char *key, const char *text)
+{
+    before_value(writer, key);
+    hd_text_add(writer->out, "%s", text);
+}
+
 void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value)
 {
     before_value(writer, key);

@@ -18,6 +18,7 @@
  *   planned    has a plan of 1 MiB, then as wait
  *   oomkilled  is killed as the kernel does for want of memory in the group whose memory.events is
  *              FAKE_EVENTS
+ *   chatty     prints 16 MiB of lines, then as finish
  *   parent     starts a process of its own session that ignores SIGTERM, then as wait
  *
  * A file FAKE_BROKEN/UUID breaks that GPU: a rank that has it and waits fails as one does whose GPU
@@ -191,6 +192,12 @@ static void end_for_memory(void)
 
 static int behave(struct hd_link *link, const char *rank, const char *mode)
 {
+    if (strcmp(mode, "chatty") == 0) {
+        for (int i = 0; i < 1 << 20; i++)
+            (void)printf("%15d\n", i);
+        (void)fflush(stdout);
+        return finish(link);
+    }
     if (strcmp(mode, "finish") == 0)
         return finish(link);
     if (strcmp(mode, "wait") == 0 || strcmp(mode, "late") == 0)
