@@ -392,11 +392,11 @@ struct hd_dropout_args {
  *   causal:  kv_index[j] <= q_index[i]
  *   window:  q_index[i] - kv_index[j] < window           (window > 0)
  *   bounds:  kv_index[j] >= q_bound[i]                   (q_bound not NULL: start of i's document)
- *   filled:  j < *kv_filled                              (kv_filled not NULL: valid cache rows)
- * Row of query (b, i) is b*q_len + i; row of key (b, j) is b*kv_stride + j (kv_stride >= kv_len:
- * rows of a cache per sequence). Head h of row r starts at q + r*ldq + h*D; out, k and v alike.
- * lse[h, b*q_len + i] = log sum exp over visible keys, natural log; attention_merge uses it to
- * merge results over disjoint keys. No visible key: out = 0, lse = -inf.
+ *   filled:  j < kv_filled[b]                           (kv_filled not NULL: valid cache rows)
+ * Row of query (b, i) is b*q_len + i; row of key (b, j) is kv_slot[b]*kv_stride + j, b without
+ * kv_slot (kv_stride >= kv_len: rows of a slot of a cache). Head h of row r starts at q + r*ldq +
+ * h*D; out, k and v alike. lse[h, b*q_len + i] = log sum exp over visible keys, natural log;
+ * attention_merge uses it to merge results over disjoint keys. No visible key: out = 0, lse = -inf.
  * Dropout (p > 0) drops weights after the softmax; lse is that of all weights. Counter of a weight
  * (see above): sample[b*q_len + i], head first_head + h, index q_index[i], number kv_index[j].
  * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
@@ -404,13 +404,14 @@ struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */
     float *lse;               /* [H, B*q_len]                */
     const void *q;            /* [B*q_len, H, D]  ldq, dtype */
-    const void *k;            /* [B*kv_stride, G, D] ldk     */
-    const void *v;            /* [B*kv_stride, G, D] ldv     */
+    const void *k;            /* [slots*kv_stride, G, D] ldk; without kv_slot B slots       */
+    const void *v;            /* [slots*kv_stride, G, D] ldv                                */
     const int32_t *q_index;   /* [B*q_len] index in the sample, ascending within a sequence */
-    const int32_t *kv_index;  /* [B*kv_stride]                                              */
+    const int32_t *kv_index;  /* [slots*kv_stride]                                          */
     const int32_t *q_bound;   /* [B*q_len], or NULL          */
     const float *slopes;      /* [H], or NULL (ALiBi, Press et al. 2022) */
-    const int32_t *kv_filled; /* one value, or NULL          */
+    const int32_t *kv_filled; /* [B], or NULL                */
+    const int32_t *kv_slot;   /* [B], or NULL: slot b        */
     const int32_t *sample;    /* [B*q_len], or NULL: no dropout */
     const struct hd_step_block *block; /* or NULL: no dropout    */
     void *scratch;
@@ -472,14 +473,15 @@ struct hd_attention_merge_args {
     enum hd_dtype dtype;
 };
 
-/* cache[b*rows + *filled + i, :] = inp[b*new_rows + i, :] for i < new_rows, N channels from rows of
- * distance ldi into rows of distance ldc. Rows that do not fit into the cache are dropped, and
- * *overflow is set to 1. */
+/* cache[slot[b]*rows + filled[b] + i, :] = inp[b*new_rows + i, :] for i < new_rows, N channels from
+ * rows of distance ldi into rows of distance ldc. Rows that do not fit into their slot are dropped,
+ * and *overflow is set to 1. */
 struct hd_cache_append_args {
-    void *cache;           /* [B*rows, N]      dtype */
-    int64_t *overflow;     /* one value              */
-    const void *inp;       /* [B*new_rows, N]  dtype */
-    const int32_t *filled; /* one value: rows already valid */
+    void *cache;           /* [slots*rows, N]  dtype     */
+    int64_t *overflow;     /* one value                  */
+    const void *inp;       /* [B*new_rows, N]  dtype     */
+    const int32_t *filled; /* [B]: rows already valid    */
+    const int32_t *slot;   /* [B], all different         */
     int64_t B, rows, new_rows, N, ldi, ldc;
     enum hd_dtype dtype;
 };

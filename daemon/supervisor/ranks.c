@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
 
 enum { NUMBER_MAX = 24 };
@@ -228,6 +229,39 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
     if (!st)
         hd_log(HD_LOG_INFO, "rank %" PRId64 " started as process %d", rank->rank, (int)rank->pid);
     return st ? hd_err_prefix(st, "rank %" PRId64, rank->rank) : HD_OK;
+}
+
+/* ---- logs ---- */
+
+/* A log that grows by a sixteenth of its limit from one look to the next is looked at often. */
+int sup_bound_logs(struct sup *sup, int64_t now_ms)
+{
+    enum { CALM_MS = 1000, FLOOD_MS = 50 };
+    const int64_t limit = sup->options.log_limit_bytes;
+    enum hd_status st = HD_OK;
+    bool floods = false;
+
+    if (!limit)
+        return CALM_MS;
+    if (now_ms < sup->logs_due_ms)
+        return (int)(sup->logs_due_ms - now_ms);
+    for (int i = 0; !st && i < sup->options.rank_count; i++) {
+        struct sup_rank *rank = &sup->ranks[i];
+        struct hd_text path = {0};
+        int64_t size_bytes = 0;
+
+        hd_attempt_log_path(&path, sup->job.attempt_dir, rank->rank);
+        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for the name of a log")
+                         : sup_log_bound(path.data, limit, &size_bytes);
+        floods |= size_bytes - rank->log_bytes > limit / 16;
+        rank->log_bytes = size_bytes;
+        hd_text_free(&path);
+    }
+    if (st && !sup->log_failed)
+        hd_log(HD_LOG_WARN, "%s; it grows without a limit", hd_err_message());
+    sup->log_failed = st != HD_OK;
+    sup->logs_due_ms = now_ms + (floods ? FLOOD_MS : CALM_MS);
+    return floods ? FLOOD_MS : CALM_MS;
 }
 
 /* For its peers, who say why they gave up. */

@@ -298,9 +298,11 @@ void sup_run(struct sup *sup)
                           sup->ranks[i].rank, true, "%s", hd_err_message());
     while (left && !(sup->ending && now_ms >= sup->give_up_at_ms)) {
         const bool all_exited = sup_all_exited(sup);
+        const int logs_ms = sup_bound_logs(sup, now_ms);
+        const int wait_ms = all_exited ? SWEEP_TICK_MS : sup->ending ? ENDING_TICK_MS : TICK_MS;
 
         before_ms = now_ms;
-        wait_and_act(sup, all_exited ? SWEEP_TICK_MS : sup->ending ? ENDING_TICK_MS : TICK_MS);
+        wait_and_act(sup, logs_ms < wait_ms ? logs_ms : wait_ms);
         now_ms = hd_clock_now_ms();
         if (now_ms - before_ms > FROZEN_MS)
             sup_forgive_silence(sup, now_ms);
@@ -319,6 +321,8 @@ void sup_run(struct sup *sup)
         if (left && now_ms >= sup->give_up_at_ms)
             break;
     }
+    sup->logs_due_ms = 0; /* what the ranks wrote since the last look */
+    (void)sup_bound_logs(sup, now_ms);
     sup_keep_limits(sup, now_ms, true);
     sup_finish(sup, left);
 }

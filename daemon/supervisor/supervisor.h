@@ -72,8 +72,9 @@ struct sup_options {
     char gpus[HD_ATTEMPT_RANKS_MAX][64]; /* UUID of each rank's GPU */
     int gpu_count;                       /* rank_count, or 0: on CPU devices */
     int64_t world;
-    pid_t parent;          /* the supervisor ends when this process does; 0: it does not */
-    int64_t hang_limit_ms; /* of silence in any phase; 0: the limits of each phase (limits.h) */
+    pid_t parent;            /* the supervisor ends when this process does; 0: it does not */
+    int64_t hang_limit_ms;   /* of silence in any phase; 0: the limits of each phase (limits.h) */
+    int64_t log_limit_bytes; /* of a rank's log (log_bound.h); 0: none */
     struct hd_spool_limits spool;
 };
 
@@ -94,6 +95,7 @@ struct sup_rank {
     int64_t gap_count, gap_first, gap_last; /* step reports dropped since the last gap report */
     struct hd_link_report
         newest_step;           /* left out, and newer than those; kind NONE: there is none */
+    int64_t log_bytes;         /* the size of its log when it was looked at last */
     int64_t put_round, put_ms; /* of `value`; -1: none */
     size_t value_bytes;
     uint8_t value[HD_LINK_VALUE_MAX];
@@ -112,6 +114,9 @@ struct sup {
 
     bool stop_asked;
     int64_t stop_deadline_ms; /* when the ranks are killed; 0: never */
+
+    int64_t logs_due_ms; /* when the ranks' logs are to be looked at */
+    bool log_failed;     /* the last look at them failed, and that was said */
 
     bool at_once; /* SIGTERM, or a kill by heddled: nothing is waited for */
     bool ending;  /* the ranks that still run are being ended, because: */
@@ -236,6 +241,8 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank);
 void sup_warn_of_environment(const struct sup *sup);
 void sup_reap(struct sup *sup); /* after SIGCHLD */
 bool sup_all_exited(const struct sup *sup);
+/* Keeps the ranks' logs within their limit. Returns how long the next look may wait at most. */
+int sup_bound_logs(struct sup *sup, int64_t now_ms);
 int sup_kill_descendants(void); /* returns how many children there are still */
 
 /* ---- silence.c: ranks that hang ---- */

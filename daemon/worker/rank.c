@@ -21,11 +21,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "comm/gloo.h"
+#include "flags/flags.h"
 #include "hf/hf.h"
 #include "kernels/nccl.h"
+#include "kernels/plugin.h"
 #include "train/reserve.h"
 #include "worker/card.h"
-#include "worker/flags.h"
 #include "worker/rank_internal.h"
 
 enum {
@@ -243,7 +244,7 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = read_job(r, job_path);
     if (!st)
-        st = blame_the_node(hd_worker_backend(&r->job, &r->backend));
+        st = blame_the_node(hd_plugin_backend(r->job.device, &r->backend));
     if (st)
         return st;
     if (!r->backend->device || r->world > 1)
