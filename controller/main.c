@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -261,6 +262,9 @@ static enum hd_status reload(struct program *p)
     if (!st) {
         (void)hd_config_compare(&p->config, &fresh.config, log_line, NULL);
         hd_log(HD_LOG_INFO, "reload: tokens read again (%zu in force)", fresh.tokens.count);
+        if (fresh.options.policy_file)
+            hd_log(HD_LOG_INFO, "reload: the policy %s was read again and is in force",
+                   fresh.options.policy_file);
     }
     /* what waits for a restart is told again by each reload: p->config stays that of the start */
     hd_rpc_tokens_done(&fresh.tokens);
@@ -272,14 +276,17 @@ static enum hd_status reload(struct program *p)
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct program *p = handle->data;
+    mode_t in_force;
 
     (void)number;
     if (p->stopping)
         return;
     hd_notify_reloading();
+    in_force = umask(0077);
+    (void)umask(in_force);
     if (reload(p)) {
         hd_log(HD_LOG_ERROR, "reload: %s; everything stays as it was", hd_err_message());
-        (void)hd_file_set_umask(p->umask);
+        (void)umask(in_force);
     }
     hd_notify_ready();
 }

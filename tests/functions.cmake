@@ -8,7 +8,7 @@
 #
 # When a test runs:
 #   LONG    with `tests/run --full` only
-#   CUDA    with --full, with --cuda, or when kernels/cuda, lib/comm/nccl* or tests/cudasim were changed:
+#   CUDA    with --full, with --cuda, or when kernels/cuda, lib/comm or tests/cudasim were changed:
 #           what is dear on the emulator of the GPU, or needs the plug-in that nvcc makes; under a
 #           sanitizer all that runs on the emulator
 # Beside which others (default: as many at a time as there are cores):

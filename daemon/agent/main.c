@@ -232,7 +232,6 @@ static void reload(struct agent *agent)
         st = hd_file_set_umask(options.umask);
     if (st) {
         hd_log(HD_LOG_ERROR, "reload: %s; every setting stays as it was", hd_err_message());
-        (void)hd_file_set_umask(agent->options.umask);
     } else {
         agent->locals.supervisor_lost_ms =
             options.supervisor_lost_ms ? options.supervisor_lost_ms : AGENT_SUPERVISOR_LOST_MS;

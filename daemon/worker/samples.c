@@ -90,7 +90,6 @@ static enum hd_status leave_out_text(struct samples *s)
     job->train_count = kept;
     job->weight_count = job->weight_count ? source + 1 : 0;
     job->val_count = 0;
-    job->val_split = 0;
     job->validate_batches = 0;
     return st;
 }

@@ -31,6 +31,8 @@ enum { HD_JSONL_LINE_BYTES_MAX = 256 << 20 };
 
 /* A blank line is not a document. `line` is without its newline. */
 bool hd_jsonl_is_blank(const char *line, size_t bytes);
+/* Counts the lines that are not blank. */
+enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents);
 /* The number of the line, from 1, with document `document`, from 0. */
 enum hd_status hd_jsonl_find_line(const char *path, int64_t document, int64_t *ret_line);
 /* The text of a line: its string `key`, allocated in `arena`. The message of an error does not name

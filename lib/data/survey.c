@@ -14,26 +14,9 @@ enum { CHUNK = 1 << 16 };
 
 static enum hd_status count_lines(const char *path, enum hd_chat_form *form, int64_t *ret_documents)
 {
-    enum hd_status st = hd_jsonl_look(path, *form, form);
-    FILE *file = st ? NULL : fopen(path, "re");
-    int64_t documents = 0;
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t n;
+    const enum hd_status st = hd_jsonl_look(path, *form, form);
 
-    if (st)
-        return st;
-    if (!file)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
-                      strerror(errno));
-    while ((n = getline(&line, &room, file)) > 0)
-        documents += !hd_jsonl_is_blank(line, (size_t)n - (line[n - 1] == '\n'));
-    if (ferror(file))
-        st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
-    (void)fclose(file);
-    free(line);
-    *ret_documents = documents;
-    return st;
+    return st ? st : hd_jsonl_count(path, ret_documents);
 }
 
 /* Counts the ends of documents, and an unfinished document at the end of the file. */

@@ -411,6 +411,8 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
     if (!st && (has_conversations(&train) || has_conversations(&val)))
         st = spec_check_conversations(draft, folder);
     if (!st)
+        st = spec_set_text_identity(draft);
+    if (!st)
         st = replace(&train, &job->train, &job->train_count);
     if (!st)
         st = replace(&val, &job->val, &job->val_count);

@@ -42,7 +42,7 @@ struct hd_bpe_encoder {
     size_t part_room, heap_room, heap_count;
     struct hd_text prefixed; /* a piece with the space in front of it */
     size_t *guards;          /* of a piece, in its normal form */
-    size_t guard_room;
+    size_t guard_room, guards_passed;
     struct hd_id_list *list;
     struct hd_encoder_mark *mark, *last_mark; /* those that have no token yet; `token` of those in
                                                  the present piece is a place in its normal form */
@@ -514,33 +514,98 @@ static enum hd_status add_token(struct hd_bpe_encoder *e, int32_t id, size_t end
     return add_whole(e, id);
 }
 
+/* Adds the normal form of text[0, n) to e->normal; *ret_differs false: it is the text itself, and
+ * nothing is added. */
+static enum hd_status add_normal(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
+                                 bool *ret_differs)
+{
+    *ret_differs = e->bpe->falls_back || (e->bpe->is_nfc && !is_ascii(text, n));
+    if (!*ret_differs)
+        return HD_OK;
+    if (!e->bpe->falls_back)
+        return hd_nfc(text, n, &e->normal);
+    hd_bpe_add_spaces((const char *)text, n, &e->normal);
+    return e->normal.failed ? hd_err(HD_NO_MEMORY, "no memory for a text") : HD_OK;
+}
+
+/* Bytes that stand in front of each piece's normal form: the space, or none. */
+static size_t space_bytes(const struct hd_bpe_encoder *e)
+{
+    return e->bpe->falls_back && e->bpe->prefix == HD_PREFIX_NORMAL;
+}
+
 /* Makes the normal form of a piece in e->normal; *ret_differs false: it is the text itself. */
 static enum hd_status normalise(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
                                 bool *ret_differs)
 {
-    *ret_differs = false;
     hd_text_clear(&e->normal);
-    if (e->bpe->falls_back) {
-        if (e->bpe->prefix == HD_PREFIX_NORMAL)
-            hd_text_add_bytes(&e->normal, " ", 1);
-        hd_bpe_add_spaces((const char *)text, n, &e->normal);
-        *ret_differs = true;
-        return e->normal.failed ? hd_err(HD_NO_MEMORY, "no memory for a text") : HD_OK;
-    }
-    if (!e->bpe->is_nfc || is_ascii(text, n))
-        return HD_OK;
-    *ret_differs = true;
-    return hd_nfc(text, n, &e->normal);
+    hd_text_add_bytes(&e->normal, " ", space_bytes(e));
+    return add_normal(e, text, n, ret_differs);
 }
 
-/* A place of a piece in the normal form of that piece. */
-static enum hd_status normal_place(struct hd_bpe_encoder *e, const unsigned char *text, size_t at,
-                                   size_t *ret_place)
+/* Places of a piece in ascending order. What was passed is not normalised again: nothing in front
+ * of an ASCII character joins it, so what stands up to there has a normal form of its own. */
+struct place_walk {
+    size_t at, place; /* an ASCII character, or the beginning: in the text, in its normal form */
+};
+
+static enum hd_status normal_bytes(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
+                                   size_t *ret_bytes)
 {
     bool differs = false;
-    enum hd_status st = normalise(e, text, at, &differs);
+    enum hd_status st;
 
-    *ret_place = differs ? e->normal.len_bytes : at;
+    hd_text_clear(&e->normal);
+    st = add_normal(e, text, n, &differs);
+    *ret_bytes = differs ? e->normal.len_bytes : n;
+    return st;
+}
+
+/* A place of a piece, not before the last one, in the normal form of that piece. */
+static enum hd_status normal_place(struct hd_bpe_encoder *e, const unsigned char *text, size_t at,
+                                   struct place_walk *walk, size_t *ret_place)
+{
+    enum hd_status st = HD_OK;
+    size_t ascii = at, bytes = 0;
+
+    while (ascii > walk->at && (ascii == at || text[ascii] >= 0x80))
+        ascii--;
+    if (ascii > walk->at) {
+        st = normal_bytes(e, text + walk->at, ascii - walk->at, &bytes);
+        *walk = (struct place_walk){ascii, walk->place + bytes};
+    }
+    if (!st)
+        st = normal_bytes(e, text + walk->at, at - walk->at, &bytes);
+    *ret_place = walk->place + bytes;
+    return st;
+}
+
+/* The guards of the piece text[0, n), which begins at `from`, in its normal form. */
+static enum hd_status place_guards(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
+                                   size_t from, const struct hd_encoder_places *places,
+                                   struct hd_added_walk *walk)
+{
+    struct place_walk at = {.place = space_bytes(e)};
+    const size_t *guards = places->guards;
+    size_t first = e->guards_passed, end;
+    enum hd_status st = HD_OK;
+
+    while (first < places->guard_count && guards[first] < from)
+        first++;
+    for (end = first; end < places->guard_count && guards[end] < from + n;)
+        end++;
+    e->guards_passed = end;
+    if (end - first > e->guard_room) {
+        free(e->guards);
+        e->guards = calloc(end - first, sizeof *e->guards);
+        e->guard_room = e->guards ? end - first : 0;
+        if (!e->guards)
+            return hd_err(HD_NO_MEMORY, "no memory for the places of a text");
+    }
+    for (size_t i = first; !st && i < end; i++)
+        st = normal_place(e, text, guards[i] - from, &at, &e->guards[i - first]);
+    walk->guards = e->guards;
+    walk->guard_count = end - first;
     return st;
 }
 
@@ -550,34 +615,19 @@ static enum hd_status place_piece(struct hd_bpe_encoder *e, const unsigned char 
                                   size_t from, const struct hd_encoder_places *places,
                                   struct hd_added_walk *walk)
 {
+    struct place_walk at = {.place = space_bytes(e)};
     struct hd_encoder_mark *m = e->mark;
-    size_t first = 0, count = 0;
     enum hd_status st = HD_OK;
 
     for (; !st && m < e->last_mark && m->at < from + n; m++) {
         /* An end is at the last byte of a character: the normal form is of whole characters. */
-        st = normal_place(e, text, m->at - from + m->is_end, &m->token);
+        st = normal_place(e, text, m->at - from + m->is_end, &at, &m->token);
         m->token -= m->is_end;
         if (m->at == from && !m->is_end)
             m->token = 0; /* with the space in front */
     }
     e->piece_end = m;
-    while (first < places->guard_count && places->guards[first] < from)
-        first++;
-    while (first + count < places->guard_count && places->guards[first + count] < from + n)
-        count++;
-    if (count > e->guard_room) {
-        free(e->guards);
-        e->guards = calloc(count, sizeof *e->guards);
-        e->guard_room = e->guards ? count : 0;
-        if (!e->guards)
-            return hd_err(HD_NO_MEMORY, "no memory for the places of a text");
-    }
-    for (size_t i = 0; !st && i < count; i++)
-        st = normal_place(e, text, places->guards[first + i] - from, &e->guards[i]);
-    walk->guards = e->guards;
-    walk->guard_count = count;
-    return st;
+    return st ? st : place_guards(e, text, n, from, places, walk);
 }
 
 /* A text without added tokens: text[0, n) at `place` of its piece. */
@@ -635,6 +685,7 @@ enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char
     encoder->mark = places ? places->marks : NULL;
     encoder->last_mark = places ? places->marks + places->mark_count : NULL;
     encoder->piece_end = encoder->mark;
+    encoder->guards_passed = 0;
     walk.guards = places ? places->guards : NULL;
     walk.guard_count = places ? places->guard_count : 0;
     while (!st && hd_added_next(&walk, &piece)) {

@@ -48,8 +48,10 @@ void bench_peer_exec(struct bench_peer *p, const char *name, const char *const *
     *p = (struct bench_peer){0};
     if (!split(p, name))
         return;
-    if (!strcmp(argv[0], "/proc/self/exe")) /* as the supervisor starts ranks: bound, the crew */
+    if (!strcmp(argv[0], "/proc/self/exe")) { /* as the supervisor starts ranks: bound, the crew */
         (void)setenv("OMP_PROC_BIND", "false", 1); /* would share the first thread's core */
+        (void)setenv("GOMP_SPINCOUNT", "4000", 0);
+    }
     (void)execvp(argv[0], (char *const *)argv);
     bench_die(argv[0], strerror(errno));
 }

@@ -178,7 +178,7 @@ reload_controller() {
 }
 logged() { grep -qF -- "$1" "$work/heddle-controller.log"; }
 reload_controller
-check a_reload_without_a_change_says_so await 5 logged "reload: no setting has changed"
+check a_reload_without_a_change_says_so await 5 logged "reload: no setting of flags and configuration file has changed"
 check_equal and_is_told_with_its_end "READY=1 RELOADING=1 READY=1 " \
     "$(grep -E '^(READY|RELOADING)=' "$work/heddle-controller.said" | tr '\n' ' ')"
 printf 'node_lost_after: 200\numask: 022\n' >"$work/etc/controller.yaml"
