@@ -122,7 +122,8 @@ bool cli_has_colour(int fd); /* whether what is written there has colour */
 int cli_fail(enum hd_status st);
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr */
-/* The same for a text of any length, which it frees: a command with a long path must be whole. */
+void cli_warn(const char *text); /* "heddle: TEXT", what the controller warns of; "": nothing */
+/* cli_note for a text of any length, which it frees: a command with a long path must be whole. */
 void cli_note_text(struct hd_text *text);
 /* Asks a question on the terminal. CLI_ANSWER_NONE: standard input or error is no terminal. */
 enum cli_answer { CLI_ANSWER_NO, CLI_ANSWER_YES, CLI_ANSWER_NONE };
@@ -230,6 +231,7 @@ int cli_logs(struct cli *cli, int argc, char **argv);
 int cli_local(struct cli *cli, int argc, char **argv);
 int cli_eval(struct cli *cli, int argc, char **argv);
 int cli_generate(struct cli *cli, int argc, char **argv);
+int cli_serve(struct cli *cli, int argc, char **argv);
 int cli_checkpoint(struct cli *cli, int argc, char **argv);
 int cli_version(struct cli *cli, int argc, char **argv);
 int cli_show_node(struct cli *cli, int argc, char **argv);

@@ -149,6 +149,10 @@ static void add_people(const struct top *t, struct hd_text *out)
     if (t->broken)
         hd_text_add(out, ", %zu with a problem", t->broken);
     hd_text_add(out, "   %s tokens/s\n", rate);
+    if (*t->nodes->warning) {
+        cli_add_people(out, t->nodes->warning);
+        hd_text_add(out, "\n");
+    }
     add_nodes(t, out);
     hd_text_add(out, "\n");
     table_init(&table, columns, sizeof columns / sizeof columns[0]);

@@ -227,6 +227,10 @@ enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MA
  * HD_INVALID: it is neither. ret_limit_ms: 0: none. */
 enum hd_status hd_time_limit_read(const char *text, int64_t *ret_limit_ms);
 
+/* A key of `hang` as text: "auto", or a duration of a second to ten years. HD_INVALID: it is
+ * neither. ret_limit_ms: 0: auto. */
+enum hd_status hd_hang_limit_read(const char *text, int64_t *ret_limit_ms);
+
 /* `queue`: the name of a queue. */
 #define HD_QUEUE_NAME_RULE \
     "use 1 to 63 letters, digits, '.', '_' or '-', not beginning with '.' or '-'"

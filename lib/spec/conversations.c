@@ -78,6 +78,19 @@ static enum hd_status find_template(struct spec_draft *draft, const char *folder
     return st ? hd_err_prefix(st, "model.from") : HD_OK;
 }
 
+enum hd_status spec_refuse_unused(struct spec_draft *draft)
+{
+    static const char *const keys[] = {"data.template", "data.loss", "data.too_long"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (*spec_given(draft, keys[i]))
+            return hd_err(HD_INVALID,
+                          "%s: no file of this job has conversations, so it would change nothing; "
+                          "remove the line, or name files of conversations in data.train",
+                          keys[i]);
+    return HD_OK;
+}
+
 enum hd_status spec_set_text_identity(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;

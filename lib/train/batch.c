@@ -10,7 +10,7 @@ typedef enum hd_status fill_fn(struct hd_trainer *t, int64_t first, int64_t coun
 static enum hd_status fill_training(struct hd_trainer *t, int64_t first, int64_t count,
                                     const struct hd_data_batch *batch)
 {
-    return hd_sampler_fill(&t->data.sampler, t->steps_done, first, count, batch);
+    return hd_sampler_fill(&t->data.sampler, t->steps_done + t->data_skipped, first, count, batch);
 }
 
 static enum hd_status fill_validation(struct hd_trainer *t, int64_t first, int64_t count,

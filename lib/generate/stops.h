@@ -4,15 +4,14 @@
  * the tokenizer's end-of-text token; and in a chat eos_token and the token that the template writes
  * behind an answer.
  *
- * Used by: worker.   Uses: chat, data, tokenizer, job.   Threads: any.
+ * Used by: generator, speech.   Uses: chat, data, tokenizer.   Threads: any.
  */
-#ifndef HD_TRAIN_STOPS_H
-#define HD_TRAIN_STOPS_H
+#ifndef HD_GENERATE_STOPS_H
+#define HD_GENERATE_STOPS_H
 
 #include <stdbool.h>
 
 #include "data/conversations.h"
-#include "job/job.h"
 #include "tokenizer/tokenizer.h"
 
 enum { HD_STOPS_MAX = 32 };

@@ -1,4 +1,4 @@
-#include "train/stops.h"
+#include "generate/stops.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "worker/flags.h"
+#include "flags/flags.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ enum hd_status hd_flags_read(int argc, char **argv, struct hd_flag *flags, int c
         struct hd_flag *f = find(flags, count, argv[i]);
 
         if (!f)
-            return hd_err(HD_INVALID, "unknown argument '%s'; see heddle-worker --help", argv[i]);
+            return hd_err(HD_INVALID, "unknown argument '%s'", argv[i]);
         if (f->value)
             return hd_err(HD_INVALID, "%s is given twice", f->name);
         if (f->is_switch) {
@@ -31,7 +31,7 @@ enum hd_status hd_flags_read(int argc, char **argv, struct hd_flag *flags, int c
     }
     for (int i = 0; i < count; i++)
         if (flags[i].required && !flags[i].value)
-            return hd_err(HD_INVALID, "%s is missing; see heddle-worker --help", flags[i].name);
+            return hd_err(HD_INVALID, "%s is missing", flags[i].name);
     return HD_OK;
 }
 

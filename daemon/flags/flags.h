@@ -1,7 +1,7 @@
-/* flags: "--name value" pairs of the worker's verbs.
+/* flags: "--name value" pairs of heddle-worker and heddle-serve, which the heddle command starts.
  */
-#ifndef HD_WORKER_FLAGS_H
-#define HD_WORKER_FLAGS_H
+#ifndef HD_FLAGS_H
+#define HD_FLAGS_H
 
 #include <stdbool.h>
 #include <stdint.h>
