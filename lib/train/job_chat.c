@@ -62,6 +62,8 @@ enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_c
     enum hd_chat_form form = HD_CHAT_TEXT;
 
     *ret_form = HD_CHAT_TEXT;
+    if (hd_job_has_pairs(job) && hd_text_ends(path, ".jsonl"))
+        return hd_jsonl_look(path, HD_CHAT_PREFERENCE, ret_form);
     if (!hd_text_ends(path, ".jsonl") || !hd_chat_form_find(job->data_format, &form) ||
         form == HD_CHAT_TEXT)
         return HD_OK;
@@ -90,7 +92,8 @@ enum hd_status hd_job_chat_hash(const struct hd_job *job, uint64_t *ret_hash)
     enum hd_status st = HD_OK;
 
     hd_job_chat_folder(job, dir);
-    hd_text_add(&all, "%s %s ", job->data_format, job->data_loss);
+    hd_text_add(&all, "%s %s %s", job->data_format, job->data_loss,
+                hd_job_has_pairs(job) ? "pairs " : "");
     if (*job->template)
         st = mix_file(job->template, &all);
     for (size_t i = 0; !st && *dir && i < sizeof names / sizeof names[0]; i++) {

@@ -380,6 +380,7 @@ void hd_trainer_free(struct hd_trainer *t)
     if (t->own_backend)
         t->table->close(t->own_backend);
     hd_job_data_close(&t->data);
+    hd_trainer_close_reference(t);
     hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);
     free(t);
@@ -549,6 +550,12 @@ static enum hd_status read_block(struct hd_trainer *t)
                            sizeof t->block);
 }
 
+/* Of what the step's loss is a mean, about: pairs, or targets. */
+static int64_t terms_of_loss(const struct hd_job *job)
+{
+    return job->global_batch * (hd_job_has_pairs(job) ? 1 : job->context);
+}
+
 static enum hd_status set_block(struct hd_trainer *t, int64_t request)
 {
     const struct hd_job *job = &t->layout.job;
@@ -562,7 +569,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request)
     t->block.beta2 = (float)job->beta2;
     t->block.adam_eps = (float)job->adam_eps;
     t->block.weight_decay = (float)job->weight_decay;
-    t->block.loss_scale = hd_loss_scale_factor(&t->scale, job->global_batch * job->context);
+    t->block.loss_scale = hd_loss_scale_factor(&t->scale, terms_of_loss(job));
     t->block.request = request;
     return write_block(t);
 }
@@ -652,6 +659,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 {
     const struct hd_job *job = &t->layout.job;
     const int64_t tokens = job->global_batch * job->context;
+    const bool pairs = hd_job_has_pairs(job);
     const int64_t begin = hd_clock_now_ns();
     enum hd_status st;
     int64_t scale;
@@ -661,8 +669,10 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     st = set_block(t, request);
     if (st)
         return st;
+    if (hd_trainer_needs_reference(t) && !t->reference)
+        return hd_err(HD_INTERNAL, "a step of dpo without the reference's log-probabilities");
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
-    st = hd_follow(t, t->step, t->layout.micro_batches, hd_batch_feed_training, NULL);
+    st = hd_follow(t, t->step, t->layout.micro_batches, hd_batch_feed_training, NULL, NULL);
     hd_profile_step_end(t->profile, t->runner, st != HD_OK);
     if (!st)
         st = read_results(t);
@@ -682,7 +692,10 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .step_ms = seconds * 1e3,
         .mfu = hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds /
                (t->peak * (double)t->layout.mesh.world),
-        .targets = (int64_t)t->block.total_targets,
+        .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
+        .pairs = pairs ? (int64_t)t->block.total_targets : 0,
+        .margin = t->block.mean_margin,
+        .accuracy = t->block.pair_accuracy,
         .skipped = t->block.skip_update != 0,
         .too_many_rows = has_too_many_rows(t),
         .loss_scale = scale,
@@ -746,8 +759,10 @@ static enum hd_status run_windows(struct hd_trainer *t)
     const int64_t round = t->layout.eval_order.micro_batches;
     enum hd_status st = HD_OK;
 
-    for (int64_t first = 0; !st && first < calls; first += round)
-        st = hd_follow(t, t->round, calls - first, hd_batch_feed_validation, &first);
+    struct hd_batch_windows windows = {.windows = &t->data.validation};
+
+    for (; !st && windows.first < calls; windows.first += round)
+        st = hd_follow(t, t->round, calls - windows.first, hd_batch_feed_windows, NULL, &windows);
     return st;
 }
 
