@@ -370,6 +370,16 @@ static void write_profile(struct rank *r, bool ended)
 
 /* ---- the run ---- */
 
+static void show_validation(struct rank *r, int64_t step, double loss)
+{
+    const struct hd_pair_result pairs = hd_trainer_validated_pairs(r->trainer);
+    const struct hd_scalar scalars[] = {{"validation/loss", loss},
+                                        {"validation/margin", pairs.margin},
+                                        {"validation/accuracy", pairs.accuracy}};
+
+    rank_show(r, step, scalars, pairs.count ? 3 : 1);
+}
+
 static enum hd_status validate(struct rank *r)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
@@ -394,7 +404,7 @@ static enum hd_status validate(struct rank *r)
            (long long)targets);
     if (r->rank == 0)
         hd_link_report_validation(r->link, step, loss, targets);
-    rank_show(r, step, &(struct hd_scalar){"validation/loss", loss}, 1);
+    show_validation(r, step, loss);
     return HD_OK;
 }
 

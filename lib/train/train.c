@@ -693,9 +693,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .mfu = hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds /
                (t->peak * (double)t->layout.mesh.world),
         .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
-        .pairs = pairs ? (int64_t)t->block.total_targets : 0,
-        .margin = t->block.mean_margin,
-        .accuracy = t->block.pair_accuracy,
+        .pairs = {pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
+                  t->block.pair_accuracy},
         .skipped = t->block.skip_update != 0,
         .too_many_rows = has_too_many_rows(t),
         .loss_scale = scale,
@@ -767,7 +766,7 @@ static enum hd_status run_windows(struct hd_trainer *t)
 }
 
 struct validation_sum {
-    double loss;
+    double loss, margin, correct;
     int64_t targets;
     int64_t too_many_rows;
 };
@@ -783,6 +782,11 @@ static void note_loss(struct hd_trainer *t, double loss)
         return;
     t->lowest_val_loss = loss;
     t->lowest_step = t->steps_done;
+}
+
+struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *t)
+{
+    return t->validated_pairs;
 }
 
 bool hd_trainer_is_best(const struct hd_trainer *t)
@@ -801,6 +805,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     t->block.loss_sum = 0;
     t->block.target_count = 0;
     t->block.too_many_rows = 0;
+    t->block.margin_sum = 0;
+    t->block.correct_pairs = 0;
     t->block.loss_scale = 1;
     st = write_block(t);
     if (!st)
@@ -813,6 +819,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     if (t->layout.coord.tp == 0) { /* tp ranks share one loss */
         mine.loss = t->block.loss_sum;
         mine.targets = t->block.target_count;
+        mine.margin = t->block.margin_sum;
+        mine.correct = t->block.correct_pairs;
     }
     st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
     if (st)
@@ -822,6 +830,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
 
         memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
         total.loss += one.loss;
+        total.margin += one.margin;
+        total.correct += one.correct;
         total.targets += one.targets;
         total.too_many_rows += one.too_many_rows;
     }
@@ -833,6 +843,10 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
                                   "document; see data.documents and data.end_of_text");
     *ret_loss = total.loss / (double)total.targets;
     *ret_targets = total.targets;
+    if (hd_job_has_pairs(&t->layout.job))
+        t->validated_pairs =
+            (struct hd_pair_result){total.targets, total.margin / (double)total.targets,
+                                    total.correct / (double)total.targets};
     note_loss(t, *ret_loss);
     return HD_OK;
 }

@@ -109,6 +109,13 @@ struct hd_router_result {
     const int64_t *load; /* [experts] choices of each; valid until the next step */
 };
 
+/* Of pairs of answers: what hd_preference_args in ops.h says of each. */
+struct hd_pair_result {
+    int64_t count;   /* 0: train.objective has no pairs */
+    double margin;   /* mean */
+    double accuracy; /* share of those with a margin above 0 */
+};
+
 struct hd_step_result {
     int64_t step;     /* number of this step, from 1 */
     double loss;      /* mean over the step's targets, nats; of pairs over those */
@@ -117,8 +124,7 @@ struct hd_step_result {
     int64_t tokens; /* trained on since the beginning of the job */
     double tokens_per_s, step_ms, mfu;
     int64_t targets; /* of this step, all ranks: tokens whose prediction counts in the loss */
-    int64_t pairs;   /* of this step, all ranks; 0: train.objective has none */
-    double margin, accuracy; /* of pairs: see hd_preference_args in ops.h */
+    struct hd_pair_result pairs; /* of this step, all ranks */
     bool skipped;       /* no weight changed: a gradient was not finite, the step had no target, or
                            too_many_rows */
     bool too_many_rows; /* a rank's experts received more rows than parallel.expert_rows allows */
@@ -154,6 +160,8 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
+/* Of the last validation; with pairs ret_targets is their number, and the loss their mean. */
+struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *trainer);
 
 /* With checkpoint.best: the weights as they are now were validated, and no earlier ones of the run
  * had as low a loss. A run that starts from a checkpoint goes on from the lowest loss that it

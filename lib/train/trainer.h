@@ -55,6 +55,8 @@ struct hd_trainer {
     int64_t updates; /* steps done that were not skipped */
     struct hd_loss_scale scale;
 
+    struct hd_pair_result validated_pairs; /* of the last validation */
+
     /* of checkpoint.best */
     double val_loss, lowest_val_loss; /* of step val_step; of the run until now; NaN: none */
     int64_t val_step, lowest_step;    /* lowest_step: -1 if it was before this attempt */

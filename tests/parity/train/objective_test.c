@@ -206,12 +206,12 @@ static void formula_case(const char *objective)
     job.global_batch = job.micro_batch = 2; /* windows: 5 + 4 + 7 + 6, and 10 + 8 */
     if (harness_threads(&job, 1, &s, step_stirred))
         fail_msg("%s", hd_err_message());
-    assert_int_equal(s.pairs, PAIRS);
+    assert_int_equal(s.pairs.count, PAIRS);
     assert_true((double)s.targets == targets);
-    if (fabs(s.loss - loss) > 1e-5 || fabs(s.margin - margin) > 1e-5 ||
-        fabs(s.accuracy - correct) > 1e-12)
+    if (fabs(s.loss - loss) > 1e-5 || fabs(s.pairs.margin - margin) > 1e-5 ||
+        fabs(s.pairs.accuracy - correct) > 1e-12)
         fail_msg("%s: loss %.8f margin %.8f accuracy %g, by the formula %.8f %.8f %g", objective,
-                 s.loss, s.margin, s.accuracy, loss, margin, correct);
+                 s.loss, s.pairs.margin, s.pairs.accuracy, loss, margin, correct);
     harness_teardown(&h);
 }
 
@@ -253,8 +253,9 @@ static void the_first_loss_is_ln_2(void **state)
         (void)snprintf(job.adapter, sizeof job.adapter, "%s", i / 2 ? "lora" : "none");
         if (harness_threads(&job, 1, &s, take_step))
             fail_msg("%s", hd_err_message());
-        if (fabs(s.loss - log(2)) > 1e-15 || s.margin != 0)
-            fail_msg("%s: the first loss is %.17g, margin %g", job.precision, s.loss, s.margin);
+        if (fabs(s.loss - log(2)) > 1e-15 || s.pairs.margin != 0)
+            fail_msg("%s: the first loss is %.17g, margin %g", job.precision, s.loss,
+                     s.pairs.margin);
         harness_teardown(&h);
     }
 }
@@ -322,7 +323,7 @@ static enum hd_status check_gradients(struct harness_rank *r)
     for (int i = 0; i < registry->param_count; i++)
         grads[i] = harness_take(t, i, HD_STATE_GRAD);
     for (int i = 0; !st && i < registry->param_count; i++)
-        st = check_param(t, i, grads[i], (double)s.pairs);
+        st = check_param(t, i, grads[i], (double)s.pairs.count);
     for (int i = 0; i < registry->param_count; i++)
         free(grads[i]);
     hd_trainer_free(t);
