@@ -23,6 +23,7 @@
 #include "version/version.h"
 
 enum { EXIT_USAGE = 2, EXIT_CANNOT = 6 };
+enum { RESERVE_BYTES = 16 << 20 }; /* --state-reserve */
 enum { PARENT_CHECK_MS = 500, HTTP_HOSTS_MAX = 8, HTTP_NAMES_BYTES = 1024 };
 
 struct program {
@@ -39,7 +40,7 @@ struct program {
     struct hd_rpc_tokens tokens;
     struct hd_rpc_tls tls;
     struct hd_text listen;
-    bool ephemeral, stopping;
+    bool ephemeral, stopping, json_log;
     pid_t parent;
     uv_signal_t terminate, interrupt, hangup;
     uv_timer_t parent_check;
@@ -100,6 +101,8 @@ static enum hd_status take_setting(void *user, int key, const char *value)
     case OPT_STATE_DIR:
         p->options.state_dir = value;
         break;
+    case OPT_STATE_RESERVE:
+        return hd_text_to_bytes(value, 0, &p->options.reserve_bytes);
     case OPT_LISTEN:
         p->options.listen = value;
         return hd_rpc_check_address(value);
@@ -142,6 +145,8 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         return hd_rpc_check_address(value);
     case OPT_HTTP_HOST:
         return take_http_hosts(p, value);
+    case OPT_LOG_FORMAT:
+        return hd_log_read_format(value, &p->json_log);
     case OPT_UMASK:
         p->umask = value;
         break;
@@ -189,6 +194,7 @@ static enum hd_status use_config(struct program *p)
 {
     enum hd_status st;
 
+    p->options.reserve_bytes = RESERVE_BYTES;
     p->core_config = hd_core_config_default;
     p->options.core_config = &p->core_config;
     st = hd_config_apply(&p->config, take_setting, p);
@@ -262,6 +268,9 @@ static enum hd_status reload(struct program *p)
     if (!st) {
         (void)hd_config_compare(&p->config, &fresh.config, log_line, NULL);
         hd_log(HD_LOG_INFO, "reload: tokens read again (%zu in force)", fresh.tokens.count);
+        if (fresh.options.policy_file)
+            hd_log(HD_LOG_INFO, "reload: the policy %s was read again and is in force",
+                   fresh.options.policy_file);
     }
     /* what waits for a restart is told again by each reload: p->config stays that of the start */
     hd_rpc_tokens_done(&fresh.tokens);
@@ -450,6 +459,7 @@ static int serve(struct program *p)
     if (st) {
         code = usage_error();
     } else {
+        hd_log_set_json(p->json_log);
         st = run(p);
         code = !st ? p->exit_code : st == HD_INVALID || st == HD_DENIED ? EXIT_USAGE : EXIT_CANNOT;
         if (st)

@@ -17,6 +17,10 @@ static const struct hd_setting settings[] = {
      "check options, configuration file, tokens and certificates, say what is wrong, and end"},
     {OPT_STATE_DIR, "state-dir", 0, "DIR", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "what must not be lost (SQLite; never on NFS); one controller uses it"},
+    {OPT_STATE_RESERVE, "state-reserve", 0, "SIZE", HD_SETTING_FILE, "16M",
+     "room on the disk of the state directory, at most a sixteenth of it, that is kept for "
+     "cancels, "
+     "drains and ends of jobs when the disk is full; 0: none"},
     {OPT_LISTEN, "listen", 0, "ADDR", HD_SETTING_FILE, NULL,
      "unix:PATH or HOST:PORT (default: the system's socket for root, else the user's); HOST:PORT "
      "takes as many connections as the limit of open files less 128, a fourth of them from one "
@@ -67,6 +71,9 @@ static const struct hd_setting settings[] = {
     {OPT_HTTP_HOST, "http-host", 0, "NAME,..", HD_SETTING_FILE, NULL,
      "further names by which browsers and Prometheus reach it, beside localhost, this machine's "
      "name and addresses in numbers"},
+    {OPT_LOG_FORMAT, "log-format", 0, "FORMAT", HD_SETTING_FILE, "text",
+     "of this program's own log on standard error: text, or json for one object a line; where that "
+     "is the journal of systemd, either has the level that journalctl -p asks for"},
     {OPT_UMASK, "umask", 0, "MASK", HD_SETTING_FILE | HD_SETTING_LIVE, "027",
      "octal; rights that folders and files of jobs do not give (027: user and group of the "
      "controller read them; 022: all users do); heddled has the same option, for what it makes"},

@@ -49,11 +49,11 @@ enum {
     K(head_norm_backward_weight, W(dq_weight) W(dk_weight) R(dout) R(inp) R(rstd) S(scratch))     \
     K(rope, RW(x) R(position) R(table))                                                           \
     K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
-                             R(kv_filled) R(sample) R(block) S(scratch))                          \
+                             R(kv_filled) R(kv_slot) R(sample) R(block) S(scratch))               \
     K(attention_backward, W(dq) W(dk) W(dv) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index)       \
                               R(kv_index) R(q_bound) R(slopes) R(sample) R(block) S(scratch))     \
     K(attention_merge, W(out) RW(acc) RW(lse) R(block_out) R(block_lse))                          \
-    K(cache_append, RW(cache) RW(overflow) R(inp) R(filled))                                      \
+    K(cache_append, RW(cache) RW(overflow) R(inp) R(filled) R(slot))                              \
     K(swiglu_forward, W(out) R(inp) R(counts))                                                    \
     K(swiglu_backward, W(dinp) R(dout) R(inp) R(counts))                                          \
     K(gelu_forward, W(out) R(inp) R(counts))                                                      \

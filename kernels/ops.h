@@ -28,7 +28,7 @@ enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
     HD_SCRATCH_ALIGN = 256,   /* of scratch: what cuBLASLt demands of its workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts between */
-    HD_EXCHANGE_WORDS = 8     /* doubles per rank in the step's exchange: enum hd_exchange_word */
+    HD_EXCHANGE_WORDS = 10    /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
 
 /* ---- The step block: inputs and results of one training step, in device memory ----
@@ -45,6 +45,9 @@ struct hd_step_block {
     float beta1, beta2, adam_eps, weight_decay;
     float loss_scale; /* factor on gradients of the losses; 1 for fp32 and bf16 */
     int64_t request;  /* a number that this rank sends to all ranks with its record of the step */
+    double busy_ms;   /* of its step before, without its waits for others; less than 0: not known */
+    int64_t awaited;  /* the rank that it waited for longest there, plus 1; 0: none, or not known */
+    double loss_limit, norm_limit; /* a loss or gradient norm above it is a spike; 0: none is */
     /* accumulated by the programs of this rank; zeroed by step_begin */
     double loss_sum;       /* sum of -log p over this rank's targets */
     int64_t target_count;  /* targets that were not masked; with a preference objective, pairs */
@@ -60,6 +63,7 @@ struct hd_step_block {
     double grad_norm;    /* L2 norm of the mean gradient, before clipping */
     float grad_factor;   /* adamw multiplies the summed gradient by it: mean and clipping */
     int32_t skip_update; /* 1: adamw changes nothing in this step (see step_finish) */
+    int32_t spike;       /* 1: for the only reason that a number is above its limit */
 };
 
 enum { HD_EXCHANGE_TOO_MANY_ROWS = 2 };
@@ -70,6 +74,8 @@ enum hd_exchange_word {
     HD_EXCHANGE_TARGETS,
     HD_EXCHANGE_OVERFLOW, /* 1, and HD_EXCHANGE_TOO_MANY_ROWS more for that reason */
     HD_EXCHANGE_REQUEST,
+    HD_EXCHANGE_BUSY_MS,
+    HD_EXCHANGE_AWAITED,
     HD_EXCHANGE_SQUARES,
     HD_EXCHANGE_MARGIN,
     HD_EXCHANGE_CORRECT,
@@ -393,11 +399,11 @@ struct hd_dropout_args {
  *   causal:  kv_index[j] <= q_index[i]
  *   window:  q_index[i] - kv_index[j] < window           (window > 0)
  *   bounds:  kv_index[j] >= q_bound[i]                   (q_bound not NULL: start of i's document)
- *   filled:  j < *kv_filled                              (kv_filled not NULL: valid cache rows)
- * Row of query (b, i) is b*q_len + i; row of key (b, j) is b*kv_stride + j (kv_stride >= kv_len:
- * rows of a cache per sequence). Head h of row r starts at q + r*ldq + h*D; out, k and v alike.
- * lse[h, b*q_len + i] = log sum exp over visible keys, natural log; attention_merge uses it to
- * merge results over disjoint keys. No visible key: out = 0, lse = -inf.
+ *   filled:  j < kv_filled[b]                           (kv_filled not NULL: valid cache rows)
+ * Row of query (b, i) is b*q_len + i; row of key (b, j) is kv_slot[b]*kv_stride + j, b without
+ * kv_slot (kv_stride >= kv_len: rows of a slot of a cache). Head h of row r starts at q + r*ldq +
+ * h*D; out, k and v alike. lse[h, b*q_len + i] = log sum exp over visible keys, natural log;
+ * attention_merge uses it to merge results over disjoint keys. No visible key: out = 0, lse = -inf.
  * Dropout (p > 0) drops weights after the softmax; lse is that of all weights. Counter of a weight
  * (see above): sample[b*q_len + i], head first_head + h, index q_index[i], number kv_index[j].
  * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
@@ -405,13 +411,14 @@ struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */
     float *lse;               /* [H, B*q_len]                */
     const void *q;            /* [B*q_len, H, D]  ldq, dtype */
-    const void *k;            /* [B*kv_stride, G, D] ldk     */
-    const void *v;            /* [B*kv_stride, G, D] ldv     */
+    const void *k;            /* [slots*kv_stride, G, D] ldk; without kv_slot B slots       */
+    const void *v;            /* [slots*kv_stride, G, D] ldv                                */
     const int32_t *q_index;   /* [B*q_len] index in the sample, ascending within a sequence */
-    const int32_t *kv_index;  /* [B*kv_stride]                                              */
+    const int32_t *kv_index;  /* [slots*kv_stride]                                          */
     const int32_t *q_bound;   /* [B*q_len], or NULL          */
     const float *slopes;      /* [H], or NULL (ALiBi, Press et al. 2022) */
-    const int32_t *kv_filled; /* one value, or NULL          */
+    const int32_t *kv_filled; /* [B], or NULL                */
+    const int32_t *kv_slot;   /* [B], or NULL: slot b        */
     const int32_t *sample;    /* [B*q_len], or NULL: no dropout */
     const struct hd_step_block *block; /* or NULL: no dropout    */
     void *scratch;
@@ -473,14 +480,15 @@ struct hd_attention_merge_args {
     enum hd_dtype dtype;
 };
 
-/* cache[b*rows + *filled + i, :] = inp[b*new_rows + i, :] for i < new_rows, N channels from rows of
- * distance ldi into rows of distance ldc. Rows that do not fit into the cache are dropped, and
- * *overflow is set to 1. */
+/* cache[slot[b]*rows + filled[b] + i, :] = inp[b*new_rows + i, :] for i < new_rows, N channels from
+ * rows of distance ldi into rows of distance ldc. Rows that do not fit into their slot are dropped,
+ * and *overflow is set to 1. */
 struct hd_cache_append_args {
-    void *cache;           /* [B*rows, N]      dtype */
-    int64_t *overflow;     /* one value              */
-    const void *inp;       /* [B*new_rows, N]  dtype */
-    const int32_t *filled; /* one value: rows already valid */
+    void *cache;           /* [slots*rows, N]  dtype     */
+    int64_t *overflow;     /* one value                  */
+    const void *inp;       /* [B*new_rows, N]  dtype     */
+    const int32_t *filled; /* [B]: rows already valid    */
+    const int32_t *slot;   /* [B], all different         */
     int64_t B, rows, new_rows, N, ldi, ldc;
     enum hd_dtype dtype;
 };
@@ -680,7 +688,8 @@ struct hd_step_record_args {
  *   n = total targets,  grad_norm = sqrt(sum of squares) / (n * loss_scale),
  *   grad_factor = min(1, max_grad_norm / grad_norm) / (n * loss_scale)   (no clipping: min is 1).
  * With pairs n is their number, and their margins and correct ones are divided by it, too.
- * skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite. */
+ * skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite; else spike = 1,
+ * and skip_update = 1 as well, if the mean loss or the norm is above its limit. */
 struct hd_step_finish_args {
     struct hd_step_block *block;
     const double *records; /* [ranks, HD_EXCHANGE_WORDS] */

@@ -10,7 +10,7 @@
  * backend table and the hash of the kernel list; a plug-in of another build is refused. It stays
  * loaded until the program ends, because its threads and the driver's would crash if unloaded.
  *
- * Used by: the worker (hd_plugin_*), the plug-in (implements hd_cuda_plugin_*).
+ * Used by: worker, serve (hd_plugin_*), the plug-in (implements hd_cuda_plugin_*).
  * Uses: base, kernels.h.   Threads: load before other threads start; then immutable.
  */
 #ifndef HD_KERNELS_PLUGIN_H
@@ -63,6 +63,10 @@ HD_PLUGIN_EXPORT hd_cuda_plugin_gpus_fn hd_cuda_plugin_gpus;
 /* Loads the plug-in, checks that its build matches, returns its table. HD_UNSUPPORTED if it cannot
  * be used here; the message says why. */
 enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table);
+
+/* What computes a device: "cpu" or "cuda". HD_UNSUPPORTED, one line says why: there is no such
+ * device that works here. (Library plugin_backend, which links the kernels of the CPU.) */
+enum hd_status hd_plugin_backend(const char *device, const struct hd_backend_table **ret_table);
 
 /* The GPUs that the plug-in lists; call it after hd_plugin_cuda. */
 enum hd_status hd_plugin_cuda_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_MAX],

@@ -14,6 +14,7 @@
 #ifndef HD_CLI_CLI_H
 #define HD_CLI_CLI_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,6 +63,10 @@ struct cli {
     uv_timer_t notice; /* of a wait for an answer */
     char address[512];
     bool looping;
+    /* Not NULL: the command goes on asking until it is interrupted, so that cli_call bears a
+     * controller that was there and has gone, for WATCH_PATIENCE_MS. */
+    const volatile sig_atomic_t *interrupted;
+    bool has_answered;
     /* Not NULL: cli_parse does nothing but call it with the flags that the command takes, without
      * those that all have, and returns CLI_OK. For tests. */
     void (*tell_flags)(const struct cli_flag *flags, size_t count);
@@ -117,7 +122,8 @@ bool cli_has_colour(int fd); /* whether what is written there has colour */
 int cli_fail(enum hd_status st);
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr */
-/* The same for a text of any length, which it frees: a command with a long path must be whole. */
+void cli_warn(const char *text); /* "heddle: TEXT", what the controller warns of; "": nothing */
+/* cli_note for a text of any length, which it frees: a command with a long path must be whole. */
 void cli_note_text(struct hd_text *text);
 /* Asks a question on the terminal. CLI_ANSWER_NONE: standard input or error is no terminal. */
 enum cli_answer { CLI_ANSWER_NO, CLI_ANSWER_YES, CLI_ANSWER_NONE };
@@ -172,7 +178,8 @@ void cli_add_coloured(struct hd_text *out, const char *colour, const char *text)
 /* Finds and checks the controller's address; calls follow. CLI_CONTINUE or an exit code. */
 int cli_connect(struct cli *cli);
 /* One unary call by its name, such as "GetJob" of Control or "Identity/WhoAmI"; the response is the
- * caller's (hd_rpc_message_free). CLI_CONTINUE, or the exit code after the message was printed. */
+ * caller's (hd_rpc_message_free). CLI_CONTINUE, or the exit code after the message was printed;
+ * CLI_INTERRUPTED: *cli->interrupted while the controller was away. */
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response);
 /* All that a command does whose one argument is a job, up to the answer: parses, connects, calls.
@@ -224,6 +231,7 @@ int cli_logs(struct cli *cli, int argc, char **argv);
 int cli_local(struct cli *cli, int argc, char **argv);
 int cli_eval(struct cli *cli, int argc, char **argv);
 int cli_generate(struct cli *cli, int argc, char **argv);
+int cli_serve(struct cli *cli, int argc, char **argv);
 int cli_checkpoint(struct cli *cli, int argc, char **argv);
 int cli_version(struct cli *cli, int argc, char **argv);
 int cli_show_node(struct cli *cli, int argc, char **argv);

@@ -1,4 +1,5 @@
-/* eval: loss and perplexity of a trained model on data. heddle-worker computes it. */
+/* eval: loss and perplexity of a trained model on data, or multiple choice. heddle-worker computes
+ * it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,25 +8,28 @@
 
 /* The flags, which heddle-worker takes under the same names. NULL: not given. */
 struct eval {
-    struct cli_list data;
+    struct cli_list data, choices;
     const char *windows, *context, *precision, *threads, *base, *adapter;
+    const char *limit, *weights, *device; /* with choices */
 };
 
-/* Words after JOB|DIR are data files, too: a shell expands a pattern after --data to several. */
+/* Words after JOB|DIR are files, too: a shell expands a pattern after --data to several. */
 static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, const char *model)
 {
     const struct {
         const char *flag, *value;
-    } values[] = {{"--windows", e->windows},     {"--context", e->context},
-                  {"--precision", e->precision}, {"--threads", e->threads},
-                  {"--base", e->base},           {"--adapter", e->adapter}};
-    const char **argv = calloc((size_t)cli->arg_count + e->data.count + 20, sizeof *argv);
+    } values[] = {
+        {"--windows", e->windows}, {"--context", e->context}, {"--precision", e->precision},
+        {"--threads", e->threads}, {"--base", e->base},       {"--adapter", e->adapter},
+        {"--limit", e->limit},     {"--weights", e->weights}, {"--device", e->device}};
+    const struct cli_list *files = e->choices.count ? &e->choices : &e->data;
+    const char **argv = calloc((size_t)cli->arg_count + files->count + 32, sizeof *argv);
     size_t n = 1;
     enum hd_status st;
 
     if (!argv)
         return hd_err(HD_NO_MEMORY, "no memory for the arguments");
-    argv[n++] = "eval";
+    argv[n++] = e->choices.count ? "choices" : "eval";
     argv[n++] = "--checkpoint";
     argv[n++] = model;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
@@ -36,8 +40,8 @@ static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, con
     if (cli->format >= CLI_JSON)
         argv[n++] = cli->format == CLI_JSONL ? "--jsonl" : "--json";
     argv[n++] = "--";
-    for (size_t i = 0; i < e->data.count; i++)
-        argv[n++] = e->data.items[i];
+    for (size_t i = 0; i < files->count; i++)
+        argv[n++] = files->items[i];
     for (int i = 1; i < cli->arg_count; i++)
         argv[n++] = cli->args[i];
     st = process_become("heddle-worker", argv);
@@ -49,9 +53,15 @@ static int check_flags(const struct eval *e, const struct cli *cli)
 {
     int64_t i;
 
-    if (cli->arg_count > 1 && !e->data.count)
+    if (cli->arg_count > 1 && !e->data.count && !e->choices.count)
         return cli_usage("eval: \"%s\" is one word too many; --data names the data files",
                          cli->args[1]);
+    if (e->choices.count && (e->data.count || e->windows))
+        return cli_usage("eval: --choices has questions of its own; without --data and --windows");
+    if (!e->choices.count && (e->limit || e->weights || e->device))
+        return cli_usage("eval: --limit, --weights and --device are for --choices");
+    if (e->limit && hd_text_to_int64(e->limit, 1, INT64_C(1) << 40, &i))
+        return cli_usage("eval: --limit: %s", hd_err_message());
     if (e->windows && hd_text_to_int64(e->windows, 1, INT64_C(1) << 40, &i))
         return cli_usage("eval: --windows: %s", hd_err_message());
     if (e->context && hd_text_to_int64(e->context, 1, 1 << 24, &i))
@@ -72,6 +82,10 @@ int cli_eval(struct cli *cli, int argc, char **argv)
     struct found f;
     const struct cli_flag flags[] = {
         {"data", 0, CLI_FLAG_LIST, &e.data, 0, 0},
+        {"choices", 0, CLI_FLAG_LIST, &e.choices, 0, 0},
+        {"limit", 0, CLI_FLAG_TEXT, &e.limit, 0, 0},
+        {"weights", 0, CLI_FLAG_TEXT, &e.weights, 0, 0},
+        {"device", 0, CLI_FLAG_TEXT, &e.device, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
         {"windows", 0, CLI_FLAG_TEXT, &e.windows, 0, 0},
         {"context", 0, CLI_FLAG_TEXT, &e.context, 0, 0},

@@ -159,6 +159,7 @@ static int follow_events(struct cli *cli, Heddle__V1__ListEventsRequest *request
     int code = CLI_CONTINUE;
 
     (void)signal(SIGINT, on_interrupt);
+    cli->interrupted = &interrupted;
     while (code == CLI_CONTINUE && !interrupted && !ferror(stdout)) {
         code = has_ended(cli, request->job, &ended);
         if (code == CLI_CONTINUE)

@@ -5,7 +5,7 @@
 /* The flags, which heddle-worker takes under the same names. NULL: not given. */
 struct generate {
     const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
-    const char *system, *template;
+    const char *system, *template, *precision, *weights, *device;
     bool greedy, chat;
 };
 
@@ -24,8 +24,11 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
         {"--template", g->template},
         {"--base", g->base},
         {"--adapter", g->adapter},
+        {"--precision", g->precision},
+        {"--weights", g->weights},
+        {"--device", g->device},
     };
-    const char *argv[32] = {NULL, "generate", "--checkpoint", checkpoint};
+    const char *argv[40] = {NULL, "generate", "--checkpoint", checkpoint};
     size_t n = 4;
 
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -84,6 +87,9 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"template", 0, CLI_FLAG_TEXT, &g.template, 0, 0},
         {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
         {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},
+        {"precision", 0, CLI_FLAG_TEXT, &g.precision, 0, 0},
+        {"weights", 0, CLI_FLAG_TEXT, &g.weights, 0, 0},
+        {"device", 0, CLI_FLAG_TEXT, &g.device, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);

@@ -144,8 +144,8 @@ static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int6
             break;
         for (size_t i = 0; i < page->n_jobs; i++)
             sink_add(sink, page->jobs[i]);
-        if (!next && *page->warning) /* once, of the first page */
-            cli_note("heddle: %s", page->warning);
+        if (!next) /* once, of the first page */
+            cli_warn(page->warning);
         limit -= (int64_t)page->n_jobs;
         free(next);
         next = *page->next_page && page->n_jobs ? strdup(page->next_page) : NULL;

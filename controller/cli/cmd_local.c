@@ -145,8 +145,9 @@ static enum hd_status start_controller(struct local *l)
     (void)snprintf(state, sizeof state, "%s/state", l->run.path);
     (void)snprintf(l->controller_log, sizeof l->controller_log, "%s/controller.log", l->run.path);
     if (!st) {
-        char *const argv[] = {program.data, "--ephemeral", "--end-jobs", "--state-dir", state,
-                              "--listen",   l->address,    "--jobs-dir", l->run.path,   NULL};
+        char *const argv[] = {program.data, "--ephemeral",     "--end-jobs", "--state-dir",
+                              state,        "--listen",        l->address,   "--jobs-dir",
+                              l->run.path,  "--state-reserve", "0",          NULL};
 
         l->controller = (struct process){.name = "heddle-controller", .log = l->controller_log};
         st = process_start(&l->controller, argv);

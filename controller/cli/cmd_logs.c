@@ -145,6 +145,16 @@ static void note_once(struct logs *l, const char *note)
     hd_text_free(&text);
 }
 
+/* The log outgrew its limit: what is between its beginning and its end is not there any more. */
+static void note_gap(const struct rank_log *r, const Heddle__V1__ReadLogResponse *chunk)
+{
+    if (r->offset_bytes > 0 && chunk->attempt == r->attempt && !r->keep &&
+        chunk->offset_bytes > r->offset_bytes)
+        cli_note("heddle: bytes %lld to %lld of the log of rank %d were removed: it had grown "
+                 "beyond its limit (heddled --log-limit)",
+                 (long long)r->offset_bytes, (long long)chunk->offset_bytes, r->rank);
+}
+
 /* ---- reading ---- */
 
 static void on_open(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -164,6 +174,7 @@ static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
     if (*chunk->note)
         note_once(l, chunk->note);
+    note_gap(r, chunk);
     r->attempt = chunk->attempt;
     r->offset_bytes = chunk->offset_bytes + (int64_t)chunk->data.len;
     if (r->keep) {

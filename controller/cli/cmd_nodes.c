@@ -149,6 +149,7 @@ int cli_nodes(struct cli *cli, int argc, char **argv)
                         &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
+    cli_warn(response->warning);
     if (cli->format >= CLI_JSON) {
         show_list_begin(&list, &out, cli->format, "NodeList", "node");
         for (size_t i = 0; i < response->n_nodes; i++) {

@@ -223,6 +223,7 @@ int cli_explain(struct cli *cli, int argc, char **argv)
 
     if (code != CLI_CONTINUE)
         return code;
+    cli_warn(response->job->stale);
     if (cli->format >= CLI_JSON)
         show_one_job(cli, response->job, true);
     else

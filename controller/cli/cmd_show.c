@@ -193,6 +193,7 @@ int cli_show(struct cli *cli, int argc, char **argv)
 
     if (code != CLI_CONTINUE)
         return code;
+    cli_warn(response->job->stale);
     if (cli->format >= CLI_JSON) {
         show_list_begin(&list, &out, cli->format, "JobList", "job");
         show_item_begin(&list);

@@ -105,6 +105,7 @@ int cli_show_node(struct cli *cli, int argc, char **argv)
                         &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
+    cli_warn(response->warning);
     for (size_t i = 0; i < response->n_nodes; i++)
         if (strcmp(response->nodes[i]->name, cli->args[0]) == 0)
             found = response->nodes[i];

@@ -128,9 +128,17 @@ static enum hd_status make_request_id(char ret_id[CLI_REQUEST_ID_MAX])
     return st;
 }
 
-/* ret_id: the request id that was used. */
+/* Whether the controller may have taken a request that failed so: its answer was lost, or waits for
+ * a disk. Any other failure is the controller's refusal, and nothing was made. */
+static bool may_have_happened(enum hd_status st)
+{
+    return st == HD_UNAVAILABLE || st == HD_TIMEOUT || st == HD_ABORTED || st == HD_IO ||
+           st == HD_INTERNAL;
+}
+
+/* ret_id: the request id that was used. *ret_uncertain: the job may have been made nevertheless. */
 static int submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
-                       char ret_id[CLI_REQUEST_ID_MAX],
+                       char ret_id[CLI_REQUEST_ID_MAX], bool *ret_uncertain,
                        Heddle__V1__SubmitJobResponse **ret_response)
 {
     Heddle__V1__SubmitJobRequest request = HEDDLE__V1__SUBMIT_JOB_REQUEST__INIT;
@@ -139,6 +147,7 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
     enum hd_status st = HD_OK;
     struct hd_arena arena;
 
+    *ret_uncertain = false;
     if (!request_id)
         st = make_request_id(id);
     request.request_id = request_id ? (char *)request_id : id;
@@ -151,6 +160,7 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
                           &request.base, ret_response);
         if (!st)
             break;
+        *ret_uncertain |= may_have_happened(st); /* of any try */
         if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_ABORTED) || try == SUBMIT_TRIES ||
             hd_clock_now_ms() >= end_ms)
             break;
@@ -165,8 +175,9 @@ int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *reque
                     Heddle__V1__SubmitJobResponse **ret_response)
 {
     char id[CLI_REQUEST_ID_MAX];
+    bool uncertain;
 
-    return submit_spec(cli, job, request_id, id, ret_response);
+    return submit_spec(cli, job, request_id, id, &uncertain, ret_response);
 }
 
 static void print_submitted(struct cli *cli, const Heddle__V1__JobStatus *job, bool quiet)
@@ -188,16 +199,16 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
     Heddle__V1__SubmitJobResponse *response = NULL;
     struct watch_options options = {.quiet = quiet, .times = times};
     char id[CLI_REQUEST_ID_MAX];
-    int code = submit_spec(cli, job, request_id, id, &response);
+    bool uncertain;
+    int code = submit_spec(cli, job, request_id, id, &uncertain, &response);
 
-    if ((code == CLI_UNREACHABLE || code == CLI_FAILED) && !request_id) {
+    if (code != CLI_CONTINUE && uncertain && !request_id) {
         cli_note("heddle: the controller may have accepted the job before its answer was lost;");
         cli_note("  to try again without making a second job: heddle submit --request-id %s", id);
     }
     if (code != CLI_CONTINUE)
         return code;
-    if (*response->warning)
-        cli_note("heddle: %s", response->warning);
+    cli_warn(response->warning);
     options.job = response->job->job;
     if (!watch || (cli->format <= CLI_WIDE && !quiet))
         print_submitted(cli, response->job, quiet);

@@ -25,7 +25,7 @@ struct top {
     double tokens_per_s;
     uv_timer_t timer;
     uv_signal_t interrupt;
-    bool interrupted;
+    volatile sig_atomic_t interrupted;
     int open_handles;
 };
 
@@ -149,6 +149,10 @@ static void add_people(const struct top *t, struct hd_text *out)
     if (t->broken)
         hd_text_add(out, ", %zu with a problem", t->broken);
     hd_text_add(out, "   %s tokens/s\n", rate);
+    if (*t->nodes->warning) {
+        cli_add_people(out, t->nodes->warning);
+        hd_text_add(out, "\n");
+    }
     add_nodes(t, out);
     hd_text_add(out, "\n");
     table_init(&table, columns, sizeof columns / sizeof columns[0]);
@@ -224,7 +228,7 @@ static void on_interrupt(uv_signal_t *handle, int number)
     struct top *t = handle->data;
 
     (void)number;
-    t->interrupted = true;
+    t->interrupted = 1;
     uv_stop(handle->loop);
 }
 
@@ -245,6 +249,7 @@ static int show_always(struct top *t, int64_t interval_s)
     t->open_handles = 2;
     t->timer.data = t->interrupt.data = t;
     (void)uv_signal_start(&t->interrupt, on_interrupt, SIGINT);
+    t->cli->interrupted = &t->interrupted;
     while (code == CLI_CONTINUE && !t->interrupted) {
         code = show_once(t, true);
         (void)uv_timer_start(&t->timer, on_timer, (uint64_t)interval_s * 1000, 0);
@@ -255,7 +260,9 @@ static int show_always(struct top *t, int64_t interval_s)
     uv_close((uv_handle_t *)&t->interrupt, on_closed);
     while (t->open_handles)
         (void)uv_run(loop, UV_RUN_ONCE);
-    return code == CLI_CONTINUE ? CLI_OK : code; /* Ctrl-C is the way to leave it */
+    t->cli->interrupted = NULL;
+    /* Ctrl-C is the way to leave it */
+    return code == CLI_CONTINUE || code == CLI_INTERRUPTED ? CLI_OK : code;
 }
 
 int cli_top(struct cli *cli, int argc, char **argv)

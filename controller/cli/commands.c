@@ -274,9 +274,8 @@ static const char nodes_help[] =
     "  heddle nodes -o wide\n";
 
 static const char generate_help[] =
-    "Usage: heddle generate JOB|DIR --prompt TEXT [--max-tokens N] [--seed S]\n"
+    "Usage: heddle generate JOB|DIR --prompt TEXT [--step N|best] [--adapter DIR] ...\n"
     "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
-    "                       [--step N|best] [--adapter DIR] [--base DIR]\n"
     "                       [--chat [--system T] [--template FILE]]\n"
     "\n"
     "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
@@ -287,37 +286,65 @@ static const char generate_help[] =
     "                     --system T is what the model is told first\n"
     "  --max-tokens N     at most so many tokens; else 256\n"
     "  --temperature T    below 1: likely tokens are chosen more often; else 0.8\n"
-    "  --top-k K          choose among the K most likely tokens only\n"
-    "  --top-p P          among the most likely tokens that add up to probability P\n"
+    "  --top-k K, --top-p P  among the K most likely, or those that add up to P\n"
     "  --greedy           always the most likely token\n"
     "  --seed S           the same seed gives the same text; else 1\n"
     "  --step N|best      of this step, or of the lowest validation loss; else newest\n"
     "  --adapter DIR      beside a model folder: a folder of PEFT, or a checkpoint\n"
     "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
+    "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
+    "  --weights W        of a model folder: nf4, int8 or fp8 for matrices of blocks\n"
+    "  --device D         cpu or cuda; else cpu\n"
     "\n"
     "Example:\n"
     "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
 
-static const char eval_help[] =
-    "Usage: heddle eval JOB|DIR [--data FILE...] [--step N|best] [--windows N]\n"
-    "                   [--context N] [--precision P] [--threads N] [--adapter DIR]\n"
-    "                   [--base DIR] [-o FORMAT]\n"
+static const char serve_help[] =
+    "Usage: heddle serve JOB|DIR [--listen ADDR] [--sequences N] [--context N] ...\n"
     "\n"
-    "Loss (nats per token) and perplexity of a model, without training, on this\n"
-    "machine's processor: of the newest checkpoint of a job or in a folder, or of a\n"
-    "model folder of Hugging Face's transformers. Windows are those of validation:\n"
-    "they do not overlap, and documents are bounded as in training.\n"
+    "Serves a trained model, found as by heddle generate, by HTTP with OpenAI's API:\n"
+    "/v1/completions, /v1/chat/completions and /v1/models. SIGTERM lets it finish.\n"
+    "\n"
+    "  --listen ADDR      HOST:PORT or unix:PATH; else 127.0.0.1:8000\n"
+    "  --cert FILE, --key FILE, --tokens FILE  TLS, and lines NAME TOKEN: who may\n"
+    "                     ask; needed beyond this machine\n"
+    "  --http-host NAMES  further names by which it is asked, with commas\n"
+    "  --name NAME        of the model in requests; else that of its folder\n"
+    "  --sequences N      at a time; else 8. Others wait\n"
+    "  --context N        tokens of a sequence; else the model's, of a model folder\n"
+    "                     at most 4096\n"
+    "  --precision P, --weights W, --device D  as of heddle generate\n"
+    "  --step N|best, --adapter DIR, --base DIR  as of heddle generate\n"
+    "  --template FILE    of the chat; else the model's\n"
+    "  --threads N        of the CPU; else one for each core\n"
+    "  --queue N          choices that wait or run; else 256. More are refused\n"
+    "  --timeout SECONDS  of a request; else 600\n"
+    "  --grace SECONDS    for requests under way at the end; else 30\n"
+    "\n"
+    "Example:\n"
+    "  heddle serve Qwen2.5-0.5B --precision bf16 --listen 127.0.0.1:8000\n";
+
+static const char eval_help[] =
+    "Usage: heddle eval JOB|DIR [--data FILE...] [--windows N] [--step N|best] ...\n"
+    "       heddle eval JOB|DIR --choices FILE... [--limit N] [--weights W] ...\n"
+    "\n"
+    "Loss (nats per token) and perplexity per token and byte of a model, without\n"
+    "training: of the newest checkpoint of a job or in a folder, or of a model folder\n"
+    "of transformers. Windows are those of validation: they do not overlap, and\n"
+    "documents are bounded as in training. Or how it answers multiple choice.\n"
     "\n"
     "  --data FILE...     text files (.txt, .jsonl ...) or token files (.npy, .bin);\n"
     "                     else the validation data of the job, as much as it uses\n"
-    "  --step N|best      the checkpoint of this step, or the one with the lowest\n"
-    "                     validation loss (checkpoint.best); else the newest\n"
     "  --windows N        the first N windows; else all\n"
-    "  --context N        tokens of a window; else the model's context, of a model\n"
-    "                     folder at most 2048\n"
-    "  --precision P      fp32 or bf16; else the job's, of a model folder fp32\n"
+    "  --choices FILE...  lines {\"prompt\": P, \"choices\": [..], \"answer\": I}: acc by\n"
+    "                     each choice's log-likelihood, acc_norm by it per character\n"
+    "  --limit N          the first N questions\n"
+    "  --step N|best      of this step, or of the lowest validation loss; else newest\n"
+    "  --context N        tokens of a window, or of a question at most; else the\n"
+    "                     model's context, of a model folder at most 2048, or 4096\n"
+    "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
     "  --threads N        else one for each core\n"
-    "  --adapter DIR, --base DIR  as of heddle generate\n"
+    "  --adapter DIR, --base DIR, --weights W, --device D  as of heddle generate\n"
     "\n"
     "Example:\n"
     "  heddle eval 7 --step best --data wikitext/test.txt\n";
@@ -604,7 +631,8 @@ const struct cli_command cli_commands[] = {
     {"audit", "print who did what", audit_help, cli_audit, false},
     {"limits", "show limits and what is used of them", limits_help, cli_limits, false},
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
-    {"eval", "loss and perplexity of a trained model on data", eval_help, cli_eval, false},
+    {"serve", "answer requests with a trained model", serve_help, cli_serve, true},
+    {"eval", "examine a trained model on data or questions", eval_help, cli_eval, false},
     {"data", "make token files, show the samples of a job", data_help, cli_data, false},
     {"checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
      cli_checkpoint, false},

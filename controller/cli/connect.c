@@ -6,10 +6,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "controller/cli/cli.h"
+#include "controller/cli/watch.h"
 #include "rpc/find.h"
 
-enum { NOTICE_MS = 1000 }; /* without an answer, until a person is told what is waited for */
+enum {
+    NOTICE_MS = 1000, /* without an answer, until a person is told what is waited for */
+    RETRY_MS = 1000,
+    SLICE_MS = 100, /* of that time: so soon Ctrl-C is heard */
+};
 
 /* Tries to connect to a Unix socket: that tells at once, without a timeout, that no program
  * listens. */
@@ -153,6 +159,19 @@ const char *cli_method_path(const char *method, char ret_path[64])
     return ret_path;
 }
 
+/* A door with TLS closes a connection that begins without. */
+static enum hd_status explain_closed(const struct cli *cli, enum hd_status st)
+{
+    if (st != HD_UNAVAILABLE || cli->contexts.values[CONTEXT_TLS_CA].text ||
+        hd_rpc_address_is_unix(cli->address) || !strstr(hd_err_message(), "ocket closed"))
+        return st;
+    return hd_err(
+        st,
+        "%s closed the connection: if its controller speaks TLS, name the authority of its "
+        "certificate with --tls-ca FILE",
+        cli->address);
+}
+
 enum hd_status cli_try_call(struct cli *cli, const char *method,
                             const ProtobufCMessageDescriptor *response,
                             const ProtobufCMessage *request, void *ret_response)
@@ -167,14 +186,40 @@ enum hd_status cli_try_call(struct cli *cli, const char *method,
     cli_wait_end(cli);
     if (!st)
         *(ProtobufCMessage **)ret_response = message;
-    return st;
+    return explain_closed(cli, st);
+}
+
+static bool is_away(enum hd_status st)
+{
+    return st == HD_UNAVAILABLE || st == HD_ABORTED || st == HD_TIMEOUT;
+}
+
+static void pause_loop(struct cli *cli)
+{
+    for (int i = 0; i < RETRY_MS / SLICE_MS && !*cli->interrupted; i++) {
+        (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
+        (void)usleep(SLICE_MS * 1000);
+    }
 }
 
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response)
 {
     enum hd_status st = cli_try_call(cli, method, response, request, ret_response);
+    const int64_t since_ms = hd_clock_now_ms();
+    bool told = false;
 
+    while (is_away(st) && cli->interrupted && cli->has_answered &&
+           hd_clock_now_ms() - since_ms < WATCH_PATIENCE_MS) {
+        if (!told)
+            cli_note("heddle: the controller does not answer (%s); trying again", hd_err_message());
+        told = true;
+        pause_loop(cli);
+        if (*cli->interrupted)
+            return CLI_INTERRUPTED;
+        st = cli_try_call(cli, method, response, request, ret_response);
+    }
+    cli->has_answered |= !st;
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 

@@ -8,7 +8,7 @@
 #include "controller/cli/cli.h"
 #include "spec/spec.h"
 
-enum { FLAGS_MAX = 32 };
+enum { FLAGS_MAX = 40 };
 
 /* Values of the flags that every command has, not yet parsed. */
 struct shared {

@@ -86,6 +86,9 @@ static const struct {
     {"note", "", false, false},
     {"warning", "warning: ", true, true},
     {"error", "error: ", true, true},
+    {"hang", "warning: ", true, true},
+    {"straggler", "warning: ", true, true},
+    {"guard", "warning: ", true, false},
     {"attempt_failed", "failed: ", true, false}, /* its message names rank and node */
     {"checkpoint_damaged", "warning: ", true, false},
     {"layout", "layout: ", false, false},

@@ -93,6 +93,12 @@ void cli_note(const char *fmt, ...)
     print_line("", text);
 }
 
+void cli_warn(const char *text)
+{
+    if (*text)
+        cli_note("heddle: %s", text);
+}
+
 void cli_note_text(struct hd_text *text)
 {
     if (!text->failed)

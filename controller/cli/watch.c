@@ -44,7 +44,7 @@ struct watch {
     int64_t log_every; /* steps between two lines; 0: hd_cli_log_step chooses */
     int32_t attempt;
     Heddle__V1__JobState state;
-    char reason[HD_ERR_MAX];
+    char reason[HD_ERR_MAX], stale[HD_ERR_MAX]; /* as JobStatus has them */
     int64_t state_at_ms; /* when a state came whose line is still held back; 0: none is */
     struct bar bar;
     bool has_bar, bar_changed, first_item;
@@ -260,14 +260,58 @@ static void show_people(struct watch *w, const Heddle__V1__WatchJobResponse *ent
     }
 }
 
-/* True when the status has not changed: each connection begins with one. */
+static const char *skip_digits(const char *text)
+{
+    return text + strspn(text, "0123456789");
+}
+
+/* Whether the texts are the same but for their numbers, as "silent for 16 s" and "for 17 s" are. */
+static bool same_but_numbers(const char *a, const char *b)
+{
+    while (*a && *b) {
+        const char *behind_a = skip_digits(a), *behind_b = skip_digits(b);
+
+        if ((behind_a == a) != (behind_b == b) || (behind_a == a && *a != *b))
+            return false;
+        a = behind_a == a ? a + 1 : behind_a;
+        b = behind_b == b ? b + 1 : behind_b;
+    }
+    return *a == *b;
+}
+
+/* True when the status has not changed: each connection begins with one. People are not told once
+ * a second how long a node has been silent. */
 static bool is_old_status(struct watch *w, const Heddle__V1__JobStatus *status)
 {
-    if (status->state == w->state && strcmp(status->reason, w->reason) == 0)
+    if (status->state == w->state &&
+        (w->cli->format >= CLI_JSON ? strcmp(status->reason, w->reason) == 0
+                                    : same_but_numbers(status->reason, w->reason))) {
+        (void)snprintf(w->reason, sizeof w->reason, "%s", status->reason);
         return true;
+    }
     w->state = status->state;
     (void)snprintf(w->reason, sizeof w->reason, "%s", status->reason);
     return false;
+}
+
+/* Also told where nothing else is: who waits for a job's end must know why none comes. */
+static void note_stale(struct watch *w, const Heddle__V1__JobStatus *status)
+{
+    struct hd_text text = {0};
+
+    if (strncmp(status->stale, w->stale, sizeof w->stale - 1) == 0)
+        return;
+    (void)snprintf(w->stale, sizeof w->stale, "%s", status->stale);
+    hd_text_add(&text, "heddle: ");
+    if (*w->stale)
+        cli_add_clean(&text, w->stale);
+    else
+        hd_text_add(&text, "the controller writes its state again");
+    if (*w->stale)
+        hd_text_add(&text, "; job %llu may have gone on, and its end is told when that is over",
+                    (unsigned long long)w->options->job);
+    print_note(w, &text);
+    hd_text_free(&text);
 }
 
 /* The validation loss of the attempt before stays in the bar until the next one. */
@@ -346,6 +390,7 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
         w->after = entry->sequence;
     take(w, entry);
     if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS) {
+        note_stale(w, entry->status);
         show = show && !is_old_status(w, entry->status);
         show = show && !cli_job_ended(entry->status->state); /* the entry of the end follows */
     }

@@ -484,8 +484,10 @@ static enum hd_status find_reporter(const struct hd_core *core, const struct hd_
     return HD_OK;
 }
 
+/* An event may be about another rank than the one that sends it. */
 static void take_event(struct hd_core *core, struct core_job *job,
-                       const struct hd_core_event *event, const struct core_node *node)
+                       const struct core_attempt *attempt, const struct hd_core_event *event,
+                       const struct core_node *node)
 {
     struct hd_event_record record = event->report.event;
     const char *message = record.message ? record.message : "";
@@ -500,8 +502,11 @@ static void take_event(struct hd_core *core, struct core_job *job,
     record.kind = kind_kept;
     record.job = job->rec.job;
     record.attempt = event->report.attempt;
-    record.rank = event->report.rank;
     record.node = node->rec.name;
+    if (record.rank >= 0 && record.rank < attempt->rec.plan.rank_count)
+        record.node = attempt->rec.plan.ranks[record.rank].node_name;
+    else
+        record.rank = event->report.rank;
     record.sequence = ++job->sequence;
     hd_batch_add_event(core->out->batch, &record);
 }
@@ -562,7 +567,7 @@ enum hd_status core_report(struct hd_core *core, const struct hd_core_event *eve
         core_checkpoint_take(core, job, attempt, node, &event->report.checkpoint);
         break;
     case HD_REPORT_EVENT:
-        take_event(core, job, event, node);
+        take_event(core, job, attempt, event, node);
         break;
     }
     core_announce(core, job);

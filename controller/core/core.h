@@ -246,6 +246,7 @@ struct hd_core_event {
             size_t deleted_count;
             bool jobs_dir_visible;
             const char *jobs_dir_problem;
+            const char *no_room; /* why it takes no new attempts; NULL or "": it takes them */
         } observed;
         struct {
             const char *uuid; /* of the node that sent it */

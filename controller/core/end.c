@@ -43,12 +43,20 @@ void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct co
 
 /* ---- failures ---------------------------------------------------------------------------------*/
 
-static void describe_rank(const struct hd_end_record *end, struct hd_text *text)
+/* Of a rank that hangs also its device, which may be what does not answer. */
+static void describe_rank(const struct core_attempt *attempt, const struct hd_end_record *end,
+                          struct hd_text *text)
 {
+    const struct hd_plan_record *plan = &attempt->rec.plan;
+
     if (end->rank >= 0)
         hd_text_add(text, ": rank %d", end->rank);
     if (end->node && *end->node)
         hd_text_add(text, "%s %s", end->rank >= 0 ? " on" : ": node", end->node);
+    if (end->cause == HD_END_CAUSE_HANG && end->rank >= 0 && end->rank < plan->rank_count)
+        hd_text_add(text, ", device %d", plan->ranks[end->rank].device);
+    if (end->cause == HD_END_CAUSE_HANG)
+        return; /* its exit is that of one that was ended */
     if (end->signal)
         hd_text_add(text, ": killed by signal %d", end->signal);
     else if (end->exit_code)
@@ -56,13 +64,15 @@ static void describe_rank(const struct hd_end_record *end, struct hd_text *text)
 }
 
 /* "rank_exit: rank 1 on n1: killed by signal 9: ..." */
-static void describe_end(const struct hd_end_record *end, char *ret_text, size_t size)
+static void describe_end(const struct core_attempt *attempt, const struct hd_end_record *end,
+                         char *ret_text, size_t size)
 {
     struct hd_text text = {0};
     const char *all;
+
     hd_text_add(&text, "%s", hd_end_cause_name((int)end->cause));
     if (end->cause != HD_END_CAUSE_DIVERGED) /* that is no single rank's fault */
-        describe_rank(end, &text);
+        describe_rank(attempt, end, &text);
     if (end->message && *end->message)
         hd_text_add(&text, ": %s", end->message);
     all = text.data && !text.failed ? text.data : "";
@@ -86,7 +96,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
         attempt->failed = true;
         core_attempt_set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);
-        describe_end(end, text, sizeof text);
+        describe_end(attempt, end, text, sizeof text);
         core_event(core, job, as_told ? "attempt_stopped" : "attempt_failed", attempt->rec.attempt,
                    end->rank, end->node, "attempt %d: %s", attempt->rec.attempt, text);
     }
@@ -219,7 +229,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     const int32_t failures = count_failures(job), max = job->needs.restart_max;
     char why[HD_CTL_MESSAGE_BYTES_MAX], text[HD_CTL_MESSAGE_BYTES_MAX + 128];
 
-    describe_end(end, why, sizeof why);
+    describe_end(attempt, end, why, sizeof why);
     if (end->cause == HD_END_CAUSE_COMPLETED) {
         succeed(core, job);
     } else if (job->rec.cancel) {
@@ -297,7 +307,7 @@ static void complete(struct hd_core *core, struct core_job *job, struct core_att
     }
     core_attempt_set_end(core, attempt, &end);
     if (*message) {
-        describe_end(&end, text, sizeof text);
+        describe_end(attempt, &end, text, sizeof text);
         core_event(core, job, "attempt_failed", attempt->rec.attempt, -1, end.node,
                    "attempt %d: %s", attempt->rec.attempt, text);
     }

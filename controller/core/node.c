@@ -157,6 +157,7 @@ void core_node_free(struct core_node *node)
     core_unset(&node->rec.build);
     core_unset(&node->rec.drain_reason);
     core_unset(&node->jobs_dir_problem);
+    core_unset(&node->no_room);
     core_unset(&node->data_address);
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
         core_unset(&node->compute[kind]);
@@ -289,7 +290,7 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
 bool core_node_usable(const struct core_node *node)
 {
     return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->synced &&
-           !node->stale_count;
+           !node->stale_count && !(node->no_room && *node->no_room);
 }
 
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)
@@ -308,6 +309,8 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
         hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
     else if (!node->synced)
         hd_text_add(text, "is connecting");
+    else if (!node->stale_count)
+        hd_text_add(text, "%s", node->no_room);
     else
         hd_text_add(text, "is still stopping attempt %d of job %llu", node->stale_attempt,
                     (unsigned long long)node->stale_job);

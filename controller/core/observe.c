@@ -81,6 +81,9 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
 
     if (!end.node || !*end.node)
         end.node = share->node->rec.name;
+    if (end.echo && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
+        end.node =
+            attempt->rec.plan.ranks[end.rank].node_name; /* whom the ranks there waited for */
     suspect_named_node(core, share->node, &end);
     /* an echo names no node: suspect all others; the next message of a node clears it */
     for (size_t i = 0; end.echo && i < attempt->share_count; i++)
@@ -238,6 +241,19 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core_share_end(core, job, attempt, share);
 }
 
+static void take_room(struct hd_core *core, struct core_node *node, const char *no_room)
+{
+    const bool before = node->no_room && *node->no_room;
+
+    core_set(core, &node->no_room, no_room);
+    if (*no_room && !before)
+        core_event(core, NULL, "node_full", 0, -1, node->rec.name, "node %s %s", node->rec.name,
+                   no_room);
+    else if (!*no_room && before)
+        core_event(core, NULL, "node_has_room", 0, -1, node->rec.name,
+                   "node %s takes new jobs again", node->rec.name);
+}
+
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = NULL;
@@ -256,6 +272,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
     core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
+    take_room(core, node, event->observed.no_room ? event->observed.no_room : "");
 
     for (size_t i = 0; i < event->observed.deleted_count; i++)
         core_checkpoint_deleted(core, node, &event->observed.deleted[i]);

@@ -49,8 +49,8 @@ enum hd_sight {
     HD_SIGHT_ALL,
 };
 
-/* name, word, default of viewers and users, unit; 0: no limit. Operators and admins have none
- * unless the policy gives them one. */
+/* name, word, default of all but operators and admins, unit; 0: no limit. Operators and admins have
+ * none unless the policy gives them one. */
 #define HD_LIMIT_LIST(X)                                                          \
     X(SUBMISSIONS, "submissions_per_s", 100, "submissions in a second")           \
     X(QUERIES, "queries_per_s", 1000, "queries in a second")                      \

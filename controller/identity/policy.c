@@ -135,7 +135,7 @@ int64_t hd_policy_limit(const struct hd_policy *policy, const char *name, enum h
     const struct policy_rule *rule = find_for(policy, RULE_LIMIT, name, role, limit);
     int64_t value = rule ? rule->value : 0;
 
-    if (!rule && !hd_role_has(role, HD_ROLE_OPERATOR) && hd_role_has(role, HD_ROLE_VIEWER))
+    if (!rule && !hd_role_has(role, HD_ROLE_OPERATOR))
         value = presets[limit];
     return value ? value : INT64_MAX;
 }

@@ -39,7 +39,12 @@ enum hd_status control_check_disk(const struct controller *c)
 {
     const char *trouble = hd_store_trouble(c->store);
 
-    return trouble ? hd_err(HD_LIMIT, "the controller cannot write its state: %s", trouble) : HD_OK;
+    return trouble ? hd_err(HD_LIMIT, "%s", trouble) : HD_OK;
+}
+
+enum hd_status control_check_reserve(const struct controller *c)
+{
+    return hd_store_room(c->store) == HD_STORE_STUCK ? control_check_disk(c) : HD_OK;
 }
 
 int32_t control_page_size(int32_t limit)

@@ -21,7 +21,12 @@ struct job_answer {
 
 char *answer_warning(const struct controller *c, struct hd_text *ret_text)
 {
-    hd_core_warn(c->core, ret_text);
+    const char *trouble = hd_store_trouble(c->store);
+
+    if (trouble)
+        hd_text_add(ret_text, "%s", trouble);
+    else
+        hd_core_warn(c->core, ret_text);
     return convert_text(ret_text->failed ? "" : ret_text->data);
 }
 
@@ -182,9 +187,9 @@ void control_fail_waiting(struct controller *c, const char *message)
             continue;
         hd_rpc_call_fail(
             reply->call,
-            hd_err(HD_LIMIT,
-                   "the controller cannot write its state: %s; it retries, so the request may "
-                   "still take effect (repeat the same request to learn the outcome)",
+            hd_err(HD_ABORTED,
+                   "%s; the controller retries, so the request may still take effect: repeat the "
+                   "same request to learn the outcome",
                    message));
         hd_rpc_call_unref(reply->call);
         reply->call = NULL;

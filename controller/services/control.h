@@ -24,8 +24,11 @@ enum hd_status control_check_owner(const struct controller *c, const struct hd_r
 void control_see(const struct controller *c, const struct hd_rpc_call *call, enum hd_sight needed,
                  struct hd_query *query);
 int32_t control_page_size(int32_t limit); /* items of a page, as a request asks for */
-/* HD_LIMIT while the disk cannot be written: nothing may change then. */
+/* HD_LIMIT while the disk is full or cannot be written. For calls that ask for something new. */
 enum hd_status control_check_disk(const struct controller *c);
+/* The same for calls that end work, keep work off a node, make room or take rights away: they may
+ * take of the reserve (store.h). HD_LIMIT while nothing at all can be written. */
+enum hd_status control_check_reserve(const struct controller *c);
 
 /* ---- prepare.c --------------------------------------------------------------------------------*/
 

@@ -375,7 +375,7 @@ static void tell_status(struct controller *c)
                 view.record->state != HD_NODE_STATE_LOST;
     }
     if (trouble)
-        (void)snprintf(text, sizeof text, "nothing can be changed: %s", trouble);
+        (void)snprintf(text, sizeof text, "%s", trouble);
     else
         (void)snprintf(text, sizeof text, "%zu job%s queued or running, %zu of %zu nodes connected",
                        jobs, jobs == 1 ? "" : "s", here, nodes);
@@ -426,8 +426,10 @@ static void on_tick(uv_timer_t *timer)
     rendezvous_tick(c);
     credential_tick(c);
     keep_tick(c);
+    guard_tick(c, false);
     watch_tick(c);
     read_log_tick(c);
+    fleet_tick(c);
     web_tick(c);
     tell_status(c);
     feed_watchdog(c);
@@ -441,7 +443,8 @@ static void on_trouble(void *user, const char *message)
     tell_health(c);
     if (message) {
         hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
-        control_fail_waiting(c, message);
+        if (hd_store_room(c->store) == HD_STORE_STUCK)
+            control_fail_waiting(c, message);
     } else {
         hd_log(HD_LOG_INFO, "the state can be written again");
     }
@@ -515,6 +518,8 @@ static void on_server_closed(void *user)
 
 void controller_stop(struct controller *c, void (*on_stopped)(void *user), void *user)
 {
+    if (c->store && c->refusals && !c->stopping)
+        guard_tick(c, true);
     c->stopping = true;
     c->on_stopped = on_stopped;
     c->stopped_user = user;
@@ -550,6 +555,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     if (!st) {
         const struct hd_store_options store = {.dir = c->state_dir,
                                                .vfs = options->vfs,
+                                               .reserve_bytes = options->reserve_bytes,
                                                .on_trouble = on_trouble,
                                                .on_fatal = on_store_fatal,
                                                .user = c};

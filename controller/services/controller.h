@@ -42,6 +42,7 @@ struct controller_options {
     const struct hd_core_config *core_config; /* NULL: the default */
     const char *cluster_file;                 /* that names the switches; NULL: none */
     const char *vfs;                          /* SQLite VFS of the store; NULL: the system's */
+    int64_t reserve_bytes; /* on the disk of state_dir, for when it is full (store.h); 0: none */
     /* Not NULL: jobs that have not ended when the controller starts have failed, with this reason,
      * and no node of before exists any more. */
     const char *end_jobs;

@@ -288,6 +288,11 @@ static void add_nodes(struct hd_arena *arena, const struct controller *c,
     }
 }
 
+const char *convert_stale(const struct controller *c)
+{
+    return hd_store_room(c->store) == HD_STORE_STUCK ? hd_store_trouble(c->store) : "";
+}
+
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
                                    const struct hd_job_row *row)
 {
@@ -302,6 +307,8 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     m->owner = convert_text(job->owner);
     m->state = (Heddle__V1__JobState)job->state;
     m->reason = convert_text(reason_of(arena, c, job));
+    if (job->state <= HD_JOB_STATE_STOPPING)
+        m->stale = convert_text(convert_stale(c));
     m->attempt = job->attempt_count;
     m->steps = job->steps;
     if (row->has_step) {

@@ -177,7 +177,7 @@ static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
     Heddle__V1__RevokeTokenResponse *response = NULL;
     struct reply *reply = NULL;
     int32_t count = 0;
-    enum hd_status st = control_check_disk(c);
+    enum hd_status st = control_check_reserve(c);
 
     if (!st && !m->id == !*m->name)
         st = hd_err(HD_INVALID, "id, name: one of them is needed");
@@ -416,7 +416,7 @@ static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     Heddle__V1__RevokeNodeResponse *response = NULL;
     struct reply *reply = NULL;
     int32_t count = 0;
-    enum hd_status st = control_check_disk(c);
+    enum hd_status st = control_check_reserve(c);
 
     if (st) {
         hd_rpc_call_fail(call, st);
@@ -517,8 +517,28 @@ static const struct hd_credential_record *newest_of_node(const struct controller
     return newest;
 }
 
-/* A node asks when two thirds of its certificate's life are over. One that asks all the time would
- * fill the audit log. */
+/* HD_LIMIT: it is too early. A node asks when two thirds of its certificate's life are over; a
+ * twelfth is for clocks that differ. An answer may have been lost, and the node then has its older
+ * certificate alone: so it is that one, of this connection, which must be old enough, and the
+ * newest need only be a twelfth of a life old. */
+static enum hd_status check_renewal(const struct controller *c, uint64_t shown_id,
+                                    const struct hd_credential_record *newest, int64_t now_ms)
+{
+    const struct hd_credential_record *shown =
+        hd_credentials_find_id(c->credentials, shown_id, now_ms);
+    const int64_t life_ms = newest->expires_ms - newest->made_ms;
+    const int64_t early_ms = life_ms - life_ms / 3 - life_ms / 12;
+    char when[HD_CLOCK_TEXT_MAX];
+    int64_t from_ms = newest->made_ms + life_ms / 12;
+
+    if (shown && shown->made_ms + early_ms > from_ms)
+        from_ms = shown->made_ms + early_ms;
+    if (now_ms >= from_ms)
+        return HD_OK;
+    hd_clock_format_utc(from_ms, when);
+    return hd_err(HD_LIMIT, "the certificate of %s may be renewed from %s on", newest->name, when);
+}
+
 static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
 {
     const Heddle__V1__RenewRequest *m = (const void *)request;
@@ -544,9 +564,8 @@ static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request
         st = check_authority(c);
     if (!st && !old)
         st = hd_err(HD_DENIED, "%s has no certificate to renew", control_caller(call));
-    if (!st && now_ms < old->made_ms + (old->expires_ms - old->made_ms) / 12)
-        st =
-            hd_err(HD_CONFLICT, "the certificate of %s is not old enough to be renewed", old->name);
+    if (!st)
+        st = check_renewal(c, hd_rpc_call_principal(call)->credential, old, now_ms);
     if (st) {
         hd_rpc_call_fail(call, st);
         return;

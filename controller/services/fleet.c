@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "controller/services/internal.h"
 #include "spec/spec.h"
@@ -19,6 +20,8 @@ struct node_stream {
     struct hd_rpc_call *call, *logs;
     char uuid[HD_CTL_NAME_BYTES_MAX + 1], name[HD_CTL_NAME_BYTES_MAX + 1];
     uint64_t number; /* of the stream, for the core; 0: no Hello yet */
+    bool welcomed;   /* Welcome was sent; until then its daemon sends nothing but Hello */
+    int64_t kept_ms; /* while the disk takes no writes: when it was sent something (monotonic) */
     bool removed;    /* the node is; what its daemon still sends is not for this cluster */
     struct node_stream *next;
 };
@@ -329,6 +332,7 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.heartbeat_ms = HEARTBEAT_MS;
     welcome.probe_unix_ms = hd_core_probe_ended(c->core, s->uuid);
     welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;
+    s->welcomed = true;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
     send_message(s, &message);
@@ -503,7 +507,8 @@ static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__Obs
                      .stream = s->number,
                      .generation = m->generation,
                      .jobs_dir_visible = strcmp(m->jobs_dir_probe, s->c->probe) == 0,
-                     .jobs_dir_problem = m->jobs_dir_problem}};
+                     .jobs_dir_problem = m->jobs_dir_problem,
+                     .no_room = m->no_room}};
     struct hd_observed *attempts;
     struct hd_deletion *deleted;
     struct hd_arena arena;
@@ -636,6 +641,7 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
     case HEDDLE__V1__REPORT__BODY_EVENT:
         event->report.kind = HD_REPORT_EVENT;
         event->report.event = (struct hd_event_record){.time_ms = r->event->time_unix_ms,
+                                                       .rank = r->event->rank,
                                                        .kind = r->event->kind,
                                                        .message = r->event->message};
         return true;
@@ -644,6 +650,7 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
         clean = !r->rank_exit->signal && !r->rank_exit->exit_code;
         event->report.kind = HD_REPORT_EVENT;
         event->report.event = (struct hd_event_record){.time_ms = r->rank_exit->time_unix_ms,
+                                                       .rank = -1,
                                                        .kind = clean ? "rank_done" : "rank_exit",
                                                        .message = text};
         return true;
@@ -862,6 +869,33 @@ void fleet_cut(struct controller *c, uint64_t credential)
                                          "revoked; invite it again with heddle node "
                                          "invite",
                                          *s->name ? s->name : "this node"));
+    }
+}
+
+/* A Hello is answered when it is on disk, and so are reports. On a disk that takes no writes that
+ * may be long: a daemon that hears nothing for 15 s connects again, which is one more Hello to
+ * keep, and its node would be lost, and the jobs on it, as soon as there is room. Any message is a
+ * sign of life to a daemon; before its welcome it sends nothing, and its open stream is one to the
+ * core. */
+void fleet_tick(struct controller *c)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+
+    for (struct node_stream *s = c->streams; s; s = s->next) {
+        const struct hd_core_event alive = {.kind = HD_CORE_ALIVE,
+                                            .node = {.uuid = s->uuid, .stream = s->number}};
+        Heddle__V1__Heartbeat nothing = HEDDLE__V1__HEARTBEAT__INIT;
+
+        if (!s->number || s->removed || now_ms < s->kept_ms + HEARTBEAT_MS ||
+            (s->welcomed && hd_store_room(c->store) != HD_STORE_STUCK))
+            continue;
+        s->kept_ms = now_ms;
+        if (!s->welcomed) {
+            turn_begin(c);
+            (void)turn_step(c, &alive);
+            turn_end(c);
+        }
+        answer_heartbeat(s, &nothing);
     }
 }
 

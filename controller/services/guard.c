@@ -10,8 +10,11 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "controller/services/internal.h"
+#include "controller/services/refusals.h"
 #include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"
+
+enum { REFUSED_PER_S_MAX = 100 }; /* of one caller, also of an admin */
 
 /* ---- the table --------------------------------------------------------------------------------*/
 
@@ -92,11 +95,12 @@ enum hd_status guard_open(struct controller *c)
     c->methods = calloc(guard_row_count, sizeof *c->methods);
     c->usages = hd_usages_new();
     c->credentials = hd_credentials_new();
+    c->refusals = refusals_new();
     if (c->options.policy_file)
         st = hd_policy_read(c->options.policy_file, &c->policy);
     else
         c->policy = hd_policy_new();
-    if (!st && (!c->methods || !c->usages || !c->credentials || !c->policy))
+    if (!st && (!c->methods || !c->usages || !c->credentials || !c->refusals || !c->policy))
         st = hd_err(HD_NO_MEMORY, "no memory for the callers");
     return st;
 }
@@ -104,6 +108,7 @@ enum hd_status guard_open(struct controller *c)
 void guard_close(struct controller *c)
 {
     hd_usages_free(c->usages);
+    refusals_free(c->refusals);
     hd_credentials_free(c->credentials);
     hd_policy_free(c->policy);
     free(c->methods);
@@ -261,6 +266,25 @@ static enum hd_status take_rate(struct controller *c, const struct hd_rpc_princi
         hd_clock_now_ms());
 }
 
+/* A refused call costs a caller as a query does, also one whose other calls are free or without a
+ * limit: else whoever may do nothing could call without end, and each refusal is work and may be a
+ * row of the audit log. */
+static enum hd_status take_refusal(struct controller *c, const struct hd_rpc_principal *caller,
+                                   enum hd_status st)
+{
+    const int64_t given =
+        hd_policy_limit(c->policy, caller->name, (enum hd_role)caller->role, HD_LIMIT_QUERIES);
+    struct hd_error refusal;
+
+    hd_err_save(st, &refusal);
+    st = hd_usages_take(c->usages, caller->name, HD_LIMIT_QUERIES,
+                        given < REFUSED_PER_S_MAX ? given : REFUSED_PER_S_MAX, hd_clock_now_ms());
+    if (st == HD_LIMIT)
+        return hd_err(st, "%s has been refused %d times in a second: %s", caller->name,
+                      REFUSED_PER_S_MAX, refusal.message);
+    return st ? st : hd_err_restore(&refusal);
+}
+
 enum hd_status guard_authorize(void *user, struct hd_rpc_call *call)
 {
     struct controller *c = user;
@@ -271,7 +295,7 @@ enum hd_status guard_authorize(void *user, struct hd_rpc_call *call)
     if (!row) /* health and reflection: for all who are known */
         return HD_OK;
     st = check_role(c, caller, row);
-    return st ? st : take_rate(c, caller, row->cost);
+    return st ? take_refusal(c, caller, st) : take_rate(c, caller, row->cost);
 }
 
 /* ---- open -------------------------------------------------------------------------------------*/
@@ -367,28 +391,37 @@ enum hd_status guard_check_jobs(const struct controller *c, const struct hd_rpc_
 
 /* ---- audit ------------------------------------------------------------------------------------*/
 
-static void add_row(struct controller *c, struct hd_rpc_call *call, const char *result)
+static struct hd_audit_record row_about(const struct hd_rpc_call *call, const char *result)
 {
     const struct hd_rpc_principal *caller = hd_rpc_call_principal(call);
     const struct guard_row *row = row_of(call);
-    const struct hd_audit_record record = {.time_ms = hd_clock_wall_ms(),
-                                           .who = caller->name,
-                                           .role = hd_role_name((enum hd_role)caller->role),
-                                           .method = row ? row->method : hd_rpc_call_path(call),
-                                           .object = hd_rpc_call_label(call),
-                                           .source = hd_rpc_call_peer(call),
-                                           .result = result};
 
-    hd_rpc_call_set_mark(call);
+    return (struct hd_audit_record){.time_ms = hd_clock_wall_ms(),
+                                    .who = caller->name,
+                                    .role = hd_role_name((enum hd_role)caller->role),
+                                    .method = row ? row->method : hd_rpc_call_path(call),
+                                    .object = hd_rpc_call_label(call),
+                                    .source = hd_rpc_call_peer(call),
+                                    .result = result};
+}
+
+static void add_row(struct controller *c, const struct hd_audit_record *record)
+{
+    turn_begin(c);
     if (c->turn)
-        hd_batch_add_audit(c->turn->batch, &record);
+        hd_batch_add_audit(c->turn->batch, record);
+    turn_end(c);
 }
 
 void guard_audit(struct controller *c, struct hd_rpc_call *call, const char *object)
 {
+    struct hd_audit_record record;
+
     if (object)
         hd_rpc_call_set_label(call, object);
-    add_row(c, call, "ok");
+    record = row_about(call, "ok");
+    hd_rpc_call_set_mark(call);
+    add_row(c, &record);
 }
 
 /* A call over a limit leaves no row, so that a flood of them does not fill the disk. */
@@ -404,11 +437,26 @@ void guard_answered(void *user, struct hd_rpc_call *call, enum hd_status st)
 {
     struct controller *c = user;
     const struct guard_row *row = row_of(call);
+    struct hd_audit_record record;
 
-    if (!row || hd_rpc_call_mark(call) || c->stopping || !is_kept(row, st) ||
-        hd_store_trouble(c->store)) /* rows that cannot be written would only fill memory */
+    if (!row || hd_rpc_call_mark(call) || c->stopping || !is_kept(row, st))
         return;
-    turn_begin(c);
-    add_row(c, call, st ? hd_status_name(st) : "ok");
-    turn_end(c);
+    record = row_about(call, st ? hd_status_name(st) : "ok");
+    hd_rpc_call_set_mark(call);
+    if (st && !refusals_take(c->refusals, &record, hd_clock_now_ms()))
+        return;
+    if (!hd_store_trouble(c->store)) /* rows that cannot be written would only fill memory */
+        add_row(c, &record);
+}
+
+void guard_tick(struct controller *c, bool all_of_them)
+{
+    struct hd_audit_record record;
+
+    if (hd_store_trouble(c->store))
+        return; /* they are counted on */
+    while (refusals_next(c->refusals, hd_clock_now_ms(), all_of_them, &record)) {
+        record.time_ms = hd_clock_wall_ms();
+        add_row(c, &record);
+    }
 }

@@ -39,6 +39,8 @@ enum hd_status guard_identify(void *user, const struct hd_rpc_shown *shown,
                               struct hd_rpc_principal *principal);
 enum hd_status guard_authorize(void *user, struct hd_rpc_call *call);
 void guard_answered(void *user, struct hd_rpc_call *call, enum hd_status st);
+/* Writes rows about refusals that were counted (refusals.h). all_of_them: the controller stops. */
+void guard_tick(struct controller *c, bool all_of_them);
 
 /* In a turn: the row of a call that succeeds, beside its change. object: what it turned out to be
  * about; NULL: as the request said. */

@@ -44,6 +44,7 @@ struct node_stream;
 struct watcher;
 struct log_reader;
 struct log_piece;
+struct refusals;
 struct rendezvous;
 struct reply;
 struct ckpt_search;
@@ -87,6 +88,7 @@ struct controller {
     struct hd_credentials *credentials;
     struct hd_policy *policy;
     struct hd_usages *usages;
+    struct refusals *refusals;
     struct guard_method *methods;   /* by row of rpcs.def */
     struct hd_authority *authority; /* NULL: heddle-controller init has not made one */
     struct hd_rpc_tls tls;          /* of the authority, if the options name no certificate */
@@ -137,6 +139,8 @@ void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* Messages live in `arena` and point into the records: keep both until the message is packed. NULL:
  * out of memory. */
+/* JobStatus.stale of a job that has not ended. */
+const char *convert_stale(const struct controller *c);
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
                                    const struct hd_job_row *row);
 enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query *query,
@@ -270,6 +274,8 @@ void read_log_forget_all(struct controller *c); /* reads in progress end without
 /* The node's Logs stream; NULL: not connected. */
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
 void fleet_cut(struct controller *c, uint64_t credential);
+/* Keeps streams that wait for the disk: their nodes are there. */
+void fleet_tick(struct controller *c);
 /* Builds the node's desired set now and sends it when the turn is durable. */
 void fleet_send_desired(struct controller *c, const char *uuid);
 /* Asks the node's daemon for the probe that the core waits for, when the turn is durable. */

@@ -77,6 +77,9 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     struct prepared *prepared = NULL;
     enum hd_status st = control_check_disk(c);
 
+    if (st && hd_core_knows_request(c->core, m->request_id)) /* it may wait for the disk */
+        st = hd_err(HD_ABORTED, "%s; this request was taken before and may still take effect",
+                    hd_err_message());
     if (!st)
         st = check_request_id(m->request_id);
     if (!st)
@@ -127,7 +130,7 @@ void control_cancel_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     }
     st = control_check_owner(c, call, job->owner, m->job);
     if (!st)
-        st = control_check_disk(c);
+        st = control_check_reserve(c);
     if (!st)
         st = control_step(c, call, &event);
     if (st)

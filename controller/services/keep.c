@@ -1,4 +1,5 @@
-/* keep: what the policy says of old history is done, a little at a time. */
+/* keep: what the policy says of old history is done, a little at a time; on a full disk, too, from
+ * the reserve: it makes room in the database. */
 #include "base/clock.h"
 #include "controller/services/internal.h"
 
@@ -14,7 +15,7 @@ void keep_tick(struct controller *c)
                                           .step_lines_ms = keep.step_lines_ms};
 
     if ((!keep.history_ms && !keep.history_jobs && !keep.step_lines) ||
-        hd_clock_now_ms() < c->keep_due_ms || hd_store_trouble(c->store))
+        hd_clock_now_ms() < c->keep_due_ms || hd_store_room(c->store) == HD_STORE_STUCK)
         return;
     c->keep_due_ms = hd_clock_now_ms() + EVERY_MS;
     turn_begin(c);

@@ -277,6 +277,7 @@ static void add_store(const struct controller *c, struct hd_text *out)
     hd_prom_add_histogram(out, HD_PROM_commit_duration_seconds, &c->seen.commits);
     hd_prom_add_one(out, HD_PROM_store_queued, (double)hd_store_queued(c->store));
     hd_prom_add_one(out, HD_PROM_store_writable, hd_store_trouble(c->store) == NULL);
+    hd_prom_add_one(out, HD_PROM_store_reserve_bytes, (double)hd_store_reserve_left(c->store));
     add_file(c, HD_PROM_store_database_bytes, "state.db", out);
     add_file(c, HD_PROM_store_wal_bytes, "state.db-wal", out);
     if (statvfs(c->state_dir, &disk) == 0) {

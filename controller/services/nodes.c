@@ -8,10 +8,12 @@ void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *messag
     Heddle__V1__ListNodesResponse response = HEDDLE__V1__LIST_NODES_RESPONSE__INIT;
     const struct controller *c = hd_rpc_call_user(call);
     const size_t count = hd_core_node_count(c->core);
+    const char *trouble = hd_store_trouble(c->store);
     struct hd_arena arena;
 
     (void)message;
     hd_arena_init(&arena, 0);
+    response.warning = convert_text(trouble ? trouble : "");
     response.nodes = hd_arena_array(&arena, count + 1, sizeof *response.nodes);
     for (size_t i = 0; response.nodes && i < count; i++) {
         response.nodes[i] = convert_node(&arena, c, i);
@@ -62,7 +64,8 @@ static void change_drain(struct hd_rpc_call *call, const struct hd_core_event *e
 {
     struct controller *c = hd_rpc_call_user(call);
     struct reply *reply;
-    enum hd_status st = control_check_disk(c);
+    enum hd_status st =
+        event->kind == HD_CORE_UNDRAIN ? control_check_disk(c) : control_check_reserve(c);
 
     if (st) {
         hd_rpc_call_fail(call, st);
@@ -165,7 +168,7 @@ void control_remove_node(struct hd_rpc_call *call, const ProtobufCMessage *messa
     struct hd_node_view view;
     struct reply *reply;
     size_t index;
-    enum hd_status st = control_check_disk(c);
+    enum hd_status st = control_check_reserve(c);
 
     if (!st && hd_core_node_find(c->core, m->node, &index)) {
         hd_core_node_at(c->core, index, &view);

@@ -186,7 +186,7 @@ void control_remove_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     struct removal *r = calloc(1, sizeof *r);
     struct hd_query *query = hd_query_new(HD_QUERY_RECORDS);
     enum hd_status st =
-        r && query ? control_check_disk(c) : hd_err(HD_NO_MEMORY, "no memory for an answer");
+        r && query ? control_check_reserve(c) : hd_err(HD_NO_MEMORY, "no memory for an answer");
 
     if (st) {
         hd_rpc_call_fail(call, st);

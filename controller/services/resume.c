@@ -230,8 +230,9 @@ static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_ev
         return;
     }
     st = control_check_owner(c, call, job->owner, number);
-    if (!st)
-        st = control_check_disk(c);
+    if (!st) /* what runs is to stop, or what waits to wait: neither is more work */
+        st = kind == HD_CORE_REQUEUE || kind == HD_CORE_HOLD ? control_check_reserve(c)
+                                                             : control_check_disk(c);
     if (!st)
         st = control_step(c, call, &event);
     if (st)

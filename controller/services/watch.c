@@ -27,7 +27,7 @@ struct watcher {
     bool blocked; /* the client reads slowly: wait for watch_drain */
     bool ended;   /* the job had ended when it was read */
     enum hd_job_state state;
-    char reason[REASON_MAX];
+    char reason[REASON_MAX], trouble[REASON_MAX]; /* as they were sent: JobStatus.reason, .stale */
     Heddle__V1__JobEnd end;
     Heddle__V1__EndReport end_report;
     char end_reason[REASON_MAX], end_node[HD_CTL_NAME_BYTES_MAX + 1], end_message[REASON_MAX];
@@ -102,6 +102,7 @@ static bool send_status(struct watcher *w, Heddle__V1__JobStatus *status)
         return false;
     w->state = (enum hd_job_state)status->state;
     (void)snprintf(w->reason, sizeof w->reason, "%s", status->reason);
+    (void)snprintf(w->trouble, sizeof w->trouble, "%s", status->stale);
     return true;
 }
 
@@ -183,7 +184,8 @@ static void on_job(struct hd_query *query, enum hd_status st)
     }
     status = convert_job(&query->arena, w->c, row);
     if (status && ((enum hd_job_state)status->state != w->state ||
-                   strncmp(status->reason, w->reason, sizeof w->reason - 1) != 0))
+                   strncmp(status->reason, w->reason, sizeof w->reason - 1) != 0 ||
+                   strncmp(status->stale, w->trouble, sizeof w->trouble - 1) != 0))
         (void)send_status(w, status);
     hd_query_free(query);
     if (!w->blocked)
@@ -334,8 +336,9 @@ void watch_tick(struct controller *c)
         if (!w->call || w->busy || w->blocked || w->state > HD_JOB_STATE_STOPPING)
             continue;
         hd_core_explain(c->core, w->job, controller_now(), &reason);
-        if (!reason.failed &&
-            strncmp(reason.data ? reason.data : "", w->reason, sizeof w->reason - 1) != 0)
+        if ((!reason.failed &&
+             strncmp(reason.data ? reason.data : "", w->reason, sizeof w->reason - 1) != 0) ||
+            strncmp(convert_stale(c), w->trouble, sizeof w->trouble - 1) != 0)
             read_job(w);
         hd_text_free(&reason);
     }

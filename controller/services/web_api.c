@@ -371,6 +371,7 @@ static void show_server(struct controller *c, struct hd_http_request *request)
     hd_json_add_string(&w, "jobs_dir", c->jobs_dir);
     show_time(&w, "time", hd_clock_wall_ms());
     hd_json_add_bool(&w, "writable", hd_store_trouble(c->store) == NULL);
+    hd_json_add_string(&w, "trouble", convert_text(hd_store_trouble(c->store)));
     add_counts(c, &w);
     hd_json_end(&w, '}');
     hd_text_add(&text, "\n");

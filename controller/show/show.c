@@ -194,6 +194,8 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
     hd_json_add_string(w, "queue", j->queue);
     hd_json_add_int64(w, "priority", j->priority);
     hd_json_add_bool(w, "held", j->held);
+    if (*j->stale)
+        hd_json_add_string(w, "stale", j->stale);
     show_time(w, "expected_start_at", j->expected_start_unix_ms);
     hd_json_add_int64(w, "attempt", j->attempt);
     hd_json_add_int64(w, "restarts", j->restarts);

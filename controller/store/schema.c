@@ -213,7 +213,7 @@ static const struct migration {
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
 /* Another process with the file open (a backup) locks it for moments: at its start and end. */
-enum { LOCKED_TIMEOUT_MS = 5000 };
+enum { LOCKED_TIMEOUT_MS = 5000, PAGE_BYTES = 4096 };
 
 #define STORE_RESTORE                                                                 \
     "restore it from a backup (made by heddle-controller backup; docs/operations.md " \
@@ -227,10 +227,12 @@ enum hd_status store_db_error(struct store_db *db, const char *what)
     const int system_error = sqlite3_system_errno(db->sqlite);
     const char *message = sqlite3_errmsg(db->sqlite);
 
+    db->full = code == SQLITE_FULL ||
+               (code == SQLITE_IOERR && (system_error == ENOSPC || system_error == EDQUOT));
+    if (db->full)
+        return hd_err(HD_IO, "%s: the disk is full; free some space, the write is retried",
+                      db->path);
     switch (code) {
-    case SQLITE_FULL:
-        return hd_err(HD_IO, "%s: %s: the disk is full; free some space, the write is retried",
-                      db->path, what);
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
     case SQLITE_READONLY:
@@ -385,6 +387,16 @@ static enum hd_status configure(struct store_db *db, bool exclusive)
     if (!st)
         st = execute(db, "PRAGMA synchronous = FULL", "cannot set pragmas");
     return st;
+}
+
+enum hd_status store_db_bound_log(struct store_db *db, int64_t pages)
+{
+    char sql[128];
+
+    (void)snprintf(sql, sizeof sql,
+                   "PRAGMA wal_autocheckpoint = %lld; PRAGMA journal_size_limit = %lld",
+                   (long long)pages, (long long)pages * PAGE_BYTES);
+    return execute(db, sql, "cannot set pragmas");
 }
 
 static enum hd_status check(struct store_db *db)

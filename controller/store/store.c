@@ -31,7 +31,13 @@
 #include "base/file.h"
 #include "controller/store/store_internal.h"
 
-enum { RETRY_DEFAULT_MS = 1000 };
+enum {
+    RETRY_DEFAULT_MS = 1000,
+    MAKE_AFTER = 5, /* pauses between two tries to make the reserve again */
+    LOG_PAGES_MIN = 16,
+    LOG_PAGES_MAX = 1000,
+    PAGE_BYTES = 4096,
+};
 
 /* A queued batch or query. */
 struct item {
@@ -54,19 +60,27 @@ struct hd_job_store {
     char cluster_id[40];
     uv_thread_t thread;
     uv_async_t async;
-    uv_prepare_t before_wait; /* of the loop, in each round */
-    struct items queued;      /* queued in this round; the loop's own */
-    size_t unanswered;        /* items in all queues; the loop's own */
+    uv_prepare_t before_wait;     /* of the loop, in each round */
+    struct items queued;          /* queued in this round; the loop's own */
+    size_t unanswered;            /* items in all queues; the loop's own */
+    struct store_reserve reserve; /* the writer's, as `db` */
+    int64_t log_bytes_max;        /* at which the log is copied into the database */
+    int64_t make_due_ms;          /* likewise: when to try to make it again (monotonic) */
     uv_work_t join_work;
     void (*on_closed)(void *user);
     void *closed_user;
-    char trouble_shown[HD_ERR_MAX]; /* the loop's copy */
+    /* The loop's copies. */
+    enum hd_store_room room;
+    int64_t full_ms, stuck_ms; /* since when it is not FINE, and STUCK; wall clock */
+    int64_t reserve_left;
+    char trouble_shown[HD_ERR_MAX];
 
     /* Under `mutex`. */
     uv_mutex_t mutex;
     uv_cond_t wake;
     struct items todo, done;
     struct hd_error trouble; /* of the last transaction; HD_OK: none */
+    int64_t left_bytes;      /* of the reserve */
     struct hd_error fatal;
     bool fatal_reported;
     int64_t
@@ -204,10 +218,64 @@ static void answer_queries_now(struct hd_job_store *store, struct items *items)
     (void)uv_async_send(&store->async);
 }
 
+/* ---- the reserve ------------------------------------------------------------------------------*/
+
+static bool runs_out(const struct store_reserve *reserve)
+{
+    return 2 * reserve->left_bytes < reserve->whole_bytes;
+}
+
+/* What the loop is to know of it. */
+static void tell_reserve(struct hd_job_store *store)
+{
+    store->db.thins = runs_out(&store->reserve);
+    uv_mutex_lock(&store->mutex);
+    store->left_bytes = store->reserve.left_bytes;
+    uv_mutex_unlock(&store->mutex);
+    (void)uv_async_send(&store->async);
+}
+
+/* After a transaction for which there was no room. The log is copied into the database and begun
+ * anew, in the room that its file has, which may be enough; then a piece of the reserve goes.
+ * False: there is nothing more to give. */
+static bool make_room(struct hd_job_store *store, bool *emptied)
+{
+    bool gave;
+
+    if (!store->db.full)
+        return false;
+    gave = *emptied && store_reserve_give(&store->reserve);
+    if (gave)
+        tell_reserve(store);
+    store_db_empty_log(&store->db, store->log_bytes_max);
+    gave |= !*emptied;
+    *emptied = true;
+    store->db.full = false;
+    return gave;
+}
+
+static int64_t make_pause_ms(const struct hd_job_store *store)
+{
+    return MAKE_AFTER * store->options.retry_ms;
+}
+
+/* Makes the reserve again, if it is short and the disk has room. */
+static void restore_reserve(struct hd_job_store *store)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (!store_reserve_is_short(&store->reserve) || now_ms < store->make_due_ms)
+        return;
+    store->make_due_ms = now_ms + make_pause_ms(store);
+    if (store_reserve_make(&store->reserve))
+        tell_reserve(store);
+}
+
 /* Writes all batches of `items` in one transaction, with retries, then answers the queries. */
 static void process(struct hd_job_store *store, struct items *items)
 {
     struct hd_error error;
+    bool emptied = false;
     enum hd_status st;
 
     for (;;) {
@@ -215,6 +283,8 @@ static void process(struct hd_job_store *store, struct items *items)
         if (!st)
             break;
         hd_err_save(st, &error);
+        if (make_room(store, &emptied))
+            continue;
         answer_queries_now(store, items);
         if (after_failure(store, &error, items))
             continue;
@@ -235,7 +305,11 @@ static void writer_main(void *arg)
         uv_mutex_lock(&store->mutex);
         store->asked_ms = 0;
         while (!store->todo.first && !store->closing) {
-            uv_cond_wait(&store->wake, &store->mutex);
+            if (!store_reserve_is_short(&store->reserve))
+                uv_cond_wait(&store->wake, &store->mutex);
+            else if (uv_cond_timedwait(&store->wake, &store->mutex,
+                                       (uint64_t)make_pause_ms(store) * 1000000))
+                break;
             store->asked_ms = 0;
         }
         items = take(&store->todo);
@@ -244,6 +318,7 @@ static void writer_main(void *arg)
 
         if (items.first)
             process(store, &items);
+        restore_reserve(store);
 
         uv_mutex_lock(&store->mutex);
         if (items.first && items.first->result.status != HD_ABORTED)
@@ -275,13 +350,35 @@ static void finish(struct hd_job_store *store, struct item *item)
 struct writer_report {
     struct items done;
     struct hd_error trouble, fatal;
+    int64_t left_bytes;
     bool fatal_is_new;
 };
 
-static void report_trouble(struct hd_job_store *store, const struct hd_error *trouble)
+static void report_trouble(struct hd_job_store *store, const struct writer_report *report)
 {
-    const char *message = trouble->status ? trouble->message : "";
+    const enum hd_store_room before = store->room;
+    char message[HD_ERR_MAX] = "", since[HD_CLOCK_TEXT_MAX];
 
+    store->reserve_left = report->left_bytes;
+    store->room = report->trouble.status                            ? HD_STORE_STUCK
+                  : report->left_bytes < store->reserve.whole_bytes ? HD_STORE_RESERVE
+                                                                    : HD_STORE_FINE;
+    if (before == HD_STORE_FINE)
+        store->full_ms = hd_clock_wall_ms();
+    if (before != HD_STORE_STUCK)
+        store->stuck_ms = hd_clock_wall_ms();
+    hd_clock_format_utc(store->room == HD_STORE_STUCK ? store->stuck_ms : store->full_ms, since);
+    if (store->room == HD_STORE_STUCK)
+        (void)snprintf(message, sizeof message,
+                       "the controller cannot write its state since %s: %.*s", since,
+                       HD_ERR_MAX - 128, report->trouble.message);
+    else if (store->room == HD_STORE_RESERVE)
+        (void)snprintf(
+            message, sizeof message,
+            "the disk of the controller's state directory %.512s is full since %s: only "
+            "what ends work or makes room is taken, %lld KiB of the reserve are left for "
+            "it; free some space there, the rest follows by itself",
+            store->options.dir, since, (long long)report->left_bytes / 1024);
     if (strcmp(message, store->trouble_shown) == 0)
         return;
     (void)snprintf(store->trouble_shown, sizeof store->trouble_shown, "%s", message);
@@ -297,12 +394,13 @@ static void on_wake(uv_async_t *async)
     uv_mutex_lock(&store->mutex);
     report.done = take(&store->done);
     report.trouble = store->trouble;
+    report.left_bytes = store->left_bytes;
     report.fatal = store->fatal;
     report.fatal_is_new = store->fatal.status && !store->fatal_reported;
     store->fatal_reported |= report.fatal_is_new;
     uv_mutex_unlock(&store->mutex);
 
-    report_trouble(store, &report.trouble);
+    report_trouble(store, &report);
     while (report.done.first) {
         struct item *item = report.done.first;
 
@@ -408,6 +506,37 @@ static enum hd_status start_thread(struct hd_job_store *store, uv_loop_t *loop)
     return HD_OK;
 }
 
+/* The reserve first: on a full disk the database cannot be opened without a piece of it. */
+static enum hd_status open_database(struct hd_job_store *store)
+{
+    const struct hd_store_options *o = &store->options;
+    struct store_reserve *reserve = &store->reserve;
+    int64_t log_bytes = store_reserve_size(o->dir, (int64_t)LOG_PAGES_MAX * PAGE_BYTES);
+    struct hd_error error;
+    enum hd_status st;
+
+    store_reserve_open(reserve, o->dir, o->vfs, store_reserve_size(o->dir, o->reserve_bytes));
+    do {
+        st = store_db_open(&store->db, o->dir, o->vfs);
+    } while (st == HD_IO && store_reserve_give(reserve));
+    if (reserve->whole_bytes && reserve->whole_bytes < log_bytes)
+        log_bytes = reserve->whole_bytes;
+    if (log_bytes < LOG_PAGES_MIN * PAGE_BYTES)
+        log_bytes = LOG_PAGES_MIN * PAGE_BYTES;
+    store->log_bytes_max = log_bytes;
+    if (!st)
+        st = store_db_bound_log(&store->db, log_bytes / PAGE_BYTES);
+    if (!st)
+        (void)store_reserve_make(reserve);
+    store->left_bytes = store->reserve_left = reserve->left_bytes;
+    store->db.thins = runs_out(reserve);
+    if (!st)
+        return HD_OK;
+    hd_err_save(st, &error);
+    store_reserve_close(reserve);
+    return hd_err_restore(&error);
+}
+
 enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *options,
                              struct hd_job_store **ret_store)
 {
@@ -426,18 +555,21 @@ enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *opt
         (void)hd_err(st, "another controller uses the state directory %s", options->dir);
     if (st)
         goto fail;
-    st = store_db_open(&store->db, options->dir, options->vfs);
+    st = open_database(store);
     if (st)
         goto fail_locked;
     (void)snprintf(store->cluster_id, sizeof store->cluster_id, "%s", store->db.cluster_id);
     st = start_thread(store, loop);
     if (st)
         goto fail_open;
+    (void)uv_async_send(
+        &store->async); /* the reserve may be short: said before anything is asked */
     *ret_store = store;
     return HD_OK;
 
 fail_open:
     store_db_close(&store->db);
+    store_reserve_close(&store->reserve);
 fail_locked:
     (void)close(store->lock_fd);
 fail:
@@ -467,6 +599,7 @@ static void join(uv_work_t *work)
 
     (void)uv_thread_join(&store->thread);
     store_db_close(&store->db);
+    store_reserve_close(&store->reserve);
     (void)close(store->lock_fd);
 }
 
@@ -542,6 +675,16 @@ int64_t hd_store_silent_ms(struct hd_job_store *store)
     uv_cond_signal(&store->wake); /* the thread answers as soon as it waits for work */
     uv_mutex_unlock(&store->mutex);
     return silent;
+}
+
+enum hd_store_room hd_store_room(const struct hd_job_store *store)
+{
+    return store->room;
+}
+
+int64_t hd_store_reserve_left(const struct hd_job_store *store)
+{
+    return store->reserve_left;
 }
 
 const char *hd_store_trouble(const struct hd_job_store *store)

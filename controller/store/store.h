@@ -4,9 +4,18 @@
  * transaction (group commit; WAL, synchronous=FULL) and then reports each batch done, in order, on
  * the loop's thread. Nothing that depends on a batch may leave the controller before its callback.
  *
- * When the disk is full or fails, nothing that was reported done is lost. The writer keeps the
- * batches and retries every second; meanwhile hd_store_trouble returns the error. Errors that a
- * retry cannot fix (a damaged database, a violated constraint) lead to on_fatal.
+ * When the disk is full or fails, nothing that was reported done is lost:
+ *
+ *   HD_STORE_FINE --no room--> HD_STORE_RESERVE --reserve used up--> HD_STORE_STUCK
+ *        |                          |     ^                               |    ^
+ *        '---- any other failure ---|-----|-------------------------------|----'
+ *        ^                          |     '---- a write succeeds ---------'
+ *        '--- the reserve is made again
+ *
+ * In the reserve (reserve.c) batches are written on; the caller asks for less. In the second half
+ * of it, of a job's steps only every sixteenth and the newest stay. STUCK: the writer keeps the
+ * batches and retries every second. All that goes back by itself when the disk has room. Errors
+ * that a retry cannot fix (a damaged database, a violated constraint) lead to on_fatal.
  *
  * Queries run on the writer thread after the batches queued before them, so they see durable state
  * only. While batches cannot be written, queries do not wait for them.
@@ -27,7 +36,11 @@ struct hd_store_options {
     const char *dir;  /* exists; locked while the store is open */
     const char *vfs;  /* name of an SQLite VFS; NULL: the system's */
     int64_t retry_ms; /* pause before a failed transaction is retried; 0: 1000 */
-    /* May be NULL. message: writing fails; NULL: writing works again. */
+    /* Of the reserve; at most a sixteenth of the disk is taken for it. 0: none, and after FINE
+     * comes STUCK. The log takes a sixteenth of the disk, as much as the
+     * reserve or 4 MiB, whichever is least, but for a larger transaction or a slow backup. */
+    int64_t reserve_bytes;
+    /* May be NULL. message: what hd_store_trouble says now; NULL: all is fine again. */
     void (*on_trouble)(void *user, const char *message);
     /* May be NULL. The store has failed; log the error and exit. */
     void (*on_fatal)(void *user, const struct hd_error *error);
@@ -52,8 +65,16 @@ const char *hd_store_cluster_id(const struct hd_job_store *store);
 /* Batches and queries that have not been answered. */
 size_t hd_store_queued(const struct hd_job_store *store);
 
-/* Why nothing can be written now; NULL: writing works. */
+enum hd_store_room {
+    HD_STORE_FINE,
+    HD_STORE_RESERVE, /* the disk is full: what is written takes of the reserve */
+    HD_STORE_STUCK,   /* nothing can be written */
+};
+enum hd_store_room hd_store_room(const struct hd_job_store *store);
+/* What is wrong, since when, where, and what helps, as a sentence for people; NULL: FINE. */
 const char *hd_store_trouble(const struct hd_job_store *store);
+/* What is left of the reserve. */
+int64_t hd_store_reserve_left(const struct hd_job_store *store);
 
 /* How long the writer thread has been at one piece of work, or has left a question unanswered; 0:
  * it waits for work, or answered the last question. Each call asks it once more, so call this every

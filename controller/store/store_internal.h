@@ -6,6 +6,7 @@
  *   read.c    queries, and loading at start
  *   identity.c  credentials and the audit log
  *   keep.c    old history that goes
+ *   reserve.c  room on the disk that is given up when the disk is full
  *   backup.c  a copy of the database, by another process than the controller
  *
  * Threads: a struct store_db is used by the loop's thread until the first item is queued, then by
@@ -115,8 +116,9 @@
     X(FIND_JOBS_BY_OWNER, "SELECT job FROM jobs WHERE owner=? AND state=? AND job<? AND removal=0" \
                           " ORDER BY job DESC LIMIT ?")                                            \
     /* Walks over all specs: for rare questions only. */                                           \
-    X(FIND_USERS, "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE job<>?1 AND removal=0"             \
-                  " AND instr(spec, ?2) ORDER BY job LIMIT ?3")                                    \
+    X(FIND_USERS, /* those that have not ended first: ?3 may be less than there are */             \
+      "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE job<>?1 AND removal=0 AND instr(spec, ?2)"     \
+      " ORDER BY state IN ('queued','running','stopping') DESC, job LIMIT ?3")                     \
     X(GET_ATTEMPTS,                                                                                \
       "SELECT attempt, state, layout, base_attempt, base_step, base_path, base_hash, created_ms,"  \
       " running_ms, ended_ms, end_cause, end_rank, end_node, end_message, end_exit_code, "         \
@@ -168,6 +170,9 @@
                    " AND seq<(SELECT max(seq) FROM step_metrics WHERE job=?1)")                    \
     X(SAY_PRUNED, "INSERT OR IGNORE INTO events (job, seq, time_ms, attempt, rank, kind, node,"    \
                   " message) VALUES (?1, 1, ?2, 0, -1, 'history_removed', '', ?3)")                \
+    /* write.c, while room is running out */                                                       \
+    X(DROP_STEP, "DELETE FROM step_metrics WHERE job=?1 AND seq=(SELECT max(seq)"                  \
+                 " FROM step_metrics WHERE job=?1) AND seq % 16 <> 0")                             \
     X(COUNT_STEPS, "SELECT count(*) FROM step_metrics WHERE job=?")                                \
     X(THIN_STEPS,                                                                                  \
       "DELETE FROM step_metrics WHERE job=?1 AND seq IN (SELECT seq FROM (SELECT seq,"             \
@@ -208,6 +213,8 @@ enum store_statement { STORE_STATEMENTS(X) STORE_STATEMENT_COUNT };
 
 struct store_db {
     sqlite3 *sqlite;
+    bool full;  /* the last error: the disk, or a quota on it, has no room */
+    bool thins; /* of the steps that are written now, few are kept: room is running out */
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
     char cluster_id[40];
@@ -217,10 +224,38 @@ struct store_db {
     } audit;
 };
 
+/* ---- reserve.c: used by one thread at a time, as `store_db` is ---- */
+
+struct store_reserve {
+    sqlite3_file *file; /* NULL: there is none */
+    const char *dir;
+    char path[HD_CTL_PATH_BYTES_MAX];
+    int64_t whole_bytes, left_bytes; /* whole 0: none is wanted */
+    bool looks;                      /* on a real disk: asks it for room before it writes */
+};
+
+/* What the disk of `dir` can spare of wanted_bytes: at most a sixteenth of it. */
+int64_t store_reserve_size(const char *dir, int64_t wanted_bytes);
+/* Finds what is left of it; writes nothing. `reserve` and `dir` stay where they are. A file that
+ * cannot be opened is an empty reserve. */
+void store_reserve_open(struct store_reserve *reserve, const char *dir, const char *vfs_name,
+                        int64_t bytes);
+void store_reserve_close(struct store_reserve *reserve);
+bool store_reserve_is_short(const struct store_reserve *reserve);
+/* Frees a piece. False: nothing is left. */
+bool store_reserve_give(struct store_reserve *reserve);
+/* Makes it whole, if the disk has the room and half of the reserve more. True: it is whole. */
+bool store_reserve_make(struct store_reserve *reserve);
+/* Copies the log into the database, so that it begins anew; what its file has beyond keep_bytes is
+ * freed, the rest is for its next frames. Best effort: a backup that reads may be in the way. */
+void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
+
 /* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);
 void store_db_close(struct store_db *db);
 
+/* The log is copied into the database when it has so many pages, and keeps that size. */
+enum hd_status store_db_bound_log(struct store_db *db, int64_t pages);
 /* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write
  * errors); HD_CORRUPT, HD_INTERNAL: it does not. */
 enum hd_status store_db_error(struct store_db *db, const char *what);

@@ -153,7 +153,13 @@ static enum hd_status insert_step(struct store_db *db, const struct hd_step_reco
 {
     uint8_t metrics[HD_METRICS_BYTES_MAX];
     const size_t size = hd_metrics_pack(&s->metrics, metrics);
+    enum hd_status st = HD_OK;
 
+    /* the newest step stays, so that progress is seen and a restart finds it */
+    if (db->thins)
+        st = store_db_run(db, STORE_DROP_STEP, "i", (int64_t)s->job);
+    if (st)
+        return st;
     return store_db_run(db, STORE_INSERT_STEP, "iiniibb", (int64_t)s->job, (int64_t)s->sequence,
                         (int)s->attempt, s->step, s->time_ms, metrics, size, s->expert_load,
                         s->expert_count * sizeof *s->expert_load);

@@ -487,7 +487,7 @@ const showServer = (server) => {
   clockAhead = Date.parse(server.time) - Date.now();
   put($('build'), `Heddle ${server.build}`);
   put($('summary'), [`${number(jobs.running)} running`, `${number(jobs.queued)} waiting`, `${number(nodes.up)} of ${plural(nodes.all, 'node')}`, `${number(devices.held)} of ${plural(devices.all, 'device')} held`].join(', '));
-  if (!server.writable) notice('The controller cannot write its state: running jobs go on, nothing can be changed. Its log says why.');
+  if (!server.writable) notice('Running jobs go on, but ' + server.trouble);
   if (view.title !== `Job ${view.id}`) document.title = `${view.title}: ${jobs.running} running, Heddle`;
 };
 

@@ -345,6 +345,7 @@ enum hd_status agent_open(struct agent *agent)
     if (agent->options.launcher)
         (void)snprintf(agent->locals.launcher, sizeof agent->locals.launcher, "%s",
                        agent->options.launcher);
+    agent->locals.log_limit_bytes = agent->options.log_limit_bytes;
     agent->locals.supervisor_lost_ms = agent->options.supervisor_lost_ms
                                            ? agent->options.supervisor_lost_ms
                                            : AGENT_SUPERVISOR_LOST_MS;

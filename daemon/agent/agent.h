@@ -24,6 +24,7 @@
 #include "daemon/agent/identity.h"
 #include "daemon/agent/join.h"
 #include "daemon/agent/local.h"
+#include "daemon/agent/room.h"
 #include "daemon/devices/health.h"
 #include "daemon/devices/prober.h"
 #include "heddle/v1/fleet.pb-c.h"
@@ -46,6 +47,7 @@ struct agent_options {
     const char *choices_dir; /* NULL: choices in state_dir */
     const char *umask;       /* NULL: the default */
     bool doctor, json;
+    bool json_log;
     const char *jobs_dir;                           /* with doctor */
     const char *http, *http_token_file, *http_host; /* NULL: not given */
     struct hd_rpc_tls tls;
@@ -54,6 +56,8 @@ struct agent_options {
     const char *probe;           /* "first" or "never"; NULL: never if ephemeral, else first */
     int64_t supervisor_lost_ms;  /* 0: the default */
     int64_t device_memory_bytes; /* 0: not given */
+    int64_t log_limit_bytes;     /* of a rank's log; 0: none */
+    int64_t min_free_percent;    /* of the disks, to take new jobs (room.h); 0: always */
 };
 
 /* One checkpoint that the controller wants removed. */
@@ -114,6 +118,8 @@ struct agent {
     uint64_t nonce;
     char jobs_dir[PATH_MAX], probe_name[256], probe_text[256], probe[256], probe_problem[512];
     int64_t probed_ms;
+    char no_room[ROOM_REASON_MAX]; /* why there are no new attempts here; "": there are */
+    int64_t room_ms;               /* when that was looked at */
     bool observed_dirty;
     struct hd_link_report batch[AGENT_REPORTS_A_MESSAGE];
 

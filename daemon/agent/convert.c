@@ -137,6 +137,10 @@ static Heddle__V1__RankExit *new_exit(struct hd_arena *arena, struct hd_link_rep
 static const char *event_kind(int64_t level)
 {
     switch ((enum hd_link_level)level) {
+    case HD_LINK_LEVEL_HANG:
+    case HD_LINK_LEVEL_STRAGGLER:
+    case HD_LINK_LEVEL_GUARD:
+        return hd_link_level_name((enum hd_link_level)level);
     case HD_LINK_LEVEL_WARN:
         return "warning";
     case HD_LINK_LEVEL_ERROR:
@@ -179,6 +183,8 @@ Heddle__V1__Report *convert_report(struct hd_arena *arena, const char *node,
         r->body_case = HEDDLE__V1__REPORT__BODY_EVENT;
         r->event =
             new_event(arena, node, report, event_kind(report->event.level), report->event.text);
+        if (r->event && !isnan(report->event.about))
+            r->event->rank = (int32_t)report->event.about;
         break;
     default:
         r->body_case = HEDDLE__V1__REPORT__BODY_EVENT;

@@ -393,8 +393,8 @@ static void supervisor_exited(uv_process_t *child, int64_t status, int signal)
 
 struct launch {
     char job_path[PATH_MAX + 16], world[24], parent[24], ranks[HD_ATTEMPT_RANKS_MAX * 12];
-    char gpus[HD_ATTEMPT_RANKS_MAX * 64];
-    char *argv[24];
+    char gpus[HD_ATTEMPT_RANKS_MAX * 64], log_limit[24];
+    char *argv[32];
 };
 
 static void fill_launch(const struct agent_attempt *l, const struct local_ranks *ranks,
@@ -414,6 +414,7 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
     (void)snprintf(launch->job_path, sizeof launch->job_path, "%s/" HD_ATTEMPT_JOB_FILE,
                    l->run_dir);
     (void)snprintf(launch->world, sizeof launch->world, "%" PRId64, ranks->world);
+    (void)snprintf(launch->log_limit, sizeof launch->log_limit, "%" PRId64, all->log_limit_bytes);
     (void)snprintf(launch->parent, sizeof launch->parent, "%d", (int)getpid());
     launch->argv[n++] = (char *)all->supervisor;
     launch->argv[n++] = (char *)"--job";
@@ -426,6 +427,8 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
     launch->argv[n++] = launch->world;
     launch->argv[n++] = (char *)"--node";
     launch->argv[n++] = (char *)all->node;
+    launch->argv[n++] = (char *)"--log-limit";
+    launch->argv[n++] = launch->log_limit;
     if (gpus_at) {
         launch->argv[n++] = (char *)"--gpus";
         launch->argv[n++] = launch->gpus;

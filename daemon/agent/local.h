@@ -83,6 +83,7 @@ struct locals {
     char choices_dir[PATH_MAX + 16]; /* absolute: of the GPUs' choices among algorithms */
     char worker[PATH_MAX];           /* "": the one in the supervisor's folder */
     char launcher[108];              /* socket of heddle-launcher; "": supervisors are children */
+    int64_t log_limit_bytes;         /* of a rank's log; 0: none */
     bool tied;                       /* supervisors end with this process */
     const char *data_address;        /* for ranks of other nodes; "": there is none */
     int64_t supervisor_lost_ms;      /* silent for so long, with ranks that make no steps: killed */

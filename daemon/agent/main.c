@@ -23,6 +23,8 @@ static enum hd_status read_seconds(const char *value, int64_t *ret_ms)
     return HD_OK;
 }
 
+enum { LOG_LIMIT_BYTES = 256 << 20, MIN_FREE_PERCENT = 5 };
+
 static enum hd_status take_tls(struct agent_options *options, const char **path, const char *value)
 {
     *path = value;
@@ -44,6 +46,16 @@ static enum hd_status take_output(struct agent_options *options, const char *val
     if (!options->json && strcmp(value, "table") != 0)
         return hd_err(HD_INVALID, "%s: say table or json", value);
     return HD_OK;
+}
+
+static enum hd_status read_log_limit(const char *value, int64_t *ret_bytes)
+{
+    enum { LEAST = 1 << 20 };
+    enum hd_status st = hd_text_to_bytes(value, 0, ret_bytes);
+
+    if (!st && *ret_bytes && *ret_bytes < LEAST)
+        st = hd_err(HD_INVALID, "%s: say 1M or more, or 0 for no limit", value);
+    return st;
 }
 
 static enum hd_status take_setting(void *user, int key, const char *value)
@@ -71,6 +83,10 @@ static enum hd_status take_setting(void *user, int key, const char *value)
     case OPT_CHOICES_DIR:
         options->choices_dir = value;
         return HD_OK;
+    case OPT_LOG_LIMIT:
+        return read_log_limit(value, &options->log_limit_bytes);
+    case OPT_MIN_FREE:
+        return hd_text_to_int64(value, 0, 99, &options->min_free_percent);
     case OPT_EPHEMERAL:
         options->ephemeral = true;
         return HD_OK;
@@ -102,6 +118,8 @@ static enum hd_status take_setting(void *user, int key, const char *value)
     case OPT_HTTP_HOST:
         options->http_host = value;
         return HD_OK;
+    case OPT_LOG_FORMAT:
+        return hd_log_read_format(value, &options->json_log);
     case OPT_UMASK:
         options->umask = value;
         return HD_OK;
@@ -121,8 +139,13 @@ static enum hd_status take_setting(void *user, int key, const char *value)
 /* What flags and configuration file say, and whether it can be so. */
 static enum hd_status use_config(const struct hd_config *config, struct agent_options *ret_options)
 {
-    enum hd_status st = hd_config_apply(config, take_setting, ret_options);
+    enum hd_status st;
 
+    ret_options->log_limit_bytes = LOG_LIMIT_BYTES;
+    ret_options->min_free_percent = -1; /* not given */
+    st = hd_config_apply(config, take_setting, ret_options);
+    if (ret_options->min_free_percent < 0)
+        ret_options->min_free_percent = ret_options->ephemeral ? 0 : MIN_FREE_PERCENT;
     if (!st && config->arg_count)
         st = hd_err(HD_INVALID, "unexpected argument \"%s\"; see heddled --help", config->args[0]);
     if (!st && !ret_options->doctor && (ret_options->jobs_dir || ret_options->json))
@@ -205,6 +228,7 @@ static int command(struct agent *agent)
         return join(&agent->config);
     if (use_config(&agent->config, &agent->options))
         return fail(EXIT_USAGE);
+    hd_log_set_json(agent->options.json_log);
     if (hd_config_is_on(&agent->config, OPT_CHECK_CONFIG))
         return check_config(&agent->config, &agent->options);
     if (agent->options.doctor)

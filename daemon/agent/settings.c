@@ -42,6 +42,13 @@ static const struct hd_setting settings[] = {
      "first: what the CPU devices compute and send in a second is measured when they are idle, for "
      "at most 60 s, once per machine and build; never: only by heddle probe (default: first; never "
      "with --ephemeral)"},
+    {OPT_LOG_LIMIT, "log-limit", 0, "SIZE", HD_SETTING_FILE, "256M",
+     "of each rank's log: of a larger one the beginning and the end are kept, and a line between "
+     "them says what is missing; 1M at least, 0: no limit"},
+    {OPT_MIN_FREE, "min-free", 0, "PERCENT", HD_SETTING_FILE, NULL,
+     "with less than this of the disk of the jobs directory or of --state-dir free, the node takes "
+     "no new jobs, and heddle nodes says why; 0: it takes them always (default: 5; 0 with "
+     "--ephemeral)"},
     {OPT_EPHEMERAL, "ephemeral", 0, NULL, 0, NULL,
      "end all ranks when heddled ends, and heddled when its parent ends; without it, ranks go on "
      "and a new heddled finds them"},
@@ -74,6 +81,9 @@ static const struct hd_setting settings[] = {
     {OPT_HTTP_HOST, "http-host", 0, "NAME", HD_SETTING_FILE, NULL,
      "a further name by which Prometheus reaches it, beside localhost, this machine's name and "
      "addresses in numbers"},
+    {OPT_LOG_FORMAT, "log-format", 0, "FORMAT", HD_SETTING_FILE, "text",
+     "of this program's own log on standard error: text, or json for one object a line; where that "
+     "is the journal of systemd, either has the level that journalctl -p asks for"},
     {OPT_UMASK, "umask", 0, "MASK", HD_SETTING_FILE | HD_SETTING_LIVE, "027",
      "octal; rights that folders and files of jobs do not give (027: user and group of heddled "
      "read them; 022: all users do)"},

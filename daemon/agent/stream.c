@@ -11,6 +11,7 @@
 #include "daemon/agent/convert.h"
 
 enum {
+    ROOM_EVERY_MS = 10000,
     PROBE_EVERY_MS = 5000, /* while the jobs directory is not readable */
     HELLO_ARENA_MAX = 1 << 20,
 };
@@ -68,6 +69,24 @@ static enum hd_status check_cluster(struct agent *agent, const char *cluster)
     return agent_identity_write_cluster(&agent->identity, cluster);
 }
 
+/* Tells the controller with the next observed set, if it has changed. */
+static void look_for_room(struct agent *agent)
+{
+    char before[ROOM_REASON_MAX];
+
+    memcpy(before, agent->no_room, sizeof before);
+    agent->room_ms = hd_clock_now_ms();
+    room_look(agent->jobs_dir, agent->identity.state_dir, agent->options.min_free_percent,
+              agent->no_room);
+    if (strcmp(before, agent->no_room) == 0)
+        return;
+    agent->observed_dirty = true;
+    if (agent->no_room[0])
+        hd_log(HD_LOG_WARN, "this node %s", agent->no_room);
+    else
+        hd_log(HD_LOG_INFO, "this node takes new jobs again");
+}
+
 static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome)
 {
     if (check_cluster(agent, welcome->cluster_id)) {
@@ -88,6 +107,7 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;
     send_read_probe(agent);
+    look_for_room(agent);
     probing_welcome(agent, welcome->probe_unix_ms);
     /* first of all: whether a reported checkpoint can be read elsewhere is said in it */
     agent->observed_dirty = send_observed(agent) != HD_OK;
@@ -279,6 +299,8 @@ void stream_tick(struct agent *agent)
         return;
     if (now_ms - agent->said_ms >= agent->heartbeat_ms)
         send_heartbeat(agent);
+    if (now_ms - agent->room_ms >= ROOM_EVERY_MS)
+        look_for_room(agent);
     if (agent->probe_problem[0] && now_ms - agent->probed_ms >= PROBE_EVERY_MS) {
         send_read_probe(agent);
         agent->observed_dirty = agent->observed_dirty || !agent->probe_problem[0];

@@ -197,7 +197,7 @@ void sup_describe_end(struct sup *sup, int left, struct hd_link_report *ret_end)
     end->cause = sup->ending ? sup->cause : quiet_cause(sup);
     if (end->cause == HD_LINK_CAUSE_RANK_EXIT || sup->blamed >= 0)
         blamed = find_blamed(sup);
-    end->first_rank = blamed ? blamed->rank : -1;
+    end->first_rank = blamed ? blamed->rank : sup->elsewhere;
     end->echo = sup->echo || (end->cause == HD_LINK_CAUSE_RANK_EXIT && !blamed && sup_spans(sup));
     if (end->echo && end->cause == HD_LINK_CAUSE_RANK_EXIT)
         message = echoed(sup);

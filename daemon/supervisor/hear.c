@@ -28,6 +28,7 @@ static void rank_puts(struct sup *sup, struct sup_rank *rank, const struct hd_fr
     if (hd_unpack_end(&unpack) || who != rank->rank || round != rank->put_round + 1)
         return;
     rank->put_round = round;
+    rank->put_ms = hd_clock_now_ms();
     rank->value_bytes = count;
     if (count)
         memcpy(rank->value, value, count);
@@ -137,16 +138,12 @@ void sup_accept_daemon(struct sup *sup)
 
 /* ---- ranks ---- */
 
-static void note_sign_of_life(struct sup_rank *rank)
+static void note_sign_of_life(struct sup *sup, struct sup_rank *rank)
 {
     const int64_t now_ms = hd_clock_now_ms();
-    const int64_t silence_ms = now_ms - rank->heard_ms;
 
-    if (rank->phase == HD_LINK_PHASE_TRAINING) {
-        rank->heard_count++;
-        if (silence_ms > rank->longest_silence_ms)
-            rank->longest_silence_ms = silence_ms;
-    }
+    if (!rank->stopped_ms) /* a debugger's silence says nothing */
+        sup_limits_learn(&sup->limits, rank->phase, now_ms - rank->heard_ms);
     rank->heard_ms = now_ms;
 }
 
@@ -180,9 +177,13 @@ static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd
     case HD_LINK_FAILURE:
         rank->has_failure = true;
         rank->failure = report.failure;
+        sup_blame_for_timeout(sup, rank);
         break;
     case HD_LINK_PROBLEM:
         sup_set_problem(sup, report.problem.text);
+        break;
+    case HD_LINK_STRAGGLERS:
+        sup_set_stragglers(sup, report.stragglers.text);
         break;
     case HD_LINK_STEP:
         /* after a checkpoint or a validation, a step shows that training goes on */
@@ -231,7 +232,7 @@ void sup_hear_rank(struct sup *sup, struct sup_rank *rank)
             rank->link_fd = -1;
             return;
         }
-        note_sign_of_life(rank);
+        note_sign_of_life(sup, rank);
         if (frame.type == HD_LINK_MSG_HELLO)
             rank_greets(sup, rank, &frame);
         else if (!rank->greeted)

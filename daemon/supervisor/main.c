@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
 #include "version/version.h"
 
@@ -33,9 +34,11 @@ static const char usage[] =
     "  --node NAME          this node's name, for messages\n"
     "  --worker PATH        the heddle-worker to run (default: beside this program)\n"
     "  --log FILE           append standard output and error to it\n"
+    "  --log-limit BYTES    of each rank's log, of which the beginning and the end are\n"
+    "                       kept; 0: no limit (default: 268435456)\n"
     "  --parent PID         end all ranks when this process, the caller, ends\n"
     "  --silence-limit-ms N a rank that sends nothing for so long hangs\n"
-    "                       (default: a limit per phase, learned while training)\n"
+    "                       (default: a limit per phase, learned or from the job)\n"
     "  --help, --version\n"
     "\n"
     "example: heddle-supervisor --job /jobs/7/attempt-1/nodes/n1/job \\\n"
@@ -141,6 +144,11 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
         st = hd_text_to_int64(text, 1, INT32_MAX, &number);
         options->parent = st ? 0 : (pid_t)number;
         return st;
+    case 'L':
+        st = hd_text_to_int64(text, 0, INT64_MAX, &options->log_limit_bytes);
+        if (!st && options->log_limit_bytes && options->log_limit_bytes < SUP_LOG_LIMIT_MIN)
+            st = hd_err(HD_INVALID, "--log-limit: %s is less than %d", text, SUP_LOG_LIMIT_MIN);
+        return st;
     case 's':
         return hd_text_to_int64(text, 1, INT64_C(1) << 40, &options->hang_limit_ms);
     default:
@@ -161,11 +169,12 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"choices-dir", required_argument, NULL, 'c'},
         {"worker", required_argument, NULL, 'W'},
         {"log", required_argument, NULL, 'l'},
+        {"log-limit", required_argument, NULL, 'L'},
         {"parent", required_argument, NULL, 'p'},
         {"silence-limit-ms", required_argument, NULL, 's'},
         {NULL, 0, NULL, 0},
     };
-    struct sup_options options = {.node = "?"};
+    struct sup_options options = {.node = "?", .log_limit_bytes = SUP_LOG_LIMIT_DEFAULT};
     enum hd_status st = HD_OK;
     int option;
 

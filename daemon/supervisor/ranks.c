@@ -15,13 +15,15 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
 
-enum { NUMBER_MAX = 24, BUSY_LOOKS = 10, BUSY_LOOK_US = 20 * 1000 };
+enum { NUMBER_MAX = 24 };
 
 /* The command line of one rank, all its strings in one place. */
 struct command {
     char rank[NUMBER_MAX], world[NUMBER_MAX], link[NUMBER_MAX], control[NUMBER_MAX];
+    char here[NUMBER_MAX], wait[NUMBER_MAX];
     char shm_ranks[HD_SHM_FDS_TEXT_MAX];
     char *argv[24];
 };
@@ -42,6 +44,8 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
     (void)snprintf(command->rank, sizeof command->rank, "%" PRId64, rank->rank);
     (void)snprintf(command->world, sizeof command->world, "%" PRId64, sup->options.world);
     (void)snprintf(command->link, sizeof command->link, "%d", link_fd);
+    (void)snprintf(command->here, sizeof command->here, "%d", (int)(rank - sup->ranks));
+    (void)snprintf(command->wait, sizeof command->wait, "%" PRId64, sup_wait_limit_ms(sup));
     command->argv[n++] = sup->options.worker;
     command->argv[n++] = (char *)"rank";
     command->argv[n++] = (char *)"--job";
@@ -56,6 +60,10 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
     command->argv[n++] = command->control;
     command->argv[n++] = (char *)"--shm-ranks";
     command->argv[n++] = command->shm_ranks;
+    command->argv[n++] = (char *)"--here";
+    command->argv[n++] = command->here;
+    command->argv[n++] = (char *)"--wait-limit-ms";
+    command->argv[n++] = command->wait;
     if (sup_spans(sup)) {
         command->argv[n++] = (char *)"--node";
         command->argv[n++] = sup->options.node;
@@ -223,30 +231,37 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
     return st ? hd_err_prefix(st, "rank %" PRId64, rank->rank) : HD_OK;
 }
 
-/* ---- the flight record of a rank that cannot tell it itself ---- */
+/* ---- logs ---- */
 
-bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
-                     struct hd_flight_record *ret_record)
+/* A log that grows by a sixteenth of its limit from one look to the next is looked at often. */
+int sup_bound_logs(struct sup *sup, int64_t now_ms)
 {
-    struct hd_flight_record records[HD_FLIGHT_MAX];
-    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
-    int i = 0;
+    enum { CALM_MS = 1000, FLOOD_MS = 50 };
+    const int64_t limit = sup->options.log_limit_bytes;
+    enum hd_status st = HD_OK;
+    bool floods = false;
 
-    if (count == 0)
-        return false;
-    while (i + 1 < count && records[i].state == HD_FLIGHT_COMPLETE)
-        i++;
-    *ret_record = records[i];
-    return true;
-}
+    if (!limit)
+        return CALM_MS;
+    if (now_ms < sup->logs_due_ms)
+        return (int)(sup->logs_due_ms - now_ms);
+    for (int i = 0; !st && i < sup->options.rank_count; i++) {
+        struct sup_rank *rank = &sup->ranks[i];
+        struct hd_text path = {0};
+        int64_t size_bytes = 0;
 
-void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
-                         char ret_text[SUP_FLIGHT_MAX])
-{
-    struct hd_flight_record records[HD_FLIGHT_MAX];
-    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
-
-    hd_flight_describe_open(records, count, ret_text, SUP_FLIGHT_MAX);
+        hd_attempt_log_path(&path, sup->job.attempt_dir, rank->rank);
+        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for the name of a log")
+                         : sup_log_bound(path.data, limit, &size_bytes);
+        floods |= size_bytes - rank->log_bytes > limit / 16;
+        rank->log_bytes = size_bytes;
+        hd_text_free(&path);
+    }
+    if (st && !sup->log_failed)
+        hd_log(HD_LOG_WARN, "%s; it grows without a limit", hd_err_message());
+    sup->log_failed = st != HD_OK;
+    sup->logs_due_ms = now_ms + (floods ? FLOOD_MS : CALM_MS);
+    return floods ? FLOOD_MS : CALM_MS;
 }
 
 /* For its peers, who say why they gave up. */
@@ -367,50 +382,6 @@ bool sup_all_exited(const struct sup *sup)
     return true;
 }
 
-/* Of /proc/PID/stat; false: there is no such process. */
-static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
-{
-    char path[64], line[512];
-    const char *end;
-    ssize_t n;
-    int fd;
-
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    n = read(fd, line, sizeof line - 1);
-    (void)close(fd);
-    if (n <= 0)
-        return false;
-    line[n] = '\0';
-    end = strrchr(line, ')'); /* the name before it may hold anything */
-    return end && sscanf(end + 1, " %c %d", ret_state, ret_parent) == 2;
-}
-
-bool sup_is_stopped(const struct sup_rank *rank)
-{
-    pid_t parent;
-    char state;
-
-    return rank->pid && read_stat(rank->pid, &state, &parent) && state == 'T';
-}
-
-bool sup_is_busy(const struct sup_rank *rank)
-{
-    pid_t parent;
-    char state;
-
-    if (!rank->pid)
-        return false;
-    for (int i = 0; i < BUSY_LOOKS; i++) { /* a rank that is seen asleep once is not busy */
-        if (!read_stat(rank->pid, &state, &parent) || state == 'S')
-            return false;
-        (void)usleep(BUSY_LOOK_US);
-    }
-    return true;
-}
-
 int sup_kill_descendants(void)
 {
     DIR *proc = opendir("/proc");
@@ -423,7 +394,7 @@ int sup_kill_descendants(void)
         pid_t parent;
         char state;
 
-        if (pid <= 1 || !read_stat(pid, &state, &parent) || parent != getpid())
+        if (pid <= 1 || !sup_read_stat(pid, &state, &parent) || parent != getpid())
             continue;
         count++;
         (void)kill(pid, SIGKILL);

@@ -1,5 +1,6 @@
 /* What the supervisor tells: the spool, heddled and the ranks. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -178,6 +179,16 @@ void sup_tell_state(struct sup *sup)
         sup_lose_daemon(sup);
 }
 
+static const char *first_text(const struct sup *sup)
+{
+    const char *const texts[] = {sup->stopped, sup->hang, sup->problem, sup->stragglers};
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (texts[i][0])
+            return texts[i];
+    return "";
+}
+
 void sup_tell_problem(struct sup *sup)
 {
     uint8_t bytes[PROBLEM_FRAME];
@@ -186,7 +197,7 @@ void sup_tell_problem(struct sup *sup)
     if (sup->daemon_fd < 0)
         return;
     hd_pack_begin(&pack, bytes, sizeof bytes);
-    hd_pack_text(&pack, sup->stopped[0] ? sup->stopped : sup->problem);
+    hd_pack_text(&pack, first_text(sup));
     if (hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_PROBLEM), 1000))
         sup_lose_daemon(sup); /* it is told when heddled connects again */
 }
@@ -207,6 +218,28 @@ void sup_set_problem(struct sup *sup, const char *text)
 void sup_set_stopped(struct sup *sup, const char *text)
 {
     set_text(sup, sup->stopped, text);
+}
+
+void sup_set_hang(struct sup *sup, const char *text)
+{
+    set_text(sup, sup->hang, text);
+}
+
+void sup_set_stragglers(struct sup *sup, const char *text)
+{
+    set_text(sup, sup->stragglers, text);
+}
+
+void sup_say(struct sup *sup, struct sup_rank *rank, int64_t about, enum hd_link_level level,
+             const char *text)
+{
+    struct hd_link_report report = {
+        .kind = HD_LINK_EVENT,
+        .event = {.level = level, .about = about == rank->rank ? NAN : (double)about}};
+
+    (void)snprintf(report.event.text, sizeof report.event.text, "%s", text);
+    hd_log(level == HD_LINK_LEVEL_INFO ? HD_LOG_INFO : HD_LOG_WARN, "%s", text);
+    sup_report(sup, rank, &report);
 }
 
 /* ---- the rendezvous ---- */

@@ -4,114 +4,147 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "daemon/supervisor/supervisor.h"
 
-/* Longest silence of a rank. While training it is learned: 8 times the longest so far, at least
- * TRAINING_SILENCE_MS, once LEARNED_COUNT reports have come. */
 enum {
-    UNLEARNED_SILENCE_MS = 30 * 60 * 1000,
-    TRAINING_SILENCE_MS = 60 * 1000,
     STOPPED_TOLD_MS = 10 * 1000,
-    SILENCE_FACTOR = 8,
-    LEARNED_COUNT = 16,
+    STOPPED_ENDS_MS = 60 * 1000,
+    KEEP_EVERY_MS = 5 * 60 * 1000,
+    WAIT_FACTOR = 2, /* above the part of a limit that a rank of another node is given more */
 };
 
-static int64_t silence_limit_ms(const struct sup *sup, const struct sup_rank *rank)
-{
-    int64_t learned_ms;
+/* ---- what is learned ---- */
 
-    if (sup->options.hang_limit_ms)
-        return sup->options.hang_limit_ms;
-    if (rank->phase != HD_LINK_PHASE_TRAINING || rank->heard_count < LEARNED_COUNT)
-        return UNLEARNED_SILENCE_MS;
-    learned_ms = SILENCE_FACTOR * rank->longest_silence_ms;
-    return learned_ms > TRAINING_SILENCE_MS ? learned_ms : TRAINING_SILENCE_MS;
+/* JOBS_DIR/JOB/silences; false: the attempt's folder is below none. */
+static bool limits_path(const struct sup *sup, char ret_path[PATH_MAX])
+{
+    const char *slash = strrchr(sup->job.attempt_dir, '/');
+
+    return slash && snprintf(ret_path, PATH_MAX, "%.*s/silences",
+                             (int)(slash - sup->job.attempt_dir), sup->job.attempt_dir) < PATH_MAX;
 }
 
-/* How far a rank has come: its first collective that is not complete, and how far that is. */
-static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
+void sup_read_limits(struct sup *sup)
 {
-    struct hd_flight_record record;
+    char path[PATH_MAX];
 
-    if (!sup_find_flight(sup, rank, &record))
-        return 0;
-    return record.launch * (HD_FLIGHT_COMPLETE + 1) + (uint64_t)record.state;
+    sup->limits_kept_ms = hd_clock_now_ms();
+    if (limits_path(sup, path))
+        sup_limits_read(&sup->limits, path);
 }
 
-/* When one rank stops, its peers wait for it and fall silent, too: those count whose silence is at
- * least half of the longest. */
-static bool is_silent_too(const struct sup_rank *rank, const struct sup_rank *silent,
-                          int64_t now_ms)
+void sup_keep_limits(struct sup *sup, int64_t now_ms, bool at_end)
 {
-    return rank->pid && now_ms - rank->heard_ms >= (now_ms - silent->heard_ms) / 2;
-}
-
-/* The rank to blame is the one whose collectives are behind, for which the others wait; of several,
- * the one that was silent first. */
-static const struct sup_rank *find_behind(const struct sup *sup, const struct sup_rank *silent,
-                                          int64_t now_ms)
-{
-    const struct sup_rank *blamed = silent;
+    bool has_rank_0 = false;
+    char path[PATH_MAX];
 
     for (int i = 0; i < sup->options.rank_count; i++)
-        if (is_silent_too(&sup->ranks[i], silent, now_ms) &&
-            progress_of(sup, &sup->ranks[i]) < progress_of(sup, blamed))
-            blamed = &sup->ranks[i];
-    return blamed;
+        has_rank_0 |= sup->ranks[i].rank == 0;
+    if (!has_rank_0 || !limits_path(sup, path) ||
+        (!at_end && now_ms - sup->limits_kept_ms < KEEP_EVERY_MS))
+        return;
+    sup->limits_kept_ms = now_ms;
+    if (sup_limits_write(&sup->limits, path)) /* the next attempt then learns anew */
+        hd_log(HD_LOG_INFO, "what was learned of silences is not kept: %s", hd_err_message());
 }
 
-/* With ranks on other nodes (gloo) collectives are not counted, and those of pipeline stages cannot
- * be counted against one another. A rank that waits for peers sleeps, so the rank to blame is one
- * that does not: it computes, or is stopped. NULL: all sleep. The search ends at the first busy
- * rank, because sup_is_busy blocks. */
-static const struct sup_rank *find_busy(const struct sup *sup, const struct sup_rank *silent,
-                                        int64_t now_ms)
+int64_t sup_wait_limit_ms(const struct sup *sup)
 {
-    if (sup_is_busy(silent))
-        return silent;
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (&sup->ranks[i] != silent && is_silent_too(&sup->ranks[i], silent, now_ms) &&
-            sup_is_busy(&sup->ranks[i]))
-            return &sup->ranks[i];
-    return NULL;
+    const struct sup_limit limit = sup_limits_of(&sup->limits, HD_LINK_PHASE_TRAINING);
+
+    if (sup->limits.tells)
+        return SUP_LIMIT_NEVER / 2;
+    return limit.ends_ms == SUP_LIMIT_UNLEARNED_MS && !sup->limits.set_ms[HD_LINK_PHASE_TRAINING]
+               ? 0
+               : WAIT_FACTOR * limit.ends_ms;
 }
 
-static const struct sup_rank *find_blamed(const struct sup *sup, const struct sup_rank *silent,
-                                          int64_t now_ms)
-{
-    const bool are_stages = sup->job.pp > 1; /* which launch different numbers of operations */
-    const struct sup_rank *busy;
+/* ---- hangs ---- */
 
-    if (!sup_spans(sup) && !are_stages)
-        return find_behind(sup, silent, now_ms);
-    busy = find_busy(sup, silent, now_ms);
-    return busy || sup_spans(sup) ? busy : find_behind(sup, silent, now_ms);
+/* Of the ranks that are silent for longer than they may be, the one that is so longest; NULL: none.
+ */
+static struct sup_rank *find_silent(struct sup *sup, int64_t now_ms)
+{
+    struct sup_rank *silent = NULL;
+
+    for (int i = 0; i < sup->options.rank_count; i++) {
+        struct sup_rank *rank = &sup->ranks[i];
+
+        if (rank->pid &&
+            now_ms - rank->heard_ms >= sup_limits_of(&sup->limits, rank->phase).told_ms &&
+            (!silent || rank->heard_ms < silent->heard_ms))
+            silent = rank;
+    }
+    return silent;
+}
+
+static void tell_over(struct sup *sup)
+{
+    char text[128];
+
+    if (sup->hanging < 0)
+        return;
+    (void)snprintf(text, sizeof text, "rank %" PRId64 ": signs of life again; it goes on",
+                   sup->hanging);
+    sup_say(sup, &sup->ranks[0], sup->hanging, HD_LINK_LEVEL_HANG, text);
+    sup->hanging = -1;
+    sup_set_hang(sup, "");
+}
+
+/* Once for each rank that is found. */
+static void tell_hang(struct sup *sup, struct sup_rank *silent, int64_t now_ms)
+{
+    struct sup_blame blame;
+    int64_t rank;
+
+    if (sup->hanging >= 0)
+        return;
+    sup_find_blame(sup, silent, now_ms, &blame);
+    if (blame.finding == SUP_FOUND_ALIVE)
+        return;
+    rank = blame.here ? blame.here->rank : blame.rank >= 0 ? blame.rank : silent->rank;
+    sup->hanging = rank;
+    sup_say(sup, blame.here ? blame.here : silent, rank, HD_LINK_LEVEL_HANG, blame.text);
+    sup_set_hang(sup, blame.text);
+}
+
+static void end_hang(struct sup *sup, struct sup_rank *silent, int64_t ends_ms, int64_t now_ms)
+{
+    struct sup_blame blame;
+
+    sup_find_blame(sup, silent, now_ms, &blame);
+    if (blame.here) {
+        sup_begin_end(sup, HD_LINK_CAUSE_HANG, blame.here->rank, false, "%s", blame.text);
+        return;
+    }
+    if (blame.finding == SUP_FOUND_ALIVE || now_ms - silent->heard_ms < ends_ms + ends_ms / 2)
+        return; /* the supervisor of the other node knows more of its rank */
+    sup->echo = true;
+    sup->elsewhere = blame.rank;
+    sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false, "%s", blame.text);
 }
 
 void sup_look_for_hang(struct sup *sup, int64_t now_ms)
 {
-    const struct sup_rank *silent = NULL, *blamed;
-    char flight[SUP_FLIGHT_MAX];
+    struct sup_rank *silent;
+    struct sup_limit limit;
 
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].pid && (!silent || sup->ranks[i].heard_ms < silent->heard_ms))
-            silent = &sup->ranks[i];
-    if (!silent || sup->ending || now_ms - silent->heard_ms < silence_limit_ms(sup, silent))
+    if (sup->ending)
         return;
-    blamed = find_blamed(sup, silent, now_ms);
-    if (!blamed) { /* they may wait for a rank of another node */
-        sup->echo = true;
-        sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false,
-                      "no rank here gave a sign of life for %" PRId64 " s while %s",
-                      (now_ms - silent->heard_ms) / 1000, hd_link_phase_name(silent->phase));
+    silent = find_silent(sup, now_ms);
+    if (!silent) {
+        tell_over(sup);
         return;
     }
-    sup_describe_flight(sup, blamed, flight);
-    sup_begin_end(sup, HD_LINK_CAUSE_HANG, blamed->rank, false,
-                  "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s",
-                  blamed->rank, (now_ms - blamed->heard_ms) / 1000,
-                  hd_link_phase_name(blamed->phase), flight);
+    limit = sup_limits_of(&sup->limits, silent->phase);
+    if (now_ms - silent->heard_ms >= limit.ends_ms)
+        end_hang(sup, silent, limit.ends_ms, now_ms);
+    else
+        tell_hang(sup, silent, now_ms);
 }
+
+/* ---- ranks that are stopped ---- */
 
 /* In any phase: a rank that is stopped by a signal does nothing, however long its phase may take.
  */
@@ -128,15 +161,18 @@ void sup_look_for_stopped(struct sup *sup, int64_t now_ms)
             rank->stopped_ms = now_ms;
         if (!rank->stopped_ms)
             continue;
-        if (now_ms - rank->stopped_ms >= TRAINING_SILENCE_MS)
-            sup_begin_end(
-                sup, HD_LINK_CAUSE_HANG, rank->rank, false,
-                "rank %" PRId64 " was stopped by a signal (SIGSTOP) for %" PRId64 " s while %s",
-                rank->rank, (now_ms - rank->stopped_ms) / 1000, hd_link_phase_name(rank->phase));
+        if (now_ms - rank->stopped_ms >= STOPPED_ENDS_MS && !sup->limits.tells)
+            sup_begin_end(sup, HD_LINK_CAUSE_HANG, rank->rank, false,
+                          "rank %" PRId64 " was stopped by a signal (SIGSTOP) for %" PRId64
+                          " s while %s",
+                          rank->rank, (now_ms - rank->stopped_ms) / 1000, sup_phase_text(rank));
         (void)snprintf(text, sizeof text,
                        "rank %" PRId64 " (process %d) is stopped by a signal; kill -CONT %d lets "
-                       "it go on, and after %d s it is ended",
-                       rank->rank, (int)rank->pid, (int)rank->pid, TRAINING_SILENCE_MS / 1000);
+                       "it go on",
+                       rank->rank, (int)rank->pid, (int)rank->pid);
+        if (!sup->limits.tells)
+            (void)snprintf(text + strlen(text), sizeof text - strlen(text),
+                           ", and after %d s it is ended", STOPPED_ENDS_MS / 1000);
     }
     sup_set_stopped(sup, text);
 }

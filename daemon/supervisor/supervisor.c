@@ -114,6 +114,11 @@ static enum hd_status open_rest(struct sup *sup)
     if (!st)
         st = hd_job_read_file(sup->options.job_file, &sup->arena, &sup->job);
     if (!st)
+        st = sup_limits_init(&sup->limits, &sup->job, sup->options.rank_count,
+                             sup->options.hang_limit_ms);
+    if (!st)
+        sup_read_limits(sup);
+    if (!st)
         st = take_signals(sup);
     if (!st)
         st = follow_parent(&sup->options);
@@ -154,7 +159,7 @@ enum hd_status sup_open(struct sup *sup)
     enum hd_status st;
 
     sup->lock_fd = sup->signal_fd = sup->listen_fd = sup->daemon_fd = -1;
-    sup->blamed = -1;
+    sup->blamed = sup->elsewhere = sup->hanging = -1;
     hd_arena_init(&sup->arena, 0);
     sup->ranks = calloc((size_t)sup->options.rank_count, sizeof *sup->ranks);
     if (!sup->ranks)
@@ -293,9 +298,11 @@ void sup_run(struct sup *sup)
                           sup->ranks[i].rank, true, "%s", hd_err_message());
     while (left && !(sup->ending && now_ms >= sup->give_up_at_ms)) {
         const bool all_exited = sup_all_exited(sup);
+        const int logs_ms = sup_bound_logs(sup, now_ms);
+        const int wait_ms = all_exited ? SWEEP_TICK_MS : sup->ending ? ENDING_TICK_MS : TICK_MS;
 
         before_ms = now_ms;
-        wait_and_act(sup, all_exited ? SWEEP_TICK_MS : sup->ending ? ENDING_TICK_MS : TICK_MS);
+        wait_and_act(sup, logs_ms < wait_ms ? logs_ms : wait_ms);
         now_ms = hd_clock_now_ms();
         if (now_ms - before_ms > FROZEN_MS)
             sup_forgive_silence(sup, now_ms);
@@ -303,6 +310,7 @@ void sup_run(struct sup *sup)
         sup_climb(sup, now_ms);
         sup_look_for_stopped(sup, now_ms);
         sup_look_for_hang(sup, now_ms);
+        sup_keep_limits(sup, now_ms, false);
         sup_reap(sup);
         if (!sup_all_exited(sup))
             continue;
@@ -313,5 +321,8 @@ void sup_run(struct sup *sup)
         if (left && now_ms >= sup->give_up_at_ms)
             break;
     }
+    sup->logs_due_ms = 0; /* what the ranks wrote since the last look */
+    (void)sup_bound_logs(sup, now_ms);
+    sup_keep_limits(sup, now_ms, true);
     sup_finish(sup, left);
 }

@@ -49,6 +49,8 @@
 #include "comm/shm_control.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/attempt/spool.h"
+#include "daemon/supervisor/judge.h"
+#include "daemon/supervisor/limits.h"
 #include "daemon/supervisor/network.h"
 #include "job/job.h"
 #include "link/link.h"
@@ -70,8 +72,9 @@ struct sup_options {
     char gpus[HD_ATTEMPT_RANKS_MAX][64]; /* UUID of each rank's GPU */
     int gpu_count;                       /* rank_count, or 0: on CPU devices */
     int64_t world;
-    pid_t parent;          /* the supervisor ends when this process does; 0: it does not */
-    int64_t hang_limit_ms; /* of silence in any phase; 0: the limits of each phase */
+    pid_t parent;            /* the supervisor ends when this process does; 0: it does not */
+    int64_t hang_limit_ms;   /* of silence in any phase; 0: the limits of each phase (limits.h) */
+    int64_t log_limit_bytes; /* of a rank's log (log_bound.h); 0: none */
     struct hd_spool_limits spool;
 };
 
@@ -85,14 +88,15 @@ struct sup_rank {
     char exit_text[HD_LINK_TEXT_MAX]; /* of a failed rank: its last message, or advice */
     enum hd_link_phase phase;
     int64_t seq;
-    int64_t heard_ms, longest_silence_ms, heard_count; /* longest and count: while training */
+    int64_t heard_ms;
     int64_t stopped_ms; /* when it was first seen stopped by a signal (SIGSTOP); 0: it is not */
     bool has_failure;
     struct hd_link_failure failure;
     int64_t gap_count, gap_first, gap_last; /* step reports dropped since the last gap report */
     struct hd_link_report
-        newest_step;   /* left out, and newer than those; kind NONE: there is none */
-    int64_t put_round; /* of `value`; -1: none */
+        newest_step;           /* left out, and newer than those; kind NONE: there is none */
+    int64_t log_bytes;         /* the size of its log when it was looked at last */
+    int64_t put_round, put_ms; /* of `value`; -1: none */
     size_t value_bytes;
     uint8_t value[HD_LINK_VALUE_MAX];
 };
@@ -111,6 +115,9 @@ struct sup {
     bool stop_asked;
     int64_t stop_deadline_ms; /* when the ranks are killed; 0: never */
 
+    int64_t logs_due_ms; /* when the ranks' logs are to be looked at */
+    bool log_failed;     /* the last look at them failed, and that was said */
+
     bool at_once; /* SIGTERM, or a kill by heddled: nothing is waited for */
     bool ending;  /* the ranks that still run are being ended, because: */
     enum hd_link_cause cause;
@@ -119,9 +126,16 @@ struct sup {
     int64_t blamed; /* rank; -1: none, or found when `end` is written */
     int64_t term_at_ms, kill_at_ms, give_up_at_ms;
 
+    struct sup_limits limits;
+    int64_t limits_kept_ms; /* when they were written last */
+    int64_t elsewhere;      /* `echo`: the rank of another node for which ranks here waited; -1 */
+    int64_t hanging;        /* the rank of which `hang` tells; -1: none */
+
     /* What heddled is told of the share; the first that is not "". */
-    char stopped[HD_LINK_TEXT_MAX]; /* a rank is stopped by a signal */
-    char problem[HD_LINK_TEXT_MAX]; /* what the ranks wait for, or this supervisor */
+    char stopped[HD_LINK_TEXT_MAX];    /* a rank is stopped by a signal */
+    char hang[HD_LINK_TEXT_MAX];       /* a rank has been silent for too long */
+    char problem[HD_LINK_TEXT_MAX];    /* what the ranks wait for, or this supervisor */
+    char stragglers[HD_LINK_TEXT_MAX]; /* ranks that are slower than their peers */
 
     struct hd_link_report held[HD_SUP_HELD_MAX];
     bool held_durable[HD_SUP_HELD_MAX];
@@ -135,8 +149,8 @@ static inline bool sup_spans(const struct sup *sup)
     return sup->options.rank_count != sup->options.world;
 }
 
-/* The files, each of which calls only those before it: say.c, end.c, hear.c, ranks.c, silence.c,
- * supervisor.c. */
+/* The files, each of which calls only those before it: say.c, look.c, end.c, blame.c, hear.c,
+ * ranks.c, silence.c, supervisor.c. */
 
 /* ---- say.c: what the supervisor tells ---- */
 
@@ -151,6 +165,11 @@ void sup_tell_state(struct sup *sup); /* to heddled */
 /* Keeps the share's problem, or that a rank is stopped, and tells it to heddled; "": it is over. */
 void sup_set_problem(struct sup *sup, const char *text);
 void sup_set_stopped(struct sup *sup, const char *text);
+void sup_set_hang(struct sup *sup, const char *text);
+void sup_set_stragglers(struct sup *sup, const char *text);
+/* An event of the job about a rank, which may be on another node; in the name of a rank here. */
+void sup_say(struct sup *sup, struct sup_rank *rank, int64_t about, enum hd_link_level level,
+             const char *text);
 void sup_tell_problem(struct sup *sup);
 void sup_lose_daemon(struct sup *sup); /* closes the connection to heddled */
 /* Tells a rank, if it has said hello; a rank that has not is told when it does. */
@@ -160,6 +179,26 @@ void sup_command(const struct sup_rank *rank, enum hd_link_message type);
 void sup_put_to_daemon(struct sup *sup, const struct sup_rank *rank);
 void sup_value_to_ranks(struct sup *sup, int64_t of_rank, int64_t round, const uint8_t *value,
                         size_t value_bytes);
+
+/* ---- look.c: what it sees of its ranks ---- */
+
+/* "training", "setting up": after "while". */
+const char *sup_phase_text(const struct sup_rank *rank);
+/* The first collective on record of a rank that is not complete, else its last. False: there is no
+ * record, as none has begun. */
+bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
+                     struct hd_flight_record *ret_record);
+/* What a rank is in, for messages (hd_flight_describe_open); "": no record. */
+enum { SUP_FLIGHT_MAX = 320 };
+void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
+                         char ret_text[SUP_FLIGHT_MAX]);
+/* Whether a rank is stopped by a signal. */
+bool sup_is_stopped(const struct sup_rank *rank);
+/* Whether a rank is stopped, waits for a disk or computes; a rank that waits for peers sleeps.
+ * Blocks for 200 ms while the rank is busy: nothing else is heard then. */
+bool sup_is_busy(const struct sup_rank *rank);
+/* Of /proc/PID/stat; false: there is no such process. */
+bool sup_read_stat(pid_t pid, char *ret_state, pid_t *ret_parent);
 
 /* ---- end.c: how an attempt ends ---- */
 
@@ -174,6 +213,21 @@ void sup_describe_end(struct sup *sup, int left, struct hd_link_report *ret_end)
 /* Writes what is held, and then `end`, and tells that it is written. */
 enum hd_status sup_write_end(struct sup *sup, const struct hd_link_report *end);
 
+/* ---- blame.c: whom a hang is blamed on ---- */
+
+/* What is found when a rank has been silent for too long, or has given up waiting. */
+struct sup_blame {
+    enum sup_finding finding;
+    struct sup_rank *here;       /* the rank to blame, or one of a circle; else NULL */
+    int64_t rank;                /* ELSEWHERE: the rank of another node; else -1 */
+    char text[HD_LINK_TEXT_MAX]; /* for people: who, since when, in what, who waits for it */
+};
+void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
+                    struct sup_blame *ret_blame);
+/* A rank has given up waiting for another one (HD_TIMEOUT): ends the attempt as a hang of that one,
+ * if that is known; else its own failure counts. */
+void sup_blame_for_timeout(struct sup *sup, struct sup_rank *rank);
+
 /* ---- hear.c: what the supervisor hears ---- */
 
 void sup_hear_rank(struct sup *sup, struct sup_rank *rank);
@@ -187,24 +241,22 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank);
 void sup_warn_of_environment(const struct sup *sup);
 void sup_reap(struct sup *sup); /* after SIGCHLD */
 bool sup_all_exited(const struct sup *sup);
-/* The first collective on record of a rank that is not complete, else its last. False: there is no
- * record: none has begun, or the attempt is on several nodes and uses gloo. */
-bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
-                     struct hd_flight_record *ret_record);
-/* What a rank is in, for messages (hd_flight_describe_open); "": no record. */
-enum { SUP_FLIGHT_MAX = 320 };
-void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
-                         char ret_text[SUP_FLIGHT_MAX]);
+/* Keeps the ranks' logs within their limit. Returns how long the next look may wait at most. */
+int sup_bound_logs(struct sup *sup, int64_t now_ms);
 int sup_kill_descendants(void); /* returns how many children there are still */
-/* Whether a rank is stopped by a signal. */
-bool sup_is_stopped(const struct sup_rank *rank);
-/* Whether a rank is stopped, waits for a disk or computes; a rank that waits for peers sleeps.
- * Blocks for 200 ms while the rank is busy: nothing else is heard then. */
-bool sup_is_busy(const struct sup_rank *rank);
 
 /* ---- silence.c: ranks that hang ---- */
 
+/* Tells ranks that have been silent for longer than the limit of their phase, and ends the attempt
+ * where hang.action says so. If those here wait for a rank of another node, its supervisor is given
+ * half the limit more to say why. */
 void sup_look_for_hang(struct sup *sup, int64_t now_ms);
+/* From so long a wait on a rank may give up itself: later than this supervisor would find it. */
+int64_t sup_wait_limit_ms(const struct sup *sup);
+/* Reads and keeps what was learned of silences; rank 0's supervisor keeps it, now and then and at
+ * the end. */
+void sup_read_limits(struct sup *sup);
+void sup_keep_limits(struct sup *sup, int64_t now_ms, bool at_end);
 /* A rank that is stopped by a signal is told as a problem after 10 s, and hangs after 60 s. */
 void sup_look_for_stopped(struct sup *sup, int64_t now_ms);
 /* After the machine slept, or this process was stopped: all ranks count as just heard. */

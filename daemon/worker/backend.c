@@ -1,27 +1,9 @@
-#include <string.h>
-
 #include "comm/local.h"
 #include "comm/nccl.h"
 #include "job/job.h"
-#include "kernels/plugin.h"
 #include "model/model.h"
 #include "train/train.h"
 #include "worker/worker.h"
-
-enum hd_status hd_worker_backend(const struct hd_job *job,
-                                 const struct hd_backend_table **ret_table)
-{
-    enum hd_status st;
-
-    if (strcmp(job->device, "cpu") == 0) {
-        *ret_table = hd_backend_cpu();
-        return HD_OK;
-    }
-    if (strcmp(job->device, "cuda") != 0)
-        return hd_err(HD_UNSUPPORTED, "there is no device \"%s\"; it is cpu or cuda", job->device);
-    st = hd_plugin_cuda(ret_table);
-    return st ? hd_err_prefix(st, "device cuda") : HD_OK;
-}
 
 /* Over the host endpoint on which the ranks met: the transport for memory of GPUs. */
 static enum hd_status open_nccl(const struct hd_comm_device *device, const struct hd_job *job,

@@ -7,8 +7,8 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "data/survey.h"
+#include "flags/flags.h"
 #include "tokenizer/tokenizer.h"
-#include "worker/flags.h"
 #include "worker/worker.h"
 
 struct source { /* of one list: data.train or data.val */

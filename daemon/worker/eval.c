@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "flags/flags.h"
 #include "train/evaluate.h"
-#include "worker/flags.h"
 #include "worker/worker.h"
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130 };
@@ -113,6 +113,11 @@ static enum hd_status read_options(int argc, char **argv, struct hd_evaluation_o
     return HD_OK;
 }
 
+static double nats_per_byte(const struct hd_evaluation *e)
+{
+    return e->loss * (double)e->targets / (double)e->bytes;
+}
+
 static void add_json(struct hd_text *text, const struct hd_evaluation_options *o,
                      const struct hd_evaluation *e, enum eval_form form)
 {
@@ -130,6 +135,11 @@ static void add_json(struct hd_text *text, const struct hd_evaluation_options *o
     hd_json_add_real(&w, "loss", e->loss);
     hd_json_add_real(&w, "perplexity", exp(e->loss));
     hd_json_add_int64(&w, "tokens", e->targets);
+    if (e->bytes) {
+        hd_json_add_real(&w, "byte_perplexity", exp(nats_per_byte(e)));
+        hd_json_add_real(&w, "bits_per_byte", nats_per_byte(e) / log(2));
+        hd_json_add_int64(&w, "bytes", e->bytes);
+    }
     hd_json_add_int64(&w, "windows", e->windows);
     hd_json_add_int64(&w, "all_windows", e->all_windows);
     hd_json_add_int64(&w, "context", e->context);
@@ -154,6 +164,9 @@ static void add_text(struct hd_text *text, const struct hd_evaluation_options *o
 {
     hd_text_add(text, "loss        %.6f\n", e->loss);
     hd_text_add(text, "perplexity  %.6g\n", exp(e->loss));
+    if (e->bytes)
+        hd_text_add(text, "of a byte   %.6g, %.6g bits\n", exp(nats_per_byte(e)),
+                    nats_per_byte(e) / log(2));
     hd_text_add(text, "tokens      %lld, %lld of %lld windows of %lld\n", (long long)e->targets,
                 (long long)e->windows, (long long)e->all_windows, (long long)e->context);
     if (e->is_checkpoint)

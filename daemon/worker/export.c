@@ -11,12 +11,12 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "flags/flags.h"
 #include "hf/hf.h"
 #include "model/model.h"
 #include "train/encoded.h"
 #include "train/layout.h"
 #include "train/source.h"
-#include "worker/flags.h"
 #include "worker/worker.h"
 
 enum { PROGRESS_MS = 200, SHARD_MB_MAX = 1 << 20, SHARD_MB_DEFAULT = 5000 };

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "daemon/devices/xid.h"
+#include "flags/flags.h"
 #include "kernels/nccl.h"
 #include "kernels/plugin.h"
-#include "worker/flags.h"
 #include "worker/nvml.h"
 #include "worker/worker.h"
 

@@ -5,10 +5,10 @@
 
 #include "base/clock.h"
 #include "comm/gloo.h"
+#include "flags/flags.h"
 #include "kernels/plugin.h"
 #include "train/job_data.h"
 #include "train/layout.h"
-#include "worker/flags.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
 
@@ -112,7 +112,7 @@ static int with_layout(const char *verb, int argc, char **argv, bool programs)
     if (!st)
         st = hd_flag_int(&f[1], 0, job.pp * job.dp * job.cp * job.tp - 1, 0, &rank);
     if (!st)
-        st = hd_worker_backend(&job, &backend);
+        st = hd_plugin_backend(job.device, &backend);
     if (!st) {
         backend->describe(&(struct hd_backend_options){.threads = (int)job.threads}, &traits);
         st = hd_layout_build(&job, (int)rank, &traits, &(struct hd_layout_options){0}, &arena,

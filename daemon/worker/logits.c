@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "train/generate.h"
-#include "worker/flags.h"
+#include "flags/flags.h"
+#include "train/decoder.h"
 #include "worker/worker.h"
 
 enum { TOKENS_MAX = 1 << 20, NPY_HEAD_BYTES = 128 };
@@ -130,14 +130,14 @@ static enum hd_status print_position(const struct logits_request *r, int64_t i, 
     return st;
 }
 
-static enum hd_status run(struct hd_generator *g, const struct logits_request *r, FILE *out)
+static enum hd_status run(struct hd_decoder *d, const struct logits_request *r, FILE *out)
 {
-    const int64_t V = hd_generator_vocab(g);
+    const int64_t V = hd_decoder_vocab(d);
     enum hd_status st = HD_OK;
 
-    if (r->count > hd_generator_context(g))
+    if (r->count > hd_decoder_context(d))
         return hd_err(HD_INVALID, "--tokens: %lld are more than the context of %lld",
-                      (long long)r->count, (long long)hd_generator_context(g));
+                      (long long)r->count, (long long)hd_decoder_context(d));
     for (int64_t i = 0; i < r->count; i++)
         if (r->tokens[i] >= V)
             return hd_err(HD_INVALID, "--tokens: %d is outside the vocabulary of %lld",
@@ -145,10 +145,12 @@ static enum hd_status run(struct hd_generator *g, const struct logits_request *r
     if (out)
         st = write_npy_head(out, r, V);
     for (int64_t i = 0; !st && i < r->count; i++) {
+        const struct hd_decoder_rows next = {.filled = i, .tokens = r->tokens + i, .count = 1};
         const float *logits = NULL;
 
-        st = i ? hd_generator_next(g, r->tokens[i], &logits)
-               : hd_generator_prompt(g, r->tokens, 1, &logits);
+        st = hd_decoder_run(d, &next, 1);
+        if (!st)
+            st = hd_decoder_logits(d, 0, 0, &logits);
         if (!st && out && fwrite(logits, sizeof *logits, (size_t)V, out) != (size_t)V)
             st = write_failed(r->out);
         if (!st)
@@ -159,16 +161,18 @@ static enum hd_status run(struct hd_generator *g, const struct logits_request *r
 
 static enum hd_status logits(const struct logits_request *r)
 {
-    struct hd_generator *g = NULL;
+    const struct hd_decoder_options options = {
+        .dirs = r->dirs, .backend = hd_backend_cpu(), .threads = (int)r->threads};
+    struct hd_decoder *d = NULL;
     FILE *out = r->out ? fopen(r->out, "wb") : NULL;
     enum hd_status st = HD_OK;
 
     if (r->out && !out)
         return hd_err(HD_INVALID, "--out: cannot write %s: %s", r->out, strerror(errno));
-    st = hd_generator_open(&r->dirs, hd_backend_cpu(), (int)r->threads, &g);
+    st = hd_decoder_open(&options, &d);
     if (!st)
-        st = run(g, r, out);
-    hd_generator_close(g);
+        st = run(d, r, out);
+    hd_decoder_close(d);
     if (out && fclose(out) != 0 && !st)
         st = write_failed(r->out);
     return st;

@@ -15,7 +15,7 @@ static const struct verb {
     {"generate",
      "--checkpoint DIR --prompt TEXT [--chat [--system TEXT] [--template FILE]] [--max-tokens N]\n"
      "             [--temperature T] [--top-k K] [--top-p P] [--greedy] [--seed S] [--threads N]\n"
-     "             [--base DIR] [--adapter DIR]",
+     "             [--precision P] [--weights W] [--device D] [--base DIR] [--adapter DIR]",
      "text from a checkpoint", hd_worker_generate},
     {"logits",
      "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]\n"
@@ -27,6 +27,11 @@ static const struct verb {
      "            [--base DIR] [--adapter DIR] [--json | --jsonl] [-- FILE...]",
      "loss and perplexity on text or token files, else on the job's validation data",
      hd_worker_eval},
+    {"choices",
+     "--checkpoint DIR [--limit N] [--context N] [--precision P] [--weights W] [--device D]\n"
+     "            [--threads N] [--base DIR] [--adapter DIR] [--json | --jsonl] -- FILE...",
+     "multiple choice by log-likelihood; a line of FILE is {prompt, choices, answer}",
+     hd_worker_choices},
     {"export",
      "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--adapter] [--force]\n"
      "            [--base DIR] [--json | --jsonl]",

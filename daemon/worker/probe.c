@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "worker/flags.h"
+#include "flags/flags.h"
 #include "worker/worker.h"
 
 enum {

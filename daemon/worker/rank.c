@@ -21,11 +21,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "comm/gloo.h"
+#include "flags/flags.h"
 #include "hf/hf.h"
 #include "kernels/nccl.h"
+#include "kernels/plugin.h"
 #include "train/reserve.h"
 #include "worker/card.h"
-#include "worker/flags.h"
 #include "worker/rank_internal.h"
 
 enum {
@@ -35,9 +36,14 @@ enum {
 
 void rank_say(struct rank *r, enum hd_link_level level, const char *text)
 {
+    rank_say_about(r, level, r->rank, text);
+}
+
+void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, const char *text)
+{
     hd_log(level == HD_LINK_LEVEL_INFO ? HD_LOG_INFO : HD_LOG_WARN, "%s", text);
     if (r->rank == 0)
-        hd_link_report_event(r->link, level, text);
+        hd_link_report_event_about(r->link, level, about == r->rank ? NAN : (double)about, text);
 }
 
 /* ---- set-up ---- */
@@ -45,11 +51,12 @@ void rank_say(struct rank *r, enum hd_link_level level, const char *text)
 static enum hd_status read_flags(struct rank *r, int argc, char **argv, const char **ret_job_path)
 {
     struct hd_flag f[] = {
-        {"--job", true, false, NULL},         {"--rank", true, false, NULL},
-        {"--world", true, false, NULL},       {"--link-fd", true, false, NULL},
-        {"--shm-control", true, false, NULL}, {"--shm-ranks", true, false, NULL},
-        {"--node", false, false, NULL},       {"--data-address", false, false, NULL},
-        {"--choices-dir", false, false, NULL}};
+        {"--job", true, false, NULL},           {"--rank", true, false, NULL},
+        {"--world", true, false, NULL},         {"--link-fd", true, false, NULL},
+        {"--shm-control", true, false, NULL},   {"--shm-ranks", true, false, NULL},
+        {"--node", false, false, NULL},         {"--data-address", false, false, NULL},
+        {"--choices-dir", false, false, NULL},  {"--here", false, false, NULL},
+        {"--wait-limit-ms", false, false, NULL}};
     char fds[HD_SHM_FDS_TEXT_MAX];
     int64_t link_fd = -1;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -61,6 +68,10 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
     if (!st)
         st = hd_flag_int(&f[3], 0, 1 << 20, 0, &link_fd);
     r->link_fd = (int)link_fd;
+    if (!st)
+        st = hd_flag_int(&f[9], 0, r->world - 1, r->rank, &r->here);
+    if (!st)
+        st = hd_flag_int(&f[10], 0, INT64_MAX / 2, 0, &r->wait_limit_ms);
     if (st)
         return st;
     (void)snprintf(fds, sizeof fds, "%s,%s", f[4].value, f[5].value);
@@ -70,12 +81,58 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
     r->choices_dir = f[8].value;
     if (!st && r->data_address && !r->node)
         st = hd_err(HD_INVALID, "--data-address needs --node");
+    if (!st && r->here >= r->fds.world)
+        st = hd_err(HD_INVALID, "--here %lld: --shm-ranks names %d ranks", (long long)r->here,
+                    r->fds.world);
     if (!st && r->fds.world != r->world && !r->data_address)
         st = hd_err(HD_INVALID, "--shm-ranks names %d ranks, --world %lld", r->fds.world,
                     (long long)r->world);
     if (!st)
         *ret_job_path = f[0].value;
     return st;
+}
+
+static int64_t largest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A wait for peers may last so long, in steps and validations, and in saves and loads: longer than
+ * the supervisor takes to find the rank to blame (its limit and half of it). With hang.action tell
+ * a wait has no end. */
+static enum hd_status set_deadlines(struct rank *r)
+{
+    int64_t step_ms, validation_ms, checkpoint_ms, setup_ms;
+    enum hd_status st = hd_hang_limit_read(r->job.hang_step, &step_ms);
+
+    if (!st)
+        st = hd_hang_limit_read(r->job.hang_validation, &validation_ms);
+    if (!st)
+        st = hd_hang_limit_read(r->job.hang_checkpoint, &checkpoint_ms);
+    if (!st)
+        st = hd_hang_limit_read(r->job.hang_setup, &setup_ms);
+    if (st)
+        return st;
+    r->step_deadline_ms = largest(largest(HD_STEP_DEADLINE_MS, r->wait_limit_ms),
+                                  2 * largest(step_ms, validation_ms));
+    r->save_deadline_ms = largest(largest(HD_SAVE_DEADLINE_MS, r->step_deadline_ms),
+                                  2 * largest(checkpoint_ms, setup_ms));
+    if (strcmp(r->job.hang_action, "tell") == 0)
+        r->step_deadline_ms = r->save_deadline_ms = INT64_MAX / 2;
+    return HD_OK;
+}
+
+/* The supervisor's limit grows with the silences of this attempt, at most to 8 times the longest
+ * one; what a rank waits grows with its steps. */
+static void follow_steps(struct rank *r, const struct hd_step_result *s)
+{
+    const int64_t needed_ms = 16 * (int64_t)s->step_ms;
+
+    if (needed_ms <= r->step_deadline_ms)
+        return;
+    r->step_deadline_ms = needed_ms;
+    hd_trainer_set_deadlines(r->trainer, r->step_deadline_ms,
+                             largest(r->save_deadline_ms, needed_ms));
 }
 
 static enum hd_status read_job(struct rank *r, const char *path)
@@ -86,7 +143,7 @@ static enum hd_status read_job(struct rank *r, const char *path)
         st =
             hd_err(HD_INVALID, "the plan is for %lld ranks, --world says %lld",
                    (long long)(r->job.pp * r->job.dp * r->job.cp * r->job.tp), (long long)r->world);
-    return st;
+    return st ? st : set_deadlines(r);
 }
 
 /* All ranks are on this node and exchange through shared memory. Each sends its name, and waits for
@@ -96,7 +153,7 @@ static enum hd_status meet_here(struct rank *r)
     struct hd_link_values values;
     char me[64];
     enum hd_status st = hd_comm_open_shm(r->fds.control_fd, r->fds.rank_fds, (int)r->rank,
-                                         (int)r->world, HD_STEP_DEADLINE_MS, &r->comm);
+                                         (int)r->world, r->step_deadline_ms, &r->comm);
 
     if (st)
         return st;
@@ -168,7 +225,9 @@ static enum hd_status meet_at_doors(struct rank *r)
         st = hd_comm_open_gloo(door, cards, (int)r->rank, (int)r->world, RENDEZVOUS_TIMEOUT_MS,
                                &r->comm);
     if (!st)
-        hd_comm_set_deadline(r->comm, HD_STEP_DEADLINE_MS);
+        st = hd_comm_show_in(r->comm, r->fds.control_fd, (int)r->here, r->fds.world);
+    if (!st)
+        hd_comm_set_deadline(r->comm, r->step_deadline_ms);
     hd_link_values_free(&values);
     if (door)
         hd_gloo_door_close(door);
@@ -185,7 +244,7 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = read_job(r, job_path);
     if (!st)
-        st = blame_the_node(hd_worker_backend(&r->job, &r->backend));
+        st = blame_the_node(hd_plugin_backend(r->job.device, &r->backend));
     if (st)
         return st;
     if (!r->backend->device || r->world > 1)
@@ -331,6 +390,7 @@ static enum hd_status set_up(struct rank *r)
     hd_job_tokenizer_close(&tokenizer);
     if (st)
         return st;
+    hd_trainer_set_deadlines(r->trainer, r->step_deadline_ms, r->save_deadline_ms);
     m = hd_trainer_reservation(r->trainer);
     hd_text_format_bytes(m->private_bytes + m->visible_bytes, bytes);
     (void)snprintf(where, sizeof where, "on the GPU");
@@ -494,6 +554,8 @@ static enum hd_status one_step(struct rank *r)
 {
     enum rank_request request;
     struct hd_step_result s;
+    bool went_back = false;
+    bool left = false; /* the phase of training, for a validation or a save */
     enum hd_status st;
 
     rank_listen(r);
@@ -504,20 +566,33 @@ static enum hd_status one_step(struct rank *r)
     if (st)
         return st;
     report_step(r, &s);
+    follow_steps(r, &s);
     rank_show_step(r, &s);
     say_memory(r);
     write_profile(r, false);
-    rank_check_trend(r, &s);
+    rank_look_at_peers(r, &s);
+    if (!s.spiked)
+        rank_check_trend(r, &s);
     st = rank_check_skip(r, &s);
+    if (!st)
+        st = rank_check_spike(r, &s, &went_back);
     r->fails_alike = st && !hd_comm_failure(r->comm);
+    if (went_back)
+        return st;
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
-        hd_trainer_can_validate(r->trainer))
+        hd_trainer_can_validate(r->trainer)) {
+        left = true;
         st = validate(r);
+    }
     r->stopped = s.request == REQUEST_STOP;
     if (!st && s.request == REQUEST_NONE && hd_trainer_is_saving(r->trainer))
         st = rank_end_save(r); /* all ranks have written */
-    if (!st && is_due(r, &s))
+    if (!st && is_due(r, &s)) {
+        left = true;
         st = rank_save(r, r->stopped);
+    }
+    if (!st && left) /* it is over */
+        hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, s.step);
     if (s.request == REQUEST_CHECKPOINT)
         r->request = REQUEST_NONE;
     return st;
@@ -626,10 +701,14 @@ int hd_worker_rank(int argc, char **argv)
         st = set_up(&r);
     if (!st) {
         rank_open_board(&r);
+        st = rank_watch_peers(&r);
+    }
+    if (!st) {
         st = run(&r);
     }
     if (st)
         report_failure(&r, st);
+    hd_stragglers_free(r.stragglers);
     hd_tensorboard_close(r.board);
     hd_trainer_free(r.trainer);
     hd_comm_free(r.comm);

@@ -7,10 +7,12 @@
 
 enum { SKIPS_MAX = 20 }; /* steps in a row without an update; then the run ends */
 
-/* As opposed to a step without targets, or one with more rows than an expert has room for. */
+/* As opposed to a step without targets, one with more rows than an expert has room for, and a
+ * spike.
+ */
 static bool is_overflow(const struct hd_step_result *s)
 {
-    return s->skipped && !s->too_many_rows && s->targets;
+    return s->skipped && !s->too_many_rows && s->targets && !s->spiked;
 }
 
 static const char *why_skipped(const struct hd_step_result *s)
@@ -73,9 +75,9 @@ enum hd_status rank_check_skip(struct rank *r, const struct hd_step_result *s)
     r->improved |= !is_overflow(s);
     if (is_overflow(s) && s->loss_scale)
         return check_scale(r, s);
-    r->skips = s->skipped ? r->skips + 1 : 0;
+    r->skips = s->skipped && !s->spiked ? r->skips + 1 : 0;
     r->overflows = is_overflow(s) ? r->overflows + 1 : 0;
-    if (!s->skipped)
+    if (!s->skipped || s->spiked) /* a spike is said by rank_check_spike */
         return HD_OK;
     r->diverged = r->skips >= SKIPS_MAX && is_overflow(s);
     if (r->overflows == 1 || r->diverged)

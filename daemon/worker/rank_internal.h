@@ -3,6 +3,8 @@
  *   rank.c         set-up, the loop over steps, the exit status
  *   rank_save.c    room on disk and checkpoints, also those written while training goes on
  *   rank_check.c   what steps that change no weight and losses that do not fall mean for the run
+ *   rank_guard.c   what is done after a step whose loss or gradient is far too large
+ *   rank_peers.c   ranks that are slower than their peers
  *   rank_board.c   numbers for TensorBoard
  *
  * Threads: the rank's.
@@ -18,6 +20,8 @@
 #include "kernels/kernels.h"
 #include "link/link.h"
 #include "metrics/tensorboard.h"
+#include "train/guard.h"
+#include "train/straggler.h"
 #include "train/train.h"
 #include "train/trend.h"
 #include "worker/storage.h"
@@ -33,6 +37,9 @@ struct rank {
     struct hd_job job;
     int64_t rank, world;
     int link_fd;
+    int64_t here;          /* index among the ranks of this node */
+    int64_t wait_limit_ms; /* what the supervisor has learned that a wait may last; 0: nothing */
+    int64_t step_deadline_ms, save_deadline_ms;
     struct hd_shm_fds fds;
     const struct hd_backend_table *backend;
     struct hd_worker_device device;  /* where backend has memory of its own */
@@ -45,7 +52,10 @@ struct rank {
     struct hd_tensorboard *board; /* rank 0 */
     enum rank_request request;    /* of this rank */
     int64_t saved_step;           /* of the newest checkpoint; -1: none */
+    struct hd_saved saved;        /* the newest checkpoint of this attempt; path "": none */
     int64_t skips;                /* steps in a row that changed no weight */
+    int64_t spikes;               /* steps in a row that were spikes */
+    int64_t went_back;            /* times since the newest checkpoint */
     int64_t overflows;            /* steps in a row whose gradient was not finite */
     bool improved;                /* a step since saved_step had a finite gradient */
     bool finite;                  /* the newest loss */
@@ -59,10 +69,13 @@ struct rank {
     bool stopped;
     bool unsaved; /* stopped without the last checkpoint, which could not be written */
     struct storage storage;
+    struct hd_stragglers *stragglers; /* rank 0, with others */
 };
 
 /* A line in the log, from rank 0 also an event of the job. */
 void rank_say(struct rank *r, enum hd_link_level level, const char *text);
+/* The same of an event about a rank, which may be another one. */
+void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, const char *text);
 /* Takes the newest command of the supervisor: sets r->request. */
 void rank_listen(struct rank *r);
 
@@ -91,6 +104,19 @@ void rank_check_trend_at_end(struct rank *r);
 /* A run that ends with a loss that is not finite, or with gradients that are not, has diverged,
  * however many steps it did. */
 enum hd_status rank_check_end(struct rank *r);
+
+/* ---- rank_guard.c ---- */
+
+/* After each step. A failure: the run is given up. *ret_went_back: the trainer is at an earlier
+ * step now, and nothing else is to be done after this one. Collective. */
+enum hd_status rank_check_spike(struct rank *r, const struct hd_step_result *s,
+                                bool *ret_went_back);
+
+/* ---- rank_peers.c ---- */
+
+enum hd_status rank_watch_peers(struct rank *r);
+/* After each step: tells stragglers. */
+void rank_look_at_peers(struct rank *r, const struct hd_step_result *s);
 
 /* ---- rank_board.c ---- */
 

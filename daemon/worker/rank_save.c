@@ -41,6 +41,8 @@ static enum hd_status until_done(struct rank *r, storage_act_fn *act, const char
 static void report_saved(struct rank *r, const struct hd_saved *saved)
 {
     r->saved_step = saved->step;
+    r->saved = *saved;
+    r->went_back = 0;
     hd_log(HD_LOG_INFO, "step %lld: checkpoint %s (%s)", (long long)saved->step, saved->path,
            saved->hash);
     if (r->rank == 0)

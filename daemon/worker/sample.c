@@ -10,7 +10,7 @@
 
 #include "daemon/devices/sample.h"
 #include "daemon/devices/xid.h"
-#include "worker/flags.h"
+#include "flags/flags.h"
 #include "worker/nvml.h"
 #include "worker/worker.h"
 

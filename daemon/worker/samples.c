@@ -11,9 +11,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "data/packing.h"
+#include "flags/flags.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
-#include "worker/flags.h"
 #include "worker/worker.h"
 
 enum { SAMPLES_MAX = 100000 };

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "flags/flags.h"
 #include "pipeline/pipeline.h"
-#include "worker/flags.h"
 #include "worker/worker.h"
 
 enum { STAGES_MAX = 256, CHUNKS_MAX = 64, MICRO_BATCHES_MAX = 4096, FILE_BYTES_MAX = 16 << 20 };

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "data/data.h"
 #include "data/tokenize.h"
-#include "worker/flags.h"
+#include "flags/flags.h"
 #include "worker/worker.h"
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130 };

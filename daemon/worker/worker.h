@@ -17,6 +17,7 @@ int hd_worker_rank(int argc, char **argv);
 int hd_worker_generate(int argc, char **argv);
 int hd_worker_logits(int argc, char **argv);
 int hd_worker_eval(int argc, char **argv);
+int hd_worker_choices(int argc, char **argv);
 int hd_worker_export(int argc, char **argv);
 int hd_worker_tokenize(int argc, char **argv);
 int hd_worker_data(int argc, char **argv);
@@ -30,12 +31,8 @@ int hd_worker_gpu_sample(int argc, char **argv);
 int hd_worker_gpus(int argc, char **argv);
 int hd_worker_probe(int argc, char **argv);
 
-/* What computes a job's device. HD_UNSUPPORTED, one line says why: there is no such device that
- * works here. */
 struct hd_backend_table;
 struct hd_job;
-enum hd_status hd_worker_backend(const struct hd_job *job,
-                                 const struct hd_backend_table **ret_table);
 
 /* The endpoint of a rank whose memory lies on a device, and the instance that it shares with the
  * trainer. choices_dir: hd_backend_options.choices_dir. Several ranks have met on the host: that

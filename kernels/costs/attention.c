@@ -266,7 +266,8 @@ void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention
                     visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->causal);
     costs->read_bytes += (q + 2 * kv) * e;
     costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
-    costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? 1 : 0)) * 4;
+    costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? a->B : 0)) * 4;
+    costs->read_bytes += a->kv_slot ? a->B * 4 : 0;
     costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
     costs->write_bytes += q * e + a->H * a->B * a->q_len * 4;
 }

@@ -7,7 +7,7 @@ struct cpu_forward {
     const struct hd_attention_forward_args *args;
     struct hd_costs_attention_layout layout;
     struct weight_drop drop;
-    int64_t kv_len, blocks; /* valid keys; blocks of rows per group */
+    int64_t blocks; /* of rows, per group */
 };
 
 /* One thread's part of the scratch. */
@@ -19,7 +19,10 @@ struct forward_tiles {
 
 static struct task task_of(const struct cpu_forward *f, int64_t b, int64_t g)
 {
-    return TASK_OF(f->args, &f->drop, b, g, f->kv_len, f->layout.width);
+    struct task t = TASK_OF(f->args, &f->drop, b, g, f->args->kv_len, f->layout.width);
+
+    task_take_slot(&t, f->args);
+    return t;
 }
 
 static struct forward_tiles tiles_of(const struct cpu_forward *f, int thread)
@@ -170,7 +173,7 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
 enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
                                          const struct hd_attention_forward_args *args)
 {
-    struct cpu_forward f = {.args = args, .kv_len = args->kv_len};
+    struct cpu_forward f = {.args = args};
     enum hd_status st = hd_cpu_check_float("attention_forward", args->dtype);
 
     if (!st)
@@ -179,11 +182,9 @@ enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
         st = WEIGHT_DROP_OF("attention_forward", args, &f.drop);
     if (st)
         return st;
-    if (args->kv_filled && *args->kv_filled < f.kv_len)
-        f.kv_len = *args->kv_filled;
     if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len,
                                         &cpu->traits)) {
-        KERNEL(attention_forward_panels)(cpu, args, &f.drop, f.kv_len);
+        KERNEL(attention_forward_panels)(cpu, args, &f.drop);
         return HD_OK;
     }
     f.layout = hd_costs_attention_forward_layout(args);

@@ -28,7 +28,7 @@ struct task {
     const int32_t *q_index, *kv_index, *q_bound;
     const float *slopes;
     const struct weight_drop *drop; /* NULL: none */
-    int64_t b, g, heads, q_len, kv_len, kv_stride, D, width, ldq, ldk, ldv;
+    int64_t b, slot, g, heads, q_len, kv_len, kv_stride, D, width, ldq, ldk, ldv;
     int32_t window; /* INT32_MAX: none */
     float scale;
     bool causal;
@@ -41,12 +41,21 @@ struct task {
     {                                                                                              \
         .q = (a)->q, .k = (a)->k, .v = (a)->v, .q_index = (a)->q_index, .kv_index = (a)->kv_index, \
         .q_bound = (a)->q_bound, .slopes = (a)->slopes, .drop = (drop_)->on ? (drop_) : NULL,      \
-        .b = (b_), .g = (g_), .heads = (a)->H / (a)->G, .q_len = (a)->q_len, .kv_len = (kv_len_),  \
-        .kv_stride = (a)->kv_stride, .D = (a)->D, .width = (width_), .ldq = (a)->ldq,              \
-        .ldk = (a)->ldk, .ldv = (a)->ldv,                                                          \
+        .b = (b_), .slot = (b_), .g = (g_), .heads = (a)->H / (a)->G, .q_len = (a)->q_len,         \
+        .kv_len = (kv_len_), .kv_stride = (a)->kv_stride, .D = (a)->D, .width = (width_),          \
+        .ldq = (a)->ldq, .ldk = (a)->ldk, .ldv = (a)->ldv,                                         \
         .window = (a)->window > 0 ? (int32_t)at_most((a)->window, INT32_MAX) : INT32_MAX,          \
         .scale = (a)->scale, .causal = (a)->causal, .dtype = (a)->dtype                            \
     }
+
+/* A task of forward reads the slot of its sequence, and as many of its keys as are filled. */
+INLINE void task_take_slot(struct task *t, const struct hd_attention_forward_args *a)
+{
+    if (a->kv_slot)
+        t->slot = a->kv_slot[t->b];
+    if (a->kv_filled && a->kv_filled[t->b] < t->kv_len)
+        t->kv_len = a->kv_filled[t->b];
+}
 
 /* Per row of a block: q_index, q_bound and the ALiBi slope of its head. */
 struct sight {
@@ -124,7 +133,7 @@ static enum cover cover_of(const struct task *t, const struct row_extent *rows,
 static __attribute__((unused)) bool sees_a_key(const struct task *t, const struct row_extent *rows,
                                                int64_t tile_keys)
 {
-    const int32_t *index = t->kv_index + t->b * t->kv_stride;
+    const int32_t *index = t->kv_index + t->slot * t->kv_stride;
 
     for (int64_t key = 0; key < t->kv_len; key += tile_keys) {
         const struct attention_extent keys =
@@ -138,7 +147,7 @@ static __attribute__((unused)) bool sees_a_key(const struct task *t, const struc
 
 INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* element of a key's vector */
 {
-    return (t->b * t->kv_stride + key) * ld + t->g * t->D;
+    return (t->slot * t->kv_stride + key) * ld + t->g * t->D;
 }
 
 INLINE struct drop_place place_of(const struct task *t, int64_t row)
@@ -167,11 +176,10 @@ INLINE enum hd_status weight_drop_of(const char *kernel, float p, uint64_t key,
     return drop_of(kernel, key, block, p, &ret_drop->drop);
 }
 
-/* bf16 attention on panels (attention_panels_*.c), if hd_costs_attention_is_on_panels(). kv_len:
- * number of valid keys. */
+/* bf16 attention on panels (attention_panels_*.c), if hd_costs_attention_is_on_panels(). */
 void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
                                       const struct hd_attention_forward_args *args,
-                                      const struct weight_drop *drop, int64_t kv_len);
+                                      const struct weight_drop *drop);
 void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
                                        const struct hd_attention_backward_args *args,
                                        const struct weight_drop *drop);

@@ -419,7 +419,7 @@ static void differentiate_block(const struct panel_backward *f, const struct tas
                                            .count = at_most(f->tile_keys, t->kv_len - key)};
         struct attention_extent keys_extent;
 
-        memcpy(s->key_index, t->kv_index + t->b * t->kv_stride + key,
+        memcpy(s->key_index, t->kv_index + t->slot * t->kv_stride + key,
                (size_t)keys.count * sizeof *s->key_index);
         keys_extent = extent_of(s->key_index, keys.count);
         if (cover_of(t, &extent, &keys_extent) == NOTHING)

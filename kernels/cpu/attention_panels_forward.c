@@ -12,7 +12,7 @@ struct panel_forward {
     const struct hd_cpu_panels *panels;
     struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
-    int64_t kv_len, blocks;
+    int64_t blocks;
 };
 
 /* One thread's part of the scratch. */
@@ -229,7 +229,7 @@ static void attend_block(const struct panel_forward *f, const struct task *t,
     for (int64_t key = 0; key < t->kv_len; key += f->layout.keys) {
         struct panel_forward_keys keys = {.count = at_most(f->layout.keys, t->kv_len - key)};
 
-        memcpy(s->key_index, t->kv_index + t->b * t->kv_stride + key,
+        memcpy(s->key_index, t->kv_index + t->slot * t->kv_stride + key,
                (size_t)keys.count * sizeof *s->key_index);
         memset(s->key_index + keys.count, 0,
                (size_t)(f->layout.keys - keys.count) * sizeof *s->key_index);
@@ -254,9 +254,9 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
         f->panels->begin();
     for (int64_t i = begin; i < end; i++) {
         const int64_t group = i / f->blocks, first = i % f->blocks * f->layout.block_rows;
-        const struct task t =
-            TASK_OF(a, f->drop, group / a->G, group % a->G, f->kv_len, f->layout.width);
+        struct task t = TASK_OF(a, f->drop, group / a->G, group % a->G, a->kv_len, f->layout.width);
 
+        task_take_slot(&t, a);
         attend_block(f, &t, &tiles, first,
                      at_most(f->layout.block_rows, t.heads * t.q_len - first));
     }
@@ -266,13 +266,12 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
 
 void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
                                       const struct hd_attention_forward_args *args,
-                                      const struct weight_drop *drop, int64_t kv_len)
+                                      const struct weight_drop *drop)
 {
     struct panel_forward f = {.args = args,
                               .drop = drop,
                               .panels = cpu->panels,
-                              .layout = hd_costs_attention_forward_panels(args),
-                              .kv_len = kv_len};
+                              .layout = hd_costs_attention_forward_panels(args)};
 
     f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
     hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks, &f);

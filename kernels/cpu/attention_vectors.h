@@ -41,7 +41,7 @@ static void transpose_rows(const struct task *t, float *tiles, const float *rows
 static struct attention_extent load_keys(const struct task *t, int32_t *index, int64_t key,
                                          int64_t count)
 {
-    memcpy(index, t->kv_index + t->b * t->kv_stride + key, (size_t)count * sizeof *index);
+    memcpy(index, t->kv_index + t->slot * t->kv_stride + key, (size_t)count * sizeof *index);
     memset(index + count, 0, (size_t)(TILE - count) * sizeof *index);
     return extent_of(index, count);
 }

@@ -66,6 +66,8 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
     record[HD_EXCHANGE_OVERFLOW] = args->block->overflow ? 1 : 0;
     record[HD_EXCHANGE_OVERFLOW] += args->block->too_many_rows ? HD_EXCHANGE_TOO_MANY_ROWS : 0;
     record[HD_EXCHANGE_REQUEST] = (double)args->block->request; /* exact below 2^53 */
+    record[HD_EXCHANGE_BUSY_MS] = args->block->busy_ms;
+    record[HD_EXCHANGE_AWAITED] = (double)args->block->awaited;
     if (args->counts_loss) {
         record[HD_EXCHANGE_LOSS] = args->block->loss_sum;
         record[HD_EXCHANGE_TARGETS] = (double)args->block->target_count;
@@ -109,5 +111,9 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
         scale *= (double)block->max_grad_norm / norm;
     block->grad_factor = (float)scale;
     block->skip_update = overflow != 0 || !(targets > 0) || !isfinite(norm);
+    block->spike =
+        !block->skip_update && ((block->loss_limit > 0 && block->mean_loss > block->loss_limit) ||
+                                (block->norm_limit > 0 && norm > block->norm_limit));
+    block->skip_update |= block->spike;
     return HD_OK;
 }

@@ -29,7 +29,7 @@ enum { SIGHTS_WARPS = 4 };
 
 struct sights_task {
     struct attention_sights sights;
-    const int32_t *q_index, *kv_index, *q_bound, *kv_filled;
+    const int32_t *q_index, *kv_index, *q_bound, *kv_filled, *kv_slot;
     int64_t kv_stride;
     int32_t B, q_len, kv_len, window; /* window: 0: none */
     bool causal;
@@ -57,10 +57,10 @@ static __device__ void write_keys(const struct sights_task *t, int b, int granul
     int32_t count = t->kv_len, index = ATTENTION_NO_KEY;
     int2 extent;
 
-    if (t->kv_filled && *t->kv_filled < count)
-        count = *t->kv_filled;
+    if (t->kv_filled && t->kv_filled[b] < count)
+        count = t->kv_filled[b];
     if (key < count)
-        index = t->kv_index[b * t->kv_stride + key];
+        index = t->kv_index[(t->kv_slot ? t->kv_slot[b] : b) * t->kv_stride + key];
     s->keys[(int64_t)b * s->kv_pad + key] = index;
     extent.x = warp_least(index);
     extent.y = warp_most(index);
@@ -112,12 +112,11 @@ static __global__ void sights_kernel(struct sights_task t)
         write_queries(&t, b, granule - key_granules, lane);
 }
 
-enum hd_status attention_launch_sights(struct hd_cuda_stream *stream,
-                                       const struct attention_sights *sights,
-                                       const int32_t *q_index, const int32_t *kv_index,
-                                       const int32_t *q_bound, const int32_t *kv_filled, int64_t B,
-                                       int64_t q_len, int64_t kv_len, int64_t kv_stride,
-                                       int64_t window, bool causal)
+enum hd_status
+attention_launch_sights(struct hd_cuda_stream *stream, const struct attention_sights *sights,
+                        const int32_t *q_index, const int32_t *kv_index, const int32_t *q_bound,
+                        const int32_t *kv_filled, const int32_t *kv_slot, int64_t B, int64_t q_len,
+                        int64_t kv_len, int64_t kv_stride, int64_t window, bool causal)
 {
     const int64_t granules = B * ((sights->q_pad + sights->kv_pad) / ATTENTION_GRANULE);
     struct sights_task t = {};
@@ -127,6 +126,7 @@ enum hd_status attention_launch_sights(struct hd_cuda_stream *stream,
     t.kv_index = kv_index;
     t.q_bound = q_bound;
     t.kv_filled = kv_filled;
+    t.kv_slot = kv_slot;
     t.kv_stride = kv_stride;
     t.B = (int32_t)B;
     t.q_len = (int32_t)q_len;
@@ -170,8 +170,9 @@ extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
     f.lse = args->lse;
     f.ldo = args->ldo;
     f.a.kv_filled = args->kv_filled;
+    f.a.kv_slot = args->kv_slot;
     st = attention_launch_sights(cuda, &f.a.sights, args->q_index, args->kv_index, args->q_bound,
-                                 args->kv_filled, args->B, args->q_len, args->kv_len,
+                                 args->kv_filled, args->kv_slot, args->B, args->q_len, args->kv_len,
                                  args->kv_stride, args->window, args->causal);
     if (st)
         return st;

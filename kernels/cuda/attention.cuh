@@ -2,7 +2,7 @@
  *
  * The keys that a query sees (causal mask, window, document bounds) are a range of key indices,
  * [least, most]: its sight. A separate kernel, sights_kernel, writes to scratch, once for all
- * heads: the sights; a copy of the keys' indices, in which invalid keys (past kv_len or *kv_filled)
+ * heads: the sights; a copy of the keys' indices, in which invalid keys (past kv_len or kv_filled)
  * have an index outside every sight; and the extremes of both over granules of 32. The attention
  * kernels use only these: by comparing extremes they skip a tile, compute it without masking, or
  * mask it. So indices need not be contiguous (documents, zig-zag pieces of context parallelism).
@@ -45,6 +45,7 @@ struct attention {
     const int32_t *q_index, *sample; /* sample: NULL: no dropout */
     const float *slopes;             /* or NULL */
     const int32_t *kv_filled;        /* or NULL; rows past it may hold anything and are not read */
+    const int32_t *kv_slot;          /* or NULL: slot b */
     struct attention_sights sights;
     struct cuda_drop drop;
     int64_t ldq, ldk, ldv, kv_stride;
@@ -80,12 +81,11 @@ struct attention_backward {
  * thread blocks of the launch's largest grid. */
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
                                int64_t D, int64_t blocks);
-enum hd_status attention_launch_sights(struct hd_cuda_stream *stream,
-                                       const struct attention_sights *sights,
-                                       const int32_t *q_index, const int32_t *kv_index,
-                                       const int32_t *q_bound, const int32_t *kv_filled, int64_t B,
-                                       int64_t q_len, int64_t kv_len, int64_t kv_stride,
-                                       int64_t window, bool causal);
+enum hd_status
+attention_launch_sights(struct hd_cuda_stream *stream, const struct attention_sights *sights,
+                        const int32_t *q_index, const int32_t *kv_index, const int32_t *q_bound,
+                        const int32_t *kv_filled, const int32_t *kv_slot, int64_t B, int64_t q_len,
+                        int64_t kv_len, int64_t kv_stride, int64_t window, bool causal);
 
 /* Tensor cores are used for bf16 and fp16 with head widths 64, 96 and 128
  * (hd_costs_attention_is_tiled) if all rows are aligned to 16 bytes; everything else is computed by
@@ -186,12 +186,18 @@ static inline enum hd_status attention_dropout(const char *kernel, float p, uint
     return drop_of(kernel, key, block, p, &a->drop);
 }
 
-/* Number of valid keys. */
-static __device__ __forceinline__ int attention_key_count(const struct attention *a)
+/* Number of valid keys of sequence b. */
+static __device__ __forceinline__ int attention_key_count(const struct attention *a, int b)
 {
-    if (!a->kv_filled || *a->kv_filled >= a->kv_len)
+    if (!a->kv_filled || a->kv_filled[b] >= a->kv_len)
         return a->kv_len;
-    return *a->kv_filled > 0 ? *a->kv_filled : 0;
+    return a->kv_filled[b] > 0 ? a->kv_filled[b] : 0;
+}
+
+/* The slot that has the keys of sequence b. */
+static __device__ __forceinline__ int64_t attention_slot(const struct attention *a, int b)
+{
+    return a->kv_slot ? a->kv_slot[b] : b;
 }
 
 /* True if the EXTRAS variant of a kernel is needed: slopes, dropout, or a scale that is not

@@ -151,7 +151,7 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     t.D = f.a.D;
     t.lse_factor = is_tiled ? ATTENTION_LOG2E : 1;
     st = attention_launch_sights(cuda, &f.a.sights, args->q_index, args->kv_index, args->q_bound,
-                                 NULL, args->B, args->q_len, args->kv_len, args->kv_stride,
+                                 NULL, NULL, args->B, args->q_len, args->kv_len, args->kv_stride,
                                  args->window, args->causal);
     if (!st && t.rows > 0)
         HD_CUDA_FLOATS(args->dtype, T, st = launch_stats<T>(cuda, &t));

@@ -247,14 +247,15 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         const int tiles = (a->q_len + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
         const struct attention_block block = attention_block_of(a, tiles, a->H);
         const int group = block.head / (a->H / a->G);
+        const int64_t slot_row = attention_slot(a, block.b) * a->kv_stride;
 
         place->block = block;
         place->extent = attention_query_extent<FORWARD_QUERIES>(
             a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
             block.tile);
-        place->k = (const T *)a->k + block.b * a->kv_stride * a->ldk + group * D;
-        place->v = (const T *)a->v + block.b * a->kv_stride * a->ldv + group * D;
-        place->key_count = attention_key_count(a);
+        place->k = (const T *)a->k + slot_row * a->ldk + group * D;
+        place->v = (const T *)a->v + slot_row * a->ldv + group * D;
+        place->key_count = attention_key_count(a, block.b);
         place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
         place->queries =
             a->sights.queries + (int64_t)block.b * a->sights.q_pad + block.tile * FORWARD_QUERIES;

@@ -171,7 +171,7 @@ static __device__ __forceinline__ int64_t query_row(const struct attention *a, i
 
 static __device__ __forceinline__ int64_t key_row(const struct attention *a, int b, int key)
 {
-    return b * a->kv_stride + key;
+    return attention_slot(a, b) * a->kv_stride + key;
 }
 
 /* ---- Forward ---- */
@@ -228,7 +228,7 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
     float *q_tile = shared, *tile = q_tile + ROWS * ld, *weights = tile + FORWARD_KEYS * ld;
     const struct attention_block block = attention_block_of(a, (a->q_len + ROWS - 1) / ROWS, a->H);
     const int first_query = block.tile * ROWS, group = block.head / (a->H / a->G);
-    const int key_count = attention_key_count(a);
+    const int key_count = attention_key_count(a, block.b);
     const struct pairs pairs = pairs_of(a, block.b, block.head);
     const int4 extent = attention_query_extent<ROWS>(
         a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),

@@ -15,21 +15,23 @@ struct cuda_append {
     };
     E *cache;
     const E *inp;
-    const int32_t *filled;
+    const int32_t *filled, *slot;
     int64_t *overflow;
     int64_t B, cache_rows, new_rows, ldi, ldc;
 
-    /* Number of filled rows; an invalid number counts as a full cache. */
-    __device__ int64_t begin() const
+    /* Rows of sequence b that are filled; an invalid number counts as a full slot. */
+    __device__ int64_t begin(int64_t b) const
     {
-        const int64_t n = *filled;
+        const int64_t n = filled[b];
 
         return n < 0 || n > cache_rows ? cache_rows : n;
     }
     __device__ int64_t rows() const
     {
-        if (blockIdx.x == 0 && threadIdx.x == 0 && begin() + new_rows > cache_rows)
-            *overflow = 1;
+        if (blockIdx.x == 0)
+            for (int64_t b = threadIdx.x; b < B; b += blockDim.x)
+                if (begin(b) + new_rows > cache_rows)
+                    *overflow = 1; /* all threads that write, write the same */
         return B * new_rows;
     }
     template <int V>
@@ -40,10 +42,10 @@ struct cuda_append {
     template <int V>
     __device__ void store(const in<V> &x, int64_t r, int64_t c) const
     {
-        const int64_t b = r / new_rows, row = begin() + r - b * new_rows;
+        const int64_t b = r / new_rows, row = begin(b) + r - b * new_rows;
 
         if (row < cache_rows)
-            pack_store(cache + (b * cache_rows + row) * ldc + c, x.x);
+            pack_store(cache + (slot[b] * cache_rows + row) * ldc + c, x.x);
     }
 };
 
@@ -51,8 +53,8 @@ template <typename E>
 static enum hd_status append_as(struct hd_cuda_stream *s, const struct hd_cache_append_args *a)
 {
     const struct cuda_append<E> op = {
-        (E *)a->cache,
-            (const E *)a->inp, a->filled, a->overflow, a->B, a->rows, a->new_rows, a->ldi, a->ldc
+        (E *)a->cache, (const E *)a->inp, a->filled, a->slot, a->overflow, a->B, a->rows,
+            a->new_rows, a->ldi, a->ldc
     };
     const bool wide = a->N % pack_wide<E> == 0 && pack_fits_wide<E>(a->ldi, a->inp) &&
                       pack_fits_wide<E>(a->ldc, a->cache);

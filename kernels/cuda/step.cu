@@ -108,6 +108,8 @@ static __global__ void __launch_bounds__(RECORD_THREADS)
     record[HD_EXCHANGE_OVERFLOW] =
         (block->overflow ? 1 : 0) + (block->too_many_rows ? HD_EXCHANGE_TOO_MANY_ROWS : 0);
     record[HD_EXCHANGE_REQUEST] = (double)block->request; /* exact below 2^53 */
+    record[HD_EXCHANGE_BUSY_MS] = block->busy_ms;
+    record[HD_EXCHANGE_AWAITED] = (double)block->awaited;
     record[HD_EXCHANGE_SQUARES] = squares;
     record[HD_EXCHANGE_MARGIN] = counts_loss ? block->margin_sum : 0;
     record[HD_EXCHANGE_CORRECT] = counts_loss ? block->correct_pairs : 0;
@@ -151,6 +153,10 @@ static __global__ void step_finish(struct hd_step_block *block, const double *re
         scale *= (double)block->max_grad_norm / norm;
     block->grad_factor = (float)scale;
     block->skip_update = overflow != 0 || !(targets > 0) || !isfinite(norm);
+    block->spike = !block->skip_update &&
+                   ((block->loss_limit > 0 && block->mean_loss > block->loss_limit) ||
+                    (block->norm_limit > 0 && norm > block->norm_limit));
+    block->skip_update |= block->spike;
 }
 
 extern "C" enum hd_status hd_cuda_step_finish(struct hd_cuda_stream *s,

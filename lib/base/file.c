@@ -67,6 +67,20 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
     return HD_OK;
 }
 
+/* Moves the offset behind a hole; returns how many of max_bytes are there before the next hole. A
+ * file system that knows no holes has none: its files are one piece. */
+static size_t pass_hole(int fd, int64_t *offset, size_t max_bytes)
+{
+    const off_t data = lseek(fd, *offset, SEEK_DATA);
+    off_t hole;
+
+    if (data > *offset)
+        *offset = data;
+    hole = data < 0 ? -1 : lseek(fd, *offset, SEEK_HOLE);
+    return hole > *offset && (size_t)(hole - *offset) < max_bytes ? (size_t)(hole - *offset)
+                                                                  : max_bytes;
+}
+
 enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *ret_bytes,
                                   size_t max_bytes, size_t *ret_count, int64_t *ret_offset)
 {
@@ -85,7 +99,7 @@ enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *
     } else {
         if (offset_bytes < 0 && info.st_size > -offset_bytes)
             *ret_offset = info.st_size + offset_bytes;
-        n = pread(fd, ret_bytes, max_bytes, *ret_offset);
+        n = pread(fd, ret_bytes, pass_hole(fd, ret_offset, max_bytes), *ret_offset);
         if (n < 0)
             st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
     }

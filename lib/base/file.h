@@ -40,7 +40,8 @@ enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes);
 enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int64_t offset_bytes);
 
 /* A piece of a file that may grow: up to max_bytes from byte `offset_bytes` on; negative: so many
- * bytes before the end. *ret_offset: where the piece begins. *ret_count 0: nothing there yet.
+ * bytes before the end. *ret_offset: where the piece begins: behind a hole of the file, if the
+ * offset is in one. *ret_count 0: nothing there yet.
  * HD_NOT_FOUND: no such file. HD_IO: also a link, or no regular file. */
 enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *ret_bytes,
                                   size_t max_bytes, size_t *ret_count, int64_t *ret_offset);

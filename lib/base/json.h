@@ -83,6 +83,8 @@ void hd_json_add_string(struct hd_json_writer *writer, const char *key, const ch
 void hd_json_add_int64(struct hd_json_writer *writer, const char *key, int64_t value);
 /* The shortest text of 6 to 17 digits that reads back to the same bits; null when not finite. */
 void hd_json_add_real(struct hd_json_writer *writer, const char *key, double value);
+/* The text of a number that was read (struct hd_json). */
+void hd_json_add_number(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value);
 void hd_json_add_null(struct hd_json_writer *writer, const char *key);
 void hd_json_add_line(struct hd_json_writer *writer); /* a line break before the next value */

@@ -1,20 +1,38 @@
 #include "base/log.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 
-enum { LINE_MAX_BYTES = 2048 };
+enum { MESSAGE_MAX_BYTES = 2048, LINE_MAX_BYTES = 2 * MESSAGE_MAX_BYTES + 256, ESCAPE_BYTES = 6 };
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
+static const char *const journal_levels[] = {"<3>", "<4>", "<6>", "<7>"}; /* of syslog(3) */
 
-/* Written once by hd_log_init before threads start; only read afterwards. */
+/* Written by hd_log_init and hd_log_set_json before threads start; only read afterwards. */
 static char program_name[32] = "heddle";
 static enum hd_log_level most_detailed = HD_LOG_INFO;
+static bool to_journal, as_json;
+
+/* systemd says in the environment which file the journal's stream is; children may have another
+ * standard error. */
+static bool is_journal(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat info;
+
+    return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+           fstat(STDERR_FILENO, &info) == 0 && (unsigned long long)info.st_dev == device &&
+           (unsigned long long)info.st_ino == inode;
+}
 
 void hd_log_init(const char *program, enum hd_log_level level)
 {
@@ -25,25 +43,89 @@ void hd_log_init(const char *program, enum hd_log_level level)
     for (int i = 0; env && i <= HD_LOG_DEBUG; i++)
         if (strcmp(env, level_names[i]) == 0)
             most_detailed = (enum hd_log_level)i;
+    to_journal = is_journal();
+}
+
+void hd_log_set_json(bool json)
+{
+    as_json = json;
+}
+
+enum hd_status hd_log_read_format(const char *word, bool *ret_json)
+{
+    *ret_json = strcmp(word, "json") == 0;
+    return *ret_json || strcmp(word, "text") == 0
+               ? HD_OK
+               : hd_err(HD_INVALID, "%s: say text or json", word);
+}
+
+/* Bytes of the UTF-8 character at `at`; 0: there is none, or its end is missing. */
+static size_t character(const char *at)
+{
+    const unsigned char lead = (unsigned char)*at;
+    const size_t size = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+
+    return strnlen(at, size) == size && hd_text_is_utf8(at, size) ? size : 0;
+}
+
+/* The inside of a JSON string: as much of `text` as fits in `room` bytes; what is not UTF-8 becomes
+ * '?'. Returns the bytes written. */
+static size_t escape(char *to, size_t room, const char *text)
+{
+    size_t at = 0;
+
+    for (size_t size; *text && at + ESCAPE_BYTES < room; text += size ? size : 1) {
+        size = character(text);
+        if (*text == '"' || *text == '\\') {
+            at += (size_t)snprintf(to + at, room - at, "\\%c", *text);
+        } else if ((unsigned char)*text < 0x20 || *text == 0x7f) {
+            at += (size_t)snprintf(to + at, room - at, "\\u%04x", (unsigned char)*text);
+        } else if (size) {
+            memcpy(to + at, text, size);
+            at += size;
+        } else {
+            to[at++] = '?';
+        }
+    }
+    return at;
+}
+
+static size_t format_json(char line[LINE_MAX_BYTES], enum hd_log_level level, const char *time,
+                          const char *message)
+{
+    size_t n = (size_t)snprintf(
+        line, LINE_MAX_BYTES,
+        "%s{\"time\":\"%s\",\"level\":\"%s\",\"program\":\"%s\",\"message\":\"",
+        to_journal ? journal_levels[level] : "", time, level_names[level], program_name);
+
+    n += escape(line + n, LINE_MAX_BYTES - n - sizeof "\"}\n", message);
+    memcpy(line + n, "\"}\n", 3);
+    return n + 3;
+}
+
+static size_t format_text(char line[LINE_MAX_BYTES], enum hd_log_level level, const char *time,
+                          const char *message)
+{
+    if (to_journal)
+        return (size_t)snprintf(line, LINE_MAX_BYTES, "%s%s\n", journal_levels[level], message);
+    return (size_t)snprintf(line, LINE_MAX_BYTES, "%s %-5s %s: %s\n", time, level_names[level],
+                            program_name, message);
 }
 
 void hd_log(enum hd_log_level level, const char *fmt, ...)
 {
-    char line[LINE_MAX_BYTES], time[HD_CLOCK_TEXT_MAX];
+    char message[MESSAGE_MAX_BYTES], line[LINE_MAX_BYTES], time[HD_CLOCK_TEXT_MAX];
     va_list ap;
-    int n, m;
+    size_t n;
 
     if (level > most_detailed)
         return;
     hd_clock_format_utc(hd_clock_wall_ms(), time);
-    n = snprintf(line, sizeof line - 1, "%s %-5s %s: ", time, level_names[level], program_name);
     va_start(ap, fmt);
-    m = vsnprintf(line + n, sizeof line - 1 - (size_t)n, fmt, ap);
+    if (vsnprintf(message, sizeof message, fmt, ap) < 0)
+        message[0] = '\0';
     va_end(ap);
-    n = m < 0 ? n : n + m;
-    if (n > (int)sizeof line - 2)
-        n = (int)sizeof line - 2;
-    line[n++] = '\n';
-    if (write(STDERR_FILENO, line, (size_t)n) < 0)
+    n = as_json ? format_json(line, level, time, message) : format_text(line, level, time, message);
+    if (write(STDERR_FILENO, line, n) < 0)
         return; /* stderr is not writable: the line is lost */
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/random.h"
 #include "base/text.h"
@@ -76,6 +77,12 @@ enum hd_status hd_comm_new(const struct hd_comm_engine *engine, int rank, int wo
     comm->rank = rank;
     comm->world = world;
     comm->deadline_ms = deadline_ms;
+    comm->wait = &comm->own_wait;
+    comm->waited_for_ns = calloc((size_t)world, sizeof *comm->waited_for_ns);
+    if (!comm->waited_for_ns) {
+        hd_comm_delete(comm);
+        return hd_err(HD_NO_MEMORY, "comm: no memory for an endpoint");
+    }
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
         struct hd_comm_stream *stream = &comm->streams[s];
 
@@ -97,6 +104,9 @@ void hd_comm_delete(struct hd_comm *comm)
         free(comm->groups[g]);
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++)
         free(comm->streams[s].ops);
+    if (comm->shown)
+        (void)munmap(comm->shown, comm->shown_bytes);
+    free(comm->waited_for_ns);
     free(comm);
 }
 

@@ -340,6 +340,16 @@ enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,
  * microseconds. Never blocks. */
 enum hd_status hd_comm_poll(struct hd_comm *comm);
 
+/* How long this rank has waited on the host for other ranks since the last call, and for which one
+ * most of it (-1: not known, or none). False: peers are awaited on a device, which is not measured.
+ */
+struct hd_comm_waited {
+    int64_t ns;
+    int rank;
+    int64_t rank_ns;
+};
+bool hd_comm_take_waited(struct hd_comm *comm, struct hd_comm_waited *ret_waited);
+
 /* ---- failure ---- */
 
 /* Makes all later launches, polls and waits of every rank fail with HD_ABORTED. All ranks report

@@ -129,6 +129,15 @@ struct hd_comm_flight {
     struct hd_comm_flight_slot slots[HD_FLIGHT_MAX];
 };
 
+/* For whom a rank waits on the host, in memory that the engine chooses, beside the flight record.
+ * One writer; `launch` is written last, and 0 first. */
+struct hd_comm_wait_slot {
+    _Atomic uint32_t tells;  /* 1: this endpoint tells its waits; a device's waits are not seen */
+    _Atomic int32_t peer;    /* rank; -1: not known which */
+    _Atomic uint64_t launch; /* of the operation in which it waits; 0: it does not wait */
+    _Atomic int64_t since_ms, seen_ms;
+};
+
 /* The table of an engine. Only slots that say so may be NULL. */
 struct hd_comm_engine {
     enum hd_comm_engine_kind kind;
@@ -175,9 +184,14 @@ struct hd_comm {
     struct hd_comm_bell *bell;     /* of the engine: rung when an operation may progress */
     struct hd_comm_side *side;     /* side.h; NULL: visible memory is host memory */
     struct hd_comm_flight *flight; /* of the engine: this rank's flight record */
-    int spin_max;                  /* polls before a waiter sleeps */
-    bool native_sums;              /* nccl: see hd_comm_sums_natively */
-    bool yielding;                 /* more ranks than processors: spinning waiters sched_yield */
+    struct hd_comm_wait_slot *wait, own_wait; /* `wait` is `own_wait`, or in shared memory */
+    void *shown;                              /* the mapping of hd_comm_show_in, or NULL */
+    size_t shown_bytes;
+    int64_t waited_ns;      /* on the host for other ranks, since hd_comm_take_waited */
+    int64_t *waited_for_ns; /* [world] of it, by the rank that it waited for, where that is known */
+    int spin_max;           /* polls before a waiter sleeps */
+    bool native_sums;       /* nccl: see hd_comm_sums_natively */
+    bool yielding;          /* more ranks than processors: spinning waiters sched_yield */
 };
 
 /* Allocates an endpoint with empty streams. The engine sets the other members. */
@@ -200,6 +214,16 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
 
 /* Sets how long waits spin, from the number of ranks (threads that spin) on this node. */
 void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
+
+/* ---- waits.c ---- */
+
+/* Tells that this rank waits in operation `launch`, since since_ms; again while it lasts. */
+void hd_comm_wait_tell(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
+                       int64_t now_ms);
+void hd_comm_wait_end(struct hd_comm *comm);
+/* Any process. */
+void hd_comm_wait_read(const struct hd_comm_wait_slot *slot, const struct hd_comm_flight *flight,
+                       struct hd_flight_wait *ret_wait);
 
 /* ---- describe.c: any thread ---- */
 

@@ -6,6 +6,9 @@
  * the peers can read it even after the rank has died (shm_control.h). The message of a failed
  * collective names the rank that is behind; the worker writes the records to its log.
  *
+ * Beside it an endpoint tells for whom it waits on the host, refreshed ten times a second: a wait
+ * that is not refreshed is over, or its process is stopped.
+ *
  * Used by: supervisor, worker, tests.   Uses: base.
  * Threads: any; a record that is being written during the read is left out.
  */
@@ -38,6 +41,16 @@ struct hd_flight_record {
     int32_t peer;     /* rank of the peer or root; -1: none */
     bool is_of_a_pair;
     enum hd_flight_state state;
+};
+
+/* What a rank tells of its wait. */
+struct hd_flight_wait {
+    bool is_told; /* false: the endpoint awaits its peers on a device, or is not open */
+    bool waits;
+    int rank;                  /* for which it waits; -1: not known which */
+    int64_t since_ms, seen_ms; /* hd_clock_now_ms: no progress since; refreshed */
+    bool has_record;           /* false: the record was overwritten */
+    struct hd_flight_record record;
 };
 
 const char *hd_flight_state_name(enum hd_flight_state state);

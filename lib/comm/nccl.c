@@ -257,13 +257,16 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
 }
 
 /* From now on this endpoint continues the flight record of the host endpoint. Later operations of
- * the host endpoint are parts of operations of this one; they go to a record that nothing reads. */
+ * the host endpoint are parts of operations of this one; they go to a record that nothing reads.
+ * Peers are awaited on the device, where no wait is seen: none is told. */
 static void take_record(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
 
     comm->launches = nccl->last_enqueued = nccl->host->launches;
     nccl->host->flight = &nccl->host_flight;
+    atomic_store(&nccl->host->wait->tells, 0);
+    nccl->host->wait = &nccl->host->own_wait;
 }
 
 enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_device *device,

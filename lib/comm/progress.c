@@ -16,6 +16,10 @@ enum { LAUNCHES_PER_STEP = 8 };
 enum { WAITING_MAX = 192, BLOCKER_MAX = 288 }; /* bytes; the sum must fit HD_COMM_REASON_MAX */
 enum { DEVICE_LOOK_US = 20 };
 enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
+enum {
+    ASK_WHOM_LOOKS = 16, /* polls without progress before a wait asks for whom it is */
+    TOLD_MS = 50,        /* a wait of so long is told (waits.c) */
+};
 
 /* ---- failing ---- */
 
@@ -85,6 +89,41 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
         }
     }
     return begun;
+}
+
+/* The operation that keeps a stream from its next ticket. *ret_rank: the rank that it waits for,
+ * -1: none, or not known. NULL: none has begun. Other streams, which may wait for other ranks, do
+ * not matter: those they wait for may wait for this rank. */
+static struct hd_comm_op *find_blocking(const struct hd_comm_stream *stream, int *ret_rank)
+{
+    struct hd_comm_op *first = NULL;
+    const char *what;
+
+    *ret_rank = -1;
+    for (int hop = 0; hop < HD_COMM_STREAM_COUNT; hop++) {
+        const struct hd_comm_stream *other = NULL;
+
+        for (uint64_t i = stream->completed; i < stream->sealed && !other; i++) {
+            struct hd_comm_op *op = hd_comm_op_at(stream, i);
+
+            if (op->state == HD_COMM_COMPLETE)
+                continue;
+            if (op->kind == HD_COMM_AFTER) {
+                other = first ? NULL : op->other;
+                break;
+            }
+            if (op->state == HD_COMM_QUEUED)
+                break; /* later ones have not begun */
+            first = first ? first : op;
+            *ret_rank = find_missing(op, &what);
+            if (*ret_rank >= 0)
+                return op;
+        }
+        if (!other)
+            break;
+        stream = other;
+    }
+    return first;
 }
 
 /* "all_reduce #7 of group dp (1000 x f32, stream reduce): rank 2 has not entered"; "": none. */
@@ -372,33 +411,70 @@ static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket,
     return st;
 }
 
+/* One wait on the host: since when nothing has moved, and for whom. */
+struct still {
+    int64_t since_ns;
+    int looks; /* polls since the last progress */
+    int rank;  /* -1: not known */
+};
+
+static void note_moved(struct hd_comm *comm, struct still *still)
+{
+    int64_t waited_ns;
+
+    if (!still->looks)
+        return;
+    waited_ns = hd_clock_now_ns() - still->since_ns;
+    comm->waited_ns += waited_ns;
+    if (still->rank >= 0)
+        comm->waited_for_ns[still->rank] += waited_ns;
+    *still = (struct still){.rank = -1};
+}
+
+static void tell_wait(struct hd_comm_stream *stream, struct still *still, int64_t still_ms)
+{
+    const struct hd_comm_op *op = find_blocking(stream, &still->rank);
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (op)
+        hd_comm_wait_tell(stream->comm, op->launch, still->rank, now_ms - still_ms, now_ms);
+}
+
+/* After a failure the wait stays told: it says whom this rank gave up waiting for. */
 enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm *comm = stream->comm;
-    int64_t still_since_ms = 0;
-    int looks = 0; /* polls since the last progress */
+    struct still still = {.rank = -1};
 
     for (;;) {
         bool moved = false;
         enum hd_status st = progress(comm, &moved);
 
+        if (moved || st || hd_comm_has_ended(stream, ticket))
+            note_moved(comm, &still);
+        if (!st && hd_comm_has_ended(stream, ticket))
+            hd_comm_wait_end(comm);
         if (st || hd_comm_has_ended(stream, ticket))
             return st;
-        if (!moved && looks >= comm->spin_max) {
-            const int64_t still_ms = hd_clock_now_ms() - still_since_ms;
+        if (!moved && still.looks >= comm->spin_max) {
+            const int64_t still_ms = (hd_clock_now_ns() - still.since_ns) / 1000000;
 
+            if (still_ms >= TOLD_MS)
+                tell_wait(stream, &still, still_ms);
             if (still_ms >= comm->deadline_ms)
                 return fail_deadline(comm, still_ms);
             st = sleep_once(stream, ticket, comm->deadline_ms - still_ms, &moved);
             if (st)
                 return st;
+            if (moved)
+                note_moved(comm, &still);
         } else if (!moved) {
-            if (looks++ == 0)
-                still_since_ms = hd_clock_now_ms();
+            if (still.looks++ == 0)
+                still.since_ns = hd_clock_now_ns();
+            if (still.looks == ASK_WHOM_LOOKS)
+                (void)find_blocking(stream, &still.rank);
             relax(comm);
         }
-        if (moved)
-            looks = 0;
     }
 }
 

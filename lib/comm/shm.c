@@ -213,39 +213,10 @@ static enum hd_status open_engine(const struct hd_comm_engine *engine, int rank,
     return HD_OK;
 }
 
-static enum hd_status check_block(const struct hd_comm *comm, int control_fd)
-{
-    struct {
-        uint64_t magic;
-        uint32_t version, world;
-        uint64_t area_bytes;
-    } head = {0}; /* as struct shm_block begins */
-    struct stat stat;
-
-    _Static_assert(offsetof(struct shm_block, failure) == sizeof head, "same layout");
-
-    if (fstat(control_fd, &stat) < 0)
-        return hd_err(HD_INVALID, "shm: descriptor %d: %s", control_fd, strerror(errno));
-    if (pread(control_fd, &head, sizeof head, 0) != (ssize_t)sizeof head || head.magic != SHM_MAGIC)
-        return hd_err(HD_INVALID, "shm: descriptor %d is not a control block of Heddle",
-                      control_fd);
-    if (head.version != SHM_VERSION || head.area_bytes != shm_area_bytes((int)head.world))
-        return hd_err(
-            HD_INVALID,
-            "shm: the control block has version %u with areas of %llu bytes, this program "
-            "version %d with %zu; start supervisor and workers from one build",
-            head.version, (unsigned long long)head.area_bytes, SHM_VERSION,
-            shm_area_bytes((int)head.world));
-    if (head.world != (uint32_t)comm->world || stat.st_size < (off_t)shm_block_bytes(comm->world))
-        return hd_err(HD_INVALID, "shm: the control block is for %u ranks, not %d", head.world,
-                      comm->world);
-    return HD_OK;
-}
-
 static enum hd_status attach(struct hd_comm *comm, int control_fd, const int *rank_fds)
 {
     struct shm_state *shm = shm_of(comm);
-    enum hd_status st = check_block(comm, control_fd);
+    enum hd_status st = shm_block_check(control_fd, comm->world);
 
     if (st)
         return st;
@@ -255,6 +226,8 @@ static enum hd_status attach(struct hd_comm *comm, int control_fd, const int *ra
     shm->area = shm_area_of(comm, comm->rank);
     comm->bell = &shm->area->bell;
     comm->flight = &shm->area->flight;
+    comm->wait = &shm->area->wait;
+    atomic_store(&comm->wait->tells, 1);
     for (int r = 0; r < comm->world; r++) {
         shm->peers[r].fd = fcntl(rank_fds[r], F_DUPFD_CLOEXEC, 3);
         if (shm->peers[r].fd < 0)

@@ -71,4 +71,14 @@ bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
 int hd_shm_control_flight(const struct hd_shm_control *ctl, int rank,
                           struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
 
+/* For whom a rank waits, as it told last. */
+void hd_shm_control_wait(const struct hd_shm_control *ctl, int rank,
+                         struct hd_flight_wait *ret_wait);
+
+/* For ranks on several nodes, whose engine does not use this memory: from now on the endpoint keeps
+ * its flight record there and tells its waits there, where the parent can read both. `index`: this
+ * rank's among the `world_here` ranks of the block. Before the first operation, and before an
+ * engine is opened on top of the endpoint. */
+enum hd_status hd_comm_show_in(struct hd_comm *comm, int control_fd, int index, int world_here);
+
 #endif

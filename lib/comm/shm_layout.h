@@ -29,7 +29,7 @@
 enum {
     SHM_RING = 16,   /* collectives of one group in flight (on several streams) */
     SHM_OUTBOX = 32, /* sends from one rank to another in flight */
-    SHM_VERSION = 6,
+    SHM_VERSION = 7,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
 
@@ -66,6 +66,7 @@ struct shm_area {
     _Atomic uint32_t enqueuing; /* local: this rank may be enqueuing work on its peers' memory */
     _Atomic uint64_t visible_bytes; /* 0 until the region is allocated */
     struct hd_comm_flight flight;
+    struct hd_comm_wait_slot wait;
     struct shm_channel channels[HD_COMM_GROUPS_MAX];
     /* after it: slots [world][SHM_OUTBOX], by receiver; then int32_t counts of all_to_all_v
      * [HD_COMM_GROUPS_MAX][SHM_RING][world] */
@@ -144,6 +145,9 @@ static inline int32_t *shm_counts(const struct shm_area *area, int world,
 }
 
 void shm_block_init(struct shm_block *block, int world); /* on zeroed memory */
+
+/* HD_INVALID: the descriptor is not a control block of this build for `world` ranks. */
+enum hd_status shm_block_check(int control_fd, int world);
 
 /* Records a failure, if it is the first, and wakes all ranks. */
 void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, const char *text);

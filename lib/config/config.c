@@ -352,6 +352,6 @@ int hd_config_compare(const struct hd_config *before, const struct hd_config *af
         say(user, line);
     }
     if (!changed)
-        say(user, "no setting has changed");
+        say(user, "no setting of flags and configuration file has changed");
     return waiting;
 }

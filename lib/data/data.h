@@ -127,6 +127,17 @@ enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, 
 /* The boundary of that split of `total` tokens. */
 enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, int64_t *ret_cut);
 
+/* What the tokens of texts depend on beside the texts. */
+struct hd_text_origin {
+    const char *tokenizer;     /* bytes, or the path of a tokenizer.json */
+    const char *template;      /* of conversations, or ""; NULL: no text is one */
+    const char *folder;        /* has tokenizer_config.json; "": there is none */
+    const char *format, *loss; /* data.format, data.loss */
+};
+
+/* One hash of all that. */
+enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *ret_hash);
+
 /* The form of a .jsonl file by its first document, which must have `form` if that is not
  * HD_CHAT_AUTO. Only that one is checked here; a rank checks all of them. HD_INVALID, with file and
  * line: it is of another form or none, or wrong. */

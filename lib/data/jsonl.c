@@ -32,7 +32,7 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
 }
 
 /* A file that is read by lines, of HD_JSONL_LINE_BYTES_MAX at most. */
-struct lines {
+struct jsonl_lines {
     FILE *file;
     const char *path;
     int64_t number; /* of the line, from 1 */
@@ -41,9 +41,9 @@ struct lines {
     size_t from, until; /* of those, not taken yet */
 };
 
-static enum hd_status open_lines(struct lines *l, const char *path)
+static enum hd_status open_lines(struct jsonl_lines *l, const char *path)
 {
-    *l = (struct lines){.path = path, .file = fopen(path, "re")};
+    *l = (struct jsonl_lines){.path = path, .file = fopen(path, "re")};
     if (!l->file)
         return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
                       strerror(errno));
@@ -51,7 +51,7 @@ static enum hd_status open_lines(struct lines *l, const char *path)
     return l->bytes ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read %s", path);
 }
 
-static void close_lines(struct lines *l)
+static void close_lines(struct jsonl_lines *l)
 {
     if (l->file)
         (void)fclose(l->file);
@@ -60,7 +60,7 @@ static void close_lines(struct lines *l)
 }
 
 /* Adds what there is of the line; *ret_whole: up to its end. */
-static enum hd_status add_bytes(struct lines *l, bool *ret_whole)
+static enum hd_status add_bytes(struct jsonl_lines *l, bool *ret_whole)
 {
     const char *from = l->bytes + l->from;
     const char *end = memchr(from, '\n', l->until - l->from);
@@ -76,7 +76,7 @@ static enum hd_status add_bytes(struct lines *l, bool *ret_whole)
 }
 
 /* Reads the next line into l->line, without its end; *ret_there false: there is none. */
-static enum hd_status read_line(struct lines *l, bool *ret_there)
+static enum hd_status read_line(struct jsonl_lines *l, bool *ret_there)
 {
     enum hd_status st = HD_OK;
     bool whole = false;
@@ -105,7 +105,7 @@ typedef enum hd_status line_fn(void *context, const char *line, size_t bytes, bo
 /* ret_line: the number of the last line, from 1. */
 static enum hd_status each_line(const char *path, line_fn *take, void *context, int64_t *ret_line)
 {
-    struct lines l;
+    struct jsonl_lines l;
     enum hd_status st = open_lines(&l, path);
     bool done = false, there = true;
 

@@ -1,13 +1,23 @@
 #include "http/check.h"
 
 #include <arpa/inet.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/text.h"
 
-enum { BAD_REQUEST = 400, FORBIDDEN = 403, NOT_ALLOWED = 405, MISDIRECTED = 421, NOT_SPOKEN = 505 };
+enum {
+    BAD_REQUEST = 400,
+    FORBIDDEN = 403,
+    NOT_ALLOWED = 405,
+    NO_LENGTH = 411,
+    TOO_LARGE = 413,
+    NO_JSON = 415,
+    MISDIRECTED = 421,
+    NOT_SPOKEN = 505
+};
 
 /* The name in "NAME", "NAME:PORT", "[IPV6]" or "[IPV6]:PORT". */
 static bool split_host(const char *host, char ret_name[HD_HTTP_NAME_MAX + 1])
@@ -53,26 +63,65 @@ static bool is_same_site(const struct hd_http_head *head)
            strcasecmp(head->origin + length, head->host) == 0;
 }
 
-int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_names *names,
-                       char ret_message[HD_HTTP_REFUSAL_MAX])
-{
-    char name[HD_HTTP_NAME_MAX + 1];
-
-    ret_message[0] = '\0';
 #define REFUSE(status, ...)                                            \
     do {                                                               \
         (void)snprintf(ret_message, HD_HTTP_REFUSAL_MAX, __VA_ARGS__); \
         return (status);                                               \
     } while (0)
-    if (strcmp(head->version, "HTTP/1.1") != 0 && strcmp(head->version, "HTTP/1.0") != 0)
-        REFUSE(NOT_SPOKEN, "only HTTP/1.1 is spoken here");
-    if (strcmp(head->method, "GET") != 0)
+
+/* "application/json", perhaps with parameters. No form of a page can send this type. */
+static bool is_json(const char *type)
+{
+    static const char json[] = "application/json";
+    const size_t length = sizeof json - 1;
+
+    return strncasecmp(type, json, length) == 0 && (!type[length] || strchr("; \t", type[length]));
+}
+
+static int check_method(const struct hd_http_head *head, size_t *ret_body_bytes,
+                        char ret_message[HD_HTTP_REFUSAL_MAX])
+{
+    const bool is_post = strcmp(head->method, "POST") == 0;
+    int64_t length = 0;
+
+    *ret_body_bytes = 0;
+    if (!head->body_bytes_max && strcmp(head->method, "GET") != 0)
         REFUSE(NOT_ALLOWED, "only GET is allowed here: this door only reads; to change something, "
                             "use the heddle command");
+    if (strcmp(head->method, "GET") != 0 && !is_post)
+        REFUSE(NOT_ALLOWED, "only GET and POST are allowed here");
+    if (head->length && (head->length[strspn(head->length, "0123456789")] ||
+                         hd_text_to_int64(head->length, 0, INT64_MAX, &length)))
+        REFUSE(BAD_REQUEST, "the header Content-Length is malformed");
+    if (!is_post && (head->is_coded || length))
+        REFUSE(BAD_REQUEST, "the request has a body; a GET here has none");
+    if (!is_post)
+        return 0;
+    if (head->is_coded || !head->length)
+        REFUSE(NO_LENGTH, "the length of the body must be said (Content-Length)");
+    if ((uint64_t)length > head->body_bytes_max)
+        REFUSE(TOO_LARGE, "the body has %lld bytes, and at most %zu are taken", (long long)length,
+               head->body_bytes_max);
+    if (!head->type || !is_json(head->type))
+        REFUSE(NO_JSON, "the body must be JSON (Content-Type: application/json)");
+    *ret_body_bytes = (size_t)length;
+    return 0;
+}
+
+int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_names *names,
+                       size_t *ret_body_bytes, char ret_message[HD_HTTP_REFUSAL_MAX])
+{
+    char name[HD_HTTP_NAME_MAX + 1];
+    int status;
+
+    ret_message[0] = '\0';
+    if (strcmp(head->version, "HTTP/1.1") != 0 && strcmp(head->version, "HTTP/1.0") != 0)
+        REFUSE(NOT_SPOKEN, "only HTTP/1.1 is spoken here");
     if (head->repeated)
         REFUSE(BAD_REQUEST, "a header that may come once has come twice");
-    if (head->has_body)
-        REFUSE(BAD_REQUEST, "the request has a body; a GET here has none");
+    status = check_method(head, ret_body_bytes, ret_message);
+    if (status)
+        return status;
     if (!head->host || !split_host(head->host, name))
         REFUSE(BAD_REQUEST, "the header Host is missing or malformed");
     if (!is_own(name, names))
@@ -86,6 +135,5 @@ int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_nam
         strcmp(head->fetch_site, "none") != 0)
         REFUSE(FORBIDDEN, "a page of another site may not ask here (Sec-Fetch-Site: %.40s)",
                head->fetch_site);
-#undef REFUSE
     return 0;
 }

@@ -24,14 +24,17 @@ struct hd_http_names {
 
 struct hd_http_head {
     const char *method, *version;           /* "GET", "HTTP/1.1" */
+    const char *type, *length;              /* Content-Type, Content-Length; NULL: not sent */
     const char *host, *origin, *fetch_site; /* NULL: not sent */
-    bool repeated; /* Host, Origin, Authorization or Sec-Fetch-Site came more than once */
-    bool has_body; /* Transfer-Encoding, or a Content-Length other than 0 */
+    bool repeated;         /* one of these, or Authorization, came more than once */
+    bool is_coded;         /* Transfer-Encoding: a body of a length that is not said */
+    size_t body_bytes_max; /* of a POST; 0: none is taken */
     bool tls;
 };
 
-/* 0: it is let in; else the status of the answer, and a message for people. */
+/* 0: it is let in, and a body of *ret_body_bytes follows; else the status of the answer, and a
+ * message for people. */
 int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_names *names,
-                       char ret_message[HD_HTTP_REFUSAL_MAX]);
+                       size_t *ret_body_bytes, char ret_message[HD_HTTP_REFUSAL_MAX]);
 
 #endif

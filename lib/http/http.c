@@ -36,6 +36,7 @@ _Static_assert(MHD_VERSION >= 0x00097500, "libmicrohttpd 0.9.75 or newer is need
 enum {
     CONNECTIONS_DEFAULT = 64,
     HEAD_MS_DEFAULT = 10000,
+    BODY_MS_DEFAULT = 30000,
     REPLY_MS_DEFAULT = 60000,
     STREAM_BYTES_DEFAULT = 256 * 1024,
     CONNECTION_BYTES = 16 * 1024, /* head, and buffer of what is sent */
@@ -50,7 +51,7 @@ struct http_connection {
     struct http_connection *before, *next;
     int fd;
     int64_t since_ms; /* of this phase */
-    enum { PHASE_HEAD, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
+    enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
 };
 
 struct hd_http_request {
@@ -60,7 +61,10 @@ struct hd_http_request {
     struct MHD_Connection *connection;
     struct http_connection *place;
     enum request_state state;
-    bool seen;             /* the head was checked */
+    bool seen; /* the head was checked */
+    bool is_post;
+    size_t body_left; /* bytes that are still to come */
+    struct hd_text body;
     bool by_door, by_loop; /* owners */
     bool suspended, ended, completed;
     char token[HD_RPC_TOKEN_MAX + 1];
@@ -106,6 +110,7 @@ static void free_request(struct hd_http_request *r)
     if (r->response)
         MHD_destroy_response(r->response);
     hd_text_free(&r->queue);
+    hd_text_free(&r->body);
     explicit_bzero(r->token, sizeof r->token);
     free(r->raw);
     free(r);
@@ -177,7 +182,8 @@ static const char *const headers[][2] = {
     {"Cross-Origin-Resource-Policy", "same-origin"},
 };
 
-static void add_headers(struct MHD_Response *response, int status, const char *type)
+static void add_headers(const struct hd_http *http, struct MHD_Response *response, int status,
+                        const char *type)
 {
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
         (void)MHD_add_response_header(response, headers[i][0], headers[i][1]);
@@ -185,11 +191,13 @@ static void add_headers(struct MHD_Response *response, int status, const char *t
     if (status == MHD_HTTP_UNAUTHORIZED)
         (void)MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"heddle\"");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-        (void)MHD_add_response_header(response, "Allow", "GET");
+        (void)MHD_add_response_header(response, "Allow",
+                                      http->options.body_bytes_max ? "GET, POST" : "GET");
 }
 
 /* Takes the text. NULL: no memory. */
-static struct MHD_Response *make_response(int status, const char *type, struct hd_text *text)
+static struct MHD_Response *make_response(const struct hd_http *http, int status, const char *type,
+                                          struct hd_text *text)
 {
     struct MHD_Response *response;
 
@@ -204,23 +212,32 @@ static struct MHD_Response *make_response(int status, const char *type, struct h
         free(text->data);
     *text = (struct hd_text){0};
     if (response)
-        add_headers(response, status, type);
+        add_headers(http, response, status, type);
     return response;
 }
 
-static struct MHD_Response *make_failure(int status, const char *word, const char *message)
+static void write_failure(struct hd_text *out, int status, const char *word, const char *message)
 {
-    struct hd_text text = {0};
-    struct hd_json_writer w = {.out = &text};
+    struct hd_json_writer w = {.out = out};
 
+    (void)status;
     hd_json_begin(&w, NULL, '{');
     hd_json_begin(&w, "error", '{');
     hd_json_add_string(&w, "status", word);
     hd_json_add_string(&w, "message", message);
     hd_json_end(&w, '}');
     hd_json_end(&w, '}');
-    hd_text_add(&text, "\n");
-    return make_response(status, "application/json", &text);
+    hd_text_add(out, "\n");
+}
+
+static struct MHD_Response *make_failure(const struct hd_http *http, int status, const char *word,
+                                         const char *message)
+{
+    struct hd_text text = {0};
+
+    (http->options.write_failure ? http->options.write_failure : write_failure)(&text, status, word,
+                                                                                message);
+    return make_response(http, status, "application/json", &text);
 }
 
 static int status_of(enum hd_status st)
@@ -285,7 +302,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
         if (c->next)
             c->next->before = c->before;
         http->stats.connections--;
-        http->stats.answered[0] += c->phase == PHASE_HEAD;
+        http->stats.answered[0] += c->phase <= PHASE_BODY;
         uv_mutex_unlock(&http->lock);
         free(c);
         *socket_context = NULL;
@@ -337,6 +354,8 @@ static enum MHD_Result read_header(void *cls, enum MHD_ValueKind kind, const cha
     } once[] = {{"Host", &reading->head.host},
                 {"Origin", &reading->head.origin},
                 {"Sec-Fetch-Site", &reading->head.fetch_site},
+                {"Content-Type", &reading->head.type},
+                {"Content-Length", &reading->head.length},
                 {"Authorization", &reading->authorization}};
 
     (void)kind;
@@ -348,9 +367,8 @@ static enum MHD_Result read_header(void *cls, enum MHD_ValueKind kind, const cha
         reading->head.repeated |= *once[i].place != NULL;
         *once[i].place = value;
     }
-    if (strcasecmp(name, "Transfer-Encoding") == 0 ||
-        (strcasecmp(name, "Content-Length") == 0 && strcmp(value, "0") != 0))
-        reading->head.has_body = true;
+    if (strcasecmp(name, "Transfer-Encoding") == 0)
+        reading->head.is_coded = true;
     return MHD_YES;
 }
 
@@ -395,7 +413,7 @@ static enum MHD_Result refuse(struct hd_http_request *r, int status, const char 
 {
     r->state = ANSWERED;
     r->status = status;
-    r->response = make_failure(status, "invalid", message);
+    r->response = make_failure(r->http, status, "invalid", message);
     return send_response(r);
 }
 
@@ -420,29 +438,73 @@ static enum MHD_Result hand_over(struct hd_http_request *r)
     return closing ? refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE, "the program is stopping") : MHD_YES;
 }
 
-static enum MHD_Result on_access(void *cls, struct MHD_Connection *connection, const char *url,
-                                 const char *method, const char *version, const char *upload,
-                                 size_t *upload_bytes, void **context)
+static void begin_body(struct hd_http_request *r, size_t bytes)
 {
-    struct reading reading = {.head = {.method = method, .version = version}};
-    struct hd_http_request *r = *context;
+    uv_mutex_lock(&r->http->lock);
+    enter(r, PHASE_BODY);
+    uv_mutex_unlock(&r->http->lock);
+    r->body_left = bytes;
+}
+
+/* A piece of the body; when all of it is here, the end, which has no piece. */
+static enum MHD_Result read_body(struct hd_http_request *r, const char *piece, size_t *piece_bytes)
+{
+    if (!*piece_bytes)
+        return MHD_NO; /* the client has gone before the end */
+    if (*piece_bytes > r->body_left)
+        return MHD_NO;
+    hd_text_add_bytes(&r->body, piece, *piece_bytes);
+    r->body_left -= *piece_bytes;
+    *piece_bytes = 0;
+    return MHD_YES;
+}
+
+static enum MHD_Result take_head(struct hd_http_request *r, const char *method, const char *version)
+{
+    struct reading reading = {.head = {.method = method,
+                                       .version = version,
+                                       .tls = r->http->tls,
+                                       .body_bytes_max = r->http->options.body_bytes_max}};
     char message[HD_HTTP_REFUSAL_MAX];
+    size_t body_bytes;
     int status;
 
-    (void)cls, (void)url, (void)upload, (void)upload_bytes;
-    if (!r || !r->raw)
-        return MHD_NO;
-    if (r->seen)
-        return send_response(r);
     r->seen = true;
-    reading.head.tls = r->http->tls;
-    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, read_header, &reading);
-    status = hd_http_check_head(&reading.head, &r->http->names, message);
+    (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, read_header, &reading);
+    status = hd_http_check_head(&reading.head, &r->http->names, &body_bytes, message);
     if (status)
         return refuse(r, status, message);
     if (hd_http_target_parse(r->raw, &r->target))
         return refuse(r, MHD_HTTP_BAD_REQUEST, hd_err_message());
     keep_caller(r, reading.authorization);
+    r->is_post = strcmp(method, "POST") == 0;
+    if (!body_bytes)
+        return hand_over(r);
+    begin_body(r, body_bytes);
+    return MHD_YES;
+}
+
+/* Called when the head is in, for each piece of the body and behind the last one, and when the
+ * request is resumed. */
+static enum MHD_Result on_access(void *cls, struct MHD_Connection *connection, const char *url,
+                                 const char *method, const char *version, const char *upload,
+                                 size_t *upload_bytes, void **context)
+{
+    struct hd_http_request *r = *context;
+
+    (void)cls, (void)connection, (void)url;
+    if (!r || !r->raw)
+        return MHD_NO;
+    if (!r->seen)
+        return take_head(r, method, version);
+    if (r->state != FRESH)
+        return send_response(r);
+    if (r->body_left)
+        return read_body(r, upload, upload_bytes);
+    if (*upload_bytes)
+        return MHD_NO;
+    if (r->body.failed)
+        return refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE, "no memory for the body");
     return hand_over(r);
 }
 
@@ -501,6 +563,17 @@ static ssize_t read_stream(void *cls, uint64_t position, char *bytes, size_t max
 
 /* ---- the loop's thread ------------------------------------------------------------------------*/
 
+bool hd_http_is_post(const struct hd_http_request *r)
+{
+    return r->is_post;
+}
+
+const char *hd_http_body(const struct hd_http_request *r, size_t *ret_bytes)
+{
+    *ret_bytes = r->body.len_bytes;
+    return r->body.data ? r->body.data : "";
+}
+
 const char *hd_http_path(const struct hd_http_request *r)
 {
     return r->target.text;
@@ -535,11 +608,11 @@ static void answer(struct hd_http_request *r, int status, struct MHD_Response *r
 void hd_http_reply(struct hd_http_request *r, int status, const char *type, struct hd_text *text)
 {
     const bool failed = text->failed;
-    struct MHD_Response *response = make_response(status, type, text);
+    struct MHD_Response *response = make_response(r->http, status, type, text);
 
     if (failed) {
         status = MHD_HTTP_SERVICE_UNAVAILABLE;
-        response = make_failure(status, "no_memory", "no memory for the answer");
+        response = make_failure(r->http, status, "no_memory", "no memory for the answer");
     }
     answer(r, status, response);
 }
@@ -551,18 +624,18 @@ void hd_http_reply_static(struct hd_http_request *r, const char *type, const voi
         MHD_create_response_from_buffer(count, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT);
 
     if (response)
-        add_headers(response, MHD_HTTP_OK, type);
+        add_headers(r->http, response, MHD_HTTP_OK, type);
     answer(r, MHD_HTTP_OK, response);
 }
 
-static void fail_as(struct hd_http_request *r, int status, enum hd_status st)
+void hd_http_fail_as(struct hd_http_request *r, int status, enum hd_status st)
 {
-    answer(r, status, make_failure(status, hd_status_name(st), hd_err_message()));
+    answer(r, status, make_failure(r->http, status, hd_status_name(st), hd_err_message()));
 }
 
 void hd_http_fail(struct hd_http_request *r, enum hd_status st)
 {
-    fail_as(r, status_of(st), st);
+    hd_http_fail_as(r, status_of(st), st);
 }
 
 void hd_http_stream_begin(struct hd_http_request *r, const char *type, void (*on_gone)(void *user),
@@ -572,7 +645,7 @@ void hd_http_stream_begin(struct hd_http_request *r, const char *type, void (*on
         MHD_SIZE_UNKNOWN, STREAM_PIECE_BYTES, read_stream, r, NULL);
 
     if (response)
-        add_headers(response, MHD_HTTP_OK, type);
+        add_headers(r->http, response, MHD_HTTP_OK, type);
     uv_mutex_lock(&r->http->lock);
     r->on_gone = on_gone;
     r->user = user;
@@ -634,7 +707,7 @@ static void handle(struct hd_http *http, struct hd_http_request *r)
         st = o->authorize(o->user, &caller);
     explicit_bzero(r->token, sizeof r->token);
     if (st)
-        fail_as(r, st == HD_DENIED ? MHD_HTTP_UNAUTHORIZED : status_of(st), st);
+        hd_http_fail_as(r, st == HD_DENIED ? MHD_HTTP_UNAUTHORIZED : status_of(st), st);
     else
         o->on_request(o->user, r);
 }
@@ -680,6 +753,7 @@ static void look_for_slow(uv_timer_t *timer)
         const int64_t age_ms = now_ms - c->since_ms;
 
         if ((c->phase == PHASE_HEAD && age_ms >= http->options.head_ms) ||
+            (c->phase == PHASE_BODY && age_ms >= http->options.body_ms) ||
             (c->phase == PHASE_REPLY && age_ms >= http->options.reply_ms))
             (void)shutdown(c->fd, SHUT_RDWR);
     }
@@ -765,6 +839,7 @@ static void set_defaults(struct hd_http_options *o)
 {
     o->connections_max = o->connections_max ? o->connections_max : CONNECTIONS_DEFAULT;
     o->head_ms = o->head_ms ? o->head_ms : HEAD_MS_DEFAULT;
+    o->body_ms = o->body_ms ? o->body_ms : BODY_MS_DEFAULT;
     o->reply_ms = o->reply_ms ? o->reply_ms : REPLY_MS_DEFAULT;
     o->stream_bytes_max = o->stream_bytes_max ? o->stream_bytes_max : STREAM_BYTES_DEFAULT;
 }

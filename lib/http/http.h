@@ -1,4 +1,5 @@
-/* http: a door for GET alone: metrics for Prometheus, and the dashboard with its data.
+/* http: a door for requests: GET, for metrics and the dashboard with its data, and where the
+ * program takes bodies also POST, for a model that is served.
  *
  * A request is answered with one reply, or with a stream of bytes. Each connection carries one
  * request, so no second request can hide in the first one.
@@ -9,14 +10,16 @@
  *   <- answer ---------------    sends  <-------------------------------  hd_http_reply
  *                                                                    or   hd_http_stream_write ..
  *
- * Everything is bounded: connections, of one address as well; bytes of a head and of a stream's
- * queue; seconds until a head is complete and until a reply is taken (a slow client is cut off).
+ * Everything is bounded: connections, of one address as well; bytes of a head, a body and of a
+ * stream's queue; seconds until head and body are complete and until a reply is taken (a slow
+ * client is cut off). A body is JSON whose length the head says, so a page of another site cannot
+ * send one without being asked first (CORS), which is refused.
  *
  * Security: `unix:PATH` is a socket with mode 0600. `HOST:PORT` beyond loopback needs TLS and a
  * caller that shows a token; without them the door does not open (HD_DENIED). Responses forbid the
  * browser to load anything from elsewhere.
  *
- * Used by: controller, daemon.   Uses: base, rpc (the form of addresses), libuv, GnuTLS, and
+ * Used by: controller, daemon, serve.   Uses: base, rpc (the form of addresses), libuv, GnuTLS, and
  * libmicrohttpd, whose header is included here alone.   Threads: all functions and callbacks on the
  * loop's thread. The door has one thread of its own, which sees nothing but its connections and
  * requests, under a lock.
@@ -57,9 +60,15 @@ struct hd_http_options {
     bool (*guarded)(void *user, const char *path); /* NULL: all are */
     void (*on_request)(void *user, struct hd_http_request *request);
     void *user;
+    size_t body_bytes_max; /* of a POST; 0: GET alone is taken */
+    /* Writes the body of an answer of failure, for status and message; `word` names the kind of
+     * failure ("not_found"). Called on both threads; may only look at its arguments. NULL:
+     * {"error":{"status":word,"message":message}}. */
+    void (*write_failure)(struct hd_text *out, int status, const char *word, const char *message);
     /* 0 means the default */
     size_t connections_max;  /* 64; half of them from one address */
     int64_t head_ms;         /* 10 s: until a request's head is complete */
+    int64_t body_ms;         /* 30 s: from there until its body is */
     int64_t reply_ms;        /* 60 s: until the reply is sent */
     size_t stream_bytes_max; /* 256 KiB: of a stream's queue */
 };
@@ -89,6 +98,9 @@ void hd_http_get_stats(struct hd_http *http, struct hd_http_stats *ret_stats);
 
 /* ---- a request: valid until it is answered -------------------------------------------------- */
 
+bool hd_http_is_post(const struct hd_http_request *request);
+/* The body of a POST, which ends with a NUL that does not count. */
+const char *hd_http_body(const struct hd_http_request *request, size_t *ret_bytes);
 const char *hd_http_path(const struct hd_http_request *request); /* decoded, begins with / */
 const char *hd_http_param(const struct hd_http_request *request, const char *name); /* or NULL */
 size_t hd_http_param_count(const struct hd_http_request *request);
@@ -101,9 +113,10 @@ void hd_http_reply(struct hd_http_request *request, int status, const char *type
 /* Answers with bytes that live as long as the program. */
 void hd_http_reply_static(struct hd_http_request *request, const char *type, const void *bytes,
                           size_t count);
-/* Answers a failure with its message; HD_DENIED: 403.
- * {"error":{"status":"not_found","message":"..."}}. */
+/* Answers a failure with its message (options.write_failure); HD_DENIED: 403. */
 void hd_http_fail(struct hd_http_request *request, enum hd_status st);
+/* The same with this status. */
+void hd_http_fail_as(struct hd_http_request *request, int status, enum hd_status st);
 
 /* ---- a stream ------------------------------------------------------------------------------- */
 

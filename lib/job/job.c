@@ -367,3 +367,14 @@ double hd_job_adapter_scale(const struct hd_job *job)
 
     return rank > 0 ? job->adapter_alpha / (job->adapter_rslora ? sqrt(rank) : rank) : 0;
 }
+
+void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
+{
+    const char *slash = strrchr(job->tokenizer, '/');
+
+    if (*job->from_dir)
+        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%s", job->from_dir);
+    else
+        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%.*s",
+                       slash ? (int)(slash - job->tokenizer) + 1 : 0, job->tokenizer);
+}

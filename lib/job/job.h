@@ -229,6 +229,10 @@ enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MA
  * HD_INVALID: it is neither. ret_limit_ms: 0: none. */
 enum hd_status hd_time_limit_read(const char *text, int64_t *ret_limit_ms);
 
+/* A key of `hang` as text: "auto", or a duration of a second to ten years. HD_INVALID: it is
+ * neither. ret_limit_ms: 0: auto. */
+enum hd_status hd_hang_limit_read(const char *text, int64_t *ret_limit_ms);
+
 /* `queue`: the name of a queue. */
 #define HD_QUEUE_NAME_RULE \
     "use 1 to 63 letters, digits, '.', '_' or '-', not beginning with '.' or '-'"
@@ -238,6 +242,10 @@ bool hd_queue_name_is_possible(const char *name);
  * ret_units: K of full, 1 without a number; 0 for the others. */
 enum { HD_RECOMPUTE_UNITS_MAX = 1024 };
 bool hd_recompute_read(const char *text, int64_t *ret_units);
+
+/* The folder whose tokenizer_config.json names the special tokens: model.from's, else that of the
+ * tokenizer.json; "": there is none. */
+void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX]);
 
 /* The number of ranks. The sizes may not be auto. */
 static inline int64_t hd_layout_world(const struct hd_layout_sizes *sizes)

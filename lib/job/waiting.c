@@ -1,4 +1,4 @@
-/* waiting: the texts of after, time_limit and queue. */
+/* waiting: the texts of after, time_limit, hang and queue. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +30,14 @@ enum hd_status hd_time_limit_read(const char *text, int64_t *ret_limit_ms)
 {
     *ret_limit_ms = 0;
     if (strcmp(text, "none") == 0)
+        return HD_OK;
+    return hd_clock_read_span(text, 1000, TIME_LIMIT_MAX_MS, ret_limit_ms);
+}
+
+enum hd_status hd_hang_limit_read(const char *text, int64_t *ret_limit_ms)
+{
+    *ret_limit_ms = 0;
+    if (strcmp(text, "auto") == 0)
         return HD_OK;
     return hd_clock_read_span(text, 1000, TIME_LIMIT_MAX_MS, ret_limit_ms);
 }

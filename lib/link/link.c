@@ -1,6 +1,7 @@
 #include "link/link.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,10 +160,25 @@ void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *p
 
 void hd_link_report_event(struct hd_link *link, enum hd_link_level level, const char *text)
 {
-    struct hd_link_report report = {.kind = HD_LINK_EVENT, .event = {.level = level}};
+    hd_link_report_event_about(link, level, NAN, text);
+}
+
+void hd_link_report_event_about(struct hd_link *link, enum hd_link_level level, double about,
+                                const char *text)
+{
+    struct hd_link_report report = {.kind = HD_LINK_EVENT,
+                                    .event = {.level = level, .about = about}};
 
     (void)snprintf(report.event.text, sizeof report.event.text, "%s", text);
     (void)send_report(link, &report, 0);
+}
+
+void hd_link_report_stragglers(struct hd_link *link, const char *text)
+{
+    struct hd_link_report report = {.kind = HD_LINK_STRAGGLERS};
+
+    (void)snprintf(report.stragglers.text, sizeof report.stragglers.text, "%s", text);
+    (void)send_report(link, &report, MUST_TIMEOUT_MS);
 }
 
 void hd_link_report_problem(struct hd_link *link, const char *text)

@@ -74,6 +74,13 @@ void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *p
                                const char *manifest_hash, int64_t bytes, double val_loss);
 void hd_link_report_event(struct hd_link *link, enum hd_link_level level, const char *text);
 
+/* An event about a rank, which may be another one; NaN: about the sender. */
+void hd_link_report_event_about(struct hd_link *link, enum hd_link_level level, double about,
+                                const char *text);
+
+/* The ranks that are slower than their peers, for people; "": none any more. Sent by rank 0. */
+void hd_link_report_stragglers(struct hd_link *link, const char *text);
+
 /* What this rank waits for, or could not do and tries again later, for users; "": that is over. The
  * newest one counts. Sent by rank 0. */
 void hd_link_report_problem(struct hd_link *link, const char *text);

@@ -150,7 +150,9 @@ static bool is_known(const struct hd_link_report *r)
 {
     switch (r->kind) {
     case HD_LINK_EVENT:
-        return r->event.level >= 0 && r->event.level < HD_LINK_LEVEL_COUNT;
+        return r->event.level >= 0 && r->event.level < HD_LINK_LEVEL_COUNT &&
+               (isnan(r->event.about) ||
+                (r->event.about >= 0 && r->event.about < HD_LINK_RANKS_MAX));
     case HD_LINK_PROGRESS:
         return r->progress.phase >= 0 && r->progress.phase < HD_LINK_PHASE_COUNT;
     case HD_LINK_FAILURE:

@@ -3,8 +3,8 @@
  * A rank sends a report over its link. The supervisor stamps it with (job, attempt, rank, seq) and
  * appends it to the spool, a file in the attempt's directory. heddled reads the spool and sends its
  * reports until the controller has acknowledged them. The supervisor makes EXIT and END itself, and
- * does not spool PROGRESS, FAILURE and PROBLEM. One list of fields per kind generates the struct
- * and its packing and unpacking.
+ * does not spool PROGRESS, FAILURE, PROBLEM and STRAGGLERS. One list of fields per kind generates
+ * the struct and its packing and unpacking.
  *
  * Used by: worker (through link.h), supervisor, heddled.   Uses: base, frame.   Threads: any.
  */
@@ -34,10 +34,14 @@ enum {
     X(CHECKPOINTING, "checkpointing") \
     X(ENDING, "ending")
 
-#define HD_LINK_LEVELS(X) \
-    X(INFO, "info")       \
-    X(WARN, "warn")       \
-    X(ERROR, "error")
+/* Of an event. The last ones are also its kind. Builds that do not know one show it as a note. */
+#define HD_LINK_LEVELS(X)     \
+    X(INFO, "info")           \
+    X(WARN, "warn")           \
+    X(ERROR, "error")         \
+    X(HANG, "hang")           \
+    X(STRAGGLER, "straggler") \
+    X(GUARD, "guard")
 
 /* Why an attempt ended. */
 #define HD_LINK_CAUSES(X)             \
@@ -89,7 +93,10 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(WORD, manifest_hash) /* hex */                        \
     X(INT, bytes)                                           \
     X(LATER, val_loss) /* of a job with checkpoint.best, where it was just validated */
-#define HD_LINK_EVENT_FIELDS(X)    X(INT, level) X(TEXT, text)
+#define HD_LINK_EVENT_FIELDS(X) \
+    X(INT, level)               \
+    X(TEXT, text)               \
+    X(LATER, about) /* the rank that it is about; NaN: the one that sends it */
 #define HD_LINK_PROGRESS_FIELDS(X) X(INT, phase) X(INT, step)
 #define HD_LINK_FAILURE_FIELDS(X)                                                  \
     X(INT, status)     /* enum hd_status */                                        \
@@ -112,6 +119,8 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(TEXT, message)
 /* What the ranks wait for, or could not do and will try again; "": that is over. */
 #define HD_LINK_PROBLEM_FIELDS(X) X(TEXT, text)
+/* Ranks that are slower than their peers, for people; "": none. */
+#define HD_LINK_STRAGGLERS_FIELDS(X) X(TEXT, text)
 #define HD_LINK_GAP_FIELDS(X)                          \
     X(INT, count)      /* step reports dropped here */ \
     X(INT, first_step) /* -1: not known */             \
@@ -128,7 +137,8 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     R(EXIT, exit, "exit", HD_LINK_EXIT_FIELDS)                         \
     R(END, end, "end", HD_LINK_END_FIELDS)                             \
     R(GAP, gap, "gap", HD_LINK_GAP_FIELDS)                             \
-    R(PROBLEM, problem, "problem", HD_LINK_PROBLEM_FIELDS)
+    R(PROBLEM, problem, "problem", HD_LINK_PROBLEM_FIELDS)             \
+    R(STRAGGLERS, stragglers, "stragglers", HD_LINK_STRAGGLERS_FIELDS)
 
 enum hd_link_kind {
     HD_LINK_NONE,

@@ -19,6 +19,12 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     memcpy(job.queue, nothing.queue, sizeof job.queue);
     memcpy(job.after, nothing.after, sizeof job.after);
     memcpy(job.time_limit, nothing.time_limit, sizeof job.time_limit);
+    memcpy(job.hang_setup, nothing.hang_setup, sizeof job.hang_setup);
+    memcpy(job.hang_step, nothing.hang_step, sizeof job.hang_step);
+    memcpy(job.hang_validation, nothing.hang_validation, sizeof job.hang_validation);
+    memcpy(job.hang_checkpoint, nothing.hang_checkpoint, sizeof job.hang_checkpoint);
+    memcpy(job.hang_ending, nothing.hang_ending, sizeof job.hang_ending);
+    memcpy(job.hang_action, nothing.hang_action, sizeof job.hang_action);
     job.priority = nothing.priority;
     job.restart_max = nothing.restart_max;
     st = hd_job_write(&job, ret_text);

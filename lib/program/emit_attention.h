@@ -21,7 +21,7 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
 /* A block of keys and values: `rows` of each sequence, ld elements apart. */
 struct hd_emit_keys {
     struct hd_operand k, v, index;
-    struct hd_operand filled; /* of a cache; else absent */
+    struct hd_operand filled, slot; /* of a cache; else absent */
     int64_t rows, ld;
     int64_t pairs; /* visible pairs per head and sequence, for costs; 0: as in a whole sequence */
 };

@@ -97,7 +97,7 @@ void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
         HD_OPERANDS(attention_forward, .out = out, .lse = lse, .q = a->q, .k = keys->k,
                     .v = keys->v, .q_index = a->index, .kv_index = keys->index,
                     .q_bound = a->bounds, .slopes = a->slopes, .kv_filled = keys->filled,
-                    .sample = a->samples, .block = a->block));
+                    .kv_slot = keys->slot, .sample = a->samples, .block = a->block));
 }
 
 void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *a,
@@ -123,12 +123,21 @@ void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *
                     .sample = a->samples, .block = a->block));
 }
 
+/* A row of FILLED: B values. */
+static struct hd_operand filled_row(struct hd_emit *e, const struct hd_emit_attention *a, int row)
+{
+    struct hd_operand filled = hd_emit_value(e, a->op->in[2]);
+
+    filled.offset_bytes += row * a->B * (int64_t)sizeof(int32_t);
+    return filled;
+}
+
 /* Appends the new rows of k or v to this unit's cache and returns the cache. */
 static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit_attention *a,
                                          const char *name, struct hd_operand rows)
 {
     const int64_t N = a->G * a->D, context = e->rec->shape.context;
-    struct hd_operand cache = hd_emit_cache(e, name, a->dtype, a->B * context, N);
+    struct hd_operand cache = hd_emit_cache(e, name, a->dtype, e->rec->shape.slots * context, N);
     struct hd_operand overflow = hd_emit_global(e, HD_GLOBAL_BLOCK);
 
     overflow.offset_bytes = offsetof(struct hd_step_block, overflow);
@@ -136,23 +145,24 @@ static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit
                                HD_ARGS(cache_append, .B = a->B, .rows = context, .new_rows = a->S,
                                        .N = N, .ldi = a->ld, .ldc = N, .dtype = a->dtype),
                                HD_OPERANDS(cache_append, .cache = cache, .overflow = overflow,
-                                           .inp = rows, .filled = hd_emit_value(e, a->op->in[2])));
+                                           .inp = rows, .filled = filled_row(e, a, 0),
+                                           .slot = filled_row(e, a, 2)));
     return cache;
 }
 
-/* All rows of the cache, after the new ones are appended; `filled` says how many are valid. */
+/* All rows of the slots, after the new ones are appended; `filled` says how many are valid. */
 static struct hd_emit_keys cached_keys(struct hd_emit *e, const struct hd_emit_attention *a)
 {
     const struct hd_zigzag whole = {.S = e->rec->shape.context, .P = 1};
     const struct hd_emit_keys new = hd_emit_own_keys(a, a->q);
-    struct hd_emit_keys keys = {.k = append_to_cache(e, a, "keys", new.k),
-                                .v = append_to_cache(e, a, "values", new.v),
-                                .index = hd_emit_positions(e, a->B, &whole),
-                                .filled = hd_emit_value(e, a->op->in[2]),
-                                .rows = e->rec->shape.context,
-                                .ld = a->G * a->D};
+    const struct hd_emit_keys keys = {.k = append_to_cache(e, a, "keys", new.k),
+                                      .v = append_to_cache(e, a, "values", new.v),
+                                      .index = hd_emit_positions(e, e->rec->shape.slots, &whole),
+                                      .filled = filled_row(e, a, 1),
+                                      .slot = filled_row(e, a, 2),
+                                      .rows = e->rec->shape.context,
+                                      .ld = a->G * a->D};
 
-    keys.filled.offset_bytes += (int64_t)sizeof(int32_t); /* [1]: rows valid after the append */
     return keys;
 }
 

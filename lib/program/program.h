@@ -67,7 +67,7 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 5, HD_LOW_RANK_
     X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */                    \
     X(ANSWERS, "answers", I32)     /* number of the row's answer in its sample (ops.h); -1    */ \
     X(REFERENCE, "reference", F32) /* the reference's log-probability of the row's target     */ \
-    X(FILLED, "filled", I32)       /* D only; two values: rows in the cache before, after */
+    X(FILLED, "filled", I32)       /* D only; [3, B]: rows in the slot before, after; slot */
 
 enum hd_batch_field {
 #define X(code, name, dtype) HD_BATCH_##code,
@@ -80,7 +80,7 @@ enum hd_batch_field {
 enum hd_record_mode {
     HD_RECORD_TRAIN, /* F, B, W                                             */
     HD_RECORD_EVAL,  /* E: forward only, keeps nothing                      */
-    HD_RECORD_DECODE /* D: new tokens, with a key/value cache of `context` rows */
+    HD_RECORD_DECODE /* D: new tokens, with key/value caches of `context` rows a sequence */
 };
 
 enum hd_tensor_kind {
@@ -251,12 +251,13 @@ struct hd_rec; /* a recording; opaque to the model */
 /* The shape for which a program is recorded. */
 struct hd_rec_shape {
     enum hd_record_mode mode;
-    int64_t B;          /* sequences per call */
-    int64_t S;          /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
-    int64_t context;    /* longest sequence: rows of caches and RoPE table; training: cp * S */
-    bool bounded;       /* attention stays within a document (BOUNDS); ignored in D */
-    bool gather_keys;   /* with cp > 1: one all-gather of keys and values instead of the ring */
-    bool ends_backward; /* nothing below trains: what comes in needs no gradient */
+    int64_t B;        /* sequences per call */
+    int64_t S;        /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
+    int64_t context;  /* longest sequence: rows of a slot and RoPE table; training: cp * S */
+    int64_t slots;    /* D: sequences that the caches hold, each in a slot; a call has B of them */
+    bool bounded;     /* attention stays within a document (BOUNDS); ignored in D */
+    bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
+    bool ends_backward;            /* nothing below trains: what comes in needs no gradient */
     enum hd_preference preference; /* the head's loss is of pairs of answers (ops.h) */
     double beta;                   /* its factor */
 };
@@ -280,7 +281,7 @@ int hd_rec_row_shares(const struct hd_rec *rec); /* ranks that split the rows ou
 /* HD_OK, or the first failure of this recording, with its message set. */
 enum hd_status hd_rec_status(const struct hd_rec *rec);
 
-/* A batch field as a tensor: [B*S] (FILLED: [2]). The same field gives the same tensor. */
+/* A batch field as a tensor: [B*S] (FILLED: [3*B]). The same field gives the same tensor. */
 struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field);
 
 /* The hidden rows [R, C] that the chunk takes in (HD_BOUNDARY_IN). needs_grad: their gradient is
@@ -330,7 +331,8 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
                                int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
                                double eps);
 /* out[R, H*D] from rows [q: H*D | k: G*D | v: G*D]; within documents if the shape is `bounded`. In
- * D mode k and v are first appended to this unit's cache, and queries attend to the whole cache.
+ * D mode k and v are first appended to their sequence's slot of this unit's cache, and queries
+ * attend to the whole slot.
  * With tp, `heads` and `kv_heads` are this rank's; ALiBi slopes and dropout masks depend on the
  * head's index among all heads. */
 struct hd_attention_settings {

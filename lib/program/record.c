@@ -105,7 +105,7 @@ struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field)
     };
 
     if (!rec->batch[field]) {
-        int64_t rows = field == HD_BATCH_FILLED ? 2 : rec->shape.B * rec->shape.S;
+        int64_t rows = field == HD_BATCH_FILLED ? 3 * rec->shape.B : rec->shape.B * rec->shape.S;
         struct hd_tensor *t = hd_rec_tensor(rec, names[field], rows, 0);
 
         t->kind = HD_TENSOR_BATCH;

@@ -539,6 +539,29 @@ static enum hd_status check_waiting(const struct hd_job *job)
     return HD_OK;
 }
 
+/* ---- what hangs ---- */
+
+static enum hd_status check_hang(const struct hd_job *job)
+{
+    const struct {
+        const char *key, *text;
+    } limits[] = {{"setup", job->hang_setup},
+                  {"step", job->hang_step},
+                  {"validation", job->hang_validation},
+                  {"checkpoint", job->hang_checkpoint},
+                  {"ending", job->hang_ending}};
+    char quoted[SPEC_QUOTE_MAX];
+    int64_t limit_ms;
+
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        if (hd_hang_limit_read(limits[i].text, &limit_ms))
+            return hd_err(
+                HD_INVALID,
+                "hang.%s: %s is no duration; write 90s, 20m or 1h30m, at least 1s, or auto",
+                limits[i].key, spec_quote(limits[i].text, quoted));
+    return HD_OK;
+}
+
 /* ---- layout ---- */
 
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request)
@@ -680,5 +703,7 @@ enum hd_status spec_check_draft(const struct hd_job *job)
         st = check_checkpoint(job);
     if (!st)
         st = check_waiting(job);
+    if (!st)
+        st = check_hang(job);
     return st;
 }

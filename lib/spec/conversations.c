@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "chat/model.h"
 #include "data/data.h"
 #include "spec_internal.h"
@@ -84,6 +85,44 @@ static enum hd_status find_template(struct spec_draft *draft, const char *folder
         memcpy(job->template, path.data, path.len_bytes + 1);
     hd_text_free(&path);
     return st ? hd_err_prefix(st, "model.from") : HD_OK;
+}
+
+enum hd_status spec_refuse_unused(struct spec_draft *draft)
+{
+    static const char *const keys[] = {"data.template", "data.loss", "data.too_long"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (*spec_given(draft, keys[i]))
+            return hd_err(HD_INVALID,
+                          "%s: no file of this job has conversations, so it would change nothing; "
+                          "remove the line, or name files of conversations in data.train",
+                          keys[i]);
+    return HD_OK;
+}
+
+enum hd_status spec_set_text_identity(struct spec_draft *draft)
+{
+    struct hd_job *job = draft->job;
+    const bool talks = *job->template, plain = strcmp(job->tokenizer, "bytes") == 0;
+    char folder[HD_JOB_PATH_MAX];
+    const struct hd_text_origin origin = {.tokenizer = job->tokenizer,
+                                          .template = talks ? job->template : NULL,
+                                          .folder = folder,
+                                          .format = job->data_format,
+                                          .loss = job->data_loss};
+    uint64_t hash = 0;
+    enum hd_status st;
+
+    job->text_identity[0] = '\0';
+    if ((plain && !talks) || !hd_spec_has_text(job))
+        return HD_OK;
+    hd_job_chat_folder(job, folder);
+    st = hd_text_identity(&origin, &hash);
+    if (st)
+        return hd_err_prefix(st, "data.tokenizer");
+    hd_hash_format(hash, job->text_identity);
+    *spec_given(draft, "data.text_identity") = true;
+    return HD_OK;
 }
 
 enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder)

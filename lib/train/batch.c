@@ -13,7 +13,7 @@ static enum hd_status fill_training(struct hd_trainer *t, const void *from, int6
                                     int64_t count, const struct hd_data_batch *batch)
 {
     (void)from;
-    return hd_sampler_fill(&t->data.sampler, t->steps_done, first, count, batch);
+    return hd_sampler_fill(&t->data.sampler, t->steps_done + t->data_skipped, first, count, batch);
 }
 
 static enum hd_status fill_windows(struct hd_trainer *t, const void *from, int64_t first,

@@ -21,6 +21,8 @@ struct evaluation {
     struct hd_job_tokenizer tokenizer;
     struct hd_job_data data;
     int64_t context, batch;       /* tokens of a window, windows of a run */
+    int32_t *token_bytes;         /* [vocab] of texts; NULL: there is no tokenizer */
+    int64_t bytes;                /* of the targets so far */
     char tokens[HD_JOB_PATH_MAX]; /* temporary folder of token files; "": none */
 };
 
@@ -40,19 +42,6 @@ static enum hd_status choose_context(struct evaluation *e)
     e->batch = e->model.is_checkpoint ? e->model.job.micro_batch : HD_EVALUATE_CONTEXT / e->context;
     if (e->batch < 1)
         e->batch = 1;
-    return HD_OK;
-}
-
-static enum hd_status choose_precision(struct hd_job *job, const char *wish)
-{
-    enum hd_dtype dtype;
-
-    if (wish && !hd_layout_find_precision(wish, &dtype))
-        return hd_err(HD_INVALID, "--precision: '%.20s' is not fp32, bf16 or fp16", wish);
-    if (hd_layout_is_fp8(job)) /* products are in fp8 in training alone */
-        (void)snprintf(job->precision, sizeof job->precision, "bf16");
-    if (wish)
-        (void)snprintf(job->precision, sizeof job->precision, "%s", wish);
     return HD_OK;
 }
 
@@ -213,6 +202,37 @@ static int32_t *field(const struct evaluation *e, enum hd_batch_field name)
     return store ? hd_store_address(&e->model.bases, store) : NULL;
 }
 
+/* The bytes of each token's text. The token that ends a text is none of its bytes. Of a job whose
+ * token files need no tokenizer it may not be there any more: then nothing is said of bytes. */
+static enum hd_status measure_tokens(struct evaluation *e)
+{
+    const int64_t V = e->model.job.vocab;
+    const struct hd_tokenizer *tokenizer;
+    struct hd_text text = {0};
+
+    if (strcmp(e->job.tokenizer, "none") == 0 ||
+        hd_job_tokenizer_need(&e->tokenizer, &e->job, &tokenizer))
+        return HD_OK;
+    e->token_bytes = hd_arena_array(&e->model.arena, (size_t)V, sizeof *e->token_bytes);
+    if (!e->token_bytes)
+        return hd_err(HD_NO_MEMORY, "no memory for the sizes of tokens");
+    for (int32_t id = 0; id < V && id < hd_tokenizer_vocab(tokenizer); id++) {
+        hd_text_clear(&text);
+        if (id != hd_tokenizer_end_of_text(tokenizer) &&
+            !hd_tokenizer_decode(tokenizer, &id, 1, &text))
+            e->token_bytes[id] = (int32_t)text.len_bytes;
+    }
+    hd_text_free(&text);
+    return HD_OK;
+}
+
+static void count_bytes(struct evaluation *e, const int32_t *targets)
+{
+    for (int64_t i = 0; e->token_bytes && i < e->batch * e->context; i++)
+        if (targets[i] >= 0)
+            e->bytes += e->token_bytes[targets[i]];
+}
+
 static enum hd_status run_windows(struct evaluation *e)
 {
     const struct hd_data_batch batch = {.tokens = field(e, HD_BATCH_TOKENS),
@@ -228,6 +248,8 @@ static enum hd_status run_windows(struct evaluation *e)
             return hd_err(HD_ABORTED, "interrupted after %lld of %lld windows", (long long)first,
                           (long long)count);
         st = hd_validation_fill(&e->data.validation, first, e->batch, &batch);
+        if (!st)
+            count_bytes(e, batch.targets);
         if (!st)
             st = hd_run(e->model.runner, e->bound);
         if (!st)
@@ -249,13 +271,16 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
     enum hd_status st;
 
     *block = (struct hd_step_block){.loss_scale = 1};
-    st = run_windows(e);
+    st = measure_tokens(e);
+    if (!st)
+        st = run_windows(e);
     if (st)
         return st;
     if (!block->target_count)
         return hd_err(HD_INVALID, "the data has no target: each of its tokens ends a document");
     *ret = (struct hd_evaluation){.loss = block->loss_sum / (double)block->target_count,
                                   .targets = block->target_count,
+                                  .bytes = e->bytes,
                                   .windows = v->window_count,
                                   .all_windows = v->packing ? hd_packing_facts(v->packing)->windows
                                                             : (v->range.count - 1) / v->context,
@@ -284,7 +309,7 @@ enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
     hd_loaded_init(&e->model, options->backend, options->threads);
     st = hd_loaded_read_job(&e->model, &options->dirs);
     if (!st)
-        st = choose_precision(&e->model.job, options->precision);
+        st = hd_loaded_choose_precision(&e->model.job, options->precision);
     if (!st)
         st = choose_context(e);
     if (!st) {

@@ -42,8 +42,9 @@ struct hd_evaluation_options {
 };
 
 struct hd_evaluation {
-    double loss;                  /* mean over the targets, nats */
-    int64_t targets;              /* tokens that were predicted */
+    double loss;     /* mean over the targets, nats */
+    int64_t targets; /* tokens that were predicted */
+    int64_t bytes;   /* of their texts, but for the end-of-text token; 0: there is no tokenizer */
     int64_t windows, all_windows; /* evaluated; in the data */
     int64_t context;              /* tokens of a window */
     bool is_checkpoint;

@@ -3,20 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/hash.h"
 #include "data/data.h"
-
-void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
-{
-    const char *slash = strrchr(job->tokenizer, '/');
-
-    if (*job->from_dir)
-        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%s", job->from_dir);
-    else
-        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%.*s",
-                       slash ? (int)(slash - job->tokenizer) + 1 : 0, job->tokenizer);
-}
 
 static enum hd_status open_once(struct hd_job_chat *c, const struct hd_job *job)
 {
@@ -68,44 +55,4 @@ enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_c
         form == HD_CHAT_TEXT)
         return HD_OK;
     return hd_jsonl_look(path, form, ret_form);
-}
-
-static enum hd_status mix_file(const char *path, struct hd_text *all)
-{
-    struct hd_text bytes = {0};
-    enum hd_status st = HD_OK;
-
-    if (hd_file_exists(path))
-        st = hd_file_read(path, HD_CHAT_FILE_BYTES_MAX, &bytes);
-    if (!st)
-        hd_text_add_bytes(all, bytes.data ? bytes.data : "", bytes.len_bytes);
-    hd_text_add_bytes(all, "", 1);
-    hd_text_free(&bytes);
-    return st;
-}
-
-enum hd_status hd_job_chat_hash(const struct hd_job *job, uint64_t *ret_hash)
-{
-    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    char dir[HD_JOB_PATH_MAX];
-    struct hd_text all = {0};
-    enum hd_status st = HD_OK;
-
-    hd_job_chat_folder(job, dir);
-    hd_text_add(&all, "%s %s %s", job->data_format, job->data_loss,
-                hd_job_has_pairs(job) ? "pairs " : "");
-    if (*job->template)
-        st = mix_file(job->template, &all);
-    for (size_t i = 0; !st && *dir && i < sizeof names / sizeof names[0]; i++) {
-        struct hd_text path = {0};
-
-        hd_file_join(&path, dir, names[i]);
-        st = path.failed ? HD_OK : mix_file(path.data, &all);
-        hd_text_free(&path);
-    }
-    if (!st && all.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a chat template");
-    *ret_hash = st ? 0 : hd_hash_bytes(all.data, all.len_bytes);
-    hd_text_free(&all);
-    return st;
 }

@@ -23,11 +23,4 @@ void hd_job_chat_close(struct hd_job_chat *c);
 /* The form of a data file: HD_CHAT_TEXT where its lines are no conversations. */
 enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_chat_form *ret_form);
 
-/* Mixes all that the ids of conversations depend on, but for the tokenizer, into a hash. */
-enum hd_status hd_job_chat_hash(const struct hd_job *job, uint64_t *ret_hash);
-
-/* The folder whose tokenizer_config.json names the special tokens: model.from's, else that of the
- * tokenizer.json; "": there is none. */
-void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX]);
-
 #endif

@@ -373,11 +373,31 @@ static enum hd_status verify(struct hd_trainer *t, const char *dir)
         return hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
     if (t->layout.rank == 0)
         mine = save_outcome_of(hd_ckpt_verify(dir));
-    hd_comm_set_deadline(t->comm, SAVE_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
     st = save_agree(t, &mine, all);
-    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     free(all);
     return st;
+}
+
+/* A checkpoint of a run without train.guard has no history: it begins anew. */
+static void read_guard(struct hd_trainer *t, const struct hd_ckpt *ckpt)
+{
+    struct hd_guard guard;
+    int64_t packed;
+    char name[16];
+
+    hd_guard_init(&t->layout.job, &t->guard);
+    guard = t->guard;
+    if (hd_ckpt_counter(ckpt, "guard_steps", &guard.count) || guard.count < 0)
+        return;
+    for (int i = 0; i < HD_GUARD_STEPS && i < guard.count; i++) {
+        save_name_guard(i, name);
+        if (hd_ckpt_counter(ckpt, name, &packed))
+            return;
+        hd_guard_unpack(&guard, i, packed);
+    }
+    t->guard = guard;
 }
 
 /* A checkpoint of a run in another precision has no scale: it begins anew. */
@@ -388,6 +408,9 @@ static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *
 
     if (!st)
         st = hd_ckpt_counter(ckpt, "adam_step", &t->updates);
+    if (hd_ckpt_counter(ckpt, "data_skipped", &t->data_skipped))
+        t->data_skipped = 0; /* no data was */
+    read_guard(t, ckpt);
     hd_loss_scale_init(&t->layout.job, &t->scale);
     if (st || hd_ckpt_counter(ckpt, "loss_scale", &scale) ||
         hd_ckpt_counter(ckpt, "loss_scale_good", &t->scale.good))
@@ -432,6 +455,17 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
     hd_arena_done(&arena);
     hd_ckpt_close(ckpt);
     return st;
+}
+
+enum hd_status hd_trainer_go_back(struct hd_trainer *t, const char *dir, const char *expected_hash)
+{
+    const int64_t next_batch = t->steps_done + t->data_skipped;
+    const enum hd_status st = hd_trainer_load(t, dir, expected_hash, NULL);
+
+    if (st)
+        return st;
+    t->data_skipped = next_batch - t->steps_done;
+    return HD_OK;
 }
 
 /* ---- initial weights ---- */
@@ -552,7 +586,8 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
         st = clear_buffers(t);
     if (st)
         return st;
-    t->steps_done = t->updates = 0;
+    t->steps_done = t->updates = t->data_skipped = 0;
+    hd_guard_init(&t->layout.job, &t->guard);
     hd_loss_scale_init(&t->layout.job, &t->scale);
     return refresh_copies(t);
 }

@@ -17,10 +17,14 @@ void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend,
 
 void hd_loaded_done(struct hd_loaded *l)
 {
+    hd_staging_done(&l->staging);
     hd_runner_free(l->runner);
+    if (l->table->device && l->memory)
+        l->table->device->release(l->backend, l->memory);
+    else
+        free(l->memory);
     if (l->backend)
         l->table->close(l->backend);
-    free(l->memory);
     hd_arena_done(&l->arena);
 }
 
@@ -86,6 +90,19 @@ enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_di
     return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter) : st;
 }
 
+enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish)
+{
+    enum hd_dtype dtype;
+
+    if (wish && !hd_layout_find_precision(wish, &dtype))
+        return hd_err(HD_INVALID, "--precision: '%.20s' is not fp32, bf16 or fp16", wish);
+    if (hd_layout_is_fp8(job)) /* products are in fp8 in training alone */
+        (void)snprintf(job->precision, sizeof job->precision, "bf16");
+    if (wish)
+        (void)snprintf(job->precision, sizeof job->precision, "%s", wish);
+    return HD_OK;
+}
+
 /* ---- programs and memory ---- */
 
 enum hd_status hd_loaded_declare(struct hd_loaded *l)
@@ -122,13 +139,47 @@ enum hd_status hd_loaded_open(struct hd_loaded *l)
 {
     enum hd_status st = l->table->open(&l->options, &l->backend);
 
-    return st ? st : hd_runner_new(l->table, l->backend, NULL, &l->mesh, &l->runner);
+    if (!st)
+        st = hd_runner_new(l->table, l->backend, NULL, &l->mesh, &l->runner);
+    return st ? st : hd_staging_init(l->table, hd_runner_stream(l->runner), &l->staging);
+}
+
+static enum hd_status reserve_memory(struct hd_loaded *l, int64_t size_bytes)
+{
+    void *memory = NULL;
+    enum hd_status st = HD_OK;
+
+    if (l->table->device)
+        st = l->table->device->reserve(l->backend, size_bytes, false, &memory);
+    else if (posix_memalign(&memory, 4096, (size_t)size_bytes))
+        st = hd_err(HD_NO_MEMORY, "no memory for a model of %lld bytes", (long long)size_bytes);
+    else
+        memset(memory, 0, (size_t)size_bytes);
+    if (!st) {
+        l->memory = memory;
+        l->memory_bytes = size_bytes;
+    }
+    return st;
+}
+
+static enum hd_status write_constant(struct hd_loaded *l, const struct hd_store *s)
+{
+    void *values = malloc((size_t)s->size_bytes);
+    enum hd_status st = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for %s", s->name);
+
+    if (!st) {
+        hd_constant_fill(s, values);
+        st = hd_staging_write(&l->staging, hd_store_address(&l->bases, s), values, s->size_bytes);
+    }
+    free(values);
+    return st;
 }
 
 enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count)
 {
     const int64_t own = chunks[0]->extent[HD_REGION_STATE].private_bytes;
-    int64_t work = 0, before_work, total;
+    int64_t work = 0, before_work;
+    enum hd_status st;
 
     for (int i = 0; i < count; i++) {
         const int64_t bytes = chunks[i]->extent[HD_REGION_WORK].private_bytes;
@@ -137,22 +188,16 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
         work = bytes > work ? bytes : work;
     }
     before_work = hd_work_begin(l->registry.private_bytes + own);
-    total = before_work + work;
-    if (posix_memalign((void **)&l->memory, 4096, (size_t)total)) {
-        l->memory = NULL;
-        return hd_err(HD_NO_MEMORY, "no memory for a model of %lld bytes", (long long)total);
-    }
-    memset(l->memory, 0, (size_t)total);
+    st = reserve_memory(l, before_work + work);
+    if (st)
+        return st;
     l->bases.base[HD_REGION_STATE][0] = l->memory;
     l->bases.chunk_state = l->memory + l->registry.private_bytes;
     l->bases.base[HD_REGION_WORK][0] = l->memory + before_work;
-    for (int i = 0; i < chunks[0]->store_count; i++) {
-        const struct hd_store *s = chunks[0]->stores[i];
-
-        if (s->kind == HD_STORE_CONSTANT)
-            hd_constant_fill(s, hd_store_address(&l->bases, s));
-    }
-    return HD_OK;
+    for (int i = 0; !st && i < chunks[0]->store_count; i++)
+        if (chunks[0]->stores[i]->kind == HD_STORE_CONSTANT)
+            st = write_constant(l, chunks[0]->stores[i]);
+    return st;
 }
 
 enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk, enum hd_call call,
@@ -161,68 +206,99 @@ enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk,
     return hd_bind(l->runner, chunk, call, true, true, &l->bases, &l->arena, ret_bound);
 }
 
+/* The codes of one parameter. On a device they are made in `buffer` first. */
 static enum hd_status make_codes(struct hd_loaded *l, struct hd_source *source, int param,
-                                 char *records)
+                                 char *records, void *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
     enum hd_status st = HD_OK;
 
-    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++)
+    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++) {
+        char *to = records + i * p->record_bytes;
+
         st = hd_encoded_make(source, &l->registry, param, (uint64_t)l->job.seed, i,
-                             records + i * p->record_bytes);
+                             l->table->device ? buffer : to);
+        if (!st && l->table->device)
+            st = hd_staging_write(&l->staging, to, buffer, p->record_bytes);
+    }
     return st;
 }
 
-/* One parameter, as it computes: fp32 is read in place, 16 bits by way of `values`. */
+/* values [count] in the encoding of the part, to their place. */
+static enum hd_status put_values(struct hd_loaded *l, enum hd_dtype stored, char *to,
+                                 const float *values, int64_t count)
+{
+    const int64_t size = (int64_t)hd_dtype_size(stored);
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, n; !st && at < count; at += n) {
+        void *view = hd_staging_view(&l->staging, to + at * size);
+
+        n = hd_staging_piece(&l->staging, (count - at) * size) / size;
+        if (stored == HD_F32)
+            memcpy(view, values + at, (size_t)(n * size));
+        else
+            for (int64_t k = 0; k < n; k++)
+                ((uint16_t *)view)[k] = hd_f32_to_half(stored, values[at + k]);
+        st = hd_staging_put(&l->staging, to + at * size, n * size);
+    }
+    return st;
+}
+
+/* Whether a parameter is read by way of a buffer: fp32 and codes in host memory are made in place.
+ */
+static bool needs_buffer(const struct hd_loaded *l, const struct hd_param *p)
+{
+    return l->table->device || (!p->quant && l->registry.parts[p->part].stored != HD_F32);
+}
+
+/* One parameter, as it computes. */
 static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source, int param,
-                                  float *values)
+                                  float *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
     const struct hd_part *part = &l->registry.parts[p->part];
     const struct hd_ckpt_entry want = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
     char *memory = l->memory + part->offset[HD_STATE_WEIGHT];
-    uint16_t *narrow = (uint16_t *)memory + p->offset;
     enum hd_status st;
 
     if (p->quant)
-        return make_codes(l, source, param, memory + p->offset);
+        return make_codes(l, source, param, memory + p->offset, buffer);
     if (!hd_source_has(source, param)) /* an adapter of zeros adds nothing */
         return HD_OK;
-    if (part->stored == HD_F32)
-        return hd_source_read(source, param, &want, (float *)memory + p->offset);
-    st = hd_source_read(source, param, &want, values);
-    for (int64_t k = 0; !st && k < p->count; k++)
-        narrow[k] = hd_f32_to_half(part->stored, values[k]);
-    return st;
+    memory += p->offset * (int64_t)hd_dtype_size(part->stored);
+    if (!needs_buffer(l, p))
+        return hd_source_read(source, param, &want, (float *)memory);
+    st = hd_source_read(source, param, &want, buffer);
+    return st ? st : put_values(l, part->stored, memory, buffer, p->count);
 }
 
-/* Elements of the largest parameter that is not fp32. */
-static int64_t largest_narrow(const struct hd_registry *r)
+/* Values of the largest parameter that is read by way of a buffer. Codes take less. */
+static int64_t largest_buffered(const struct hd_loaded *l)
 {
     int64_t largest = 0;
 
-    for (int i = 0; i < r->param_count; i++)
-        if (r->parts[r->params[i].part].stored != HD_F32 && !r->params[i].quant &&
-            r->params[i].count > largest)
-            largest = r->params[i].count;
+    for (int i = 0; i < l->registry.param_count; i++)
+        if (needs_buffer(l, &l->registry.params[i]) && l->registry.params[i].count > largest)
+            largest = l->registry.params[i].count;
     return largest;
 }
 
 enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const struct hd_source_dirs *dirs)
 {
-    float *values = calloc((size_t)largest_narrow(&l->registry) + 1, sizeof *values);
+    float *buffer = calloc((size_t)largest_buffered(l) + 1, sizeof *buffer);
     struct hd_source *source = NULL;
     enum hd_status st = hd_source_is_checkpoint(dirs->dir) ? hd_ckpt_verify(dirs->dir) : HD_OK;
 
     if (!st && dirs->adapter && *dirs->adapter && hd_source_is_checkpoint(dirs->adapter))
         st = hd_ckpt_verify(dirs->adapter);
-    if (!values)
+    if (!buffer)
         st = hd_err(HD_NO_MEMORY, "no memory to read %s", dirs->dir);
     if (!st)
         st = hd_source_open(dirs, &l->job, &l->registry, &source);
     for (int i = 0; !st && i < l->registry.param_count; i++)
-        st = read_weight(l, source, i, values);
-    free(values);
+        st = read_weight(l, source, i, buffer);
+    free(buffer);
     hd_source_close(source);
     return st;
 }

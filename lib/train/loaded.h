@@ -1,8 +1,9 @@
-/* loaded: a model with its weights and without what only training needs, on one CPU device; for
+/* loaded: a model with its weights and without what only training needs, on one device; for
  * generation and evaluation. Only for lib/train.
  *
  * The order of calls: read_job, declare (the job may be changed between them), compile for each
- * program, open, reserve, read_weights.
+ * program, open, reserve, bind, read_weights. The memory may be a device's, which the host reaches
+ * by `staging`.
  */
 #ifndef HD_TRAIN_LOADED_H
 #define HD_TRAIN_LOADED_H
@@ -10,6 +11,7 @@
 #include "program/run.h"
 #include "train/layout.h"
 #include "train/source.h"
+#include "train/staging.h"
 
 struct hd_loaded {
     struct hd_arena arena;
@@ -22,7 +24,9 @@ struct hd_loaded {
     struct hd_backend_options options;
     struct hd_backend *backend;
     struct hd_runner *runner;
-    char *memory;
+    struct hd_staging staging;
+    char *memory; /* on the device, if there is one */
+    int64_t memory_bytes;
     bool is_checkpoint;    /* or a Hugging Face model directory */
     int64_t step;          /* of the checkpoint */
     const char *tokenizer; /* data.tokenizer, or the path of a tokenizer.json; "": unknown */
@@ -33,6 +37,9 @@ void hd_loaded_done(struct hd_loaded *l);
 
 /* A Hugging Face model computes in fp32. With dirs->adapter it has that adapter. */
 enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_dirs *dirs);
+/* Sets job->precision to `wish`; NULL: as it is, but bf16 instead of fp8, which only training has.
+ */
+enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish);
 enum hd_status hd_loaded_declare(struct hd_loaded *l);
 enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape *shape,
                                  struct hd_chunk **ret_chunk);

@@ -30,7 +30,7 @@
 #include "data/packing.h"
 #include "mesh/zigzag.h"
 #include "train/batch.h"
-#include "train/save_internal.h"
+#include "train/trainer.h"
 
 enum {
     WAIT_NS = 20 * 1000 * 1000,
@@ -475,7 +475,7 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
     *ret_made = false;
     if (!hd_trainer_needs_reference(t))
         return HD_OK;
-    hd_comm_set_deadline(t->comm, SAVE_DEADLINE_MS); /* disks are slower than steps */
+    hd_comm_set_deadline(t->comm, HD_SAVE_DEADLINE_MS); /* disks are slower than steps */
     st = open_file(t, &found);
     if (!st && !found)
         st = hd_trainer_init(t); /* a checkpoint's weights would be no reference */

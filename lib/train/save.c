@@ -141,6 +141,8 @@ static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena
 struct saved_moment {
     int64_t step, updates;
     struct hd_loss_scale scale;
+    struct hd_guard guard;
+    int64_t data_skipped;
     bool is_validated;
     double val_loss, lowest_val_loss;
 };
@@ -216,6 +218,11 @@ static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct 
     return st;
 }
 
+void save_name_guard(int index, char ret_text[16])
+{
+    (void)snprintf(ret_text, 16, "guard_%d", index);
+}
+
 void save_number_text(int64_t value, char ret_text[24])
 {
     (void)snprintf(ret_text, 24, "%lld", (long long)value);
@@ -254,9 +261,47 @@ static struct saved_moment now(const struct hd_trainer *t)
     return (struct saved_moment){.step = t->steps_done,
                                  .updates = t->updates,
                                  .scale = t->scale,
+                                 .guard = t->guard,
+                                 .data_skipped = t->data_skipped,
                                  .is_validated = t->val_step >= 0 && t->val_step == t->steps_done,
                                  .val_loss = t->val_loss,
                                  .lowest_val_loss = t->lowest_val_loss};
+}
+
+enum { COUNTERS_MAX = 6 + HD_GUARD_STEPS };
+
+struct counters {
+    struct hd_ckpt_counter list[COUNTERS_MAX];
+    char names[HD_GUARD_STEPS][16];
+    size_t count;
+};
+
+static void add_counter(struct counters *c, const char *name, int64_t value)
+{
+    c->list[c->count++] = (struct hd_ckpt_counter){name, value};
+}
+
+/* Those of fp16 and of train.guard only where they are used. */
+static void fill_counters(const struct saved_moment *at, struct counters *ret_counters)
+{
+    struct counters *c = ret_counters;
+
+    c->count = 0;
+    add_counter(c, "step", at->step);
+    add_counter(c, "adam_step", at->updates);
+    if (at->scale.used) {
+        add_counter(c, "loss_scale", at->scale.scale);
+        add_counter(c, "loss_scale_good", at->scale.good);
+    }
+    if (at->data_skipped)
+        add_counter(c, "data_skipped", at->data_skipped);
+    if (!(at->guard.spike > 0))
+        return;
+    add_counter(c, "guard_steps", at->guard.count);
+    for (int i = 0; i < HD_GUARD_STEPS && i < at->guard.count; i++) {
+        save_name_guard(i, c->names[i]);
+        add_counter(c, c->names[i], hd_guard_pack(&at->guard, i));
+    }
 }
 
 static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at, const char *dir,
@@ -283,10 +328,7 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
         {"library", t->traits.library},        {"threads", threads},
         {"precision", save_precision_fact(t)}, {"moments", job->moments},
         {"sums", save_sums_fact(t, sums)}};
-    const struct hd_ckpt_counter counters[] = {{"step", at->step},
-                                               {"adam_step", at->updates},
-                                               {"loss_scale", at->scale.scale},
-                                               {"loss_scale_good", at->scale.good}};
+    struct counters *counters = hd_arena_alloc(arena, sizeof *counters);
     struct hd_ckpt_manifest m = {.job = job->name,
                                  .attempt = (int)job->attempt,
                                  .step = at->step,
@@ -299,10 +341,15 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
                                  .layout_count = sizeof layout / sizeof layout[0],
                                  .determinism = determinism,
                                  .determinism_count = sizeof determinism / sizeof determinism[0],
-                                 .counters = counters,
-                                 .counter_count = at->scale.used ? 4 : 2,
                                  .shards = shards};
-    enum hd_status st = shards ? hd_job_write(job, &config) : hd_err(HD_NO_MEMORY, "no memory");
+    enum hd_status st = shards && counters ? hd_job_write(job, &config)
+                                           : hd_err(HD_NO_MEMORY, "no memory for a manifest");
+
+    if (counters) {
+        fill_counters(at, counters);
+        m.counters = counters->list;
+        m.counter_count = counters->count;
+    }
 
     save_number_text(job->dp, dp);
     save_number_text(job->tp, tp);
@@ -426,9 +473,9 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 
     assert(!hd_trainer_is_saving(t));
     hd_arena_init(&arena, 0);
-    hd_comm_set_deadline(t->comm, SAVE_DEADLINE_MS); /* disks are slower than steps */
+    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* disks are slower than steps */
     st = save(t, &at, &arena, &saved);
-    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     hd_arena_done(&arena);
     if (st)
         return hd_err_prefix(st, "checkpoint of step %lld", (long long)at.step);
@@ -552,9 +599,9 @@ enum hd_status hd_trainer_save_begin(struct hd_trainer *t)
     assert(b && !b->under_way);
     *b = (struct hd_background_save){.under_way = true, .at = now(t), .rank = t->layout.rank};
     hd_arena_init(&b->arena, 0);
-    hd_comm_set_deadline(t->comm, SAVE_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
     st = begin(t, b);
-    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     if (st)
         end_save(b);
     return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)b->at.step) : HD_OK;
@@ -579,9 +626,9 @@ enum hd_status hd_trainer_save_finish(struct hd_trainer *t, struct hd_saved *ret
     if (b->has_thread)
         (void)pthread_join(b->thread, NULL);
     b->has_thread = false;
-    hd_comm_set_deadline(t->comm, SAVE_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
     st = publish(t, &b->at, &b->mine, &b->arena, &b->saved);
-    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     if (!st)
         *ret_saved = b->saved;
     end_save(b);
@@ -595,10 +642,10 @@ enum hd_status hd_trainer_check_room(struct hd_trainer *t)
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    hd_comm_set_deadline(t->comm, SAVE_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
     st = all ? agree_on_room(t, &arena, all)
              : hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
-    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     hd_arena_done(&arena);
     free(all);
     return st ? hd_err_prefix(st, "the next checkpoint") : HD_OK;

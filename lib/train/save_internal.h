@@ -8,7 +8,7 @@
 #include "train/owners.h"
 #include "train/trainer.h"
 
-enum { SAVE_DEADLINE_MS = 15 * 60 * 1000 /* disks are slower than steps */, SAVE_SUMS_TEXT = 64 };
+enum { SAVE_SUMS_TEXT = 64 };
 
 struct save_names {
     char text[HD_CKPT_NAME_MAX];
@@ -37,6 +37,8 @@ enum hd_status save_agree(struct hd_trainer *t, const struct save_outcome *mine,
                           struct save_outcome *ret_all);
 
 /* Facts of the manifest on which bits depend. */
+/* The counter that has entry `index` of the guard's history. */
+void save_name_guard(int index, char ret_text[16]);
 void save_number_text(int64_t value, char ret_text[24]);
 const char *save_precision_fact(const struct hd_trainer *t);
 const char *save_sums_fact(const struct hd_trainer *t, char ret_text[SAVE_SUMS_TEXT]);

@@ -21,13 +21,12 @@ struct fill {
     const struct hd_job *job;
     struct hd_job_tokenizer *opened;
     struct hd_job_chat chat;
-    uint64_t chat_hash;
+    uint64_t chat_hash, text_hash; /* of what the tokens of conversations and of texts depend on */
     int64_t spelled; /* conversations that this rank made and that spell special tokens */
     const struct hd_token_cache_watch *watch;
     struct hd_arena *arena;
     const struct hd_tokenizer *tokenizer; /* the job's */
     int64_t end_of_text;
-    uint64_t tokenizer_hash;
     const char *folder;
     int64_t index, made; /* of files that need tokens: the next one, and how many were made */
     const char **names;  /* by index: name of the token file, without folder and suffix */
@@ -78,10 +77,11 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
 
     if (st)
         return st;
-    hd_text_add(&key, "3 %" PRIx64 " %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
-                f->tokenizer_hash, hd_text_ends(file->path, ".jsonl") ? f->chat_hash : 0,
-                f->end_of_text, (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
-                info.st_mtim.tv_nsec, file->path);
+    hd_text_add(&key, "4 %s%" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+                hd_job_has_pairs(f->job) ? "pairs " : "",
+                hd_text_ends(file->path, ".jsonl") ? f->chat_hash : f->text_hash, f->end_of_text,
+                (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
+                file->path);
     if (key.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the name of the tokens of %s", file->path);
     else
@@ -307,11 +307,45 @@ static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *f
 }
 
 /* The job's folder is the parent of the attempt's. */
+/* A later attempt has the tokens of the first one, or none. */
+static enum hd_status check_identity(const struct fill *f)
+{
+    const struct hd_job *job = f->job;
+    char is[HD_HASH_TEXT_MAX];
+
+    hd_hash_format(*job->template ? f->chat_hash : f->text_hash, is);
+    if (!*job->text_identity || strcmp(is, job->text_identity) == 0)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "the tokenizer %s%s%s, or what stands beside it of special tokens, has changed "
+                  "since the job was submitted: its identity is %s, was %s; restore the files, or "
+                  "submit the job again",
+                  job->tokenizer, *job->template ? ", the template " : "", job->template, is,
+                  job->text_identity);
+}
+
+static enum hd_status find_hashes(struct fill *f)
+{
+    char folder[HD_JOB_PATH_MAX];
+    struct hd_text_origin origin = {.tokenizer = f->job->tokenizer,
+                                    .template = f->job->template,
+                                    .folder = folder,
+                                    .format = f->job->data_format,
+                                    .loss = f->job->data_loss};
+    enum hd_status st;
+
+    hd_job_chat_folder(f->job, folder);
+    st = hd_text_identity(&origin, &f->chat_hash);
+    origin.template = NULL;
+    if (!st)
+        st = hd_text_identity(&origin, &f->text_hash);
+    return st ? st : check_identity(f);
+}
+
 static enum hd_status prepare(struct fill *f)
 {
     const struct hd_job *job = f->job;
     const char *slash = strrchr(job->attempt_dir, '/');
-    struct hd_text bytes = {0};
     enum hd_status st = hd_job_tokenizer_need(f->opened, job, &f->tokenizer);
 
     if (!st)
@@ -323,12 +357,7 @@ static enum hd_status prepare(struct fill *f)
                         slash ? job->attempt_dir : ".");
     if (!f->folder)
         return hd_err(HD_NO_MEMORY, "no memory for a path");
-    if (strcmp(job->tokenizer, "bytes") != 0)
-        st = hd_file_read(job->tokenizer, HD_TOKENIZER_FILE_BYTES_MAX, &bytes);
-    f->tokenizer_hash = hd_hash_bytes(bytes.data ? bytes.data : "", bytes.len_bytes);
-    hd_text_free(&bytes);
-    if (!st)
-        st = hd_job_chat_hash(job, &f->chat_hash);
+    st = find_hashes(f);
     if (!st)
         st = hd_file_make_dirs(f->folder, 0755);
     return st ? st : take_names(f);

@@ -277,6 +277,8 @@ static enum hd_status make_copies(struct hd_trainer *t)
     t->records = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_RECORDS));
     t->routes = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_ROUTES) + 1);
     t->messages = hd_arena_array(&t->arena, (size_t)r->mesh.world, HD_EXCHANGE_SLOT_BYTES);
+    t->told_busy_ms = hd_arena_array(&t->arena, (size_t)r->mesh.world, sizeof *t->told_busy_ms);
+    t->told_awaited = hd_arena_array(&t->arena, (size_t)r->mesh.world, sizeof *t->told_awaited);
     t->router_load = hd_arena_array(&t->arena, (size_t)r->experts + 1, sizeof *t->router_load);
     return hd_arena_failed(&t->arena) ? hd_err(HD_NO_MEMORY, "no memory for a step's results")
                                       : HD_OK;
@@ -305,6 +307,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         st = hd_lr_schedule_from_job(job, &t->schedule);
     hd_loss_scale_init(job, &t->scale);
+    hd_guard_init(job, &t->guard);
+    t->busy_ms = t->awaited = -1;
     if (!st)
         st = hd_job_data_open(job, options->tokenizer, options->tokens, &t->arena, &t->data);
     if (!st && !options->instance)
@@ -355,6 +359,8 @@ enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_
     t->comm = options->comm;
     t->val_loss = t->lowest_val_loss = NAN;
     t->val_step = t->lowest_step = -1;
+    t->step_deadline_ms = HD_STEP_DEADLINE_MS;
+    t->save_deadline_ms = HD_SAVE_DEADLINE_MS;
     st = set_up(t, job, options);
     if (st) {
         hd_trainer_free(t);
@@ -413,6 +419,13 @@ enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use 
     return HD_OK;
 }
 
+void hd_trainer_set_deadlines(struct hd_trainer *t, int64_t step_ms, int64_t save_ms)
+{
+    t->step_deadline_ms = step_ms;
+    t->save_deadline_ms = save_ms;
+    hd_comm_set_deadline(t->comm, step_ms);
+}
+
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *t)
 {
     return &t->layout;
@@ -426,6 +439,16 @@ struct hd_runner *hd_trainer_runner(struct hd_trainer *t)
 int64_t hd_trainer_steps_done(const struct hd_trainer *t)
 {
     return t->steps_done;
+}
+
+int64_t hd_trainer_data_skipped(const struct hd_trainer *t)
+{
+    return t->data_skipped;
+}
+
+struct hd_guard *hd_trainer_guard(struct hd_trainer *t)
+{
+    return &t->guard;
 }
 
 int64_t hd_trainer_updates_done(const struct hd_trainer *t)
@@ -559,6 +582,7 @@ static int64_t terms_of_loss(const struct hd_job *job)
 static enum hd_status set_block(struct hd_trainer *t, int64_t request)
 {
     const struct hd_job *job = &t->layout.job;
+    const struct hd_guard_limits limits = hd_guard_limits(&t->guard);
     const int64_t step = t->steps_done + 1;
 
     t->block.step = step;
@@ -571,6 +595,10 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request)
     t->block.weight_decay = (float)job->weight_decay;
     t->block.loss_scale = hd_loss_scale_factor(&t->scale, terms_of_loss(job));
     t->block.request = request;
+    t->block.busy_ms = t->busy_ms;
+    t->block.awaited = t->awaited + 1;
+    t->block.loss_limit = limits.loss;
+    t->block.norm_limit = limits.norm;
     return write_block(t);
 }
 
@@ -641,17 +669,43 @@ static bool has_too_many_rows(const struct hd_trainer *t)
 }
 
 /* Counts the update and adapts the scale of fp16; every rank decides the same from the same
- * records. Rows that find no room, and a step without targets, say nothing about the scale. Returns
- * whether the scale was lowered. */
+ * records. Rows that find no room, a spike, and a step without targets say nothing about the scale.
+ * Returns whether the scale was lowered. */
 static bool follow_scale(struct hd_trainer *t)
 {
     const bool skipped = t->block.skip_update != 0;
-    const bool overflowed = skipped && !has_too_many_rows(t) && t->block.total_targets > 0;
+    const bool overflowed =
+        skipped && !t->block.spike && !has_too_many_rows(t) && t->block.total_targets > 0;
     bool lower;
 
     t->updates += !skipped;
     lower = (overflowed || !skipped) && hd_loss_scale_after(&t->scale, overflowed);
     return t->scale.used && overflowed && lower;
+}
+
+/* What the ranks told with this step of the one before it. */
+static struct hd_told_step read_told(struct hd_trainer *t)
+{
+    const bool present = t->step_ms > 0;
+
+    for (int64_t r = 0; r < t->layout.mesh.world; r++) {
+        const double *record = t->records + r * HD_EXCHANGE_WORDS;
+
+        t->told_busy_ms[r] = record[HD_EXCHANGE_BUSY_MS];
+        t->told_awaited[r] = (int)record[HD_EXCHANGE_AWAITED] - 1;
+    }
+    return (struct hd_told_step){present, t->step_ms, t->told_busy_ms, t->told_awaited};
+}
+
+/* For the next step to tell. */
+static void note_waits(struct hd_trainer *t, double step_ms)
+{
+    struct hd_comm_waited waited;
+    const bool known = hd_comm_take_waited(t->comm, &waited);
+
+    t->busy_ms = known ? fmax(0, step_ms - (double)waited.ns * 1e-6) : -1;
+    t->awaited = known ? waited.rank : -1;
+    t->step_ms = step_ms;
 }
 
 enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
@@ -662,10 +716,13 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     const bool pairs = hd_job_has_pairs(job);
     const int64_t begin = hd_clock_now_ns();
     enum hd_status st;
+    struct hd_comm_waited before;
+    struct hd_told_step told;
     int64_t scale;
     double seconds;
     bool rescaled;
 
+    (void)hd_comm_take_waited(t->comm, &before); /* of saves and validations */
     st = set_block(t, request);
     if (st)
         return st;
@@ -681,7 +738,11 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     scale = t->scale.used ? t->scale.scale : 0;
     rescaled = follow_scale(t);
     t->steps_done++;
+    if (!t->block.skip_update)
+        hd_guard_add(&t->guard, t->block.mean_loss, t->block.grad_norm);
+    told = read_told(t);
     seconds = (double)(hd_clock_now_ns() - begin) * 1e-9;
+    note_waits(t, seconds * 1e3);
     *ret_result = (struct hd_step_result){
         .step = t->steps_done,
         .loss = t->block.mean_loss,
@@ -699,6 +760,10 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .too_many_rows = has_too_many_rows(t),
         .loss_scale = scale,
         .rescaled = rescaled,
+        .spiked = t->block.spike != 0,
+        .loss_limit = t->block.loss_limit,
+        .norm_limit = t->block.norm_limit,
+        .told = told,
         .router = read_routers(t),
         .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
     };

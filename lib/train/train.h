@@ -24,9 +24,10 @@
 #include "train/token_cache.h"
 
 /* A step fails with HD_TIMEOUT after so long without progress of communication. Saves and loads set
- * a longer deadline for their duration. */
-enum { HD_STEP_DEADLINE_MS = 120 * 1000 };
+ * a longer deadline for their duration. hd_trainer_set_deadlines changes both. */
+enum { HD_STEP_DEADLINE_MS = 120 * 1000, HD_SAVE_DEADLINE_MS = 15 * 60 * 1000 };
 
+struct hd_guard;
 struct hd_trainer;
 
 /* The memory that was reserved. */
@@ -60,6 +61,9 @@ struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job);
 enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_options *options,
                               struct hd_trainer **ret_trainer);
 void hd_trainer_free(struct hd_trainer *trainer);
+
+/* How long waits for other ranks may last, in steps and validations, and in saves and loads. */
+void hd_trainer_set_deadlines(struct hd_trainer *trainer, int64_t step_ms, int64_t save_ms);
 
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *trainer);
 const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *trainer);
@@ -116,6 +120,15 @@ struct hd_pair_result {
     double accuracy; /* share of those with a margin above 0 */
 };
 
+/* What all ranks told with a step of the one before it. */
+struct hd_told_step {
+    bool present;   /* false: of the first step of a run there is none before it */
+    double step_ms; /* of that step, on this rank */
+    const double
+        *busy_ms;       /* [world] without waits for others; less than 0: not known, as on GPUs */
+    const int *awaited; /* [world] the rank that each waited for longest; -1: none, or not known */
+};
+
 struct hd_step_result {
     int64_t step;     /* number of this step, from 1 */
     double loss;      /* mean over the step's targets, nats; of pairs over those */
@@ -125,11 +138,14 @@ struct hd_step_result {
     double tokens_per_s, step_ms, mfu;
     int64_t targets; /* of this step, all ranks: tokens whose prediction counts in the loss */
     struct hd_pair_result pairs; /* of this step, all ranks */
-    bool skipped;       /* no weight changed: a gradient was not finite, the step had no target, or
-                           too_many_rows */
+    bool skipped;       /* no weight changed: a gradient was not finite, the step had no target,
+                           too_many_rows, or spiked */
     bool too_many_rows; /* a rank's experts received more rows than parallel.expert_rows allows */
     int64_t loss_scale; /* fp16: of this step; else 0 */
     bool rescaled;      /* fp16: skipped because gradients overflowed; the next scale is half */
+    bool spiked;        /* skipped because its loss or norm is a spike (train/guard.h) */
+    double loss_limit, norm_limit; /* of this step; 0: none */
+    struct hd_told_step told;
     struct hd_router_result router;
     int64_t request; /* the largest `request` of all ranks */
 };
@@ -139,6 +155,13 @@ struct hd_step_result {
 enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
+/* Batches of the data that were left out (hd_trainer_go_back). */
+int64_t hd_trainer_data_skipped(const struct hd_trainer *trainer);
+struct hd_guard *hd_trainer_guard(struct hd_trainer *trainer); /* for tests */
+/* Loads an earlier checkpoint of this run, as hd_trainer_load, and leaves out the data since then:
+ * the next step trains on the batch that would have come next. Collective, between steps. */
+enum hd_status hd_trainer_go_back(struct hd_trainer *trainer, const char *dir,
+                                  const char *expected_hash);
 int64_t hd_trainer_updates_done(const struct hd_trainer *trainer); /* steps that were not skipped */
 
 /* After a step that was skipped: "blocks.0.mlp.up.weight[3, 17] is NaN on rank 2", the first

@@ -3,6 +3,7 @@
 #define HD_TRAIN_TRAINER_H
 
 #include "optim/optim.h"
+#include "train/guard.h"
 #include "train/job_data.h"
 #include "train/reserve.h"
 #include "train/scale.h"
@@ -26,7 +27,8 @@ struct hd_trainer {
     struct hd_comm *comm;
     struct hd_comm_group *world;
     struct hd_runner *runner;
-    double peak; /* measured FLOP/s of this rank */
+    double peak;                                /* measured FLOP/s of this rank */
+    int64_t step_deadline_ms, save_deadline_ms; /* of waits for other ranks */
 
     char *private_base, *visible_base; /* of tensors; on a device, device addresses */
     char *host_base;                   /* host memory for profile, sample and batch (layout.h) */
@@ -54,6 +56,16 @@ struct hd_trainer {
     int64_t steps_done;
     int64_t updates; /* steps done that were not skipped */
     struct hd_loss_scale scale;
+    struct hd_guard guard;
+    int64_t data_skipped; /* batches that were left out: step n trains on batch n + data_skipped */
+
+    /* Of the last step: what this rank tells with the next one, and what all told with it of the
+     * step before. */
+    double busy_ms;       /* less than 0: not known */
+    int awaited;          /* rank; -1: none, or not known */
+    double step_ms;       /* 0: no step was done yet */
+    double *told_busy_ms; /* [world] */
+    int *told_awaited;    /* [world] */
 
     struct hd_pair_result validated_pairs; /* of the last validation */
 

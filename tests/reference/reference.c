@@ -159,7 +159,7 @@ static bool is_visible(const struct ref_attention *a, int64_t b, int64_t i, int6
         return false;
     if (a->q_bound && k < a->q_bound[b * a->q_len + i])
         return false;
-    return a->kv_filled < 0 || j < a->kv_filled;
+    return !a->kv_filled || j < a->kv_filled[b];
 }
 
 /* To the nearest of so many significant bits, in an encoding whose range is that of the values

@@ -44,7 +44,7 @@ struct ref_attention {
     const int32_t *q_index, *kv_index, *q_bound; /* q_bound or NULL */
     const double *slopes;                        /* or NULL */
     const double *factor;                        /* on weights [B, H, q_len, kv_len], or NULL */
-    int64_t kv_filled;                           /* -1: all */
+    const int32_t *kv_filled;                    /* [B], or NULL: all */
     double scale;
     bool causal;
     bool is_naive;  /* every operation's result is rounded; sums are not while they grow */

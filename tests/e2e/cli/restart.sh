@@ -1,5 +1,5 @@
 #!/bin/bash
-# The controller is killed and comes back: watching, waiting and following logs go on, nothing is
+# The controller is killed and comes back: watching, waiting and following logs and events go on, nothing is
 # shown twice and nothing is missing.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
@@ -13,6 +13,9 @@ waiter=$!
 follower=$!
 "$HEDDLE_BIN/heddle" watch "$job" -o jsonl >"$work/watch.jsonl" 2>"$work/watch.err" &
 watcher=$!
+"$HEDDLE_BIN/heddle" events -f "$job" >"$work/events" 2>"$work/events.err" &
+teller=$!
+await 30 test -s "$work/events"
 await 30 test -s "$work/follow" # the others began before it and before the steps that are awaited below
 for round in 1 2; do
     seen=$(grep -c '^{"type":"step"' "$work/watch.jsonl")
@@ -29,6 +32,9 @@ wait $waiter
 check_equal wait_ends_like_the_job 0 $?
 wait $follower
 check_equal logs_end_with_the_job 0 $?
+wait $teller
+check_equal events_end_with_the_job 0 $?
+check_equal no_event_is_missing "$(heddle events "$job" -o jsonl | wc -l)" "$(wc -l <"$work/events")"
 check_equal every_step_is_shown_once_and_in_order "$(seq 400 | cksum)" \
     "$(sed -nE 's/^\{"type":"step".*"step":([0-9]+),"loss".*/\1/p' "$work/watch.jsonl" | cksum)"
 check_equal the_job_was_not_restarted 1 "$(heddle show "$job" -o jsonl | member attempt)"

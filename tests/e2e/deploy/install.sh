@@ -17,7 +17,7 @@ install_to() { # ROOT PREFIX: the plug-in of the GPUs is a part of its own, whic
 root=$work/root prefix=/opt/heddle
 check it_is_installed_below_destdir install_to "$root" $prefix
 check_equal nothing_else_is_touched "opt " "$(ls "$root" | tr '\n' ' ')"
-check_equal all_programs_are_there "heddle heddle-controller heddle-launcher heddle-supervisor heddle-worker heddled " \
+check_equal all_programs_are_there "heddle heddle-controller heddle-launcher heddle-serve heddle-supervisor heddle-worker heddled " \
     "$(ls "$root$prefix/bin" | tr '\n' ' ')"
 check_equal the_units_too "heddle-controller.service heddle-launcher.service heddle-launcher.socket heddled.service " \
     "$(ls "$root$prefix/lib/systemd/system" | tr '\n' ' ')"
@@ -178,7 +178,7 @@ reload_controller() {
 }
 logged() { grep -qF -- "$1" "$work/heddle-controller.log"; }
 reload_controller
-check a_reload_without_a_change_says_so await 5 logged "reload: no setting has changed"
+check a_reload_without_a_change_says_so await 5 logged "reload: no setting of flags and configuration file has changed"
 check_equal and_is_told_with_its_end "READY=1 RELOADING=1 READY=1 " \
     "$(grep -E '^(READY|RELOADING)=' "$work/heddle-controller.said" | tr '\n' ' ')"
 printf 'node_lost_after: 200\numask: 022\n' >"$work/etc/controller.yaml"

@@ -23,6 +23,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
+enum { ROUNDS = 8000 };
 enum { WRONG = -1000000 }; /* no value that may stand there */
 
 /* What may be written, and what it means. */
@@ -272,7 +273,7 @@ static void a_layout_is_accepted_exactly_when_there_is_one(void **state)
     int accepted = 0;
 
     (void)state;
-    for (int round = 0; round < 8000; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         uint8_t bytes[28];
 
         /* a zero is the plainest choice: most keys stay so, or hardly any file would be sound */
@@ -283,8 +284,8 @@ static void a_layout_is_accepted_exactly_when_there_is_one(void **state)
         }
         accepted += try_one(bytes, hd_random_u64(key, draw++) % (sizeof bytes + 1));
     }
-    print_message("%d of 20000 were sound\n", accepted);
-    assert_in_range(accepted, 20000 / 20, 20000 * 19 / 20); /* both ends were seen */
+    print_message("%d of %d were sound\n", accepted, ROUNDS);
+    assert_in_range(accepted, ROUNDS / 20, ROUNDS * 19 / 20); /* both ends were seen */
 }
 
 int main(void)

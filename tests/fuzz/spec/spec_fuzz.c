@@ -17,6 +17,8 @@
 #include "base/random.h"
 #include "spec/spec.h"
 
+enum { ROUNDS = 8000 };
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
 static enum hd_status read_bytes(const void *bytes, size_t count, struct hd_arena *arena,
@@ -107,7 +109,7 @@ static void changed_job_files_are_read_or_refused(void **state)
     int accepted = 0;
 
     (void)state;
-    for (int round = 0; round < 8000; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         const char *base = sound[round % 3];
         size_t n = strlen(base), cut;
         uint8_t *input = malloc(n + 1);
@@ -130,7 +132,7 @@ static void changed_job_files_are_read_or_refused(void **state)
     }
     /* one round in five changes nothing, and seven in eight of these are not cut: the target must
      * have seen both ends */
-    assert_in_range(accepted, 20000 / 5 * 7 / 8 / 2, 20000 / 2);
+    assert_in_range(accepted, ROUNDS / 5 * 7 / 8 / 2, ROUNDS / 2);
 }
 
 static void deep_and_wide_files_are_refused_quickly(void **state)

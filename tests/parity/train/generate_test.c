@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "base/random.h"
+#include "decoding.h"
+#include "generate/generator.h"
 #include "runs.h"
-#include "train/generate.h"
 
 enum { CONTEXT = 256, VOCAB = 256, WINDOWS = 3, CORPUS_BYTES = 20000 };
 
@@ -83,43 +83,26 @@ static void model_setup(struct model *m, const char *family, const char *precisi
     assert_int_equal(m->targets, WINDOWS * CONTEXT);
 }
 
-static struct hd_generator *open_model(const struct model *m)
+static struct decoding open_model(const struct model *m)
 {
-    struct hd_generator *g;
+    struct decoding d = decoding_open(m->saved.path);
 
-    if (hd_generator_open(&(struct hd_source_dirs){.dir = m->saved.path}, hd_backend_cpu(), 1, &g))
-        fail_msg("%s", hd_err_message());
-    assert_int_equal(hd_generator_context(g), CONTEXT);
-    assert_int_equal(hd_generator_vocab(g), VOCAB);
-    assert_int_equal(hd_generator_step(g), 2);
-    assert_string_equal(hd_generator_tokenizer(g), "bytes");
-    return g;
+    assert_int_equal(hd_decoder_context(d.decoder), CONTEXT);
+    assert_int_equal(hd_decoder_vocab(d.decoder), VOCAB);
+    assert_int_equal(hd_decoder_step(d.decoder), 2);
+    assert_string_equal(hd_decoder_tokenizer(d.decoder), "bytes");
+    return d;
 }
 
-/* Logits after text[first .. first+count): read at once (the prompt), or token by token. */
-static const float *read_at_once(struct hd_generator *g, const struct model *m, int64_t first,
+/* Logits after text[first .. first+count), read at once. */
+static const float *read_at_once(struct decoding *d, const struct model *m, int64_t first,
                                  int64_t count)
 {
-    int32_t *tokens = malloc((size_t)count * sizeof *tokens);
-    const float *logits = NULL;
-    enum hd_status st;
+    int32_t tokens[2 * CONTEXT];
 
     for (int64_t i = 0; i < count; i++)
         tokens[i] = m->text[first + i];
-    st = hd_generator_prompt(g, tokens, count, &logits);
-    free(tokens);
-    if (st)
-        fail_msg("%s", hd_err_message());
-    return logits;
-}
-
-static const float *read_next(struct hd_generator *g, int32_t token)
-{
-    const float *logits = NULL;
-
-    if (hd_generator_next(g, token, &logits))
-        fail_msg("%s", hd_err_message());
-    return logits;
+    return decoding_prompt(d, tokens, count);
 }
 
 /* ---- the same model ---- */
@@ -138,20 +121,20 @@ static double minus_log_p(const float *logits, int target)
 /* Mean over all targets of the windows, each read from its first token on, one token at a time. */
 static double loss_token_by_token(const struct model *m)
 {
-    struct hd_generator *g = open_model(m);
+    struct decoding d = open_model(m);
     double sum = 0;
 
     for (int64_t w = 0; w < WINDOWS; w++) {
         const unsigned char *window = m->text + w * CONTEXT;
-        const float *logits = read_at_once(g, m, w * CONTEXT, 1);
+        const float *logits = read_at_once(&d, m, w * CONTEXT, 1);
 
         for (int i = 0; i < CONTEXT; i++) {
             sum += minus_log_p(logits, window[i + 1]);
             if (i + 1 < CONTEXT)
-                logits = read_next(g, window[i + 1]);
+                logits = decoding_next(&d, window[i + 1]);
         }
     }
-    hd_generator_close(g);
+    decoding_close(&d);
     return sum / (WINDOWS * CONTEXT);
 }
 
@@ -219,267 +202,391 @@ static void chunks_of_a_prompt_do_not_show(void **state)
     (void)state;
     for (int f = 0; f < 2; f++) {
         struct model m = {0};
-        struct hd_generator *chunks, *ones;
+        struct decoding chunks, ones;
 
         model_setup(&m, families[f], "fp32");
         chunks = open_model(&m);
         ones = open_model(&m);
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
-            const float *a = read_at_once(chunks, &m, 0, counts[c]);
-            const float *b = read_at_once(ones, &m, 0, 1);
+            const float *a = read_at_once(&chunks, &m, 0, counts[c]);
+            const float *b = read_at_once(&ones, &m, 0, 1);
 
             for (int64_t i = 1; i < counts[c]; i++)
-                b = read_next(ones, m.text[i]);
+                b = decoding_next(&ones, m.text[i]);
             if (!(apart(a, b) <= 1e-5))
                 fail_msg("%s: logits after %lld tokens are %g apart", families[f],
                          (long long)counts[c], apart(a, b));
         }
-        hd_generator_close(chunks);
-        hd_generator_close(ones);
+        decoding_close(&chunks);
+        decoding_close(&ones);
         harness_teardown(&m.h);
     }
 }
 
-/* ---- the limits of the context ---- */
+/* ---- many sequences ---- */
 
-static void check_equal(const float *a, const float *b)
+enum { TOLD_MAX = 2 * CONTEXT + 64 };
+
+/* What a sequence was told. */
+struct told {
+    struct hd_generated tokens[TOLD_MAX];
+    int count, stop_after; /* on_token says to stop behind so many; 0: never */
+    bool ended;
+    enum hd_generation_end end;
+    enum hd_status st;
+};
+
+static bool on_token(void *user, const struct hd_generated *token)
 {
-    assert_memory_equal(a, b, VOCAB * sizeof *a);
+    struct told *t = user;
+
+    assert_false(t->ended);
+    assert_true(t->count < TOLD_MAX);
+    t->tokens[t->count++] = *token;
+    return t->count != t->stop_after;
 }
 
-/* When the cache is full the last half and the new token begin a new one, and so on for ever. */
-static void generation_goes_on_behind_the_context(void **state)
+static void on_end(void *user, enum hd_generation_end end, enum hd_status st)
 {
+    struct told *t = user;
+
+    assert_false(t->ended);
+    t->ended = true;
+    t->end = end;
+    t->st = st;
+}
+
+struct many {
+    struct hd_decoder *decoder;
+    struct hd_generator *generator;
+};
+
+static struct many many_open(const struct model *m, int slots)
+{
+    const struct hd_decoder_options options = {
+        .dirs = {.dir = m->saved.path}, .backend = harness_backend(), .threads = 1, .slots = slots};
+    struct many many;
+
+    if (hd_decoder_open(&options, &many.decoder) ||
+        hd_generator_new(many.decoder, 0, &many.generator))
+        fail_msg("%s", hd_err_message());
+    return many;
+}
+
+static void many_close(struct many *many)
+{
+    hd_generator_free(many->generator);
+    hd_decoder_close(many->decoder);
+}
+
+/* A sequence that begins with text[first .. first+count), told all. */
+static struct hd_generation begins_with(const struct model *m, int64_t first, int64_t count,
+                                        int32_t *tokens, struct told *told)
+{
+    for (int64_t i = 0; i < count; i++)
+        tokens[i] = m->text[first + i];
+    *told = (struct told){.count = 0};
+    return (struct hd_generation){.prompt = tokens,
+                                  .prompt_count = count,
+                                  .max_tokens = 9,
+                                  .tells_prompt = true,
+                                  .tells_odds = true,
+                                  .top = 3,
+                                  .on_token = on_token,
+                                  .on_end = on_end,
+                                  .user = told};
+}
+
+static struct hd_sequence *add(struct many *many, const struct hd_generation *what)
+{
+    struct hd_sequence *s;
+
+    if (hd_generator_add(many->generator, what, &s))
+        fail_msg("%s", hd_err_message());
+    return s;
+}
+
+static void run(struct many *many)
+{
+    bool busy = true;
+
+    while (busy)
+        if (hd_generator_step(many->generator, &busy))
+            fail_msg("%s", hd_err_message());
+    assert_int_equal(hd_generator_running(many->generator), 0);
+}
+
+/* The tokens that a sequence was told, read one by one by themselves: their odds are those that
+ * were told, but for rounding, and what was drawn is the most likely. */
+static void check_told(const struct model *m, const struct told *t, int64_t prompt, double bound)
+{
+    struct decoding d = open_model(m);
+    const float *logits = NULL;
+
+    for (int i = 0; i < t->count; i++) {
+        const struct hd_generated *token = &t->tokens[i];
+
+        assert_int_equal(token->of_prompt, i < prompt);
+        if (i == 0)
+            assert_true(isnan(token->log_probability));
+        else if (!(fabs(token->log_probability + minus_log_p(logits, token->id)) <= bound))
+            fail_msg("token %d of a prompt of %lld: log p %g, alone %g", i, (long long)prompt,
+                     token->log_probability, -minus_log_p(logits, token->id));
+        for (int v = 0; i >= prompt && v < VOCAB; v++)
+            assert_true((double)logits[v] <= (double)logits[token->id] + bound);
+        logits = decoding_next(&d, token->id);
+    }
+    decoding_close(&d);
+}
+
+/* More sequences than slots, of lengths around the programs' 1, 16 and 64 tokens. Sums in another
+ * order: fp32 rounding of logits of about 10. */
+static void each_of_many_sequences_says_what_it_says_alone(void **state)
+{
+    static const int64_t counts[] = {1, 17, 5, 64, 2, 65, 200, 16};
+    enum { SEQUENCES = sizeof counts / sizeof counts[0] };
+    static const char *const families[] = {"llama", "gpt2"};
+    static struct told told[SEQUENCES];
+    int32_t tokens[CONTEXT];
+
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        struct model m = {0};
+        struct many many;
+
+        model_setup(&m, families[f], "fp32");
+        many = many_open(&m, 3);
+        for (int i = 0; i < SEQUENCES; i++) {
+            const struct hd_generation what = begins_with(&m, 10 * i, counts[i], tokens, &told[i]);
+
+            (void)add(&many, &what);
+        }
+        run(&many);
+        for (int i = 0; i < SEQUENCES; i++) {
+            assert_true(told[i].ended);
+            assert_int_equal(told[i].end, HD_GENERATION_LENGTH);
+            assert_int_equal(told[i].count, counts[i] + 9);
+            check_told(&m, &told[i], counts[i], 1e-4);
+        }
+        many_close(&many);
+        harness_teardown(&m.h);
+    }
+}
+
+/* A stop token is told and ends the sequence; so does on_token; and one that is removed is told
+ * nothing more, while the others go on. */
+static void sequences_end_each_for_its_own_reason(void **state)
+{
+    static struct told told[5];
+    struct hd_generation what[5];
+    struct hd_stops stops = {.count = 1};
+    struct hd_sequence *removed;
     struct model m = {0};
-    struct hd_generator *g, *fresh;
+    int32_t tokens[CONTEXT];
+    struct many many;
+    bool busy;
 
     (void)state;
     model_setup(&m, "llama", "fp32");
-    g = open_model(&m);
-    fresh = open_model(&m);
-    (void)read_at_once(g, &m, 0, CONTEXT);
-    for (int64_t i = CONTEXT; i < 2 * CONTEXT + 10; i++) {
-        const float *logits = read_next(g, m.text[i]);
-
-        if ((i - CONTEXT) % (CONTEXT / 2) == 0) /* full again: what is left of it is all there is */
-            check_equal(logits, read_at_once(fresh, &m, i - CONTEXT / 2, CONTEXT / 2 + 1));
-        else
-            check_equal(logits, read_next(fresh, m.text[i]));
+    many = many_open(&m, 4);
+    what[0] = begins_with(&m, 0, 20, tokens, &told[0]);
+    (void)add(&many, &what[0]);
+    run(&many);
+    stops.ids[0] = told[0].tokens[22].id; /* the third one that it draws, or the same before that */
+    for (int i = 1; i < 5; i++) {
+        what[i] = begins_with(&m, 0, 20, tokens, &told[i]);
+        if (i == 1)
+            what[i].stops = &stops;
+        told[i].stop_after = i == 2 ? 22 : 0;
+        what[i].max_tokens = i == 3 ? 0 : 9;
+        removed = add(&many, &what[i]);
     }
-    hd_generator_close(g);
-    hd_generator_close(fresh);
+    for (int step = 0; step < 3; step++)
+        assert_int_equal(hd_generator_step(many.generator, &busy), HD_OK);
+    hd_generator_remove(many.generator, removed);
+    run(&many);
+    assert_int_equal(told[1].end, HD_GENERATION_STOP);
+    assert_true(told[1].tokens[told[1].count - 1].is_stop);
+    assert_int_equal(told[1].tokens[told[1].count - 1].id, stops.ids[0]);
+    assert_in_range(told[1].count, 21, 23);
+    assert_int_equal(told[2].end, HD_GENERATION_STOP);
+    assert_int_equal(told[2].count, 22);
+    assert_int_equal(told[3].end, HD_GENERATION_LENGTH);
+    assert_int_equal(told[3].count, 20); /* the prompt alone */
+    assert_false(told[4].ended);
+    many_close(&many);
     harness_teardown(&m.h);
 }
 
-static void a_long_prompt_is_read_from_where_it_can_be_seen(void **state)
+/* Goal: what a slot has read of an earlier sequence is used, and is right. Method: the same
+ * beginning with another end; the steps are counted: a prompt of 200 tokens takes 4 (of 64, 64, 64,
+ * 8 tokens), its last token alone 1. */
+static void a_sequence_goes_on_behind_a_beginning_that_a_slot_has_read(void **state)
 {
+    static struct told told;
     struct model m = {0};
-    struct hd_generator *g, *fresh;
-    const float *logits;
+    int32_t tokens[CONTEXT];
+
+    (void)state;
+    model_setup(&m, "llama", "fp32");
+    for (int64_t same = 0; same <= 199; same += 199) {
+        struct many many = many_open(&m, 2);
+        struct hd_generation what = begins_with(&m, 0, 200, tokens, &told);
+        int steps = 0;
+        bool busy = true;
+
+        what.max_tokens = 0;
+        (void)add(&many, &what);
+        run(&many);
+        what = begins_with(&m, 0, 200, tokens, &told);
+        tokens[same ? 199 : 0] ^= 1;
+        what.told_from = 199;
+        what.max_tokens = 0;
+        (void)add(&many, &what);
+        for (; busy; steps++)
+            assert_int_equal(hd_generator_step(many.generator, &busy), HD_OK);
+        assert_int_equal(steps - 1, same ? 1 : 4); /* the last one had nothing to do */
+        assert_int_equal(told.count, 1);
+        {
+            struct decoding d = open_model(&m);
+            const float *logits = decoding_prompt(&d, tokens, 199);
+
+            assert_true(fabs(told.tokens[0].log_probability + minus_log_p(logits, tokens[199])) <
+                        1e-4);
+            decoding_close(&d);
+        }
+        many_close(&many);
+    }
+    harness_teardown(&m.h);
+}
+
+/* ---- the limits of the context ---- */
+
+/* When a slot is full the last half and the new token begin a new one, and so on for ever; without
+ * `slides` the sequence ends, with the token behind the last one that fits. */
+static void generation_goes_on_behind_the_context(void **state)
+{
+    static struct told told;
+    struct model m = {0};
+    int32_t tokens[CONTEXT], all[TOLD_MAX];
+    struct hd_generation what;
+    struct many many;
+
+    (void)state;
+    model_setup(&m, "llama", "fp32");
+    many = many_open(&m, 2);
+    what = begins_with(&m, 0, CONTEXT, tokens, &told);
+    what.max_tokens = CONTEXT + 10;
+    (void)add(&many, &what);
+    run(&many);
+    assert_int_equal(told.end, HD_GENERATION_LENGTH);
+    assert_int_equal(told.count, CONTEXT + 1);
+    what.slides = true;
+    told = (struct told){.count = 0};
+    (void)add(&many, &what);
+    run(&many);
+    assert_int_equal(told.count, CONTEXT + CONTEXT + 10);
+    for (int i = 0; i < told.count; i++)
+        all[i] = told.tokens[i].id;
+    for (int i = CONTEXT + 1; i < told.count; i++) {
+        /* the slot was full behind CONTEXT tokens, and then behind each further half */
+        const int from = (i - 1 - CONTEXT) / (CONTEXT / 2) * (CONTEXT / 2) + CONTEXT / 2;
+        struct decoding d;
+
+        if (i % 16 && i != CONTEXT + CONTEXT / 2 && i != CONTEXT + CONTEXT / 2 + 1)
+            continue;
+        d = open_model(&m);
+        if (!(fabs(told.tokens[i].log_probability +
+                   minus_log_p(decoding_prompt(&d, all + from, i - from), all[i])) < 1e-4))
+            fail_msg("token %d", i);
+        decoding_close(&d);
+    }
+    many_close(&many);
+    harness_teardown(&m.h);
+}
+
+static void a_long_prompt_is_refused_or_read_from_where_it_can_be_seen(void **state)
+{
+    static struct told told;
+    struct model m = {0};
+    int32_t tokens[2 * CONTEXT];
+    struct hd_generation what;
+    struct many many;
 
     (void)state;
     model_setup(&m, "gpt2", "fp32");
-    g = open_model(&m);
-    fresh = open_model(&m);
-    logits = read_at_once(g, &m, 0, CONTEXT + 100);
-    check_equal(logits, read_at_once(fresh, &m, 100, CONTEXT));
-    /* a prompt forgets what was before it */
-    logits = read_at_once(g, &m, 300, 70);
-    hd_generator_close(fresh);
-    fresh = open_model(&m);
-    check_equal(logits, read_at_once(fresh, &m, 300, 70));
-    hd_generator_close(g);
-    hd_generator_close(fresh);
+    many = many_open(&m, 1);
+    what = begins_with(&m, 0, CONTEXT + 100, tokens, &told);
+    assert_int_equal(hd_generator_add(many.generator, &what, NULL), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "356 tokens, and the context is 256"));
+    what.slides = true;
+    what.max_tokens = 0;
+    (void)add(&many, &what);
+    run(&many);
+    assert_int_equal(told.count, CONTEXT);
+    check_told(&m, &told, CONTEXT, 1e-4);
+    assert_int_equal(told.tokens[0].id, tokens[100]);
+    many_close(&many);
     harness_teardown(&m.h);
 }
 
 static void prompts_and_places_that_make_no_sense_are_refused(void **state)
 {
     static const int32_t bad[] = {1, VOCAB}, negative[] = {-1};
+    struct hd_generation what = {.prompt = bad};
+    struct hd_decoder_rows rows = {.filled = CONTEXT - 1, .tokens = bad, .count = 2};
+    struct hd_decoder *d;
     struct model m = {0};
-    struct hd_generator *g;
-    const float *logits;
+    struct many many;
 
     (void)state;
     model_setup(&m, "llama", "fp32");
-    g = open_model(&m);
-    assert_int_equal(hd_generator_prompt(g, bad, 0, &logits), HD_INVALID);
-    assert_int_equal(hd_generator_prompt(g, bad, 2, &logits), HD_INVALID);
+    many = many_open(&m, 1);
+    assert_int_equal(hd_generator_add(many.generator, &what, NULL), HD_INVALID);
+    what.prompt_count = 2;
+    assert_int_equal(hd_generator_add(many.generator, &what, NULL), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "token 256 is outside the vocabulary of 256"));
-    assert_int_equal(hd_generator_prompt(g, negative, 1, &logits), HD_INVALID);
-    assert_int_equal(hd_generator_next(g, VOCAB, &logits), HD_INVALID);
-    hd_generator_close(g);
-    assert_int_equal(
-        hd_generator_open(&(struct hd_source_dirs){.dir = m.h.dir}, hd_backend_cpu(), 1, &g),
-        HD_NOT_FOUND);
+    what = (struct hd_generation){.prompt = negative, .prompt_count = 1};
+    assert_int_equal(hd_generator_add(many.generator, &what, NULL), HD_INVALID);
+    assert_int_equal(hd_decoder_run(many.decoder, &rows, 1), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "257 tokens are more than the context of 256"));
+    rows.filled = 0;
+    assert_int_equal(hd_decoder_run(many.decoder, &rows, 1), HD_INVALID);
+    many_close(&many);
+    assert_int_equal(hd_decoder_open(&(struct hd_decoder_options){.dirs = {.dir = m.h.dir},
+                                                                  .backend = harness_backend(),
+                                                                  .threads = 1},
+                                     &d),
+                     HD_NOT_FOUND);
+    assert_int_equal(hd_decoder_open(&(struct hd_decoder_options){.dirs = {.dir = m.saved.path},
+                                                                  .backend = harness_backend(),
+                                                                  .threads = 1,
+                                                                  .context = CONTEXT + 1},
+                                     &d),
+                     HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "--context: 257 is more than"));
     harness_teardown(&m.h);
 }
 
 /* Goal: no garbage without a word. Method: the head overflows. */
 static void a_model_that_is_not_finite_says_so(void **state)
 {
-    static const int32_t prompt[] = {65};
+    static struct told told;
     struct model m = {.damaged = true};
-    struct hd_generator *g;
-    const float *logits;
+    int32_t tokens[1];
+    struct hd_generation what;
+    struct many many;
 
     (void)state;
     model_setup(&m, "llama", "fp32");
-    g = open_model(&m);
-    assert_int_equal(hd_generator_prompt(g, prompt, 1, &logits), HD_CORRUPT);
-    assert_non_null(strstr(hd_err_message(), "not finite"));
-    hd_generator_close(g);
+    many = many_open(&m, 1);
+    what = begins_with(&m, 0, 1, tokens, &told);
+    (void)add(&many, &what);
+    run(&many);
+    assert_int_equal(told.end, HD_GENERATION_FAILED);
+    assert_int_equal(told.st, HD_CORRUPT);
+    many_close(&many);
     harness_teardown(&m.h);
-}
-
-/* ---- sampling ---- */
-
-enum { V = 12, DRAWS = 120000 };
-
-static const float some_logits[V] = {0.5f, 2.0f,  -1.0f, 1.5f, 0.0f, 2.0f,
-                                     1.0f, -0.5f, -3.0f, 0.7f, 1.9f, -2.0f};
-
-/* How many ids are more likely; of equals the smaller id goes first. */
-static int rank_of(int id)
-{
-    int before = 0;
-
-    for (int v = 0; v < V; v++)
-        before += some_logits[v] > some_logits[id] || (some_logits[v] == some_logits[id] && v < id);
-    return before;
-}
-
-/* The odds that the settings define, worked out without sorting. */
-static void expected_odds(const struct hd_sampling *s, double *ret_odds)
-{
-    double weight[V], total = 0, kept = 0;
-
-    for (int v = 0; v < V; v++) {
-        weight[v] = exp((double)some_logits[v] / s->temperature);
-        if (s->top_k && rank_of(v) >= s->top_k)
-            weight[v] = 0;
-        total += weight[v];
-    }
-    for (int v = 0; v < V; v++) {
-        double before = 0; /* probability of everything more likely: v is needed while below p */
-
-        for (int u = 0; u < V; u++)
-            before += rank_of(u) < rank_of(v) ? weight[u] : 0;
-        ret_odds[v] = before < s->top_p * total ? weight[v] : 0;
-    }
-    for (int v = 0; v < V; v++)
-        kept += ret_odds[v];
-    for (int v = 0; v < V; v++)
-        ret_odds[v] /= kept;
-}
-
-/* The chi-square value that chance exceeds once in a million (Wilson and Hilferty 1931; 4.75 is
- * that quantile of a normal variable). Seeds are fixed: a pass stays a pass. */
-static double chi_square_limit(int freedom)
-{
-    const double k = 2.0 / (9.0 * freedom);
-
-    return freedom * pow(1 - k + 4.75 * sqrt(k), 3);
-}
-
-static void check_counts(const int64_t *counts, const double *odds, int cells, int64_t draws)
-{
-    double chi_square = 0;
-    int freedom = -1;
-
-    for (int i = 0; i < cells; i++) {
-        const double expected = odds[i] * (double)draws;
-
-        if (odds[i] == 0) {
-            assert_int_equal(counts[i], 0);
-            continue;
-        }
-        chi_square += ((double)counts[i] - expected) * ((double)counts[i] - expected) / expected;
-        freedom++;
-    }
-    if (freedom > 0 && chi_square > chi_square_limit(freedom))
-        fail_msg("chi-square %g with %d degrees of freedom, limit %g", chi_square, freedom,
-                 chi_square_limit(freedom));
-}
-
-static void draws_follow_the_odds_of_the_settings(void **state)
-{
-    static const struct hd_sampling settings[] = {
-        {.temperature = 1, .top_p = 1, .seed = 1},
-        {.temperature = 0.5, .top_p = 1, .seed = 2},
-        {.temperature = 2, .top_p = 1, .seed = 3},
-        {.temperature = 1, .top_k = 4, .top_p = 1, .seed = 4},
-        {.temperature = 1, .top_p = 0.7, .seed = 5},
-        {.temperature = 0.8, .top_k = 6, .top_p = 0.9, .seed = 6},
-        {.temperature = 1, .top_k = 100, .top_p = 1, .seed = 7}, /* more than there are: all */
-    };
-    int32_t order[V];
-
-    (void)state;
-    for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
-        int64_t counts[V] = {0};
-        double odds[V];
-
-        for (uint64_t i = 0; i < DRAWS; i++)
-            counts[hd_sample(some_logits, V, &settings[s], i, order)]++;
-        expected_odds(&settings[s], odds);
-        check_counts(counts, odds, V, DRAWS);
-    }
-}
-
-/* One token says nothing about the next. */
-static void draws_are_independent(void **state)
-{
-    const struct hd_sampling s = {.temperature = 1, .top_p = 1, .seed = 11};
-    int64_t counts[V * V] = {0};
-    double odds[V], pairs[V * V];
-    int32_t order[V];
-
-    (void)state;
-    for (uint64_t i = 0; i < DRAWS; i += 2)
-        counts[hd_sample(some_logits, V, &s, i, order) * V +
-               hd_sample(some_logits, V, &s, i + 1, order)]++;
-    expected_odds(&s, odds);
-    for (int i = 0; i < V * V; i++)
-        pairs[i] = odds[i / V] * odds[i % V];
-    check_counts(counts, pairs, V * V, DRAWS / 2);
-}
-
-/* Ids 1 and 5 have the largest logit, 2.0. */
-static void greedy_takes_the_most_likely_and_the_smaller_id(void **state)
-{
-    static const struct hd_sampling settings[] = {
-        {.temperature = 0, .top_p = 1, .seed = 1},
-        {.temperature = 1, .top_k = 1, .top_p = 1, .seed = 2},
-        {.temperature = 1, .top_p = 1e-9, .seed = 3},
-        {.temperature = 1, .top_p = 0, .seed = 4},
-    };
-    int32_t order[V];
-
-    (void)state;
-    for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++)
-        for (uint64_t i = 0; i < 200; i++)
-            assert_int_equal(hd_sample(some_logits, V, &settings[s], i, order), 1);
-}
-
-/* A draw depends on seed and index alone. Two seeds agree only by chance: less than half the time,
- * as no id has odds of more than a quarter. */
-static void a_seed_repeats_its_draws(void **state)
-{
-    const struct hd_sampling a = {.temperature = 1, .top_p = 1, .seed = 21};
-    struct hd_sampling b = a;
-    int32_t order[V], first[1000];
-    int same = 0;
-
-    (void)state;
-    for (uint64_t i = 0; i < 1000; i++)
-        first[i] = hd_sample(some_logits, V, &a, i, order);
-    b.seed = 22;
-    for (uint64_t i = 1000; i-- > 0;) {
-        assert_int_equal(hd_sample(some_logits, V, &a, i, order), first[i]);
-        same += hd_sample(some_logits, V, &b, i, order) == first[i];
-    }
-    assert_in_range(same, 1, 500);
 }
 
 int main(void)
@@ -488,14 +595,13 @@ int main(void)
         cmocka_unit_test(token_by_token_the_loss_is_that_of_validation),
         cmocka_unit_test(in_bf16_and_fp16_the_loss_is_that_of_validation_but_for_rounding),
         cmocka_unit_test(chunks_of_a_prompt_do_not_show),
+        cmocka_unit_test(each_of_many_sequences_says_what_it_says_alone),
+        cmocka_unit_test(sequences_end_each_for_its_own_reason),
+        cmocka_unit_test(a_sequence_goes_on_behind_a_beginning_that_a_slot_has_read),
         cmocka_unit_test(generation_goes_on_behind_the_context),
-        cmocka_unit_test(a_long_prompt_is_read_from_where_it_can_be_seen),
+        cmocka_unit_test(a_long_prompt_is_refused_or_read_from_where_it_can_be_seen),
         cmocka_unit_test(prompts_and_places_that_make_no_sense_are_refused),
         cmocka_unit_test(a_model_that_is_not_finite_says_so),
-        cmocka_unit_test(draws_follow_the_odds_of_the_settings),
-        cmocka_unit_test(draws_are_independent),
-        cmocka_unit_test(greedy_takes_the_most_likely_and_the_smaller_id),
-        cmocka_unit_test(a_seed_repeats_its_draws),
     };
     return cmocka_run_group_tests_name("generate", tests, NULL, NULL);
 }

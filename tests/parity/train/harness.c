@@ -141,6 +141,13 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.adapter, "none");
     word(j.model_weights, "plain");
     word(j.checkpoint_base, "save");
+    word(j.guard_action, "skip");
+    word(j.hang_setup, "auto");
+    word(j.hang_step, "auto");
+    word(j.hang_validation, "auto");
+    word(j.hang_checkpoint, "auto");
+    word(j.hang_ending, "auto");
+    word(j.hang_action, "end");
     word(j.adapter_targets, "all-linear");
     j.adapter_rank = 16;
     j.adapter_alpha = 32;

@@ -17,9 +17,9 @@
 #include "base/hash.h"
 #include "base/random.h"
 #include "data/token_writer.h"
+#include "decoding.h"
 #include "hf/hf.h"
 #include "runs.h"
-#include "train/generate.h"
 
 enum { CORPUS_BYTES = 20000, TOKENS = 12, VOCAB = 256 };
 
@@ -75,18 +75,16 @@ static struct hd_hf_export export_of(const struct model *m, enum hd_dtype dtype,
 
 static void read_logits(const char *dir, float *ret_logits)
 {
-    struct hd_generator *g = NULL;
-    const float *logits = NULL;
+    struct decoding d = decoding_open(dir);
 
-    must(hd_generator_open(&(struct hd_source_dirs){.dir = dir}, hd_backend_cpu(), 1, &g));
-    assert_string_equal(hd_generator_tokenizer(g), "bytes");
+    assert_string_equal(hd_decoder_tokenizer(d.decoder), "bytes");
     for (int i = 0; i < TOKENS; i++) {
         const int32_t token = (int32_t)(hd_random_hash("token") + (uint64_t)i * 37) & 0x7f;
 
-        must(i ? hd_generator_next(g, token, &logits) : hd_generator_prompt(g, &token, 1, &logits));
-        memcpy(ret_logits + (size_t)i * VOCAB, logits, VOCAB * sizeof *logits);
+        memcpy(ret_logits + (size_t)i * VOCAB, decoding_next(&d, token),
+               VOCAB * sizeof *ret_logits);
     }
-    hd_generator_close(g);
+    decoding_close(&d);
 }
 
 static void round_trip(const char *family, bool tied, int64_t shard_bytes, bool has_index)

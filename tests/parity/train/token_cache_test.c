@@ -14,6 +14,8 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/hash.h"
+#include "data/data.h"
 #include "harness.h"
 #include "train/job_data.h"
 
@@ -172,6 +174,41 @@ static void tokens_are_made_once_for_the_same_text(void **state)
     assert_int_equal(fill_and_open(s, &arena, &data), 1);
     hd_job_data_close(&data);
     hd_text_free(&idx);
+    hd_arena_done(&arena);
+}
+
+/* Goal: all attempts of a job have the same tokens, or none. Method: the template is changed
+ * between two attempts, and put back. */
+static void a_template_that_has_changed_since_the_submission_is_refused(void **state)
+{
+    struct setting *s = *state;
+    char path[HD_JOB_PATH_MAX + 16], folder[HD_JOB_PATH_MAX];
+    const struct hd_text_origin origin = {.tokenizer = s->job.tokenizer,
+                                          .template = s->job.template,
+                                          .folder = folder,
+                                          .format = s->job.data_format,
+                                          .loss = s->job.data_loss};
+    struct hd_token_cache cache;
+    struct hd_arena arena;
+    uint64_t hash = 0;
+
+    hd_arena_init(&arena, 0);
+    (void)snprintf(path, sizeof path, "%s/t.jinja", s->h.dir);
+    memcpy(s->job.template, path, strlen(path) + 1);
+    hd_job_chat_folder(&s->job, folder);
+    assert_int_equal(hd_file_write_atomic(path, "{{ 1 }}", 7, 0600), HD_OK);
+    assert_int_equal(hd_text_identity(&origin, &hash), HD_OK);
+    hd_hash_format(hash, s->job.text_identity);
+    for (int attempt = 1; attempt <= 3; attempt++) {
+        const char *text = attempt == 2 ? "{{ 2 }}" : "{{ 1 }}";
+        const enum hd_status expected = attempt == 2 ? HD_INVALID : HD_OK;
+
+        assert_int_equal(hd_file_write_atomic(path, text, 7, 0600), HD_OK);
+        assert_int_equal(fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
+                         expected);
+        if (expected)
+            assert_non_null(strstr(hd_err_message(), "has changed since the job was submitted"));
+    }
     hd_arena_done(&arena);
 }
 
@@ -387,6 +424,7 @@ int main(void)
         with_files(each_line_is_a_document_with_its_end),
         with_files(documents_without_an_end_of_text_are_bounded),
         with_files(tokens_are_made_once_for_the_same_text),
+        with_files(a_template_that_has_changed_since_the_submission_is_refused),
         with_files(a_line_that_is_no_document_is_named),
         with_files(ranks_share_the_files_and_wait_for_each_other),
         with_files(a_rank_whose_peer_is_gone_gives_up),

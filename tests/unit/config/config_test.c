@@ -198,7 +198,7 @@ static void a_reload_says_what_changed_and_what_waits(void **state)
     assert_string_equal(said.data, "limit: 3 -> (default), in force now\n");
     hd_text_clear(&said);
     assert_int_equal(hd_config_compare(&before, &before, add_line, &said), 0);
-    assert_string_equal(said.data, "no setting has changed\n");
+    assert_string_equal(said.data, "no setting of flags and configuration file has changed\n");
     hd_config_done(&before);
     hd_config_done(&after);
     hd_text_free(&said);

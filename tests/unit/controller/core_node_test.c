@@ -44,6 +44,36 @@ static void a_running_job_tells_that_its_node_is_silent(void **state)
     sim_free(sim);
 }
 
+/* Goal: a disk that is nearly full is left to what runs there. The node has two devices. */
+static void a_node_without_room_takes_no_new_jobs(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(1, 400);
+    struct hd_text text = {0};
+    uint64_t first, second;
+
+    (void)state;
+    first = sim_submitted(sim, &needs);
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, first)->state, HD_JOB_STATE_RUNNING);
+    sim->nodes[0].full = sim->nodes[0].changed = true;
+    sim_run(sim, 5);
+    second = sim_submitted(sim, &needs);
+    sim_run(sim, 20);
+    assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_QUEUED);
+    hd_core_explain(sim->core, second, sim->now, &text);
+    assert_non_null(strstr(text.data, "n1 takes no new jobs: 3% are free"));
+    hd_text_free(&text);
+    assert_int_equal(sim_job(sim, first)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_count_events(sim, 0, "node_full"), 1); /* told once */
+    sim->nodes[0].full = false;
+    sim->nodes[0].changed = true;
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_count_events(sim, 0, "node_has_room"), 1);
+    sim_free(sim);
+}
+
 /* Silence means unreachable after 15 s and lost after 180 s, not before; it costs no restart. */
 static void a_lost_node_moves_its_job_to_the_other(void **state)
 {
@@ -879,6 +909,7 @@ static void nothing_leaves_before_it_is_durable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_node_without_room_takes_no_new_jobs),
         cmocka_unit_test(a_running_job_tells_that_its_node_is_silent),
         cmocka_unit_test(a_lost_node_moves_its_job_to_the_other),
         cmocka_unit_test(what_an_older_attempt_writes_later_is_never_looked_at),

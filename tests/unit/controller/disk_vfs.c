@@ -35,6 +35,8 @@ static struct {
     int64_t operations, fail_from;
     atomic_bool full, broken, hold_syncs, is_holding;
     bool ignore_syncs;
+    atomic_llong capacity; /* 0: without a limit */
+    atomic_bool greedy;
 } disk;
 
 struct handle {
@@ -151,6 +153,37 @@ void disk_set_full(bool full)
     disk.full = full;
 }
 
+int64_t disk_used(void)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < FILES_MAX; i++)
+        bytes += disk.files[i].exists ? disk.files[i].now.size : 0;
+    return bytes;
+}
+
+void disk_set_capacity(int64_t bytes)
+{
+    disk.capacity = bytes;
+}
+
+void disk_set_greedy(bool greedy)
+{
+    disk.greedy = greedy;
+}
+
+int64_t disk_size_of(const char *suffix)
+{
+    for (int i = 0; i < FILES_MAX; i++) {
+        const struct disk_file *file = &disk.files[i];
+        const size_t length = strlen(file->name), tail = strlen(suffix);
+
+        if (file->exists && length >= tail && strcmp(file->name + length - tail, suffix) == 0)
+            return file->now.size;
+    }
+    return 0;
+}
+
 void disk_set_broken(bool broken)
 {
     disk.broken = broken;
@@ -253,7 +286,9 @@ static int file_write(sqlite3_file *handle, const void *bytes, int count, sqlite
 
     if (power_is_gone() || disk.broken)
         return SQLITE_IOERR_WRITE;
-    if (disk.full && offset + count > file->now.size)
+    if (offset + count > file->now.size &&
+        (disk.full ||
+         (disk.capacity && disk_used() + offset + count - file->now.size > disk.capacity)))
         return SQLITE_FULL;
     remember(file, false, offset, bytes, count);
     return SQLITE_OK;
@@ -263,6 +298,8 @@ static int file_truncate(sqlite3_file *handle, sqlite3_int64 size)
 {
     if (power_is_gone() || disk.broken)
         return SQLITE_IOERR_TRUNCATE;
+    if (disk.greedy && disk.capacity && size < file_of(handle)->now.size)
+        disk.capacity -= (file_of(handle)->now.size - size) / 2;
     remember(file_of(handle), true, 0, NULL, size);
     return SQLITE_OK;
 }

@@ -27,7 +27,16 @@ int64_t disk_operations(void); /* done so far on this disk */
 /* The machine comes back: open files are closed, what was not synced is kept as told. */
 void disk_power_cut(enum disk_cut kept, uint64_t seed);
 
-void disk_set_full(bool full);       /* writes that would make a file longer fail */
+void disk_set_full(bool full); /* writes that would make a file longer fail */
+/* All files together take at most so much; 0: no limit. */
+void disk_set_capacity(int64_t bytes);
+/* Of what a file frees another program takes half at once, for good. */
+void disk_set_greedy(bool greedy);
+/* While no other thread writes: bytes of all files; of the one whose name ends so, 0: there is
+ * none.
+ */
+int64_t disk_used(void);
+int64_t disk_size_of(const char *suffix);
 void disk_set_broken(bool broken);   /* every write fails with an I/O error */
 void disk_ignore_syncs(bool ignore); /* syncs say that all is well, and do nothing */
 void disk_hold_syncs(bool hold);     /* a sync does not return while this is true */

@@ -61,6 +61,7 @@ static void a_rule_of_a_name_goes_before_that_of_its_role(void **state)
     assert_true(hd_policy_limit(p, "bob", HD_ROLE_USER, HD_LIMIT_CHECKPOINT_BYTES) == INT64_C(2)
                                                                                           << 40);
     assert_true(hd_policy_limit(p, "ada", HD_ROLE_ADMIN, HD_LIMIT_SUBMISSIONS) == INT64_MAX);
+    assert_int_equal(hd_policy_limit(p, "eve", HD_ROLE_NONE, HD_LIMIT_QUERIES), 1000);
     assert_int_equal(hd_policy_keep(p).history_ms, 30 * day_ms);
     assert_int_equal(hd_policy_keep(p).step_lines, 1000);
     assert_int_equal(hd_policy_keep(p).step_lines_ms, 7 * day_ms);

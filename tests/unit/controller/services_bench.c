@@ -37,6 +37,7 @@ enum hd_status start_controller(struct bench *b)
                                                .cluster_file = b->cluster_file,
                                                .policy_file = b->policy_file,
                                                .certificate_ms = b->certificate_ms,
+                                               .reserve_bytes = b->reserve_bytes,
                                                .on_fatal = on_fatal,
                                                .user = b};
 
@@ -60,7 +61,12 @@ void stop_controller(struct bench *b)
 
 void start(struct bench *b, const char *vfs)
 {
-    *b = (struct bench){.vfs = vfs};
+    start_on(b, vfs, 0);
+}
+
+void start_on(struct bench *b, const char *vfs, int64_t reserve_bytes)
+{
+    *b = (struct bench){.vfs = vfs, .reserve_bytes = reserve_bytes};
     hd_arena_init(&b->arena, 0);
     disk_register();
     disk_wipe();
@@ -224,6 +230,7 @@ static void daemon_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
         break;
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT:
         d->answered = m->heartbeat->nonce;
+        d->heartbeats++;
         break;
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_PROBE_REQUEST:
         d->probe = m->probe_request->request;
@@ -413,6 +420,7 @@ static void watch_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
 
     if (m->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS) {
         w->status = m->status->state;
+        w->stale = *m->status->stale != '\0';
         return;
     }
     if (m->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END) {

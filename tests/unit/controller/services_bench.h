@@ -25,6 +25,7 @@ struct bench {
     const char *cluster_file;                 /* likewise; NULL: none */
     const char *policy_file;                  /* likewise; NULL: none */
     int64_t certificate_ms;                   /* likewise; 0: the default */
+    int64_t reserve_bytes;                    /* likewise; 0: none */
     int devices;                              /* of daemons that connect, up to 4; 0: 2 */
     Heddle__V1__NodeInventory *inventory;     /* that they send; NULL: none */
     const char *gpu;                          /* what their devices are; NULL: CPU devices */
@@ -49,6 +50,8 @@ struct bench {
 
 /* A controller in a new folder, on the SQLite VFS of this name (NULL: the usual one). */
 void start(struct bench *b, const char *vfs);
+/* The same with a reserve on its disk. */
+void start_on(struct bench *b, const char *vfs, int64_t reserve_bytes);
 void finish(struct bench *b);
 enum hd_status start_controller(struct bench *b);
 void stop_controller(struct bench *b);
@@ -79,6 +82,7 @@ struct daemon {
     int desired_count, sets;
     uint64_t acked;
     uint64_t answered; /* nonce of the last heartbeat */
+    int heartbeats;    /* so many have come */
     uint64_t probe;    /* the newest question for a probe; 0: none came on this stream */
     bool done;
     enum hd_status end;
@@ -114,6 +118,7 @@ struct watch {
     int count;
     Heddle__V1__JobState status, end;
     bool ended, done;
+    bool stale; /* the newest status says that it may be old */
     enum hd_status st;
 };
 

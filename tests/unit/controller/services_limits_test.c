@@ -131,6 +131,58 @@ static void calls_over_the_rate_are_refused(void **state)
     callers_finish(&all);
 }
 
+/* Goal: who may do nothing cannot fill the disk. 300 calls that need an admin, in a row: of them
+ * 100 and 100 for each second that they take are denied, the others are over the limit. The log has
+ * one row; the number of the others follows in a minute, or when the controller stops. */
+static void a_flood_of_refused_calls_is_limited_and_leaves_few_rows(void **state)
+{
+    Heddle__V1__SetQueueRequest request = HEDDLE__V1__SET_QUEUE_REQUEST__INIT;
+    Heddle__V1__ListAuditResponse *audit;
+    struct callers all;
+    char expected[64];
+    int denied = 0, limited = 0;
+    int64_t begin_ms;
+
+    (void)state;
+    start_with(&all, "");
+    request.name = (char *)"mine";
+    hd_rpc_message_free(&callers_audit(&all)->base);
+    callers_be(&all, all.secrets[CALLER_VIEWER]);
+    begin_ms = hd_clock_now_ms();
+    for (int i = 0; i < 300; i++) {
+        ProtobufCMessage *response = NULL;
+        const enum hd_status st =
+            call(&all.b, "SetQueue", &heddle__v1__set_queue_response__descriptor, &request.base,
+                 &response);
+
+        denied += st == HD_DENIED;
+        limited += st == HD_LIMIT;
+    }
+    assert_int_equal(denied + limited, 300);
+    assert_true(denied >= 100);
+    assert_true(denied <= 100 + 100 * (hd_clock_now_ms() - begin_ms + 999) / 1000);
+    audit = callers_audit(&all);
+    assert_int_equal(audit->n_rows, 1);
+    assert_string_equal(audit->rows[0]->who, "vic");
+    assert_string_equal(audit->rows[0]->result, "denied");
+    hd_rpc_message_free(&audit->base);
+
+    stop_controller(&all.b);
+    (void)snprintf(all.b.address, sizeof all.b.address, "127.0.0.1:0");
+    assert_int_equal(start_controller(&all.b), HD_OK);
+    (void)snprintf(all.b.address, sizeof all.b.address, "127.0.0.1:%d",
+                   controller_port(all.b.controller));
+    hd_rpc_client_close(all.auditor);
+    all.auditor = NULL;
+    audit = callers_audit(&all);
+    (void)snprintf(expected, sizeof expected, "denied, %d times", denied - 1);
+    assert_int_equal(audit->n_rows, 1);
+    assert_string_equal(audit->rows[0]->method, "SetQueue");
+    assert_string_equal(audit->rows[0]->result, expected);
+    hd_rpc_message_free(&audit->base);
+    callers_finish(&all);
+}
+
 static enum hd_status ask_job(struct callers *all, const char *method, uint64_t job)
 {
     const ProtobufCServiceDescriptor *control = &heddle__v1__control__descriptor;
@@ -176,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_over_the_limit_are_refused_by_name),
         cmocka_unit_test(calls_over_the_rate_are_refused),
+        cmocka_unit_test(a_flood_of_refused_calls_is_limited_and_leaves_few_rows),
         cmocka_unit_test(the_policy_shows_jobs_of_others),
     };
 

@@ -74,6 +74,7 @@ struct sim_node {
     int gpus;                 /* so many of its devices, the first ones, are of the kind cuda */
     bool broken[SIM_DEVICES]; /* it says so of them when it connects */
     bool blind;               /* it does not see the jobs directory */
+    bool full;                /* its disk is nearly full: it takes no new attempts */
     bool cut;                 /* the network is broken: nothing arrives, nothing is noticed */
     uint64_t stream;          /* 0: not connected */
     bool introduced;          /* an observed set went over it: reports may follow */

@@ -239,9 +239,51 @@ static void a_changed_audit_log_shows_it(void **state)
     close_base(&base);
 }
 
+static void add_user(struct hd_batch *batch, uint64_t job, enum hd_job_state state)
+{
+    static const char spec[] = "data.train: /jobs/1/samples.npy";
+    char id[32];
+    const struct hd_job_record record = {.job = job,
+                                         .request_id = id,
+                                         .owner = "ann",
+                                         .name = "user",
+                                         .state = state,
+                                         .spec = (const uint8_t *)spec,
+                                         .spec_bytes = sizeof spec};
+
+    (void)snprintf(id, sizeof id, "user-%d", (int)job);
+    hd_batch_add_job(batch, true, &record);
+}
+
+/* Goal: nothing in use is removed, however many jobs name the folder. Method: of four that do, the
+ * last one runs, and two are asked for. */
+static void a_live_user_of_a_folder_comes_first(void **state)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_USERS);
+    struct hd_batch *batch = hd_batch_new();
+    struct base base;
+
+    (void)state;
+    open_base(&base);
+    for (uint64_t job = 2; job <= 4; job++)
+        add_user(batch, job, HD_JOB_STATE_SUCCEEDED);
+    add_user(batch, 5, HD_JOB_STATE_RUNNING);
+    commit(&base, batch);
+    query->job = 1;
+    query->text = "/jobs/1/";
+    query->limit = 2;
+    assert_int_equal(store_read_query(&base.db, query), HD_OK);
+    assert_int_equal(query->job_count, 2);
+    assert_int_equal(query->jobs[0].record.job, 5);
+    assert_int_equal(query->jobs[1].record.job, 2);
+    hd_query_free(query);
+    close_base(&base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_live_user_of_a_folder_comes_first),
         cmocka_unit_test(old_history_goes_and_less_old_is_thinned),
         cmocka_unit_test(history_beyond_a_count_goes_in_pieces),
         cmocka_unit_test(rows_of_the_audit_log_follow_from_each_other),

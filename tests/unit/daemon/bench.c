@@ -35,7 +35,7 @@ static void write_job(const struct bench *bench)
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
-        if (key->kind == HD_KEY_NAME)
+        if (key->kind == HD_KEY_NAME && !key->text)
             memcpy(hd_job_member(key, &job), "word", 5);
         else if (key->kind == HD_KEY_WORD)
             (void)sscanf(key->words, "%63[^ ]", (char *)hd_job_member(key, &job));

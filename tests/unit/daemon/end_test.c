@@ -37,7 +37,7 @@ static int set_up(void **state)
     f->sup.job.job_id = 7;
     f->sup.job.attempt = 2;
     f->sup.daemon_fd = -1;
-    f->sup.blamed = -1;
+    f->sup.blamed = f->sup.elsewhere = f->sup.hanging = -1;
     assert_int_equal(hd_shm_control_new(RANKS, &f->sup.shm), HD_OK);
     for (int i = 0; i < RANKS; i++) {
         f->ranks[i].rank = i;

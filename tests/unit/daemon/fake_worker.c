@@ -14,6 +14,7 @@
  *              with 1
  *   stopped    ends with 10, though nobody told it to stop
  *   frozen     stops itself by SIGSTOP
+ *   chatty     prints 16 MiB of lines, then as finish
  *   parent     starts a process of its own session that ignores SIGTERM, then as wait
  *
  * A file FAKE_BROKEN/UUID breaks that GPU: a rank that has it and waits fails as one does whose GPU
@@ -168,6 +169,12 @@ static int echo(struct hd_link *link)
 
 static int behave(struct hd_link *link, const char *rank, const char *mode)
 {
+    if (strcmp(mode, "chatty") == 0) {
+        for (int i = 0; i < 1 << 20; i++)
+            (void)printf("%15d\n", i);
+        (void)fflush(stdout);
+        return finish(link);
+    }
     if (strcmp(mode, "finish") == 0)
         return finish(link);
     if (strcmp(mode, "wait") == 0 || strcmp(mode, "late") == 0)

@@ -23,6 +23,12 @@ struct fixture {
     int64_t now_ms;
 };
 
+/* all_ms: of every phase; 0: as in a job file that says nothing. */
+static void set_limits(struct fixture *f, int64_t all_ms)
+{
+    assert_int_equal(sup_limits_init(&f->sup.limits, &f->sup.job, RANKS, all_ms), HD_OK);
+}
+
 static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
@@ -32,7 +38,10 @@ static int set_up(void **state)
     f->sup.options.rank_count = RANKS;
     f->sup.options.world = RANKS;
     f->sup.daemon_fd = -1;
-    f->sup.blamed = -1;
+    f->sup.blamed = f->sup.elsewhere = f->sup.hanging = -1;
+    hd_job_set_defaults(&f->sup.job);
+    f->sup.job.pp = 1;
+    set_limits(f, 0);
     f->now_ms = hd_clock_now_ms();
     assert_int_equal(hd_shm_control_new(RANKS, &f->sup.shm), HD_OK);
     for (int i = 0; i < RANKS; i++) {
@@ -66,12 +75,10 @@ static void assert_limit(struct fixture *f, int64_t limit_ms)
     assert_int_equal(f->sup.cause, HD_LINK_CAUSE_HANG);
 }
 
-static void learn(struct fixture *f, int64_t count, int64_t longest_ms)
+static void learn(struct fixture *f, int64_t count, int64_t silence_ms)
 {
-    for (int i = 0; i < RANKS; i++) {
-        f->ranks[i].heard_count = count;
-        f->ranks[i].longest_silence_ms = longest_ms;
-    }
+    for (int64_t i = 0; i < count * RANKS; i++)
+        sup_limits_learn(&f->sup.limits, HD_LINK_PHASE_TRAINING, silence_ms);
 }
 
 static void what_is_not_learned_yet_has_half_an_hour(void **state)
@@ -82,85 +89,173 @@ static void what_is_not_learned_yet_has_half_an_hour(void **state)
     assert_limit(f, 30 * MINUTE);
 }
 
-/* 8 times the longest silence that was no hang, at least a minute. */
-static void the_limit_is_learned(void **state)
+static void the_limit_is_that_of_the_phase(void **state)
 {
     struct fixture *f = *state;
 
-    learn(f, 16, 20 * SECOND);
-    assert_limit(f, 160 * SECOND);
     learn(f, 16, 1 * SECOND);
     assert_limit(f, 1 * MINUTE);
-}
-
-static void a_checkpoint_has_more_patience_than_a_step(void **state)
-{
-    struct fixture *f = *state;
-
-    learn(f, 100, 1 * SECOND);
+    (void)strcpy(f->sup.job.hang_checkpoint, "2h");
+    set_limits(f, 0);
     for (int i = 0; i < RANKS; i++)
         f->ranks[i].phase = HD_LINK_PHASE_CHECKPOINTING;
-    assert_limit(f, 30 * MINUTE);
+    assert_limit(f, 120 * MINUTE);
 }
 
 static void an_option_sets_the_limit_of_all_phases(void **state)
 {
     struct fixture *f = *state;
 
-    f->sup.options.hang_limit_ms = 700;
-    learn(f, 100, 20 * SECOND);
+    set_limits(f, 700);
     assert_limit(f, 700);
 }
 
-/* Nothing was heard while nothing could be: the silence begins when the machine is awake again. */
-/* A barrier of the rank's own, or one of all in which it waits. */
-static void enter(struct hd_comm *comm, bool alone)
+/* Goal: with hang.action tell nothing ends. Method: a report is held already, so that the event is
+ * held behind it, in memory. */
+static void a_hang_may_only_be_told(void **state)
+{
+    struct fixture *f = *state;
+
+    (void)strcpy(f->sup.job.hang_action, "tell");
+    (void)strcpy(f->sup.job.hang_step, "5m");
+    set_limits(f, 0);
+    f->sup.held_count = 1;
+    sup_look_for_hang(&f->sup, f->now_ms + 5 * MINUTE - 1);
+    assert_string_equal(f->sup.hang, "");
+    sup_look_for_hang(&f->sup, f->now_ms + 5 * MINUTE);
+    sup_look_for_hang(&f->sup, f->now_ms + 500 * MINUTE); /* told once */
+    assert_false(f->sup.ending);
+    assert_non_null(strstr(f->sup.hang, "gave no sign of life for 300 s while training"));
+    assert_int_equal(f->sup.held_count, 2);
+    assert_int_equal(f->sup.held[1].event.level, HD_LINK_LEVEL_HANG);
+    assert_string_equal(f->sup.held[1].event.text, f->sup.hang);
+    for (int i = 0; i < RANKS; i++)
+        f->ranks[i].heard_ms = f->now_ms + 500 * MINUTE;
+    sup_look_for_hang(&f->sup, f->now_ms + 500 * MINUTE);
+    assert_string_equal(f->sup.hang, "");
+    assert_non_null(strstr(f->sup.held[2].event.text, "signs of life again"));
+}
+
+/* ---- ranks that wait ---- */
+
+static struct hd_comm *join(struct fixture *f, int rank)
+{
+    struct hd_comm *comm;
+
+    assert_int_equal(hd_comm_open_shm(hd_shm_control_fd(f->sup.shm),
+                                      hd_shm_control_rank_fds(f->sup.shm), rank, RANKS, 200, &comm),
+                     HD_OK);
+    return comm;
+}
+
+/* A barrier of the rank's own, or one of all. */
+static struct hd_comm_stream *enter(struct hd_comm *comm, bool alone)
 {
     const int32_t all[] = {0, 1}, own = hd_comm_rank(comm);
+    struct hd_comm_stream *stream = hd_comm_stream(comm, HD_COMM_STREAM_GATHER);
     struct hd_comm_group *group;
 
     assert_int_equal(
         hd_comm_group(comm, alone ? "own" : "world", alone ? &own : all, alone ? 1 : RANKS, &group),
         HD_OK);
-    assert_int_equal(hd_comm_barrier(group, hd_comm_stream(comm, HD_COMM_STREAM_GATHER)), HD_OK);
+    assert_int_equal(hd_comm_barrier(group, stream), HD_OK);
     assert_int_equal(hd_comm_poll(comm), HD_OK);
+    return stream;
 }
 
-/* Rank 0 sleeps in its first operation; rank 1, the later stage, has done two and is stopped. The
- * count of operations would blame rank 0. */
-static void of_stages_the_one_that_does_not_sleep_is_to_blame(void **state)
+/* Until the deadline of the endpoint: what it waited for stays told. */
+static void wait_in_vain(struct hd_comm *comm)
+{
+    struct hd_comm_stream *stream = enter(comm, false);
+
+    assert_int_equal(hd_comm_wait(stream, hd_comm_record(stream)), HD_TIMEOUT);
+}
+
+/* Rank 0 waits in its first operation; rank 1, a later stage, has done two and computes. The count
+ * of operations would blame rank 0, and so would the silence. */
+static void the_rank_that_waits_for_none_is_to_blame(void **state)
 {
     struct fixture *f = *state;
-    struct hd_comm *comm[RANKS];
+    struct hd_comm *comm[RANKS] = {join(f, 0), join(f, 1)};
 
     f->sup.job.pp = RANKS;
-    f->sup.options.hang_limit_ms = 700;
-    for (int i = 0; i < RANKS; i++) {
-        f->ranks[i].pid = fork();
-        if (f->ranks[i].pid == 0)
-            for (;;)
-                (void)pause();
-        assert_int_equal(hd_comm_open_shm(hd_shm_control_fd(f->sup.shm),
-                                          hd_shm_control_rank_fds(f->sup.shm), i, RANKS, MINUTE,
-                                          &comm[i]),
-                         HD_OK);
-    }
-    enter(comm[0], false);
+    f->ranks[0].heard_ms -= 5;
+    set_limits(f, 700);
     enter(comm[1], true);
     enter(comm[1], true);
-    (void)kill(f->ranks[1].pid, SIGSTOP);
-    (void)waitpid(f->ranks[1].pid, NULL, WUNTRACED);
-    (void)usleep(100 * 1000); /* rank 0 has come to its pause */
+    wait_in_vain(comm[0]);
     sup_look_for_hang(&f->sup, f->now_ms + 700);
-    for (int i = 0; i < RANKS; i++) {
-        (void)kill(f->ranks[i].pid, SIGKILL);
-        (void)waitpid(f->ranks[i].pid, NULL, 0);
+    for (int i = 0; i < RANKS; i++)
         hd_comm_free(comm[i]);
-    }
     assert_int_equal(f->sup.blamed, 1);
+    assert_non_null(strstr(f->sup.reason, "rank 1 gave no sign of life for 0 s while training: it "
+                                          "waits for no rank, but computes"));
     assert_non_null(strstr(f->sup.reason, "; its last collective was barrier #2 of group own"));
+    assert_non_null(strstr(f->sup.reason, "; rank 0 waits for it: rank 0 in barrier #1 of group "
+                                          "world (0 B), entered, for "));
 }
 
+/* What rank 0 told of its wait is old: it was stopped in it, and rank 1 waits for it. */
+static void a_rank_that_was_stopped_while_it_waited_is_to_blame(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_comm *comm = join(f, 0);
+
+    set_limits(f, 60 * SECOND);
+    wait_in_vain(comm);
+    sup_look_for_hang(&f->sup, f->now_ms + 60 * SECOND);
+    hd_comm_free(comm);
+    assert_int_equal(f->sup.blamed, 0);
+}
+
+/* Of a rank that waits by itself: it gives up before the limit, and the other one is to blame. */
+static void a_rank_that_gives_up_waiting_says_for_whom(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_comm *comm[RANKS] = {join(f, 0), join(f, 1)};
+
+    wait_in_vain(comm[0]);
+    f->ranks[0].heard_ms = hd_clock_now_ms();
+    f->ranks[0].has_failure = true;
+    f->ranks[0].failure.status = HD_TIMEOUT;
+    sup_blame_for_timeout(&f->sup, &f->ranks[0]);
+    for (int i = 0; i < RANKS; i++)
+        hd_comm_free(comm[i]);
+    assert_true(f->sup.ending);
+    assert_int_equal(f->sup.cause, HD_LINK_CAUSE_HANG);
+    assert_int_equal(f->sup.blamed, 1);
+}
+
+/* Goal: the supervisor of the other node, which knows more of its rank, speaks first. Method: rank
+ * 0 alone is here, and waits for rank 1. A limit of 1 s, so that the wait of 0.2 s is told freshly.
+ */
+static void a_rank_of_another_node_is_left_to_its_supervisor(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_comm *comm = join(f, 0);
+    struct hd_link_report end;
+
+    f->sup.options.rank_count = 1;
+    wait_in_vain(comm);
+    f->now_ms = hd_clock_now_ms() - 500; /* silent since before its wait was told last */
+    f->ranks[0].heard_ms = f->now_ms;
+    set_limits(f, 1 * SECOND);
+    sup_look_for_hang(&f->sup, f->now_ms + 1 * SECOND);
+    sup_look_for_hang(&f->sup, f->now_ms + 1499);
+    assert_false(f->sup.ending);
+    sup_look_for_hang(&f->sup, f->now_ms + 1500);
+    assert_true(f->sup.ending);
+    sup_describe_end(&f->sup, 0, &end);
+    hd_comm_free(comm);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
+    assert_int_equal(end.end.echo, 1);
+    assert_int_equal(end.end.first_rank, 1);
+    assert_non_null(strstr(end.end.message, "rank 1, on another node, is waited for: no rank here "
+                                            "gave a sign of life for 1 s while training; rank 0 "
+                                            "waits for it: rank 0 in barrier #1 of group world"));
+}
+
+/* Nothing was heard while nothing could be: the silence begins when the machine is awake again. */
 static void a_sleep_of_the_machine_is_forgiven(void **state)
 {
     struct fixture *f = *state;
@@ -265,10 +360,13 @@ int main(void)
 #define with_ranks(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         with_ranks(what_is_not_learned_yet_has_half_an_hour),
-        with_ranks(the_limit_is_learned),
-        with_ranks(a_checkpoint_has_more_patience_than_a_step),
+        with_ranks(the_limit_is_that_of_the_phase),
         with_ranks(an_option_sets_the_limit_of_all_phases),
-        with_ranks(of_stages_the_one_that_does_not_sleep_is_to_blame),
+        with_ranks(a_hang_may_only_be_told),
+        with_ranks(the_rank_that_waits_for_none_is_to_blame),
+        with_ranks(a_rank_that_was_stopped_while_it_waited_is_to_blame),
+        with_ranks(a_rank_that_gives_up_waiting_says_for_whom),
+        with_ranks(a_rank_of_another_node_is_left_to_its_supervisor),
         with_ranks(a_sleep_of_the_machine_is_forgiven),
         with_ranks(a_stopped_rank_is_told_and_then_hangs),
         with_ranks(the_time_for_a_stop_is_set_once),

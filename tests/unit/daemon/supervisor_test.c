@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,25 @@ enum {
     SLOW_MS = 20000,
     GONE_MS = 5000
 }; /* GONE_MS is the promise; SLOW_MS only ends a hung test */
+
+/* 16 MiB and a few words, of which the last 512 KiB and the first 256 KiB of a limit of 1 MiB stay. */
+static void a_flood_of_a_log_is_bounded(void **state)
+{
+    struct stat info;
+    struct bench bench;
+    char path[256];
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "chatty");
+    bench_start(&bench, 1, "--log-limit", "1048576", NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    (void)snprintf(path, sizeof path, "%s/logs/rank-0.log", bench.attempt_dir);
+    assert_int_equal(stat(path, &info), 0);
+    assert_true(info.st_size >= 16 << 20);
+    assert_true((int64_t)info.st_blocks * 512 <= 1 << 20);
+    bench_done(&bench);
+}
 
 static void ranks_that_finish_complete_the_attempt(void **state)
 {
@@ -694,6 +714,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_finish_complete_the_attempt),
+        cmocka_unit_test(a_flood_of_a_log_is_bounded),
         cmocka_unit_test(a_rank_sees_its_own_gpu),
         cmocka_unit_test(late_modules_beside_peers_are_warned_of),
         cmocka_unit_test(a_lone_rank_loads_kernels_when_they_are_needed),

@@ -13,6 +13,8 @@
 
 static const struct hd_http_names names = {.name = {"node7", "heddle.example.org"}, .count = 2};
 
+static size_t body_bytes; /* of the last check */
+
 static int check(struct hd_http_head head)
 {
     char message[HD_HTTP_REFUSAL_MAX];
@@ -20,7 +22,7 @@ static int check(struct hd_http_head head)
 
     head.method = head.method ? head.method : "GET";
     head.version = head.version ? head.version : "HTTP/1.1";
-    status = hd_http_check_head(&head, &names, message);
+    status = hd_http_check_head(&head, &names, &body_bytes, message);
     assert_int_equal(status == 0, message[0] == '\0'); /* a refusal says why */
     return status;
 }
@@ -103,9 +105,48 @@ static void what_changes_something_or_carries_something_is_refused(void **state)
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
         assert_int_equal(check((struct hd_http_head){.host = "localhost", .method = methods[i]}),
                          405);
-    assert_int_equal(check((struct hd_http_head){.host = "localhost", .has_body = true}), 400);
+    assert_int_equal(check((struct hd_http_head){.host = "localhost", .length = "1"}), 400);
+    assert_int_equal(check((struct hd_http_head){.host = "localhost", .length = "0"}), 0);
+    assert_int_equal(check((struct hd_http_head){.host = "localhost", .is_coded = true}), 400);
     assert_int_equal(check((struct hd_http_head){.host = "localhost", .repeated = true}), 400);
     assert_int_equal(check((struct hd_http_head){.host = "localhost", .version = "HTTP/2.0"}), 505);
+}
+
+static int check_post(const char *type, const char *length, bool is_coded)
+{
+    return check((struct hd_http_head){.host = "localhost",
+                                       .method = "POST",
+                                       .type = type,
+                                       .length = length,
+                                       .is_coded = is_coded,
+                                       .body_bytes_max = 100});
+}
+
+/* Where bodies are taken: JSON, of a length that the head says. A page can send other types without
+ * the browser asking first. */
+static void a_body_is_json_of_a_length_that_is_said(void **state)
+{
+    static const char json[] = "application/json";
+    static const char *const lengths[] = {
+        "", "+1", "-1", "1 ", "0x1", "1,1", "99999999999999999999"};
+
+    (void)state;
+    assert_int_equal(check_post(json, "100", false), 0);
+    assert_int_equal(body_bytes, 100);
+    assert_int_equal(check_post("Application/JSON; charset=utf-8", "0", false), 0);
+    assert_int_equal(body_bytes, 0);
+    assert_int_equal(check_post(json, "101", false), 413);
+    assert_int_equal(check_post(json, NULL, false), 411);
+    assert_int_equal(check_post(json, NULL, true), 411);
+    assert_int_equal(check_post(json, "5", true), 411);
+    assert_int_equal(check_post(NULL, "5", false), 415);
+    assert_int_equal(check_post("text/plain", "5", false), 415);
+    assert_int_equal(check_post("application/jsonp", "5", false), 415);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+        assert_int_equal(check_post(json, lengths[i], false), 400);
+    assert_int_equal(check((struct hd_http_head){
+                         .host = "localhost", .method = "DELETE", .body_bytes_max = 100}),
+                     405);
 }
 
 /* ---- targets ----------------------------------------------------------------------------------*/
@@ -187,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_malformed_host_is_refused),
         cmocka_unit_test(only_a_page_of_the_door_itself_may_ask),
         cmocka_unit_test(what_changes_something_or_carries_something_is_refused),
+        cmocka_unit_test(a_body_is_json_of_a_length_that_is_said),
         cmocka_unit_test(a_target_is_decoded_once),
         cmocka_unit_test(an_ambiguous_target_is_refused),
     };

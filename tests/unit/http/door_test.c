@@ -73,6 +73,12 @@ static void on_request(void *user, struct hd_http_request *r)
         while (text.len_bytes < 8 << 20)
             hd_text_add(&text, "%08zu", text.len_bytes);
         hd_http_reply(r, 200, "text/plain", &text);
+    } else if (hd_http_is_post(r)) {
+        size_t bytes;
+        const char *body = hd_http_body(r, &bytes);
+
+        hd_text_add(&text, "%zu:%.8s..%s", bytes, body, body + (bytes > 8 ? bytes - 8 : 0));
+        hd_http_reply(r, 200, "text/plain", &text);
     } else if (strcmp(hd_http_path(r), "/echo") == 0) {
         hd_text_add(&text, "<%s>", hd_http_param(r, "x") ? hd_http_param(r, "x") : "");
         hd_http_reply(r, 200, "text/plain", &text);
@@ -230,6 +236,58 @@ static void a_second_request_in_the_first_is_never_answered(void **state)
     }
     assert_true(d.requests <= 3); /* those without a body, once each */
     door_close(&d);
+}
+
+static void write_failure(struct hd_text *out, int status, const char *word, const char *message)
+{
+    hd_text_add(out, "!%d %s %s", status, word, message);
+}
+
+#define POST "POST /post HTTP/1.1\r\n" HOST "Content-Type: application/json\r\n"
+
+/* A body arrives whole, also in pieces; one that is too long, or never ends, does not arrive; and
+ * what is behind it is never answered. */
+static void a_body_arrives_whole_or_not_at_all(void **state)
+{
+    enum { BYTES = 100000 };
+    struct door d = {.options = {.body_bytes_max = BYTES, .body_ms = 300}};
+    char *body = malloc(BYTES + 1), head[200];
+    const char *got;
+    int fd;
+
+    (void)state;
+    assert_non_null(body);
+    memset(body, 'x', BYTES);
+    memcpy(body, "<begin>{", 8);
+    memcpy(body + BYTES - 8, "}.<end>!", 9);
+    d.options.write_failure = write_failure;
+    door_open(&d, "127.0.0.1:0");
+    got = ask(&d, POST "Content-Length: 4\r\n\r\nabcdGET /echo?x=2 HTTP/1.1\r\n" HOST "\r\n");
+    assert_int_equal(status_in(got), 200);
+    assert_non_null(strstr(got, "\r\n\r\n4:abcd..abcd"));
+    assert_null(strstr(got, "<2>"));
+    assert_non_null(strstr(ask(&d, POST "Content-Length: 0\r\n\r\n"), "\r\n\r\n0:.."));
+    fd = dial(&d);
+    (void)snprintf(head, sizeof head, POST "Content-Length: %d\r\n\r\n", BYTES);
+    say(fd, head);
+    for (int at = 0; at < BYTES; at += BYTES / 4) {
+        assert_int_equal(send(fd, body + at, BYTES / 4, MSG_NOSIGNAL), BYTES / 4);
+        (void)uv_run(&d.loop, UV_RUN_NOWAIT);
+    }
+    assert_non_null(strstr(hear(&d, fd, NULL, 10000), "100000:<begin>{..}.<end>!"));
+    (void)close(fd);
+    d.requests = 0;
+    (void)snprintf(head, sizeof head, POST "Content-Length: %d\r\n\r\n", BYTES + 1);
+    got = ask(&d, head);
+    assert_int_equal(status_in(got), 413);
+    assert_non_null(strstr(got, "!413 invalid the body has 100001 bytes, and at most 100000"));
+    assert_int_equal(status_in(ask(&d, POST "Content-Length: 9\r\n\r\nabc")), 0); /* cut off */
+    fd = dial(&d);
+    say(fd, POST "Content-Length: 9\r\n\r\nabc");
+    (void)close(fd);
+    assert_int_equal(d.requests, 0);
+    door_close(&d);
+    free(body);
 }
 
 static void hostile_heads_never_reach_the_program(void **state)
@@ -583,6 +641,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_forbids_the_browser_everything_from_elsewhere),
         cmocka_unit_test(a_second_request_in_the_first_is_never_answered),
+        cmocka_unit_test(a_body_arrives_whole_or_not_at_all),
         cmocka_unit_test(hostile_heads_never_reach_the_program),
         cmocka_unit_test(a_huge_head_is_refused),
         cmocka_unit_test(without_a_token_only_the_page_is_given),

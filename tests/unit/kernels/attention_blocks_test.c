@@ -96,7 +96,6 @@ static struct problem make(const struct shape *s, enum hd_dtype dtype)
                                    .kv_index = index->data,
                                    .q_bound = s->bound ? bound->data : NULL,
                                    .slopes = s->slopes ? p.slopes->values : NULL,
-                                   .kv_filled = -1,
                                    .scale = (double)(float)(1 / sqrt((double)s->D)),
                                    .causal = s->causal};
     p.sample = sample;

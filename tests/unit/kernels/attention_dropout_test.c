@@ -122,7 +122,6 @@ static void make(struct problem *p, const struct shape *s, enum hd_dtype dtype)
                                     .kv_index = kv_index->data,
                                     .q_bound = s->bound ? bound->data : NULL,
                                     .slopes = s->slopes ? p->slopes->values : NULL,
-                                    .kv_filled = -1,
                                     .scale = (double)(float)(1 / sqrt((double)s->D)),
                                     .causal = s->causal};
     p->ref.factor = dropout_factors(&p->dropping, &p->ref, sample->data, s->first_head);

@@ -4,6 +4,8 @@
 
 #include "kernels/costs/costs.h"
 
+enum { FILLED_STEP = 20 };
+
 /* Dense rows of `width` to rows of distance ld, between which nothing is read. */
 static struct tensor *spread_rows(const struct tensor *dense, int64_t width, int64_t ld)
 {
@@ -47,7 +49,8 @@ struct problem attention_problem(const struct shape *s, enum hd_dtype dtype)
     p.q_bound = q_bound;
     p.kv_index = kv_index;
     p.slopes = tensor_random(s->H, HD_F32, 0.1, 15);
-    p.kv_filled = tensor_int32(1, s->kv_filled, 0);
+    p.kv_filled = tensor_int32(s->B, s->kv_filled, -FILLED_STEP);
+    p.kv_slot = tensor_int32(s->B, s->B - 1, -1);
     p.q = tensor_random(q_rows * s->H * s->D, dtype, s->spread > 0 ? s->spread : 1, 11);
     p.k = tensor_random(kv_rows * s->G * s->D, dtype, 1, 12);
     p.v = tensor_random(kv_rows * s->G * s->D, dtype, 1, 13);
@@ -64,7 +67,7 @@ struct problem attention_problem(const struct shape *s, enum hd_dtype dtype)
                                    .kv_index = kv_index->data,
                                    .q_bound = s->bound ? q_bound->data : NULL,
                                    .slopes = s->slopes ? p.slopes->values : NULL,
-                                   .kv_filled = s->kv_filled,
+                                   .kv_filled = s->kv_filled >= 0 ? p.kv_filled->data : NULL,
                                    .scale = (double)(float)(1 / sqrt((double)s->D)),
                                    .causal = s->causal};
     p.out = doubles(q_rows * s->H * s->D);
@@ -83,12 +86,16 @@ static void *cache_rows(const struct problem *p, const struct tensor *dense)
 {
     const struct shape *s = p->s;
     const int64_t width = s->G * s->D;
-    const int64_t filled = s->kv_filled >= 0 && s->kv_filled < s->kv_len ? s->kv_filled : s->kv_len;
+    const bool is_cache = s->kv_filled >= 0;
     struct tensor *t = tensor_new(dense->count / width * p->ldkv, dense->dtype);
 
-    for (int64_t i = 0; i < dense->count; i++)
-        if (i / width % s->kv_stride < filled)
-            tensor_put(t, i / width * p->ldkv + i % width, dense->values[i]);
+    for (int64_t i = 0; i < dense->count; i++) {
+        const int64_t b = i / width / s->kv_stride, j = i / width % s->kv_stride;
+        const int64_t slot = is_cache ? s->B - 1 - b : b;
+
+        if (j < s->kv_len && (!is_cache || j < s->kv_filled - FILLED_STEP * b))
+            tensor_put(t, (slot * s->kv_stride + j) * p->ldkv + i % width, dense->values[i]);
+    }
     return t->data;
 }
 
@@ -97,32 +104,33 @@ struct hd_attention_forward_args attention_forward_args(const struct problem *p,
 {
     const struct shape *s = p->s;
 
-    return (struct hd_attention_forward_args){.out = out->data,
-                                              .lse = lse->data,
-                                              .q = spread_rows(p->q, s->H * s->D, p->ldq)->data,
-                                              .k = cache_rows(p, p->k),
-                                              .v = cache_rows(p, p->v),
-                                              .q_index = p->q_index->data,
-                                              .kv_index = p->kv_index->data,
-                                              .q_bound = s->bound ? p->q_bound->data : NULL,
-                                              .slopes = s->slopes ? p->slopes->data : NULL,
-                                              .kv_filled =
-                                                  s->kv_filled >= 0 ? p->kv_filled->data : NULL,
-                                              .B = s->B,
-                                              .q_len = s->q_len,
-                                              .kv_len = s->kv_len,
-                                              .kv_stride = s->kv_stride,
-                                              .H = s->H,
-                                              .G = s->G,
-                                              .D = s->D,
-                                              .ldq = p->ldq,
-                                              .ldk = p->ldkv,
-                                              .ldv = p->ldkv,
-                                              .ldo = p->ldq,
-                                              .window = s->window,
-                                              .scale = (float)p->ref.scale,
-                                              .causal = s->causal,
-                                              .dtype = p->dtype};
+    return (struct hd_attention_forward_args){
+        .out = out->data,
+        .lse = lse->data,
+        .q = spread_rows(p->q, s->H * s->D, p->ldq)->data,
+        .k = cache_rows(p, p->k),
+        .v = cache_rows(p, p->v),
+        .q_index = p->q_index->data,
+        .kv_index = p->kv_index->data,
+        .q_bound = s->bound ? p->q_bound->data : NULL,
+        .slopes = s->slopes ? p->slopes->data : NULL,
+        .kv_filled = s->kv_filled >= 0 ? p->kv_filled->data : NULL,
+        .kv_slot = s->kv_filled >= 0 ? p->kv_slot->data : NULL,
+        .B = s->B,
+        .q_len = s->q_len,
+        .kv_len = s->kv_len,
+        .kv_stride = s->kv_stride,
+        .H = s->H,
+        .G = s->G,
+        .D = s->D,
+        .ldq = p->ldq,
+        .ldk = p->ldkv,
+        .ldv = p->ldkv,
+        .ldo = p->ldq,
+        .window = s->window,
+        .scale = (float)p->ref.scale,
+        .causal = s->causal,
+        .dtype = p->dtype};
 }
 
 /* On panels, and on a GPU, weights are rounded before they multiply: the rule for low precision.

@@ -9,7 +9,7 @@
 
 struct shape {
     int64_t B, q_len, kv_len, kv_stride, H, G, D;
-    int64_t window, kv_filled; /* 0: none; -1: none */
+    int64_t window, kv_filled; /* 0: none; -1: none, else of sequence 0 */
     int64_t pad;               /* elements between rows */
     double spread;             /* of q; 0: 1 */
     bool causal, bound, slopes;
@@ -21,7 +21,7 @@ struct problem {
     enum hd_dtype dtype;
     struct ref_attention ref;
     const struct tensor *q, *k, *v, *dout; /* dense */
-    const struct tensor *q_index, *kv_index, *q_bound, *slopes, *kv_filled;
+    const struct tensor *q_index, *kv_index, *q_bound, *slopes, *kv_filled, *kv_slot;
     struct tensor *out_dense, *lse; /* of the reference, rounded */
     double *out, *lse_exact;
     int64_t ldq, ldkv; /* of the kernel's tensors */
@@ -36,7 +36,8 @@ struct ref_attention attention_naive(const struct problem *p);
 /* The kernel's rows back to dense ones; between them nothing was written. */
 struct tensor *gather_rows(const struct tensor *spread, int64_t rows, int64_t width, int64_t ld);
 
-/* Rows of keys or values as the kernel has them: those of a cache that are not filled, and those
+/* Rows of keys or values as the kernel has them: sequence b of a cache, which has 20 b keys
+ * less than the first one, is in slot B - 1 - b; rows of a cache that are not filled, and those
  * past kv_len, hold NaN. */
 struct hd_attention_forward_args attention_forward_args(const struct problem *p, struct tensor *out,
                                                         struct tensor *lse);

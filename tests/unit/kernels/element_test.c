@@ -506,20 +506,23 @@ static void embedding_gradient_gathers_the_named_rows(void **state)
     everywhere(check_embedding_backward);
 }
 
-/* Goal: rows land behind the filled ones of each sequence, with both row distances; what does not
- * fit is dropped and said. */
+/* Goal: rows land behind the filled ones of each sequence's slot, with both row distances; what
+ * does not fit is dropped and said. Method: each sequence has another number of rows; only the last
+ * one of them may be too long. */
 static void check_cache_of(struct device *device, bool whole, enum hd_dtype dtype, bool too_long)
 {
-    enum { B = 3, ROWS_MAX = 20, NEW = 6 };
+    enum { B = 3, SLOTS = 4, ROWS_MAX = 20, NEW = 6 };
     const int64_t N = whole ? 16 : 11, LDI = whole ? 24 : 13, LDC = whole ? 32 : 17;
-    const int32_t filled = too_long ? ROWS_MAX - 2 : 4;
+    const int32_t filled[B] = {4, 0, too_long ? ROWS_MAX - 2 : 9}, slot[B] = {2, 0, 3};
+    const int sequence[SLOTS] = {1, -1, 0, 2}; /* of each slot */
     const struct tensor *inp = tensor_random(B * NEW * LDI, dtype, 1, 1);
-    struct tensor *cache = tensor_new(B * ROWS_MAX * LDC, dtype);
+    struct tensor *cache = tensor_new(SLOTS * ROWS_MAX * LDC, dtype);
     int64_t *overflow = reachable(NULL, sizeof *overflow);
     struct hd_cache_append_args a = {.cache = cache->data,
                                      .overflow = overflow,
                                      .inp = inp->data,
-                                     .filled = reachable(&filled, sizeof filled),
+                                     .filled = reachable(filled, sizeof filled),
+                                     .slot = reachable(slot, sizeof slot),
                                      .B = B,
                                      .rows = ROWS_MAX,
                                      .new_rows = NEW,
@@ -531,9 +534,10 @@ static void check_cache_of(struct device *device, bool whole, enum hd_dtype dtyp
     device_launch(device, HD_K_cache_append, &a);
     assert_int_equal(*overflow, too_long);
     for (int64_t i = 0; i < cache->count; i++) {
-        const int64_t row = i / LDC % ROWS_MAX - filled, b = i / LDC / ROWS_MAX, n = i % LDC;
+        const int b = sequence[i / LDC / ROWS_MAX];
+        const int64_t row = i / LDC % ROWS_MAX - (b < 0 ? 0 : filled[b]), n = i % LDC;
 
-        if (row >= 0 && row < NEW && n < N)
+        if (b >= 0 && row >= 0 && row < NEW && n < N)
             assert_true(tensor_get(cache, i) == inp->values[(b * NEW + row) * LDI + n]);
         else
             assert_true(isnan(tensor_get(cache, i)));

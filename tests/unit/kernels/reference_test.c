@@ -258,6 +258,7 @@ static void attention_gradient(void **state)
     static const int32_t kv_index[] = {0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6};
     static const int32_t q_bound[] = {0, 0, 3, 3, 3, 2, 2, 2, 2, 4};
     static const double slopes[] = {0.5, 0.25, 0.1, 0};
+    static const int32_t filled[] = {4, 3};
 
     (void)state;
     for (int kind = 0; kind < 6; kind++) {
@@ -275,7 +276,7 @@ static void attention_gradient(void **state)
                                  .q_bound = kind == 2 ? q_bound : NULL,
                                  .slopes = kind == 3 ? slopes : NULL,
                                  .factor = kind == 5 ? factor : NULL,
-                                 .kv_filled = kind == 4 ? 4 : -1,
+                                 .kv_filled = kind == 4 ? filled : NULL,
                                  .scale = 0.6,
                                  .causal = kind != 4},
                                 normals(2 * 5 * 4 * 3, 1),

@@ -1,0 +1,166 @@
+#include "controller/services/refusals.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+
+/* Failures that are alike. Texts longer than the members are cut, and alike then. */
+struct kind {
+    bool used;
+    char who[HD_CTL_NAME_BYTES_MAX + 1], role[16], method[64], host[96], result[32];
+    uint64_t objects[REFUSAL_OBJECTS]; /* hashes of those with a row in this window */
+    size_t object_count;
+    char object[HD_CTL_NAME_BYTES_MAX + 32]; /* of the counted ones, "several" if they differ */
+    int64_t counted;
+    int64_t window_ms, end_ms;
+};
+
+/* Kinds are found by going through all: a refused call costs some microseconds, and the rate of a
+ * caller's refused calls is limited. */
+struct refusals {
+    struct kind kinds[REFUSALS_MAX];
+    struct kind others; /* of kinds for which there was no room */
+    char result[REFUSAL_RESULT_MAX];
+};
+
+struct refusals *refusals_new(void)
+{
+    return calloc(1, sizeof(struct refusals));
+}
+
+void refusals_free(struct refusals *all)
+{
+    free(all);
+}
+
+/* Bytes of "10.0.0.7:40112" without the port; another source is itself. */
+static int host_bytes(const char *source)
+{
+    const char *colon = strrchr(source, ':');
+
+    if (!colon || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1))
+        return (int)strlen(source);
+    return (int)(colon - source);
+}
+
+static void fill(struct kind *kind, const struct hd_audit_record *r)
+{
+    *kind = (struct kind){.used = true, .window_ms = REFUSAL_WINDOW_MS};
+    (void)snprintf(kind->who, sizeof kind->who, "%s", r->who);
+    (void)snprintf(kind->role, sizeof kind->role, "%s", r->role);
+    (void)snprintf(kind->method, sizeof kind->method, "%s", r->method);
+    (void)snprintf(kind->host, sizeof kind->host, "%.*s", host_bytes(r->source), r->source);
+    (void)snprintf(kind->result, sizeof kind->result, "%s", r->result);
+}
+
+static bool is_alike(const struct kind *a, const struct kind *b)
+{
+    return strcmp(a->method, b->method) == 0 && strcmp(a->who, b->who) == 0 &&
+           strcmp(a->host, b->host) == 0 && strcmp(a->result, b->result) == 0 &&
+           strcmp(a->role, b->role) == 0;
+}
+
+/* The kind of this record, a new one if need be; NULL: there is no room. */
+static struct kind *find(struct refusals *all, const struct hd_audit_record *record, int64_t now_ms)
+{
+    struct kind wanted, *room = NULL;
+
+    fill(&wanted, record);
+    for (size_t i = 0; i < REFUSALS_MAX; i++) {
+        struct kind *kind = &all->kinds[i];
+
+        if (kind->used && is_alike(kind, &wanted))
+            return kind;
+        if (!kind->used && !room)
+            room = kind;
+    }
+    if (room) {
+        *room = wanted;
+        room->end_ms = now_ms + room->window_ms;
+    }
+    return room;
+}
+
+static void count(struct kind *kind, const char *object)
+{
+    if (!kind->counted)
+        (void)snprintf(kind->object, sizeof kind->object, "%s", object);
+    else if (strcmp(kind->object, object) != 0)
+        (void)snprintf(kind->object, sizeof kind->object, "several");
+    kind->counted++;
+}
+
+bool refusals_take(struct refusals *all, const struct hd_audit_record *record, int64_t now_ms)
+{
+    struct kind *kind = find(all, record, now_ms);
+    const uint64_t object = hd_random_hash(record->object);
+
+    if (!kind) {
+        kind = &all->others;
+        if (!kind->used) {
+            const struct hd_audit_record others = {.who = "(several callers)",
+                                                   .role = "",
+                                                   .method = "(several)",
+                                                   .source = "",
+                                                   .result = "refused"};
+
+            fill(kind, &others);
+            kind->end_ms = now_ms + kind->window_ms;
+        }
+        count(kind, "");
+        return false;
+    }
+    for (size_t i = 0; i < kind->object_count; i++) {
+        if (kind->objects[i] == object) {
+            count(kind, record->object);
+            return false;
+        }
+    }
+    if (kind->object_count == REFUSAL_OBJECTS) {
+        count(kind, record->object);
+        return false;
+    }
+    kind->objects[kind->object_count++] = object;
+    return true;
+}
+
+/* At the end of a window: what was counted has a row, and the next window is longer. A window in
+ * which nothing was counted is the last. */
+static bool end_window(struct refusals *all, struct kind *kind, int64_t now_ms,
+                       struct hd_audit_record *ret_record)
+{
+    if (!kind->counted) {
+        kind->used = false;
+        return false;
+    }
+    (void)snprintf(all->result, sizeof all->result, "%s, %lld times", kind->result,
+                   (long long)kind->counted);
+    *ret_record = (struct hd_audit_record){.who = kind->who,
+                                           .role = kind->role,
+                                           .method = kind->method,
+                                           .object = kind->object,
+                                           .source = kind->host,
+                                           .result = all->result};
+    kind->counted = 0;
+    if (2 * kind->window_ms <= REFUSAL_WINDOW_MAX_MS)
+        kind->window_ms *= 2;
+    else
+        kind->window_ms = REFUSAL_WINDOW_MAX_MS;
+    kind->end_ms = now_ms + kind->window_ms;
+    return true;
+}
+
+bool refusals_next(struct refusals *all, int64_t now_ms, bool all_of_them,
+                   struct hd_audit_record *ret_record)
+{
+    for (size_t i = 0; i <= REFUSALS_MAX; i++) {
+        struct kind *kind = i < REFUSALS_MAX ? &all->kinds[i] : &all->others;
+        const bool over = kind->used && (now_ms >= kind->end_ms || (all_of_them && kind->counted));
+
+        if (over && end_window(all, kind, now_ms, ret_record))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,135 @@
+/* reserve: room on the disk that is kept for the day on which it is full.
+ *
+ *   WHOLE --no room for a write: store_reserve_give--> SHORT --an eighth each time--> EMPTY
+ *     ^                                                  |                              |
+ *     '------- the disk has room: store_reserve_make ----+------------------------------'
+ *
+ * A file of zeros beside the database, written to its last byte: a sparse file would keep no room.
+ * It is given up in pieces, so that another program that fills the disk takes one piece at a time,
+ * not all. On a file system that copies on write (btrfs, ZFS) it helps as well: what is given up is
+ * free.
+ *
+ * It is on the database's own VFS, so that the disk of a test is that of the reserve.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/file.h"
+#include "controller/store/store_internal.h"
+
+enum { PIECES = 8, BLOCK_BYTES = 64 * 1024, DISK_SHARE = 16 };
+
+int64_t store_reserve_size(const char *dir, int64_t wanted_bytes)
+{
+    struct statvfs disk;
+    int64_t most;
+
+    if (wanted_bytes <= 0 || statvfs(dir, &disk) < 0)
+        return wanted_bytes > 0 ? wanted_bytes : 0;
+    most = (int64_t)disk.f_blocks * (int64_t)disk.f_frsize / DISK_SHARE;
+    return wanted_bytes < most ? wanted_bytes : most;
+}
+
+void store_reserve_open(struct store_reserve *reserve, const char *dir, const char *vfs_name,
+                        int64_t bytes)
+{
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_TRANSIENT_DB;
+    sqlite3_vfs *vfs = sqlite3_vfs_find(vfs_name);
+    sqlite3_int64 size = 0;
+
+    *reserve = (struct store_reserve){.dir = dir, .whole_bytes = bytes, .looks = !vfs_name};
+    (void)snprintf(reserve->path, sizeof reserve->path, "%s/reserve", dir);
+    if (!bytes || !vfs || !(reserve->file = calloc(1, (size_t)vfs->szOsFile)))
+        return;
+    if (vfs->xOpen(vfs, reserve->path, reserve->file, flags, NULL) != SQLITE_OK ||
+        reserve->file->pMethods->xFileSize(reserve->file, &size) != SQLITE_OK) {
+        store_reserve_close(reserve);
+        return;
+    }
+    reserve->left_bytes = size;
+    if (size > bytes && reserve->file->pMethods->xTruncate(reserve->file, bytes) == SQLITE_OK)
+        reserve->left_bytes = bytes;
+}
+
+void store_reserve_close(struct store_reserve *reserve)
+{
+    if (reserve->file && reserve->file->pMethods)
+        (void)reserve->file->pMethods->xClose(reserve->file);
+    free(reserve->file);
+    reserve->file = NULL;
+}
+
+bool store_reserve_is_short(const struct store_reserve *reserve)
+{
+    return reserve->left_bytes < reserve->whole_bytes;
+}
+
+bool store_reserve_give(struct store_reserve *reserve)
+{
+    const int64_t piece = (reserve->whole_bytes + PIECES - 1) / PIECES;
+    const int64_t left = reserve->left_bytes > piece ? reserve->left_bytes - piece : 0;
+
+    if (!reserve->file || !reserve->left_bytes ||
+        reserve->file->pMethods->xTruncate(reserve->file, left) != SQLITE_OK)
+        return false;
+    reserve->left_bytes = left;
+    return true;
+}
+
+/* True: all of it is written and flushed. */
+static bool fill(const struct store_reserve *reserve)
+{
+    static const unsigned char zeros[BLOCK_BYTES];
+    const sqlite3_io_methods *m = reserve->file->pMethods;
+
+    for (int64_t at = reserve->left_bytes; at < reserve->whole_bytes; at += BLOCK_BYTES) {
+        const int64_t left = reserve->whole_bytes - at;
+
+        if (m->xWrite(reserve->file, zeros, (int)(left < BLOCK_BYTES ? left : BLOCK_BYTES), at) !=
+            SQLITE_OK)
+            return false;
+    }
+    return m->xSync(reserve->file, SQLITE_SYNC_NORMAL) == SQLITE_OK;
+}
+
+bool store_reserve_make(struct store_reserve *reserve)
+{
+    const int64_t missing = reserve->whole_bytes - reserve->left_bytes;
+
+    if (missing <= 0)
+        return true;
+    /* half of it more: else the next write would take it again */
+    if (!reserve->file ||
+        (reserve->looks && hd_file_check_room(reserve->dir, missing + reserve->whole_bytes / 2)))
+        return false;
+    if (fill(reserve)) {
+        reserve->left_bytes = reserve->whole_bytes;
+        return true;
+    }
+    (void)reserve->file->pMethods->xTruncate(reserve->file, reserve->left_bytes);
+    return false;
+}
+
+/* ---- the log of the database ----------------------------------------------------------*/
+
+static int64_t log_bytes(struct store_db *db)
+{
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0;
+
+    if (sqlite3_file_control(db->sqlite, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) !=
+            SQLITE_OK ||
+        !file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
+        return 0;
+    return size;
+}
+
+void store_db_empty_log(struct store_db *db, int64_t keep_bytes)
+{
+    (void)sqlite3_wal_checkpoint_v2(db->sqlite, NULL,
+                                    log_bytes(db) > keep_bytes ? SQLITE_CHECKPOINT_TRUNCATE
+                                                               : SQLITE_CHECKPOINT_RESTART,
+                                    NULL, NULL);
+}

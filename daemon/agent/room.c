@@ -1,0 +1,33 @@
+#include "daemon/agent/room.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/statvfs.h>
+
+/* Per cent of the disk that are free for this user, rounded down; -1: it cannot be asked. */
+static int64_t free_percent(const char *dir)
+{
+    struct statvfs disk;
+
+    if (!*dir || statvfs(dir, &disk) < 0 || !disk.f_blocks)
+        return -1;
+    return (int64_t)((double)disk.f_bavail * 100 / (double)disk.f_blocks);
+}
+
+void room_look(const char *jobs_dir, const char *state_dir, int64_t min_free_percent,
+               char reason[ROOM_REASON_MAX])
+{
+    const char *const dirs[] = {jobs_dir, state_dir};
+    const int64_t limit = min_free_percent + (*reason ? 1 : 0);
+
+    *reason = '\0';
+    for (int i = 0; i < 2 && min_free_percent && !*reason; i++) {
+        const int64_t percent = free_percent(dirs[i]);
+
+        if (percent >= 0 && percent < limit)
+            (void)snprintf(reason, ROOM_REASON_MAX,
+                           "takes no new jobs: %lld%% of the disk of %.350s are free, less than "
+                           "%lld%%; free some space there (heddled --min-free)",
+                           (long long)percent, dirs[i], (long long)limit);
+    }
+}

@@ -1,0 +1,357 @@
+/* reply: answers as JSON, in the forms of OpenAI's API. */
+#include <math.h>
+#include <string.h>
+
+#include "serve/serve.h"
+
+/* ---- failures and models ---- */
+
+int serve_status_of(enum hd_status st)
+{
+    switch (st) {
+    case HD_INVALID:
+    case HD_UNSUPPORTED:
+        return 400;
+    case HD_LIMIT: /* too many at this time */
+    case HD_NO_MEMORY:
+    case HD_UNAVAILABLE:
+    case HD_ABORTED:
+        return 503;
+    case HD_TIMEOUT:
+        return 504;
+    case HD_NOT_FOUND:
+        return 404;
+    default:
+        return 500;
+    }
+}
+
+void serve_write_error(struct hd_text *out, int status, const char *word, const char *param,
+                       const char *message)
+{
+    struct hd_json_writer w = {.out = out};
+
+    hd_json_begin(&w, NULL, '{');
+    hd_json_begin(&w, "error", '{');
+    hd_json_add_string(&w, "message", message);
+    hd_json_add_string(&w, "type",
+                       status == 401 || status == 403 ? "authentication_error"
+                       : status == 404                ? "not_found_error"
+                       : status >= 500                ? "server_error"
+                                                      : "invalid_request_error");
+    if (param)
+        hd_json_add_string(&w, "param", param);
+    else
+        hd_json_add_null(&w, "param");
+    hd_json_add_string(&w, "code", status == 401 ? "invalid_api_key" : word);
+    hd_json_end(&w, '}');
+    hd_json_end(&w, '}');
+}
+
+void serve_write_failure(struct hd_text *out, int status, const char *word, const char *message)
+{
+    serve_write_error(out, status, word, NULL, message);
+}
+
+static void write_model(const struct serve *s, struct hd_json_writer *w)
+{
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "id", s->options.name);
+    hd_json_add_string(w, "object", "model");
+    hd_json_add_int64(w, "created", 0);
+    hd_json_add_string(w, "owned_by", "heddle");
+    hd_json_add_int64(w, "max_model_len", hd_decoder_context(serve_work_decoder(s->work)));
+    hd_json_end(w, '}');
+}
+
+void serve_write_models(const struct serve *s, struct hd_text *out, bool one)
+{
+    struct hd_json_writer w = {.out = out};
+
+    if (one) {
+        write_model(s, &w);
+        return;
+    }
+    hd_json_begin(&w, NULL, '{');
+    hd_json_add_string(&w, "object", "list");
+    hd_json_begin(&w, "data", '[');
+    write_model(s, &w);
+    hd_json_end(&w, ']');
+    hd_json_end(&w, '}');
+}
+
+/* ---- log-probabilities ---- */
+
+static const struct hd_tokenizer *tokenizer_of(const struct serve_call *call)
+{
+    return hd_language_tokenizer(serve_work_language(call->serve->work));
+}
+
+static int64_t count_characters(const struct hd_text *bytes)
+{
+    int64_t count = 0;
+
+    for (size_t i = 0; i < bytes->len_bytes; i++)
+        count += ((unsigned char)bytes->data[i] & 0xc0) != 0x80;
+    return count;
+}
+
+/* The text of a token; of one that is no text by itself its bytes, "bytes:\xe2\x82". */
+static void token_text(const struct serve_call *call, int32_t id, struct hd_text *ret_bytes,
+                       struct hd_text *ret_text)
+{
+    hd_text_clear(ret_bytes);
+    hd_text_clear(ret_text);
+    hd_text_add(ret_text, "%s", "");
+    if (hd_tokenizer_decode(tokenizer_of(call), &id, 1, ret_bytes)) {
+        hd_text_add(ret_text, "token:%d", (int)id); /* of no tokenizer's: its number */
+        return;
+    }
+    if (hd_text_is_utf8(ret_bytes->data ? ret_bytes->data : "", ret_bytes->len_bytes)) {
+        hd_text_add_bytes(ret_text, ret_bytes->data, ret_bytes->len_bytes);
+        return;
+    }
+    hd_text_add(ret_text, "bytes:");
+    for (size_t i = 0; i < ret_bytes->len_bytes; i++)
+        hd_text_add(ret_text, "\\x%02x", (unsigned char)ret_bytes->data[i]);
+}
+
+static void add_odds(struct hd_json_writer *w, const char *key, double log_probability)
+{
+    if (isnan(log_probability))
+        hd_json_add_null(w, key);
+    else
+        hd_json_add_real(w, key, log_probability);
+}
+
+/* The most likely tokens and the one that it is, by their texts; of equal texts the likelier one.
+ */
+static void write_top(const struct serve_call *call, const struct serve_token *t,
+                      struct hd_json_writer *w)
+{
+    struct hd_text bytes = {0}, texts[HD_GENERATE_TOP_MAX + 1] = {{0}};
+    int count = 0;
+
+    if (isnan(t->log_probability)) {
+        hd_json_add_null(w, NULL);
+        return;
+    }
+    hd_json_begin(w, NULL, '{');
+    for (int i = 0; i <= t->top_count; i++) {
+        const bool own = i == t->top_count;
+        bool is_there = false;
+
+        token_text(call, own ? t->id : t->top[i].id, &bytes, &texts[count]);
+        for (int j = 0; j < count; j++)
+            is_there |= texts[j].len_bytes == texts[count].len_bytes &&
+                        memcmp(texts[j].data, texts[count].data, texts[j].len_bytes) == 0;
+        if (!is_there && texts[count].data) {
+            hd_json_add_real(w, texts[count].data,
+                             own ? t->log_probability : t->top[i].log_probability);
+            count++;
+        }
+    }
+    hd_json_end(w, '}');
+    for (int i = 0; i <= HD_GENERATE_TOP_MAX; i++)
+        hd_text_free(&texts[i]);
+    hd_text_free(&bytes);
+}
+
+static void write_completion_odds(struct serve_choice *c, struct hd_json_writer *w)
+{
+    struct hd_text bytes = {0}, text = {0};
+
+    hd_json_begin(w, "logprobs", '{');
+    hd_json_begin(w, "tokens", '[');
+    for (size_t i = 0; i < c->token_count; i++) {
+        token_text(c->call, c->tokens[i].id, &bytes, &text);
+        hd_json_add_string(w, NULL, text.data ? text.data : "");
+    }
+    hd_json_end(w, ']');
+    hd_json_begin(w, "token_logprobs", '[');
+    for (size_t i = 0; i < c->token_count; i++)
+        add_odds(w, NULL, c->tokens[i].log_probability);
+    hd_json_end(w, ']');
+    hd_json_begin(w, "top_logprobs", '[');
+    for (size_t i = 0; i < c->token_count; i++)
+        write_top(c->call, &c->tokens[i], w);
+    hd_json_end(w, ']');
+    hd_json_begin(w, "text_offset", '[');
+    for (size_t i = 0; i < c->token_count; i++) {
+        token_text(c->call, c->tokens[i].id, &bytes, &text);
+        hd_json_add_int64(w, NULL, c->characters);
+        c->characters += count_characters(&bytes);
+    }
+    hd_json_end(w, ']');
+    hd_json_end(w, '}');
+    hd_text_free(&bytes);
+    hd_text_free(&text);
+}
+
+static void write_chat_token(const struct serve_call *call, int32_t id, double log_probability,
+                             struct hd_json_writer *w)
+{
+    struct hd_text bytes = {0}, text = {0};
+
+    token_text(call, id, &bytes, &text);
+    hd_json_add_string(w, "token", text.data ? text.data : "");
+    add_odds(w, "logprob", log_probability);
+    hd_json_begin(w, "bytes", '[');
+    for (size_t i = 0; i < bytes.len_bytes; i++)
+        hd_json_add_int64(w, NULL, (unsigned char)bytes.data[i]);
+    hd_json_end(w, ']');
+    hd_text_free(&bytes);
+    hd_text_free(&text);
+}
+
+static void write_chat_odds(const struct serve_choice *c, struct hd_json_writer *w)
+{
+    hd_json_begin(w, "logprobs", '{');
+    hd_json_begin(w, "content", '[');
+    for (size_t i = 0; i < c->token_count; i++) {
+        const struct serve_token *t = &c->tokens[i];
+
+        hd_json_begin(w, NULL, '{');
+        write_chat_token(c->call, t->id, t->log_probability, w);
+        hd_json_begin(w, "top_logprobs", '[');
+        for (int k = 0; k < t->top_count; k++) {
+            hd_json_begin(w, NULL, '{');
+            write_chat_token(c->call, t->top[k].id, t->top[k].log_probability, w);
+            hd_json_end(w, '}');
+        }
+        hd_json_end(w, ']');
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    hd_json_end(w, '}');
+}
+
+static void write_odds(struct serve_choice *c, struct hd_json_writer *w)
+{
+    if (!c->call->ask.tells_odds)
+        hd_json_add_null(w, "logprobs");
+    else if (c->call->ask.kind == HD_ASK_CHAT)
+        write_chat_odds(c, w);
+    else
+        write_completion_odds(c, w);
+}
+
+/* ---- answers ---- */
+
+static void begin_answer(const struct serve_call *call, const char *object,
+                         struct hd_json_writer *w)
+{
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "id", call->id);
+    hd_json_add_string(w, "object", object);
+    hd_json_add_int64(w, "created", call->created);
+    hd_json_add_string(w, "model", call->serve->options.name);
+}
+
+static const char *text_of(const struct serve_choice *c)
+{
+    return c->text.data ? c->text.data : "";
+}
+
+static void write_finish(const struct serve_choice *c, struct hd_json_writer *w)
+{
+    if (!c->ended)
+        hd_json_add_null(w, "finish_reason");
+    else
+        hd_json_add_string(w, "finish_reason", c->end == SERVE_STOP ? "stop" : "length");
+}
+
+static void write_usage(const struct serve_call *call, struct hd_json_writer *w)
+{
+    int64_t drawn = 0;
+
+    for (int64_t i = 0; i < call->choice_count; i++)
+        drawn += call->choices[i].drawn;
+    hd_json_begin(w, "usage", '{');
+    hd_json_add_int64(w, "prompt_tokens", call->prompt_tokens);
+    hd_json_add_int64(w, "completion_tokens", drawn);
+    hd_json_add_int64(w, "total_tokens", call->prompt_tokens + drawn);
+    hd_json_end(w, '}');
+}
+
+void serve_write_answer(struct serve_call *call, struct hd_text *out)
+{
+    const bool is_chat = call->ask.kind == HD_ASK_CHAT;
+    struct hd_json_writer w = {.out = out};
+
+    begin_answer(call, is_chat ? "chat.completion" : "text_completion", &w);
+    hd_json_begin(&w, "choices", '[');
+    for (int64_t i = 0; i < call->choice_count; i++) {
+        struct serve_choice *c = &call->choices[i];
+
+        hd_json_begin(&w, NULL, '{');
+        hd_json_add_int64(&w, "index", i);
+        if (is_chat) {
+            hd_json_begin(&w, "message", '{');
+            hd_json_add_string(&w, "role", "assistant");
+            hd_json_add_string(&w, "content", text_of(c));
+            hd_json_end(&w, '}');
+        } else {
+            hd_json_add_string(&w, "text", text_of(c));
+        }
+        write_odds(c, &w);
+        write_finish(c, &w);
+        hd_json_end(&w, '}');
+    }
+    hd_json_end(&w, ']');
+    write_usage(call, &w);
+    hd_json_end(&w, '}');
+    hd_text_add(out, "\n");
+}
+
+/* ---- streams (Server-Sent Events) ---- */
+
+void serve_write_chunk(struct serve_choice *c, struct hd_text *out)
+{
+    const struct serve_call *call = c->call;
+    const bool is_chat = call->ask.kind == HD_ASK_CHAT;
+    struct hd_json_writer w = {.out = out};
+
+    hd_text_add(out, "data: ");
+    begin_answer(call, is_chat ? "chat.completion.chunk" : "text_completion", &w);
+    hd_json_begin(&w, "choices", '[');
+    hd_json_begin(&w, NULL, '{');
+    hd_json_add_int64(&w, "index", c - call->choices);
+    if (is_chat) {
+        hd_json_begin(&w, "delta", '{');
+        if (!c->has_begun)
+            hd_json_add_string(&w, "role", "assistant");
+        if (!c->has_begun || c->text.len_bytes)
+            hd_json_add_string(&w, "content", text_of(c));
+        hd_json_end(&w, '}');
+    } else {
+        hd_json_add_string(&w, "text", text_of(c));
+    }
+    write_odds(c, &w);
+    write_finish(c, &w);
+    hd_json_end(&w, '}');
+    hd_json_end(&w, ']');
+    hd_json_end(&w, '}');
+    hd_text_add(out, "\n\n");
+    c->has_begun = true;
+    c->token_count = 0;
+    out->failed |= c->text.failed;
+    hd_text_clear(&c->text);
+}
+
+void serve_write_stream_end(const struct serve_call *call, struct hd_text *out)
+{
+    struct hd_json_writer w = {.out = out};
+
+    if (call->ask.include_usage) {
+        hd_text_add(out, "data: ");
+        begin_answer(
+            call, call->ask.kind == HD_ASK_CHAT ? "chat.completion.chunk" : "text_completion", &w);
+        hd_json_begin(&w, "choices", '[');
+        hd_json_end(&w, ']');
+        write_usage(call, &w);
+        hd_json_end(&w, '}');
+        hd_text_add(out, "\n\n");
+    }
+    hd_text_add(out, "data: [DONE]\n\n");
+}

@@ -1,0 +1,304 @@
+/* Whom a hang is blamed on: what is known of each rank here, the judge's finding, and its text. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "daemon/supervisor/supervisor.h"
+
+enum {
+    STALE_MS = 1000, /* a wait is refreshed ten times a second; ... */
+    STALE_SHARE = 4, /* ... and counts if it was within this part of the silence */
+    WAITERS_NAMED = 4,
+    RANKS_TEXT_MAX = 128,
+};
+
+/* ---- what is known of each rank ---- */
+
+/* The rank here that has not come to the rendezvous in which `rank` waits; NULL: none. */
+static const struct sup_rank *missing_at_rendezvous(const struct sup *sup,
+                                                    const struct sup_rank *rank)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].put_round < rank->put_round)
+            return &sup->ranks[i];
+    return NULL;
+}
+
+static bool is_fresh(const struct hd_flight_wait *wait, const struct sup_rank *rank, int64_t now_ms)
+{
+    const int64_t silent_ms = now_ms - rank->heard_ms;
+    const int64_t stale_ms =
+        silent_ms / STALE_SHARE > STALE_MS ? silent_ms / STALE_SHARE : STALE_MS;
+
+    return wait->waits && now_ms - wait->seen_ms <= stale_ms;
+}
+
+static struct sup_told look_at(const struct sup *sup, const struct sup_rank *rank, int64_t now_ms,
+                               struct hd_flight_wait *ret_wait)
+{
+    struct sup_told told = {.rank = rank->rank,
+                            .silent_ms = now_ms - rank->heard_ms,
+                            .doing = SUP_COMPUTES,
+                            .waits_for = -1};
+    const struct sup_rank *missing;
+
+    hd_shm_control_wait(sup->shm, (int)(rank - sup->ranks), ret_wait);
+    ret_wait->waits = is_fresh(ret_wait, rank, now_ms);
+    if (!rank->pid) {
+        told.doing = SUP_EXITED;
+    } else if (sup_is_stopped(rank)) {
+        told.doing = SUP_STOPPED;
+    } else if (ret_wait->waits) {
+        told.doing = SUP_WAITS;
+        told.waits_for = ret_wait->rank;
+    } else if (!ret_wait->is_told && (missing = missing_at_rendezvous(sup, rank))) {
+        told.doing = SUP_WAITS;
+        told.waits_for = missing->rank;
+    } else if (!ret_wait->is_told &&
+               (rank->phase != HD_LINK_PHASE_SETUP ||
+                (rank->put_round >= 0 && (sup_spans(sup) || sup->options.gpu_count)))) {
+        told.doing = SUP_UNSEEN; /* it awaits others on its device, or connects to other nodes */
+    }
+    return told;
+}
+
+/* ---- where waits are not seen ---- */
+
+/* How far a rank has come: its first collective that is not complete, and how far that is. */
+static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
+{
+    struct hd_flight_record record;
+
+    if (!sup_find_flight(sup, rank, &record))
+        return 0;
+    return record.launch * (HD_FLIGHT_COMPLETE + 1) + (uint64_t)record.state;
+}
+
+/* When one rank stops, its peers wait for it and fall silent, too: those count whose silence is at
+ * least half of the longest. */
+static bool is_silent_too(const struct sup_rank *rank, const struct sup_rank *silent,
+                          int64_t now_ms)
+{
+    return rank->pid && now_ms - rank->heard_ms >= (now_ms - silent->heard_ms) / 2;
+}
+
+/* The rank to blame is the one whose collectives are behind, for which the others wait; of several,
+ * the one that was silent first. */
+static struct sup_rank *find_behind(const struct sup *sup, struct sup_rank *silent, int64_t now_ms)
+{
+    struct sup_rank *blamed = silent;
+
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (is_silent_too(&sup->ranks[i], silent, now_ms) &&
+            progress_of(sup, &sup->ranks[i]) < progress_of(sup, blamed))
+            blamed = &sup->ranks[i];
+    return blamed;
+}
+
+/* Collectives of pipeline stages, and of ranks of which only some are here, cannot be counted
+ * against one another. A rank that waits for peers sleeps, so the rank to blame is one that does
+ * not. NULL: all sleep. The search ends at the first busy rank, because sup_is_busy blocks. */
+static struct sup_rank *find_busy(const struct sup *sup, struct sup_rank *silent, int64_t now_ms)
+{
+    if (sup_is_busy(silent))
+        return silent;
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (&sup->ranks[i] != silent && is_silent_too(&sup->ranks[i], silent, now_ms) &&
+            sup_is_busy(&sup->ranks[i]))
+            return &sup->ranks[i];
+    return NULL;
+}
+
+/* NULL: the rank to blame may be on another node. */
+static struct sup_rank *guess(const struct sup *sup, struct sup_rank *silent, int64_t now_ms)
+{
+    const bool are_stages = sup->job.pp > 1; /* which launch different numbers of operations */
+    struct sup_rank *busy;
+
+    if (!sup_spans(sup) && !are_stages)
+        return find_behind(sup, silent, now_ms);
+    busy = find_busy(sup, silent, now_ms);
+    return busy || sup_spans(sup) ? busy : find_behind(sup, silent, now_ms);
+}
+
+/* ---- the text ---- */
+
+struct findings {
+    const struct sup *sup;
+    int64_t now_ms;
+    struct sup_told told[HD_ATTEMPT_RANKS_MAX];
+    struct hd_flight_wait waits[HD_ATTEMPT_RANKS_MAX];
+};
+
+/* "rank 0 in all_reduce #41 of group dp (1.2 MiB), entered, for 61 s" */
+static void describe_wait(const struct findings *f, int index, char *ret_text, size_t size_bytes)
+{
+    const struct hd_flight_wait *wait = &f->waits[index];
+    const struct sup_rank *rank = &f->sup->ranks[index];
+    char what[128] = "an operation";
+
+    if (!wait->waits) {
+        (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " in the rendezvous for %" PRId64 " s",
+                       rank->rank, (f->now_ms - rank->put_ms) / 1000);
+        return;
+    }
+    if (wait->has_record)
+        hd_flight_describe(&wait->record, what, sizeof what);
+    (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " in %s, for %" PRId64 " s", rank->rank,
+                   what, (f->now_ms - wait->since_ms) / 1000);
+}
+
+/* "; ranks 0 and 2 wait for it: rank 0 in .., for 61 s"; "": none here does. The one that names an
+ * operation waits for it directly, if there is such a rank here. */
+static void describe_waiters(const struct findings *f, int64_t blamed, char *ret_text,
+                             size_t size_bytes)
+{
+    const int ranks = f->sup->options.rank_count;
+    char names[RANKS_TEXT_MAX] = "", first[192];
+    int count = 0, direct = -1, last = -1;
+    size_t n = 0;
+
+    for (int i = 0; i < ranks; i++) {
+        if (!sup_judge_leads_to(f->told, ranks, i, blamed))
+            continue;
+        if (direct < 0 && f->told[i].waits_for == blamed)
+            direct = i;
+        last = i;
+        if (count++ < WAITERS_NAMED && n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%" PRId64, count > 1 ? ", " : "",
+                                  f->told[i].rank);
+    }
+    ret_text[0] = '\0';
+    if (!count)
+        return;
+    describe_wait(f, direct >= 0 ? direct : last, first, sizeof first);
+    (void)snprintf(ret_text, size_bytes, "; rank%s %s%s %s for it: %s", count > 1 ? "s" : "", names,
+                   count > WAITERS_NAMED ? " .." : "", count > 1 ? "wait" : "waits", first);
+}
+
+static const char *describe_doing(enum sup_doing doing)
+{
+    switch (doing) {
+    case SUP_COMPUTES:
+        return ": it waits for no rank, but computes, or waits for its device or a disk";
+    case SUP_STOPPED:
+        return ": its process is stopped by a signal";
+    case SUP_EXITED:
+        return ": its process has ended";
+    default:
+        return "";
+    }
+}
+
+/* "gave no sign of life for 62 s while training" */
+static void describe_silence(const struct sup_rank *rank, int64_t now_ms, char ret_text[96])
+{
+    (void)snprintf(ret_text, 96, "gave no sign of life for %" PRId64 " s while %s",
+                   (now_ms - rank->heard_ms) / 1000, sup_phase_text(rank));
+}
+
+static void tell_found(struct findings *f, struct sup_rank *blamed, struct sup_blame *b)
+{
+    char silence[96], flight[SUP_FLIGHT_MAX], waiters[512];
+    const int index = (int)(blamed - f->sup->ranks);
+
+    describe_silence(blamed, f->now_ms, silence);
+    sup_describe_flight(f->sup, blamed, flight);
+    describe_waiters(f, blamed->rank, waiters, sizeof waiters);
+    b->here = blamed;
+    (void)snprintf(b->text, sizeof b->text, "rank %" PRId64 " %s%s%s%s", blamed->rank, silence,
+                   describe_doing(f->told[index].doing), flight, waiters);
+}
+
+static void tell_elsewhere(struct findings *f, const struct sup_rank *silent, struct sup_blame *b)
+{
+    char who[64] = "", waiters[512] = "";
+
+    if (b->rank >= 0) {
+        (void)snprintf(who, sizeof who,
+                       "rank %" PRId64 ", on another node, is waited for: ", b->rank);
+        describe_waiters(f, b->rank, waiters, sizeof waiters);
+    }
+    (void)snprintf(b->text, sizeof b->text,
+                   "%sno rank here gave a sign of life for %" PRId64 " s while %s%s", who,
+                   (f->now_ms - silent->heard_ms) / 1000, sup_phase_text(silent), waiters);
+}
+
+static void tell_circle(struct findings *f, struct sup_rank *in_it, struct sup_blame *b)
+{
+    const int ranks = f->sup->options.rank_count;
+    char silence[96];
+    int index = (int)(in_it - f->sup->ranks);
+    size_t n;
+
+    describe_silence(in_it, f->now_ms, silence);
+    b->here = in_it;
+    n = (size_t)snprintf(b->text, sizeof b->text,
+                         "rank %" PRId64 " %s: ranks wait for each other, in a circle", in_it->rank,
+                         silence);
+    for (int i = 0; i < WAITERS_NAMED && n < sizeof b->text; i++) {
+        char wait[192];
+
+        describe_wait(f, index, wait, sizeof wait);
+        n += (size_t)snprintf(b->text + n, sizeof b->text - n, "%s %s waits for rank %" PRId64,
+                              i ? ";" : ":", wait, f->told[index].waits_for);
+        for (int k = 0; k < ranks; k++)
+            if (f->told[k].rank == f->told[index].waits_for) {
+                index = k;
+                break;
+            }
+        if (index == (int)(in_it - f->sup->ranks))
+            break;
+    }
+}
+
+/* ---- the finding ---- */
+
+static struct sup_rank *rank_numbered(struct sup *sup, int64_t number)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].rank == number)
+            return &sup->ranks[i];
+    return NULL;
+}
+
+void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
+                    struct sup_blame *ret_blame)
+{
+    struct findings f = {.sup = sup, .now_ms = now_ms};
+    struct sup_blame b = {.rank = -1};
+    struct sup_rank *found;
+    int64_t rank;
+
+    for (int i = 0; i < sup->options.rank_count; i++)
+        f.told[i] = look_at(sup, &sup->ranks[i], now_ms, &f.waits[i]);
+    b.finding = sup_judge(f.told, sup->options.rank_count, &rank);
+    found = rank_numbered(sup, rank);
+    if (b.finding == SUP_FOUND_NOTHING) {
+        found = guess(sup, silent, now_ms);
+        b.finding = found ? SUP_FOUND : SUP_FOUND_ELSEWHERE;
+    } else if (b.finding == SUP_FOUND_ELSEWHERE) {
+        b.rank = rank;
+    }
+    if (b.finding == SUP_FOUND)
+        tell_found(&f, found, &b);
+    else if (b.finding == SUP_FOUND_CIRCLE)
+        tell_circle(&f, found, &b);
+    else if (b.finding == SUP_FOUND_ELSEWHERE)
+        tell_elsewhere(&f, silent, &b);
+    *ret_blame = b;
+}
+
+void sup_blame_for_timeout(struct sup *sup, struct sup_rank *rank)
+{
+    struct sup_blame blame;
+
+    if (sup->ending || rank->failure.status != HD_TIMEOUT)
+        return;
+    sup_find_blame(sup, rank, hd_clock_now_ms(), &blame);
+    if (blame.finding == SUP_FOUND && blame.here != rank)
+        sup_begin_end(sup, HD_LINK_CAUSE_HANG, blame.here->rank, false, "%s", blame.text);
+    else if (blame.finding == SUP_FOUND_ELSEWHERE)
+        sup->elsewhere = blame.rank;
+}

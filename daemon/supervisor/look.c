@@ -1,0 +1,87 @@
+/* What the supervisor sees of its ranks without being told: their collectives and waits in shared
+ * memory, and the states of their processes. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "daemon/supervisor/supervisor.h"
+
+enum { BUSY_LOOKS = 10, BUSY_LOOK_US = 20 * 1000 };
+
+const char *sup_phase_text(const struct sup_rank *rank)
+{
+    return rank->phase == HD_LINK_PHASE_SETUP ? "setting up" : hd_link_phase_name(rank->phase);
+}
+
+/* ---- collectives ---- */
+
+bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
+                     struct hd_flight_record *ret_record)
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
+    int i = 0;
+
+    if (count == 0)
+        return false;
+    while (i + 1 < count && records[i].state == HD_FLIGHT_COMPLETE)
+        i++;
+    *ret_record = records[i];
+    return true;
+}
+
+void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
+                         char ret_text[SUP_FLIGHT_MAX])
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
+
+    hd_flight_describe_open(records, count, ret_text, SUP_FLIGHT_MAX);
+}
+
+/* ---- processes ---- */
+
+bool sup_read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
+{
+    char path[64], line[512];
+    const char *end;
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, line, sizeof line - 1);
+    (void)close(fd);
+    if (n <= 0)
+        return false;
+    line[n] = '\0';
+    end = strrchr(line, ')'); /* the name before it may hold anything */
+    return end && sscanf(end + 1, " %c %d", ret_state, ret_parent) == 2;
+}
+
+bool sup_is_stopped(const struct sup_rank *rank)
+{
+    pid_t parent;
+    char state;
+
+    return rank->pid && sup_read_stat(rank->pid, &state, &parent) && (state == 'T' || state == 't');
+}
+
+bool sup_is_busy(const struct sup_rank *rank)
+{
+    pid_t parent;
+    char state;
+
+    if (!rank->pid)
+        return false;
+    for (int i = 0; i < BUSY_LOOKS; i++) { /* a rank that is seen asleep once is not busy */
+        if (!sup_read_stat(rank->pid, &state, &parent) || state == 'S')
+            return false;
+        (void)usleep(BUSY_LOOK_US);
+    }
+    return true;
+}

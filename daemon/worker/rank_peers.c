@@ -1,0 +1,92 @@
+/* rank_peers: ranks that are slower than their peers, told by rank 0. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/rank_internal.h"
+
+enum rank_peers_limits { NAMED_MAX = 4 };
+
+enum hd_status rank_watch_peers(struct rank *r)
+{
+    const struct hd_mesh *mesh = &hd_trainer_layout(r->trainer)->mesh;
+    int *stage_of;
+    enum hd_status st;
+
+    if (r->rank != 0 || r->world == 1)
+        return HD_OK;
+    stage_of = hd_arena_array(&r->arena, (size_t)r->world, sizeof *stage_of);
+    if (!stage_of)
+        return hd_err(HD_NO_MEMORY, "no memory for the stages of the ranks");
+    for (int32_t i = 0; i < (int32_t)r->world; i++)
+        stage_of[i] = hd_mesh_coord(mesh, i).pp;
+    st = hd_stragglers_new((int)r->world, stage_of, &r->stragglers);
+    return st;
+}
+
+/* How many ranks waited for this one longest, in the newest step that is told. */
+static int count_waiting(const struct rank *r, const struct hd_told_step *told, int rank)
+{
+    int count = 0;
+
+    for (int64_t i = 0; i < r->world; i++)
+        count += told->awaited[i] == rank;
+    return count;
+}
+
+static void describe(const struct rank *r, const struct hd_told_step *told, int rank,
+                     char *ret_text, size_t size_bytes)
+{
+    const struct hd_straggler s = hd_stragglers_get(r->stragglers, rank);
+    const int waiting = count_waiting(r, told, rank);
+    char spans[48] = "";
+
+    if (s.steps > 1)
+        (void)snprintf(spans, sizeof spans, " spans of %.0f steps", s.steps);
+    (void)snprintf(
+        ret_text, size_bytes,
+        "rank %d is a straggler: it is busy for %.1f ms of a step, the ranks that do the "
+        "same work for %.1f ms; it was late by a tenth of the step or more in %d of "
+        "%d%s, and %d rank%s waited longest for it",
+        rank, s.busy_ms, s.others_ms, s.late, s.of, s.steps > 1 ? spans : " steps", waiting,
+        waiting == 1 ? "" : "s");
+}
+
+/* What `heddle show` says of a running job. */
+static void tell_all(struct rank *r, const struct hd_told_step *told)
+{
+    char text[HD_LINK_TEXT_MAX] = "", one[320];
+    int count = 0;
+    size_t n = 0;
+
+    for (int i = 0; i < r->world && n < sizeof text; i++) {
+        if (!hd_stragglers_get(r->stragglers, i).is || count++ >= NAMED_MAX)
+            continue;
+        describe(r, told, i, one, sizeof one);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? "; " : "", one);
+    }
+    if (count > NAMED_MAX && n < sizeof text)
+        (void)snprintf(text + n, sizeof text - n, "; and %d more", count - NAMED_MAX);
+    hd_link_report_stragglers(r->link, text);
+}
+
+void rank_look_at_peers(struct rank *r, const struct hd_step_result *s)
+{
+    char text[320];
+
+    if (!r->stragglers || !s->told.present ||
+        !hd_stragglers_add(r->stragglers, s->told.busy_ms, s->told.step_ms))
+        return;
+    for (int i = 0; i < r->world; i++) {
+        const struct hd_straggler one = hd_stragglers_get(r->stragglers, i);
+
+        if (!one.changed)
+            continue;
+        if (one.is)
+            describe(r, &s->told, i, text, sizeof text);
+        else
+            (void)snprintf(text, sizeof text, "rank %d is no straggler any more", i);
+        rank_say_about(r, one.is ? HD_LINK_LEVEL_STRAGGLER : HD_LINK_LEVEL_INFO, i, text);
+    }
+    tell_all(r, &s->told);
+}

@@ -1,0 +1,349 @@
+#include "generate/choices.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+/* One question. Its choices are read one behind the other, so that each finds the prompt in the
+ * slot that the one before it has left. */
+struct question {
+    struct examination *all;
+    struct hd_arena arena;
+    const char *file, *prompt, *delimiter;
+    const char *choices[HD_CHOICES_MAX];
+    int64_t line;
+    int count, right, next; /* next: the choice that is being read */
+    double log_likelihoods[HD_CHOICES_MAX];
+    bool cut, is_done;
+};
+
+struct examination {
+    struct hd_generator *generator;
+    struct hd_language *language;
+    const struct hd_choices_options *options;
+    int64_t context;
+    struct question *questions; /* a ring [room] */
+    int room, first, held;
+    size_t file;
+    FILE *in;
+    int64_t line, begun;
+    char *text;
+    size_t text_room;
+    struct hd_choices sums; /* acc, acc_norm: right answers */
+    enum hd_status st;      /* of a callback */
+    struct hd_error error;
+};
+
+/* ---- reading ---- */
+
+static enum hd_status read_answer(const struct hd_json *answer, struct question *q)
+{
+    int64_t index;
+
+    if (answer && answer->kind == HD_JSON_NUMBER) {
+        if (hd_json_to_int64(answer, 0, q->count - 1, &index))
+            return hd_err(HD_INVALID, "answer: %.20s is no index of the %d choices; the first is 0",
+                          answer->text, q->count);
+        q->right = (int)index;
+        return HD_OK;
+    }
+    for (q->right = 0; answer && answer->kind == HD_JSON_STRING && q->right < q->count; q->right++)
+        if (strcmp(q->choices[q->right], answer->text) == 0)
+            return HD_OK;
+    return hd_err(HD_INVALID, "answer: give the index of the right choice, from 0, or its text");
+}
+
+static enum hd_status read_choices(const struct hd_json *list, struct question *q)
+{
+    if (list->count < 2 || list->count > HD_CHOICES_MAX)
+        return hd_err(HD_INVALID, "choices: give 2 to %d", HD_CHOICES_MAX);
+    for (const struct hd_json *c = list->first; c; c = c->next) {
+        if (c->kind != HD_JSON_STRING || !*c->text)
+            return hd_err(HD_INVALID, "choices: number %d is not a text, or is empty",
+                          q->count + 1);
+        q->choices[q->count++] = c->text;
+    }
+    return HD_OK;
+}
+
+static enum hd_status parse(struct question *q, const char *line, size_t bytes)
+{
+    static const struct hd_json_limits limits = {.values_max = 1000, .depth_max = 16};
+    const struct hd_json *root, *list, *delimiter;
+    enum hd_status st = hd_json_parse(&q->arena, line, bytes, &limits, &root);
+
+    if (!st)
+        st = hd_json_need_string(root, "prompt", &q->prompt);
+    if (!st)
+        st = hd_json_need(root, "choices", HD_JSON_ARRAY, &list);
+    if (!st)
+        st = read_choices(list, q);
+    if (!st)
+        st = read_answer(hd_json_member(root, "answer"), q);
+    delimiter = st ? NULL : hd_json_member(root, "delimiter");
+    q->delimiter = " ";
+    if (delimiter)
+        st = hd_json_need_string(root, "delimiter", &q->delimiter);
+    return st;
+}
+
+static bool is_blank(const char *line)
+{
+    return line[strspn(line, " \t\r\n")] == '\0';
+}
+
+/* The next line that is not empty. *ret_bytes 0: there is none. */
+static enum hd_status next_line(struct examination *e, size_t *ret_bytes)
+{
+    *ret_bytes = 0;
+    for (;;) {
+        ssize_t bytes;
+
+        if (!e->in) {
+            if (e->file == e->options->file_count)
+                return HD_OK;
+            e->line = 0;
+            e->in = fopen(e->options->files[e->file], "r");
+            if (!e->in)
+                return hd_err(HD_NOT_FOUND, "cannot read %s: %s", e->options->files[e->file],
+                              strerror(errno));
+        }
+        errno = 0;
+        bytes = getline(&e->text, &e->text_room, e->in);
+        if (bytes < 0 && ferror(e->in))
+            return hd_err(HD_IO, "cannot read %s: %s", e->options->files[e->file], strerror(errno));
+        if (bytes < 0) {
+            (void)fclose(e->in);
+            e->in = NULL;
+            e->file++;
+            continue;
+        }
+        e->line++;
+        if (bytes > HD_CHOICES_LINE_BYTES_MAX)
+            return hd_err(HD_LIMIT, "%s:%lld: the line has more than %d bytes",
+                          e->options->files[e->file], (long long)e->line,
+                          HD_CHOICES_LINE_BYTES_MAX);
+        if (!is_blank(e->text)) {
+            *ret_bytes = (size_t)bytes;
+            return HD_OK;
+        }
+    }
+}
+
+/* ---- one choice ---- */
+
+static bool on_token(void *user, const struct hd_generated *token)
+{
+    struct question *q = user;
+
+    q->log_likelihoods[q->next] += token->log_probability;
+    return true;
+}
+
+static enum hd_status begin_choice(struct question *q);
+
+static void on_end(void *user, enum hd_generation_end end, enum hd_status st)
+{
+    struct question *q = user;
+
+    (void)end;
+    q->next++;
+    q->is_done = q->next == q->count;
+    if (!st && !q->is_done)
+        st = begin_choice(q);
+    if (st && !q->all->st) {
+        q->all->st = hd_err_prefix(st, "%s:%lld", q->file, (long long)q->line);
+        hd_err_save(q->all->st, &q->all->error);
+    }
+}
+
+/* The ids of prompt and choice; *ret_first: the first one of the choice. */
+static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
+{
+    struct hd_language *language = q->all->language;
+    struct hd_text whole = {0};
+    struct hd_id_list prompt = {0};
+    size_t bytes = strlen(q->prompt);
+    enum hd_status st = HD_OK;
+
+    hd_text_add(&whole, "%s%s%s", q->prompt, q->delimiter, q->choices[q->next]);
+    while (bytes && isspace((unsigned char)q->prompt[bytes - 1]))
+        bytes--;
+    if (whole.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a question");
+    else if (!bytes && hd_language_begin(language) < 0)
+        st = hd_err(HD_INVALID, "the prompt is empty, and the model has no token to begin with");
+    if (!st && !bytes) {
+        st = hd_id_list_reserve(ids, 1);
+        if (!st)
+            ids->ids[ids->count++] = hd_language_begin(language);
+    }
+    if (!st)
+        st = hd_language_encode(language, whole.data, whole.len_bytes, ids);
+    if (!st && bytes)
+        st = hd_language_encode(language, q->prompt, bytes, &prompt);
+    *ret_first = bytes ? (int64_t)prompt.count : 1;
+    if (!st && *ret_first >= (int64_t)ids->count)
+        st = hd_err(HD_INVALID, "choices: number %d has no token of its own behind the prompt",
+                    q->next + 1);
+    hd_text_free(&whole);
+    hd_id_list_free(&prompt);
+    return st;
+}
+
+static enum hd_status begin_choice(struct question *q)
+{
+    struct hd_id_list ids = {0};
+    int64_t first = 0;
+    enum hd_status st = encode(q, &ids, &first);
+    const struct hd_generation what = {.prompt = ids.ids,
+                                       .prompt_count = (int64_t)ids.count,
+                                       .tells_prompt = true,
+                                       .told_from = first,
+                                       .slides = true,
+                                       .on_token = on_token,
+                                       .on_end = on_end,
+                                       .user = q};
+
+    q->log_likelihoods[q->next] = 0;
+    if (!st && what.prompt_count - first >= q->all->context)
+        st =
+            hd_err(HD_INVALID, "choices: number %d has %lld tokens, and the context is %lld",
+                   q->next + 1, (long long)(what.prompt_count - first), (long long)q->all->context);
+    q->cut |= what.prompt_count > q->all->context;
+    if (!st)
+        st = hd_generator_add(q->all->generator, &what, NULL);
+    hd_id_list_free(&ids);
+    return st;
+}
+
+/* ---- all of them ---- */
+
+/* Reads the next question and begins it. */
+static enum hd_status begin_question(struct examination *e, bool *ret_none)
+{
+    struct question *q = &e->questions[(e->first + e->held) % e->room];
+    size_t bytes = 0;
+    enum hd_status st = HD_OK;
+
+    *ret_none = true;
+    if (e->options->limit && e->begun == e->options->limit)
+        return HD_OK;
+    st = next_line(e, &bytes);
+    if (st || !bytes)
+        return st;
+    *ret_none = false;
+    *q = (struct question){.all = e, .file = e->options->files[e->file], .line = e->line};
+    hd_arena_init(&q->arena, 0);
+    e->held++;
+    e->begun++;
+    st = parse(q, e->text, bytes);
+    if (!st)
+        st = begin_choice(q);
+    return st ? hd_err_prefix(st, "%s:%lld", q->file, (long long)q->line) : HD_OK;
+}
+
+/* Characters, not bytes: the continuation bytes of UTF-8 do not count. */
+static double characters(const char *text)
+{
+    double count = 0;
+
+    for (; *text; text++)
+        count += ((unsigned char)*text & 0xc0) != 0x80;
+    return count;
+}
+
+static void finish_question(struct examination *e)
+{
+    struct question *q = &e->questions[e->first];
+    struct hd_choice_answer a = {.file = q->file,
+                                 .line = q->line,
+                                 .count = q->count,
+                                 .right = q->right,
+                                 .log_likelihoods = q->log_likelihoods,
+                                 .cut = q->cut};
+
+    for (int i = 1; i < q->count; i++) {
+        if (q->log_likelihoods[i] > q->log_likelihoods[a.best])
+            a.best = i;
+        if (q->log_likelihoods[i] / characters(q->choices[i]) >
+            q->log_likelihoods[a.best_norm] / characters(q->choices[a.best_norm]))
+            a.best_norm = i;
+    }
+    e->sums.questions++;
+    e->sums.cut += q->cut;
+    e->sums.acc += a.best == q->right;
+    e->sums.acc_norm += a.best_norm == q->right;
+    if (e->options->on_answer)
+        e->options->on_answer(e->options->user, &a);
+    hd_arena_done(&q->arena);
+    e->first = (e->first + 1) % e->room;
+    e->held--;
+}
+
+static enum hd_status examine(struct examination *e)
+{
+    bool none = false, busy = true;
+    enum hd_status st = HD_OK;
+
+    while (!st && (!none || e->held)) {
+        while (!st && !none && e->held < e->room)
+            st = begin_question(e, &none);
+        if (!st)
+            st = hd_generator_step(e->generator, &busy);
+        if (!st && e->st)
+            st = hd_err_restore(&e->error);
+        while (!st && e->held && e->questions[e->first].is_done)
+            finish_question(e);
+        if (!st && e->options->progress &&
+            !e->options->progress(e->options->user, e->sums.questions))
+            st = hd_err(HD_ABORTED, "interrupted after %lld questions",
+                        (long long)e->sums.questions);
+    }
+    return st;
+}
+
+/* The standard error of a mean of zeros and ones: their deviation (n - 1) by the root of n. */
+static double error_of(double mean, int64_t n)
+{
+    return n > 1 ? sqrt(mean * (1 - mean) / (double)(n - 1)) : 0;
+}
+
+enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_decoder *decoder,
+                              struct hd_language *language,
+                              const struct hd_choices_options *options,
+                              struct hd_choices *ret_choices)
+{
+    struct examination e = {.generator = generator,
+                            .language = language,
+                            .options = options,
+                            .context = hd_decoder_context(decoder),
+                            .room = hd_decoder_slots(decoder)};
+    enum hd_status st;
+
+    e.questions = calloc((size_t)e.room, sizeof *e.questions);
+    st = e.questions ? examine(&e) : hd_err(HD_NO_MEMORY, "no memory for questions");
+    if (!st && !e.sums.questions)
+        st = hd_err(HD_INVALID, "there is no question in the files");
+    if (!st) {
+        const double n = (double)e.sums.questions;
+
+        *ret_choices = e.sums;
+        ret_choices->acc /= n;
+        ret_choices->acc_norm /= n;
+        ret_choices->acc_error = error_of(ret_choices->acc, e.sums.questions);
+        ret_choices->acc_norm_error = error_of(ret_choices->acc_norm, e.sums.questions);
+    }
+    for (; e.questions && e.held; e.held--, e.first = (e.first + 1) % e.room)
+        hd_arena_done(&e.questions[e.first].arena);
+    if (e.in)
+        (void)fclose(e.in);
+    free(e.questions);
+    free(e.text);
+    return st;
+}

@@ -1,0 +1,452 @@
+/* A sequence has read history[0 .. filled) of history[0 .. count). What is left is what it reads
+ * next: of a prompt many tokens, behind it the one that was drawn last. Behind the last of them the
+ * next token is drawn.
+ */
+#include "generate/generator.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct hd_sequence {
+    struct hd_sequence *next; /* of those that wait */
+    struct hd_generation what;
+    struct hd_stops stops;
+    int32_t *prompt;
+    int64_t drawn; /* tokens */
+    bool reads_prompt;
+    bool ended; /* in the call under way */
+};
+
+struct generator_slot {
+    struct hd_sequence *sequence; /* NULL: free */
+    int32_t *history;             /* [context] */
+    int64_t filled, count;
+    uint64_t order; /* of its sequence: earlier ones first */
+};
+
+struct hd_generator {
+    struct hd_decoder *decoder;
+    struct generator_slot *slots;
+    struct hd_sequence *waiting, **waiting_end;
+    int32_t *order; /* workspace of hd_sample */
+    int64_t drawn_max, waiting_count, running_count;
+    uint64_t started;
+    int slot_count;
+    bool prompts_last; /* the last step read prompts */
+    struct hd_decoder_rows *rows;
+    int *slot_of_rows;
+    struct hd_likely top[HD_GENERATE_TOP_MAX]; /* of the token that is told */
+};
+
+/* ---- new and free ---- */
+
+enum hd_status hd_generator_new(struct hd_decoder *decoder, int64_t drawn_max,
+                                struct hd_generator **ret_generator)
+{
+    const int slots = hd_decoder_slots(decoder);
+    const int64_t context = hd_decoder_context(decoder), vocab = hd_decoder_vocab(decoder);
+    struct hd_generator *g = calloc(1, sizeof *g);
+
+    if (!g)
+        return hd_err(HD_NO_MEMORY, "no memory for a generator");
+    g->decoder = decoder;
+    g->slot_count = slots;
+    g->drawn_max = drawn_max > 0 && drawn_max < vocab ? drawn_max : vocab;
+    g->waiting_end = &g->waiting;
+    g->slots = calloc((size_t)slots, sizeof *g->slots);
+    g->rows = calloc((size_t)slots, sizeof *g->rows);
+    g->slot_of_rows = calloc((size_t)slots, sizeof *g->slot_of_rows);
+    g->order = calloc((size_t)g->drawn_max, sizeof *g->order);
+    if (!g->slots || !g->rows || !g->slot_of_rows || !g->order)
+        goto no_memory;
+    for (int i = 0; i < slots; i++) {
+        g->slots[i].history = calloc((size_t)context, sizeof *g->slots[i].history);
+        if (!g->slots[i].history)
+            goto no_memory;
+    }
+    *ret_generator = g;
+    return HD_OK;
+
+no_memory:
+    hd_generator_free(g);
+    return hd_err(HD_NO_MEMORY, "no memory for %d sequences of %lld tokens", slots,
+                  (long long)context);
+}
+
+static void free_sequence(struct hd_sequence *s)
+{
+    if (s)
+        free(s->prompt);
+    free(s);
+}
+
+void hd_generator_free(struct hd_generator *g)
+{
+    if (!g)
+        return;
+    for (struct hd_sequence *s = g->waiting, *next; s; s = next) {
+        next = s->next;
+        free_sequence(s);
+    }
+    for (int i = 0; g->slots && i < g->slot_count; i++) {
+        free_sequence(g->slots[i].sequence);
+        free(g->slots[i].history);
+    }
+    free(g->slots);
+    free(g->rows);
+    free(g->slot_of_rows);
+    free(g->order);
+    free(g);
+}
+
+int64_t hd_generator_waiting(const struct hd_generator *g)
+{
+    return g->waiting_count;
+}
+
+int64_t hd_generator_running(const struct hd_generator *g)
+{
+    return g->running_count;
+}
+
+/* ---- sequences come and go ---- */
+
+static enum hd_status check(const struct hd_generator *g, const struct hd_generation *what)
+{
+    const int64_t context = hd_decoder_context(g->decoder), vocab = hd_decoder_vocab(g->decoder);
+
+    if (what->prompt_count < 1)
+        return hd_err(HD_INVALID, "a prompt needs at least one token");
+    if (what->prompt_count > context && !what->slides)
+        return hd_err(HD_INVALID,
+                      "the prompt has %lld tokens, and the context is %lld tokens; shorten it, or "
+                      "start with a larger --context if the model has one",
+                      (long long)what->prompt_count, (long long)context);
+    for (int64_t i = 0; i < what->prompt_count; i++)
+        if (what->prompt[i] < 0 || what->prompt[i] >= vocab)
+            return hd_err(HD_INVALID, "token %d is outside the vocabulary of %lld",
+                          (int)what->prompt[i], (long long)vocab);
+    assert(what->top >= 0 && what->top <= HD_GENERATE_TOP_MAX);
+    return HD_OK;
+}
+
+enum hd_status hd_generator_add(struct hd_generator *g, const struct hd_generation *what,
+                                struct hd_sequence **ret_sequence)
+{
+    const int64_t context = hd_decoder_context(g->decoder), all = what->prompt_count;
+    const int64_t count = all < context ? all : context; /* of a long one the end is read */
+    struct hd_sequence *s;
+    enum hd_status st = check(g, what);
+
+    if (st)
+        return st;
+    s = calloc(1, sizeof *s);
+    if (s)
+        s->prompt = malloc((size_t)count * sizeof *s->prompt);
+    if (!s || !s->prompt) {
+        free(s);
+        return hd_err(HD_NO_MEMORY, "no memory for a sequence");
+    }
+    memcpy(s->prompt, what->prompt + all - count, (size_t)count * sizeof *s->prompt);
+    s->what = *what;
+    s->what.prompt = s->prompt;
+    s->what.told_from -= all - count;
+    if (s->what.told_from < 0)
+        s->what.told_from = 0;
+    s->what.prompt_count = count;
+    if (what->stops)
+        s->stops = *what->stops;
+    s->what.stops = &s->stops;
+    *g->waiting_end = s;
+    g->waiting_end = &s->next;
+    g->waiting_count++;
+    if (ret_sequence)
+        *ret_sequence = s;
+    return HD_OK;
+}
+
+static void unqueue(struct hd_generator *g, struct hd_sequence **at)
+{
+    struct hd_sequence *s = *at;
+
+    *at = s->next;
+    s->next = NULL;
+    if (g->waiting_end == &s->next)
+        g->waiting_end = at;
+    g->waiting_count--;
+}
+
+/* Its tokens stay, for a sequence that begins alike. */
+static void leave_slot(struct hd_generator *g, struct generator_slot *slot)
+{
+    slot->sequence = NULL;
+    slot->count = slot->filled;
+    g->running_count--;
+}
+
+void hd_generator_remove(struct hd_generator *g, struct hd_sequence *s)
+{
+    for (int i = 0; i < g->slot_count; i++)
+        if (g->slots[i].sequence == s) {
+            leave_slot(g, &g->slots[i]);
+            free_sequence(s);
+            return;
+        }
+    for (struct hd_sequence **at = &g->waiting; *at; at = &(*at)->next)
+        if (*at == s) {
+            unqueue(g, at);
+            free_sequence(s);
+            return;
+        }
+}
+
+static void end(struct hd_generator *g, struct generator_slot *slot, enum hd_generation_end how,
+                enum hd_status st)
+{
+    struct hd_sequence *s = slot->sequence;
+
+    leave_slot(g, slot);
+    if (s->what.on_end)
+        s->what.on_end(s->what.user, how, st);
+    free_sequence(s);
+}
+
+/* Tokens that a slot has read and with which the sequence begins. The token in front of the first
+ * one that is told or drawn is read anew, for its logits. */
+static int64_t common_beginning(const struct generator_slot *slot, const struct hd_sequence *s)
+{
+    const int64_t next = s->what.tells_prompt ? s->what.told_from : s->what.prompt_count;
+    int64_t n = 0;
+
+    while (n < slot->filled && n + 1 < next && slot->history[n] == s->prompt[n])
+        n++;
+    return n;
+}
+
+/* The free slot that has most of the sequence's beginning; of equals the one with the least to
+ * lose. NULL: all are taken. */
+static struct generator_slot *choose_slot(const struct hd_generator *g, const struct hd_sequence *s,
+                                          int64_t *ret_common)
+{
+    struct generator_slot *best = NULL;
+
+    *ret_common = 0;
+    for (int i = 0; i < g->slot_count; i++) {
+        struct generator_slot *slot = &g->slots[i];
+        const int64_t common = slot->sequence ? -1 : common_beginning(slot, s);
+
+        if (common < 0)
+            continue;
+        if (!best || common > *ret_common ||
+            (common == *ret_common && slot->filled < best->filled)) {
+            best = slot;
+            *ret_common = common;
+        }
+    }
+    return best;
+}
+
+static void tell(struct hd_generator *g, struct generator_slot *slot, struct hd_generated *token,
+                 const float *logits);
+
+static void start_waiting(struct hd_generator *g)
+{
+    while (g->waiting) {
+        struct hd_sequence *s = g->waiting;
+        int64_t common;
+        struct generator_slot *slot = choose_slot(g, s, &common);
+
+        if (!slot)
+            return;
+        unqueue(g, &g->waiting);
+        memcpy(slot->history, s->prompt, (size_t)s->what.prompt_count * sizeof *s->prompt);
+        slot->filled = common;
+        slot->count = s->what.prompt_count;
+        slot->sequence = s;
+        slot->order = g->started++;
+        g->running_count++;
+        s->reads_prompt = true;
+        if (s->what.tells_prompt && s->what.told_from == 0) {
+            struct hd_generated first = {.id = s->prompt[0], .of_prompt = true};
+
+            tell(g, slot, &first, NULL);
+        }
+    }
+}
+
+/* ---- what a sequence is told ---- */
+
+/* logits: behind the token before this one; NULL: its odds are not told. Sets s->ended. */
+static void tell(struct hd_generator *g, struct generator_slot *slot, struct hd_generated *token,
+                 const float *logits)
+{
+    const int64_t V = hd_decoder_vocab(g->decoder);
+    struct hd_sequence *s = slot->sequence;
+    int32_t ids[HD_GENERATE_TOP_MAX];
+
+    token->log_probability = NAN;
+    token->top = g->top;
+    if (logits) {
+        const double norm = hd_sample_norm(logits, V);
+
+        token->log_probability = (double)logits[token->id] - norm;
+        token->top_count = s->what.top < V ? s->what.top : (int)V;
+        hd_sample_top(logits, V, token->top_count, ids);
+        for (int i = 0; i < token->top_count; i++)
+            g->top[i] = (struct hd_likely){ids[i], (double)logits[ids[i]] - norm};
+    }
+    if (s->what.on_token && !s->what.on_token(s->what.user, token))
+        s->ended = true;
+}
+
+/* The token behind the last one; then the sequence goes on, or ends. */
+static void draw(struct hd_generator *g, struct generator_slot *slot, const float *logits)
+{
+    struct hd_sequence *s = slot->sequence;
+    const int64_t context = hd_decoder_context(g->decoder), half = context / 2;
+    struct hd_generated token = {.id = -1};
+
+    s->reads_prompt = false;
+    if (s->what.max_tokens <= s->drawn) {
+        end(g, slot, HD_GENERATION_LENGTH, HD_OK);
+        return;
+    }
+    token.id = hd_sample(logits, g->drawn_max, &s->what.sampling, (uint64_t)s->drawn, g->order);
+    token.is_stop = hd_stops_has(&s->stops, token.id);
+    s->drawn++;
+    tell(g, slot, &token, s->what.tells_odds ? logits : NULL);
+    if (token.is_stop || s->ended) {
+        end(g, slot, HD_GENERATION_STOP, HD_OK);
+    } else if (s->drawn == s->what.max_tokens || (slot->count == context && !s->what.slides)) {
+        end(g, slot, HD_GENERATION_LENGTH, HD_OK);
+    } else {
+        if (slot->count == context) {
+            memmove(slot->history, slot->history + context - half,
+                    (size_t)half * sizeof *slot->history);
+            slot->count = half;
+            slot->filled = 0;
+        }
+        slot->history[slot->count++] = token.id;
+    }
+}
+
+/* ---- a step ---- */
+
+/* Behind `count` tokens of a slot, which are rows[index] of the call. */
+static enum hd_status take_logits(struct hd_generator *g, struct generator_slot *slot, int index,
+                                  int64_t count)
+{
+    struct hd_sequence *s = slot->sequence;
+    const bool tells = s->reads_prompt && s->what.tells_prompt;
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = tells ? 0 : count - 1; !st && !s->ended && i < count; i++) {
+        const int64_t next = slot->filled + i + 1;
+        const float *logits;
+
+        if (next < slot->count && (!tells || next < s->what.told_from))
+            continue;
+        st = hd_decoder_logits(g->decoder, index, i, &logits);
+        if (!st && next < slot->count) {
+            struct hd_generated token = {.id = slot->history[next], .of_prompt = true};
+
+            tell(g, slot, &token, logits);
+        } else if (!st) {
+            slot->filled += count;
+            draw(g, slot, logits);
+            return HD_OK;
+        }
+    }
+    slot->filled += count;
+    if (st)
+        end(g, slot, HD_GENERATION_FAILED, st);
+    else if (s->ended)
+        end(g, slot, HD_GENERATION_STOP, HD_OK);
+    return HD_OK;
+}
+
+static void add_rows(struct hd_generator *g, int slot, int64_t count, int *n)
+{
+    const struct generator_slot *s = &g->slots[slot];
+
+    g->slot_of_rows[*n] = slot;
+    g->rows[(*n)++] = (struct hd_decoder_rows){
+        .slot = slot, .filled = s->filled, .tokens = s->history + s->filled, .count = count};
+}
+
+/* The slot with the earliest sequence that has more than one token to read, behind `after`; -1:
+ * none. */
+static int next_prompt(const struct hd_generator *g, uint64_t after)
+{
+    int best = -1;
+
+    for (int i = 0; i < g->slot_count; i++) {
+        const struct generator_slot *s = &g->slots[i];
+
+        if (s->sequence && s->count - s->filled > 1 && s->order >= after &&
+            (best < 0 || s->order < g->slots[best].order))
+            best = i;
+    }
+    return best;
+}
+
+/* The earliest prompt; with it, if little is left of it, others of which little is left. */
+static int choose_prompts(struct hd_generator *g)
+{
+    int n = 0, slot = next_prompt(g, 0);
+    int64_t most = 0;
+
+    for (; slot >= 0; slot = next_prompt(g, g->slots[slot].order + 1)) {
+        const int64_t left = g->slots[slot].count - g->slots[slot].filled;
+        const int64_t room = hd_decoder_rows_max(g->decoder, n + 1);
+
+        if (n && (room <= 1 || left > room || most > room))
+            continue;
+        most = left > most ? left : most;
+        add_rows(g, slot, left < room ? left : room, &n);
+        if (most > hd_decoder_rows_max(g->decoder, n + 1))
+            break;
+    }
+    return n;
+}
+
+/* All sequences that have one token to read. */
+static int choose_ones(struct hd_generator *g)
+{
+    int n = 0;
+
+    for (int i = 0; i < g->slot_count; i++)
+        if (g->slots[i].sequence && g->slots[i].count - g->slots[i].filled == 1)
+            add_rows(g, i, 1, &n);
+    return n;
+}
+
+/* Sequences that a callback has ended before they read anything. */
+static void end_early(struct hd_generator *g)
+{
+    for (int i = 0; i < g->slot_count; i++)
+        if (g->slots[i].sequence && g->slots[i].sequence->ended)
+            end(g, &g->slots[i], HD_GENERATION_STOP, HD_OK);
+}
+
+enum hd_status hd_generator_step(struct hd_generator *g, bool *ret_busy)
+{
+    enum hd_status st;
+    int n;
+
+    start_waiting(g);
+    end_early(g);
+    n = g->prompts_last ? choose_ones(g) : choose_prompts(g);
+    if (!n)
+        n = g->prompts_last ? choose_prompts(g) : choose_ones(g);
+    *ret_busy = n > 0 || g->waiting;
+    if (!n)
+        return HD_OK;
+    g->prompts_last = g->rows[0].count > 1;
+    st = hd_decoder_run(g->decoder, g->rows, n);
+    for (int i = 0; !st && i < n; i++)
+        st = take_logits(g, &g->slots[g->slot_of_rows[i]], i, g->rows[i].count);
+    return st;
+}

@@ -1,0 +1,172 @@
+#include "generate/language.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/conversations.h"
+#include "train/job_chat.h"
+
+struct hd_language {
+    const struct hd_job *job; /* of a checkpoint; else NULL */
+    const char *folder;       /* of the model's files; "": none */
+    char dir[HD_JOB_PATH_MAX];
+    int64_t vocab;
+    struct hd_tokenizer *tokenizer;
+    struct hd_encoder *encoder;
+    struct hd_chat *names, *chat; /* names: without a template */
+    struct hd_conversation_encoder *conversations;
+    struct hd_stops stops, chat_stops;
+};
+
+static enum hd_status open_tokenizer(const struct hd_decoder *decoder, const char *dir,
+                                     struct hd_language *l)
+{
+    const char *name = hd_decoder_tokenizer(decoder);
+    enum hd_status st;
+
+    if (!*name)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s does not say which tokenizer its model has; heddle-worker logits takes "
+                      "token ids",
+                      dir);
+    if (strcmp(name, "none") == 0)
+        return hd_err(HD_INVALID, "the job was trained on token files and names no data.tokenizer: "
+                                  "the text of its token ids is unknown");
+    st = hd_tokenizer_open(name, &l->tokenizer);
+    return st ? st : hd_encoder_new(l->tokenizer, &l->encoder);
+}
+
+static enum hd_status set_up(const struct hd_decoder *decoder, const char *dir,
+                             struct hd_language *l)
+{
+    enum hd_status st = open_tokenizer(decoder, dir, l);
+
+    l->vocab = hd_decoder_vocab(decoder);
+    l->job = hd_decoder_is_checkpoint(decoder) ? hd_decoder_job(decoder) : NULL;
+    l->folder = l->job ? l->job->from_dir : dir;
+    if (l->job)
+        hd_job_chat_folder(l->job, l->dir);
+    if (!st)
+        st = hd_stops_read(l->folder, l->tokenizer, &l->stops);
+    if (!st)
+        st = hd_chat_open("", *l->dir ? l->dir : *l->folder ? l->folder : NULL, &l->names);
+    return st;
+}
+
+enum hd_status hd_language_open(const struct hd_decoder *decoder, const char *dir,
+                                struct hd_language **ret_language)
+{
+    struct hd_language *l = calloc(1, sizeof *l);
+    enum hd_status st;
+
+    if (!l)
+        return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
+    st = set_up(decoder, dir, l);
+    if (st)
+        hd_language_close(l);
+    else
+        *ret_language = l;
+    return st;
+}
+
+void hd_language_close(struct hd_language *l)
+{
+    if (!l)
+        return;
+    hd_conversation_encoder_free(l->conversations);
+    hd_chat_close(l->chat);
+    hd_chat_close(l->names);
+    hd_encoder_free(l->encoder);
+    hd_tokenizer_close(l->tokenizer);
+    free(l);
+}
+
+const struct hd_tokenizer *hd_language_tokenizer(const struct hd_language *l)
+{
+    return l->tokenizer;
+}
+
+const struct hd_stops *hd_language_stops(const struct hd_language *l)
+{
+    return &l->stops;
+}
+
+const struct hd_stops *hd_language_chat_stops(const struct hd_language *l)
+{
+    return &l->chat_stops;
+}
+
+int32_t hd_language_begin(const struct hd_language *l)
+{
+    const char *bos = hd_chat_token(l->names, "bos_token");
+    const int32_t id = bos ? hd_tokenizer_find(l->tokenizer, bos) : -1;
+
+    return id >= 0 ? id : hd_tokenizer_end_of_text(l->tokenizer);
+}
+
+static enum hd_status check_ids(const struct hd_language *l, const struct hd_id_list *ids,
+                                size_t first)
+{
+    for (size_t i = first; i < ids->count; i++)
+        if (ids->ids[i] >= l->vocab)
+            return hd_err(HD_INVALID, "token %d of %s is outside the model's vocabulary of %lld",
+                          (int)ids->ids[i], hd_tokenizer_name(l->tokenizer), (long long)l->vocab);
+    return HD_OK;
+}
+
+enum hd_status hd_language_encode(struct hd_language *l, const char *text, size_t text_bytes,
+                                  struct hd_id_list *ids)
+{
+    const size_t first = ids->count;
+    enum hd_status st = hd_encoder_add(l->encoder, text, text_bytes, ids);
+
+    return st ? st : check_ids(l, ids, first);
+}
+
+/* ---- chat ---- */
+
+static enum hd_status find_template(const struct hd_language *l, const char *wish,
+                                    struct hd_text *path)
+{
+    enum hd_status st = HD_OK;
+
+    if (wish)
+        hd_text_add(path, "%s", wish);
+    else if (l->job && *l->job->template)
+        hd_text_add(path, "%s", l->job->template);
+    else if (*l->folder)
+        st = hd_chat_find(l->folder, path);
+    if (!st && path->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!st && (!path->data || !*path->data))
+        st = hd_err(HD_INVALID, "the model has no chat template; put a chat_template.jinja into "
+                                "its folder, or name one with --template");
+    return st;
+}
+
+enum hd_status hd_language_open_chat(struct hd_language *l, const char *template_path)
+{
+    struct hd_conversation_rules rules = {.tokenizer = l->tokenizer, .end_of_text = -1};
+    struct hd_text path = {0};
+    enum hd_status st = find_template(l, template_path, &path);
+
+    if (!st)
+        st = hd_chat_open(path.data, *l->dir ? l->dir : *l->folder ? l->folder : NULL, &l->chat);
+    rules.chat = l->chat;
+    if (!st)
+        st = hd_conversation_encoder_new(&rules, &l->conversations);
+    l->chat_stops = l->stops;
+    if (!st)
+        st = hd_stops_add_chat(l->conversations, l->chat, l->tokenizer, &l->chat_stops);
+    hd_text_free(&path);
+    return st;
+}
+
+enum hd_status hd_language_encode_chat(struct hd_language *l, const char *messages,
+                                       size_t messages_bytes, struct hd_id_list *ids)
+{
+    const size_t first = ids->count;
+    enum hd_status st = hd_conversation_prompt(l->conversations, messages, messages_bytes, ids);
+
+    return st ? st : check_ids(l, ids, first);
+}

@@ -1,0 +1,129 @@
+#include "generate/sample.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "base/random.h"
+
+static int32_t most_likely(const float *logits, int64_t V)
+{
+    int64_t best = 0;
+
+    for (int64_t v = 1; v < V; v++)
+        if (logits[v] > logits[best])
+            best = v;
+    return (int32_t)best;
+}
+
+/* a before b: larger logit, then smaller id. */
+static bool before(const float *logits, int32_t a, int32_t b)
+{
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+}
+
+/* Moves order[root] down in a heap whose root comes before all others. */
+static void sift(const float *logits, int32_t *order, int64_t root, int64_t count)
+{
+    for (int64_t child = 2 * root + 1; child < count; child = 2 * root + 1) {
+        const int32_t held = order[root];
+
+        if (child + 1 < count && before(logits, order[child + 1], order[child]))
+            child++;
+        if (!before(logits, order[child], held))
+            return;
+        order[root] = order[child];
+        order[child] = held;
+        root = child;
+    }
+}
+
+static void build_heap(const float *logits, int64_t V, int32_t *order)
+{
+    for (int64_t v = 0; v < V; v++)
+        order[v] = (int32_t)v;
+    for (int64_t root = V / 2 - 1; root >= 0; root--)
+        sift(logits, order, root, V);
+}
+
+/* Ids in their order, of which only as many are found as are asked for: most draws need few, and
+ * sorting a vocabulary of 150,000 takes longer than a small model's step. */
+struct ranking {
+    const float *logits;
+    int32_t *order; /* a heap of [0, V - taken), then those taken, the first one last */
+    int64_t V, taken;
+};
+
+/* The id of rank i, from 0. */
+static int32_t ranked(struct ranking *r, int64_t i)
+{
+    for (; r->taken <= i; r->taken++) {
+        const int64_t last = r->V - r->taken - 1;
+        const int32_t next = r->order[0];
+
+        r->order[0] = r->order[last];
+        r->order[last] = next;
+        sift(r->logits, r->order, 0, last);
+    }
+    return r->order[r->V - 1 - i];
+}
+
+int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *s, uint64_t index,
+                  int32_t *order)
+{
+    const bool few = s->top_k > 0 && s->top_k < V;
+    struct ranking r = {.logits = logits, .order = order, .V = V};
+    int64_t count = few ? s->top_k : V;
+    double total = 0, kept = 0, target, largest;
+
+    if (s->temperature <= 0)
+        return most_likely(logits, V);
+    build_heap(logits, V, order);
+    largest = (double)logits[order[0]];
+#define WEIGHT(id) exp(((double)logits[id] - largest) / s->temperature)
+    for (int64_t i = 0; i < count; i++)
+        total += WEIGHT(few ? ranked(&r, i) : i);
+    if (s->top_p < 1) {
+        const int64_t all = count;
+
+        for (count = 0; count < all && (count == 0 || kept < s->top_p * total); count++)
+            kept += WEIGHT(ranked(&r, count));
+        total = kept;
+    }
+    target = hd_random_uniform(hd_random_key(s->seed, hd_random_hash("sample")), index) * total;
+    for (int64_t i = 0; i < count; i++) {
+        target -= WEIGHT(ranked(&r, i));
+        if (target < 0)
+            return ranked(&r, i);
+    }
+#undef WEIGHT
+    return ranked(&r, count - 1); /* reached only by rounding errors */
+}
+
+double hd_sample_norm(const float *logits, int64_t V)
+{
+    const double largest = (double)logits[most_likely(logits, V)];
+    double sum = 0;
+
+    for (int64_t v = 0; v < V; v++)
+        sum += exp((double)logits[v] - largest);
+    return largest + log(sum);
+}
+
+void hd_sample_top(const float *logits, int64_t V, int count, int32_t *ret_ids)
+{
+    int held = 0;
+
+    for (int64_t v = 0; v < V; v++) {
+        int at = held < count ? held : count;
+
+        if (at == count && (count == 0 || !before(logits, (int32_t)v, ret_ids[count - 1])))
+            continue;
+        if (held < count)
+            held++;
+        else
+            at = count - 1;
+        for (; at > 0 && before(logits, (int32_t)v, ret_ids[at - 1]); at--)
+            ret_ids[at] = ret_ids[at - 1];
+        ret_ids[at] = (int32_t)v;
+    }
+}

@@ -1,0 +1,31 @@
+/* sample: the next token from logits, and what the model thinks of tokens.
+ *
+ * Used by: generator, tests.   Uses: base.   Threads: any; pure.
+ */
+#ifndef HD_GENERATE_SAMPLE_H
+#define HD_GENERATE_SAMPLE_H
+
+#include <stdint.h>
+
+/* Settings of sampling, applied in this order: temperature, top-k, top-p. */
+struct hd_sampling {
+    double temperature; /* logits are divided by it; 0: the most likely token (greedy) */
+    int64_t top_k;      /* only the k most likely; 0: all */
+    double top_p; /* only the smallest set of most likely tokens whose probability reaches p; 1: all
+                     (Holtzman et al. 2020) */
+    uint64_t seed;
+};
+
+/* Token `index` of the sequence, from logits[V]. Ties go to the smaller id. `order` is workspace
+ * for V ids. Deterministic in (logits, sampling, index). */
+int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *sampling,
+                  uint64_t index, int32_t *order);
+
+/* log sum exp of logits[V]: the logarithm of the probability of v is logits[v] - this. In double,
+ * since it is subtracted from a number of its size. */
+double hd_sample_norm(const float *logits, int64_t V);
+
+/* The `count` <= V most likely ids, most likely first; of equals the smaller id first. */
+void hd_sample_top(const float *logits, int64_t V, int count, int32_t *ret_ids);
+
+#endif

@@ -1,0 +1,80 @@
+#!/bin/bash
+# places.sh one|two: ranks that wait for ever, in each phase, on one node or on two, 40 places in all: at
+# each the right rank is named, with its node and its device, and what waits for it. The ranks are not
+# stopped but sleep (stall.c), as those do that wait for their peers.
+. "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
+export LD_PRELOAD=${HEDDLE_BUILD_DIR:?}/tests/libstall.so
+
+ready() { "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q "\"name\": *\"$1\".*\"state\": *\"ready\""; }
+cat >"$work/job.yaml" <<END
+name: places
+model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}
+data: {train: [$work/corpus.txt], split: 0.1}
+train: {steps: 100000, global_batch: 8, lr: 1e-3, precision: fp32}
+validate: {every: 0, batches: 0}
+resources: {device: cpu, devices: 4}
+checkpoint: {every: 0}
+restart: {max: 0}
+hang: {setup: 60s, step: 10s, validation: 10s, checkpoint: 10s, ending: 10s}
+END
+
+alive() { [ -n "$(rank_pid "$1")" ]; }
+stall_rank() { kill -USR1 "$(rank_pid "$1")" 2>/dev/null; }
+# Which node has a rank: of two nodes the first has the first half.
+node_of() { if [ $nodes = 1 ] || [ "$1" -lt 2 ]; then echo a; else echo b; fi; }
+place() { # PHASE RANK LAYOUT [OPTION...]
+    local phase=$1 rank=$2 layout=$3 job event
+    shift 3
+    job=$(submit --set "parallel=$layout" "$@") || exit
+    case $phase in
+    setup) await $PATIENCE "rank $rank" alive "$rank" ;;
+    ending) await_state "$job" running ;;
+    *)
+        await_step "$job" 1 1
+        sleep "0.$((RANDOM % 8 + 1))" # somewhere in it
+        ;;
+    esac
+    [ $phase = ending ] || stall_rank "$rank" || fail "there is no rank $rank"
+    await 60 "the end of job $job" has_state "$job" failed
+    event=$(events "$job" | grep '"attempt_failed"')
+    echo "$event" | grep -qE "attempt 1: hang: rank $rank on $(node_of "$rank"), device [0-9]+: rank $rank gave no sign of life for [0-9]+ s" ||
+        fail "rank $rank hangs in $phase ($layout), said was: $event"
+    note "$phase, rank $rank, $layout: $(echo "$event" | sed -E 's/.*"message": *"([^"]*)".*/\1/' | cut -c 1-400)"
+    places=$((places + 1))
+}
+
+each_culprit_is_named() {
+    local layout rank
+    start_controller
+    if [ $nodes = 1 ]; then
+        start_daemon a --devices cpu:4:1
+    else
+        start_daemon a --devices cpu:2:1
+        start_daemon b --devices cpu:2:1
+        await $PATIENCE "node b" ready b
+    fi
+    await $PATIENCE "node a" ready a
+    places=0
+    for rank in 0 1 2 3; do
+        place setup $rank '{dp: 4}' --set hang.setup=10s
+        place training $rank '{dp: 2, tp: 2}'
+        place validating $rank '{dp: 4, zero: 3}' --set 'validate={every: 1, batches: 4}'
+        place checkpointing $rank '{dp: 4, zero: 1}' --set 'model.hidden=512' --set 'checkpoint={every: 1, keep: 1}'
+        mkdir -p "$dir/end"
+        touch "$dir/end/$rank"
+        place ending $rank '{dp: 4}' --set train.steps=2
+        rm "$dir/end/$rank"
+    done
+    echo "places: $places"
+    [ $places = 20 ] || fail "$places places, not 20"
+}
+
+case $1 in
+one) nodes=1 ;;
+two) nodes=2 ;;
+*) exit 2 ;;
+esac
+run_it() { export STALL_AT_END=$dir/end; each_culprit_is_named; }
+each_culprit_of_twenty_places_is_named() { run_it; }
+scenario each_culprit_of_twenty_places_is_named
+finish

@@ -1,0 +1,285 @@
+/* Multiple choice: a choice's log-likelihood is that of its own bytes behind the prompt, and both
+ * accuracies are what these numbers say. The tokenizer has one token per byte. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "decoding.h"
+#include "generate/choices.h"
+#include "harness.h"
+
+enum { CONTEXT = 64, VOCAB = 256, CHOICES = 3 };
+
+struct model {
+    struct harness h;
+    struct hd_job job;
+    struct hd_saved saved;
+    struct hd_decoder *decoder;
+    struct hd_generator *generator;
+    struct hd_language *language;
+};
+
+static enum hd_status make_checkpoint(struct harness_rank *r)
+{
+    struct model *m = r->context;
+    struct hd_trainer *t = NULL;
+    enum hd_status st = harness_trained(r, &t);
+
+    if (!st)
+        st = hd_trainer_save(t, &m->saved);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void must(enum hd_status st)
+{
+    if (st)
+        fail_msg("%s", hd_err_message());
+}
+
+static void model_open(struct model *m)
+{
+    struct hd_decoder_options options = {.backend = harness_backend(), .threads = 1, .slots = 3};
+
+    harness_setup(&m->h, 20000);
+    m->job = harness_job(&m->h, "llama", 1);
+    m->job.context = CONTEXT;
+    must(harness_threads(&m->job, 1, m, make_checkpoint));
+    options.dirs.dir = m->saved.path;
+    must(hd_decoder_open(&options, &m->decoder));
+    must(hd_language_open(m->decoder, m->saved.path, &m->language));
+    must(hd_generator_new(m->decoder, 0, &m->generator));
+}
+
+static void model_close(struct model *m)
+{
+    hd_generator_free(m->generator);
+    hd_language_close(m->language);
+    hd_decoder_close(m->decoder);
+    harness_teardown(&m->h);
+}
+
+static const struct question {
+    const char *line, *prompt, *choices[CHOICES]; /* with what is in front of them */
+    int count, right;
+    int characters[CHOICES];
+} questions[] = {
+    {"{\"prompt\": \"the sea\", \"choices\": [\"is\", \"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+     "\xc3\xa9\", \"abc\"], \"answer\": 1}",
+     "the sea",
+     {" is", " \xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", " abc"},
+     3,
+     1,
+     {2, 6, 3}},
+    /* white space at the prompt's end belongs to the choice */
+    {"{\"prompt\": \"one, two \\n\", \"choices\": [\"three\", \"\xe2\x82\xac\xe2\x82\xac\"], "
+     "\"answer\": \"three\", \"delimiter\": \"\"}",
+     "one, two",
+     {" \nthree", " \n\xe2\x82\xac\xe2\x82\xac"},
+     2,
+     0,
+     {5, 2}},
+    {"{\"prompt\": \"x\", \"choices\": [\"a\", \"\xc3\xbc\", \"cc\"], \"answer\": 2}",
+     "x",
+     {" a", " \xc3\xbc", " cc"},
+     3,
+     2,
+     {1, 1, 2}},
+    {"{\"prompt\": \"long long\", \"choices\": [\"go\", \"\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\"], "
+     "\"answer\": 0}",
+     "long long",
+     {" go", " \xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2"},
+     2,
+     0,
+     {2, 3}},
+};
+enum { QUESTIONS = sizeof questions / sizeof questions[0] };
+
+static double log_p(const float *logits, int target)
+{
+    double largest = -INFINITY, sum = 0;
+
+    for (int v = 0; v < VOCAB; v++)
+        largest = fmax(largest, (double)logits[v]);
+    for (int v = 0; v < VOCAB; v++)
+        sum += exp((double)logits[v] - largest);
+    return (double)logits[target] - largest - log(sum);
+}
+
+static double likelihood(const struct model *m, const char *prompt, const char *choice)
+{
+    struct decoding d = decoding_open(m->saved.path);
+    const float *logits = NULL;
+    double sum = 0;
+
+    for (; *prompt; prompt++)
+        logits = decoding_next(&d, (unsigned char)*prompt);
+    for (; *choice; choice++) {
+        sum += log_p(logits, (unsigned char)*choice);
+        logits = decoding_next(&d, (unsigned char)*choice);
+    }
+    decoding_close(&d);
+    return sum;
+}
+
+struct seen {
+    const struct model *m;
+    int count, acc, acc_norm;
+};
+
+static void on_answer(void *user, const struct hd_choice_answer *a)
+{
+    struct seen *seen = user;
+    const struct question *q = &questions[seen->count];
+    int best = 0, best_norm = 0;
+    double all[CHOICES];
+
+    assert_int_equal(a->line,
+                     1 + 2 * seen->count++); /* in the order of the file; a line is empty */
+    assert_int_equal(a->count, q->count);
+    assert_int_equal(a->right, q->right);
+    assert_false(a->cut);
+    for (int i = 0; i < q->count; i++) {
+        all[i] = likelihood(seen->m, q->prompt, q->choices[i]);
+        if (!(fabs(a->log_likelihoods[i] - all[i]) < 1e-4))
+            fail_msg("%s, choice %d: %g, not %g", q->prompt, i, a->log_likelihoods[i], all[i]);
+        best = all[i] > all[best] ? i : best;
+        if (all[i] / q->characters[i] > all[best_norm] / q->characters[best_norm])
+            best_norm = i;
+    }
+    assert_int_equal(a->best, best);
+    assert_int_equal(a->best_norm, best_norm);
+    seen->acc += best == q->right;
+    seen->acc_norm += best_norm == q->right;
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static enum hd_status examine(struct model *m, const char *text,
+                              void (*answer)(void *, const struct hd_choice_answer *), void *user,
+                              struct hd_choices *ret)
+{
+    char path[300];
+    const char *const files[] = {path};
+    const struct hd_choices_options options = {
+        .files = files, .file_count = 1, .on_answer = answer, .user = user};
+
+    (void)snprintf(path, sizeof path, "%s/questions.jsonl", m->h.dir);
+    write_file(path, text);
+    return hd_choices_run(m->generator, m->decoder, m->language, &options, ret);
+}
+
+static void accuracies_are_those_of_the_log_likelihoods(void **state)
+{
+    struct model m = {.decoder = NULL};
+    struct seen seen = {.m = &m};
+    struct hd_choices result;
+    struct hd_text text = {0};
+
+    (void)state;
+    model_open(&m);
+    for (int i = 0; i < QUESTIONS; i++)
+        hd_text_add(&text, "%s\n\n", questions[i].line);
+    must(examine(&m, text.data, on_answer, &seen, &result));
+    assert_int_equal(seen.count, QUESTIONS);
+    assert_int_equal(result.questions, QUESTIONS);
+    assert_true(result.acc == (double)seen.acc / QUESTIONS);
+    assert_true(result.acc_norm == (double)seen.acc_norm / QUESTIONS);
+    /* the deviation of zeros and ones, with n - 1, by the root of n */
+    assert_true(
+        fabs(result.acc_error - sqrt(result.acc * (1 - result.acc) * QUESTIONS / (QUESTIONS - 1)) /
+                                    sqrt(QUESTIONS)) < 1e-12);
+    hd_text_free(&text);
+    model_close(&m);
+}
+
+static void what_is_no_question_is_refused_with_its_line(void **state)
+{
+    static const struct {
+        const char *text, *message;
+    } all[] = {
+        {"\n", "there is no question"},
+        {"\n{\"prompt\": \"a\"}\n", "questions.jsonl:2: "},
+        {"{\"prompt\": \"a\", \"choices\": [\"b\"], \"answer\": 0}", "choices: give 2 to 64"},
+        {"{\"prompt\": \"a\", \"choices\": [\"b\", \"\"], \"answer\": 0}",
+         "choices: number 2 is not a text, or is empty"},
+        {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 2}",
+         "answer: 2 is no index of the 2 choices"},
+        {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": \"d\"}",
+         "answer: give the index of the right choice"},
+        {"{\"prompt\": \"\", \"choices\": [\"b\", \"c\"], \"answer\": 0}",
+         "the prompt is empty, and the model has no token to begin with"},
+        {"{\"prompt\": \"a\", \"choices\": [\"b\", \"0123456789012345678901234567890123456789012345"
+         "67890123456789012345\"], \"answer\": 0}",
+         "choices: number 2 has 67 tokens, and the context is 64"},
+    };
+    struct model m = {.decoder = NULL};
+    struct hd_choices result;
+
+    (void)state;
+    model_open(&m);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        assert_int_equal(examine(&m, all[i].text, NULL, NULL, &result), HD_INVALID);
+        if (!strstr(hd_err_message(), all[i].message))
+            fail_msg("%s: %s", all[i].text, hd_err_message());
+        hd_generator_free(m.generator); /* it may have sequences of the failed run */
+        must(hd_generator_new(m.decoder, 0, &m.generator));
+    }
+    model_close(&m);
+}
+
+/* A prompt of 80 bytes and a choice of 5 in a context of 64: the last 64 are read. */
+static void on_cut(void *user, const struct hd_choice_answer *a)
+{
+    char prompt[100];
+
+    memset(prompt, 'p', 80);
+    prompt[80] = '\0';
+    assert_true(a->cut);
+    assert_true(fabs(a->log_likelihoods[0] - likelihood(user, prompt + 80 - 59, " four")) < 1e-4);
+}
+
+static void a_question_that_is_too_long_loses_its_beginning(void **state)
+{
+    struct model m = {.decoder = NULL};
+    struct hd_choices result;
+    char prompt[100];
+    struct hd_text text = {0};
+
+    (void)state;
+    model_open(&m);
+    memset(prompt, 'p', 80);
+    prompt[80] = '\0';
+    hd_text_add(&text, "{\"prompt\": \"%s\", \"choices\": [\"four\", \"five\"], \"answer\": 0}\n",
+                prompt);
+    must(examine(&m, text.data, on_cut, &m, &result));
+    assert_int_equal(result.cut, 1);
+    hd_text_free(&text);
+    model_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accuracies_are_those_of_the_log_likelihoods),
+        cmocka_unit_test(what_is_no_question_is_refused_with_its_line),
+        cmocka_unit_test(a_question_that_is_too_long_loses_its_beginning),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

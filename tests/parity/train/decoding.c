@@ -1,0 +1,62 @@
+#include "decoding.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "harness.h"
+
+static void must(enum hd_status st)
+{
+    if (st)
+        fail_msg("%s", hd_err_message());
+}
+
+struct decoding decoding_open(const char *dir)
+{
+    struct decoding d = {0};
+
+    must(hd_decoder_open(&(struct hd_decoder_options){.dirs = {.dir = dir},
+                                                      .backend = harness_backend(),
+                                                      .threads = 1},
+                         &d.decoder));
+    return d;
+}
+
+void decoding_close(struct decoding *d)
+{
+    hd_decoder_close(d->decoder);
+    d->decoder = NULL;
+}
+
+const float *decoding_prompt(struct decoding *d, const int32_t *tokens, int64_t count)
+{
+    const int64_t most = hd_decoder_rows_max(d->decoder, 1);
+    const float *logits = NULL;
+
+    d->filled = 0;
+    while (d->filled < count) {
+        const int64_t left = count - d->filled;
+        const struct hd_decoder_rows rows = {
+            .filled = d->filled, .tokens = tokens + d->filled, .count = left < most ? left : most};
+
+        must(hd_decoder_run(d->decoder, &rows, 1));
+        must(hd_decoder_logits(d->decoder, 0, rows.count - 1, &logits));
+        d->filled += rows.count;
+    }
+    return logits;
+}
+
+const float *decoding_next(struct decoding *d, int32_t token)
+{
+    const struct hd_decoder_rows rows = {.filled = d->filled, .tokens = &token, .count = 1};
+    const float *logits = NULL;
+
+    must(hd_decoder_run(d->decoder, &rows, 1));
+    must(hd_decoder_logits(d->decoder, 0, 0, &logits));
+    d->filled++;
+    return logits;
+}
