@@ -41,13 +41,9 @@ HD_PAIR_FUNCTION double hd_pair_sigmoid(double x)
 
 HD_PAIR_FUNCTION struct hd_pair hd_pair_dpo(double beta, double chosen, double rejected)
 {
-    struct hd_pair p = {0};
+    const double margin = beta * (chosen - rejected), pull = beta * hd_pair_sigmoid(-margin);
+    const struct hd_pair p = {true, hd_pair_softplus(-margin), margin, pull, -pull};
 
-    p.present = true;
-    p.margin = beta * (chosen - rejected);
-    p.loss = hd_pair_softplus(-p.margin);
-    p.chosen = beta * hd_pair_sigmoid(-p.margin);
-    p.rejected = -p.chosen;
     return p;
 }
 
@@ -69,13 +65,10 @@ HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double 
     const double odds =
         hd_pair_odds(chosen, &slope_chosen) - hd_pair_odds(rejected, &slope_rejected);
     const double pull = beta * hd_pair_sigmoid(-odds);
-    struct hd_pair p = {0};
+    const struct hd_pair p = {true, beta * hd_pair_softplus(-odds) - chosen,
+                              beta * (chosen - rejected), (1 + pull * slope_chosen) / n_chosen,
+                              -pull * slope_rejected / n_rejected};
 
-    p.present = true;
-    p.margin = beta * (chosen - rejected);
-    p.loss = beta * hd_pair_softplus(-odds) - chosen;
-    p.chosen = (1 + pull * slope_chosen) / n_chosen;
-    p.rejected = -pull * slope_rejected / n_rejected;
     return p;
 }
 
@@ -83,7 +76,7 @@ HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double 
 HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective, double beta,
                                            const double *sums)
 {
-    struct hd_pair none = {0};
+    const struct hd_pair none = {false, 0, 0, 0, 0};
 
     if (!(sums[1] > 0) || !(sums[3] > 0))
         return none;
