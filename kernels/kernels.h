@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 11 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 12 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 
@@ -63,9 +63,12 @@ enum {
     K(cast, W(out) R(inp))                                                                        \
     K(copy_columns, W(out) R(inp))                                                                \
     K(zero, W(out))                                                                               \
-    K(cross_entropy, W(dlogits) RW(block) R(logits) R(target) S(scratch))                         \
+    K(cross_entropy, W(dlogits) W(logp) RW(block) R(logits) R(target) R(weight) S(scratch))       \
     K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \
-    K(cross_entropy_shared, W(dlogits) RW(block) R(logits) R(stats) R(target) S(scratch))         \
+    K(cross_entropy_shared,                                                                       \
+      W(dlogits) W(logp) RW(block) R(logits) R(stats) R(target) R(weight) S(scratch))             \
+    K(answer_sums, W(sums) R(logp) R(reference) R(answer) R(target))                              \
+    K(preference, W(weight) RW(block) R(sums) R(answer))                                          \
     K(step_begin, RW(block))                                                                      \
     K(square_sums, W(sums) RW(block) R(grad))                                                     \
     K(step_record, W(record) R(block) R(sums))                                                    \

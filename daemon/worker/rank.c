@@ -311,14 +311,49 @@ static bool is_gone(const char *checkpoint)
     return there;
 }
 
+/* Reports progress while text becomes tokens; false when a peer has ended. */
+static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
+{
+    struct rank *r = context;
+
+    (void)done_bytes, (void)total_bytes;
+    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
+    return hd_comm_failure(r->comm) == HD_OK;
+}
+
+static bool reference_goes_on(void *context, int64_t done_windows, int64_t windows)
+{
+    (void)done_windows, (void)windows;
+    return alive(context, 0, 0);
+}
+
+/* With train.objective: dpo. *ret_initial: the trainer has the weights of the start. */
+static enum hd_status prepare_reference(struct rank *r, bool *ret_initial)
+{
+    const struct hd_reference_watch watch = {reference_goes_on, r};
+    const int64_t begin = hd_clock_now_ns();
+    char text[128];
+    const enum hd_status st = hd_trainer_prepare_reference(r->trainer, &watch, ret_initial);
+
+    if (st || !*ret_initial)
+        return st;
+    (void)snprintf(text, sizeof text, "made the log-probabilities of the reference in %.1f s",
+                   (double)(hd_clock_now_ns() - begin) * 1e-9);
+    rank_say(r, HD_LINK_LEVEL_INFO, text);
+    return HD_OK;
+}
+
 static enum hd_status load_weights(struct rank *r)
 {
     struct hd_text note = {0};
     char text[HD_JOB_PATH_MAX + 128];
-    enum hd_status st;
+    bool initial = false;
+    enum hd_status st = prepare_reference(r, &initial);
 
+    if (st)
+        return st;
     if (!r->job.base_checkpoint[0]) {
-        st = hd_trainer_init(r->trainer);
+        st = initial ? HD_OK : hd_trainer_init(r->trainer);
         if (!st && r->job.init_from[0]) {
             (void)snprintf(text, sizeof text, "starts from the weights of %s", r->job.init_from);
             rank_say(r, HD_LINK_LEVEL_INFO, text);
@@ -338,16 +373,6 @@ static enum hd_status load_weights(struct rank *r)
         rank_say(r, HD_LINK_LEVEL_WARN, note.data);
     hd_text_free(&note);
     return st;
-}
-
-/* Reports progress while text becomes tokens; false when a peer has ended. */
-static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
-{
-    struct rank *r = context;
-
-    (void)done_bytes, (void)total_bytes;
-    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
-    return hd_comm_failure(r->comm) == HD_OK;
 }
 
 /* Text that is not read byte by byte becomes token files, once for all attempts. */
@@ -448,6 +473,16 @@ static void write_profile(struct rank *r, bool ended)
 
 /* ---- the run ---- */
 
+static void show_validation(struct rank *r, int64_t step, double loss)
+{
+    const struct hd_pair_result pairs = hd_trainer_validated_pairs(r->trainer);
+    const struct hd_scalar scalars[] = {{"validation/loss", loss},
+                                        {"validation/margin", pairs.margin},
+                                        {"validation/accuracy", pairs.accuracy}};
+
+    rank_show(r, step, scalars, pairs.count ? 3 : 1);
+}
+
 static enum hd_status validate(struct rank *r)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
@@ -472,7 +507,7 @@ static enum hd_status validate(struct rank *r)
            (long long)targets);
     if (r->rank == 0)
         hd_link_report_validation(r->link, step, loss, targets);
-    rank_show(r, step, &(struct hd_scalar){"validation/loss", loss}, 1);
+    show_validation(r, step, loss);
     return HD_OK;
 }
 

@@ -35,6 +35,15 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     enum hd_status st = HD_OK;
 
     *ret_conversations = false;
+    if (hd_job_has_pairs(job)) {
+        *ret_conversations = true;
+        return spec_is_lines(path)
+                   ? hd_jsonl_look(path, HD_CHAT_PREFERENCE, &form)
+                   : hd_err(HD_INVALID,
+                            "%s is no .jsonl, and train.objective: %s needs pairs of "
+                            "answers, lines with prompt, chosen and rejected",
+                            path, job->objective);
+    }
     if (spec_is_token_file(path))
         return look_at_tokens(path, ret_conversations);
     if (spec_is_lines(path)) {

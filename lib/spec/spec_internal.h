@@ -12,6 +12,7 @@
  *     files.c     paths and patterns
  *     from.c      reads model.from and train.init_from
  *     conversations.c   data.format and data.template
+ *     objective.c   train.objective: what a loss of pairs goes with
  *     message.c   struct hd_job <-> JobSpec
  *     resolve.c   spec + layout + attempt -> the ranks' job
  *     json.c      struct hd_job -> JSON
@@ -152,6 +153,9 @@ void spec_fill_order(struct hd_job *job);
 
 /* The job's order of pipeline stages: proved, and the numbers of the job are its own. */
 enum hd_status spec_check_order(const struct hd_job *job);
+
+/* The rules of train.objective (objective.c). */
+enum hd_status spec_check_objective(const struct hd_job *job);
 
 /* hd_spec_check of a job whose data files are as the job file names them: relative, or patterns. */
 enum hd_status spec_check_draft(const struct hd_job *job);

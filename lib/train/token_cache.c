@@ -77,7 +77,8 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
 
     if (st)
         return st;
-    hd_text_add(&key, "4 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+    hd_text_add(&key, "4 %s%" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+                hd_job_has_pairs(f->job) ? "pairs " : "",
                 hd_text_ends(file->path, ".jsonl") ? f->chat_hash : f->text_hash, f->end_of_text,
                 (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
                 file->path);

@@ -184,6 +184,15 @@ enum hd_status harness_meet(struct harness_rank *r)
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }
 
+enum hd_status harness_init(struct hd_trainer *t)
+{
+    const struct hd_reference_watch watch = {.alive = NULL};
+    bool made;
+    const enum hd_status st = hd_trainer_prepare_reference(t, &watch, &made);
+
+    return st || made ? st : hd_trainer_init(t);
+}
+
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
     const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
@@ -194,7 +203,7 @@ enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_t
                                                .force_plain = force_plain};
     enum hd_status st = hd_trainer_new(r->job, &options, ret_trainer);
 
-    return st ? st : hd_trainer_init(*ret_trainer);
+    return st ? st : harness_init(*ret_trainer);
 }
 
 enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_trainer)
