@@ -153,9 +153,9 @@ static __global__ void step_finish(struct hd_step_block *block, const double *re
         scale *= (double)block->max_grad_norm / norm;
     block->grad_factor = (float)scale;
     block->skip_update = overflow != 0 || !(targets > 0) || !isfinite(norm);
-    block->spike = !block->skip_update &&
-                   ((block->loss_limit > 0 && block->mean_loss > block->loss_limit) ||
-                    (block->norm_limit > 0 && norm > block->norm_limit));
+    block->spike =
+        !block->skip_update && ((block->loss_limit > 0 && block->mean_loss > block->loss_limit) ||
+                                (block->norm_limit > 0 && norm > block->norm_limit));
     block->skip_update |= block->spike;
 }
 
