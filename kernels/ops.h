@@ -92,15 +92,17 @@ enum hd_gemm_epilogue {
     HD_EPILOGUE_GELU_BACKWARD /* c = s * gelu'(gelu_inp) */
 };
 
-/* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row), summed in fp32.
+/* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row) (+ add[M,N]), summed in fp32.
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
- * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre and gelu_inp have ldc, too.
+ * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre, gelu_inp and add have ldc,
+ * too.
  * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
  * with the weight gradient of the same layer.
  * b may be encoded (base/quant.h): its matrices below one another are [N,K] with trans_b, else
  * [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is multiplied. HD_INVALID:
- * bias or an epilogue with accumulate; GELU_BACKWARD with bias; dbias without trans_a, with c not
- * in fp32, with bias or with an epilogue; codes of another shape. */
+ * bias, add or an epilogue with accumulate; GELU_BACKWARD with bias; add with an epilogue; dbias
+ * without trans_a, with c not in fp32, with bias, with add or with an epilogue; codes of another
+ * shape. */
 struct hd_gemm_args {
     void *c;              /* [M, N]   c_dtype  */
     void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
@@ -109,6 +111,7 @@ struct hd_gemm_args {
     const void *b;        /*          ab_dtype */
     const void *bias;     /* [N]      ab_dtype, or NULL */
     const void *gelu_inp; /* [M, N]   c_dtype, with HD_EPILOGUE_GELU_BACKWARD, else NULL */
+    const void *add;      /* [M, N]   c_dtype, or NULL: a residual */
     void *scratch;
     int64_t M, N, K, lda, ldb, ldc;
     bool trans_a, trans_b, accumulate;
@@ -146,9 +149,9 @@ struct hd_fp8_encode_args {
     enum hd_fp8 format;
 };
 
-/* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]), summed in fp32. Rows are without
- * gaps. Only one of the formats may be E5M2. HD_INVALID: bias with accumulate; a side that is no
- * multiple of HD_FP8_SIDE. */
+/* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]) (+ add[m,n]), summed in fp32.
+ * Rows are without gaps. Only one of the formats may be E5M2. HD_INVALID: bias or add with
+ * accumulate; a side that is no multiple of HD_FP8_SIDE. */
 struct hd_fp8_gemm_args {
     void *c;               /* [M, N]  c_dtype */
     const uint8_t *a;      /* [M, K]  a_format */
@@ -156,6 +159,7 @@ struct hd_fp8_gemm_args {
     const float *a_factor; /* one value */
     const float *b_factor; /* one value */
     const void *bias;      /* [N]  bf16, or NULL */
+    const void *add;       /* [M, N]  c_dtype, or NULL: a residual */
     void *scratch;
     int64_t M, N, K;
     bool accumulate;

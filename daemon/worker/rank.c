@@ -48,15 +48,39 @@ void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, con
 
 /* ---- set-up ---- */
 
+/* By hand it is off: a person's own rank reads what the person may. */
+static enum hd_status read_isolation(struct rank *r, const char *word)
+{
+    static const struct {
+        const char *word;
+        enum rank_isolation isolation;
+    } words[] = {{"off", RANK_ISOLATION_OFF},
+                 {"try", RANK_ISOLATION_TRY},
+                 {"require", RANK_ISOLATION_REQUIRE}};
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(word ? word : "off", words[i].word) == 0) {
+            r->isolation = words[i].isolation;
+            return HD_OK;
+        }
+    return hd_err(HD_INVALID, "--isolation: say require, try or off, not %s", word);
+}
+
 static enum hd_status read_flags(struct rank *r, int argc, char **argv, const char **ret_job_path)
 {
-    struct hd_flag f[] = {
-        {"--job", true, false, NULL},           {"--rank", true, false, NULL},
-        {"--world", true, false, NULL},         {"--link-fd", true, false, NULL},
-        {"--shm-control", true, false, NULL},   {"--shm-ranks", true, false, NULL},
-        {"--node", false, false, NULL},         {"--data-address", false, false, NULL},
-        {"--choices-dir", false, false, NULL},  {"--here", false, false, NULL},
-        {"--wait-limit-ms", false, false, NULL}};
+    struct hd_flag f[] = {{"--job", true, false, NULL},
+                          {"--rank", true, false, NULL},
+                          {"--world", true, false, NULL},
+                          {"--link-fd", true, false, NULL},
+                          {"--shm-control", true, false, NULL},
+                          {"--shm-ranks", true, false, NULL},
+                          {"--node", false, false, NULL},
+                          {"--data-address", false, false, NULL},
+                          {"--choices-dir", false, false, NULL},
+                          {"--here", false, false, NULL},
+                          {"--wait-limit-ms", false, false, NULL},
+                          {"--isolation", false, false, NULL},
+                          {"--data-roots", false, false, NULL}};
     char fds[HD_SHM_FDS_TEXT_MAX];
     int64_t link_fd = -1;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -79,6 +103,9 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
     r->node = f[6].value;
     r->data_address = f[7].value;
     r->choices_dir = f[8].value;
+    r->data_roots = f[12].value;
+    if (!st)
+        st = read_isolation(r, f[11].value);
     if (!st && r->data_address && !r->node)
         st = hd_err(HD_INVALID, "--data-address needs --node");
     if (!st && r->here >= r->fds.world)
@@ -244,11 +271,15 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = read_job(r, job_path);
     if (!st)
+        st = rank_lock_in(r);
+    if (!st)
         st = blame_the_node(hd_plugin_backend(r->job.device, &r->backend));
     if (st)
         return st;
     if (!r->backend->device || r->world > 1)
         st = r->data_address ? meet_at_doors(r) : meet_here(r);
+    if (!st && r->data_address)
+        st = rank_close_network(r);
     if (!st && r->backend->device)
         st = blame_the_node(hd_worker_device_open(r->backend, &r->job, r->choices_dir, r->comm,
                                                   &r->fds, &r->device, &r->comm));
@@ -370,6 +401,16 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
     return st;
 }
 
+/* Each rank of a job on several nodes has messages between them beside its plan. */
+static void tell_plan(void *user, int64_t host_bytes)
+{
+    const struct rank *r = user;
+
+    if (r->data_address)
+        host_bytes += (int64_t)hd_gloo_memory_bytes((int)r->world);
+    hd_link_report_planned(r->link, host_bytes);
+}
+
 static enum hd_status set_up(struct rank *r)
 {
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
@@ -379,7 +420,9 @@ static enum hd_status set_up(struct rank *r)
                                                .comm = r->comm,
                                                .rank = (int)r->rank,
                                                .tokenizer = &tokenizer,
-                                               .tokens = &tokens};
+                                               .tokens = &tokens,
+                                               .planned = tell_plan,
+                                               .planned_user = r};
     enum hd_status st = make_tokens(r, &tokenizer, &tokens);
     char text[160], bytes[32], huge[32], where[64];
     const struct hd_reservation *m;

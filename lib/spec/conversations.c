@@ -89,15 +89,18 @@ static enum hd_status find_template(struct spec_draft *draft, const char *folder
 
 enum hd_status spec_refuse_unused(struct spec_draft *draft)
 {
-    static const char *const keys[] = {"data.template", "data.loss", "data.too_long"};
+    const struct hd_job *job = draft->job;
+    const char *key = *job->template                           ? "data.template"
+                      : strcmp(job->data_loss, "answers") != 0 ? "data.loss"
+                      : strcmp(job->too_long, "error") != 0    ? "data.too_long"
+                                                               : NULL;
 
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if (*spec_given(draft, keys[i]))
-            return hd_err(HD_INVALID,
-                          "%s: no file of this job has conversations, so it would change nothing; "
-                          "remove the line, or name files of conversations in data.train",
-                          keys[i]);
-    return HD_OK;
+    if (!key)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "%s: no file of this job has conversations, so it would change nothing; remove "
+                  "the line, or name files of conversations in data.train",
+                  key);
 }
 
 enum hd_status spec_set_text_identity(struct spec_draft *draft)

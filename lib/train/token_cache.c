@@ -143,8 +143,6 @@ static enum hd_status give_names(const struct fill *f, const char *path, struct 
     if (!st)
         remove_partial_files(f->folder);
     if (!st && f->watch->world > 1)
-        st = hd_file_make_dirs(f->job->attempt_dir, 0755);
-    if (!st && f->watch->world > 1)
         st = hd_file_write_atomic(path, ret_names->data, ret_names->len_bytes, 0644);
     return st;
 }
@@ -193,7 +191,8 @@ static enum hd_status find_firsts(struct fill *f, int64_t count)
 static enum hd_status take_names(struct fill *f)
 {
     const int64_t file_count = f->job->train_count + f->job->val_count;
-    const char *path = hd_arena_printf(f->arena, "%s/tokens", f->job->attempt_dir);
+    const char *path = hd_arena_printf(f->arena, "%s/names-of-attempt-%lld", f->folder,
+                                       (long long)f->job->attempt);
     struct hd_text names = {0};
     int64_t count = 0;
     char *rest, *line;

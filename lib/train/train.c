@@ -292,6 +292,13 @@ struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job)
         .threads = (int)job->threads, .tf32 = job->tf32, .deterministic = job->deterministic};
 }
 
+static int64_t planned_on_host(const struct hd_trainer *t)
+{
+    const struct hd_memory *m = &t->layout.memory;
+
+    return m->host_bytes + (t->table->device ? 0 : m->private_bytes + m->visible_bytes);
+}
+
 static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
                              const struct hd_trainer_options *options)
 {
@@ -304,6 +311,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     backend.epilogues_apart = options->epilogues_apart;
     t->table->describe(&backend, &t->traits);
     st = hd_layout_build(job, options->rank, &t->traits, &options->layout, &t->arena, &t->layout);
+    if (!st && options->planned)
+        options->planned(options->planned_user, planned_on_host(t));
     if (!st)
         st = hd_lr_schedule_from_job(job, &t->schedule);
     hd_loss_scale_init(job, &t->scale);

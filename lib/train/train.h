@@ -44,8 +44,11 @@ struct hd_trainer_options {
     struct hd_comm *comm;        /* this rank's endpoint, without visible memory yet; borrowed */
     int rank;
     struct hd_layout_options layout;
-    struct hd_job_tokenizer *tokenizer;   /* may be NULL */
-    const struct hd_token_cache *tokens;  /* token files of the job's text; NULL: read the text */
+    struct hd_job_tokenizer *tokenizer;  /* may be NULL */
+    const struct hd_token_cache *tokens; /* token files of the job's text; NULL: read the text */
+    /* Called once, before memory is taken, with the host memory that the plan has; NULL: not. */
+    void (*planned)(void *user, int64_t host_bytes);
+    void *planned_user;
     double peak;                          /* FLOP/s of this rank, for MFU; 0: it is measured */
     bool force_plain;                     /* for tests: the portable kernels */
     bool epilogues_apart;                 /* for measurements: as in the options of `instance` */

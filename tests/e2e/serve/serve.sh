@@ -169,10 +169,15 @@ check_equal and_answers_what_it_was_asked 20 "$(grep -o '"text":"ccee"' "$work/l
 check_status beyond_this_machine_it_needs_tokens_and_tls 5 heddle serve "$work/model" --listen 0.0.0.0:0
 printf 'ann ann-0123456789abcdef\n' >"$work/tokens"
 chmod 600 "$work/tokens"
-serve two "$work/model" --listen 127.0.0.1:0 --tokens "$work/tokens" --weights nf4 --precision bf16
+serve two "$work/model/" --listen 127.0.0.1:0 --tokens "$work/tokens" --weights nf4 --precision bf16
 wrong without_a_token 401 'a token is needed' /v1/completions '{"prompt": "a"}'
 check_equal with_a_token_of_codes_in_bf16 200 "$(code /v1/completions '{"prompt": "a"}' 'Authorization: Bearer ann-0123456789abcdef')"
+check_equal a_folder_gives_its_name model "$(body $door /v1/models 'Authorization: Bearer ann-0123456789abcdef' | member id)"
 check_equal health_needs_none 200 "$(status $door /health)"
+kill -TERM "$server"
+wait "$server"
+serve three "$work/runs/run" --listen 127.0.0.1:0
+check_equal a_checkpoint_has_its_jobs_name chat "$(body $door /v1/models | member id)"
 kill -TERM "$server"
 wait "$server"
 check_status no_model_is_said 4 heddle serve "$work/nothing"

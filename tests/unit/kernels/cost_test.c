@@ -32,6 +32,9 @@ static void gemm_reads_both_factors_and_writes_the_product(void **state)
     a.bias = NULL;
     a.accumulate = true; /* c is read too */
     check(cost_of(HD_K_gemm, &a), 60, 2 * (10 + 15) + 4 * 6, 4 * 6);
+    a.accumulate = false;
+    a.add = &given; /* as large as c */
+    check(cost_of(HD_K_gemm, &a), 60, 2 * (10 + 15) + 4 * 6, 4 * 6);
 }
 
 /* GELU costs what it costs alone, but for the matrix that the pair would write and read again. */
@@ -77,6 +80,10 @@ static void products_of_fp8_read_bytes(void **state)
                      2 * 16 * 32 + 2 * 48 * 32 +
                          hd_kernel_scratch_bytes(HD_K_gemm, &wide, &traits));
     a.bias = NULL;
+    a.add = &given;
+    check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 8 + 2 * 16 * 48,
+          2 * 16 * 48);
+    a.add = NULL;
     a.accumulate = true;
     a.c_dtype = HD_F32;
     check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 8 + 4 * 16 * 48,
@@ -141,6 +148,15 @@ static void epilogues_are_taken_where_they_save_a_pass(void **state)
     assert_false(hd_gemm_takes_epilogue(&a, &cpu));
     gpu.gemm_scratch_bytes = 0;
     assert_false(hd_gemm_takes_epilogue(&a, &gpu));
+    /* A residual is added by a GPU's library and by its own code. */
+    a.dbias = NULL;
+    a.add = &given;
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    gpu.gemm_scratch_bytes = 1;
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    assert_false(hd_gemm_takes_epilogue(&a, &cpu));
+    cpu.gemm_scratch_bytes = 0;
+    assert_false(hd_gemm_takes_epilogue(&a, &cpu));
 }
 
 static void bias_backward_reads_each_row_once(void **state)
