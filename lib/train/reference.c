@@ -128,6 +128,15 @@ void hd_trainer_close_reference(struct hd_trainer *t)
     t->reference = NULL;
 }
 
+/* What ranks tell each other of a file; not 0. */
+static int64_t identity_of(const struct hd_reference *r)
+{
+    struct reference_head h;
+
+    memcpy(&h, r->map, sizeof h);
+    return (int64_t)(h.hash >> 1) | 1;
+}
+
 /* Maps the file. HD_NOT_FOUND: there is none of these tokens. */
 static enum hd_status map_file(struct hd_trainer *t)
 {
@@ -194,11 +203,31 @@ bool hd_trainer_needs_reference(const struct hd_trainer *t)
     return hd_layout_preference(&t->layout.job) == HD_PREFERENCE_DPO;
 }
 
+/* Maps the file that rank 0 has. On another node its name may show a little later, or an older file
+ * of that name for a while. */
+static enum hd_status map_same(struct hd_trainer *t, int64_t identity)
+{
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+
+    for (int i = 0; i < WAITS_MAX; i++) {
+        const enum hd_status st = t->reference ? HD_OK : map_file(t);
+
+        if (st && st != HD_NOT_FOUND)
+            return st;
+        if (!st && identity_of(t->reference) == identity)
+            return HD_OK;
+        hd_trainer_close_reference(t);
+        (void)nanosleep(&pause, NULL);
+    }
+    return hd_err(HD_IO,
+                  "the file `reference` that rank 0 has in the job's folder `tokens` does not "
+                  "show here; is the folder shared by all nodes?");
+}
+
 /* Opens the file of an earlier attempt, on all ranks or on none. */
 static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
 {
-    enum { ABSENT, FOUND };
-    int64_t found = ABSENT;
+    int64_t identity = 0; /* there is none */
     bool whole = false;
     enum hd_status st = HD_OK;
 
@@ -208,16 +237,14 @@ static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
         if (!st)
             st = check_file(t, &whole);
         st = st == HD_NOT_FOUND ? HD_OK : st;
-        found = whole ? FOUND : ABSENT;
+        identity = whole ? identity_of(t->reference) : 0;
         if (!whole)
             hd_trainer_close_reference(t);
     }
     if (!st)
-        st = hd_trainer_agree(t, found, &found);
-    if (!st && found == FOUND && !t->reference)
-        st = map_file(t);
-    *ret_found = !st && found == FOUND;
-    return st;
+        st = hd_trainer_agree(t, identity, &identity);
+    *ret_found = !st && identity;
+    return *ret_found ? map_same(t, identity) : st;
 }
 
 /* ---- making it ---- */
@@ -439,34 +466,25 @@ static enum hd_status merge(struct hd_trainer *t)
     return st;
 }
 
-/* The name may show on another node a little later. */
-static enum hd_status wait_and_map(struct hd_trainer *t)
-{
-    const struct timespec pause = {.tv_nsec = WAIT_NS};
-    enum hd_status st = map_file(t);
-
-    for (int i = 0; st == HD_NOT_FOUND && i < WAITS_MAX; i++) {
-        (void)nanosleep(&pause, NULL);
-        st = map_file(t);
-    }
-    return st;
-}
-
 /* By a forward pass over all pairs. */
 static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_watch *watch)
 {
-    int64_t ready;
+    int64_t identity = 0;
     enum hd_status st;
 
     hd_corpus_set_reference(t->data.train_corpus, NULL);
     st = make_part(t, watch);
     if (!st)
-        st = hd_trainer_agree(t, 0, &ready);
-    if (!st && t->layout.rank == 0)
+        st = hd_trainer_agree(t, 0, &identity); /* all parts are written */
+    if (!st && t->layout.rank == 0) {
         st = merge(t);
+        if (!st)
+            st = map_file(t);
+        identity = st ? 0 : identity_of(t->reference);
+    }
     if (!st)
-        st = hd_trainer_agree(t, 0, &ready);
-    return st ? st : wait_and_map(t);
+        st = hd_trainer_agree(t, identity, &identity);
+    return st ? st : map_same(t, identity);
 }
 
 enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
