@@ -16,12 +16,12 @@
 
 #include "base/json.h"
 
-#define HD_CHAT_FORM_LIST(X)                                                           \
-    X(AUTO, "auto")                                                                    \
-    X(MESSAGES, "messages")                                                            \
-    X(SHAREGPT, "sharegpt")                                                            \
-    X(ALPACA, "alpaca") X(COMPLETION, "prompt_completion") X(PREFERENCE, "preference") \
-        X(TEXT, "text")
+#define HD_CHAT_FORM_LIST(X) \
+    X(AUTO, "auto")          \
+    X(MESSAGES, "messages")  \
+    X(SHAREGPT, "sharegpt")  \
+    X(ALPACA, "alpaca")      \
+    X(COMPLETION, "prompt_completion") X(PREFERENCE, "preference") X(TEXT, "text")
 
 enum hd_chat_form {
 #define X(code, name) HD_CHAT_##code,

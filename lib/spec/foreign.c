@@ -181,8 +181,7 @@ static const char *find_elsewhere(const char *name)
         const char *path = hd_job_keys[i].path, *dot = strrchr(path, '.');
 
         if (hd_job_keys[i].hidden || !dot || strcmp(dot + 1, name) != 0 ||
-            strncmp(path, "hang.", 5) == 0 ||
-            (found && depth_of(path) > depth_of(found)))
+            strncmp(path, "hang.", 5) == 0 || (found && depth_of(path) > depth_of(found)))
             continue;
         several = found && depth_of(path) == depth_of(found);
         found = path;

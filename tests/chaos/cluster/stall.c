@@ -1,6 +1,6 @@
-/* Loaded into a rank (LD_PRELOAD): SIGUSR1 makes the thread that was computing wait for ever, as one
- * does in a call of a driver or of a file system that does not answer. The process sleeps, and is
- * not stopped. With a file $STALL_AT_END/RANK the rank does so when it has left main. */
+/* Loaded into a rank (LD_PRELOAD): SIGUSR1 makes the thread that was computing wait for ever, as
+ * one does in a call of a driver or of a file system that does not answer. The process sleeps, and
+ * is not stopped. With a file $STALL_AT_END/RANK the rank does so when it has left main. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -16,6 +17,7 @@
 #include "base/file.h"
 #include "bench.h"
 #include "daemon/attempt/attempt.h"
+#include "daemon/isolation/cgroup.h"
 #include "link/link.h"
 
 enum { SLOW_MS = 20000 };
@@ -154,6 +156,80 @@ static void the_plan_of_ranks_bounds_their_group(void **state)
     bench_done(&bench);
 }
 
+/* The group of cgroup v2 that a process is in, as its path below the mount. */
+static void group_of(pid_t pid, char ret_path[256])
+{
+    struct hd_text text = {0};
+    char path[64], *at;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
+    assert_int_equal(hd_file_read(path, 1 << 16, &text), HD_OK);
+    at = strstr(text.data, "0::/");
+    assert_non_null(at);
+    (void)snprintf(ret_path, 256, "%.*s", (int)strcspn(at, "\n") - 3, at + 3);
+    hd_text_free(&text);
+}
+
+static void enter(const char *mount, const char *group)
+{
+    char path[600];
+    FILE *procs;
+
+    (void)snprintf(path, sizeof path, "%s%s/cgroup.procs", mount, group);
+    procs = fopen(path, "w");
+    assert_non_null(procs);
+    assert_true(fputs("0", procs) >= 0 && fclose(procs) == 0);
+}
+
+/* A group stands in for the unit in which systemd starts a supervisor. */
+static void a_unit_is_divided_between_supervisor_and_ranks(void **state)
+{
+    const char *mount = "/sys/fs/cgroup";
+    char before[256], unit[64], want[256], found[256], path[600];
+    struct bench bench;
+    pid_t pids[16];
+    unsigned has;
+    int count;
+
+    (void)state;
+    if (hd_cgroup_check(mount, &has))
+        mount = "/sys/fs/cgroup/unified";
+    if (hd_cgroup_check(mount, &has)) {
+        print_message("skip: no cgroup v2 is delegated to this user\n");
+        skip();
+    }
+    bench_init(&bench);
+    bench_mode(0, "planned");
+    group_of(getpid(), before);
+    (void)snprintf(unit, sizeof unit, "/heddle-unit-%d", (int)getpid());
+    (void)snprintf(path, sizeof path, "%s%s", mount, unit);
+    assert_int_equal(mkdir(path, 0755), 0);
+    enter(mount, unit);
+    bench_start(&bench, 1, "--group", "unit", NULL);
+    enter(mount, before);
+    while (bench_spooled(&bench, HD_LINK_STEP, 0) < 1)
+        (void)usleep(2000);
+    count = bench_processes(&bench, pids);
+    assert_true(count >= 1);
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(want, sizeof want, "%s/%s", unit,
+                       pids[i] == bench.supervisor ? "supervisor" : "heddle-7-1");
+        group_of(pids[i], found);
+        assert_string_equal(found, want);
+    }
+    group_of(bench.supervisor, found);
+    (void)snprintf(want, sizeof want, "%s/supervisor", unit);
+    assert_string_equal(found, want);
+    stop(&bench);
+    (void)snprintf(path, sizeof path, "%s%s/heddle-7-1", mount, unit);
+    assert_int_equal(access(path, F_OK), -1);
+    (void)snprintf(path, sizeof path, "%s%s/supervisor", mount, unit); /* systemd removes these */
+    assert_int_equal(rmdir(path), 0);
+    (void)snprintf(path, sizeof path, "%s%s", mount, unit);
+    assert_int_equal(rmdir(path), 0);
+    bench_done(&bench);
+}
+
 static void what_is_demanded_and_cannot_be_is_a_failed_launch(void **state)
 {
     struct hd_link_report end;
@@ -182,6 +258,7 @@ int main(void)
         cmocka_unit_test(what_the_slack_covers_ends_nothing),
         cmocka_unit_test(the_kernel_bounds_a_group_and_its_kill_is_an_oom),
         cmocka_unit_test(the_plan_of_ranks_bounds_their_group),
+        cmocka_unit_test(a_unit_is_divided_between_supervisor_and_ranks),
         cmocka_unit_test(what_is_demanded_and_cannot_be_is_a_failed_launch),
     };
 
