@@ -37,7 +37,7 @@ enum {
     WAITS_MAX = 3000 /* a minute, for a name to show on another node */
 };
 
-struct header {
+struct reference_head {
     char magic[8];
     int64_t train_tokens, val_tokens;
     uint64_t key, hash; /* of what the values were made of, of the values */
@@ -49,7 +49,7 @@ struct hd_reference {
     size_t bytes;
 };
 
-struct record {
+struct reference_value {
     int64_t token; /* of the training corpus, then of the validation corpus */
     float value;
     float unused;
@@ -64,7 +64,7 @@ static int64_t val_tokens(const struct hd_job_data *d)
 
 static size_t file_bytes(const struct hd_job_data *d)
 {
-    return sizeof(struct header) +
+    return sizeof(struct reference_head) +
            (size_t)(hd_corpus_token_count(d->train_corpus) + val_tokens(d)) * sizeof(float);
 }
 
@@ -94,7 +94,7 @@ static enum hd_status add_ids(const struct hd_corpus *corpus, struct hd_hash *ha
     return st;
 }
 
-/* Of all that the values depend on but the layout. */
+/* Of all that the values depend on but the layout, and of which pairs have them. */
 static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
 {
     const struct hd_job *job = &t->layout.job;
@@ -102,9 +102,11 @@ static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
     struct hd_hash hash;
     enum hd_status st;
 
-    hd_text_add(&text, "1 %s %s %s %s %s %s %" PRId64, job->init_from, job->init_identity,
-                job->adapter_from, job->adapter_identity, job->precision, job->model_weights,
-                job->seed);
+    hd_text_add(&text, "1 %s %s %s %s %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+                job->init_from, job->init_identity, job->adapter_from, job->adapter_identity,
+                job->precision, job->model_weights, job->seed, job->context,
+                t->data.sampler.window_count,
+                t->data.can_validate ? t->data.validation.window_count : 0);
     if (text.failed)
         return hd_err(HD_NO_MEMORY, "no memory for the key of the reference");
     hd_hash_begin(&hash);
@@ -124,6 +126,15 @@ void hd_trainer_close_reference(struct hd_trainer *t)
     (void)munmap(t->reference->map, t->reference->bytes);
     free(t->reference);
     t->reference = NULL;
+}
+
+/* What ranks tell each other of a file; not 0. */
+static int64_t identity_of(const struct hd_reference *r)
+{
+    struct reference_head h;
+
+    memcpy(&h, r->map, sizeof h);
+    return (int64_t)(h.hash >> 1) | 1;
 }
 
 /* Maps the file. HD_NOT_FOUND: there is none of these tokens. */
@@ -157,14 +168,14 @@ static enum hd_status map_file(struct hd_trainer *t)
 
 static const float *values_of(const struct hd_reference *r)
 {
-    return (const float *)((const char *)r->map + sizeof(struct header));
+    return (const float *)((const char *)r->map + sizeof(struct reference_head));
 }
 
 /* Whether the file that rank 0 has mapped is whole, and of this job. */
 static enum hd_status check_file(const struct hd_trainer *t, bool *ret_whole)
 {
-    const size_t bytes = t->reference->bytes - sizeof(struct header);
-    struct header h;
+    const size_t bytes = t->reference->bytes - sizeof(struct reference_head);
+    struct reference_head h;
     uint64_t key;
     const enum hd_status st = find_key(t, &key);
 
@@ -192,11 +203,31 @@ bool hd_trainer_needs_reference(const struct hd_trainer *t)
     return hd_layout_preference(&t->layout.job) == HD_PREFERENCE_DPO;
 }
 
+/* Maps the file that rank 0 has. On another node its name may show a little later, or an older file
+ * of that name for a while. */
+static enum hd_status map_same(struct hd_trainer *t, int64_t identity)
+{
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+
+    for (int i = 0; i < WAITS_MAX; i++) {
+        const enum hd_status st = t->reference ? HD_OK : map_file(t);
+
+        if (st && st != HD_NOT_FOUND)
+            return st;
+        if (!st && identity_of(t->reference) == identity)
+            return HD_OK;
+        hd_trainer_close_reference(t);
+        (void)nanosleep(&pause, NULL);
+    }
+    return hd_err(HD_IO,
+                  "the file `reference` that rank 0 has in the job's folder `tokens` does not "
+                  "show here; is the folder shared by all nodes?");
+}
+
 /* Opens the file of an earlier attempt, on all ranks or on none. */
 static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
 {
-    enum { ABSENT, FOUND };
-    int64_t found = ABSENT;
+    int64_t identity = 0; /* there is none */
     bool whole = false;
     enum hd_status st = HD_OK;
 
@@ -206,22 +237,20 @@ static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
         if (!st)
             st = check_file(t, &whole);
         st = st == HD_NOT_FOUND ? HD_OK : st;
-        found = whole ? FOUND : ABSENT;
+        identity = whole ? identity_of(t->reference) : 0;
         if (!whole)
             hd_trainer_close_reference(t);
     }
     if (!st)
-        st = hd_trainer_agree(t, found, &found);
-    if (!st && found == FOUND && !t->reference)
-        st = map_file(t);
-    *ret_found = !st && found == FOUND;
-    return st;
+        st = hd_trainer_agree(t, identity, &identity);
+    *ret_found = !st && identity;
+    return *ret_found ? map_same(t, identity) : st;
 }
 
 /* ---- making it ---- */
 
 /* A range of windows that the eval programs run over. */
-struct pass {
+struct reference_pass {
     struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
     int64_t first_token;             /* of the corpus, in the file */
     FILE *part;                      /* NULL: this rank has no rows that count */
@@ -229,14 +258,14 @@ struct pass {
     float *logp;                     /* [rows of a micro-batch] */
 };
 
-static void place_answer(const struct pass *p, int64_t first, int64_t count, int64_t at)
+static void place_answer(const struct reference_pass *p, int64_t first, int64_t count, int64_t at)
 {
     for (int64_t j = 0; j < count; j++)
         p->token[at + j] = j + 1 < count ? p->first_token + first + j + 1 : -1;
 }
 
 /* The tokens whose log-probabilities the rows of a window make. */
-static void place_window(const struct pass *p, int64_t window)
+static void place_window(const struct reference_pass *p, int64_t window)
 {
     const struct hd_validation *v = p->windows.windows;
     const struct hd_packed *packed;
@@ -260,7 +289,7 @@ static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *
     const struct hd_layout *l = &t->layout;
     const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, l->coord.cp};
     const int64_t rows = hd_zigzag_rows(&mine);
-    struct pass *p = context;
+    struct reference_pass *p = context;
     int64_t window;
     enum hd_status st;
 
@@ -272,8 +301,8 @@ static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *
     for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {
         place_window(p, window + i);
         for (int64_t r = 0; !st && r < rows; r++) {
-            const struct record one = {.token = p->token[hd_zigzag_position(&mine, r)],
-                                       .value = p->logp[i * rows + r]};
+            const struct reference_value one = {.token = p->token[hd_zigzag_position(&mine, r)],
+                                                .value = p->logp[i * rows + r]};
 
             if (one.token >= 0 && fwrite(&one, sizeof one, 1, p->part) != 1)
                 st = hd_err(hd_file_write_status(errno),
@@ -284,7 +313,7 @@ static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *
     return st;
 }
 
-static enum hd_status run_pass(struct hd_trainer *t, struct pass *p,
+static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p,
                                const struct hd_reference_watch *watch, int64_t *done, int64_t all)
 {
     const int64_t together = t->layout.mesh.sizes.dp * t->layout.job.micro_batch;
@@ -309,9 +338,10 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
 {
     const struct hd_job_data *d = &t->data;
     const struct hd_job *job = &t->layout.job;
-    struct pass p = {.part = part,
-                     .token = calloc((size_t)job->context, sizeof *p.token),
-                     .logp = calloc((size_t)(job->micro_batch * job->context), sizeof *p.logp)};
+    struct reference_pass p = {
+        .part = part,
+        .token = calloc((size_t)job->context, sizeof *p.token),
+        .logp = calloc((size_t)(job->micro_batch * job->context), sizeof *p.logp)};
     int64_t done = 0, all = d->sampler.window_count;
     enum hd_status st =
         p.token && p.logp ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the reference");
@@ -378,7 +408,7 @@ static enum hd_status take_part(const char *path, float *values, int64_t count)
 {
     FILE *part = fopen(path, "re");
     enum hd_status st = HD_OK;
-    struct record one;
+    struct reference_value one;
 
     if (!part)
         return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
@@ -397,9 +427,9 @@ static enum hd_status take_part(const char *path, float *values, int64_t count)
 static enum hd_status write_file(struct hd_trainer *t, char *bytes)
 {
     const size_t size = file_bytes(&t->data);
-    float *values = (float *)(bytes + sizeof(struct header));
-    struct header h = {.train_tokens = hd_corpus_token_count(t->data.train_corpus),
-                       .val_tokens = val_tokens(&t->data)};
+    float *values = (float *)(bytes + sizeof(struct reference_head));
+    struct reference_head h = {.train_tokens = hd_corpus_token_count(t->data.train_corpus),
+                               .val_tokens = val_tokens(&t->data)};
     struct hd_text path = {0};
     enum hd_status st = HD_OK;
 
@@ -436,34 +466,25 @@ static enum hd_status merge(struct hd_trainer *t)
     return st;
 }
 
-/* The name may show on another node a little later. */
-static enum hd_status wait_and_map(struct hd_trainer *t)
-{
-    const struct timespec pause = {.tv_nsec = WAIT_NS};
-    enum hd_status st = map_file(t);
-
-    for (int i = 0; st == HD_NOT_FOUND && i < WAITS_MAX; i++) {
-        (void)nanosleep(&pause, NULL);
-        st = map_file(t);
-    }
-    return st;
-}
-
 /* By a forward pass over all pairs. */
 static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_watch *watch)
 {
-    int64_t ready;
+    int64_t identity = 0;
     enum hd_status st;
 
     hd_corpus_set_reference(t->data.train_corpus, NULL);
     st = make_part(t, watch);
     if (!st)
-        st = hd_trainer_agree(t, 0, &ready);
-    if (!st && t->layout.rank == 0)
+        st = hd_trainer_agree(t, 0, &identity); /* all parts are written */
+    if (!st && t->layout.rank == 0) {
         st = merge(t);
+        if (!st)
+            st = map_file(t);
+        identity = st ? 0 : identity_of(t->reference);
+    }
     if (!st)
-        st = hd_trainer_agree(t, 0, &ready);
-    return st ? st : wait_and_map(t);
+        st = hd_trainer_agree(t, identity, &identity);
+    return st ? st : map_same(t, identity);
 }
 
 enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,

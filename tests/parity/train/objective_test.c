@@ -350,6 +350,41 @@ static void gradients_agree_with_differences(void **state)
     }
 }
 
+/* ---- chunks ---- */
+
+/* Goal: what the second pass over the head multiplies again is what the first one had. Method: a
+ * vocabulary so large that 64 rows of logits fill a chunk; three windows of 64 rows at once take
+ * three chunks, one at a time they take one. */
+static void chunks_of_the_head_add_up_to_the_whole(void **state)
+{
+    struct hd_step_result s[2];
+    struct hd_job_file file;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 64);
+    write_pairs(&h, 0, 12, 2, &file); /* of 9 to 20 rows: three windows */
+    job = pair_job(&h, "dpo", &file);
+    job.layers = 1;
+    job.hidden = 8;
+    job.heads = job.kv_heads = 1;
+    job.vocab = (64 << 20) / 4 / 64;
+    job.context = 64;
+    job.global_batch = 3;
+    job.validate_batches = 0;
+    job.val_count = 0;
+    for (int i = 0; i < 2; i++) {
+        job.micro_batch = i ? 1 : 3;
+        if (harness_threads(&job, 1, &s[i], step_stirred))
+            fail_msg("%s", hd_err_message());
+    }
+    assert_true(s[0].pairs.margin != 0 && s[0].grad_norm > 0);
+    assert_true(fabs(s[0].loss - s[1].loss) < 1e-6);
+    assert_true(fabs(s[0].grad_norm - s[1].grad_norm) < 1e-5 * s[0].grad_norm);
+    harness_teardown(&h);
+}
+
 /* ---- layouts ---- */
 
 static void forget_reference(const struct harness *h)
@@ -465,6 +500,7 @@ int main(void)
         cmocka_unit_test(a_step_of_pairs_is_the_formula),
         cmocka_unit_test(the_first_loss_is_ln_2),
         cmocka_unit_test(gradients_agree_with_differences),
+        cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
         cmocka_unit_test(every_layout_trains_on_the_same_pairs),
         cmocka_unit_test(a_run_goes_on_with_the_reference_of_the_start),
     };

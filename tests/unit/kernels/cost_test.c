@@ -372,6 +372,22 @@ static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
     check(cost_of(HD_K_cross_entropy, &a), 7 * 30, 4 * 30 + 4 * 3, 4 * 48);
 }
 
+/* 12 rows in 2 samples of at most 4 answers, whose two sums are doubles. */
+static void pairs_cost_a_few_numbers_beside_the_logits(void **state)
+{
+    struct hd_answer_sums_args s = {.R = 12, .S = 6, .A = 4};
+    struct hd_preference_args p = {.R = 12, .S = 6, .A = 4};
+    float there = 0;
+
+    (void)state;
+    check(cost_of(HD_K_answer_sums, &s), 12, 12 * 12, 2 * 4 * 16); /* logp, answer, target */
+    s.reference = &there;
+    check(cost_of(HD_K_answer_sums, &s), 24, 12 * 16, 2 * 4 * 16);
+    check(cost_of(HD_K_preference, &p), 0, 12 * 4 + 2 * 4 * 16, 0);
+    p.weight = &there;
+    check(cost_of(HD_K_preference, &p), 0, 12 * 4 + 2 * 4 * 16, 12 * 4);
+}
+
 static void the_step_and_the_update_are_counted_per_weight(void **state)
 {
     const struct hd_square_sums_args s = {.N = HD_GRAD_CHUNK + 1};
@@ -384,9 +400,9 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
     (void)state;
     /* a square and an add each; two chunks of 8 bytes */
     check(cost_of(HD_K_square_sums, &s), 2 * (HD_GRAD_CHUNK + 1), 4 * (HD_GRAD_CHUNK + 1), 16);
-    /* a record of 7 words; four words of 2 ranks are added */
-    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 7);
-    check(cost_of(HD_K_step_finish, &f), 8, 8 * 14, 0);
+    /* a record of 10 words; seven words of 2 ranks are added */
+    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 10);
+    check(cost_of(HD_K_step_finish, &f), 14, 8 * 20, 0);
     check(cost_of(HD_K_step_begin, &b), 0, 0, 0);
     /* weight, m, v and grad in; weight, m, v and the copy out */
     check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);
@@ -653,6 +669,7 @@ int main(void)
         cmocka_unit_test(add_cast_and_zero_move_their_elements),
         cmocka_unit_test(dropout_moves_each_element_once),
         cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
+        cmocka_unit_test(pairs_cost_a_few_numbers_beside_the_logits),
         cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
         cmocka_unit_test(routing_moves_a_value_per_row_and_expert),
         cmocka_unit_test(rows_of_experts_are_moved_up_to_the_bound),

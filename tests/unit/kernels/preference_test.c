@@ -89,8 +89,9 @@ static void losses_of_pairs_are_the_golden_values(void **state)
 
 /* ---- sums ---- */
 
-/* Two samples of 300 rows with three answers each, of 80 rows but the last, and rows of none; every
- * fifth row has no target. */
+/* Two samples of 300 rows with three answers each, of 80 rows, and rows of none; every fifth row
+ * has no target. The last answer of the first sample and the first one of the second have one
+ * number. */
 static void check_sums(struct device *device)
 {
     enum { S = 300, R = 2 * S, A = 6 };
@@ -109,7 +110,9 @@ static void check_sums(struct device *device)
                                     .A = A};
 
     for (int r = 0; r < R; r++) {
-        const int number = r % S < 240 ? r % S / 80 + 1 : -1;
+        const int p = r % S, first = p < 60 ? -1 : (p - 60) / 80 + 1,
+                  second = p < 240 ? 3 - p / 80 : -1;
+        const int number = r < S ? first : second;
 
         tensor_put(answer, r, number);
         if (r % 5 == 2)
