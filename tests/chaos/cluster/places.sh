@@ -74,7 +74,5 @@ one) nodes=1 ;;
 two) nodes=2 ;;
 *) exit 2 ;;
 esac
-run_it() { export STALL_AT_END=$dir/end; each_culprit_is_named; }
-each_culprit_of_twenty_places_is_named() { run_it; }
-scenario each_culprit_of_twenty_places_is_named
+scenario each_culprit_is_named
 finish
