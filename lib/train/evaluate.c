@@ -87,7 +87,8 @@ static enum hd_status choose_files(struct evaluation *e)
             "--data is missing: the validation data of %s are pairs of answers, which only "
             "its training compares; give text or conversations",
             o->dirs.dir);
-    job->objective[0] = '\0'; /* of texts and conversations the loss is that of the next token */
+    /* the loss of texts and conversations */
+    (void)snprintf(job->objective, sizeof job->objective, "next_token");
     if (o->file_count) {
         struct hd_job_file *files = hd_arena_array(&e->model.arena, o->file_count, sizeof *files);
 

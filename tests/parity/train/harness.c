@@ -133,6 +133,8 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.data_format, "auto");
     word(j.data_loss, "answers");
     word(j.too_long, "error");
+    word(j.objective, "next_token");
+    j.preference_beta = 0.1;
     word(j.lr_decay, "cosine");
     word(j.precision, "fp32");
     word(j.moments, "fp32");
