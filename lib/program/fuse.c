@@ -86,14 +86,14 @@ static int find_writer(const struct hd_node_list *list, int at, const struct hd_
 /* ---- A product and a residual ---- */
 
 /* The operands of a product that change when it adds a residual. */
-struct product {
+struct fused_product {
     struct hd_operand *c, *add;
 };
 
 /* True if the node is a product of N elements of this encoding to which the device can add a
  * residual in the same pass. */
 static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, int64_t N,
-                           enum hd_dtype dtype, struct product *ret_product)
+                           enum hd_dtype dtype, struct fused_product *ret_product)
 {
     struct hd_gemm_args args;
 
@@ -101,7 +101,7 @@ static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, 
         struct hd_gemm_operands *o = hd_gemm_operands_of(node);
 
         args = *(const struct hd_gemm_args *)node->args;
-        *ret_product = (struct product){&o->c, &o->add};
+        *ret_product = (struct fused_product){&o->c, &o->add};
     } else if (is_kernel(node, HD_K_fp8_gemm)) {
         const struct hd_fp8_gemm_args *a = node->args;
         struct hd_fp8_gemm_operands *o = hd_fp8_gemm_operands_of(node);
@@ -113,7 +113,7 @@ static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, 
                                      .accumulate = a->accumulate,
                                      .ab_dtype = HD_BF16,
                                      .c_dtype = a->c_dtype};
-        *ret_product = (struct product){&o->c, &o->add};
+        *ret_product = (struct fused_product){&o->c, &o->add};
     } else {
         return false;
     }
@@ -133,7 +133,7 @@ static bool fuse_terms(const struct hd_emit *e, const struct hd_node_list *list,
     const struct hd_add_args *args = sum->args;
     const struct hd_operand out = hd_add_operands_of(sum)->out;
     const int i = find_writer(list, at, result.store);
-    struct product product;
+    struct fused_product product;
 
     if (i < 0 || !takes_residual(e, list->nodes[i], args->N, args->dtype, &product) ||
         !same(*product.c, result) || result.store == residual.store ||
