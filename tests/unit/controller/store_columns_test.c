@@ -320,7 +320,7 @@ static const struct expected_row {
      "running_ms 1099511628477, ended_ms 1099511628577, end_cause 'none', end_rank -1, "
      "end_node 'end-node-1', end_message 'end-1', end_exit_code 81, end_signal 91, "
      "end_bad_input 1, layout *, "
-     "stop_cause 'rank_exit', stop_job 1099511629677, step_s 1.25, memory_bytes 1099511629777, "
+     "stop_cause 'node_lost', stop_job 1099511629677, step_s 1.25, memory_bytes 1099511629777, "
      "borrows 1"},
     {"attempts", "job=2",
      "job 2, attempt 32, state 'running', base_attempt 22, base_step 1099511627838, "
@@ -328,7 +328,7 @@ static const struct expected_row {
      "running_ms 1099511628478, ended_ms 1099511628578, end_cause 'completed', end_rank 0, "
      "end_node 'end-node-2', end_message 'end-2', end_exit_code 82, end_signal 92, "
      "end_bad_input 0, layout *, "
-     "stop_cause 'node_lost', stop_job 1099511629678, step_s 2.25, memory_bytes 1099511629778, "
+     "stop_cause 'hang', stop_job 1099511629678, step_s 2.25, memory_bytes 1099511629778, "
      "borrows 0"},
     {"attempts", "job=11", /* from scratch */
      "job 11, attempt 41, state 'stopping', base_attempt NULL, base_step NULL, base_path "
@@ -336,7 +336,7 @@ static const struct expected_row {
      "base_hash 'base-hash-11', created_ms 1099511628387, running_ms 1099511628487, "
      "ended_ms 1099511628587, end_cause 'incomplete', end_rank 9, end_node 'end-node-11', "
      "end_message 'end-11', end_exit_code 91, end_signal 101, end_bad_input 1, layout *, "
-     "stop_cause 'resized', stop_job 1099511629687, step_s 11.25, memory_bytes 1099511629787, "
+     "stop_cause 'oom', stop_job 1099511629687, step_s 11.25, memory_bytes 1099511629787, "
      "borrows 1"},
     {"allocations", "job=1 AND rank=0",
      "job 1, attempt 31, rank 0, node_uuid 'uuid-1', node_name 'place-1', device 110"},
