@@ -252,33 +252,39 @@ static void note_rare(const struct hd_job *best, const struct hd_job *asked)
     rare.gpipe += strcmp(asked->schedule, "auto") == 0 && strcmp(best->schedule, "gpipe") == 0;
 }
 
+/* With the memory of `asked` the search finds the best of all that fit. */
+static void compare_within(struct hd_search_asked *asked, const struct tried *tried, int number)
+{
+    const double best = best_within(tried, asked->memory_bytes);
+    struct hd_search found;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_search_layouts(asked, &arena, &found);
+    if (!tried->legal)
+        assert_int_not_equal(st, HD_OK);
+    else if (st || !found.plan_count)
+        fail_msg("cluster %d: %d layouts are legal, but: %s", number, tried->legal,
+                 st ? hd_err_message() : "none was found");
+    else if (found.plans[0].price.step_s != best)
+        fail_msg("cluster %d: found %.9g s, the best of %d takes %.9g s", number,
+                 found.plans[0].price.step_s, tried->count, best);
+    else
+        note_rare(&found.plans[0].job, asked->spec);
+    hd_arena_done(&arena);
+}
+
 /* Sometimes with exactly the memory that one of the layouts needs, or the one that needs least. */
 static void compare_search(struct hd_search_asked *asked, int number)
 {
     static struct tried tried;
-    struct hd_search found;
-    struct hd_arena arena;
-    enum hd_status st;
-    double best;
 
     tried = (struct tried){.asked = asked};
     try_all(&tried, *asked->request);
     if (tried.count && draw(4))
         asked->memory_bytes = draw(3) ? tried.all[draw(tried.count)].bytes : least_bytes(&tried);
-    best = best_within(&tried, asked->memory_bytes);
-    hd_arena_init(&arena, 0);
-    st = hd_search_layouts(asked, &arena, &found);
-    if (!tried.legal)
-        assert_int_not_equal(st, HD_OK);
-    else if (st || !found.plan_count)
-        fail_msg("cluster %d: %d layouts are legal, but: %s", number, tried.legal,
-                 st ? hd_err_message() : "none was found");
-    else if (found.plans[0].price.step_s != best)
-        fail_msg("cluster %d: found %.9g s, the best of %d takes %.9g s", number,
-                 found.plans[0].price.step_s, tried.count, best);
-    else
-        note_rare(&found.plans[0].job, asked->spec);
-    hd_arena_done(&arena);
+    compare_within(asked, &tried, number);
 }
 
 static void compare_one(int number)
@@ -361,6 +367,74 @@ static void segments_are_as_long_as_the_memory_demands(void **state)
     }
     print_message("the best has segments %d times\n", rare.segments);
     assert_true(rare.segments >= 5);
+}
+
+/* Two stages, of which the first keeps twice as many micro-batches, and either micro-batch: with
+ * exactly the memory of the layout that needs least, that layout is found although the even cut
+ * does not fit. */
+static void an_uneven_cut_that_alone_fits_is_found(void **state)
+{
+    (void)state;
+    rare.cuts = 0;
+    for (int i = 0; i < 12; i++) {
+        struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
+        struct hd_job job = priced_job(4 + 2 * (i % 4), 256, 16);
+        struct hd_plan_request request;
+        struct hd_search_asked asked = {.spec = &job,
+                                        .request = &request,
+                                        .cluster = &c,
+                                        .devices = 2,
+                                        .threads = 1,
+                                        .bf16_fast = true,
+                                        .top = 1};
+        static struct tried tried;
+
+        job.context = 1024;
+        job.vocab = 64 << (2 * (i % 3));
+        job.tp = job.cp = 1;
+        job.pp = 2;
+        job.zero = 0;
+        priced_set(job.recompute, i % 2 ? "none" : "full");
+        priced_set(job.schedule, "1f1b");
+        request = priced_request(&job);
+        tried = (struct tried){.asked = &asked};
+        try_all(&tried, request);
+        assert_int_equal(tried.legal, tried.count);
+        asked.memory_bytes = least_bytes(&tried);
+        compare_within(&asked, &tried, i);
+    }
+    print_message("the layout that needs least is uneven %d times\n", rare.cuts);
+    assert_true(rare.cuts >= 6);
+}
+
+/* One device and 64 blocks, of which each keeps its input: full recompute does not fit where
+ * segments of several blocks do, since 64 inputs are more than 64 / K and what one segment makes
+ * again. */
+static void segments_that_alone_fit_are_found(void **state)
+{
+    struct hd_cluster c = priced_cluster(1, 1, 4e11, 1e10);
+    struct hd_job job = priced_job(64, 64, 1);
+    struct hd_plan_request request;
+    struct hd_search_asked asked = {.spec = &job,
+                                    .request = &request,
+                                    .cluster = &c,
+                                    .devices = 1,
+                                    .threads = 1,
+                                    .bf16_fast = true,
+                                    .top = 1};
+    static struct tried tried;
+
+    (void)state;
+    rare.segments = 0;
+    job.context = 4096;
+    job.tp = job.cp = job.pp = job.micro_batch = 1;
+    job.zero = 0;
+    request = priced_request(&job);
+    tried = (struct tried){.asked = &asked};
+    try_all(&tried, request);
+    asked.memory_bytes = least_bytes(&tried);
+    compare_within(&asked, &tried, 0);
+    assert_int_equal(rare.segments, 1);
 }
 
 /* ---- what is chosen where ---- */
@@ -470,6 +544,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_search_finds_the_best_of_all),
         cmocka_unit_test(segments_are_as_long_as_the_memory_demands),
+        cmocka_unit_test(an_uneven_cut_that_alone_fits_is_found),
+        cmocka_unit_test(segments_that_alone_fit_are_found),
         cmocka_unit_test(tp_stays_within_a_node),
         cmocka_unit_test(more_bandwidth_is_never_slower),
         cmocka_unit_test(what_does_not_fit_is_named),
