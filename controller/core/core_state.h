@@ -146,6 +146,7 @@ struct core_attempt {
     size_t share_count;
     uint64_t *seq;               /* per rank: seq of the newest accepted report */
     int64_t state_since_mono_ms; /* when it started, or when stopping began */
+    bool timely;                 /* it holds devices that are kept for others, as it ends in time */
     bool kill;                   /* wanted STOPPED even if the job is not cancelled */
     bool failed;                 /* rec.end holds the first failure */
     bool had_finite_step;        /* one of its steps had a finite loss and gradient */
@@ -244,6 +245,7 @@ struct core_job {
     double foreseen_s; /* so long, in the best place; 0: not known */
     double open_s;     /* the price of a step in the worst place that was open to it while it waits,
                         * and where it would have held for too long what is kept for others; 0: none */
+    bool timely;       /* of the place that it starts in: as of its attempt */
     int64_t price_mono_ms; /* it waits for prices of better places until then at most; 0: it has not
                             * yet (weigh.c) */
     int64_t patience_mono_ms; /* it waits for a better place until then at most; 0: it has not yet

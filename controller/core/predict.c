@@ -1,10 +1,10 @@
 /* predict: when running attempts will end, and how long waiting jobs will run.
  *
  * The pace of an attempt is the time between its first and its newest reported step, by the clock
- * of the rank: validation and checkpoints between them count. Before that the price of a step
- * counts (menu.c). A job with neither, and without a time limit, never ends, as far as the
- * scheduler knows. A wrong prediction ends no job. It moves expected starts, which is told
- * (reserve.c).
+ * of the rank: validation and checkpoints between them count. What is not measured is not known: a
+ * job without a measured step and without a time limit never ends, as far as the scheduler knows,
+ * unless it has started by its price (menu.c) on devices that are kept for others. A wrong
+ * prediction ends no job. It moves expected starts, which is told (reserve.c).
  */
 #include "controller/core/core_internal.h"
 
@@ -34,12 +34,14 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Of the steps that are left; until some were measured, by the price of a step. */
+/* Of the steps that are left; until some were measured, of an attempt on devices that are kept for
+ * others, by the price of a step. (Of all attempts: expected starts move more often, as they move
+ * once more when the pace is known.) */
 static int64_t end_of_steps(const struct core_job *job, const struct core_attempt *attempt)
 {
     const double step_ms = core_step_ms(attempt), step_s = attempt->rec.plan.step_s;
 
-    if (step_ms <= 0 && step_s <= 0)
+    if (step_ms <= 0 && !(step_s > 0 && attempt->timely))
         return INT64_MAX;
     if (step_ms <= 0)
         return attempt->state_since_mono_ms + SLACK_MS +

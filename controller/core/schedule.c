@@ -185,6 +185,21 @@ static void tell_choice(struct hd_core *core, struct core_job *job)
     hd_text_free(&text);
 }
 
+/* The job takes devices that are kept for others, as it will have ended by then. */
+static bool is_timely(struct hd_core *core, const struct core_job *job,
+                      const struct core_placement *place)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+    struct core_view view = core_view_of(core, job);
+    bool timely = false;
+
+    view.length_ms = 0;
+    for (size_t i = 0; i < place->member_count && !timely; i++)
+        timely =
+            core_available(core, &view, place->members[i].node, kind) < place->members[i].count;
+    return timely;
+}
+
 /* The job fits here now. A place that opens later may be better (weigh.c), but not for one that
  * borrows. Takes the members of *place. */
 static void start_or_wait(struct hd_core *core, struct core_job *job,
@@ -203,6 +218,7 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
         job->wait = CORE_WAIT_BETTER;
         core_promise(core, job, first.start);
     } else {
+        job->timely = !borrows && is_timely(core, job, &first.place);
         core_attempt_start(core, job, &first.place, layout);
         if (borrows)
             tell_borrowing(core, job);
