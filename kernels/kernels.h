@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 11 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 12 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 
@@ -32,7 +32,7 @@ enum {
  * HD_KERNEL_OPERAND_LIST expands the operands with the caller's macros R, W, RW and S. */
 #define HD_KERNEL_LIST(K) HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)
 #define HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)                                                    \
-    K(gemm, W(c) W(pre) W(dbias) R(a) R(b) R(bias) R(gelu_inp) S(scratch))                        \
+    K(gemm, W(c) W(pre) W(dbias) R(a) R(b) R(bias) R(gelu_inp) R(add) S(scratch))                 \
     K(bias_forward, W(out) R(inp) R(bias))                                                        \
     K(bias_backward, W(dbias) R(dout) S(scratch))                                                 \
     K(embedding_forward, W(out) R(index) R(weight) R(index2) R(weight2))                          \
@@ -63,9 +63,12 @@ enum {
     K(cast, W(out) R(inp))                                                                        \
     K(copy_columns, W(out) R(inp))                                                                \
     K(zero, W(out))                                                                               \
-    K(cross_entropy, W(dlogits) RW(block) R(logits) R(target) S(scratch))                         \
+    K(cross_entropy, W(dlogits) W(logp) RW(block) R(logits) R(target) R(weight) S(scratch))       \
     K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \
-    K(cross_entropy_shared, W(dlogits) RW(block) R(logits) R(stats) R(target) S(scratch))         \
+    K(cross_entropy_shared,                                                                       \
+      W(dlogits) W(logp) RW(block) R(logits) R(stats) R(target) R(weight) S(scratch))             \
+    K(answer_sums, W(sums) R(logp) R(reference) R(answer) R(target))                              \
+    K(preference, W(weight) RW(block) R(sums) R(answer))                                          \
     K(step_begin, RW(block))                                                                      \
     K(square_sums, W(sums) RW(block) R(grad))                                                     \
     K(step_record, W(record) R(block) R(sums))                                                    \
@@ -88,7 +91,7 @@ enum {
     K(grouped_gemm_weight, W(c) R(a) R(b) R(counts) S(scratch))                                   \
     K(fp8_amax, W(amax) R(inp) R(history))                                                        \
     K(fp8_encode, W(code) W(factor) RW(seen) R(inp) R(amax))                                      \
-    K(fp8_gemm, W(c) R(a) R(b) R(a_factor) R(b_factor) R(bias) S(scratch))                        \
+    K(fp8_gemm, W(c) R(a) R(b) R(a_factor) R(b_factor) R(bias) R(add) S(scratch))                 \
     K(fp8_history, RW(history) R(seen) R(block))
 
 enum hd_kernel {
@@ -211,9 +214,9 @@ enum hd_status hd_traits_read(const char *text, struct hd_traits *ret_traits);
 int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
                                 const struct hd_traits *traits);
 
-/* True if such a device computes the epilogue (or dbias) of this GEMM in the GEMM's own pass over
- * memory; the fuse pass then fuses the two. If false, a fused launch is still correct, but not
- * faster than two launches. */
+/* True if such a device computes the epilogue (or dbias, or add) of this GEMM in the GEMM's own
+ * pass over memory; the fuse pass then fuses the two. If false, a fused launch is still correct,
+ * but not faster than two launches. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
 /* True if such a device computes the gradients of a norm's weights in the pass over the rows that

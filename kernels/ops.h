@@ -28,7 +28,7 @@ enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
     HD_SCRATCH_ALIGN = 256,   /* of scratch: what cuBLASLt demands of its workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts between */
-    HD_EXCHANGE_WORDS = 7     /* doubles per rank in the step's exchange: enum hd_exchange_word */
+    HD_EXCHANGE_WORDS = 10    /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
 
 /* ---- The step block: inputs and results of one training step, in device memory ----
@@ -50,16 +50,20 @@ struct hd_step_block {
     double loss_limit, norm_limit; /* a loss or gradient norm above it is a spike; 0: none is */
     /* accumulated by the programs of this rank; zeroed by step_begin */
     double loss_sum;       /* sum of -log p over this rank's targets */
-    int64_t target_count;  /* targets that were not masked */
+    int64_t target_count;  /* targets that were not masked; with a preference objective, pairs */
     int64_t overflow;      /* != 0: a gradient was not finite or a limit was exceeded; no update */
     int32_t too_many_rows; /* != 0: more rows for experts than their buffer holds; no update */
+    double margin_sum;     /* of pairs: see hd_preference_args; */
+    double correct_pairs;  /* those with a positive margin, */
+    double answer_targets; /* and the targets of their answers */
     /* results, set by step_finish, equal on all ranks */
-    double mean_loss;     /* loss_sum / target_count over all ranks */
-    double total_targets; /* over all ranks */
-    double grad_norm;     /* L2 norm of the mean gradient, before clipping */
-    float grad_factor;    /* adamw multiplies the summed gradient by it: mean and clipping */
-    int32_t skip_update;  /* 1: adamw changes nothing in this step (see step_finish) */
-    int32_t spike;        /* 1: for the only reason that a number is above its limit */
+    double mean_loss;                                /* loss_sum / target_count over all ranks */
+    double total_targets;                            /* over all ranks */
+    double mean_margin, pair_accuracy, pair_targets; /* of pairs, over all ranks; else 0 */
+    double grad_norm;    /* L2 norm of the mean gradient, before clipping */
+    float grad_factor;   /* adamw multiplies the summed gradient by it: mean and clipping */
+    int32_t skip_update; /* 1: adamw changes nothing in this step (see step_finish) */
+    int32_t spike;       /* 1: for the only reason that a number is above its limit */
 };
 
 enum { HD_EXCHANGE_TOO_MANY_ROWS = 2 };
@@ -72,7 +76,10 @@ enum hd_exchange_word {
     HD_EXCHANGE_REQUEST,
     HD_EXCHANGE_BUSY_MS,
     HD_EXCHANGE_AWAITED,
-    HD_EXCHANGE_SQUARES
+    HD_EXCHANGE_SQUARES,
+    HD_EXCHANGE_MARGIN,
+    HD_EXCHANGE_CORRECT,
+    HD_EXCHANGE_ANSWER_TARGETS
 };
 
 /* ---- Argument structs ---- */
@@ -85,15 +92,17 @@ enum hd_gemm_epilogue {
     HD_EPILOGUE_GELU_BACKWARD /* c = s * gelu'(gelu_inp) */
 };
 
-/* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row), summed in fp32.
+/* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row) (+ add[M,N]), summed in fp32.
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
- * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre and gelu_inp have ldc, too.
+ * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre, gelu_inp and add have ldc,
+ * too.
  * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
  * with the weight gradient of the same layer.
  * b may be encoded (base/quant.h): its matrices below one another are [N,K] with trans_b, else
  * [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is multiplied. HD_INVALID:
- * bias or an epilogue with accumulate; GELU_BACKWARD with bias; dbias without trans_a, with c not
- * in fp32, with bias or with an epilogue; codes of another shape. */
+ * bias, add or an epilogue with accumulate; GELU_BACKWARD with bias; add with an epilogue; dbias
+ * without trans_a, with c not in fp32, with bias, with add or with an epilogue; codes of another
+ * shape. */
 struct hd_gemm_args {
     void *c;              /* [M, N]   c_dtype  */
     void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
@@ -102,6 +111,7 @@ struct hd_gemm_args {
     const void *b;        /*          ab_dtype */
     const void *bias;     /* [N]      ab_dtype, or NULL */
     const void *gelu_inp; /* [M, N]   c_dtype, with HD_EPILOGUE_GELU_BACKWARD, else NULL */
+    const void *add;      /* [M, N]   c_dtype, or NULL: a residual */
     void *scratch;
     int64_t M, N, K, lda, ldb, ldc;
     bool trans_a, trans_b, accumulate;
@@ -139,9 +149,9 @@ struct hd_fp8_encode_args {
     enum hd_fp8 format;
 };
 
-/* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]), summed in fp32. Rows are without
- * gaps. Only one of the formats may be E5M2. HD_INVALID: bias with accumulate; a side that is no
- * multiple of HD_FP8_SIDE. */
+/* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]) (+ add[m,n]), summed in fp32.
+ * Rows are without gaps. Only one of the formats may be E5M2. HD_INVALID: bias or add with
+ * accumulate; a side that is no multiple of HD_FP8_SIDE. */
 struct hd_fp8_gemm_args {
     void *c;               /* [M, N]  c_dtype */
     const uint8_t *a;      /* [M, K]  a_format */
@@ -149,6 +159,7 @@ struct hd_fp8_gemm_args {
     const float *a_factor; /* one value */
     const float *b_factor; /* one value */
     const void *bias;      /* [N]  bf16, or NULL */
+    const void *add;       /* [M, N]  c_dtype, or NULL: a residual */
     void *scratch;
     int64_t M, N, K;
     bool accumulate;
@@ -562,12 +573,18 @@ struct hd_zero_args {
  *   dlogits[r,v] = loss_scale * (softmax(logits[r,:])[v] - [v == target[r]]), 0 in padding.
  * A row with a negative target is masked: no loss, zero gradient. A target >= V is invalid: no
  * loss, zero gradient, and block->overflow is set. dlogits may alias logits. Losses are added in
- * double, in a fixed order. */
+ * double, in a fixed order.
+ *
+ * For a loss that is a function of log-probabilities (preference below): logp[r] = log
+ * softmax(logits[r,:])[target[r]], 0 in masked rows, and weight[r] multiplies the gradient of row
+ * r. With either of them nothing is added to loss_sum and target_count. */
 struct hd_cross_entropy_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL */
+    float *logp;   /* [R], or NULL            */
     struct hd_step_block *block;
     const void *logits;    /* [R, Vp]  dtype          */
     const int32_t *target; /* [R]                     */
+    const float *weight;   /* [R], or NULL: all are 1 */
     void *scratch;
     int64_t R, V, Vp;
     enum hd_dtype dtype;
@@ -592,16 +609,61 @@ enum { HD_CROSS_ENTROPY_STATS = 4 };
  * Every rank adds the same losses to its block. A target in no rank's V sets overflow. */
 struct hd_cross_entropy_shared_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL; may alias logits */
+    float *logp;   /* [R], or NULL                              */
     struct hd_step_block *block;
     const void *logits;    /* [R, Vp]  dtype                 */
     const float *stats;    /* [P, R, HD_CROSS_ENTROPY_STATS] */
     const int32_t *target; /* [R]                            */
+    const float *weight;   /* [R], or NULL: all are 1        */
     void *scratch;
     int64_t R, V, Vp, P, first;
     enum hd_dtype dtype;
 };
 
-/* Zeroes loss_sum, target_count, overflow and too_many_rows. */
+/* ---- Preferences: losses of pairs of answers ----
+ *
+ * The R rows are those of R / S samples of S rows each. A sample has at most A answers; answer[r]
+ * is the number of the row's answer in its sample, negative in rows of none. Answers 2 k and 2 k +
+ * 1 are pair k: the chosen and the rejected answer to one prompt. A pair of which an answer has no
+ * targets does not count. */
+
+/* sums[i, a] = {sum of logp[r] - reference[r], number of rows} over the rows of answer a of sample
+ * i that have a target (target[r] >= 0). The rows of an answer follow each other. In double, in the
+ * order of the rows. */
+struct hd_answer_sums_args {
+    double *sums;           /* [R / S, A, 2] */
+    const float *logp;      /* [R] */
+    const float *reference; /* [R], or NULL: 0 */
+    const int32_t *answer;  /* [R] */
+    const int32_t *target;  /* [R] */
+    int64_t R, S, A;
+};
+
+/* Of each pair, with s and n the two sums of an answer, and of all ranks that have rows of it:
+ *
+ *   DPO (Rafailov et al. 2023, equation 7): s is the log-ratio to the reference,
+ *     margin = beta (s_chosen - s_rejected),   loss = -log sigmoid(margin).
+ *   ORPO (Hong et al. 2024, equations 6 and 7): a = s / n, the mean log-probability of a token,
+ *     odds = log(exp(a) / (1 - exp(a))) of the chosen less that of the rejected answer,
+ *     loss = -a_chosen - beta log sigmoid(odds),   margin = beta (a_chosen - a_rejected).
+ *     Of an answer that is certain, a is taken to be -1e-6 in odds.
+ *
+ * weight[r] = -d loss / d logp[r], the factor of the row's gradient of -logp. `counts`: this rank
+ * adds the losses to loss_sum, the pairs to target_count, and the sums of margins, of pairs with a
+ * margin > 0 and of targets; of several ranks with the same sums one does. */
+enum hd_preference { HD_PREFERENCE_NONE, HD_PREFERENCE_DPO, HD_PREFERENCE_ORPO };
+struct hd_preference_args {
+    float *weight; /* [R], or NULL */
+    struct hd_step_block *block;
+    const double *sums;    /* [R / S, A, 2] */
+    const int32_t *answer; /* [R] */
+    int64_t R, S, A;
+    enum hd_preference objective;
+    float beta;
+    bool counts;
+};
+
+/* Zeroes loss_sum, target_count, overflow, too_many_rows and the sums of pairs. */
 struct hd_step_begin_args {
     struct hd_step_block *block;
 };
@@ -629,6 +691,7 @@ struct hd_step_record_args {
 /* Adds the records of all ranks in rank order and sets the results in the block:
  *   n = total targets,  grad_norm = sqrt(sum of squares) / (n * loss_scale),
  *   grad_factor = min(1, max_grad_norm / grad_norm) / (n * loss_scale)   (no clipping: min is 1).
+ * With pairs n is their number, and their margins and correct ones are divided by it, too.
  * skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite; else spike = 1,
  * and skip_update = 1 as well, if the mean loss or the norm is above its limit. */
 struct hd_step_finish_args {

@@ -12,9 +12,10 @@ static const struct table_column node_columns[] = {
     {"JOBS", false}, {"SEEN", true},   {"REASON", false},
 };
 static const struct table_column node_wide_columns[] = {
-    {"NODE", false}, {"STATE", false}, {"DEVICES", true},       {"FREE", true},
-    {"JOBS", false}, {"SEEN", true},   {"KIND", false},         {"THREADS", true},
-    {"UUID", false}, {"BUILD", false}, {"DATA ADDRESS", false}, {"REASON", false},
+    {"NODE", false},   {"STATE", false}, {"DEVICES", true},       {"FREE", true},
+    {"JOBS", false},   {"SEEN", true},   {"KIND", false},         {"THREADS", true},
+    {"UUID", false},   {"BUILD", false}, {"DATA ADDRESS", false}, {"ISOLATION", false},
+    {"REASON", false},
 };
 
 /* "7,9": each job once, in the order of devices. */
@@ -111,6 +112,10 @@ static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
         table_add(table, NULL, "%s", n->node_uuid);
         table_add(table, NULL, "%s", n->build);
         table_add(table, NULL, "%s", n->data_address);
+        table_add(table, NULL, "%s",
+                  !n->isolation         ? ""
+                  : *n->isolation->tier ? n->isolation->tier
+                                        : n->isolation->mode);
     }
     add_reason(&reason, n);
     table_add(table, NULL, "%s", reason.failed ? "?" : reason.data);

@@ -56,6 +56,12 @@ static void add_people(const struct cli *cli, const Heddle__V1__NodeStatus *n, s
     add_line(out, "uuid", n->node_uuid);
     add_line(out, "data address", n->data_address);
     add_line(out, "jobs folder", n->jobs_dir_visible ? "seen" : n->jobs_dir_problem);
+    if (n->isolation) {
+        add_line(out, "isolation", n->isolation->mode);
+        add_line(out, "bounded by", n->isolation->tier);
+        add_line(out, "locks", n->isolation->locks);
+        add_line(out, "lacks", n->isolation->lacks);
+    }
     if (n->seen_unix_ms)
         hd_clock_format_utc(n->seen_unix_ms, when);
     add_line(out, "last message", when);

@@ -309,7 +309,7 @@ static const char serve_help[] =
     "  --cert FILE, --key FILE, --tokens FILE  TLS, and lines NAME TOKEN: who may\n"
     "                     ask; needed beyond this machine\n"
     "  --http-host NAMES  further names by which it is asked, with commas\n"
-    "  --name NAME        of the model in requests; else that of its folder\n"
+    "  --name NAME        of the model in requests; else its job's, or its folder's\n"
     "  --sequences N      at a time; else 8. Others wait\n"
     "  --context N        tokens of a sequence; else the model's, of a model folder\n"
     "                     at most 4096\n"

@@ -46,7 +46,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
     (void)snprintf(vocab, sizeof vocab, "%lld", (long long)job->vocab);
     argv[n++] = vocab;
     argv[n++] = "--form";
-    argv[n++] = job->data_format;
+    argv[n++] = hd_job_has_pairs(job) ? "preference" : job->data_format;
     if (job->end_of_text != -2) { /* not the tokenizer's */
         (void)snprintf(end_of_text, sizeof end_of_text, "%lld", (long long)job->end_of_text);
         argv[n++] = "--end-of-text";
@@ -160,23 +160,23 @@ void data_look_describe(const struct hd_job *job, const struct hd_json *epoch, s
 {
     const struct hd_json *forms = hd_json_member(epoch, "forms");
     const int64_t rows = fact(epoch, "rows");
+    const char *what = hd_job_has_pairs(job) ? "pairs" : "conversations";
 
     if (rows) {
-        hd_text_add(out, "conversations: ");
+        hd_text_add(out, "%s: ", what);
         for (const struct hd_json *f = forms ? forms->first : NULL; f; f = f->next)
             hd_text_add(out, "%s%s", f->text, f->next ? ", " : "; ");
-        hd_text_add(
-            out,
-            "%lld in %lld sequences an epoch, %.1f%% of their rows filled; %lld of %lld "
-            "tokens count for the loss, the longest has %lld\n",
-            (long long)fact(epoch, "conversations"), (long long)fact(epoch, "packed_sequences"),
-            100.0 * (double)fact(epoch, "tokens") / (double)rows, (long long)fact(epoch, "targets"),
-            (long long)fact(epoch, "tokens"), (long long)fact(epoch, "longest"));
+        hd_text_add(out,
+                    "%lld in %lld sequences an epoch, %.1f%% of their rows filled; %lld of %lld "
+                    "tokens count for the loss, the longest has %lld\n",
+                    (long long)fact(epoch, what), (long long)fact(epoch, "packed_sequences"),
+                    100.0 * (double)fact(epoch, "tokens") / (double)rows,
+                    (long long)fact(epoch, "targets"), (long long)fact(epoch, "tokens"),
+                    (long long)fact(epoch, "longest"));
     }
     if (fact(epoch, "dropped") || fact(epoch, "cut"))
-        hd_text_add(out, "data.too_long: %s: %lld conversations are left out, %lld are cut\n",
-                    job->too_long, (long long)fact(epoch, "dropped"),
-                    (long long)fact(epoch, "cut"));
+        hd_text_add(out, "data.too_long: %s: %lld %s are left out, %lld are cut\n", job->too_long,
+                    (long long)fact(epoch, "dropped"), what, (long long)fact(epoch, "cut"));
     if (fact(epoch, "spell_special_tokens"))
         hd_text_add(out,
                     "in %lld conversations a message spells a special token: that is ordinary "

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/step.h"
+
 enum { AUTO_LINES_MAX = 100 };
 
 bool hd_cli_log_step(int64_t step, int64_t steps, int64_t every)
@@ -40,12 +42,16 @@ static void add_router(struct hd_text *out, const Heddle__V1__StepReport *s)
 static void add_step(struct hd_text *out, const struct lines *lines,
                      const Heddle__V1__StepReport *s)
 {
+    struct hd_step_metrics metrics;
     char rate[32];
 
     hd_text_add(out, "step %lld/%lld  loss %.6f  grad_norm %.4g  lr %.4g", (long long)s->step,
                 (long long)lines->progress->steps, s->loss, s->grad_norm, s->lr);
     if (s->n_expert_load)
         add_router(out, s);
+    hd_step_from_message(s, &metrics);
+    if (metrics.pairs)
+        hd_text_add(out, "  margin %.4f  accuracy %.1f%%", metrics.margin, 100 * metrics.accuracy);
     if (!lines->times)
         return;
     cli_format_count(s->tokens_per_s, rate);

@@ -164,6 +164,11 @@ enum hd_report_kind {
     HD_REPORT_EVENT,
 };
 
+/* How a node keeps jobs apart, as its daemon says (NodeIsolation); only shown. */
+struct hd_isolation {
+    const char *mode, *tier, *locks, *lacks;
+};
+
 struct hd_core_event {
     enum hd_core_event_kind kind;
     union {
@@ -232,6 +237,7 @@ struct hd_core_event {
             const struct hd_device_record *devices;
             int32_t device_count;
             bool probes;                       /* it answers HD_CORE_PROBE */
+            struct hd_isolation isolation;     /* texts may be NULL: not known */
             const struct hd_node_links *links; /* between them, in their order; NULL: not known */
         } hello;
         struct {
@@ -452,6 +458,7 @@ bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *re
 
 /* Nodes by index, sorted by name, without retired nodes. */
 struct hd_node_view {
+    struct hd_isolation isolation; /* texts "": not known, or none */
     const struct hd_node_record *record;
     bool jobs_dir_visible;
     const char *jobs_dir_problem;

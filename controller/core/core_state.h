@@ -77,14 +77,15 @@ struct core_node {
     const char *no_room; /* likewise: why it takes no new attempts; NULL or "": it takes them */
     const char *data_address;                  /* where other nodes reach its ranks; "": none */
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
-    const char *traits;    /* of its CPU devices, as a word; "" or NULL: not known */
-    bool suspect;          /* a peer reported it dead */
-    bool spare, was_spare; /* in the newest pass, in the one before (spare.c) */
-    bool deadline_met;     /* of its drain; its jobs have been told to leave */
-    int64_t seen_mono_ms;  /* when its newest message arrived */
-    int64_t lost_after_ms; /* silence until lost; longer after a start of the controller */
-    size_t stale_count;    /* attempts that run there and are not wanted any more */
-    uint64_t stale_job;    /* one of them */
+    const char *traits;            /* of its CPU devices, as a word; "" or NULL: not known */
+    struct hd_isolation isolation; /* its texts are the core's */
+    bool suspect;                  /* a peer reported it dead */
+    bool spare, was_spare;         /* in the newest pass, in the one before (spare.c) */
+    bool deadline_met;             /* of its drain; its jobs have been told to leave */
+    int64_t seen_mono_ms;          /* when its newest message arrived */
+    int64_t lost_after_ms;         /* silence until lost; longer after a start of the controller */
+    size_t stale_count;            /* attempts that run there and are not wanted any more */
+    uint64_t stale_job;            /* one of them */
     int32_t stale_attempt;
     /* Gangs that it may be in, by number; 0: none (gang.c). near: of the nodes of its machine; far:
      * of those that others reach, if it is one. */

@@ -212,7 +212,8 @@ bool core_is_stop(enum hd_end_cause cause)
 bool core_is_failure(enum hd_end_cause cause)
 {
     return cause == HD_END_CAUSE_RANK_EXIT || cause == HD_END_CAUSE_HANG ||
-           cause == HD_END_CAUSE_LAUNCH_FAILED || cause == HD_END_CAUSE_INCOMPLETE;
+           cause == HD_END_CAUSE_LAUNCH_FAILED || cause == HD_END_CAUSE_INCOMPLETE ||
+           cause == HD_END_CAUSE_OOM;
 }
 
 int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job)

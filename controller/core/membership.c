@@ -203,6 +203,10 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core_set(core, &node->compute[HD_DEVICE_KIND_CPU], event->hello.compute);
     core_set(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);
     core_set(core, &node->traits, event->hello.traits);
+    core_set(core, &node->isolation.mode, event->hello.isolation.mode);
+    core_set(core, &node->isolation.tier, event->hello.isolation.tier);
+    core_set(core, &node->isolation.locks, event->hello.isolation.locks);
+    core_set(core, &node->isolation.lacks, event->hello.isolation.lacks);
     core_links_take(core, node, event->hello.links);
     node->probes = event->hello.probes;
     if (!node->probes)

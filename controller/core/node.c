@@ -163,6 +163,10 @@ void core_node_free(struct core_node *node)
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
         core_unset(&node->compute[kind]);
     core_unset(&node->traits);
+    core_unset(&node->isolation.mode);
+    core_unset(&node->isolation.tier);
+    core_unset(&node->isolation.locks);
+    core_unset(&node->isolation.lacks);
     core_probe_drop(node);
     free(node);
 }
@@ -338,6 +342,10 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
         .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
         .data_address = node->data_address ? node->data_address : "",
         .traits = node->traits ? node->traits : "",
+        .isolation = {.mode = node->isolation.mode ? node->isolation.mode : "",
+                      .tier = node->isolation.tier ? node->isolation.tier : "",
+                      .locks = node->isolation.locks ? node->isolation.locks : "",
+                      .lacks = node->isolation.lacks ? node->isolation.lacks : ""},
         .position = node->position,
         .holds = node->holds,
         .probe_pending = node->probe_asked != 0,

@@ -51,7 +51,8 @@
     X(STORAGE, 9, "storage")             \
     X(INCOMPLETE, 10, "incomplete")      \
     X(TIME_LIMIT, 11, "time_limit")      \
-    X(RESIZED, 12, "resized")
+    X(RESIZED, 12, "resized")            \
+    X(OOM, 13, "oom")
 
 #define HD_NODE_STATE_LIST(X)        \
     X(READY, 1, "ready")             \

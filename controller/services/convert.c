@@ -32,6 +32,7 @@ SAME(HD_END_CAUSE_DIVERGED, HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED);
 SAME(HD_END_CAUSE_STORAGE, HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE);
 SAME(HD_END_CAUSE_TIME_LIMIT, HEDDLE__V1__END_CAUSE__END_CAUSE_TIME_LIMIT);
 SAME(HD_END_CAUSE_RESIZED, HEDDLE__V1__END_CAUSE__END_CAUSE_RESIZED);
+SAME(HD_END_CAUSE_OOM, HEDDLE__V1__END_CAUSE__END_CAUSE_OOM);
 SAME(HD_END_CAUSE_INCOMPLETE, HEDDLE__V1__END_CAUSE__END_CAUSE_INCOMPLETE);
 SAME(HD_NODE_STATE_READY, HEDDLE__V1__NODE_STATE__NODE_STATE_READY);
 SAME(HD_NODE_STATE_UNREACHABLE, HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE);
@@ -442,6 +443,15 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     m->jobs_dir_visible = view.jobs_dir_visible;
     m->data_address = convert_text(hd_arena_strdup(arena, view.data_address));
     m->jobs_dir_problem = convert_text(view.jobs_dir_problem);
+    if (*view.isolation.mode) {
+        NEW(m->isolation, arena, heddle__v1__node_isolation__init);
+        if (!m->isolation)
+            goto out;
+        m->isolation->mode = hd_arena_strdup(arena, view.isolation.mode);
+        m->isolation->tier = hd_arena_strdup(arena, view.isolation.tier);
+        m->isolation->locks = hd_arena_strdup(arena, view.isolation.locks);
+        m->isolation->lacks = hd_arena_strdup(arena, view.isolation.lacks);
+    }
     m->seen_unix_ms = view.record->seen_ms;
     m->drain_deadline_unix_ms = view.record->drain ? view.record->drain_deadline_ms : 0;
     m->devices = hd_arena_array(arena, (size_t)view.record->device_count + 1, sizeof *m->devices);
@@ -451,6 +461,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
             break;
         m->n_devices++;
     }
+out:
     hd_text_free(&reason);
     return hd_arena_failed(arena) ? NULL : m;
 }
@@ -522,8 +533,9 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
 
     if (!end)
         return record;
-    if (end->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
-        end->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE)
+    if ((end->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
+         end->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE) ||
+        end->cause == HEDDLE__V1__END_CAUSE__END_CAUSE_OOM)
         record.cause = (enum hd_end_cause)end->cause; /* an unknown cause stays RANK_EXIT */
     record.rank = end->rank;
     record.node = end->node;

@@ -424,6 +424,11 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
                                             .device_count = (int32_t)hello->n_devices}};
     enum hd_status st = check_protocol(hello, s->c);
 
+    if (hello->isolation)
+        event.hello.isolation = (struct hd_isolation){.mode = hello->isolation->mode,
+                                                      .tier = hello->isolation->tier,
+                                                      .locks = hello->isolation->locks,
+                                                      .lacks = hello->isolation->lacks};
     if (!st)
         st = check_token(s->c, s->call, hello->node_name, hello->node_uuid);
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)

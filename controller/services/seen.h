@@ -26,7 +26,7 @@ struct seen_job {
     double val_loss;                        /* NaN: not known */
 };
 
-enum { SEEN_STATES = HD_JOB_STATE_CANCELLED + 1, SEEN_CAUSES = HD_END_CAUSE_RESIZED + 1 };
+enum { SEEN_STATES = HD_JOB_STATE_CANCELLED + 1, SEEN_CAUSES = HD_END_CAUSE_OOM + 1 };
 
 struct seen {
     struct seen_job *jobs; /* by number */

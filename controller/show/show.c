@@ -266,6 +266,16 @@ void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
     add_text_or_null(w, "jobs_dir_problem", n->jobs_dir_problem);
     show_time(w, "seen_at", n->seen_unix_ms);
     show_time(w, "drain_deadline_at", n->drain_deadline_unix_ms);
+    if (n->isolation) {
+        hd_json_begin(w, "isolation", '{');
+        hd_json_add_string(w, "mode", n->isolation->mode);
+        add_text_or_null(w, "tier", n->isolation->tier);
+        add_text_or_null(w, "locks", n->isolation->locks);
+        add_text_or_null(w, "lacks", n->isolation->lacks);
+        hd_json_end(w, '}');
+    } else {
+        hd_json_add_null(w, "isolation");
+    }
     hd_json_begin(w, "devices", '[');
     for (size_t i = 0; i < n->n_devices; i++)
         add_device(w, n->devices[i]);

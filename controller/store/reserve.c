@@ -111,3 +111,25 @@ bool store_reserve_make(struct store_reserve *reserve)
     (void)reserve->file->pMethods->xTruncate(reserve->file, reserve->left_bytes);
     return false;
 }
+
+/* ---- the log of the database ----------------------------------------------------------*/
+
+static int64_t log_bytes(struct store_db *db)
+{
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0;
+
+    if (sqlite3_file_control(db->sqlite, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) !=
+            SQLITE_OK ||
+        !file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
+        return 0;
+    return size;
+}
+
+void store_db_empty_log(struct store_db *db, int64_t keep_bytes)
+{
+    (void)sqlite3_wal_checkpoint_v2(db->sqlite, NULL,
+                                    log_bytes(db) > keep_bytes ? SQLITE_CHECKPOINT_TRUNCATE
+                                                               : SQLITE_CHECKPOINT_RESTART,
+                                    NULL, NULL);
+}

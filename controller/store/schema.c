@@ -213,7 +213,7 @@ static const struct migration {
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
 /* Another process with the file open (a backup) locks it for moments: at its start and end. */
-enum { LOCKED_TIMEOUT_MS = 5000, PAGE_BYTES = 4096, CLAIM_MIN_BYTES = 8192 };
+enum { LOCKED_TIMEOUT_MS = 5000, PAGE_BYTES = 4096 };
 
 #define STORE_RESTORE                                                                 \
     "restore it from a backup (made by heddle-controller backup; docs/operations.md " \
@@ -397,43 +397,6 @@ enum hd_status store_db_bound_log(struct store_db *db, int64_t pages)
                    "PRAGMA wal_autocheckpoint = %lld; PRAGMA journal_size_limit = %lld",
                    (long long)pages, (long long)pages * PAGE_BYTES);
     return execute(db, sql, "cannot set pragmas");
-}
-
-static int64_t log_bytes(struct store_db *db)
-{
-    sqlite3_file *file = NULL;
-    sqlite3_int64 size = 0;
-
-    if (sqlite3_file_control(db->sqlite, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) !=
-            SQLITE_OK ||
-        !file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
-        return 0;
-    return size;
-}
-
-void store_db_empty_log(struct store_db *db, int64_t keep_bytes)
-{
-    (void)sqlite3_wal_checkpoint_v2(db->sqlite, NULL,
-                                    log_bytes(db) > keep_bytes ? SQLITE_CHECKPOINT_TRUNCATE
-                                                               : SQLITE_CHECKPOINT_RESTART,
-                                    NULL, NULL);
-}
-
-/* Pages are written when a row takes them, and free when it is deleted: in two transactions, since
- * pages that one transaction both takes and frees are never written. */
-void store_db_claim(struct store_db *db, int64_t bytes)
-{
-    char sql[160];
-
-    for (int64_t size = bytes / 4 * 3; size >= CLAIM_MIN_BYTES; size /= 2) {
-        (void)snprintf(sql, sizeof sql,
-                       "INSERT OR REPLACE INTO meta VALUES ('claimed', printf('%%.*c', %lld, 'x'))",
-                       (long long)size);
-        if (sqlite3_exec(db->sqlite, sql, NULL, NULL, NULL) == SQLITE_OK)
-            break;
-    }
-    (void)sqlite3_exec(db->sqlite, "DELETE FROM meta WHERE key = 'claimed'", NULL, NULL, NULL);
-    (void)sqlite3_wal_checkpoint_v2(db->sqlite, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
 }
 
 static enum hd_status check(struct store_db *db)

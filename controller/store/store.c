@@ -236,21 +236,18 @@ static void tell_reserve(struct hd_job_store *store)
 }
 
 /* After a transaction for which there was no room. The log is copied into the database and begun
- * anew, which may be enough; then a piece of the reserve becomes free pages of the database, before
- * another program takes it. False: there is nothing more to give. */
+ * anew, in the room that its file has, which may be enough; then a piece of the reserve goes.
+ * False: there is nothing more to give. */
 static bool make_room(struct hd_job_store *store, bool *emptied)
 {
-    const int64_t before_bytes = store->reserve.left_bytes;
     bool gave;
 
     if (!store->db.full)
         return false;
     gave = *emptied && store_reserve_give(&store->reserve);
-    store_db_empty_log(&store->db, store->log_bytes_max);
-    if (gave) {
-        store_db_claim(&store->db, before_bytes - store->reserve.left_bytes);
+    if (gave)
         tell_reserve(store);
-    }
+    store_db_empty_log(&store->db, store->log_bytes_max);
     gave |= !*emptied;
     *emptied = true;
     store->db.full = false;

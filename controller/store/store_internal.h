@@ -246,6 +246,9 @@ bool store_reserve_is_short(const struct store_reserve *reserve);
 bool store_reserve_give(struct store_reserve *reserve);
 /* Makes it whole, if the disk has the room and half of the reserve more. True: it is whole. */
 bool store_reserve_make(struct store_reserve *reserve);
+/* Copies the log into the database, so that it begins anew; what its file has beyond keep_bytes is
+ * freed, the rest is for its next frames. Best effort: a backup that reads may be in the way. */
+void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
 
 /* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);
@@ -253,13 +256,6 @@ void store_db_close(struct store_db *db);
 
 /* The log is copied into the database when it has so many pages, and keeps that size. */
 enum hd_status store_db_bound_log(struct store_db *db, int64_t pages);
-/* Copies the log into the database, so that it begins anew; what its file has beyond keep_bytes is
- * freed, the rest is for its next frames. Best effort: a backup that reads may be in the way. */
-void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
-/* Makes of room on the disk free pages of the database, as far as it goes: no other program can
- * take those, and what is inserted uses them first. */
-void store_db_claim(struct store_db *db, int64_t bytes);
-
 /* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write
  * errors); HD_CORRUPT, HD_INTERNAL: it does not. */
 enum hd_status store_db_error(struct store_db *db, const char *what);

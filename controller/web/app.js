@@ -277,6 +277,8 @@ const CHARTS = [
   ['lr', 'Learning rate', 150, (v) => curves.short(v)],
   ['step_ms', 'Step time, ms', 150, (v) => curves.short(v)],
   ['mfu', 'Model FLOPs utilization', 150, (v) => v === null ? '–' : `${+(100 * v).toFixed(1)}%`],
+  ['margin', 'Margin of pairs', 150, (v) => curves.short(v)],
+  ['accuracy', 'Pairs with a margin above 0', 150, (v) => v === null ? '–' : `${+(100 * v).toFixed(1)}%`],
   ['loss_scale', 'Loss scale', 150, (v) => curves.short(v)],
   ['router_balance', 'Router balance', 150, (v) => curves.short(v)],
   ['router_dropped', 'Choices dropped', 150, (v) => curves.short(v)],

@@ -317,6 +317,8 @@ enum hd_status agent_open(struct agent *agent)
     if (!st) /* inherited by supervisors and ranks */
         st = hd_file_set_umask(agent->options.umask);
     if (!st)
+        st = isolate_open(agent); /* first: it may take processors away */
+    if (!st)
         st = hd_device_wish_parse(agent->options.devices, &agent->health.wish);
     agent->health.wish.memory_bytes = agent->options.device_memory_bytes;
     if (!st)
@@ -336,12 +338,14 @@ enum hd_status agent_open(struct agent *agent)
         return st;
     agent->identity.devices = &agent->health.devices;
     agent->identity.inventory = &agent->health.inventory;
+    agent->identity.isolation = &agent->isolation;
     agent->identity.spans = cpu->gloo;
     agent->identity.traits = cpu->traits;
     (void)snprintf(agent->identity.compute, sizeof agent->identity.compute, "%s%s%s", cpu->isa,
                    cpu->library[0] ? " and " : "", cpu->library);
     agent->locals.loop = agent->loop;
     agent->locals.tied = agent->options.ephemeral;
+    agent->locals.devices = &agent->health.devices;
     if (agent->options.launcher)
         (void)snprintf(agent->locals.launcher, sizeof agent->locals.launcher, "%s",
                        agent->options.launcher);

@@ -43,9 +43,11 @@ enum {
 struct agent_options {
     const char *controller; /* NULL: found as rpc/find.h says */
     const char *state_dir, *node_name, *devices, *data_address, *token_file, *worker;
-    const char *launcher;    /* NULL: supervisors are children */
-    const char *choices_dir; /* NULL: choices in state_dir */
-    const char *umask;       /* NULL: the default */
+    const char *launcher;                                   /* NULL: supervisors are children */
+    const char *isolation, *cgroup, *data_roots, *job_cpus; /* NULL: not given */
+    int64_t memory_slack_bytes;                             /* 0: the default */
+    const char *choices_dir;                                /* NULL: choices in state_dir */
+    const char *umask;                                      /* NULL: the default */
     bool doctor, json;
     bool json_log;
     const char *jobs_dir;                           /* with doctor */
@@ -88,6 +90,7 @@ struct agent {
     char **argv;
     void (*on_reload)(struct agent *agent); /* reads the configuration again */
     struct agent_identity identity;
+    struct agent_isolation isolation;
     struct agent_joined joined;
     struct hd_health health;
     struct hd_prober prober;
@@ -141,8 +144,8 @@ struct agent {
     uint8_t log_bytes[AGENT_LOG_BYTES_MAX];
 };
 
-/* The files, each of which calls only those before it: turn.c, deletion.c, send.c, probing.c,
- * desired.c, logs.c, stream.c, agent.c. */
+/* The files, each of which calls only those before it: turn.c, isolate.c, deletion.c, send.c,
+ * probing.c, desired.c, logs.c, stream.c, agent.c. */
 
 /* ---- turn.c ---- */
 
@@ -159,6 +162,14 @@ void agent_use_new_certificate(struct agent *agent);
 
 void agent_soon(struct agent *agent);               /* in this turn: sends what has changed */
 void agent_end(struct agent *agent, int exit_code); /* leaves the loop */
+
+/* ---- isolate.c: what keeps jobs apart ---- */
+
+/* Checks the options; what this machine can goes to isolation and locals, and what it lacks to the
+ * log, once. HD_UNSUPPORTED: isolation is required, and this machine lacks a lock. */
+enum hd_status isolate_open(struct agent *agent);
+/* Of --check-config: HD_INVALID: a value cannot be. */
+enum hd_status isolate_check(const struct agent_options *options);
 
 /* ---- deletion.c: checkpoints that may go ---- */
 

@@ -209,6 +209,7 @@ static Heddle__V1__EndCause end_cause(int64_t cause)
         [HD_LINK_CAUSE_LAUNCH_FAILED] = HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED,
         [HD_LINK_CAUSE_DIVERGED] = HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED,
         [HD_LINK_CAUSE_STORAGE] = HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE,
+        [HD_LINK_CAUSE_OOM] = HEDDLE__V1__END_CAUSE__END_CAUSE_OOM,
     };
 
     return causes[cause];
@@ -246,6 +247,21 @@ static void add_precisions(struct hd_arena *arena, bool bf16, Heddle__V1__Device
     if (bf16)
         device->native_precisions[device->n_native_precisions++] =
             HEDDLE__V1__PRECISION__PRECISION_BF16;
+}
+
+static Heddle__V1__NodeIsolation *convert_isolation(struct hd_arena *arena,
+                                                    const struct agent_isolation *isolation)
+{
+    Heddle__V1__NodeIsolation *m = hd_arena_alloc(arena, sizeof *m);
+
+    if (!m)
+        return NULL;
+    heddle__v1__node_isolation__init(m);
+    m->mode = (char *)isolation->mode;
+    m->tier = (char *)isolation->tier;
+    m->locks = isolation->locks.data ? convert_text_of(isolation->locks.data) : (char *)"";
+    m->lacks = isolation->lacks.data ? convert_text_of(isolation->lacks.data) : (char *)"";
+    return m;
 }
 
 Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_identity *identity)
@@ -290,6 +306,8 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
         hello->devices[hello->n_devices++] = device;
     }
     hello->probes = true;
+    if (identity->isolation)
+        hello->isolation = convert_isolation(arena, identity->isolation);
     if (identity->inventory && identity->inventory->taken_ms)
         hello->inventory = convert_inventory(arena, identity->inventory, identity->devices);
     return hd_arena_failed(arena) ? NULL : hello;

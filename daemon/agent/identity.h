@@ -16,11 +16,18 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 #include "daemon/agent/address.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/devices/devices.h"
 
 enum { AGENT_UUID_MAX = 40, AGENT_NAME_MAX = 64 };
+
+/* How the jobs here are kept apart, as NodeIsolation has it. */
+struct agent_isolation {
+    const char *mode, *tier;
+    struct hd_text locks, lacks;
+};
 
 struct agent_identity {
     char state_dir[PATH_MAX];       /* absolute */
@@ -33,6 +40,7 @@ struct agent_identity {
     bool spans;                           /* likewise: ranks can work with ranks of other nodes */
     char compute[72];   /* likewise: of its CPU devices: instruction set, library */
     const char *traits; /* likewise: of its CPU devices, as a word; "": not known */
+    const struct agent_isolation *isolation; /* likewise; NULL: not known */
     /* likewise: the address for ranks of other nodes; "": there is none */
     char data_address[AGENT_ADDRESS_MAX];
 };

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/devices/gpu_file.h"
 #include "daemon/launcher/request.h"
 #include "link/hello.h"
 
@@ -393,9 +394,56 @@ static void supervisor_exited(uv_process_t *child, int64_t status, int signal)
 
 struct launch {
     char job_path[PATH_MAX + 16], world[24], parent[24], ranks[HD_ATTEMPT_RANKS_MAX * 12];
-    char gpus[HD_ATTEMPT_RANKS_MAX * 64], log_limit[24];
-    char *argv[32];
+    char gpus[HD_ATTEMPT_RANKS_MAX * 64], log_limit[24], memory[24];
+    char *argv[48];
 };
+
+/* What the ranks here may take until their plan is known: their devices' share of the machine's
+ * memory, and the slack. 0: not known. */
+static int64_t first_limit(const struct locals *all, int ranks)
+{
+    const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const int count = all->devices ? all->devices->count : 0;
+    int64_t slack = 0;
+
+    if (!count || pages <= 0 || page <= 0 ||
+        hd_text_to_int64(all->memory_slack, 0, INT64_MAX, &slack))
+        return 0;
+    return ranks * (pages * page / count + slack);
+}
+
+/* What docs/isolation.md describes. */
+static int add_isolation(const struct locals *all, int ranks, struct launch *launch, int n)
+{
+    const int64_t bytes = first_limit(all, ranks);
+
+    (void)snprintf(launch->memory, sizeof launch->memory, "%" PRId64, bytes);
+    if (all->isolation) {
+        launch->argv[n++] = (char *)"--isolation";
+        launch->argv[n++] = (char *)all->isolation;
+    }
+    if (all->data_roots) {
+        launch->argv[n++] = (char *)"--data-roots";
+        launch->argv[n++] = (char *)all->data_roots;
+    }
+    if (all->group) {
+        launch->argv[n++] = (char *)"--group";
+        launch->argv[n++] = (char *)all->group;
+    }
+    if (all->job_cpus) {
+        launch->argv[n++] = (char *)"--cpus";
+        launch->argv[n++] = (char *)all->job_cpus;
+    }
+    if (all->memory_slack[0]) {
+        launch->argv[n++] = (char *)"--memory-slack";
+        launch->argv[n++] = (char *)all->memory_slack;
+    }
+    if (bytes) {
+        launch->argv[n++] = (char *)"--memory";
+        launch->argv[n++] = launch->memory;
+    }
+    return n;
+}
 
 static void fill_launch(const struct agent_attempt *l, const struct local_ranks *ranks,
                         struct launch *launch)
@@ -439,6 +487,7 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
         launch->argv[n++] = (char *)"--data-address";
         launch->argv[n++] = (char *)all->data_address;
     }
+    n = add_isolation(all, ranks->count, launch, n);
     if (all->worker[0]) {
         launch->argv[n++] = (char *)"--worker";
         launch->argv[n++] = (char *)all->worker;
@@ -452,8 +501,11 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
 
 /* By heddle-launcher: the supervisor is systemd's child, in a unit of its own, and is found by its
  * record, as one that an earlier heddled has started. It opens its log itself. */
-static enum hd_status ask_launcher(struct agent_attempt *l, struct launch *launch)
+static enum hd_status ask_launcher(struct agent_attempt *l, const struct local_ranks *ranks,
+                                   struct launch *launch)
 {
+    char files[HD_ATTEMPT_RANKS_MAX][HD_GPU_FILE_MAX];
+    const char *gpus[HD_ATTEMPT_RANKS_MAX + 1] = {NULL};
     const mode_t mask = umask(0);
     char path[PATH_MAX + 16];
     int n = 0;
@@ -465,8 +517,13 @@ static enum hd_status ask_launcher(struct agent_attempt *l, struct launch *launc
     launch->argv[n++] = (char *)"--log";
     launch->argv[n++] = path;
     launch->argv[n] = NULL;
-    return request_send(l->all->launcher, l->job, l->attempt, (unsigned)mask, launch->argv + 1,
-                        environ, LAUNCHER_MS);
+    for (int i = 0; i < ranks->count && ranks->gpu[i]; i++) {
+        const bool known = hd_gpu_device_file("/proc", ranks->gpu[i], files[i]) == HD_OK;
+
+        gpus[i] = known ? files[i] : "all";
+    }
+    return request_send(l->all->launcher, l->job, l->attempt, (unsigned)mask, gpus,
+                        launch->argv + 1, environ, LAUNCHER_MS);
 }
 
 static enum hd_status spawn(struct agent_attempt *l, struct launch *launch)
@@ -521,7 +578,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
     if (!st)
         st = hd_file_write_atomic(launch.job_path, job_text, job_bytes, 0644);
     if (!st)
-        st = local->all->launcher[0] ? ask_launcher(local, &launch) : spawn(local, &launch);
+        st = local->all->launcher[0] ? ask_launcher(local, ranks, &launch) : spawn(local, &launch);
     if (st == HD_STORAGE) {
         local_wait_to_start(local);
         return;

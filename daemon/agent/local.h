@@ -11,7 +11,7 @@
  * While the jobs directory or the state directory takes no writes, what is PLANNED stays so, and
  * what is ALIVE and whose supervisor is dead, too; `trouble` says why.
  *
- * Used by: agent.   Uses: base, link, daemon/attempt, libuv.   Threads: the loop's.
+ * Used by: agent.   Uses: base, link, daemon/attempt, daemon/devices, libuv.   Threads: the loop's.
  */
 #ifndef HD_DAEMON_AGENT_LOCAL_H
 #define HD_DAEMON_AGENT_LOCAL_H
@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "daemon/agent/outbox.h"
 #include "daemon/attempt/attempt.h"
+#include "daemon/devices/devices.h"
 #include "link/link.h"
 
 enum local_state { LOCAL_PLANNED, LOCAL_ALIVE, LOCAL_ENDED };
@@ -83,10 +84,15 @@ struct locals {
     char choices_dir[PATH_MAX + 16]; /* absolute: of the GPUs' choices among algorithms */
     char worker[PATH_MAX];           /* "": the one in the supervisor's folder */
     char launcher[108];              /* socket of heddle-launcher; "": supervisors are children */
-    int64_t log_limit_bytes;         /* of a rank's log; 0: none */
-    bool tied;                       /* supervisors end with this process */
-    const char *data_address;        /* for ranks of other nodes; "": there is none */
-    int64_t supervisor_lost_ms;      /* silent for so long, with ranks that make no steps: killed */
+    const char *isolation, *data_roots, *job_cpus; /* of the options; NULL: not given */
+    const char
+        *group; /* control group for groups of attempts; "unit": the unit's own; NULL: none */
+    char memory_slack[24];            /* of each rank, in bytes */
+    const struct hd_devices *devices; /* NULL: not known */
+    int64_t log_limit_bytes;          /* of a rank's log; 0: none */
+    bool tied;                        /* supervisors end with this process */
+    const char *data_address;         /* for ranks of other nodes; "": there is none */
+    int64_t supervisor_lost_ms; /* silent for so long, with ranks that make no steps: killed */
     struct agent_attempt *first;
     /* on_change: an attempt's state, share, spool or end has changed; on_put: a rank has sent a
      * value for its peers. */

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/settings.h"
+#include "daemon/isolation/cpus.h"
 #include "version/version.h"
 
 enum { EXIT_USAGE = 2, EXIT_UNREACHABLE = 3, EXIT_CANNOT = 6 };
@@ -104,6 +105,20 @@ static enum hd_status take_setting(void *user, int key, const char *value)
     case OPT_LAUNCHER:
         options->launcher = value;
         return HD_OK;
+    case OPT_ISOLATION:
+        options->isolation = value;
+        return HD_OK;
+    case OPT_CGROUP:
+        options->cgroup = value;
+        return HD_OK;
+    case OPT_DATA_ROOTS:
+        options->data_roots = value;
+        return HD_OK;
+    case OPT_JOB_CPUS:
+        options->job_cpus = value;
+        return hd_cpus_check(value);
+    case OPT_MEMORY_SLACK:
+        return hd_text_to_bytes(value, 1 << 20, &options->memory_slack_bytes);
     case OPT_WORKER:
         options->worker = value;
         return HD_OK;
@@ -156,6 +171,8 @@ static enum hd_status use_config(const struct hd_config *config, struct agent_op
         st =
             hd_err(HD_INVALID, "--launcher and --ephemeral: a supervisor in a unit of its own does "
                                "not end with heddled; leave one out");
+    if (!st)
+        st = isolate_check(ret_options);
     if (!st && !ret_options->doctor && !ret_options->state_dir)
         st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddled --help");
     return st;

@@ -70,6 +70,21 @@ static const struct hd_setting settings[] = {
     {OPT_LAUNCHER, "launcher", 0, "PATH", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "socket of heddle-launcher, which has supervisors started by systemd in units of their own "
      "(default: they are children of heddled)"},
+    {OPT_ISOLATION, "isolation", 0, "WORD", HD_SETTING_FILE, "try",
+     "try: the memory of a job's ranks is bounded and they lock themselves in, as far as this "
+     "machine can; require: jobs do not run without all locks; off: neither (docs/isolation.md)"},
+    {OPT_CGROUP, "cgroup", 0, "DIR", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
+     "a folder of cgroup v2 that is delegated to heddled's user, in which each attempt gets a "
+     "group "
+     "(default: with --launcher the attempt's unit; else the supervisors look at the memory)"},
+    {OPT_DATA_ROOTS, "data-roots", 0, "DIR[:DIR]", HD_SETTING_FILE, NULL,
+     "folders below which the data, tokenizers and weights of jobs must lie, without links "
+     "(default: whatever heddled's user may read)"},
+    {OPT_JOB_CPUS, "job-cpus", 0, "LIST", HD_SETTING_FILE, NULL,
+     "processors that this daemon and its jobs use, such as 2-15 (default: all that it may)"},
+    {OPT_MEMORY_SLACK, "memory-slack", 0, "SIZE", HD_SETTING_FILE, "4G",
+     "memory that each rank may take beside what its plan has; more ends its job with the cause "
+     "oom"},
     {OPT_WORKER, "worker", 0, "PATH", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "the heddle-worker to run (default: beside heddled)"},
     {OPT_HTTP, "http", 0, "ADDR", HD_SETTING_FILE, NULL,

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "daemon/isolation/cgroup.h"
 #include "link/link.h"
 
 enum { RECORD_BYTES_MAX = HD_FRAME_BYTES_MAX, PROC_FILE_MAX = 1 << 20 };
@@ -207,6 +208,29 @@ enum hd_status hd_attempt_read_end(const char *run_dir, struct hd_link_report *r
     return read_record(run_dir, HD_ATTEMPT_END_FILE, HD_LINK_END, ret_end);
 }
 
+enum hd_status hd_attempt_write_group(const char *run_dir, const char *group)
+{
+    char path[PATH_MAX];
+    enum hd_status st = record_path(path, run_dir, HD_ATTEMPT_GROUP_FILE);
+
+    return st ? st : hd_file_write_atomic(path, group, strlen(group), 0600);
+}
+
+/* What a supervisor left that did not live to remove its ranks' group. The name of a group is the
+ * attempt's, so that a record which says something else clears no other. */
+static enum hd_status clear_group(const char *run_dir, int64_t job, int64_t attempt)
+{
+    struct hd_text group = {0};
+    char path[PATH_MAX], name[64];
+    enum hd_status st = record_path(path, run_dir, HD_ATTEMPT_GROUP_FILE);
+
+    (void)snprintf(name, sizeof name, "/heddle-%" PRId64 "-%" PRId64, job, attempt);
+    if (!st && hd_file_read(path, PATH_MAX, &group) == HD_OK && hd_text_ends(group.data, name))
+        st = hd_cgroup_clear(group.data);
+    hd_text_free(&group);
+    return st;
+}
+
 /* Whether the process was given exactly HEDDLE_RUN_DIR=run_dir. */
 static bool names_run_dir(pid_t pid, const char *run_dir)
 {
@@ -326,6 +350,9 @@ enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t att
         st = hd_err(HD_TIMEOUT, "processes of %s are still being killed", run_dir);
         goto out;
     }
+    st = clear_group(run_dir, job, attempt);
+    if (st)
+        goto out;
     end.wall_ms = hd_clock_wall_ms();
     decide_end(run_dir, known == HD_OK ? &process : NULL, &end.end);
     st = hd_attempt_write_end(run_dir, &end);

@@ -6,6 +6,7 @@
  *             job                            the resolved job (link/job.h)
  *             supervisor                     which process supervises: pid, start time, boot
  *             supervisor.log, control.sock, lock
+ *             group                      the control group of its ranks, if they have one
  *             spool/00000001 ..              reports, in order (spool.h)
  *             rank-0.exit ..                 how each rank went: one EXIT report
  *             end                            how the share ended: one END report
@@ -18,7 +19,8 @@
  *     it saw that the supervisor is dead; an existing record is never replaced.
  *  4. A record is complete or absent: it is written to another name, flushed and renamed.
  *
- * Used by: supervisor, agent.   Uses: base, link; libc alone.   Threads: none of its own.
+ * Used by: supervisor, agent.   Uses: base, link, isolation; libc alone.   Threads: none of its
+ * own.
  */
 #ifndef HD_DAEMON_ATTEMPT_ATTEMPT_H
 #define HD_DAEMON_ATTEMPT_ATTEMPT_H
@@ -38,6 +40,7 @@
 #define HD_ATTEMPT_SOCKET       "control.sock"
 #define HD_ATTEMPT_SPOOL_DIR    "spool"
 #define HD_ATTEMPT_END_FILE     "end"
+#define HD_ATTEMPT_GROUP_FILE   "group"
 #define HD_ATTEMPT_DIR_ENV      "HEDDLE_RUN_DIR" /* in the environment of all its processes */
 
 enum { HD_ATTEMPT_BOOT_MAX = 40, HD_ATTEMPT_RANKS_MAX = 64 /* on one node */ };
@@ -74,6 +77,9 @@ bool hd_attempt_process_is_stopped(const struct hd_attempt_process *process);
 enum hd_status hd_attempt_process_write(const char *run_dir,
                                         const struct hd_attempt_process *process);
 enum hd_status hd_attempt_process_read(const char *run_dir, struct hd_attempt_process *ret_process);
+
+/* The record `group`. hd_attempt_conclude clears the group that it names. */
+enum hd_status hd_attempt_write_group(const char *run_dir, const char *path);
 
 /* The records `rank-R.exit` and `end`. Writing is durable when it returns. */
 enum hd_status hd_attempt_write_exit(const char *run_dir, const struct hd_link_report *exit);

@@ -42,9 +42,11 @@ extern char **environ;
 enum {
     EXIT_USAGE = 2,
     EXIT_CANNOT = 6,
+    NETWORKS_MAX = 32,
     REQUEST_MS = 2000, /* for all of a request to arrive */
     START_MS = 10000,  /* for systemd-run */
-    WORDS_MAX = REQUEST_ARGS_MAX + REQUEST_ENV_MAX + 32,
+    TEXTS_MAX = REQUEST_GPUS_MAX + 8,
+    WORDS_MAX = REQUEST_ARGS_MAX + 2 * REQUEST_ENV_MAX + REQUEST_GPUS_MAX + NETWORKS_MAX + 48,
 };
 
 static const char usage[] =
@@ -55,6 +57,8 @@ static const char usage[] =
     "  --for USER          who may ask, and as whom supervisors run; not root (default:\n"
     "                      heddle)\n"
     "  --listen PATH       a Unix socket to make; else that which systemd hands over\n"
+    "  --data-networks LIST addresses that jobs may reach beside this machine, such as\n"
+    "                      10.0.0.0/8,fd00::/8: those of the other nodes (default: all)\n"
     "  --systemd-run PATH  the program that asks systemd (default: /usr/bin/systemd-run)\n"
     "  --help, --version\n"
     "\n"
@@ -67,6 +71,8 @@ struct launcher {
     const char *user, *listen, *systemd_run;
     uid_t uid;
     gid_t gid;
+    char networks[NETWORKS_MAX][96]; /* "--property=IPAddressAllow=10.0.0.0/8" */
+    int network_count;
     char supervisor[PATH_MAX];
     int listen_fd;
     char request[REQUEST_BYTES_MAX + 1];
@@ -112,9 +118,42 @@ static enum hd_status read_request(struct launcher *l, int fd, size_t *ret_count
     return HD_OK;
 }
 
+/* Of device files a unit has /dev/null and its like, and of a job on GPUs those of its GPUs, of the
+ * driver, and of RDMA adapters. */
+static int add_devices(const struct launch_request *r, char (*texts)[128], char **words, int n)
+{
+    static const char *const shared[] = {"--property=DeviceAllow=/dev/nvidiactl rw",
+                                         "--property=DeviceAllow=char-nvidia-uvm rw",
+                                         "--property=DeviceAllow=char-nvidia-caps* rw",
+                                         "--property=DeviceAllow=char-infiniband_verbs rw"};
+
+    for (int i = 0; i < r->gpu_count; i++) {
+        const bool all = strcmp(r->gpus[i], "all") == 0;
+
+        (void)snprintf(texts[i], sizeof texts[i], "--property=DeviceAllow=%s rw",
+                       all ? "char-nvidia*" : r->gpus[i]);
+        words[n++] = texts[i];
+    }
+    for (size_t i = 0; r->gpu_count && i < sizeof shared / sizeof shared[0]; i++)
+        words[n++] = (char *)shared[i];
+    return n;
+}
+
+/* With --data-networks a unit reaches these addresses and this machine, and no others do it. */
+static int add_networks(const struct launcher *l, char **words, int n)
+{
+    if (!l->network_count)
+        return n;
+    words[n++] = (char *)"--property=IPAddressDeny=any";
+    words[n++] = (char *)"--property=IPAddressAllow=localhost";
+    for (int i = 0; i < l->network_count; i++)
+        words[n++] = (char *)l->networks[i];
+    return n;
+}
+
 /* The words of systemd-run. texts: memory for those that are made here. */
-static void fill_words(const struct launcher *l, const struct launch_request *r, char texts[8][128],
-                       char *words[WORDS_MAX])
+static void fill_words(const struct launcher *l, const struct launch_request *r,
+                       char texts[TEXTS_MAX][128], char *words[WORDS_MAX])
 {
     static const char *const fixed[] = {
         "--quiet", "--collect", "--service-type=exec", "--slice=heddle.slice",
@@ -123,7 +162,9 @@ static void fill_words(const struct launcher *l, const struct launch_request *r,
         "--property=OOMPolicy=continue", "--property=LimitNOFILE=65536",
         "--property=LimitMEMLOCK=infinity", "--property=TasksMax=infinity",
         "--property=NoNewPrivileges=yes", "--property=StandardOutput=null",
-        "--property=StandardError=journal"};
+        "--property=StandardError=journal",
+        /* the supervisor bounds its ranks in a group below the unit's */
+        "--property=Delegate=memory pids cpuset", "--property=DevicePolicy=closed"};
     int n = 0;
 
     words[n++] = (char *)l->systemd_run;
@@ -136,6 +177,8 @@ static void fill_words(const struct launcher *l, const struct launch_request *r,
     (void)snprintf(texts[3], sizeof texts[3], "--property=UMask=%s", r->umask);
     for (int i = 0; i < 4; i++)
         words[n++] = texts[i];
+    n = add_devices(r, texts + 4, words, n);
+    n = add_networks(l, words, n);
     for (int i = 0; i < r->env_count; i++) {
         words[n++] = (char *)"--setenv";
         words[n++] = (char *)r->env[i];
@@ -193,7 +236,7 @@ static enum hd_status wait_for(pid_t pid, int fd, char *ret_said, size_t size)
 
 static enum hd_status start(const struct launcher *l, const struct launch_request *r)
 {
-    char texts[8][128], said[512] = "", *words[WORDS_MAX];
+    char texts[TEXTS_MAX][128], said[512] = "", *words[WORDS_MAX];
     posix_spawn_file_actions_t actions;
     int fds[2], error;
     pid_t pid;
@@ -297,11 +340,28 @@ static enum hd_status find_supervisor(struct launcher *l)
     return HD_OK;
 }
 
+static enum hd_status read_networks(const char *list, struct launcher *l)
+{
+    while (*list) {
+        const size_t n = strcspn(list, ",");
+
+        if (!n || n > 64 || strspn(list, "0123456789abcdefABCDEF.:/") != n)
+            return hd_err(HD_INVALID, "--data-networks: %.64s is no list such as 10.0.0.0/8", list);
+        if (l->network_count == NETWORKS_MAX)
+            return hd_err(HD_LIMIT, "--data-networks: more than %d", NETWORKS_MAX);
+        (void)snprintf(l->networks[l->network_count++], sizeof l->networks[0],
+                       "--property=IPAddressAllow=%.*s", (int)n, list);
+        list += n + (list[n] == ',');
+    }
+    return HD_OK;
+}
+
 static enum hd_status read_options(int argc, char **argv, struct launcher *l)
 {
     static const struct option longs[] = {{"for", required_argument, NULL, 'f'},
                                           {"listen", required_argument, NULL, 'l'},
                                           {"systemd-run", required_argument, NULL, 's'},
+                                          {"data-networks", required_argument, NULL, 'n'},
                                           {NULL, 0, NULL, 0}};
     int key;
 
@@ -313,6 +373,10 @@ static enum hd_status read_options(int argc, char **argv, struct launcher *l)
             l->listen = optarg;
         else if (key == 's')
             l->systemd_run = optarg;
+        else if (key == 'n' && read_networks(optarg, l) == HD_OK)
+            continue;
+        else if (key == 'n')
+            return HD_INVALID;
         else
             return hd_err(HD_INVALID, "see heddle-launcher --help");
     }

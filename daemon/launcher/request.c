@@ -10,20 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-
-bool request_env_allowed(const char *variable)
-{
-    static const char *const prefixes[] = {"HEDDLE_", "NCCL_", "CUDA_", "OMP_", "DNNL_", "GLOO_"};
-    static const char *const names[] = {"TMPDIR=", "LANG=", "LC_ALL=", "TZ="};
-
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
-        if (hd_text_starts(variable, prefixes[i]))
-            return true;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (hd_text_starts(variable, names[i]))
-            return true;
-    return false;
-}
+#include "daemon/isolation/environment.h"
 
 /* ---- reading ----------------------------------------------------------------------------------*/
 
@@ -33,6 +20,15 @@ static bool is_plain(const char *value)
         if ((unsigned char)*value < ' ' || *value == 0x7f)
             return false;
     return true;
+}
+
+static bool is_gpu(const char *value)
+{
+    const char *number = value + strlen("/dev/nvidia");
+
+    return strcmp(value, "all") == 0 ||
+           (hd_text_starts(value, "/dev/nvidia") && *number && strlen(number) <= 3 &&
+            strspn(number, "0123456789") == strlen(number));
 }
 
 static enum hd_status take_line(const char *key, const char *value, struct launch_request *r)
@@ -50,9 +46,16 @@ static enum hd_status take_line(const char *key, const char *value, struct launc
         return HD_OK;
     }
     if (strcmp(key, "env") == 0) {
-        if (r->env_count == REQUEST_ENV_MAX || !strchr(value, '=') || !request_env_allowed(value))
+        if (r->env_count == REQUEST_ENV_MAX || !strchr(value, '=') ||
+            !hd_environment_may_travel(value))
             return hd_err(HD_INVALID, "the variable %.64s is not handed on", value);
         r->env[r->env_count++] = value;
+        return HD_OK;
+    }
+    if (strcmp(key, "gpu") == 0) {
+        if (r->gpu_count == REQUEST_GPUS_MAX || !is_gpu(value))
+            return hd_err(HD_INVALID, "%.64s is no GPU", value);
+        r->gpus[r->gpu_count++] = value;
         return HD_OK;
     }
     if (strcmp(key, "arg") != 0)
@@ -124,12 +127,14 @@ static enum hd_status connect_to(const char *path, int timeout_ms, int *ret_fd)
 }
 
 static void add_request(struct hd_text *text, int64_t job, int64_t attempt, unsigned umask_bits,
-                        char *const *args, char *const *env)
+                        const char *const *gpus, char *const *args, char *const *env)
 {
     hd_text_add(text, "heddle-launch 1\njob %" PRId64 "\nattempt %" PRId64 "\numask %03o\n", job,
                 attempt, umask_bits);
+    for (; *gpus; gpus++)
+        hd_text_add(text, "gpu %s\n", *gpus);
     for (; *env; env++)
-        if (request_env_allowed(*env) && is_plain(*env))
+        if (hd_environment_may_travel(*env) && is_plain(*env))
             hd_text_add(text, "env %s\n", *env);
     for (; *args; args++)
         hd_text_add(text, "arg %s\n", *args);
@@ -155,13 +160,14 @@ static enum hd_status read_answer(int fd)
 }
 
 enum hd_status request_send(const char *path, int64_t job, int64_t attempt, unsigned umask_bits,
-                            char *const *args, char *const *env, int timeout_ms)
+                            const char *const *gpus, char *const *args, char *const *env,
+                            int timeout_ms)
 {
     struct hd_text text = {0};
     int fd = -1;
     enum hd_status st;
 
-    add_request(&text, job, attempt, umask_bits, args, env);
+    add_request(&text, job, attempt, umask_bits, gpus, args, env);
     if (text.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a request to heddle-launcher");
     else if (text.len_bytes > REQUEST_BYTES_MAX)

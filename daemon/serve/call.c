@@ -83,7 +83,7 @@ static void finish(struct serve_call *call)
 {
     const int status = call->error.status ? serve_status_of(call->error.status) : 200;
     struct hd_text text = {0};
-    bool failed = call->arena.failed;
+    bool failed = false;
 
     log_end(call, call->request ? status : 499);
     for (int64_t i = 0; i < call->choice_count; i++)
@@ -376,13 +376,25 @@ static enum hd_status check_queue(const struct serve_call *call)
     return HD_OK;
 }
 
-static enum hd_status make_call(struct serve_call *call, enum hd_ask_kind kind,
-                                const char **ret_param)
+/* What the items need of the body. The rest of it, which may be much larger than the ids that it
+ * says, goes when the call has begun. */
+static enum hd_status keep_stops(struct serve_call *call)
+{
+    for (int i = 0; i < call->ask.stop_count; i++)
+        call->ask.stops[i] = hd_arena_printf(&call->arena, "%s", call->ask.stops[i]);
+    return hd_arena_failed(&call->arena) ? hd_err(HD_NO_MEMORY, "no memory for a request") : HD_OK;
+}
+
+static enum hd_status make_call(struct serve_call *call, struct hd_arena *json,
+                                enum hd_ask_kind kind, const char **ret_param)
 {
     size_t bytes;
     const char *body = hd_http_body(call->request, &bytes);
     uint64_t numbers[2] = {0, 0};
-    enum hd_status st = hd_ask_read(&call->arena, kind, body, bytes, &call->ask, ret_param);
+    enum hd_status st = hd_ask_read(json, kind, body, bytes, &call->ask, ret_param);
+
+    if (!st)
+        st = keep_stops(call);
 
     if (!st) {
         *ret_param = "model";
@@ -427,6 +439,7 @@ void serve_call_begin(struct serve *s, struct hd_http_request *request, enum hd_
 {
     struct serve_call *call = calloc(1, sizeof *call);
     const char *param = NULL;
+    struct hd_arena json;
     enum hd_status st;
 
     if (!call) {
@@ -443,12 +456,17 @@ void serve_call_begin(struct serve *s, struct hd_http_request *request, enum hd_
     call->deadline_ms = call->begun_ms + s->options.timeout_ms;
     call->created = hd_clock_wall_ms() / 1000;
     hd_arena_init(&call->arena, 0);
-    st = make_call(call, kind, &param);
+    hd_arena_init(&json, 0);
+    st = make_call(call, &json, kind, &param);
+    call->ask.model = NULL;
+    call->ask.prompt = call->ask.messages = NULL;
     if (!st) {
+        hd_arena_done(&json);
         start(call);
         return;
     }
     send_error(request, serve_status_of(st),
                st == HD_NOT_FOUND ? "model_not_found" : hd_status_name(st), param);
+    hd_arena_done(&json); /* param lies in it */
     free_call(call);
 }

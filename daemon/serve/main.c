@@ -1,5 +1,4 @@
 /* heddle-serve: serves a model by HTTP; `heddle serve` becomes this program. */
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,8 @@ enum {
     SLOTS_DEFAULT = 8,
     QUEUE_DEFAULT = 256,
     HOSTS_MAX = 8,
+    STREAM_BYTES = 1 << 20,
+    CONNECTIONS = 256,
 };
 
 #define FLAG_LIST(X)                   \
@@ -52,25 +53,9 @@ enum flag {
 
 struct settings {
     struct serve_options serve;
-    char name[256], *hosts;
+    char *hosts;
     const char *host_list[HOSTS_MAX];
 };
-
-/* A folder's own name, or of a checkpoint (JOB/attempt-K/checkpoints/step-N) the whole path. */
-static void choose_name(struct settings *s, const char *wish, const char *dir)
-{
-    size_t length = strlen(dir);
-    const char *begin = dir;
-
-    while (length > 1 && dir[length - 1] == '/')
-        length--;
-    for (size_t i = 0; i + 1 < length; i++)
-        if (dir[i] == '/' && !hd_source_is_checkpoint(dir))
-            begin = dir + i + 1;
-    (void)snprintf(s->name, sizeof s->name, "%.*s", wish ? INT_MAX : (int)(dir + length - begin),
-                   wish ? wish : begin);
-    s->serve.name = s->name;
-}
 
 /* "NAME,NAME" */
 static enum hd_status choose_hosts(struct settings *s, const char *list)
@@ -144,8 +129,9 @@ static enum hd_status read_settings(int argc, char **argv, struct settings *s)
     o->address = f[FLAG_LISTEN].value ? f[FLAG_LISTEN].value : "127.0.0.1:8000";
     o->cert_path = f[FLAG_CERT].value;
     o->key_path = f[FLAG_KEY].value;
-    o->stream_bytes_max = 1 << 20;
-    choose_name(s, f[FLAG_NAME].value, d->dirs.dir);
+    o->stream_bytes_max = STREAM_BYTES;
+    o->connections_max = CONNECTIONS;
+    s->serve.name = f[FLAG_NAME].value;
     return hd_plugin_backend(f[FLAG_DEVICE].value ? f[FLAG_DEVICE].value : "cpu", &d->backend);
 }
 

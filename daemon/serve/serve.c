@@ -103,7 +103,7 @@ static void on_work_closed(void *user)
     s->closed = true;
 }
 
-/* No call is left, and what was answered is sent, or nobody takes it. */
+/* No call is left, and what was answered is sent, or no client takes it. */
 static bool is_quiet(struct serve *s, int64_t now_ms)
 {
     struct hd_http_stats stats;
@@ -170,6 +170,23 @@ static enum hd_status open_door(struct serve *s)
     return hd_http_new(&s->loop, o, &s->http);
 }
 
+static void choose_name(struct serve *s)
+{
+    const struct hd_decoder *decoder = serve_work_decoder(s->work);
+    const char *dir = s->options.work.decoder.dirs.dir, *begin = dir;
+    size_t length = strlen(dir);
+
+    if (s->options.name)
+        return;
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    for (size_t i = 0; i + 1 < length; i++)
+        if (dir[i] == '/')
+            begin = dir + i + 1;
+    (void)snprintf(s->name, sizeof s->name, "%.*s", (int)(dir + length - begin), begin);
+    s->options.name = hd_decoder_is_checkpoint(decoder) ? hd_decoder_job(decoder)->name : s->name;
+}
+
 static void say_address(const struct serve *s)
 {
     const char *address = s->options.http.address, *colon = strrchr(address, ':');
@@ -223,6 +240,7 @@ enum hd_status serve_run(const struct serve_options *options)
     if (!st)
         st = open_door(s);
     if (!st) {
+        choose_name(s);
         say_address(s);
         watch(s);
         (void)uv_run(&s->loop, UV_RUN_DEFAULT);

@@ -24,7 +24,8 @@
 struct serve_options {
     struct serve_work_options work; /* without on_event and user */
     struct hd_http_options http;    /* address, hosts, TLS, body_bytes_max */
-    const char *name;               /* of the model, in answers and requests */
+    const char *name;               /* of the model, in answers and requests; NULL: its job's, or
+                                       that of its folder */
     const char *token_file;         /* NULL: none is asked for */
     int64_t queue_max;              /* choices that wait or run */
     int64_t timeout_ms;             /* of a request */
@@ -61,8 +62,8 @@ struct serve_call {
     struct serve *serve;
     struct serve_call *before, *next;
     struct hd_http_request *request; /* NULL: the client has gone, or is answered */
-    struct hd_arena arena;
-    struct hd_ask ask;
+    struct hd_arena arena;           /* of the texts of ask.stops */
+    struct hd_ask ask;               /* model, prompt and messages only until the call has begun */
     char id[48];
     int64_t created; /* seconds since 1970 */
     int64_t begun_ms, deadline_ms;
@@ -74,6 +75,7 @@ struct serve_call {
 
 struct serve {
     struct serve_options options;
+    char name[256]; /* of a folder */
     uv_loop_t loop;
     uv_timer_t timer;
     uv_signal_t signals[2];

@@ -59,6 +59,17 @@ static void daemon_values(struct sup *sup, const struct hd_frame *frame)
         sup_value_to_ranks(sup, rank, round, value, count);
 }
 
+static void rank_plans(struct sup *sup, struct sup_rank *rank, const struct hd_frame *frame)
+{
+    struct hd_unpack unpack;
+    int64_t bytes;
+
+    hd_unpack_begin(&unpack, frame);
+    bytes = hd_unpack_int(&unpack);
+    if (hd_unpack_end(&unpack) == HD_OK)
+        sup_bounds_planned(sup, rank, bytes);
+}
+
 /* ---- heddled ---- */
 
 static void daemon_said(struct sup *sup, const struct hd_frame *frame)
@@ -242,5 +253,7 @@ void sup_hear_rank(struct sup *sup, struct sup_rank *rank)
             rank_reports(sup, rank, &frame);
         else if (frame.type == HD_LINK_MSG_PUT)
             rank_puts(sup, rank, &frame);
+        else if (frame.type == HD_LINK_MSG_PLANNED)
+            rank_plans(sup, rank, &frame);
     }
 }

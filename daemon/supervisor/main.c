@@ -11,11 +11,14 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/isolation/cpus.h"
+#include "daemon/isolation/environment.h"
 #include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
 #include "version/version.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+static const int64_t SLACK_BYTES = INT64_C(4) << 30;
 
 static const char usage[] =
     "heddle-supervisor: runs the ranks of one attempt on this node\n"
@@ -37,6 +40,14 @@ static const char usage[] =
     "  --log-limit BYTES    of each rank's log, of which the beginning and the end are\n"
     "                       kept; 0: no limit (default: 268435456)\n"
     "  --parent PID         end all ranks when this process, the caller, ends\n"
+    "  --isolation WORD     require, try (default) or off: ranks lock themselves in, and\n"
+    "                       their memory is bounded\n"
+    "  --data-roots D[:D]   folders below which a job's data may lie (default: all)\n"
+    "  --group DIR|unit     control group in which the ranks' own is made; unit: the one\n"
+    "                       of this process, delegated by systemd\n"
+    "  --cpus LIST          processors that ranks may use, such as 2-15\n"
+    "  --memory SIZE        what the ranks may take until their plan is known\n"
+    "  --memory-slack SIZE  what each may take beside its plan (default: 4G)\n"
     "  --silence-limit-ms N a rank that sends nothing for so long hangs\n"
     "                       (default: a limit per phase, learned or from the job)\n"
     "  --help, --version\n"
@@ -108,6 +119,21 @@ static enum hd_status open_log(const char *path)
     return HD_OK;
 }
 
+static enum hd_status take_text(const char *flag, const char *text, char *ret_text, size_t size)
+{
+    if (strlen(text) >= size)
+        return hd_err(HD_INVALID, "%s is too long", flag);
+    memcpy(ret_text, text, strlen(text) + 1);
+    return HD_OK;
+}
+
+static enum hd_status read_isolation(const char *text, struct sup_options *options)
+{
+    if (strcmp(text, "require") != 0 && strcmp(text, "try") != 0 && strcmp(text, "off") != 0)
+        return hd_err(HD_INVALID, "--isolation: say require, try or off, not %s", text);
+    return take_text("--isolation", text, options->isolation, sizeof options->isolation);
+}
+
 static enum hd_status read_option(int option, const char *text, struct sup_options *options)
 {
     int64_t number;
@@ -144,6 +170,19 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
         st = hd_text_to_int64(text, 1, INT32_MAX, &number);
         options->parent = st ? 0 : (pid_t)number;
         return st;
+    case 'i':
+        return read_isolation(text, options);
+    case 'D':
+        return take_text("--data-roots", text, options->data_roots, sizeof options->data_roots);
+    case 'G':
+        return take_text("--group", text, options->group, sizeof options->group);
+    case 'C':
+        st = take_text("--cpus", text, options->cpus, sizeof options->cpus);
+        return st ? st : hd_cpus_check(text);
+    case 'M':
+        return hd_text_to_bytes(text, 1, &options->memory_bytes);
+    case 'S':
+        return hd_text_to_bytes(text, 1, &options->slack_bytes);
     case 'L':
         st = hd_text_to_int64(text, 0, INT64_MAX, &options->log_limit_bytes);
         if (!st && options->log_limit_bytes && options->log_limit_bytes < SUP_LOG_LIMIT_MIN)
@@ -172,9 +211,18 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"log-limit", required_argument, NULL, 'L'},
         {"parent", required_argument, NULL, 'p'},
         {"silence-limit-ms", required_argument, NULL, 's'},
+        {"isolation", required_argument, NULL, 'i'},
+        {"data-roots", required_argument, NULL, 'D'},
+        {"group", required_argument, NULL, 'G'},
+        {"cpus", required_argument, NULL, 'C'},
+        {"memory", required_argument, NULL, 'M'},
+        {"memory-slack", required_argument, NULL, 'S'},
         {NULL, 0, NULL, 0},
     };
-    struct sup_options options = {.node = "?", .log_limit_bytes = SUP_LOG_LIMIT_DEFAULT};
+    struct sup_options options = {.node = "?",
+                                  .isolation = "try",
+                                  .slack_bytes = SLACK_BYTES,
+                                  .log_limit_bytes = SUP_LOG_LIMIT_DEFAULT};
     enum hd_status st = HD_OK;
     int option;
 
@@ -226,6 +274,7 @@ int main(int argc, char **argv)
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
         return EXIT_USAGE;
     }
+    hd_environment_clean(getenv(HD_ENVIRONMENT_NAMES));
     /* a unit of systemd gives heddled CAP_SYSLOG, for the errors of GPUs; ranks do not need it */
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     (void)setsid(); /* fails for a process that leads its session already */

@@ -25,7 +25,7 @@ struct command {
     char rank[NUMBER_MAX], world[NUMBER_MAX], link[NUMBER_MAX], control[NUMBER_MAX];
     char here[NUMBER_MAX], wait[NUMBER_MAX];
     char shm_ranks[HD_SHM_FDS_TEXT_MAX];
-    char *argv[24];
+    char *argv[32];
 };
 
 static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank, int link_fd,
@@ -69,6 +69,12 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
         command->argv[n++] = sup->options.node;
         command->argv[n++] = (char *)"--data-address";
         command->argv[n++] = sup->options.data_address;
+    }
+    command->argv[n++] = (char *)"--isolation";
+    command->argv[n++] = sup->options.isolation;
+    if (sup->options.data_roots[0]) {
+        command->argv[n++] = (char *)"--data-roots";
+        command->argv[n++] = sup->options.data_roots;
     }
     if (sup->options.choices_dir[0]) {
         command->argv[n++] = (char *)"--choices-dir";
@@ -160,7 +166,7 @@ static void become_rank(const struct sup *sup, const struct sup_rank *rank,
     (void)signal(SIGPIPE, SIG_DFL);
     (void)signal(SIGHUP, SIG_DFL);
     hd_shm_control_keep_over_exec(sup->shm);
-    if (show_gpu(sup, rank) && dup2(null_fd, STDIN_FILENO) >= 0 &&
+    if (sup_bounds_join(sup) && show_gpu(sup, rank) && dup2(null_fd, STDIN_FILENO) >= 0 &&
         dup2(log_fd, STDOUT_FILENO) >= 0 && dup2(log_fd, STDERR_FILENO) >= 0 &&
         fcntl(link_fd, F_SETFD, 0) == 0)
         (void)execv(command->argv[0], command->argv);
@@ -326,6 +332,7 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
 {
     struct hd_link_report report = {.kind = HD_LINK_EXIT};
     char reason[HD_LINK_TEXT_MAX];
+    bool oom;
 
     sup_hear_rank(sup, rank); /* its last messages may be unread */
     rank->pid = 0;
@@ -358,9 +365,14 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
            report.exit.message);
     if (!rank->gone_bad)
         return;
-    describe_exit(sup, rank, reason, sizeof reason);
+    oom = sup_bounds_was_oom(sup, rank, reason, sizeof reason);
+    if (!oom)
+        describe_exit(sup, rank, reason, sizeof reason);
     hd_shm_control_mark_dead(sup->shm, (int)(rank - sup->ranks), reason);
-    sup_begin_end(sup, HD_LINK_CAUSE_RANK_EXIT, -1, false, "%s", reason);
+    if (oom)
+        sup_begin_end(sup, HD_LINK_CAUSE_OOM, rank->rank, false, "%s", reason);
+    else
+        sup_begin_end(sup, HD_LINK_CAUSE_RANK_EXIT, -1, false, "%s", reason);
 }
 
 void sup_reap(struct sup *sup)

@@ -20,6 +20,7 @@
 
 enum {
     TICK_MS = 1000,
+    WATCH_TICK_MS = 250, /* while no kernel bounds the ranks' memory */
     ENDING_TICK_MS = 50,
     SWEEP_TICK_MS = 10,
     END_TRIES = 10,    /* to write `end`, a second apart, unless it is worth waiting longer */
@@ -133,6 +134,8 @@ static enum hd_status open_rest(struct sup *sup)
     }
     if (!st)
         st = hd_shm_control_new(sup->options.rank_count, &sup->shm);
+    if (!st)
+        st = sup_bounds_open(sup); /* first: it may take processors away */
     return st ? st : set_environment(sup);
 }
 
@@ -159,6 +162,7 @@ enum hd_status sup_open(struct sup *sup)
     enum hd_status st;
 
     sup->lock_fd = sup->signal_fd = sup->listen_fd = sup->daemon_fd = -1;
+    sup->bounds.group.dir_fd = -1;
     sup->blamed = sup->elsewhere = sup->hanging = -1;
     hd_arena_init(&sup->arena, 0);
     sup->ranks = calloc((size_t)sup->options.rank_count, sizeof *sup->ranks);
@@ -195,6 +199,7 @@ void sup_close(struct sup *sup)
     for (int i = 0; sup->ranks && i < sup->options.rank_count; i++)
         close_fd(sup->ranks[i].link_fd);
     free(sup->ranks);
+    sup_bounds_close(sup);
     if (sup->shm)
         hd_shm_control_free(sup->shm);
     hd_spool_writer_close(sup->spool);
@@ -299,7 +304,10 @@ void sup_run(struct sup *sup)
     while (left && !(sup->ending && now_ms >= sup->give_up_at_ms)) {
         const bool all_exited = sup_all_exited(sup);
         const int logs_ms = sup_bound_logs(sup, now_ms);
-        const int wait_ms = all_exited ? SWEEP_TICK_MS : sup->ending ? ENDING_TICK_MS : TICK_MS;
+        const int wait_ms = all_exited                   ? SWEEP_TICK_MS
+                            : sup->ending                ? ENDING_TICK_MS
+                            : sup_bounds_is_watched(sup) ? WATCH_TICK_MS
+                                                         : TICK_MS;
 
         before_ms = now_ms;
         wait_and_act(sup, logs_ms < wait_ms ? logs_ms : wait_ms);
@@ -307,6 +315,7 @@ void sup_run(struct sup *sup)
         if (now_ms - before_ms > FROZEN_MS)
             sup_forgive_silence(sup, now_ms);
         (void)sup_retry_held(sup);
+        sup_bounds_look(sup, now_ms);
         sup_climb(sup, now_ms);
         sup_look_for_stopped(sup, now_ms);
         sup_look_for_hang(sup, now_ms);
@@ -317,7 +326,7 @@ void sup_run(struct sup *sup)
         if (!sup->ending &&
             !sup->give_up_at_ms) /* the ranks ended well; what they started is killed */
             sup->give_up_at_ms = now_ms + HD_SUP_GONE_MS;
-        left = sup_kill_descendants();
+        left = sup_kill_descendants() + sup_bounds_kill(sup);
         if (left && now_ms >= sup->give_up_at_ms)
             break;
     }

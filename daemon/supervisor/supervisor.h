@@ -17,7 +17,9 @@
  * leave, SIGTERM, 1.5 s, SIGKILL).
  *  5. No rank outlives the supervisor: PR_SET_PDEATHSIG is SIGKILL in each.
  *  6. Only step reports are ever dropped, never the newest one, and a gap report says how many.
- *  7. Of an attempt on several nodes, `end` says whether a rank here failed by itself or because
+ *  7. All ranks here together take no more memory than their plans and a slack, or they are ended
+ *     with the cause oom (bounds.c); the ranks of other jobs do not notice.
+ *  8. Of an attempt on several nodes, `end` says whether a rank here failed by itself or because
  *     ranks elsewhere did (an echo); no rank here is blamed for an echo.
  *
  * The environment of a rank on a GPU: CUDA_VISIBLE_DEVICES is its GPU's UUID, always, so that a
@@ -26,15 +28,16 @@
  * device to be idle, which it is not while another rank's collective spins) and
  * NCCL_LAUNCH_ORDER_IMPLICIT=1 (communicators of one rank run in the order in which they were
  * called); and, whatever is set, NCCL_COMM_BLOCKING=-1: NCCL heeds only 0 and 1 there, which would
- * overrule how lib/comm makes communicators, and reads its own files only for what is not set. The
- * rest is passed on unchanged.
+ * overrule how lib/comm makes communicators, and reads its own files only for what is not set. Of
+ * the rest ranks get what isolation/environment.h lists.
  *
  *     STARTING --every rank left setup (rank_said)--> RUNNING
  *        |                                              |  stop asked (sup_ask_stop)
  *        +--------- a failure, kill, hang, SIGTERM -----+--> STOPPING --no process left
  *                        (sup_begin_end)                       (sup_finish)--> ENDED, exit
  *
- * Used by: its own files.   Uses: base, link, comm's shm_control, daemon/attempt.
+ * Used by: its own files.   Uses: base, link, comm's shm_control, daemon/attempt,
+ * daemon/isolation.
  */
 #ifndef HD_DAEMON_SUPERVISOR_SUPERVISOR_H
 #define HD_DAEMON_SUPERVISOR_SUPERVISOR_H
@@ -49,6 +52,7 @@
 #include "comm/shm_control.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/attempt/spool.h"
+#include "daemon/isolation/cgroup.h"
 #include "daemon/supervisor/judge.h"
 #include "daemon/supervisor/limits.h"
 #include "daemon/supervisor/network.h"
@@ -72,9 +76,16 @@ struct sup_options {
     char gpus[HD_ATTEMPT_RANKS_MAX][64]; /* UUID of each rank's GPU */
     int gpu_count;                       /* rank_count, or 0: on CPU devices */
     int64_t world;
-    pid_t parent;            /* the supervisor ends when this process does; 0: it does not */
-    int64_t hang_limit_ms;   /* of silence in any phase; 0: the limits of each phase (limits.h) */
-    int64_t log_limit_bytes; /* of a rank's log (log_bound.h); 0: none */
+    pid_t parent;              /* the supervisor ends when this process does; 0: it does not */
+    int64_t hang_limit_ms;     /* of silence in any phase; 0: the limits of each phase (limits.h) */
+    int64_t log_limit_bytes;   /* of a rank's log (log_bound.h); 0: none */
+    char isolation[16];        /* "require", "try" or "off" (docs/isolation.md) */
+    char data_roots[PATH_MAX]; /* folders with ':' between, below which data may lie; "": all */
+    char group[PATH_MAX]; /* control group for groups of attempts; "unit": this process's; "": none
+                           */
+    char cpus[256];       /* processors that ranks may use; "": all */
+    int64_t memory_bytes; /* that all ranks may take until their plan is known; 0: no bound */
+    int64_t slack_bytes;  /* that each may take beside its plan */
     struct hd_spool_limits spool;
 };
 
@@ -83,7 +94,8 @@ struct sup_rank {
     pid_t pid;   /* 0: not started, or reaped */
     int link_fd; /* -1: closed */
     bool greeted, exited, gone_bad;
-    bool told_to_end; /* by a signal of this supervisor */
+    bool told_to_end;      /* by a signal of this supervisor */
+    int64_t planned_bytes; /* host memory of its plan; 0: not told yet */
     int code, signal;
     char exit_text[HD_LINK_TEXT_MAX]; /* of a failed rank: its last message, or advice */
     enum hd_link_phase phase;
@@ -101,6 +113,16 @@ struct sup_rank {
     uint8_t value[HD_LINK_VALUE_MAX];
 };
 
+/* What the ranks may take. */
+struct sup_bounds {
+    bool on;
+    struct hd_cgroup group;    /* of the ranks; dir_fd -1: there is none */
+    int64_t limit_bytes;       /* of memory, all ranks together; 0: none */
+    int64_t group_kills;       /* by the kernel in the group, before the ranks started */
+    int64_t machine_kills;     /* by the kernel on the machine, at the last look */
+    int64_t machine_killed_ms; /* when that number was seen to grow; 0: it was not */
+};
+
 struct sup {
     struct sup_options options;
     struct hd_arena arena;
@@ -109,7 +131,8 @@ struct sup {
     struct hd_spool_writer *spool;
     int lock_fd, signal_fd, listen_fd, daemon_fd; /* daemon_fd -1: heddled is not connected */
     enum hd_share_state state;
-    struct sup_rank *ranks;     /* [options.rank_count] */
+    struct sup_rank *ranks; /* [options.rank_count] */
+    struct sup_bounds bounds;
     struct sup_network network; /* of GPUs that work with GPUs of other nodes; else interface "" */
 
     bool stop_asked;
@@ -149,8 +172,8 @@ static inline bool sup_spans(const struct sup *sup)
     return sup->options.rank_count != sup->options.world;
 }
 
-/* The files, each of which calls only those before it: say.c, look.c, end.c, blame.c, hear.c,
- * ranks.c, silence.c, supervisor.c. */
+/* The files, each of which calls only those before it: say.c, look.c, end.c, bounds.c, blame.c,
+ * hear.c, ranks.c, silence.c, supervisor.c. */
 
 /* ---- say.c: what the supervisor tells ---- */
 
@@ -212,6 +235,23 @@ void sup_climb(struct sup *sup, int64_t now_ms); /* sends each signal when its t
 void sup_describe_end(struct sup *sup, int left, struct hd_link_report *ret_end);
 /* Writes what is held, and then `end`, and tells that it is written. */
 enum hd_status sup_write_end(struct sup *sup, const struct hd_link_report *end);
+
+/* ---- bounds.c: what the ranks may take ---- */
+
+/* Before the ranks start. A failure: isolation is demanded, and the group cannot be made. */
+enum hd_status sup_bounds_open(struct sup *sup);
+/* In the child, between fork and exec. False: it cannot enter the group; errno. */
+bool sup_bounds_join(const struct sup *sup);
+void sup_bounds_planned(struct sup *sup, struct sup_rank *rank, int64_t bytes);
+/* Whether sup_bounds_look is to be called several times a second: no kernel bounds their memory. */
+bool sup_bounds_is_watched(const struct sup *sup);
+/* Ends all ranks if they take too much. */
+void sup_bounds_look(struct sup *sup, int64_t now_ms);
+/* Whether a rank that has ended was killed by the kernel for want of memory, and how to say it. */
+bool sup_bounds_was_oom(struct sup *sup, const struct sup_rank *rank, char *ret_text, size_t size);
+/* Kills what is left in the group; returns 0 when nothing is. */
+int sup_bounds_kill(struct sup *sup);
+void sup_bounds_close(struct sup *sup);
 
 /* ---- blame.c: whom a hang is blamed on ---- */
 

@@ -95,7 +95,10 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     a->form = HD_CHAT_AUTO;
-    if (!st && f[3].value && !hd_chat_form_find(f[3].value, &a->form))
+    if (!st && f[3].value &&
+        strcmp(f[3].value, hd_chat_form_name(HD_CHAT_PREFERENCE)) == 0) /* of train.objective */
+        a->form = HD_CHAT_PREFERENCE;
+    else if (!st && f[3].value && !hd_chat_form_find(f[3].value, &a->form))
         st = hd_err(HD_INVALID, "--form: '%.40s' is no form", f[3].value);
     if (!st)
         st = hd_flag_int(&f[1], 1, INT32_MAX, 0, &a->vocab);

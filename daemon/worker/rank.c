@@ -48,15 +48,39 @@ void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, con
 
 /* ---- set-up ---- */
 
+/* By hand it is off: a person's own rank reads what the person may. */
+static enum hd_status read_isolation(struct rank *r, const char *word)
+{
+    static const struct {
+        const char *word;
+        enum rank_isolation isolation;
+    } words[] = {{"off", RANK_ISOLATION_OFF},
+                 {"try", RANK_ISOLATION_TRY},
+                 {"require", RANK_ISOLATION_REQUIRE}};
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(word ? word : "off", words[i].word) == 0) {
+            r->isolation = words[i].isolation;
+            return HD_OK;
+        }
+    return hd_err(HD_INVALID, "--isolation: say require, try or off, not %s", word);
+}
+
 static enum hd_status read_flags(struct rank *r, int argc, char **argv, const char **ret_job_path)
 {
-    struct hd_flag f[] = {
-        {"--job", true, false, NULL},           {"--rank", true, false, NULL},
-        {"--world", true, false, NULL},         {"--link-fd", true, false, NULL},
-        {"--shm-control", true, false, NULL},   {"--shm-ranks", true, false, NULL},
-        {"--node", false, false, NULL},         {"--data-address", false, false, NULL},
-        {"--choices-dir", false, false, NULL},  {"--here", false, false, NULL},
-        {"--wait-limit-ms", false, false, NULL}};
+    struct hd_flag f[] = {{"--job", true, false, NULL},
+                          {"--rank", true, false, NULL},
+                          {"--world", true, false, NULL},
+                          {"--link-fd", true, false, NULL},
+                          {"--shm-control", true, false, NULL},
+                          {"--shm-ranks", true, false, NULL},
+                          {"--node", false, false, NULL},
+                          {"--data-address", false, false, NULL},
+                          {"--choices-dir", false, false, NULL},
+                          {"--here", false, false, NULL},
+                          {"--wait-limit-ms", false, false, NULL},
+                          {"--isolation", false, false, NULL},
+                          {"--data-roots", false, false, NULL}};
     char fds[HD_SHM_FDS_TEXT_MAX];
     int64_t link_fd = -1;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -79,6 +103,9 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
     r->node = f[6].value;
     r->data_address = f[7].value;
     r->choices_dir = f[8].value;
+    r->data_roots = f[12].value;
+    if (!st)
+        st = read_isolation(r, f[11].value);
     if (!st && r->data_address && !r->node)
         st = hd_err(HD_INVALID, "--data-address needs --node");
     if (!st && r->here >= r->fds.world)
@@ -244,11 +271,15 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = read_job(r, job_path);
     if (!st)
+        st = rank_lock_in(r);
+    if (!st)
         st = blame_the_node(hd_plugin_backend(r->job.device, &r->backend));
     if (st)
         return st;
     if (!r->backend->device || r->world > 1)
         st = r->data_address ? meet_at_doors(r) : meet_here(r);
+    if (!st && r->data_address)
+        st = rank_close_network(r);
     if (!st && r->backend->device)
         st = blame_the_node(hd_worker_device_open(r->backend, &r->job, r->choices_dir, r->comm,
                                                   &r->fds, &r->device, &r->comm));
@@ -280,14 +311,49 @@ static bool is_gone(const char *checkpoint)
     return there;
 }
 
+/* Reports progress while text becomes tokens; false when a peer has ended. */
+static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
+{
+    struct rank *r = context;
+
+    (void)done_bytes, (void)total_bytes;
+    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
+    return hd_comm_failure(r->comm) == HD_OK;
+}
+
+static bool reference_goes_on(void *context, int64_t done_windows, int64_t windows)
+{
+    (void)done_windows, (void)windows;
+    return alive(context, 0, 0);
+}
+
+/* With train.objective: dpo. *ret_initial: the trainer has the weights of the start. */
+static enum hd_status prepare_reference(struct rank *r, bool *ret_initial)
+{
+    const struct hd_reference_watch watch = {reference_goes_on, r};
+    const int64_t begin = hd_clock_now_ns();
+    char text[128];
+    const enum hd_status st = hd_trainer_prepare_reference(r->trainer, &watch, ret_initial);
+
+    if (st || !*ret_initial)
+        return st;
+    (void)snprintf(text, sizeof text, "made the log-probabilities of the reference in %.1f s",
+                   (double)(hd_clock_now_ns() - begin) * 1e-9);
+    rank_say(r, HD_LINK_LEVEL_INFO, text);
+    return HD_OK;
+}
+
 static enum hd_status load_weights(struct rank *r)
 {
     struct hd_text note = {0};
     char text[HD_JOB_PATH_MAX + 128];
-    enum hd_status st;
+    bool initial = false;
+    enum hd_status st = prepare_reference(r, &initial);
 
+    if (st)
+        return st;
     if (!r->job.base_checkpoint[0]) {
-        st = hd_trainer_init(r->trainer);
+        st = initial ? HD_OK : hd_trainer_init(r->trainer);
         if (!st && r->job.init_from[0]) {
             (void)snprintf(text, sizeof text, "starts from the weights of %s", r->job.init_from);
             rank_say(r, HD_LINK_LEVEL_INFO, text);
@@ -307,16 +373,6 @@ static enum hd_status load_weights(struct rank *r)
         rank_say(r, HD_LINK_LEVEL_WARN, note.data);
     hd_text_free(&note);
     return st;
-}
-
-/* Reports progress while text becomes tokens; false when a peer has ended. */
-static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
-{
-    struct rank *r = context;
-
-    (void)done_bytes, (void)total_bytes;
-    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
-    return hd_comm_failure(r->comm) == HD_OK;
 }
 
 /* Text that is not read byte by byte becomes token files, once for all attempts. */
@@ -345,6 +401,16 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
     return st;
 }
 
+/* Each rank of a job on several nodes has messages between them beside its plan. */
+static void tell_plan(void *user, int64_t host_bytes)
+{
+    const struct rank *r = user;
+
+    if (r->data_address)
+        host_bytes += (int64_t)hd_gloo_memory_bytes((int)r->world);
+    hd_link_report_planned(r->link, host_bytes);
+}
+
 static enum hd_status set_up(struct rank *r)
 {
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
@@ -354,7 +420,9 @@ static enum hd_status set_up(struct rank *r)
                                                .comm = r->comm,
                                                .rank = (int)r->rank,
                                                .tokenizer = &tokenizer,
-                                               .tokens = &tokens};
+                                               .tokens = &tokens,
+                                               .planned = tell_plan,
+                                               .planned_user = r};
     enum hd_status st = make_tokens(r, &tokenizer, &tokens);
     char text[160], bytes[32], huge[32], where[64];
     const struct hd_reservation *m;
@@ -405,6 +473,16 @@ static void write_profile(struct rank *r, bool ended)
 
 /* ---- the run ---- */
 
+static void show_validation(struct rank *r, int64_t step, double loss)
+{
+    const struct hd_pair_result pairs = hd_trainer_validated_pairs(r->trainer);
+    const struct hd_scalar scalars[] = {{"validation/loss", loss},
+                                        {"validation/margin", pairs.margin},
+                                        {"validation/accuracy", pairs.accuracy}};
+
+    rank_show(r, step, scalars, pairs.count ? 3 : 1);
+}
+
 static enum hd_status validate(struct rank *r)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
@@ -429,7 +507,7 @@ static enum hd_status validate(struct rank *r)
            (long long)targets);
     if (r->rank == 0)
         hd_link_report_validation(r->link, step, loss, targets);
-    rank_show(r, step, &(struct hd_scalar){"validation/loss", loss}, 1);
+    show_validation(r, step, loss);
     return HD_OK;
 }
 

@@ -61,6 +61,9 @@ struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_r
                                       .step_ms = s->step_ms,
                                       .mfu = s->mfu,
                                       .targets = s->targets,
+                                      .pairs = s->pairs.count,
+                                      .margin = without_sign(s->pairs.margin),
+                                      .accuracy = s->pairs.accuracy,
                                       .loss_scale = (double)s->loss_scale};
 
     if (s->router.present) {

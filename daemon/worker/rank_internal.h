@@ -6,6 +6,7 @@
  *   rank_guard.c   what is done after a step whose loss or gradient is far too large
  *   rank_peers.c   ranks that are slower than their peers
  *   rank_board.c   numbers for TensorBoard
+ *   rank_lock.c    the locks that a rank closes behind itself before it reads data
  *
  * Threads: the rank's.
  */
@@ -32,6 +33,9 @@ enum { OVERFLOWS_SUSPECT = 3 }; /* in a row: a single one may be a bad batch */
 /* What a rank asks for in a step's exchange, or says there; the largest wins. */
 enum rank_request { REQUEST_NONE, REQUEST_WRITING, REQUEST_CHECKPOINT, REQUEST_STOP };
 
+/* What becomes of locks that the kernel lacks; with OFF none is closed. */
+enum rank_isolation { RANK_ISOLATION_TRY, RANK_ISOLATION_REQUIRE, RANK_ISOLATION_OFF };
+
 struct rank {
     struct hd_arena arena;
     struct hd_job job;
@@ -45,6 +49,8 @@ struct rank {
     struct hd_worker_device device;  /* where backend has memory of its own */
     const char *node, *data_address; /* with ranks on other nodes, else NULL */
     const char *choices_dir;         /* of the node, if it was given; else NULL */
+    enum rank_isolation isolation;
+    const char *data_roots; /* folders with ':' between, below which data may lie; NULL: all */
     struct hd_link *link;
     struct hd_comm *comm;
     struct hd_trainer *trainer;
@@ -78,6 +84,15 @@ void rank_say(struct rank *r, enum hd_link_level level, const char *text);
 void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, const char *text);
 /* Takes the newest command of the supervisor: sets r->request. */
 void rank_listen(struct rank *r);
+
+/* ---- rank_lock.c ---- */
+
+/* The job has been read and this thread is the only one. HD_INVALID: it names a path that this node
+ * does not allow; HD_UNAVAILABLE, HD_UNSUPPORTED: a lock that is demanded, or that the kernel has,
+ * cannot be closed. */
+enum hd_status rank_lock_in(const struct rank *r);
+/* The ranks have met, and no library will connect later (NCCL does). */
+enum hd_status rank_close_network(const struct rank *r);
 
 /* ---- rank_save.c ---- */
 

@@ -27,6 +27,8 @@ struct samples {
     char folder[128]; /* temporary */
     int64_t first, count;
     bool only_facts, as_json, colour;
+    bool is_pairs; /* document 2 k - 1 of a sample is the chosen, 2 k the rejected answer of pair k
+                    */
     int32_t *tokens, *targets, *bounds; /* [context] of one sample */
 };
 
@@ -153,7 +155,7 @@ static enum hd_status add_facts(const struct samples *s, struct hd_json_writer *
     st = add_forms(s, w);
     hd_json_add_int64(w, "sequences", s->data.sampler.window_count);
     hd_json_add_int64(w, "packed_sequences", p.windows);
-    hd_json_add_int64(w, "conversations", p.conversations);
+    hd_json_add_int64(w, p.pairs ? "pairs" : "conversations", p.conversations);
     hd_json_add_int64(w, "tokens", p.tokens);
     hd_json_add_int64(w, "targets", p.targets);
     hd_json_add_int64(w, "rows", p.windows * p.context);
@@ -211,13 +213,18 @@ static enum hd_status show_rows(const struct samples *s, int64_t first, int64_t 
     return st;
 }
 
+/* number: of the document in its sample, from 1. */
 static enum hd_status write_rows(const struct samples *s, int64_t first, int64_t end,
-                                 struct hd_json_writer *w)
+                                 int64_t number, struct hd_json_writer *w)
 {
     struct hd_text text = {0};
     enum hd_status st = add_text(s, s->tokens + first, end - first, &text);
 
     hd_json_begin(w, NULL, '{');
+    if (s->is_pairs) {
+        hd_json_add_int64(w, "pair", (number + 1) / 2);
+        hd_json_add_string(w, "answer", number % 2 ? "chosen" : "rejected");
+    }
     hd_json_begin(w, "ids", '[');
     for (int64_t j = first; j < end; j++)
         hd_json_add_int64(w, NULL, s->tokens[j]);
@@ -283,11 +290,15 @@ static enum hd_status show_sample(struct samples *s, int64_t sample, struct hd_j
         next = document_end(s, first);
         number++;
         if (s->as_json) {
-            st = write_rows(s, first, next, w);
+            st = write_rows(s, first, next, number, w);
             continue;
         }
-        hd_text_add(out, "--- document %lld, %lld tokens\n", (long long)number,
-                    (long long)(next - first));
+        if (s->is_pairs)
+            hd_text_add(out, "--- pair %lld, %s, %lld tokens\n", (long long)(number + 1) / 2,
+                        number % 2 ? "chosen" : "rejected", (long long)(next - first));
+        else
+            hd_text_add(out, "--- document %lld, %lld tokens\n", (long long)number,
+                        (long long)(next - first));
         st = show_rows(s, first, next, out);
         hd_text_add(out, "\n");
     }
@@ -395,6 +406,7 @@ int hd_worker_samples(int argc, char **argv)
     st = read_options(argc, argv, &s);
     if (!st)
         st = read_job(&s);
+    s.is_pairs = !st && hd_job_has_pairs(&s.job);
     if (!st)
         st = run(&s, &out);
     done(&s);

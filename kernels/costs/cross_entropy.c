@@ -14,8 +14,8 @@ void hd_cost_cross_entropy(struct hd_costs *costs, const struct hd_cross_entropy
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
     costs->flops += (double)a->R * (double)a->V * (a->dlogits ? 7 : 4);
-    costs->read_bytes += a->R * (a->V * e + 4);
-    costs->write_bytes += a->dlogits ? a->R * a->Vp * e : 0;
+    costs->read_bytes += a->R * (a->V * e + 4 + (a->weight ? 4 : 0));
+    costs->write_bytes += (a->dlogits ? a->R * a->Vp * e : 0) + (a->logp ? a->R * 4 : 0);
 }
 
 HD_COSTS_NO_SCRATCH(cross_entropy_stats)
@@ -41,7 +41,8 @@ void hd_cost_cross_entropy_shared(struct hd_costs *costs,
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
-    costs->read_bytes += a->R * (a->P * HD_CROSS_ENTROPY_STATS * 4 + 4);
+    costs->read_bytes += a->R * (a->P * HD_CROSS_ENTROPY_STATS * 4 + 4 + (a->weight ? 4 : 0));
+    costs->write_bytes += a->logp ? a->R * 4 : 0;
     if (!a->dlogits)
         return;
     costs->flops += (double)a->R * (double)a->V * 3;

@@ -8,6 +8,7 @@ struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *a)
 {
     return (struct hd_gemm_args){.c = a->c,
                                  .bias = a->bias,
+                                 .add = a->add,
                                  .M = a->M,
                                  .N = a->N,
                                  .K = a->K,
@@ -57,8 +58,8 @@ enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args)
                       "multiple of %d",
                       (long long)args->M, (long long)args->K, (long long)args->K,
                       (long long)args->N, HD_FP8_SIDE);
-    if (args->bias && args->accumulate)
-        return hd_err(HD_INVALID, "fp8_gemm: bias is not allowed together with accumulate");
+    if ((args->bias || args->add) && args->accumulate)
+        return hd_err(HD_INVALID, "fp8_gemm: bias or add is not allowed together with accumulate");
     if (args->a_format == HD_E5M2 && args->b_format == HD_E5M2)
         return hd_err(HD_INVALID, "fp8_gemm: only one of the factors may be in E5M2");
     if (args->c_dtype != HD_BF16 && args->c_dtype != HD_F32)
@@ -80,7 +81,7 @@ void hd_cost_fp8_gemm(struct hd_costs *costs, const struct hd_fp8_gemm_args *a)
 
     costs->flops += 2.0 * (double)a->M * (double)a->N * (double)a->K;
     costs->read_bytes += a->M * a->K + a->N * a->K + (a->bias ? 2 * a->N : 0) + 2 * 4;
-    costs->read_bytes += a->accumulate ? c : 0;
+    costs->read_bytes += a->accumulate || a->add ? c : 0;
     costs->write_bytes += c;
 }
 

@@ -91,6 +91,7 @@ struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t 
     part.c = after(args->c, first, args->c_dtype);
     part.pre = after(args->pre, first, args->c_dtype);
     part.gelu_inp = after(args->gelu_inp, first, args->c_dtype);
+    part.add = after(args->add, first, args->c_dtype);
     part.bias = after(args->bias, first, args->ab_dtype);
     part.scratch = args->scratch ? (char *)args->scratch + s.decoded_bytes : NULL;
     return part;
@@ -120,6 +121,9 @@ enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
         return hd_err(HD_INVALID, "gemm: dbias is not allowed with codes of b");
     if (args->bias && args->accumulate)
         return hd_err(HD_INVALID, "gemm: bias is not allowed together with accumulate");
+    if (args->add && (args->accumulate || args->epilogue))
+        return hd_err(HD_INVALID, "gemm: add is not allowed together with accumulate or an "
+                                  "epilogue");
     if (args->epilogue &&
         (args->accumulate || (args->epilogue == HD_EPILOGUE_GELU_BACKWARD && args->bias)))
         return hd_err(HD_INVALID, "gemm: an epilogue is not allowed together with accumulate, and "
@@ -128,9 +132,10 @@ enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
         !args->gelu_inp != (args->epilogue != HD_EPILOGUE_GELU_BACKWARD))
         return hd_err(HD_INVALID, "gemm: pre is only allowed with HD_EPILOGUE_GELU; gelu_inp must "
                                   "be set exactly with HD_EPILOGUE_GELU_BACKWARD");
-    if (args->dbias && (!args->trans_a || args->bias || args->epilogue || args->c_dtype != HD_F32))
-        return hd_err(HD_INVALID, "gemm: dbias needs trans_a and c in fp32, without bias and "
-                                  "without epilogue");
+    if (args->dbias &&
+        (!args->trans_a || args->bias || args->add || args->epilogue || args->c_dtype != HD_F32))
+        return hd_err(HD_INVALID, "gemm: dbias needs trans_a and c in fp32, without bias, without "
+                                  "add and without epilogue");
     return HD_OK;
 }
 
@@ -146,13 +151,15 @@ bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_trait
                (args->ab_dtype == HD_F32 && args->c_dtype != HD_F32) ||
                ((args->bias || args->epilogue) && args->c_dtype != args->ab_dtype);
     return hd_costs_gemm_is_row(args) || args->K <= 0 || !traits->gemm_scratch_bytes ||
-           args->epilogue || (args->ab_dtype == HD_BF16 && traits->own_bf16) ||
+           args->epilogue || args->add || (args->ab_dtype == HD_BF16 && traits->own_bf16) ||
            hd_costs_gemm_is_encoded(args);
 }
 
 /* Own code applies GELU to the complete sums on every device. cuBLASLt can also apply GELU and
  * store its input, if rows are multiples of 8 elements, and it can sum the rows of a factor
- * (dbias); oneDNN does neither here. Traits can forbid both for cuBLASLt. */
+ * (dbias); oneDNN does neither here. Traits can forbid both for cuBLASLt. A residual is added by
+ * cuBLASLt (beta = 1) and by own code of a GPU; on a CPU it would save little, and change the bits
+ * of its programs. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const bool by_gpu_library = hd_traits_is_cuda(traits) && !hd_costs_gemm_is_own(args, traits);
@@ -160,6 +167,8 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
 
     if (args->dbias)
         return by_gpu_library && !traits->dbias_apart;
+    if (args->add)
+        return hd_traits_is_cuda(traits);
     plain.epilogue = HD_EPILOGUE_NONE;
     return hd_costs_gemm_is_own(&plain, traits) ||
            (by_gpu_library && args->ldc % 8 == 0 && !traits->gelu_apart);
@@ -222,7 +231,7 @@ void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
     costs->read_bytes += (a->M * a->K + (a->bias ? a->N : 0)) * ab;
     costs->read_bytes += hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
                                                a->trans_b ? a->K : a->N, a->ab_dtype);
-    costs->read_bytes += a->accumulate ? a->M * a->N * c : 0;
+    costs->read_bytes += a->accumulate || a->add ? a->M * a->N * c : 0;
     if (a->dbias) {
         costs->flops += (double)a->M * (double)a->K;
         costs->read_bytes += a->accumulate ? a->M * 4 : 0;

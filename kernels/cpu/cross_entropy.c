@@ -48,7 +48,7 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
     const int64_t row = r * a->Vp;
     const int32_t target = a->target[r];
     double *losses = a->scratch;
-    float max, sum, scale, target_logit, gradient;
+    float max, sum, unit, scale, target_logit, gradient;
 
     if (target < 0 || target >= a->V) { /* masked, or refused when the losses are added */
         if (a->dlogits)
@@ -61,8 +61,9 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
     losses[r] = log((double)sum) + ((double)max - (double)target_logit);
     if (!a->dlogits)
         return;
-    scale = a->block->loss_scale / sum;
-    gradient = vf_exp(vf_set(target_logit - max))[0] * scale - a->block->loss_scale;
+    unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1);
+    scale = unit / sum;
+    gradient = vf_exp(vf_set(target_logit - max))[0] * scale - unit;
     row_gradient(a->dlogits, a->logits, row, a->V, a->Vp, max, scale, dtype);
     vf_store(a->dlogits, row + target, 1, vf_set(gradient), dtype);
 }
@@ -76,26 +77,50 @@ static void cross_entropy_rows(const void *args, int64_t begin, int64_t end, int
         WITH_FLOATS(a->dtype, T, cross_entropy_row(a, r, T));
 }
 
+/* What is done with the loss of a row that has a target. */
+struct loss_sink {
+    float *logp;
+    bool adds;
+    double sum;
+    int64_t count;
+};
+
+INLINE void take_loss(struct loss_sink *sink, int64_t r, double loss)
+{
+    if (sink->logp)
+        sink->logp[r] = (float)-loss;
+    sink->sum += loss;
+    sink->count++;
+}
+
+INLINE void add_losses(const struct loss_sink *sink, struct hd_step_block *block)
+{
+    if (!sink->adds)
+        return;
+    block->loss_sum += sink->sum;
+    block->target_count += sink->count;
+}
+
 enum hd_status KERNEL(cross_entropy)(struct hd_backend *cpu,
                                      const struct hd_cross_entropy_args *args)
 {
     const enum hd_status st = hd_cpu_check_float("cross_entropy", args->dtype);
     const double *losses = args->scratch;
     struct hd_step_block *block = args->block;
-    double sum = 0;
+    struct loss_sink sink = {.logp = args->logp, .adds = !args->logp && !args->weight};
 
     if (st)
         return st;
     hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->Vp * 16), cross_entropy_rows, args);
     for (int64_t r = 0; r < args->R; r++) {
-        if (args->target[r] >= args->V) {
+        if (args->logp)
+            args->logp[r] = 0;
+        if (args->target[r] >= args->V)
             block->overflow = 1;
-        } else if (args->target[r] >= 0) {
-            sum += losses[r];
-            block->target_count++;
-        }
+        else if (args->target[r] >= 0)
+            take_loss(&sink, r, losses[r]);
     }
-    block->loss_sum += sum;
+    add_losses(&sink, block);
     return HD_OK;
 }
 
@@ -136,6 +161,7 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
 {
     const int64_t row = r * a->Vp, target = a->target[r] - a->first;
     double *losses = a->scratch, sum = 0, target_logit = 0;
+    const float unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1);
     float max = -INFINITY, owners = 0, scale;
 
     for (int64_t p = 0; p < a->P && a->target[r] >= 0; p++) {
@@ -158,11 +184,11 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
     losses[r] = log(sum) + ((double)max - target_logit);
     if (!a->dlogits)
         return;
-    scale = (float)((double)a->block->loss_scale / sum);
+    scale = (float)((double)unit / sum);
     row_gradient(a->dlogits, a->logits, row, a->V, a->Vp, max, scale, dtype);
     if (target >= 0 && target < a->V)
         vf_store(a->dlogits, row + target, 1,
-                 vf_exp(vf_set((float)target_logit - max)) * scale - a->block->loss_scale, dtype);
+                 vf_exp(vf_set((float)target_logit - max)) * scale - unit, dtype);
 }
 
 static void shared_rows(const void *args, int64_t begin, int64_t end, int thread)
@@ -180,7 +206,7 @@ enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,
     const enum hd_status st = hd_cpu_check_float("cross_entropy_shared", args->dtype);
     const double *losses = args->scratch;
     struct hd_step_block *block = args->block;
-    double sum = 0;
+    struct loss_sink sink = {.logp = args->logp, .adds = !args->logp && !args->weight};
 
     if (st)
         return st;
@@ -191,13 +217,13 @@ enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,
 
         for (int64_t p = 0; p < args->P; p++)
             owners += stats[p * args->R * HD_CROSS_ENTROPY_STATS + 3];
-        if (args->target[r] >= 0 && owners == 0) {
+        if (args->logp)
+            args->logp[r] = 0;
+        if (args->target[r] >= 0 && owners == 0)
             block->overflow = 1;
-        } else if (args->target[r] >= 0) {
-            sum += losses[r];
-            block->target_count++;
-        }
+        else if (args->target[r] >= 0)
+            take_loss(&sink, r, losses[r]);
     }
-    block->loss_sum += sum;
+    add_losses(&sink, block);
     return HD_OK;
 }

@@ -1,6 +1,6 @@
 /* gemm: chooses the code for a GEMM: own code where hd_costs_gemm_is_own() (it was measured to be
- * faster, or there is an epilogue); else the library, if there is one and it supports the shape
- * within its scratch limit; else own code. */
+ * faster, or there is an epilogue or a residual); else the library, if there is one and it supports
+ * the shape within its scratch limit; else own code. */
 #include "kernels/cpu/gemm.h"
 
 #include "kernels/costs/costs.h"

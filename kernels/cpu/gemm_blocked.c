@@ -250,8 +250,8 @@ INLINE void add_tile(float *c, int64_t ldc, const float *tile, int64_t rows, int
         }
 }
 
-/* sums (+)= tile; or, in the last slice, c = sums + tile (+ c) (+ bias) and the epilogue. row and
- * column are relative to the slab. */
+/* sums (+)= tile; or, in the last slice, c = sums + tile (+ c) (+ bias) (+ add) and the epilogue.
+ * row and column are relative to the slab. */
 INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int64_t rows,
                        int64_t column, int64_t columns, enum hd_dtype c_dtype)
 {
@@ -259,8 +259,10 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
     const bool first = s->k == 0, own_sums = s->sums != NULL;
     const bool bias = a->bias && s->last;
     const bool epilogue = a->epilogue && s->last;
+    const bool residual = a->add && s->last;
 
-    if (c_dtype == HD_F32 && !bias && !epilogue) { /* own_sums is false: c holds the sums */
+    if (c_dtype == HD_F32 && !bias && !epilogue &&
+        !residual) { /* own_sums is false: c holds the sums */
         float *c = (float *)a->c + (s->row + row) * a->ldc + s->column + column;
         const bool add = a->accumulate || !first;
 
@@ -288,6 +290,8 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
                 x += vf_load(a->c, at, n, c_dtype);
             if (bias)
                 x += vf_load(a->bias, s->column + column + j, n, a->ab_dtype);
+            if (residual)
+                x += vf_load(a->add, at, n, c_dtype);
             if (epilogue)
                 x = finish(a, x, at, n, c_dtype);
             vf_store(a->c, at, n, x, c_dtype);
@@ -357,7 +361,7 @@ static bool multiply_into_c(const struct slab *s, int64_t row, int64_t column,
 
     p->is_bf16 = !s->sums && g->c_dtype == HD_BF16;
     p->add = s->k > 0 || (!s->sums && g->accumulate);
-    if ((s->sums && s->last) || (p->is_bf16 && p->add) || (g->epilogue && s->last) ||
+    if ((s->sums && s->last) || (p->is_bf16 && p->add) || ((g->epilogue || g->add) && s->last) ||
         (!s->sums && g->c_dtype == HD_F16))
         return false;
     p->ldc = s->sums ? s->sums_ld : g->ldc;

@@ -1,4 +1,4 @@
-/* gemm_row: one row times a transposed matrix, c[n] = sum_k a[k] b[n, k] (+ bias) (+ c), as
+/* gemm_row: one row times a transposed matrix, c[n] = sum_k a[k] b[n, k] (+ bias) (+ c or add), as
  * decoding does for every weight. It is memory-bound (one element of b per multiply-add), so each
  * row of b is read once, in order. Several rows at a time give independent sums. Rows of codes are
  * decoded a piece at a time. */
@@ -58,8 +58,9 @@ INLINE void dot_rows(const struct hd_gemm_args *a, int64_t row, const int count,
     else
         add_products(sums, a, 0, a->K, a->b, row * a->ldb, a->ldb, count, dtype);
     for (int i = 0; i < count; i++) {
+        const void *old_c = a->accumulate ? a->c : a->add;
         const float old[2] = {a->bias ? vf_load(a->bias, row + i, 1, dtype)[0] : 0,
-                              a->accumulate ? vf_load(a->c, row + i, 1, a->c_dtype)[0] : 0};
+                              old_c ? vf_load(old_c, row + i, 1, a->c_dtype)[0] : 0};
 
         const vf sum = vf_set(vf_sum(sums[i]) + old[0] + old[1]);
 

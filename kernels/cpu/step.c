@@ -9,6 +9,9 @@ enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_b
     args->block->target_count = 0;
     args->block->overflow = 0;
     args->block->too_many_rows = 0;
+    args->block->margin_sum = 0;
+    args->block->correct_pairs = 0;
+    args->block->answer_targets = 0;
     return HD_OK;
 }
 
@@ -68,6 +71,9 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
     if (args->counts_loss) {
         record[HD_EXCHANGE_LOSS] = args->block->loss_sum;
         record[HD_EXCHANGE_TARGETS] = (double)args->block->target_count;
+        record[HD_EXCHANGE_MARGIN] = args->block->margin_sum;
+        record[HD_EXCHANGE_CORRECT] = args->block->correct_pairs;
+        record[HD_EXCHANGE_ANSWER_TARGETS] = args->block->answer_targets;
     }
     for (int64_t i = 0; i < args->chunks; i++)
         record[HD_EXCHANGE_SQUARES] += args->sums[i];
@@ -78,6 +84,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
 {
     struct hd_step_block *block = args->block;
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
+    double margin = 0, correct = 0, answers = 0;
 
     (void)cpu;
     for (int64_t r = 0; r < args->ranks; r++) {
@@ -87,12 +94,18 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
         targets += record[HD_EXCHANGE_TARGETS];
         overflow += record[HD_EXCHANGE_OVERFLOW];
         squares += record[HD_EXCHANGE_SQUARES];
+        margin += record[HD_EXCHANGE_MARGIN];
+        correct += record[HD_EXCHANGE_CORRECT];
+        answers += record[HD_EXCHANGE_ANSWER_TARGETS];
     }
 
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
     norm = sqrt(squares) * scale;
     block->total_targets = targets;
     block->mean_loss = targets > 0 ? loss / targets : 0;
+    block->mean_margin = targets > 0 ? margin / targets : 0;
+    block->pair_accuracy = targets > 0 ? correct / targets : 0;
+    block->pair_targets = answers;
     block->grad_norm = norm;
     if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
         scale *= (double)block->max_grad_norm / norm;

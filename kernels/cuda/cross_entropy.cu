@@ -255,7 +255,8 @@ static __device__ __forceinline__ void zero_row(const struct row<T, W> &out)
 /* ---- Losses, of rows that are not masked; -infinity marks a target outside the vocabulary ---- */
 
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    add_losses(struct hd_step_block *block, const double *losses, const int32_t *target, int64_t R)
+    add_losses(struct hd_step_block *block, const double *losses, const int32_t *target, int64_t R,
+               bool adds)
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
     HD_SHARED(int64_t, shared_count, BLOCK_WARPS);
@@ -280,17 +281,20 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
     nobodys = __syncthreads_or(nobodys);
     if (threadIdx.x > 0)
         return;
-    block->loss_sum += sum;
-    block->target_count += count;
+    if (adds) {
+        block->loss_sum += sum;
+        block->target_count += count;
+    }
     if (nobodys)
         block->overflow = 1;
 }
 
 static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step_block *block,
-                                        const void *losses, const int32_t *target, int64_t R)
+                                        const void *losses, const int32_t *target, int64_t R,
+                                        bool adds)
 {
     return HD_LAUNCH(s, add_losses, dim3(1), dim3(LOSS_THREADS), 0, block, (const double *)losses,
-                     target, R);
+                     target, R, adds);
 }
 
 /* ---- Launching ---- */
@@ -335,11 +339,14 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     double *losses = (double *)a.scratch;
     struct gradient g;
     struct softmax s;
+    const float unit = a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f);
     float target_logit;
 
     if (target < 0 || target >= a.V) {
         if (threadIdx.x == 0)
             losses[r] = -INFINITY; /* not used for masked rows */
+        if (threadIdx.x == 0 && a.logp)
+            a.logp[r] = 0;
         if (a.dlogits)
             zero_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp));
         return;
@@ -348,11 +355,13 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     s = softmax_row<T, W>(row<const T, W>(logits, a.V), cache, kept, shared);
     if (threadIdx.x == 0)
         losses[r] = log((double)s.sum) + ((double)s.max - (double)target_logit);
+    if (threadIdx.x == 0 && a.logp)
+        a.logp[r] = (float)-losses[r];
     if (!a.dlogits)
         return;
     g.max = s.max;
-    g.factor = a.block->loss_scale / s.sum;
-    g.target_less = a.block->loss_scale;
+    g.factor = unit / s.sum;
+    g.target_less = unit;
     g.target = target;
     g.V = a.V;
     gradient_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp), row<const T, W>(logits, a.V),
@@ -382,7 +391,7 @@ extern "C" enum hd_status hd_cuda_cross_entropy(struct hd_cuda_stream *s,
                    HD_PACK_WIDTH((rows_are_packs<T>(a->logits, a->dlogits)), T, W,
                                  st = cross_entropy_launch<T, W>(s, a)));
     if (!st)
-        st = add_losses_launch(s, a->block, a->scratch, a->target, a->R);
+        st = add_losses_launch(s, a->block, a->scratch, a->target, a->R, !a->logp && !a->weight);
     return st;
 }
 
@@ -427,6 +436,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
 {
     const int64_t r = blockIdx.x, target = a.target[r] - a.first;
     const T *logits = (const T *)a.logits + r * a.Vp;
+    const float unit = a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f);
     double *losses = (double *)a.scratch, sum = 0, target_logit = 0;
     float max = -INFINITY, owners = 0;
     struct gradient g;
@@ -440,6 +450,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     if (owners == 0) {
         if (threadIdx.x == 0)
             losses[r] = -INFINITY;
+        if (threadIdx.x == 0 && a.logp)
+            a.logp[r] = 0;
         if (a.dlogits)
             zero_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp));
         return;
@@ -452,11 +464,13 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     }
     if (threadIdx.x == 0)
         losses[r] = log(sum) + ((double)max - target_logit);
+    if (threadIdx.x == 0 && a.logp)
+        a.logp[r] = (float)-losses[r];
     if (!a.dlogits)
         return;
     g.max = max;
-    g.factor = (float)((double)a.block->loss_scale / sum);
-    g.target_less = a.block->loss_scale;
+    g.factor = (float)((double)unit / sum);
+    g.target_less = unit;
     g.target = target;
     g.V = a.V;
     gradient_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp), row<const T, W>(logits, a.V),
@@ -475,6 +489,6 @@ extern "C" enum hd_status hd_cuda_cross_entropy_shared(struct hd_cuda_stream *s,
                                  st = HD_LAUNCH(s, (shared_rows<T, W>), dim3((unsigned)a->R),
                                                 row_threads(divide_up(a->Vp, W) + 1), 0, *a)));
     if (!st)
-        st = add_losses_launch(s, a->block, a->scratch, a->target, a->R);
+        st = add_losses_launch(s, a->block, a->scratch, a->target, a->R, !a->logp && !a->weight);
     return st;
 }

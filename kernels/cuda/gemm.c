@@ -1,14 +1,14 @@
-/* gemm: GEMM by cuBLASLt, with bias, epilogue (GELU or its derivative) and dbias. gemm_library.h
- * lists the files.
+/* gemm: GEMM by cuBLASLt, with bias, residual, epilogue (GELU or its derivative) and dbias.
+ * gemm_library.h lists the files.
  *
  * The workspace is the op's scratch, so launches on several streams never share one.
  *
  * A GEMM that the library refuses (dtypes, leading dimensions or addresses that none of its kernels
- * supports) is computed by own code (gemm_own.cu). If only the epilogue or dbias is refused, the
- * library computes the plain GEMM, and GELU or the bias gradient is a separate launch, as in a
- * program without fusion. A GEMM of which the library has refused every algorithm at a launch goes
- * the same way. With `deterministic` dbias is a separate launch, because the library does not
- * document whether it is repeatable.
+ * supports) is computed by own code (gemm_own.cu). If only the epilogue, the residual or dbias is
+ * refused, the library computes the plain GEMM, and GELU, the sum or the bias gradient is a
+ * separate launch, as in a program without fusion. A GEMM of which the library has refused every
+ * algorithm at a launch goes the same way. With `deterministic` dbias is a separate launch, because
+ * the library does not document whether it is repeatable.
  *
  * Codes of b are decoded to scratch (decode.cu), a slab of columns at a time; the product of a slab
  * is a plain one.
@@ -78,6 +78,7 @@ static void shape_of(const struct hd_gemm_args *args, struct cuda_shape *ret_sha
     s->dbias = args->dbias != NULL;
     s->align_bias = bias_of(args) ? align_of(bias_of(args)) : 0;
     s->align_aux = aux_of(args) ? align_of(aux_of(args)) : 0;
+    s->align_add = args->add ? align_of(args->add) : 0;
 }
 
 static enum hd_status find_product(const struct hd_backend *cuda, const struct hd_gemm_args *args,
@@ -104,8 +105,9 @@ static enum hd_status check(const struct hd_gemm_args *args)
 }
 
 /* *ret_part: the part of args that the library computes in one call. If the library refuses the
- * epilogue or dbias, it is the plain GEMM (with GELU only if rows have no gaps, because
- * gelu_forward needs a flat tensor). A dbias with accumulate is computed into scratch first. */
+ * epilogue, the residual or dbias, it is the plain GEMM (with GELU or a residual only if rows have
+ * no gaps, because gelu_forward and add need flat tensors). A dbias with accumulate is computed
+ * into scratch first. */
 static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                struct hd_gemm_args *ret_part, struct cuda_product **ret_product)
 {
@@ -115,10 +117,11 @@ static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_ge
     if (args->dbias && args->accumulate)
         ret_part->dbias = hd_costs_gemm_dbias(args, &cuda->traits).scratch;
     st = find_product(cuda, ret_part, ret_product);
-    if (st || (*ret_product)->taken || (!args->epilogue && !args->dbias) ||
-        (args->epilogue && distance(args->ldc, args->M, args->N) != args->N))
+    if (st || (*ret_product)->taken || (!args->epilogue && !args->dbias && !args->add) ||
+        (!args->dbias && distance(args->ldc, args->M, args->N) != args->N))
         return st;
     ret_part->dbias = NULL;
+    ret_part->add = NULL;
     ret_part->epilogue = HD_EPILOGUE_NONE;
     ret_part->pre = NULL;
     ret_part->gelu_inp = NULL;
@@ -173,8 +176,8 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
     if (!st && args->M > 0 && args->N > 0 && !hd_costs_gemm_is_own(args, &cuda->traits))
         st = find_way(cuda, args, &part, &p);
     if (!st)
-        *ret_taken =
-            p && p->taken && part.epilogue == args->epilogue && !part.dbias == !args->dbias;
+        *ret_taken = p && p->taken && part.epilogue == args->epilogue && part.add == args->add &&
+                     !part.dbias == !args->dbias;
     return st;
 }
 
@@ -228,9 +231,16 @@ static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm
     const struct hd_bias_backward_args dbias = hd_costs_gemm_dbias(args, &stream->cuda->traits);
     const struct hd_add_args add = {
         .out = args->dbias, .a = args->dbias, .b = part->dbias, .N = args->M, .dtype = HD_F32};
+    const struct hd_add_args residual = {.out = args->c,
+                                         .a = args->add,
+                                         .b = args->c,
+                                         .N = args->M * args->N,
+                                         .dtype = args->c_dtype};
 
     if (part->epilogue != args->epilogue)
         return pass_gelu(stream, args, part->c);
+    if (part->add != args->add)
+        return hd_cuda_add(stream, &residual);
     if (part->dbias == args->dbias)
         return HD_OK;
     return part->dbias ? hd_cuda_add(stream, &add) : hd_cuda_bias_backward(stream, &dbias);

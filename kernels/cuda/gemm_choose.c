@@ -222,8 +222,8 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
         failed =
             prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)s->align_a);
     if (!failed)
-        failed =
-            prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)s->align_c);
+        failed = prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                        (uint32_t)(s->align_add ? s->align_add : s->align_c));
     if (!failed)
         failed =
             prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)s->align_c);
@@ -277,11 +277,11 @@ cublasStatus_t hd_cuda_product_launch(const struct hd_backend *cuda, const struc
                                       cudaStream_t stream)
 {
     const struct cuda_algorithm *algorithm = &p->offers[offer];
-    const float one = 1, beta = args->accumulate ? 1 : 0;
+    const float one = 1, beta = args->accumulate || args->add ? 1 : 0;
 
     return cublasLtMatmul(cuda->gemm->handle, p->matmul, &one, args->b, p->a, args->a, p->b, &beta,
-                          args->c, p->c, args->c, p->c, &algorithm->algo, args->scratch,
-                          algorithm->workspace_bytes, stream);
+                          args->add ? args->add : args->c, p->c, args->c, p->c, &algorithm->algo,
+                          args->scratch, algorithm->workspace_bytes, stream);
 }
 
 bool hd_cuda_product_is_refused(cublasStatus_t status)
@@ -293,7 +293,7 @@ bool hd_cuda_product_is_refused(cublasStatus_t status)
 void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *p, int offer,
                             const struct hd_gemm_args *args, cublasStatus_t refusal)
 {
-    const bool is_plain = !args->epilogue && !args->dbias;
+    const bool is_plain = !args->epilogue && !args->dbias && !args->add;
 
     p->offers[offer].refused = true;
     p->choice = 0;
@@ -308,6 +308,7 @@ void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *
            p->shape.fp8_a ? "fp8" : hd_dtype_name(args->ab_dtype),
            args->dbias      ? " with a bias gradient"
            : args->epilogue ? " with GELU"
+           : args->add      ? " with a residual"
                             : "",
            cublasLtGetStatusString(refusal),
            p->taken         ? "the next one is tried"

@@ -22,6 +22,7 @@ struct cuda_shape {
     int32_t trans_a, trans_b, accumulate, epilogue, dbias, ab_dtype, c_dtype;
     int32_t align_a, align_b, align_c; /* alignment in bytes, 16 at most */
     int32_t align_bias, align_aux;     /* of bias or dbias, of pre or gelu_inp; 0: none */
+    int32_t align_add;                 /* of the residual; 0: none */
     int32_t fp8_a, fp8_b;              /* the library's types of a and b in fp8; 0: ab_dtype */
 };
 

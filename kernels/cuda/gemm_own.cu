@@ -13,7 +13,7 @@ enum { SIZE = 64, GRID_MAX = 65535 };
 /* Tiles are numbered with columns fastest: blocks that run at the same time share rows of a. */
 template <typename T, bool A_INNER, bool B_INNER>
 __global__ void __launch_bounds__(mma_shape<SIZE>::THREADS)
-    gemm_mma_kernel(factor<T> a, factor<T> b, struct target c, int64_t columns)
+    gemm_mma_kernel(factor<T> a, factor<T> b, struct gemm_target c, int64_t columns)
 {
     HD_SHARED_DYNAMIC(T, shared);
     const int64_t tile = blockIdx.y * static_cast<int64_t>(gridDim.x) + blockIdx.x;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(mma_shape<SIZE>::THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(PLAIN_THREADS)
-    gemm_plain_kernel(factor<T> a, bool a_inner, factor<T> b, bool b_inner, struct target c,
+    gemm_plain_kernel(factor<T> a, bool a_inner, factor<T> b, bool b_inner, struct gemm_target c,
                       int64_t columns)
 {
     HD_SHARED(float, shared, PLAIN_FLOATS);
@@ -50,7 +50,7 @@ static dim3 grid_of(int64_t tiles)
 
 template <typename T>
 static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
-                             const struct target &c, bool on_mma)
+                             const struct gemm_target &c, bool on_mma)
 {
     const int64_t K = args->K > 0 ? args->K : 0;
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->M, K};
@@ -81,9 +81,14 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_gemm
 extern "C" enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *stream,
                                            const struct hd_gemm_args *args)
 {
-    const struct target c = {args->c,        args->bias,    args->ldc,      args->M,
-                             args->N,        args->c_dtype, args->ab_dtype, args->accumulate,
-                             args->epilogue, args->pre,     args->gelu_inp};
+    const struct gemm_target c = {
+        {args->c, args->ldc, args->M, args->N, args->c_dtype, args->accumulate},
+        args->bias,
+        args->ab_dtype,
+        args->epilogue,
+        args->pre,
+        args->gelu_inp,
+        args->add};
     const bool on_mma = !stream->cuda->options.force_plain &&
                         is_mma_factor(args->a, args->lda, args->ab_dtype) &&
                         is_mma_factor(args->b, args->ldb, args->ab_dtype);

@@ -174,9 +174,7 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grou
 {
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->T, args->K};
     const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, args->K};
-    const struct target c = {args->c,          nullptr,       args->ldc,      args->T,
-                             args->N,          args->c_dtype, args->ab_dtype, args->accumulate,
-                             HD_EPILOGUE_NONE, nullptr,       nullptr};
+    const struct target c = {args->c, args->ldc, args->T, args->N, args->c_dtype, args->accumulate};
     const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_b, first, end};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const int64_t lines = args->T / size + (args->E < args->T ? args->E : args->T);
@@ -271,9 +269,7 @@ static enum hd_status launch_weight(struct hd_cuda_stream *stream,
 {
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->M, args->T};
     const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, args->T};
-    const struct target c = {args->c,          nullptr, args->ldc,      args->M,
-                             args->N,          HD_F32,  args->ab_dtype, args->accumulate,
-                             HD_EPILOGUE_NONE, nullptr, nullptr};
+    const struct target c = {args->c, args->ldc, args->M, args->N, HD_F32, args->accumulate};
     const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_c, 0, args->E};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const dim3 grid =

@@ -23,6 +23,9 @@ static __global__ void step_begin(struct hd_step_block *block)
     block->target_count = 0;
     block->overflow = 0;
     block->too_many_rows = 0;
+    block->margin_sum = 0;
+    block->correct_pairs = 0;
+    block->answer_targets = 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_begin(struct hd_cuda_stream *s,
@@ -108,6 +111,9 @@ static __global__ void __launch_bounds__(RECORD_THREADS)
     record[HD_EXCHANGE_BUSY_MS] = block->busy_ms;
     record[HD_EXCHANGE_AWAITED] = (double)block->awaited;
     record[HD_EXCHANGE_SQUARES] = squares;
+    record[HD_EXCHANGE_MARGIN] = counts_loss ? block->margin_sum : 0;
+    record[HD_EXCHANGE_CORRECT] = counts_loss ? block->correct_pairs : 0;
+    record[HD_EXCHANGE_ANSWER_TARGETS] = counts_loss ? block->answer_targets : 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
@@ -122,6 +128,7 @@ static __global__ void step_finish(struct hd_step_block *block, const double *re
                                    int64_t ranks)
 {
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
+    double margin = 0, correct = 0, answers = 0;
 
     for (int64_t r = 0; r < ranks; r++) {
         const double *record = records + r * HD_EXCHANGE_WORDS;
@@ -130,19 +137,25 @@ static __global__ void step_finish(struct hd_step_block *block, const double *re
         targets += record[HD_EXCHANGE_TARGETS];
         overflow += record[HD_EXCHANGE_OVERFLOW];
         squares += record[HD_EXCHANGE_SQUARES];
+        margin += record[HD_EXCHANGE_MARGIN];
+        correct += record[HD_EXCHANGE_CORRECT];
+        answers += record[HD_EXCHANGE_ANSWER_TARGETS];
     }
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
     norm = sqrt(squares) * scale;
     block->total_targets = targets;
     block->mean_loss = targets > 0 ? loss / targets : 0;
+    block->mean_margin = targets > 0 ? margin / targets : 0;
+    block->pair_accuracy = targets > 0 ? correct / targets : 0;
+    block->pair_targets = answers;
     block->grad_norm = norm;
     if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
         scale *= (double)block->max_grad_norm / norm;
     block->grad_factor = (float)scale;
     block->skip_update = overflow != 0 || !(targets > 0) || !isfinite(norm);
-    block->spike = !block->skip_update &&
-                   ((block->loss_limit > 0 && block->mean_loss > block->loss_limit) ||
-                    (block->norm_limit > 0 && norm > block->norm_limit));
+    block->spike =
+        !block->skip_update && ((block->loss_limit > 0 && block->mean_loss > block->loss_limit) ||
+                                (block->norm_limit > 0 && norm > block->norm_limit));
     block->skip_update |= block->spike;
 }
 

@@ -27,13 +27,20 @@ struct factor {
 /* The result c: [rows, columns] of type dtype. */
 struct target {
     void *data;
-    const void *bias; /* [columns] of bias_dtype, or NULL */
     int64_t ld, rows, columns;
-    enum hd_dtype dtype, bias_dtype;
+    enum hd_dtype dtype;
     bool accumulate;
+};
+
+/* A result with what gemm does more. Grouped products are without it: their tiles have no register
+ * to spare for what they do not do. */
+struct gemm_target : target {
+    const void *bias; /* [columns] of bias_dtype, or NULL */
+    enum hd_dtype bias_dtype;
     enum hd_gemm_epilogue epilogue;
     void *pre;            /* size and type of data, or NULL */
     const void *gelu_inp; /* size and type of data, or NULL */
+    const void *add;      /* size and type of data, or NULL */
 };
 
 static __device__ __forceinline__ float load_any(const void *data, int64_t i, enum hd_dtype dtype)
@@ -54,7 +61,18 @@ static __device__ __forceinline__ void store_any(void *data, int64_t i, enum hd_
         static_cast<f16 *>(data)[i] = from_float<f16>(x);
 }
 
-/* c[row, column] (+)= sum (+ bias[column]), with the epilogue */
+/* True if sums are stored as they are. */
+static __device__ __forceinline__ bool is_plain(const struct target &c)
+{
+    return !c.accumulate;
+}
+
+static __device__ __forceinline__ bool is_plain(const struct gemm_target &c)
+{
+    return !(c.accumulate || c.bias || c.add || c.epilogue);
+}
+
+/* c[row, column] (+)= sum */
 static __device__ __forceinline__ void store_one(const struct target &c, int64_t row,
                                                  int64_t column, float sum)
 {
@@ -62,6 +80,17 @@ static __device__ __forceinline__ void store_one(const struct target &c, int64_t
 
     if (c.accumulate)
         sum += load_any(c.data, i, c.dtype);
+    store_any(c.data, i, c.dtype, sum);
+}
+
+/* c[row, column] (+)= sum (+ bias[column]) (+ add[row, column]), with the epilogue */
+static __device__ __forceinline__ void store_one(const struct gemm_target &c, int64_t row,
+                                                 int64_t column, float sum)
+{
+    const int64_t i = row * c.ld + column;
+
+    if (c.accumulate || c.add)
+        sum += load_any(c.accumulate ? c.data : c.add, i, c.dtype);
     if (c.bias)
         sum += load_any(c.bias, column, c.bias_dtype);
     if (c.pre)
@@ -75,12 +104,13 @@ static __device__ __forceinline__ void store_one(const struct target &c, int64_t
 
 /* Two neighbouring columns, in one access if `paired` (every row is aligned to two elements; column
  * is even). */
-static __device__ __forceinline__ void store_two(const struct target &c, bool paired, int64_t row,
+template <typename C>
+static __device__ __forceinline__ void store_two(const C &c, bool paired, int64_t row,
                                                  int64_t column, float low, float high)
 {
     const int64_t i = row * c.ld + column;
 
-    if (!paired || c.bias || c.accumulate || c.epilogue || column + 1 >= c.columns) {
+    if (!paired || !is_plain(c) || column + 1 >= c.columns) {
         store_one(c, row, column, low);
         if (column + 1 < c.columns)
             store_one(c, row, column + 1, high);
@@ -101,9 +131,9 @@ static __device__ __forceinline__ bool is_paired(const struct target &c)
 
 /* Stores sums [ROWS, COLUMNS] from shared memory (LINE floats per row) to c[row.., column..];
  * neighbouring threads store neighbouring columns. */
-template <int ROWS, int COLUMNS, int LINE, int THREADS>
-static __device__ __forceinline__ void store_sums(const float *sums, const struct target &c,
-                                                  int64_t row, int64_t column)
+template <int ROWS, int COLUMNS, int LINE, int THREADS, typename C>
+static __device__ __forceinline__ void store_sums(const float *sums, const C &c, int64_t row,
+                                                  int64_t column)
 {
     const bool paired = is_paired(c);
 
@@ -201,9 +231,9 @@ struct mma_shape {
 
 /* Computes and stores the tile whose first element is c[row, column]. `shared` has SHARED_BYTES,
  * aligned to 128; it may be reused when this returns. */
-template <typename T, int SIZE, bool A_INNER, bool B_INNER>
-static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &b,
-                                const struct target &c, int64_t row, int64_t column)
+template <typename T, int SIZE, bool A_INNER, bool B_INNER, typename C>
+static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &b, const C &c,
+                                int64_t row, int64_t column)
 {
     using shape = mma_shape<SIZE>;
     constexpr int M = shape::ROWS / 16, N = shape::COLUMNS / 8, SLICE = SIZE * TILE_DEPTH;
@@ -315,10 +345,10 @@ static __device__ __forceinline__ void fetch_plain(float *to, const factor<T> &f
 
 /* As mma_tile, for PLAIN_THREADS threads; `shared` has PLAIN_FLOATS floats. A thread computes 4 x 4
  * elements, 16 rows and columns apart. */
-template <typename T>
+template <typename T, typename C>
 static __device__ void plain_tile(float *shared, const factor<T> &a, bool a_inner,
-                                  const factor<T> &b, bool b_inner, const struct target &c,
-                                  int64_t row, int64_t column)
+                                  const factor<T> &b, bool b_inner, const C &c, int64_t row,
+                                  int64_t column)
 {
     float *tile_a = shared, *tile_b = shared + PLAIN_DEPTH * PLAIN_LINE;
     const int i = static_cast<int>(threadIdx.x) / 16, j = static_cast<int>(threadIdx.x) % 16;

@@ -338,8 +338,11 @@ enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t te
     struct json_reader r = {
         .arena = arena, .limits = limits, .start = text, .p = text, .end = text + text_bytes};
     struct hd_json *root = NULL;
-    enum hd_status st = parse_value(&r, 0, &root);
+    enum hd_status st;
 
+    if (text_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        r.p += 3; /* a byte order mark, which editors of Windows write (RFC 8259, 8.1) */
+    st = parse_value(&r, 0, &root);
     if (st)
         return st;
     skip_blanks(&r);

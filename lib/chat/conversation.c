@@ -18,7 +18,7 @@ const char *hd_chat_form_name(enum hd_chat_form form)
 bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
 {
     for (int i = HD_CHAT_AUTO; i <= HD_CHAT_TEXT; i++)
-        if (strcmp(name, hd_chat_form_name((enum hd_chat_form)i)) == 0) {
+        if (i != HD_CHAT_PREFERENCE && strcmp(name, hd_chat_form_name((enum hd_chat_form)i)) == 0) {
             *ret_form = (enum hd_chat_form)i;
             return true;
         }
@@ -46,6 +46,10 @@ static enum hd_status find_form(const struct hd_json *root, enum hd_chat_form *r
             *ret_form = keys[i].form;
             return HD_OK;
         }
+    if (hd_json_member(root, "chosen") || hd_json_member(root, "rejected"))
+        return hd_err(HD_INVALID,
+                      "it is a pair of answers, chosen and rejected; train on pairs with "
+                      "train.objective: dpo, or orpo");
     return hd_err(HD_INVALID,
                   "no known form: none of the keys messages, conversations, instruction, "
                   "completion or text");
@@ -271,5 +275,125 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
         st = check_messages(arena, &c, prompt_count);
     if (!st)
         *ret = c;
+    return st;
+}
+
+/* ---- pairs ---- */
+
+/* Whether two values are equal; members of objects in any order. */
+static bool equal(const struct hd_json *a, const struct hd_json *b)
+{
+    const struct hd_json *other = b->first;
+
+    if (a->kind != b->kind || a->count != b->count)
+        return false;
+    if (a->kind == HD_JSON_STRING || a->kind == HD_JSON_NUMBER)
+        return strcmp(a->text, b->text) == 0;
+    for (const struct hd_json *m = a->first; m; m = m->next) {
+        const struct hd_json *of_b = a->kind == HD_JSON_OBJECT ? hd_json_member(b, m->key) : other;
+
+        if (!of_b || !equal(m, of_b))
+            return false;
+        other = other->next;
+    }
+    return true;
+}
+
+/* The messages with which both lists begin: the prompt of lists without one. */
+static size_t common_messages(const struct hd_json *a, const struct hd_json *b)
+{
+    const struct hd_json *x = a->first, *y = b->first;
+    size_t count = 0;
+
+    for (; x && y && equal(x, y); x = x->next, y = y->next)
+        count++;
+    return count;
+}
+
+static enum hd_status wrong_pair(void)
+{
+    return hd_err(HD_INVALID,
+                  "chosen and rejected must be two strings behind a prompt, or two lists "
+                  "of messages");
+}
+
+/* The prompt with one of its answers. `alike`: messages of the answer that belong to the prompt. */
+static enum hd_status read_answer(struct hd_arena *arena, const struct hd_json *prompt,
+                                  const struct hd_json *answer, size_t alike,
+                                  struct hd_conversation *c)
+{
+    struct hd_json *last = NULL;
+    enum hd_status st = HD_OK;
+
+    if (prompt && prompt->kind == HD_JSON_STRING) {
+        c->prompt = prompt->text;
+        c->answer = answer->text;
+        return *c->answer ? HD_OK : hd_err(HD_INVALID, "the answer is empty");
+    }
+    if (prompt)
+        st = add_all(arena, prompt, &c->messages, &last);
+    if (!st && answer->kind == HD_JSON_STRING)
+        st = add_message(arena, &c->messages, &last, "assistant", answer->text, NULL);
+    else if (!st)
+        st = add_all(arena, answer, &c->messages, &last);
+    return st ? st : check_messages(arena, c, (prompt ? prompt->count : 0) + alike);
+}
+
+/* ret_prompt NULL: the lists of answers begin with it. */
+static enum hd_status find_pair(const struct hd_json *root,
+                                const struct hd_json *ret_answers[HD_CHAT_PAIR],
+                                const struct hd_json **ret_prompt)
+{
+    static const char *const names[] = {"chosen", "rejected"};
+    const struct hd_json *prompt = hd_json_member(root, "prompt");
+
+    for (int i = 0; i < HD_CHAT_PAIR; i++) {
+        ret_answers[i] = hd_json_member(root, names[i]);
+        if (!ret_answers[i] || ret_answers[i]->kind == HD_JSON_NULL)
+            return hd_err(HD_INVALID,
+                          "the line has no %s answer; a pair is {\"prompt\", \"chosen\", "
+                          "\"rejected\"}",
+                          names[i]);
+    }
+    *ret_prompt = prompt ? prompt : hd_json_member(root, "messages");
+    prompt = *ret_prompt;
+    if (ret_answers[0]->kind != ret_answers[1]->kind ||
+        (prompt && prompt->kind != HD_JSON_STRING && prompt->kind != HD_JSON_ARRAY))
+        return wrong_pair();
+    if (ret_answers[0]->kind == HD_JSON_ARRAY)
+        return prompt && prompt->kind != HD_JSON_ARRAY ? wrong_pair() : HD_OK;
+    return ret_answers[0]->kind == HD_JSON_STRING && prompt ? HD_OK : wrong_pair();
+}
+
+enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *line,
+                                         size_t line_bytes,
+                                         struct hd_conversation ret_pair[HD_CHAT_PAIR])
+{
+    static const char *const names[] = {"chosen", "rejected"};
+    const struct hd_json *root = NULL, *prompt = NULL, *answers[HD_CHAT_PAIR] = {NULL};
+    const struct hd_json *tools;
+    size_t alike = 0;
+    enum hd_status st = hd_json_parse(arena, line, line_bytes, &LIMITS, &root);
+
+    if (!st)
+        st = find_pair(root, answers, &prompt);
+    if (!st && equal(answers[0], answers[1]))
+        st = hd_err(HD_INVALID, "chosen and rejected are the same answer");
+    if (st)
+        return st;
+    if (!prompt)
+        alike = common_messages(answers[0], answers[1]);
+    tools = hd_json_member(root, "tools");
+    if (tools && tools->kind != HD_JSON_ARRAY && tools->kind != HD_JSON_NULL)
+        return hd_err(HD_INVALID, "tools must be a list");
+    for (int i = 0; !st && i < HD_CHAT_PAIR; i++) {
+        ret_pair[i] =
+            (struct hd_conversation){.messages = {.kind = HD_JSON_ARRAY},
+                                     .form = HD_CHAT_PREFERENCE,
+                                     .prompt = "",
+                                     .tools = tools && tools->kind == HD_JSON_ARRAY ? tools : NULL};
+        st = read_answer(arena, prompt, answers[i], alike, &ret_pair[i]);
+        st = st ? hd_err_prefix(st, "%s", names[i]) : HD_OK;
+    }
     return st;
 }

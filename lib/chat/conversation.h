@@ -5,6 +5,8 @@
  *   alpaca      {"instruction", "input", "output"}
  *   prompt_completion   {"prompt", "completion"}: two strings, or two lists of messages
  *   text        {"text"}
+ *   preference  {"prompt", "chosen", "rejected"}: strings, or lists of messages; without a prompt
+ * it is the messages with which both lists begin; "messages" may stand for "prompt"
  *
  * Used by: chat, data, spec.   Uses: base.   Threads: a conversation is immutable; its arena has
  * one owner.
@@ -17,7 +19,9 @@
 #define HD_CHAT_FORM_LIST(X) \
     X(AUTO, "auto")          \
     X(MESSAGES, "messages")  \
-    X(SHAREGPT, "sharegpt") X(ALPACA, "alpaca") X(COMPLETION, "prompt_completion") X(TEXT, "text")
+    X(SHAREGPT, "sharegpt")  \
+    X(ALPACA, "alpaca")      \
+    X(COMPLETION, "prompt_completion") X(PREFERENCE, "preference") X(TEXT, "text")
 
 enum hd_chat_form {
 #define X(code, name) HD_CHAT_##code,
@@ -26,7 +30,8 @@ enum hd_chat_form {
 };
 
 const char *hd_chat_form_name(enum hd_chat_form form);
-bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form); /* false: there is none */
+/* false: there is none. Not `preference`: train.objective says that lines are pairs. */
+bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form);
 
 /* Either messages, or (messages.count 0) the text `prompt` and what follows it, `answer`. */
 struct hd_conversation {
@@ -37,9 +42,19 @@ struct hd_conversation {
     const char *prompt, *answer; /* prompt: "" for the form text */
 };
 
-/* The strings live in the arena. HD_INVALID: the line is not JSON, not of the form, has a wrong
- * role, or has an empty answer or none; the message says which message it was. */
+/* A line of the form preference has two. */
+enum { HD_CHAT_CHOSEN, HD_CHAT_REJECTED, HD_CHAT_PAIR };
+
+/* A line of any form but `preference`. The strings live in the arena. HD_INVALID: the line is not
+ * JSON, not of the form, has a wrong role, or has an empty answer or none; the message says which
+ * message it was. */
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
                                     enum hd_chat_form form, struct hd_conversation *ret);
+
+/* The two conversations of a line of the form preference, with the prompt in both; only the answers
+ * count. HD_INVALID also: an answer is missing, or both are the same. */
+enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *line,
+                                         size_t line_bytes,
+                                         struct hd_conversation ret_pair[HD_CHAT_PAIR]);
 
 #endif

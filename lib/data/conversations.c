@@ -134,28 +134,69 @@ static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena 
     return st ? st : hd_chat_unguard(&e->guard, &e->output);
 }
 
-enum hd_status hd_conversation_encode(struct hd_conversation_encoder *e, const char *line,
-                                      size_t line_bytes, struct hd_id_list *ids,
-                                      struct hd_text *counts, bool *ret_spelled)
+/* One conversation of a line. */
+static enum hd_status encode(struct hd_conversation_encoder *e, struct hd_arena *arena,
+                             const char *line, size_t line_bytes, struct hd_conversation *c,
+                             struct hd_id_list *ids, struct hd_text *counts, bool *ret_spelled)
 {
     const size_t first = ids->count, base = counts->len_bytes;
-    struct hd_conversation c;
-    struct hd_arena arena;
-    enum hd_status st;
+    enum hd_status st = render(e, arena, line, line_bytes, c);
 
-    hd_arena_init(&arena, 0);
-    st = hd_conversation_read(&arena, line, line_bytes, e->rules.form, &c);
-    if (!st)
-        st = render(e, &arena, line, line_bytes, &c);
     if (!st)
         st = encode_text(e, ids, counts);
-    if (!st && c.answer)
+    if (!st && c->answer)
         st = add_end(e, ids, counts);
     /* the first token has nothing in front of it that could predict it */
     if (!st && (ids->count - first < 2 ||
                 !memchr(counts->data + base + 1, 1, counts->len_bytes - base - 1)))
         st = hd_err(HD_INVALID, "no token of it counts for the loss: the answer's text is empty");
     *ret_spelled = !st && e->guard.count > 0;
+    return st;
+}
+
+enum hd_status hd_conversation_encode(struct hd_conversation_encoder *e, const char *line,
+                                      size_t line_bytes, struct hd_id_list *ids,
+                                      struct hd_text *counts, bool *ret_spelled)
+{
+    struct hd_conversation c;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    *ret_spelled = false;
+    hd_arena_init(&arena, 0);
+    st = hd_conversation_read(&arena, line, line_bytes, e->rules.form, &c);
+    if (!st)
+        st = encode(e, &arena, line, line_bytes, &c, ids, counts, ret_spelled);
+    hd_arena_done(&arena);
+    return st;
+}
+
+enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *e, const char *line,
+                                           size_t line_bytes, struct hd_id_list *ids,
+                                           struct hd_text *counts, size_t *ret_second,
+                                           bool *ret_spelled)
+{
+    static const char *const names[] = {"chosen", "rejected"};
+    const size_t first = ids->count;
+    struct hd_conversation pair[HD_CHAT_PAIR];
+    struct hd_arena arena;
+    enum hd_status st;
+
+    *ret_spelled = false;
+    hd_arena_init(&arena, 0);
+    st = hd_conversation_read_pair(&arena, line, line_bytes, pair);
+    for (int i = 0; !st && i < HD_CHAT_PAIR; i++) {
+        bool spelled;
+
+        *ret_second = ids->count;
+        st = encode(e, &arena, line, line_bytes, &pair[i], ids, counts, &spelled);
+        st = st ? hd_err_prefix(st, "%s", names[i]) : HD_OK;
+        *ret_spelled |= !st && spelled;
+    }
+    if (!st && ids->count - *ret_second == *ret_second - first &&
+        memcmp(ids->ids + first, ids->ids + *ret_second,
+               (*ret_second - first) * sizeof *ids->ids) == 0)
+        st = hd_err(HD_INVALID, "chosen and rejected are the same answer, token by token");
     hd_arena_done(&arena);
     return st;
 }

@@ -39,6 +39,14 @@ enum hd_status hd_conversation_encode(struct hd_conversation_encoder *encoder, c
                                       size_t line_bytes, struct hd_id_list *ids,
                                       struct hd_text *counts, bool *ret_spelled);
 
+/* The same of a line of the form `preference`: two documents, each the prompt with an answer,
+ * chosen first; ret_second: where in `ids` the other one begins. HD_INVALID also: both are the same
+ * ids. */
+enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *encoder,
+                                           const char *line, size_t line_bytes,
+                                           struct hd_id_list *ids, struct hd_text *counts,
+                                           size_t *ret_second, bool *ret_spelled);
+
 /* The ids of a prompt for an answer to `messages`, an array as in the form `messages`. */
 enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *encoder, const char *messages,
                                       size_t messages_bytes, struct hd_id_list *ids);

@@ -33,8 +33,9 @@ struct token_file {
 struct hd_corpus {
     int64_t token_count;
     int64_t vocab; /* ids must be below; INT64_MAX: any */
-    bool bounded;
-    int64_t end_of_text; /* -1: none */
+    bool bounded, pairs;
+    int64_t end_of_text;    /* -1: none */
+    const float *reference; /* [token_count]; NULL: none */
     size_t file_count;
     struct token_file files[]; /* `first` is ascending; equal after an empty file */
 };
@@ -443,20 +444,40 @@ enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversa
     return HD_OK;
 }
 
+void hd_corpus_set_pairs(struct hd_corpus *corpus)
+{
+    corpus->pairs = true;
+}
+
+void hd_corpus_set_reference(struct hd_corpus *corpus, const float *values)
+{
+    corpus->reference = values;
+}
+
+const float *hd_corpus_reference(const struct hd_corpus *corpus)
+{
+    return corpus->reference;
+}
+
 void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, void *context)
 {
-    const int64_t range_end = range.first + range.count;
+    const int64_t range_end = range.first + range.count, step = range.corpus->pairs ? 2 : 1;
     const struct token_file *f = file_at(range.corpus, range.first), *end = last_file(range) + 1;
 
     for (; f < end; f++)
-        for (int64_t d = 0; d < f->view.document_count; d++) {
+        for (int64_t d = 0; d + step <= f->view.document_count; d += step) {
             const int64_t first = f->first + hd_token_document_start(&f->view, d);
-            const int64_t next = f->first + hd_token_document_start(&f->view, d + 1);
+            const int64_t second = f->first + hd_token_document_start(&f->view, d + 1);
+            const int64_t next = f->first + hd_token_document_start(&f->view, d + step);
 
             if (first >= range.first && next <= range_end && next > first)
-                each(context,
-                     (struct hd_conversation_place){first, next - first, name_of(f),
-                                                    (int64_t)(f - range.corpus->files), d});
+                each(context, (struct hd_conversation_place){
+                                  .first = first,
+                                  .count = next - first,
+                                  .chosen = range.corpus->pairs ? second - first : 0,
+                                  .path = name_of(f),
+                                  .file = (int64_t)(f - range.corpus->files),
+                                  .document = d / step});
         }
 }
 
@@ -507,14 +528,28 @@ enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, in
     return HD_OK;
 }
 
-/* The conversation at the boundary is for training. */
+struct boundary {
+    int64_t at, cut; /* cut: the end of the first conversation or pair that ends behind `at` */
+};
+
+static void find_boundary(void *context, struct hd_conversation_place place)
+{
+    struct boundary *b = context;
+
+    if (place.first + place.count >= b->at && place.first + place.count < b->cut)
+        b->cut = place.first + place.count;
+}
+
+/* The conversation, or pair, at the boundary is for training. */
 static enum hd_status split_conversations(const struct hd_corpus *corpus, double fraction,
                                           int64_t *ret_cut)
 {
     const int64_t total = corpus->token_count;
-    const int64_t at = (int64_t)((double)total * (1 - fraction));
+    struct boundary b = {.at = (int64_t)((double)total * (1 - fraction)), .cut = total};
 
-    *ret_cut = at > 0 && at < total ? next_start(corpus, at - 1) : total;
+    if (b.at > 0 && b.at < total)
+        hd_data_range_each(hd_corpus_all(corpus), find_boundary, &b);
+    *ret_cut = b.cut;
     if (*ret_cut < total)
         return HD_OK;
     return hd_err(HD_INVALID,

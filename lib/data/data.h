@@ -77,6 +77,14 @@ enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab);
 void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text);
 bool hd_corpus_is_bounded(const struct hd_corpus *corpus);
 
+/* Conversations are pairs: of each file, two that follow each other, the chosen and the rejected
+ * answer to one prompt. */
+void hd_corpus_set_pairs(struct hd_corpus *corpus);
+
+/* Later batches have the reference's log-probability of each target: values[t] is that of token t
+ * of the corpus, [hd_corpus_token_count]. They must outlive the corpus. */
+void hd_corpus_set_reference(struct hd_corpus *corpus, const float *values);
+
 /* Whether each of the tokens [first, first + count) counts for the loss. */
 void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_t count,
                            bool *ret_counts);
@@ -98,15 +106,17 @@ struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t firs
 /* Whether the range is of conversations. HD_INVALID: partly. */
 enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversations);
 
-struct hd_conversation_place {
-    int64_t first, count;   /* tokens of the corpus */
-    const char *path;       /* of its text, or token file, */
-    int64_t file, document; /* index of that, and its number in it, both from 0 */
+struct hd_conversation_place { /* of a conversation, or of both of a pair */
+    int64_t first, count;      /* tokens of the corpus */
+    int64_t chosen;            /* of a pair: tokens of the first one; else 0 */
+    const char *path;          /* of its text, or token file, */
+    int64_t file, document;    /* index of that, and its number in it, both from 0 */
 };
 
 typedef void hd_conversation_fn(void *context, struct hd_conversation_place place);
 
-/* Calls `each` for the conversations that lie whole in the range, which is not empty, in order. */
+/* Calls `each` for the conversations, or pairs, that lie whole in the range, which is not empty, in
+ * order. */
 void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, void *context);
 
 /* `data.split`: the last `fraction` (0 < fraction < 1) of the corpus for validation, the rest for
@@ -178,6 +188,9 @@ struct hd_data_batch {
     int32_t *positions;  /* [count, S] index in the sample; with bounds, in the document         */
     int32_t *index;      /* [count, S] index in the sample: 0 .. S-1                             */
     int32_t *bounds;     /* [count, S] index of the first token of the same document             */
+    int32_t *answers;    /* [count, S] of pairs: number of the answer in the sample, of pair k 2 k
+                            for the chosen and 2 k + 1 for the rejected one; -1 in padding       */
+    float *reference;    /* [count, S] hd_corpus_set_reference of the target; 0 without one      */
     int64_t *sample_ids; /* [count]    global sample ids                                         */
 };
 

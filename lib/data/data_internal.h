@@ -19,6 +19,9 @@ struct hd_document_walk hd_document_walk(const struct hd_corpus *corpus, int64_t
 /* Whether `token`, the walk's next one, is the last of its document. False without bounds. */
 bool hd_document_walk_ends(struct hd_document_walk *walk, int32_t token);
 
+/* hd_corpus_set_reference; NULL: none. */
+const float *hd_corpus_reference(const struct hd_corpus *corpus);
+
 /* Number of whole windows; the last one needs one token more, for its last target. */
 static inline int64_t hd_data_window_count(int64_t token_count, int64_t context)
 {

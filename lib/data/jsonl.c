@@ -128,15 +128,21 @@ struct look {
 static enum hd_status look_at_line(void *context, const char *line, size_t bytes, bool *ret_done)
 {
     struct look *look = context;
-    struct hd_conversation c = {.form = HD_CHAT_TEXT};
+    struct hd_conversation c = {.form = HD_CHAT_TEXT}, pair[HD_CHAT_PAIR];
     const char *text = NULL;
     struct hd_arena arena;
     enum hd_status st;
 
     *ret_done = true;
     hd_arena_init(&arena, 0);
-    st = look->wanted == HD_CHAT_TEXT ? hd_jsonl_text(&arena, line, bytes, "text", &text)
-                                      : hd_conversation_read(&arena, line, bytes, look->wanted, &c);
+    if (look->wanted == HD_CHAT_TEXT) {
+        st = hd_jsonl_text(&arena, line, bytes, "text", &text);
+    } else if (look->wanted == HD_CHAT_PREFERENCE) {
+        st = hd_conversation_read_pair(&arena, line, bytes, pair);
+        c.form = HD_CHAT_PREFERENCE;
+    } else {
+        st = hd_conversation_read(&arena, line, bytes, look->wanted, &c);
+    }
     look->found = c.form;
     hd_arena_done(&arena);
     return st;

@@ -91,7 +91,7 @@ static int64_t kept_of(struct packing_work *w, struct hd_conversation_place plac
     const int64_t S = w->facts->context;
     int64_t end = S;
 
-    if (w->too_long != HD_TOO_LONG_CUT)
+    if (w->too_long != HD_TOO_LONG_CUT || place.chosen) /* half an answer is another answer */
         return 0;
     hd_corpus_read_counts(w->corpus, place.first, S + 1, w->counts);
     while (end > 0 && !(w->counts[end - 1] && !w->counts[end]))
@@ -118,6 +118,15 @@ static int64_t count_targets(const struct hd_corpus *corpus, int64_t first, int6
     return sum;
 }
 
+/* Of both answers; 0 if one of them has none. */
+static int64_t count_pair(const struct hd_corpus *corpus, struct hd_conversation_place p)
+{
+    const int64_t chosen = count_targets(corpus, p.first, p.chosen);
+    const int64_t rejected = count_targets(corpus, p.first + p.chosen, p.count - p.chosen);
+
+    return chosen && rejected ? chosen + rejected : 0;
+}
+
 static void add_conversation(void *context, struct hd_conversation_place place)
 {
     struct packing_work *w = context;
@@ -132,7 +141,11 @@ static void add_conversation(void *context, struct hd_conversation_place place)
         f->cut += kept > 0;
         f->dropped += !kept;
     }
-    targets = count_targets(w->corpus, place.first, kept);
+    f->pairs |= place.chosen > 0;
+    if (place.chosen)
+        targets = kept ? count_pair(w->corpus, place) : 0;
+    else
+        targets = count_targets(w->corpus, place.first, kept);
     if (kept && !targets)
         f->silent++;
     if (!targets || w->failed)
@@ -147,7 +160,8 @@ static void add_conversation(void *context, struct hd_conversation_place place)
         w->found = found;
         w->room = room;
     }
-    w->found[f->conversations++] = (struct hd_packed){place.first, (int32_t)kept};
+    w->found[f->conversations++] =
+        (struct hd_packed){place.first, (int32_t)kept, (int32_t)place.chosen};
     f->tokens += kept;
     f->targets += targets;
 }
@@ -164,12 +178,14 @@ static enum hd_status refuse_long(const struct hd_packing_facts *f)
         hd_text_add(&where, "%s:%" PRId64, p->path, line);
     else
         hd_text_add(&where, "number %" PRId64 " of %s", p->document + 1, p->path);
-    st = hd_err(HD_INVALID,
-                "%" PRId64 " conversation%s longer than model.context = %" PRId64
-                " tokens; the first is %s, with %" PRId64 " tokens, the longest has %" PRId64
-                ": raise model.context, or write data.too_long: drop, or cut",
-                f->too_long, f->too_long == 1 ? " is" : "s are", f->context,
-                where.failed ? p->path : where.data, p->count, f->longest);
+    st =
+        hd_err(HD_INVALID,
+               "%" PRId64 " %s%s longer than model.context = %" PRId64
+               " tokens; the first is %s, with %" PRId64 " tokens%s, the longest has %" PRId64
+               ": raise model.context, or write data.too_long: drop%s",
+               f->too_long, p->chosen ? "pair" : "conversation", f->too_long == 1 ? " is" : "s are",
+               f->context, where.failed ? p->path : where.data, p->count,
+               p->chosen ? " in both answers" : "", f->longest, p->chosen ? "" : ", or cut");
     hd_text_free(&where);
     return st;
 }

@@ -5,7 +5,8 @@
  * length their order is a keyed permutation. Windows are numbered by the first conversation in
  * them. So the result is a function of the lengths and the seed, and every rank computes the same.
  *
- * A conversation of n tokens takes n rows. Memory: 20 bytes per conversation, 8 per window.
+ * A conversation of n tokens takes n rows. A pair of answers (hd_corpus_set_pairs) is one thing: it
+ * takes the rows of both, in one window. Memory: 24 bytes per conversation, 8 per window.
  *
  * Used by: train, sampler.   Uses: base, data.   Threads: immutable after hd_packing_new.
  */
@@ -23,7 +24,8 @@ enum hd_too_long {
 
 struct hd_packing_facts {
     int64_t context, windows;
-    int64_t conversations;                   /* in the windows */
+    int64_t conversations; /* in the windows; of pairs their number */
+    bool pairs;
     int64_t tokens;                          /* in the windows; the rest of their rows is padding */
     int64_t targets;                         /* of these, those that count for the loss */
     int64_t too_long, dropped, cut;          /* longer than context; of these left out, and cut */
@@ -44,9 +46,10 @@ void hd_packing_free(struct hd_packing *packing); /* NULL is fine */
 
 const struct hd_packing_facts *hd_packing_facts(const struct hd_packing *packing);
 
-struct hd_packed {
-    int64_t first; /* of its tokens in the corpus */
-    int32_t count; /* of tokens that are used */
+struct hd_packed {  /* a conversation, or both of a pair */
+    int64_t first;  /* of its tokens in the corpus */
+    int32_t count;  /* of tokens that are used */
+    int32_t chosen; /* of a pair: tokens of the first one; else 0 */
 };
 
 /* The conversations of a window, in order; returns how many. */

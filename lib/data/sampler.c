@@ -94,6 +94,8 @@ static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int
                                   .positions = b->positions ? b->positions + i * S : NULL,
                                   .index = b->index ? b->index + i * S : NULL,
                                   .bounds = b->bounds ? b->bounds + i * S : NULL,
+                                  .answers = b->answers ? b->answers + i * S : NULL,
+                                  .reference = b->reference ? b->reference + i * S : NULL,
                                   .sample_ids = b->sample_ids ? b->sample_ids + i : NULL};
 }
 
@@ -132,6 +134,10 @@ static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *ro
             row->index[j] = (int32_t)j;
         if (row->bounds)
             row->bounds[j] = (int32_t)from;
+        if (row->answers)
+            row->answers[j] = -1;
+        if (row->reference)
+            row->reference[j] = 0;
     }
 }
 
@@ -160,6 +166,35 @@ static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t 
     return st;
 }
 
+/* Fills rows [at, at + count) of what only pairs have. The reference of a row's target is that of
+ * the next token; the last row has no target. */
+static void fill_answer(const struct hd_corpus *corpus, int64_t first, int64_t count, int64_t at,
+                        int32_t answer, const struct hd_data_batch *row)
+{
+    const float *reference = hd_corpus_reference(corpus);
+
+    for (int64_t j = 0; j < count; j++) {
+        if (row->answers)
+            row->answers[at + j] = answer;
+        if (row->reference)
+            row->reference[at + j] = reference && j + 1 < count ? reference[first + j + 1] : 0;
+    }
+}
+
+/* Fills rows with both answers of a pair. */
+static enum hd_status fill_pair(const struct hd_corpus *corpus, const struct hd_packed *p,
+                                int64_t number, int64_t at, const struct hd_data_batch *row)
+{
+    const int64_t second = p->first + p->chosen, rest = p->count - p->chosen;
+    enum hd_status st = fill_conversation(corpus, p->first, p->chosen, at, row);
+
+    if (!st)
+        st = fill_conversation(corpus, second, rest, at + p->chosen, row);
+    fill_answer(corpus, p->first, p->chosen, at, (int32_t)(2 * number), row);
+    fill_answer(corpus, second, rest, at + p->chosen, (int32_t)(2 * number + 1), row);
+    return st;
+}
+
 /* Fills one row with the conversations of a window. */
 static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct hd_packing *packing,
                                   int64_t S, int64_t window, const struct hd_data_batch *row)
@@ -172,7 +207,9 @@ static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct h
     if (!row->tokens) /* then nothing is filled */
         return HD_OK;
     for (int64_t i = 0; !st && i < n; i++) {
-        st = fill_conversation(corpus, packed[i].first, packed[i].count, at, row);
+        st = packed[i].chosen
+                 ? fill_pair(corpus, &packed[i], i, at, row)
+                 : fill_conversation(corpus, packed[i].first, packed[i].count, at, row);
         at += packed[i].count;
     }
     fill_padding(at, S, row);

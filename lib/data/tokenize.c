@@ -58,6 +58,22 @@ struct work {
 
 /* ---- workers ---- */
 
+/* A document ends after so many ids of the slot. */
+static enum hd_status note_end(struct tokenize_slot *slot, size_t ids)
+{
+    if (slot->end_count == slot->end_room) {
+        const size_t room = slot->end_room ? 2 * slot->end_room : 256;
+        size_t *ends = realloc(slot->ends, room * sizeof *ends);
+
+        if (!ends)
+            return hd_err(HD_NO_MEMORY, "no memory for the ends of %zu documents", room);
+        slot->ends = ends;
+        slot->end_room = room;
+    }
+    slot->ends[slot->end_count++] = ids;
+    return HD_OK;
+}
+
 /* A document ends after the ids that the slot has so far. */
 static enum hd_status end_document(const struct work *w, struct tokenize_slot *slot)
 {
@@ -68,17 +84,7 @@ static enum hd_status end_document(const struct work *w, struct tokenize_slot *s
             return st;
         slot->ids.ids[slot->ids.count++] = (int32_t)w->how->end_of_text;
     }
-    if (slot->end_count == slot->end_room) {
-        const size_t room = slot->end_room ? 2 * slot->end_room : 256;
-        size_t *ends = realloc(slot->ends, room * sizeof *ends);
-
-        if (!ends)
-            return hd_err(HD_NO_MEMORY, "no memory for the ends of %zu documents", room);
-        slot->ends = ends;
-        slot->end_room = room;
-    }
-    slot->ends[slot->end_count++] = slot->ids.count;
-    return HD_OK;
+    return note_end(slot, slot->ids.count);
 }
 
 /* Encodes the document in a line of .jsonl. */
@@ -105,10 +111,17 @@ static enum hd_status add_conversation(const struct work *w,
                                        size_t size_bytes)
 {
     const size_t first = slot->counts.len_bytes;
+    size_t second = 0;
     bool spelled = false;
-    enum hd_status st =
-        hd_conversation_encode(encoder, line, size_bytes, &slot->ids, &slot->counts, &spelled);
+    enum hd_status st;
 
+    if (w->how->conversations->form == HD_CHAT_PREFERENCE) {
+        st = hd_conversation_encode_pair(encoder, line, size_bytes, &slot->ids, &slot->counts,
+                                         &second, &spelled);
+        st = st ? st : note_end(slot, second);
+    } else {
+        st = hd_conversation_encode(encoder, line, size_bytes, &slot->ids, &slot->counts, &spelled);
+    }
     for (size_t i = first; !st && i < slot->counts.len_bytes; i++)
         slot->targets += slot->counts.data[i];
     slot->spelled += spelled;

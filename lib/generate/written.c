@@ -89,6 +89,22 @@ void hd_written_free(struct hd_written *w)
     hd_text_free(&w->bytes);
 }
 
+/* Bytes of what is no character: the longest beginning of one, else one byte (Unicode 15, 3.9,
+ * "U+FFFD Substitution of Maximal Subparts"), as other decoders count them. */
+static size_t broken_bytes(const unsigned char *bytes, size_t count)
+{
+    const size_t whole = character_bytes(bytes[0]);
+    const unsigned char least = bytes[0] == 0xe0 ? 0xa0 : bytes[0] == 0xf0 ? 0x90 : 0x80;
+    const unsigned char most = bytes[0] == 0xed ? 0x9f : bytes[0] == 0xf4 ? 0x8f : 0xbf;
+    size_t n = 1;
+
+    if (whole < 2 || count < 2 || bytes[1] < least || bytes[1] > most)
+        return 1;
+    for (n = 2; n < whole && n < count && (bytes[n] & 0xc0) == 0x80;)
+        n++;
+    return n;
+}
+
 void hd_written_to_utf8(const char *bytes, size_t count, struct hd_text *ret_text)
 {
     for (size_t at = 0, n; at < count; at += n) {
@@ -98,6 +114,6 @@ void hd_written_to_utf8(const char *bytes, size_t count, struct hd_text *ret_tex
             continue;
         }
         hd_text_add_bytes(ret_text, "\xef\xbf\xbd", 3);
-        n = 1;
+        n = broken_bytes((const unsigned char *)bytes + at, count - at);
     }
 }

@@ -356,6 +356,11 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
     return HD_OK;
 }
 
+bool hd_job_has_pairs(const struct hd_job *job)
+{
+    return *job->objective && strcmp(job->objective, "next_token") != 0;
+}
+
 double hd_job_adapter_scale(const struct hd_job *job)
 {
     const double rank = (double)job->adapter_rank;

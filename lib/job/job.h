@@ -153,6 +153,8 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
 
 /* What train.adapter multiplies the product of its factors by. */
 double hd_job_adapter_scale(const struct hd_job *job);
+/* Whether train.objective is a loss of pairs of answers. */
+bool hd_job_has_pairs(const struct hd_job *job);
 
 bool hd_job_key_is_of_layout(const struct hd_key *key); /* member of struct hd_layout_sizes */
 

@@ -47,6 +47,9 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
         return metrics->loss_scale > 0;
     if (index == HD_METRIC_INDEX_targets) /* steps that older builds reported have none */
         return metrics->targets > 0;
+    if (index == HD_METRIC_INDEX_pairs || index == HD_METRIC_INDEX_margin ||
+        index == HD_METRIC_INDEX_accuracy)
+        return metrics->pairs > 0;
     return experts || strncmp(hd_metrics[index].name, "router_", 7) != 0;
 }
 

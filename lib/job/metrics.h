@@ -43,8 +43,8 @@ extern const struct hd_metric hd_metrics[HD_METRIC_COUNT];
 double hd_metric_get(const struct hd_step_metrics *metrics, int index);
 /* False: the metric is INT and the value is no integer of magnitude up to 2^53; nothing changed. */
 bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value);
-/* Whether a step has the metric: those of routers only with experts, the loss scale only with fp16.
- */
+/* Whether a step has the metric: those of routers only with experts, the loss scale only with fp16,
+ * those of pairs only of steps with pairs. */
 bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts);
 int hd_metric_find(int id); /* index in hd_metrics; -1: unknown to this build */
 

@@ -196,6 +196,16 @@ void hd_link_report_phase(struct hd_link *link, enum hd_link_phase phase, int64_
     (void)send_report(link, &report, 0);
 }
 
+void hd_link_report_planned(struct hd_link *link, int64_t bytes)
+{
+    uint8_t frame[32];
+    struct hd_pack pack;
+
+    hd_pack_begin(&pack, frame, sizeof frame);
+    hd_pack_int(&pack, bytes);
+    (void)send_frame(link, frame, hd_pack_end(&pack, HD_LINK_MSG_PLANNED), MUST_TIMEOUT_MS);
+}
+
 void hd_link_report_failure(struct hd_link *link, enum hd_status st, int64_t first_rank,
                             const char *operation, const char *message)
 {

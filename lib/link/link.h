@@ -39,6 +39,7 @@ enum hd_link_message {
     HD_LINK_MSG_STATUS = 8,     /* supervisor to heddled: state; the spool may have grown */
     HD_LINK_MSG_PING = 9,       /* heddled to supervisor: answered with STATUS */
     HD_LINK_MSG_PROBLEM = 10,   /* supervisor to heddled: what the share waits for; "": nothing */
+    HD_LINK_MSG_PLANNED = 11,   /* up: bytes of host memory that the rank's plan has */
 };
 
 enum hd_link_command {
@@ -88,6 +89,10 @@ void hd_link_report_problem(struct hd_link *link, const char *text);
 /* The phase of the rank, and its heartbeat. Report at each change of phase and, during a phase,
  * whenever it made progress (a step report counts, too). */
 void hd_link_report_phase(struct hd_link *link, enum hd_link_phase phase, int64_t step);
+
+/* The host memory that this rank's plan has, before the rank takes it: the supervisor bounds the
+ * memory of all ranks by it. The first report counts. */
+void hd_link_report_planned(struct hd_link *link, int64_t bytes);
 
 /* The reason why this rank fails, before it exits. first_rank: the rank that failed first as far as
  * this rank knows (from the comm failure), else this rank; the supervisor puts it into the END

@@ -52,7 +52,8 @@ enum {
     X(USER, "user")                   \
     X(LAUNCH_FAILED, "launch_failed") \
     X(DIVERGED, "diverged")           \
-    X(STORAGE, "storage")
+    X(STORAGE, "storage")             \
+    X(OOM, "oom")
 
 enum hd_link_phase {
 #define X(code, name) HD_LINK_PHASE_##code,

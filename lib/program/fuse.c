@@ -1,5 +1,6 @@
 /* fuse: merges two nodes into one where a kernel can compute both in one pass over memory.
  *
+ *   any:       y = x W;  s = r + y                   ->  GEMM with a residual (c s, add r)
  *   forward:   s = a + b;  h = norm(s)               ->  norm with residual (sum s, inp a, add b)
  *              p = x W;  h = gelu(p)                 ->  GEMM with epilogue GELU (c h, pre p)
  *   backward:  g1 = norm_backward(...);  g = o + g1  ->  norm_backward with add o
@@ -10,9 +11,11 @@
  * Each fusion saves writing and reading one [R, C] tensor. Two save only the reading: forward GELU
  * in training, where p is written for backward, and the gradient of a bias. The gradients of a
  * norm's weights save reading two. Sum and norm, norm and its weights, and the gradients of weight
- * and bias, are merged only if they are adjacent. GELU is merged with the GEMM
- * whose result it reads, which need not be adjacent: in backward a weight's gradient may be between
- * them. Epilogues are used only if the device runs them in the GEMM's own pass over memory
+ * and bias, are merged only if they are adjacent. GELU and the sum with a residual are merged with
+ * the GEMM whose result they read, which need not be adjacent: in backward a weight's gradient may
+ * be between them. A product has the first choice of a residual: product and norm then move four
+ * tensors [R, C], where product, and norm with residual, move five. Epilogues and residuals are
+ * given to a GEMM only if the device computes them in the GEMM's own pass over memory
  * (hd_gemm_takes_epilogue).
  */
 #include <string.h>
@@ -27,6 +30,131 @@ static bool same(struct hd_operand a, struct hd_operand b)
 static bool is_kernel(const struct hd_node *node, enum hd_kernel kernel)
 {
     return !node->is_comm && node->kernel == kernel;
+}
+
+static bool used_later(const struct hd_node_list *list, int from, const struct hd_store *store)
+{
+    for (int i = from; i < list->count; i++)
+        if (hd_node_touches(list->nodes[i], store))
+            return true;
+    return false;
+}
+
+/* By a node after `from` and before `to`. */
+static bool touched_between(const struct hd_node_list *list, int from, int to,
+                            const struct hd_store *store)
+{
+    for (int i = from + 1; i < to; i++)
+        if (hd_node_touches(list->nodes[i], store))
+            return true;
+    return false;
+}
+
+static bool written_between(const struct hd_node_list *list, int from, int to,
+                            const struct hd_store *store)
+{
+    for (int i = from + 1; i < to; i++)
+        if (hd_node_writes(list->nodes[i], store))
+            return true;
+    return false;
+}
+
+/* True if the store is used by a node of any program except a and b, or from outside the chunk. */
+static bool used_elsewhere(const struct hd_emit *e, const struct hd_node *a,
+                           const struct hd_node *b, const struct hd_store *store)
+{
+    if (store->kind != HD_STORE_TEMPORARY)
+        return true;
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        for (int i = 0; i < e->lists[c].count; i++)
+            if (e->lists[c].nodes[i] != a && e->lists[c].nodes[i] != b &&
+                hd_node_touches(e->lists[c].nodes[i], store))
+                return true;
+    return false;
+}
+
+/* The index of the node that wrote `store` last before node `at`; -1: none did. */
+static int find_writer(const struct hd_node_list *list, int at, const struct hd_store *store)
+{
+    int i = at - 1;
+
+    while (i >= 0 && !hd_node_writes(list->nodes[i], store))
+        i--;
+    return i;
+}
+
+/* ---- A product and a residual ---- */
+
+/* The operands of a product that change when it adds a residual. */
+struct fused_product {
+    struct hd_operand *c, *add;
+};
+
+/* True if the node is a product of N elements of this encoding to which the device can add a
+ * residual in the same pass. */
+static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, int64_t N,
+                           enum hd_dtype dtype, struct fused_product *ret_product)
+{
+    struct hd_gemm_args args;
+
+    if (is_kernel(node, HD_K_gemm)) {
+        struct hd_gemm_operands *o = hd_gemm_operands_of(node);
+
+        args = *(const struct hd_gemm_args *)node->args;
+        *ret_product = (struct fused_product){&o->c, &o->add};
+    } else if (is_kernel(node, HD_K_fp8_gemm)) {
+        const struct hd_fp8_gemm_args *a = node->args;
+        struct hd_fp8_gemm_operands *o = hd_fp8_gemm_operands_of(node);
+
+        args = (struct hd_gemm_args){.M = a->M,
+                                     .N = a->N,
+                                     .K = a->K,
+                                     .ldc = a->N,
+                                     .accumulate = a->accumulate,
+                                     .ab_dtype = HD_BF16,
+                                     .c_dtype = a->c_dtype};
+        *ret_product = (struct fused_product){&o->c, &o->add};
+    } else {
+        return false;
+    }
+    if (ret_product->add->store || args.accumulate || args.epilogue || args.ldc != args.N ||
+        args.M * args.N != N || args.c_dtype != dtype)
+        return false;
+    args.add = node->args; /* given: all that counts */
+    return hd_gemm_takes_epilogue(&args, &e->options->traits);
+}
+
+/* The product no longer writes `result`, which therefore no other node may read. It reads the
+ * residual, and writes the sum to memory of its own, earlier than node `at` did. */
+static bool fuse_terms(const struct hd_emit *e, const struct hd_node_list *list, int at,
+                       struct hd_operand result, struct hd_operand residual)
+{
+    const struct hd_node *sum = list->nodes[at];
+    const struct hd_add_args *args = sum->args;
+    const struct hd_operand out = hd_add_operands_of(sum)->out;
+    const int i = find_writer(list, at, result.store);
+    struct fused_product product;
+
+    if (i < 0 || !takes_residual(e, list->nodes[i], args->N, args->dtype, &product) ||
+        !same(*product.c, result) || result.store == residual.store ||
+        out.store == residual.store || hd_node_touches(list->nodes[i], out.store) ||
+        used_elsewhere(e, list->nodes[i], sum, result.store) ||
+        touched_between(list, i, at, out.store) || written_between(list, i, at, residual.store))
+        return false;
+    *product.c = out;
+    *product.add = residual;
+    return true;
+}
+
+/* The second term of a residual's sum is the product's. */
+static bool fuse_residual(const struct hd_emit *e, const struct hd_node_list *list, int at)
+{
+    const struct hd_add_operands *o;
+
+    if (!is_kernel(list->nodes[at], HD_K_add))
+        return false;
+    o = hd_add_operands_of(list->nodes[at]);
+    return fuse_terms(e, list, at, o->b, o->a) || fuse_terms(e, list, at, o->a, o->b);
 }
 
 /* ---- A sum and a norm ---- */
@@ -89,14 +217,6 @@ static bool fuse_forward(const struct hd_node *add, const struct hd_node *node)
     return true;
 }
 
-static bool used_later(const struct hd_node_list *list, int from, const struct hd_store *store)
-{
-    for (int i = from; i < list->count; i++)
-        if (hd_node_touches(list->nodes[i], store))
-            return true;
-    return false;
-}
-
 /* norm_backward adds the other term of the sum itself, and no longer writes its own term (g1),
  * which therefore no other node may read. */
 static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
@@ -121,46 +241,11 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
 
 /* ---- GELU as epilogue of a GEMM ---- */
 
-/* By a node after `from` and before `to`. */
-static bool touched_between(const struct hd_node_list *list, int from, int to,
-                            const struct hd_store *store)
-{
-    for (int i = from + 1; i < to; i++)
-        if (hd_node_touches(list->nodes[i], store))
-            return true;
-    return false;
-}
-
-static bool written_between(const struct hd_node_list *list, int from, int to,
-                            const struct hd_store *store)
-{
-    for (int i = from + 1; i < to; i++)
-        if (hd_node_writes(list->nodes[i], store))
-            return true;
-    return false;
-}
-
-/* True if the store is used by a node of any program except a and b, or from outside the chunk. */
-static bool used_elsewhere(const struct hd_emit *e, const struct hd_node *a,
-                           const struct hd_node *b, const struct hd_store *store)
-{
-    if (store->kind != HD_STORE_TEMPORARY)
-        return true;
-    for (int c = 0; c < HD_CALL_COUNT; c++)
-        for (int i = 0; i < e->lists[c].count; i++)
-            if (e->lists[c].nodes[i] != a && e->lists[c].nodes[i] != b &&
-                hd_node_touches(e->lists[c].nodes[i], store))
-                return true;
-    return false;
-}
-
 /* The index of the GEMM whose result node `at` reads as `inp`; -1: another node wrote it last. */
 static int find_product(const struct hd_node_list *list, int at, struct hd_operand inp)
 {
-    int i = at - 1;
+    const int i = find_writer(list, at, inp.store);
 
-    while (i >= 0 && !hd_node_writes(list->nodes[i], inp.store))
-        i--;
     if (i < 0 || !is_kernel(list->nodes[i], HD_K_gemm) ||
         !same(hd_gemm_operands_of(list->nodes[i])->c, inp))
         return -1;
@@ -173,8 +258,8 @@ static bool takes_gelu(const struct hd_emit *e, const struct hd_node *product,
 {
     struct hd_gemm_args args = *(const struct hd_gemm_args *)product->args;
 
-    if (args.accumulate || args.epilogue || args.ldc != args.N || args.M * args.N != N ||
-        args.c_dtype != dtype)
+    if (args.accumulate || args.epilogue || hd_gemm_operands_of(product)->add.store ||
+        args.ldc != args.N || args.M * args.N != N || args.c_dtype != dtype)
         return false;
     /* only NULL or not NULL matters */
     args.bias = hd_gemm_operands_of(product)->bias.store ? product->args : NULL;
@@ -340,7 +425,8 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
     list->count = kept;
 }
 
-static bool fuse_product(const struct hd_emit *e, const struct hd_node_list *list, int at)
+/* GELU and its derivative. */
+static bool fuse_epilogue(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *node = list->nodes[at];
 
@@ -348,10 +434,13 @@ static bool fuse_product(const struct hd_emit *e, const struct hd_node_list *lis
            (is_kernel(node, HD_K_gelu_backward) && fuse_gelu_backward(e, list, at));
 }
 
-static void fuse_products(const struct hd_emit *e, struct hd_node_list *list)
+/* Removes the nodes that `fuse` merges with a product before them. */
+static void fuse_products(const struct hd_emit *e, struct hd_node_list *list,
+                          bool (*fuse)(const struct hd_emit *e, const struct hd_node_list *list,
+                                       int at))
 {
     for (int i = 0; i < list->count; i++) {
-        if (!fuse_product(e, list, i))
+        if (!fuse(e, list, i))
             continue;
         list->count--;
         memmove(&list->nodes[i], &list->nodes[i + 1],
@@ -360,11 +449,13 @@ static void fuse_products(const struct hd_emit *e, struct hd_node_list *list)
     }
 }
 
+/* Residuals first: a norm takes the sums that no product has taken. */
 void hd_pass_fuse(struct hd_emit *e)
 {
     for (int c = 0; c < HD_CALL_COUNT; c++) {
+        fuse_products(e, &e->lists[c], fuse_residual);
         fuse_neighbours(e, &e->lists[c]);
         fuse_norm_weights(e, &e->lists[c]);
-        fuse_products(e, &e->lists[c]);
+        fuse_products(e, &e->lists[c], fuse_epilogue);
     }
 }

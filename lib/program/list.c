@@ -69,7 +69,7 @@ static struct hd_operand first_output(const struct hd_node *node)
     return node->operands[k];
 }
 
-/* The name of a GEMM by its epilogue. */
+/* The name of a GEMM by its epilogue, or what else it does. */
 static const char *product_name(const struct hd_node *node)
 {
     static const char *const names[] = {[HD_EPILOGUE_NONE] = "gemm",
@@ -77,14 +77,18 @@ static const char *product_name(const struct hd_node *node)
                                         [HD_EPILOGUE_GELU_BACKWARD] = "gemm_gelu_backward"};
     const struct hd_gemm_args *args = node->args;
 
-    return args->dbias ? "gemm_dbias" : names[args->epilogue];
+    return args->dbias ? "gemm_dbias" : args->add ? "gemm_add" : names[args->epilogue];
 }
 
 const char *hd_node_name(const struct hd_node *node)
 {
     if (node->is_comm)
         return hd_comm_kind_name(node->comm);
-    return node->kernel == HD_K_gemm ? product_name(node) : hd_kernel_info(node->kernel)->name;
+    if (node->kernel == HD_K_gemm)
+        return product_name(node);
+    if (node->kernel == HD_K_fp8_gemm && ((const struct hd_fp8_gemm_args *)node->args)->add)
+        return "fp8_gemm_add";
+    return hd_kernel_info(node->kernel)->name;
 }
 
 static void list_node(const struct hd_chunk *chunk, struct hd_text *text,

@@ -37,7 +37,7 @@ static struct hd_tensor *cast_to(struct pass *p, struct hd_tensor *t, enum hd_dt
 
 static bool is_float(const struct hd_tensor *t)
 {
-    return t->dtype != HD_I32 && t->dtype != HD_I64;
+    return t->kind != HD_TENSOR_BATCH && t->dtype != HD_I32 && t->dtype != HD_I64;
 }
 
 enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *precision)

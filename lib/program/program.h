@@ -58,13 +58,15 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 5, HD_LOW_RANK_
 
 /* The fields of a batch: device tensors with one value per row unless stated otherwise. A program
  * has only the fields that its ops read. Targets are shifted by one token before cp splits rows. */
-#define HD_BATCH_FIELD_LIST(X)                                                    \
-    X(TOKENS, "tokens", I32)                                                      \
-    X(TARGETS, "targets", I32)                                                    \
-    X(POSITIONS, "positions", I32) /* position for RoPE or the position table */  \
-    X(INDEX, "index", I32)         /* index in the sample; masks compare these */ \
-    X(BOUNDS, "bounds", I32)       /* index at which the row's document begins */ \
-    X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */     \
+#define HD_BATCH_FIELD_LIST(X)                                                                   \
+    X(TOKENS, "tokens", I32)                                                                     \
+    X(TARGETS, "targets", I32)                                                                   \
+    X(POSITIONS, "positions", I32) /* position for RoPE or the position table */                 \
+    X(INDEX, "index", I32)         /* index in the sample; masks compare these */                \
+    X(BOUNDS, "bounds", I32)       /* index at which the row's document begins */                \
+    X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */                    \
+    X(ANSWERS, "answers", I32)     /* number of the row's answer in its sample (ops.h); -1    */ \
+    X(REFERENCE, "reference", F32) /* the reference's log-probability of the row's target     */ \
     X(FILLED, "filled", I32)       /* D only; [3, B]: rows in the slot before, after; slot */
 
 enum hd_batch_field {
@@ -129,6 +131,7 @@ enum hd_op_class {
     X(bias, RESIDUAL)       \
     X(cast, RESIDUAL)       \
     X(head_loss, HEAD)      \
+    X(head_pairs, HEAD)     \
     X(logits, HEAD)         \
     X(tp_enter, COMM)       \
     X(tp_leave, COMM)       \
@@ -226,6 +229,8 @@ struct hd_op_settings {
     struct hd_rope rope;
     struct hd_dropout dropout;
     int64_t first_channel; /* of dropout: of x, in the whole row */
+    enum hd_preference preference;
+    double beta;
     int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* by parameter */
 };
 
@@ -252,8 +257,17 @@ struct hd_rec_shape {
     int64_t slots;    /* D: sequences that the caches hold, each in a slot; a call has B of them */
     bool bounded;     /* attention stays within a document (BOUNDS); ignored in D */
     bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
-    bool ends_backward; /* nothing below trains: what comes in needs no gradient */
+    bool ends_backward;            /* nothing below trains: what comes in needs no gradient */
+    enum hd_preference preference; /* the head's loss is of pairs of answers (ops.h) */
+    double beta;                   /* its factor */
 };
+
+/* Answers that a sample of `context` rows may have: an answer takes two rows or more, and answers
+ * come in pairs. */
+static inline int64_t hd_answers_max(int64_t context)
+{
+    return context < 8 ? 2 : context / 4 * 2;
+}
 
 /* Starts a recording with the parameters of `registry`, which need not be finished. NULL: no
  * memory. */
@@ -360,6 +374,9 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias);
  * weight. weight [V, C]; if tp splits the vocabulary, each rank computes the logits of its share
  * and a partial gradient of x, therefore x must come from op_tp_enter. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets);
+/* The same with the loss of pairs of answers that the shape names. In an evaluation the
+ * log-probabilities of the targets [R] are an output that the host may read. */
+void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* logits[R, V] as an output that the host may read; E and D only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* f and g of Megatron-LM (Shoeybi et al. 2020): enter gives each tp rank all rows, and in backward

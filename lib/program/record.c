@@ -98,6 +98,11 @@ struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field)
         HD_BATCH_FIELD_LIST(X)
 #undef X
     };
+    static const enum hd_dtype dtypes[] = {
+#define X(code, name, dtype) HD_##dtype,
+        HD_BATCH_FIELD_LIST(X)
+#undef X
+    };
 
     if (!rec->batch[field]) {
         int64_t rows = field == HD_BATCH_FILLED ? 3 * rec->shape.B : rec->shape.B * rec->shape.S;
@@ -105,7 +110,7 @@ struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field)
 
         t->kind = HD_TENSOR_BATCH;
         t->field = field;
-        t->dtype = HD_I32;
+        t->dtype = dtypes[field];
         rec->batch[field] = t;
     }
     return rec->batch[field];
@@ -546,33 +551,49 @@ struct hd_tensor *op_dropout_within(struct hd_rec *rec, struct hd_tensor *x,
                   "dropped", x->dim[0], x->dim[1]);
 }
 
-static void head(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x, int weight,
-                 struct hd_tensor *targets)
+static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor *x, int weight)
 {
+    struct hd_op op = *what;
+
     if (rec->error.status)
         return;
     if (x->dim[1] != param_at(rec, weight)->local[1]) {
         (void)wrong_width(rec, param_at(rec, weight)->name, x, param_at(rec, weight)->local[1]);
         return;
     }
-    (void)hd_rec_op(rec, &(struct hd_op){.kind = kind,
-                                         .in = {x, targets},
-                                         .in_count = targets ? 2 : 1,
-                                         .param = {weight, -1},
-                                         .param_count = 2,
-                                         .span = 1});
+    op.in[0] = x;
+    op.param[0] = weight;
+    op.param[1] = -1;
+    op.param_count = 2;
+    op.span = 1;
+    (void)hd_rec_op(rec, &op);
 }
 
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets)
 {
-    head(rec, HD_OP_head_loss, x, weight, targets);
+    head(rec, &(struct hd_op){.kind = HD_OP_head_loss, .in = {x, targets}, .in_count = 2}, x,
+         weight);
+}
+
+void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight)
+{
+    const bool referred = rec->shape.preference == HD_PREFERENCE_DPO;
+    struct hd_op op = {
+        .kind = HD_OP_head_pairs,
+        .in = {x, hd_rec_batch(rec, HD_BATCH_TARGETS), hd_rec_batch(rec, HD_BATCH_ANSWERS)},
+        .in_count = 3,
+        .set = {.preference = rec->shape.preference, .beta = rec->shape.beta}};
+
+    if (referred)
+        op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_REFERENCE);
+    head(rec, &op, x, weight);
 }
 
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight)
 {
     if (!rec->error.status && rec->shape.mode == HD_RECORD_TRAIN)
         (void)hd_rec_fail(rec, hd_err(HD_INTERNAL, "logits: a training program has no outputs"));
-    head(rec, HD_OP_logits, x, weight, NULL);
+    head(rec, &(struct hd_op){.kind = HD_OP_logits, .in = {x}, .in_count = 1}, x, weight);
 }
 
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias)

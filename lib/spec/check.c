@@ -509,6 +509,8 @@ static enum hd_status check_train(const struct hd_job *job)
         st = check_adapter(job);
     if (!st)
         st = check_weights(job);
+    if (!st)
+        st = spec_check_objective(job);
     return st ? st : check_lr(job);
 }
 

@@ -35,6 +35,15 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     enum hd_status st = HD_OK;
 
     *ret_conversations = false;
+    if (hd_job_has_pairs(job)) {
+        *ret_conversations = true;
+        return spec_is_lines(path)
+                   ? hd_jsonl_look(path, HD_CHAT_PREFERENCE, &form)
+                   : hd_err(HD_INVALID,
+                            "%s is no .jsonl, and train.objective: %s needs pairs of "
+                            "answers, lines with prompt, chosen and rejected",
+                            path, job->objective);
+    }
     if (spec_is_token_file(path))
         return look_at_tokens(path, ret_conversations);
     if (spec_is_lines(path)) {
@@ -76,6 +85,22 @@ static enum hd_status find_template(struct spec_draft *draft, const char *folder
         memcpy(job->template, path.data, path.len_bytes + 1);
     hd_text_free(&path);
     return st ? hd_err_prefix(st, "model.from") : HD_OK;
+}
+
+enum hd_status spec_refuse_unused(struct spec_draft *draft)
+{
+    const struct hd_job *job = draft->job;
+    const char *key = *job->template                           ? "data.template"
+                      : strcmp(job->data_loss, "answers") != 0 ? "data.loss"
+                      : strcmp(job->too_long, "error") != 0    ? "data.too_long"
+                                                               : NULL;
+
+    if (!key)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "%s: no file of this job has conversations, so it would change nothing; remove "
+                  "the line, or name files of conversations in data.train",
+                  key);
 }
 
 enum hd_status spec_set_text_identity(struct spec_draft *draft)

@@ -408,8 +408,10 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = need_parts(&train, job);
     if (!st && val.count)
         st = need_sequences(&val, "data.val", job->context);
-    if (!st && (has_conversations(&train) || has_conversations(&val)))
-        st = spec_check_conversations(draft, folder);
+    if (!st)
+        st = has_conversations(&train) || has_conversations(&val)
+                 ? spec_check_conversations(draft, folder)
+                 : spec_refuse_unused(draft);
     if (!st)
         st = spec_set_text_identity(draft);
     if (!st)

@@ -170,7 +170,8 @@ static int depth_of(const char *path)
 }
 
 /* The key of ours whose last part this is: `tp` outside of its group. Of several the one in the
- * outermost group; NULL: two are. */
+ * outermost group; NULL: two are. Not the keys of `hang`: they are words of every job file (step,
+ * validation), and elsewhere they stand for another key. */
 static const char *find_elsewhere(const char *name)
 {
     const char *found = NULL;
@@ -180,7 +181,7 @@ static const char *find_elsewhere(const char *name)
         const char *path = hd_job_keys[i].path, *dot = strrchr(path, '.');
 
         if (hd_job_keys[i].hidden || !dot || strcmp(dot + 1, name) != 0 ||
-            (found && depth_of(path) > depth_of(found)))
+            strncmp(path, "hang.", 5) == 0 || (found && depth_of(path) > depth_of(found)))
             continue;
         several = found && depth_of(path) == depth_of(found);
         found = path;

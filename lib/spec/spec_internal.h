@@ -12,6 +12,7 @@
  *     files.c     paths and patterns
  *     from.c      reads model.from and train.init_from
  *     conversations.c   data.format and data.template
+ *     objective.c   train.objective: what a loss of pairs goes with
  *     message.c   struct hd_job <-> JobSpec
  *     resolve.c   spec + layout + attempt -> the ranks' job
  *     json.c      struct hd_job -> JSON
@@ -153,6 +154,9 @@ void spec_fill_order(struct hd_job *job);
 /* The job's order of pipeline stages: proved, and the numbers of the job are its own. */
 enum hd_status spec_check_order(const struct hd_job *job);
 
+/* The rules of train.objective (objective.c). */
+enum hd_status spec_check_objective(const struct hd_job *job);
+
 /* hd_spec_check of a job whose data files are as the job file names them: relative, or patterns. */
 enum hd_status spec_check_draft(const struct hd_job *job);
 
@@ -170,6 +174,8 @@ enum hd_status spec_check_conversations(struct spec_draft *draft, const char *fo
 
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
+/* HD_INVALID: a key of conversations has another value than its default, and the job has none. */
+enum hd_status spec_refuse_unused(struct spec_draft *draft);
 /* What the tokens of the job's texts depend on is compared with this at each start. */
 enum hd_status spec_set_text_identity(struct spec_draft *draft);
 

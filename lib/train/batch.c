@@ -1,31 +1,36 @@
 #include "train/batch.h"
 
+#include <string.h>
+
 #include "mesh/zigzag.h"
 #include "train/profile.h"
 
 /* Fills `count` whole samples from index `first` on. */
-typedef enum hd_status fill_fn(struct hd_trainer *t, int64_t first, int64_t count,
+typedef enum hd_status fill_fn(struct hd_trainer *t, const void *from, int64_t first, int64_t count,
                                const struct hd_data_batch *batch);
 
-static enum hd_status fill_training(struct hd_trainer *t, int64_t first, int64_t count,
-                                    const struct hd_data_batch *batch)
+static enum hd_status fill_training(struct hd_trainer *t, const void *from, int64_t first,
+                                    int64_t count, const struct hd_data_batch *batch)
 {
+    (void)from;
     return hd_sampler_fill(&t->data.sampler, t->steps_done + t->data_skipped, first, count, batch);
 }
 
-static enum hd_status fill_validation(struct hd_trainer *t, int64_t first, int64_t count,
-                                      const struct hd_data_batch *batch)
+static enum hd_status fill_windows(struct hd_trainer *t, const void *from, int64_t first,
+                                   int64_t count, const struct hd_data_batch *batch)
 {
-    return hd_validation_fill(&t->data.validation, first, count, batch);
+    (void)t;
+    return hd_validation_fill(from, first, count, batch);
 }
 
-/* The fields of a sample as an array. */
-static void fields_of(const struct hd_data_batch *b, int32_t *ret_fields[HD_SAMPLE_FIELDS])
+/* The fields of a sample as an array; all have elements of 4 bytes. */
+static void fields_of(const struct hd_data_batch *b, void *ret_fields[HD_SAMPLE_FIELDS_MAX])
 {
-    int32_t *const fields[] = {b->tokens, b->targets, b->positions, b->index, b->bounds};
+    void *const fields[] = {b->tokens, b->targets, b->positions, b->index,
+                            b->bounds, b->answers, b->reference};
 
-    _Static_assert(sizeof fields / sizeof fields[0] == HD_SAMPLE_FIELDS, "a field is missing");
-    for (int f = 0; f < HD_SAMPLE_FIELDS; f++)
+    _Static_assert(sizeof fields / sizeof fields[0] == HD_SAMPLE_FIELDS_MAX, "a field is missing");
+    for (int f = 0; f < HD_SAMPLE_FIELDS_MAX; f++)
         ret_fields[f] = fields[f];
 }
 
@@ -33,36 +38,40 @@ static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *
                       const struct hd_data_batch *batch, int64_t sample)
 {
     const int64_t rows = hd_zigzag_rows(mine);
-    int32_t *from[HD_SAMPLE_FIELDS], *to[HD_SAMPLE_FIELDS];
+    void *from[HD_SAMPLE_FIELDS_MAX], *to[HD_SAMPLE_FIELDS_MAX];
 
     fields_of(whole, from);
     fields_of(batch, to);
-    for (int f = 0; f < HD_SAMPLE_FIELDS; f++)
+    for (int f = 0; f < HD_SAMPLE_FIELDS_MAX; f++)
         for (int64_t r = 0; to[f] && r < rows; r++)
-            to[f][sample * rows + r] = from[f][hd_zigzag_position(mine, r)];
+            memcpy((int32_t *)to[f] + sample * rows + r,
+                   (const int32_t *)from[f] + hd_zigzag_position(mine, r), sizeof(int32_t));
 }
 
 /* samples: gets the index of each row's sample, counted like `first`; may be NULL. */
-static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t first,
-                           const struct hd_data_batch *batch, int32_t *samples)
+static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void *source,
+                           int64_t first, const struct hd_data_batch *batch, int32_t *samples)
 {
     const struct hd_layout *l = &t->layout;
     const int64_t B = l->job.micro_batch, S = l->job.context;
     const struct hd_zigzag mine = {S, l->mesh.sizes.cp, l->coord.cp};
     int32_t *sample = (int32_t *)(t->host_base + l->sample);
+    const bool pairs = hd_job_has_pairs(&l->job);
     const struct hd_data_batch whole = {.tokens = sample,
                                         .targets = sample + S,
                                         .positions = sample + 2 * S,
                                         .index = sample + 3 * S,
-                                        .bounds = sample + 4 * S};
+                                        .bounds = sample + 4 * S,
+                                        .answers = pairs ? sample + 5 * S : NULL,
+                                        .reference = pairs ? (float *)(sample + 6 * S) : NULL};
     /* documents are found by their tokens, which stages without the embedding do not keep */
     const bool whole_rows = mine.P == 1 && batch->tokens;
     enum hd_status st = HD_OK;
 
     if (whole_rows)
-        st = fill_whole(t, first, B, batch);
+        st = fill_whole(t, source, first, B, batch);
     for (int64_t i = 0; !whole_rows && !st && i < B; i++) {
-        st = fill_whole(t, first + i, 1, &whole);
+        st = fill_whole(t, source, first + i, 1, &whole);
         take_rows(&mine, &whole, batch, i);
     }
     for (int64_t r = 0; samples && r < B * S / mine.P; r++)
@@ -74,24 +83,25 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t fi
 
 /* The fields of a batch: tensors, and host memory to fill. NULL: the program lacks the field. */
 struct fields {
-    int32_t *tensor[HD_BATCH_FIELDS], *filled[HD_BATCH_FIELDS];
+    void *tensor[HD_BATCH_FIELDS_MAX], *filled[HD_BATCH_FIELDS_MAX];
     struct hd_data_batch batch; /* the pointers of `filled` */
     int64_t rows;
 };
 
-enum { SAMPLES = HD_SAMPLE_FIELDS }; /* index of the last field, which a sample does not have */
+enum { SAMPLES = 5 }; /* index of the field that a sample does not have */
 
 /* On the CPU `filled` is the tensor itself, on a device it is hd_layout.batch. */
 static struct fields find_fields(const struct hd_trainer *t, const struct hd_chunk *chunk,
                                  const struct hd_bases *bases)
 {
-    static const enum hd_batch_field names[HD_BATCH_FIELDS] = {
-        HD_BATCH_TOKENS, HD_BATCH_TARGETS, HD_BATCH_POSITIONS,
-        HD_BATCH_INDEX,  HD_BATCH_BOUNDS,  [SAMPLES] = HD_BATCH_SAMPLES};
+    static const enum hd_batch_field names[HD_BATCH_FIELDS_MAX] = {
+        HD_BATCH_TOKENS,  HD_BATCH_TARGETS,  HD_BATCH_POSITIONS,
+        HD_BATCH_INDEX,   HD_BATCH_BOUNDS,   [SAMPLES] = HD_BATCH_SAMPLES,
+        HD_BATCH_ANSWERS, HD_BATCH_REFERENCE};
     const struct hd_layout *l = &t->layout;
     struct fields f = {.rows = l->job.micro_batch * l->job.context / l->mesh.sizes.cp};
 
-    for (int k = 0; k < HD_BATCH_FIELDS; k++) {
+    for (int k = 0; k < HD_BATCH_FIELDS_MAX; k++) {
         const struct hd_store *store = hd_chunk_find_batch(chunk, names[k]);
 
         if (!store)
@@ -104,7 +114,9 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
                                      .targets = f.filled[1],
                                      .positions = f.filled[2],
                                      .index = f.filled[3],
-                                     .bounds = f.filled[4]};
+                                     .bounds = f.filled[4],
+                                     .answers = f.filled[6],
+                                     .reference = f.filled[7]};
     return f;
 }
 
@@ -114,17 +126,17 @@ static enum hd_status write_fields(const struct hd_trainer *t, const struct fiel
 {
     enum hd_status st = HD_OK;
 
-    for (int k = 0; t->staging.device && !st && k < HD_BATCH_FIELDS; k++)
+    for (int k = 0; t->staging.device && !st && k < HD_BATCH_FIELDS_MAX; k++)
         if (f->tensor[k])
             st = hd_staging_write(&t->staging, f->tensor[k], f->filled[k],
                                   f->rows * (int64_t)sizeof(int32_t));
     return st;
 }
 
-static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, int64_t first,
-                                  const struct fields *f)
+static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, const void *source,
+                                  int64_t first, const struct fields *f)
 {
-    enum hd_status st = fill(t, fill_whole, first, &f->batch, f->filled[SAMPLES]);
+    enum hd_status st = fill(t, fill_whole, source, first, &f->batch, f->filled[SAMPLES]);
 
     if (!st)
         st = write_fields(t, f);
@@ -140,22 +152,30 @@ enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chun
 {
     const struct hd_layout *l = &t->layout;
     const struct fields f = find_fields(t, chunk, bases);
-    const enum hd_status st = fill_fields(
-        t, fill_training, (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &f);
+    const enum hd_status st =
+        fill_fields(t, fill_training, NULL,
+                    (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &f);
 
     (void)context;
     hd_profile_batch_done(t->profile);
     return st;
 }
 
-enum hd_status hd_batch_feed_validation(struct hd_trainer *t, const struct hd_chunk *chunk,
-                                        const struct hd_bases *bases, int64_t micro_batch,
-                                        void *context)
+int64_t hd_batch_first_window(const struct hd_trainer *t, const struct hd_batch_windows *windows,
+                              int64_t micro_batch)
 {
     const struct hd_layout *l = &t->layout;
-    const struct fields f = find_fields(t, chunk, bases);
-    const int64_t call = *(const int64_t *)context + micro_batch;
 
-    return fill_fields(t, fill_validation,
-                       (call * l->mesh.sizes.dp + l->coord.dp) * l->job.micro_batch, &f);
+    return ((windows->first + micro_batch) * l->mesh.sizes.dp + l->coord.dp) * l->job.micro_batch;
+}
+
+enum hd_status hd_batch_feed_windows(struct hd_trainer *t, const struct hd_chunk *chunk,
+                                     const struct hd_bases *bases, int64_t micro_batch,
+                                     void *context)
+{
+    const struct hd_batch_windows *windows = context;
+    const struct fields f = find_fields(t, chunk, bases);
+
+    return fill_fields(t, fill_windows, windows->windows,
+                       hd_batch_first_window(t, windows, micro_batch), &f);
 }

@@ -12,8 +12,17 @@
 /* Fills the fields of a chunk with micro-batch `micro_batch` of the next step. */
 hd_follow_feed hd_batch_feed_training;
 
-/* Fills them with the windows of micro-batch `micro_batch` of a round of validation. context: const
- * int64_t *, the number of the round's first micro-batch. */
-hd_follow_feed hd_batch_feed_validation;
+/* Windows that the eval programs run on, in rounds. */
+struct hd_batch_windows {
+    const struct hd_validation *windows;
+    int64_t first; /* the number of the round's first micro-batch */
+};
+/* Fills them with the windows of micro-batch `micro_batch` of a round. context: of
+ * hd_batch_windows. */
+hd_follow_feed hd_batch_feed_windows;
+/* The first window of that micro-batch on this rank; of `micro_batch` windows, and those from
+ * window_count on are padding. */
+int64_t hd_batch_first_window(const struct hd_trainer *trainer,
+                              const struct hd_batch_windows *windows, int64_t micro_batch);
 
 #endif

@@ -81,6 +81,14 @@ static enum hd_status choose_files(struct evaluation *e)
     const struct hd_evaluation_options *o = e->options;
     struct hd_job *job = &e->job;
 
+    if (hd_job_has_pairs(job) && !o->file_count)
+        return hd_err(
+            HD_INVALID,
+            "--data is missing: the validation data of %s are pairs of answers, which only "
+            "its training compares; give text or conversations",
+            o->dirs.dir);
+    /* the loss of texts and conversations */
+    (void)snprintf(job->objective, sizeof job->objective, "next_token");
     if (o->file_count) {
         struct hd_job_file *files = hd_arena_array(&e->model.arena, o->file_count, sizeof *files);
 

@@ -182,8 +182,9 @@ enum hd_status hd_follow_meet(struct hd_trainer *t, const struct hd_bound_list *
 
 /* ---- running ---- */
 
-static enum hd_status feed_chunk(struct hd_trainer *t, const struct hd_instruction *in,
-                                 hd_follow_feed *feed, void *context)
+/* Calls `feed` with the chunk of a FEED or RUN. */
+static enum hd_status call_with_chunk(struct hd_trainer *t, const struct hd_instruction *in,
+                                      hd_follow_feed *feed, void *context)
 {
     struct hd_instruction run = *in;
     const struct hd_chunk *chunk;
@@ -208,18 +209,20 @@ static enum hd_status run_program(struct hd_trainer *t, const struct hd_instruct
 }
 
 static enum hd_status follow_one(struct hd_trainer *t, const struct hd_bound_list *list, int32_t i,
-                                 hd_follow_feed *feed, void *context)
+                                 hd_follow_feed *feed, hd_follow_feed *after, void *context)
 {
     const struct hd_instruction *in = &list->plan->list[i];
     enum hd_status st;
 
     switch (in->kind) {
     case HD_DO_FEED:
-        return feed_chunk(t, in, feed, context);
+        return call_with_chunk(t, in, feed, context);
     case HD_DO_BEGIN:
     case HD_DO_RUN:
     case HD_DO_UPDATE:
         st = run_program(t, in, list->bound[i]);
+        if (!st && after && in->kind == HD_DO_RUN)
+            st = call_with_chunk(t, in, after, context);
         if (!st && list->publish && in->kind == HD_DO_UPDATE)
             st = hd_offload_update(t);
         if (!st && list->publish && in->kind == HD_DO_UPDATE)
@@ -241,7 +244,8 @@ static bool is_of_micro_batch(const struct hd_instruction *in)
 }
 
 enum hd_status hd_follow(struct hd_trainer *t, const struct hd_bound_list *list,
-                         int64_t micro_batches, hd_follow_feed *feed, void *context)
+                         int64_t micro_batches, hd_follow_feed *feed, hd_follow_feed *after,
+                         void *context)
 {
     for (int32_t i = 0; i < list->plan->count; i++) {
         const struct hd_instruction *in = &list->plan->list[i];
@@ -250,7 +254,7 @@ enum hd_status hd_follow(struct hd_trainer *t, const struct hd_bound_list *list,
         if (is_of_micro_batch(in) && in->micro_batch >= micro_batches)
             continue;
         hd_profile_program_begin(t->profile, in);
-        st = follow_one(t, list, i, feed, context);
+        st = follow_one(t, list, i, feed, after, context);
         hd_profile_program_end(t->profile);
         if (st)
             return st;

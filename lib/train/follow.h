@@ -26,11 +26,13 @@ enum hd_status hd_follow_meet(struct hd_trainer *trainer, const struct hd_bound_
                               struct hd_comm_stream *stream);
 
 /* Runs the list. `feed` writes the batch fields of a chunk for a micro-batch. Instructions of
- * micro-batches from `micro_batches` on are left out, on all stages. */
+ * micro-batches from `micro_batches` on are left out, on all stages. `after`, if not NULL, is
+ * called behind each program of a chunk, whose launches on a device may not have run yet. */
 typedef enum hd_status hd_follow_feed(struct hd_trainer *trainer, const struct hd_chunk *chunk,
                                       const struct hd_bases *bases, int64_t micro_batch,
                                       void *context);
 enum hd_status hd_follow(struct hd_trainer *trainer, const struct hd_bound_list *list,
-                         int64_t micro_batches, hd_follow_feed *feed, void *context);
+                         int64_t micro_batches, hd_follow_feed *feed, hd_follow_feed *after,
+                         void *context);
 
 #endif

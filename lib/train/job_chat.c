@@ -49,6 +49,8 @@ enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_c
     enum hd_chat_form form = HD_CHAT_TEXT;
 
     *ret_form = HD_CHAT_TEXT;
+    if (hd_job_has_pairs(job) && hd_text_ends(path, ".jsonl"))
+        return hd_jsonl_look(path, HD_CHAT_PREFERENCE, ret_form);
     if (!hd_text_ends(path, ".jsonl") || !hd_chat_form_find(job->data_format, &form) ||
         form == HD_CHAT_TEXT)
         return HD_OK;

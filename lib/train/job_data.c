@@ -27,6 +27,8 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
     st = hd_job_tokenizer_end_of_text(tokenizer, job, &end);
     if (!st)
         hd_corpus_set_bounds(*ret_corpus, end);
+    if (!st && hd_job_has_pairs(job))
+        hd_corpus_set_pairs(*ret_corpus);
     return st;
 }
 
@@ -40,6 +42,12 @@ static enum hd_status pack(const struct hd_job *job, struct hd_data_range range,
     bool conversations = false;
     enum hd_status st = hd_data_range_form(range, &conversations);
 
+    if (!st && !conversations && hd_job_has_pairs(job))
+        st = hd_err(
+            HD_INVALID,
+            "train.objective: %s needs pairs of answers, lines of a .jsonl with prompt, chosen "
+            "and rejected",
+            job->objective);
     if (st || !conversations)
         return st;
     if (!hd_corpus_is_bounded(range.corpus))
@@ -186,6 +194,7 @@ struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *d)
         all.context = one->context;
         all.windows += one->windows;
         all.conversations += one->conversations;
+        all.pairs |= one->pairs;
         all.tokens += one->tokens;
         all.targets += one->targets;
         all.too_long += one->too_long;
@@ -199,9 +208,8 @@ struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *d)
 
 static void describe_packing(const struct hd_packing_facts *p, struct hd_text *ret_text)
 {
-    hd_text_add(ret_text,
-                "; %lld conversations fill %.1f%% of their rows, %lld tokens count for the loss",
-                (long long)p->conversations,
+    hd_text_add(ret_text, "; %lld %s fill %.1f%% of their rows, %lld tokens count for the loss",
+                (long long)p->conversations, p->pairs ? "pairs of answers" : "conversations",
                 100.0 * (double)p->tokens / ((double)p->windows * (double)p->context),
                 (long long)p->targets);
     if (p->dropped)

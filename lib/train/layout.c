@@ -49,6 +49,13 @@ enum hd_quant hd_layout_quant(const struct hd_job *job)
     return quant == HD_QUANT_COUNT ? HD_QUANT_NONE : quant;
 }
 
+enum hd_preference hd_layout_preference(const struct hd_job *job)
+{
+    if (!hd_job_has_pairs(job))
+        return HD_PREFERENCE_NONE;
+    return strcmp(job->objective, "dpo") == 0 ? HD_PREFERENCE_DPO : HD_PREFERENCE_ORPO;
+}
+
 bool hd_layout_is_fp8(const struct hd_job *job)
 {
     return strcmp(job->precision, "fp8") == 0;
@@ -127,7 +134,9 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                                        .context = job->context,
                                        .bounded = strcmp(job->documents, "bounded") == 0,
                                        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
-                                       .ends_backward = ends_backward};
+                                       .ends_backward = ends_backward,
+                                       .preference = hd_layout_preference(job),
+                                       .beta = job->preference_beta};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)
@@ -463,10 +472,10 @@ static void place_host_bytes(struct hd_layout *l, int64_t *end)
     l->sample = l->profile + m->profile;
     l->batch = l->sample;
     if (l->mesh.sizes.cp > 1 || l->mesh.sizes.pp > 1)
-        l->batch += round_up(HD_SAMPLE_FIELDS * l->job.context * number);
+        l->batch += round_up(hd_layout_sample_fields(&l->job) * l->job.context * number);
     m->sample = l->batch - l->sample;
     if (hd_layout_has_device(l))
-        m->sample += round_up(HD_BATCH_FIELDS * rows * number);
+        m->sample += round_up(hd_layout_batch_fields(&l->job) * rows * number);
     l->snapshot = l->sample + m->sample;
     m->snapshot = round_up(l->snapshot_bytes);
     l->host_state = l->snapshot + m->snapshot;

@@ -16,9 +16,18 @@
 #include "program/dry.h"
 #include "program/program.h"
 
-enum { HD_EXCHANGE_SLOT_BYTES = 1024 };          /* of one rank's message in hd_trainer_exchange */
-enum { HD_SAMPLE_FIELDS = 5 };                   /* tokens, targets, positions, index, bounds */
-enum { HD_BATCH_FIELDS = HD_SAMPLE_FIELDS + 1 }; /* those, and the index of the row's sample */
+enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* of one rank's message in hd_trainer_exchange */
+/* Fields of a sample: tokens, targets, positions, index, bounds; of pairs answers and reference.
+ * Those of a batch: and the index of the row's sample. */
+enum { HD_SAMPLE_FIELDS_MAX = 7, HD_BATCH_FIELDS_MAX = HD_SAMPLE_FIELDS_MAX + 1 };
+static inline int64_t hd_layout_sample_fields(const struct hd_job *job)
+{
+    return hd_job_has_pairs(job) ? HD_SAMPLE_FIELDS_MAX : 5;
+}
+static inline int64_t hd_layout_batch_fields(const struct hd_job *job)
+{
+    return hd_layout_sample_fields(job) + 1;
+}
 enum {
     HD_PROFILE_RECORD_BYTES = 64,   /* of one launch, wait or poll of a profiled step */
     HD_PROFILE_BYTES_MAX = 1 << 30, /* of all records; more is HD_INVALID */
@@ -115,11 +124,11 @@ struct hd_layout {
     int64_t kept_slot[2], deferred_slot[2]; /* sizes of one slot */
     int64_t boundary, boundary_slot;        /* visible: slots; size of one slot */
     int64_t profile;                        /* private: records */
-    int64_t sample;                         /* private: [HD_SAMPLE_FIELDS, context] int32 */
+    int64_t sample;                         /* private: [fields of a sample, context] of 4 bytes */
     int64_t snapshot;   /* private: the copy of what this rank writes of a checkpoint */
     int64_t host_state; /* device only: state of offloaded parts (registry.h) */
     int64_t window;     /* device only: gradients of the largest offloaded part, then its copies */
-    int64_t batch;      /* device only: [HD_BATCH_FIELDS, rows of a micro-batch] int32 */
+    int64_t batch;      /* device only: [fields of a batch, rows of a micro-batch] of 4 bytes */
     int64_t exchange;   /* visible: [world + 1, HD_EXCHANGE_SLOT_BYTES] */
 };
 
@@ -188,6 +197,9 @@ int64_t hd_layout_transfer(const struct hd_layout *layout, const struct hd_instr
 
 /* In which codes the matrices of blocks are kept (model.weights); NONE: plain. */
 enum hd_quant hd_layout_quant(const struct hd_job *job);
+
+/* The loss of pairs that train.objective names; NONE: it is no such loss. */
+enum hd_preference hd_layout_preference(const struct hd_job *job);
 
 /* The encoding that a value of train.precision names; false: none that programs compute in. */
 bool hd_layout_find_precision(const char *precision, enum hd_dtype *ret_dtype);

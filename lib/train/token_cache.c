@@ -77,7 +77,8 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
 
     if (st)
         return st;
-    hd_text_add(&key, "4 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+    hd_text_add(&key, "4 %s%" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+                hd_job_has_pairs(f->job) ? "pairs " : "",
                 hd_text_ends(file->path, ".jsonl") ? f->chat_hash : f->text_hash, f->end_of_text,
                 (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
                 file->path);
@@ -142,8 +143,6 @@ static enum hd_status give_names(const struct fill *f, const char *path, struct 
     if (!st)
         remove_partial_files(f->folder);
     if (!st && f->watch->world > 1)
-        st = hd_file_make_dirs(f->job->attempt_dir, 0755);
-    if (!st && f->watch->world > 1)
         st = hd_file_write_atomic(path, ret_names->data, ret_names->len_bytes, 0644);
     return st;
 }
@@ -192,7 +191,8 @@ static enum hd_status find_firsts(struct fill *f, int64_t count)
 static enum hd_status take_names(struct fill *f)
 {
     const int64_t file_count = f->job->train_count + f->job->val_count;
-    const char *path = hd_arena_printf(f->arena, "%s/tokens", f->job->attempt_dir);
+    const char *path = hd_arena_printf(f->arena, "%s/names-of-attempt-%lld", f->folder,
+                                       (long long)f->job->attempt);
     struct hd_text names = {0};
     int64_t count = 0;
     char *rest, *line;

@@ -292,6 +292,13 @@ struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job)
         .threads = (int)job->threads, .tf32 = job->tf32, .deterministic = job->deterministic};
 }
 
+static int64_t planned_on_host(const struct hd_trainer *t)
+{
+    const struct hd_memory *m = &t->layout.memory;
+
+    return m->host_bytes + (t->table->device ? 0 : m->private_bytes + m->visible_bytes);
+}
+
 static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
                              const struct hd_trainer_options *options)
 {
@@ -304,6 +311,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     backend.epilogues_apart = options->epilogues_apart;
     t->table->describe(&backend, &t->traits);
     st = hd_layout_build(job, options->rank, &t->traits, &options->layout, &t->arena, &t->layout);
+    if (!st && options->planned)
+        options->planned(options->planned_user, planned_on_host(t));
     if (!st)
         st = hd_lr_schedule_from_job(job, &t->schedule);
     hd_loss_scale_init(job, &t->scale);
@@ -386,6 +395,7 @@ void hd_trainer_free(struct hd_trainer *t)
     if (t->own_backend)
         t->table->close(t->own_backend);
     hd_job_data_close(&t->data);
+    hd_trainer_close_reference(t);
     hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);
     free(t);
@@ -572,6 +582,12 @@ static enum hd_status read_block(struct hd_trainer *t)
                            sizeof t->block);
 }
 
+/* Of what the step's loss is a mean, about: pairs, or targets. */
+static int64_t terms_of_loss(const struct hd_job *job)
+{
+    return job->global_batch * (hd_job_has_pairs(job) ? 1 : job->context);
+}
+
 static enum hd_status set_block(struct hd_trainer *t, int64_t request)
 {
     const struct hd_job *job = &t->layout.job;
@@ -586,7 +602,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request)
     t->block.beta2 = (float)job->beta2;
     t->block.adam_eps = (float)job->adam_eps;
     t->block.weight_decay = (float)job->weight_decay;
-    t->block.loss_scale = hd_loss_scale_factor(&t->scale, job->global_batch * job->context);
+    t->block.loss_scale = hd_loss_scale_factor(&t->scale, terms_of_loss(job));
     t->block.request = request;
     t->block.busy_ms = t->busy_ms;
     t->block.awaited = t->awaited + 1;
@@ -706,6 +722,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 {
     const struct hd_job *job = &t->layout.job;
     const int64_t tokens = job->global_batch * job->context;
+    const bool pairs = hd_job_has_pairs(job);
     const int64_t begin = hd_clock_now_ns();
     enum hd_status st;
     struct hd_comm_waited before;
@@ -718,8 +735,10 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     st = set_block(t, request);
     if (st)
         return st;
+    if (hd_trainer_needs_reference(t) && !t->reference)
+        return hd_err(HD_INTERNAL, "a step of dpo without the reference's log-probabilities");
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
-    st = hd_follow(t, t->step, t->layout.micro_batches, hd_batch_feed_training, NULL);
+    st = hd_follow(t, t->step, t->layout.micro_batches, hd_batch_feed_training, NULL, NULL);
     hd_profile_step_end(t->profile, t->runner, st != HD_OK);
     if (!st)
         st = read_results(t);
@@ -743,7 +762,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .step_ms = seconds * 1e3,
         .mfu = hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds /
                (t->peak * (double)t->layout.mesh.world),
-        .targets = (int64_t)t->block.total_targets,
+        .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
+        .pairs = {pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
+                  t->block.pair_accuracy},
         .skipped = t->block.skip_update != 0,
         .too_many_rows = has_too_many_rows(t),
         .loss_scale = scale,
@@ -811,13 +832,15 @@ static enum hd_status run_windows(struct hd_trainer *t)
     const int64_t round = t->layout.eval_order.micro_batches;
     enum hd_status st = HD_OK;
 
-    for (int64_t first = 0; !st && first < calls; first += round)
-        st = hd_follow(t, t->round, calls - first, hd_batch_feed_validation, &first);
+    struct hd_batch_windows windows = {.windows = &t->data.validation};
+
+    for (; !st && windows.first < calls; windows.first += round)
+        st = hd_follow(t, t->round, calls - windows.first, hd_batch_feed_windows, NULL, &windows);
     return st;
 }
 
 struct validation_sum {
-    double loss;
+    double loss, margin, correct;
     int64_t targets;
     int64_t too_many_rows;
 };
@@ -833,6 +856,11 @@ static void note_loss(struct hd_trainer *t, double loss)
         return;
     t->lowest_val_loss = loss;
     t->lowest_step = t->steps_done;
+}
+
+struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *t)
+{
+    return t->validated_pairs;
 }
 
 bool hd_trainer_is_best(const struct hd_trainer *t)
@@ -851,6 +879,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     t->block.loss_sum = 0;
     t->block.target_count = 0;
     t->block.too_many_rows = 0;
+    t->block.margin_sum = 0;
+    t->block.correct_pairs = 0;
     t->block.loss_scale = 1;
     st = write_block(t);
     if (!st)
@@ -863,6 +893,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     if (t->layout.coord.tp == 0) { /* tp ranks share one loss */
         mine.loss = t->block.loss_sum;
         mine.targets = t->block.target_count;
+        mine.margin = t->block.margin_sum;
+        mine.correct = t->block.correct_pairs;
     }
     st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
     if (st)
@@ -872,6 +904,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
 
         memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
         total.loss += one.loss;
+        total.margin += one.margin;
+        total.correct += one.correct;
         total.targets += one.targets;
         total.too_many_rows += one.too_many_rows;
     }
@@ -883,6 +917,10 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
                                   "document; see data.documents and data.end_of_text");
     *ret_loss = total.loss / (double)total.targets;
     *ret_targets = total.targets;
+    if (hd_job_has_pairs(&t->layout.job))
+        t->validated_pairs =
+            (struct hd_pair_result){total.targets, total.margin / (double)total.targets,
+                                    total.correct / (double)total.targets};
     note_loss(t, *ret_loss);
     return HD_OK;
 }

@@ -44,8 +44,11 @@ struct hd_trainer_options {
     struct hd_comm *comm;        /* this rank's endpoint, without visible memory yet; borrowed */
     int rank;
     struct hd_layout_options layout;
-    struct hd_job_tokenizer *tokenizer;   /* may be NULL */
-    const struct hd_token_cache *tokens;  /* token files of the job's text; NULL: read the text */
+    struct hd_job_tokenizer *tokenizer;  /* may be NULL */
+    const struct hd_token_cache *tokens; /* token files of the job's text; NULL: read the text */
+    /* Called once, before memory is taken, with the host memory that the plan has; NULL: not. */
+    void (*planned)(void *user, int64_t host_bytes);
+    void *planned_user;
     double peak;                          /* FLOP/s of this rank, for MFU; 0: it is measured */
     bool force_plain;                     /* for tests: the portable kernels */
     bool epilogues_apart;                 /* for measurements: as in the options of `instance` */
@@ -82,6 +85,21 @@ struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests an
  * since submission; moments are zero. */
 enum hd_status hd_trainer_init(struct hd_trainer *trainer);
 
+/* With train.objective: dpo. reference.c: the log-probabilities of the reference, which are those
+ * of the weights with which the run begins. */
+struct hd_reference_watch {
+    /* Called often, to send a sign of life. False: stop with HD_ABORTED. May be NULL. */
+    bool (*alive)(void *context, int64_t done_windows, int64_t windows);
+    void *context;
+};
+bool hd_trainer_needs_reference(const struct hd_trainer *trainer); /* the objective has one */
+/* Before weights are set by hd_trainer_init or hd_trainer_load: opens the file of an earlier
+ * attempt, or sets the weights of hd_trainer_init and makes it by a forward pass over all pairs
+ * (*ret_made). Does nothing where there is no reference. Collective. HD_STORAGE, HD_IO: it cannot
+ * be written. */
+enum hd_status hd_trainer_prepare_reference(struct hd_trainer *trainer,
+                                            const struct hd_reference_watch *watch, bool *ret_made);
+
 /* Loads weights, moments and counters from a checkpoint directory of any layout. Rank 0 checks
  * every byte against its hash; damage is HD_CORRUPT on all ranks. If settings that the bits of
  * results depend on differ from this run's, ret_note (may be NULL) gets a sentence that names them.
@@ -98,6 +116,13 @@ struct hd_router_result {
     const int64_t *load; /* [experts] choices of each; valid until the next step */
 };
 
+/* Of pairs of answers: what hd_preference_args in ops.h says of each. */
+struct hd_pair_result {
+    int64_t count;   /* 0: train.objective has no pairs */
+    double margin;   /* mean */
+    double accuracy; /* share of those with a margin above 0 */
+};
+
 /* What all ranks told with a step of the one before it. */
 struct hd_told_step {
     bool present;   /* false: of the first step of a run there is none before it */
@@ -109,12 +134,13 @@ struct hd_told_step {
 
 struct hd_step_result {
     int64_t step;     /* number of this step, from 1 */
-    double loss;      /* mean over the step's targets, nats */
+    double loss;      /* mean over the step's targets, nats; of pairs over those */
     double grad_norm; /* before clipping */
     double lr;
     int64_t tokens; /* trained on since the beginning of the job */
     double tokens_per_s, step_ms, mfu;
-    int64_t targets;    /* of this step, all ranks: tokens whose prediction counts in the loss */
+    int64_t targets; /* of this step, all ranks: tokens whose prediction counts in the loss */
+    struct hd_pair_result pairs; /* of this step, all ranks */
     bool skipped;       /* no weight changed: a gradient was not finite, the step had no target,
                            too_many_rows, or spiked */
     bool too_many_rows; /* a rank's experts received more rows than parallel.expert_rows allows */
@@ -160,6 +186,8 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
+/* Of the last validation; with pairs ret_targets is their number, and the loss their mean. */
+struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *trainer);
 
 /* With checkpoint.best: the weights as they are now were validated, and no earlier ones of the run
  * had as low a loss. A run that starts from a checkpoint goes on from the lowest loss that it

@@ -13,6 +13,7 @@
 struct hd_profile;
 struct hd_bound_list;
 struct hd_background_save;
+struct hd_reference;
 
 struct hd_trainer {
     struct hd_arena arena;
@@ -46,6 +47,7 @@ struct hd_trainer {
     int64_t *router_load;     /* [experts] of the last step */
 
     struct hd_job_data data;
+    struct hd_reference *reference; /* reference.c; NULL: none is open */
     struct hd_lr_schedule schedule;
 
     struct hd_profile *profile;            /* NULL: the job has no train.profile */
@@ -65,6 +67,8 @@ struct hd_trainer {
     double *told_busy_ms; /* [world] */
     int *told_awaited;    /* [world] */
 
+    struct hd_pair_result validated_pairs; /* of the last validation */
+
     /* of checkpoint.best */
     double val_loss, lowest_val_loss; /* of step val_step; of the run until now; NaN: none */
     int64_t val_step, lowest_step;    /* lowest_step: -1 if it was before this attempt */
@@ -75,6 +79,9 @@ struct hd_trainer {
  * checkpoint. */
 enum hd_status hd_trainer_background_init(struct hd_trainer *t);
 void hd_trainer_background_done(struct hd_trainer *t);
+
+/* reference.c */
+void hd_trainer_close_reference(struct hd_trainer *t);
 
 /* Where a kind of state of a held part begins, in device or host memory. */
 char *hd_trainer_state(const struct hd_trainer *t, const struct hd_part *part,

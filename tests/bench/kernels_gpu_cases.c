@@ -356,7 +356,7 @@ static void experts(struct bench *b)
 /* ---- products: forward, the gradient of the input, that of the weight ---- */
 
 /* The two of an MLP with more behind them: against the lines above and those of gelu_forward,
- * gelu_backward and bias_backward, what it saves that they are one launch. */
+ * gelu_backward, bias_backward and add, what it saves that they are one launch. */
 static void fused_products(struct bench *b)
 {
     const int64_t R = b->run->rows / 2, C = b->run->channels, F = 4 * C;
@@ -380,6 +380,10 @@ static void fused_products(struct bench *b)
         .dbias = random_values(b, F, HD_F32, 1), .a = random_values(b, R * F, t, 1),
         .b = random_values(b, R * C, t, 1), .M = F, .N = C, .K = R, .lda = F, .ldb = C, .ldc = C,
         .trans_a = true, .accumulate = true, .ab_dtype = t, .c_dtype = HD_F32);
+    RUN(b, gemm, "[R/2,4C] x [C,4C]^T, residual", .c = take(b, R * C * e),
+        .a = random_values(b, R * F, t, 1), .b = random_values(b, C * F, t, 1),
+        .add = random_values(b, R * C, t, 1), .M = R, .N = C, .K = F, .lda = F, .ldb = F, .ldc = C,
+        .trans_b = true, .ab_dtype = t, .c_dtype = t);
 }
 
 static void products(struct bench *b)

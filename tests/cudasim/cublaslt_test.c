@@ -11,7 +11,7 @@
 #include "base/dtype.h"
 #include "tests/cudasim/cudasim.h"
 
-enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, CHOICES = 4, ELEMENTS = 512 };
+enum { ROWS = 16, COLUMNS = 8, DEPTH = 256, CHOICES = 4, ELEMENTS = ROWS * DEPTH };
 
 /* d [ROWS, COLUMNS] = a [ROWS, DEPTH] b [DEPTH, COLUMNS] of bf16, column-major, and what a case
  * changes about it. */
@@ -20,7 +20,9 @@ struct operation {
     cublasLtEpilogue_t epilogue;
     int32_t bias_type; /* -1: not set */
     int64_t aux_ld, a_ld, c_ld;
-    size_t aux_offset, bias_offset, a_offset, d_offset; /* of the address, in bytes */
+    size_t aux_offset, bias_offset, a_offset, c_offset, d_offset; /* of the address, in bytes */
+    bool splits; /* with a workspace, so that an algorithm with split-K is the first */
+    size_t workspace_offset;
     uint32_t align_a;
     float beta;
 };
@@ -39,17 +41,18 @@ static struct made {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c, d;
     cublasLtMatmulPreference_t preference;
-    unsigned char *memory; /* five pieces of PIECE bytes: a, b, d, bias, aux */
+    unsigned char *memory; /* PIECES of PIECE bytes: a, b, d, bias, aux, workspace */
 } m;
-enum { PIECE = ELEMENTS * 4 };
+enum { PIECE = ELEMENTS * 4, PIECES = 6, WORKSPACE_BYTES = 4096 };
 
 static void make(const struct operation *o)
 {
     const void *bias, *aux;
+    const uint64_t workspace_bytes = o->splits ? WORKSPACE_BYTES : 0;
     void *memory;
 
-    assert_int_equal(cudaMalloc(&memory, (size_t)5 * PIECE), cudaSuccess);
-    memset(memory, 0, (size_t)5 * PIECE);
+    assert_int_equal(cudaMalloc(&memory, (size_t)PIECES * PIECE), cudaSuccess);
+    memset(memory, 0, (size_t)PIECES * PIECE);
     m = (struct made){.memory = memory};
     bias = m.memory + 3 * PIECE + o->bias_offset;
     aux = m.memory + 4 * PIECE + o->aux_offset;
@@ -70,6 +73,10 @@ static void make(const struct operation *o)
     assert_int_equal(cublasLtMatrixLayoutCreate(&m.c, o->d_type, ROWS, COLUMNS, o->c_ld), 0);
     assert_int_equal(cublasLtMatrixLayoutCreate(&m.d, o->d_type, ROWS, COLUMNS, ROWS), 0);
     assert_int_equal(cublasLtMatmulPreferenceCreate(&m.preference), 0);
+    assert_int_equal(cublasLtMatmulPreferenceSetAttribute(m.preference,
+                                                          CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                          &workspace_bytes, sizeof workspace_bytes),
+                     0);
     for (int i = 0; i < 4; i++) {
         const uint32_t align = i == 0 ? o->align_a : 16;
 
@@ -192,11 +199,13 @@ static cublasStatus_t launch(const struct operation *chosen, const struct operat
     make(chosen);
     assert_int_equal(choose(found, &count), 0);
     unmake();
+    assert_int_equal(found[0].workspaceSize, chosen->splits ? WORKSPACE_BYTES : 0);
     make(o);
     d = m.memory + 2 * PIECE;
     status =
         cublasLtMatmul(m.handle, m.desc, &one, m.memory + o->a_offset, m.a, m.memory + PIECE, m.b,
-                       &o->beta, d, m.c, d + o->d_offset, m.d, &found[0].algo, NULL, 0, NULL);
+                       &o->beta, d + o->c_offset, m.c, d + o->d_offset, m.d, &found[0].algo,
+                       m.memory + 5 * PIECE + o->workspace_offset, found[0].workspaceSize, NULL);
     unmake();
     return status;
 }
@@ -237,7 +246,22 @@ static void addresses_are_checked_at_the_launch(void **state)
     assert_int_equal(launch(&usual, &o), CUBLAS_STATUS_INVALID_VALUE);
 }
 
-/* c may be d, if it has d's layout. */
+/* A multiple of 256 bytes, as the documentation of the workspace demands. */
+static void the_workspace_is_aligned(void **state)
+{
+    static const size_t offsets[] = {0, 256, 64, 128};
+    struct operation o = usual;
+
+    (void)state;
+    o.splits = true;
+    for (int i = 0; i < 4; i++) {
+        o.workspace_offset = offsets[i];
+        assert_int_equal(launch(&o, &o),
+                         i < 2 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE);
+    }
+}
+
+/* c may be d, if it has d's layout; elsewhere it has the alignment that was promised. */
 static void a_result_in_the_place_of_c_has_its_layout(void **state)
 {
     struct operation o = usual;
@@ -248,6 +272,8 @@ static void a_result_in_the_place_of_c_has_its_layout(void **state)
     assert_int_equal(launch(&o, &o), CUBLAS_STATUS_INVALID_VALUE);
     o.d_offset = PIECE / 2;
     assert_int_equal(launch(&o, &o), CUBLAS_STATUS_SUCCESS);
+    o.c_offset = 8;
+    assert_int_equal(launch(&o, &o), CUBLAS_STATUS_INVALID_VALUE);
 }
 
 /* Goal: sums of bf16 factors truncate, those of fp32 factors round. Method: 1, and in the second
@@ -409,6 +435,7 @@ int main(void)
         cmocka_unit_test(layouts_are_sound),
         cmocka_unit_test(a_launch_is_what_was_chosen_for),
         cmocka_unit_test(addresses_are_checked_at_the_launch),
+        cmocka_unit_test(the_workspace_is_aligned),
         cmocka_unit_test(a_result_in_the_place_of_c_has_its_layout),
         cmocka_unit_test(sums_of_bf16_truncate),
         cmocka_unit_test(products_of_fp8_have_one_layout_and_whole_sixteens),

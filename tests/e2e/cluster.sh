@@ -15,6 +15,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/e2e.XXXXXX") || exit 1
 export HEDDLE_CONTROLLER=unix:$work/c.sock
 # what a scenario expects must not depend on the machine's GPUs and configuration files
 export HEDDLE_CUDA_PLUGIN=none HEDDLE_CONFIG=none
+# what stand-ins read reaches ranks
+export HEDDLE_PASS_ENV='FAKE_*,HD_CUDASIM_*,NVML_*'
 failures=0
 controller_pid=
 declare -A node_pids=()

@@ -14,6 +14,11 @@ fi
 : "${BATCH:=32}" # a run that is still under way when the disk has been filled
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
+# What ranks do on a disk that is fuller than a node takes new jobs on.
+start_cluster_that_starts_jobs() {
+    start_controller
+    start_daemon a --min-free 0
+}
 small_disk() {
     mkdir "$dir/jobs"
     mount -t tmpfs -o size=128m tmpfs "$dir/jobs" || fail "cannot mount a tmpfs"
@@ -82,7 +87,7 @@ the_last_checkpoint_waits_for_room() {
 a_job_begins_when_the_disk_takes_writes() {
     local full tight now
     small_disk
-    start_cluster
+    start_cluster_that_starts_jobs
     # not even its folder
     leave_free 0
     full=$(submit --set train.steps=20) || exit
@@ -111,7 +116,7 @@ a_job_begins_when_the_disk_takes_writes() {
 a_job_waits_for_the_state_directory_of_its_node() {
     local job
     mkdir "$dir/node-a" && mount -t tmpfs -o size=1m tmpfs "$dir/node-a" || fail "cannot mount a tmpfs"
-    start_cluster
+    start_cluster_that_starts_jobs
     job=$(submit --set train.steps=20) || exit
     succeed "$job" 1
     head -c 2m /dev/zero >"$dir/node-a/filler" 2>/dev/null

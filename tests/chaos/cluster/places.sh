@@ -15,7 +15,7 @@ validate: {every: 0, batches: 0}
 resources: {device: cpu, devices: 4}
 checkpoint: {every: 0}
 restart: {max: 0}
-hang: {setup: 30s, step: 3s, validation: 3s, checkpoint: 3s, ending: 3s}
+hang: {setup: 60s, step: 10s, validation: 10s, checkpoint: 10s, ending: 10s}
 END
 
 alive() { [ -n "$(rank_pid "$1")" ]; }
@@ -56,9 +56,9 @@ each_culprit_is_named() {
     await $PATIENCE "node a" ready a
     places=0
     for rank in 0 1 2 3; do
-        place setup $rank '{dp: 4}' --set hang.setup=3s
+        place setup $rank '{dp: 4}' --set hang.setup=10s
         place training $rank '{dp: 2, tp: 2}'
-        place validating $rank '{dp: 4, zero: 3}' --set 'validate={every: 1, batches: 40}'
+        place validating $rank '{dp: 4, zero: 3}' --set 'validate={every: 1, batches: 4}'
         place checkpointing $rank '{dp: 4, zero: 1}' --set 'model.hidden=512' --set 'checkpoint={every: 1, keep: 1}'
         mkdir -p "$dir/end"
         touch "$dir/end/$rank"
@@ -74,7 +74,5 @@ one) nodes=1 ;;
 two) nodes=2 ;;
 *) exit 2 ;;
 esac
-run_it() { export STALL_AT_END=$dir/end; each_culprit_is_named; }
-each_culprit_of_twenty_places_is_named() { run_it; }
-scenario each_culprit_of_twenty_places_is_named
+scenario each_culprit_is_named
 finish

@@ -1,9 +1,9 @@
-/* Loaded into a rank (LD_PRELOAD): SIGUSR1 makes the thread that was computing wait for ever, as one
- * does in a call of a driver or of a file system that does not answer. The process sleeps, and is
- * not stopped. With a file $STALL_AT_END/RANK the rank does so when it has left main. */
+/* Loaded into a rank (LD_PRELOAD): SIGUSR1 makes the thread that was computing wait for ever, as
+ * one does in a call of a driver or of a file system that does not answer. The process sleeps, and
+ * is not stopped. With a file end/RANK beside the jobs directory the rank does so when it has left
+ * main. (Ranks do not get all of the environment.) */
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,8 +14,8 @@ static void stall(int signal)
         (void)pause();
 }
 
-/* The number after --rank; -1: this is no rank. */
-static int rank_of_this_process(void)
+/* The word after `flag` in this process's command line; "": there is none. */
+static void find_word(const char *flag, char ret_word[512])
 {
     char line[8192];
     FILE *f = fopen("/proc/self/cmdline", "re");
@@ -24,26 +24,31 @@ static int rank_of_this_process(void)
     if (f)
         (void)fclose(f);
     line[n] = '\0';
+    ret_word[0] = '\0';
     for (const char *at = line; at < line + n; at += strlen(at) + 1)
-        if (strcmp(at, "--rank") == 0)
-            return atoi(at + strlen(at) + 1);
-    return -1;
+        if (strcmp(at, flag) == 0 && at + strlen(at) + 1 < line + n)
+            (void)snprintf(ret_word, 512, "%s", at + strlen(at) + 1);
 }
 
 static void __attribute__((constructor)) begin(void)
 {
-    if (rank_of_this_process() >= 0)
+    char rank[512];
+
+    find_word("--rank", rank);
+    if (rank[0])
         (void)signal(SIGUSR1, stall);
 }
 
+/* The job file is DIR/jobs/JOB/attempt-K/nodes/NODE/job. */
 static void __attribute__((destructor)) end(void)
 {
-    const char *folder = getenv("STALL_AT_END");
-    char path[512];
+    char rank[512], job[512], path[1100];
 
-    if (!folder || rank_of_this_process() < 0)
-        return;
-    (void)snprintf(path, sizeof path, "%s/%d", folder, rank_of_this_process());
-    if (access(path, F_OK) == 0)
+    find_word("--rank", rank);
+    find_word("--job", job);
+    for (int i = 0; i < 6 && strrchr(job, '/'); i++)
+        *strrchr(job, '/') = '\0';
+    (void)snprintf(path, sizeof path, "%s/end/%s", job, rank);
+    if (rank[0] && access(path, F_OK) == 0)
         stall(0);
 }

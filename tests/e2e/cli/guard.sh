@@ -3,11 +3,11 @@
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
 unset HEDDLE_CONTROLLER
-# A step reads 4 x 32 bytes in order: 70 steps of text, one of bytes that no text has, then text.
+# A step reads 4 x 32 bytes in order: 70 steps of text, one of bytes that no text has, then the same text.
 {
     head -c $((70 * 128)) "$HEDDLE_SOURCE_DIR/LICENSE"
     for _ in {1..16}; do printf '\201\302\203\304\205\306\207\310'; done
-    cat "$HEDDLE_SOURCE_DIR"/docs/operations.md
+    cat "$HEDDLE_SOURCE_DIR/LICENSE" # once more, which surprises less
 } >"$work/corpus.txt"
 cat >"$work/guard.yaml" <<END
 name: guard

@@ -17,7 +17,7 @@ install_to() { # ROOT PREFIX: the plug-in of the GPUs is a part of its own, whic
 root=$work/root prefix=/opt/heddle
 check it_is_installed_below_destdir install_to "$root" $prefix
 check_equal nothing_else_is_touched "opt " "$(ls "$root" | tr '\n' ' ')"
-check_equal all_programs_are_there "heddle heddle-controller heddle-launcher heddle-supervisor heddle-worker heddled " \
+check_equal all_programs_are_there "heddle heddle-controller heddle-launcher heddle-serve heddle-supervisor heddle-worker heddled " \
     "$(ls "$root$prefix/bin" | tr '\n' ' ')"
 check_equal the_units_too "heddle-controller.service heddle-launcher.service heddle-launcher.socket heddled.service " \
     "$(ls "$root$prefix/lib/systemd/system" | tr '\n' ' ')"

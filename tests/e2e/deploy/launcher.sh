@@ -28,7 +28,7 @@ shift
 STANDIN
 chmod 755 "$work/systemd-run"
 socket=$work/l.sock
-"$HEDDLE_BIN/heddle-launcher" --for "$user" --listen "$socket" --systemd-run "$work/systemd-run" >"$work/launcher.log" 2>&1 &
+"$HEDDLE_BIN/heddle-launcher" --for "$user" --listen "$socket" --data-networks 10.0.0.0/8,fd00::/8 --systemd-run "$work/systemd-run" >"$work/launcher.log" 2>&1 &
 launcher=$!
 await 5 test -S "$socket"
 check_equal its_socket_is_for_its_user_alone "600 $user" "$(stat -c '%a %U' "$socket")"
@@ -55,6 +55,9 @@ supervisor=$(sed -n 's/^pid //p' "$work/jobs/$job/attempt-1/nodes/n1/supervisor"
 check_equal its_supervisor_is_no_child_of_the_daemon "" "$(below "${node_pids[n1]}" | grep -x "$supervisor")"
 check_equal it_has_a_unit_of_its_own "--unit=heddle-job-$job-attempt-1" "$(grep -x -- '--unit=.*' "$work/asked")"
 check_equal in_the_slice_of_all_jobs "--slice=heddle.slice" "$(grep -x -- '--slice=.*' "$work/asked")"
+check_equal its_control_group_is_its_own 1 "$(grep -c -x -- '--property=Delegate=memory pids cpuset' "$work/asked")"
+check_equal a_job_on_the_processor_has_no_device_file "--property=DevicePolicy=closed " "$(grep -- 'Device' "$work/asked" | tr '\n' ' ')"
+check_equal it_reaches_the_networks_of_nodes_alone "any localhost 10.0.0.0/8 fd00::/8 " "$(sed -n 's/^--property=IPAddress[A-Za-z]*=//p' "$work/asked" | tr '\n' ' ')"
 check_equal as_the_user_that_asked "--uid=$(id -u "$user")" "$(grep -x -- '--uid=.*' "$work/asked")"
 check_equal the_program_is_not_chosen_by_who_asks "$HEDDLE_BIN/heddle-supervisor" "$(grep -A1 -x -- -- "$work/asked" | tail -n 1)"
 check_equal of_the_environment_what_is_allowed_goes_along "NCCL_DEBUG=WARN " "$(grep -A1 -x -- --setenv "$work/asked" | grep -E '^(NCCL|LD|HOME)' | tr '\n' ' ')"
@@ -83,6 +86,8 @@ if perl -MIO::Socket::UNIX -e 1 2>/dev/null; then
     check_equal an_unknown_line "error unknown line run" "$(ask "${good}run /bin/sh\n")"
     check_equal a_variable_that_loads_code "error the variable LD_PRELOAD=/x.so is not handed on" "$(ask "${good}env LD_PRELOAD=/x.so\n")"
     check_equal a_job_that_is_no_number 1 "$(ask 'heddle-launch 1\njob ../x\nattempt 1\narg a\n' | grep -c '^error ')"
+    check_equal a_device_that_is_no_gpu "error /dev/sda is no GPU" "$(ask "${good}gpu /dev/sda\n")"
+    check_equal nor_is_a_path_through_one "error /dev/nvidia0/../sda is no GPU" "$(ask "${good}gpu /dev/nvidia0/../sda\n")"
     check_equal what_systemd_would_replace 1 "$(ask "${good}arg /srv/%%h\n" | grep -c '^error systemd would change')"
     check_equal another_form "error the request is not of form 1; install one version of Heddle" "$(ask 'heddle-launch 2\n')"
     check_equal an_empty_one 1 "$(ask '' | grep -c '^error ')"

@@ -123,6 +123,26 @@ wrong no_such_path 404 'there is no /v1/embeddings' /v1/embeddings '{}'
 wrong a_path_that_is_read 405 'takes GET' /v1/models '{}'
 wrong a_page_of_another_site 403 'a page of another site' /v1/completions '{"prompt": "a"}' 'Origin: http://evil.example'
 
+# ---- multiple choice ----
+
+for pair in ab ce fd ea; do
+    a=${pair:0:1} b=${pair:1:1}
+    printf '{"prompt": "%s", "choices": ["%s", "%s", "%s"], "answer": 1, "delimiter": ""}\n' "${prompt/ce/$pair}" $b$b$a$a $a$a$b$b $a$b$a$b
+done >"$work/questions.jsonl"
+check questions_are_answered heddle eval "$work/model" --threads 1 --choices "$work/questions.jsonl"
+check_equal all_of_them_right "acc 1.0000 acc_norm 1.0000 questions 4" "$(awk '/^(acc|acc_norm|questions) / { printf "%s%s %s", (n++ ? " " : ""), $1, $2 }' "$work/check.out")"
+check questions_with_their_answers heddle eval "$work/model" --threads 1 --choices "$work/questions.jsonl" --limit 3 -o jsonl
+check_equal each_has_a_line 3 "$(grep -c '"type":"question".*"answer":1,"choice":1,"choice_norm":1,' "$work/check.out")"
+printf '{"prompt": "a"}\n' >"$work/wrong.jsonl"
+check_status a_line_that_is_no_question_is_said 2 heddle eval "$work/model" --threads 1 --choices "$work/wrong.jsonl"
+check_equal with_its_place 1 "$(grep -c 'wrong.jsonl:1: ' "$work/check.err")"
+
+# Six times 1 + 1 + 12 bytes in three tokens, and the token that ends the text, which has no bytes. One window has
+# all of them; the first one is no target: 18 targets of 84 - 1 bytes.
+printf 'ab<|im_start|>%.0s' {1..6} >"$work/six.txt"
+check perplexity_of_a_byte heddle eval "$work/model" --threads 1 --data "$work/six.txt" --context 18 -o json
+check_equal counts_the_bytes_of_the_targets "18 83" "$(member tokens <"$work/check.out") $(member bytes <"$work/check.out")"
+
 # ---- clients that go, and the end ----
 
 # a stream whose client goes is not generated to its end: its place in the queue is free again
@@ -149,10 +169,15 @@ check_equal and_answers_what_it_was_asked 20 "$(grep -o '"text":"ccee"' "$work/l
 check_status beyond_this_machine_it_needs_tokens_and_tls 5 heddle serve "$work/model" --listen 0.0.0.0:0
 printf 'ann ann-0123456789abcdef\n' >"$work/tokens"
 chmod 600 "$work/tokens"
-serve two "$work/model" --listen 127.0.0.1:0 --tokens "$work/tokens" --weights nf4 --precision bf16
+serve two "$work/model/" --threads 1 --listen 127.0.0.1:0 --tokens "$work/tokens" --weights nf4 --precision bf16
 wrong without_a_token 401 'a token is needed' /v1/completions '{"prompt": "a"}'
 check_equal with_a_token_of_codes_in_bf16 200 "$(code /v1/completions '{"prompt": "a"}' 'Authorization: Bearer ann-0123456789abcdef')"
+check_equal a_folder_gives_its_name model "$(body $door /v1/models 'Authorization: Bearer ann-0123456789abcdef' | member id)"
 check_equal health_needs_none 200 "$(status $door /health)"
+kill -TERM "$server"
+wait "$server"
+serve three "$work/runs/run" --threads 1 --listen 127.0.0.1:0
+check_equal a_checkpoint_has_its_jobs_name chat "$(body $door /v1/models | member id)"
 kill -TERM "$server"
 wait "$server"
 check_status no_model_is_said 4 heddle serve "$work/nothing"

@@ -10,7 +10,7 @@ export HF_HOME=$work/hf
 models=$("$python" "$script" make "$work" 2>"$work/make.log") || { not_ok make "$(tail -n 3 "$work/make.log")"; finish; }
 for model in $models; do
     : >"$work/address"
-    "$HEDDLE_BIN/heddle" serve "$work/$model" --listen 127.0.0.1:0 >"$work/address" 2>"$work/$model.log" &
+    "$HEDDLE_BIN/heddle" serve "$work/$model" --threads 1 --listen 127.0.0.1:0 >"$work/address" 2>"$work/$model.log" &
     server=$!
     await 60 test -s "$work/address" || { not_ok "serve_$model" "$(tail -n 3 "$work/$model.log")"; finish; }
     "$python" "$script" run "$work" "$model" "$(cat "$work/address")" >"$work/verdicts" 2>"$work/run.log" ||
@@ -20,7 +20,7 @@ for model in $models; do
     check_equal "all_tasks_of_$model" 3 "$(wc -l <"$work/verdicts")"
     kill -TERM "$server"
     wait "$server"
-    check "eval_of_$model" heddle eval "$work/$model" --choices "$work/questions.jsonl" -o jsonl
+    check "eval_of_$model" heddle eval "$work/$model" --choices "$work/questions.jsonl" --threads 1 -o jsonl
     cp "$work/check.out" "$work/ours.jsonl"
     verdict=$("$python" "$script" compare "$work/$model.answers" "$work/ours.jsonl" 2>&1 | tail -n 1)
     check_equal "eval_gives_the_same_numbers_of_$model" ok "$verdict"

@@ -135,6 +135,7 @@ static void text_and_token_files_give_one_loss(void **state)
     assert_int_equal(of_text.windows, 249);
     assert_int_equal(of_text.all_windows, 249);
     assert_int_equal(of_text.targets, 249 * 16);
+    assert_int_equal(of_text.bytes, 249 * 16); /* a token is a byte */
     options.files = token_file;
     of_tokens = evaluate(&options);
     assert_true(of_tokens.loss == of_text.loss);

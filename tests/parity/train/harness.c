@@ -133,6 +133,8 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.data_format, "auto");
     word(j.data_loss, "answers");
     word(j.too_long, "error");
+    word(j.objective, "next_token");
+    j.preference_beta = 0.1;
     word(j.lr_decay, "cosine");
     word(j.precision, "fp32");
     word(j.moments, "fp32");
@@ -184,6 +186,15 @@ enum hd_status harness_meet(struct harness_rank *r)
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }
 
+enum hd_status harness_init(struct hd_trainer *t)
+{
+    const struct hd_reference_watch watch = {.alive = NULL};
+    bool made;
+    const enum hd_status st = hd_trainer_prepare_reference(t, &watch, &made);
+
+    return st || made ? st : hd_trainer_init(t);
+}
+
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
     const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
@@ -194,7 +205,7 @@ enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_t
                                                .force_plain = force_plain};
     enum hd_status st = hd_trainer_new(r->job, &options, ret_trainer);
 
-    return st ? st : hd_trainer_init(*ret_trainer);
+    return st ? st : harness_init(*ret_trainer);
 }
 
 enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_trainer)

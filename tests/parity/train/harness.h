@@ -56,6 +56,9 @@ void harness_shared_free(void *memory, size_t size_bytes);
 /* All ranks have come this far. */
 enum hd_status harness_meet(struct harness_rank *r);
 
+/* The weights of the start, and the reference where the objective has one. */
+enum hd_status harness_init(struct hd_trainer *trainer);
+
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer);
 /* After two steps, and with noise on every weight: biases and norms begin as zeros and ones, which
  * would fit anywhere, and positions hardly matter. The caller frees it, also after a failure. */

@@ -230,7 +230,7 @@ static enum hd_status body(struct harness_rank *r)
 
     if (st)
         return st;
-    st = hd_trainer_init(t);
+    st = harness_init(t);
     if (!st && hd_registry_global_count(&hd_trainer_layout(t)->registry) > RUN_ELEMENTS_MAX)
         st = hd_err(HD_LIMIT, "the model of this test is larger than RUN_ELEMENTS_MAX");
     if (!st && r->rank == 0)
@@ -299,7 +299,9 @@ static enum hd_status begin_crossing(struct hd_trainer *t, const struct crossing
     struct hd_saved saved;
     enum hd_status st;
 
-    st = c->saved ? hd_trainer_load(t, c->saved->path, c->saved->hash, NULL) : hd_trainer_init(t);
+    st = harness_init(t); /* also where it loads: a reference is of the start */
+    if (!st && c->saved)
+        st = hd_trainer_load(t, c->saved->path, c->saved->hash, NULL);
     for (int s = 0; !st && s < c->steps; s++)
         st = hd_trainer_step(t, 0, &result);
     if (!st && c->ret_saved)

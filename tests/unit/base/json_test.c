@@ -56,6 +56,7 @@ static void values_of_every_kind_are_read(void **state)
     assert_string_equal(hd_json_member(root, "c")->text, "x");
     assert_null(hd_json_member(root, "d"));
     hd_arena_done(&arena);
+    assert_int_equal(status_of("\xef\xbb\xbf{}"), HD_OK); /* a byte order mark */
 }
 
 static void what_the_grammar_forbids_is_refused(void **state)
@@ -63,6 +64,8 @@ static void what_the_grammar_forbids_is_refused(void **state)
     static const char *const bad[] = {
         "",
         " ",
+        "\xef\xbb\xbf",
+        "{} \xef\xbb\xbf",
         "{",
         "[1,]",
         "[1 2]",

@@ -90,11 +90,86 @@ static void what_is_wrong_is_said(void **state)
     fails("[1]", "no known form");
 }
 
+/* ---- pairs ---- */
+
+#define U       "{\"role\": \"user\", \"content\": \"q\"}"
+#define A(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+
+/* Both conversations as reads() shows one, with '/' between them. */
+static void reads_pair(const char *line, const char *both)
+{
+    struct hd_conversation pair[HD_CHAT_PAIR];
+    struct hd_text text = {0};
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    if (hd_conversation_read_pair(&arena, line, strlen(line), pair))
+        fail_msg("%s: %s", line, hd_err_message());
+    for (int k = 0; k < HD_CHAT_PAIR; k++) {
+        size_t i = 0;
+
+        hd_text_add(&text, "%s", k ? "/" : "");
+        for (const struct hd_json *m = pair[k].messages.first; m; m = m->next, i++)
+            hd_text_add(&text, "%s%s ", hd_json_member(m, "content")->text,
+                        pair[k].counts[i] ? "+" : "");
+        if (pair[k].answer)
+            hd_text_add(&text, "%s|%s", pair[k].prompt, pair[k].answer);
+    }
+    assert_string_equal(text.data, both);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
+static void fails_as_pair(const char *line, const char *message)
+{
+    struct hd_conversation pair[HD_CHAT_PAIR];
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_conversation_read_pair(&arena, line, strlen(line), pair), HD_INVALID);
+    if (!strstr(hd_err_message(), message))
+        fail_msg("'%s' is not in '%s'", message, hd_err_message());
+    hd_arena_done(&arena);
+}
+
+/* Of the prompt nothing counts, also where it has answers. */
+static void pairs_are_read_in_each_form(void **state)
+{
+    (void)state;
+    reads_pair("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}", "a|b/a|c");
+    reads_pair("{\"prompt\": [" U "], \"chosen\": [" A("x") "], \"rejected\": [" A("y") "]}",
+               "q x+ /q y+ ");
+    reads_pair("{\"messages\": [" U "," A("p") "," U "], \"chosen\": \"x\", \"rejected\": \"y\"}",
+               "q p q x+ /q p q y+ ");
+    reads_pair("{\"chosen\": [" U
+               "," A("p") "," U "," A("x") "], \"rejected\": [" U
+                                           "," A("p") "," U "," A("y") "," U "," A("z") "]}",
+               "q p q x+ /q p q y+ q z+ ");
+}
+
+static void what_is_wrong_with_a_pair_is_said(void **state)
+{
+    (void)state;
+    fails_as_pair("{\"prompt\": \"a\", \"rejected\": \"c\"}", "no chosen answer");
+    fails_as_pair("{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": null}",
+                  "no rejected answer");
+    fails_as_pair("{\"chosen\": [" U "," A("x") "], \"rejected\": [" U "," A("x") "]}",
+                  "are the same answer");
+    fails_as_pair("{\"chosen\": [" U "], \"rejected\": [" U "," A("x") "]}",
+                  "chosen: the conversation "
+                  "has no answer");
+    fails_as_pair("{\"prompt\": \"a\", \"chosen\": [" A("x") "], \"rejected\": [" A("y") "]}",
+                  "two strings behind a prompt, or two lists");
+    fails("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}", "train.objective: dpo");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_form_is_found),
         cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(pairs_are_read_in_each_form),
+        cmocka_unit_test(what_is_wrong_with_a_pair_is_said),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -368,6 +368,65 @@ static void an_end_as_told_does_not_take_the_place_of_an_echo(void **state)
     sim_free(sim);
 }
 
+/* The ranks of n1 wait for one of n2, whose supervisor says nothing of it: that rank, its node and
+ * its device are named, not n1, which tells of it. */
+static void a_hang_elsewhere_is_of_the_node_that_is_waited_for(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 12);
+    uint64_t job = sim_submitted(sim, &four);
+    const struct hd_observed ended = {.job = job,
+                                      .attempt = 1,
+                                      .state = HD_ATTEMPT_STATE_ENDED,
+                                      .end = {.cause = HD_END_CAUSE_HANG,
+                                              .rank = 3,
+                                              .node = "n1",
+                                              .echo = true,
+                                              .message = "rank 3 is waited for"}};
+    const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                           .observed = {.uuid = "uuid-1",
+                                                        .stream = sim->nodes[0].stream,
+                                                        .attempts = &ended,
+                                                        .attempt_count = 1,
+                                                        .jobs_dir_visible = true}};
+
+    (void)state;
+    sim_run(sim, 7);
+    sim->nodes[1].faults.unaware = true;
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_HANG);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.rank, 3);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.node, "n2");
+    sim_free(sim);
+}
+
+/* Rank 0 on n1 tells of the straggler, which is rank 3 on n2. */
+static void an_event_may_be_about_a_rank_of_another_node(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs four = sim_needs(4, 12);
+    uint64_t job = sim_submitted(sim, &four);
+    struct hd_core_out out = {.batch = hd_batch_new()};
+    struct hd_core_event report;
+
+    (void)state;
+    sim_run(sim, 7);
+    report = sim_report(sim, job, 0, HD_REPORT_EVENT);
+    report.report.seq = 1000;
+    report.report.event =
+        (struct hd_event_record){.rank = 3, .kind = "straggler", .message = "it is slow"};
+    assert_int_equal(hd_core_step(sim->core, &report, sim->now, &out), HD_OK);
+    assert_int_equal(out.batch->first->kind, HD_OP_POSITION);
+    assert_int_equal(out.batch->first->position.rank, 0);
+    assert_int_equal(out.batch->first->next->kind, HD_OP_EVENT);
+    assert_int_equal(out.batch->first->next->event.rank, 3);
+    assert_string_equal(out.batch->first->next->event.node, "n2");
+    hd_batch_free(out.batch);
+    hd_core_out_done(&out);
+    sim_free(sim);
+}
+
 /* Both nodes tell an echo, and neither a rank that failed: the network between them did. */
 static void two_echoes_without_a_cause_are_the_networks(void **state)
 {
@@ -594,6 +653,8 @@ int main(void)
         cmocka_unit_test(a_failure_on_one_node_ends_all_and_is_named),
         cmocka_unit_test(an_echo_heard_before_a_crash_is_not_taken_for_the_cause),
         cmocka_unit_test(an_end_as_told_does_not_take_the_place_of_an_echo),
+        cmocka_unit_test(a_hang_elsewhere_is_of_the_node_that_is_waited_for),
+        cmocka_unit_test(an_event_may_be_about_a_rank_of_another_node),
         cmocka_unit_test(two_echoes_without_a_cause_are_the_networks),
         cmocka_unit_test(a_lost_node_leaves_the_job_what_is_left),
         cmocka_unit_test(a_cancel_stops_all_shares_after_one_checkpoint),

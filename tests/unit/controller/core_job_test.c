@@ -425,7 +425,8 @@ static void a_report_is_stored_under_its_own_name(void **state)
     sim_run(sim, 3);
     report = sim_report(sim, job, 1, HD_REPORT_EVENT);
     report.report.attempt = 2;
-    report.report.event = (struct hd_event_record){.kind = "warning", .message = "it is hot"};
+    report.report.event =
+        (struct hd_event_record){.rank = 1, .kind = "warning", .message = "it is hot"};
     assert_int_equal(hd_core_step(sim->core, &report, sim->now, &out), HD_OK);
     report.report.kind = HD_REPORT_VALIDATION;
     report.report.seq = 2;

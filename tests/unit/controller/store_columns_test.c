@@ -172,7 +172,7 @@ static struct hd_attempt_record attempt_of(int i, int age)
         .created_ms = BIG + 600 + i,
         .running_ms = BIG + 700 + k,
         .ended_ms = BIG + 800 + k,
-        .stop_cause = (enum hd_end_cause)((k + 1) % 13), /* 2 to 12; the ends above are 0 to 10 */
+        .stop_cause = (enum hd_end_cause)((k + 2) % 14), /* 3 to 13; the ends above are 0 to 10 */
         .stop_job = (uint64_t)(BIG + 1900 + k),
         .borrows = i % 2};
 }
@@ -870,7 +870,7 @@ static void every_word_is_read_as_its_number(void **state)
 {
     struct base base;
     struct reader reader;
-    bool causes[13] = {false}, jobs[7] = {false}, attempts[5] = {false}, nodes[6] = {false},
+    bool causes[14] = {false}, jobs[7] = {false}, attempts[5] = {false}, nodes[6] = {false},
          kinds[HD_DEVICE_KIND_COUNT] = {false}, checkpoints[4] = {false};
 
     (void)state;

@@ -20,6 +20,7 @@ struct bench {
     uv_loop_t loop;
     struct hd_job_store *store;
     char dir[TEMPORARY_BYTES];
+    int64_t reserve;
     int queued, done, aborted;
     bool closed;
     struct hd_query *answer;
@@ -28,7 +29,7 @@ struct bench {
 static void open_store(struct bench *b)
 {
     const struct hd_store_options options = {
-        .dir = b->dir, .vfs = DISK_VFS, .retry_ms = 5, .reserve_bytes = RESERVE, .user = b};
+        .dir = b->dir, .vfs = DISK_VFS, .retry_ms = 5, .reserve_bytes = b->reserve, .user = b};
 
     b->closed = false;
     if (hd_store_open(&b->loop, &options, &b->store))
@@ -47,14 +48,19 @@ static void close_store(struct bench *b)
         (void)uv_run(&b->loop, UV_RUN_ONCE);
 }
 
-static void start(struct bench *b)
+static void start_with(struct bench *b, int64_t reserve)
 {
-    *b = (struct bench){0};
+    *b = (struct bench){.reserve = reserve};
     disk_register();
     disk_wipe();
     assert_int_equal(uv_loop_init(&b->loop), 0);
     temporary_dir(b->dir, "heddle-reserve");
     open_store(b);
+}
+
+static void start(struct bench *b)
+{
+    start_with(b, RESERVE);
 }
 
 static void finish(struct bench *b)
@@ -207,8 +213,8 @@ static void a_full_disk_is_written_from_the_reserve_which_is_made_again(void **s
 }
 
 /* Goal: another program that fills the disk takes of the reserve what it can, and still changes are
- * written. It takes half of each piece of 32 KiB, so that 128 KiB are left for at most two pages a
- * job: at least 16. */
+ * written. Of each of 8 pieces of 256 KiB it takes half. The rest is 256 pages, and the log needs
+ * none, since it keeps its file: at two pages a job 128 jobs. */
 static void what_fills_the_disk_does_not_get_all_of_the_reserve(void **state)
 {
     struct bench b;
@@ -216,15 +222,15 @@ static void what_fills_the_disk_does_not_get_all_of_the_reserve(void **state)
     int written;
 
     (void)state;
-    start(&b);
-    while (job < 60) { /* the log has its size, which it keeps */
+    start_with(&b, 2 << 20);
+    while (job < 300) { /* the log has its size, which it keeps */
         commit_job(&b, ++job);
         assert_true(settle(&b));
     }
     disk_set_greedy(true);
     disk_set_capacity(disk_used());
     written = commit_until_stuck(&b, &job);
-    if (written < 16)
+    if (written < 128)
         fail_msg("%d jobs were written", written);
     disk_set_greedy(false);
     disk_set_capacity(0);

@@ -142,16 +142,18 @@ static void launch_refused(const struct refusing *r)
 
 /* Goal: a status of the library's first launch never ends a job that can go on, and is told.
  * Method: refuse the first launches: of a plain product, which has three choices (with and without
- * split-K), and of one with GELU, which is too shallow for split-K and so has two with and two
- * without it. */
+ * split-K), of one with a residual, which has three with and three without it, and of one with
+ * GELU, which is too shallow for split-K and so has two with and two without it. */
 static void a_refused_launch_goes_to_the_next_choice(void **state)
 {
     static const struct {
-        bool gelu;
+        enum { PLAIN, GELU, RESIDUAL } what;
         int refusals, products, launches;
     } cases[] = {
-        {false, 0, 1, 0}, {false, 1, 1, 0}, {false, 2, 1, 0}, {false, 3, 0, 1}, {true, 0, 1, 0},
-        {true, 1, 1, 0},  {true, 2, 1, 1},  {true, 3, 1, 1},  {true, 4, 0, 1},
+        {PLAIN, 0, 1, 0},    {PLAIN, 1, 1, 0},    {PLAIN, 2, 1, 0},    {PLAIN, 3, 0, 1},
+        {GELU, 0, 1, 0},     {GELU, 1, 1, 0},     {GELU, 2, 1, 1},     {GELU, 3, 1, 1},
+        {GELU, 4, 0, 1},     {RESIDUAL, 0, 1, 0}, {RESIDUAL, 2, 1, 0}, {RESIDUAL, 3, 1, 1},
+        {RESIDUAL, 5, 1, 1}, {RESIDUAL, 6, 0, 1},
     };
     static const int statuses[] = {7, 8,
                                    15}; /* invalid value, architecture mismatch, unsupported */
@@ -174,10 +176,15 @@ static void a_refused_launch_goes_to_the_next_choice(void **state)
                                     .c_dtype = HD_F32};
         const struct refusing r = {&o, &args, cases[i / 3].refusals, statuses[i % 3]};
         const int products = cases[i / 3].products, launches = cases[i / 3].launches;
+        const bool gelu = cases[i / 3].what == GELU, residual = cases[i / 3].what == RESIDUAL;
 
         for (int k = 0; k < SIZE * DEPTH; k++)
             o.x[k] = o.x[8192 + k] = 1;
-        if (cases[i / 3].gelu)
+        for (int k = 0; k < SIZE * SIZE; k++)
+            o.x[24576 + k] = (float)k;
+        if (residual)
+            args.add = o.x + 24576;
+        if (gelu)
             args = gelu_of_a_bias(o.x + 65536);
         for (int again = 0; again < 2; again++) { /* nothing is refused or tried a second time */
             const struct refusing no = {&o, &args, 0, 0};
@@ -190,8 +197,10 @@ static void a_refused_launch_goes_to_the_next_choice(void **state)
         }
         assert_int_equal(by_library(&o, &args), launches == 0);
         for (int k = 0; k < SIZE; k++)
-            assert_true(cases[i / 3].gelu ? o.x[65536 + 64 + k] == (float)(10 * k)
-                                          : o.x[16384 + k] == DEPTH);
+            assert_true(gelu ? o.x[65536 + 64 + k] == (float)(10 * k)
+                             : o.x[16384 + k] == (float)(DEPTH + (residual ? k : 0)));
+        for (int k = 0; k < SIZE * SIZE; k++) /* only read */
+            assert_true(o.x[24576 + k] == (float)k);
         close_all(&o);
     }
 }

@@ -155,10 +155,10 @@ static const struct hot {
     {"backward_queries_kernelI13__nv_bfloat16Li64ELb0E", 128, 2, 0},
     {"backward_queries_kernelI13__nv_bfloat16Li128ELb0E", 128, 2, 0},
     {"15gemm_mma_kernelI13__nv_bfloat16", 128, 5, 0},
-    {"19grouped_gemm_kernelI13__nv_bfloat16Li128ELb0E", 256, 2, 16},
+    {"19grouped_gemm_kernelI13__nv_bfloat16Li128ELb0E", 256, 2, 0},
     {"19grouped_gemm_kernelI13__nv_bfloat16Li128ELb1E", 256, 2, 0},
-    {"19grouped_gemm_kernelI6__halfLi128ELb0E", 256, 2, 16}, /* not hot, but the same code */
-    {"26grouped_gemm_weight_kernelI13__nv_bfloat16Li128E", 256, 2, 0},
+    {"26grouped_gemm_weight_kernelI13__nv_bfloat16Li128E", 256, 2, 4}, /* on sm_100 */
+    {"26grouped_gemm_weight_kernelI6__halfLi128E", 256, 2, 4},         /* the same code */
     {"10adamw_flatI13__nv_bfloat16Li4E", 256, 3, 0},
     {"18cross_entropy_rowsI13__nv_bfloat16Li8E", 512, 2, 0},
     {"12norm_forwardI13__nv_bfloat16Li8ELb0EL10norm_shape0E", 128, 4, 0},

@@ -577,6 +577,7 @@ static void exec_node(const struct stub *stub, const struct stub_node *node, cha
     while (*more && n < 31)
         argv[n++] = *more++;
     argv[n] = NULL;
+    (void)setenv("HEDDLE_PASS_ENV", "FAKE_*", 0);
     (void)setenv("HEDDLE_LOG", "error", 0);
     (void)execv(program, argv);
     _exit(97);

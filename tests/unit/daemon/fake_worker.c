@@ -14,6 +14,10 @@
  *              with 1
  *   stopped    ends with 10, though nobody told it to stop
  *   frozen     stops itself by SIGSTOP
+ *   hog        has a plan of 1 MiB, takes FAKE_HOG bytes, then as wait
+ *   planned    has a plan of 1 MiB, then as wait
+ *   oomkilled  is killed as the kernel does for want of memory in the group whose memory.events is
+ *              FAKE_EVENTS
  *   chatty     prints 16 MiB of lines, then as finish
  *   parent     starts a process of its own session that ignores SIGTERM, then as wait
  *
@@ -167,6 +171,25 @@ static int echo(struct hd_link *link)
     return HD_LINK_EXIT_FAILED;
 }
 
+static int take_memory(struct hd_link *link, const char *mode)
+{
+    const size_t bytes = strcmp(mode, "hog") == 0 ? (size_t)atoll(getenv("FAKE_HOG")) : 0;
+    char *taken = bytes ? malloc(bytes) : NULL;
+
+    hd_link_report_planned(link, 1 << 20);
+    for (size_t i = 0; taken && i < bytes; i += 4096)
+        ((volatile char *)taken)[i] = 1;
+    return wait_for_stop(link);
+}
+
+static void end_for_memory(void)
+{
+    FILE *events = fopen(getenv("FAKE_EVENTS"), "w");
+
+    (void)(events && fputs("max 7\noom 1\noom_kill 1\n", events) >= 0 && fclose(events) == 0);
+    (void)kill(getpid(), SIGKILL);
+}
+
 static int behave(struct hd_link *link, const char *rank, const char *mode)
 {
     if (strcmp(mode, "chatty") == 0) {
@@ -197,6 +220,10 @@ static int behave(struct hd_link *link, const char *rank, const char *mode)
         (void)raise(SIGSTOP);
     if (strcmp(mode, "killself") == 0)
         (void)kill(getpid(), SIGKILL);
+    if (strcmp(mode, "hog") == 0 || strcmp(mode, "planned") == 0)
+        return take_memory(link, mode);
+    if (strcmp(mode, "oomkilled") == 0)
+        end_for_memory();
     if (strcmp(mode, "stubborn") == 0)
         (void)signal(SIGTERM, SIG_IGN);
     if (strcmp(mode, "parent") == 0) {

@@ -26,7 +26,8 @@ enum {
     GONE_MS = 5000
 }; /* GONE_MS is the promise; SLOW_MS only ends a hung test */
 
-/* 16 MiB and a few words, of which the last 512 KiB and the first 256 KiB of a limit of 1 MiB stay. */
+/* 16 MiB and a few words, of which the last 512 KiB and the first 256 KiB of a limit of 1 MiB stay.
+ */
 static void a_flood_of_a_log_is_bounded(void **state)
 {
     struct stat info;

@@ -309,6 +309,75 @@ static void the_bits_of_the_index_are_those_written(void **state)
     close_range(range);
 }
 
+/* ---- pairs ---- */
+
+/* Pairs of 3 + 4, 2 + 2 and 5 + 3 tokens in windows of 11: the first two share one. Rows say which
+ * answer they belong to, and the reference of the token that they predict. */
+static void a_pair_is_in_one_window(void **state)
+{
+    static const char *const texts[] = {"aBC", "aDEF", "bG", "bH", "cIJKL", "cMN"};
+    static const int answers[] = {0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3};
+    enum { S = 11, TOKENS = 19 };
+    float reference[TOKENS], got[S];
+    int32_t tokens[S], answer[S], bounds[S];
+    struct hd_validation v;
+    struct hd_packing *p;
+    struct hd_data_range range, train, val;
+
+    (void)state;
+    write_conversations(texts, 6);
+    range = open_conversations(NULL);
+    hd_corpus_set_pairs((struct hd_corpus *)(uintptr_t)range.corpus);
+    for (int i = 0; i < TOKENS; i++)
+        reference[i] = (float)i;
+    hd_corpus_set_reference((struct hd_corpus *)(uintptr_t)range.corpus, reference);
+    assert_int_equal(hd_packing_new(range, S, HD_TOO_LONG_ERROR, 1, &p), HD_OK);
+    assert_int_equal(hd_packing_facts(p)->windows, 2);
+    assert_int_equal(hd_packing_facts(p)->conversations, 3);
+    assert_true(hd_packing_facts(p)->pairs);
+    assert_int_equal(hd_packing_facts(p)->targets, 2 + 3 + 1 + 1 + 4 + 2);
+    assert_int_equal(hd_validation_init_packed(&v, range, p, 0), HD_OK);
+    assert_int_equal(hd_validation_fill(&v, 0, 1,
+                                        &(struct hd_data_batch){.tokens = tokens,
+                                                                .bounds = bounds,
+                                                                .answers = answer,
+                                                                .reference = got}),
+                     HD_OK);
+    for (int j = 0; j < S; j++) {
+        assert_int_equal(answer[j], answers[j]);
+        /* the last row of a document predicts nothing */
+        assert_true(got[j] == (j + 1 < S && answers[j + 1] == answers[j] ? (float)(j + 1) : 0));
+    }
+    assert_int_equal(bounds[6], 3); /* of the rejected answer, which begins in row 3 */
+    hd_packing_free(p);
+
+    /* a boundary in the middle of the last pair, at 0.8 of 19, goes behind it: nothing is left */
+    assert_int_equal(hd_corpus_split(range.corpus, 0.2, S, &train, &val), HD_INVALID);
+    /* at 0.5, behind the chosen answer of the second pair (9 of 19): the pair is for training */
+    assert_int_equal(hd_corpus_split(range.corpus, 0.5, S, &train, &val), HD_OK);
+    assert_int_equal(train.count, 3 + 4 + 2 + 2);
+    close_range(range);
+}
+
+static void a_pair_that_is_too_long_is_not_cut(void **state)
+{
+    static const char *const texts[] = {"aBC", "aDEF", "cIJKL", "cMN"};
+    struct hd_data_range range;
+    struct hd_packing *p;
+
+    (void)state;
+    write_conversations(texts, 4);
+    range = open_conversations(NULL);
+    hd_corpus_set_pairs((struct hd_corpus *)(uintptr_t)range.corpus);
+    assert_int_equal(hd_packing_new(range, 7, HD_TOO_LONG_ERROR, 1, &p), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "1 pair is longer than model.context = 7"));
+    assert_int_equal(hd_packing_new(range, 7, HD_TOO_LONG_CUT, 1, &p), HD_OK);
+    assert_int_equal(hd_packing_facts(p)->conversations, 1);
+    assert_int_equal(hd_packing_facts(p)->dropped, 1);
+    hd_packing_free(p);
+    close_range(range);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +387,8 @@ int main(void)
         cmocka_unit_test(without_a_conversation_there_is_an_error),
         cmocka_unit_test(a_sample_has_its_conversations_beside_each_other_and_blind),
         cmocka_unit_test(the_bits_of_the_index_are_those_written),
+        cmocka_unit_test(a_pair_is_in_one_window),
+        cmocka_unit_test(a_pair_that_is_too_long_is_not_cut),
     };
 
     return cmocka_run_group_tests_name("packing", tests, make_dir, remove_dir);

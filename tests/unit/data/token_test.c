@@ -416,7 +416,8 @@ static void a_batch_knows_where_its_documents_begin(void **state)
     static const bool last[] = {0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 1};
     struct fixture *f = *state;
     int32_t tokens[12], targets[12], places[12], index[12], bound[12], all[13];
-    const struct hd_data_batch batch = {tokens, targets, places, index, bound, NULL};
+    const struct hd_data_batch batch = {
+        .tokens = tokens, .targets = targets, .positions = places, .index = index, .bounds = bound};
     struct hd_text bytes = {0};
     struct hd_sampler sampler;
 
@@ -447,7 +448,8 @@ static void joined_documents_are_one_text(void **state)
 {
     struct fixture *f = *state;
     int32_t tokens[11], targets[11], places[11], bound[11];
-    const struct hd_data_batch batch = {tokens, targets, places, NULL, bound, NULL};
+    const struct hd_data_batch batch = {
+        .tokens = tokens, .targets = targets, .positions = places, .bounds = bound};
     struct hd_sampler sampler;
 
     put_one_of_each(f);

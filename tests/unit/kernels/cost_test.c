@@ -32,6 +32,9 @@ static void gemm_reads_both_factors_and_writes_the_product(void **state)
     a.bias = NULL;
     a.accumulate = true; /* c is read too */
     check(cost_of(HD_K_gemm, &a), 60, 2 * (10 + 15) + 4 * 6, 4 * 6);
+    a.accumulate = false;
+    a.add = &given; /* as large as c */
+    check(cost_of(HD_K_gemm, &a), 60, 2 * (10 + 15) + 4 * 6, 4 * 6);
 }
 
 /* GELU costs what it costs alone, but for the matrix that the pair would write and read again. */
@@ -77,6 +80,10 @@ static void products_of_fp8_read_bytes(void **state)
                      2 * 16 * 32 + 2 * 48 * 32 +
                          hd_kernel_scratch_bytes(HD_K_gemm, &wide, &traits));
     a.bias = NULL;
+    a.add = &given;
+    check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 8 + 2 * 16 * 48,
+          2 * 16 * 48);
+    a.add = NULL;
     a.accumulate = true;
     a.c_dtype = HD_F32;
     check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 8 + 4 * 16 * 48,
@@ -141,6 +148,15 @@ static void epilogues_are_taken_where_they_save_a_pass(void **state)
     assert_false(hd_gemm_takes_epilogue(&a, &cpu));
     gpu.gemm_scratch_bytes = 0;
     assert_false(hd_gemm_takes_epilogue(&a, &gpu));
+    /* A residual is added by a GPU's library and by its own code. */
+    a.dbias = NULL;
+    a.add = &given;
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    gpu.gemm_scratch_bytes = 1;
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    assert_false(hd_gemm_takes_epilogue(&a, &cpu));
+    cpu.gemm_scratch_bytes = 0;
+    assert_false(hd_gemm_takes_epilogue(&a, &cpu));
 }
 
 static void bias_backward_reads_each_row_once(void **state)
@@ -356,6 +372,22 @@ static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
     check(cost_of(HD_K_cross_entropy, &a), 7 * 30, 4 * 30 + 4 * 3, 4 * 48);
 }
 
+/* 12 rows in 2 samples of at most 4 answers, whose two sums are doubles. */
+static void pairs_cost_a_few_numbers_beside_the_logits(void **state)
+{
+    struct hd_answer_sums_args s = {.R = 12, .S = 6, .A = 4};
+    struct hd_preference_args p = {.R = 12, .S = 6, .A = 4};
+    float there = 0;
+
+    (void)state;
+    check(cost_of(HD_K_answer_sums, &s), 12, 12 * 12, 2 * 4 * 16); /* logp, answer, target */
+    s.reference = &there;
+    check(cost_of(HD_K_answer_sums, &s), 24, 12 * 16, 2 * 4 * 16);
+    check(cost_of(HD_K_preference, &p), 0, 12 * 4 + 2 * 4 * 16, 0);
+    p.weight = &there;
+    check(cost_of(HD_K_preference, &p), 0, 12 * 4 + 2 * 4 * 16, 12 * 4);
+}
+
 static void the_step_and_the_update_are_counted_per_weight(void **state)
 {
     const struct hd_square_sums_args s = {.N = HD_GRAD_CHUNK + 1};
@@ -368,9 +400,9 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
     (void)state;
     /* a square and an add each; two chunks of 8 bytes */
     check(cost_of(HD_K_square_sums, &s), 2 * (HD_GRAD_CHUNK + 1), 4 * (HD_GRAD_CHUNK + 1), 16);
-    /* a record of 5 words; four words of 2 ranks are added */
-    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 5);
-    check(cost_of(HD_K_step_finish, &f), 8, 8 * 10, 0);
+    /* a record of 10 words; seven words of 2 ranks are added */
+    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 10);
+    check(cost_of(HD_K_step_finish, &f), 14, 8 * 20, 0);
     check(cost_of(HD_K_step_begin, &b), 0, 0, 0);
     /* weight, m, v and grad in; weight, m, v and the copy out */
     check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);
@@ -637,6 +669,7 @@ int main(void)
         cmocka_unit_test(add_cast_and_zero_move_their_elements),
         cmocka_unit_test(dropout_moves_each_element_once),
         cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
+        cmocka_unit_test(pairs_cost_a_few_numbers_beside_the_logits),
         cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
         cmocka_unit_test(routing_moves_a_value_per_row_and_expert),
         cmocka_unit_test(rows_of_experts_are_moved_up_to_the_bound),

@@ -12,7 +12,7 @@ struct encoded_case {
     int64_t rows[HD_QUANT_MATRICES]; /* of each matrix; 0: there is none */
     int64_t columns, M;
     int64_t shares, share; /* of the columns: a box of a matrix `shares` times as wide */
-    bool trans_b, accumulate, bias;
+    bool trans_b, accumulate, bias, residual;
     enum hd_dtype ab, c;
 };
 
@@ -100,6 +100,7 @@ static void check(struct device *device, const struct encoded_case *p)
                                 .a = a->data,
                                 .b = f.memory,
                                 .bias = p->bias ? bias->data : NULL,
+                                .add = p->residual ? old->data : NULL,
                                 .M = p->M,
                                 .N = N,
                                 .K = K,
@@ -114,7 +115,7 @@ static void check(struct device *device, const struct encoded_case *p)
 
     device_launch(device, HD_K_gemm, &args);
     for (int64_t i = 0; i < p->M * N; i++) {
-        const double sum = exact.sum[i] + (p->accumulate ? old->values[i] : 0);
+        const double sum = exact.sum[i] + (p->accumulate || p->residual ? old->values[i] : 0);
         const double round =
             (units_of_sum(p->ab, K) + 4) * 0x1p-24 * (exact.size[i] + fabs(sum) + 4);
 
@@ -154,6 +155,7 @@ static void products_of_codes_are_those_of_their_values(void **state)
                     p.trans_b = bits & 1;
                     p.accumulate = bits & 2;
                     p.bias = !p.accumulate && number % 2;
+                    p.residual = !p.accumulate && number % 3 == 0;
                     p.ab = types[type][0];
                     p.c = types[type][1];
                     if (!setting_takes(s, p.ab) || !on_takes(s, number, gemm_setting_count))

@@ -225,7 +225,7 @@ struct product {
     int64_t M, N, K;
     enum hd_fp8 a, b;
     enum hd_dtype c;
-    bool accumulate, bias;
+    bool accumulate, bias, residual;
 };
 
 /* Random codes of numbers, and the same numbers times a scale as bf16, which has all of them. */
@@ -257,6 +257,7 @@ static void check_product(struct device *device, const struct product *p)
                                     .a_factor = at,
                                     .b_factor = at + 1,
                                     .bias = p->bias ? bias->data : NULL,
+                                    .add = p->residual ? old->data : NULL,
                                     .M = p->M,
                                     .N = p->N,
                                     .K = p->K,
@@ -271,7 +272,7 @@ static void check_product(struct device *device, const struct product *p)
     exact = product_in_double(a, b, p->bias ? bias : NULL, p->M, p->N, p->K, false, true);
     device_launch(device, HD_K_fp8_gemm, &args);
     for (int64_t i = 0; i < p->M * p->N; i++) {
-        const double sum = exact.sum[i] + (p->accumulate ? old->values[i] : 0);
+        const double sum = exact.sum[i] + (p->accumulate || p->residual ? old->values[i] : 0);
         const double round =
             (units_of_sum(HD_BF16, p->K) + 4) * 0x1p-24 * (exact.size[i] + fabs(sum) + 4);
 
@@ -283,13 +284,15 @@ static void check_product(struct device *device, const struct product *p)
 static void products_of_codes_are_those_of_their_values(void **state)
 {
     static const struct product products[] = {
-        {16, 16, 16, HD_E4M3, HD_E4M3, HD_BF16, false, false},
-        {64, 48, 32, HD_E4M3, HD_E4M3, HD_BF16, false, true},
-        {32, 80, 112, HD_E5M2, HD_E4M3, HD_BF16, false, false},
-        {32, 80, 112, HD_E5M2, HD_E4M3, HD_BF16, true, false},
-        {48, 64, 144, HD_E5M2, HD_E4M3, HD_F32, true, false},
-        {48, 64, 144, HD_E5M2, HD_E4M3, HD_F32, false, false},
-        {16, 32, 1040, HD_E4M3, HD_E5M2, HD_F32, false, false},
+        {16, 16, 16, HD_E4M3, HD_E4M3, HD_BF16, false, false, false},
+        {64, 48, 32, HD_E4M3, HD_E4M3, HD_BF16, false, true, false},
+        {64, 48, 32, HD_E4M3, HD_E4M3, HD_BF16, false, true, true},
+        {32, 80, 112, HD_E4M3, HD_E4M3, HD_BF16, false, false, true},
+        {32, 80, 112, HD_E5M2, HD_E4M3, HD_BF16, false, false, false},
+        {32, 80, 112, HD_E5M2, HD_E4M3, HD_BF16, true, false, false},
+        {48, 64, 144, HD_E5M2, HD_E4M3, HD_F32, true, false, false},
+        {48, 64, 144, HD_E5M2, HD_E4M3, HD_F32, false, false, false},
+        {16, 32, 1040, HD_E4M3, HD_E5M2, HD_F32, false, false, false},
     };
 
     (void)state;
@@ -308,7 +311,7 @@ static void forbidden_products_are_refused(void **state)
 {
     struct device device = device_open(&settings[0]);
     const struct hd_fp8_gemm_args good = {.M = 16, .N = 16, .K = 16, .c_dtype = HD_F32};
-    struct hd_fp8_gemm_args args[] = {good, good, good, good, good, good};
+    struct hd_fp8_gemm_args args[] = {good, good, good, good, good, good, good};
     struct tensor *all = tensor_random(256, HD_F32, 1, 1);
 
     (void)state;
@@ -319,7 +322,9 @@ static void forbidden_products_are_refused(void **state)
     args[4].c_dtype = HD_F16;
     args[5].accumulate = true;
     args[5].bias = all->data;
-    for (int i = 0; i < 6; i++) {
+    args[6].accumulate = true;
+    args[6].add = all->data;
+    for (int i = 0; i < 7; i++) {
         args[i].c = all->data;
         args[i].a = args[i].b = all->data;
         args[i].a_factor = args[i].b_factor = all->data;

@@ -7,7 +7,7 @@
 struct product {
     int64_t M, N, K,
         pad; /* pad: elements between rows; -1: as many as make 8 divide the distance */
-    bool trans_a, trans_b, accumulate, bias;
+    bool trans_a, trans_b, accumulate, bias, residual;
     enum hd_dtype ab, c;
 };
 
@@ -35,7 +35,7 @@ static void check(struct device *device, const struct product *p)
     const struct tensor *a = tensor_random(p->M * p->K, p->ab, 1, 1);
     const struct tensor *b = tensor_random(p->K * p->N, p->ab, 1, 2);
     const struct tensor *bias = tensor_random(p->N, p->ab, 3, 3);
-    const struct tensor *old = tensor_random(p->M * p->N, p->c, 3, 4);
+    const struct tensor *old = tensor_random(p->M * p->N, p->c, 3, 4); /* of c, or the residual */
     const int64_t a_rows = p->trans_a ? p->K : p->M, a_columns = p->trans_a ? p->M : p->K;
     const int64_t b_rows = p->trans_b ? p->N : p->K, b_columns = p->trans_b ? p->K : p->N;
     struct hd_gemm_args args = {.M = p->M,
@@ -57,12 +57,13 @@ static void check(struct device *device, const struct product *p)
     args.a = spread_rows(a->values, a_rows, a_columns, args.lda, p->ab)->data;
     args.b = spread_rows(b->values, b_rows, b_columns, args.ldb, p->ab)->data;
     args.bias = p->bias ? bias->data : NULL;
+    args.add = p->residual ? spread_rows(old->values, p->M, p->N, args.ldc, p->c)->data : NULL;
     args.c = c->data;
     device_launch(device, HD_K_gemm, &args);
     for (int64_t i = 0; i < p->M; i++) {
         for (int64_t j = 0; j < p->N; j++) {
             const int64_t at = i * p->N + j;
-            const double sum = exact.sum[at] + (p->accumulate ? old->values[at] : 0);
+            const double sum = exact.sum[at] + (p->accumulate || p->residual ? old->values[at] : 0);
             const double round =
                 (units_of_sum(p->ab, p->K) + 4) * 0x1p-24 * (exact.size[at] + fabs(sum) + 4);
 
@@ -101,6 +102,7 @@ static void every_combination_is_right(void **state)
                                               .trans_b = bits & 2,
                                               .accumulate = bits & 4,
                                               .bias = !(bits & 4) && bits & 1,
+                                              .residual = !(bits & 4) && (i + type) % 3 == 0,
                                               .ab = types[type][0],
                                               .c = types[type][1]};
 
@@ -135,6 +137,7 @@ static void slabs_and_slices_are_put_together(void **state)
                                           .trans_b = bits & 2,
                                           .accumulate = bits & 2,
                                           .bias = !(bits & 2),
+                                          .residual = bits == 1,
                                           .ab = HD_BF16,
                                           .c = bits & 1 ? HD_F32 : HD_BF16};
 
@@ -273,8 +276,8 @@ static void results_repeat_bit_for_bit(void **state)
     tensors_free();
 }
 
-/* Nothing to add up is a product of zeros, or of what was there. */
-static void an_empty_depth_stores_the_bias_or_keeps_c(void **state)
+/* Nothing to add up: the bias, what was there, or both that are added. */
+static void an_empty_depth_stores_what_is_added(void **state)
 {
     (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
@@ -301,12 +304,19 @@ static void an_empty_depth_stores_the_bias_or_keeps_c(void **state)
         args.accumulate = true;
         device_launch(&device, HD_K_gemm, &args);
         assert_close("c", c, want, 0);
+        args.accumulate = false;
+        args.bias = bias->data;
+        args.add = tensor_copy(c)->data;
+        for (int i = 0; i < 15; i++)
+            want[i] *= 2;
+        device_launch(&device, HD_K_gemm, &args);
+        assert_close("c", c, want, 0);
         tensors_free();
         device_close(&device);
     }
 }
 
-static void a_bias_cannot_accumulate(void **state)
+static void a_bias_and_a_residual_cannot_accumulate(void **state)
 {
     struct device device = device_open(&settings[0]);
     void *x = reachable(NULL, sizeof(float));
@@ -324,6 +334,12 @@ static void a_bias_cannot_accumulate(void **state)
 
     (void)state;
     assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
+    args.bias = NULL;
+    args.add = x;
+    assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
+    args.accumulate = false;
+    args.epilogue = HD_EPILOGUE_GELU;
+    assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
     tensors_free();
     device_close(&device);
 }
@@ -335,8 +351,8 @@ int main(void)
         cmocka_unit_test(slabs_and_slices_are_put_together),
         cmocka_unit_test(products_of_bf16_err_no_more_than_twice_the_plain_loop),
         cmocka_unit_test(results_repeat_bit_for_bit),
-        cmocka_unit_test(an_empty_depth_stores_the_bias_or_keeps_c),
-        cmocka_unit_test(a_bias_cannot_accumulate),
+        cmocka_unit_test(an_empty_depth_stores_what_is_added),
+        cmocka_unit_test(a_bias_and_a_residual_cannot_accumulate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,11 +139,15 @@ static void every_kind_of_report_reads_back(void **state)
             report.checkpoint.manifest_hash[HD_LINK_WORD_MAX - 1] = '\0';
             break;
         case HD_LINK_EVENT:
-            report.event.level = HD_LINK_LEVEL_WARN;
+            report.event.level = HD_LINK_LEVEL_COUNT - 1;
+            report.event.about = HD_LINK_RANKS_MAX - 1;
             report.event.text[HD_LINK_TEXT_MAX - 1] = '\0';
             break;
         case HD_LINK_PROBLEM:
             report.problem.text[HD_LINK_TEXT_MAX - 1] = '\0';
+            break;
+        case HD_LINK_STRAGGLERS:
+            report.stragglers.text[HD_LINK_TEXT_MAX - 1] = '\0';
             break;
         case HD_LINK_PROGRESS:
             report.progress.phase = HD_LINK_PHASE_ENDING;

@@ -28,6 +28,7 @@ struct wish {
     int G, tp, dp;
     bool tied, no_fuse, split;
     bool gpu; /* the traits of one, with a library */
+    bool fp8, dropout;
     enum hd_record_mode mode;
     struct hd_precision precision;
 };
@@ -44,7 +45,8 @@ static struct hd_model_config config_of(const struct wish *w)
                                 .context = S,
                                 .rope = {.theta = 10000},
                                 .norm_eps = 1e-5,
-                                .tied = w->tied};
+                                .tied = w->tied,
+                                .dropout_residual = w->dropout ? 0.1 : 0};
 
     assert_int_equal(hd_family_find(w->family, &c.family), HD_OK);
     c.qkv_bias = c.out_bias = c.mlp_bias = c.family->layernorm; /* gpt2 */
@@ -58,7 +60,8 @@ static void build(struct built *b, const struct wish *w)
     struct hd_compile_options options = {.precision = w->precision,
                                          .mesh = &b->mesh,
                                          .split_backward = w->split,
-                                         .no_fuse = w->no_fuse};
+                                         .no_fuse = w->no_fuse,
+                                         .fp8 = w->fp8};
     struct hd_rec *rec;
 
     hd_arena_init(&b->arena, 0);
@@ -248,6 +251,49 @@ static void every_gelu_and_the_biases_of_a_model_are_fused(void **state)
     }
 }
 
+/* Goal: a block's two residuals are added by its products on a GPU, in fp8, too; not where a sum
+ * over tp or dropout is between, and not on a CPU, where a norm adds them. */
+static void every_residual_of_a_model_is_added_by_a_product(void **state)
+{
+    static const struct {
+        int tp;
+        bool gpu, fp8, dropout;
+        int sums;
+    } cases[] = {{1, true, false, false, 2 * L},
+                 {1, true, true, false, 2 * L},
+                 {2, true, false, false, 0},
+                 {1, true, false, true, 0},
+                 {1, false, false, false, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        const struct wish w = {.family = i % 2 ? "gpt2" : "llama",
+                               .G = i % 2 ? 4 : 2,
+                               .tp = cases[i / 2].tp,
+                               .dp = 1,
+                               .gpu = cases[i / 2].gpu,
+                               .fp8 = cases[i / 2].fp8,
+                               .dropout = cases[i / 2].dropout,
+                               .mode = HD_RECORD_TRAIN,
+                               .precision = hd_precision_uniform(HD_BF16)};
+        const struct hd_program *f;
+        struct built b;
+        int sums[2] = {0};
+
+        build(&b, &w);
+        f = &b.chunk->program[HD_CALL_F];
+        for (int n = 0; n < f->count; n++)
+            if (f->nodes[n]->kernel == HD_K_gemm && !f->nodes[n]->is_comm)
+                sums[0] += hd_gemm_operands_of(f->nodes[n])->add.store != NULL;
+            else if (f->nodes[n]->kernel == HD_K_fp8_gemm && !f->nodes[n]->is_comm)
+                sums[1] += hd_fp8_gemm_operands_of(f->nodes[n])->add.store != NULL;
+        assert_int_equal(sums[w.fp8], cases[i / 2].sums);
+        assert_int_equal(sums[!w.fp8], 0);
+        assert_int_equal(count_kernel(b.chunk, HD_CALL_F, HD_K_add), 0);
+        hd_arena_done(&b.arena);
+    }
+}
+
 /* ---- precision
  * -------------------------------------------------------------------------------------- */
 
@@ -402,6 +448,7 @@ int main(void)
         cmocka_unit_test(no_two_live_stores_share_memory),
         cmocka_unit_test(every_add_of_a_model_is_fused),
         cmocka_unit_test(every_gelu_and_the_biases_of_a_model_are_fused),
+        cmocka_unit_test(every_residual_of_a_model_is_added_by_a_product),
         cmocka_unit_test(casts_stand_where_the_table_asks),
         cmocka_unit_test(each_part_is_reduced_once_behind_its_last_contribution),
         cmocka_unit_test(a_share_starts_as_a_slice_of_the_whole),

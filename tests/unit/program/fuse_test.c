@@ -104,7 +104,7 @@ static int count_kernel(const struct built *b, enum hd_call call, enum hd_kernel
     return count;
 }
 
-enum operand { ANY, PRE, GELU_INP, BIAS, DBIAS };
+enum operand { ANY, PRE, GELU_INP, BIAS, DBIAS, ADD };
 
 static bool has(const struct hd_node *node, enum operand which)
 {
@@ -112,7 +112,7 @@ static bool has(const struct hd_node *node, enum operand which)
 
     return which == ANY || (which == PRE && o->pre.store) ||
            (which == GELU_INP && o->gelu_inp.store) || (which == BIAS && o->bias.store) ||
-           (which == DBIAS && o->dbias.store);
+           (which == DBIAS && o->dbias.store) || (which == ADD && o->add.store);
 }
 
 /* Products of a program with this epilogue and this operand. */
@@ -209,6 +209,101 @@ static void a_pass_over_memory_is_saved(void **state)
                      b[1].chunk->extent[HD_REGION_KEPT].private_bytes);
     hd_arena_done(&b[0].arena);
     hd_arena_done(&b[1].arena);
+}
+
+/* ---- products and residuals ---- */
+
+/* As in a block: a product adds to the residual p, a norm reads the sum, and so does the next sum.
+ */
+static struct hd_tensor *residual(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    struct hd_tensor *sum = op_add(rec, p, op_linear(rec, op_gelu(rec, p), toy->w2, -1, 1));
+    struct hd_tensor *normed = op_rmsnorm(rec, sum, toy->gain, 1e-5);
+
+    return op_add(rec, sum, op_linear(rec, normed, toy->w3, toy->b1, 1));
+}
+
+/* Goal: where the device can, a product adds its residual, whichever device code multiplies, also
+ * with a bias, in evaluation, and in front of a chunk's end. Method: two sums, of which the norm
+ * takes the first on a CPU. Of [R, F] in fp32 a CPU's product writes the result, and the norm reads
+ * it and the residual, and writes the sum and its own result: 5. On a GPU the product reads the
+ * residual and writes the sum, the norm reads the sum and writes its result: 4. The last sum is a
+ * kernel on a CPU, which reads two and writes one beside the result that it adds: 4. On a GPU the
+ * product reads one and writes one: 2. */
+static void a_residual_is_added_by_its_product(void **state)
+{
+    static const struct hd_traits own_gpu = {.multiprocessors = 132};
+    static const struct hd_traits *const devices[] = {&gpu, &own_gpu};
+    struct hd_dry cpu_dry = {0};
+    struct built cpu;
+
+    (void)state;
+    build(&cpu, &own, HD_RECORD_TRAIN, false, residual);
+    assert_int_equal(count_kernel(&cpu, HD_CALL_F, HD_K_add), 1);
+    assert_int_equal(count_products(&cpu, HD_CALL_F, HD_EPILOGUE_NONE, ADD), 0);
+    hd_dry_add(&cpu_dry, cpu.chunk, HD_CALL_F, true);
+    for (int i = 0; i < 2; i++) {
+        struct hd_dry dry = {0};
+        struct built b;
+
+        build(&b, devices[i], HD_RECORD_TRAIN, false, residual);
+        assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_add), 0);
+        assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_NONE, ADD), 2);
+        assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, PRE), 1);
+        hd_dry_add(&dry, b.chunk, HD_CALL_F, true);
+        assert_true(dry.gemm_flops == cpu_dry.gemm_flops);
+        /* of the first sum both read two; of the second a GPU reads one less */
+        assert_int_equal(cpu_dry.costs.read_bytes - dry.costs.read_bytes, 4 * R * F);
+        assert_int_equal(cpu_dry.costs.write_bytes - dry.costs.write_bytes, 4 * 2 * R * F);
+        hd_arena_done(&b.arena);
+        build(&b, devices[i], HD_RECORD_EVAL, false, residual);
+        assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_add), 0);
+        assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_NONE, ADD), 2);
+        hd_arena_done(&b.arena);
+    }
+    hd_arena_done(&cpu.arena);
+}
+
+static struct hd_tensor *result_again(struct hd_rec *rec, const struct toy *toy,
+                                      struct hd_tensor *p)
+{
+    struct hd_tensor *result = op_linear(rec, p, toy->w2, -1, 1);
+
+    return op_add(rec, op_add(rec, p, result), op_gelu(rec, result));
+}
+
+static struct hd_tensor *result_twice(struct hd_rec *rec, const struct toy *toy,
+                                      struct hd_tensor *p)
+{
+    struct hd_tensor *result = op_linear(rec, p, toy->w2, -1, 1);
+
+    return op_add(rec, result, result);
+}
+
+/* The residual is ready only behind the product of the other term. */
+static struct hd_tensor *late_residual(struct hd_rec *rec, const struct toy *toy,
+                                       struct hd_tensor *p)
+{
+    struct hd_tensor *result = op_linear(rec, p, toy->w2, -1, 1);
+
+    return op_add(rec, op_gelu(rec, p), result);
+}
+
+static void a_result_that_something_else_reads_is_not_added_to(void **state)
+{
+    static struct hd_tensor *(*const cases[])(struct hd_rec *, const struct toy *,
+                                              struct hd_tensor *) = {result_again, result_twice,
+                                                                     late_residual};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct built b;
+
+        build(&b, &gpu, HD_RECORD_EVAL, false, cases[i]);
+        assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_add), i == 0 ? 2 : 1);
+        assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_NONE, ADD), 0);
+        hd_arena_done(&b.arena);
+    }
 }
 
 /* ---- norms and their weights ---- */
@@ -388,6 +483,12 @@ static void a_listing_names_what_is_fused(void **state)
     assert_non_null(strstr(text.data, " gemm_dbias =+ "));
     hd_text_free(&text);
     hd_arena_done(&b.arena);
+    text = (struct hd_text){0};
+    build(&b, &gpu, HD_RECORD_TRAIN, false, residual);
+    hd_chunk_list(b.chunk, &text);
+    assert_non_null(strstr(text.data, " gemm_add "));
+    hd_text_free(&text);
+    hd_arena_done(&b.arena);
 }
 
 int main(void)
@@ -396,6 +497,8 @@ int main(void)
         cmocka_unit_test(gelu_stands_behind_its_products),
         cmocka_unit_test(the_bias_and_its_gradient_go_along),
         cmocka_unit_test(a_pass_over_memory_is_saved),
+        cmocka_unit_test(a_residual_is_added_by_its_product),
+        cmocka_unit_test(a_result_that_something_else_reads_is_not_added_to),
         cmocka_unit_test(a_norm_makes_the_gradients_of_its_weights),
         cmocka_unit_test(weights_that_are_put_off_have_a_pass_of_their_own),
         cmocka_unit_test(a_device_that_gains_nothing_is_not_asked),

@@ -107,7 +107,7 @@ static const struct mistake mistakes[] = {
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
      "data, train, validate, parallel, resources, checkpoint, "
-     "restart, queue, priority, after, time_limit"},
+     "restart, hang, queue, priority, after, time_limit"},
     /* the queue */
     {1, "name: tiny\npriority: 1001",
      "job.yaml:2: priority: 1001 is not possible; give a whole number from -1000 to 1000"},
@@ -232,6 +232,9 @@ static const struct mistake mistakes[] = {
      "job.yaml:10: data.end_of_text: 256 is no token; write an id from 0 to 255, none, or auto"},
     {9, "  train: [short.txt]\n  documents: cut",
      "job.yaml:10: data.documents: 'cut' is not one of bounded, joined; use one of them"},
+    {10, "  val: [corpus/val.txt]\n  too_long: drop",
+     "job.yaml:11: data.too_long: no file of this job has conversations, so it would change "
+     "nothing; remove the line, or name files of conversations in data.train"},
     {10, "  val: [corpus/val.txt]\n  split: 0.1",
      "job.yaml:11: data.split: cannot be used with data.val; remove one of the two"},
     {10, "validate: {every: 5}",

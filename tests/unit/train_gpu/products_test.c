@@ -11,7 +11,7 @@
 struct asked {
     struct device device;
     const char *what;
-    int products, own, losses;
+    int products, own, losses, residuals;
     int64_t work; /* where the region begins, which scratch is in */
 };
 
@@ -45,6 +45,7 @@ static void ask(struct asked *asked, const struct hd_node *node)
         if (table->computed_by(asked->device.backend, HD_K_gemm, &args, &by))
             fail_msg("%s: %s", asked->what, hd_err_message());
         asked->products++;
+        asked->residuals += args.add != NULL;
         if (!strcmp(by, asked->device.traits.library))
             continue;
         asked->own++;
@@ -57,7 +58,10 @@ static void ask(struct asked *asked, const struct hd_node *node)
             args.epilogue == HD_EPILOGUE_GELU            ? ", GELU"
             : args.epilogue == HD_EPILOGUE_GELU_BACKWARD ? ", GELU's derivative"
                                                          : "",
-            args.accumulate ? ", added" : "", by);
+            args.accumulate ? ", added"
+            : args.add      ? ", residual"
+                            : "",
+            by);
     }
 }
 
@@ -77,8 +81,9 @@ static void ask_all(struct asked *asked, const struct hd_chunk *chunk)
  * for this device, and the backend is asked of each of their products: forward, both gradients, the
  * loss's over a vocabulary that is odd (GPT-2; its weights are padded, so that no product is) and
  * one that is not, with what the fuse pass puts behind them (biases and their gradients, GELU and
- * its derivative) and without. A layer multiplies by four matrices (q, k, v are one, gate and up
- * are one) and the head by one, each three times, each gradient of a weight is stored or added. */
+ * its derivative, the two residuals of a layer) and without. A layer multiplies by four matrices
+ * (q, k, v are one, gate and up are one) and the head by one, each three times, each gradient of a
+ * weight is stored or added. */
 static void a_step_multiplies_by_the_library(void **state)
 {
     (void)state;
@@ -104,6 +109,7 @@ static void a_step_multiplies_by_the_library(void **state)
         /* a head of thousands of rows at once (hd_traits.head_rows) */
         assert_true(asked.losses >= 1);
         assert_true(asked.losses <= 1 + job.micro_batch * job.context / 3000);
+        assert_int_equal(asked.residuals, 2 * c->layers);
         if (asked.own)
             fail_msg("%s: own code computes %d of %d products", c->name, asked.own, asked.products);
         hd_arena_done(&arena);

@@ -1,0 +1,17 @@
+/* gpu_file: which device file is a GPU's, by what NVIDIA's driver says in /proc/driver/nvidia/gpus.
+ *
+ * Used by: agent.   Uses: base.   Threads: any.
+ */
+#ifndef HD_DAEMON_DEVICES_GPU_FILE_H
+#define HD_DAEMON_DEVICES_GPU_FILE_H
+
+#include "base/status.h"
+
+enum { HD_GPU_FILE_MAX = 24 };
+
+/* "/dev/nvidia3" of the GPU with this UUID; proc: "/proc". HD_NOT_FOUND, HD_INVALID: the driver
+ * does not say. */
+enum hd_status hd_gpu_device_file(const char *proc, const char *uuid,
+                                  char ret_file[HD_GPU_FILE_MAX]);
+
+#endif

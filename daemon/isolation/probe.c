@@ -1,0 +1,37 @@
+#include "daemon/isolation/probe.h"
+
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    LANDLOCK_CREATE = 444, /* the same number on all machines */
+    LANDLOCK_VERSION = 1,  /* flag: answer with the version of the interface */
+    SECCOMP_ASK = 2,       /* whether an action is known */
+};
+
+struct hd_locks hd_locks_find(void)
+{
+    const uint32_t fail_call = 0x00050000; /* SECCOMP_RET_ERRNO */
+    const long version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
+
+    return (struct hd_locks){.seccomp = syscall(SYS_seccomp, SECCOMP_ASK, 0, &fail_call) == 0,
+                             .landlock = version > 0 ? (int)version : 0};
+}
+
+void hd_locks_describe(struct hd_locks locks, struct hd_text *ret_has, struct hd_text *ret_lacks)
+{
+    if (locks.seccomp)
+        hd_text_add(ret_has, "seccomp");
+    else
+        hd_text_add(ret_lacks, "seccomp is missing (CONFIG_SECCOMP_FILTER): ranks can start "
+                               "programs and connect anywhere");
+    if (locks.landlock)
+        hd_text_add(ret_has, "%slandlock %d", ret_has->len_bytes ? ", " : "", locks.landlock);
+    else
+        hd_text_add(
+            ret_lacks,
+            "%sLandlock is missing (Linux 5.13, CONFIG_SECURITY_LANDLOCK, lsm=landlock,..): "
+            "ranks can open all files of their user",
+            ret_lacks->len_bytes ? "; " : "");
+}

@@ -1,0 +1,18 @@
+/* What the files of the sandbox share. Only for daemon/isolation. */
+#ifndef HD_DAEMON_ISOLATION_SANDBOX_INTERNAL_H
+#define HD_DAEMON_ISOLATION_SANDBOX_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "daemon/isolation/sandbox.h"
+
+/* landlock.c. version: of the kernel's interface, > 0. */
+enum hd_status landlock_new(int version, bool network, int *ret_ruleset);
+enum hd_status landlock_allow(int ruleset, int version, int fd, enum hd_sandbox_access access);
+enum hd_status landlock_enter(int ruleset);
+
+/* seccomp.c. HD_NOT_FOUND: this build is without libseccomp. */
+enum hd_status seccomp_enter(bool network);
+enum hd_status seccomp_close_network(void);
+
+#endif

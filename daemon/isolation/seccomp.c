@@ -1,0 +1,198 @@
+/* The filter of system calls, by libseccomp. It refuses what a rank never needs and lets the rest
+ * pass: drivers of GPUs and libraries of networks make calls that no list of ours would foresee. */
+#include "daemon/isolation/sandbox_internal.h"
+
+#ifndef HEDDLE_HAVE_SECCOMP
+
+enum hd_status seccomp_enter(bool network)
+{
+    (void)network;
+    return hd_err(HD_NOT_FOUND, "this build is without libseccomp");
+}
+
+enum hd_status seccomp_close_network(void)
+{
+    return hd_err(HD_NOT_FOUND, "this build is without libseccomp");
+}
+
+#else
+
+#include <errno.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#if defined __SANITIZE_ADDRESS__
+enum { LEAKS_ARE_CHECKED = 1 }; /* by a process that traces this one */
+#else
+enum { LEAKS_ARE_CHECKED = 0 };
+#endif
+
+/* The same numbers on all machines; libseccomp 2.5 does not have their names. */
+enum { FCHMODAT2 = 452, SETXATTRAT = 463, REMOVEXATTRAT = 466 };
+
+/* Refused with EPERM. */
+static const int refused[] = {
+    /* other programs */
+    SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork),
+    /* other processes */
+    SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
+    SCMP_SYS(pidfd_send_signal), SCMP_SYS(kcmp), SCMP_SYS(process_madvise), SCMP_SYS(tkill),
+    SCMP_SYS(setpriority), SCMP_SYS(ioprio_set), SCMP_SYS(migrate_pages),
+    /* memory and queues that all processes of a user share */
+    SCMP_SYS(shmget), SCMP_SYS(shmat), SCMP_SYS(semget), SCMP_SYS(msgget), SCMP_SYS(mq_open),
+    /* past the filter, or past Landlock, which does not look at the rights of files */
+    SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter), SCMP_SYS(io_uring_register),
+    SCMP_SYS(open_by_handle_at), SCMP_SYS(userfaultfd), SCMP_SYS(chmod), SCMP_SYS(fchmodat),
+    SCMP_SYS(chown), SCMP_SYS(lchown), SCMP_SYS(fchownat), SCMP_SYS(setxattr), SCMP_SYS(lsetxattr),
+    SCMP_SYS(removexattr), SCMP_SYS(lremovexattr), FCHMODAT2, SETXATTRAT, REMOVEXATTRAT,
+    /* administration */
+    SCMP_SYS(acct), SCMP_SYS(add_key), SCMP_SYS(bpf), SCMP_SYS(chroot), SCMP_SYS(delete_module),
+    SCMP_SYS(fanotify_init), SCMP_SYS(finit_module), SCMP_SYS(fsconfig), SCMP_SYS(fsmount),
+    SCMP_SYS(fsopen), SCMP_SYS(fspick), SCMP_SYS(init_module), SCMP_SYS(ioperm), SCMP_SYS(iopl),
+    SCMP_SYS(kexec_file_load), SCMP_SYS(kexec_load), SCMP_SYS(keyctl), SCMP_SYS(lookup_dcookie),
+    SCMP_SYS(mount), SCMP_SYS(mount_setattr), SCMP_SYS(move_mount), SCMP_SYS(open_tree),
+    SCMP_SYS(perf_event_open), SCMP_SYS(pivot_root), SCMP_SYS(quotactl), SCMP_SYS(reboot),
+    SCMP_SYS(request_key), SCMP_SYS(setdomainname), SCMP_SYS(sethostname), SCMP_SYS(setns),
+    SCMP_SYS(settimeofday), SCMP_SYS(swapoff), SCMP_SYS(swapon), SCMP_SYS(umount2),
+    SCMP_SYS(unshare), SCMP_SYS(vhangup)};
+
+static int refuse(scmp_filter_ctx filter, int call)
+{
+    return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), call, 0);
+}
+
+/* A thread is fine, a process is not. glibc asks clone3 first and takes clone where there is none;
+ * the flags of clone3 are in memory, where a filter cannot look. */
+static int refuse_processes(scmp_filter_ctx filter)
+{
+    int failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+
+    if (!failed && !LEAKS_ARE_CHECKED)
+        failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+                                  SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+    if (!failed && !LEAKS_ARE_CHECKED)
+        failed = refuse(filter, SCMP_SYS(ptrace));
+    return failed;
+}
+
+/* Signals to this process alone: abort() and profilers. */
+static int refuse_signals(scmp_filter_ctx filter)
+{
+    static const int calls[] = {SCMP_SYS(kill), SCMP_SYS(tgkill), SCMP_SYS(rt_sigqueueinfo),
+                                SCMP_SYS(rt_tgsigqueueinfo)};
+    int failed = 0;
+
+    for (size_t i = 0; !failed && i < sizeof calls / sizeof calls[0]; i++)
+        failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), calls[i], 1,
+                                  SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));
+    return failed;
+}
+
+/* A socket of this family and type. */
+static int refuse_type(scmp_filter_ctx filter, int family, int type)
+{
+    enum { TYPE = 0xf }; /* the rest of the argument are flags */
+
+    return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 2,
+                            SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family),
+                            SCMP_A1(SCMP_CMP_MASKED_EQ, TYPE, (scmp_datum_t)type));
+}
+
+/* Sockets that are open, such as the link to the supervisor, go on. Which address a rank connects
+ * to is in memory, where a filter cannot look: that is bounded by the unit (data_networks).
+ * netlink: for lists of addresses, and for RDMA. Of Unix sockets only datagrams: NCCL hands memory
+ * of GPUs over by them; supervisors, heddle-launcher and the controller listen at streams, and
+ * would take this process for their own user. */
+static int refuse_sockets(scmp_filter_ctx filter, bool network)
+{
+    static const int families[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
+    static const int types[][2] = {{AF_INET, SOCK_RAW},
+                                   {AF_INET6, SOCK_RAW},
+                                   {AF_UNIX, SOCK_STREAM},
+                                   {AF_UNIX, SOCK_SEQPACKET}};
+    int failed = 0;
+
+    if (!network)
+        return refuse(filter, SCMP_SYS(socket));
+    for (int f = 0; !failed && f < 64; f++) { /* families are less than 50 */
+        bool used = false;
+
+        for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+            used |= families[i] == f;
+        if (!used)
+            failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+                                      SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)f));
+    }
+    for (size_t i = 0; !failed && i < sizeof types / sizeof types[0]; i++)
+        failed = refuse_type(filter, types[i][0], types[i][1]);
+    return failed;
+}
+
+static int fill(scmp_filter_ctx filter, bool network)
+{
+    int failed = 0;
+
+    for (size_t i = 0; !failed && i < sizeof refused / sizeof refused[0]; i++)
+        failed = refuse(filter, refused[i]);
+    if (!failed)
+        failed = refuse_processes(filter);
+    if (!failed && !LEAKS_ARE_CHECKED)
+        failed = refuse_signals(filter);
+    if (!failed)
+        failed = refuse_sockets(filter, network);
+    if (!failed) /* limits of other processes; the C library says 0 for this one */
+        failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1,
+                                  SCMP_A0(SCMP_CMP_NE, 0));
+    if (!failed) /* characters into the input of a terminal */
+        failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+                                  SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, TIOCSTI));
+    return failed;
+}
+
+/* Calls of another machine's form (32 bits) get past no list: they fail. SSB: kernels before 5.16
+ * slow a filtered process down against attacks from inside it, unless it declines. TSYNC: for all
+ * threads. */
+static enum hd_status load(int (*fill_it)(scmp_filter_ctx filter, bool network), bool network)
+{
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    int failed;
+
+    if (!filter)
+        return hd_err(HD_NO_MEMORY, "no memory for a filter of system calls");
+    failed = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
+    if (!failed)
+        (void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
+    if (!failed)
+        failed = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
+    if (!failed)
+        failed = fill_it(filter, network);
+    if (!failed)
+        failed = seccomp_load(filter);
+    seccomp_release(filter);
+    return failed ? hd_err(HD_UNSUPPORTED, "cannot load a filter of system calls: %s",
+                           strerror(-failed))
+                  : HD_OK;
+}
+
+enum hd_status seccomp_enter(bool network)
+{
+    return load(fill, network);
+}
+
+static int fill_closed(scmp_filter_ctx filter, bool network)
+{
+    const int failed = refuse_sockets(filter, network);
+
+    return failed ? failed : refuse(filter, SCMP_SYS(connect));
+}
+
+enum hd_status seccomp_close_network(void)
+{
+    return load(fill_closed, false);
+}
+
+#endif

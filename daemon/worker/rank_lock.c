@@ -1,0 +1,424 @@
+/* rank_lock: a rank locks itself in, before it reads a user's data (daemon/isolation/sandbox.h).
+ *
+ * What it may open afterwards:
+ *   read    what the job names (data, tokenizer, template, weights to start from), each checked by
+ *           hd_roots_open; the job's folder; system libraries, /proc, /sys, a few files of /etc
+ *   write   in the job's folder what a rank makes: checkpoints, tokens, tensorboard, profile; the
+ *           node's choices among algorithms
+ *   device  /dev/null and its like; on GPUs NVIDIA's devices, RDMA and /dev/shm
+ * Not: the supervisor's records (nodes/), what other jobs have, /tmp, homes.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "daemon/isolation/roots.h"
+#include "daemon/isolation/sandbox.h"
+#include "hf/hf.h"
+#include "train/job_chat.h"
+#include "worker/rank_internal.h"
+
+enum { BASES_MAX = 8 };
+
+struct lock {
+    const struct rank *r;
+    struct hd_sandbox *sandbox;
+    struct hd_text roots; /* with the jobs directory; nothing: all paths are allowed */
+    enum hd_status st;    /* the first failure */
+};
+
+static void allow(struct lock *l, enum hd_sandbox_access access, const char *path)
+{
+    if (!l->st)
+        l->st = hd_sandbox_allow(l->sandbox, path, access);
+}
+
+/* ---- what the job names ---- */
+
+/* Files of a model's folder may be links to where they are kept, once for all versions. */
+static void allow_links_of(struct lock *l, int folder_fd, const char *path)
+{
+    const int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    char link[PATH_MAX], target[PATH_MAX];
+    struct stat info;
+
+    while (!l->st && folder && (entry = readdir(folder))) {
+        int at = -1;
+
+        if (entry->d_name[0] == '.' || (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN) ||
+            snprintf(link, sizeof link, "%s/%s", path, entry->d_name) >= (int)sizeof link ||
+            !realpath(link, target) || stat(target, &info) < 0 || !S_ISREG(info.st_mode))
+            continue;
+        if (hd_roots_open(l->roots.data, target, &at) == HD_OK) { /* else it cannot be opened */
+            l->st = hd_sandbox_allow_at(l->sandbox, at, HD_SANDBOX_READ);
+            (void)close(at);
+        }
+    }
+    if (folder)
+        (void)closedir(folder);
+    else if (fd >= 0)
+        (void)close(fd);
+}
+
+static void allow_named(struct lock *l, const char *key, const char *path)
+{
+    int fd;
+
+    if (l->st || path[0] != '/') /* a word, such as `bytes`, or nothing */
+        return;
+    l->st = hd_roots_open(l->roots.data, path, &fd);
+    if (l->st == HD_DENIED || l->st == HD_NOT_FOUND) {
+        l->st = HD_OK; /* who reads it says what that means */
+        return;
+    }
+    if (l->st) {
+        l->st = hd_err_prefix(l->st, "%s", key);
+        return;
+    }
+    l->st = hd_sandbox_allow_at(l->sandbox, fd, HD_SANDBOX_READ);
+    allow_links_of(l, fd, path);
+    (void)close(fd);
+}
+
+/* What a checkpoint leaves out lies where its job began; which may be a checkpoint as well. */
+static void allow_bases(struct lock *l, const char *checkpoint)
+{
+    struct hd_arena arena;
+    struct hd_job then;
+
+    hd_arena_init(&arena, 0);
+    for (int depth = 0; depth < BASES_MAX && !l->st && hd_source_is_checkpoint(checkpoint);
+         depth++) {
+        struct hd_ckpt *ckpt = NULL;
+        const char *config;
+
+        if (hd_ckpt_open(checkpoint, &ckpt)) /* who reads it says what that means */
+            break;
+        config = hd_ckpt_manifest(ckpt)->config;
+        if (hd_job_read(config, strlen(config), &arena, &then))
+            then.init_from[0] = '\0';
+        hd_ckpt_close(ckpt);
+        allow_named(l, "the base of a checkpoint", then.init_from);
+        checkpoint = then.init_from;
+    }
+    hd_arena_done(&arena);
+}
+
+/* A token file of Megatron, NAME.bin, has its index beside it: NAME.idx. */
+static void allow_data(struct lock *l, const char *key, const struct hd_job_file *files,
+                       int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        struct hd_text index = {0};
+
+        allow_named(l, key, files[i].path);
+        if (hd_text_ends(files[i].path, ".bin")) {
+            hd_text_add(&index, "%.*sidx", (int)strlen(files[i].path) - 3, files[i].path);
+            if (!index.failed)
+                allow_named(l, key, index.data);
+        }
+        hd_text_free(&index);
+    }
+}
+
+/* What a chat template needs lies beside the tokenizer, or in the model's folder. */
+static void allow_chat(struct lock *l)
+{
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                        "chat_template.jinja", "generation_config.json"};
+    char folder[HD_JOB_PATH_MAX], path[HD_JOB_PATH_MAX + 32];
+
+    hd_job_chat_folder(&l->r->job, folder);
+    for (size_t i = 0; *folder && i < sizeof files / sizeof files[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        allow_named(l, "data.template", path);
+    }
+}
+
+static void allow_inputs(struct lock *l)
+{
+    const struct hd_job *job = &l->r->job;
+
+    allow_data(l, "data.train", job->train, job->train_count);
+    allow_data(l, "data.val", job->val, job->val_count);
+    allow_chat(l);
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (hd_job_keys[i].kind == HD_KEY_PATH && strcmp(hd_job_keys[i].path, "attempt.dir") != 0)
+            allow_named(l, hd_job_keys[i].path, hd_job_const_member(&hd_job_keys[i], job));
+    allow_bases(l, job->init_from);
+    allow_bases(l, job->base_checkpoint);
+    allow_bases(l, job->adapter_from);
+}
+
+/* ---- what it makes ---- */
+
+/* The folder is made now, so that rights hang on it alone. Where that fails now, because the disk
+ * is full, it is made later, and rights hang on the folder above. */
+static void allow_output(struct lock *l, const char *dir, const char *name)
+{
+    struct hd_text path = {0};
+
+    hd_text_add(&path, "%s/%s", dir, name);
+    if (!l->st && path.failed)
+        l->st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!l->st) {
+        allow(l, HD_SANDBOX_WRITE, hd_file_make_dirs(path.data, 0755) ? dir : path.data);
+    }
+    hd_text_free(&path);
+}
+
+/* Checkpoints of attempts before this one, of which the half-written are removed. */
+static void allow_earlier(struct lock *l, const char *job_dir)
+{
+    char dir[PATH_MAX];
+
+    for (int64_t k = 1; k < l->r->job.attempt; k++)
+        if (snprintf(dir, sizeof dir, "%s/attempt-%lld/checkpoints", job_dir, (long long)k) <
+            (int)sizeof dir)
+            allow(l, HD_SANDBOX_WRITE, dir);
+}
+
+static void allow_outputs(struct lock *l, const char *job_dir)
+{
+    const struct hd_job *job = &l->r->job;
+
+    allow(l, HD_SANDBOX_READ, job_dir);
+    allow_output(l, job->attempt_dir, "checkpoints");
+    if (job->profile_first)
+        allow_output(l, job->attempt_dir, "profile");
+    allow_output(l, job_dir, "tokens");
+    allow_output(l, job_dir, "tensorboard");
+    allow_earlier(l, job_dir);
+    if (l->r->choices_dir && !hd_file_make_dirs(l->r->choices_dir, 0755))
+        allow(l, HD_SANDBOX_WRITE, l->r->choices_dir);
+}
+
+/* ---- what the system is made of ---- */
+
+/* Folders of libraries that are loaded: one that is loaded later lies beside them. */
+static void allow_libraries(struct lock *l)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char *line = NULL, before[PATH_MAX] = "";
+    size_t size = 0;
+
+    while (maps && getline(&line, &size, maps) > 0) {
+        char *path = strchr(line, '/'), *slash = path ? strrchr(path, '/') : NULL;
+
+        if (!slash || slash == path || !strstr(line, " r-xp ") || slash - path >= PATH_MAX)
+            continue;
+        *slash = '\0';
+        if (strcmp(path, before) != 0)
+            allow(l, HD_SANDBOX_READ, path);
+        (void)snprintf(before, sizeof before, "%s", path);
+    }
+    free(line);
+    if (maps)
+        (void)fclose(maps);
+}
+
+/* The folders of a variable such as LD_LIBRARY_PATH. */
+static void allow_list(struct lock *l, const char *variable)
+{
+    const char *list = getenv(variable);
+    char folder[PATH_MAX];
+
+    while (list && *list) {
+        const size_t n = strcspn(list, ":");
+
+        (void)snprintf(folder, sizeof folder, "%.*s", (int)(n < PATH_MAX ? n : 0), list);
+        if (folder[0] == '/')
+            allow(l, HD_SANDBOX_READ, folder);
+        list += n + (list[n] == ':');
+    }
+}
+
+static void allow_system(struct lock *l)
+{
+    static const char *const read[] = {"/usr",
+                                       "/lib",
+                                       "/lib64",
+                                       "/proc",
+                                       "/sys",
+                                       "/etc/ld.so.cache",
+                                       "/etc/ld.so.preload",
+                                       "/etc/localtime",
+                                       "/etc/hosts",
+                                       "/etc/host.conf",
+                                       "/etc/nsswitch.conf",
+                                       "/etc/resolv.conf",
+                                       "/etc/gai.conf",
+                                       "/etc/passwd",
+                                       "/etc/group",
+                                       "/etc/services",
+                                       "/etc/protocols"};
+    static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
+                                          "/dev/urandom"};
+
+    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
+        allow(l, HD_SANDBOX_READ, read[i]);
+    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
+        allow(l, HD_SANDBOX_DEVICE, devices[i]);
+    allow_libraries(l);
+    allow_list(l, "LD_LIBRARY_PATH");
+}
+
+/* ---- GPUs ---- */
+
+static void allow_beside(struct lock *l, const char *variable)
+{
+    char path[PATH_MAX];
+    const char *value = getenv(variable);
+    char *slash;
+
+    if (!value || (size_t)snprintf(path, sizeof path, "%s", value) >= sizeof path)
+        return;
+    slash = strrchr(path, '/');
+    if (slash && slash != path) {
+        *slash = '\0';
+        allow(l, HD_SANDBOX_READ, path);
+    }
+}
+
+/* The driver's device files. Those of all GPUs: ranks reach the memory of their peers' GPUs by
+ * them; which GPUs a job has at all is bounded by its unit. */
+static void allow_nvidia(struct lock *l)
+{
+    DIR *dev = opendir("/dev");
+    const struct dirent *entry;
+    char path[PATH_MAX];
+
+    while (dev && (entry = readdir(dev)))
+        if (hd_text_starts(entry->d_name, "nvidia") || strcmp(entry->d_name, "infiniband") == 0) {
+            (void)snprintf(path, sizeof path, "/dev/%s", entry->d_name);
+            allow(l, HD_SANDBOX_DEVICE, path);
+        }
+    if (dev)
+        (void)closedir(dev);
+}
+
+static void allow_gpus(struct lock *l)
+{
+    const char *home = getenv("HOME"), *cache = getenv("CUDA_CACHE_PATH");
+    char path[PATH_MAX];
+
+    if (strcmp(l->r->job.device, "cuda") != 0)
+        return;
+    allow_nvidia(l);
+    allow(l, HD_SANDBOX_WRITE, "/dev/shm"); /* NCCL, between ranks of this node */
+    allow(l, HD_SANDBOX_READ, "/etc/nccl.conf");
+    allow(l, HD_SANDBOX_READ, "/etc/nvidia");
+    allow(l, HD_SANDBOX_READ, "/etc/libibverbs.d");
+    allow_beside(l, "HEDDLE_CUDA_PLUGIN");
+    allow_beside(l, "HEDDLE_NCCL");
+    allow_beside(l, "NCCL_CONF_FILE");
+    allow_beside(l, "NCCL_TOPO_FILE");
+    if (home && home[0] == '/') {
+        (void)snprintf(path, sizeof path, "%s/.nccl.conf", home);
+        allow(l, HD_SANDBOX_READ, path);
+        (void)snprintf(path, sizeof path, "%s/.nv", home);
+        allow(l, HD_SANDBOX_WRITE, path);
+    }
+    if (cache && cache[0] == '/')
+        allow(l, HD_SANDBOX_WRITE, cache); /* kernels that the driver has compiled */
+}
+
+/* ---- the lock ---- */
+
+/* The plug-in is found beside the program: ../lib. */
+static void allow_own_folder(struct lock *l)
+{
+    char path[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 16);
+    char *slash;
+
+    if (n <= 0)
+        return;
+    path[n] = '\0';
+    slash = strrchr(path, '/');
+    (void)snprintf(slash, 16, "/../lib");
+    allow(l, HD_SANDBOX_READ, path);
+}
+
+/* The jobs directory is a root, too: weights of other jobs and base checkpoints are there. */
+static enum hd_status take_roots(struct lock *l, const char *job_dir)
+{
+    const char *slash = strrchr(job_dir, '/');
+
+    if (!l->r->data_roots)
+        return HD_OK;
+    hd_text_add(&l->roots, "%s:%.*s", l->r->data_roots,
+                slash && slash > job_dir ? (int)(slash - job_dir) : 1, job_dir);
+    return l->roots.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of folders") : HD_OK;
+}
+
+/* Ranks on several nodes connect by sockets, and so do CUDA and NCCL. */
+static enum hd_status begin(struct lock *l)
+{
+    const struct rank *r = l->r;
+    const bool network = r->data_address || strcmp(r->job.device, "cuda") == 0;
+
+    return hd_sandbox_begin(network ? HD_SANDBOX_NETWORK : 0, &l->sandbox);
+}
+
+static enum hd_status enter(struct lock *l)
+{
+    struct hd_text has = {0}, lacks = {0};
+    enum hd_status st = hd_sandbox_enter(l->sandbox, &has, &lacks);
+
+    if (!st && lacks.len_bytes && l->r->isolation == RANK_ISOLATION_REQUIRE)
+        st = hd_err(HD_UNAVAILABLE, "this node demands isolation (isolation: require): %s",
+                    lacks.data);
+    else if (!st)
+        hd_log(HD_LOG_INFO, "locked in: %s%s%s", has.len_bytes ? has.data : "no new privileges",
+               lacks.len_bytes ? "; " : "", lacks.len_bytes ? lacks.data : "");
+    hd_text_free(&has);
+    hd_text_free(&lacks);
+    return st;
+}
+
+enum hd_status rank_lock_in(const struct rank *r)
+{
+    struct lock l = {.r = r};
+    char job_dir[HD_JOB_PATH_MAX];
+    char *slash;
+
+    if (r->isolation == RANK_ISOLATION_OFF)
+        return HD_OK;
+    (void)snprintf(job_dir, sizeof job_dir, "%s", r->job.attempt_dir);
+    slash = strrchr(job_dir, '/');
+    if (!slash || slash == job_dir)
+        return hd_err(HD_INVALID, "the attempt's folder %s is in no job's folder", job_dir);
+    *slash = '\0';
+    l.st = take_roots(&l, job_dir);
+    if (!l.st)
+        l.st = begin(&l);
+    if (!l.st) {
+        allow_inputs(&l);
+        allow_outputs(&l, job_dir);
+        allow_system(&l);
+        allow_own_folder(&l);
+        allow_gpus(&l);
+    }
+    if (!l.st)
+        l.st = enter(&l);
+    hd_sandbox_free(l.sandbox);
+    hd_text_free(&l.roots);
+    return l.st;
+}
+
+enum hd_status rank_close_network(const struct rank *r)
+{
+    return r->isolation == RANK_ISOLATION_OFF || r->backend->device ? HD_OK
+                                                                    : hd_sandbox_close_network();
+}

@@ -1,0 +1,88 @@
+/* pair: loss and gradient of one pair of answers (hd_preference_args in ops.h), the same code for
+ * every backend.
+ *
+ * Used by: kernels/cpu, kernels/cuda.   Uses: kernels.h.   Threads: a pure function.
+ */
+#ifndef HD_KERNELS_PAIR_H
+#define HD_KERNELS_PAIR_H
+
+#include <math.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+#define HD_PAIR_FUNCTION static __device__ __forceinline__
+#else
+#define HD_PAIR_FUNCTION static inline
+#endif
+
+/* A mean log-probability from here on is that of a certain answer, whose odds are infinite. */
+#define HD_PAIR_CERTAIN (-1e-6)
+
+struct hd_pair {
+    bool present; /* both answers have targets */
+    double loss, margin;
+    double chosen, rejected; /* -d loss / d log-probability of a token of the answer */
+};
+
+/* log(1 + exp(x)), which is -log sigmoid(-x), without overflow. */
+HD_PAIR_FUNCTION double hd_pair_softplus(double x)
+{
+    return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
+}
+
+/* 1 / (1 + exp(-x)) */
+HD_PAIR_FUNCTION double hd_pair_sigmoid(double x)
+{
+    const double e = exp(-fabs(x));
+
+    return (x > 0 ? 1 : e) / (1 + e);
+}
+
+HD_PAIR_FUNCTION struct hd_pair hd_pair_dpo(double beta, double chosen, double rejected)
+{
+    const double margin = beta * (chosen - rejected), pull = beta * hd_pair_sigmoid(-margin);
+    const struct hd_pair p = {true, hd_pair_softplus(-margin), margin, pull, -pull};
+
+    return p;
+}
+
+/* log(exp(a) / (1 - exp(a))), and its derivative 1 / (1 - exp(a)). */
+HD_PAIR_FUNCTION double hd_pair_odds(double a, double *ret_slope)
+{
+    const double x = a < HD_PAIR_CERTAIN ? a : HD_PAIR_CERTAIN;
+    const double rest = -expm1(x);
+
+    *ret_slope = 1 / rest;
+    return x - log(rest);
+}
+
+/* Means of log-probabilities over the n targets of each. */
+HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double n_chosen,
+                                             double rejected, double n_rejected)
+{
+    double slope_chosen, slope_rejected;
+    const double odds =
+        hd_pair_odds(chosen, &slope_chosen) - hd_pair_odds(rejected, &slope_rejected);
+    const double pull = beta * hd_pair_sigmoid(-odds);
+    const struct hd_pair p = {true, beta * hd_pair_softplus(-odds) - chosen,
+                              beta * (chosen - rejected), (1 + pull * slope_chosen) / n_chosen,
+                              -pull * slope_rejected / n_rejected};
+
+    return p;
+}
+
+/* sums: of the two answers, {s, n} each. */
+HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective, double beta,
+                                           const double *sums)
+{
+    const struct hd_pair none = {false, 0, 0, 0, 0};
+
+    if (!(sums[1] > 0) || !(sums[3] > 0))
+        return none;
+    if (objective == HD_PREFERENCE_DPO)
+        return hd_pair_dpo(beta, sums[0], sums[2]);
+    return hd_pair_orpo(beta, sums[0] / sums[1], sums[1], sums[2] / sums[3], sums[3]);
+}
+
+#endif

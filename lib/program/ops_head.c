@@ -1,0 +1,252 @@
+/* The head and its loss, composite ops: cross-entropy (head_loss), or a loss of pairs of answers
+ * (head_pairs).
+ *
+ * For each chunk of rows:  logits = x W^T;  loss += ...;  dlogits in place;  dx = dlogits W;
+ * dW += dlogits^T x.  F computes these gradients too, so that logits are not kept for backward. If
+ * tp splits the vocabulary, W and logits are this rank's share, the ranks gather a few statistics
+ * per row to compute the loss, and dx is a partial sum.
+ *
+ * W has rows of zeros behind the vocabulary (HD_PARAM_PAD): no product then has an odd extent,
+ * which a GPU multiplies more slowly. The loss does not look at their logits, and their dlogits
+ * are 0.
+ *
+ * A loss of pairs is a function of the sums of log-probabilities of whole answers, so it takes two
+ * passes over the chunks: the first makes the log-probability of each target; these are summed by
+ * answer, also over the ranks of cp; from the sums follow the loss and the factor of each row's
+ * gradient; the second pass makes the gradients. Where there is more than one chunk it multiplies
+ * the logits again, a quarter of the head's work, so that they never exist all at once. */
+#include "program/emit.h"
+
+enum {
+    HEAD_BYTES = 64 << 20,    /* of logits at once, where the traits give no number of rows */
+    HEAD_BYTES_MAX = 1 << 30, /* where they do */
+    HEAD_ROWS_MIN = 64,
+    HEAD_COLUMNS = 32
+};
+
+/* Every chunk reads and writes the whole dW (fp32) once: 8 V C bytes beside three products of 2
+ * rows V C operations. A device of f FLOP/s and b bytes/s spends (8/6) (f / b) / rows of the
+ * products' time on it. Chunks have equal rows, multiples of HEAD_ROWS_MIN, except the last. */
+static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype,
+                               const struct hd_traits *traits)
+{
+    const int64_t row_bytes = Vp * (int64_t)hd_dtype_size(dtype);
+    int64_t rows = (traits->head_rows ? HEAD_BYTES_MAX : HEAD_BYTES) / row_bytes, chunks;
+
+    if (traits->head_rows && rows > traits->head_rows)
+        rows = traits->head_rows;
+    if (rows < HEAD_ROWS_MIN)
+        rows = HEAD_ROWS_MIN;
+    chunks = (R + rows - 1) / rows;
+    rows = (R + chunks - 1) / chunks;
+    rows = (rows + HEAD_ROWS_MIN - 1) / HEAD_ROWS_MIN * HEAD_ROWS_MIN;
+    return rows < R ? rows : R;
+}
+
+struct head {
+    const struct hd_op *op;
+    struct hd_operand logits, dx;
+    int64_t V, Vw, Vp; /* words of this rank's share; rows of its weight; columns of logits */
+    int64_t C, first_row, rows;
+    int64_t first; /* first token id of this rank's share */
+    int tp;        /* ranks that split the vocabulary */
+    enum hd_dtype dtype;
+    bool train_x, train_w;
+    bool gradients;                 /* of this pass */
+    bool has_logits;                /* an earlier pass has left those of the only chunk */
+    struct hd_operand logp, weight; /* [R], of pairs: see ops.h; else absent */
+};
+
+static struct hd_operand rows_of(const struct head *h, struct hd_operand vector,
+                                 enum hd_dtype dtype)
+{
+    return vector.store ? hd_emit_at(vector, h->first_row, dtype) : vector;
+}
+
+/* Loss, and dlogits in place of the logits. */
+static void head_loss(struct hd_emit *e, const struct head *h, struct hd_operand target)
+{
+    const int64_t words = h->rows * HD_CROSS_ENTROPY_STATS;
+    const struct hd_operand dlogits = h->gradients ? h->logits : hd_emit_none();
+    const struct hd_operand logp = rows_of(h, h->logp, HD_F32);
+    const struct hd_operand weight = rows_of(h, h->weight, HD_F32);
+    const struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+    struct hd_operand mine, all;
+
+    if (h->tp == 1) {
+        (void)hd_emit_cross_entropy(
+            e, HD_ARGS(cross_entropy, .R = h->rows, .V = h->V, .Vp = h->Vp, .dtype = h->dtype),
+            HD_OPERANDS(cross_entropy, .dlogits = dlogits, .logp = logp, .block = block,
+                        .logits = h->logits, .target = target, .weight = weight));
+        return;
+    }
+    mine = hd_emit_temp(e, "stats", HD_F32, h->rows, HD_CROSS_ENTROPY_STATS);
+    all = hd_emit_temp(e, "all_stats", HD_F32, h->tp * h->rows, HD_CROSS_ENTROPY_STATS);
+    (void)hd_emit_cross_entropy_stats(
+        e,
+        HD_ARGS(cross_entropy_stats, .R = h->rows, .V = h->V, .Vp = h->Vp, .first = h->first,
+                .dtype = h->dtype),
+        HD_OPERANDS(cross_entropy_stats, .stats = mine, .logits = h->logits, .target = target));
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_TP,
+                               .count = words, .dtype = HD_F32),
+                       HD_OPERANDS(comm, .received = all, .sent = mine));
+    (void)hd_emit_cross_entropy_shared(
+        e,
+        HD_ARGS(cross_entropy_shared, .R = h->rows, .V = h->V, .Vp = h->Vp, .P = h->tp,
+                .first = h->first, .dtype = h->dtype),
+        HD_OPERANDS(cross_entropy_shared, .dlogits = dlogits, .logp = logp, .block = block,
+                    .logits = h->logits, .stats = all, .target = target, .weight = weight));
+}
+
+static void head_chunk(struct hd_emit *e, const struct head *h)
+{
+    const struct hd_tensor *x = h->op->in[0];
+    struct hd_operand rows = hd_emit_at(hd_emit_value(e, x), h->first_row * h->C, h->dtype);
+    struct hd_operand weight = hd_emit_weight(e, h->op->param[0], h->dtype);
+    struct hd_operand target = hd_emit_at(hd_emit_value(e, h->op->in[1]), h->first_row, HD_I32);
+    bool first;
+
+    if (!h->has_logits)
+        (void)hd_emit_gemm(e,
+                           HD_ARGS(gemm, .M = h->rows, .N = h->Vw, .K = h->C, .lda = h->C,
+                                   .ldb = h->C, .ldc = h->Vp, .trans_b = true, .ab_dtype = h->dtype,
+                                   .c_dtype = h->dtype),
+                           HD_OPERANDS(gemm, .c = h->logits, .a = rows, .b = weight));
+    head_loss(e, h, target);
+    if (h->gradients && h->train_x)
+        (void)hd_emit_gemm(e,
+                           HD_ARGS(gemm, .M = h->rows, .N = h->C, .K = h->Vw, .lda = h->Vp,
+                                   .ldb = h->C, .ldc = h->C, .ab_dtype = h->dtype,
+                                   .c_dtype = h->dtype),
+                           HD_OPERANDS(gemm, .c = hd_emit_at(h->dx, h->first_row * h->C, h->dtype),
+                                       .a = h->logits, .b = weight));
+    if (h->gradients && h->train_w) {
+        struct hd_operand grad = hd_emit_param_grad(e, h->op->param[0], 1, &first);
+
+        hd_emit_contributes(
+            hd_emit_gemm(e,
+                         HD_ARGS(gemm, .M = h->Vw, .N = h->C, .K = h->rows, .lda = h->Vp,
+                                 .ldb = h->C, .ldc = h->C, .trans_a = true, .ab_dtype = h->dtype,
+                                 .c_dtype = HD_F32),
+                         HD_OPERANDS(gemm, .c = grad, .a = h->logits, .b = rows)),
+            first);
+    }
+}
+
+/* `step` rows at a time. */
+static void head_pass(struct hd_emit *e, struct head *h, int64_t step)
+{
+    const int64_t R = h->op->in[0]->dim[0];
+
+    for (h->first_row = 0; h->first_row < R; h->first_row += step) {
+        h->rows = R - h->first_row < step ? R - h->first_row : step;
+        head_chunk(e, h);
+    }
+}
+
+/* ret_step: rows of a chunk. */
+static struct head head_of(struct hd_emit *e, const struct hd_op *op, int64_t *ret_step)
+{
+    const struct hd_tensor *x = op->in[0];
+    const bool train = e->rec->shape.mode == HD_RECORD_TRAIN;
+    const struct hd_param *weight = &e->registry->params[op->param[0]];
+    struct head h = {.op = op,
+                     .V = weight->real[0],
+                     .Vw = weight->local[0],
+                     .first = weight->start[0],
+                     .tp = weight->shares,
+                     .C = x->dim[1],
+                     .dtype = x->dtype,
+                     .train_x = train && x->needs_grad,
+                     .train_w = train && hd_op_trains_param(e->registry, op, 0)};
+
+    h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
+    h.gradients = h.train_x || h.train_w;
+    /* from the padded share: equal on all ranks */
+    *ret_step = head_chunk_rows(x->dim[0], h.Vp, h.dtype, &e->options->traits);
+    h.logits = hd_emit_temp(e, "logits", h.dtype, *ret_step, h.Vp);
+    if (h.train_x)
+        h.dx = hd_emit_temp(e, "grad", h.dtype, x->dim[0], h.C);
+    return h;
+}
+
+static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    int64_t step;
+    struct head h = head_of(e, op, &step);
+
+    head_pass(e, &h, step);
+    if (h.train_x)
+        hd_emit_add_grad(e, op->in[0], h.dx, true);
+}
+
+const struct hd_op_row hd_op_row_head_loss = {.forward = head_loss_forward};
+
+/* ---- pairs ---- */
+
+/* The log-probabilities of the targets; the host reads those of an evaluation. */
+static struct hd_operand new_logp(struct hd_emit *e, int64_t R)
+{
+    struct hd_operand o = {0};
+
+    if (e->rec->shape.mode == HD_RECORD_TRAIN)
+        return hd_emit_temp(e, "logp", HD_F32, R, 0);
+    o.store = hd_emit_store(
+        e, &(struct hd_store){.kind = HD_STORE_OUTPUT, .name = "logp", .dtype = HD_F32, .rows = R});
+    return o;
+}
+
+/* The sums of all answers, over the ranks that have rows of them. */
+static struct hd_operand emit_answer_sums(struct hd_emit *e, const struct hd_op *op,
+                                          struct hd_operand logp, int64_t S, int64_t A)
+{
+    const int64_t R = op->in[0]->dim[0], answers = R / S * A;
+    struct hd_operand sums = hd_emit_temp(e, "answer_sums", HD_F64, answers, 2);
+
+    (void)hd_emit_answer_sums(
+        e, HD_ARGS(answer_sums, .R = R, .S = S, .A = A),
+        HD_OPERANDS(answer_sums, .sums = sums, .logp = logp,
+                    .reference = op->in_count > 3 ? hd_emit_value(e, op->in[3]) : hd_emit_none(),
+                    .answer = hd_emit_value(e, op->in[2]), .target = hd_emit_value(e, op->in[1])));
+    if (e->registry->mesh.sizes.cp > 1)
+        (void)hd_emit_comm(e,
+                           HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_CP,
+                                   .count = 2 * answers, .dtype = HD_F64),
+                           HD_OPERANDS(comm, .received = sums, .sent = sums));
+    return sums;
+}
+
+static void head_pairs_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const int64_t R = op->in[0]->dim[0], S = e->rec->shape.S;
+    const int64_t A = hd_answers_max(e->rec->shape.context);
+    int64_t step;
+    struct head h = head_of(e, op, &step);
+    const bool train = h.gradients;
+    struct hd_operand sums, weight = hd_emit_none();
+
+    h.gradients = false;
+    h.logp = new_logp(e, R);
+    head_pass(e, &h, step);
+    sums = emit_answer_sums(e, op, h.logp, S, A);
+    if (train)
+        weight = hd_emit_temp(e, "weight", HD_F32, R, 0);
+    (void)hd_emit_preference(
+        e,
+        HD_ARGS(preference, .R = R, .S = S, .A = A, .objective = op->set.preference,
+                .beta = (float)op->set.beta, .counts = e->registry->coord.cp == 0),
+        HD_OPERANDS(preference, .weight = weight, .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
+                    .sums = sums, .answer = hd_emit_value(e, op->in[2])));
+    if (!train)
+        return;
+    h.gradients = true;
+    h.has_logits = step >= R;
+    h.logp = hd_emit_none();
+    h.weight = weight;
+    head_pass(e, &h, step);
+    if (h.train_x)
+        hd_emit_add_grad(e, op->in[0], h.dx, true);
+}
+
+const struct hd_op_row hd_op_row_head_pairs = {.forward = head_pairs_forward};

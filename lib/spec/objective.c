@@ -1,0 +1,89 @@
+/* objective: what losses of pairs of answers (train.objective: dpo, orpo) go with. What they do not
+ * go with is refused here, before a step runs. */
+#include <string.h>
+
+#include "spec_internal.h"
+
+static enum hd_status refuse(const struct hd_job *job, const char *key, const char *why)
+{
+    return hd_err(HD_INVALID, "%s: with train.objective: %s %s", key, job->objective, why);
+}
+
+/* A pair is two whole answers to one prompt, of which the answers count. */
+static enum hd_status check_data(const struct hd_job *job)
+{
+    if (strcmp(job->data_format, "auto") != 0)
+        return refuse(job, "data.format", "lines are pairs of answers; remove the line");
+    if (strcmp(job->data_loss, "answers") != 0)
+        return refuse(job, "data.loss", "the answers of a pair count; remove the line");
+    if (strcmp(job->too_long, "cut") == 0)
+        return refuse(job, "data.too_long",
+                      "a pair that is cut would compare parts of answers; use drop or error");
+    return HD_OK;
+}
+
+/* The losses of routers are sums over rows, and a step of pairs divides by their number. */
+static enum hd_status check_routers(const struct hd_job *job)
+{
+    if (!job->experts)
+        return HD_OK;
+    if (job->balance > 0)
+        return refuse(job, "model.router.balance",
+                      "the balancing loss of routers is not supported; set 0");
+    if (job->z_loss > 0)
+        return refuse(job, "model.router.z", "the z-loss of routers is not supported; set 0");
+    return HD_OK;
+}
+
+/* DPO compares with log-probabilities that an evaluation has made: what training alone does to a
+ * forward pass would count as a preference. */
+static enum hd_status check_reference(const struct hd_job *job)
+{
+    const struct {
+        const char *key;
+        double value;
+    } dropout[] = {{"train.dropout.embedding", job->dropout_embedding},
+                   {"train.dropout.attention", job->dropout_attention},
+                   {"train.dropout.residual", job->dropout_residual},
+                   {"train.adapter.dropout", job->adapter_dropout}};
+
+    for (size_t i = 0; i < sizeof dropout / sizeof dropout[0]; i++)
+        if (dropout[i].value > 0)
+            return refuse(job, dropout[i].key,
+                          "answers are compared with a reference, which has no dropout; set 0");
+    if (job->noisy)
+        return refuse(
+            job, "model.router.noisy",
+            "answers are compared with a reference, whose routers have no noise; set false");
+    if (strcmp(job->precision, "fp8") == 0)
+        return refuse(
+            job, "train.precision",
+            "answers are compared with a reference, which is not computed in fp8; use bf16");
+    return HD_OK;
+}
+
+static bool is_default(const struct hd_job *job, const char *path)
+{
+    const struct hd_key *key = hd_job_find_key(path);
+    struct hd_job defaults = {0};
+
+    hd_job_set_default(key, &defaults);
+    return hd_job_members_equal(key, job, &defaults);
+}
+
+enum hd_status spec_check_objective(const struct hd_job *job)
+{
+    enum hd_status st = HD_OK;
+
+    if (!hd_job_has_pairs(job))
+        return is_default(job, "train.preference.beta")
+                   ? HD_OK
+                   : hd_err(HD_INVALID, "train.preference.beta: there are no pairs; add "
+                                        "train.objective: dpo, or remove it");
+    st = check_data(job);
+    if (!st)
+        st = check_routers(job);
+    if (!st && strcmp(job->objective, "dpo") == 0)
+        st = check_reference(job);
+    return st;
+}

@@ -1,0 +1,511 @@
+/* reference: the log-probabilities of the reference of DPO, made once beside the tokens of a job.
+ *
+ *     all pairs --E, with the weights of the start--> log-probability of each target
+ *       --each rank its rows--> JOB_DIR/tokens/reference.part.R
+ *       --rank 0--> JOB_DIR/tokens/reference --mapped by all--> field `reference` of batches
+ *
+ * The reference is the policy before its first step (Rafailov et al. 2023, section 4): with an
+ * adapter that begins at zero it is the base alone. It is made by the programs that validation
+ * runs, in the same precision, with the same kernels and without dropout, so that the first
+ * log-ratios are 0 and the first loss is ln 2. Later attempts read the file, whatever their layout;
+ * one that does not find it makes it again from the weights of the start, before it loads its
+ * checkpoint.
+ *
+ * The file: a header, then a float for each token of the training and of the validation corpus,
+ * native byte order. It is whole or not there (atomic rename); the header has a hash of the floats,
+ * and the key of what they were made of. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "data/packing.h"
+#include "mesh/zigzag.h"
+#include "train/batch.h"
+#include "train/trainer.h"
+
+enum {
+    WAIT_NS = 20 * 1000 * 1000,
+    WAITS_MAX = 3000 /* a minute, for a name to show on another node */
+};
+
+struct reference_head {
+    char magic[8];
+    int64_t train_tokens, val_tokens;
+    uint64_t key, hash; /* of what the values were made of, of the values */
+};
+static const char MAGIC[8] = "HDREF01";
+
+struct hd_reference {
+    void *map;
+    size_t bytes;
+};
+
+struct reference_value {
+    int64_t token; /* of the training corpus, then of the validation corpus */
+    float value;
+    float unused;
+};
+
+/* ---- the file ---- */
+
+static int64_t val_tokens(const struct hd_job_data *d)
+{
+    return d->val_corpus ? hd_corpus_token_count(d->val_corpus) : 0;
+}
+
+static size_t file_bytes(const struct hd_job_data *d)
+{
+    return sizeof(struct reference_head) +
+           (size_t)(hd_corpus_token_count(d->train_corpus) + val_tokens(d)) * sizeof(float);
+}
+
+/* JOB_DIR/tokens, the parent of the attempt's folder, and `suffix`. */
+static void add_path(const struct hd_trainer *t, const char *suffix, struct hd_text *ret_path)
+{
+    const char *dir = t->layout.job.attempt_dir, *slash = strrchr(dir, '/');
+
+    hd_text_add(ret_path, "%.*s/tokens%s", slash ? (int)(slash - dir) : 1, slash ? dir : ".",
+                suffix);
+}
+
+static enum hd_status add_ids(const struct hd_corpus *corpus, struct hd_hash *hash)
+{
+    enum { PIECE = 1 << 16 };
+    const int64_t count = corpus ? hd_corpus_token_count(corpus) : 0;
+    int32_t *ids = malloc(PIECE * sizeof *ids);
+    enum hd_status st = ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read tokens");
+
+    for (int64_t at = 0; !st && at < count; at += PIECE) {
+        const int64_t n = count - at < PIECE ? count - at : PIECE;
+
+        st = hd_corpus_read(corpus, at, n, ids);
+        hd_hash_add(hash, ids, (size_t)n * sizeof *ids);
+    }
+    free(ids);
+    return st;
+}
+
+/* Of all that the values depend on but the layout, and of which pairs have them. */
+static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
+{
+    const struct hd_job *job = &t->layout.job;
+    struct hd_text text = {0};
+    struct hd_hash hash;
+    enum hd_status st;
+
+    hd_text_add(&text, "1 %s %s %s %s %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+                job->init_from, job->init_identity, job->adapter_from, job->adapter_identity,
+                job->precision, job->model_weights, job->seed, job->context,
+                t->data.sampler.window_count,
+                t->data.can_validate ? t->data.validation.window_count : 0);
+    if (text.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for the key of the reference");
+    hd_hash_begin(&hash);
+    hd_hash_add(&hash, text.data, text.len_bytes);
+    hd_text_free(&text);
+    st = add_ids(t->data.train_corpus, &hash);
+    if (!st)
+        st = add_ids(t->data.val_corpus, &hash);
+    *ret_key = hd_hash_value(&hash);
+    return st;
+}
+
+void hd_trainer_close_reference(struct hd_trainer *t)
+{
+    if (!t->reference)
+        return;
+    (void)munmap(t->reference->map, t->reference->bytes);
+    free(t->reference);
+    t->reference = NULL;
+}
+
+/* What ranks tell each other of a file; not 0. */
+static int64_t identity_of(const struct hd_reference *r)
+{
+    struct reference_head h;
+
+    memcpy(&h, r->map, sizeof h);
+    return (int64_t)(h.hash >> 1) | 1;
+}
+
+/* Maps the file. HD_NOT_FOUND: there is none of these tokens. */
+static enum hd_status map_file(struct hd_trainer *t)
+{
+    const size_t bytes = file_bytes(&t->data);
+    struct hd_text path = {0};
+    struct stat info;
+    void *map = MAP_FAILED;
+    int fd;
+
+    add_path(t, "/reference", &path);
+    if (path.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    fd = open(path.data, O_RDONLY | O_CLOEXEC);
+    hd_text_free(&path);
+    if (fd >= 0 && fstat(fd, &info) == 0 && (size_t)info.st_size == bytes)
+        map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fd >= 0)
+        (void)close(fd);
+    if (map == MAP_FAILED)
+        return hd_err(HD_NOT_FOUND, "there are no log-probabilities of the reference");
+    t->reference = malloc(sizeof *t->reference);
+    if (!t->reference) {
+        (void)munmap(map, bytes);
+        return hd_err(HD_NO_MEMORY, "no memory for the reference");
+    }
+    *t->reference = (struct hd_reference){map, bytes};
+    return HD_OK;
+}
+
+static const float *values_of(const struct hd_reference *r)
+{
+    return (const float *)((const char *)r->map + sizeof(struct reference_head));
+}
+
+/* Whether the file that rank 0 has mapped is whole, and of this job. */
+static enum hd_status check_file(const struct hd_trainer *t, bool *ret_whole)
+{
+    const size_t bytes = t->reference->bytes - sizeof(struct reference_head);
+    struct reference_head h;
+    uint64_t key;
+    const enum hd_status st = find_key(t, &key);
+
+    memcpy(&h, t->reference->map, sizeof h);
+    *ret_whole = !st && memcmp(h.magic, MAGIC, sizeof MAGIC) == 0 && h.key == key &&
+                 h.train_tokens == hd_corpus_token_count(t->data.train_corpus) &&
+                 h.val_tokens == val_tokens(&t->data) &&
+                 h.hash == hd_hash_bytes(values_of(t->reference), bytes);
+    return st;
+}
+
+/* Batches have the values from now on. */
+static void use(struct hd_trainer *t)
+{
+    const float *values = values_of(t->reference);
+
+    hd_corpus_set_reference(t->data.train_corpus, values);
+    if (t->data.val_corpus)
+        hd_corpus_set_reference(t->data.val_corpus,
+                                values + hd_corpus_token_count(t->data.train_corpus));
+}
+
+bool hd_trainer_needs_reference(const struct hd_trainer *t)
+{
+    return hd_layout_preference(&t->layout.job) == HD_PREFERENCE_DPO;
+}
+
+/* Maps the file that rank 0 has. On another node its name may show a little later, or an older file
+ * of that name for a while. */
+static enum hd_status map_same(struct hd_trainer *t, int64_t identity)
+{
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+
+    for (int i = 0; i < WAITS_MAX; i++) {
+        const enum hd_status st = t->reference ? HD_OK : map_file(t);
+
+        if (st && st != HD_NOT_FOUND)
+            return st;
+        if (!st && identity_of(t->reference) == identity)
+            return HD_OK;
+        hd_trainer_close_reference(t);
+        (void)nanosleep(&pause, NULL);
+    }
+    return hd_err(HD_IO,
+                  "the file `reference` that rank 0 has in the job's folder `tokens` does not "
+                  "show here; is the folder shared by all nodes?");
+}
+
+/* Opens the file of an earlier attempt, on all ranks or on none. */
+static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
+{
+    int64_t identity = 0; /* there is none */
+    bool whole = false;
+    enum hd_status st = HD_OK;
+
+    *ret_found = false;
+    if (t->layout.rank == 0) {
+        st = map_file(t);
+        if (!st)
+            st = check_file(t, &whole);
+        st = st == HD_NOT_FOUND ? HD_OK : st;
+        identity = whole ? identity_of(t->reference) : 0;
+        if (!whole)
+            hd_trainer_close_reference(t);
+    }
+    if (!st)
+        st = hd_trainer_agree(t, identity, &identity);
+    *ret_found = !st && identity;
+    return *ret_found ? map_same(t, identity) : st;
+}
+
+/* ---- making it ---- */
+
+/* A range of windows that the eval programs run over. */
+struct reference_pass {
+    struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
+    int64_t first_token;             /* of the corpus, in the file */
+    FILE *part;                      /* NULL: this rank has no rows that count */
+    int64_t *token;                  /* [context] of the targets of a window, in the file; or -1 */
+    float *logp;                     /* [rows of a micro-batch] */
+};
+
+static void place_answer(const struct reference_pass *p, int64_t first, int64_t count, int64_t at)
+{
+    for (int64_t j = 0; j < count; j++)
+        p->token[at + j] = j + 1 < count ? p->first_token + first + j + 1 : -1;
+}
+
+/* The tokens whose log-probabilities the rows of a window make. */
+static void place_window(const struct reference_pass *p, int64_t window)
+{
+    const struct hd_validation *v = p->windows.windows;
+    const struct hd_packed *packed;
+    int64_t at = 0,
+            n = window < v->window_count ? hd_packing_window(v->packing, window, &packed) : 0;
+
+    for (int64_t i = 0; i < n; at += packed[i++].count) {
+        place_answer(p, packed[i].first, packed[i].chosen, at);
+        place_answer(p, packed[i].first + packed[i].chosen, packed[i].count - packed[i].chosen,
+                     at + packed[i].chosen);
+    }
+    for (; at < v->context; at++)
+        p->token[at] = -1;
+}
+
+/* Writes the results of a micro-batch to this rank's part. */
+static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *chunk,
+                                   const struct hd_bases *bases, int64_t micro_batch, void *context)
+{
+    const struct hd_store *store = hd_chunk_find_kind(chunk, HD_STORE_OUTPUT);
+    const struct hd_layout *l = &t->layout;
+    const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, l->coord.cp};
+    const int64_t rows = hd_zigzag_rows(&mine);
+    struct reference_pass *p = context;
+    int64_t window;
+    enum hd_status st;
+
+    if (!store || !p->part)
+        return HD_OK;
+    st = hd_staging_read(&t->staging, p->logp, hd_store_address(bases, store),
+                         l->job.micro_batch * rows * (int64_t)sizeof *p->logp);
+    window = hd_batch_first_window(t, &p->windows, micro_batch);
+    for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {
+        place_window(p, window + i);
+        for (int64_t r = 0; !st && r < rows; r++) {
+            const struct reference_value one = {.token = p->token[hd_zigzag_position(&mine, r)],
+                                                .value = p->logp[i * rows + r]};
+
+            if (one.token >= 0 && fwrite(&one, sizeof one, 1, p->part) != 1)
+                st = hd_err(hd_file_write_status(errno),
+                            "cannot write the log-probabilities of the reference: %s",
+                            strerror(errno));
+        }
+    }
+    return st;
+}
+
+static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p,
+                               const struct hd_reference_watch *watch, int64_t *done, int64_t all)
+{
+    const int64_t together = t->layout.mesh.sizes.dp * t->layout.job.micro_batch;
+    const int64_t count = p->windows.windows->window_count;
+    const int64_t calls = (count + together - 1) / together;
+    const int64_t round = t->layout.eval_order.micro_batches;
+    enum hd_status st = HD_OK;
+
+    for (p->windows.first = 0; !st && p->windows.first < calls; p->windows.first += round) {
+        if (watch->alive && !watch->alive(watch->context, *done, all))
+            return hd_err(HD_ABORTED, "stopped making the log-probabilities of the reference");
+        st = hd_follow(t, t->round, calls - p->windows.first, hd_batch_feed_windows, take_results,
+                       p);
+        *done += round * together;
+    }
+    return st;
+}
+
+/* All sources of the training data, then the validation windows. */
+static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
+                                 const struct hd_reference_watch *watch)
+{
+    const struct hd_job_data *d = &t->data;
+    const struct hd_job *job = &t->layout.job;
+    struct reference_pass p = {
+        .part = part,
+        .token = calloc((size_t)job->context, sizeof *p.token),
+        .logp = calloc((size_t)(job->micro_batch * job->context), sizeof *p.logp)};
+    int64_t done = 0, all = d->sampler.window_count;
+    enum hd_status st =
+        p.token && p.logp ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the reference");
+
+    all += d->can_validate ? d->validation.window_count : 0;
+    for (int64_t k = 0; !st && k < d->sampler.mixture.count; k++) {
+        struct hd_validation v;
+
+        st = hd_validation_init_packed(&v, d->sampler.sources[k].range, d->packings[k], 0);
+        p.windows.windows = &v;
+        if (!st)
+            st = run_pass(t, &p, watch, &done, all);
+    }
+    if (!st && d->can_validate) {
+        p.windows.windows = &d->validation;
+        p.first_token = d->val_corpus ? hd_corpus_token_count(d->train_corpus) : 0;
+        st = run_pass(t, &p, watch, &done, all);
+    }
+    free(p.token);
+    free(p.logp);
+    return st;
+}
+
+/* One of the ranks that have the same results writes them: the first of tp, on the stage of the
+ * head. */
+static bool writes_part(const struct hd_layout *l, struct hd_mesh_coord coord)
+{
+    return coord.tp == 0 && coord.pp == hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1);
+}
+
+static enum hd_status add_part_path(const struct hd_trainer *t, int rank, struct hd_text *ret_path)
+{
+    add_path(t, "/reference.part.", ret_path);
+    hd_text_add(ret_path, "%d", rank);
+    return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
+}
+
+/* Makes this rank's part. */
+static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_watch *watch)
+{
+    struct hd_text path = {0}, folder = {0};
+    FILE *part = NULL;
+    enum hd_status st = add_part_path(t, t->layout.rank, &path);
+
+    add_path(t, "", &folder);
+    if (!st && writes_part(&t->layout, t->layout.coord)) {
+        st = hd_file_make_dirs(folder.data, 0755);
+        part = st ? NULL : fopen(path.data, "we");
+        if (!st && !part)
+            st = hd_err(hd_file_write_status(errno), "cannot create %s: %s", path.data,
+                        strerror(errno));
+    }
+    if (!st)
+        st = run_passes(t, part, watch);
+    if (part && fclose(part) && !st)
+        st = hd_err(hd_file_write_status(errno), "cannot write %s: %s", path.data, strerror(errno));
+    hd_text_free(&path);
+    hd_text_free(&folder);
+    return st;
+}
+
+/* Adds the records of a rank's part, and removes it. */
+static enum hd_status take_part(const char *path, float *values, int64_t count)
+{
+    FILE *part = fopen(path, "re");
+    enum hd_status st = HD_OK;
+    struct reference_value one;
+
+    if (!part)
+        return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
+    while (!st && fread(&one, sizeof one, 1, part) == 1)
+        if (one.token >= 0 && one.token < count)
+            values[one.token] = one.value;
+        else
+            st = hd_err(HD_CORRUPT, "%s has a token that the data does not have", path);
+    if (!st && ferror(part))
+        st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
+    (void)fclose(part);
+    (void)unlink(path); /* best effort: the next attempt removes it (token_cache.c) */
+    return st;
+}
+
+static enum hd_status write_file(struct hd_trainer *t, char *bytes)
+{
+    const size_t size = file_bytes(&t->data);
+    float *values = (float *)(bytes + sizeof(struct reference_head));
+    struct reference_head h = {.train_tokens = hd_corpus_token_count(t->data.train_corpus),
+                               .val_tokens = val_tokens(&t->data)};
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    for (int r = 0; !st && r < t->layout.mesh.world; r++) {
+        if (!writes_part(&t->layout, hd_mesh_coord(&t->layout.mesh, r)))
+            continue;
+        st = add_part_path(t, r, &path);
+        if (!st)
+            st = take_part(path.data, values, h.train_tokens + h.val_tokens);
+        hd_text_clear(&path);
+    }
+    memcpy(h.magic, MAGIC, sizeof h.magic);
+    h.hash = hd_hash_bytes(values, size - sizeof h);
+    if (!st)
+        st = find_key(t, &h.key);
+    memcpy(bytes, &h, sizeof h);
+    add_path(t, "/reference", &path);
+    if (!st && path.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!st)
+        st = hd_file_write_atomic(path.data, bytes, size, 0644);
+    hd_text_free(&path);
+    return st;
+}
+
+/* Rank 0 makes the file of all parts. */
+static enum hd_status merge(struct hd_trainer *t)
+{
+    char *bytes = calloc(1, file_bytes(&t->data));
+    const enum hd_status st =
+        bytes ? write_file(t, bytes) : hd_err(HD_NO_MEMORY, "no memory for the reference");
+
+    free(bytes);
+    return st;
+}
+
+/* By a forward pass over all pairs. */
+static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_watch *watch)
+{
+    int64_t identity = 0;
+    enum hd_status st;
+
+    hd_corpus_set_reference(t->data.train_corpus, NULL);
+    st = make_part(t, watch);
+    if (!st)
+        st = hd_trainer_agree(t, 0, &identity); /* all parts are written */
+    if (!st && t->layout.rank == 0) {
+        st = merge(t);
+        if (!st)
+            st = map_file(t);
+        identity = st ? 0 : identity_of(t->reference);
+    }
+    if (!st)
+        st = hd_trainer_agree(t, identity, &identity);
+    return st ? st : map_same(t, identity);
+}
+
+enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
+                                            const struct hd_reference_watch *watch, bool *ret_made)
+{
+    bool found = true;
+    enum hd_status st = HD_OK;
+
+    *ret_made = false;
+    if (!hd_trainer_needs_reference(t))
+        return HD_OK;
+    hd_comm_set_deadline(t->comm, HD_SAVE_DEADLINE_MS); /* disks are slower than steps */
+    st = open_file(t, &found);
+    if (!st && !found)
+        st = hd_trainer_init(t); /* a checkpoint's weights would be no reference */
+    if (!st && !found)
+        st = make_file(t, watch);
+    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    if (st)
+        return hd_err_prefix(st, "the reference of train.objective: dpo");
+    use(t);
+    *ret_made = !found;
+    return HD_OK;
+}
