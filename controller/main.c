@@ -63,6 +63,18 @@ static enum hd_status read_node_lost(const char *value, struct hd_core_config *c
     return HD_OK;
 }
 
+static enum hd_status read_spares(const char *value, struct hd_core_config *config)
+{
+    enum { MOST = 1000 };
+    char *end;
+    const long count = strtol(value, &end, 10);
+
+    if (end == value || *end || count < 0 || count > MOST)
+        return hd_err(HD_INVALID, "%s: say 0 to %d nodes", value, MOST);
+    config->spare_nodes = (int32_t)count;
+    return HD_OK;
+}
+
 static enum hd_status read_group(const char *value, struct controller_options *options)
 {
     const struct group *found;
@@ -125,6 +137,8 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         break;
     case OPT_NODE_LOST:
         return read_node_lost(value, &p->core_config);
+    case OPT_SPARE_NODES:
+        return read_spares(value, &p->core_config);
     case OPT_TOKEN_FILE:
         p->token_file = value;
         break;

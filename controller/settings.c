@@ -49,6 +49,9 @@ static const struct hd_setting settings[] = {
      "a node that is silent for so long, 30 s at least, is lost, and its jobs are started "
      "elsewhere "
      "from their newest checkpoints"},
+    {OPT_SPARE_NODES, "spare-nodes", 0, "COUNT", HD_SETTING_FILE, "0",
+     "nodes of each kind that are kept free, so that a job that loses a node starts again at once "
+     "(docs/scheduling.md)"},
     {OPT_TOKEN_FILE, "token-file", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH | HD_SETTING_LIVE,
      NULL,
      "tokens of users; HOST:PORT needs it. A line is NAME TOKEN, and jobs belong to NAME; one line "

@@ -21,6 +21,7 @@ enum controller_setting {
     OPT_JOBS_DIR,
     OPT_CLUSTER,
     OPT_NODE_LOST,
+    OPT_SPARE_NODES,
     OPT_TOKEN_FILE,
     OPT_NODE_TOKEN_FILE,
     OPT_TLS_CERT,

@@ -52,6 +52,18 @@ static void add_row(struct table *t, int number, const struct hd_json *plan)
     add_number(t, plan, "bubble_fraction", 100, "%");
 }
 
+/* Groups of nodes whose search took too long: a plan there may be faster. */
+static void add_unsearched(const struct hd_json *inputs, struct hd_text *out)
+{
+    const long count = strtol(text_of(inputs, "groups_unsearched"), NULL, 10);
+
+    if (count > 0)
+        hd_text_add(out,
+                    "note: %ld other group%s of nodes took too long to search and may be faster; "
+                    "pin more of parallel (--pin) to make the search shorter\n",
+                    count, count == 1 ? "" : "s");
+}
+
 static void print_people(const struct cli *cli, const struct hd_json *root, struct hd_text *out)
 {
     const struct hd_json *inputs = hd_json_member(root, "inputs"), *alternatives, *rejected;
@@ -77,6 +89,7 @@ static void print_people(const struct cli *cli, const struct hd_json *root, stru
         cli_add_clean(out, text_of(hd_json_member(root, "least"), "reason"));
         hd_text_add(out, "\n");
     }
+    add_unsearched(inputs, out);
     for (const struct hd_json *r = rejected ? rejected->first : NULL; r; r = r->next) {
         const struct hd_json *layout = hd_json_member(r, "layout");
 

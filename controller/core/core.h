@@ -60,6 +60,7 @@ struct hd_core_answer {
     struct hd_layout_sizes layout; /* if it fits */
     double step_s;                 /* predicted; 0: not known */
     int64_t memory_bytes;          /* of the rank that takes most; 0: not known */
+    bool hasty;                    /* the search was cut short, and the layout chosen by memory */
     const char *why;               /* what was chosen, or why nothing fits; may be "" */
 };
 
@@ -79,6 +80,7 @@ struct hd_core_config {
     int64_t retry_delay_ms;     /* delay before the third attempt without progress; doubles */
     int64_t retry_delay_max_ms; /* with each further one, up to this */
     size_t jobs_live_max;       /* jobs that have not ended; more are refused */
+    int32_t spare_nodes; /* of each kind of node, kept free for jobs whose attempt has failed */
 };
 extern const struct hd_core_config hd_core_config_default;
 
@@ -394,6 +396,7 @@ struct hd_core_choice {
     double step_now_s, step_later_s;
     int64_t now_ms, later_ms; /* when they open, by the wall clock */
     int64_t saved_ms;         /* what waiting saves; below 0: what it costs */
+    bool taken;               /* of a job that does not fit now: it waits for the later one */
 };
 
 /* What a queued job that waits for a better place was weighed between; NULL: it does not. Valid

@@ -55,6 +55,7 @@ struct core_view {
     bool avoids;       /* not on nodes that failed it */
     bool reserves;     /* no nodes that are reserved by others, not even what these can spare */
     bool borrows;      /* also devices that are kept for older jobs for a while yet */
+    bool spares;       /* also spare nodes */
     /* Only a place on so few nodes, and at one switch of so low a tier, as in hd_core_asked; 0: any
      * place. */
     int32_t nodes_max, tier_max;
@@ -332,8 +333,14 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_wish
                                     struct core_placement *place, int64_t *ret_memory_bytes,
                                     const struct core_menu_entry **ret_entry,
                                     struct hd_text *ret_why);
+/* The same for the attempt of a job that runs: with LATER it is one of core->growers when the
+ * answer comes. */
+enum core_layout core_ask_for(struct hd_core *core, const struct core_wisher *wisher,
+                              struct core_placement *place, struct hd_text *ret_why);
 /* Asks how long a step of waiting jobs will take, some of them in each step of the core. */
 void core_foresee(struct hd_core *core);
+/* The nodes or their devices have changed: jobs for which nothing could be asked ask again. */
+void core_foresee_again(struct hd_core *core);
 enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
 void core_menu_done(struct hd_core *core); /* frees it */
 
@@ -379,11 +386,22 @@ void core_promise_sweep(struct hd_core *core);
 void core_promise_end(struct hd_core *core, struct core_job *job); /* it is not queued any more */
 void core_promise_timers(struct hd_core *core);
 
+/* ---- spare.c ----------------------------------------------------------------------------------*/
+
+/* Chooses the nodes that are spares in a pass, before it forgets the reservations of the last. */
+void core_spares_choose(struct hd_core *core);
+/* After the reservations were forgotten: keeps nodes for failed jobs whose checkpoints are looked
+ * for. */
+void core_keep_what_is_left(struct hd_core *core);
+bool core_has_failed(const struct core_job *job); /* its newest attempt ended by a fault */
+/* It needs more devices than the nodes have that are no spares. */
+bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *needs);
+
 /* ---- weigh.c ----------------------------------------------------------------------------------*/
 
 /* `first` is the place that opens first to the job, maybe now, with its layout and price.
  * TAKE_LATER: *first has become a better one that opens later (the members are those of the new
- * one). WAIT_FOR_PRICE: that of a better one is being found, job->planning. job->choice says what
+ * one). WAIT_FOR_PRICE: that of a better one is being found, first->entry. job->choice says what
  * was weighed. */
 enum core_weighed { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
 enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
@@ -406,6 +424,9 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
 void core_predict_all(struct hd_core *core); /* for a pass */
 /* How long a queued job will hold its devices, as far as is known; 0: not known. */
 int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job);
+/* The same in a place where a step has this price; 0: not known. */
+int64_t core_predict_length_at(const struct hd_core *core, const struct core_job *job,
+                               double step_s);
 /* A step was reported: true if predictions have to be made anew. */
 bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        int64_t step, int64_t time_ms);

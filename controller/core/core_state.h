@@ -80,6 +80,7 @@ struct core_node {
     const char *traits;            /* of its CPU devices, as a word; "" or NULL: not known */
     struct hd_isolation isolation; /* its texts are the core's */
     bool suspect;                  /* a peer reported it dead */
+    bool spare, was_spare;         /* in the newest pass, in the one before (spare.c) */
     bool deadline_met;             /* of its drain; its jobs have been told to leave */
     int64_t seen_mono_ms;          /* when its newest message arrived */
     int64_t lost_after_ms;         /* silence until lost; longer after a start of the controller */
@@ -146,6 +147,7 @@ struct core_attempt {
     size_t share_count;
     uint64_t *seq;               /* per rank: seq of the newest accepted report */
     int64_t state_since_mono_ms; /* when it started, or when stopping began */
+    bool timely;                 /* it holds devices that are kept for others, as it ends in time */
     bool kill;                   /* wanted STOPPED even if the job is not cancelled */
     bool failed;                 /* rec.end holds the first failure */
     bool had_finite_step;        /* one of its steps had a finite loss and gradient */
@@ -187,6 +189,7 @@ struct core_class {
         bool has_base, base_shared;        /* the checkpoint that the next attempt starts from */
         const struct core_node *base_node; /* where it was written; NULL: none, or not known */
         int64_t length_minutes; /* it runs at most so long, as far as is known; 0: not known */
+        bool spares;            /* it may use spare nodes, as its attempt failed */
         uint64_t avoids;        /* the job, if it avoids nodes that failed it; 0: none */
     } key;
     size_t line_count;
@@ -240,7 +243,12 @@ struct core_job {
     struct core_job *before, *after; /* in the line */
     struct hd_core_choice choice;    /* of the newest look at it */
     bool foreseen;     /* it has asked how long a step will take, on as few devices as it may use */
-    double foreseen_s; /* so long; 0: not known */
+    double foreseen_s; /* so long, in the best place; 0: not known */
+    double open_s;     /* the price of a step in the worst place that was open to it while it waits,
+                        * and where it would have held for too long what is kept for others; 0: none */
+    bool timely;       /* of the place that it starts in: as of its attempt */
+    int64_t price_mono_ms; /* it waits for prices of better places until then at most; 0: it has not
+                            * yet (weigh.c) */
     int64_t patience_mono_ms; /* it waits for a better place until then at most; 0: it has not yet
                                * (weigh.c) */
     bool claims;              /* others were stopped so that it can start: it comes first */
@@ -264,8 +272,11 @@ struct core_menu_entry {
     double step_s;
     int64_t memory_bytes;
     const char *why;
-    bool ahead;       /* as in hd_core_asked */
-    uint64_t *askers; /* numbers of jobs that asked ahead */
+    bool ahead;            /* as in hd_core_asked */
+    bool hasty;            /* as in hd_core_answer */
+    bool improves;         /* known and hasty: it is being asked for once more */
+    int64_t known_mono_ms; /* when it was answered */
+    uint64_t *askers;      /* numbers of jobs that asked ahead */
     size_t asker_count, asker_size;
 };
 
@@ -313,8 +324,9 @@ struct hd_core {
     uint16_t *free_of[HD_DEVICE_KIND_COUNT];
     size_t free_size;
     bool free_due;
-    int32_t lowest_priority;         /* of the jobs that run, or lower */
-    struct core_attempt **borrowers; /* attempts that borrow, in the order of their jobs */
+    int64_t unspared[HD_DEVICE_KIND_COUNT]; /* devices of nodes that are no spares, held or not */
+    int32_t lowest_priority;                /* of the jobs that run, or lower */
+    struct core_attempt **borrowers;        /* attempts that borrow, in the order of their jobs */
     size_t borrower_count, borrower_size;
     struct core_member *members; /* scratch for placements on several nodes */
     size_t member_size;

@@ -107,6 +107,8 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
         hd_text_add(text, " (%d cannot be used: %s)", broken, problem);
     if (core_whole_groups(needs, free_now) != free_now)
         hd_text_add(text, " (%d in whole tp groups)", core_whole_groups(needs, free_now));
+    if (node->spare)
+        hd_text_add(text, " (kept as a spare)");
     if (node->reserved.by)
         hd_text_add(text, " (reserved for job %" PRIu64 ")", node->reserved.by);
     if (all < needs->devices_min)
@@ -277,6 +279,10 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     if (job->misfit)
         add_misfit(&job->needs, job->misfit, ret_reason);
     add_avoided(job, ret_reason);
+    if (job->choice.taken && job->wait == CORE_WAIT_BUSY) {
+        hd_text_add(ret_reason, "; ");
+        core_add_choice(core, &job->choice, true, ret_reason);
+    }
 }
 
 const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint64_t number)
@@ -399,7 +405,7 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
     core->out = out;
     while (!st && layout == CORE_LAYOUT_MISFITS && place.device_count) {
         const struct core_wisher wisher = {0, &more, spec, spec_bytes};
-        const struct core_view view = {.needs = &more};
+        const struct core_view view = {.needs = &more, .spares = core_needs_spares(core, &more)};
         const struct core_menu_entry *entry;
         int64_t memory_bytes;
 

@@ -135,7 +135,7 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view,
     if (!idle)
         count = core_available(core, view, node, kind);
     else if (!core_node_may_come_back(node) || (node->reserved.by && !reserved) ||
-             core_avoids(view, node))
+             (node->spare && !view->spares && !reserved) || core_avoids(view, node))
         count = 0;
     else
         count = core_count_devices(view->needs, node, kind, false);

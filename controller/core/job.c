@@ -22,7 +22,7 @@ void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_
     core_search_end(core, job);
     core_claim_end(core, job);
     core_promise_end(core, job);
-    job->patience_mono_ms = 0;
+    job->patience_mono_ms = job->price_mono_ms = 0;
 }
 
 /* A queue that an older state of the controller had and this one lacks: the job waits in the

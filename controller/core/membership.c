@@ -151,6 +151,7 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     add_device_events(core, node, event);
     core_node_set_devices(core, node, event->hello.devices, event->hello.device_count);
     core_forget_misfits(core);
+    core_foresee_again(core);
     if (was_lost) {
         core_event(core, NULL, "returned", 0, -1, node->rec.name, "node %s is back",
                    node->rec.name);

@@ -4,7 +4,8 @@
  * on them, and whether any fits their memory, takes from a millisecond to seconds to find out. So
  * the core asks for it (hd_core_out.asked), the job waits, and the answer comes as an event. The
  * menu keeps the answers: jobs that ask the same share one, and nothing is asked twice. An answer
- * follows from its question alone, so it may be forgotten, and is asked for again.
+ * follows from its question alone, so it may be forgotten, and is asked for again. One of a search
+ * that was cut short (hasty) is replaced by a later search, while jobs use it.
  *
  *     not known --> asked (hd_core_out.asked) --HD_CORE_PLANNED--> known
  */
@@ -15,9 +16,11 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    MENU_MAX = 4096,      /* answers that are kept */
-    AHEAD_MAX = 16,       /* jobs that ask ahead in one step */
-    QUESTIONS_MAX = 1024, /* without an answer; what would be one more is asked later */
+    MENU_MAX = 4096,        /* answers that are kept */
+    AHEAD_MAX = 16,         /* jobs that ask ahead in one step */
+    QUESTIONS_MAX = 1024,   /* without an answer; what would be one more is asked later */
+    IMPROVE_MS = 60 * 1000, /* an answer of a search that was cut short serves so long; then it is
+                             * asked for once more, behind all questions for which jobs wait */
 };
 
 /* ---- entries ----------------------------------------------------------------------------------*/
@@ -60,7 +63,7 @@ static void forget_known(struct hd_core *core)
     for (size_t i = 0; i < core->menu_count; i++) {
         struct core_menu_entry *entry = core->menu[i];
 
-        if (entry->known) {
+        if (entry->known) { /* what improves it is of before */
             free_entry(entry);
             continue;
         }
@@ -103,25 +106,38 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     const struct hd_core_answer *answer = &event->planned;
     struct core_menu_entry *entry = entry_of(core, answer->key);
 
-    if (!entry || entry->known)
+    if (!entry || (entry->known && !entry->improves))
         return HD_OK; /* of before a restart */
+    core->menu_known += !entry->known;
     entry->known = true;
+    entry->improves = false;
     entry->failed = answer->failed;
     entry->fits = answer->fits;
     entry->layout = answer->layout;
     entry->step_s = answer->step_s;
     entry->memory_bytes = answer->memory_bytes;
+    entry->hasty = answer->hasty;
+    entry->known_mono_ms = core->now.mono_ms;
     core_set(core, &entry->why, answer->why ? answer->why : "");
-    core->menu_known++;
     core->schedule_due = true;
     for (size_t i = 0; i < entry->asker_count; i++) {
         struct core_job *job = core_find_job(core, entry->askers[i]);
 
-        if (job && !job->ended)
+        if (job && !job->ended && core_active(job))
+            core_jobs_add(core, &core->growers, job);
+        else if (job && !job->ended)
             foresee(core, job, entry);
     }
     entry->asker_count = 0;
     return HD_OK;
+}
+
+/* The job learns the answer. */
+static void add_asker(struct hd_core *core, struct core_menu_entry *entry, uint64_t job)
+{
+    if (core_reserve(core, &entry->askers, entry->asker_count, &entry->asker_size,
+                     sizeof *entry->askers))
+        entry->askers[entry->asker_count++] = job;
 }
 
 /* ---- questions --------------------------------------------------------------------------------*/
@@ -241,12 +257,16 @@ static struct core_menu_entry *consult(struct hd_core *core, const char *key,
     struct core_menu_entry *entry = entry_of(core, key);
     struct hd_core_out *out = core->out;
     const bool hurries = entry && !entry->known && entry->ahead && !asked->ahead;
+    const bool improves = entry && entry->known && entry->hasty && !entry->improves &&
+                          core->now.mono_ms - entry->known_mono_ms >= IMPROVE_MS;
 
-    if (!out || (entry && !hurries) ||
+    if (!out || (entry && !hurries && !improves) ||
         (!entry && core->menu_count - core->menu_known >= QUESTIONS_MAX))
         return entry;
     entry = entry ? entry : add_entry(core, key);
-    if (entry)
+    if (entry && improves) /* the old answer serves until the new one comes */
+        entry->improves = asked->ahead = true;
+    else if (entry)
         entry->ahead = asked->ahead;
     if (!entry ||
         !core_reserve(core, &out->asked, out->asked_count, &out->asked_size, sizeof *asked))
@@ -292,6 +312,19 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_wish
     return layout;
 }
 
+enum core_layout core_ask_for(struct hd_core *core, const struct core_wisher *wisher,
+                              struct core_placement *place, struct hd_text *ret_why)
+{
+    const struct core_menu_entry *entry;
+    enum core_layout layout;
+    int64_t memory_bytes;
+
+    layout = core_choose_layout(core, wisher, place, &memory_bytes, &entry, ret_why);
+    if (layout == CORE_LAYOUT_LATER && entry)
+        add_asker(core, (struct core_menu_entry *)(uintptr_t)entry, wisher->job);
+    return layout;
+}
+
 /* ---- questions ahead --------------------------------------------------------------------------*/
 
 /* Asks for the best place on as few devices as the job may use: of the first kind of which there is
@@ -318,13 +351,22 @@ static bool ask_ahead(struct hd_core *core, struct core_job *job)
     hd_text_free(&key);
     if (is_question && !entry)
         return false;
-    job->foreseen = true;
+    job->foreseen = place.device_count > 0; /* else when nodes come: core_foresee_again */
     if (entry && entry->known)
         foresee(core, job, entry);
-    else if (entry && core_reserve(core, &entry->askers, entry->asker_count, &entry->asker_size,
-                                   sizeof *entry->askers))
-        entry->askers[entry->asker_count++] = job->rec.job;
+    else if (entry)
+        add_asker(core, entry, job->rec.job);
     return true;
+}
+
+void core_foresee_again(struct hd_core *core)
+{
+    if (!core->config.asks_layouts)
+        return;
+    for (size_t i = 0; i < core->line_count; i++)
+        for (struct core_job *job = core->lines[i]->first; job; job = job->after)
+            if (!job->foreseen)
+                core_jobs_add(core, &core->unforeseen, job);
 }
 
 void core_foresee(struct hd_core *core)

@@ -99,12 +99,21 @@ static bool grew_in_vain(const struct core_job *job, const struct core_attempt *
            attempt->rec.plan.rank_count <= before->rec.plan.rank_count;
 }
 
-/* The devices of this kind that the job would get if it gave its own back; 0: none. */
-static int32_t count_reachable(struct hd_core *core, struct core_job *job,
-                               struct core_attempt *attempt)
+/* What the job would get if it gave its devices back. */
+struct reach {
+    int32_t devices; /* of the kind that it has; 0: none */
+    double step_s;   /* the price of a step there; 0: not known */
+    bool later;      /* it is being found: core_planned lets the job look again */
+};
+
+static struct reach look_around(struct hd_core *core, struct core_job *job,
+                                struct core_attempt *attempt)
 {
     struct core_view view = core_view_of(core, job);
     struct hd_job_needs needs = job->needs;
+    const struct core_wisher wisher = core_wisher_of(job, &needs);
+    struct hd_text why = {0};
+    struct reach reach = {0};
     struct core_placement place;
     bool by_user;
     const int64_t left = core_quota_left(job->account, &by_user);
@@ -113,31 +122,53 @@ static int32_t count_reachable(struct hd_core *core, struct core_job *job,
     if (left < needs.devices_max - attempt->rec.plan.rank_count)
         needs.devices_max = attempt->rec.plan.rank_count + (int32_t)left;
     if (needs.devices_max <= attempt->rec.plan.rank_count)
-        return 0;
+        return reach;
     view.needs = &needs;
     core_lend(core, &attempt, 1, true);
     place = core_find_place(core, &view);
+    reach.devices = place.device_count;
+    if (reach.devices > attempt->rec.plan.rank_count)
+        switch (core_ask_for(core, &wisher, &place, &why)) {
+        case CORE_LAYOUT_FITS:
+            reach.step_s = place.plan.step_s;
+            break;
+        case CORE_LAYOUT_LATER:
+            reach.later = true;
+            break;
+        case CORE_LAYOUT_MISFITS:
+            reach.devices = 0;
+            break;
+        }
     core_lend(core, &attempt, 1, false);
     free(place.members);
-    return place.device_count;
+    hd_text_free(&why);
+    return reach;
 }
 
-/* Steps are assumed to take time in inverse proportion to the devices. */
+/* How much of a step's time is left there: by the prices of both places. Where one is not known,
+ * steps are assumed to take time in inverse proportion to the devices. */
+static double share_there(const struct core_attempt *attempt, const struct reach *reach)
+{
+    if (reach->step_s > 0 && attempt->rec.plan.step_s > 0)
+        return reach->step_s / attempt->rec.plan.step_s;
+    return (double)attempt->rec.plan.rank_count / reach->devices;
+}
+
 static void grow(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     const int32_t have = attempt->rec.plan.rank_count;
     const int64_t left_ms = core_predict_end(core, job, attempt) - core->now.mono_ms;
     const int64_t cost_ms = attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
     char gain[HD_CLOCK_TEXT_MAX], cost[HD_CLOCK_TEXT_MAX];
+    struct reach reach;
     int64_t gain_ms;
-    int32_t reachable;
 
     if (core_step_ms(attempt) <= 0 || left_ms < GAIN_FACTOR * cost_ms)
         return;
-    reachable = count_reachable(core, job, attempt);
-    if (reachable <= have)
+    reach = look_around(core, job, attempt);
+    if (reach.devices <= have || reach.later)
         return;
-    gain_ms = left_ms - left_ms * have / reachable;
+    gain_ms = left_ms - (int64_t)((double)left_ms * share_there(attempt, &reach));
     if (gain_ms < GAIN_FACTOR * cost_ms)
         return;
     hd_clock_format_span(gain_ms, gain);
@@ -145,7 +176,7 @@ static void grow(struct hd_core *core, struct core_job *job, struct core_attempt
     core_event(core, job, "growing", attempt->rec.attempt, -1, "",
                "attempt %d ends at a checkpoint to go on with %d devices in place of %d, which "
                "saves about %s and costs %s",
-               attempt->rec.attempt, reachable, have, gain, cost);
+               attempt->rec.attempt, reach.devices, have, gain, cost);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_RESIZED, 0);
 }
 

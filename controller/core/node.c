@@ -141,6 +141,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core->free_due = true; /* it has no index yet */
     core_node_set_devices(core, node, record->devices, record->device_count);
     core_forget_misfits(core);
+    core_foresee_again(core);
     node->seen_mono_ms = core->now.mono_ms;
     node->lost_after_ms = core->config.lost_ms;
     node->generation = 1;

@@ -193,7 +193,7 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
 {
     int32_t count;
 
-    if (!core_node_usable(node) || core_avoids(view, node))
+    if (!core_node_usable(node) || core_avoids(view, node) || (node->spare && !view->spares))
         return 0;
     count = core_count_devices(view->needs, node, kind, true);
     if (!node->reserved.by || (view->job && node->reserved.by == view->job->rec.job))
@@ -350,7 +350,7 @@ struct core_node *core_find_idle_node(struct hd_core *core, const struct core_vi
                                    : core_count_devices(view->needs, node, kinds[k], true);
 
             if ((best && free_now <= best_free && !node->reserved.by) ||
-                !pick_when_idle(view, node, kinds[k], &plan))
+                (node->spare && !view->spares) || !pick_when_idle(view, node, kinds[k], &plan))
                 continue;
             if (node->reserved.by) {
                 *ret_blocking_job = *ret_blocking_job ? *ret_blocking_job : node->reserved.by;
@@ -426,6 +426,7 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job)
 {
     struct core_view view = {.job = job, .needs = &job->needs, .base = core_checkpoint_newest(job)};
 
+    view.spares = core_has_failed(job) || core_needs_spares(core, &job->needs);
     if (job->line)
         view.length_ms = job->line->key.class->key.length_minutes * 60000;
     view.avoids = job->avoided_count > 0;

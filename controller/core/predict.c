@@ -2,8 +2,9 @@
  *
  * The pace of an attempt is the time between its first and its newest reported step, by the clock
  * of the rank: validation and checkpoints between them count. What is not measured is not known: a
- * job without a measured step and without a time limit never ends, as far as the scheduler knows.
- * A wrong prediction ends no job. It moves expected starts, which is told (reserve.c).
+ * job without a measured step and without a time limit never ends, as far as the scheduler knows,
+ * unless it has started by its price (menu.c) on devices that are kept for others. A wrong
+ * prediction ends no job. It moves expected starts, which is told (reserve.c).
  */
 #include "controller/core/core_internal.h"
 
@@ -15,7 +16,8 @@ enum {
     DRIFT_SHARE = 10,         /* and by more than one tenth of the time left */
 };
 
-#define FORESEEN_BAND 1.15 /* steps may take so much longer than their price */
+/* Steps may take so much longer than their price: rates.c says it of data sheets. */
+#define FORESEEN_BAND 1.25
 
 double core_step_ms(const struct core_attempt *attempt)
 {
@@ -32,13 +34,19 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Of the steps that are left. */
+/* Of the steps that are left; until some were measured, of an attempt on devices that are kept for
+ * others, by the price of a step. (Of all attempts: expected starts move more often, as they move
+ * once more when the pace is known.) */
 static int64_t end_of_steps(const struct core_job *job, const struct core_attempt *attempt)
 {
-    const double step_ms = core_step_ms(attempt);
+    const double step_ms = core_step_ms(attempt), step_s = attempt->rec.plan.step_s;
 
-    if (step_ms <= 0)
+    if (step_ms <= 0 && !(step_s > 0 && attempt->timely))
         return INT64_MAX;
+    if (step_ms <= 0)
+        return attempt->state_since_mono_ms + SLACK_MS +
+               (int64_t)(FORESEEN_BAND * 1000 * step_s *
+                         (double)(job->rec.steps - attempt->rec.base_step));
     return attempt->last_step_mono_ms +
            (int64_t)(step_ms * (double)(job->rec.steps - attempt->last_step));
 }
@@ -84,27 +92,37 @@ void core_predict_all(struct hd_core *core)
     }
 }
 
-int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job)
+/* A queued job whose steps take so long; 0: not known. */
+static int64_t length_of(const struct hd_core *core, const struct core_job *job, double step_ms)
 {
-    const struct core_attempt *newest = core_newest(job);
-    const double step_ms = newest ? core_step_ms(newest) : 0;
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    const double steps_left = (double)(job->rec.steps - (base ? base->step : 0));
     int64_t length_ms = INT64_MAX;
 
     if (job->needs.time_limit_ms)
         length_ms = job->needs.time_limit_ms - core_job_ran_ms(core, job) + SLACK_MS;
-    if (step_ms > 0 && newest->rec.plan.rank_count <= job->needs.devices_min)
-        length_ms = earlier(
-            length_ms,
-            (int64_t)(step_ms * (double)(job->rec.steps - (base ? base->step : 0))) + SLACK_MS);
-    else if (job->foreseen_s > 0)
-        length_ms =
-            earlier(length_ms, (int64_t)(FORESEEN_BAND * 1000 * job->foreseen_s *
-                                         (double)(job->rec.steps - (base ? base->step : 0))) +
-                                   SLACK_MS);
+    if (step_ms > 0)
+        length_ms = earlier(length_ms, (int64_t)(step_ms * steps_left) + SLACK_MS);
     if (length_ms == INT64_MAX)
         return 0;
     return length_ms > 0 ? length_ms : 1;
+}
+
+int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job)
+{
+    const struct core_attempt *newest = core_newest(job);
+    const double open_ms = FORESEEN_BAND * 1000 * job->open_s;
+    double step_ms = newest ? core_step_ms(newest) : 0;
+
+    if (step_ms <= 0 || newest->rec.plan.rank_count > job->needs.devices_min)
+        step_ms = FORESEEN_BAND * 1000 * job->foreseen_s;
+    return length_of(core, job, step_ms > 0 && step_ms < open_ms ? open_ms : step_ms);
+}
+
+int64_t core_predict_length_at(const struct hd_core *core, const struct core_job *job,
+                               double step_s)
+{
+    return length_of(core, job, FORESEEN_BAND * 1000 * step_s);
 }
 
 bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,

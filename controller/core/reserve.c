@@ -166,8 +166,8 @@ static bool reserve_first(struct hd_core *core, struct core_job *job, const stru
 
     core_find_first(core, view, kind, &first);
     reserved = first.place.device_count > 0;
-    if (reserved)
-        (void)core_weigh(core, job, view->needs, &first); /* without a price the first is kept */
+    if (reserved) /* without a price the first is kept */
+        job->choice.taken = core_weigh(core, job, view->needs, &first) == CORE_TAKE_LATER;
     if (reserved) {
         *ret_start = first.start;
         ret_start->nodes = (int32_t)first.place.member_count;
@@ -232,6 +232,7 @@ bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct
     bool reserved;
 
     *ret_start = (struct core_start){.mono_ms = INT64_MAX};
+    job->choice = (struct hd_core_choice){0};
     if (core->reservers.count >= CORE_RESERVERS_MAX) {
         job->wait = CORE_WAIT_RESERVED;
         job->wait_job = core->reservers.items[0]->rec.job;
@@ -317,6 +318,10 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
                     job->waits_for);
     else
         hd_text_add(text, "the nodes that it was to start on have changed");
+    if (job->choice.taken && job->wait == CORE_WAIT_BUSY) {
+        hd_text_add(text, "; ");
+        core_add_choice(core, &job->choice, true, text);
+    }
 }
 
 void core_promise(struct hd_core *core, struct core_job *job, struct core_start start)
@@ -373,6 +378,12 @@ void core_promise_end(struct hd_core *core, struct core_job *job)
 
 void core_promise_timers(struct hd_core *core)
 {
+    for (size_t i = 0; i < core->reservers.count; i++) {
+        const struct core_job *job = core->reservers.items[i];
+
+        core->schedule_due |= job->wait == CORE_WAIT_PLAN && job->price_mono_ms &&
+                              core->now.mono_ms >= job->price_mono_ms;
+    }
     for (size_t i = 0; i < core->promised.count; i++)
         core->schedule_due |=
             core->now.wall_ms > core->promised.items[i]->rec.promised_ms + TOLERANCE_MS;

@@ -51,6 +51,32 @@ static void close_class(struct hd_core *core, const struct core_job *job)
     class->wait_job = job->wait_job;
 }
 
+/* In this place the job's steps take more time than was assumed when it was found, so that it would
+ * hold devices for too long that are kept for others. It is of the class of such jobs then. */
+static bool outstays(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                     const struct core_placement *place)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+    const bool unsettled = core->unsettled;
+    struct core_view longer = *view;
+    bool late = false;
+
+    longer.length_ms = core_predict_length_at(core, job, place->plan.step_s);
+    if (!view->length_ms || longer.length_ms <= view->length_ms ||
+        place->plan.step_s <= job->open_s)
+        return false;
+    for (size_t i = 0; i < place->member_count && !late; i++)
+        late =
+            core_available(core, &longer, place->members[i].node, kind) < place->members[i].count;
+    if (!late)
+        return false;
+    job->open_s = place->plan.step_s;
+    if (job->line)
+        core_waiting_moved(core, job);
+    core->unsettled = unsettled; /* this pass looks at it with its new length */
+    return true;
+}
+
 /* Finds a place with a layout that fits there; borrows: also on devices that are kept for others.
  * MISFITS: there is no place, or the job has failed. LATER: there is one, and its layout is being
  * found. */
@@ -75,6 +101,11 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
         layout = core_choose_layout(core, &wisher, ret_place, &memory_bytes, &entry, why);
         if (layout == CORE_LAYOUT_LATER)
             job->planning = entry;
+        if (layout == CORE_LAYOUT_FITS && !borrows && outstays(core, job, &view, ret_place)) {
+            free(ret_place->members);
+            hd_text_clear(why);
+            continue;
+        }
         if (layout != CORE_LAYOUT_MISFITS)
             return layout;
         free(ret_place->members);
@@ -154,6 +185,21 @@ static void tell_choice(struct hd_core *core, struct core_job *job)
     hd_text_free(&text);
 }
 
+/* The job takes devices that are kept for others, as it will have ended by then. */
+static bool is_timely(struct hd_core *core, const struct core_job *job,
+                      const struct core_placement *place)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+    struct core_view view = core_view_of(core, job);
+    bool timely = false;
+
+    view.length_ms = 0;
+    for (size_t i = 0; i < place->member_count && !timely; i++)
+        timely =
+            core_available(core, &view, place->members[i].node, kind) < place->members[i].count;
+    return timely;
+}
+
 /* The job fits here now. A place that opens later may be better (weigh.c), but not for one that
  * borrows. Takes the members of *place. */
 static void start_or_wait(struct hd_core *core, struct core_job *job,
@@ -165,12 +211,14 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
 
     if (weighed == CORE_WAIT_FOR_PRICE) {
         core_reserve_found(core, job, place);
+        job->planning = first.entry;
         job->wait = CORE_WAIT_PLAN;
     } else if (weighed == CORE_TAKE_LATER) {
         core_reserve_members(core, job, &first.place, first.start.mono_ms);
         job->wait = CORE_WAIT_BETTER;
         core_promise(core, job, first.start);
     } else {
+        job->timely = !borrows && is_timely(core, job, &first.place);
         core_attempt_start(core, job, &first.place, layout);
         if (borrows)
             tell_borrowing(core, job);
@@ -284,7 +332,9 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
 
     core->pass++;
     core->changed_in_pass = false;
+    core_spares_choose(core);
     core_reserve_none(core);
+    core_keep_what_is_left(core);
     core_predict_all(core);
     core_list_ends(core);
     if (count) /* a look may add lines */
@@ -448,6 +498,7 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
     for (size_t i = 0; i < core->node_count; i++)
         kept[i] = core->nodes[i]->reserved;
     core_reserve_none(core);
+    core_keep_what_is_left(core);
     st = look_at_each(core, jobs, count);
     for (size_t i = 0; i < core->node_count && !st; i++)
         if (core->nodes[i]->reserved.by != kept[i].by)

@@ -121,6 +121,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
             core->lowest_priority = job->rec.priority;
         core_quota_take(job, record.plan.rank_count);
         core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
+        attempt->timely = job->timely;
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
         job->rec.devices = record.plan.rank_count;
         if (!job->rec.started_ms)

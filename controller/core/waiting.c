@@ -48,6 +48,7 @@ static struct core_class_key key_of(const struct hd_core *core, const struct cor
     key.base_shared = base && base->shared;
     key.base_node = base ? core_find_node(core, base->node_uuid) : NULL;
     key.length_minutes = round_up((core_predict_length_ms(core, job) + 59999) / 60000);
+    key.spares = core->config.spare_nodes && core_has_failed(job);
     key.avoids = job->avoided_count ? job->rec.job : 0;
     return key;
 }
@@ -234,6 +235,7 @@ void core_waiting_remove(struct hd_core *core, struct core_job *job)
         unlink_job(core, job);
     core_jobs_remove(&core->dependents, job);
     core_jobs_remove(&core->unforeseen, job);
+    job->open_s = 0;
     job->planning = NULL;       /* the menu forgets answers that no job in a line waits for */
     job->wait = CORE_WAIT_NONE; /* what core->delayed says of it no longer counts */
 }

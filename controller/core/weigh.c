@@ -27,6 +27,7 @@
 enum {
     OFFERS_MAX = 3, /* places that are looked for, each by a search among the ends */
     MARGIN_MS = 60 * 1000,
+    PRICE_MS = 30 * 1000, /* a job that could start waits so long for the prices of better places */
 };
 
 /* The better place that is looked for: with so few nodes, and at one switch of so low a tier. */
@@ -209,6 +210,17 @@ static void note(const struct hd_core *core, struct core_job *job, const struct 
         .saved_ms = (int64_t)saved_ms(steps_left_of(job), first, offer)};
 }
 
+/* Prices of better places may be many, behind the questions of many other jobs: after a bounded
+ * time a job that could start now does so. */
+static bool may_wait_for_price(const struct hd_core *core, struct core_job *job,
+                               struct core_first *first, const struct core_menu_entry *entry)
+{
+    if (!job->price_mono_ms)
+        job->price_mono_ms = core->now.mono_ms + PRICE_MS;
+    first->entry = entry;
+    return core->now.mono_ms < job->price_mono_ms;
+}
+
 enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
                              const struct hd_job_needs *needs, struct core_first *first)
 {
@@ -220,8 +232,8 @@ enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
         core->reservers.count >= CORE_RESERVERS_MAX)
         return CORE_TAKE_FIRST;
     if (find_best(core, job, needs, first, &best) == CORE_LAYOUT_LATER) {
-        job->planning = best.entry;
-        weighed = CORE_WAIT_FOR_PRICE;
+        if (may_wait_for_price(core, job, first, best.entry))
+            weighed = CORE_WAIT_FOR_PRICE;
     } else if (best.place.device_count) {
         note(core, job, first, &best);
         if (pays(steps_left_of(job), first, &best) && may_wait(job, first, &best)) {
@@ -253,11 +265,16 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
                      struct hd_text *text)
 {
     const int64_t differs_ms = choice->saved_ms > 0 ? choice->saved_ms : -choice->saved_ms;
-    char at[HD_CLOCK_TEXT_MAX], span[HD_CLOCK_TEXT_MAX];
+    const bool opens = waits && choice->now_ms > core->now.wall_ms; /* it does not fit now */
+    char at[HD_CLOCK_TEXT_MAX], span[HD_CLOCK_TEXT_MAX], first[HD_CLOCK_TEXT_MAX];
 
     hd_clock_format_utc(choice->later_ms, at);
+    hd_clock_format_utc(choice->now_ms, first);
     hd_clock_format_span(differs_ms, span);
-    hd_text_add(text, waits ? "could start now on " : "started on ");
+    if (opens)
+        hd_text_add(text, "could start at %s on ", first);
+    else
+        hd_text_add(text, waits ? "could start now on " : "started on ");
     core_add_place(core, choice->nodes_now, choice->tier_now, text);
     hd_text_add(text, " at %.3g s a step; %s", choice->step_now_s, waits ? "waits for " : "on ");
     core_add_place(core, choice->nodes_later, choice->tier_later, text);

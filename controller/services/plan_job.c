@@ -225,6 +225,23 @@ static void free_plan(struct job_plan *p)
 
 static void begin_next(struct controller *c);
 
+/* Calls that have ended leave the list, but for the one whose search runs. */
+static void drop_gone(struct controller *c)
+{
+    struct job_plan **at = &c->job_plans;
+
+    while (*at) {
+        struct job_plan *p = *at;
+
+        if (p->started || hd_rpc_call_alive(p->call)) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        free_plan(p);
+    }
+}
+
 static void planned(uv_work_t *work, int status)
 {
     struct job_plan *p = work->data;
@@ -247,11 +264,13 @@ static void planned(uv_work_t *work, int status)
     free_plan(p);
 }
 
-/* The first one is searched, the others wait. */
+/* The first one is searched, the others wait; not those whose callers have gone. */
 static void begin_next(struct controller *c)
 {
-    struct job_plan *p = c->job_plans;
+    struct job_plan *p;
 
+    drop_gone(c);
+    p = c->job_plans;
     if (p && !p->started && !c->stopping)
         p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
 }
@@ -272,6 +291,7 @@ static enum hd_status add(struct controller *c, struct job_plan *p)
     struct job_plan **end = &c->job_plans;
     int waiting = 0;
 
+    drop_gone(c); /* they are not counted */
     for (; *end; end = &(*end)->next)
         waiting++;
     if (waiting >= PLANS_WAITING_MAX)

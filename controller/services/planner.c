@@ -28,7 +28,7 @@ struct planning {
     struct controller *c; /* NULL: it has been stopped */
     struct planning *next;
     bool started;
-    int64_t asked_ms; /* by the monotonic clock */
+    int64_t asked_ms; /* by the monotonic clock: since when it may take ANSWER_MS */
     struct hd_arena arena;
     struct hd_core_asked asked;      /* strings and spec in arena */
     const char *calibration;         /* text of the node's probe, in arena; NULL: none */
@@ -145,6 +145,7 @@ static void plan(uv_work_t *work)
                                         .layout = best.sizes,
                                         .step_s = best.step_s,
                                         .memory_bytes = best.needed_bytes,
+                                        .hasty = best.hasty,
                                         .why = p->why.failed ? "" : p->why.data};
 }
 
@@ -196,6 +197,8 @@ static void begin_some(struct controller *c)
     for (int ahead = 0; ahead < 2; ahead++)
         for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next)
             if (!p->started && p->asked.ahead == (ahead > 0)) {
+                if (p->asked.ahead) /* no job waits for it: its time begins with the search */
+                    p->asked_ms = hd_clock_now_ms();
                 p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
                 running += p->started;
             }
@@ -235,6 +238,8 @@ static bool hurry(const struct controller *c, const struct hd_core_asked *asked)
 {
     for (struct planning *p = c->plannings; p; p = p->next)
         if (strcmp(p->asked.key, asked->key) == 0) {
+            if (p->asked.ahead && !asked->ahead) /* the time that it may take begins now */
+                p->asked_ms = hd_clock_now_ms();
             p->asked.ahead = asked->ahead;
             return true;
         }

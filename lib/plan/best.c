@@ -129,5 +129,8 @@ enum hd_status hd_best_choose(const struct hd_best_asked *asked, struct hd_best 
     if (asked->cluster)
         hd_text_add(ret_why, "the search for the fastest layout took too long, so it is chosen by "
                              "memory; write some members of parallel down to make it shorter; ");
-    return by_memory(&asked->fit, ret_best, ret_why);
+    st = by_memory(&asked->fit, ret_best, ret_why);
+    if (!st)
+        ret_best->hasty = asked->cluster != NULL;
+    return st;
 }

@@ -24,6 +24,7 @@ struct hd_best {
     bool fits;
     double step_s;        /* predicted; 0: not known */
     int64_t needed_bytes; /* of a device, for the rank that takes most; 0: not known */
+    bool hasty;           /* the search ended at its deadline: chosen by memory */
 };
 
 /* Fails as hd_plan_decide does, or with HD_NO_MEMORY. That nothing fits is no failure. Appends to

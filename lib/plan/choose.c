@@ -285,34 +285,57 @@ enum hd_status hd_plan_check_devices(const char *path, const char *device, bool 
                   path, (long long)devices, most, engine);
 }
 
+/* An axis that is auto, and the largest value that the search gives it (search.h). */
+struct open_axis {
+    int64_t *size, most;
+};
+
+/* Sequence parallelism that is auto is left out where tp does not divide the rows. */
+static bool size_searched(const struct hd_plan_request *request, int32_t devices,
+                          struct hd_layout_sizes *ret_sizes)
+{
+    struct hd_plan_request r = *request;
+    enum hd_plan_obstacle why = hd_plan_size(&r, devices, ret_sizes);
+
+    if (why == HD_PLAN_SEQUENCE_ROWS && r.sizes.sequence < 0) {
+        r.sizes.sequence = 0;
+        why = hd_plan_size(&r, devices, ret_sizes);
+    }
+    return why == HD_PLAN_FITS;
+}
+
 /* Tries every value of an axis that is auto. */
-static bool searched_fits(struct hd_plan_request *r, int64_t *const axes[], int count,
+static bool searched_fits(struct hd_plan_request *r, const struct open_axis *axes, int count,
                           int32_t devices, struct hd_layout_sizes *ret_sizes)
 {
-    if (count == 0)
-        return hd_plan_size(r, devices, ret_sizes) == HD_PLAN_FITS;
-    if (*axes[0])
-        return searched_fits(r, axes + 1, count - 1, devices, ret_sizes);
-    for (int64_t n = 1; n <= devices; n++) {
-        bool fits = false;
+    const int64_t left = devices / replica_of(r);
+    bool fits = false;
 
-        *axes[0] = n;
-        if (devices % replica_of(r) == 0)
-            fits = searched_fits(r, axes + 1, count - 1, devices, ret_sizes);
-        *axes[0] = 0;
-        if (fits)
-            return true;
+    if (count == 0)
+        return size_searched(r, devices, ret_sizes);
+    if (*axes->size)
+        return searched_fits(r, axes + 1, count - 1, devices, ret_sizes);
+    for (int64_t n = 1; !fits && n <= left && n <= axes->most; n++) {
+        if (left % n)
+            continue;
+        *axes->size = n;
+        fits = searched_fits(r, axes + 1, count - 1, devices, ret_sizes);
     }
-    return false;
+    *axes->size = 0;
+    return fits;
 }
 
 bool hd_plan_first(const struct hd_plan_request *request, int32_t devices,
                    struct hd_layout_sizes *ret_sizes)
 {
     struct hd_plan_request r = *request;
-    int64_t *const axes[] = {&r.sizes.tp, &r.sizes.pp, &r.sizes.cp};
+    const int64_t rows = request->context / HD_PLAN_ROWS_MIN;
+    const struct open_axis axes[] = {{&r.sizes.tp, request->heads},
+                                     {&r.sizes.pp, request->layers + 2},
+                                     {&r.sizes.cp, rows > 1 ? rows : 1}};
 
-    return request->searched && searched_fits(&r, axes, 3, devices, ret_sizes);
+    return request->searched && devices > 0 && devices % replica_of(&r) == 0 &&
+           searched_fits(&r, axes, 3, devices, ret_sizes);
 }
 
 int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,

@@ -35,6 +35,8 @@
 enum {
     HD_MICRO_BATCH_AUTO_MAX = 8, /* sequences: uses all cores, in little memory */
     HD_PLAN_CHUNKS_MAX = 1024,   /* of a pipeline */
+    HD_PLAN_ROWS_MIN = 256,      /* of a sequence on a rank, where cp is auto and searched: with
+                                    fewer, attention has no whole tiles */
     HD_PLAN_DEVICES_MAX = 65536  /* of a job that no engine has to connect */
 };
 
@@ -95,7 +97,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
                                    struct hd_layout_sizes *ret_sizes);
 
 /* Of a request that is searched: the first legal layout on so many devices, by the least tp, then
- * pp, then cp. False: there is none. */
+ * pp, then cp, among those that the search looks at (search.h). False: there is none. */
 bool hd_plan_first(const struct hd_plan_request *request, int32_t devices,
                    struct hd_layout_sizes *ret_sizes);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "plan/identity.h"
 #include "plan/rank_map.h"
@@ -22,9 +23,17 @@ static int32_t devices_of(const struct hd_job *spec, const struct hd_plan_reques
     return hd_plan_most(request, (int32_t)spec->devices_min, (int32_t)most);
 }
 
+/* Of the time that is left each group that has not been searched has the same share. */
+static int64_t share_of_time(int64_t deadline_ns, int groups)
+{
+    const int64_t now_ns = hd_clock_now_ns();
+
+    return deadline_ns ? now_ns + (deadline_ns - now_ns) / groups : 0;
+}
+
 static enum hd_status search_group(const struct hd_report_asked *asked,
-                                   const struct hd_cluster *cluster, struct hd_arena *arena,
-                                   struct hd_report *l)
+                                   const struct hd_cluster *cluster, int64_t deadline_ns,
+                                   struct hd_arena *arena, struct hd_report *l)
 {
     const struct hd_gpu_kind *kind = hd_gpu_kind_find(cluster->device);
     const char *precision = asked->spec->precision;
@@ -37,7 +46,7 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
                                        .bf16_fast = cluster->traits.bf16_fast,
                                        .memory_bytes = asked->memory_bytes,
                                        .top = asked->top,
-                                       .deadline_ns = asked->deadline_ns};
+                                       .deadline_ns = deadline_ns};
 
     (void)snprintf(request.sizes.device, sizeof request.sizes.device, "%s", cuda ? "cuda" : "cpu");
     if (cuda && (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes))
@@ -69,8 +78,11 @@ enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_are
 {
     int64_t most = 0;
     enum hd_status st = HD_OK;
+    int left = 0, unsearched = 0;
     bool any = false, found = false;
 
+    for (int i = 0; i < asked->cluster_count; i++)
+        left += hd_cluster_devices(&asked->clusters[i]) >= asked->spec->devices_min;
     for (int i = 0; i < asked->cluster_count; i++) {
         const struct hd_cluster *c = &asked->clusters[i];
         struct hd_report l;
@@ -78,13 +90,16 @@ enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_are
         most = hd_cluster_devices(c) > most ? hd_cluster_devices(c) : most;
         if (hd_cluster_devices(c) < asked->spec->devices_min)
             continue;
-        st = search_group(asked, c, arena, &l);
+        st = search_group(asked, c, share_of_time(asked->deadline_ns, left--), arena, &l);
         any = true;
+        unsearched += st == HD_TIMEOUT;
         if (st || (found && !is_better(&l, ret_layouts)))
             continue; /* another group may have a layout */
         *ret_layouts = l;
         found = true;
     }
+    if (found)
+        ret_layouts->unsearched = unsearched;
     if (!any)
         return hd_err(HD_INVALID,
                       "resources.devices: %lld, but the largest group of equal devices in %s has "
@@ -311,6 +326,7 @@ static void add_inputs(struct hd_json_writer *w, const struct hd_report_asked *a
     hd_json_add_int64(w, "devices_per_node", l->cluster->devices_per_node);
     hd_json_add_int64(w, "device_memory_bytes", l->memory_bytes);
     hd_json_add_bool(w, "rates_measured", l->cluster->rates.measured);
+    hd_json_add_int64(w, "groups_unsearched", l->unsearched);
     hd_json_begin(w, "searched", '{');
     hd_json_add_int64(w, "families", l->search.families);
     hd_json_add_int64(w, "blocks", l->search.blocks);

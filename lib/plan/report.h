@@ -20,13 +20,16 @@ struct hd_report_asked {
     int64_t threads;      /* of a CPU device; 1 of a GPU */
     int64_t memory_bytes; /* of a device; 0: the kind's */
     int top;
-    int64_t deadline_ns; /* of the search of each group; 0: none */
+    int64_t deadline_ns; /* by hd_clock_now_ns, of all searches together; groups share the time
+                          * that is left evenly; 0: none */
 };
 
 struct hd_report {
     const struct hd_cluster *cluster; /* the chosen group of nodes */
     int32_t devices;
     int64_t memory_bytes; /* of a device, for a rank */
+    int unsearched;       /* groups whose search ended at its deadline before it found a plan: one
+                           * of them may be faster */
     struct hd_search search;
 };
 

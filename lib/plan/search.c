@@ -252,7 +252,7 @@ static void try_axis(struct layout_search *s, struct candidate *c, int64_t pinne
 static void try_cp(struct layout_search *s, struct candidate *c)
 {
     const int64_t pinned = s->asked->request->sizes.cp;
-    const int64_t most = s->asked->request->context / HD_SEARCH_ROWS_MIN;
+    const int64_t most = s->asked->request->context / HD_PLAN_ROWS_MIN;
 
     try_axis(s, c, pinned, pinned ? pinned : most > 1 ? most : 1, &c->cp, try_experts);
 }
@@ -269,6 +269,13 @@ static void try_all(struct layout_search *s)
     try_axis(s, &c, s->asked->request->sizes.tp, s->asked->request->heads, &c.tp, try_pp);
 }
 
+/* The layout that needs least, of those that do not fit. */
+static void note_least(struct layout_search *s, const struct hd_search_rejected *r)
+{
+    if (!s->found->least.needed_bytes || r->needed_bytes < s->found->least.needed_bytes)
+        s->found->least = *r;
+}
+
 /* Notes a layout that does not fit; they come in the order of their bounds. */
 static void reject(struct layout_search *s, const struct hd_search_rejected *r)
 {
@@ -276,8 +283,7 @@ static void reject(struct layout_search *s, const struct hd_search_rejected *r)
 
     if (f->rejected_count < HD_SEARCH_REJECTED_MAX && !f->plan_count)
         f->rejected[f->rejected_count++] = *r;
-    if (!f->least.needed_bytes || r->needed_bytes < f->least.needed_bytes)
-        f->least = *r;
+    note_least(s, r);
 }
 
 /* False, with a note of it: even the least that it takes is too much. */
@@ -318,32 +324,79 @@ static bool is_pinned(const struct layout_search *s)
     return s->found->families == 1 && s->variants == 1;
 }
 
-/* Before the family is compiled, by its reference: without cp and ep, with one sequence. What that
- * keeps for backward is in proportion to its tokens. */
-static bool family_could_fit(struct layout_search *s, const struct candidate *c,
-                             struct hd_layout_sizes sizes)
+/* What the family takes at least, before it is compiled: by its reference, without cp and ep and
+ * with one sequence. What that keeps for backward is in proportion to its tokens. False: it is not
+ * known, and the family may fit. */
+static bool family_memory(struct layout_search *s, const struct candidate *c,
+                          struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least)
 {
     struct candidate r = *c;
     struct hd_layout_sizes of = sizes;
     const struct hd_pieces *reference;
 
     if (!may_reject(s) || s->config.router.E)
-        return true;
+        return false;
     r.cp = r.ep = r.micro_batch = of.cp = of.ep = of.micro_batch = 1;
     reference = search_blocks(s, &r, &of);
     if (!reference)
-        return true;
+        return false;
     take_least_state(s, &sizes);
-    return could_fit(s, search_family_memory(s, c, &sizes, reference));
+    *ret_least = search_family_memory(s, c, &sizes, reference);
+    return true;
+}
+
+/* Full recompute of two blocks together, of three ..: families of their own, whose time is at least
+ * that of single blocks, since backward makes the input of a block that continues a segment, too.
+ * All have the same pieces, which are compiled if one of them may fit. The longest segments keep
+ * least; the others that do not fit are too many to note. */
+static void try_segments(struct layout_search *s, const struct candidate *of)
+{
+    const int64_t longest =
+        s->config.L < HD_RECOMPUTE_UNITS_MAX ? s->config.L : HD_RECOMPUTE_UNITS_MAX;
+    struct candidate c = *of, plain = *of;
+    struct hd_search_rejected least;
+    struct hd_layout_sizes sizes, plain_sizes;
+    double bound;
+
+    plain.recompute = NO_RECOMPUTE;
+    plain.segment = 0;
+    c.recompute = SEGMENTS;
+    c.decided = DECIDED_BLOCKS;
+    c.segment = (int16_t)longest;
+    if (longest < 2 || !size(s, &c, &sizes) || !size(s, &plain, &plain_sizes))
+        return;
+    if (family_memory(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes) {
+        note_least(s, &least);
+        return;
+    }
+    c.plain = search_blocks(s, &plain, &plain_sizes);
+    c.blocks = search_blocks(s, &c, &sizes);
+    if (!c.blocks)
+        return;
+    bound = search_blocks_bound(s, &c);
+    c.bound_s = bound > c.bound_s ? bound : c.bound_s;
+    for (int64_t k = 2; !s->st && k <= longest; k++) {
+        c.segment = (int16_t)k;
+        if (family_memory(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes)
+            continue;
+        c.habit = habit_of(&c);
+        push(s, &c);
+    }
 }
 
 static void refine_family(struct layout_search *s, struct candidate *c)
 {
+    struct hd_search_rejected least;
     struct hd_layout_sizes sizes;
     double bound;
 
-    if (!size(s, c, &sizes) || !family_could_fit(s, c, sizes))
+    if (!size(s, c, &sizes))
         return;
+    if (family_memory(s, c, sizes, &least) && !could_fit(s, least)) {
+        if (c->recompute == FULL) /* segments of several blocks keep less */
+            try_segments(s, c);
+        return;
+    }
     c->blocks = search_blocks(s, c, &sizes);
     if (!c->blocks)
         return; /* cannot be laid out */
@@ -430,17 +483,22 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     take_least_state(s, &sizes);
     job = search_job(s, &sizes);
     ordered = search_ordered(s, &c, &job);
-    if (!ordered || (may_reject(s) && !could_fit(s, search_least_memory(s, &c, &sizes, ordered))))
+    if (!ordered)
+        return;
+    if (!c.own && search_has_cuts(s, ordered->shared.pipeline.chunks)) { /* also if the even cut
+                                                                            does not fit */
+        struct candidate cuts = c;
+
+        cuts.decided = DECIDED_CUTS;
+        cuts.habit = habit_of(&cuts);
+        push(s, &cuts);
+    }
+    if (may_reject(s) && !could_fit(s, search_least_memory(s, &c, &sizes, ordered)))
         return;
     bound = search_schedule_bound(s, &c, ordered);
     c.bound_s = bound > c.bound_s ? bound : c.bound_s;
     c.habit = habit_of(&c);
     push(s, &c);
-    if (!c.own && search_has_cuts(s, ordered->shared.pipeline.chunks)) {
-        c.decided = DECIDED_CUTS;
-        c.bound_s = of->bound_s;
-        push(s, &c);
-    }
 }
 
 /* One cut of those that a candidate stands for. */
@@ -466,36 +524,6 @@ static void refine_cuts(struct layout_search *s, const struct candidate *c)
     even = search_ordered(s, &of, &job);
     if (even)
         search_each_cut(s, even, try_cut, &of);
-}
-
-/* Full recompute of two blocks together, of three ..: families of their own, whose time is at least
- * that of single blocks, since backward makes the input of a block that continues a segment, too.
- * All have the same pieces. */
-static void try_segments(struct layout_search *s, const struct candidate *of)
-{
-    struct candidate c = *of, plain = *of;
-    struct hd_layout_sizes sizes;
-    double bound;
-
-    plain.recompute = NO_RECOMPUTE;
-    plain.segment = 0;
-    c.recompute = SEGMENTS;
-    c.segment = 2;
-    if (!size(s, &plain, &sizes))
-        return;
-    c.plain = search_blocks(s, &plain, &sizes);
-    if (!size(s, &c, &sizes))
-        return;
-    c.blocks = search_blocks(s, &c, &sizes);
-    if (!c.blocks)
-        return;
-    bound = search_blocks_bound(s, &c);
-    c.bound_s = bound > c.bound_s ? bound : c.bound_s;
-    for (int64_t k = 2; !s->st && k <= s->config.L && k <= HD_RECOMPUTE_UNITS_MAX; k++) {
-        c.segment = (int16_t)k;
-        c.habit = habit_of(&c);
-        push(s, &c);
-    }
 }
 
 static void refine_blocks(struct layout_search *s, const struct candidate *c)

@@ -36,7 +36,6 @@ enum {
     HD_SEARCH_REJECTED_MAX = 8,
     HD_SEARCH_CUTS_MAX = 64,
     HD_SEARCH_MICRO_BATCH_MAX = 16, /* of those that are auto */
-    HD_SEARCH_ROWS_MIN = 256 /* of a sequence on a rank: with fewer, attention has no whole tiles */
 };
 
 struct hd_search_asked {

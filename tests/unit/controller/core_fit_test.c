@@ -362,6 +362,43 @@ static void a_held_job_outlives_the_answers(void **state)
     sim_free(sim);
 }
 
+static void choose_in_a_hurry(const struct hd_core_asked *asked, struct hd_core_answer *answer)
+{
+    choose_stages(asked, answer);
+    answer->hasty = true;
+    answer->step_s = 0;
+}
+
+/* The answer of a search that was cut short serves those that ask within a minute. Who asks later
+ * has it, too, but it is asked for once more, behind all others, and replaced. */
+static void a_hasty_answer_is_improved(void **state)
+{
+    struct sim *sim = sim_with(4, WHOLE, WHOLE);
+    const struct hd_job_needs needs = range(2, 2);
+    uint64_t first, second, third;
+
+    (void)state;
+    sim->plan = choose_in_a_hurry;
+    first = sim_submitted(sim, &needs);
+    sim_run(sim, 10);
+    second = sim_submitted(sim, &needs);
+    assert_int_equal(asked_count, 1);
+    sim_run_until_ended(sim, first, 100);
+    sim_run_until_ended(sim, second, 100);
+    sim_run(sim, 60);
+    sim->plan = choose_stages;
+    third = sim_submitted(sim, &needs);
+    assert_int_equal(asked_count, 2);
+    assert_true(newest.ahead);
+    assert_int_equal(sim_job(sim, third)->state, HD_JOB_STATE_RUNNING);
+    assert_true(sim_attempt(sim, third, 1)->plan.step_s == 0);
+    sim_run_until_ended(sim, third, 100);
+    third = sim_submitted(sim, &needs);
+    assert_true(sim_attempt(sim, third, 1)->plan.step_s == 1.0);
+    assert_int_equal(asked_count, 2);
+    sim_free(sim);
+}
+
 static void choose_four_stages(const struct hd_core_asked *asked, struct hd_core_answer *answer)
 {
     assert_true(hd_plan_first(&asked->wish, asked->devices, &answer->layout));
@@ -406,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_restart_asks_again),
         cmocka_unit_test(a_held_job_outlives_the_answers),
         cmocka_unit_test(a_job_that_only_stages_can_split_is_accepted),
+        cmocka_unit_test(a_hasty_answer_is_improved),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

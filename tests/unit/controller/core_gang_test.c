@@ -568,6 +568,63 @@ static void a_stop_is_graceful_after_a_start_of_the_controller(void **state)
     sim_free(sim);
 }
 
+/* ---- spares ----------------------------------------------------------------------------------*/
+
+static struct sim *with_a_spare(int node_count)
+{
+    struct sim *sim = sim_new(1, node_count);
+
+    sim->config.spare_nodes = 1;
+    hd_core_free(sim->core);
+    sim->core = hd_core_new(&sim->config);
+    assert_non_null(sim->core);
+    sim_run(sim, 3);
+    return sim;
+}
+
+/* Three nodes of two devices. A job of four has two; one of two devices waits beside the third.
+ * When the first job loses a node it goes on with the spare, and the other one waits on. */
+static void a_gang_that_loses_a_node_has_a_spare(void **state)
+{
+    struct sim *sim = with_a_spare(3);
+    struct hd_job_needs needs = sim_needs(4, 400), small = sim_needs(2, 20);
+    uint64_t job, other;
+
+    (void)state;
+    job = sim_submitted(sim, &needs);
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
+    other = sim_submitted(sim, &small);
+    sim_assert_reason(sim, other,
+                      "needs 2 cpu devices; n1 has 0 of 2 free (reserved for job 2), n2 has 0 of 2 "
+                      "free, n3 has 2 (kept as a spare)");
+    sim_run(sim, 9);
+    sim_reboot(sim, &sim->nodes[1]);
+    sim->nodes[1].cut = true;
+    sim_run(sim, 200);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    sim_assert_places(sim, job, 2, "cpu n1:0 n1:1 n3:0 n3:1");
+    assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_QUEUED);
+    sim->nodes[1].cut = false; /* it is the spare now, until the job has ended */
+    sim_run(sim, 20);
+    assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, job, 500);
+    sim_run_until_ended(sim, other, 100);
+    sim_free(sim);
+}
+
+/* More than three nodes have: it would never start otherwise. */
+static void a_job_that_needs_all_nodes_gets_the_spare(void **state)
+{
+    struct sim *sim = with_a_spare(4);
+    const struct hd_job_needs needs = sim_needs(8, 20);
+    const uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    assert_true(sim_job(sim, job)->state > HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, job, 100);
+    sim_free(sim);
+}
+
 /* ---- everything at once -----------------------------------------------------------------------*/
 
 static void random_worlds_of_many_nodes_keep_every_rule(void **state)
@@ -603,6 +660,8 @@ int main(void)
         cmocka_unit_test(a_cancel_stops_all_shares_after_one_checkpoint),
         cmocka_unit_test(a_failure_is_carried_through_after_a_start_of_the_controller),
         cmocka_unit_test(a_stop_is_graceful_after_a_start_of_the_controller),
+        cmocka_unit_test(a_gang_that_loses_a_node_has_a_spare),
+        cmocka_unit_test(a_job_that_needs_all_nodes_gets_the_spare),
         cmocka_unit_test(random_worlds_of_many_nodes_keep_every_rule),
     };
 

@@ -171,6 +171,120 @@ static void a_price_says_whether_a_job_ends_in_time(void **state)
     sim_free(sim);
 }
 
+/* A job of all four devices waits for the two that run, about 485 s. On one node 280 steps would
+ * take 280 x 1.25 + 60 s, rounded up to 7 minutes; on the two halves that are free they take
+ * 280 x 2.5 + 60 s, and the promise would slide. 100 steps end in time there as well. */
+static void a_worse_place_is_lent_by_its_own_price(void **state)
+{
+    uint64_t first;
+    struct sim *sim = two_halves(500, &first);
+    const uint64_t blocked = submit(sim, 4, 5);
+    int64_t promised_ms;
+    uint64_t too_long, fits;
+
+    (void)state;
+    sim_run(sim, 2);
+    promised_ms = sim_job(sim, blocked)->promised_ms;
+    assert_in_range(promised_ms - sim->now.wall_ms, 420000, 490000);
+    too_long = submit(sim, 2, 280);
+    fits = submit(sim, 2, 100);
+    sim_run(sim, 2);
+    assert_int_equal(sim_job(sim, too_long)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_job(sim, fits)->state, HD_JOB_STATE_RUNNING);
+    sim_assert_places(sim, fits, 1, "cpu n1:1 n2:1");
+    assert_int_equal(sim_job(sim, blocked)->promised_ms, promised_ms);
+    sim_free(sim);
+}
+
+/* A job of one or two devices could have two halves; the price of two on one node is asked when the
+ * halves have theirs, and does not come. The job waits for it half a minute. */
+static void a_price_is_not_waited_for_without_end(void **state)
+{
+    uint64_t first;
+    struct sim *sim = two_halves(1000, &first);
+    struct hd_job_needs needs = sim_needs(2, 300);
+    uint64_t job;
+
+    (void)state;
+    needs.devices_min = 1;
+    sim->plan_delay_s = 1;
+    job = sim_submitted(sim, &needs);
+    assert_true(sim->question_count > 0);
+    for (int i = 0; i < sim->question_count; i++)
+        sim->questions[i].due_mono_ms = sim->now.mono_ms + 1000;
+    sim->plan_delay_s = 1000000;
+    sim_run(sim, 3);
+    assert_int_equal(sim->question_count, 1);
+    sim->questions[0].due_mono_ms = INT64_MAX;
+    sim_run(sim, 20);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    assert_true(is_blocked_by(sim, job, HD_CORE_WAITS_PLAN));
+    sim_run(sim, 15);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+    sim_assert_places(sim, job, 1, "cpu n1:1 n2:1");
+    sim_free(sim);
+}
+
+/* Nothing is free. n1 has jobs of 100 and 240 s, n2 of 150 and 900: two halves open after 150 s,
+ * all of n1 after 240 s. Of 300 steps that saves 300 s for 90. */
+static void a_kept_place_says_what_it_was_weighed_with(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_text reason = {0};
+    uint64_t job;
+
+    (void)state;
+    sim_ask_layouts(sim, price, 0);
+    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
+    sim_run(sim, 3);
+    (void)submit(sim, 1, 100);
+    (void)submit(sim, 1, 240);
+    (void)submit(sim, 1, 150);
+    (void)submit(sim, 1, 900);
+    sim_run(sim, 10);
+    job = submit(sim, 2, 300);
+    sim_run(sim, 2);
+    assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 210000, 240000);
+    hd_core_explain(sim->core, job, sim->now, &reason);
+    assert_non_null(strstr(reason.data, "; could start at "));
+    assert_non_null(strstr(reason.data, " on 2 nodes at 2 s a step; waits for 1 node at 1 s a "
+                                        "step, expected at "));
+    hd_text_free(&reason);
+    sim_free(sim);
+}
+
+/* More devices are faster, also on two nodes. */
+static void price_wide(const struct hd_core_asked *asked, struct hd_core_answer *answer)
+{
+    price(asked, answer);
+    answer->step_s = 2.0 / asked->devices;
+}
+
+/* A job of two to four devices has one node, and at step 20 of 300 it could have both. By the
+ * number of devices it would grow. Where a step takes twice as long on two nodes, it does not. */
+static void a_job_grows_by_the_price_of_a_step(void **state)
+{
+    (void)state;
+    for (int gains = 0; gains < 2; gains++) {
+        struct sim *sim = sim_new(1, 2);
+        struct hd_job_needs needs = sim_needs(4, 300);
+        uint64_t other, job;
+
+        sim_ask_layouts(sim, gains ? price_wide : price, 0);
+        sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
+        sim_run(sim, 3);
+        other = submit(sim, 2, 20);
+        needs.devices_min = 2;
+        job = sim_submitted(sim, &needs);
+        assert_int_equal(sim_attempt(sim, job, 1)->plan.rank_count, 2);
+        sim_run_until_ended(sim, other, 60);
+        sim_run_until_ended(sim, job, 400);
+        assert_int_equal(sim_job(sim, job)->attempt_count, gains ? 2 : 1);
+        sim_assert_undisturbed(sim, job, 300);
+        sim_free(sim);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +294,10 @@ int main(void)
         cmocka_unit_test(a_better_place_that_is_late_keeps_no_job_for_ever),
         cmocka_unit_test(a_price_says_whether_a_job_ends_in_time),
         cmocka_unit_test(an_expected_better_place_survives_a_restart),
+        cmocka_unit_test(a_worse_place_is_lent_by_its_own_price),
+        cmocka_unit_test(a_price_is_not_waited_for_without_end),
+        cmocka_unit_test(a_kept_place_says_what_it_was_weighed_with),
+        cmocka_unit_test(a_job_grows_by_the_price_of_a_step),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

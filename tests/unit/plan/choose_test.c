@@ -581,9 +581,10 @@ static void wishes_of_one_shape_fit_the_same_numbers(void **state)
     assert_true(alike > WISHES); /* tp auto and 1 are one shape, so are models that differ */
 }
 
-/* One sequence per step on four devices: no two replicas can share it, but four stages can, or two
- * ranks of cp (16 tokens have 2 x 2 chunks, and 2 x 4 as well). The least tp, then pp, then cp:
- * cp 4. Where cp is written down as 1, pp 4. */
+/* One sequence per step on four devices: no two replicas can share it, but four stages can, or
+ * ranks of cp, of which each has at least 256 tokens. The least tp, then pp, then cp: with 1,024
+ * tokens cp 4, with 512 two stages of cp 2. Where cp is written down as 1, pp 4. The search looks
+ * at no smaller shares, so 16 tokens leave pp 4, too. */
 static void what_only_tp_pp_or_cp_can_split_has_a_first_layout(void **state)
 {
     struct hd_plan_request wish = plain;
@@ -591,7 +592,7 @@ static void what_only_tp_pp_or_cp_can_split_has_a_first_layout(void **state)
 
     (void)state;
     wish.global_batch = 1;
-    wish.context = 16;
+    wish.context = 1024;
     wish.layers = 8;
     assert_int_not_equal(hd_plan_size(&wish, 4, &sizes), HD_PLAN_FITS);
     assert_false(hd_plan_first(&wish, 4, &sizes));
@@ -600,6 +601,13 @@ static void what_only_tp_pp_or_cp_can_split_has_a_first_layout(void **state)
     assert_true(hd_plan_first(&wish, 4, &sizes));
     assert_int_equal(sizes.cp, 4);
     assert_int_equal(sizes.tp * sizes.pp * sizes.dp, 1);
+    wish.context = 512;
+    assert_true(hd_plan_first(&wish, 4, &sizes));
+    assert_int_equal(sizes.cp, 2);
+    assert_int_equal(sizes.pp, 2);
+    wish.context = 16;
+    assert_true(hd_plan_first(&wish, 4, &sizes));
+    assert_int_equal(sizes.pp, 4);
     wish.sizes.cp = 1;
     assert_int_equal(hd_plan_check(&wish, 4, 4), HD_OK);
     assert_int_equal(hd_plan_decide(&wish, 4, &sizes), HD_OK);

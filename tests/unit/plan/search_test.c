@@ -252,33 +252,39 @@ static void note_rare(const struct hd_job *best, const struct hd_job *asked)
     rare.gpipe += strcmp(asked->schedule, "auto") == 0 && strcmp(best->schedule, "gpipe") == 0;
 }
 
+/* With the memory of `asked` the search finds the best of all that fit. */
+static void compare_within(struct hd_search_asked *asked, const struct tried *tried, int number)
+{
+    const double best = best_within(tried, asked->memory_bytes);
+    struct hd_search found;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_search_layouts(asked, &arena, &found);
+    if (!tried->legal)
+        assert_int_not_equal(st, HD_OK);
+    else if (st || !found.plan_count)
+        fail_msg("cluster %d: %d layouts are legal, but: %s", number, tried->legal,
+                 st ? hd_err_message() : "none was found");
+    else if (found.plans[0].price.step_s != best)
+        fail_msg("cluster %d: found %.9g s, the best of %d takes %.9g s", number,
+                 found.plans[0].price.step_s, tried->count, best);
+    else
+        note_rare(&found.plans[0].job, asked->spec);
+    hd_arena_done(&arena);
+}
+
 /* Sometimes with exactly the memory that one of the layouts needs, or the one that needs least. */
 static void compare_search(struct hd_search_asked *asked, int number)
 {
     static struct tried tried;
-    struct hd_search found;
-    struct hd_arena arena;
-    enum hd_status st;
-    double best;
 
     tried = (struct tried){.asked = asked};
     try_all(&tried, *asked->request);
     if (tried.count && draw(4))
         asked->memory_bytes = draw(3) ? tried.all[draw(tried.count)].bytes : least_bytes(&tried);
-    best = best_within(&tried, asked->memory_bytes);
-    hd_arena_init(&arena, 0);
-    st = hd_search_layouts(asked, &arena, &found);
-    if (!tried.legal)
-        assert_int_not_equal(st, HD_OK);
-    else if (st || !found.plan_count)
-        fail_msg("cluster %d: %d layouts are legal, but: %s", number, tried.legal,
-                 st ? hd_err_message() : "none was found");
-    else if (found.plans[0].price.step_s != best)
-        fail_msg("cluster %d: found %.9g s, the best of %d takes %.9g s", number,
-                 found.plans[0].price.step_s, tried.count, best);
-    else
-        note_rare(&found.plans[0].job, asked->spec);
-    hd_arena_done(&arena);
+    compare_within(asked, &tried, number);
 }
 
 static void compare_one(int number)
@@ -361,6 +367,43 @@ static void segments_are_as_long_as_the_memory_demands(void **state)
     }
     print_message("the best has segments %d times\n", rare.segments);
     assert_true(rare.segments >= 5);
+}
+
+/* Two stages, of which the first keeps two micro-batches and the second one, and any micro-batch:
+ * of 4 blocks the even cut keeps 2 x 2 of them, 1 + 3 keeps 3. Nearly all memory is what is kept
+ * (small blocks, long sequences), so with what the best cut needs the even one is known not to fit
+ * before it is laid out. */
+static void an_uneven_cut_that_alone_fits_is_found(void **state)
+{
+    (void)state;
+    rare.cuts = 0;
+    for (int i = 0; i < 2; i++) {
+        struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
+        struct hd_job job = priced_job(20 + 4 * i, 256, 4);
+        struct hd_plan_request request;
+        struct hd_search_asked asked = {.spec = &job,
+                                        .request = &request,
+                                        .cluster = &c,
+                                        .devices = 2,
+                                        .threads = 1,
+                                        .bf16_fast = true,
+                                        .top = 1};
+        static struct tried tried;
+
+        job.context = 8192;
+        job.vocab = 64;
+        job.tp = job.cp = 1;
+        job.pp = 2;
+        job.zero = 0;
+        priced_set(job.recompute, "none");
+        priced_set(job.schedule, "1f1b");
+        request = priced_request(&job);
+        tried = (struct tried){.asked = &asked};
+        try_all(&tried, request);
+        asked.memory_bytes = least_bytes(&tried);
+        compare_within(&asked, &tried, i);
+    }
+    assert_int_equal(rare.cuts, 2);
 }
 
 /* ---- what is chosen where ---- */
@@ -470,6 +513,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_search_finds_the_best_of_all),
         cmocka_unit_test(segments_are_as_long_as_the_memory_demands),
+        cmocka_unit_test(an_uneven_cut_that_alone_fits_is_found),
         cmocka_unit_test(tp_stays_within_a_node),
         cmocka_unit_test(more_bandwidth_is_never_slower),
         cmocka_unit_test(what_does_not_fit_is_named),

@@ -1,0 +1,152 @@
+/* spare: nodes that are kept free, so that a gang that loses a node starts again at once.
+ *
+ * Of each kind of node (the kind, name and number of its devices) config.spare_nodes are spares:
+ * new attempts do not start there, but for
+ *
+ *     jobs whose last attempt ended by a fault (of a rank, a node, a disk, a launch)
+ *     jobs that need more devices than the nodes have that are no spares
+ *
+ * Each pass chooses them: idle nodes first, then those that were spares before, then others, whose
+ * attempts run to their ends. A node that is kept for a job with an expected start becomes none: no
+ * promise moves for a spare. So after a spare was used, the next node that is free for good takes
+ * its part.
+ *
+ * While the checkpoints of a lost node are looked for, a failed job waits in no line; where there
+ * are spares, what it still has of its nodes is kept for it meanwhile.
+ */
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+enum { KINDS_MAX = 64 }; /* of nodes; those of further kinds have no spares */
+
+/* Nodes of one kind, and how many of them are spares by now. */
+struct node_kind {
+    const struct core_node *like;
+    int32_t chosen;
+};
+
+static const char *device_name(const struct core_node *node)
+{
+    const char *name = node->rec.device_count ? node->rec.devices[0].name : NULL;
+
+    return name ? name : "";
+}
+
+static bool is_alike(const struct core_node *a, const struct core_node *b)
+{
+    return a->rec.device_count == b->rec.device_count &&
+           a->rec.devices[0].kind == b->rec.devices[0].kind &&
+           strcmp(device_name(a), device_name(b)) == 0;
+}
+
+static struct node_kind *kind_of(struct node_kind *kinds, size_t *count,
+                                 const struct core_node *node)
+{
+    for (size_t i = 0; i < *count; i++)
+        if (is_alike(kinds[i].like, node))
+            return &kinds[i];
+    if (*count == KINDS_MAX)
+        return NULL;
+    kinds[*count] = (struct node_kind){.like = node};
+    return &kinds[(*count)++];
+}
+
+static bool is_idle(const struct core_node *node)
+{
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        if (!core_device_works(node, d) || node->holds[d].job)
+            return false;
+    return true;
+}
+
+void core_spares_choose(struct hd_core *core)
+{
+    struct node_kind kinds[KINDS_MAX];
+    size_t count = 0;
+
+    memset(core->unspared, 0, sizeof core->unspared);
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->was_spare = core->nodes[i]->spare;
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->spare = false;
+    for (int round = 0; core->config.spare_nodes && round < 3; round++)
+        for (size_t i = core->node_count; i > 0; i--) { /* jobs take the first ones */
+            struct core_node *node = core->nodes[i - 1];
+            struct node_kind *kind;
+
+            if (node->spare || !core_node_usable(node) || !node->rec.device_count ||
+                node->reserved.by || (round == 0 && !is_idle(node)) ||
+                (round == 1 && !node->was_spare))
+                continue;
+            kind = kind_of(kinds, &count, node);
+            if (!kind || kind->chosen >= core->config.spare_nodes)
+                continue;
+            kind->chosen++;
+            node->spare = true;
+        }
+    for (size_t i = 0; i < core->node_count; i++)
+        for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++)
+            if (!core->nodes[i]->spare && core_node_may_come_back(core->nodes[i]))
+                core->unspared[k] += core->nodes[i]->counts[k].all;
+}
+
+bool core_has_failed(const struct core_job *job)
+{
+    const struct core_attempt *newest = core_newest(job);
+
+    if (!newest || newest->rec.state != HD_ATTEMPT_STATE_ENDED)
+        return false;
+    switch (newest->rec.end.cause) {
+    case HD_END_CAUSE_RANK_EXIT:
+    case HD_END_CAUSE_NODE_LOST:
+    case HD_END_CAUSE_HANG:
+    case HD_END_CAUSE_LAUNCH_FAILED:
+    case HD_END_CAUSE_STORAGE:
+    case HD_END_CAUSE_INCOMPLETE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *needs)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t count = core_kinds(needs, kinds);
+    bool fits_beside = false;
+
+    for (size_t k = 0; k < count; k++)
+        fits_beside |= needs->devices_min <= core->unspared[kinds[k]];
+    return !fits_beside;
+}
+
+/* ---- while checkpoints are looked for ---------------------------------------------------------*/
+
+static int32_t ranks_on(const struct core_attempt *attempt, const struct core_node *node)
+{
+    int32_t count = 0;
+
+    for (int32_t r = 0; r < attempt->rec.plan.rank_count; r++)
+        count += core_same(attempt->rec.plan.ranks[r].node_uuid, node->rec.uuid);
+    return count;
+}
+
+void core_keep_what_is_left(struct hd_core *core)
+{
+    for (size_t i = 0; core->config.spare_nodes && i < core->searching.count; i++) {
+        const struct core_job *job = core->searching.items[i];
+        const struct core_attempt *attempt = core_newest(job);
+        const enum hd_device_kind kind =
+            attempt ? hd_device_kind_of(attempt->rec.plan.layout.device) : HD_DEVICE_KIND_ANY;
+
+        for (size_t k = 0; attempt && core_has_failed(job) && k < attempt->share_count; k++) {
+            struct core_node *node = attempt->shares[k].node;
+
+            if (core_node_usable(node) && !node->reserved.by)
+                core_reserve_node(node, job->rec.job, kind, core->now.mono_ms,
+                                  core_count_devices(&job->needs, node, kind, true) -
+                                      ranks_on(attempt, node));
+        }
+    }
+}
