@@ -45,7 +45,7 @@ struct local {
     struct hd_arena arena;
     struct cli_list overrides;
     /* from flags; NULL: not given */
-    const char *state_dir, *dir, *resume;
+    const char *state_dir, *dir, *resume, *isolation;
     int64_t keep;
     bool clean, yes;
 
@@ -184,9 +184,20 @@ static enum hd_status start_daemon(struct local *l)
     (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run.path);
     name_devices(l->spec, devices, sizeof devices);
     if (!st) {
-        char *const argv[] = {program.data,  "--ephemeral", "--controller",  l->address,
-                              "--state-dir", state,         "--node-name",   "local",
-                              "--devices",   devices,       "--choices-dir", choices,
+        char *const argv[] = {program.data,
+                              "--ephemeral",
+                              "--controller",
+                              l->address,
+                              "--state-dir",
+                              state,
+                              "--node-name",
+                              "local",
+                              "--devices",
+                              devices,
+                              "--choices-dir",
+                              choices,
+                              "--isolation",
+                              (char *)(uintptr_t)(l->isolation ? l->isolation : "try"),
                               NULL};
 
         l->daemon = (struct process){.name = "heddled", .log = l->daemon_log};
@@ -522,6 +533,7 @@ int cli_local(struct cli *cli, int argc, char **argv)
             {"set", 0, CLI_FLAG_LIST, &l->overrides, 0, 0},
             {"state-dir", 0, CLI_FLAG_TEXT, &l->state_dir, 0, 0},
             {"dir", 0, CLI_FLAG_TEXT, &l->dir, 0, 0},
+            {"isolation", 0, CLI_FLAG_TEXT, &l->isolation, 0, 0},
             {"resume", 0, CLI_FLAG_TEXT, &l->resume, 0, 0},
             {"clean", 0, CLI_FLAG_BOOL, &l->clean, 0, 0},
             {"keep", 0, CLI_FLAG_INT, &l->keep, 0, INT32_MAX},

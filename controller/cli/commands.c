@@ -27,6 +27,7 @@ static const char local_help[] =
     "  --state-dir DIR    where run folders are; else heddle-runs beside FILE\n"
     "  --keep N           --clean keeps the newest N; else 1\n"
     "  --yes              --clean does not ask\n"
+    "  --isolation WORD   of the ranks, as of heddled: try, require or off\n"
     "  --log-every N, --times, -o jsonl    as of heddle watch\n"
     "\n"
     "Example:\n"

@@ -6,11 +6,12 @@
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
 export HEDDLE_CUDA_PLUGIN=$HEDDLE_BUILD_DIR/lib/libheddle_cudasim.so
+# The stand-in for NCCL has Unix streams, which ranks that are locked in may not open.
 gpu_node() { # NAME GPUS [VARIABLE=VALUE...]: it and its ranks do not end with this script, but guard ends them
     local name=$1 gpus=$2
     shift 2
     env NCCL_HOSTID="$name" HD_CUDASIM_DEVICES="$gpus" "$@" "$HEDDLE_BIN/heddled" --state-dir "$work/$name" \
-        --node-name "$name" --devices cuda --data-address 127.0.0.1 >>"$work/$name.log" 2>&1 &
+        --node-name "$name" --devices cuda --data-address 127.0.0.1 --isolation off >>"$work/$name.log" 2>&1 &
     node_pids[$name]=$!
     await 30 node_is "$name" ready || not_ok "start_node_$name" "$(tail -n 3 "$work/$name.log")"
 }
