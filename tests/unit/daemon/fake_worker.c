@@ -175,11 +175,14 @@ static int take_memory(struct hd_link *link, const char *mode)
 {
     const size_t bytes = strcmp(mode, "hog") == 0 ? (size_t)atoll(getenv("FAKE_HOG")) : 0;
     char *taken = bytes ? malloc(bytes) : NULL;
+    int code;
 
     hd_link_report_planned(link, 1 << 20);
     for (size_t i = 0; taken && i < bytes; i += 4096)
         ((volatile char *)taken)[i] = 1;
-    return wait_for_stop(link);
+    code = wait_for_stop(link);
+    free(taken);
+    return code;
 }
 
 static void end_for_memory(void)
