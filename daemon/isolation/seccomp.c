@@ -88,7 +88,7 @@ static int refuse_signals(scmp_filter_ctx filter)
 
     for (size_t i = 0; !failed && i < sizeof calls / sizeof calls[0]; i++)
         failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), calls[i], 1,
-                                  SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));
+                                  SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid(), 0));
     return failed;
 }
 
@@ -98,7 +98,7 @@ static int refuse_type(scmp_filter_ctx filter, int family, int type)
     enum { TYPE = 0xf }; /* the rest of the argument are flags */
 
     return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 2,
-                            SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family),
+                            SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family, 0),
                             SCMP_A1(SCMP_CMP_MASKED_EQ, TYPE, (scmp_datum_t)type));
 }
 
@@ -125,7 +125,7 @@ static int refuse_sockets(scmp_filter_ctx filter, bool network)
             used |= families[i] == f;
         if (!used)
             failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-                                      SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)f));
+                                      SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)f, 0));
     }
     for (size_t i = 0; !failed && i < sizeof types / sizeof types[0]; i++)
         failed = refuse_type(filter, types[i][0], types[i][1]);
@@ -146,7 +146,7 @@ static int fill(scmp_filter_ctx filter, bool network)
         failed = refuse_sockets(filter, network);
     if (!failed) /* limits of other processes; the C library says 0 for this one */
         failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1,
-                                  SCMP_A0(SCMP_CMP_NE, 0));
+                                  SCMP_A0(SCMP_CMP_NE, 0, 0));
     if (!failed) /* characters into the input of a terminal */
         failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
                                   SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, TIOCSTI));

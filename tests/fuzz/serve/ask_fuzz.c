@@ -89,8 +89,8 @@ size_t hd_fuzz_seed(unsigned index, uint8_t *bytes, size_t size_bytes)
     static const char *const seeds[] = {
         "{\"prompt\":\"a\",\"n\":2,\"stop\":[\"x\"],\"logprobs\":1,\"echo\":true}",
         "{\"prompt\":[[1,2],[3]],\"max_tokens\":5,\"temperature\":0.5,\"top_p\":1,\"seed\":7}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}],"
-        "\"logprobs\":true,\"top_logprobs\":2,\"stream\":true,\"tools\":[]}",
+        ("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}],"
+         "\"logprobs\":true,\"top_logprobs\":2,\"stream\":true,\"tools\":[]}"),
         "{\"prompt\":[\"a\",\"b\"],\"stream_options\":{\"include_usage\":true},\"user\":null}"};
     const size_t count = sizeof seeds / sizeof seeds[0];
 
