@@ -371,11 +371,11 @@ static void a_node_renews_by_the_connection_that_it_has(void **state)
     be_joined(&all);
     begin_ms = hd_clock_now_ms(); /* the certificate is a little older */
     assert_int_equal(renew(&all, "n2"), HD_LIMIT);
-    wait_until(&all, begin_ms + 4000); /* more than 7/12 of 6 s */
+    wait_until(&all, begin_ms + 4000);               /* more than 7/12 of 6 s */
     assert_int_equal(renew(&all, "n1"), HD_INVALID); /* in no other name */
     assert_int_equal(renew(&all, "n2"), HD_OK);
     assert_int_equal(whoami(&all), HD_DENIED);
-    wait_until(&all, begin_ms + 8500); /* so much of the second one's 6 s, too */
+    wait_until(&all, begin_ms + 8500);          /* so much of the second one's 6 s, too */
     assert_int_equal(renew(&all, "n2"), HD_OK); /* the first has expired 2 s ago */
     nodes = all.b.client;
     all.b.client = callers_client(&all, all.secrets[CALLER_ADMIN]);
