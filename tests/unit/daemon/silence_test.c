@@ -237,7 +237,7 @@ static void a_rank_of_another_node_is_left_to_its_supervisor(void **state)
 
     f->sup.options.rank_count = 1;
     wait_in_vain(comm);
-    f->now_ms = hd_clock_now_ms() - 500; /* silent since before its wait was told last */
+    f->now_ms = hd_clock_now_ms() - 700; /* silent since before its wait was told last */
     f->ranks[0].heard_ms = f->now_ms;
     set_limits(f, 1 * SECOND);
     sup_look_for_hang(&f->sup, f->now_ms + 1 * SECOND);
