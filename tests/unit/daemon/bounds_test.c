@@ -58,7 +58,7 @@ static void a_memory_hog_ends_alone(void **state)
 }
 
 /* The same hog where it is allowed to. */
-__attribute__((unused)) static void what_the_slack_covers_ends_nothing(void **state)
+static void what_the_slack_covers_ends_nothing(void **state)
 {
     struct hd_link_report end;
     struct bench bench;
@@ -255,9 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_memory_hog_ends_alone),
-#ifndef __SANITIZE_ADDRESS__ /* which takes memory of its own for what is given back */
         cmocka_unit_test(what_the_slack_covers_ends_nothing),
-#endif
         cmocka_unit_test(the_kernel_bounds_a_group_and_its_kill_is_an_oom),
         cmocka_unit_test(the_plan_of_ranks_bounds_their_group),
         cmocka_unit_test(a_unit_is_divided_between_supervisor_and_ranks),
