@@ -177,6 +177,7 @@ static enum hd_status start_daemon(struct local *l)
 {
     struct hd_text program = {0};
     char state[PRIVATE_DIR_MAX + 32], choices[RUN_PATH_MAX + 32], devices[32];
+    char *isolation = (char *)(uintptr_t)(l->isolation ? l->isolation : "try");
     enum hd_status st = process_find("heddled", &program);
 
     (void)snprintf(state, sizeof state, "%s/node", l->private_dir);
@@ -184,21 +185,10 @@ static enum hd_status start_daemon(struct local *l)
     (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run.path);
     name_devices(l->spec, devices, sizeof devices);
     if (!st) {
-        char *const argv[] = {program.data,
-                              "--ephemeral",
-                              "--controller",
-                              l->address,
-                              "--state-dir",
-                              state,
-                              "--node-name",
-                              "local",
-                              "--devices",
-                              devices,
-                              "--choices-dir",
-                              choices,
-                              "--isolation",
-                              (char *)(uintptr_t)(l->isolation ? l->isolation : "try"),
-                              NULL};
+        char *const argv[] = {
+            program.data,    "--ephemeral", "--controller", l->address,  "--state-dir",
+            state,           "--node-name", "local",        "--devices", devices,
+            "--choices-dir", choices,       "--isolation",  isolation,   NULL};
 
         l->daemon = (struct process){.name = "heddled", .log = l->daemon_log};
         st = process_start(&l->daemon, argv);
@@ -503,7 +493,10 @@ static int check_flags(const struct local *l)
         return cli_usage("local: --clean and --resume: give one of them");
     if (!l->clean && (l->keep >= 0 || l->yes))
         return cli_usage("local: --keep and --yes are flags of local --clean");
-    if (l->clean && (l->dir || l->overrides.count || l->times || l->log_every))
+    if (l->isolation && strcmp(l->isolation, "try") != 0 && strcmp(l->isolation, "require") != 0 &&
+        strcmp(l->isolation, "off") != 0)
+        return cli_usage("local: --isolation: say require, try or off, not %s", l->isolation);
+    if (l->clean && (l->dir || l->overrides.count || l->times || l->log_every || l->isolation))
         return cli_usage("local: --clean takes a folder of runs or a job file, --state-dir, --keep "
                          "and --yes only");
     if (l->resume && l->dir)

@@ -266,9 +266,9 @@ static enum hd_status take_rate(struct controller *c, const struct hd_rpc_princi
         hd_clock_now_ms());
 }
 
-/* A refused call costs a caller as a query does, also one whose other calls are free or without a
- * limit: else whoever may do nothing could call without end, and each refusal is work and may be a
- * row of the audit log. */
+/* A refused call counts as a query of its caller, at most REFUSED_PER_S_MAX in a second: also where
+ * the method has no limit, and for admins. A refusal takes work and may add a row to the audit log,
+ * so a caller without any right must not be able to ask for them without end. */
 static enum hd_status take_refusal(struct controller *c, const struct hd_rpc_principal *caller,
                                    enum hd_status st)
 {

@@ -5,8 +5,9 @@
  *   alpaca      {"instruction", "input", "output"}
  *   prompt_completion   {"prompt", "completion"}: two strings, or two lists of messages
  *   text        {"text"}
- *   preference  {"prompt", "chosen", "rejected"}: strings, or lists of messages; without a prompt
- * it is the messages with which both lists begin; "messages" may stand for "prompt"
+ *   preference  {"prompt", "chosen", "rejected"}: strings, or lists of messages. "prompt" may also
+ *               be called "messages". Without it, the prompt is the messages that both lists share
+ *               at their beginning.
  *
  * Used by: chat, data, spec.   Uses: base.   Threads: a conversation is immutable; its arena has
  * one owner.
@@ -16,12 +17,14 @@
 
 #include "base/json.h"
 
-#define HD_CHAT_FORM_LIST(X) \
-    X(AUTO, "auto")          \
-    X(MESSAGES, "messages")  \
-    X(SHAREGPT, "sharegpt")  \
-    X(ALPACA, "alpaca")      \
-    X(COMPLETION, "prompt_completion") X(PREFERENCE, "preference") X(TEXT, "text")
+#define HD_CHAT_FORM_LIST(X)           \
+    X(AUTO, "auto")                    \
+    X(MESSAGES, "messages")            \
+    X(SHAREGPT, "sharegpt")            \
+    X(ALPACA, "alpaca")                \
+    X(COMPLETION, "prompt_completion") \
+    X(PREFERENCE, "preference")        \
+    X(TEXT, "text")
 
 enum hd_chat_form {
 #define X(code, name) HD_CHAT_##code,

@@ -170,8 +170,8 @@ static int depth_of(const char *path)
 }
 
 /* The key of ours whose last part this is: `tp` outside of its group. Of several the one in the
- * outermost group; NULL: two are. Not the keys of `hang`: they are words of every job file (step,
- * validation), and elsewhere they stand for another key. */
+ * outermost group; NULL: two are. The keys of `hang` are left out: who
+ * writes `step` or `validation` in another group means train.steps or validate. */
 static const char *find_elsewhere(const char *name)
 {
     const char *found = NULL;

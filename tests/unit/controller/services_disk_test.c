@@ -136,8 +136,9 @@ static bool is_stuck(struct bench *b, uint64_t job)
     return *stale != '\0';
 }
 
-/* Goal: nobody takes what is shown for the present, and a node that comes meanwhile is neither sent
- * away nor lost. A daemon takes any message for a sign of life; its welcome waits for the disk. */
+/* Goal: while the disk takes no writes, each answer says that its state is old, and a node that
+ * connects is kept. Method: the welcome of such a node waits for the disk, so the test looks for
+ * the heartbeats that the controller sends it meanwhile. */
 static void a_controller_that_cannot_write_says_so_and_keeps_its_nodes(void **state)
 {
     struct bench b;
