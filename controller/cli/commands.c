@@ -319,6 +319,7 @@ static const char serve_help[] =
     "  --template FILE    of the chat; else the model's\n"
     "  --threads N        of the CPU; else one for each core\n"
     "  --queue N          choices that wait or run; else 256. More are refused\n"
+    "  --body-max KIB     of a request; else 4096\n"
     "  --timeout SECONDS  of a request; else 600\n"
     "  --grace SECONDS    for requests under way at the end; else 30\n"
     "\n"

@@ -280,8 +280,7 @@ static enum hd_status take_refusal(struct controller *c, const struct hd_rpc_pri
     st = hd_usages_take(c->usages, caller->name, HD_LIMIT_QUERIES,
                         given < REFUSED_PER_S_MAX ? given : REFUSED_PER_S_MAX, hd_clock_now_ms());
     if (st == HD_LIMIT)
-        return hd_err(st, "%s has been refused %d times in a second: %s", caller->name,
-                      REFUSED_PER_S_MAX, refusal.message);
+        return hd_err_prefix(st, "refused (%s)", refusal.message);
     return st ? st : hd_err_restore(&refusal);
 }
 
@@ -438,14 +437,16 @@ void guard_answered(void *user, struct hd_rpc_call *call, enum hd_status st)
     struct controller *c = user;
     const struct guard_row *row = row_of(call);
     struct hd_audit_record record;
+    bool can_write;
 
     if (!row || hd_rpc_call_mark(call) || c->stopping || !is_kept(row, st))
         return;
     record = row_about(call, st ? hd_status_name(st) : "ok");
     hd_rpc_call_set_mark(call);
-    if (st && !refusals_take(c->refusals, &record, hd_clock_now_ms()))
+    can_write = hd_store_room(c->store) != HD_STORE_STUCK;
+    if (st && !refusals_take(c->refusals, &record, can_write, hd_clock_now_ms()))
         return;
-    if (!hd_store_trouble(c->store)) /* rows that cannot be written would only fill memory */
+    if (can_write) /* rows that cannot be written would only fill memory */
         add_row(c, &record);
 }
 
@@ -453,7 +454,7 @@ void guard_tick(struct controller *c, bool all_of_them)
 {
     struct hd_audit_record record;
 
-    if (hd_store_trouble(c->store))
+    if (hd_store_room(c->store) == HD_STORE_STUCK)
         return; /* they are counted on */
     while (refusals_next(c->refusals, hd_clock_now_ms(), all_of_them, &record)) {
         record.time_ms = hd_clock_wall_ms();

@@ -92,7 +92,8 @@ static void count(struct kind *kind, const char *object)
     kind->counted++;
 }
 
-bool refusals_take(struct refusals *all, const struct hd_audit_record *record, int64_t now_ms)
+bool refusals_take(struct refusals *all, const struct hd_audit_record *record, bool can_write,
+                   int64_t now_ms)
 {
     struct kind *kind = find(all, record, now_ms);
     const uint64_t object = hd_random_hash(record->object);
@@ -118,7 +119,7 @@ bool refusals_take(struct refusals *all, const struct hd_audit_record *record, i
             return false;
         }
     }
-    if (kind->object_count == REFUSAL_OBJECTS) {
+    if (!can_write || kind->object_count == REFUSAL_OBJECTS) {
         count(kind, record->object);
         return false;
     }

@@ -6,7 +6,8 @@
  * minute, and while they go on twice as long each time, at most an hour. So a caller who is refused
  * for a whole day leaves a few dozen rows for each method.
  *
- * What is counted and has no row yet is lost if the controller is killed.
+ * What is counted and has no row yet is lost if the controller is killed, or
+ * ends while its disk takes no writes.
  *
  * Used by: guard, tests.   Uses: core's records, base.   Threads: one owner at a time.
  */
@@ -28,8 +29,10 @@ struct refusals;
 struct refusals *refusals_new(void); /* NULL: no memory */
 void refusals_free(struct refusals *all);
 
-/* True: the row is to be written now. False: it was counted. now_ms: monotonic. */
-bool refusals_take(struct refusals *all, const struct hd_audit_record *record, int64_t now_ms);
+/* True: the row is to be written now; never if it cannot be (!can_write). False: it was counted.
+ * now_ms: monotonic. */
+bool refusals_take(struct refusals *all, const struct hd_audit_record *record, bool can_write,
+                   int64_t now_ms);
 
 /* The next row whose window is over, or with `all_of_them` the next that has counted something.
  * False: there is none. Texts of *ret_record live until the next call. Its time is not set. */

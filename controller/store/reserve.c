@@ -17,6 +17,7 @@
 #include <sys/statvfs.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "controller/store/store_internal.h"
 
 enum { PIECES = 8, BLOCK_BYTES = 64 * 1024, DISK_SHARE = 16 };
@@ -45,7 +46,13 @@ void store_reserve_open(struct store_reserve *reserve, const char *dir, const ch
         return;
     if (vfs->xOpen(vfs, reserve->path, reserve->file, flags, NULL) != SQLITE_OK ||
         reserve->file->pMethods->xFileSize(reserve->file, &size) != SQLITE_OK) {
+        hd_log(
+            HD_LOG_WARN,
+            "%s cannot be opened or made: there is no reserve for a full disk; mend its owner or "
+            "remove it, and start the controller again",
+            reserve->path);
         store_reserve_close(reserve);
+        reserve->whole_bytes = 0; /* or the store would wait for it for ever */
         return;
     }
     reserve->left_bytes = size;

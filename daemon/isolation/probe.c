@@ -10,13 +10,24 @@ enum {
     SECCOMP_ASK = 2,       /* whether an action is known */
 };
 
+#ifdef HEDDLE_HAVE_SECCOMP
+#define LACKS "CONFIG_SECCOMP_FILTER"
+#else
+#define LACKS "this build is without libseccomp"
+#endif
+
 struct hd_locks hd_locks_find(void)
 {
-    const uint32_t fail_call = 0x00050000; /* SECCOMP_RET_ERRNO */
     const long version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
 
-    return (struct hd_locks){.seccomp = syscall(SYS_seccomp, SECCOMP_ASK, 0, &fail_call) == 0,
-                             .landlock = version > 0 ? (int)version : 0};
+#ifdef HEDDLE_HAVE_SECCOMP
+    const uint32_t fail_call = 0x00050000; /* SECCOMP_RET_ERRNO */
+    const bool seccomp = syscall(SYS_seccomp, SECCOMP_ASK, 0, &fail_call) == 0;
+#else
+    const bool seccomp = false;
+#endif
+
+    return (struct hd_locks){.seccomp = seccomp, .landlock = version > 0 ? (int)version : 0};
 }
 
 void hd_locks_describe(struct hd_locks locks, struct hd_text *ret_has, struct hd_text *ret_lacks)
@@ -24,8 +35,10 @@ void hd_locks_describe(struct hd_locks locks, struct hd_text *ret_has, struct hd
     if (locks.seccomp)
         hd_text_add(ret_has, "seccomp");
     else
-        hd_text_add(ret_lacks, "seccomp is missing (CONFIG_SECCOMP_FILTER): ranks can start "
-                               "programs and connect anywhere");
+        hd_text_add(ret_lacks,
+                    "seccomp is missing (%s): ranks can start "
+                    "programs and connect anywhere",
+                    LACKS);
     if (locks.landlock)
         hd_text_add(ret_has, "%slandlock %d", ret_has->len_bytes ? ", " : "", locks.landlock);
     else

@@ -186,9 +186,9 @@ static enum hd_status add_stop(struct hd_ask *ask, const struct hd_json *v)
     if (v->kind != HD_JSON_STRING || !*v->text)
         return hd_err(HD_INVALID, "must be a text, or a list of texts, none of them empty");
     if (strlen(v->text) > HD_STOP_TEXT_BYTES_MAX)
-        return hd_err(HD_LIMIT, "a text has more than %d bytes", HD_STOP_TEXT_BYTES_MAX);
+        return hd_err(HD_INVALID, "a text has more than %d bytes", HD_STOP_TEXT_BYTES_MAX);
     if (ask->stop_count == HD_STOP_TEXTS_MAX)
-        return hd_err(HD_LIMIT, "more than %d texts", HD_STOP_TEXTS_MAX);
+        return hd_err(HD_INVALID, "more than %d texts", HD_STOP_TEXTS_MAX);
     ask->stops[ask->stop_count++] = v->text;
     return HD_OK;
 }
@@ -362,7 +362,7 @@ static enum hd_status check_together(const struct hd_ask *ask, const char **ret_
     if (is_chat ? !ask->messages : !ask->prompt)
         return hd_err(HD_INVALID, "%s is missing", *ret_param);
     if (ask->prompt_count * ask->n > HD_ASK_CHOICES_MAX)
-        return hd_err(HD_LIMIT, "prompts times n are %lld, and at most %d are taken",
+        return hd_err(HD_INVALID, "prompts times n are %lld, and at most %d are taken",
                       (long long)(ask->prompt_count * ask->n), HD_ASK_CHOICES_MAX);
     *ret_param = "top_logprobs";
     if (is_chat && ask->top && !ask->tells_odds)
@@ -387,8 +387,9 @@ enum hd_status hd_ask_read(struct hd_arena *arena, enum hd_ask_kind kind, const 
                                .n = 1,
                                .max_tokens = kind == HD_ASK_CHAT ? -1 : COMPLETION_TOKENS,
                                .sampling = {.temperature = 1, .top_p = 1}};
-    if (st)
-        return hd_err_prefix(st, "the body is no JSON");
+    if (st) /* what is too large will not do later either */
+        return hd_err_prefix(st == HD_LIMIT ? HD_INVALID : st, "the body is no JSON%s",
+                             st == HD_LIMIT ? " that is taken" : "");
     if (root->kind != HD_JSON_OBJECT)
         return hd_err(HD_INVALID, "the body must be a JSON object");
     for (r.value = root->first; !st && r.value; r.value = r.value->next) {

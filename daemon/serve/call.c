@@ -5,7 +5,8 @@
  *                          '-- cancelled: client gone, time up, or ---'
  *                              one of its items has failed
  *
- * A call is freed when all of its items have ended, also if the client has gone.
+ * A call is freed when all of its items have ended, also if the client has gone. Only of a stream
+ * it is known when the client goes: an answer in one piece is made to its end, within --timeout.
  */
 #include <math.h>
 #include <stdio.h>

@@ -116,6 +116,7 @@ static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
     hd_log(HD_LOG_WARN, "%s; the supervisor looks at its ranks' memory instead", hd_err_message());
     (void)hd_cgroup_remove(&sup->bounds.group);
     hd_cgroup_close(&sup->bounds.group);
+    sup->bounds.limit_bytes = sup->options.memory_bytes; /* from the start, by looking */
     return HD_OK;
 }
 

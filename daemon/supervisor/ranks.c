@@ -251,14 +251,16 @@ int sup_bound_logs(struct sup *sup, int64_t now_ms)
         return CALM_MS;
     if (now_ms < sup->logs_due_ms)
         return (int)(sup->logs_due_ms - now_ms);
-    for (int i = 0; !st && i < sup->options.rank_count; i++) {
+    for (int i = 0; i < sup->options.rank_count; i++) { /* also behind one that fails */
         struct sup_rank *rank = &sup->ranks[i];
         struct hd_text path = {0};
         int64_t size_bytes = 0;
 
         hd_attempt_log_path(&path, sup->job.attempt_dir, rank->rank);
-        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for the name of a log")
-                         : sup_log_bound(path.data, limit, &size_bytes);
+        if (path.failed)
+            st = hd_err(HD_NO_MEMORY, "no memory for the name of a log");
+        else if (sup_log_bound(path.data, limit, &size_bytes))
+            st = HD_IO;
         floods |= size_bytes - rank->log_bytes > limit / 16;
         rank->log_bytes = size_bytes;
         hd_text_free(&path);

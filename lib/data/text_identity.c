@@ -5,8 +5,7 @@
 #include "base/hash.h"
 #include "chat/model.h"
 #include "data/data.h"
-
-enum { TOKENIZER_BYTES_MAX = 256 << 20 };
+#include "tokenizer/tokenizer.h"
 
 /* A file that is not there differs from an empty one. */
 static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_hash *hash)
@@ -51,7 +50,7 @@ enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *r
 
     hd_hash_begin(&hash);
     if (strcmp(origin->tokenizer, "bytes") != 0)
-        st = mix_file(origin->tokenizer, TOKENIZER_BYTES_MAX, &hash);
+        st = mix_file(origin->tokenizer, HD_TOKENIZER_FILE_BYTES_MAX, &hash);
     if (!st && origin->template)
         st = mix_conversations(origin, &hash);
     *ret_hash = hd_hash_value(&hash);

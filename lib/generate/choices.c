@@ -1,13 +1,13 @@
 #include "generate/choices.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "data/lines.h"
 
 /* One question. Its choices are read one behind the other, so that each finds the prompt in the
  * slot that the one before it has left. */
@@ -30,10 +30,9 @@ struct examination {
     struct question *questions; /* a ring [room] */
     int room, first, held;
     size_t file;
-    FILE *in;
-    int64_t line, begun;
-    char *text;
-    size_t text_room;
+    struct hd_lines lines; /* of that file, if is_open */
+    bool is_open;
+    int64_t begun;
     struct hd_choices sums; /* acc, acc_norm: right answers */
     enum hd_status st;      /* of a callback */
     struct hd_error error;
@@ -92,47 +91,30 @@ static enum hd_status parse(struct question *q, const char *line, size_t bytes)
     return st;
 }
 
-static bool is_blank(const char *line)
+/* The next line that is not blank, in e->lines.line. *ret_there false: there is none. */
+static enum hd_status next_line(struct examination *e, bool *ret_there)
 {
-    return line[strspn(line, " \t\r\n")] == '\0';
-}
+    enum hd_status st = HD_OK;
 
-/* The next line that is not empty. *ret_bytes 0: there is none. */
-static enum hd_status next_line(struct examination *e, size_t *ret_bytes)
-{
-    *ret_bytes = 0;
-    for (;;) {
-        ssize_t bytes;
-
-        if (!e->in) {
-            if (e->file == e->options->file_count)
-                return HD_OK;
-            e->line = 0;
-            e->in = fopen(e->options->files[e->file], "r");
-            if (!e->in)
-                return hd_err(HD_NOT_FOUND, "cannot read %s: %s", e->options->files[e->file],
-                              strerror(errno));
-        }
-        errno = 0;
-        bytes = getline(&e->text, &e->text_room, e->in);
-        if (bytes < 0 && ferror(e->in))
-            return hd_err(HD_IO, "cannot read %s: %s", e->options->files[e->file], strerror(errno));
-        if (bytes < 0) {
-            (void)fclose(e->in);
-            e->in = NULL;
-            e->file++;
-            continue;
-        }
-        e->line++;
-        if (bytes > HD_CHOICES_LINE_BYTES_MAX)
-            return hd_err(HD_LIMIT, "%s:%lld: the line has more than %d bytes",
-                          e->options->files[e->file], (long long)e->line,
-                          HD_CHOICES_LINE_BYTES_MAX);
-        if (!is_blank(e->text)) {
-            *ret_bytes = (size_t)bytes;
+    *ret_there = false;
+    while (!st && !*ret_there) {
+        if (!e->is_open && e->file == e->options->file_count)
             return HD_OK;
+        if (!e->is_open) {
+            e->is_open = true;
+            st = hd_lines_open(&e->lines, e->options->files[e->file], HD_CHOICES_LINE_BYTES_MAX);
+        }
+        if (!st)
+            st = hd_lines_next(&e->lines, ret_there);
+        if (!st && !*ret_there) {
+            hd_lines_close(&e->lines);
+            e->is_open = false;
+            e->file++;
+        } else if (!st) {
+            *ret_there = !hd_lines_is_blank(&e->lines);
         }
     }
+    return st;
 }
 
 /* ---- one choice ---- */
@@ -228,21 +210,21 @@ static enum hd_status begin_choice(struct question *q)
 static enum hd_status begin_question(struct examination *e, bool *ret_none)
 {
     struct question *q = &e->questions[(e->first + e->held) % e->room];
-    size_t bytes = 0;
+    bool there = false;
     enum hd_status st = HD_OK;
 
     *ret_none = true;
     if (e->options->limit && e->begun == e->options->limit)
         return HD_OK;
-    st = next_line(e, &bytes);
-    if (st || !bytes)
+    st = next_line(e, &there);
+    if (st || !there)
         return st;
     *ret_none = false;
-    *q = (struct question){.all = e, .file = e->options->files[e->file], .line = e->line};
+    *q = (struct question){.all = e, .file = e->options->files[e->file], .line = e->lines.number};
     hd_arena_init(&q->arena, 0);
     e->held++;
     e->begun++;
-    st = parse(q, e->text, bytes);
+    st = parse(q, e->lines.line.data, e->lines.line.len_bytes);
     if (!st)
         st = begin_choice(q);
     return st ? hd_err_prefix(st, "%s:%lld", q->file, (long long)q->line) : HD_OK;
@@ -341,9 +323,8 @@ enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_de
     }
     for (; e.questions && e.held; e.held--, e.first = (e.first + 1) % e.room)
         hd_arena_done(&e.questions[e.first].arena);
-    if (e.in)
-        (void)fclose(e.in);
+    if (e.is_open)
+        hd_lines_close(&e.lines);
     free(e.questions);
-    free(e.text);
     return st;
 }

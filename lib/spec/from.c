@@ -201,8 +201,9 @@ static enum hd_status choose_base(struct spec_draft *draft)
         return hd_err(HD_INVALID,
                       "checkpoint.base: omit needs a model folder to read again what a checkpoint "
                       "leaves out, and %s; set save, or begin with model.from",
-                      *job->init_from ? "another job may delete the checkpoint of train.init_from"
-                                      : "the job begins with random weights");
+                      hd_source_is_checkpoint(job->init_from)
+                          ? "another job may delete the checkpoint of train.init_from"
+                          : "the job begins with random weights");
     if (*given && strcmp(job->checkpoint_base, "auto") != 0)
         return HD_OK;
     (void)snprintf(job->checkpoint_base, sizeof job->checkpoint_base, "%s",

@@ -496,13 +496,13 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
     *ret_made = false;
     if (!hd_trainer_needs_reference(t))
         return HD_OK;
-    hd_comm_set_deadline(t->comm, HD_SAVE_DEADLINE_MS); /* disks are slower than steps */
+    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* disks are slower than steps */
     st = open_file(t, &found);
     if (!st && !found)
         st = hd_trainer_init(t); /* a checkpoint's weights would be no reference */
     if (!st && !found)
         st = make_file(t, watch);
-    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     if (st)
         return hd_err_prefix(st, "the reference of train.objective: dpo");
     use(t);

@@ -29,7 +29,7 @@ enum {
 
 struct hd_stragglers;
 
-/* stage_of: [world] of each rank. Memory: (HD_STRAGGLER_STEPS + 32) bytes per rank. */
+/* stage_of: [world] of each rank. Memory: HD_STRAGGLER_STEPS + 42 bytes per rank. */
 enum hd_status hd_stragglers_new(int world, const int *stage_of, struct hd_stragglers **ret_watch);
 void hd_stragglers_free(struct hd_stragglers *watch); /* NULL is fine */
 
@@ -39,7 +39,7 @@ bool hd_stragglers_add(struct hd_stragglers *watch, const double *busy_ms, doubl
 
 struct hd_straggler {
     bool is;
-    bool changed;              /* by the newest call of hd_stragglers_add */
+    bool changed;              /* by the newest hd_stragglers_add that was true */
     int late, of;              /* late in so many of so many looks */
     double steps;              /* of the newest look */
     double busy_ms, others_ms; /* per step, of the newest look; others: the median of its peers */

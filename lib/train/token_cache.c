@@ -16,6 +16,7 @@
 #include "train/job_chat.h"
 
 enum { WAIT_NS = 20 * 1000 * 1000, NAMES_BYTES_MAX = 64 << 20 };
+#define NAMES "names-of-attempt-"
 
 struct fill {
     const struct hd_job *job;
@@ -92,14 +93,15 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
 
 /* ---- names ---- */
 
-/* Removes partial files of killed ranks. This attempt's ranks write only after they read names. */
+/* Removes partial files of killed ranks, and the names of former attempts. This attempt's ranks
+ * write only after they read names. */
 static void remove_partial_files(const char *folder)
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
 
     while (dir && (entry = readdir(dir)))
-        if (strstr(entry->d_name, ".part."))
+        if (strstr(entry->d_name, ".part.") || hd_text_starts(entry->d_name, NAMES))
             (void)unlinkat(dirfd(dir), entry->d_name, 0); /* best effort: it only uses space */
     if (dir)
         (void)closedir(dir);
@@ -191,8 +193,8 @@ static enum hd_status find_firsts(struct fill *f, int64_t count)
 static enum hd_status take_names(struct fill *f)
 {
     const int64_t file_count = f->job->train_count + f->job->val_count;
-    const char *path = hd_arena_printf(f->arena, "%s/names-of-attempt-%lld", f->folder,
-                                       (long long)f->job->attempt);
+    const char *path =
+        hd_arena_printf(f->arena, "%s/" NAMES "%lld", f->folder, (long long)f->job->attempt);
     struct hd_text names = {0};
     int64_t count = 0;
     char *rest, *line;
@@ -305,7 +307,6 @@ static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *f
     return HD_OK;
 }
 
-/* The job's folder is the parent of the attempt's. */
 /* A later attempt has the tokens of the first one, or none. */
 static enum hd_status check_identity(const struct fill *f)
 {
@@ -341,6 +342,7 @@ static enum hd_status find_hashes(struct fill *f)
     return st ? st : check_identity(f);
 }
 
+/* The job's folder is the parent of the attempt's. */
 static enum hd_status prepare(struct fill *f)
 {
     const struct hd_job *job = f->job;

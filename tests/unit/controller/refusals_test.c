@@ -25,7 +25,7 @@ static bool take(struct refusals *all, const char *object, const char *source, i
 {
     const struct hd_audit_record r = refusal("vic", "SetQueue", object, source);
 
-    return refusals_take(all, &r, now_ms);
+    return refusals_take(all, &r, true, now_ms);
 }
 
 /* The port of a connection does not make another caller; another host does. */
@@ -110,7 +110,7 @@ static void many_callers_have_a_bound(void **state)
 
         (void)snprintf(who, sizeof who, "uid:%d", i);
         r = refusal(who, "GetJob", "job 1", "unix");
-        rows += refusals_take(all, &r, 0);
+        rows += refusals_take(all, &r, true, 0);
     }
     assert_int_equal(rows, REFUSALS_MAX);
     assert_true(refusals_next(all, REFUSAL_WINDOW_MS, false, &row));
@@ -121,6 +121,21 @@ static void many_callers_have_a_bound(void **state)
     refusals_free(all);
 }
 
+/* While no row can be written the first refusal is counted as the others are. */
+static void what_cannot_be_written_is_counted(void **state)
+{
+    struct refusals *all = refusals_new();
+    const struct hd_audit_record r = refusal("vic", "SetQueue", "queue a", "unix");
+    struct hd_audit_record row;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_false(refusals_take(all, &r, false, 0));
+    assert_true(refusals_next(all, REFUSAL_WINDOW_MS, false, &row));
+    assert_string_equal(row.result, "denied, 3 times");
+    refusals_free(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +143,7 @@ int main(void)
         cmocka_unit_test(different_objects_have_rows_of_their_own_up_to_a_bound),
         cmocka_unit_test(a_flood_of_a_day_is_thirty_rows),
         cmocka_unit_test(many_callers_have_a_bound),
+        cmocka_unit_test(what_cannot_be_written_is_counted),
     };
 
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);

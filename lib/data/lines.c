@@ -1,0 +1,72 @@
+#include "data/lines.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/data_internal.h"
+
+enum { READ_BYTES = 256 << 10 };
+
+enum hd_status hd_lines_open(struct hd_lines *l, const char *path, size_t bytes_max)
+{
+    *l = (struct hd_lines){.path = path, .bytes_max = bytes_max, .file = fopen(path, "re")};
+    if (!l->file)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    l->bytes = malloc(READ_BYTES);
+    return l->bytes ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read %s", path);
+}
+
+void hd_lines_close(struct hd_lines *l)
+{
+    if (l->file)
+        (void)fclose(l->file);
+    free(l->bytes);
+    hd_text_free(&l->line);
+}
+
+/* Adds what there is of the line; *ret_whole: up to its end. */
+static enum hd_status add_bytes(struct hd_lines *l, bool *ret_whole)
+{
+    const char *from = l->bytes + l->from;
+    const char *end = memchr(from, '\n', l->until - l->from);
+    const size_t count = end ? (size_t)(end - from) : l->until - l->from;
+
+    if (count > l->bytes_max - l->line.len_bytes)
+        return hd_err(HD_LIMIT, "%s:%" PRId64 ": a line of more than %zu bytes", l->path, l->number,
+                      l->bytes_max);
+    hd_text_add_bytes(&l->line, from, count);
+    l->from += count + (end != NULL);
+    *ret_whole = end;
+    return l->line.failed ? hd_err(HD_NO_MEMORY, "no memory for a line of %s", l->path) : HD_OK;
+}
+
+enum hd_status hd_lines_next(struct hd_lines *l, bool *ret_there)
+{
+    enum hd_status st = HD_OK;
+    bool whole = false;
+
+    hd_text_clear(&l->line);
+    l->number++;
+    *ret_there = false;
+    while (!st && !whole) {
+        if (l->from == l->until) {
+            l->from = 0;
+            l->until = fread(l->bytes, 1, READ_BYTES, l->file);
+        }
+        if (!l->until)
+            break;
+        *ret_there = true;
+        st = add_bytes(l, &whole);
+    }
+    if (!st && ferror(l->file))
+        st = hd_err(HD_IO, "cannot read %s: %s", l->path, strerror(errno));
+    return st;
+}
+
+bool hd_lines_is_blank(const struct hd_lines *l)
+{
+    return hd_jsonl_is_blank(l->line.data ? l->line.data : "", l->line.len_bytes);
+}
