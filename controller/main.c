@@ -58,6 +58,7 @@ static enum hd_status read_node_lost(const char *value, struct hd_core_config *c
     if (end == value || *end || seconds < LEAST || seconds > MOST)
         return hd_err(HD_INVALID, "%s: say %d to %d seconds", value, LEAST, MOST);
     config->lost_ms = seconds * 1000;
+    config->restart_grace_ms = config->lost_ms * 5 / 3;
     if (config->lost_confirmed_ms > config->lost_ms)
         config->lost_confirmed_ms = config->lost_ms;
     return HD_OK;

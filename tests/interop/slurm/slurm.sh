@@ -103,10 +103,16 @@ await 90 has_ended "$job"
 check_equal it_goes_on_from_there "COMPLETED 1" "$(state_of_job "$job") $(grep -c "^resumed from step $stopped " "$(out "$job")")"
 check_equal to_its_end 1 "$(grep -c '^job succeeded at step 400 in 2 attempts,' "$(out "$job")")"
 
-job=$(start job.yaml --set train.steps=4000)
-await 90 grep -q '^step 40/4000 ' "$(out "$job")"
-scancel --full "$job"
+job=$(start job.yaml --set train.steps=100000 --set checkpoint.every=200)
+await 90 grep -q '^checkpoint at step 200:' "$(out "$job")"
+scancel --full "$job" # also its ranks
 check a_cancelled_job_ends await 60 no_jobs
 check_equal and_is_not_queued_again CANCELLED "$(state_of_job "$job")"
+scontrol requeue "$job"
+await 60 begin
+resumed() { grep -qE '^resumed from step [1-9][0-9]*00 ' "$(out "$job")"; }
+check queued_by_hand_it_goes_on_from_its_newest_checkpoint await 120 resumed
+scancel "$job"
+check it_ends_again await 60 no_jobs
 check_equal nothing_stays "" "$(pgrep -f "$slurm/run" | head -n 3)$(ls -d "${TMPDIR:-/tmp}"/heddle-node.* 2>/dev/null)"
 finish
