@@ -295,8 +295,7 @@ static const char generate_help[] =
     "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
     "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
     "  --weights W        of a model folder: nf4, int8 or fp8 for matrices of blocks\n"
-    "  --device D         cpu or cuda; else cpu\n"
-    "  --tp N             N ranks share the model: of cuda the first N GPUs; else 1\n"
+    "  --device D, --tp N  cpu or cuda; N ranks share the model, each has a GPU\n"
     "\n"
     "Example:\n"
     "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
@@ -347,8 +346,7 @@ static const char eval_help[] =
     "                     model's context, of a model folder at most 2048, or 4096\n"
     "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
     "  --threads N        else one for each core\n"
-    "  --adapter DIR, --base DIR  as of heddle generate, and with --choices also\n"
-    "                     --weights W, --device D, --tp N\n"
+    "  --adapter DIR, --base DIR, --weights W, --device D, --tp N  as of generate\n"
     "\n"
     "Example:\n"
     "  heddle eval 7 --step best --data wikitext/test.txt\n";

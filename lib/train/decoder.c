@@ -11,7 +11,7 @@
 #include "train/decoder_rank.h"
 
 /* What all ranks do next. */
-enum task { TASK_OPEN, TASK_RUN, TASK_LOGITS, TASK_END };
+enum decoder_task { TASK_OPEN, TASK_RUN, TASK_LOGITS, TASK_END };
 
 /* Rank 0 works in the caller's thread, the others in threads of their own. The caller gives a task,
  * does its own part, and waits for the others. */
@@ -32,7 +32,7 @@ struct hd_decoder {
     pthread_mutex_t lock;
     pthread_cond_t given, taken;
     uint64_t number; /* of the task */
-    enum task task;
+    enum decoder_task task;
     const struct hd_decoder_rows *rows;
     int count, index;
     int64_t row;
@@ -116,7 +116,7 @@ static enum hd_status first_of(enum hd_status own, const struct hd_decoder *d)
 }
 
 /* All ranks do the task. */
-static enum hd_status all_do(struct hd_decoder *d, enum task task)
+static enum hd_status all_do(struct hd_decoder *d, enum decoder_task task)
 {
     enum hd_status st;
 
