@@ -223,12 +223,9 @@ static enum hd_status read_folder(const char *dir, const char *config, struct hd
 
 static void copy_form(const struct hd_job *theirs, struct hd_job *ret_job)
 {
-    static const char *const paths[] = {"train.adapter.type", "train.adapter.rank",
-                                        "train.adapter.alpha", "train.adapter.rslora",
-                                        "train.adapter.targets"};
-
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        hd_job_copy_member(hd_job_find_key(paths[i]), theirs, ret_job);
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (hd_job_keys[i].adapter_form)
+            hd_job_copy_member(&hd_job_keys[i], theirs, ret_job);
 }
 
 static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,

@@ -162,8 +162,10 @@ static enum hd_status plan(struct hd_exporter *x)
     const char *prefix = NULL;
     size_t row_count = 0, used = 0, per_layer = 0;
     int64_t largest = 1;
-    enum hd_status st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
+    enum hd_status st = hd_export_check_adapter(x);
 
+    if (!st)
+        st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
     if (st)
         return st;
     for (size_t i = 0; i < row_count; i++)

@@ -125,6 +125,22 @@ static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row 
     return HD_OK;
 }
 
+enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
+{
+    static const char *const remedy =
+        "give the checkpoint itself to --adapter of heddle generate, eval or serve, beside the "
+        "model folder, or to train.adapter.from";
+
+    if (strcmp(x->job.adapter, "bottleneck") != 0)
+        return HD_OK;
+    return x->options->adapter
+               ? hd_err(HD_UNSUPPORTED, "%s: PEFT has no bottleneck adapters; %s",
+                        x->options->checkpoint_dir, remedy)
+               : hd_err(HD_UNSUPPORTED,
+                        "%s: a bottleneck adapter cannot be added to the weights of its base; %s",
+                        x->options->checkpoint_dir, remedy);
+}
+
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count, const char *prefix)
 {

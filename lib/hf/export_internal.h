@@ -44,6 +44,9 @@ const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const ch
 
 /* Whether a tensor of a checkpoint is a factor of an adapter. */
 bool hd_export_is_factor(const char *name);
+/* HD_UNSUPPORTED: the checkpoint has an adapter that is neither part of a model of transformers nor
+ * of a form of PEFT; the message says what takes it. */
+enum hd_status hd_export_check_adapter(const struct hd_exporter *x);
 /* Adds to w, which are the values of `weight`, what its adapter adds to it, if it has one. */
 enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w);
 

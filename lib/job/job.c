@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/words.h"
 
 static const char magic[] = "HEDDLE-JOB ";
 
@@ -359,6 +360,12 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
 bool hd_job_has_pairs(const struct hd_job *job)
 {
     return *job->objective && strcmp(job->objective, "next_token") != 0;
+}
+
+bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type)
+{
+    return strncmp(key->path, "train.adapter.", 14) == 0 &&
+           (!key->adapters || hd_words_have(key->adapters, type));
 }
 
 double hd_job_adapter_scale(const struct hd_job *job)

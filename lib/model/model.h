@@ -103,8 +103,14 @@ struct hd_mlp {
     int down, down_bias;
     struct hd_lora lora_up, lora_down;
 };
+/* The two layers of a bottleneck adapter. */
+struct hd_bottleneck {
+    int down, up;
+    int64_t site; /* of dropout */
+};
 struct hd_block {
     struct hd_norm norm1, norm2;
+    struct hd_bottleneck adapter1, adapter2; /* behind attention, behind the feed-forward layer */
     struct hd_attention attention;
     struct hd_mlp mlp; /* in a model with experts, the shared expert */
     struct hd_expert_params experts;

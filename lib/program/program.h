@@ -190,7 +190,9 @@ enum {
     HD_SITE_ADAPTER_QKV,
     HD_SITE_ADAPTER_OUT,
     HD_SITE_ADAPTER_UP,
-    HD_SITE_ADAPTER_DOWN
+    HD_SITE_ADAPTER_DOWN,
+    HD_SITE_ADAPTER1,
+    HD_SITE_ADAPTER2
 };
 
 /* Dropout of an op (ops.h, "Dropout"). When hd_rec_unit repeats a unit it adjusts `layer`. */

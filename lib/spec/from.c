@@ -163,18 +163,16 @@ static void set_identity(struct spec_draft *draft, const char *path, uint64_t ha
 
 static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
 {
-    static const char *const paths[] = {"train.adapter.type", "train.adapter.rank",
-                                        "train.adapter.alpha", "train.adapter.rslora",
-                                        "train.adapter.targets"};
     struct hd_job *job = draft->job, theirs = {0};
     uint64_t hash = 0;
     enum hd_status st = spec_make_absolute(job->adapter_from, "train.adapter.from", folder);
 
     if (!st)
         st = at_key("train.adapter.from", hd_adapter_read(job->adapter_from, &theirs, &hash));
-    for (size_t i = 0; !st && i < sizeof paths / sizeof *paths; i++)
-        st = take_key(draft, (size_t)(hd_job_find_key(paths[i]) - hd_job_keys), &theirs,
-                      job->adapter_from);
+    for (size_t i = 0; !st && i < hd_job_key_count; i++)
+        if (hd_job_keys[i].adapter_form &&
+            hd_job_key_is_of_adapter(&hd_job_keys[i], theirs.adapter))
+            st = take_key(draft, i, &theirs, job->adapter_from);
     if (!st)
         set_identity(draft, "train.adapter.identity", hash, job->adapter_identity);
     return st;
