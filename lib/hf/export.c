@@ -235,7 +235,7 @@ static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *dat
 static enum hd_status write_tensor(struct hd_exporter *x, int fd, struct hd_ckpt_blocks *blocks,
                                    const struct hd_export_tensor *t)
 {
-    enum hd_status st = assemble(x, t);
+    enum hd_status st = t->prefix ? hd_export_assemble_prefix(x, t) : assemble(x, t);
 
     if (st)
         return st;

@@ -13,6 +13,7 @@ struct hd_export_tensor { /* a tensor of the export, and its parts in the checkp
     int part_count, dim_count;
     int64_t expert; /* index in dimension 0 of the part; -1: all of it */
     bool transposed;
+    bool prefix; /* keys and values of all blocks, as columns; it has no parts */
     int64_t shape[2], elements;
     int file; /* index of the file that contains it */
 };
@@ -54,6 +55,8 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
  * adapter trained. */
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count, const char *prefix);
+/* Fills x->whole with a prefix; x->part holds the keys or values of a block. */
+enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t);
 /* adapter_config.json. */
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text);
 

@@ -155,6 +155,8 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
 
 /* What train.adapter multiplies the product of its factors by. */
 double hd_job_adapter_scale(const struct hd_job *job);
+/* The position of a sequence's first token: those before it are of a prefix (train.adapter). */
+int64_t hd_job_first_position(const struct hd_job *job);
 /* Whether train.objective is a loss of pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);
 

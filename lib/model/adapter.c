@@ -125,6 +125,13 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
         *ret_adapter = (struct hd_adapter){.kind = HD_ADAPTER_BOTTLENECK,
                                            .dropout = job->adapter_dropout,
                                            .width = job->adapter_width};
+    if (is(job, "prefix") && strcmp(job->positions, "alibi") == 0)
+        return hd_err(HD_UNSUPPORTED,
+                      "train.adapter.type: a prefix has no distance from a token, which "
+                      "model.positions: alibi weighs; use lora or bottleneck");
+    if (is(job, "prefix"))
+        *ret_adapter =
+            (struct hd_adapter){.kind = HD_ADAPTER_PREFIX, .tokens = job->adapter_tokens};
     return HD_OK;
 }
 
@@ -138,7 +145,9 @@ const char *hd_target_name(enum hd_target target)
 
 enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX])
 {
-    const char *own = is(job, "bottleneck") ? "*.adapter[12].*" : "*.lora_[ab]";
+    const char *own = is(job, "bottleneck") ? "*.adapter[12].*"
+                      : is(job, "prefix")   ? "*.prefix_[kv]"
+                                            : "*.lora_[ab]";
     int length;
 
     if (!*job->adapter || is(job, "none")) {

@@ -20,6 +20,14 @@
  * Names: blocks.3.adapter1.down and .up (D and U) behind attention, blocks.3.adapter2 behind the
  * feed-forward layer. No weight decay.
  *
+ * prefix (Li & Liang 2021, "Prefix-Tuning"): `tokens` learned keys and values for each block and
+ * key/value head, before which every token of every document attends to them, whatever the window.
+ * They are not rotated, and tokens have the positions from `tokens` on, as with PEFT, whose
+ * prefixes are past keys and values. Each is normal with a standard deviation of 0.02: unlike the
+ * others a fresh prefix changes the model a little. Without the paper's network that makes them
+ * from shorter vectors. Names: blocks.3.attention.prefix_k and prefix_v, [tokens, kv_heads *
+ * head_width], of which tp splits the heads. No weight decay, no dropout of their own.
+ *
  * Used by: model.   Uses: job.   Threads: any; no state.
  */
 #ifndef HD_MODEL_ADAPTER_H
@@ -40,7 +48,7 @@ enum hd_target {
     HD_TARGET_COUNT
 };
 
-enum hd_adapter_kind { HD_ADAPTER_NONE, HD_ADAPTER_LORA, HD_ADAPTER_BOTTLENECK };
+enum hd_adapter_kind { HD_ADAPTER_NONE, HD_ADAPTER_LORA, HD_ADAPTER_BOTTLENECK, HD_ADAPTER_PREFIX };
 
 /* Members of other kinds are 0. */
 struct hd_adapter {
@@ -54,6 +62,8 @@ struct hd_adapter {
     bool one_a; /* q, k and v share an A */
     /* bottleneck */
     int64_t width;
+    /* prefix */
+    int64_t tokens;
 };
 
 /* HD_INVALID: a module that the family does not have, with those it has; HD_UNSUPPORTED: experts.

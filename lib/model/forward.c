@@ -72,6 +72,9 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
         .window = hd_model_window(c, layer),
         .causal = true,
         .alibi = c->positions == HD_POSITIONS_ALIBI,
+        .prefix = c->adapter.tokens,
+        .prefix_k = w->prefix_k,
+        .prefix_v = w->prefix_v,
         .dropout = {c->dropout_attention, c->seed, layer, HD_SITE_ATTENTION}};
     struct hd_tensor *qkv = op_linear(rec, x, w->qkv, w->qkv_bias, 3); /* [R, (H+2G)*D] */
 

@@ -399,6 +399,17 @@ static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *wh
     return b;
 }
 
+/* One row of all key/value heads for each token; several tp ranks may hold the same head. */
+static int declare_prefix(struct declare *d, const char *what)
+{
+    const struct hd_model_config *c = d->config;
+    struct share share = split_columns(c->D);
+
+    share.copies = d->registry->mesh.sizes.kv_replica;
+    share.adapter = true;
+    return param(d, what, c->adapter.tokens, c->G * c->D, share, HD_INIT_NORMAL, init_std, false);
+}
+
 static void declare_loras(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
@@ -425,6 +436,10 @@ static void declare_adapters(struct declare *d, struct hd_block *b)
     if (d->config->adapter.kind == HD_ADAPTER_BOTTLENECK) {
         b->adapter1 = declare_bottleneck(d, "adapter1", HD_SITE_ADAPTER1);
         b->adapter2 = declare_bottleneck(d, "adapter2", HD_SITE_ADAPTER2);
+    }
+    if (d->config->adapter.kind == HD_ADAPTER_PREFIX) {
+        b->attention.prefix_k = declare_prefix(d, "attention.prefix_k");
+        b->attention.prefix_v = declare_prefix(d, "attention.prefix_v");
     }
 }
 
@@ -530,7 +545,8 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
     m->embedding = matrix(d, "weight", c->V, c->C, table, init_std, false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
-        m->positions = matrix(d, "positions", c->context, c->C, positions, init_std, false);
+        m->positions = matrix(d, "positions", c->adapter.tokens + c->context, c->C, positions,
+                              init_std, false);
 }
 
 static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)

@@ -62,7 +62,9 @@ static const char *const block_names[] = {"norm1.weight",
                                           "adapter1.down",
                                           "adapter1.up",
                                           "adapter2.down",
-                                          "adapter2.up"};
+                                          "adapter2.up",
+                                          "attention.prefix_k",
+                                          "attention.prefix_v"};
 
 int hd_model_lowest_trained(const struct hd_model_config *c)
 {
@@ -145,8 +147,9 @@ static int list_multiplied(const struct hd_model_config *c, struct multiplied re
     else
         memcpy(ret + 4, dense, sizeof dense);
     count = c->router.E ? 11 : 7;
-    return c->adapter.kind == HD_ADAPTER_BOTTLENECK ? list_bottlenecks(c, ret, count)
-                                                    : list_lora(c, ret, count);
+    if (c->adapter.kind == HD_ADAPTER_BOTTLENECK)
+        return list_bottlenecks(c, ret, count);
+    return c->adapter.kind == HD_ADAPTER_LORA ? list_lora(c, ret, count) : count;
 }
 
 /* Of one token in one block: weights that multiply it, those of them that get a gradient, and the
@@ -160,7 +163,8 @@ static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
 {
     const double H = (double)c->H, D = (double)c->D, S = (double)c->context,
                  W = (double)hd_model_window(c, layer);
-    const double visible = W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
+    const double visible =
+        (W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2) + (double)c->adapter.tokens;
     struct block_work w = {.attention = 4 * H * D * visible,
                            .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
     struct multiplied list[MULTIPLIED_MAX];

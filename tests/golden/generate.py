@@ -109,6 +109,11 @@ CASES = {
     "llama-bottleneck": case("llama", kv_heads=1, adapter=dict(type="bottleneck", width=5)),
     "gpt2-bottleneck": case("gpt2", **GPT2, adapter=dict(type="bottleneck", width=7)),
     "mixtral-bottleneck": case("mixtral", **EXPERTS, adapter=dict(type="bottleneck", width=4)),
+    # one with a key head for each head, one with two heads each; one whose mask is ours
+    "gpt2-prefix": case("gpt2", **GPT2, adapter=dict(type="prefix", tokens=5)),
+    "llama-prefix": case("llama", hidden=32, heads=4, kv_heads=2, adapter=dict(type="prefix", tokens=7)),
+    "mistral-prefix": case("mistral", heads=2, kv_heads=1, head_width=16, window=5, context=29, documents=True,
+                           adapter=dict(type="prefix", tokens=3)),
     "qwen3": case("qwen3", heads=4, kv_heads=2, head_width=16, qk_norm=True, norm_eps=1e-6),
 }
 
@@ -128,18 +133,22 @@ def rope_parameters(c):
     return out
 
 
+def prefix_tokens(c):
+    return (c["adapter"] or {}).get("tokens", 0)
+
+
 def build(c):
     if c["family"] == "gpt2":
         config = transformers.GPT2Config(
             n_layer=c["layers"], n_embd=c["hidden"], n_head=c["heads"], n_inner=c["ffn_hidden"],
-            vocab_size=c["vocab"], n_positions=c["context"], layer_norm_epsilon=c["norm_eps"],
+            vocab_size=c["vocab"], n_positions=c["context"] + prefix_tokens(c), layer_norm_epsilon=c["norm_eps"],
             attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, tie_word_embeddings=c["tied"])
         kind = transformers.GPT2LMHeadModel
     else:
         common = dict(
             num_hidden_layers=c["layers"], hidden_size=c["hidden"], num_attention_heads=c["heads"],
             num_key_value_heads=c["kv_heads"], head_dim=c["head_width"], intermediate_size=c["ffn_hidden"],
-            vocab_size=c["vocab"], max_position_embeddings=c["context"], rms_norm_eps=c["norm_eps"],
+            vocab_size=c["vocab"], max_position_embeddings=c["context"] + prefix_tokens(c), rms_norm_eps=c["norm_eps"],
             tie_word_embeddings=c["tied"], rope_parameters=rope_parameters(c), attention_dropout=0.0)
         if c["family"] == "llama":
             assert c["qkv_bias"] == c["out_bias"]
@@ -200,6 +209,9 @@ def adapted(c, model):
         return with_bottlenecks(c, model)
     import peft
 
+    if a["type"] == "prefix":
+        return peft.get_peft_model(model, peft.PrefixTuningConfig(num_virtual_tokens=a["tokens"],
+                                                                  task_type="CAUSAL_LM")).double()
     return peft.get_peft_model(model, peft.LoraConfig(
         r=a["rank"], lora_alpha=a["alpha"], use_rslora=a["rslora"], target_modules=a["targets"].split(","),
         lora_dropout=0.0, bias="none", fan_in_fan_out=c["family"] == "gpt2", task_type="CAUSAL_LM")).double()
@@ -207,9 +219,14 @@ def adapted(c, model):
 
 def names(c, model):
     """Our name -> (tensor of the model, how to cut ours out of it, how to put it in)."""
-    state = {name.removeprefix("base_model.model.").replace(".base_layer.", "."): p
-             for name, p in model.named_parameters()}
+    wrapper = "base_model." if prefix_tokens(c) else "base_model.model."
+    state = {name.removeprefix(wrapper).replace(".base_layer.", "."): p for name, p in model.named_parameters()}
     out = {}
+    for i in range(2 * c["layers"] if prefix_tokens(c) else 0):  # keys and values of each block, side by side
+        width = c["kv_heads"] * c["head_width"]
+        out[f"blocks.{i // 2}.attention.prefix_{'kv'[i % 2]}"] = (
+            state["prompt_encoder.default.embedding.weight"],
+            lambda t, first=i * width: t[:, first:first + width])
 
     def plain(ours, theirs):
         out[ours] = (state[theirs], lambda t: t)
@@ -313,10 +330,23 @@ def batch(c):
 
 def loss_and_logits(c, model):
     tokens, targets, positions, mask = batch(c)
-    logits = model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False).logits
+    P = prefix_tokens(c)
+    if P and mask is not None:  # every token sees the prefix, and of its document what is in the window
+        hidden = torch.arange(c["context"])[:, None] - torch.arange(c["context"]) >= c["window"]
+        mask = torch.nn.functional.pad(mask.masked_fill(hidden, torch.finfo(torch.float64).min), (P, 0))
+        logits = model.base_model(input_ids=tokens, position_ids=positions + P, attention_mask=mask,
+                                  past_key_values=model.get_prompt(c["batch"])).logits
+    else:
+        logits = logits_of(model, tokens, positions, mask, P)
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, c["vocab"]), targets.reshape(-1),
                                              ignore_index=-100)
     return loss, logits
+
+
+def logits_of(model, tokens, positions, mask, prefix):
+    if prefix:  # PEFT chooses positions: they begin behind the prefix
+        return model(input_ids=tokens).logits
+    return model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False).logits
 
 
 def balance(c, model):

@@ -415,6 +415,9 @@ int main(void)
         {"llama_with_bottlenecks", check_case, NULL, NULL, "llama-bottleneck"},
         {"gpt2_with_bottlenecks", check_case, NULL, NULL, "gpt2-bottleneck"},
         {"mixtral_with_bottlenecks", check_case, NULL, NULL, "mixtral-bottleneck"},
+        {"gpt2_behind_a_prefix", check_case, NULL, NULL, "gpt2-prefix"},
+        {"grouped_queries_behind_a_prefix", check_case, NULL, NULL, "llama-prefix"},
+        {"documents_and_a_window_behind_a_prefix", check_case, NULL, NULL, "mistral-prefix"},
     };
 
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
