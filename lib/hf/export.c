@@ -162,8 +162,10 @@ static enum hd_status plan(struct hd_exporter *x)
     const char *prefix = NULL;
     size_t row_count = 0, used = 0, per_layer = 0;
     int64_t largest = 1;
-    enum hd_status st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
+    enum hd_status st = hd_export_check_adapter(x);
 
+    if (!st)
+        st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
     if (st)
         return st;
     for (size_t i = 0; i < row_count; i++)
@@ -233,7 +235,7 @@ static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *dat
 static enum hd_status write_tensor(struct hd_exporter *x, int fd, struct hd_ckpt_blocks *blocks,
                                    const struct hd_export_tensor *t)
 {
-    enum hd_status st = assemble(x, t);
+    enum hd_status st = t->prefix ? hd_export_assemble_prefix(x, t) : assemble(x, t);
 
     if (st)
         return st;

@@ -70,7 +70,8 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
                                            .B = p->B,
                                            .S = p->S,
                                            .slots = d->slots,
-                                           .context = d->model.job.context};
+                                           .context = d->model.job.context,
+                                           .first_position = hd_job_first_position(&d->model.job)};
 
         st = hd_loaded_compile(&d->model, &shape, &p->chunk);
         chunks[i] = p->chunk;
@@ -206,6 +207,8 @@ static enum hd_status put_rows(struct decoder_rank *d, const struct decode_progr
                     : names[f] == HD_BATCH_POSITIONS && place >= context ? (int32_t)context - 1
                                                                          : (int32_t)place;
             }
+        for (int64_t r = 0; names[f] == HD_BATCH_POSITIONS && r < p->B * p->S; r++)
+            d->fields[r] += (int32_t)hd_job_first_position(&d->model.job);
         st = put_field(d, p, names[f], p->B * p->S);
     }
     return st;

@@ -78,11 +78,21 @@ static enum hd_status make_job(struct hd_loaded *l, const char *dir)
     return find_tokenizer(l, dir);
 }
 
+/* Tokens have the positions behind a prefix. */
 static enum hd_status add_adapter(struct hd_loaded *l, const char *dir)
 {
+    enum hd_status st;
+
     if (strcmp(l->job.adapter, "none") != 0)
         return hd_err(HD_INVALID, "--adapter: the model has an adapter already");
-    return hd_adapter_read(dir, &l->job, NULL);
+    st = hd_adapter_read(dir, &l->job, NULL);
+    l->job.context -= st ? 0 : hd_job_first_position(&l->job);
+    if (!st && l->job.context < 1)
+        st = hd_err(HD_INVALID,
+                    "--adapter: %s has a prefix of %lld tokens, which leaves the model no position "
+                    "for others; use a shorter prefix",
+                    dir, (long long)l->job.adapter_tokens);
+    return st;
 }
 
 enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_dirs *dirs)
