@@ -90,7 +90,8 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
 static bool can_split(const struct hd_job *job, int64_t tp)
 {
     return job->heads % tp == 0 && (job->kv_heads % tp == 0 || tp % job->kv_heads == 0) &&
-           job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 && job->vocab >= 64 * tp;
+           job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 &&
+           (job->vocab + tp - 1) / tp * (tp - 1) < job->vocab; /* each has a row of the head */
 }
 
 static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
