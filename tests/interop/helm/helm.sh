@@ -9,7 +9,7 @@ need_python the_chart_is_sound helm_python kubernetes_validate yaml
     >"$work/verdicts" 2>"$work/chart.log" || not_ok chart "$(tail -n 5 "$work/chart.log")"
 cat "$work/verdicts"
 failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
-check_equal all_was_looked_at 18 "$(wc -l <"$work/verdicts")"
+check_equal all_was_looked_at 19 "$(wc -l <"$work/verdicts")"
 
 # the arguments and files that pods would get; the paths in them are made here
 mkdir -p "$work/etc" "$work/lib"
