@@ -60,6 +60,12 @@ check the_line_is_revoked heddle node revoke 'gpu-*'
 check_status and_lets_none_join 6 many g3 gpu-3
 check its_nodes_stay env -u HEDDLE_CONTROLLER -u HEDDLE_TOKEN_FILE -u HEDDLE_TLS_CA "$HEDDLE_BIN/heddled" \
     --state-dir "$work/g1" --check-config
+env -u HEDDLE_CONTROLLER -u HEDDLE_TOKEN_FILE -u HEDDLE_TLS_CA "$HEDDLE_BIN/heddled" --state-dir "$work/g1" --devices cpu:1 \
+    --ephemeral --http 127.0.0.1:0 >>"$work/g1.log" 2>&1 &
+node_pids[g1]=$!
+metrics() { sed -nE 's,.*metrics on http://127.0.0.1:([0-9]+)/metrics.*,\1,p' "$work/g1.log"; }
+check a_node_that_has_joined_is_ready_by_its_metrics await 20 eval \
+    '"$HEDDLE_SOURCE_DIR/deploy/container/node-health" ready "$(metrics)"'
 
 # ---- people ----
 check a_token_is_made heddle token create ann --out "$work/ann.token"
