@@ -67,6 +67,7 @@ struct hd_http_request {
     struct hd_text body;
     bool by_door, by_loop; /* owners */
     bool suspended, ended, completed;
+    bool left; /* of a stream: the loop has ended it */
     char token[HD_RPC_TOKEN_MAX + 1];
     bool has_token, is_unix;
     uid_t uid;
@@ -523,7 +524,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     r->place = NULL;
     if (r->state == STREAM) {
         http->stats.streams--;
-        if (r->by_loop) {
+        if (r->by_loop && !r->left) {
             r->next = http->gone;
             http->gone = r;
             (void)uv_async_send(&http->async);
@@ -683,7 +684,7 @@ void hd_http_stream_end(struct hd_http_request *r)
     struct hd_http *http = r->http;
 
     uv_mutex_lock(&http->lock);
-    r->ended = true;
+    r->ended = r->left = true; /* from here on it is not listed as gone: let_go may free it */
     r->on_gone = NULL;
     for (struct hd_http_request **at = &http->gone; *at; at = &(*at)->next)
         if (*at == r) {
