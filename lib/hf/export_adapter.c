@@ -125,6 +125,30 @@ static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row 
     return HD_OK;
 }
 
+/* The vector of a reward model trains beside every adapter, and PEFT keeps it in the adapter's
+ * folder, as a module of its own. */
+static enum hd_status add_score(struct hd_exporter *x)
+{
+    const struct hd_ckpt_entry *score = hd_ckpt_find_tensor(x->ckpt, "head.score.weight");
+    struct hd_export_tensor *t = &x->tensors[x->count];
+
+    if (!score)
+        return hd_err(HD_CORRUPT, "%s: a reward model without head.score.weight",
+                      x->options->checkpoint_dir);
+    x->count++;
+    (void)snprintf(t->name, sizeof t->name, "base_model.model.score.weight");
+    t->expert = -1;
+    hd_export_add_part(t, score);
+    return HD_OK;
+}
+
+/* train.adapter.also names no more than what a reward model trains anyway. */
+static bool also_is_score(const struct hd_job *job)
+{
+    return hd_job_is_reward(job) &&
+           (strcmp(job->adapter_also, "score") == 0 || strcmp(job->adapter_also, "head") == 0);
+}
+
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count, const char *prefix)
 {
@@ -133,7 +157,7 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     if (strcmp(x->job.adapter, "lora") != 0)
         return hd_err(HD_INVALID, "%s has no adapter; export the model, without --adapter",
                       x->options->checkpoint_dir);
-    if (*x->job.adapter_also)
+    if (*x->job.adapter_also && !also_is_score(&x->job))
         return hd_err(
             HD_UNSUPPORTED,
             "%s: train.adapter.also: %s trained beside the adapter, and an adapter's folder "
@@ -142,7 +166,7 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     for (int64_t layer = 0; !st && layer < x->job.layers; layer++)
         for (size_t i = 0; !st && i < row_count; i++)
             st = add_factors(x, &rows[i], prefix, layer);
-    return st;
+    return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 
 /* The targets as modules: what stands behind the number of the block in the tensors of block 0. */
@@ -170,7 +194,12 @@ enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_t
 
     hd_json_begin(&w, NULL, '{');
     hd_json_add_string(&w, "peft_type", "LORA");
-    hd_json_add_string(&w, "task_type", "CAUSAL_LM");
+    hd_json_add_string(&w, "task_type", hd_job_is_reward(job) ? "SEQ_CLS" : "CAUSAL_LM");
+    if (hd_job_is_reward(job)) {
+        hd_json_begin(&w, "modules_to_save", '[');
+        hd_json_add_string(&w, NULL, "score");
+        hd_json_end(&w, ']');
+    }
     if (*job->init_from)
         hd_json_add_string(&w, "base_model_name_or_path", job->init_from);
     else

@@ -155,6 +155,8 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
 double hd_job_adapter_scale(const struct hd_job *job);
 /* Whether train.objective is a loss of pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);
+/* Whether it is that of a reward model, whose head is one vector. */
+bool hd_job_is_reward(const struct hd_job *job);
 
 bool hd_job_key_is_of_layout(const struct hd_key *key); /* member of struct hd_layout_sizes */
 

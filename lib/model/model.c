@@ -89,7 +89,8 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .mlp_bias = job->mlp_bias,
                                 .qk_norm = job->qk_norm,
                                 .norm_eps = job->norm_eps,
-                                .tied = job->tie_embeddings,
+                                .tied = job->tie_embeddings && !hd_job_is_reward(job),
+                                .reward = hd_job_is_reward(job),
                                 .F_shared = job->experts ? job->shared_ffn_hidden : 0,
                                 .router = {.E = job->experts,
                                            .K = job->experts_per_token,
@@ -152,7 +153,7 @@ struct declare {
 struct share {
     int axis, copies;
     int64_t grain;
-    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter;
+    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter, fresh;
     double lr_scale; /* 0: 1 */
 };
 
@@ -239,6 +240,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .decay = dims > 1 && !share.adapter,
                                                      .lr_scale = share.lr_scale,
                                                      .adapter = share.adapter,
+                                                     .fresh = share.fresh,
                                                      .frozen = !hd_only_trains(&only, name),
                                                      .joined = joined,
                                                      .tied = share.tied,
@@ -524,6 +526,16 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     declare_adapters(d, b);
 }
 
+/* The one vector of a reward model, as transformers begins it. It is applied where the last norm
+ * is. */
+static int declare_score(struct declare *d)
+{
+    struct share share = on_rows(d);
+
+    share.head = share.fresh = true;
+    return matrix(d, "score.weight", 1, d->config->C, share, init_std, false);
+}
+
 static void declare_head(struct declare *d, struct hd_model *m)
 {
     const struct hd_model_config *c = d->config;
@@ -533,7 +545,10 @@ static void declare_head(struct declare *d, struct hd_model *m)
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
     m->head_norm = declare_norm(d, "norm");
-    m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
+    if (c->reward)
+        m->head = declare_score(d);
+    else
+        m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
 }
 
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)

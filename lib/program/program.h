@@ -132,6 +132,7 @@ enum hd_op_class {
     X(cast, RESIDUAL)       \
     X(head_loss, HEAD)      \
     X(head_pairs, HEAD)     \
+    X(head_reward, HEAD)    \
     X(logits, HEAD)         \
     X(tp_enter, COMM)       \
     X(tp_leave, COMM)       \
@@ -230,7 +231,7 @@ struct hd_op_settings {
     struct hd_dropout dropout;
     int64_t first_channel; /* of dropout: of x, in the whole row */
     enum hd_preference preference;
-    double beta;
+    double beta, center;
     int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* by parameter */
 };
 
@@ -259,7 +260,7 @@ struct hd_rec_shape {
     bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
     bool ends_backward;            /* nothing below trains: what comes in needs no gradient */
     enum hd_preference preference; /* the head's loss is of pairs of answers (ops.h) */
-    double beta;                   /* its factor */
+    double beta, center;           /* its factors */
 };
 
 /* Answers that a sample of `context` rows may have: an answer takes two rows or more, and answers
@@ -377,6 +378,10 @@ void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd
 /* The same with the loss of pairs of answers that the shape names. In an evaluation the
  * log-probabilities of the targets [R] are an output that the host may read. */
 void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight);
+/* The head of a reward model: the reward of an answer is its last row times weight [1, C]; the loss
+ * is of pairs of answers. Only the last row of an answer has its number in ANSWERS. x is outside of
+ * enter and leave; weight is whole on every rank. */
+void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* logits[R, V] as an output that the host may read; E and D only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* f and g of Megatron-LM (Shoeybi et al. 2020): enter gives each tp rank all rows, and in backward

@@ -589,6 +589,16 @@ void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight)
     head(rec, &op, x, weight);
 }
 
+void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight)
+{
+    head(rec,
+         &(struct hd_op){.kind = HD_OP_head_reward,
+                         .in = {x, hd_rec_batch(rec, HD_BATCH_ANSWERS)},
+                         .in_count = 2,
+                         .set = {.preference = HD_PREFERENCE_REWARD, .center = rec->shape.center}},
+         x, weight);
+}
+
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight)
 {
     if (!rec->error.status && rec->shape.mode == HD_RECORD_TRAIN)
