@@ -68,6 +68,8 @@ check_equal with_pairs_in_its_steps 2 "$(grep -c '"type":"step".*"pairs":8,' "$w
 # A reward model: it learns, rates pairs, goes out as a class for sequence classification and comes back in.
 refused a_beta_of_a_reward_model "train.preference.beta: the loss of a reward model has no such factor" --set train.objective=reward --set train.preference.beta=1
 refused rewards_of_dpo_to_center "train.preference.center: only a reward model" --set train.preference.center=0.01
+sed 's/{/{"margin": 1, /' "$dir/pairs.jsonl" >"$dir/margins.jsonl"
+refused margins_of_rewards "margins.jsonl:1: the line has a margin" --set train.objective=reward --set 'data.train=[margins.jsonl]'
 check a_reward_model_learns heddle local "$dir/job.yaml" --dir reward --state-dir "$work/runs" --set train.objective=reward --set train.preference.center=0.01 -o jsonl
 check_equal every_step_says_its_rewards 12 "$(grep -c '"type":"step".*"pairs":8,"margin":[-0-9.e]*,"accuracy":[01][.0-9]*,"reward":' "$work/check.out")"
 check_equal in_the_end_it_rates_the_chosen_higher 1 "$(grep -c '"type":"step".*"step":12,.*"accuracy":1,' "$work/check.out")"
