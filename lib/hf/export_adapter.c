@@ -38,11 +38,12 @@ static const struct hd_ckpt_entry *find_factor(const struct hd_exporter *x, cons
     return found;
 }
 
-/* w [N, K] += s B [N, r] A [r, K], in fp32. */
+/* w [N, K] += s B [N, r] A [r, K], in fp32: the factors of a matrix, or of one of experts. */
 static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_entry *a,
                                   const struct hd_ckpt_entry *b, float *w)
 {
-    const int64_t N = b->shape[0], r = b->shape[1], K = a->shape[1];
+    const int d = b->dim_count - 2;
+    const int64_t N = b->shape[d], r = b->shape[d + 1], K = a->shape[d + 1];
     const float s = (float)hd_job_adapter_scale(&x->job);
     float *factors = calloc((size_t)((N + K) * r), sizeof *factors), *up = factors + r * K;
     enum hd_status st = factors ? hd_ckpt_read(x->ckpt, a, factors) : hd_export_no_memory();
@@ -57,11 +58,23 @@ static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_en
     return st;
 }
 
+static bool fits(const struct hd_ckpt_entry *a, const struct hd_ckpt_entry *b,
+                 const struct hd_ckpt_entry *weight)
+{
+    const int dims = weight->dim_count, d = dims - 2;
+
+    return d >= 0 && a->dim_count == dims && b->dim_count == dims && a->dtype == HD_F32 &&
+           b->dtype == HD_F32 && a->shape[d] == b->shape[d + 1] &&
+           a->shape[d + 1] == weight->shape[d + 1] && b->shape[d] == weight->shape[d] &&
+           (!d || (a->shape[0] == weight->shape[0] && b->shape[0] == weight->shape[0]));
+}
+
 /* Adds what the adapter of this weight adds to it, if it has one. */
 enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w)
 {
     const size_t length = strlen(weight->name);
     const struct hd_ckpt_entry *a, *b;
+    struct hd_ckpt_entry of_a, of_b; /* of one expert */
 
     if (length < 7 || strcmp(weight->name + length - 7, ".weight") != 0)
         return HD_OK;
@@ -69,28 +82,32 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
     if (!b)
         return HD_OK;
     a = find_factor(x, weight->name, "lora_a");
-    if (!a || a->dim_count != 2 || b->dim_count != 2 || weight->dim_count != 2 ||
-        a->shape[0] != b->shape[1] || a->shape[1] != weight->shape[1] ||
-        b->shape[0] != weight->shape[0] || a->dtype != HD_F32 || b->dtype != HD_F32)
+    if (!a || !fits(a, b, weight))
         return hd_err(HD_CORRUPT, "%s: the adapter of %s has not the shape of the weight",
                       x->options->checkpoint_dir, weight->name);
-    return add_product(x, a, b, w);
+    if (weight->dim_count == 2)
+        return add_product(x, a, b, w);
+    of_a = *a;
+    of_b = *b;
+    hd_ckpt_entry_cut(&of_a, 0, weight->start[0], 1);
+    hd_ckpt_entry_cut(&of_b, 0, weight->start[0], 1);
+    return add_product(x, &of_a, &of_b, w);
 }
 
 /* ---- PEFT's folder ---- */
 
 /* MODULE of a row: "model.layers.3.self_attn.q_proj". */
 static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
-                         int64_t layer, const char *factor)
+                         int64_t layer, int64_t expert, const char *factor)
 {
     struct hd_export_tensor *t = &x->tensors[x->count++];
     char module[HD_CKPT_NAME_MAX];
 
-    hd_hf_format_name(row->theirs, layer, 0, module);
+    hd_hf_format_name(row->theirs, layer, expert, module);
     (void)snprintf(t->name, sizeof t->name, "base_model.model.%s%.*s.%s.weight",
                    row->top ? "" : prefix, (int)(strlen(module) - strlen(".weight")), module,
                    factor);
-    t->expert = -1;
+    t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
 static bool is_weight(const char *name)
@@ -103,25 +120,29 @@ static bool is_weight(const char *name)
 static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row *row,
                                   const char *prefix, int64_t layer)
 {
+    const int experts = hd_hf_per_expert(row);
     char ours[HD_CKPT_NAME_MAX];
     const struct hd_ckpt_entry *a, *b;
 
     hd_hf_format_name(row->ours, layer, 0, ours);
-    if (!is_weight(ours) || !strchr(row->ours, '#') || hd_hf_per_expert(row))
+    if (!is_weight(ours) || !strchr(row->ours, '#'))
         return HD_OK;
     b = find_factor(x, ours, "lora_b");
     if (!b)
         return HD_OK;
     a = find_factor(x, ours, "lora_a");
-    if (!a || a->dim_count != 2 || b->dim_count != 2)
+    if (!a || a->dim_count != 2 + experts || b->dim_count != 2 + experts ||
+        (experts && (a->shape[0] != x->job.experts || b->shape[0] != x->job.experts)))
         return hd_err(HD_CORRUPT, "%s: the adapter of %s is not whole", x->options->checkpoint_dir,
                       ours);
-    if (row->place == 0) {
-        begin_factor(x, row, prefix, layer, "lora_A");
-        hd_export_add_part(&x->tensors[x->count - 1], a);
-        begin_factor(x, row, prefix, layer, "lora_B");
+    for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
+        if (row->place == 0) {
+            begin_factor(x, row, prefix, layer, e, "lora_A");
+            hd_export_add_part(&x->tensors[x->count - 1], a);
+            begin_factor(x, row, prefix, layer, e, "lora_B");
+        }
+        hd_export_add_part(&x->tensors[x->count - 1], b);
     }
-    hd_export_add_part(&x->tensors[x->count - 1], b);
     return HD_OK;
 }
 

@@ -336,7 +336,7 @@ static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora
         if (!adapter->target[t] || (shared && l->a_count))
             continue;
         (void)snprintf(what, sizeof what, "%s.lora_a",
-                       shared ? "attention.qkv" : hd_target_name(t));
+                       shared ? "attention.qkv" : hd_target_name(t, false));
         a = param(d, what, adapter->rank, w->in, share, HD_INIT_UNIFORM, 1 / sqrt((double)w->in),
                   l->a_count > 0);
         l->a = l->a_count++ ? l->a : a;
@@ -360,7 +360,7 @@ static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora
         if (i && w->target == HD_TARGET_Q)
             share.copies = d->registry->mesh.sizes.kv_replica;
         if (adapter->target[t]) {
-            (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(t));
+            (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(t, false));
             l->target[l->count] = (struct hd_low_rank){
                 .weight = param(d, what, rows, adapter->rank, share, HD_INIT_ZEROS, 0, false),
                 .column = column,
@@ -384,6 +384,34 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
     return l;
 }
 
+/* The factors of one product of all experts. As beside a linear: of a product that tp splits by its
+ * rows A is whole on every tp rank and its gradient partial, of one by its columns B. */
+static void declare_expert_lora(struct declare *d, enum hd_target target,
+                                struct hd_expert_params *p)
+{
+    const struct hd_model_config *c = d->config;
+    const int which = (int)target - HD_TARGET_GATE;
+    const bool down = target == HD_TARGET_DOWN;
+    const int64_t E = c->router.E, r = c->adapter.rank, in = down ? c->F : c->C;
+    struct share a = down ? of_experts(2, ffn_grain(c, c->F)) : of_experts(-1, 0);
+    struct share b = of_experts(down ? -1 : 1, 0);
+    char what[48];
+
+    if (!c->adapter.target[target])
+        return;
+    a.linear = b.linear = false;
+    a.adapter = b.adapter = true;
+    a.partial = !down;
+    b.partial = down;
+    b.lr_scale = c->adapter.b_lr;
+    (void)snprintf(what, sizeof what, "%s.lora_a", hd_target_name(target, true));
+    p->a[which] = tensor(d, what, (const int64_t[3]){E, r, in}, a, HD_INIT_UNIFORM,
+                         1 / sqrt((double)in), false);
+    (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(target, true));
+    p->b[which] =
+        tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);
+}
+
 static void declare_adapters(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
@@ -393,6 +421,10 @@ static void declare_adapters(struct declare *d, struct hd_block *b)
     b->attention.lora_out =
         declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D,
                                          HD_SITE_ADAPTER_OUT});
+    b->experts.scale = c->adapter.scale;
+    for (int t = HD_TARGET_GATE; c->router.E && t <= HD_TARGET_DOWN; t++)
+        if (c->adapter.rank && !d->registry->status)
+            declare_expert_lora(d, (enum hd_target)t, &b->experts);
     if (c->router.E)
         return;
     b->mlp.lora_up = declare_lora(
@@ -462,7 +494,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
 {
     const struct hd_model_config *c = d->config;
     const int64_t E = c->router.E, in[3] = {E, c->F, c->C}, out[3] = {E, c->C, c->F};
-    struct hd_expert_params p = {.noise = -1};
+    struct hd_expert_params p = {.noise = -1, .a = {-1, -1, -1}, .b = {-1, -1, -1}};
     struct share router = on_parts();
 
     router.wide = true; /* a choice that rounding changes would be another model */

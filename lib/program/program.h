@@ -54,7 +54,7 @@
 
 /* ---- Recording ---- */
 
-enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 5, HD_LOW_RANK_MAX = 3 };
+enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 11, HD_LOW_RANK_MAX = 3 };
 
 /* The fields of a batch: device tensors with one value per row unless stated otherwise. A program
  * has only the fields that its ops read. Targets are shifted by one token before cp splits rows. */
@@ -351,9 +351,15 @@ struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
  * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(silu(gate_e x) * (up_e x)). With tensor
  * parallelism F is split and the result is this rank's partial sum. Parameters: router, noise (or
  * -1) [E, C]; gate, up [E, F, C]; down [E, C, F]; the experts are split over ep. In training it
- * also writes the router's record and adds the gradients of the router's losses. */
+ * also writes the router's record and adds the gradients of the router's losses.
+ *
+ * Each product of an expert, y = W x, may have factors of low rank: y += s B (A x) with A [E, r,
+ * in] and B [E, out, r], of the expert itself. */
+enum { HD_EXPERT_GATE, HD_EXPERT_UP, HD_EXPERT_DOWN, HD_EXPERT_PRODUCTS };
 struct hd_expert_params {
     int router, noise, gate, up, down;
+    int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* -1: that product has none */
+    double scale;                                     /* s */
 };
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);

@@ -500,10 +500,11 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                                  .in = {x, noisy ? hd_rec_batch(rec, HD_BATCH_SAMPLES) : NULL,
                                         noisy ? hd_rec_batch(rec, HD_BATCH_INDEX) : NULL},
                                  .in_count = noisy ? 3 : 1,
-                                 .param = {p->router, p->noise, p->gate, p->up, p->down},
-                                 .param_count = 5,
+                                 .param = {p->router, p->noise, p->gate, p->up, p->down, p->a[0],
+                                           p->b[0], p->a[1], p->b[1], p->a[2], p->b[2]},
+                                 .param_count = 5 + 2 * HD_EXPERT_PRODUCTS,
                                  .span = 1,
-                                 .set = {.router = *router}},
+                                 .set = {.router = *router, .scale = p->scale}},
                   "mixed", x->dim[0], x->dim[1]);
 }
 

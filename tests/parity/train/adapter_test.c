@@ -17,7 +17,7 @@ enum { STEPS = 4 };
 
 struct adapted {
     const char *family, *precision, *targets, *also;
-    int dp, tp, pp, cp, zero;
+    int dp, tp, pp, cp, zero, ep;
     const char *recompute;
     bool split_backward;
     double dropout;
@@ -40,6 +40,7 @@ static struct hd_job job_of(const struct harness *h, const struct adapted *a)
     job.pp = a->pp ? a->pp : 1;
     job.cp = a->cp ? a->cp : 1;
     job.zero = a->zero;
+    job.ep = a->ep ? a->ep : 1;
     (void)snprintf(job.schedule, sizeof job.schedule, "%s",
                    a->pp < 2           ? "none"
                    : a->split_backward ? "zb-h1"
@@ -99,7 +100,9 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         {"gpt2", "bf16", "all-linear", .dp = 1},
         {"gpt2", "fp32", "c_attn,mlp.c_proj", "embedding", .dp = 1},
         {"qwen3", "fp32", "all-linear", .dp = 1},
-        {"mixtral", "fp32", "q_proj,k_proj,v_proj,o_proj", .dp = 1}};
+        {"mixtral", "fp32", "q_proj,k_proj,v_proj,o_proj", .dp = 1},
+        {"mixtral", "bf16", "experts.w1,w2", .dp = 1},
+        {"mixtral", "fp32", "all-linear", .dp = 1}};
     struct harness h;
 
     (void)state;
@@ -120,6 +123,37 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         run_free(base);
     }
     harness_teardown(&h);
+}
+
+/* Each expert has factors of its own: they are on the rank that has the expert, and tp splits one of
+ * the two. */
+static void layouts_of_experts(const struct harness *h)
+{
+    static const struct adapted layouts[] = {
+        {.dp = 2, .ep = 2},
+        {.dp = 1, .tp = 2},
+        {.dp = 2, .tp = 2, .ep = 2, .zero = 1},
+        {.dp = 1, .cp = 2, .ep = 2},
+        {.dp = 1, .pp = 2, .split_backward = true},
+        {.dp = 2, .zero = 3, .recompute = "full"},
+        {.dp = 2, .ep = 2, .zero = 2, .recompute = "selective"}};
+    const struct adapted one = {"mixtral", "fp32", "all-linear", "norms", .dp = 1};
+    struct run *reference = run_new(STEPS);
+
+    run_threads(job_of(h, &one), 1, reference);
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct adapted a = layouts[i];
+        struct hd_job job;
+
+        a.family = "mixtral";
+        a.precision = "fp32";
+        a.targets = "all-linear";
+        a.also = "norms";
+        job = job_of(h, &a);
+        if (compare_with(&job, reference, NULL))
+            fail_msg("experts, layout %zu: %s", i, hd_err_message());
+    }
+    run_free(reference);
 }
 
 /* Goal: every layout trains alike, also with dropout before A: a mask depends on a value's place
@@ -143,6 +177,7 @@ static void layouts_agree_with_one_rank(void **state)
 
     (void)state;
     harness_setup(&h, 20000);
+    layouts_of_experts(&h);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         const double dropout = f < 2 ? 0.2 : 0;
         const struct adapted one = {families[f], "fp32",  "all-linear",
@@ -296,9 +331,8 @@ static void wrong_texts_are_refused_by_name(void **state)
         {"gpt2", "q_proj", "all", "gpt2 has no module 'q_proj'; there are attn.c_attn", NULL},
         {"llama", "", "all", "train.adapter.targets: names nothing", NULL},
         {"llama", "q_proj", "norms", "train.only: with train.adapter the adapter trains", NULL},
-        {"mixtral", "all-linear", "all", "experts have no adapters yet; name self_attn.q_proj",
-         NULL},
-        {"mixtral", "w1", "all", "mixtral has no module 'w1'", NULL},
+        {"mixtral", "gate_proj", "all",
+         "mixtral has no module 'gate_proj'; there are self_attn.q_proj", NULL},
         {"llama", "q_proj", "all", "train.adapter.also: 'lm_head' names no parameter", "lm_head"}};
     struct harness h;
 
