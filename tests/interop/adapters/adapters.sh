@@ -13,11 +13,11 @@ cat "$HEDDLE_SOURCE_DIR"/LICENSE >"$work/corpus.txt"
 start_controller
 start_node n1 cpu:2
 
-# one NAME BASE ADAPTER-KEYS TP TYPE: trains with tensor parallelism where the heads allow it
+# one NAME BASE ADAPTER-KEYS TP TYPE CONTEXT: trains with tensor parallelism where the heads allow it
 one() {
     cat >"$work/$1.yaml" <<END
 name: $1
-model: {from: $2}
+model: {from: $2${6:+, context: $6}}
 data: {train: [corpus.txt]}
 train:
   {steps: 8, global_batch: 4, lr: {peak: 3e-2, warmup: 0}, precision: fp32, adapter: {type: ${5:-lora}, $3}}
@@ -44,8 +44,8 @@ one gpt2_all gpt2 'rank: 4, alpha: 8, targets: all-linear'
 one llama_all llama-gqa 'rank: 8, targets: all-linear' 2
 one llama_some llama-mqa-tied 'rank: 3, alpha: 5, rslora: true, targets: [q_proj, v_proj, down_proj]'
 one mistral_keys mistral-window 'rank: 4, b_lr: 4, targets: [self_attn.k_proj, mlp.gate_proj]' 2
-one gpt2_prefix gpt2 'tokens: 5' 1 prefix
-one llama_prefix llama-gqa 'tokens: 7' 2 prefix
+one gpt2_prefix gpt2 'tokens: 5' 1 prefix 43 # of 48
+one llama_prefix llama-gqa 'tokens: 6' 2 prefix 42
 sed 's/type: lora, .*}}/type: none}}/' "$work/gpt2_all.yaml" >"$work/plain.yaml"
 job=$(submit "$work/plain.yaml")
 check train_without_adapter heddle wait "$job"
