@@ -250,6 +250,11 @@ bool core_queue_is_behind(const struct core_queue *a,
 void core_queues_free(struct hd_core *core);
 enum hd_status core_check_quotas(const struct hd_core *core); /* for hd_core_check */
 
+/* ---- order.c ----------------------------------------------------------------------------------*/
+
+/* Of a job in a line: its turn in the newest pass (job->turn), if it has none yet. */
+void core_order(struct hd_core *core, struct core_job *job);
+
 /* ---- schedule.c -------------------------------------------------------------------------------*/
 
 /* Starts what can start now, after a step that may have changed that. */

@@ -75,6 +75,7 @@ struct core_node {
     bool jobs_dir_visible;     /* as in the newest observed set */
     const char *jobs_dir_problem;
     const char *no_room; /* likewise: why it takes no new attempts; NULL or "": it takes them */
+    bool leaves;         /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
     const char *data_address;                  /* where other nodes reach its ranks; "": none */
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
     const char *traits;            /* of its CPU devices, as a word; "" or NULL: not known */
@@ -257,8 +258,12 @@ struct core_job {
     uint64_t reserved_in; /* the last pass in which it reserved nodes */
     const struct core_node *avoided[CORE_AVOIDED_MAX]; /* that failed it twice */
     size_t avoided_count;
-    uint64_t waits_for; /* with rec.promised_ms: the job whose end it waits for; 0: not known */
-    uint64_t looked_in; /* the last pass that tried to place it */
+    uint64_t waits_for;     /* with rec.promised_ms: the job whose end it waits for; 0: not known */
+    uint64_t looked_in;     /* the last pass that tried to place it */
+    struct core_turn {      /* of that pass (order.c) */
+        uint64_t pass, key; /* the job with the smaller key comes first */
+        bool kept;          /* it comes before those that do not keep their turn */
+    } turn;
     const struct core_menu_entry *planning; /* while it waits for that; NULL: it does not */
     bool dirty, is_new, ended; /* an ended job stays here until its deletions are confirmed */
     struct core_job *next_dirty, *next_in_table;
@@ -356,6 +361,7 @@ struct hd_core {
     bool unsettled;            /* the same, but it can wait for the next pass */
     struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
     uint64_t pass;             /* number of the newest pass over all classes */
+    int64_t pass_wall_ms;      /* when it was made */
     bool no_memory;            /* sticky */
     struct core_job *dirty_jobs, **dirty_jobs_end;
     struct core_node *dirty_nodes, **dirty_nodes_end;

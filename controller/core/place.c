@@ -15,7 +15,7 @@ enum {
     FAILURES_MAX = 2,        /* of a job on one node; then it goes elsewhere */
     FAILURES_LOOKED_AT = 32, /* newest attempts of a job */
     /* Devices are lent for so long at least: a start and a stop take minutes. */
-    BORROW_MIN_MS = 15 * 60 * 1000,
+    BORROW_MIN_MS = 5 * 60 * 1000,
 };
 
 /* ---- what a job may use -----------------------------------------------------------------------*/

@@ -1,10 +1,9 @@
 /* schedule: the pass, which decides which queued job is looked at when, and what becomes of it.
  *
- * Jobs are looked at by priority; of equal priority by the share of their queue (queue.c); of equal
- * shares by number, so that a restarted job keeps its place. A job for which others were stopped
- * comes first of its priority. A job starts when one placement gives it all its devices at once
- * (place.c). One that does not fit may make jobs of lower priority give way (preempt.c), and the
- * first of those that do not fit have devices kept for them (reserve.c), so that none starves.
+ * Jobs are looked at by priority; of equal priority in the order of order.c. A job starts when one
+ * placement gives it all its devices at once (place.c). One that does not fit may make jobs of
+ * lower priority give way (preempt.c), and the first of those that do not fit have devices kept for
+ * them (reserve.c), so that none starves.
  *
  * Of jobs that wait for the same (waiting.c) a pass looks at as many as start or reserve nodes, and
  * one more. A start changes shares, and with that the order: a pass that started or stopped
@@ -273,8 +272,8 @@ static void look_at(struct hd_core *core, struct core_job *job)
 
 /* ---- the pass ---------------------------------------------------------------------------------*/
 
-/* The queue whose next job comes next: that with the smallest share, of equal ones the one with the
- * oldest job. NULL: no queue has jobs left. */
+/* The queue whose next job comes next: that with the smallest share, of equal ones the one whose
+ * job has the first turn. NULL: no queue has jobs left. */
 static struct core_queue *next_queue(const struct hd_core *core)
 {
     struct core_queue *best = NULL;
@@ -295,6 +294,12 @@ static bool is_closed(const struct hd_core *core, const struct core_line *line)
     return line->closed_in == core->pass || line->key.class->closed_in == core->pass;
 }
 
+static void put_next(struct hd_core *core, struct core_job *job)
+{
+    core_order(core, job);
+    core_heap_put(core, &job->account->queue->next, job->turn.key, (uint64_t)(uintptr_t)job);
+}
+
 /* Jobs of one priority, whose lines these are. */
 static void pass_over_lines(struct hd_core *core, struct core_line *const *lines, size_t count)
 {
@@ -310,11 +315,11 @@ static void pass_over_lines(struct hd_core *core, struct core_line *const *lines
     }
     for (size_t i = 0; i < count; i++)
         if (lines[i]->first)
-            core_heap_put(core, &lines[i]->key.account->queue->next, lines[i]->first->rec.job,
-                          (uint64_t)(uintptr_t)lines[i]);
+            put_next(core, lines[i]->first);
     while ((queue = next_queue(core))) {
-        struct core_line *line = (struct core_line *)(uintptr_t)queue->next.items[0].value;
-        struct core_job *job = core_find_job(core, queue->next.items[0].key), *after = job->after;
+        struct core_job *job = (struct core_job *)(uintptr_t)queue->next.items[0].value;
+        struct core_line *line = job->line;
+        struct core_job *after = job->after;
 
         core_heap_take(&queue->next);
         if (is_closed(core, line))
@@ -322,7 +327,7 @@ static void pass_over_lines(struct hd_core *core, struct core_line *const *lines
         if (job->looked_in != core->pass)
             look_at(core, job);
         if (after)
-            core_heap_put(core, &queue->next, after->rec.job, (uint64_t)(uintptr_t)line);
+            put_next(core, after);
     }
 }
 
@@ -331,6 +336,7 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
     const size_t count = core->line_count;
 
     core->pass++;
+    core->pass_wall_ms = core->now.wall_ms;
     core->changed_in_pass = false;
     core_spares_choose(core);
     core_reserve_none(core);
@@ -395,6 +401,7 @@ void core_schedule(struct hd_core *core)
         pass(core);
     } else if (newcomer && newcomer->line && !is_closed(core, newcomer->line)) {
         /* what the newest pass decided of the others stands: none of them would start now */
+        core_order(core, newcomer);
         look_at(core, newcomer);
     }
     core_foresee(core);
@@ -417,6 +424,8 @@ static int by_order(const void *left, const void *right)
         return a->claims ? -1 : 1;
     if (!a->claims && (core_queue_is_behind(of_a, of_b) || core_queue_is_behind(of_b, of_a)))
         return core_queue_is_behind(of_b, of_a) ? -1 : 1;
+    if (!a->claims && a->turn.key != b->turn.key)
+        return a->turn.key < b->turn.key ? -1 : 1;
     return a->rec.job < b->rec.job ? -1 : 1;
 }
 
@@ -539,8 +548,10 @@ enum hd_status core_schedule_check(const struct hd_core *given)
     kept = calloc(core->node_count + 1, sizeof *kept);
     if (jobs && own && kept) {
         for (size_t i = 0; i < core->line_count; i++)
-            for (struct core_job *job = core->lines[i]->first; job; job = job->after)
+            for (struct core_job *job = core->lines[i]->first; job; job = job->after) {
+                core_order(core, job);
                 jobs[at++] = job;
+            }
         qsort(jobs, count, sizeof(struct core_job *), by_order);
         memcpy(own, jobs, count * sizeof(struct core_job *));
         st = check_each(core, jobs, count, kept);

@@ -27,9 +27,9 @@ static enum hd_status read_options(int argc, char **argv, struct choices_verb *e
                           {"--weights", false, false, NULL},   {"--threads", false, false, NULL},
                           {"--device", false, false, NULL},    {"--json", false, true, NULL},
                           {"--jsonl", false, true, NULL},      {"--base", false, false, NULL},
-                          {"--adapter", false, false, NULL}};
+                          {"--adapter", false, false, NULL},   {"--tp", false, false, NULL}};
     struct hd_decoder_options *d = &e->decoder;
-    int64_t threads = 0;
+    int64_t threads = 0, tp = 1;
     int flags = 0;
     enum hd_status st;
 
@@ -42,6 +42,8 @@ static enum hd_status read_options(int argc, char **argv, struct choices_verb *e
         st = hd_flag_int(&f[2], 1, 1 << 24, 0, &d->context);
     if (!st)
         st = hd_flag_int(&f[5], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
+    if (!st)
+        st = hd_flag_int(&f[11], 1, HD_DECODER_TP_MAX, 1, &tp);
     if (!st && flags + 1 >= argc)
         st = hd_err(HD_INVALID, "--choices names no file of questions");
     if (st)
@@ -50,6 +52,7 @@ static enum hd_status read_options(int argc, char **argv, struct choices_verb *e
     d->precision = f[3].value;
     d->weights = f[4].value;
     d->threads = (int)threads;
+    d->tp = (int)tp;
     d->slots = SEQUENCES;
     e->as_json = f[7].value;
     e->as_lines = f[8].value;

@@ -519,8 +519,8 @@ void rank_listen(struct rank *r)
     case HD_LINK_COMMAND_STOP:
         r->request = REQUEST_STOP;
         break;
-    case HD_LINK_COMMAND_CHECKPOINT:
-        if (r->request < REQUEST_CHECKPOINT)
+    case HD_LINK_COMMAND_CHECKPOINT: /* all ranks hear it, in different steps: one of them asks */
+        if (r->rank == 0 && r->request < REQUEST_CHECKPOINT)
             r->request = REQUEST_CHECKPOINT;
         break;
     }

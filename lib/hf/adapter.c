@@ -210,11 +210,19 @@ static enum hd_status list_targets(const struct hd_weights *weights, struct hd_j
 
     job->adapter_targets[0] = '\0';
     for (size_t i = 0; i < hd_weights_count(weights); i++) {
+        const struct hd_weight *w = hd_weights_at(weights, i);
         const char *module;
         size_t length;
 
-        if (!find_module(hd_weights_at(weights, i)->name, &module, &length) ||
-            is_listed(job->adapter_targets, module, length))
+        if (!find_module(w->name, &module, &length))
+            continue;
+        if (w->dim_count != 2 || w->shape[0] != job->adapter_rank)
+            return hd_err(HD_INVALID,
+                          "%s has %lld rows, and r of " CONFIG_FILE
+                          " is %lld: the two files are not of one adapter",
+                          w->name, w->dim_count ? (long long)w->shape[0] : 0,
+                          (long long)job->adapter_rank);
+        if (is_listed(job->adapter_targets, module, length))
             continue;
         used += (size_t)snprintf(job->adapter_targets + used, sizeof job->adapter_targets - used,
                                  "%s%.*s", used ? "," : "", (int)length, module);

@@ -246,6 +246,8 @@ static enum hd_status take_weights(struct spec_draft *draft, const char *key, co
 
     if (!st)
         st = at_key(key, hd_source_identity(job->init_from, &hash));
+    if (!st && *job->adapter_from)
+        st = at_key("train.adapter.from", hd_adapter_check_base(job->adapter_from, job->init_from));
     if (!st)
         set_identity(draft, "train.init_identity", hash, job->init_identity);
     return st;

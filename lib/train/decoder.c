@@ -2,129 +2,167 @@
 
 #include <assert.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/loaded.h"
+#include "base/text.h"
+#include "train/decoder_rank.h"
 
-enum { PROGRAMS_MAX = 16, SHORT_ROWS = 16, SHORT_SLOTS = 4 };
+/* What all ranks do next. */
+enum decoder_task { TASK_OPEN, TASK_RUN, TASK_LOGITS, TASK_END };
 
-struct decode_program {
-    int64_t B, S; /* sequences, tokens of each */
-    struct hd_chunk *chunk;
-    struct hd_bound *bound;
-};
-
+/* Rank 0 works in the caller's thread, the others in threads of their own. The caller gives a task,
+ * does its own part, and waits for the others. */
 struct hd_decoder {
-    struct hd_loaded model;
-    struct decode_program programs[PROGRAMS_MAX];
-    int program_count, slots;
-    const struct decode_program *last; /* of the last call; NULL: none has been */
-    int32_t *fields;                   /* [rows + 3 * slots], for the batch */
-    float *logits;                     /* [V], of a device; else NULL */
+    struct decoder_rank *ranks; /* [tp] */
+    int tp;
+    float *logits;                            /* [V] */
+    const struct hd_decoder_options *options; /* while it opens */
+    struct hd_shm_control *meeting;
+    struct follower {
+        struct hd_decoder *decoder;
+        int rank;
+        pthread_t thread;
+        bool started;
+        uint64_t done;         /* the number of the newest task that it has done, .. */
+        struct hd_error error; /* .. and what came of it */
+    } * followers;             /* [tp - 1] */
+    pthread_mutex_t lock;
+    pthread_cond_t given, taken;
+    uint64_t number; /* of the task */
+    enum decoder_task task;
+    const struct hd_decoder_rows *rows;
+    int count, index;
+    int64_t row;
 };
 
-/* ---- opening ---- */
-
-static void add_program(struct hd_decoder *d, int64_t B, int64_t S)
+static const struct hd_loaded *model_of(const struct hd_decoder *d)
 {
-    assert(d->program_count < PROGRAMS_MAX);
-    d->programs[d->program_count++] = (struct decode_program){.B = B, .S = S};
+    return &d->ranks[0].model;
 }
 
-static void choose_programs(struct hd_decoder *d)
+/* ---- the ranks ---- */
+
+static enum hd_status do_task(struct hd_decoder *d, int rank)
 {
-    int64_t B = 1;
+    struct decoder_rank *r = &d->ranks[rank];
 
-    for (; B < d->slots; B *= 2)
-        add_program(d, B, 1);
-    add_program(d, d->slots, 1);
-    add_program(d, 1, SHORT_ROWS);
-    if (d->slots > 1)
-        add_program(d, d->slots < SHORT_SLOTS ? d->slots : SHORT_SLOTS, SHORT_ROWS);
-    add_program(d, 1, HD_DECODER_ROWS);
-}
-
-static enum hd_status choose_context(struct hd_decoder *d, int64_t wish)
-{
-    struct hd_job *job = &d->model.job;
-
-    if (wish > job->context)
-        return hd_err(HD_INVALID, "--context: %lld is more than the model's context of %lld",
-                      (long long)wish, (long long)job->context);
-    if (wish)
-        job->context = wish;
-    else if (!d->model.is_checkpoint && job->context > HD_DECODER_CONTEXT_MAX)
-        job->context = HD_DECODER_CONTEXT_MAX; /* limits the memory of the caches */
-    return HD_OK;
-}
-
-static enum hd_status choose_weights(struct hd_decoder *d, const char *wish)
-{
-    struct hd_job *job = &d->model.job;
-
-    if (!wish)
+    switch (d->task) {
+    case TASK_OPEN:
+        return decoder_rank_open(r, d->options, rank, d->meeting);
+    case TASK_RUN:
+        return decoder_rank_run(r, d->rows, d->count);
+    case TASK_LOGITS:
+        return decoder_rank_logits(r, d->index, d->row, d->logits);
+    case TASK_END:
+        decoder_rank_close(r);
         return HD_OK;
-    if (d->model.is_checkpoint)
-        return hd_err(HD_INVALID, "--weights is for a model folder; a checkpoint's weights are in "
-                                  "the encoding of its job (model.weights)");
-    if (hd_quant_of_word(wish) == HD_QUANT_COUNT)
-        return hd_err(HD_INVALID, "--weights: '%.20s' is not plain, nf4, int8 or fp8", wish);
-    (void)snprintf(job->model_weights, sizeof job->model_weights, "%s", wish);
+    }
     return HD_OK;
 }
 
-static enum hd_status prepare(struct hd_decoder *d)
+/* A failure ends the waits of the other ranks. */
+static enum hd_status do_part(struct hd_decoder *d, int rank)
 {
-    struct hd_chunk *chunks[PROGRAMS_MAX];
-    enum hd_status st = HD_OK;
+    const enum hd_status st = do_task(d, rank);
 
-    choose_programs(d);
-    for (int i = 0; !st && i < d->program_count; i++) {
-        struct decode_program *p = &d->programs[i];
-        const struct hd_rec_shape shape = {.mode = HD_RECORD_DECODE,
-                                           .B = p->B,
-                                           .S = p->S,
-                                           .slots = d->slots,
-                                           .context = d->model.job.context,
-                                           .first_position = hd_job_first_position(&d->model.job)};
-
-        st = hd_loaded_compile(&d->model, &shape, &p->chunk);
-        chunks[i] = p->chunk;
-    }
-    if (!st)
-        st = hd_loaded_open(&d->model);
-    if (!st)
-        st = hd_loaded_reserve(&d->model, chunks, d->program_count);
-    for (int i = 0; !st && i < d->program_count; i++)
-        st = hd_loaded_bind(&d->model, d->programs[i].chunk, HD_CALL_D, &d->programs[i].bound);
+    if (st && d->meeting)
+        hd_shm_control_mark_dead(d->meeting, rank, hd_err_message());
     return st;
 }
 
-static enum hd_status set_up(struct hd_decoder *d, const struct hd_decoder_options *o)
+static void *follow(void *argument)
 {
-    struct hd_arena *arena = &d->model.arena;
-    enum hd_status st = hd_loaded_read_job(&d->model, &o->dirs);
+    struct follower *f = argument;
+    struct hd_decoder *d = f->decoder;
+    bool ended = false;
 
+    for (uint64_t done = 0; !ended; done++) {
+        struct hd_error error;
+
+        (void)pthread_mutex_lock(&d->lock);
+        while (d->number == done)
+            (void)pthread_cond_wait(&d->given, &d->lock);
+        (void)pthread_mutex_unlock(&d->lock);
+        hd_err_save(do_part(d, f->rank), &error);
+        ended = d->task == TASK_END;
+        (void)pthread_mutex_lock(&d->lock);
+        f->error = error;
+        f->done = done + 1;
+        (void)pthread_cond_signal(&d->taken);
+        (void)pthread_mutex_unlock(&d->lock);
+    }
+    return NULL;
+}
+
+/* The others say that a rank has failed; its own message is the one to tell. */
+static enum hd_status first_of(enum hd_status own, const struct hd_decoder *d)
+{
+    const struct hd_error *told = NULL;
+    struct hd_error error;
+
+    hd_err_save(own, &error);
+    if (own)
+        told = &error;
+    for (int r = 1; r < d->tp; r++) {
+        const struct hd_error *of = &d->followers[r - 1].error;
+
+        if (of->status && (!told || told->status == HD_ABORTED))
+            told = of;
+    }
+    return told ? hd_err_restore(told) : HD_OK;
+}
+
+/* All ranks do the task. */
+static enum hd_status all_do(struct hd_decoder *d, enum decoder_task task)
+{
+    enum hd_status st;
+
+    (void)pthread_mutex_lock(&d->lock);
+    d->task = task;
+    d->number++;
+    (void)pthread_cond_broadcast(&d->given);
+    (void)pthread_mutex_unlock(&d->lock);
+    st = do_part(d, 0);
+    (void)pthread_mutex_lock(&d->lock);
+    for (int r = 1; r < d->tp; r++)
+        while (d->followers[r - 1].started && d->followers[r - 1].done != d->number)
+            (void)pthread_cond_wait(&d->taken, &d->lock);
+    (void)pthread_mutex_unlock(&d->lock);
+    return first_of(st, d);
+}
+
+/* ---- opening ---- */
+
+static enum hd_status start_followers(struct hd_decoder *d)
+{
+    enum hd_status st = d->tp > 1 ? hd_shm_control_new(d->tp, &d->meeting) : HD_OK;
+
+    for (int r = 1; !st && r < d->tp; r++) {
+        struct follower *f = &d->followers[r - 1];
+
+        *f = (struct follower){.decoder = d, .rank = r};
+        f->started = pthread_create(&f->thread, NULL, follow, f) == 0;
+        if (!f->started)
+            st = hd_err(HD_NO_MEMORY, "--tp: cannot start a thread for rank %d", r);
+    }
+    return st;
+}
+
+static enum hd_status open_ranks(struct hd_decoder *d, const struct hd_decoder_options *options)
+{
+    enum hd_status st = start_followers(d);
+
+    d->options = options;
     if (!st)
-        st = hd_loaded_choose_precision(&d->model.job, o->precision);
-    if (!st)
-        st = choose_weights(d, o->weights);
-    if (!st)
-        st = choose_context(d, o->context);
-    if (!st)
-        st = hd_loaded_declare(&d->model);
-    if (!st)
-        st = prepare(d);
-    if (!st)
-        st = hd_loaded_read_weights(&d->model, &o->dirs);
+        st = all_do(d, TASK_OPEN);
+    d->options = NULL;
     if (st)
         return st;
-    d->fields = hd_arena_array(arena, (size_t)(HD_DECODER_ROWS + 3 * d->slots), sizeof *d->fields);
-    if (o->backend->device)
-        d->logits = hd_arena_array(arena, (size_t)d->model.job.vocab, sizeof *d->logits);
-    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for a batch") : HD_OK;
+    d->logits = calloc((size_t)model_of(d)->job.vocab, sizeof *d->logits);
+    return d->logits ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for logits");
 }
 
 enum hd_status hd_decoder_open(const struct hd_decoder_options *options,
@@ -135,10 +173,15 @@ enum hd_status hd_decoder_open(const struct hd_decoder_options *options,
 
     if (!d)
         return hd_err(HD_NO_MEMORY, "no memory for a decoder");
-    assert(options->slots <= HD_DECODER_SLOTS_MAX);
-    d->slots = options->slots > 0 ? options->slots : 1;
-    hd_loaded_init(&d->model, options->backend, options->threads);
-    st = set_up(d, options);
+    assert(options->slots <= HD_DECODER_SLOTS_MAX && options->tp <= HD_DECODER_TP_MAX);
+    d->tp = options->tp > 1 ? options->tp : 1;
+    (void)pthread_mutex_init(&d->lock, NULL);
+    (void)pthread_cond_init(&d->given, NULL);
+    (void)pthread_cond_init(&d->taken, NULL);
+    d->ranks = calloc((size_t)d->tp, sizeof *d->ranks);
+    d->followers = calloc((size_t)d->tp, sizeof *d->followers);
+    st = d->ranks && d->followers ? open_ranks(d, options)
+                                  : hd_err(HD_NO_MEMORY, "no memory for a decoder");
     if (st) {
         struct hd_error error;
 
@@ -154,79 +197,83 @@ void hd_decoder_close(struct hd_decoder *d)
 {
     if (!d)
         return;
-    hd_loaded_done(&d->model);
+    if (d->ranks && d->followers)
+        (void)all_do(d, TASK_END);
+    for (int r = 1; d->followers && r < d->tp; r++)
+        if (d->followers[r - 1].started)
+            (void)pthread_join(d->followers[r - 1].thread, NULL);
+    hd_shm_control_free(d->meeting);
+    (void)pthread_cond_destroy(&d->taken);
+    (void)pthread_cond_destroy(&d->given);
+    (void)pthread_mutex_destroy(&d->lock);
+    free(d->followers);
+    free(d->ranks);
+    free(d->logits);
     free(d);
 }
 
 int64_t hd_decoder_vocab(const struct hd_decoder *d)
 {
-    return d->model.job.vocab;
+    return model_of(d)->job.vocab;
 }
 
 int64_t hd_decoder_context(const struct hd_decoder *d)
 {
-    return d->model.job.context;
+    return model_of(d)->job.context;
 }
 
 int hd_decoder_slots(const struct hd_decoder *d)
 {
-    return d->slots;
+    return d->ranks[0].slots;
 }
 
 int64_t hd_decoder_memory_bytes(const struct hd_decoder *d)
 {
-    return d->model.memory_bytes;
+    int64_t bytes = 0;
+
+    for (int r = 0; r < d->tp; r++)
+        bytes += d->ranks[r].model.memory_bytes;
+    return bytes;
 }
 
 const char *hd_decoder_tokenizer(const struct hd_decoder *d)
 {
-    return d->model.tokenizer;
+    return model_of(d)->tokenizer;
 }
 
 const struct hd_job *hd_decoder_job(const struct hd_decoder *d)
 {
-    return &d->model.job;
+    return &model_of(d)->job;
 }
 
 bool hd_decoder_is_checkpoint(const struct hd_decoder *d)
 {
-    return d->model.is_checkpoint;
+    return model_of(d)->is_checkpoint;
 }
 
 int64_t hd_decoder_step(const struct hd_decoder *d)
 {
-    return d->model.step;
+    return model_of(d)->step;
 }
 
 /* ---- running ---- */
-
-/* The program with the fewest rows that has room; NULL: there is none. */
-static const struct decode_program *find_program(const struct hd_decoder *d, int64_t B, int64_t S)
-{
-    const struct decode_program *best = NULL;
-
-    for (int i = 0; i < d->program_count; i++) {
-        const struct decode_program *p = &d->programs[i];
-
-        if (p->B >= B && p->S >= S && (!best || p->B * p->S < best->B * best->S))
-            best = p;
-    }
-    return best;
-}
 
 int64_t hd_decoder_rows_max(const struct hd_decoder *d, int slots)
 {
     int64_t most = 0;
 
-    for (int i = 0; i < d->program_count; i++)
-        if (d->programs[i].B >= slots && d->programs[i].S > most)
-            most = d->programs[i].S;
+    for (int i = 0; i < d->ranks[0].program_count; i++) {
+        const struct decode_program *p = &d->ranks[0].programs[i];
+
+        if (p->B >= slots && p->S > most)
+            most = p->S;
+    }
     return most;
 }
 
 static enum hd_status check_rows(const struct hd_decoder *d, const struct hd_decoder_rows *r)
 {
-    const struct hd_job *job = &d->model.job;
+    const struct hd_job *job = &model_of(d)->job;
 
     if (r->filled + r->count > job->context)
         return hd_err(HD_INVALID, "%lld tokens are more than the context of %lld",
@@ -238,83 +285,17 @@ static enum hd_status check_rows(const struct hd_decoder *d, const struct hd_dec
     return HD_OK;
 }
 
-/* Copies values [count] of d->fields to a field of the batch, if the program has it. */
-static enum hd_status put_field(struct hd_decoder *d, const struct decode_program *p,
-                                enum hd_batch_field field, int64_t count)
-{
-    const struct hd_store *store = hd_chunk_find_batch(p->chunk, field);
-
-    if (!store)
-        return HD_OK;
-    return hd_staging_write(&d->model.staging, hd_store_address(&d->model.bases, store), d->fields,
-                            count * (int64_t)sizeof *d->fields);
-}
-
-/* Padding has token 0 and the places behind the tokens. Places of the table of angles end with the
- * context. */
-static enum hd_status put_rows(struct hd_decoder *d, const struct decode_program *p,
-                               const struct hd_decoder_rows *rows, int count)
-{
-    static const enum hd_batch_field names[] = {HD_BATCH_TOKENS, HD_BATCH_POSITIONS,
-                                                HD_BATCH_INDEX};
-    const int64_t context = d->model.job.context;
-    enum hd_status st = HD_OK;
-
-    for (int f = 0; !st && f < 3; f++) {
-        memset(d->fields, 0, (size_t)(p->B * p->S) * sizeof *d->fields);
-        for (int b = 0; b < count; b++)
-            for (int64_t i = 0; i < p->S; i++) {
-                const int64_t place = rows[b].filled + i;
-
-                d->fields[b * p->S + i] =
-                    names[f] == HD_BATCH_TOKENS ? (i < rows[b].count ? rows[b].tokens[i] : 0)
-                    : names[f] == HD_BATCH_POSITIONS && place >= context ? (int32_t)context - 1
-                                                                         : (int32_t)place;
-            }
-        for (int64_t r = 0; names[f] == HD_BATCH_POSITIONS && r < p->B * p->S; r++)
-            d->fields[r] += (int32_t)hd_job_first_position(&d->model.job);
-        st = put_field(d, p, names[f], p->B * p->S);
-    }
-    return st;
-}
-
-/* A sequence of padding alone has a full slot: nothing is written, and nothing read. */
-static enum hd_status put_filled(struct hd_decoder *d, const struct decode_program *p,
-                                 const struct hd_decoder_rows *rows, int count)
-{
-    int32_t *before = d->fields, *after = before + p->B, *slot = after + p->B;
-
-    for (int b = 0; b < p->B; b++) {
-        before[b] = (int32_t)(b < count ? rows[b].filled : d->model.job.context);
-        after[b] = b < count ? (int32_t)(rows[b].filled + rows[b].count) : 0;
-        slot[b] = b < count ? rows[b].slot : 0;
-    }
-    return put_field(d, p, HD_BATCH_FILLED, 3 * p->B);
-}
-
 enum hd_status hd_decoder_run(struct hd_decoder *d, const struct hd_decoder_rows *rows, int count)
 {
-    const struct decode_program *p;
-    int64_t most = 1;
     enum hd_status st = HD_OK;
 
-    for (int b = 0; !st && b < count; b++) {
-        most = rows[b].count > most ? rows[b].count : most;
+    for (int b = 0; !st && b < count; b++)
         st = check_rows(d, &rows[b]);
-    }
-    p = find_program(d, count, most);
-    assert(st || p);
-    if (!st)
-        st = put_rows(d, p, rows, count);
-    if (!st)
-        st = put_filled(d, p, rows, count);
-    if (!st)
-        st = hd_run(d->model.runner, p->bound);
-    if (!st)
-        st = hd_runner_join(d->model.runner);
-    if (!st)
-        d->last = p;
-    return st;
+    if (st)
+        return st;
+    d->rows = rows;
+    d->count = count;
+    return all_do(d, TASK_RUN);
 }
 
 /* One NaN in the weights usually makes every logit NaN. */
@@ -331,18 +312,11 @@ static enum hd_status check_finite(const float *logits, int64_t V)
 enum hd_status hd_decoder_logits(struct hd_decoder *d, int index, int64_t row,
                                  const float **ret_logits)
 {
-    const struct hd_store *store = hd_chunk_find_kind(d->last->chunk, HD_STORE_OUTPUT);
-    const int64_t V = d->model.job.vocab;
-    const float *logits = (const float *)hd_store_address(&d->model.bases, store) +
-                          (index * d->last->S + row) * store->columns;
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
-    if (d->logits) {
-        st = hd_staging_read(&d->model.staging, d->logits, logits, V * (int64_t)sizeof *logits);
-        logits = d->logits;
-    }
-    if (!st)
-        st = check_finite(logits, V);
-    *ret_logits = logits;
-    return st;
+    d->index = index;
+    d->row = row;
+    st = all_do(d, TASK_LOGITS);
+    *ret_logits = d->logits;
+    return st ? st : check_finite(d->logits, model_of(d)->job.vocab);
 }

@@ -14,8 +14,11 @@
  * The logits of a sequence do not depend on the other sequences, but the programs add in different
  * orders, so they may differ in the last bits with the number of sequences in a call.
  *
- * Used by: generate, worker.   Uses: model, program, checkpoint.
- * Threads: a decoder belongs to one thread; it starts the backend's.
+ * With `tp` several ranks share the model and the caches (Shoeybi et al. 2019, "Megatron-LM"), so
+ * that it need not fit one device: rank r has the GPU of index r, or its part of the CPU's threads.
+ *
+ * Used by: generate, worker.   Uses: model, program, checkpoint, comm.
+ * Threads: a decoder belongs to one thread; it starts those of its other ranks, and the backend's.
  */
 #ifndef HD_TRAIN_DECODER_H
 #define HD_TRAIN_DECODER_H
@@ -30,6 +33,7 @@
 enum {
     HD_DECODER_ROWS = 64,          /* most tokens of a call */
     HD_DECODER_SLOTS_MAX = 256,    /* sequences */
+    HD_DECODER_TP_MAX = 64,        /* ranks */
     HD_DECODER_CONTEXT_MAX = 4096, /* of a Hugging Face model, where nothing else is asked for */
 };
 
@@ -38,7 +42,8 @@ struct hd_decoder;
 struct hd_decoder_options {
     struct hd_source_dirs dirs; /* a checkpoint, or a Hugging Face model directory */
     const struct hd_backend_table *backend;
-    int threads;           /* of the CPU backend */
+    int threads;           /* of the CPU backend, of all ranks together */
+    int tp;                /* ranks that share the model; 0: 1 */
     int slots;             /* 0: 1 */
     int64_t context;       /* 0: the model's, of a model directory at most HD_DECODER_CONTEXT_MAX */
     const char *precision; /* "fp32", "bf16", "fp16"; NULL: the job's, of a directory fp32 */

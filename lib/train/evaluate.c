@@ -189,7 +189,7 @@ static enum hd_status load(struct evaluation *e)
     if (!st)
         st = hd_loaded_compile(m, &shape, &e->chunk);
     if (!st)
-        st = hd_loaded_open(m);
+        st = hd_loaded_open(m, NULL);
     if (!st)
         st = hd_loaded_reserve(m, &e->chunk, 1);
     if (!st)

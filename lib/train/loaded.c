@@ -6,12 +6,16 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "comm/comm.h"
+#include "comm/nccl.h"
 #include "hf/hf.h"
 #include "train/encoded.h"
+#include "train/train.h"
 
 void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads)
 {
-    *l = (struct hd_loaded){.table = backend, .options = {.threads = threads}, .tokenizer = ""};
+    *l = (struct hd_loaded){
+        .table = backend, .options = {.threads = threads}, .tp = 1, .tokenizer = ""};
     hd_arena_init(&l->arena, 0);
 }
 
@@ -19,6 +23,7 @@ void hd_loaded_done(struct hd_loaded *l)
 {
     hd_staging_done(&l->staging);
     hd_runner_free(l->runner);
+    hd_comm_free(l->comm);
     if (l->table->device && l->memory)
         l->table->device->release(l->backend, l->memory);
     else
@@ -74,12 +79,15 @@ static enum hd_status make_job(struct hd_loaded *l, const char *dir)
 }
 
 /* Tokens have the positions behind a prefix. */
-static enum hd_status add_adapter(struct hd_loaded *l, const char *dir)
+static enum hd_status add_adapter(struct hd_loaded *l, const char *dir, const char *base)
 {
     enum hd_status st;
 
     if (strcmp(l->job.adapter, "none") != 0)
         return hd_err(HD_INVALID, "--adapter: the model has an adapter already");
+    st = hd_adapter_check_base(dir, base);
+    if (st)
+        return hd_err_prefix(st, "--adapter");
     st = hd_adapter_read(dir, &l->job, NULL);
     l->job.context -= st ? 0 : hd_job_first_position(&l->job);
     if (!st && l->job.context < 1)
@@ -97,7 +105,7 @@ enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_di
 
     if (!st && is_model)
         (void)snprintf(l->job.adapter, sizeof l->job.adapter, "none");
-    return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter) : st;
+    return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter, dirs->dir) : st;
 }
 
 enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish)
@@ -118,13 +126,15 @@ enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish)
 enum hd_status hd_loaded_declare(struct hd_loaded *l)
 {
     struct hd_model_config config;
-    enum hd_status st = hd_mesh_init(&l->mesh, &(struct hd_mesh_sizes){0});
+    enum hd_status st = hd_model_config_from_job(&l->job, &config);
 
     if (!st)
-        st = hd_model_config_from_job(&l->job, &config);
+        st = hd_mesh_init(
+            &l->mesh, &(struct hd_mesh_sizes){.tp = l->tp,
+                                              .kv_replica = hd_model_kv_replica(&config, l->tp)});
     if (st)
         return st;
-    hd_registry_init(&l->registry, &l->arena, &l->mesh, 0);
+    hd_registry_init(&l->registry, &l->arena, &l->mesh, l->rank);
     l->registry.quant = hd_layout_quant(&l->job);
     l->registry.only_computes = true;
     st = hd_model_declare(&config, &l->registry, &l->arena, &l->model);
@@ -145,12 +155,35 @@ enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape 
     return hd_compile(rec, &options, ret_chunk);
 }
 
-enum hd_status hd_loaded_open(struct hd_loaded *l)
+/* Devices exchange by NCCL, which meets on the host. */
+static enum hd_status open_comm(struct hd_loaded *l, const struct hd_shm_control *meeting)
 {
-    enum hd_status st = l->table->open(&l->options, &l->backend);
+    const struct hd_comm_device device = {.table = l->table, .backend = l->backend};
+    const struct hd_comm_nccl_options options = {.mesh = &l->mesh,
+                                                 .deadline_ms = HD_STEP_DEADLINE_MS};
+    struct hd_comm *host = NULL;
+    enum hd_status st =
+        hd_comm_open_shm(hd_shm_control_fd(meeting), hd_shm_control_rank_fds(meeting), l->rank,
+                         l->tp, HD_STEP_DEADLINE_MS, &host);
 
+    if (st || !l->table->device) {
+        l->comm = host;
+        return st;
+    }
+    return hd_comm_open_nccl(host, &device, &options, &l->comm);
+}
+
+enum hd_status hd_loaded_open(struct hd_loaded *l, const struct hd_shm_control *meeting)
+{
+    enum hd_status st;
+
+    if (l->table->device)
+        l->options.device = l->rank;
+    st = l->table->open(&l->options, &l->backend);
+    if (!st && meeting)
+        st = open_comm(l, meeting);
     if (!st)
-        st = hd_runner_new(l->table, l->backend, NULL, &l->mesh, &l->runner);
+        st = hd_runner_new(l->table, l->backend, l->comm, &l->mesh, &l->runner);
     return st ? st : hd_staging_init(l->table, hd_runner_stream(l->runner), &l->staging);
 }
 
@@ -185,20 +218,41 @@ static enum hd_status write_constant(struct hd_loaded *l, const struct hd_store 
     return st;
 }
 
+/* What collectives reach: the visible halves of state and work. */
+static enum hd_status reserve_visible(struct hd_loaded *l, int64_t work_bytes)
+{
+    const int64_t before_work = hd_work_begin(l->registry.visible_bytes);
+    void *memory = NULL;
+    enum hd_status st;
+
+    if (!l->comm)
+        return HD_OK;
+    st = hd_comm_visible(l->comm, (size_t)(before_work + work_bytes), &memory);
+    if (st)
+        return st;
+    l->memory_bytes += before_work + work_bytes;
+    l->bases.base[HD_REGION_STATE][1] = memory;
+    l->bases.base[HD_REGION_WORK][1] = (char *)memory + before_work;
+    return HD_OK;
+}
+
 enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count)
 {
     const int64_t own = chunks[0]->extent[HD_REGION_STATE].private_bytes;
-    int64_t work = 0, before_work;
+    int64_t work = 0, visible_work = 0, before_work;
     enum hd_status st;
 
     for (int i = 0; i < count; i++) {
-        const int64_t bytes = chunks[i]->extent[HD_REGION_WORK].private_bytes;
+        const struct hd_extent *w = &chunks[i]->extent[HD_REGION_WORK];
 
         assert(own == chunks[i]->extent[HD_REGION_STATE].private_bytes);
-        work = bytes > work ? bytes : work;
+        work = w->private_bytes > work ? w->private_bytes : work;
+        visible_work = w->visible_bytes > visible_work ? w->visible_bytes : visible_work;
     }
     before_work = hd_work_begin(l->registry.private_bytes + own);
     st = reserve_memory(l, before_work + work);
+    if (!st)
+        st = reserve_visible(l, visible_work);
     if (st)
         return st;
     l->bases.base[HD_REGION_STATE][0] = l->memory;
@@ -262,13 +316,24 @@ static bool needs_buffer(const struct hd_loaded *l, const struct hd_param *p)
     return l->table->device || (!p->quant && l->registry.parts[p->part].stored != HD_F32);
 }
 
+/* This rank's share of a parameter, without padding. */
+static struct hd_ckpt_entry share_of(const struct hd_param *p)
+{
+    struct hd_ckpt_entry e = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+
+    for (int d = 0; d < p->dim_count; d++)
+        if (p->real[d] != p->shape[d])
+            hd_ckpt_entry_cut(&e, d, p->start[d], p->real[d]);
+    return e;
+}
+
 /* One parameter, as it computes. */
 static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source, int param,
                                   float *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
     const struct hd_part *part = &l->registry.parts[p->part];
-    const struct hd_ckpt_entry want = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+    const struct hd_ckpt_entry want = share_of(p);
     char *memory = l->memory + part->offset[HD_STATE_WEIGHT];
     enum hd_status st;
 
@@ -280,6 +345,7 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
     if (!needs_buffer(l, p))
         return hd_source_read(source, param, &want, (float *)memory);
     st = hd_source_read(source, param, &want, buffer);
+    memset(buffer + p->real_count, 0, (size_t)(p->count - p->real_count) * sizeof *buffer);
     return st ? st : put_values(l, part->stored, memory, buffer, p->count);
 }
 

@@ -180,6 +180,12 @@ static void a_base_may_move_and_must_not_change(void **state)
     setup(&t, "gpt2", "omit");
     run_save(&t.job, STEPS, run, &saved);
     must(open_source(&t, saved.path, NULL));
+    assert_int_equal(hd_hf_export(&(struct hd_hf_export){.checkpoint_dir = saved.path,
+                                                         .out_dir = t.folder,
+                                                         .shard_bytes_max = 1 << 30,
+                                                         .force = true}),
+                     HD_CONFLICT);
+    must(hd_adapter_check_base(saved.path, t.folder));
     (void)snprintf(moved, sizeof moved, "%s-moved", t.folder);
     assert_int_equal(rename(t.folder, moved), 0);
     assert_int_equal(open_source(&t, saved.path, NULL), HD_INVALID);
@@ -188,6 +194,8 @@ static void a_base_may_move_and_must_not_change(void **state)
     change_a_weight(moved);
     assert_int_equal(open_source(&t, saved.path, moved), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "is not the model that"));
+    assert_int_equal(hd_adapter_check_base(saved.path, moved), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "is the adapter of another model than"));
     run_free(run);
     harness_teardown(&t.h);
 }

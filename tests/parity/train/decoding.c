@@ -15,15 +15,20 @@ static void must(enum hd_status st)
         fail_msg("%s", hd_err_message());
 }
 
-struct decoding decoding_open(const char *dir)
+struct decoding decoding_open_shared(const char *dir, int tp)
 {
     struct decoding d = {0};
 
-    must(hd_decoder_open(&(struct hd_decoder_options){.dirs = {.dir = dir},
-                                                      .backend = harness_backend(),
-                                                      .threads = 1},
-                         &d.decoder));
+    must(hd_decoder_open(
+        &(struct hd_decoder_options){
+            .dirs = {.dir = dir}, .backend = harness_backend(), .threads = 1, .tp = tp},
+        &d.decoder));
     return d;
+}
+
+struct decoding decoding_open(const char *dir)
+{
+    return decoding_open_shared(dir, 1);
 }
 
 void decoding_close(struct decoding *d)

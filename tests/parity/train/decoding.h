@@ -12,6 +12,7 @@ struct decoding {
 
 /* On what the ranks of the test run on, with one thread. */
 struct decoding decoding_open(const char *dir);
+struct decoding decoding_open_shared(const char *dir, int tp); /* by so many ranks */
 void decoding_close(struct decoding *d);
 
 /* Logits behind a prompt, which begins a new sequence, and behind one more token; valid until the

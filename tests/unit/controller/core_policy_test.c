@@ -45,6 +45,50 @@ static void the_job_with_the_higher_priority_starts_first(void **state)
     sim_free(sim);
 }
 
+/* ---- lengths ----------------------------------------------------------------------------------*/
+
+/* A job that may take so many seconds holds the node, and waits there for its disk. Behind it waits
+ * a job that may take ten hours, ten minutes younger is one that may take one hour, and ten minutes
+ * later the first one is cancelled: which starts? */
+static bool the_short_one_is_first(int first_s)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 5);
+    uint64_t first, long_one, short_one;
+    bool is_first;
+
+    sim->nodes[0].faults.full_disk = true;
+    needs.time_limit_ms = first_s * 1000;
+    first = sim_submitted(sim, &needs);
+    needs.time_limit_ms = 10 * 3600 * 1000;
+    long_one = sim_submitted(sim, &needs);
+    sim_run(sim, 600);
+    assert_true(sim_job(sim, long_one)->promised_ms > 0);
+    needs.time_limit_ms = 3600 * 1000;
+    short_one = sim_submitted(sim, &needs);
+    sim_run(sim, 600);
+    assert_int_equal(sim_cancel(sim, first, true), HD_OK);
+    sim_run(sim, 5);
+    is_first = sim_job(sim, short_one)->attempt_count == 1;
+    assert_int_equal(sim_job(sim, long_one)->attempt_count, !is_first);
+    sim_free(sim);
+    return is_first;
+}
+
+/* Then its slowdown is 1 + 600 / 3,660, the long one's 1 + 1,200 / 36,060. */
+static void a_short_job_starts_before_a_long_one(void **state)
+{
+    (void)state;
+    assert_true(the_short_one_is_first(2 * 3600));
+}
+
+/* The long one was expected to start eleven minutes later. */
+static void a_job_that_starts_soon_keeps_its_turn(void **state)
+{
+    (void)state;
+    assert_false(the_short_one_is_first(1800));
+}
+
 /* ---- queues -----------------------------------------------------------------------------------*/
 
 /* Eight devices, weights 1 and 3: when both queues are full, 2 and 6 of them. All of b's jobs are
@@ -323,6 +367,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_job_with_the_higher_priority_starts_first),
+        cmocka_unit_test(a_short_job_starts_before_a_long_one),
+        cmocka_unit_test(a_job_that_starts_soon_keeps_its_turn),
         cmocka_unit_test(queues_share_devices_by_their_weights),
         cmocka_unit_test(a_job_beyond_the_limit_of_its_queue_waits),
         cmocka_unit_test(a_job_that_can_never_fit_its_queue_is_refused),

@@ -26,8 +26,8 @@ static uint64_t submit(struct sim *sim, int devices, int steps)
 }
 
 /* Two nodes of two devices, of which each has one free: `first` holds one of n1 and ends after so
- * many steps of a second, another job holds one of n2 for long. */
-static struct sim *two_halves(int first_steps, uint64_t *ret_first)
+ * many steps of a second, another job holds one of n2 for `other_steps`. */
+static struct sim *two_halves(int first_steps, int other_steps, uint64_t *ret_first)
 {
     struct sim *sim = sim_new(1, 2);
     uint64_t second;
@@ -37,7 +37,7 @@ static struct sim *two_halves(int first_steps, uint64_t *ret_first)
     sim_run(sim, 3);
     *ret_first = submit(sim, 1, first_steps);
     second = submit(sim, 1, 500);
-    (void)submit(sim, 1, 500);
+    (void)submit(sim, 1, other_steps);
     assert_int_equal(sim_cancel(sim, second, true), HD_OK);
     sim_run(sim, 10); /* the pace of both is known */
     sim_assert_places(sim, *ret_first, 1, "cpu n1:0");
@@ -56,7 +56,7 @@ static bool is_blocked_by(const struct sim *sim, uint64_t job, enum hd_core_bloc
 static void a_job_waits_where_it_ends_earlier(void **state)
 {
     uint64_t first;
-    struct sim *sim = two_halves(100, &first);
+    struct sim *sim = two_halves(100, 500, &first);
     const uint64_t job = submit(sim, 2, 300);
     struct hd_text reason = {0};
 
@@ -80,7 +80,7 @@ static void a_job_waits_where_it_ends_earlier(void **state)
 static void a_job_starts_where_it_ends_earlier(void **state)
 {
     uint64_t first;
-    struct sim *sim = two_halves(100, &first);
+    struct sim *sim = two_halves(100, 500, &first);
     const uint64_t job = submit(sim, 2, 30);
 
     (void)state;
@@ -94,7 +94,7 @@ static void a_job_starts_where_it_ends_earlier(void **state)
 static void what_it_could_have_now_is_free_for_others(void **state)
 {
     uint64_t first;
-    struct sim *sim = two_halves(100, &first);
+    struct sim *sim = two_halves(100, 500, &first);
     const uint64_t job = submit(sim, 2, 300), other = submit(sim, 1, 20);
 
     (void)state;
@@ -110,7 +110,7 @@ static void what_it_could_have_now_is_free_for_others(void **state)
 static void a_better_place_that_is_late_keeps_no_job_for_ever(void **state)
 {
     uint64_t first;
-    struct sim *sim = two_halves(1000, &first);
+    struct sim *sim = two_halves(1000, 500, &first);
     uint64_t job;
 
     (void)state;
@@ -132,7 +132,7 @@ static void a_better_place_that_is_late_keeps_no_job_for_ever(void **state)
 static void an_expected_better_place_survives_a_restart(void **state)
 {
     uint64_t first;
-    struct sim *sim = two_halves(100, &first);
+    struct sim *sim = two_halves(100, 500, &first);
     const uint64_t job = submit(sim, 2, 300);
     const int64_t promised_ms = sim_job(sim, job)->promised_ms;
 
@@ -171,13 +171,14 @@ static void a_price_says_whether_a_job_ends_in_time(void **state)
     sim_free(sim);
 }
 
-/* A job of all four devices waits for the two that run, about 485 s. On one node 280 steps would
- * take 280 x 1.25 + 60 s, rounded up to 7 minutes; on the two halves that are free they take
- * 280 x 2.5 + 60 s, and the promise would slide. 100 steps end in time there as well. */
+/* A job of all four devices waits for the two that run, about 285 s, so that none
+ * borrows (five minutes at least). On one node 120 steps would take 120 x 1.25 + 60 s, rounded up
+ * to 4 minutes; on the two halves that are free they take 120 x 2.5 + 60 s, and the promise would
+ * slide. 50 steps end in time there as well. */
 static void a_worse_place_is_lent_by_its_own_price(void **state)
 {
     uint64_t first;
-    struct sim *sim = two_halves(500, &first);
+    struct sim *sim = two_halves(300, 300, &first);
     const uint64_t blocked = submit(sim, 4, 5);
     int64_t promised_ms;
     uint64_t too_long, fits;
@@ -185,9 +186,9 @@ static void a_worse_place_is_lent_by_its_own_price(void **state)
     (void)state;
     sim_run(sim, 2);
     promised_ms = sim_job(sim, blocked)->promised_ms;
-    assert_in_range(promised_ms - sim->now.wall_ms, 420000, 490000);
-    too_long = submit(sim, 2, 280);
-    fits = submit(sim, 2, 100);
+    assert_in_range(promised_ms - sim->now.wall_ms, 250000, 299000);
+    too_long = submit(sim, 2, 120);
+    fits = submit(sim, 2, 50);
     sim_run(sim, 2);
     assert_int_equal(sim_job(sim, too_long)->state, HD_JOB_STATE_QUEUED);
     assert_int_equal(sim_job(sim, fits)->state, HD_JOB_STATE_RUNNING);
@@ -201,7 +202,7 @@ static void a_worse_place_is_lent_by_its_own_price(void **state)
 static void a_price_is_not_waited_for_without_end(void **state)
 {
     uint64_t first;
-    struct sim *sim = two_halves(1000, &first);
+    struct sim *sim = two_halves(1000, 500, &first);
     struct hd_job_needs needs = sim_needs(2, 300);
     uint64_t job;
 

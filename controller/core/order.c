@@ -1,0 +1,58 @@
+/* order: which of the waiting jobs of one priority is looked at first.
+ *
+ * 1. A job for which others were stopped (preempt.c).
+ * 2. The jobs of the queue with the smallest share (queue.c).
+ * 3. Of one queue, a job that is expected to start soon: devices are being gathered for it, and
+ * would be idle in vain if another job took its turn.
+ * 4. By expected slowdown (Feitelson et al. 1997, "Theory and Practice in Parallel Job
+ * Scheduling"): (wait + length) / length. A job that takes half an hour comes before one that takes
+ * a day, unless that one has waited 48 times as long; so none waits for ever. Where no length is
+ * known, this is the order of age.
+ * 5. By number.
+ *
+ * What a pass decided stays the order until the next pass, although slowdowns grow meanwhile.
+ */
+#include "controller/core/core_internal.h"
+
+enum {
+    SOON_MS = 30 * 60 * 1000,         /* an expected start keeps the job's turn from here on */
+    SHORT_MS = 30 * 60 * 1000,        /* shorter jobs count as so long */
+    UNKNOWN_MS = 24 * 60 * 60 * 1000, /* assumed where no length is known */
+    SLOWDOWN_MAX = 8000,              /* one that has waited longer counts as this */
+    STEPS = 1024,                     /* of one in the key */
+    JOB_BITS = 40,                    /* of the key; the rest is the slowdown */
+};
+
+/* Lengths are those of classes: of two jobs of a line the older one comes first. */
+static double slowdown_of(const struct hd_core *core, const struct core_job *job)
+{
+    const int64_t known_ms = job->line->key.class->key.length_minutes * 60 * 1000;
+    const int64_t length_ms = !known_ms ? UNKNOWN_MS : known_ms > SHORT_MS ? known_ms : SHORT_MS;
+    const int64_t waited_ms = core->pass_wall_ms - job->rec.submitted_ms;
+    const double slowdown = 1 + (double)(waited_ms > 0 ? waited_ms : 0) / (double)length_ms;
+
+    return slowdown < SLOWDOWN_MAX ? slowdown : SLOWDOWN_MAX;
+}
+
+/* Of a line, the oldest jobs: one behind others of its class would only take what is theirs. */
+static bool keeps_its_turn(const struct hd_core *core, const struct core_job *job)
+{
+    const bool soon = job->rec.promised_ms && job->rec.promised_ms - core->pass_wall_ms <= SOON_MS;
+
+    return (soon || job->rec.attempt_count) &&
+           (!job->before || (job->before->turn.pass == core->pass && job->before->turn.kept));
+}
+
+void core_order(struct hd_core *core, struct core_job *job)
+{
+    const uint64_t number = job->rec.job & (((uint64_t)1 << JOB_BITS) - 1);
+
+    if (job->turn.pass == core->pass)
+        return;
+    job->turn.pass = core->pass;
+    job->turn.kept = keeps_its_turn(core, job);
+    job->turn.key = number;
+    if (!job->turn.kept)
+        job->turn.key |= (uint64_t)((SLOWDOWN_MAX + 1 - slowdown_of(core, job)) * STEPS)
+                         << JOB_BITS;
+}

@@ -1,0 +1,267 @@
+#include "train/decoder_rank.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHORT_ROWS = 16, SHORT_SLOTS = 4 };
+
+/* ---- opening ---- */
+
+static void add_program(struct decoder_rank *d, int64_t B, int64_t S)
+{
+    assert(d->program_count < DECODER_PROGRAMS_MAX);
+    d->programs[d->program_count++] = (struct decode_program){.B = B, .S = S};
+}
+
+static void choose_programs(struct decoder_rank *d)
+{
+    int64_t B = 1;
+
+    for (; B < d->slots; B *= 2)
+        add_program(d, B, 1);
+    add_program(d, d->slots, 1);
+    add_program(d, 1, SHORT_ROWS);
+    if (d->slots > 1)
+        add_program(d, d->slots < SHORT_SLOTS ? d->slots : SHORT_SLOTS, SHORT_ROWS);
+    add_program(d, 1, HD_DECODER_ROWS);
+}
+
+static enum hd_status choose_context(struct decoder_rank *d, int64_t wish)
+{
+    struct hd_job *job = &d->model.job;
+
+    if (wish > job->context)
+        return hd_err(HD_INVALID, "--context: %lld is more than the model's context of %lld",
+                      (long long)wish, (long long)job->context);
+    if (wish)
+        job->context = wish;
+    else if (!d->model.is_checkpoint && job->context > HD_DECODER_CONTEXT_MAX)
+        job->context = HD_DECODER_CONTEXT_MAX; /* limits the memory of the caches */
+    return HD_OK;
+}
+
+static enum hd_status choose_weights(struct decoder_rank *d, const char *wish)
+{
+    struct hd_job *job = &d->model.job;
+
+    if (!wish)
+        return HD_OK;
+    if (d->model.is_checkpoint)
+        return hd_err(HD_INVALID, "--weights is for a model folder; a checkpoint's weights are in "
+                                  "the encoding of its job (model.weights)");
+    if (hd_quant_of_word(wish) == HD_QUANT_COUNT)
+        return hd_err(HD_INVALID, "--weights: '%.20s' is not plain, nf4, int8 or fp8", wish);
+    (void)snprintf(job->model_weights, sizeof job->model_weights, "%s", wish);
+    return HD_OK;
+}
+
+static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_control *meeting)
+{
+    struct hd_chunk *chunks[DECODER_PROGRAMS_MAX];
+    enum hd_status st = HD_OK;
+
+    choose_programs(d);
+    for (int i = 0; !st && i < d->program_count; i++) {
+        struct decode_program *p = &d->programs[i];
+        const struct hd_rec_shape shape = {.mode = HD_RECORD_DECODE,
+                                           .B = p->B,
+                                           .S = p->S,
+                                           .slots = d->slots,
+                                           .context = d->model.job.context,
+                                           .first_position = hd_job_first_position(&d->model.job)};
+
+        st = hd_loaded_compile(&d->model, &shape, &p->chunk);
+        chunks[i] = p->chunk;
+    }
+    if (!st)
+        st = hd_loaded_open(&d->model, meeting);
+    if (!st)
+        st = hd_loaded_reserve(&d->model, chunks, d->program_count);
+    for (int i = 0; !st && i < d->program_count; i++)
+        st = hd_loaded_bind(&d->model, d->programs[i].chunk, HD_CALL_D, &d->programs[i].bound);
+    return st;
+}
+
+/* Heads, key/value heads and the columns of the feed-forward are shared evenly; of key/value heads
+ * several ranks may have the same one. */
+static bool can_split(const struct hd_job *job, int64_t tp)
+{
+    return job->heads % tp == 0 && (job->kv_heads % tp == 0 || tp % job->kv_heads == 0) &&
+           job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 &&
+           (job->vocab + tp - 1) / tp * (tp - 1) < job->vocab; /* each has a row of the head */
+}
+
+static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
+{
+    struct hd_text fit = {0};
+    enum hd_status st;
+
+    if (can_split(job, tp))
+        return HD_OK;
+    for (int64_t n = 2; n <= HD_DECODER_TP_MAX; n++)
+        if (can_split(job, n))
+            hd_text_add(&fit, "%s%lld", fit.len_bytes ? ", " : "", (long long)n);
+    st =
+        hd_err(HD_INVALID,
+               "--tp: %lld ranks cannot share %lld heads, %lld key/value heads and %lld columns of "
+               "the feed-forward evenly; use %s",
+               (long long)tp, (long long)job->heads, (long long)job->kv_heads,
+               (long long)job->ffn_hidden, fit.len_bytes && !fit.failed ? fit.data : "1");
+    hd_text_free(&fit);
+    return st;
+}
+
+static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_options *o,
+                             const struct hd_shm_control *meeting)
+{
+    struct hd_arena *arena = &d->model.arena;
+    enum hd_status st = hd_loaded_read_job(&d->model, &o->dirs);
+
+    if (!st)
+        st = hd_loaded_choose_precision(&d->model.job, o->precision);
+    if (!st)
+        st = choose_weights(d, o->weights);
+    if (!st)
+        st = choose_context(d, o->context);
+    if (!st)
+        st = check_tp(&d->model.job, d->model.tp);
+    if (!st)
+        st = hd_loaded_declare(&d->model);
+    if (!st)
+        st = prepare(d, meeting);
+    if (!st)
+        st = hd_loaded_read_weights(&d->model, &o->dirs);
+    if (st)
+        return st;
+    d->fields = hd_arena_array(arena, (size_t)(HD_DECODER_ROWS + 3 * d->slots), sizeof *d->fields);
+    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for a batch") : HD_OK;
+}
+
+enum hd_status decoder_rank_open(struct decoder_rank *d, const struct hd_decoder_options *o,
+                                 int number, const struct hd_shm_control *meeting)
+{
+    const int tp = o->tp > 1 ? o->tp : 1;
+    const int threads = o->threads / tp + (number < o->threads % tp);
+
+    *d = (struct decoder_rank){.slots = o->slots > 0 ? o->slots : 1};
+    hd_loaded_init(&d->model, o->backend, threads > 0 ? threads : 1);
+    d->model.tp = tp;
+    d->model.rank = number;
+    return set_up(d, o, meeting);
+}
+
+void decoder_rank_close(struct decoder_rank *d)
+{
+    if (d->model.table) /* it was opened */
+        hd_loaded_done(&d->model);
+}
+
+/* ---- running ---- */
+
+/* The program with the fewest rows that has room; NULL: there is none. */
+static const struct decode_program *find_program(const struct decoder_rank *d, int64_t B, int64_t S)
+{
+    const struct decode_program *best = NULL;
+
+    for (int i = 0; i < d->program_count; i++) {
+        const struct decode_program *p = &d->programs[i];
+
+        if (p->B >= B && p->S >= S && (!best || p->B * p->S < best->B * best->S))
+            best = p;
+    }
+    return best;
+}
+
+/* Copies values [count] of d->fields to a field of the batch, if the program has it. */
+static enum hd_status put_field(struct decoder_rank *d, const struct decode_program *p,
+                                enum hd_batch_field field, int64_t count)
+{
+    const struct hd_store *store = hd_chunk_find_batch(p->chunk, field);
+
+    if (!store)
+        return HD_OK;
+    return hd_staging_write(&d->model.staging, hd_store_address(&d->model.bases, store), d->fields,
+                            count * (int64_t)sizeof *d->fields);
+}
+
+/* Padding has token 0 and the places behind the tokens. Places of the table of angles end with the
+ * context. */
+static enum hd_status put_rows(struct decoder_rank *d, const struct decode_program *p,
+                               const struct hd_decoder_rows *rows, int count)
+{
+    static const enum hd_batch_field names[] = {HD_BATCH_TOKENS, HD_BATCH_POSITIONS,
+                                                HD_BATCH_INDEX};
+    const int64_t context = d->model.job.context;
+    enum hd_status st = HD_OK;
+
+    for (int f = 0; !st && f < 3; f++) {
+        memset(d->fields, 0, (size_t)(p->B * p->S) * sizeof *d->fields);
+        for (int b = 0; b < count; b++)
+            for (int64_t i = 0; i < p->S; i++) {
+                const int64_t place = rows[b].filled + i;
+
+                d->fields[b * p->S + i] =
+                    names[f] == HD_BATCH_TOKENS ? (i < rows[b].count ? rows[b].tokens[i] : 0)
+                    : names[f] == HD_BATCH_POSITIONS && place >= context ? (int32_t)context - 1
+                                                                         : (int32_t)place;
+            }
+        for (int64_t r = 0; names[f] == HD_BATCH_POSITIONS && r < p->B * p->S; r++)
+            d->fields[r] += (int32_t)hd_job_first_position(&d->model.job);
+        st = put_field(d, p, names[f], p->B * p->S);
+    }
+    return st;
+}
+
+/* A sequence of padding alone has a full slot: nothing is written, and nothing read. */
+static enum hd_status put_filled(struct decoder_rank *d, const struct decode_program *p,
+                                 const struct hd_decoder_rows *rows, int count)
+{
+    int32_t *before = d->fields, *after = before + p->B, *slot = after + p->B;
+
+    for (int b = 0; b < p->B; b++) {
+        before[b] = (int32_t)(b < count ? rows[b].filled : d->model.job.context);
+        after[b] = b < count ? (int32_t)(rows[b].filled + rows[b].count) : 0;
+        slot[b] = b < count ? rows[b].slot : 0;
+    }
+    return put_field(d, p, HD_BATCH_FILLED, 3 * p->B);
+}
+
+enum hd_status decoder_rank_run(struct decoder_rank *d, const struct hd_decoder_rows *rows,
+                                int count)
+{
+    const struct decode_program *p;
+    int64_t most = 1;
+    enum hd_status st;
+
+    for (int b = 0; b < count; b++)
+        most = rows[b].count > most ? rows[b].count : most;
+    p = find_program(d, count, most);
+    assert(p);
+    st = put_rows(d, p, rows, count);
+    if (!st)
+        st = put_filled(d, p, rows, count);
+    if (!st)
+        st = hd_run(d->model.runner, p->bound);
+    if (!st)
+        st = hd_runner_join(d->model.runner);
+    if (!st)
+        d->last = p;
+    return st;
+}
+
+enum hd_status decoder_rank_logits(struct decoder_rank *d, int index, int64_t row, float *ret_all)
+{
+    const struct hd_store *store = hd_chunk_find_kind(d->last->chunk, HD_STORE_OUTPUT);
+    const struct hd_param *head = &d->model.registry.params[d->model.model.head];
+    const float *own = (const float *)hd_store_address(&d->model.bases, store) +
+                       (index * d->last->S + row) * store->columns;
+    const int64_t bytes = head->real[0] * (int64_t)sizeof *own;
+
+    if (d->model.table->device)
+        return hd_staging_read(&d->model.staging, ret_all + head->start[0], own, bytes);
+    memcpy(ret_all + head->start[0], own, (size_t)bytes);
+    return HD_OK;
+}
