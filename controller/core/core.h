@@ -259,6 +259,7 @@ struct hd_core_event {
             bool jobs_dir_visible;
             const char *jobs_dir_problem;
             const char *no_room; /* why it takes no new attempts; NULL or "": it takes them */
+            bool leaves;         /* its daemon ends soon, with all ranks */
         } observed;
         struct {
             const char *uuid; /* of the node that sent it */

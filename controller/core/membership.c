@@ -214,7 +214,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
         node->probe_asked = 0;
     core->medians_due = true;
     node->connected = true;
-    node->synced = false;
+    node->synced = node->leaves = false;
     core->reach_due = true;
     node->stream = event->hello.stream;
     core_node_renew(core, node);

@@ -545,7 +545,8 @@ static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__Obs
                      .generation = m->generation,
                      .jobs_dir_visible = strcmp(m->jobs_dir_probe, s->c->probe) == 0,
                      .jobs_dir_problem = m->jobs_dir_problem,
-                     .no_room = m->no_room}};
+                     .no_room = m->no_room,
+                     .leaves = m->leaves}};
     struct hd_observed *attempts;
     struct hd_deletion *deleted;
     struct hd_arena arena;

@@ -130,6 +130,7 @@ enum hd_status send_observed(struct agent *agent)
     state.jobs_dir_probe = agent->probe;
     state.jobs_dir_problem = agent->probe_problem;
     state.no_room = agent->no_room;
+    state.leaves = agent->leave_deadline_ms != 0;
     for (struct agent_attempt *l = agent->locals.first; l; l = l->next)
         count++;
     state.attempts = hd_arena_array(&arena, count ? count : 1, sizeof *state.attempts);
