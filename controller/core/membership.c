@@ -207,6 +207,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core_set(core, &node->isolation.tier, event->hello.isolation.tier);
     core_set(core, &node->isolation.locks, event->hello.isolation.locks);
     core_set(core, &node->isolation.lacks, event->hello.isolation.lacks);
+    core_set(core, &node->isolation.users, event->hello.isolation.users);
     core_links_take(core, node, event->hello.links);
     node->probes = event->hello.probes;
     if (!node->probes)
@@ -315,7 +316,7 @@ static enum hd_status check_removal(const struct hd_core *core, const struct cor
             return hd_err(HD_CONFLICT,
                           "%s is unreachable and may still be training job %llu; wait until it is "
                           "lost, %lld s after its last message (heddle nodes), then remove it",
-                          name, job, (long long)(node->lost_after_ms / 1000));
+                          name, job, (long long)(core_node_lost_after_ms(core, node) / 1000));
         if (job)
             return hd_err(HD_CONFLICT,
                           "%s runs attempt %d of job %llu; heddle drain %s, and wait until it is "

@@ -167,6 +167,7 @@ void core_node_free(struct core_node *node)
     core_unset(&node->isolation.tier);
     core_unset(&node->isolation.locks);
     core_unset(&node->isolation.lacks);
+    core_unset(&node->isolation.users);
     core_probe_drop(node);
     free(node);
 }
@@ -273,10 +274,15 @@ static void mark_silent(struct hd_core *core, struct core_node *node, int64_t si
     core_node_lose(core, node, message);
 }
 
+int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node)
+{
+    return node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
+}
+
 void core_node_timers(struct hd_core *core, struct core_node *node)
 {
     const int64_t silent_ms = core->now.mono_ms - node->seen_mono_ms;
-    const int64_t limit_ms = node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
+    const int64_t limit_ms = core_node_lost_after_ms(core, node);
 
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
         return;
@@ -345,7 +351,8 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
         .isolation = {.mode = node->isolation.mode ? node->isolation.mode : "",
                       .tier = node->isolation.tier ? node->isolation.tier : "",
                       .locks = node->isolation.locks ? node->isolation.locks : "",
-                      .lacks = node->isolation.lacks ? node->isolation.lacks : ""},
+                      .lacks = node->isolation.lacks ? node->isolation.lacks : "",
+                      .users = node->isolation.users ? node->isolation.users : ""},
         .position = node->position,
         .holds = node->holds,
         .probe_pending = node->probe_asked != 0,

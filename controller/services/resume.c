@@ -17,11 +17,13 @@
  * among them: its folder may have moved, and its identity says that it is the same. */
 static bool is_fixed(const struct hd_key *key)
 {
-    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity"};
+    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity",
+                                        "train.objective"};
 
     if (strcmp(key->path, "model.from") == 0)
         return false;
-    if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data."))
+    if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data.") ||
+        key->adapter_form)
         return true;
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         if (strcmp(key->path, fixed[i]) == 0)
@@ -113,12 +115,15 @@ enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query
 static enum hd_status resume_step(const struct resume *r, struct hd_query *query)
 {
     const struct hd_job_record *record = &query->jobs[0].record;
+    char user[HD_USER_BYTES_MAX + 1];
     struct hd_core_event event;
     struct hd_job before;
     enum hd_status st = control_check_owner(r->c, r->call, record->owner, record->job);
 
     if (!st)
         st = guard_check_jobs(r->c, r->call);
+    if (!st)
+        st = hd_policy_user(r->c->policy, record->owner, user);
     if (!st)
         st = resume_event(HD_CORE_RESUME, query, r->call, &event);
     if (!st)

@@ -5,8 +5,7 @@
  *                          '-- cancelled: client gone, time up, or ---'
  *                              one of its items has failed
  *
- * A call is freed when all of its items have ended, also if the client has gone. Only of a stream
- * it is known when the client goes: an answer in one piece is made to its end, within --timeout.
+ * A call is freed when all of its items have ended, also if the client has gone.
  */
 #include <math.h>
 #include <stdio.h>
@@ -430,6 +429,8 @@ static void start(struct serve_call *call)
     call->is_streaming = call->ask.stream;
     if (call->is_streaming)
         hd_http_stream_begin(call->request, "text/event-stream", on_gone, call);
+    else
+        hd_http_watch(call->request, on_gone, call);
     call->running = call->choice_count;
     call->serve->choices += call->choice_count;
     for (int64_t i = 0; i < call->choice_count; i++)

@@ -120,7 +120,7 @@ static bool is_quiet(struct serve *s, int64_t now_ms)
 static void close_all(struct serve *s)
 {
     uv_close((uv_handle_t *)&s->timer, NULL);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < SERVE_SIGNALS; i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     hd_http_close(s->http, NULL, NULL);
     s->http = NULL;
@@ -136,10 +136,51 @@ static void on_timer(uv_timer_t *timer)
         close_all(s);
 }
 
+/* ---- signals ---- */
+
+static enum hd_status read_tokens_again(struct serve *s)
+{
+    struct hd_rpc_tokens tokens = {0};
+    enum hd_status st = HD_OK;
+
+    if (!s->options.token_file)
+        return HD_OK;
+    st = hd_rpc_tokens_read(&tokens, s->options.token_file, HD_RPC_PARTY_USER);
+    if (!st) {
+        const struct hd_rpc_tokens before = s->tokens;
+
+        s->tokens = tokens;
+        tokens = before;
+    }
+    hd_rpc_tokens_done(&tokens);
+    return st;
+}
+
+/* What cannot be read stays as it was. Each is read whatever came of the other. */
+static void reload(struct serve *s)
+{
+    const struct hd_http_options *o = &s->options.http;
+    const bool shown = hd_http_set_tls(s->http, o->cert_path, o->key_path) == HD_OK;
+
+    if (!shown)
+        hd_log(HD_LOG_WARN, "reload: %s; the certificate of before stays", hd_err_message());
+    if (read_tokens_again(s))
+        hd_log(HD_LOG_WARN, "reload: %s; the tokens of before stay", hd_err_message());
+    else if (s->options.token_file)
+        hd_log(HD_LOG_INFO, "reload: tokens are those of the file");
+    if (shown && o->cert_path)
+        hd_log(HD_LOG_INFO, "reload: the certificate is that of the file");
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct serve *s = handle->data;
 
+    if (number == SIGHUP) {
+        if (!s->stopping)
+            reload(s);
+        return;
+    }
     if (s->stopping) { /* the second one */
         s->stop_ms = 0;
         return;
@@ -209,12 +250,12 @@ static void say_address(const struct serve *s)
 
 static void watch(struct serve *s)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
+    static const int numbers[SERVE_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
 
     s->timer.data = s;
     (void)uv_timer_init(&s->loop, &s->timer);
     (void)uv_timer_start(&s->timer, on_timer, LOOK_MS, LOOK_MS);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SERVE_SIGNALS; i++) {
         s->signals[i].data = s;
         (void)uv_signal_init(&s->loop, &s->signals[i]);
         (void)uv_signal_start(&s->signals[i], on_signal, numbers[i]);

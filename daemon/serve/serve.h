@@ -73,12 +73,14 @@ struct serve_call {
     struct hd_error error; /* HD_OK: none */
 };
 
+enum { SERVE_SIGNALS = 3 }; /* to end, and to read certificate and tokens again */
+
 struct serve {
     struct serve_options options;
     char name[256]; /* of a folder */
     uv_loop_t loop;
     uv_timer_t timer;
-    uv_signal_t signals[2];
+    uv_signal_t signals[SERVE_SIGNALS];
     struct hd_http *http;
     struct serve_work *work;
     struct hd_rpc_tokens tokens;

@@ -1,9 +1,10 @@
 /* export_adapter: the factors of an adapter, added to the weights of a model folder, or alone in
  * the form of PEFT:
  *
- *     adapter_config.json          rank, alpha, targets
+ *     adapter_config.json          rank, alpha, targets; or of a prefix its length and heads
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
- * [out, r]
+ *                                  [out, r]; or prompt_embeddings [tokens, L, 2, G * D], as two
+ *                                  dimensions
  *
  * A and B are as ours, also of gpt2, whose weights are turned; c_attn's B has the rows of q, k, v.
  */
@@ -38,11 +39,12 @@ static const struct hd_ckpt_entry *find_factor(const struct hd_exporter *x, cons
     return found;
 }
 
-/* w [N, K] += s B [N, r] A [r, K], in fp32. */
+/* w [N, K] += s B [N, r] A [r, K], in fp32: the factors of a matrix, or of one of experts. */
 static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_entry *a,
                                   const struct hd_ckpt_entry *b, float *w)
 {
-    const int64_t N = b->shape[0], r = b->shape[1], K = a->shape[1];
+    const int d = b->dim_count - 2;
+    const int64_t N = b->shape[d], r = b->shape[d + 1], K = a->shape[d + 1];
     const float s = (float)hd_job_adapter_scale(&x->job);
     float *factors = calloc((size_t)((N + K) * r), sizeof *factors), *up = factors + r * K;
     enum hd_status st = factors ? hd_ckpt_read(x->ckpt, a, factors) : hd_export_no_memory();
@@ -57,11 +59,23 @@ static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_en
     return st;
 }
 
+static bool fits(const struct hd_ckpt_entry *a, const struct hd_ckpt_entry *b,
+                 const struct hd_ckpt_entry *weight)
+{
+    const int dims = weight->dim_count, d = dims - 2;
+
+    return d >= 0 && a->dim_count == dims && b->dim_count == dims && a->dtype == HD_F32 &&
+           b->dtype == HD_F32 && a->shape[d] == b->shape[d + 1] &&
+           a->shape[d + 1] == weight->shape[d + 1] && b->shape[d] == weight->shape[d] &&
+           (!d || (a->shape[0] == weight->shape[0] && b->shape[0] == weight->shape[0]));
+}
+
 /* Adds what the adapter of this weight adds to it, if it has one. */
 enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w)
 {
     const size_t length = strlen(weight->name);
     const struct hd_ckpt_entry *a, *b;
+    struct hd_ckpt_entry of_a, of_b; /* of one expert */
 
     if (length < 7 || strcmp(weight->name + length - 7, ".weight") != 0)
         return HD_OK;
@@ -69,28 +83,32 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
     if (!b)
         return HD_OK;
     a = find_factor(x, weight->name, "lora_a");
-    if (!a || a->dim_count != 2 || b->dim_count != 2 || weight->dim_count != 2 ||
-        a->shape[0] != b->shape[1] || a->shape[1] != weight->shape[1] ||
-        b->shape[0] != weight->shape[0] || a->dtype != HD_F32 || b->dtype != HD_F32)
+    if (!a || !fits(a, b, weight))
         return hd_err(HD_CORRUPT, "%s: the adapter of %s has not the shape of the weight",
                       x->options->checkpoint_dir, weight->name);
-    return add_product(x, a, b, w);
+    if (weight->dim_count == 2)
+        return add_product(x, a, b, w);
+    of_a = *a;
+    of_b = *b;
+    hd_ckpt_entry_cut(&of_a, 0, weight->start[0], 1);
+    hd_ckpt_entry_cut(&of_b, 0, weight->start[0], 1);
+    return add_product(x, &of_a, &of_b, w);
 }
 
 /* ---- PEFT's folder ---- */
 
 /* MODULE of a row: "model.layers.3.self_attn.q_proj". */
 static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
-                         int64_t layer, const char *factor)
+                         int64_t layer, int64_t expert, const char *factor)
 {
     struct hd_export_tensor *t = &x->tensors[x->count++];
     char module[HD_CKPT_NAME_MAX];
 
-    hd_hf_format_name(row->theirs, layer, 0, module);
+    hd_hf_format_name(row->theirs, layer, expert, module);
     (void)snprintf(t->name, sizeof t->name, "base_model.model.%s%.*s.%s.weight",
                    row->top ? "" : prefix, (int)(strlen(module) - strlen(".weight")), module,
                    factor);
-    t->expert = -1;
+    t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
 static bool is_weight(const char *name)
@@ -103,26 +121,129 @@ static bool is_weight(const char *name)
 static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row *row,
                                   const char *prefix, int64_t layer)
 {
+    const int experts = hd_hf_per_expert(row);
     char ours[HD_CKPT_NAME_MAX];
     const struct hd_ckpt_entry *a, *b;
 
     hd_hf_format_name(row->ours, layer, 0, ours);
-    if (!is_weight(ours) || !strchr(row->ours, '#') || hd_hf_per_expert(row))
+    if (!is_weight(ours) || !strchr(row->ours, '#'))
         return HD_OK;
     b = find_factor(x, ours, "lora_b");
     if (!b)
         return HD_OK;
     a = find_factor(x, ours, "lora_a");
-    if (!a || a->dim_count != 2 || b->dim_count != 2)
+    if (!a || a->dim_count != 2 + experts || b->dim_count != 2 + experts ||
+        (experts && (a->shape[0] != x->job.experts || b->shape[0] != x->job.experts)))
         return hd_err(HD_CORRUPT, "%s: the adapter of %s is not whole", x->options->checkpoint_dir,
                       ours);
-    if (row->place == 0) {
-        begin_factor(x, row, prefix, layer, "lora_A");
-        hd_export_add_part(&x->tensors[x->count - 1], a);
-        begin_factor(x, row, prefix, layer, "lora_B");
+    for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
+        if (row->place == 0) {
+            begin_factor(x, row, prefix, layer, e, "lora_A");
+            hd_export_add_part(&x->tensors[x->count - 1], a);
+            begin_factor(x, row, prefix, layer, e, "lora_B");
+        }
+        hd_export_add_part(&x->tensors[x->count - 1], b);
     }
-    hd_export_add_part(&x->tensors[x->count - 1], b);
     return HD_OK;
+}
+
+enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
+{
+    static const char *const remedy =
+        "give the checkpoint itself to --adapter of heddle generate, eval or serve, beside the "
+        "model folder, or to train.adapter.from";
+
+    if (strcmp(x->job.adapter, "prefix") == 0)
+        return x->options->adapter
+                   ? HD_OK
+                   : hd_err(HD_UNSUPPORTED,
+                            "%s: a prefix cannot be added to the weights of its base; export it "
+                            "alone, with --adapter, or %s",
+                            x->options->checkpoint_dir, remedy);
+    if (strcmp(x->job.adapter, "bottleneck") != 0)
+        return HD_OK;
+    return x->options->adapter
+               ? hd_err(HD_UNSUPPORTED, "%s: PEFT has no bottleneck adapters; %s",
+                        x->options->checkpoint_dir, remedy)
+               : hd_err(HD_UNSUPPORTED,
+                        "%s: a bottleneck adapter cannot be added to the weights of its base; %s",
+                        x->options->checkpoint_dir, remedy);
+}
+
+/* The keys (which = 0) or values of a block. */
+static enum hd_status find_prefix(const struct hd_exporter *x, int64_t layer, int which,
+                                  const struct hd_ckpt_entry **ret_entry)
+{
+    const struct hd_job *job = &x->job;
+    struct hd_hf_row rows[2];
+    char name[HD_CKPT_NAME_MAX];
+
+    hd_hf_prefix_rows(job, rows);
+    hd_hf_format_name(rows[which].ours, layer, 0, name);
+    *ret_entry = hd_ckpt_find_tensor(x->ckpt, name);
+    if (!*ret_entry || (*ret_entry)->dim_count != 2 || (*ret_entry)->dtype != HD_F32 ||
+        (*ret_entry)->shape[0] != job->adapter_tokens ||
+        (*ret_entry)->shape[1] != job->kv_heads * job->head_width)
+        return hd_err(HD_CORRUPT, "%s: has no %s of the shape of its job",
+                      x->options->checkpoint_dir, name);
+    return HD_OK;
+}
+
+static enum hd_status list_prefix(struct hd_exporter *x)
+{
+    struct hd_export_tensor *t = &x->tensors[x->count++];
+    const struct hd_ckpt_entry *entry;
+    enum hd_status st = HD_OK;
+
+    *t = (struct hd_export_tensor){.dim_count = 2, .expert = -1, .prefix = true};
+    (void)snprintf(t->name, sizeof t->name, HD_HF_PREFIX_NAME);
+    for (int64_t i = 0; !st && i < 2 * x->job.layers; i++)
+        st = find_prefix(x, i / 2, (int)(i % 2), &entry);
+    t->shape[0] = x->job.adapter_tokens;
+    t->shape[1] = 2 * x->job.layers * x->job.kv_heads * x->job.head_width;
+    t->elements = t->shape[0] * t->shape[1];
+    return st;
+}
+
+enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t)
+{
+    const int64_t width = t->shape[1] / (2 * x->job.layers);
+    const struct hd_ckpt_entry *entry = NULL;
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < 2 * x->job.layers; i++) {
+        st = find_prefix(x, i / 2, (int)(i % 2), &entry);
+        if (!st)
+            st = hd_ckpt_read(x->ckpt, entry, x->part);
+        for (int64_t r = 0; !st && r < t->shape[0]; r++)
+            memcpy(x->whole + r * t->shape[1] + i * width, x->part + r * width,
+                   (size_t)width * sizeof *x->part);
+    }
+    return st;
+}
+
+/* The vector of a reward model trains beside every adapter, and PEFT keeps it in the adapter's
+ * folder, as a module of its own. */
+static enum hd_status add_score(struct hd_exporter *x)
+{
+    const struct hd_ckpt_entry *score = hd_ckpt_find_tensor(x->ckpt, "head.score.weight");
+    struct hd_export_tensor *t = &x->tensors[x->count];
+
+    if (!score)
+        return hd_err(HD_CORRUPT, "%s: a reward model without head.score.weight",
+                      x->options->checkpoint_dir);
+    x->count++;
+    (void)snprintf(t->name, sizeof t->name, "base_model.model.score.weight");
+    t->expert = -1;
+    hd_export_add_part(t, score);
+    return HD_OK;
+}
+
+/* train.adapter.also names no more than what a reward model trains anyway. */
+static bool also_is_score(const struct hd_job *job)
+{
+    return hd_job_is_reward(job) &&
+           (strcmp(job->adapter_also, "score") == 0 || strcmp(job->adapter_also, "head") == 0);
 }
 
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
@@ -130,19 +251,25 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
 {
     enum hd_status st = HD_OK;
 
-    if (strcmp(x->job.adapter, "lora") != 0)
+    const bool is_prefix = strcmp(x->job.adapter, "prefix") == 0;
+
+    if (!is_prefix && strcmp(x->job.adapter, "lora") != 0)
         return hd_err(HD_INVALID, "%s has no adapter; export the model, without --adapter",
                       x->options->checkpoint_dir);
-    if (*x->job.adapter_also)
+    if (*x->job.adapter_also && !also_is_score(&x->job))
         return hd_err(
             HD_UNSUPPORTED,
             "%s: train.adapter.also: %s trained beside the adapter, and an adapter's folder "
-            "would not have it; export the model, without --adapter",
-            x->options->checkpoint_dir, x->job.adapter_also);
+            "would not have it; %s",
+            x->options->checkpoint_dir, x->job.adapter_also,
+            is_prefix ? "give the checkpoint itself to heddle generate, eval or serve"
+                      : "export the model, without --adapter");
+    if (is_prefix)
+        return list_prefix(x);
     for (int64_t layer = 0; !st && layer < x->job.layers; layer++)
         for (size_t i = 0; !st && i < row_count; i++)
             st = add_factors(x, &rows[i], prefix, layer);
-    return st;
+    return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 
 /* The targets as modules: what stands behind the number of the block in the tensors of block 0. */
@@ -163,26 +290,55 @@ static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
     hd_json_end(w, ']');
 }
 
+static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
+{
+    const struct hd_job *job = &x->job;
+
+    hd_json_add_int64(w, "r", job->adapter_rank);
+    hd_json_add_real(w, "lora_alpha", job->adapter_alpha);
+    hd_json_add_bool(w, "use_rslora", job->adapter_rslora);
+    hd_json_add_real(w, "lora_dropout", job->adapter_dropout);
+    hd_json_add_string(w, "bias", "none");
+    hd_json_add_bool(w, "fan_in_fan_out", strcmp(job->family, "gpt2") == 0);
+    add_targets(x, w);
+}
+
+/* token_dim and num_attention_heads are those of keys and values, as PEFT sets them for grouped
+ * queries. */
+static void add_prefix(const struct hd_job *job, struct hd_json_writer *w)
+{
+    hd_json_add_int64(w, "num_virtual_tokens", job->adapter_tokens);
+    hd_json_add_int64(w, "num_layers", job->layers);
+    hd_json_add_int64(w, "num_attention_heads", job->kv_heads);
+    hd_json_add_int64(w, "token_dim", job->kv_heads * job->head_width);
+    hd_json_add_int64(w, "encoder_hidden_size", job->kv_heads * job->head_width);
+    hd_json_add_int64(w, "num_transformer_submodules", 1);
+    hd_json_add_bool(w, "prefix_projection", false);
+}
+
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text)
 {
     const struct hd_job *job = &x->job;
+    const bool prefix = strcmp(job->adapter, "prefix") == 0;
     struct hd_json_writer w = {.out = ret_text};
 
     hd_json_begin(&w, NULL, '{');
-    hd_json_add_string(&w, "peft_type", "LORA");
-    hd_json_add_string(&w, "task_type", "CAUSAL_LM");
+    hd_json_add_string(&w, "peft_type", prefix ? "PREFIX_TUNING" : "LORA");
+    hd_json_add_string(&w, "task_type", hd_job_is_reward(job) ? "SEQ_CLS" : "CAUSAL_LM");
+    if (hd_job_is_reward(job)) {
+        hd_json_begin(&w, "modules_to_save", '[');
+        hd_json_add_string(&w, NULL, "score");
+        hd_json_end(&w, ']');
+    }
+    hd_json_add_bool(&w, "inference_mode", true);
     if (*job->init_from)
         hd_json_add_string(&w, "base_model_name_or_path", job->init_from);
     else
         hd_json_add_null(&w, "base_model_name_or_path");
-    hd_json_add_int64(&w, "r", job->adapter_rank);
-    hd_json_add_real(&w, "lora_alpha", job->adapter_alpha);
-    hd_json_add_bool(&w, "use_rslora", job->adapter_rslora);
-    hd_json_add_real(&w, "lora_dropout", x->job.adapter_dropout);
-    hd_json_add_string(&w, "bias", "none");
-    hd_json_add_bool(&w, "fan_in_fan_out", strcmp(job->family, "gpt2") == 0);
-    hd_json_add_bool(&w, "inference_mode", true);
-    add_targets(x, &w);
+    if (prefix)
+        add_prefix(job, &w);
+    else
+        add_lora(x, &w);
     hd_json_end(&w, '}');
     return ret_text->failed ? hd_export_no_memory() : HD_OK;
 }

@@ -6,6 +6,7 @@
  *     codes     matrices in codes among them
  *     quantization  what config.json says of these
  *     config    config.json -> a resolved job
+ *     padding   which token a reward model's folder names for padding
  *     harmless  keys of config.json that do not matter
  *     describe  a resolved job -> config.json
  *     export    a checkpoint -> a model directory
@@ -24,6 +25,7 @@ struct hd_hf_row {
     const char *ours, *theirs;
     bool top;        /* theirs is outside of the base model: without prefix */
     bool transposed; /* theirs is [in, out]; one or two dimensions */
+    bool columns;    /* theirs is joined along its columns, of all blocks: two parts a block */
     int place;       /* our index among the parts of their tensor, along its rows */
     int parts;       /* number of our parameters in their tensor; 1: not joined */
 };
@@ -37,6 +39,10 @@ enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows,
 enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
                                   const struct hd_hf_row **ret_rows, size_t *ret_count,
                                   const char **ret_prefix);
+
+/* The rows of a prefix, which is one tensor in PEFT's folder. */
+#define HD_HF_PREFIX_NAME "prompt_embeddings"
+void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
 
 /* Replaces '#' by the layer number and '*' by the expert number. */
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
@@ -86,9 +92,9 @@ enum {
 enum { HD_HF_TYPE_COUNT = 6 };
 
 /* architecture: the class with a language model head; base: the class without a head, whose tensor
- * names have no prefix */
+ * names have no prefix; classifier: the class of reward models */
 struct hd_hf_type {
-    const char *name, *architecture, *base;
+    const char *name, *architecture, *base, *classifier;
     unsigned type;
 };
 extern const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT];
@@ -104,6 +110,13 @@ static inline double hd_hf_balance(double coefficient, int64_t experts_per_token
 {
     return coefficient * (double)experts_per_token / (double)layers;
 }
+
+/* hd_hf_write_config with the token of padding of a reward model; -1: there is none. */
+enum hd_status hd_hf_describe(const struct hd_job *job, enum hd_dtype dtype, int64_t pad_token,
+                              struct hd_text *ret_text);
+/* A token that a model folder's config.json offers for padding and that ends no answer: its
+ * pad_token_id, else its bos_token_id. -1: there is none. */
+int64_t hd_hf_pad_token(const char *dir);
 
 /* ---- heddle-hashes.json ---- */
 

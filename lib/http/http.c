@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,7 @@ enum {
     STREAM_BYTES_DEFAULT = 256 * 1024,
     CONNECTION_BYTES = 16 * 1024, /* head, and buffer of what is sent */
     STREAM_PIECE_BYTES = 16 * 1024,
-    LOOK_MS = 1000, /* between two looks for slow clients */
+    LOOK_MS = 1000, /* between two looks for clients that are slow, or have gone */
 };
 
 enum request_state { FRESH, HANDED, ANSWERED, STREAM };
@@ -52,6 +53,7 @@ struct http_connection {
     int fd;
     int64_t since_ms; /* of this phase */
     enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
+    struct hd_http_request *request; /* NULL: none, or its answer is over */
 };
 
 struct hd_http_request {
@@ -67,6 +69,7 @@ struct hd_http_request {
     struct hd_text body;
     bool by_door, by_loop; /* owners */
     bool suspended, ended, completed;
+    bool left; /* of a stream: the loop has ended it */
     char token[HD_RPC_TOKEN_MAX + 1];
     bool has_token, is_unix;
     uid_t uid;
@@ -296,7 +299,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
         http->connections = c;
         http->stats.connections++;
         uv_mutex_unlock(&http->lock);
-    } else if (c) { /* its descriptor is still open: look_for_slow cannot hit another's */
+    } else if (c) { /* its descriptor is still open: look_at_clients cannot hit another's */
         uv_mutex_lock(&http->lock);
         *(c->before ? &c->before->next : &http->connections) = c->next;
         if (c->next)
@@ -325,6 +328,8 @@ static void *on_target(void *cls, const char *raw, struct MHD_Connection *connec
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     r->place = info ? info->socket_context : NULL;
     uv_mutex_lock(&http->lock);
+    if (r->place)
+        r->place->request = r;
     r->all_next = http->all;
     if (r->all_next)
         r->all_next->all_before = r;
@@ -520,10 +525,12 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
         return;
     uv_mutex_lock(&http->lock);
     r->completed = true;
+    if (r->place)
+        r->place->request = NULL;
     r->place = NULL;
     if (r->state == STREAM) {
         http->stats.streams--;
-        if (r->by_loop) {
+        if (r->by_loop && !r->left) {
             r->next = http->gone;
             http->gone = r;
             (void)uv_async_send(&http->async);
@@ -638,6 +645,14 @@ void hd_http_fail(struct hd_http_request *r, enum hd_status st)
     hd_http_fail_as(r, status_of(st), st);
 }
 
+void hd_http_watch(struct hd_http_request *r, void (*on_gone)(void *user), void *user)
+{
+    uv_mutex_lock(&r->http->lock);
+    r->on_gone = on_gone;
+    r->user = user;
+    uv_mutex_unlock(&r->http->lock);
+}
+
 void hd_http_stream_begin(struct hd_http_request *r, const char *type, void (*on_gone)(void *user),
                           void *user)
 {
@@ -683,7 +698,7 @@ void hd_http_stream_end(struct hd_http_request *r)
     struct hd_http *http = r->http;
 
     uv_mutex_lock(&http->lock);
-    r->ended = true;
+    r->ended = r->left = true; /* from here on it is not listed as gone: let_go may free it */
     r->on_gone = NULL;
     for (struct hd_http_request **at = &http->gone; *at; at = &(*at)->next)
         if (*at == r) {
@@ -741,11 +756,32 @@ static void on_wake(uv_async_t *async)
     }
 }
 
+/* The client has closed the connection, or its side of it, while its answer is being made.
+ * libmicrohttpd does not look at a connection then. */
+static bool has_left(const struct http_connection *c)
+{
+    struct pollfd look = {.fd = c->fd, .events = POLLRDHUP};
+
+    return c->phase == PHASE_WORK && c->request && c->request->state == HANDED &&
+           c->request->on_gone && poll(&look, 1, 0) == 1;
+}
+
+/* Its connection is closed without an answer. */
+static void tell_gone(struct hd_http_request *r)
+{
+    void (*on_gone)(void *user) = r->on_gone;
+
+    r->on_gone = NULL;
+    on_gone(r->user);
+    answer(r, 0, NULL);
+}
+
 /* A client that sends its head byte by byte, or does not read, keeps a place only for so long.
  * The door's thread sees the end of the connection as if the client had closed it. */
-static void look_for_slow(uv_timer_t *timer)
+static void look_at_clients(uv_timer_t *timer)
 {
     struct hd_http *http = timer->data;
+    struct hd_http_request *left = NULL;
     const int64_t now_ms = hd_clock_now_ms();
 
     uv_mutex_lock(&http->lock);
@@ -756,8 +792,17 @@ static void look_for_slow(uv_timer_t *timer)
             (c->phase == PHASE_BODY && age_ms >= http->options.body_ms) ||
             (c->phase == PHASE_REPLY && age_ms >= http->options.reply_ms))
             (void)shutdown(c->fd, SHUT_RDWR);
+        if (has_left(c)) {
+            c->request->next = left;
+            left = c->request;
+        }
     }
     uv_mutex_unlock(&http->lock);
+    for (struct hd_http_request *next; left; left = next) {
+        next = left->next;
+        left->next = NULL;
+        tell_gone(left);
+    }
 }
 
 /* ---- open and close ---------------------------------------------------------------------------*/
@@ -906,7 +951,7 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
         return hd_err_restore(&error);
     }
     (void)uv_timer_init(loop, &http->look);
-    (void)uv_timer_start(&http->look, look_for_slow, LOOK_MS, LOOK_MS);
+    (void)uv_timer_start(&http->look, look_at_clients, LOOK_MS, LOOK_MS);
     *ret_http = http;
     return HD_OK;
 }

@@ -118,6 +118,10 @@ void hd_http_fail(struct hd_http_request *request, enum hd_status st);
 /* The same with this status. */
 void hd_http_fail_as(struct hd_http_request *request, int status, enum hd_status st);
 
+/* Until it is answered: on_gone when its client has gone, which is seen within a second. Then the
+ * request is no longer valid. A client that has closed its side alone counts as gone. */
+void hd_http_watch(struct hd_http_request *request, void (*on_gone)(void *user), void *user);
+
 /* ---- a stream ------------------------------------------------------------------------------- */
 
 /* Begins an answer of any length. on_gone: the client has gone; the request is no longer valid. */

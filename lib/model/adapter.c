@@ -25,7 +25,15 @@ static const struct module llama_modules[] = {
     {"mlp.gate_proj", {HD_TARGET_GATE}, 1}, {"mlp.up_proj", {HD_TARGET_UP}, 1},
     {"mlp.down_proj", {HD_TARGET_DOWN}, 1}};
 
-enum { LLAMA_ATTENTION = 4 }; /* of llama_modules: those that models with experts have, too */
+/* Mixtral's; each expert has a module of each of the last three names. The router has none. */
+static const struct module expert_modules[] = {
+    {"self_attn.q_proj", {HD_TARGET_Q}, 1},
+    {"self_attn.k_proj", {HD_TARGET_K}, 1},
+    {"self_attn.v_proj", {HD_TARGET_V}, 1},
+    {"self_attn.o_proj", {HD_TARGET_OUT}, 1},
+    {"block_sparse_moe.experts.w1", {HD_TARGET_GATE}, 1},
+    {"block_sparse_moe.experts.w3", {HD_TARGET_UP}, 1},
+    {"block_sparse_moe.experts.w2", {HD_TARGET_DOWN}, 1}};
 
 struct modules {
     const struct module *list;
@@ -36,9 +44,9 @@ static struct modules modules_of(const struct hd_job *job)
 {
     if (strcmp(job->family, "gpt2") == 0)
         return (struct modules){gpt2_modules, sizeof gpt2_modules / sizeof *gpt2_modules};
-    return (struct modules){llama_modules,
-                            job->experts ? LLAMA_ATTENTION
-                                         : (int)(sizeof llama_modules / sizeof *llama_modules)};
+    if (job->experts)
+        return (struct modules){expert_modules, sizeof expert_modules / sizeof *expert_modules};
+    return (struct modules){llama_modules, sizeof llama_modules / sizeof *llama_modules};
 }
 
 /* As PEFT matches: the whole name, or its end behind a point. */
@@ -58,14 +66,8 @@ static enum hd_status refuse(const struct hd_job *job, const char *word)
 
     for (int i = 0; i < m.count; i++)
         hd_text_add(&names, "%s%s", i ? ", " : "", m.list[i].name);
-    if (job->experts && strcmp(word, "all-linear") == 0)
-        st = hd_err(HD_UNSUPPORTED,
-                    "train.adapter.targets: all-linear takes in the experts, and experts have no "
-                    "adapters yet; name %s",
-                    names.data ? names.data : "");
-    else
-        st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; there are %s",
-                    job->family, word, names.data ? names.data : "");
+    st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; there are %s",
+                job->family, word, names.data ? names.data : "");
     hd_text_free(&names);
     return st;
 }
@@ -76,7 +78,7 @@ static enum hd_status take(const struct hd_job *job, const char *word, struct hd
     const bool all = strcmp(word, "all-linear") == 0;
     bool found = false;
 
-    for (int i = 0; i < m.count && !(all && job->experts); i++) {
+    for (int i = 0; i < m.count; i++) {
         if (!all && !matches(&m.list[i], word))
             continue;
         found = true;
@@ -86,19 +88,18 @@ static enum hd_status take(const struct hd_job *job, const char *word, struct hd
     return found ? HD_OK : refuse(job, word);
 }
 
-enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter)
+static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter)
 {
-    struct hd_adapter a = {.rank = job->adapter_rank,
+    struct hd_adapter a = {.kind = HD_ADAPTER_LORA,
+                           .rank = job->adapter_rank,
                            .scale = hd_job_adapter_scale(job),
                            .b_lr = job->adapter_b_lr,
                            .dropout = job->adapter_dropout,
-                           .one_a = strcmp(job->family, "gpt2") == 0};
+                           .one_a = strcmp(job->family, "gpt2") == 0,
+                           .experts = job->experts > 0};
     enum hd_status st = HD_OK;
     char word[WORD_MAX];
 
-    *ret_adapter = (struct hd_adapter){0};
-    if (strcmp(job->adapter, "lora") != 0)
-        return HD_OK;
     for (const char *at = job->adapter_targets; !st && *at;) {
         const size_t length = strcspn(at, ",");
 
@@ -108,31 +109,67 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
     }
     if (!st && !*job->adapter_targets)
         st = hd_err(HD_INVALID, "train.adapter.targets: names nothing; use all-linear");
+    if (!st && a.experts && a.dropout > 0 &&
+        (a.target[HD_TARGET_GATE] || a.target[HD_TARGET_UP] || a.target[HD_TARGET_DOWN]))
+        st =
+            hd_err(HD_UNSUPPORTED,
+                   "train.adapter.dropout: the adapters of experts have no dropout; set 0, or name "
+                   "the attention's modules in train.adapter.targets");
     if (!st)
         *ret_adapter = a;
     return st;
 }
 
-const char *hd_target_name(enum hd_target target)
+static bool is(const struct hd_job *job, const char *type)
+{
+    return strcmp(job->adapter, type) == 0;
+}
+
+enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter)
+{
+    *ret_adapter = (struct hd_adapter){0};
+    if (is(job, "lora"))
+        return lora_from_job(job, ret_adapter);
+    if (is(job, "bottleneck"))
+        *ret_adapter = (struct hd_adapter){.kind = HD_ADAPTER_BOTTLENECK,
+                                           .dropout = job->adapter_dropout,
+                                           .width = job->adapter_width};
+    if (is(job, "prefix") && strcmp(job->positions, "alibi") == 0)
+        return hd_err(HD_UNSUPPORTED,
+                      "train.adapter.type: a prefix has no distance from a token, which "
+                      "model.positions: alibi weighs; use lora or bottleneck");
+    if (is(job, "prefix"))
+        *ret_adapter =
+            (struct hd_adapter){.kind = HD_ADAPTER_PREFIX, .tokens = job->adapter_tokens};
+    return HD_OK;
+}
+
+const char *hd_target_name(enum hd_target target, bool experts)
 {
     static const char *const names[] = {"attention.q",   "attention.k", "attention.v",
                                         "attention.out", "mlp.gate",    "mlp.up",
                                         "mlp.down"};
-    return names[target];
+    static const char *const of_experts[] = {"moe.gate", "moe.up", "moe.down"};
+
+    return experts && target >= HD_TARGET_GATE ? of_experts[target - HD_TARGET_GATE]
+                                               : names[target];
 }
 
 enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX])
 {
+    const char *own = is(job, "bottleneck") ? "*.adapter[12].*"
+                      : is(job, "prefix")   ? "*.prefix_[kv]"
+                                            : "*.lora_[ab]";
     int length;
 
-    if (!*job->adapter || strcmp(job->adapter, "none") == 0) {
+    if (!*job->adapter || is(job, "none")) {
         (void)snprintf(ret_only, HD_JOB_PATH_MAX, "%s", job->only);
         return HD_OK;
     }
     if (*job->only && strcmp(job->only, "all") != 0)
         return hd_err(HD_INVALID, "train.only: with train.adapter the adapter trains; name what "
                                   "trains besides in train.adapter.also, or remove one of the two");
-    length = snprintf(ret_only, HD_JOB_PATH_MAX, "*.lora_[ab]%s%s", *job->adapter_also ? "," : "",
+    length = snprintf(ret_only, HD_JOB_PATH_MAX, "%s%s%s", own, *job->adapter_also ? "," : "",
                       job->adapter_also);
     return length < HD_JOB_PATH_MAX
                ? HD_OK

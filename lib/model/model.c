@@ -68,7 +68,7 @@ static enum hd_status positions_from_job(const struct hd_job *job, const struct 
 
 struct hd_only hd_model_only(const struct hd_model_config *c)
 {
-    return (struct hd_only){c->only, c->L, c->tied, c->adapter.rank ? "train.adapter.also" : NULL};
+    return (struct hd_only){c->only, c->L, c->tied, c->adapter.kind ? "train.adapter.also" : NULL};
 }
 
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
@@ -89,7 +89,8 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .mlp_bias = job->mlp_bias,
                                 .qk_norm = job->qk_norm,
                                 .norm_eps = job->norm_eps,
-                                .tied = job->tie_embeddings,
+                                .tied = job->tie_embeddings && !hd_job_is_reward(job),
+                                .reward = hd_job_is_reward(job),
                                 .F_shared = job->experts ? job->shared_ffn_hidden : 0,
                                 .router = {.E = job->experts,
                                            .K = job->experts_per_token,
@@ -152,7 +153,7 @@ struct declare {
 struct share {
     int axis, copies;
     int64_t grain;
-    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter;
+    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter, fresh;
     double lr_scale; /* 0: 1 */
 };
 
@@ -239,6 +240,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .decay = dims > 1 && !share.adapter,
                                                      .lr_scale = share.lr_scale,
                                                      .adapter = share.adapter,
+                                                     .fresh = share.fresh,
                                                      .frozen = !hd_only_trains(&only, name),
                                                      .joined = joined,
                                                      .tied = share.tied,
@@ -334,7 +336,7 @@ static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora
         if (!adapter->target[t] || (shared && l->a_count))
             continue;
         (void)snprintf(what, sizeof what, "%s.lora_a",
-                       shared ? "attention.qkv" : hd_target_name(t));
+                       shared ? "attention.qkv" : hd_target_name(t, false));
         a = param(d, what, adapter->rank, w->in, share, HD_INIT_UNIFORM, 1 / sqrt((double)w->in),
                   l->a_count > 0);
         l->a = l->a_count++ ? l->a : a;
@@ -358,7 +360,7 @@ static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora
         if (i && w->target == HD_TARGET_Q)
             share.copies = d->registry->mesh.sizes.kv_replica;
         if (adapter->target[t]) {
-            (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(t));
+            (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(t, false));
             l->target[l->count] = (struct hd_low_rank){
                 .weight = param(d, what, rows, adapter->rank, share, HD_INIT_ZEROS, 0, false),
                 .column = column,
@@ -373,7 +375,7 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
 {
     struct hd_lora l = {0};
 
-    if (d->config->adapter.rank && !d->registry->status) {
+    if (!d->registry->status) {
         declare_a(d, &w, &l);
         declare_b(d, &w, &l);
         l.site = w.site;
@@ -382,7 +384,63 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
     return l;
 }
 
-static void declare_adapters(struct declare *d, struct hd_block *b)
+/* Applied to the rows outside of enter and leave: with sequence parallelism the gradients are
+ * partial. */
+static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *which, int64_t site)
+{
+    const int64_t C = d->config->C, width = d->config->adapter.width;
+    struct share share = on_rows(d);
+    struct hd_bottleneck b = {.site = site};
+    char what[32];
+
+    share.adapter = true;
+    (void)snprintf(what, sizeof what, "%s.down", which);
+    b.down = param(d, what, width, C, share, HD_INIT_UNIFORM, 1 / sqrt((double)C), false);
+    (void)snprintf(what, sizeof what, "%s.up", which);
+    b.up = param(d, what, C, width, share, HD_INIT_ZEROS, 0, false);
+    return b;
+}
+
+/* One row of all key/value heads for each token; several tp ranks may hold the same head. */
+static int declare_prefix(struct declare *d, const char *what)
+{
+    const struct hd_model_config *c = d->config;
+    struct share share = split_columns(c->D);
+
+    share.copies = d->registry->mesh.sizes.kv_replica;
+    share.adapter = true;
+    return param(d, what, c->adapter.tokens, c->G * c->D, share, HD_INIT_NORMAL, init_std, false);
+}
+
+/* The factors of one product of all experts. As beside a linear: of a product that tp splits by its
+ * rows A is whole on every tp rank and its gradient partial, of one by its columns B. */
+static void declare_expert_lora(struct declare *d, enum hd_target target,
+                                struct hd_expert_params *p)
+{
+    const struct hd_model_config *c = d->config;
+    const int which = (int)target - HD_TARGET_GATE;
+    const bool down = target == HD_TARGET_DOWN;
+    const int64_t E = c->router.E, r = c->adapter.rank, in = down ? c->F : c->C;
+    struct share a = down ? of_experts(2, ffn_grain(c, c->F)) : of_experts(-1, 0);
+    struct share b = of_experts(down ? -1 : 1, 0);
+    char what[48];
+
+    if (!c->adapter.target[target])
+        return;
+    a.linear = b.linear = false;
+    a.adapter = b.adapter = true;
+    a.partial = !down;
+    b.partial = down;
+    b.lr_scale = c->adapter.b_lr;
+    (void)snprintf(what, sizeof what, "%s.lora_a", hd_target_name(target, true));
+    p->a[which] = tensor(d, what, (const int64_t[3]){E, r, in}, a, HD_INIT_UNIFORM,
+                         1 / sqrt((double)in), false);
+    (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(target, true));
+    p->b[which] =
+        tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);
+}
+
+static void declare_loras(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
 
@@ -391,6 +449,10 @@ static void declare_adapters(struct declare *d, struct hd_block *b)
     b->attention.lora_out =
         declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D,
                                          HD_SITE_ADAPTER_OUT});
+    b->experts.scale = c->adapter.scale;
+    for (int t = HD_TARGET_GATE; c->router.E && t <= HD_TARGET_DOWN; t++)
+        if (c->adapter.rank && !d->registry->status)
+            declare_expert_lora(d, (enum hd_target)t, &b->experts);
     if (c->router.E)
         return;
     b->mlp.lora_up = declare_lora(
@@ -399,6 +461,20 @@ static void declare_adapters(struct declare *d, struct hd_block *b)
                : (struct adapted){HD_TARGET_UP, b->mlp.up, 1, c->C, 0, HD_SITE_ADAPTER_UP});
     b->mlp.lora_down = declare_lora(d, (struct adapted){HD_TARGET_DOWN, b->mlp.down, 1, c->F,
                                                         ffn_grain(c, c->F), HD_SITE_ADAPTER_DOWN});
+}
+
+static void declare_adapters(struct declare *d, struct hd_block *b)
+{
+    if (d->config->adapter.kind == HD_ADAPTER_LORA)
+        declare_loras(d, b);
+    if (d->config->adapter.kind == HD_ADAPTER_BOTTLENECK) {
+        b->adapter1 = declare_bottleneck(d, "adapter1", HD_SITE_ADAPTER1);
+        b->adapter2 = declare_bottleneck(d, "adapter2", HD_SITE_ADAPTER2);
+    }
+    if (d->config->adapter.kind == HD_ADAPTER_PREFIX) {
+        b->attention.prefix_k = declare_prefix(d, "attention.prefix_k");
+        b->attention.prefix_v = declare_prefix(d, "attention.prefix_v");
+    }
 }
 
 static struct hd_attention declare_attention(struct declare *d)
@@ -460,7 +536,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
 {
     const struct hd_model_config *c = d->config;
     const int64_t E = c->router.E, in[3] = {E, c->F, c->C}, out[3] = {E, c->C, c->F};
-    struct hd_expert_params p = {.noise = -1};
+    struct hd_expert_params p = {.noise = -1, .a = {-1, -1, -1}, .b = {-1, -1, -1}};
     struct share router = on_parts();
 
     router.wide = true; /* a choice that rounding changes would be another model */
@@ -503,7 +579,8 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
     m->embedding = matrix(d, "weight", c->V, c->C, table, init_std, false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
-        m->positions = matrix(d, "positions", c->context, c->C, positions, init_std, false);
+        m->positions = matrix(d, "positions", c->adapter.tokens + c->context, c->C, positions,
+                              init_std, false);
 }
 
 static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
@@ -524,6 +601,16 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     declare_adapters(d, b);
 }
 
+/* The one vector of a reward model, as transformers begins it. It is applied where the last norm
+ * is. */
+static int declare_score(struct declare *d)
+{
+    struct share share = on_rows(d);
+
+    share.head = share.fresh = true;
+    return matrix(d, "score.weight", 1, d->config->C, share, init_std, false);
+}
+
 static void declare_head(struct declare *d, struct hd_model *m)
 {
     const struct hd_model_config *c = d->config;
@@ -533,7 +620,10 @@ static void declare_head(struct declare *d, struct hd_model *m)
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
     m->head_norm = declare_norm(d, "norm");
-    m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
+    if (c->reward)
+        m->head = declare_score(d);
+    else
+        m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
 }
 
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)

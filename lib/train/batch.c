@@ -63,7 +63,8 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
                                         .index = sample + 3 * S,
                                         .bounds = sample + 4 * S,
                                         .answers = pairs ? sample + 5 * S : NULL,
-                                        .reference = pairs ? (float *)(sample + 6 * S) : NULL};
+                                        .reference = pairs ? (float *)(sample + 6 * S) : NULL,
+                                        .answer_ends = batch->answer_ends};
     /* documents are found by their tokens, which stages without the embedding do not keep */
     const bool whole_rows = mine.P == 1 && batch->tokens;
     enum hd_status st = HD_OK;
@@ -74,6 +75,8 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
         st = fill_whole(t, source, first + i, 1, &whole);
         take_rows(&mine, &whole, batch, i);
     }
+    if (!st && batch->positions)
+        hd_data_move_positions(batch->positions, B * S / mine.P, hd_job_first_position(&l->job));
     for (int64_t r = 0; samples && r < B * S / mine.P; r++)
         samples[r] = (int32_t)(first + r / (S / mine.P));
     return st;
@@ -116,7 +119,8 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
                                      .index = f.filled[3],
                                      .bounds = f.filled[4],
                                      .answers = f.filled[6],
-                                     .reference = f.filled[7]};
+                                     .reference = f.filled[7],
+                                     .answer_ends = hd_job_is_reward(&l->job)};
     return f;
 }
 

@@ -70,7 +70,8 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
                                            .B = p->B,
                                            .S = p->S,
                                            .slots = d->slots,
-                                           .context = d->model.job.context};
+                                           .context = d->model.job.context,
+                                           .first_position = hd_job_first_position(&d->model.job)};
 
         st = hd_loaded_compile(&d->model, &shape, &p->chunk);
         chunks[i] = p->chunk;
@@ -89,7 +90,8 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
 static bool can_split(const struct hd_job *job, int64_t tp)
 {
     return job->heads % tp == 0 && (job->kv_heads % tp == 0 || tp % job->kv_heads == 0) &&
-           job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 && job->vocab >= 64 * tp;
+           job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 &&
+           (job->vocab + tp - 1) / tp * (tp - 1) < job->vocab; /* each has a row of the head */
 }
 
 static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
@@ -118,6 +120,12 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
     struct hd_arena *arena = &d->model.arena;
     enum hd_status st = hd_loaded_read_job(&d->model, &o->dirs);
 
+    if (!st && hd_job_is_reward(&d->model.job))
+        st = hd_err(HD_UNSUPPORTED,
+                    "%s is a reward model, which rates answers and writes none: heddle eval %s "
+                    "--data PAIRS.jsonl rates pairs; give the model that it was trained from to "
+                    "generate",
+                    o->dirs.dir, o->dirs.dir);
     if (!st)
         st = hd_loaded_choose_precision(&d->model.job, o->precision);
     if (!st)
@@ -206,6 +214,8 @@ static enum hd_status put_rows(struct decoder_rank *d, const struct decode_progr
                     : names[f] == HD_BATCH_POSITIONS && place >= context ? (int32_t)context - 1
                                                                          : (int32_t)place;
             }
+        for (int64_t r = 0; names[f] == HD_BATCH_POSITIONS && r < p->B * p->S; r++)
+            d->fields[r] += (int32_t)hd_job_first_position(&d->model.job);
         st = put_field(d, p, names[f], p->B * p->S);
     }
     return st;

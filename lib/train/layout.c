@@ -53,6 +53,8 @@ enum hd_preference hd_layout_preference(const struct hd_job *job)
 {
     if (!hd_job_has_pairs(job))
         return HD_PREFERENCE_NONE;
+    if (hd_job_is_reward(job))
+        return HD_PREFERENCE_REWARD;
     return strcmp(job->objective, "dpo") == 0 ? HD_PREFERENCE_DPO : HD_PREFERENCE_ORPO;
 }
 
@@ -132,11 +134,13 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                                        .B = job->micro_batch,
                                        .S = job->context / job->cp,
                                        .context = job->context,
+                                       .first_position = hd_job_first_position(job),
                                        .bounded = strcmp(job->documents, "bounded") == 0,
                                        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
                                        .ends_backward = ends_backward,
                                        .preference = hd_layout_preference(job),
-                                       .beta = job->preference_beta};
+                                       .beta = job->preference_beta,
+                                       .center = job->preference_center};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)

@@ -69,6 +69,9 @@ static void on_request(void *user, struct hd_http_request *r)
     } else if (strcmp(hd_http_path(r), "/stream") == 0) {
         d->stream = r;
         hd_http_stream_begin(r, "application/jsonl", on_gone, d);
+    } else if (strcmp(hd_http_path(r), "/work") == 0) {
+        d->stream = r;
+        hd_http_watch(r, on_gone, d);
     } else if (strcmp(hd_http_path(r), "/big") == 0) {
         while (text.len_bytes < 8 << 20)
             hd_text_add(&text, "%08zu", text.len_bytes);
@@ -469,6 +472,34 @@ static void a_stream_comes_as_it_is_written_and_its_end_is_noticed(void **state)
     door_close(&d);
 }
 
+/* While an answer is being made libmicrohttpd looks at no socket. */
+static void a_client_that_does_not_wait_is_noticed(void **state)
+{
+    struct door d = {.requests = 0};
+    struct hd_text text = {0};
+    int fd;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    for (int waits = 1; waits >= 0; waits--) {
+        fd = dial(&d);
+        say(fd, "GET /work HTTP/1.1\r\n" HOST "\r\n");
+        while (!d.stream)
+            (void)uv_run(&d.loop, UV_RUN_ONCE);
+        if (waits) {
+            hd_text_add(&text, "done");
+            hd_http_reply(d.stream, 200, "text/plain", &text);
+            d.stream = NULL;
+            assert_int_equal(status_in(hear(&d, fd, NULL, 10000)), 200);
+        }
+        (void)close(fd);
+    }
+    while (!d.gone) /* or the test's time is up */
+        (void)uv_run(&d.loop, UV_RUN_ONCE);
+    assert_int_equal(d.gone, 1);
+    door_close(&d);
+}
+
 static void a_reader_that_stalls_costs_no_more_than_its_queue(void **state)
 {
     struct door d = {.options = {.stream_bytes_max = 64 * 1024}};
@@ -651,6 +682,7 @@ int main(void)
         cmocka_unit_test(a_slow_client_is_cut_off_and_holds_up_no_other),
         cmocka_unit_test(one_address_cannot_take_every_place),
         cmocka_unit_test(a_stream_comes_as_it_is_written_and_its_end_is_noticed),
+        cmocka_unit_test(a_client_that_does_not_wait_is_noticed),
         cmocka_unit_test(a_reader_that_stalls_costs_no_more_than_its_queue),
         cmocka_unit_test(closing_ends_what_is_on_its_way),
         cmocka_unit_test(a_unix_door_is_private),
