@@ -11,10 +11,12 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/first.h"
 #include "base/log.h"
 #include "base/notify.h"
 #include "base/text.h"
 #include "controller/identity/identity.h"
+#include "controller/identity/authority.h"
 #include "controller/init.h"
 #include "controller/services/controller.h"
 #include "controller/settings.h"
@@ -459,7 +461,9 @@ static int init(const struct hd_config *config)
     else if (!state_dir)
         st = hd_err(HD_INVALID, "init: --state-dir DIR is missing");
     if (!st)
-        st = controller_init(state_dir, hd_config_get(config, OPT_HOST));
+        st = hd_config_is_on(config, OPT_IF_NEEDED) && hd_authority_exists(state_dir)
+                 ? HD_OK
+                 : controller_init(state_dir, hd_config_get(config, OPT_HOST));
     if (!st)
         return EXIT_SUCCESS;
     hd_log(HD_LOG_ERROR, "%s", hd_err_message());
@@ -520,6 +524,10 @@ static int command(struct program *p)
                      p->config.args[0]);
         return usage_error();
     }
+    if (hd_config_is_on(&p->config, OPT_IF_NEEDED)) {
+        (void)hd_err(HD_INVALID, "--if-needed belongs to init; see heddle-controller --help");
+        return usage_error();
+    }
     return hd_config_is_on(&p->config, OPT_CHECK_CONFIG) ? check_config(p) : serve(p);
 }
 
@@ -529,6 +537,10 @@ int main(int argc, char **argv)
     int code;
 
     hd_log_init("heddle-controller", HD_LOG_INFO);
+    if (hd_first_split()) {
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        return EXIT_FAILURE;
+    }
     program.argc = argc - 1;
     program.argv = argv + 1;
     code = hd_config_read(&program.config, &controller_program, argc - 1, argv + 1)

@@ -2,7 +2,7 @@
 
 static const char *const usages[] = {
     "[--config FILE] --state-dir DIR [OPTION]...",
-    "init --state-dir DIR [--host NAME,..]",
+    "init --state-dir DIR [--host NAME,..] [--if-needed]",
     "backup FILE --state-dir DIR",
     "config show|example [OPTION]... [-o json]",
     "--check-config [OPTION]...",
@@ -39,6 +39,8 @@ static const struct hd_setting settings[] = {
     {OPT_HOST, "host", 0, "NAME,..", 0, NULL,
      "of init: names or addresses under which the controller is reached, besides this machine's "
      "own"},
+    {OPT_IF_NEEDED, "if-needed", 0, NULL, 0, NULL,
+     "of init: does nothing where the state directory has a certificate authority"},
     {OPT_JOBS_DIR, "jobs-dir", 0, "DIR", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "logs and checkpoints of jobs, the same path on every node of a job (default: jobs in the "
      "state directory)"},

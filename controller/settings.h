@@ -17,6 +17,7 @@ enum controller_setting {
     OPT_SOCKET_GROUP,
     OPT_POLICY,
     OPT_HOST,
+    OPT_IF_NEEDED,
     OPT_CERTIFICATE_LIFE,
     OPT_JOBS_DIR,
     OPT_CLUSTER,

@@ -546,6 +546,7 @@ static int print_invitation(const Heddle__V1__InviteNodeResponse *r, const char 
                             const char *address)
 {
     struct hd_pki_invitation made = {.node = ""};
+    char until[HD_CLOCK_TEXT_MAX];
     struct hd_text line = {0};
 
     if (r->ca_hash.len != sizeof made.ca_hash || strlen(r->secret) >= sizeof made.secret ||
@@ -560,19 +561,30 @@ static int print_invitation(const Heddle__V1__InviteNodeResponse *r, const char 
     (void)cli_out(&line);
     hd_text_free(&line);
     explicit_bzero(&made, sizeof made);
-    cli_note("heddle: valid for an hour and for one node; on %s run: heddled join LINE --state-dir "
-             "DIR",
-             node);
+    hd_clock_format_utc(r->expires_unix_ms, until);
+    if (hd_pki_is_node_pattern(node))
+        cli_note(
+            "heddle: valid until %s, for all nodes called %s that have not joined; on each run: "
+            "heddled join LINE --state-dir DIR --node-name NAME",
+            until, node);
+    else
+        cli_note(
+            "heddle: valid until %s and for one node; on %s run: heddled join LINE --state-dir "
+            "DIR",
+            until, node);
     return cli_out_end(CLI_OK);
 }
 
-int cli_node_invite(struct cli *cli, const char *address)
+int cli_node_invite(struct cli *cli, const char *address, const char *ttl)
 {
     Heddle__V1__InviteNodeRequest request = HEDDLE__V1__INVITE_NODE_REQUEST__INIT;
     Heddle__V1__InviteNodeResponse *response = NULL;
-    int code = cli_connect(cli);
+    int code;
 
     request.node = cli->args[1];
+    if (ttl && hd_clock_read_span(ttl, 60 * 1000, YEAR_MS, &request.ttl_ms))
+        return cli_usage("node invite: --ttl: %s", hd_err_message());
+    code = cli_connect(cli);
     if (code == CLI_CONTINUE)
         code = cli_call(cli, "Identity/InviteNode", &heddle__v1__invite_node_response__descriptor,
                         &request.base, &response);

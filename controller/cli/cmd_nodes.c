@@ -274,9 +274,10 @@ int cli_node(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RemoveNodeRequest request = HEDDLE__V1__REMOVE_NODE_REQUEST__INIT;
     Heddle__V1__RemoveNodeResponse *response = NULL;
-    const char *address = NULL;
-    const struct cli_flag flags[] = {{"address", 0, CLI_FLAG_TEXT, &address, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, 2);
+    const char *address = NULL, *ttl = NULL;
+    const struct cli_flag flags[] = {{"address", 0, CLI_FLAG_TEXT, &address, 0, 0},
+                                     {"ttl", 0, CLI_FLAG_TEXT, &ttl, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 2, 1, 2);
 
     if (code != CLI_CONTINUE)
         return code;
@@ -288,9 +289,10 @@ int cli_node(struct cli *cli, int argc, char **argv)
     if (cli->arg_count < 2)
         return cli_usage("node %s: the node's name is missing; see heddle nodes", cli->args[0]);
     if (strcmp(cli->args[0], "invite") == 0)
-        return cli_node_invite(cli, address);
-    if (address)
-        return cli_usage("node %s: --address is for node invite", cli->args[0]);
+        return cli_node_invite(cli, address, ttl);
+    if (address || ttl)
+        return cli_usage("node %s: --%s is for node invite", cli->args[0],
+                         address ? "address" : "ttl");
     if (strcmp(cli->args[0], "revoke") == 0)
         return cli_node_revoke(cli);
     code = cli_connect(cli);

@@ -150,6 +150,12 @@ static void add_best(struct cli *cli, struct hd_text *out, uint64_t job)
     hd_rpc_message_free(&response->base);
 }
 
+/* "-" is of an attempt for which the policy had no user (core/record.h). */
+static const char *run_as_word(const char *run_as)
+{
+    return strcmp(run_as, "-") == 0 ? "no user: the policy names none for this owner" : run_as;
+}
+
 static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
@@ -168,6 +174,8 @@ static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__J
     add_fact(out, "submitted", "%s", when);
     add_progress_facts(out, j);
     add_best(cli, out, j->job);
+    if (j->n_attempts && *j->attempts[j->n_attempts - 1]->run_as)
+        add_fact(out, "runs as", "%s", run_as_word(j->attempts[j->n_attempts - 1]->run_as));
     add_fact(out, "devices", "%d", j->devices);
     add_fact(out, "nodes", "%s", nodes.failed ? "?" : nodes.data);
     add_fact(out, "directory", "%s", j->directory);

@@ -61,6 +61,7 @@ static void add_people(const struct cli *cli, const Heddle__V1__NodeStatus *n, s
         add_line(out, "bounded by", n->isolation->tier);
         add_line(out, "locks", n->isolation->locks);
         add_line(out, "lacks", n->isolation->lacks);
+        add_line(out, "users", n->isolation->users);
     }
     if (n->seen_unix_ms)
         hd_clock_format_utc(n->seen_unix_ms, when);

@@ -460,7 +460,7 @@ static const char undrain_help[] = "Usage: heddle undrain NODE [-o FORMAT]\n"
 
 static const char node_help[] =
     "Usage: heddle node rm NODE [-o FORMAT]\n"
-    "       heddle node invite NODE [--address HOST:PORT]\n"
+    "       heddle node invite NODE [--address HOST:PORT] [--ttl TIME]\n"
     "       heddle node revoke NODE\n"
     "\n"
     "rm removes a node that is gone for good from the list, so that another daemon\n"
@@ -469,9 +469,13 @@ static const char node_help[] =
     "The heddled of a drained node ends; started again, it joins as a new node. A\n"
     "lost node gives up its name by itself.\n"
     "invite prints one line, with which one machine joins under this name within an\n"
-    "hour: heddled join LINE. revoke ends its certificates and its stream at once.\n"
+    "hour: heddled join LINE. A NODE such as gpu-* invites any number of machines\n"
+    "whose names begin so; each says its own (--node-name), and none can take the\n"
+    "name of one that has joined. revoke ends certificates, streams and invitations\n"
+    "of a name, or the invitation gpu-*, at once.\n"
     "\n"
     "  --address HOST:PORT  of the controller, as the node reaches it\n"
+    "  --ttl TIME           how long the line is valid, such as 10m or 90d; else an hour\n"
     "\n"
     "Example:\n"
     "  heddle node rm n7\n";

@@ -14,7 +14,7 @@ int cli_audit(struct cli *cli, int argc, char **argv);
 int cli_limits(struct cli *cli, int argc, char **argv);
 /* args[1] is the node. address: HOST:PORT by which it reaches the controller; NULL: as that says.
  */
-int cli_node_invite(struct cli *cli, const char *address);
+int cli_node_invite(struct cli *cli, const char *address, const char *ttl);
 int cli_node_revoke(struct cli *cli);
 
 #endif

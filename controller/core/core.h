@@ -81,6 +81,10 @@ struct hd_core_config {
     int64_t retry_delay_max_ms; /* with each further one, up to this */
     size_t jobs_live_max;       /* jobs that have not ended; more are refused */
     int32_t spare_nodes; /* of each kind of node, kept free for jobs whose attempt has failed */
+    /* The system user of the ranks of an owner's jobs (hd_attempt_record.run_as), asked when an
+     * attempt begins; the text is valid until the next call. NULL: the daemons' own. */
+    const char *(*run_as)(void *user, const char *owner);
+    void *run_as_user;
 };
 extern const struct hd_core_config hd_core_config_default;
 
@@ -166,7 +170,7 @@ enum hd_report_kind {
 
 /* How a node keeps jobs apart, as its daemon says (NodeIsolation); only shown. */
 struct hd_isolation {
-    const char *mode, *tier, *locks, *lacks;
+    const char *mode, *tier, *locks, *lacks, *users;
 };
 
 struct hd_core_event {
@@ -255,6 +259,7 @@ struct hd_core_event {
             bool jobs_dir_visible;
             const char *jobs_dir_problem;
             const char *no_room; /* why it takes no new attempts; NULL or "": it takes them */
+            bool leaves;         /* its daemon ends soon, with all ranks */
         } observed;
         struct {
             const char *uuid; /* of the node that sent it */

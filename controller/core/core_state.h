@@ -75,6 +75,7 @@ struct core_node {
     bool jobs_dir_visible;     /* as in the newest observed set */
     const char *jobs_dir_problem;
     const char *no_room; /* likewise: why it takes no new attempts; NULL or "": it takes them */
+    bool leaves;         /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
     const char *data_address;                  /* where other nodes reach its ranks; "": none */
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
     const char *traits;            /* of its CPU devices, as a word; "" or NULL: not known */

@@ -11,7 +11,7 @@
 /* What a caller shows. name, number, string (in the database) */
 #define HD_CREDENTIAL_KIND_LIST(X)                                       \
     X(TOKEN, 1, "token")           /* a person's bearer token         */ \
-    X(INVITATION, 2, "invitation") /* lets one node join, once        */ \
+    X(INVITATION, 2, "invitation") /* lets one node join once, or many*/ \
     X(NODE, 3, "node")             /* a node's certificate            */ \
     X(PERSON, 4, "person")         /* a person's client certificate   */
 

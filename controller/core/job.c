@@ -82,6 +82,7 @@ static void free_attempt(struct core_attempt *attempt)
     free(attempt->rec.plan.ranks);
     core_unset(&attempt->rec.base_path);
     core_unset(&attempt->rec.base_hash);
+    core_unset(&attempt->rec.run_as);
     core_unset(&attempt->rec.end.node);
     core_unset(&attempt->rec.end.message);
     for (size_t i = 0; i < attempt->share_count; i++)
@@ -165,12 +166,13 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
         return NULL;
     }
     attempt->rec = *record;
-    attempt->rec.base_path = attempt->rec.base_hash = NULL;
+    attempt->rec.base_path = attempt->rec.base_hash = attempt->rec.run_as = NULL;
     attempt->rec.end.node = attempt->rec.end.message = NULL;
     if (!copy_ranks(core, attempt, &record->plan))
         core->no_memory = true;
     core_set(core, &attempt->rec.base_path, record->base_path);
     core_set(core, &attempt->rec.base_hash, record->base_hash);
+    core_set(core, &attempt->rec.run_as, record->run_as);
     core_set(core, &attempt->rec.end.node, record->end.node);
     core_set(core, &attempt->rec.end.message, record->end.message);
     attempt->state_since_mono_ms = core->now.mono_ms;

@@ -207,13 +207,14 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core_set(core, &node->isolation.tier, event->hello.isolation.tier);
     core_set(core, &node->isolation.locks, event->hello.isolation.locks);
     core_set(core, &node->isolation.lacks, event->hello.isolation.lacks);
+    core_set(core, &node->isolation.users, event->hello.isolation.users);
     core_links_take(core, node, event->hello.links);
     node->probes = event->hello.probes;
     if (!node->probes)
         node->probe_asked = 0;
     core->medians_due = true;
     node->connected = true;
-    node->synced = false;
+    node->synced = node->leaves = false;
     core->reach_due = true;
     node->stream = event->hello.stream;
     core_node_renew(core, node);

@@ -1,5 +1,5 @@
 /* move: running jobs that stop at a checkpoint to go on elsewhere: from nodes that are drained
- * until a deadline, and to more devices. */
+ * until a deadline or whose daemon ends, and to more devices. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -11,9 +11,9 @@ enum {
     GAIN_FACTOR = 2,     /* a job grows if that saves so many times what a restart costs */
 };
 
-/* ---- drained nodes ----------------------------------------------------------------------------*/
+/* ---- nodes that go ----------------------------------------------------------------------------*/
 
-static bool is_leaving(const struct core_node *node)
+static bool has_deadline(const struct core_node *node)
 {
     return node->rec.drain && node->rec.drain_deadline_ms && !node->rec.retired;
 }
@@ -48,15 +48,15 @@ static void leave(struct hd_core *core, struct core_job *job, struct core_attemp
                   const struct core_node *node, const char *why)
 {
     core_event(core, job, "preempted", attempt->rec.attempt, -1, node->rec.name,
-               "attempt %d writes a checkpoint and leaves %s, which is drained: %s",
-               attempt->rec.attempt, node->rec.name, why);
+               "attempt %d writes a checkpoint and leaves %s, %s", attempt->rec.attempt,
+               node->rec.name, why);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_PREEMPTED, 0);
     core->changed_in_pass = true;
 }
 
 static void clear_node(struct hd_core *core, const struct core_node *node)
 {
-    const bool is_over = core->now.wall_ms >= node->rec.drain_deadline_ms;
+    const bool is_over = has_deadline(node) && core->now.wall_ms >= node->rec.drain_deadline_ms;
 
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_job *job = core->active.items[i];
@@ -65,23 +65,30 @@ static void clear_node(struct hd_core *core, const struct core_node *node)
         if (!core_find_share(attempt, node) || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING ||
             job->rec.cancel)
             continue;
-        if (is_over)
-            leave(core, job, attempt, node, "the deadline is over");
+        if (node->leaves)
+            leave(core, job, attempt, node, "whose heddled ends");
+        else if (is_over)
+            leave(core, job, attempt, node, "which is drained: the deadline is over");
         else if (!something_moves(core) && fits_elsewhere(core, job, attempt))
-            leave(core, job, attempt, node, "it fits on other nodes");
+            leave(core, job, attempt, node, "which is drained: it fits on other nodes");
     }
 }
 
 void core_leave_nodes(struct hd_core *core)
 {
-    for (size_t i = 0; i < core->node_count; i++)
-        if (is_leaving(core->nodes[i]) && core->nodes[i]->rec.state == HD_NODE_STATE_DRAINING)
-            clear_node(core, core->nodes[i]);
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+
+        if ((node->leaves && node->connected) ||
+            (has_deadline(node) && node->rec.state == HD_NODE_STATE_DRAINING))
+            clear_node(core, node);
+    }
 }
 
 void core_leave_timers(struct hd_core *core, struct core_node *node)
 {
-    if (!is_leaving(node) || node->deadline_met || core->now.wall_ms < node->rec.drain_deadline_ms)
+    if (!has_deadline(node) || node->deadline_met ||
+        core->now.wall_ms < node->rec.drain_deadline_ms)
         return;
     node->deadline_met = true;
     core->schedule_due = true;

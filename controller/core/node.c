@@ -167,6 +167,7 @@ void core_node_free(struct core_node *node)
     core_unset(&node->isolation.tier);
     core_unset(&node->isolation.locks);
     core_unset(&node->isolation.lacks);
+    core_unset(&node->isolation.users);
     core_probe_drop(node);
     free(node);
 }
@@ -345,7 +346,8 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
         .isolation = {.mode = node->isolation.mode ? node->isolation.mode : "",
                       .tier = node->isolation.tier ? node->isolation.tier : "",
                       .locks = node->isolation.locks ? node->isolation.locks : "",
-                      .lacks = node->isolation.lacks ? node->isolation.lacks : ""},
+                      .lacks = node->isolation.lacks ? node->isolation.lacks : "",
+                      .users = node->isolation.users ? node->isolation.users : ""},
         .position = node->position,
         .holds = node->holds,
         .probe_pending = node->probe_asked != 0,

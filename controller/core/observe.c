@@ -241,11 +241,19 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core_share_end(core, job, attempt, share);
 }
 
-static void take_room(struct hd_core *core, struct core_node *node, const char *no_room)
+static void take_room(struct hd_core *core, struct core_node *node, const char *no_room,
+                      bool leaves)
 {
     const bool before = node->no_room && *node->no_room;
 
     core_set(core, &node->no_room, no_room);
+    core->schedule_due |= leaves != node->leaves;
+    if (leaves && !node->leaves)
+        core_event(core, NULL, "node_leaves", 0, -1, node->rec.name, "node %s %s", node->rec.name,
+                   no_room);
+    node->leaves = leaves;
+    if (leaves)
+        return;
     if (*no_room && !before)
         core_event(core, NULL, "node_full", 0, -1, node->rec.name, "node %s %s", node->rec.name,
                    no_room);
@@ -272,7 +280,8 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
     core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
-    take_room(core, node, event->observed.no_room ? event->observed.no_room : "");
+    take_room(core, node, event->observed.no_room ? event->observed.no_room : "",
+              event->observed.leaves);
 
     for (size_t i = 0; i < event->observed.deleted_count; i++)
         core_checkpoint_deleted(core, node, &event->observed.deleted[i]);

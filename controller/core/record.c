@@ -104,6 +104,7 @@ struct hd_attempt_record hd_record_copy_attempt(struct hd_arena *arena,
 
     copy.base_path = copy_text(arena, attempt->base_path);
     copy.base_hash = copy_text(arena, attempt->base_hash);
+    copy.run_as = copy_text(arena, attempt->run_as);
     copy.end.node = copy_text(arena, attempt->end.node);
     copy.end.message = copy_text(arena, attempt->end.message);
     copy.plan.ranks = copy_bytes(arena, attempt->plan.ranks, count * sizeof *copy.plan.ranks);

@@ -113,6 +113,8 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
         record.base_path = base->path;
         record.base_hash = base->hash;
     }
+    if (core->config.run_as)
+        record.run_as = core->config.run_as(core->config.run_as_user, job->rec.owner);
     attempt = core_attempt_new(core, job, &record);
     if (attempt) {
         attempt->start_number = core->starts;

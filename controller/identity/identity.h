@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/user.h"
 #include "controller/core/record.h"
 
 /* ---- roles (role.c) ---------------------------------------------------------------------------*/
@@ -96,6 +97,11 @@ enum hd_sight hd_policy_sight(const struct hd_policy *policy, const char *name, 
 int64_t hd_policy_limit(const struct hd_policy *policy, const char *name, enum hd_role role,
                         enum hd_limit limit);
 struct hd_keep hd_policy_keep(const struct hd_policy *policy);
+/* As which system user the ranks of an owner's jobs run: *ret_user as base/user.h has it; "": as
+ * heddled's own, because the policy has no rule for users, or says so. HD_DENIED: none; the message
+ * says what to add. */
+enum hd_status hd_policy_user(const struct hd_policy *policy, const char *owner,
+                              char ret_user[HD_USER_BYTES_MAX + 1]);
 
 /* ---- credentials (credentials.c) --------------------------------------------------------------*/
 

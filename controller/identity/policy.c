@@ -5,6 +5,9 @@
  *     role-of-tokens ROLE       of every other name of --token-file
  *     see WHO own|jobs|all      WHO: a NAME, or role:ROLE
  *     limit WHO LIMIT NUMBER    0: none
+ *     user NAME SYSTEM-USER|own  as whom the ranks of NAME's jobs run; own: as heddled's own user
+ *     user-of-uids SYSTEM-USER|same|own    of every other uid:NUMBER; same: as that uid
+ *     user-of-others SYSTEM-USER|same|own  of every other name; same: as the user of that name
  *     keep history DAYS | history-jobs COUNT | step-lines COUNT after DAYS
  *
  * A rule of a name goes before that of its role. Two rules for the same are an error.
@@ -16,19 +19,21 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "base/user.h"
 #include "controller/identity/identity.h"
 
 enum { FILE_BYTES_MAX = 1024 * 1024, RULES_MAX = 16384, WORDS_MAX = 6 };
 
 #define DAY_MS INT64_C(86400000)
 
-enum rule_kind { RULE_ROLE, RULE_SEE, RULE_LIMIT };
+enum rule_kind { RULE_ROLE, RULE_SEE, RULE_LIMIT, RULE_USER };
 
 struct policy_rule {
     enum rule_kind kind;
     char who[HD_CTL_NAME_BYTES_MAX + 1]; /* a name, or "role:user" */
     enum hd_limit limit;
     int64_t value;
+    char user[HD_USER_BYTES_MAX + 1]; /* of RULE_USER */
 };
 
 struct hd_policy {
@@ -37,6 +42,8 @@ struct hd_policy {
     enum hd_role uids, tokens;
     bool uids_given, tokens_given, history_given, history_jobs_given, step_lines_given;
     struct hd_keep keep;
+    bool maps_users; /* there is a rule for users, so that each job needs one */
+    char uids_user[HD_USER_BYTES_MAX + 1], others_user[HD_USER_BYTES_MAX + 1]; /* "": no rule */
 };
 
 const char *hd_limit_name(enum hd_limit limit)
@@ -143,6 +150,48 @@ int64_t hd_policy_limit(const struct hd_policy *policy, const char *name, enum h
 struct hd_keep hd_policy_keep(const struct hd_policy *policy)
 {
     return policy->keep;
+}
+
+/* `same`: the name itself; of a certificate what follows cert:. */
+static enum hd_status same_user(const char *owner, char ret_user[HD_USER_BYTES_MAX + 1])
+{
+    const char *word = hd_text_starts(owner, "cert:") ? owner + 5 : owner;
+    enum hd_status st = strcmp(owner, "token") == 0
+                            ? hd_err(HD_INVALID, "\"token\" is the name of no one")
+                            : hd_user_check(word);
+
+    if (!st)
+        (void)snprintf(ret_user, HD_USER_BYTES_MAX + 1, "%s", word);
+    return st;
+}
+
+enum hd_status hd_policy_user(const struct hd_policy *policy, const char *owner,
+                              char ret_user[HD_USER_BYTES_MAX + 1])
+{
+    const struct policy_rule *rule = policy->maps_users ? find(policy, RULE_USER, owner, 0) : NULL;
+    const bool is_uid = hd_text_starts(owner, "uid:");
+    const char *user = rule                             ? rule->user
+                       : is_uid && policy->uids_user[0] ? policy->uids_user
+                                                        : policy->others_user;
+    enum hd_status st = HD_OK;
+
+    ret_user[0] = '\0';
+    if (!policy->maps_users || strcmp(user, "own") == 0)
+        return HD_OK;
+    if (!*user)
+        return hd_err(HD_DENIED,
+                      "the policy names no system user for jobs of %s; an admin adds the line "
+                      "\"user %s NAME\" to the policy file and reloads the controller",
+                      owner, owner);
+    if (strcmp(user, "same") == 0)
+        st = same_user(owner, ret_user);
+    else
+        (void)snprintf(ret_user, HD_USER_BYTES_MAX + 1, "%s", user);
+    return st ? hd_err(HD_DENIED,
+                       "jobs of %s have no system user: %.200s; an admin adds the line \"user %s "
+                       "NAME\" to the policy file and reloads the controller",
+                       owner, hd_err_message(), owner)
+              : HD_OK;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------*/
@@ -303,6 +352,42 @@ static enum hd_status take_keep(struct hd_policy *policy, char **words, size_t c
                               "step-lines COUNT after DAYS");
 }
 
+/* takes_same: of many names, where it means something. */
+static enum hd_status read_user(const char *word, bool takes_same,
+                                char ret_user[HD_USER_BYTES_MAX + 1])
+{
+    enum hd_status st = HD_OK;
+
+    if (strcmp(word, "own") != 0 && !(takes_same && strcmp(word, "same") == 0))
+        st = hd_user_check(word);
+    if (st == HD_DENIED) /* root: as wrong as any other mistake in the file */
+        st = hd_err(HD_INVALID, "%s", hd_err_message());
+    if (!st && strcmp(word, "same") == 0 && !takes_same)
+        st = hd_err(HD_INVALID, "same is for user-of-uids and user-of-others; write the user");
+    if (!st)
+        (void)snprintf(ret_user, HD_USER_BYTES_MAX + 1, "%s", word);
+    return st;
+}
+
+static enum hd_status take_user(struct hd_policy *policy, char **words)
+{
+    struct policy_rule rule = {.kind = RULE_USER};
+    enum hd_status st = read_who(words[1], false, &rule);
+
+    if (!st)
+        st = read_user(words[2], false, rule.user);
+    policy->maps_users = true;
+    return st ? st : add(policy, &rule);
+}
+
+static enum hd_status take_user_of(struct hd_policy *policy, char **words,
+                                   char user[HD_USER_BYTES_MAX + 1])
+{
+    policy->maps_users = true;
+    return *user ? hd_err(HD_INVALID, "a second %s; keep one of them", words[0])
+                 : read_user(words[1], true, user);
+}
+
 static enum hd_status take_line(struct hd_policy *policy, char *line)
 {
     char *words[WORDS_MAX] = {NULL}, *rest = NULL;
@@ -326,11 +411,19 @@ static enum hd_status take_line(struct hd_policy *policy, char *line)
         return take_see(policy, words);
     if (strcmp(words[0], "limit") == 0 && count == 4)
         return take_limit(policy, words);
+    if (strcmp(words[0], "user") == 0 && count == 3)
+        return take_user(policy, words);
+    if (strcmp(words[0], "user-of-uids") == 0 && count == 2)
+        return take_user_of(policy, words, policy->uids_user);
+    if (strcmp(words[0], "user-of-others") == 0 && count == 2)
+        return take_user_of(policy, words, policy->others_user);
     if (strcmp(words[0], "keep") == 0)
         return take_keep(policy, words, count);
-    return hd_err(HD_INVALID, "this is no rule; write role NAME ROLE, role-of-uids ROLE, "
-                              "role-of-tokens ROLE, see WHO WHAT, limit WHO LIMIT NUMBER or keep "
-                              "WHAT NUMBER");
+    return hd_err(HD_INVALID,
+                  "this is no rule; write role NAME ROLE, role-of-uids ROLE, "
+                  "role-of-tokens ROLE, see WHO WHAT, limit WHO LIMIT NUMBER, user NAME "
+                  "SYSTEM-USER, user-of-uids SYSTEM-USER, user-of-others SYSTEM-USER "
+                  "or keep WHAT NUMBER");
 }
 
 enum hd_status hd_policy_parse(const char *name, const char *text, struct hd_policy **ret_policy)

@@ -140,6 +140,14 @@ static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last)
     return HD_OK;
 }
 
+/* What the core remembers of an attempt that begins; fleet.c says why it cannot run. */
+static const char *run_as(void *user, const char *owner)
+{
+    struct controller *c = user;
+
+    return hd_policy_user(c->policy, owner, c->run_as) ? HD_RUN_AS_NONE : c->run_as;
+}
+
 static enum hd_status load_core(struct controller *c)
 {
     struct loading loading = {.c = c};
@@ -161,6 +169,8 @@ static enum hd_status load_core(struct controller *c)
     enum hd_status st = find_last_dir(c->jobs_dir, &loading.last_dir);
 
     config.asks_layouts = true;
+    config.run_as = run_as;
+    config.run_as_user = c;
     config.tree = c->tree;
     c->core = hd_core_new(&config);
     if (!c->core)

@@ -359,6 +359,7 @@ static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena,
     m->created_unix_ms = attempt->created_ms;
     m->running_unix_ms = attempt->running_ms;
     m->ended_unix_ms = attempt->ended_ms;
+    m->run_as = convert_text(attempt->run_as);
     return m;
 }
 
@@ -451,6 +452,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
         m->isolation->tier = hd_arena_strdup(arena, view.isolation.tier);
         m->isolation->locks = hd_arena_strdup(arena, view.isolation.locks);
         m->isolation->lacks = hd_arena_strdup(arena, view.isolation.lacks);
+        m->isolation->users = hd_arena_strdup(arena, view.isolation.users);
     }
     m->seen_unix_ms = view.record->seen_ms;
     m->drain_deadline_unix_ms = view.record->drain ? view.record->drain_deadline_ms : 0;

@@ -16,7 +16,8 @@
 
 #define DAY_MS INT64_C(86400000)
 
-enum { INVITATION_MS = 60 * 60 * 1000, CHECK_EVERY_MS = 5000 };
+enum { INVITATION_MS = 60 * 60 * 1000, INVITATION_MIN_MS = 60 * 1000, CHECK_EVERY_MS = 5000 };
+static const int64_t INVITATION_MAX_MS = INT64_C(366) * 86400 * 1000;
 static const int64_t token_ms = 90 * DAY_MS, token_min_ms = 60 * 1000, token_max_ms = 3650 * DAY_MS;
 
 /* Of the controller's own certificate the life is HD_PKI_CERTIFICATE_DAYS always. */
@@ -369,7 +370,8 @@ static void invite_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
                                         .role = "",
                                         .made_by = control_caller(call),
                                         .made_ms = now_ms,
-                                        .expires_ms = now_ms + INVITATION_MS};
+                                        .expires_ms =
+                                            now_ms + (m->ttl_ms ? m->ttl_ms : INVITATION_MS)};
     Heddle__V1__InviteNodeResponse *response = NULL;
     char secret[HD_PKI_HASH_TEXT_MAX], address[300];
     struct reply *reply = NULL;
@@ -377,11 +379,13 @@ static void invite_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
 
     if (!st)
         st = check_authority(c);
-    if (!st && !hd_pki_is_node_name(m->node))
+    if (!st && !hd_pki_is_node_name(m->node) && !hd_pki_is_node_pattern(m->node))
         st = hd_err(HD_INVALID,
-                    "node: \"%s\" is no name of a node: lower-case letters, digits, - "
-                    "and ., at most 63",
+                    "node: \"%s\" is no name of a node (lower-case letters, digits, - and ., at "
+                    "most 63), nor a beginning of names and *",
                     m->node);
+    if (!st && m->ttl_ms && (m->ttl_ms < INVITATION_MIN_MS || m->ttl_ms > INVITATION_MAX_MS))
+        st = hd_err(HD_INVALID, "ttl_ms: an invitation lives for a minute to a year");
     if (!st)
         st = find_address(c, address, sizeof address);
     if (!st)
@@ -451,7 +455,25 @@ static enum hd_status sign(struct controller *c, const char *request, struct hd_
     return st;
 }
 
-/* A name has one machine: older certificates of it end. */
+static const struct hd_credential_record *newest_of_node(const struct controller *c,
+                                                         const char *node, int64_t now_ms);
+
+/* An invitation for one name lets that name join anew. One for many is known to many machines: with
+ * it no machine may take the name of another one. */
+static enum hd_status check_join(const struct controller *c, const char *invited, const char *node,
+                                 int64_t now_ms)
+{
+    if (!hd_pki_is_invited(invited, node))
+        return hd_err(HD_DENIED, "the invitation is for node %s, not for %s", invited, node);
+    if (hd_pki_is_node_pattern(invited) && newest_of_node(c, node, now_ms))
+        return hd_err(HD_EXISTS,
+                      "node %s has a certificate already, which the invitation for %s does not "
+                      "replace; if its machine was installed anew: heddle node revoke %s",
+                      node, invited, node);
+    return HD_OK;
+}
+
+/* A name has one machine: older certificates of it end, and so does an invitation for it alone. */
 static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
 {
     const Heddle__V1__JoinRequest *m = (const void *)request;
@@ -472,9 +494,8 @@ static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
 
     if (!st)
         st = check_authority(c);
-    if (!st && strcmp(caller->token_name, m->node_name) != 0)
-        st = hd_err(HD_DENIED, "the invitation is for node %s, not for %s", caller->token_name,
-                    m->node_name);
+    if (!st)
+        st = check_join(c, caller->token_name, m->node_name, now_ms);
     if (st) {
         hd_rpc_call_fail(call, st);
         return;

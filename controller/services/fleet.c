@@ -19,10 +19,11 @@ struct node_stream {
     struct controller *c;
     struct hd_rpc_call *call, *logs;
     char uuid[HD_CTL_NAME_BYTES_MAX + 1], name[HD_CTL_NAME_BYTES_MAX + 1];
-    uint64_t number; /* of the stream, for the core; 0: no Hello yet */
-    bool welcomed;   /* Welcome was sent; until then its daemon sends nothing but Hello */
-    int64_t kept_ms; /* while the disk takes no writes: when it was sent something (monotonic) */
-    bool removed;    /* the node is; what its daemon still sends is not for this cluster */
+    uint64_t number;  /* of the stream, for the core; 0: no Hello yet */
+    bool welcomed;    /* Welcome was sent; until then its daemon sends nothing but Hello */
+    int64_t kept_ms;  /* while the disk takes no writes: when it was sent something (monotonic) */
+    bool knows_users; /* of its daemon: it reads DesiredAttempt.run_as */
+    bool removed;     /* the node is; what its daemon still sends is not for this cluster */
     struct node_stream *next;
 };
 
@@ -123,11 +124,36 @@ static enum hd_status resolve(struct desired_effect *d, const struct hd_job_reco
     return hd_arena_failed(&d->arena) ? hd_err(HD_NO_MEMORY, "no memory for a job") : st;
 }
 
+/* Why no daemon may start the attempt, or this one may not; NULL: it may. An older daemon does not
+ * know run_as, and would run the ranks as its own user. */
+static const char *find_user_problem(struct desired_effect *d, const struct controller *c,
+                                     const struct hd_desired_attempt *desired)
+{
+    const struct node_stream *s = find_stream(c, d->stream);
+    const char *run_as = desired->attempt->run_as;
+    char user[HD_USER_BYTES_MAX + 1];
+
+    if (!run_as || !*run_as)
+        return NULL;
+    if (strcmp(run_as, HD_RUN_AS_NONE) == 0)
+        return hd_policy_user(c->policy, desired->job->owner, user)
+                   ? hd_arena_strdup(&d->arena, hd_err_message())
+                   : "the policy had no system user for this job when the attempt began; resume "
+                     "the job";
+    if (!s || s->knows_users)
+        return NULL;
+    return hd_arena_printf(&d->arena,
+                           "the daemon of node %s is older and runs all jobs as its own user, not "
+                           "as %s, which the policy wants; install this version of Heddle there",
+                           s->name, run_as);
+}
+
 static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct controller *c,
                                                 const struct hd_desired_attempt *desired)
 {
     const struct hd_attempt_record record = hd_record_copy_attempt(&d->arena, desired->attempt);
     Heddle__V1__DesiredAttempt *m = hd_arena_alloc(&d->arena, sizeof *m);
+    const char *problem;
 
     if (!m)
         return NULL;
@@ -144,8 +170,12 @@ static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct
     m->plan = convert_plan(&d->arena, &record.plan);
     if (!m->plan)
         return NULL;
-    if (resolve(d, desired->job, &record, m) == HD_NO_MEMORY)
+    problem = find_user_problem(d, c, desired);
+    if (problem)
+        m->problem = convert_text(problem);
+    else if (resolve(d, desired->job, &record, m) == HD_NO_MEMORY)
         return NULL;
+    m->run_as = convert_text(record.run_as);
     return m;
 }
 
@@ -424,11 +454,13 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
                                             .device_count = (int32_t)hello->n_devices}};
     enum hd_status st = check_protocol(hello, s->c);
 
+    s->knows_users = hello->isolation && *hello->isolation->users;
     if (hello->isolation)
         event.hello.isolation = (struct hd_isolation){.mode = hello->isolation->mode,
                                                       .tier = hello->isolation->tier,
                                                       .locks = hello->isolation->locks,
-                                                      .lacks = hello->isolation->lacks};
+                                                      .lacks = hello->isolation->lacks,
+                                                      .users = hello->isolation->users};
     if (!st)
         st = check_token(s->c, s->call, hello->node_name, hello->node_uuid);
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
@@ -513,7 +545,8 @@ static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__Obs
                      .generation = m->generation,
                      .jobs_dir_visible = strcmp(m->jobs_dir_probe, s->c->probe) == 0,
                      .jobs_dir_problem = m->jobs_dir_problem,
-                     .no_room = m->no_room}};
+                     .no_room = m->no_room,
+                     .leaves = m->leaves}};
     struct hd_observed *attempts;
     struct hd_deletion *deleted;
     struct hd_arena arena;

@@ -87,6 +87,7 @@ struct controller {
     int64_t tick_due_ms; /* of the next tick; 0: there was none yet */
     struct hd_credentials *credentials;
     struct hd_policy *policy;
+    char run_as[HD_USER_BYTES_MAX + 1]; /* what the core was told last */
     struct hd_usages *usages;
     struct refusals *refusals;
     struct guard_method *methods;   /* by row of rpcs.def */

@@ -55,9 +55,13 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
                                                    .needs = convert_needs(&prepared->job),
                                                    .spec = prepared->bytes,
                                                    .spec_bytes = prepared->count}};
+    char user[HD_USER_BYTES_MAX + 1];
     struct reply *reply;
-    enum hd_status st;
+    /* said now, and not when the job could start */
+    enum hd_status st = hd_policy_user(c->policy, control_caller(call), user);
 
+    if (st)
+        return st;
     turn_begin(c);
     st = answer_after_step(c, call, &event, send_new_job, &reply);
     if (reply) {

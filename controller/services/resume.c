@@ -113,12 +113,15 @@ enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query
 static enum hd_status resume_step(const struct resume *r, struct hd_query *query)
 {
     const struct hd_job_record *record = &query->jobs[0].record;
+    char user[HD_USER_BYTES_MAX + 1];
     struct hd_core_event event;
     struct hd_job before;
     enum hd_status st = control_check_owner(r->c, r->call, record->owner, record->job);
 
     if (!st)
         st = guard_check_jobs(r->c, r->call);
+    if (!st)
+        st = hd_policy_user(r->c->policy, record->owner, user);
     if (!st)
         st = resume_event(HD_CORE_RESUME, query, r->call, &event);
     if (!st)

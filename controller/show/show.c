@@ -134,6 +134,7 @@ static void add_attempt(struct hd_json_writer *w, const Heddle__V1__AttemptStatu
     show_time(w, "created_at", a->created_unix_ms);
     show_time(w, "running_at", a->running_unix_ms);
     show_time(w, "ended_at", a->ended_unix_ms);
+    add_text_or_null(w, "run_as", a->run_as);
     add_end(w, a->end);
     if (a->base_checkpoint) {
         hd_json_begin(w, "base_checkpoint", '{');
@@ -272,6 +273,7 @@ void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
         add_text_or_null(w, "tier", n->isolation->tier);
         add_text_or_null(w, "locks", n->isolation->locks);
         add_text_or_null(w, "lacks", n->isolation->lacks);
+        add_text_or_null(w, "users", n->isolation->users);
         hd_json_end(w, '}');
     } else {
         hd_json_add_null(w, "isolation");

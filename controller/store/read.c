@@ -194,6 +194,7 @@ static enum hd_status attempt_row(struct hd_arena *arena, sqlite3_stmt *s, uint6
         .stop_job = (uint64_t)long_at(s, 18),
         .plan = {.step_s = sqlite3_column_double(s, 19), .memory_bytes = long_at(s, 20)},
         .borrows = int_at(s, 21) != 0,
+        .run_as = text_at(arena, s, 22),
     };
     if (hd_layout_read(layout ? layout : "", &ret_attempt->plan.layout))
         return hd_err_prefix(HD_CORRUPT, "state.db: the layout of attempt %d of job %" PRIu64,

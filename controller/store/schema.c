@@ -209,6 +209,8 @@ static const struct migration {
             " BEGIN SELECT raise(ABORT, 'the audit log is only added to'); END;"
             "CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit"
             " BEGIN SELECT raise(ABORT, 'the audit log is only added to'); END;"},
+    /* 15: the system user of an attempt's ranks; before, it was always that of the daemons */
+    {.sql = "ALTER TABLE attempts ADD COLUMN run_as TEXT NOT NULL DEFAULT '';"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

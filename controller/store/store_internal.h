@@ -52,7 +52,8 @@
     X(EMPTY_SPEC, "UPDATE jobs SET spec=x'' WHERE job=?")                                          \
     X(INSERT_ATTEMPT,                                                                              \
       "INSERT INTO attempts (job, attempt, state, layout, base_attempt, base_step, base_path,"     \
-      " base_hash, created_ms, step_s, memory_bytes, borrows) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"    \
+      " base_hash, created_ms, step_s, memory_bytes, borrows, run_as)"                              \
+      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"                                                        \
       " ON CONFLICT DO NOTHING")                                                                   \
     X(INSERT_ALLOCATION,                                                                           \
       "INSERT INTO allocations (job, attempt, rank, node_uuid, node_name, device)"                 \
@@ -123,8 +124,8 @@
       "SELECT attempt, state, layout, base_attempt, base_step, base_path, base_hash, created_ms,"  \
       " running_ms, ended_ms, end_cause, end_rank, end_node, end_message, end_exit_code, "         \
       "end_signal,"                                                                                \
-      " end_bad_input, stop_cause, stop_job, step_s, memory_bytes, borrows FROM attempts WHERE "   \
-      "job=?"                                                                                      \
+      " end_bad_input, stop_cause, stop_job, step_s, memory_bytes, borrows, run_as FROM attempts"  \
+      " WHERE job=?"                                                                               \
       " ORDER BY attempt")                                                                         \
     X(GET_ALLOCATIONS,                                                                             \
       "SELECT node_uuid, node_name, device FROM allocations WHERE job=? AND attempt=?"             \

@@ -126,8 +126,9 @@ static void on_tick(uv_timer_t *timer)
     locals_look_after(&agent->locals);
     tell_status(agent);
     feed_watchdog(agent);
+    agent_leave_tick(agent);
     if (agent->stopping) {
-        if (!agent->options.ephemeral || !locals_any_alive(&agent->locals) ||
+        if (!agent_ends_ranks(agent) || !locals_any_alive(&agent->locals) ||
             hd_clock_now_ms() >= agent->stop_deadline_ms)
             leave(agent);
         return;
@@ -152,7 +153,10 @@ static void on_signal(uv_signal_t *handle, int number)
     struct agent *agent = handle->data;
 
     hd_log(HD_LOG_INFO, "signal %d", number);
-    agent_end(agent, EXIT_SUCCESS);
+    if (agent->options.leave_within_ms && agent->locals.first && !agent->leave_deadline_ms)
+        agent_leave(agent);
+    else
+        agent_end(agent, EXIT_SUCCESS);
 }
 
 static void on_reload(uv_signal_t *handle, int number)

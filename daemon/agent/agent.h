@@ -56,6 +56,7 @@ struct agent_options {
     const char *tls_server_name; /* NULL: the controller's host */
     bool has_tls, ephemeral;
     const char *probe;           /* "first" or "never"; NULL: never if ephemeral, else first */
+    int64_t leave_within_ms;     /* SIGTERM: jobs leave, and ranks end, within it; 0: ranks go on */
     int64_t supervisor_lost_ms;  /* 0: the default */
     int64_t device_memory_bytes; /* 0: not given */
     int64_t log_limit_bytes;     /* of a rank's log; 0: none */
@@ -133,6 +134,8 @@ struct agent {
     int64_t
         try_again_ms; /* something could not be written: when to reconcile again; 0: not needed */
     int64_t stop_deadline_ms;
+    int64_t
+        leave_deadline_ms; /* --leave-within: jobs leave this node until then; 0: not asked to */
     struct agent_deletion *deletions;
     int exit_code;
 
@@ -160,8 +163,14 @@ bool agent_is_deaf(int64_t silent_ms, int64_t heartbeat_ms);
 /* Between two connections: a certificate that was renewed meanwhile is shown from now on. */
 void agent_use_new_certificate(struct agent *agent);
 
-void agent_soon(struct agent *agent);               /* in this turn: sends what has changed */
+void agent_soon(struct agent *agent); /* in this turn: sends what has changed */
+/* No rank outlives this heddled: --ephemeral, --leave-within. */
+bool agent_ends_ranks(const struct agent *agent);
 void agent_end(struct agent *agent, int exit_code); /* leaves the loop */
+/* --leave-within: asks the controller to have all attempts stop at a checkpoint, and ends when it
+ * has dropped them (agent_leave_tick), or when the time is over. */
+void agent_leave(struct agent *agent);
+void agent_leave_tick(struct agent *agent);
 
 /* ---- isolate.c: what keeps jobs apart ---- */
 

@@ -259,6 +259,7 @@ static Heddle__V1__NodeIsolation *convert_isolation(struct hd_arena *arena,
     heddle__v1__node_isolation__init(m);
     m->mode = (char *)isolation->mode;
     m->tier = (char *)isolation->tier;
+    m->users = (char *)isolation->users;
     m->locks = isolation->locks.data ? convert_text_of(isolation->locks.data) : (char *)"";
     m->lacks = isolation->lacks.data ? convert_text_of(isolation->lacks.data) : (char *)"";
     return m;

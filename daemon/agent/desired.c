@@ -73,7 +73,7 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
 
     if (!local)
         st = locals_add(&agent->locals, (int64_t)d->job, d->attempt, d->attempt_dir,
-                        d->checkpoint_dir, &local);
+                        d->checkpoint_dir, d->run_as, &local);
     else if (!local->recorded)
         st = local_record(local);
     if (st) /* nothing on record, nothing started */

@@ -26,6 +26,7 @@ enum { AGENT_UUID_MAX = 40, AGENT_NAME_MAX = 64 };
 /* How the jobs here are kept apart, as NodeIsolation has it. */
 struct agent_isolation {
     const char *mode, *tier;
+    char users[640]; /* as whom ranks can run here: "own", "all", or names (job_user.h) */
     struct hd_text locks, lacks;
 };
 

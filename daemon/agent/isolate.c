@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "daemon/agent/agent.h"
+#include "daemon/agent/job_user.h"
 #include "daemon/isolation/cgroup.h"
 #include "daemon/isolation/cpus.h"
 #include "daemon/isolation/probe.h"
@@ -74,6 +75,7 @@ enum hd_status isolate_open(struct agent *agent)
                    o->memory_slack_bytes ? o->memory_slack_bytes : (int64_t)SLACK_GIB << 30);
     is->mode = o->isolation ? o->isolation : "try";
     is->tier = "";
+    job_user_describe(o->launcher, is->users, sizeof is->users);
     if (off)
         return HD_OK;
     hd_locks_describe(hd_locks_find(), &is->locks, &is->lacks);

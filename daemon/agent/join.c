@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -64,6 +65,22 @@ static enum hd_status read_line(const char *line, struct hd_pki_invitation *ret)
     st = hd_pki_invitation_read(from_input, ret);
     explicit_bzero(from_input, sizeof from_input);
     return st;
+}
+
+/* The name under which this machine joins takes the place of a pattern. */
+static enum hd_status take_name(struct hd_pki_invitation *invitation, const char *node_name)
+{
+    if (!node_name && hd_pki_is_node_pattern(invitation->node))
+        return hd_err(HD_INVALID,
+                      "join: the invitation is for all nodes called %s; say the name of "
+                      "this one with --node-name",
+                      invitation->node);
+    if (node_name && !hd_pki_is_invited(invitation->node, node_name))
+        return hd_err(HD_INVALID, "join: --node-name %s: the invitation is for %s", node_name,
+                      invitation->node);
+    if (node_name)
+        (void)snprintf(invitation->node, sizeof invitation->node, "%s", node_name);
+    return HD_OK;
 }
 
 static enum hd_status open_folder(struct joining *j, const char *state_dir)
@@ -164,12 +181,31 @@ static enum hd_status do_join(struct joining *j)
     return st;
 }
 
-enum hd_status agent_join(const char *state_dir, const char *line)
+bool agent_has_joined(const char *state_dir)
+{
+    char path[PATH_MAX];
+    struct hd_pki_certificate cert;
+    struct hd_text text = {0};
+    bool valid;
+
+    if (path_of(state_dir, "controller", path) || access(path, F_OK) < 0)
+        return false;
+    valid = path_of(state_dir, "node.pem", path) == HD_OK &&
+            hd_file_read(path, 4 * HD_PKI_PEM_BYTES_MAX, &text) == HD_OK &&
+            hd_pki_look(text.data ? text.data : "", &cert) == HD_OK &&
+            cert.to_ms > hd_clock_wall_ms();
+    forget(&text);
+    return valid;
+}
+
+enum hd_status agent_join(const char *state_dir, const char *line, const char *node_name)
 {
     struct joining *j = calloc(1, sizeof *j);
     enum hd_status st =
         j ? read_line(line, &j->invitation) : hd_err(HD_NO_MEMORY, "no memory to join");
 
+    if (!st)
+        st = take_name(&j->invitation, node_name);
     if (!st)
         st = open_folder(j, state_dir);
     if (!st)

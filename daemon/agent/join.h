@@ -33,8 +33,11 @@ struct agent_joined {
     struct hd_text *key;  /* of the request that waits for its answer */
 };
 
-/* Joins the cluster of the line; "-": the line comes from standard input. */
-enum hd_status agent_join(const char *state_dir, const char *line);
+/* Joins the cluster of the line; "-": the line comes from standard input. node_name: needed where
+ * the line is for many nodes, else NULL or the line's name. */
+enum hd_status agent_join(const char *state_dir, const char *line, const char *node_name);
+/* The folder holds what a join has left, and its certificate is valid: there is no need to join. */
+bool agent_has_joined(const char *state_dir);
 /* Finds what a join has left in the state directory, and fills in the options that were not
  * given: controller, node name, TLS. Nothing changes if the node has not joined, or if TLS or a
  * token was given. HD_INVALID, HD_IO: the files are damaged. */

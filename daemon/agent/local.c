@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "daemon/agent/folders.h"
+#include "daemon/agent/job_user.h"
 #include "daemon/devices/gpu_file.h"
 #include "daemon/launcher/request.h"
 #include "link/hello.h"
@@ -251,23 +253,10 @@ static void became_ended(struct agent_attempt *l, const struct hd_link_report *e
     l->all->on_change(l->all->user, l);
 }
 
-/* JOBS_DIR/JOB/attempt-K/nodes/NODE. The jobs directory may be reached by links, as its operator
- * likes. Below it heddled alone makes folders: a link there is not its own, and is not followed. */
 static enum hd_status make_run_dir(struct agent_attempt *l)
 {
-    char base[PATH_MAX];
-    size_t n = strlen(l->attempt_dir);
-    enum hd_status st;
+    const enum hd_status st = folders_make(l->attempt_dir, l->run_dir);
 
-    for (int parts = 0; parts < 2; parts++)
-        while (n > 1 && l->attempt_dir[--n] != '/')
-            ;
-    if (n >= sizeof base || l->attempt_dir[n] != '/')
-        return hd_err(HD_INVALID, "the directory %s cannot be an attempt's", l->attempt_dir);
-    (void)snprintf(base, sizeof base, "%.*s", (int)n, l->attempt_dir);
-    st = hd_file_make_dirs(base, 0755);
-    if (!st)
-        st = hd_file_make_dirs_below(base, l->run_dir + n + 1, 0755);
     l->refused_run_dir = st == HD_CONFLICT;
     return st;
 }
@@ -304,7 +293,7 @@ static void conclude(struct agent_attempt *l)
 
     if (hd_clock_now_ms() < l->conclude_ms && !l->stop_wanted && !l->kill_wanted)
         return;
-    st = hd_attempt_conclude(l->run_dir, l->job, l->attempt, &end);
+    st = hd_attempt_conclude(l->run_dir, l->job, l->attempt, l->run_as != NULL, &end);
     if (st == HD_OK) {
         became_ended(l, &end);
     } else if (st == HD_STORAGE && !l->stop_wanted && !l->kill_wanted) {
@@ -324,6 +313,12 @@ static void examine(struct agent_attempt *l)
 
     if (l->child)
         return; /* supervisor_exited is called when it ends */
+    if (l->run_as) {
+        if (hd_clock_now_ms() - l->alive_ms >= ADOPT_GRACE_MS &&
+            job_user_is_gone(l, hd_clock_now_ms()))
+            conclude(l);
+        return;
+    }
     if (hd_attempt_process_read(l->run_dir, &process) == HD_OK) {
         if (hd_attempt_process_alive(&process))
             return;
@@ -349,7 +344,10 @@ static void look_after(struct agent_attempt *l)
         return;
     }
     if (hd_attempt_read_end(l->run_dir, &end) == HD_OK) {
-        became_ended(l, &end);
+        end.job = l->job; /* whatever another user has written there */
+        end.attempt = l->attempt;
+        if (job_user_may_end(l, now_ms))
+            became_ended(l, &end);
         return;
     }
     if (connect_to(l))
@@ -395,6 +393,7 @@ static void supervisor_exited(uv_process_t *child, int64_t status, int signal)
 struct launch {
     char job_path[PATH_MAX + 16], world[24], parent[24], ranks[HD_ATTEMPT_RANKS_MAX * 12];
     char gpus[HD_ATTEMPT_RANKS_MAX * 64], log_limit[24], memory[24];
+    char daemon_uid[24], choices[PATH_MAX];
     char *argv[48];
 };
 
@@ -464,6 +463,10 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
     (void)snprintf(launch->world, sizeof launch->world, "%" PRId64, ranks->world);
     (void)snprintf(launch->log_limit, sizeof launch->log_limit, "%" PRId64, all->log_limit_bytes);
     (void)snprintf(launch->parent, sizeof launch->parent, "%d", (int)getpid());
+    (void)snprintf(launch->daemon_uid, sizeof launch->daemon_uid, "%u", (unsigned)geteuid());
+    /* beside the attempt: users share no folder that steers the GPUs of others */
+    (void)snprintf(launch->choices, sizeof launch->choices, "%.*s/choices",
+                   (int)(strrchr(l->attempt_dir, '/') - l->attempt_dir), l->attempt_dir);
     launch->argv[n++] = (char *)all->supervisor;
     launch->argv[n++] = (char *)"--job";
     launch->argv[n++] = launch->job_path;
@@ -481,7 +484,11 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
         launch->argv[n++] = (char *)"--gpus";
         launch->argv[n++] = launch->gpus;
         launch->argv[n++] = (char *)"--choices-dir";
-        launch->argv[n++] = (char *)all->choices_dir;
+        launch->argv[n++] = l->run_as ? launch->choices : (char *)all->choices_dir;
+    }
+    if (l->run_as) {
+        launch->argv[n++] = (char *)"--daemon-uid";
+        launch->argv[n++] = launch->daemon_uid;
     }
     if (ranks->world > ranks->count) {
         launch->argv[n++] = (char *)"--data-address";
@@ -522,8 +529,8 @@ static enum hd_status ask_launcher(struct agent_attempt *l, const struct local_r
 
         gpus[i] = known ? files[i] : "all";
     }
-    return request_send(l->all->launcher, l->job, l->attempt, (unsigned)mask, gpus,
-                        launch->argv + 1, environ, LAUNCHER_MS);
+    return request_start(l->all->launcher, l->job, l->attempt, l->run_as, (unsigned)mask, gpus,
+                         launch->argv + 1, environ, LAUNCHER_MS);
 }
 
 static enum hd_status spawn(struct agent_attempt *l, struct launch *launch)
@@ -566,17 +573,44 @@ void local_wait_to_start(struct agent_attempt *local)
     wait_for_storage(local, "waits to start");
 }
 
+static enum hd_status write_job_file(const struct agent_attempt *l, const char *text, size_t count)
+{
+    char path[PATH_MAX + 16];
+
+    (void)snprintf(path, sizeof path, "%s/" HD_ATTEMPT_JOB_FILE, l->run_dir);
+    return hd_file_write_atomic(path, text, count, 0644);
+}
+
+/* An attempt as heddled's own user is none of another one, whatever the policy calls it. */
+static enum hd_status prepare_user(struct agent_attempt *l)
+{
+    bool own;
+    enum hd_status st = job_user_prepare(l, &own);
+
+    if (!st && own) {
+        free(l->run_as);
+        l->run_as = NULL;
+        st = local_record(l);
+    }
+    return st;
+}
+
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks)
 {
     struct launch launch;
+    bool refused = false;
     enum hd_status st = make_run_dir(local);
 
-    fill_launch(local, ranks, &launch);
     if (!st)
         st = hd_file_check_room(local->run_dir, LAUNCH_BYTES);
     if (!st)
-        st = hd_file_write_atomic(launch.job_path, job_text, job_bytes, 0644);
+        st = write_job_file(local, job_text, job_bytes);
+    if (!st && local->run_as) {
+        st = prepare_user(local);
+        refused = st == HD_DENIED || st == HD_UNSUPPORTED || st == HD_INVALID;
+    }
+    fill_launch(local, ranks, &launch);
     if (!st)
         st = local->all->launcher[0] ? ask_launcher(local, ranks, &launch) : spawn(local, &launch);
     if (st == HD_STORAGE) {
@@ -584,7 +618,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
         return;
     }
     if (st) {
-        local_fail_launch(local, local->refused_run_dir, hd_err_message());
+        local_fail_launch(local, refused || local->refused_run_dir, hd_err_message());
         return;
     }
     set_trouble(local, false, "");
@@ -649,7 +683,8 @@ void local_forget(struct agent_attempt *local)
 
     /* a supervisor that an earlier heddled has started may be starting: `end` makes it refuse */
     if (local->state == LOCAL_PLANNED &&
-        hd_attempt_conclude(local->run_dir, local->job, local->attempt, &end) == HD_CONFLICT) {
+        hd_attempt_conclude(local->run_dir, local->job, local->attempt, false, &end) ==
+            HD_CONFLICT) {
         local->state = LOCAL_ALIVE;
         local->all->on_change(local->all->user, local);
         return;

@@ -41,6 +41,8 @@ struct agent_attempt {
     struct locals *all;
     int64_t job, attempt;
     char *attempt_dir, *checkpoint_dir, *run_dir;
+    char *run_as; /* system user of supervisor and ranks; NULL: heddled's own (job_user.h) */
+    int64_t unit_due_ms, end_seen_ms; /* job_user.c */
     enum local_state state;
     bool recorded;             /* else the state directory takes no writes */
     enum hd_share_state share; /* as its supervisor has sent it */
@@ -108,10 +110,11 @@ struct locals {
 enum hd_status locals_open(struct locals *locals);
 struct agent_attempt *locals_find(const struct locals *locals, int64_t job, int64_t attempt);
 
-/* Puts an attempt on record, PLANNED. HD_STORAGE: it is in the list, but the state directory takes
- * no writes; call local_record again later, and start nothing before. */
+/* Puts an attempt on record, PLANNED. run_as: NULL or "": as heddled's own user. HD_STORAGE: it is
+ * in the list, but the state directory takes no writes; call local_record again later, and start
+ * nothing before. */
 enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
-                          const char *attempt_dir, const char *checkpoint_dir,
+                          const char *attempt_dir, const char *checkpoint_dir, const char *run_as,
                           struct agent_attempt **ret_local);
 enum hd_status local_record(struct agent_attempt *local);
 /* Removes the record, and the attempt from the list; it is still to be freed. */

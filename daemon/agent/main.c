@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/first.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/settings.h"
@@ -12,18 +13,19 @@
 
 enum { EXIT_USAGE = 2, EXIT_UNREACHABLE = 3, EXIT_CANNOT = 6 };
 
-static enum hd_status read_seconds(const char *value, int64_t *ret_ms)
+static enum hd_status read_seconds(const char *value, int least, int64_t *ret_ms)
 {
-    enum { LEAST = 20, MOST = 24 * 3600 };
+    enum { MOST = 24 * 3600 };
     char *end;
     const long seconds = strtol(value, &end, 10);
 
-    if (end == value || *end || seconds < LEAST || seconds > MOST)
-        return hd_err(HD_INVALID, "%s: say %d to %d seconds", value, LEAST, MOST);
+    if (end == value || *end || seconds < least || seconds > MOST)
+        return hd_err(HD_INVALID, "%s: say %d to %d seconds", value, least, MOST);
     *ret_ms = seconds * 1000;
     return HD_OK;
 }
 
+enum { SUPERVISOR_LOST_LEAST_S = 20 };
 enum { LOG_LIMIT_BYTES = 256 << 20, MIN_FREE_PERCENT = 5 };
 
 static enum hd_status take_tls(struct agent_options *options, const char **path, const char *value)
@@ -123,7 +125,9 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         options->worker = value;
         return HD_OK;
     case OPT_SUPERVISOR_LOST:
-        return read_seconds(value, &options->supervisor_lost_ms);
+        return read_seconds(value, SUPERVISOR_LOST_LEAST_S, &options->supervisor_lost_ms);
+    case OPT_LEAVE_WITHIN:
+        return read_seconds(value, 1, &options->leave_within_ms);
     case OPT_HTTP:
         options->http = value;
         return hd_rpc_check_address(value);
@@ -163,10 +167,15 @@ static enum hd_status use_config(const struct hd_config *config, struct agent_op
         ret_options->min_free_percent = ret_options->ephemeral ? 0 : MIN_FREE_PERCENT;
     if (!st && config->arg_count)
         st = hd_err(HD_INVALID, "unexpected argument \"%s\"; see heddled --help", config->args[0]);
+    if (!st && hd_config_is_on(config, OPT_IF_NEEDED))
+        st = hd_err(HD_INVALID, "--if-needed belongs to join; see heddled --help");
     if (!st && !ret_options->doctor && (ret_options->jobs_dir || ret_options->json))
         st = hd_err(HD_INVALID, "--jobs-dir and -o belong to --doctor; see heddled --help");
     if (!st && !ret_options->doctor && ret_options->data_address)
         st = agent_address_check(ret_options->data_address);
+    if (!st && ret_options->leave_within_ms && ret_options->ephemeral)
+        st = hd_err(HD_INVALID, "--leave-within and --ephemeral: with --ephemeral ranks are ended "
+                                "without a checkpoint; leave one out");
     if (!st && ret_options->launcher && ret_options->ephemeral)
         st =
             hd_err(HD_INVALID, "--launcher and --ephemeral: a supervisor in a unit of its own does "
@@ -230,7 +239,9 @@ static int join(const struct hd_config *config)
     else if (!state_dir)
         st = hd_err(HD_INVALID, "join: --state-dir DIR is missing");
     if (!st)
-        st = agent_join(state_dir, config->args[1]);
+        st = hd_config_is_on(config, OPT_IF_NEEDED) && agent_has_joined(state_dir)
+                 ? HD_OK
+                 : agent_join(state_dir, config->args[1], hd_config_get(config, OPT_NODE_NAME));
     return st ? fail(exit_code_of(st)) : EXIT_SUCCESS;
 }
 
@@ -287,6 +298,8 @@ int main(int argc, char **argv)
     int code;
 
     hd_log_init("heddled", HD_LOG_INFO);
+    if (hd_first_split())
+        return fail(EXIT_FAILURE);
     agent.argc = argc - 1;
     agent.argv = argv + 1;
     agent.on_reload = reload;

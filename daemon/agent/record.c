@@ -27,8 +27,11 @@ enum hd_status local_record(struct agent_attempt *l)
     struct hd_text path = {0}, text = {0};
     enum hd_status st = record_path(l->all, l->job, l->attempt, &path);
 
-    hd_text_add(&text, "attempt_dir %s\ncheckpoint_dir %s\nrun_dir %s\nend\n", l->attempt_dir,
+    hd_text_add(&text, "attempt_dir %s\ncheckpoint_dir %s\nrun_dir %s\n", l->attempt_dir,
                 l->checkpoint_dir, l->run_dir);
+    if (l->run_as) /* a build that does not know the line must not take the attempt for its own */
+        hd_text_add(&text, "run_as %s\n", l->run_as);
+    hd_text_add(&text, "end\n");
     if (!st && text.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a record");
     if (!st)
@@ -45,13 +48,15 @@ void local_free(struct agent_attempt *l)
     free(l->attempt_dir);
     free(l->checkpoint_dir);
     free(l->run_dir);
+    free(l->run_as);
     free(l->puts);
     free(l);
 }
 
 static enum hd_status local_new(struct locals *all, int64_t job, int64_t attempt,
                                 const char *attempt_dir, const char *checkpoint_dir,
-                                const char *run_dir, struct agent_attempt **ret_local)
+                                const char *run_dir, const char *run_as,
+                                struct agent_attempt **ret_local)
 {
     struct agent_attempt *l = calloc(1, sizeof *l);
     enum hd_status st;
@@ -62,8 +67,10 @@ static enum hd_status local_new(struct locals *all, int64_t job, int64_t attempt
     l->attempt_dir = strdup(attempt_dir);
     l->checkpoint_dir = strdup(checkpoint_dir);
     l->run_dir = strdup(run_dir);
+    l->run_as = run_as && *run_as ? strdup(run_as) : NULL;
     l->puts = calloc(HD_ATTEMPT_RANKS_MAX, sizeof *l->puts);
-    if (!l->attempt_dir || !l->checkpoint_dir || !l->run_dir || !l->puts)
+    if (!l->attempt_dir || !l->checkpoint_dir || !l->run_dir || !l->puts ||
+        (run_as && *run_as && !l->run_as))
         st = hd_err(HD_NO_MEMORY, "no memory for an attempt");
     else
         st = agent_outbox_open(run_dir, &l->outbox);
@@ -112,7 +119,7 @@ static bool was_started(const struct agent_attempt *l)
 static enum hd_status read_record(struct locals *all, int64_t job, int64_t attempt)
 {
     struct hd_text path = {0}, text = {0};
-    char *at, *attempt_dir, *checkpoint_dir, *run_dir;
+    char *at, *attempt_dir, *checkpoint_dir, *run_dir, *run_as;
     struct agent_attempt *l;
     enum hd_status st = record_path(all, job, attempt, &path);
 
@@ -123,8 +130,9 @@ static enum hd_status read_record(struct locals *all, int64_t job, int64_t attem
         attempt_dir = take_value(&at, "attempt_dir");
         checkpoint_dir = attempt_dir ? take_value(&at, "checkpoint_dir") : NULL;
         run_dir = checkpoint_dir ? take_value(&at, "run_dir") : NULL;
+        run_as = run_dir ? take_value(&at, "run_as") : NULL; /* may be absent */
         st = run_dir && strcmp(at, "end\n") == 0
-                 ? local_new(all, job, attempt, attempt_dir, checkpoint_dir, run_dir, &l)
+                 ? local_new(all, job, attempt, attempt_dir, checkpoint_dir, run_dir, run_as, &l)
                  : hd_err(HD_CORRUPT, "%s is not an attempt's record", path.data);
     }
     if (!st) {
@@ -172,7 +180,7 @@ struct agent_attempt *locals_find(const struct locals *locals, int64_t job, int6
 }
 
 enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
-                          const char *attempt_dir, const char *checkpoint_dir,
+                          const char *attempt_dir, const char *checkpoint_dir, const char *run_as,
                           struct agent_attempt **ret_local)
 {
     struct hd_text run_dir = {0};
@@ -182,9 +190,9 @@ enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
     if (attempt_dir[0] != '/' || strchr(attempt_dir, '\n') || strchr(checkpoint_dir, '\n'))
         return hd_err(HD_INVALID, "the directory %s cannot be an attempt's", attempt_dir);
     hd_attempt_run_dir(&run_dir, attempt_dir, locals->node);
-    st = run_dir.failed
-             ? hd_err(HD_NO_MEMORY, "no memory for a path")
-             : local_new(locals, job, attempt, attempt_dir, checkpoint_dir, run_dir.data, &l);
+    st = run_dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                        : local_new(locals, job, attempt, attempt_dir, checkpoint_dir, run_dir.data,
+                                    run_as, &l);
     hd_text_free(&run_dir);
     if (st)
         return st;

@@ -1,6 +1,7 @@
 /* What is sent on the stream to the controller: the complete observed set, reports, values for the
  * rendezvous. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -129,6 +130,7 @@ enum hd_status send_observed(struct agent *agent)
     state.jobs_dir_probe = agent->probe;
     state.jobs_dir_problem = agent->probe_problem;
     state.no_room = agent->no_room;
+    state.leaves = agent->leave_deadline_ms != 0;
     for (struct agent_attempt *l = agent->locals.first; l; l = l->next)
         count++;
     state.attempts = hd_arena_array(&arena, count ? count : 1, sizeof *state.attempts);
@@ -150,6 +152,26 @@ enum hd_status send_observed(struct agent *agent)
 
 /* ---- reports ---- */
 
+/* Another user's supervisor may write anything into its spool: a report is of its own attempt, and
+ * a checkpoint lies in its folder, or `checkpoint rm` would remove that of another job. */
+static void take_as_own(const struct agent_attempt *l, struct hd_link_report *report)
+{
+    const size_t n = strlen(l->checkpoint_dir);
+
+    report->job = l->job;
+    report->attempt = l->attempt;
+    if (!l->run_as || report->kind != HD_LINK_CHECKPOINT ||
+        (strncmp(report->checkpoint.path, l->checkpoint_dir, n) == 0 &&
+         report->checkpoint.path[n] == '/' && !strchr(report->checkpoint.path + n + 1, '/')))
+        return;
+    report->kind = HD_LINK_EVENT;
+    report->event.level = HD_LINK_LEVEL_ERROR;
+    report->event.about = NAN;
+    (void)snprintf(report->event.text, sizeof report->event.text,
+                   "a checkpoint that is not in %.600s was reported, and is not used",
+                   l->checkpoint_dir);
+}
+
 /* Fills the batch from one attempt. Returns how many. */
 static size_t fill_batch(struct agent *agent, struct agent_attempt *l)
 {
@@ -159,7 +181,7 @@ static size_t fill_batch(struct agent *agent, struct agent_attempt *l)
     while (n < AGENT_REPORTS_A_MESSAGE && (!st || st == HD_CORRUPT)) {
         st = agent_outbox_next(l->outbox, &agent->batch[n]);
         if (!st)
-            n++;
+            take_as_own(l, &agent->batch[n++]);
         else if (st == HD_CORRUPT)
             hd_log(HD_LOG_ERROR, "reports of job %" PRId64 " attempt %" PRId64 " are lost: %s",
                    l->job, l->attempt, hd_err_message());

@@ -2,7 +2,7 @@
 
 static const char *const usages[] = {
     "[--config FILE] [--controller ADDR] --state-dir DIR [OPTION]...",
-    "join LINE|- --state-dir DIR",
+    "join LINE|- --state-dir DIR [--node-name NAME] [--if-needed]",
     "--doctor [OPTION]... [-o json]",
     "config show|example [OPTION]... [-o json]",
     "--check-config [OPTION]...",
@@ -52,6 +52,11 @@ static const struct hd_setting settings[] = {
     {OPT_EPHEMERAL, "ephemeral", 0, NULL, 0, NULL,
      "end all ranks when heddled ends, and heddled when its parent ends; without it, ranks go on "
      "and a new heddled finds them"},
+    {OPT_LEAVE_WITHIN, "leave-within", 0, "SECONDS", HD_SETTING_FILE, NULL,
+     "SIGTERM ends the ranks, too, as where heddled is the first process of a container: the node "
+     "takes no new jobs, those that run here write a checkpoint, to go on elsewhere or later, and "
+     "ranks that are left after SECONDS are killed; a second SIGTERM kills them at once (without "
+     "it, ranks go on and a new heddled finds them)"},
     {OPT_TOKEN_FILE, "token-file", 0, "FILE", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "this node's token, for a controller at HOST:PORT: one line of its --node-token-file (a "
      "user's "
@@ -102,6 +107,8 @@ static const struct hd_setting settings[] = {
     {OPT_UMASK, "umask", 0, "MASK", HD_SETTING_FILE | HD_SETTING_LIVE, "027",
      "octal; rights that folders and files of jobs do not give (027: user and group of heddled "
      "read them; 022: all users do)"},
+    {OPT_IF_NEEDED, "if-needed", 0, NULL, 0, NULL,
+     "of join: does nothing if the state directory has a certificate that is valid"},
     {OPT_DOCTOR, "doctor", 0, NULL, 0, NULL,
      "check what this node needs (programs, GPUs, memory, the options given here), print what is "
      "wrong and what helps, and end: with 0 if nothing is wrong, else with 1"},
@@ -125,9 +132,11 @@ const struct hd_program_table heddled_program = {
         "\n"
         "join makes this machine a node of the cluster whose controller has printed LINE (heddle "
         "node invite): key and certificate come to tls in the state directory, and heddled finds "
-        "the controller and its own name there.\n"
+        "the controller and its own name there. With a LINE for many nodes (heddle node invite "
+        "'gpu-*') --node-name says which this is.\n"
         "\n"
-        "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral. SIGHUP checks the "
+        "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral or --leave-within. "
+        "SIGHUP checks the "
         "GPUs at once, offers those again that an error in the kernel's log has withdrawn, reads "
         "the configuration file again, and logs what has changed and what waits for a restart.\n"
         "\n"

@@ -21,6 +21,8 @@ enum heddled_setting {
     OPT_LOG_LIMIT,
     OPT_MIN_FREE,
     OPT_EPHEMERAL,
+    OPT_IF_NEEDED,
+    OPT_LEAVE_WITHIN,
     OPT_TOKEN_FILE,
     OPT_TLS_CA,
     OPT_TLS_CERT,

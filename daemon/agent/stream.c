@@ -74,6 +74,8 @@ static void look_for_room(struct agent *agent)
 {
     char before[ROOM_REASON_MAX];
 
+    if (agent->leave_deadline_ms) /* there is none any more */
+        return;
     memcpy(before, agent->no_room, sizeof before);
     agent->room_ms = hd_clock_now_ms();
     room_look(agent->jobs_dir, agent->identity.state_dir, agent->options.min_free_percent,

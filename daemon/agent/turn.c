@@ -1,11 +1,15 @@
 /* What every file of the daemon may ask of its loop: a turn soon, and the end. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/notify.h"
 #include "daemon/agent/agent.h"
 
 enum {
-    EPHEMERAL_END_MS = 8000, /* for supervisors to end their ranks, with --ephemeral */
+    KILL_MS = 8000, /* for supervisors to end their ranks, where they do not outlive heddled */
     RETRY_MIN_MS = 100,
     RETRY_MAX_MS = 5000,
     DEAF_MS = 15000,
@@ -35,19 +39,52 @@ void agent_soon(struct agent *agent)
         (void)uv_timer_start(&agent->soon, agent->on_soon, 0, 0);
 }
 
+bool agent_ends_ranks(const struct agent *agent)
+{
+    return agent->options.ephemeral || agent->options.leave_within_ms;
+}
+
+void agent_leave(struct agent *agent)
+{
+    const int64_t within_ms = agent->options.leave_within_ms;
+
+    agent->leave_deadline_ms = hd_clock_now_ms() + within_ms;
+    (void)snprintf(agent->no_room, sizeof agent->no_room,
+                   "takes no new jobs: its heddled ends (--leave-within)");
+    hd_log(HD_LOG_INFO, "jobs leave this node at a checkpoint, within %" PRId64 " s",
+           within_ms / 1000);
+    hd_notify_stopping();
+    agent->observed_dirty = true;
+    agent_soon(agent);
+}
+
+void agent_leave_tick(struct agent *agent)
+{
+    if (!agent->leave_deadline_ms || agent->stopping)
+        return;
+    if (!agent->locals.first) {
+        agent_end(agent, EXIT_SUCCESS);
+    } else if (hd_clock_now_ms() >= agent->leave_deadline_ms) {
+        hd_log(HD_LOG_WARN, "the time to leave is over: %s",
+               agent->welcomed ? "attempts that still run here go on from older checkpoints"
+                               : "the controller, which would have stopped them, is not connected");
+        agent_end(agent, EXIT_SUCCESS);
+    }
+}
+
 void agent_end(struct agent *agent, int exit_code)
 {
     if (agent->stopping)
         return;
     agent->stopping = true;
     agent->exit_code = exit_code;
-    agent->stop_deadline_ms = hd_clock_now_ms() + EPHEMERAL_END_MS;
+    agent->stop_deadline_ms = hd_clock_now_ms() + KILL_MS;
     hd_notify_stopping();
     if (locals_any_alive(&agent->locals))
         hd_log(HD_LOG_INFO, "stopping; %s",
-               agent->options.ephemeral ? "ending all ranks first (--ephemeral)"
-                                        : "ranks go on with their supervisors");
-    for (struct agent_attempt *l = agent->locals.first; l && agent->options.ephemeral; l = l->next)
+               agent_ends_ranks(agent) ? "ending all ranks first"
+                                       : "ranks go on with their supervisors");
+    for (struct agent_attempt *l = agent->locals.first; l && agent_ends_ranks(agent); l = l->next)
         if (l->state == LOCAL_ALIVE)
             local_kill(l);
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "daemon/agent/job_user.h"
 #include "daemon/agent/local.h"
 
 enum {
@@ -91,9 +92,15 @@ static void note_steps(struct agent_attempt *l, int64_t now_ms)
     l->log_bytes = bytes;
 }
 
-/* False: no supervisor is on record, or it has ended. */
+/* False: no supervisor is on record, or it has ended. Of another user's the record says nothing
+ * for sure: the unit is asked instead (job_user_signal). */
 static bool find_supervisor(const struct agent_attempt *l, struct hd_attempt_process *ret_process)
 {
+    if (l->run_as) {
+        *ret_process = (struct hd_attempt_process){0};
+        (void)hd_attempt_process_read(l->run_dir, ret_process);
+        return true;
+    }
     return hd_attempt_process_read(l->run_dir, ret_process) == HD_OK &&
            hd_attempt_process_alive(ret_process);
 }
@@ -111,12 +118,12 @@ static void watch_silence(struct agent_attempt *l, int64_t now_ms)
                     "heddle-supervisor (process %d) has not answered for %" PRId64
                     " s and its ranks make no steps; they are killed",
                     (int)process.pid, silent_ms / 1000);
-        (void)kill(process.pid, SIGKILL);
+        job_user_signal(l, process.pid, SIGKILL);
     } else if (!l->continued_ms || now_ms - l->continued_ms >= SILENT_MS) {
         l->continued_ms = now_ms;
         if (!l->problem[0])
             l->said_ms = now_ms;
-        (void)kill(process.pid, SIGCONT);
+        job_user_signal(l, process.pid, SIGCONT);
         set_problem(
             l,
             "heddle-supervisor (process %d) does not answer; it was sent SIGCONT in case it "
@@ -138,14 +145,14 @@ static void watch_kill(struct agent_attempt *l, int64_t now_ms)
         /* Not to one that runs: it may be ending under a leak checker or a debugger, which would
          * wait for ever for the process that SIGCONT lets go. */
         if (hd_attempt_process_is_stopped(&process))
-            (void)kill(process.pid, SIGCONT);
+            job_user_signal(l, process.pid, SIGCONT);
         return;
     }
     set_problem(l,
                 "heddle-supervisor (process %d) has not ended its ranks within %d s; all are "
                 "killed",
                 (int)process.pid, KILL_MS / 1000);
-    (void)kill(process.pid, SIGKILL);
+    job_user_signal(l, process.pid, SIGKILL);
     l->kill_ms = now_ms;
 }
 

@@ -303,14 +303,24 @@ static enum hd_status authorize_reader(void *user, const struct hd_http_caller *
                              "Bearer TOKEN)");
 }
 
+/* On loopback a certificate that a join has made, and nobody has given, turns no door into one of
+ * TLS: what asks there, such as a health check, has the addresses of this machine alone. */
+static bool shows_certificate(const struct agent *agent)
+{
+    const struct agent_options *o = &agent->options;
+
+    return o->has_tls && o->http && !(agent->joined.joined && hd_rpc_address_is_loopback(o->http));
+}
+
 enum hd_status web_open(struct agent *agent)
 {
     const struct agent_options *o = &agent->options;
+    const bool tls = shows_certificate(agent);
     struct hd_http_options options = {.address = o->http,
                                       .hosts = &o->http_host,
                                       .host_count = o->http_host != NULL,
-                                      .cert_path = o->has_tls ? o->tls.cert_path : NULL,
-                                      .key_path = o->has_tls ? o->tls.key_path : NULL,
+                                      .cert_path = tls ? o->tls.cert_path : NULL,
+                                      .key_path = tls ? o->tls.key_path : NULL,
                                       .asks_tokens = o->http_token_file != NULL,
                                       .authorize = authorize_reader,
                                       .on_request = on_request,

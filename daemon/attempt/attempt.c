@@ -122,7 +122,7 @@ enum hd_status hd_attempt_process_write(const char *run_dir,
     int n = snprintf(text, sizeof text, "pid %d\nstart %" PRId64 "\nboot %s\n", (int)process->pid,
                      process->start_ticks, process->boot_id);
 
-    return st ? st : hd_file_write_atomic(path, text, (size_t)n, 0600);
+    return st ? st : hd_file_write_atomic(path, text, (size_t)n, HD_ATTEMPT_FILE_MODE);
 }
 
 enum hd_status hd_attempt_process_read(const char *run_dir, struct hd_attempt_process *ret_process)
@@ -133,7 +133,7 @@ enum hd_status hd_attempt_process_read(const char *run_dir, struct hd_attempt_pr
     enum hd_status st = record_path(path, run_dir, HD_ATTEMPT_PROCESS_FILE);
 
     if (!st)
-        st = hd_file_read(path, 4096, &text);
+        st = hd_file_read_regular(path, 4096, &text);
     if (!st && sscanf(text.data, "pid %d\nstart %" SCNd64 "\nboot %39s\n", &process.pid,
                       &process.start_ticks, process.boot_id) != 3)
         st = hd_err(HD_CORRUPT, "%s is not a supervisor's record", path);
@@ -151,7 +151,7 @@ static enum hd_status write_record(const char *run_dir, const char *name,
     char path[PATH_MAX];
     enum hd_status st = record_path(path, run_dir, name);
 
-    return st ? st : hd_file_write_atomic(path, bytes, n, 0600);
+    return st ? st : hd_file_write_atomic(path, bytes, n, HD_ATTEMPT_FILE_MODE);
 }
 
 static enum hd_status read_record(const char *run_dir, const char *name, enum hd_link_kind kind,
@@ -165,7 +165,7 @@ static enum hd_status read_record(const char *run_dir, const char *name, enum hd
     enum hd_status st = record_path(path, run_dir, name);
 
     if (!st)
-        st = hd_file_read(path, RECORD_BYTES_MAX, &text);
+        st = hd_file_read_regular(path, RECORD_BYTES_MAX, &text);
     if (!st) {
         st = hd_frame_decode((const uint8_t *)text.data, text.len_bytes, &frame, &size);
         if (!st)
@@ -213,7 +213,7 @@ enum hd_status hd_attempt_write_group(const char *run_dir, const char *group)
     char path[PATH_MAX];
     enum hd_status st = record_path(path, run_dir, HD_ATTEMPT_GROUP_FILE);
 
-    return st ? st : hd_file_write_atomic(path, group, strlen(group), 0600);
+    return st ? st : hd_file_write_atomic(path, group, strlen(group), HD_ATTEMPT_FILE_MODE);
 }
 
 /* What a supervisor left that did not live to remove its ranks' group. The name of a group is the
@@ -225,7 +225,8 @@ static enum hd_status clear_group(const char *run_dir, int64_t job, int64_t atte
     enum hd_status st = record_path(path, run_dir, HD_ATTEMPT_GROUP_FILE);
 
     (void)snprintf(name, sizeof name, "/heddle-%" PRId64 "-%" PRId64, job, attempt);
-    if (!st && hd_file_read(path, PATH_MAX, &group) == HD_OK && hd_text_ends(group.data, name))
+    if (!st && hd_file_read_regular(path, PATH_MAX, &group) == HD_OK &&
+        hd_text_ends(group.data, name))
         st = hd_cgroup_clear(group.data);
     hd_text_free(&group);
     return st;
@@ -329,7 +330,7 @@ static void decide_end(const char *run_dir, const struct hd_attempt_process *pro
     }
 }
 
-enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t attempt,
+enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t attempt, bool is_gone,
                                    struct hd_link_report *ret_end)
 {
     struct hd_link_report end = {.kind = HD_LINK_END, .job = job, .attempt = attempt, .rank = -1};
@@ -341,16 +342,20 @@ enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t att
     st = record_path(path, run_dir, HD_ATTEMPT_LOCK_FILE);
     if (!st)
         st = hd_file_lock(path, &lock_fd); /* so that none can begin meanwhile */
+    if (st == HD_CONFLICT && is_gone) { /* another user's process, which is none of the attempt */
+        lock_fd = -1;
+        st = HD_OK;
+    }
     if (st)
         return st;
     known = hd_attempt_process_read(run_dir, &process);
     if (hd_attempt_read_end(run_dir, ret_end) == HD_OK)
         goto out;
-    if (known == HD_OK && hd_attempt_kill_leftovers(run_dir, process.pid)) {
+    if (!is_gone && known == HD_OK && hd_attempt_kill_leftovers(run_dir, process.pid)) {
         st = hd_err(HD_TIMEOUT, "processes of %s are still being killed", run_dir);
         goto out;
     }
-    st = clear_group(run_dir, job, attempt);
+    st = is_gone ? HD_OK : clear_group(run_dir, job, attempt);
     if (st)
         goto out;
     end.wall_ms = hd_clock_wall_ms();
@@ -359,6 +364,7 @@ enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t att
     if (!st)
         *ret_end = end;
 out:
-    (void)close(lock_fd);
+    if (lock_fd >= 0)
+        (void)close(lock_fd);
     return st;
 }

@@ -33,6 +33,10 @@
 #include "base/text.h"
 #include "link/report.h"
 
+/* Not of others, but of the group: heddled's user reads them by it where the supervisor runs as
+ * another one (HD_FILE_JOB_DIR_MODE). */
+enum { HD_ATTEMPT_FILE_MODE = 0640, HD_ATTEMPT_DIR_MODE = 0770 };
+
 #define HD_ATTEMPT_JOB_FILE     "job"
 #define HD_ATTEMPT_LOCK_FILE    "lock"
 #define HD_ATTEMPT_PROCESS_FILE "supervisor"
@@ -91,8 +95,10 @@ enum hd_status hd_attempt_read_end(const char *run_dir, struct hd_link_report *r
 /* For heddled, when the supervisor is dead and left no `end`: kills what is left of the attempt,
  * derives the end from the records (a rank's failure, a restarted machine, a supervisor that died
  * or never came up), writes it and returns it. HD_TIMEOUT: something cannot be killed yet, call
- * again. HD_CONFLICT: a supervisor holds the directory. */
-enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t attempt,
+ * again. HD_CONFLICT: a supervisor holds the directory.
+ * is_gone: of an attempt of another user, whose processes systemd knows: none is left, whatever
+ * the records say; nothing is killed. */
+enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t attempt, bool is_gone,
                                    struct hd_link_report *ret_end);
 
 /* Sends SIGKILL to each process of session `supervisor` whose environment names run_dir: what a

@@ -83,7 +83,7 @@ enum hd_status hd_spool_writer_open(const char *run_dir, const struct hd_spool_l
         w->limits.segments_max = HD_SPOOL_SEGMENTS_MAX;
     st = spool_path(w->dir, run_dir);
     if (!st)
-        st = hd_file_make_dirs(w->dir, 0700);
+        st = hd_file_make_dirs(w->dir, HD_ATTEMPT_DIR_MODE);
     if (st) {
         free(w);
         return st;
@@ -120,7 +120,7 @@ static enum hd_status next_segment(struct hd_spool_writer *w)
     int fd;
 
     segment_path(path, w->dir, w->segment + 1);
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, HD_ATTEMPT_FILE_MODE);
     if (fd < 0)
         return hd_err(hd_file_write_status(errno), "cannot create %s: %s", path, strerror(errno));
     st = hd_file_sync_dir(w->dir);
@@ -227,7 +227,7 @@ static enum hd_status open_segment(struct hd_spool_reader *r)
     if (r->at.segment < extent.oldest)
         r->at = (struct hd_spool_position){extent.oldest, 0};
     segment_path(path, r->dir, r->at.segment);
-    r->fd = open(path, O_RDONLY | O_CLOEXEC);
+    r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (r->fd < 0)
         return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
     r->have_bytes = 0;

@@ -6,8 +6,9 @@
  * as a transient service `heddle-job-JOB-attempt-ATTEMPT` in heddle.slice, with systemd-run.
  *
  * What it does not do: it starts no program but heddle-supervisor from its own folder, as no user
- * but the one that it serves, opens no file that a request names, and keeps no state. A request can
- * do no more than the asking user could do by hand, but for the unit.
+ * but the one that it serves and those of --job-users (users.h), opens no file that a request
+ * names, and keeps no state. Without --job-users a request can do no more than the asking user
+ * could do by hand, but for the unit.
  *
  * One request at a time: a start takes some ten milliseconds. Used by: heddled.
  */
@@ -35,6 +36,7 @@
 #include "base/log.h"
 #include "base/notify.h"
 #include "daemon/launcher/request.h"
+#include "daemon/launcher/users.h"
 #include "version/version.h"
 
 extern char **environ;
@@ -56,10 +58,14 @@ static const char usage[] =
     "\n"
     "  --for USER          who may ask, and as whom supervisors run; not root (default:\n"
     "                      heddle)\n"
+    "  --job-users LIST    as whom jobs may run beside that user, where the policy of the\n"
+    "                      controller says so: names, @GROUP, or all (who is no system\n"
+    "                      user), with commas (default: nobody)\n"
     "  --listen PATH       a Unix socket to make; else that which systemd hands over\n"
     "  --data-networks LIST addresses that jobs may reach beside this machine, such as\n"
     "                      10.0.0.0/8,fd00::/8: those of the other nodes (default: all)\n"
     "  --systemd-run PATH  the program that asks systemd (default: /usr/bin/systemd-run)\n"
+    "  --systemctl PATH    the one that ends units (default: /usr/bin/systemctl)\n"
     "  --help, --version\n"
     "\n"
     "heddle-launcher.socket starts it; there is no need to call it by hand.\n"
@@ -68,7 +74,8 @@ static const char usage[] =
     "  heddle-launcher --for heddle --listen /run/heddle-launcher.sock\n";
 
 struct launcher {
-    const char *user, *listen, *systemd_run;
+    const char *user, *listen, *systemd_run, *systemctl;
+    struct launch_users users; /* beside `user` */
     uid_t uid;
     gid_t gid;
     char networks[NETWORKS_MAX][96]; /* "--property=IPAddressAllow=10.0.0.0/8" */
@@ -153,7 +160,8 @@ static int add_networks(const struct launcher *l, char **words, int n)
 
 /* The words of systemd-run. texts: memory for those that are made here. */
 static void fill_words(const struct launcher *l, const struct launch_request *r,
-                       char texts[TEXTS_MAX][128], char *words[WORDS_MAX])
+                       const struct launch_user *as, char texts[TEXTS_MAX][128],
+                       char *words[WORDS_MAX])
 {
     static const char *const fixed[] = {
         "--quiet", "--collect", "--service-type=exec", "--slice=heddle.slice",
@@ -172,8 +180,8 @@ static void fill_words(const struct launcher *l, const struct launch_request *r,
         words[n++] = (char *)fixed[i];
     (void)snprintf(texts[0], sizeof texts[0], "--unit=heddle-job-%" PRId64 "-attempt-%" PRId64,
                    r->job, r->attempt);
-    (void)snprintf(texts[1], sizeof texts[1], "--uid=%u", (unsigned)l->uid);
-    (void)snprintf(texts[2], sizeof texts[2], "--gid=%u", (unsigned)l->gid);
+    (void)snprintf(texts[1], sizeof texts[1], "--uid=%u", (unsigned)as->uid);
+    (void)snprintf(texts[2], sizeof texts[2], "--gid=%u", (unsigned)as->gid);
     (void)snprintf(texts[3], sizeof texts[3], "--property=UMask=%s", r->umask);
     for (int i = 0; i < 4; i++)
         words[n++] = texts[i];
@@ -203,7 +211,7 @@ static enum hd_status check_words(const struct launch_request *r)
 }
 
 /* What the program says until it ends, and its status; it is killed after START_MS. */
-static enum hd_status wait_for(pid_t pid, int fd, char *ret_said, size_t size)
+static enum hd_status wait_for(pid_t pid, int fd, const char *name, char *ret_said, size_t size)
 {
     const int64_t end_ms = hd_clock_now_ms() + START_MS;
     size_t count = 0;
@@ -231,39 +239,115 @@ static enum hd_status wait_for(pid_t pid, int fd, char *ret_said, size_t size)
         ;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return HD_OK;
-    return hd_err(HD_IO, "systemd-run: %s", *ret_said ? ret_said : "it did not end in time");
+    return hd_err(HD_IO, "%s: %s", name, *ret_said ? ret_said : "it did not end in time");
 }
 
-static enum hd_status start(const struct launcher *l, const struct launch_request *r)
+/* Runs a program of systemd's; *ret_said: the first line of what it says. */
+static enum hd_status run(char **words, char *ret_said, size_t size)
 {
-    char texts[TEXTS_MAX][128], said[512] = "", *words[WORDS_MAX];
     posix_spawn_file_actions_t actions;
+    enum hd_status st;
     int fds[2], error;
     pid_t pid;
 
-    fill_words(l, r, texts, words);
     if (pipe2(fds, O_CLOEXEC) < 0)
         return hd_err(HD_IO, "cannot make a pipe: %s", strerror(errno));
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     (void)posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
     (void)posix_spawn_file_actions_adddup2(&actions, fds[1], 2);
-    error = posix_spawn(&pid, l->systemd_run, &actions, NULL, words, environ);
+    error = posix_spawn(&pid, words[0], &actions, NULL, words, environ);
     (void)posix_spawn_file_actions_destroy(&actions);
     (void)close(fds[1]);
-    if (error) {
-        (void)close(fds[0]);
-        return hd_err(HD_IO, "cannot run %s: %s", l->systemd_run, strerror(error));
-    }
-    error = (int)wait_for(pid, fds[0], said, sizeof said);
+    if (error)
+        st = hd_err(HD_IO, "cannot run %s: %s", words[0], strerror(error));
+    else
+        st = wait_for(pid, fds[0], words[0], ret_said, size);
     (void)close(fds[0]);
-    return (enum hd_status)error;
+    return st;
+}
+
+/* Without a user: heddled's own. */
+static enum hd_status find_as(const struct launcher *l, const struct launch_request *r,
+                              struct launch_user *ret_as)
+{
+    *ret_as = (struct launch_user){.uid = l->uid, .gid = l->gid};
+    return r->user ? users_find(&l->users, r->user, ret_as) : HD_OK;
+}
+
+static enum hd_status start(const struct launcher *l, const struct launch_request *r)
+{
+    char texts[TEXTS_MAX][128], said[512] = "", *words[WORDS_MAX];
+    struct launch_user as;
+    enum hd_status st = check_words(r);
+
+    if (!st)
+        st = find_as(l, r, &as);
+    if (st)
+        return st;
+    fill_words(l, r, &as, texts, words);
+    return run(words, said, sizeof said);
+}
+
+/* systemd knows a unit as long as one of its processes lives: heddle-supervisor's units are
+ * forgotten when they end (--collect). */
+static enum hd_status end_unit(const struct launcher *l, const struct launch_request *r,
+                               bool *ret_gone)
+{
+    char unit[96], signal[24], said[512] = "";
+    char *show[] = {(char *)l->systemctl, (char *)"show", (char *)"--property=ActiveState",
+                    (char *)"--value",    unit,           NULL};
+    char *end[] = {(char *)l->systemctl, (char *)"kill", signal, unit, NULL};
+    enum hd_status st;
+
+    (void)snprintf(unit, sizeof unit, "heddle-job-%" PRId64 "-attempt-%" PRId64 ".service", r->job,
+                   r->attempt);
+    (void)snprintf(signal, sizeof signal, "--signal=SIG%s", r->signal);
+    st = run(show, said, sizeof said);
+    *ret_gone = !st && (strcmp(said, "inactive") == 0 || strcmp(said, "failed") == 0);
+    return st || *ret_gone || strcmp(r->signal, "0") == 0 ? st : run(end, said, sizeof said);
+}
+
+/* Carries the request out; *ret_words: what is answered behind "ok". */
+static enum hd_status carry_out(const struct launcher *l, const struct launch_request *r,
+                                char *ret_words, size_t size)
+{
+    struct launch_user as;
+    bool gone = false;
+    enum hd_status st;
+
+    switch (r->deed) {
+    case REQUEST_FIND:
+        st = find_as(l, r, &as);
+        if (!st)
+            (void)snprintf(ret_words, size, " %u", (unsigned)as.uid);
+        return st;
+    case REQUEST_KILL:
+        st = end_unit(l, r, &gone);
+        (void)snprintf(ret_words, size, "%s", gone ? " gone" : "");
+        return st;
+    case REQUEST_ABOUT:
+        (void)snprintf(ret_words, size, " %.512s", *l->users.list ? l->users.list : "own");
+        return HD_OK;
+    default:
+        return start(l, r);
+    }
+}
+
+static void log_done(const struct launch_request *r)
+{
+    if (r->deed == REQUEST_START)
+        hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": started as %s", r->job,
+               r->attempt, r->user ? r->user : "the user of heddled");
+    else if (r->deed == REQUEST_KILL && strcmp(r->signal, "0") != 0)
+        hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": SIG%s", r->job, r->attempt,
+               r->signal);
 }
 
 static void serve_one(struct launcher *l, int fd)
 {
     struct launch_request r = {0};
-    char answer[1024];
+    char answer[REQUEST_ANSWER_MAX], words[640] = "";
     size_t count = 0;
     enum hd_status st = read_request(l, fd, &count); /* first, or the answer would be lost */
 
@@ -272,14 +356,17 @@ static void serve_one(struct launcher *l, int fd)
     if (!st)
         st = request_read(l->request, count, &r);
     if (!st)
-        st = check_words(&r);
-    if (!st)
-        st = start(l, &r);
+        st = carry_out(l, &r, words, sizeof words);
     if (st)
         hd_log(HD_LOG_WARN, "refused or failed: %s", hd_err_message());
     else
-        hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": started", r.job, r.attempt);
-    (void)snprintf(answer, sizeof answer, st ? "error %.900s\n" : "ok\n", hd_err_message());
+        log_done(&r);
+    if (st)
+        (void)snprintf(answer, sizeof answer, "%s %.900s\n",
+                       st == HD_DENIED || st == HD_NOT_FOUND ? "refused" : "error",
+                       hd_err_message());
+    else
+        (void)snprintf(answer, sizeof answer, "ok%s\n", words);
     for (char *c = answer; *c && c[1]; c++)
         *c = *c == '\n' ? ' ' : *c;
     (void)send(fd, answer, strlen(answer), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -323,7 +410,7 @@ static enum hd_status find_user(struct launcher *l)
         return hd_err(HD_NOT_FOUND, "--for: there is no user %s", l->user);
     if (entry->pw_uid == 0)
         return hd_err(HD_INVALID, "--for: ranks never run as root");
-    l->uid = entry->pw_uid;
+    l->uid = l->users.own = entry->pw_uid;
     l->gid = entry->pw_gid;
     return HD_OK;
 }
@@ -361,11 +448,16 @@ static enum hd_status read_options(int argc, char **argv, struct launcher *l)
     static const struct option longs[] = {{"for", required_argument, NULL, 'f'},
                                           {"listen", required_argument, NULL, 'l'},
                                           {"systemd-run", required_argument, NULL, 's'},
+                                          {"systemctl", required_argument, NULL, 'c'},
+                                          {"job-users", required_argument, NULL, 'u'},
                                           {"data-networks", required_argument, NULL, 'n'},
                                           {NULL, 0, NULL, 0}};
     int key;
 
-    *l = (struct launcher){.user = "heddle", .systemd_run = "/usr/bin/systemd-run"};
+    *l = (struct launcher){.user = "heddle",
+                           .systemd_run = "/usr/bin/systemd-run",
+                           .systemctl = "/usr/bin/systemctl",
+                           .users = {.list = ""}};
     while ((key = getopt_long(argc, argv, "", longs, NULL)) != -1) {
         if (key == 'f')
             l->user = optarg;
@@ -373,6 +465,12 @@ static enum hd_status read_options(int argc, char **argv, struct launcher *l)
             l->listen = optarg;
         else if (key == 's')
             l->systemd_run = optarg;
+        else if (key == 'c')
+            l->systemctl = optarg;
+        else if (key == 'u' && users_check_list(optarg) == HD_OK)
+            l->users.list = optarg;
+        else if (key == 'u')
+            return HD_INVALID;
         else if (key == 'n' && read_networks(optarg, l) == HD_OK)
             continue;
         else if (key == 'n')

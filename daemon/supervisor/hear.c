@@ -132,7 +132,7 @@ void sup_accept_daemon(struct sup *sup)
 {
     int fd;
 
-    if (hd_frame_accept(sup->listen_fd, &fd))
+    if (hd_frame_accept(sup->listen_fd, sup->options.daemon_uid, &fd))
         return;
     sup_lose_daemon(sup); /* the newest heddled is the one that counts */
     sup->daemon_fd = fd;

@@ -45,6 +45,7 @@ static const char usage[] =
     "  --data-roots D[:D]   folders below which a job's data may lie (default: all)\n"
     "  --group DIR|unit     control group in which the ranks' own is made; unit: the one\n"
     "                       of this process, delegated by systemd\n"
+    "  --daemon-uid UID     heddled's user, if this is another one: it may connect\n"
     "  --cpus LIST          processors that ranks may use, such as 2-15\n"
     "  --memory SIZE        what the ranks may take until their plan is known\n"
     "  --memory-slack SIZE  what each may take beside its plan (default: 4G)\n"
@@ -111,7 +112,8 @@ static enum hd_status default_worker(char ret_path[PATH_MAX])
 
 static enum hd_status open_log(const char *path)
 {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const int fd =
+        open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, HD_ATTEMPT_FILE_MODE);
 
     if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
         return hd_err(HD_IO, "--log: cannot open %s: %s", path, strerror(errno));
@@ -176,6 +178,10 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
         return take_text("--data-roots", text, options->data_roots, sizeof options->data_roots);
     case 'G':
         return take_text("--group", text, options->group, sizeof options->group);
+    case 'u':
+        st = hd_text_to_int64(text, 1, UINT32_MAX - 1, &number);
+        options->daemon_uid = st ? options->daemon_uid : (uid_t)number;
+        return st;
     case 'C':
         st = take_text("--cpus", text, options->cpus, sizeof options->cpus);
         return st ? st : hd_cpus_check(text);
@@ -214,12 +220,14 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"isolation", required_argument, NULL, 'i'},
         {"data-roots", required_argument, NULL, 'D'},
         {"group", required_argument, NULL, 'G'},
+        {"daemon-uid", required_argument, NULL, 'u'},
         {"cpus", required_argument, NULL, 'C'},
         {"memory", required_argument, NULL, 'M'},
         {"memory-slack", required_argument, NULL, 'S'},
         {NULL, 0, NULL, 0},
     };
     struct sup_options options = {.node = "?",
+                                  .daemon_uid = (uid_t)-1,
                                   .isolation = "try",
                                   .slack_bytes = SLACK_BYTES,
                                   .log_limit_bytes = SUP_LOG_LIMIT_DEFAULT};

@@ -124,12 +124,14 @@ static enum hd_status open_rest(struct sup *sup)
     if (!st)
         st = follow_parent(&sup->options);
     if (!st)
-        st = hd_frame_listen(sup->options.run_dir, HD_ATTEMPT_SOCKET, &sup->listen_fd);
+        st = hd_frame_listen(sup->options.run_dir, HD_ATTEMPT_SOCKET, sup->options.daemon_uid,
+                             &sup->listen_fd);
     if (!st)
         st = hd_spool_writer_open(sup->options.run_dir, &sup->options.spool, &sup->spool);
     if (!st) {
         hd_text_add(&logs, "%s/logs", sup->job.attempt_dir);
-        st = logs.failed ? hd_err(HD_NO_MEMORY, "no memory") : hd_file_make_dirs(logs.data, 0755);
+        st = logs.failed ? hd_err(HD_NO_MEMORY, "no memory")
+                         : hd_file_make_dirs(logs.data, HD_FILE_JOB_DIR_MODE);
         hd_text_free(&logs);
     }
     if (!st)

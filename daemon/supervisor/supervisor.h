@@ -86,6 +86,7 @@ struct sup_options {
     char cpus[256];       /* processors that ranks may use; "": all */
     int64_t memory_bytes; /* that all ranks may take until their plan is known; 0: no bound */
     int64_t slack_bytes;  /* that each may take beside its plan */
+    uid_t daemon_uid;     /* heddled's, where it is another user than this one; (uid_t)-1: not */
     struct hd_spool_limits spool;
 };
 

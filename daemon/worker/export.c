@@ -293,6 +293,7 @@ static enum hd_status write_model(struct hd_hf_export *options, const char *base
     struct export_base b = {.source = NULL};
     enum hd_status st = HD_OK;
 
+    options->base_dir = base;
     hd_arena_init(&b.arena, 0);
     if (!options->adapter)
         st = open_base(&b, options->checkpoint_dir, base);

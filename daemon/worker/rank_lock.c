@@ -172,7 +172,7 @@ static void allow_output(struct lock *l, const char *dir, const char *name)
     if (!l->st && path.failed)
         l->st = hd_err(HD_NO_MEMORY, "no memory for a path");
     if (!l->st) {
-        allow(l, HD_SANDBOX_WRITE, hd_file_make_dirs(path.data, 0755) ? dir : path.data);
+        allow(l, HD_SANDBOX_WRITE, hd_file_make_dirs(path.data, HD_FILE_JOB_DIR_MODE) ? dir : path.data);
     }
     hd_text_free(&path);
 }
@@ -199,7 +199,7 @@ static void allow_outputs(struct lock *l, const char *job_dir)
     allow_output(l, job_dir, "tokens");
     allow_output(l, job_dir, "tensorboard");
     allow_earlier(l, job_dir);
-    if (l->r->choices_dir && !hd_file_make_dirs(l->r->choices_dir, 0755))
+    if (l->r->choices_dir && !hd_file_make_dirs(l->r->choices_dir, HD_FILE_JOB_DIR_MODE))
         allow(l, HD_SANDBOX_WRITE, l->r->choices_dir);
 }
 

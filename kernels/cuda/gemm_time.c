@@ -329,7 +329,7 @@ static enum hd_status write_file(struct hd_backend *cuda)
     free(all);
     st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a file of choices") : HD_OK;
     if (!st && changed)
-        st = hd_file_make_dirs(cuda->options.choices_dir, 0755);
+        st = hd_file_make_dirs(cuda->options.choices_dir, HD_FILE_JOB_DIR_MODE);
     if (!st && changed)
         st = hd_file_write_atomic(gemm->path, text.data, text.len_bytes, 0644);
     hd_text_free(&text);

@@ -1,8 +1,8 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,7 +178,8 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     st = parent_of(path, dir);
     if (st)
         return st;
-    fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+    /* O_NONBLOCK: a FIFO that another user has put there fails, and does not wait for a reader */
+    fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
     if (fd < 0)
         return hd_err(hd_file_write_status(errno), "cannot create %s: %s", part, strerror(errno));
 
@@ -199,16 +200,14 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     return hd_file_sync_dir(dir); /* the new name is durable only when its directory is */
 }
 
-enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text)
+/* Appends what fd has to ret_text, and closes it. */
+static enum hd_status read_to_end(int fd, const char *path, size_t max_bytes,
+                                  struct hd_text *ret_text)
 {
     enum hd_status st = HD_OK;
     size_t total = 0;
     char chunk[16384];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-    if (fd < 0)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
-                      strerror(errno));
     for (;;) {
         ssize_t n = read(fd, chunk, sizeof chunk);
 
@@ -231,6 +230,31 @@ enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *
     if (!st && ret_text->failed)
         st = hd_err(HD_NO_MEMORY, "no memory to read %s", path);
     return st;
+}
+
+enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    return read_to_end(fd, path, max_bytes, ret_text);
+}
+
+enum hd_status hd_file_read_regular(const char *path, size_t max_bytes, struct hd_text *ret_text)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+
+    if (fd < 0)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
+        (void)close(fd);
+        return hd_err(HD_IO, "%s is no regular file", path);
+    }
+    return read_to_end(fd, path, max_bytes, ret_text);
 }
 
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode)
@@ -325,22 +349,60 @@ enum hd_status hd_file_make_dirs_below(const char *base, const char *below, mode
     return st;
 }
 
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
+/* Removes what the folder of dir_fd, which is closed, has. Each step is by a descriptor that was
+ * opened without a link, so that a folder which somebody exchanges for a link meanwhile leads
+ * nowhere else. Depth: of folders in folders, each of which needs a descriptor. */
+static int remove_entries(int dir_fd, int depth)
 {
-    (void)info, (void)kind, (void)walk;
-    return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+    enum { DEPTH_MAX = 64 };
+    DIR *dir = fdopendir(dir_fd);
+    const struct dirent *entry;
+    int failure = dir ? 0 : errno;
+
+    if (!dir)
+        (void)close(dir_fd);
+    while (dir && (entry = readdir(dir))) {
+        int fd;
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno == ENOENT)
+            continue;
+        if (errno == EISDIR || errno == EPERM) { /* POSIX says EPERM for a folder */
+            fd = depth < DEPTH_MAX ? openat(dirfd(dir), entry->d_name,
+                                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                                   : -1;
+            if (fd >= 0 && (errno = remove_entries(fd, depth + 1)) == 0 &&
+                unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) == 0)
+                continue;
+        }
+        if (errno != ENOENT && !failure)
+            failure = errno;
+    }
+    if (dir)
+        (void)closedir(dir);
+    return failure;
 }
 
 enum hd_status hd_file_remove_tree(const char *path)
 {
-    if (nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
-        return hd_err(hd_file_write_status(errno), "cannot remove %s: %s", path, strerror(errno));
-    return HD_OK;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int failure = 0;
+
+    if (fd < 0 && errno != ENOTDIR && errno != ELOOP && errno != ENOENT)
+        failure = errno;
+    else if (fd >= 0)
+        failure = remove_entries(fd, 0);
+    if (!failure && remove(path) < 0 && errno != ENOENT)
+        failure = errno;
+    return failure ? hd_err(hd_file_write_status(failure), "cannot remove %s: %s", path,
+                            strerror(failure))
+                   : HD_OK;
 }
 
 enum hd_status hd_file_lock(const char *path, int *ret_fd)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    /* group: heddled's, of a run directory where another user's supervisor makes the file */
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0660);
 
     if (fd < 0)
         return hd_err(hd_file_write_status(errno), "cannot open %s: %s", path, strerror(errno));

@@ -34,6 +34,10 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
  * not exist. */
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text);
 
+/* The same of a folder that another user may write: HD_IO also for what is no regular file, of
+ * which a FIFO would make the caller wait. */
+enum hd_status hd_file_read_regular(const char *path, size_t max_bytes, struct hd_text *ret_text);
+
 /* Write or read all size_bytes, retrying after EINTR and short counts. hd_file_pread_all returns
  * HD_CORRUPT when the file is too short. */
 enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes);
@@ -45,6 +49,10 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
  * HD_NOT_FOUND: no such file. HD_IO: also a link, or no regular file. */
 enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *ret_bytes,
                                   size_t max_bytes, size_t *ret_count, int64_t *ret_offset);
+/* Of folders that ranks make in a job's folder: where the folder above has a default access list
+ * (daemon/isolation/acl.h), the group's bits bound what heddled's user may do in it; elsewhere the
+ * umask takes them. */
+enum { HD_FILE_JOB_DIR_MODE = 0775 };
 enum hd_status hd_file_sync_dir(const char *path); /* makes names created in `path` durable */
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode); /* like mkdir -p, durable names */
 /* The same for `below` ("7/attempt-1") in the folder `base`, and no link is followed below that.

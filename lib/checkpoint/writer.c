@@ -195,7 +195,7 @@ enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ck
     if (!st)
         st = begin_blocks(writer, head.len_bytes, entries, count);
     if (!st)
-        st = hd_file_make_dirs(dir, 0755);
+        st = hd_file_make_dirs(dir, HD_FILE_JOB_DIR_MODE);
     if (!st)
         st = create_part(writer);
     if (!st)

@@ -196,6 +196,13 @@ struct hd_data_batch {
     bool answer_ends;
 };
 
+/* Positions of rows whose first is `first`, not 0. */
+static inline void hd_data_move_positions(int32_t *positions, int64_t count, int64_t first)
+{
+    for (int64_t i = 0; i < count; i++)
+        positions[i] += (int32_t)first;
+}
+
 /* Samples first .. first + count - 1 of the global batch of `step`; the first step is 0.
  * HD_INVALID: an id outside the vocabulary. Allocates nothing. */
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,

@@ -1,11 +1,12 @@
 /* adapter: the form of an adapter that a run goes on from, and the names of its factors in the
- * folder in which PEFT keeps one (LoraConfig):
+ * folder in which PEFT keeps one (LoraConfig, PrefixTuningConfig):
  *
- *     adapter_config.json          rank, alpha, rsLoRA
+ *     adapter_config.json          rank, alpha, rsLoRA; or the length of a prefix
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
- *                                  [out, r]
+ *                                  [out, r]; or prompt_embeddings [tokens, L, 2, G * D], which has
+ *                                  the keys and the values of each block, as two dimensions
  *
- * Of such a folder the targets are the modules of its tensors, as target_modules may be a regular
+ * Of LoRA's folder the targets are the modules of its tensors, as target_modules may be a regular
  * expression. A setting that would change what the adapter computes, and that a job cannot have, is
  * an error that names it.
  */
@@ -22,7 +23,7 @@
 #define A_END        ".lora_A.weight"
 #define B_END        ".lora_B.weight"
 
-enum { VALUES_MAX = 1 << 14, DEPTH_MAX = 16, RANK_MAX = 1024 };
+enum { VALUES_MAX = 1 << 14, DEPTH_MAX = 16, RANK_MAX = 1024, TOKENS_MAX = 4096 };
 
 /* ---- adapter_config.json ---- */
 
@@ -63,12 +64,10 @@ static enum hd_status check_beginning(const struct hd_json *value)
         "path_initial_model_for_weight_conversion");
 }
 
-static enum hd_status read_key(const struct hd_json *value, struct hd_job *job)
+static enum hd_status read_lora_key(const struct hd_json *value, struct hd_job *job)
 {
     enum hd_status st;
 
-    if (strcmp(value->key, "peft_type") == 0)
-        return must_be(value, "LORA");
     if (strcmp(value->key, "bias") == 0)
         return must_be(value, "none");
     if (strcmp(value->key, "r") == 0)
@@ -93,18 +92,63 @@ static enum hd_status read_key(const struct hd_json *value, struct hd_job *job)
                   value->key);
 }
 
+/* The tensor has the keys and values that are computed with, also of a prefix that PEFT trained
+ * through a network (prefix_projection); its shape is compared with the model's. */
+static enum hd_status read_prefix_key(const struct hd_json *value, struct hd_job *job)
+{
+    static const char of_prefix[] = "token_dim num_attention_heads num_layers encoder_hidden_size "
+                                    "prefix_projection init_weights";
+    int64_t one;
+
+    if (strcmp(value->key, "num_virtual_tokens") == 0)
+        return hd_json_to_int64(value, 1, TOKENS_MAX, &job->adapter_tokens);
+    if (strcmp(value->key, "num_transformer_submodules") == 0 && !is_nothing(value))
+        return hd_json_to_int64(value, 1, 1, &one);
+    if (hd_words_have(harmless, value->key) || hd_words_have(of_prefix, value->key) ||
+        is_nothing(value))
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED, "%.60s: a prefix with this setting cannot be trained here",
+                  value->key);
+}
+
+/* What a type of PEFT is here. */
+static const struct form {
+    const char *theirs, *ours;
+    const char *needed[3];
+    enum hd_status (*read_key)(const struct hd_json *value, struct hd_job *job);
+} forms[] = {{"LORA", "lora", {"r", "lora_alpha"}, read_lora_key},
+             {"PREFIX_TUNING", "prefix", {"num_virtual_tokens"}, read_prefix_key}};
+
+static enum hd_status find_form(const struct hd_json *root, const struct form **ret_form)
+{
+    const struct hd_json *type = hd_json_member(root, "peft_type");
+
+    if (!type)
+        return hd_err(HD_INVALID, "has no peft_type");
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (type->kind == HD_JSON_STRING && strcmp(type->text, forms[i].theirs) == 0) {
+            *ret_form = &forms[i];
+            return HD_OK;
+        }
+    return hd_err(HD_UNSUPPORTED, "peft_type: must be \"LORA\" or \"PREFIX_TUNING\"");
+}
+
 static enum hd_status parse(const struct hd_json *root, struct hd_job *job)
 {
-    const char *const needed[] = {"peft_type", "r", "lora_alpha"};
-    enum hd_status st = HD_OK;
+    const struct form *form = NULL;
+    enum hd_status st;
 
     if (root->kind != HD_JSON_OBJECT)
         return hd_err(HD_INVALID, "is not an object");
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!hd_json_member(root, needed[i]))
-            return hd_err(HD_INVALID, "has no %s", needed[i]);
-    for (const struct hd_json *value = root->first; !st && value; value = value->next)
-        st = read_key(value, job);
+    st = find_form(root, &form);
+    for (int i = 0; !st && form->needed[i]; i++)
+        if (!hd_json_member(root, form->needed[i]))
+            st = hd_err(HD_INVALID, "has no %s", form->needed[i]);
+    for (const struct hd_json *value = st ? NULL : root->first; !st && value; value = value->next)
+        if (strcmp(value->key, "peft_type") != 0)
+            st = form->read_key(value, job);
+    if (!st)
+        (void)snprintf(job->adapter, sizeof job->adapter, "%s", form->ours);
     return st;
 }
 
@@ -118,7 +162,6 @@ enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
 
     hd_arena_init(&arena, 0);
     st = hd_json_parse(&arena, text, text_bytes, &limits, &root);
-    (void)snprintf(ret_job->adapter, sizeof ret_job->adapter, "lora");
     ret_job->adapter_rslora = false;
     if (!st)
         st = parse(root, ret_job);
@@ -182,11 +225,18 @@ static enum hd_status list_targets(const struct hd_weights *weights, struct hd_j
 
     job->adapter_targets[0] = '\0';
     for (size_t i = 0; i < hd_weights_count(weights); i++) {
+        const struct hd_weight *w = hd_weights_at(weights, i);
         const char *module;
         size_t length;
 
-        if (!find_module(hd_weights_at(weights, i)->name, &module, &length))
+        if (!find_module(w->name, &module, &length))
             continue;
+        if (w->dim_count != 2 || w->shape[0] != job->adapter_rank)
+            return hd_err(HD_INVALID,
+                          "%s has %lld rows, and r of " CONFIG_FILE
+                          " is %lld: the two files are not of one adapter",
+                          w->name, w->dim_count ? (long long)w->shape[0] : 0,
+                          (long long)job->adapter_rank);
         length = plain_name(module, length, name);
         if (is_listed(job->adapter_targets, name, length))
             continue;
@@ -226,7 +276,7 @@ static enum hd_status read_folder(const char *dir, const char *config, struct hd
     }
     if (!st)
         st = hd_hf_open_adapter(dir, &weights);
-    if (!st) {
+    if (!st && strcmp(ret_job->adapter, "lora") == 0) {
         st = list_targets(weights, ret_job);
         if (st)
             st = hd_err_prefix(st, "%s/" WEIGHTS_FILE, dir);
@@ -240,12 +290,9 @@ static enum hd_status read_folder(const char *dir, const char *config, struct hd
 
 static void copy_form(const struct hd_job *theirs, struct hd_job *ret_job)
 {
-    static const char *const paths[] = {"train.adapter.type", "train.adapter.rank",
-                                        "train.adapter.alpha", "train.adapter.rslora",
-                                        "train.adapter.targets"};
-
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        hd_job_copy_member(hd_job_find_key(paths[i]), theirs, ret_job);
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (hd_job_keys[i].adapter_form)
+            hd_job_copy_member(&hd_job_keys[i], theirs, ret_job);
 }
 
 static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,
@@ -334,6 +381,18 @@ static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,
                                      .theirs = hd_arena_printf(arena, "%s" A_END, theirs),
                                      .parts = 1};
     return true;
+}
+
+void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2])
+{
+    for (int which = 0; which < 2; which++)
+        ret_rows[which] = (struct hd_hf_row){.ours = which ? "blocks.#.attention.prefix_v"
+                                                           : "blocks.#.attention.prefix_k",
+                                             .theirs = HD_HF_PREFIX_NAME,
+                                             .top = true,
+                                             .columns = true,
+                                             .place = which,
+                                             .parts = 2 * (int)job->layers};
 }
 
 enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,

@@ -162,8 +162,10 @@ static enum hd_status plan(struct hd_exporter *x)
     const char *prefix = NULL;
     size_t row_count = 0, used = 0, per_layer = 0;
     int64_t largest = 1;
-    enum hd_status st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
+    enum hd_status st = hd_export_check_adapter(x);
 
+    if (!st)
+        st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
     if (st)
         return st;
     for (size_t i = 0; i < row_count; i++)
@@ -233,7 +235,7 @@ static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *dat
 static enum hd_status write_tensor(struct hd_exporter *x, int fd, struct hd_ckpt_blocks *blocks,
                                    const struct hd_export_tensor *t)
 {
-    enum hd_status st = assemble(x, t);
+    enum hd_status st = t->prefix ? hd_export_assemble_prefix(x, t) : assemble(x, t);
 
     if (st)
         return st;
@@ -611,6 +613,32 @@ static enum hd_status open_checkpoint(struct hd_exporter *x)
     return st ? hd_err_prefix(st, "%s: the job stored in it", dir) : HD_OK;
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+
+    return *a && *b && stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+/* A run whose checkpoints leave out their base could not go on without it. */
+static enum hd_status check_sources(const struct hd_exporter *x)
+{
+    const struct {
+        const char *key, *path;
+    } sources[] = {{"train.init_from", x->job.init_from},
+                   {"train.adapter.from", x->job.adapter_from},
+                   {"--base", x->options->base_dir ? x->options->base_dir : ""}};
+
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        if (is_same_file(x->options->out_dir, sources[i].path))
+            return hd_err(HD_CONFLICT,
+                          "%s is what the job began with (%s), and its checkpoints may need it; "
+                          "choose another folder",
+                          x->options->out_dir, sources[i].key);
+    return HD_OK;
+}
+
 enum hd_status hd_hf_export(const struct hd_hf_export *options)
 {
     struct hd_exporter x = {.options = options};
@@ -622,6 +650,8 @@ enum hd_status hd_hf_export(const struct hd_hf_export *options)
     st = check_target(options);
     if (!st)
         st = open_checkpoint(&x);
+    if (!st)
+        st = check_sources(&x);
     if (!st)
         st = plan(&x);
     if (!st)

@@ -1,9 +1,10 @@
 /* export_adapter: the factors of an adapter, added to the weights of a model folder, or alone in
  * the form of PEFT:
  *
- *     adapter_config.json          rank, alpha, targets
+ *     adapter_config.json          rank, alpha, targets; or of a prefix its length and heads
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
- * [out, r]
+ *                                  [out, r]; or prompt_embeddings [tokens, L, 2, G * D], as two
+ *                                  dimensions
  *
  * A and B are as ours, also of gpt2, whose weights are turned; c_attn's B has the rows of q, k, v.
  */
@@ -170,20 +171,106 @@ static bool also_is_score(const struct hd_job *job)
            (strcmp(job->adapter_also, "score") == 0 || strcmp(job->adapter_also, "head") == 0);
 }
 
+enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
+{
+    static const char *const remedy =
+        "give the checkpoint itself to --adapter of heddle generate, eval or serve, beside the "
+        "model folder, or to train.adapter.from";
+
+    if (x->options->adapter && hd_job_is_reward(&x->job) && strcmp(x->job.adapter, "prefix") == 0)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s: PEFT's folder of a prefix has no place for the vector of a reward model; "
+                      "%s",
+                      x->options->checkpoint_dir, remedy);
+    if (strcmp(x->job.adapter, "prefix") == 0)
+        return x->options->adapter
+                   ? HD_OK
+                   : hd_err(HD_UNSUPPORTED,
+                            "%s: a prefix cannot be added to the weights of its base; export it "
+                            "alone, with --adapter, or %s",
+                            x->options->checkpoint_dir, remedy);
+    if (strcmp(x->job.adapter, "bottleneck") != 0)
+        return HD_OK;
+    return x->options->adapter
+               ? hd_err(HD_UNSUPPORTED, "%s: PEFT has no bottleneck adapters; %s",
+                        x->options->checkpoint_dir, remedy)
+               : hd_err(HD_UNSUPPORTED,
+                        "%s: a bottleneck adapter cannot be added to the weights of its base; %s",
+                        x->options->checkpoint_dir, remedy);
+}
+
+/* The keys (which = 0) or values of a block. */
+static enum hd_status find_prefix(const struct hd_exporter *x, int64_t layer, int which,
+                                  const struct hd_ckpt_entry **ret_entry)
+{
+    const struct hd_job *job = &x->job;
+    struct hd_hf_row rows[2];
+    char name[HD_CKPT_NAME_MAX];
+
+    hd_hf_prefix_rows(job, rows);
+    hd_hf_format_name(rows[which].ours, layer, 0, name);
+    *ret_entry = hd_ckpt_find_tensor(x->ckpt, name);
+    if (!*ret_entry || (*ret_entry)->dim_count != 2 || (*ret_entry)->dtype != HD_F32 ||
+        (*ret_entry)->shape[0] != job->adapter_tokens ||
+        (*ret_entry)->shape[1] != job->kv_heads * job->head_width)
+        return hd_err(HD_CORRUPT, "%s: has no %s of the shape of its job",
+                      x->options->checkpoint_dir, name);
+    return HD_OK;
+}
+
+static enum hd_status list_prefix(struct hd_exporter *x)
+{
+    struct hd_export_tensor *t = &x->tensors[x->count++];
+    const struct hd_ckpt_entry *entry;
+    enum hd_status st = HD_OK;
+
+    *t = (struct hd_export_tensor){.dim_count = 2, .expert = -1, .prefix = true};
+    (void)snprintf(t->name, sizeof t->name, HD_HF_PREFIX_NAME);
+    for (int64_t i = 0; !st && i < 2 * x->job.layers; i++)
+        st = find_prefix(x, i / 2, (int)(i % 2), &entry);
+    t->shape[0] = x->job.adapter_tokens;
+    t->shape[1] = 2 * x->job.layers * x->job.kv_heads * x->job.head_width;
+    t->elements = t->shape[0] * t->shape[1];
+    return st;
+}
+
+enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t)
+{
+    const int64_t width = t->shape[1] / (2 * x->job.layers);
+    const struct hd_ckpt_entry *entry = NULL;
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < 2 * x->job.layers; i++) {
+        st = find_prefix(x, i / 2, (int)(i % 2), &entry);
+        if (!st)
+            st = hd_ckpt_read(x->ckpt, entry, x->part);
+        for (int64_t r = 0; !st && r < t->shape[0]; r++)
+            memcpy(x->whole + r * t->shape[1] + i * width, x->part + r * width,
+                   (size_t)width * sizeof *x->part);
+    }
+    return st;
+}
+
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count, const char *prefix)
 {
     enum hd_status st = HD_OK;
 
-    if (strcmp(x->job.adapter, "lora") != 0)
+    const bool is_prefix = strcmp(x->job.adapter, "prefix") == 0;
+
+    if (!is_prefix && strcmp(x->job.adapter, "lora") != 0)
         return hd_err(HD_INVALID, "%s has no adapter; export the model, without --adapter",
                       x->options->checkpoint_dir);
     if (*x->job.adapter_also && !also_is_score(&x->job))
         return hd_err(
             HD_UNSUPPORTED,
             "%s: train.adapter.also: %s trained beside the adapter, and an adapter's folder "
-            "would not have it; export the model, without --adapter",
-            x->options->checkpoint_dir, x->job.adapter_also);
+            "would not have it; %s",
+            x->options->checkpoint_dir, x->job.adapter_also,
+            is_prefix ? "give the checkpoint itself to heddle generate, eval or serve"
+                      : "export the model, without --adapter");
+    if (is_prefix)
+        return list_prefix(x);
     for (int64_t layer = 0; !st && layer < x->job.layers; layer++)
         for (size_t i = 0; !st && i < row_count; i++)
             st = add_factors(x, &rows[i], prefix, layer);
@@ -208,31 +295,55 @@ static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
     hd_json_end(w, ']');
 }
 
+static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
+{
+    const struct hd_job *job = &x->job;
+
+    hd_json_add_int64(w, "r", job->adapter_rank);
+    hd_json_add_real(w, "lora_alpha", job->adapter_alpha);
+    hd_json_add_bool(w, "use_rslora", job->adapter_rslora);
+    hd_json_add_real(w, "lora_dropout", job->adapter_dropout);
+    hd_json_add_string(w, "bias", "none");
+    hd_json_add_bool(w, "fan_in_fan_out", strcmp(job->family, "gpt2") == 0);
+    add_targets(x, w);
+}
+
+/* token_dim and num_attention_heads are those of keys and values, as PEFT sets them for grouped
+ * queries. */
+static void add_prefix(const struct hd_job *job, struct hd_json_writer *w)
+{
+    hd_json_add_int64(w, "num_virtual_tokens", job->adapter_tokens);
+    hd_json_add_int64(w, "num_layers", job->layers);
+    hd_json_add_int64(w, "num_attention_heads", job->kv_heads);
+    hd_json_add_int64(w, "token_dim", job->kv_heads * job->head_width);
+    hd_json_add_int64(w, "encoder_hidden_size", job->kv_heads * job->head_width);
+    hd_json_add_int64(w, "num_transformer_submodules", 1);
+    hd_json_add_bool(w, "prefix_projection", false);
+}
+
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text)
 {
     const struct hd_job *job = &x->job;
+    const bool prefix = strcmp(job->adapter, "prefix") == 0;
     struct hd_json_writer w = {.out = ret_text};
 
     hd_json_begin(&w, NULL, '{');
-    hd_json_add_string(&w, "peft_type", "LORA");
+    hd_json_add_string(&w, "peft_type", prefix ? "PREFIX_TUNING" : "LORA");
     hd_json_add_string(&w, "task_type", hd_job_is_reward(job) ? "SEQ_CLS" : "CAUSAL_LM");
     if (hd_job_is_reward(job)) {
         hd_json_begin(&w, "modules_to_save", '[');
         hd_json_add_string(&w, NULL, "score");
         hd_json_end(&w, ']');
     }
+    hd_json_add_bool(&w, "inference_mode", true);
     if (*job->init_from)
         hd_json_add_string(&w, "base_model_name_or_path", job->init_from);
     else
         hd_json_add_null(&w, "base_model_name_or_path");
-    hd_json_add_int64(&w, "r", job->adapter_rank);
-    hd_json_add_real(&w, "lora_alpha", job->adapter_alpha);
-    hd_json_add_bool(&w, "use_rslora", job->adapter_rslora);
-    hd_json_add_real(&w, "lora_dropout", x->job.adapter_dropout);
-    hd_json_add_string(&w, "bias", "none");
-    hd_json_add_bool(&w, "fan_in_fan_out", strcmp(job->family, "gpt2") == 0);
-    hd_json_add_bool(&w, "inference_mode", true);
-    add_targets(x, &w);
+    if (prefix)
+        add_prefix(job, &w);
+    else
+        add_lora(x, &w);
     hd_json_end(&w, '}');
     return ret_text->failed ? hd_export_no_memory() : HD_OK;
 }

@@ -13,6 +13,7 @@ struct hd_export_tensor { /* a tensor of the export, and its parts in the checkp
     int part_count, dim_count;
     int64_t expert; /* index in dimension 0 of the part; -1: all of it */
     bool transposed;
+    bool prefix; /* keys and values of all blocks, as columns; it has no parts */
     int64_t shape[2], elements;
     int file; /* index of the file that contains it */
 };
@@ -44,6 +45,9 @@ const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const ch
 
 /* Whether a tensor of a checkpoint is a factor of an adapter. */
 bool hd_export_is_factor(const char *name);
+/* HD_UNSUPPORTED: the checkpoint has an adapter that is neither part of a model of transformers nor
+ * of a form of PEFT; the message says what takes it. */
+enum hd_status hd_export_check_adapter(const struct hd_exporter *x);
 /* Adds to w, which are the values of `weight`, what its adapter adds to it, if it has one. */
 enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w);
 
@@ -51,6 +55,8 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
  * adapter trained. */
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count, const char *prefix);
+/* Fills x->whole with a prefix; x->part holds the keys or values of a block. */
+enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t);
 /* adapter_config.json. */
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text);
 

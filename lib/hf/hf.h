@@ -138,6 +138,10 @@ bool hd_hf_codes(const struct hd_hf_map *map, size_t index, int64_t expert, enum
  * a setting that no job can have; the message names it. */
 enum hd_status hd_adapter_read(const char *dir, struct hd_job *ret_job, uint64_t *ret_identity);
 
+/* HD_INVALID: the adapter of the checkpoint `dir` trained beside another model than `base`, a model
+ * folder or a checkpoint. A folder of PEFT does not say beside which; it is taken. */
+enum hd_status hd_adapter_check_base(const char *dir, const char *base);
+
 /* Only adapter_config.json, from text; error messages do not name the file. */
 enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
                                           struct hd_job *ret_job);
@@ -165,6 +169,7 @@ struct hd_hf_base {
 struct hd_hf_export {
     const char *checkpoint_dir;    /* a checkpoint of Heddle; verified first */
     const struct hd_hf_base *base; /* NULL: all weights are in the checkpoint */
+    const char *base_dir;          /* where the base is now; NULL: where it was */
     const char *out_dir;
     enum hd_dtype dtype;     /* HD_F32 or HD_BF16 */
     int64_t shard_bytes_max; /* bytes of tensor data per file; more: several files and an index */
@@ -176,7 +181,8 @@ struct hd_hf_export {
 
 /* The weights of a model with their adapter added to them in fp32, or the adapter alone.
  * HD_INVALID: there is none. Writes the directory atomically: to a temporary directory beside
- * out_dir, which is flushed and renamed. HD_EXISTS: out_dir exists and force is not set. */
+ * out_dir, which is flushed and renamed. HD_EXISTS: out_dir exists and force is not set.
+ * HD_CONFLICT: it is a folder with which the job began. */
 enum hd_status hd_hf_export(const struct hd_hf_export *options);
 
 /* Verifies a model directory of hd_hf_export by its hashes. HD_CORRUPT names the file, the tensor

@@ -25,6 +25,7 @@ struct hd_hf_row {
     const char *ours, *theirs;
     bool top;        /* theirs is outside of the base model: without prefix */
     bool transposed; /* theirs is [in, out]; one or two dimensions */
+    bool columns;    /* theirs is joined along its columns, of all blocks: two parts a block */
     int place;       /* our index among the parts of their tensor, along its rows */
     int parts;       /* number of our parameters in their tensor; 1: not joined */
 };
@@ -38,6 +39,10 @@ enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows,
 enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
                                   const struct hd_hf_row **ret_rows, size_t *ret_count,
                                   const char **ret_prefix);
+
+/* The rows of a prefix, which is one tensor in PEFT's folder. */
+#define HD_HF_PREFIX_NAME "prompt_embeddings"
+void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
 
 /* Replaces '#' by the layer number and '*' by the expert number. */
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,

@@ -9,25 +9,25 @@ enum { LISTED_MAX = 4 }; /* names in one message */
 
 /* ---- the tables ---- */
 
-#define JOINED(which, ours, theirs, transposed)   \
-    {                                             \
-        ours, theirs, false, transposed, which, 3 \
+#define JOINED(which, our, their, turned)                                              \
+    {                                                                                  \
+        .ours = our, .theirs = their, .transposed = turned, .place = which, .parts = 3 \
     }
-#define PAIRED(which, ours, theirs)          \
-    {                                        \
-        ours, theirs, false, false, which, 2 \
+#define PAIRED(which, our, their)                                \
+    {                                                            \
+        .ours = our, .theirs = their, .place = which, .parts = 2 \
     }
-#define PLAIN(ours, theirs)              \
-    {                                    \
-        ours, theirs, false, false, 0, 1 \
+#define PLAIN(our, their)                        \
+    {                                            \
+        .ours = our, .theirs = their, .parts = 1 \
     }
-#define TURNED(ours, theirs)            \
-    {                                   \
-        ours, theirs, false, true, 0, 1 \
+#define TURNED(our, their)                                           \
+    {                                                                \
+        .ours = our, .theirs = their, .transposed = true, .parts = 1 \
     }
-#define OUTSIDE(ours, theirs)           \
-    {                                   \
-        ours, theirs, true, false, 0, 1 \
+#define OUTSIDE(our, their)                                   \
+    {                                                         \
+        .ours = our, .theirs = their, .top = true, .parts = 1 \
     }
 
 #define SCORE "score.weight" /* of a reward model, in place of lm_head */
@@ -190,7 +190,8 @@ struct found_name {
     const struct hd_weight **weights; /* [1], or [E]: one per expert */
     struct hd_hf_codes *codes;        /* likewise: quant is NONE for one that is plain */
     bool per_expert, transposed;
-    int64_t first; /* first row of our part in a joined tensor */
+    int64_t first;        /* first row of our part in a joined tensor */
+    int64_t first_column; /* the same of columns */
 };
 
 struct hd_hf_map {
@@ -242,8 +243,9 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
 
     for (int d = 0; d < dims; d++) {
         const int from = row->transposed ? dims - 1 - d : d + left_out;
+        const bool is_joined = row->columns ? from == dims - 1 : from == joined;
 
-        expected[d] = want->shape[from] * (from == joined ? row->parts : 1);
+        expected[d] = want->shape[from] * (is_joined ? row->parts : 1);
     }
     for (int d = 0; same && d < dims; d++)
         same = w->shape[d] == expected[d] || (positions && d == 0 && w->shape[d] > expected[d]);
@@ -311,7 +313,10 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
         return hd_err(HD_INVALID, "%s: has no dimension of experts", want->name);
     f->per_expert = hd_hf_per_expert(row);
     f->transposed = row->transposed;
-    f->first = row->place * want->shape[rows_at];
+    if (row->columns)
+        f->first_column = (2 * layer + row->place) * want->shape[1];
+    else
+        f->first = row->place * want->shape[rows_at];
     if (f->per_expert)
         count = want->shape[0];
     f->weights = hd_arena_array(&map->arena, (size_t)count, sizeof *f->weights);
@@ -389,10 +394,19 @@ static void choose_form(struct search *s)
 static enum hd_status search(struct search *s, struct hd_hf_map *map)
 {
     char first[HD_CKPT_NAME_MAX];
-    enum hd_status st =
-        s->adapter
-            ? hd_hf_adapter_rows(s->job->family, &map->arena, &s->rows, &s->row_count, &s->prefix)
-            : hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
+    struct hd_hf_row prefix[2];
+    enum hd_status st = HD_OK;
+
+    if (s->adapter && strcmp(s->job->adapter, "prefix") == 0) {
+        hd_hf_prefix_rows(s->job, prefix);
+        s->rows = prefix;
+        s->row_count = 2;
+        s->prefix = "";
+    } else if (s->adapter) {
+        st = hd_hf_adapter_rows(s->job->family, &map->arena, &s->rows, &s->row_count, &s->prefix);
+    } else {
+        st = hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
+    }
 
     for (size_t i = 0; !st && s->adapter && i < map->count; i++)
         st = find_one(s, map, i);
@@ -533,7 +547,7 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
     else if (w->dim_count > 2)
         convert(w, (expert * w->shape[1] + f->first + row) * width + column, 1, count, ret_values);
     else
-        convert(w, (f->first + row) * width + column, 1, count, ret_values);
+        convert(w, (f->first + row) * width + f->first_column + column, 1, count, ret_values);
 }
 
 static enum hd_status not_finite(const struct found_name *f, int64_t expert)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/words.h"
 
 static const char magic[] = "HEDDLE-JOB ";
 
@@ -366,11 +367,22 @@ bool hd_job_has_pairs(const struct hd_job *job)
     return *job->objective && strcmp(job->objective, "next_token") != 0;
 }
 
+bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type)
+{
+    return strncmp(key->path, "train.adapter.", 14) == 0 &&
+           (!key->adapters || hd_words_have(key->adapters, type));
+}
+
 double hd_job_adapter_scale(const struct hd_job *job)
 {
     const double rank = (double)job->adapter_rank;
 
     return rank > 0 ? job->adapter_alpha / (job->adapter_rslora ? sqrt(rank) : rank) : 0;
+}
+
+int64_t hd_job_first_position(const struct hd_job *job)
+{
+    return strcmp(job->adapter, "prefix") == 0 ? job->adapter_tokens : 0;
 }
 
 void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])

@@ -136,7 +136,9 @@ struct hd_key {
     double old_default;           /* value for a text older than `since`: of INT, REAL, BOOL */
     const char *old_default_text; /* the same of WORD, NAME, PATH; NULL: "" */
     const char *v1_path;          /* its path in a text of version 1; NULL: the same */
-    const char *help;             /* the meaning, for users; Markdown */
+    const char *adapters; /* of train.adapter: the types that have the key; NULL: all have it */
+    bool adapter_form;    /* decides what an adapter computes: one that is read has its own */
+    const char *help;     /* the meaning, for users; Markdown */
 };
 extern const struct hd_key hd_job_keys[];
 extern const size_t hd_job_key_count;
@@ -153,10 +155,15 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
 
 /* What train.adapter multiplies the product of its factors by. */
 double hd_job_adapter_scale(const struct hd_job *job);
+/* The position of a sequence's first token: those before it are of a prefix (train.adapter). */
+int64_t hd_job_first_position(const struct hd_job *job);
 /* Whether train.objective is a loss of pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);
 /* Whether it is that of a reward model, whose head is one vector. */
 bool hd_job_is_reward(const struct hd_job *job);
+
+/* Whether the key is train.adapter's, and an adapter of this type has it. */
+bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);
 
 bool hd_job_key_is_of_layout(const struct hd_key *key); /* member of struct hd_layout_sizes */
 

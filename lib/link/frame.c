@@ -308,7 +308,7 @@ static enum hd_status new_socket(int *ret_fd)
     return HD_OK;
 }
 
-enum hd_status hd_frame_listen(const char *dir, const char *name, int *ret_fd)
+enum hd_status hd_frame_listen(const char *dir, const char *name, uid_t other, int *ret_fd)
 {
     struct sockaddr_un address;
     int dir_fd, fd = -1;
@@ -320,7 +320,7 @@ enum hd_status hd_frame_listen(const char *dir, const char *name, int *ret_fd)
     if (!st && unlink(address.sun_path) < 0 && errno != ENOENT)
         st = hd_err(HD_IO, "cannot remove the old socket %s/%s: %s", dir, name, strerror(errno));
     /* fchmod before bind sets the mode of the socket file, so no other user can ever connect */
-    if (!st && fchmod(fd, 0600) < 0)
+    if (!st && fchmod(fd, other == (uid_t)-1 ? 0600 : 0660) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot protect the socket %s/%s: %s", dir, name,
                     strerror(errno));
     if (!st && bind(fd, (const struct sockaddr *)&address, sizeof address) < 0)
@@ -357,7 +357,7 @@ enum hd_status hd_frame_connect(const char *dir, const char *name, int *ret_fd)
     return st;
 }
 
-enum hd_status hd_frame_accept(int listen_fd, int *ret_fd)
+enum hd_status hd_frame_accept(int listen_fd, uid_t other, int *ret_fd)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
@@ -371,7 +371,7 @@ enum hd_status hd_frame_accept(int listen_fd, int *ret_fd)
     if (fd < 0)
         return hd_err(HD_IO, "cannot accept on a local socket: %s", strerror(errno));
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
-        (peer.uid != geteuid() && peer.uid != 0)) {
+        (peer.uid != geteuid() && peer.uid != 0 && (other == (uid_t)-1 || peer.uid != other))) {
         (void)close(fd);
         return hd_err(HD_DENIED, "a process of another user tried to connect");
     }

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
@@ -79,12 +80,13 @@ enum hd_status hd_frame_send(int fd, const void *frame, size_t frame_bytes, int 
 enum hd_status hd_frame_receive(int fd, uint8_t *bytes, int timeout_ms, struct hd_frame *ret_frame);
 
 /* A Unix socket DIR/NAME. DIR may be longer than sun_path (107 bytes): it is opened, and the
- * address uses /proc/self/fd. The socket file has mode 0600; listen replaces an old one. The
- * descriptors are close-on-exec and non-blocking. */
-enum hd_status hd_frame_listen(const char *dir, const char *name, int *ret_fd);
+ * address uses /proc/self/fd. listen replaces an old socket. The descriptors are close-on-exec and
+ * non-blocking. `other`: the one user beside this one and root who may connect; (uid_t)-1: none.
+ * The socket file has mode 0600, with `other` 0660: the folder's access list lets that user in. */
+enum hd_status hd_frame_listen(const char *dir, const char *name, uid_t other, int *ret_fd);
 enum hd_status hd_frame_connect(const char *dir, const char *name, int *ret_fd);
-/* HD_UNAVAILABLE: no connection is waiting. HD_DENIED: the peer is neither this user nor root; its
- * connection was closed. */
-enum hd_status hd_frame_accept(int listen_fd, int *ret_fd);
+/* HD_UNAVAILABLE: no connection is waiting. HD_DENIED: the peer is neither this user, nor root, nor
+ * `other`; its connection was closed. */
+enum hd_status hd_frame_accept(int listen_fd, uid_t other, int *ret_fd);
 
 #endif

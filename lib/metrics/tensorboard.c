@@ -187,7 +187,7 @@ static void put_begin(struct hd_tensorboard *b)
 
 static enum hd_status open_file(struct hd_tensorboard *b)
 {
-    enum hd_status st = hd_file_make_dirs(b->dir, 0755);
+    enum hd_status st = hd_file_make_dirs(b->dir, HD_FILE_JOB_DIR_MODE);
 
     if (st)
         return st;

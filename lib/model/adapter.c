@@ -88,9 +88,10 @@ static enum hd_status take(const struct hd_job *job, const char *word, struct hd
     return found ? HD_OK : refuse(job, word);
 }
 
-enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter)
+static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter)
 {
-    struct hd_adapter a = {.rank = job->adapter_rank,
+    struct hd_adapter a = {.kind = HD_ADAPTER_LORA,
+                           .rank = job->adapter_rank,
                            .scale = hd_job_adapter_scale(job),
                            .b_lr = job->adapter_b_lr,
                            .dropout = job->adapter_dropout,
@@ -99,9 +100,6 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
     enum hd_status st = HD_OK;
     char word[WORD_MAX];
 
-    *ret_adapter = (struct hd_adapter){0};
-    if (strcmp(job->adapter, "lora") != 0)
-        return HD_OK;
     for (const char *at = job->adapter_targets; !st && *at;) {
         const size_t length = strcspn(at, ",");
 
@@ -122,6 +120,30 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
     return st;
 }
 
+static bool is(const struct hd_job *job, const char *type)
+{
+    return strcmp(job->adapter, type) == 0;
+}
+
+enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter)
+{
+    *ret_adapter = (struct hd_adapter){0};
+    if (is(job, "lora"))
+        return lora_from_job(job, ret_adapter);
+    if (is(job, "bottleneck"))
+        *ret_adapter = (struct hd_adapter){.kind = HD_ADAPTER_BOTTLENECK,
+                                           .dropout = job->adapter_dropout,
+                                           .width = job->adapter_width};
+    if (is(job, "prefix") && strcmp(job->positions, "alibi") == 0)
+        return hd_err(HD_UNSUPPORTED,
+                      "train.adapter.type: a prefix has no distance from a token, which "
+                      "model.positions: alibi weighs; use lora or bottleneck");
+    if (is(job, "prefix"))
+        *ret_adapter =
+            (struct hd_adapter){.kind = HD_ADAPTER_PREFIX, .tokens = job->adapter_tokens};
+    return HD_OK;
+}
+
 const char *hd_target_name(enum hd_target target, bool experts)
 {
     static const char *const names[] = {"attention.q",   "attention.k", "attention.v",
@@ -135,16 +157,19 @@ const char *hd_target_name(enum hd_target target, bool experts)
 
 enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX])
 {
+    const char *own = is(job, "bottleneck") ? "*.adapter[12].*"
+                      : is(job, "prefix")   ? "*.prefix_[kv]"
+                                            : "*.lora_[ab]";
     int length;
 
-    if (!*job->adapter || strcmp(job->adapter, "none") == 0) {
+    if (!*job->adapter || is(job, "none")) {
         (void)snprintf(ret_only, HD_JOB_PATH_MAX, "%s", job->only);
         return HD_OK;
     }
     if (*job->only && strcmp(job->only, "all") != 0)
         return hd_err(HD_INVALID, "train.only: with train.adapter the adapter trains; name what "
                                   "trains besides in train.adapter.also, or remove one of the two");
-    length = snprintf(ret_only, HD_JOB_PATH_MAX, "*.lora_[ab]%s%s", *job->adapter_also ? "," : "",
+    length = snprintf(ret_only, HD_JOB_PATH_MAX, "%s%s%s", own, *job->adapter_also ? "," : "",
                       job->adapter_also);
     return length < HD_JOB_PATH_MAX
                ? HD_OK

@@ -1,4 +1,4 @@
-/* adapter: what stands beside the weights of a model (train.adapter of the job file).
+/* adapter: what trains beside the frozen weights of a model (train.adapter of the job file).
  *
  * lora (Hu et al. 2021): y = W x + s B (A x) with A [r, in] uniform within +- 1 / sqrt(in), B [out,
  * r] zeros, s = alpha / r, or alpha / sqrt(r) (Kalajdzievski 2023, "rsLoRA"). W does not train. The
@@ -8,6 +8,25 @@
  * each has its own A and B. GPT-2's c_attn is one module: q, k and v share its A. Their names are
  * those of the weights, with lora_a and lora_b for weight: of experts [E, r, in] and [E, out, r];
  * blocks.3.attention.q.lora_b; of the shared A blocks.3.attention.qkv.lora_a.
+ *
+ * bottleneck (Houlsby et al. 2019): two layers of `width` inner channels behind attention and two
+ * behind the feed-forward layer or the experts, on the output h [R, C] that is about to be added to
+ * the residual stream, after its dropout:
+ *
+ *     h + drop(U gelu(D h))       D [width, C] uniform within +- 1 / sqrt(C), U [C, width] zeros
+ *
+ * Without biases. Every tp rank has D and U whole: split over tp, their partial sums would need an
+ * all-reduce of [R, C] each, as much as the block itself sends, to save products that are small.
+ * Names: blocks.3.adapter1.down and .up (D and U) behind attention, blocks.3.adapter2 behind the
+ * feed-forward layer. No weight decay.
+ *
+ * prefix (Li & Liang 2021, "Prefix-Tuning"): `tokens` learned keys and values for each block and
+ * key/value head, before which every token of every document attends to them, whatever the window.
+ * They are not rotated, and tokens have the positions from `tokens` on, as with PEFT, whose
+ * prefixes are past keys and values. Each is normal with a standard deviation of 0.02: unlike the
+ * others a fresh prefix changes the model a little. Without the paper's network that makes them
+ * from shorter vectors. Names: blocks.3.attention.prefix_k and prefix_v, [tokens, kv_heads *
+ * head_width], of which tp splits the heads. No weight decay, no dropout of their own.
  *
  * Used by: model.   Uses: job.   Threads: any; no state.
  */
@@ -29,14 +48,23 @@ enum hd_target {
     HD_TARGET_COUNT
 };
 
+enum hd_adapter_kind { HD_ADAPTER_NONE, HD_ADAPTER_LORA, HD_ADAPTER_BOTTLENECK, HD_ADAPTER_PREFIX };
+
+/* Members of other kinds are 0. */
 struct hd_adapter {
-    int64_t rank; /* 0: there is no adapter */
+    enum hd_adapter_kind kind;
+    double dropout; /* LoRA: of what enters A; bottleneck: of what it adds */
+    /* LoRA */
+    int64_t rank;
     double scale; /* s */
     double b_lr;
-    double dropout; /* of what enters A */
     bool target[HD_TARGET_COUNT];
     bool one_a;   /* q, k and v share an A */
     bool experts; /* gate, up and down are those of experts, each with factors of its own */
+    /* bottleneck */
+    int64_t width;
+    /* prefix */
+    int64_t tokens;
 };
 
 /* HD_INVALID: a module that the family does not have, with those it has. HD_UNSUPPORTED: dropout

@@ -45,6 +45,20 @@ static struct hd_tensor *residual_dropout(struct hd_rec *rec, const struct hd_mo
     return op_dropout(rec, x, &d);
 }
 
+/* h + U gelu(D h) of an output h [Rl, C], if the model has such adapters. */
+static struct hd_tensor *bottleneck_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                            const struct hd_bottleneck *w, int64_t layer,
+                                            struct hd_tensor *h)
+{
+    const struct hd_dropout d = {c->adapter.dropout, c->seed, layer, w->site};
+    struct hd_tensor *inner;
+
+    if (c->adapter.kind != HD_ADAPTER_BOTTLENECK)
+        return h;
+    inner = op_gelu(rec, op_linear(rec, h, w->down, -1, 1)); /* [Rl, width] */
+    return op_add(rec, h, op_dropout(rec, op_linear(rec, inner, w->up, -1, 1), &d));
+}
+
 /* x: [R, C] -> [Rl, C]. Heads are split over tp; several ranks may hold one key/value head. */
 static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                            int tp, const struct hd_attention *w, int64_t layer,
@@ -58,6 +72,9 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
         .window = hd_model_window(c, layer),
         .causal = true,
         .alibi = c->positions == HD_POSITIONS_ALIBI,
+        .prefix = c->adapter.tokens,
+        .prefix_k = w->prefix_k,
+        .prefix_v = w->prefix_v,
         .dropout = {c->dropout_attention, c->seed, layer, HD_SITE_ATTENTION}};
     struct hd_tensor *qkv = op_linear(rec, x, w->qkv, w->qkv_bias, 3); /* [R, (H+2G)*D] */
 
@@ -113,11 +130,13 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm1)); /* [R, C] */
     h = attention_forward(rec, c, f->tp, &w->attention, layer, h);
-    x = op_add(rec, x, residual_dropout(rec, c, layer, HD_SITE_RESIDUAL1, h));
+    h = residual_dropout(rec, c, layer, HD_SITE_RESIDUAL1, h);
+    x = op_add(rec, x, bottleneck_forward(rec, c, &w->adapter1, layer, h));
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm2));
     h = c->router.E ? experts_forward(rec, c, w, layer, h) : mlp_forward(rec, c, &w->mlp, layer, h);
-    return op_add(rec, x, residual_dropout(rec, c, layer, HD_SITE_RESIDUAL2, h));
+    h = residual_dropout(rec, c, layer, HD_SITE_RESIDUAL2, h);
+    return op_add(rec, x, bottleneck_forward(rec, c, &w->adapter2, layer, h));
 }
 
 /* The embeddings of the tokens plus, with learned positions, those of their positions: [Rl, C]. */

@@ -68,7 +68,7 @@ static enum hd_status positions_from_job(const struct hd_job *job, const struct 
 
 struct hd_only hd_model_only(const struct hd_model_config *c)
 {
-    return (struct hd_only){c->only, c->L, c->tied, c->adapter.rank ? "train.adapter.also" : NULL};
+    return (struct hd_only){c->only, c->L, c->tied, c->adapter.kind ? "train.adapter.also" : NULL};
 }
 
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
@@ -375,7 +375,7 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
 {
     struct hd_lora l = {0};
 
-    if (d->config->adapter.rank && !d->registry->status) {
+    if (!d->registry->status) {
         declare_a(d, &w, &l);
         declare_b(d, &w, &l);
         l.site = w.site;
@@ -412,7 +412,35 @@ static void declare_expert_lora(struct declare *d, enum hd_target target,
         tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);
 }
 
-static void declare_adapters(struct declare *d, struct hd_block *b)
+/* Applied to the rows outside of enter and leave: with sequence parallelism the gradients are
+ * partial. */
+static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *which, int64_t site)
+{
+    const int64_t C = d->config->C, width = d->config->adapter.width;
+    struct share share = on_rows(d);
+    struct hd_bottleneck b = {.site = site};
+    char what[32];
+
+    share.adapter = true;
+    (void)snprintf(what, sizeof what, "%s.down", which);
+    b.down = param(d, what, width, C, share, HD_INIT_UNIFORM, 1 / sqrt((double)C), false);
+    (void)snprintf(what, sizeof what, "%s.up", which);
+    b.up = param(d, what, C, width, share, HD_INIT_ZEROS, 0, false);
+    return b;
+}
+
+/* One row of all key/value heads for each token; several tp ranks may hold the same head. */
+static int declare_prefix(struct declare *d, const char *what)
+{
+    const struct hd_model_config *c = d->config;
+    struct share share = split_columns(c->D);
+
+    share.copies = d->registry->mesh.sizes.kv_replica;
+    share.adapter = true;
+    return param(d, what, c->adapter.tokens, c->G * c->D, share, HD_INIT_NORMAL, init_std, false);
+}
+
+static void declare_loras(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
 
@@ -433,6 +461,20 @@ static void declare_adapters(struct declare *d, struct hd_block *b)
                : (struct adapted){HD_TARGET_UP, b->mlp.up, 1, c->C, 0, HD_SITE_ADAPTER_UP});
     b->mlp.lora_down = declare_lora(d, (struct adapted){HD_TARGET_DOWN, b->mlp.down, 1, c->F,
                                                         ffn_grain(c, c->F), HD_SITE_ADAPTER_DOWN});
+}
+
+static void declare_adapters(struct declare *d, struct hd_block *b)
+{
+    if (d->config->adapter.kind == HD_ADAPTER_LORA)
+        declare_loras(d, b);
+    if (d->config->adapter.kind == HD_ADAPTER_BOTTLENECK) {
+        b->adapter1 = declare_bottleneck(d, "adapter1", HD_SITE_ADAPTER1);
+        b->adapter2 = declare_bottleneck(d, "adapter2", HD_SITE_ADAPTER2);
+    }
+    if (d->config->adapter.kind == HD_ADAPTER_PREFIX) {
+        b->attention.prefix_k = declare_prefix(d, "attention.prefix_k");
+        b->attention.prefix_v = declare_prefix(d, "attention.prefix_v");
+    }
 }
 
 static struct hd_attention declare_attention(struct declare *d)
@@ -537,7 +579,8 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
     m->embedding = matrix(d, "weight", c->V, c->C, table, init_std, false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
-        m->positions = matrix(d, "positions", c->context, c->C, positions, init_std, false);
+        m->positions = matrix(d, "positions", c->adapter.tokens + c->context, c->C, positions,
+                              init_std, false);
 }
 
 static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)

@@ -98,14 +98,21 @@ struct hd_attention {
     int out, out_bias;
     int q_norm, k_norm; /* over a head's channels */
     struct hd_lora lora_qkv, lora_out;
+    int prefix_k, prefix_v; /* of a prefix adapter */
 };
 struct hd_mlp {
     int up, up_bias; /* gated: first of the two adjacent parameters gate, up */
     int down, down_bias;
     struct hd_lora lora_up, lora_down;
 };
+/* The two layers of a bottleneck adapter. */
+struct hd_bottleneck {
+    int down, up;
+    int64_t site; /* of dropout */
+};
 struct hd_block {
     struct hd_norm norm1, norm2;
+    struct hd_bottleneck adapter1, adapter2; /* behind attention, behind the feed-forward layer */
     struct hd_attention attention;
     struct hd_mlp mlp; /* in a model with experts, the shared expert */
     struct hd_expert_params experts;
@@ -168,8 +175,9 @@ struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config 
  * attention counted once per visible pair): 6 per weight of a matrix that is multiplied, and for
  * attention 12 H D per visible pair and block: scores and weighted sum take 4 H D in forward, twice
  * that in backward. A token attends to (S+1)/2 positions on average, with a window of W < S to
- * W (2S - W + 1) / 2S. With train.only what is not computed does not count: of a weight that does
- * not train 2 are missing, and of units below the lowest that trains all of backward. */
+ * W (2S - W + 1) / 2S, and to the tokens of a prefix. With train.only what is not computed does not
+ * count: of a weight that does not train 2 are missing, and of units below the lowest that trains
+ * all of backward. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 
 #endif

@@ -64,7 +64,13 @@ static const char *const block_names[] = {"norm1.weight",
                                           "moe.down.lora_a",
                                           "moe.gate.lora_b",
                                           "moe.up.lora_b",
-                                          "moe.down.lora_b"};
+                                          "moe.down.lora_b",
+                                          "adapter1.down",
+                                          "adapter1.up",
+                                          "adapter2.down",
+                                          "adapter2.up",
+                                          "attention.prefix_k",
+                                          "attention.prefix_v"};
 
 int hd_model_lowest_trained(const struct hd_model_config *c)
 {
@@ -87,8 +93,18 @@ struct multiplied {
 
 enum { MULTIPLIED_MAX = 11 + 2 * HD_TARGET_COUNT };
 
+static int list_bottlenecks(const struct hd_model_config *c, struct multiplied *list, int count)
+{
+    static const char *const names[] = {"adapter1.down", "adapter1.up", "adapter2.down",
+                                        "adapter2.up"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        list[count++] = (struct multiplied){names[i], (double)(c->adapter.width * c->C)};
+    return count;
+}
+
 /* Adds the two factors of each target behind the first `count`. */
-static int list_adapter(const struct hd_model_config *c, struct multiplied *list, int count)
+static int list_lora(const struct hd_model_config *c, struct multiplied *list, int count)
 {
     static const char *const a_names[][2] = {{"attention.q.lora_a", "attention.q.lora_a"},
                                              {"attention.k.lora_a", "attention.k.lora_a"},
@@ -142,13 +158,17 @@ static int list_multiplied(const struct hd_model_config *c, struct multiplied re
                                          {"moe.shared.gate.weight", shared},
                                          {"moe.shared.up.weight", shared},
                                          {"moe.shared.down.weight", shared}};
+    int count;
 
     memcpy(ret, attention, sizeof attention);
     if (c->router.E)
         memcpy(ret + 4, experts, sizeof experts);
     else
         memcpy(ret + 4, dense, sizeof dense);
-    return list_adapter(c, ret, c->router.E ? 11 : 7);
+    count = c->router.E ? 11 : 7;
+    if (c->adapter.kind == HD_ADAPTER_BOTTLENECK)
+        return list_bottlenecks(c, ret, count);
+    return c->adapter.kind == HD_ADAPTER_LORA ? list_lora(c, ret, count) : count;
 }
 
 /* Of one token in one block: weights that multiply it, those of them that get a gradient, and the
@@ -162,7 +182,8 @@ static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
 {
     const double H = (double)c->H, D = (double)c->D, S = (double)c->context,
                  W = (double)hd_model_window(c, layer);
-    const double visible = W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
+    const double visible =
+        (W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2) + (double)c->adapter.tokens;
     struct block_work w = {.attention = 4 * H * D * visible,
                            .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
     struct multiplied list[MULTIPLIED_MAX];

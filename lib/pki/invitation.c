@@ -15,6 +15,27 @@ bool hd_pki_is_node_name(const char *name)
            name[0] != '.';
 }
 
+bool hd_pki_is_node_pattern(const char *name)
+{
+    const size_t length = strlen(name);
+    char beginning[HD_PKI_NAME_MAX];
+
+    if (length < 1 || length >= HD_PKI_NAME_MAX || name[length - 1] != '*')
+        return false;
+    memcpy(beginning, name, length - 1);
+    beginning[length - 1] = '\0';
+    return length == 1 || hd_pki_is_node_name(beginning);
+}
+
+bool hd_pki_is_invited(const char *invited, const char *node)
+{
+    if (!hd_pki_is_node_name(node))
+        return false;
+    if (hd_pki_is_node_pattern(invited))
+        return strncmp(invited, node, strlen(invited) - 1) == 0;
+    return strcmp(invited, node) == 0;
+}
+
 void hd_pki_invitation_write(const struct hd_pki_invitation *invitation, struct hd_text *ret_line)
 {
     char hash[HD_PKI_HASH_TEXT_MAX];
@@ -60,7 +81,7 @@ enum hd_status hd_pki_invitation_read(const char *line, struct hd_pki_invitation
                     "/1/NAME/HOST:PORT/HASH/SECRET");
     else if (strcmp(parts[1], "1") != 0)
         st = hd_err(HD_UNSUPPORTED, "the invitation was made by a newer Heddle; upgrade this one");
-    else if (!hd_pki_is_node_name(parts[2]))
+    else if (!hd_pki_is_node_name(parts[2]) && !hd_pki_is_node_pattern(parts[2]))
         st = hd_err(HD_INVALID, "the invitation is for no possible name of a node");
     else if (strlen(parts[3]) >= sizeof made.address || !is_address(parts[3]))
         st = hd_err(HD_INVALID, "the invitation has no address HOST:PORT");

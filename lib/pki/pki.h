@@ -93,8 +93,8 @@ enum hd_status hd_pki_look(const char *cert, struct hd_pki_certificate *ret_cert
 
 /* What a node needs to join: heddle-invite/1/NAME/HOST:PORT/CAHASH/SECRET, one word. */
 struct hd_pki_invitation {
-    char node[HD_PKI_NAME_MAX + 1];
-    char address[256]; /* HOST:PORT */
+    char node[HD_PKI_NAME_MAX + 1]; /* or a pattern */
+    char address[256];              /* HOST:PORT */
     unsigned char ca_hash[HD_PKI_HASH_BYTES];
     char secret[HD_PKI_HASH_TEXT_MAX];
 };
@@ -105,6 +105,10 @@ void hd_pki_invitation_write(const struct hd_pki_invitation *invitation, struct 
 enum hd_status hd_pki_invitation_read(const char *line, struct hd_pki_invitation *ret_invitation);
 /* [a-z0-9][-a-z0-9.]*, as names of nodes are. */
 bool hd_pki_is_node_name(const char *name);
+/* A beginning of such names, which may be empty, and a *: "gpu-*". */
+bool hd_pki_is_node_pattern(const char *name);
+/* `invited` is this name, or a pattern that it fits. */
+bool hd_pki_is_invited(const char *invited, const char *node);
 
 /* ---- the authority of a server (fetch.c) ---- */
 

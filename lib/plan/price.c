@@ -21,7 +21,7 @@ static bool pieces_know(const struct hd_model_config *c)
 {
     const struct hd_only only = hd_model_only(c);
 
-    return c->adapter.rank > 0 || hd_only_is_all(&only);
+    return c->adapter.kind != HD_ADAPTER_NONE || hd_only_is_all(&only);
 }
 
 enum hd_status hd_price_trained(const struct hd_model_config *c, struct hd_arena *arena,

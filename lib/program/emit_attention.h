@@ -1,5 +1,5 @@
-/* emit_attention: emits attention kernels over blocks of keys. Only for ops_attention.c and
- * ops_context_parallel.c. */
+/* emit_attention: emits attention kernels over blocks of keys. Only for ops_attention.c,
+ * ops_context_parallel.c and ops_prefix.c. */
 #ifndef HD_PROGRAM_EMIT_ATTENTION_H
 #define HD_PROGRAM_EMIT_ATTENTION_H
 
@@ -15,6 +15,8 @@ struct hd_emit_attention {
     struct hd_operand samples, block; /* absent without dropout */
     uint64_t dropout_key;             /* 0 without dropout */
     int64_t first_head;               /* this rank's first, among all; 0 without dropout */
+    int64_t window;                   /* 0: none */
+    bool causal;
 };
 struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op);
 
@@ -53,5 +55,25 @@ void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *
                              struct hd_operand lse);
 void hd_emit_context_backward(struct hd_emit *e, const struct hd_emit_attention *a,
                               struct hd_operand grad);
+
+/* ---- learned keys and values (ops_prefix.c) ---- */
+
+bool hd_emit_has_prefix(const struct hd_op *op);
+
+/* Merges attention to the prefix, as the last block of keys, into sum [R, H*D] fp32 and lse; writes
+ * the op's result. */
+void hd_emit_prefix_forward(struct hd_emit *e, const struct hd_emit_attention *a,
+                            struct hd_operand sum, struct hd_operand lse);
+/* Adds the prefix's share to dq [R, H*D] fp32, or with `first` writes it; adds the gradients of the
+ * prefix to those of its parameters. */
+void hd_emit_prefix_backward(struct hd_emit *e, const struct hd_emit_attention *a,
+                             struct hd_operand dq, bool first);
+
+/* Attention to these keys and the prefix; writes the op's result and lse. */
+void hd_emit_attend_with_prefix(struct hd_emit *e, const struct hd_emit_attention *a,
+                                const struct hd_emit_keys *keys, struct hd_operand lse);
+/* The gradients of that with the own keys, in rows [q | k | v]. grad absent: only the prefix's. */
+void hd_emit_backward_with_prefix(struct hd_emit *e, const struct hd_emit_attention *a,
+                                  struct hd_operand grad);
 
 #endif

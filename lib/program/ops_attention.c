@@ -7,7 +7,8 @@
 
 static void emit_rope(struct hd_emit *e, const struct hd_op *op, struct hd_operand x, bool inverse)
 {
-    const int64_t P = e->rec->shape.context, D = op->set.head_width;
+    const int64_t P = e->rec->shape.first_position + e->rec->shape.context;
+    const int64_t D = op->set.head_width;
     const struct hd_rope_args args = {.R = op->in[0]->dim[0],
                                       .H = op->set.heads,
                                       .D = D,
@@ -58,6 +59,8 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
                                   .S = e->rec->shape.S,
                                   .dtype = x->dtype,
                                   .op = op,
+                                  .window = op->set.window,
+                                  .causal = op->set.causal,
                                   .q = hd_emit_value(e, x),
                                   .index = hd_emit_value(e, op->in[1]),
                                   .slopes = op->set.alibi ? hd_emit_slopes(e, op->set.heads)
@@ -91,9 +94,9 @@ void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
         HD_ARGS(attention_forward, .B = a->B, .q_len = a->S, .kv_len = keys->rows,
                 .kv_stride = keys->rows, .H = a->H, .G = a->G, .D = a->D, .ldq = a->ld,
                 .ldk = keys->ld, .ldv = keys->ld, .ldo = a->H * a->D, .dropout_key = a->dropout_key,
-                .first_head = a->first_head, .window = a->op->set.window, .pairs = keys->pairs,
+                .first_head = a->first_head, .window = a->window, .pairs = keys->pairs,
                 .scale = 1 / sqrtf((float)a->D), .dropout = (float)a->op->set.dropout.p,
-                .causal = a->op->set.causal, .dtype = a->dtype),
+                .causal = a->causal, .dtype = a->dtype),
         HD_OPERANDS(attention_forward, .out = out, .lse = lse, .q = a->q, .k = keys->k,
                     .v = keys->v, .q_index = a->index, .kv_index = keys->index,
                     .q_bound = a->bounds, .slopes = a->slopes, .kv_filled = keys->filled,
@@ -112,9 +115,9 @@ void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *
                 .kv_stride = keys->rows, .H = a->H, .G = a->G, .D = a->D, .ldq = a->ld,
                 .ldk = keys->ld, .ldv = keys->ld, .ldo = a->H * a->D, .lddq = g->ldq,
                 .lddk = g->ldk, .lddv = g->ldk, .lddo = a->H * a->D, .dropout_key = a->dropout_key,
-                .first_head = a->first_head, .window = a->op->set.window, .pairs = keys->pairs,
+                .first_head = a->first_head, .window = a->window, .pairs = keys->pairs,
                 .scale = 1 / sqrtf((float)a->D), .dropout = (float)a->op->set.dropout.p,
-                .causal = a->op->set.causal, .accumulate = g->accumulate, .dtype = a->dtype,
+                .causal = a->causal, .accumulate = g->accumulate, .dtype = a->dtype,
                 .grad_dtype = g->dtype),
         HD_OPERANDS(attention_backward, .dq = g->dq, .dk = g->dk, .dv = g->dv,
                     .dout = hd_emit_grad(e, a->op->out), .q = a->q, .k = keys->k, .v = keys->v,
@@ -178,7 +181,10 @@ static void attention_forward(struct hd_emit *e, const struct hd_op *op)
         return;
     }
     keys = e->rec->shape.mode == HD_RECORD_DECODE ? cached_keys(e, &a) : hd_emit_own_keys(&a, a.q);
-    hd_emit_attend(e, &a, &keys, hd_emit_result(e, op), lse);
+    if (hd_emit_has_prefix(op))
+        hd_emit_attend_with_prefix(e, &a, &keys, lse);
+    else
+        hd_emit_attend(e, &a, &keys, hd_emit_result(e, op), lse);
 }
 
 static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -189,12 +195,17 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     struct hd_emit_keys grads;
     struct hd_operand grad;
 
-    if (!x->needs_grad)
+    if (!x->needs_grad) {
+        if (hd_emit_has_prefix(op))
+            hd_emit_backward_with_prefix(e, &a, hd_emit_none());
         return;
+    }
     grad = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
     grads = hd_emit_own_keys(&a, grad);
     if (e->registry->mesh.sizes.cp > 1)
         hd_emit_context_backward(e, &a, grad);
+    else if (hd_emit_has_prefix(op))
+        hd_emit_backward_with_prefix(e, &a, grad);
     else
         hd_emit_attend_backward(e, &a, &keys,
                                 &(struct hd_emit_attention_grads){.dq = grad,

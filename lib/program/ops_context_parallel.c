@@ -133,7 +133,8 @@ void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *
                              struct hd_operand lse)
 {
     struct ring r = begin(e, a);
-    const int32_t last = last_visible_step(&r);
+    const bool prefix = hd_emit_has_prefix(a->op);
+    const int32_t last = prefix ? -1 : last_visible_step(&r); /* the step that ends the merge */
     const int64_t columns = a->H * a->D;
     const struct hd_operand sum = hd_emit_temp(e, "merged", HD_F32, a->R, columns);
 
@@ -154,6 +155,8 @@ void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *
                         .out = step == last ? hd_emit_result(e, a->op) : hd_emit_none(), .acc = sum,
                         .lse = lse, .block_out = out, .block_lse = out_lse));
     }
+    if (prefix)
+        hd_emit_prefix_forward(e, a, sum, lse);
 }
 
 /* ---- backward ---- */
@@ -240,6 +243,8 @@ void hd_emit_context_backward(struct hd_emit *e, const struct hd_emit_attention 
     const struct hd_operand dkv =
         e->rec->shape.gather_keys ? gathered_backward(&r, dq) : ring_backward(&r, dq);
 
+    if (hd_emit_has_prefix(a->op))
+        hd_emit_prefix_backward(e, a, dq, false);
     copy_columns(&r, grad, a->ld, a->dtype, dq, columns, HD_F32, columns);
     copy_columns(&r, hd_emit_at(grad, columns, a->dtype), a->ld, a->dtype, dkv, r.width, HD_F32,
                  r.width);

@@ -191,7 +191,10 @@ enum {
     HD_SITE_ADAPTER_QKV,
     HD_SITE_ADAPTER_OUT,
     HD_SITE_ADAPTER_UP,
-    HD_SITE_ADAPTER_DOWN
+    HD_SITE_ADAPTER_DOWN,
+    HD_SITE_ADAPTER1,
+    HD_SITE_ADAPTER2,
+    HD_SITE_PREFIX
 };
 
 /* Dropout of an op (ops.h, "Dropout"). When hd_rec_unit repeats a unit it adjusts `layer`. */
@@ -224,6 +227,7 @@ struct hd_low_rank {
 /* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
+    int64_t prefix; /* attention: learned keys; 0: none */
     double eps, scale;
     bool causal, alibi;
     struct hd_router router;
@@ -252,9 +256,11 @@ struct hd_rec; /* a recording; opaque to the model */
 /* The shape for which a program is recorded. */
 struct hd_rec_shape {
     enum hd_record_mode mode;
-    int64_t B;        /* sequences per call */
-    int64_t S;        /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
-    int64_t context;  /* longest sequence: rows of a slot and RoPE table; training: cp * S */
+    int64_t B;       /* sequences per call */
+    int64_t S;       /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
+    int64_t context; /* longest sequence: rows of a slot and RoPE table; training: cp * S */
+    int64_t first_position; /* of a sequence's first token: POSITIONS and the RoPE table end at
+                               first_position + context */
     int64_t slots;    /* D: sequences that the caches hold, each in a slot; a call has B of them */
     bool bounded;     /* attention stays within a document (BOUNDS); ignored in D */
     bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
@@ -342,6 +348,10 @@ struct hd_attention_settings {
     bool causal;
     bool alibi;                /* with hd_alibi_slopes */
     struct hd_dropout dropout; /* of attention weights; in training only */
+    /* learned keys and values of each kv head, [prefix, G*D] each, that every query sees; without
+     * ALiBi */
+    int64_t prefix; /* 0: none */
+    int prefix_k, prefix_v;
 };
 struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                const struct hd_attention_settings *settings);

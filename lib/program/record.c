@@ -462,10 +462,17 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                .causal = s->causal,
                                .alibi = s->alibi,
                                .window = s->window,
+                               .prefix = s->prefix,
                                .dropout = effective(rec, &s->dropout)}};
 
     if (!rec->error.status && qkv->dim[1] != width)
         return wrong_width(rec, "attention", qkv, width);
+    if (s->prefix) {
+        op.param[0] = s->prefix_k;
+        op.param[1] = s->prefix_v;
+        op.param_count = 2;
+        op.span = 1;
+    }
     if (rec->shape.mode == HD_RECORD_DECODE)
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_FILLED);
     else if (rec->shape.bounded)

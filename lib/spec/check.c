@@ -462,9 +462,34 @@ static bool has_base(const struct hd_job *job)
     return *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0;
 }
 
-/* Keys of an adapter that is not there would have no effect. */
+/* The length of the first type of adapter that has the key. */
+static int first_type(const struct hd_key *key)
+{
+    return (int)strcspn(key->adapters ? key->adapters : "lora", " ");
+}
+
+/* Names the keys that an adapter of this type has, and the type that has this one. */
+static enum hd_status no_such_key(const struct hd_key *key, const char *type)
+{
+    struct hd_text has = {0};
+    enum hd_status st;
+
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (hd_job_keys[i].adapters && hd_job_key_is_of_adapter(&hd_job_keys[i], type))
+            hd_text_add(&has, "%s%s", has.len_bytes ? ", " : "", hd_job_keys[i].path);
+    st = hd_err(HD_INVALID,
+                "%s: an adapter of type %s has no such key, but %s; remove it, or set "
+                "train.adapter.type: %.*s",
+                key->path, type, has.data ? has.data : "none of its own", first_type(key),
+                key->adapters);
+    hd_text_free(&has);
+    return st;
+}
+
+/* Keys of an adapter that is not there, or of another type, would have no effect. */
 static enum hd_status check_adapter(const struct hd_job *job)
 {
+    const bool none = strcmp(job->adapter, "none") == 0;
     struct hd_job defaults = {0};
 
     if (*job->adapter_from && !has_base(job))
@@ -472,12 +497,18 @@ static enum hd_status check_adapter(const struct hd_job *job)
                       "train.adapter.from: an adapter belongs to a base; add model.from, "
                       "the model that it was trained beside");
 
-    for (size_t i = 0; i < hd_job_key_count && strcmp(job->adapter, "none") == 0; i++)
-        if (strncmp(hd_job_keys[i].path, "train.adapter.", 14) == 0 &&
-            differs(&hd_job_keys[i], job, &defaults))
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (strncmp(key->path, "train.adapter.", 14) != 0 || !differs(key, job, &defaults))
+            continue;
+        if (none)
             return hd_err(HD_INVALID,
-                          "%s: there is no adapter; add train.adapter.type: lora, or remove it",
-                          hd_job_keys[i].path);
+                          "%s: there is no adapter; add train.adapter.type: %.*s, or remove it",
+                          key->path, first_type(key), key->adapters ? key->adapters : "lora");
+        if (!hd_job_key_is_of_adapter(key, job->adapter))
+            return no_such_key(key, job->adapter);
+    }
     return HD_OK;
 }
 

@@ -90,16 +90,36 @@ static enum hd_status take_key(struct spec_draft *draft, size_t index, const str
     return HD_OK;
 }
 
-/* The context of the job may be shorter than that of the model. */
+/* Positions before the first token: those of a prefix. Defaults are not set yet. */
+static int64_t first_position(const struct hd_job *job)
+{
+    struct hd_job filled = {0};
+
+    hd_job_set_default(hd_job_find_key("train.adapter.tokens"), &filled);
+    memcpy(filled.adapter, job->adapter, sizeof filled.adapter);
+    if (job->adapter_tokens)
+        filled.adapter_tokens = job->adapter_tokens;
+    return hd_job_first_position(&filled);
+}
+
+/* The context of the job may be shorter than that of the model. With a prefix it is. */
 static enum hd_status take_context(struct spec_draft *draft, const struct hd_job *theirs)
 {
-    if (draft->job->context > theirs->context)
+    const int64_t prefix = first_position(draft->job), most = theirs->context - prefix;
+
+    if (prefix && (most < 1 || draft->job->context > most))
+        return hd_err(HD_INVALID,
+                      "model.context: %s/config.json has %" PRId64
+                      " positions, and those of tokens "
+                      "begin behind the %" PRId64 " of train.adapter.tokens; give at most %" PRId64,
+                      draft->job->from_dir, theirs->context, prefix, most > 0 ? most : 0);
+    if (draft->job->context > most)
         return hd_err(HD_INVALID,
                       "model.context: %" PRId64 " is more than the %" PRId64
                       " of %s/config.json; give at most that",
                       draft->job->context, theirs->context, draft->job->from_dir);
     if (!draft->job->context)
-        draft->job->context = theirs->context;
+        draft->job->context = most;
     *spec_given(draft, "model.context") = true;
     return HD_OK;
 }
@@ -168,18 +188,16 @@ static void set_identity(struct spec_draft *draft, const char *path, uint64_t ha
 
 static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
 {
-    static const char *const paths[] = {"train.adapter.type", "train.adapter.rank",
-                                        "train.adapter.alpha", "train.adapter.rslora",
-                                        "train.adapter.targets"};
     struct hd_job *job = draft->job, theirs = {0};
     uint64_t hash = 0;
     enum hd_status st = spec_make_absolute(job->adapter_from, "train.adapter.from", folder);
 
     if (!st)
         st = at_key("train.adapter.from", hd_adapter_read(job->adapter_from, &theirs, &hash));
-    for (size_t i = 0; !st && i < sizeof paths / sizeof *paths; i++)
-        st = take_key(draft, (size_t)(hd_job_find_key(paths[i]) - hd_job_keys), &theirs,
-                      job->adapter_from);
+    for (size_t i = 0; !st && i < hd_job_key_count; i++)
+        if (hd_job_keys[i].adapter_form &&
+            hd_job_key_is_of_adapter(&hd_job_keys[i], theirs.adapter))
+            st = take_key(draft, i, &theirs, job->adapter_from);
     if (!st)
         set_identity(draft, "train.adapter.identity", hash, job->adapter_identity);
     return st;
@@ -225,6 +243,8 @@ static enum hd_status take_weights(struct spec_draft *draft, const char *key, co
 
     if (!st)
         st = at_key(key, hd_source_identity(job->init_from, &hash));
+    if (!st && *job->adapter_from)
+        st = at_key("train.adapter.from", hd_adapter_check_base(job->adapter_from, job->init_from));
     if (!st)
         set_identity(draft, "train.init_identity", hash, job->init_identity);
     return st;
@@ -234,9 +254,9 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
     const char *key = *job->init_from ? "train.init_from" : "model.from";
-    enum hd_status st = HD_OK;
+    enum hd_status st = *job->adapter_from ? take_adapter(draft, folder) : HD_OK;
 
-    if (*job->from_dir) {
+    if (!st && *job->from_dir) { /* the context depends on the adapter */
         st = spec_make_absolute(job->from_dir, "model.from", folder);
         if (!st)
             st = take_model(draft);
@@ -247,7 +267,5 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
         st = find_tokenizer(draft, folder);
     if (!st && *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0)
         st = take_weights(draft, key, folder);
-    if (!st && *job->adapter_from)
-        st = take_adapter(draft, folder);
     return st ? st : choose_base(draft);
 }

@@ -75,6 +75,8 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
         st = fill_whole(t, source, first + i, 1, &whole);
         take_rows(&mine, &whole, batch, i);
     }
+    if (!st && batch->positions)
+        hd_data_move_positions(batch->positions, B * S / mine.P, hd_job_first_position(&l->job));
     for (int64_t r = 0; samples && r < B * S / mine.P; r++)
         samples[r] = (int32_t)(first + r / (S / mine.P));
     return st;

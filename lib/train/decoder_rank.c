@@ -70,7 +70,8 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
                                            .B = p->B,
                                            .S = p->S,
                                            .slots = d->slots,
-                                           .context = d->model.job.context};
+                                           .context = d->model.job.context,
+                                           .first_position = hd_job_first_position(&d->model.job)};
 
         st = hd_loaded_compile(&d->model, &shape, &p->chunk);
         chunks[i] = p->chunk;
@@ -91,7 +92,8 @@ static bool can_split(const struct hd_job *job, int64_t tp)
     if (tp == 1) /* also of a vocabulary of less than 64 */
         return true;
     return job->heads % tp == 0 && (job->kv_heads % tp == 0 || tp % job->kv_heads == 0) &&
-           job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 && job->vocab >= 64 * tp;
+           job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 &&
+           (job->vocab + tp - 1) / tp * (tp - 1) < job->vocab; /* each has a row of the head */
 }
 
 static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
@@ -214,6 +216,8 @@ static enum hd_status put_rows(struct decoder_rank *d, const struct decode_progr
                     : names[f] == HD_BATCH_POSITIONS && place >= context ? (int32_t)context - 1
                                                                          : (int32_t)place;
             }
+        for (int64_t r = 0; names[f] == HD_BATCH_POSITIONS && r < p->B * p->S; r++)
+            d->fields[r] += (int32_t)hd_job_first_position(&d->model.job);
         st = put_field(d, p, names[f], p->B * p->S);
     }
     return st;

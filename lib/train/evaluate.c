@@ -184,6 +184,7 @@ static enum hd_status load(struct evaluation *e)
                                        .B = e->batch,
                                        .S = e->context,
                                        .context = m->job.context,
+                                       .first_position = hd_job_first_position(&m->job),
                                        .bounded = strcmp(e->job.documents, "bounded") == 0,
                                        .preference = hd_layout_preference(&e->job)};
     enum hd_status st = hd_loaded_declare(m);
@@ -256,6 +257,9 @@ static enum hd_status run_windows(struct evaluation *e)
         st = hd_validation_fill(&e->data.validation, first, e->batch, &batch);
         if (!st)
             count_bytes(e, batch.targets);
+        if (!st && batch.positions)
+            hd_data_move_positions(batch.positions, e->batch * e->context,
+                                   hd_job_first_position(&e->model.job));
         if (!st)
             st = hd_run(e->model.runner, e->bound);
         if (!st)

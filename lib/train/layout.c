@@ -134,6 +134,7 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                                        .B = job->micro_batch,
                                        .S = job->context / job->cp,
                                        .context = job->context,
+                                       .first_position = hd_job_first_position(job),
                                        .bounded = strcmp(job->documents, "bounded") == 0,
                                        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
                                        .ends_backward = ends_backward,

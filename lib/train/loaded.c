@@ -78,11 +78,24 @@ static enum hd_status make_job(struct hd_loaded *l, const char *dir)
     return find_tokenizer(l, dir);
 }
 
-static enum hd_status add_adapter(struct hd_loaded *l, const char *dir)
+/* Tokens have the positions behind a prefix. */
+static enum hd_status add_adapter(struct hd_loaded *l, const char *dir, const char *base)
 {
+    enum hd_status st;
+
     if (strcmp(l->job.adapter, "none") != 0)
         return hd_err(HD_INVALID, "--adapter: the model has an adapter already");
-    return hd_adapter_read(dir, &l->job, NULL);
+    st = hd_adapter_check_base(dir, base);
+    if (st)
+        return hd_err_prefix(st, "--adapter");
+    st = hd_adapter_read(dir, &l->job, NULL);
+    l->job.context -= st ? 0 : hd_job_first_position(&l->job);
+    if (!st && l->job.context < 1)
+        st = hd_err(HD_INVALID,
+                    "--adapter: %s has a prefix of %lld tokens, which leaves the model no position "
+                    "for others; use a shorter prefix",
+                    dir, (long long)l->job.adapter_tokens);
+    return st;
 }
 
 enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_dirs *dirs)
@@ -92,7 +105,7 @@ enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_di
 
     if (!st && is_model)
         (void)snprintf(l->job.adapter, sizeof l->job.adapter, "none");
-    return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter) : st;
+    return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter, dirs->dir) : st;
 }
 
 enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish)

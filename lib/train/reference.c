@@ -388,7 +388,7 @@ static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_
 
     add_path(t, "", &folder);
     if (!st && writes_part(&t->layout, t->layout.coord)) {
-        st = hd_file_make_dirs(folder.data, 0755);
+        st = hd_file_make_dirs(folder.data, HD_FILE_JOB_DIR_MODE);
         part = st ? NULL : fopen(path.data, "we");
         if (!st && !part)
             st = hd_err(hd_file_write_status(errno), "cannot create %s: %s", path.data,

@@ -360,7 +360,7 @@ static enum hd_status prepare(struct fill *f)
         return hd_err(HD_NO_MEMORY, "no memory for a path");
     st = find_hashes(f);
     if (!st)
-        st = hd_file_make_dirs(f->folder, 0755);
+        st = hd_file_make_dirs(f->folder, HD_FILE_JOB_DIR_MODE);
     return st ? st : take_names(f);
 }
 

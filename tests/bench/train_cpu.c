@@ -1,7 +1,7 @@
 /* train_cpu: our training step beside PyTorch's and beside its own floor, in one go.
  *
  *   train_cpu [--case a|b|full|lora|qlora] [--precision fp32|bf16] [--runs 5] [--ops]
- *             [--peer torch --python PYTHON [--compile]]
+ *             [--peer torch|peft --python PYTHON [--compile]]
  *
  * Cases, one rank of 2 threads, GPT-2 models, AdamW, clipping at 1:
  *   a   6 layers x 384 x 6 heads, vocabulary 256, 16 sequences of 256 tokens a step
@@ -10,13 +10,16 @@
  *   full    all of it
  *   lora    rank 16 on all linears, beside full
  *   qlora   the same on a base of nf4, beside lora
+ * With --peer peft the last two also beside PEFT on transformers and PyTorch (and bitsandbytes).
  *
  * Every run takes a few steps of each peer in turn (ours, the floor, PyTorch), all of them kept
  * warm; the table gives the median over the runs with the smallest and largest, the median of the
  * ratios within a run, and the peak resident memory of each process. On a busy machine ratios
  * within a run are what to look at. --ops adds where our time goes. --compile adds torch.compile.
  *
- * The figures of docs/PERFORMANCE.md come from here. Run by hand; nothing depends on PyTorch.
+ * The floor takes each product of the step at the best rate that it reaches alone, on plain
+ * weights. The figures of docs/PERFORMANCE.md come from here. Run by hand; nothing depends on
+ * PyTorch.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -140,6 +143,7 @@ static void print_peer(const struct train_case *c, const struct peer *p, int run
 
 struct setting {
     const char *python, *script;
+    const char *peft; /* the script of that peer; NULL: it is not asked for */
     int runs;
     bool compile, ops;
 };
@@ -203,29 +207,59 @@ static void run_case(const struct setting *s, const struct train_case *c, const 
         bench_peer_stop(&peers[p].process);
 }
 
-/* A case of fine-tuning beside another one of ours. */
+static void start_peft(struct peer *p, const struct setting *s, const struct train_case *c,
+                       const char *precision)
+{
+    char text[8][24], threads[24];
+    const int64_t sizes[8] = {c->layers,     c->hidden, c->heads,   c->kv_heads,
+                              c->ffn_hidden, c->vocab,  c->context, c->batch};
+    const char *argv[ARGS_MAX] = {s->python, s->peft};
+
+    for (int i = 0; i < 8; i++) {
+        (void)snprintf(text[i], sizeof text[i], "%lld", (long long)sizes[i]);
+        argv[2 + i] = text[i];
+    }
+    (void)snprintf(threads, sizeof threads, "%d", TRAIN_CPU_THREADS);
+    argv[10] = precision;
+    argv[11] = threads;
+    argv[12] = c->weights ? c->weights : "plain";
+    start(p, "peft", argv);
+}
+
+static void start_ours(struct peer *p, const struct setting *s, const struct train_case *c,
+                       const char *what, const char *precision, const char *corpus)
+{
+    const char *argv[] = {"/proc/self/exe", "--serve",           what, c->name, precision,
+                          corpus,           s->ops ? "ops" : "", NULL};
+
+    start(p, !strcmp(what, "ours") ? c->name : what, argv);
+}
+
+/* A case of fine-tuning beside another one of ours, and beside its floor and PEFT. */
 static void run_tuning(const struct setting *s, const struct train_case *c, const char *precision,
                        const char *corpus)
 {
     const struct train_case *all[] = {c, c->beside ? train_case_find(c->beside) : NULL};
-    struct peer peers[2];
-    const int count = all[1] ? 2 : 1;
+    struct peer peers[PEERS_MAX];
+    int count = 0, bottom = -1;
 
     printf("\ncase %s, %s, %s\n", c->name, precision, c->what);
-    for (int p = 0; p < count; p++) {
-        const char *argv[] = {"/proc/self/exe",    "--serve", "ours",
-                              all[p]->name,        precision, corpus,
-                              s->ops ? "ops" : "", NULL};
-
-        start(&peers[p], all[p]->name, argv);
+    for (int p = 0; p < 2 && all[p]; p++)
+        start_ours(&peers[count++], s, all[p], "ours", precision, corpus);
+    if (c->adapter && s->peft) {
+        start_ours(&peers[bottom = count++], s, c, "floor", precision, corpus);
+        start_peft(&peers[count++], s, c, precision);
     }
     for (int i = 0; i < s->runs; i++)
         for (int p = 0; p < count; p++)
-            run(&peers[p], i, c->steps, false);
+            run(&peers[p], i, c->steps, p == bottom);
     for (int p = 0; p < count; p++)
         print_peer(c, &peers[p], s->runs);
-    if (count == 2)
+    if (all[1])
         printf("  %s / %s %.2f\n", c->name, c->beside, ratio(&peers[0], &peers[1], s->runs));
+    for (int p = 2; p < count; p++)
+        printf("  %s / %s %.2f\n", peers[p].process.name, c->name,
+               ratio(&peers[p], &peers[0], s->runs));
     (void)fflush(stdout);
     for (int p = 0; p < count; p++)
         bench_peer_stop(&peers[p].process);
@@ -270,7 +304,9 @@ int main(int argc, char **argv)
         return serve(argv + 2);
     if (s.runs < 1 || s.runs > BENCH_RUNS_MAX)
         bench_die("--runs", "give 1 to 64");
-    if (!strcmp(bench_value_of(argc, argv, "--peer", ""), "torch") && !s.python)
+    if (!strcmp(bench_value_of(argc, argv, "--peer", ""), "peft"))
+        s.peft = HEDDLE_BENCH_PEFT;
+    if (*bench_value_of(argc, argv, "--peer", "") && !s.python)
         s.python = "python3";
     (void)signal(SIGPIPE, SIG_IGN);
     set_environment();

@@ -16,7 +16,12 @@
 #include "tests/bench/train_cpu.h"
 #include "train/layout.h"
 
-enum { SHAPES_MAX = 64, TRIAD_FLOATS = 16 << 20, POOL_BYTES = 256 << 20, ENGINES = 2 };
+enum {
+    SHAPES_MAX = 64,
+    TRIAD_FLOATS = 16 << 20,
+    POOL_BYTES = 256 << 20 /* at least */,
+    ENGINES = 2
+};
 
 struct shape {
     struct hd_gemm_args args;
@@ -38,7 +43,7 @@ struct floor {
     double attention_flops, attention_bytes, other_bytes;
     struct engine engines[ENGINES]; /* own, library */
     char *pool, *scratch;
-    int64_t pool_used;
+    int64_t pool_bytes, pool_used; /* the tensors of any product fit together */
 };
 
 /* ---- what a step does ---- */
@@ -58,6 +63,10 @@ static void count_gemm(struct floor *f, const struct hd_node *node)
 
     if (node->contribution)
         args.accumulate = !node->first_contribution;
+    if (args.b_codes.quant != HD_QUANT_NONE) { /* at best as fast as one of what is encoded */
+        args.ldb = args.trans_b ? args.K : args.N;
+        args.b_codes = (struct hd_quant_factor){.quant = HD_QUANT_NONE};
+    }
     while (i < f->shape_count && !same_shape(&f->shapes[i].args, &args))
         i++;
     if (i == f->shape_count) {
@@ -98,7 +107,7 @@ static void count_program(struct floor *f, const struct hd_program *p)
 static void *tensor(struct floor *f, int64_t bytes)
 {
     bytes = (bytes + 4095) / 4096 * 4096;
-    if (f->pool_used + bytes > POOL_BYTES)
+    if (f->pool_used + bytes > f->pool_bytes)
         f->pool_used = 0;
     f->pool_used += bytes;
     return f->pool + f->pool_used - bytes;
@@ -121,6 +130,21 @@ static void let_threads_sleep(void)
     (void)nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
 }
 
+static int64_t a_bytes(const struct hd_gemm_args *a)
+{
+    return (a->trans_a ? a->K : a->M) * a->lda * (int64_t)hd_dtype_size(a->ab_dtype);
+}
+
+static int64_t b_bytes(const struct hd_gemm_args *a)
+{
+    return (a->trans_b ? a->N : a->K) * a->ldb * (int64_t)hd_dtype_size(a->ab_dtype);
+}
+
+static int64_t c_bytes(const struct hd_gemm_args *a)
+{
+    return a->M * a->ldc * (int64_t)hd_dtype_size(a->c_dtype);
+}
+
 /* The best of a few launches on tensors that change from launch to launch. */
 static double time_shape(struct floor *f, const struct engine *e, const struct shape *s)
 {
@@ -132,9 +156,9 @@ static double time_shape(struct floor *f, const struct engine *e, const struct s
         struct hd_gemm_args a = s->args;
         double ms;
 
-        a.a = tensor(f, (a.trans_a ? a.K : a.M) * a.lda * (int64_t)hd_dtype_size(a.ab_dtype));
-        a.b = tensor(f, (a.trans_b ? a.N : a.K) * a.ldb * (int64_t)hd_dtype_size(a.ab_dtype));
-        a.c = tensor(f, a.M * a.ldc * (int64_t)hd_dtype_size(a.c_dtype));
+        a.a = tensor(f, a_bytes(&a));
+        a.b = tensor(f, b_bytes(&a));
+        a.c = tensor(f, c_bytes(&a));
         a.bias = NULL;
         a.scratch = f->scratch;
         if (hd_backend_cpu()->prepare(e->backend, HD_K_gemm, &a))
@@ -212,6 +236,7 @@ static bool set_up(struct floor *f, const struct hd_job *job)
     static const enum hd_gemm_by by[ENGINES] = {HD_GEMM_BY_OWN, HD_GEMM_BY_LIBRARY};
     int64_t scratch_bytes = 0;
 
+    f->pool_bytes = POOL_BYTES;
     hd_arena_init(&f->arena, 0);
     hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)job->threads},
                                &f->traits);
@@ -230,16 +255,19 @@ static bool set_up(struct floor *f, const struct hd_job *job)
             return false;
         hd_backend_cpu()->describe(&o, &traits);
         for (int i = 0; i < f->shape_count; i++) {
-            const int64_t bytes = hd_kernel_scratch_bytes(HD_K_gemm, &f->shapes[i].args, &traits);
+            const struct hd_gemm_args *a = &f->shapes[i].args;
+            const int64_t bytes = hd_kernel_scratch_bytes(HD_K_gemm, a, &traits);
+            const int64_t tensors = (a_bytes(a) + b_bytes(a) + c_bytes(a) + 4 * 4096) / 4096 * 4096;
 
             scratch_bytes = bytes > scratch_bytes ? bytes : scratch_bytes;
+            f->pool_bytes = tensors > f->pool_bytes ? tensors : f->pool_bytes;
         }
     }
-    f->pool = aligned_alloc(4096, POOL_BYTES);
+    f->pool = aligned_alloc(4096, (size_t)f->pool_bytes);
     f->scratch = aligned_alloc(4096, (size_t)(scratch_bytes + 4096) / 4096 * 4096);
     if (!f->pool || !f->scratch)
         return false;
-    for (int64_t i = 0; i < POOL_BYTES / 4; i++) /* also sensible as bf16: exponents near 1 */
+    for (int64_t i = 0; i < f->pool_bytes / 4; i++) /* also sensible as bf16: exponents near 1 */
         ((uint32_t *)(void *)f->pool)[i] =
             0x3f003e80u ^ (uint32_t)((uint64_t)i * 2654435761u % 127);
     return true;

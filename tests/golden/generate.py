@@ -99,15 +99,24 @@ CASES = {
     "mixtral-documents": case("mixtral", **{**EXPERTS, "context": 29, "vocab": 61, "experts": 5,
                                             "experts_per_token": 3, "tied": True}, documents=True),
     # every target; B is not zero, or A would have no gradient
-    "llama-lora": case("llama", kv_heads=1, adapter=dict(rank=4, alpha=6.0, rslora=False,
+    "llama-lora": case("llama", kv_heads=1, adapter=dict(type="lora", rank=4, alpha=6.0, rslora=False,
                                                          targets="q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj")),
-    "gpt2-lora": case("gpt2", **GPT2, adapter=dict(rank=3, alpha=6.0, rslora=False,
+    "gpt2-lora": case("gpt2", **GPT2, adapter=dict(type="lora", rank=3, alpha=6.0, rslora=False,
                                                    targets="attn.c_attn,attn.c_proj,mlp.c_fc,mlp.c_proj")),
     "qwen2-lora": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True,
-                       adapter=dict(rank=5, alpha=4.0, rslora=True, targets="q_proj,v_proj,up_proj,down_proj")),
+                       adapter=dict(type="lora", rank=5, alpha=4.0, rslora=True, targets="q_proj,v_proj,up_proj,down_proj")),
     # only with transformers 4, where an expert is a module of its own, which PEFT can adapt
-    "mixtral-lora": case("mixtral", **EXPERTS, adapter=dict(rank=3, alpha=4.0, rslora=False,
+    "mixtral-lora": case("mixtral", **EXPERTS, adapter=dict(type="lora", rank=3, alpha=4.0, rslora=False,
                                                             targets="q_proj,o_proj,w1,w2,w3")),
+    # behind attention and behind the feed-forward layer; U is not zero
+    "llama-bottleneck": case("llama", kv_heads=1, adapter=dict(type="bottleneck", width=5)),
+    "gpt2-bottleneck": case("gpt2", **GPT2, adapter=dict(type="bottleneck", width=7)),
+    "mixtral-bottleneck": case("mixtral", **EXPERTS, adapter=dict(type="bottleneck", width=4)),
+    # one with a key head for each head, one with two heads each; one whose mask is ours
+    "gpt2-prefix": case("gpt2", **GPT2, adapter=dict(type="prefix", tokens=5)),
+    "llama-prefix": case("llama", hidden=32, heads=4, kv_heads=2, adapter=dict(type="prefix", tokens=7)),
+    "mistral-prefix": case("mistral", heads=2, kv_heads=1, head_width=16, window=5, context=29, documents=True,
+                           adapter=dict(type="prefix", tokens=3)),
     "qwen3": case("qwen3", heads=4, kv_heads=2, head_width=16, qk_norm=True, norm_eps=1e-6),
 }
 
@@ -127,18 +136,22 @@ def rope_parameters(c):
     return out
 
 
+def prefix_tokens(c):
+    return (c["adapter"] or {}).get("tokens", 0)
+
+
 def build(c):
     if c["family"] == "gpt2":
         config = transformers.GPT2Config(
             n_layer=c["layers"], n_embd=c["hidden"], n_head=c["heads"], n_inner=c["ffn_hidden"],
-            vocab_size=c["vocab"], n_positions=c["context"], layer_norm_epsilon=c["norm_eps"],
+            vocab_size=c["vocab"], n_positions=c["context"] + prefix_tokens(c), layer_norm_epsilon=c["norm_eps"],
             attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, tie_word_embeddings=c["tied"])
         kind = transformers.GPT2LMHeadModel
     else:
         common = dict(
             num_hidden_layers=c["layers"], hidden_size=c["hidden"], num_attention_heads=c["heads"],
             num_key_value_heads=c["kv_heads"], head_dim=c["head_width"], intermediate_size=c["ffn_hidden"],
-            vocab_size=c["vocab"], max_position_embeddings=c["context"], rms_norm_eps=c["norm_eps"],
+            vocab_size=c["vocab"], max_position_embeddings=c["context"] + prefix_tokens(c), rms_norm_eps=c["norm_eps"],
             tie_word_embeddings=c["tied"], rope_parameters=rope_parameters(c), attention_dropout=0.0)
         if transformers.__version__ < "5":
             common["rope_theta"] = c["rope_theta"]
@@ -168,10 +181,42 @@ def build(c):
     return adapted(c, model) if c["adapter"] else model
 
 
+class Bottleneck(torch.nn.Module):
+    """Houlsby et al. 2019, in the words of lib/model/adapter.h: h + U gelu(D h)."""
+
+    def __init__(self, hidden, width):
+        super().__init__()
+        self.down = torch.nn.Parameter(torch.zeros(width, hidden))
+        self.up = torch.nn.Parameter(torch.zeros(hidden, width))
+
+    def forward(self, h):
+        return h + torch.nn.functional.gelu(h @ self.down.T, approximate="tanh") @ self.up.T
+
+
+def with_bottlenecks(c, model):
+    def behind(module, adapter):
+        def hook(_, __, out):
+            return (adapter(out[0]), *out[1:]) if isinstance(out, tuple) else adapter(out)
+        module.register_forward_hook(hook)
+
+    model.requires_grad_(False)
+    for block in model.transformer.h if c["family"] == "gpt2" else model.model.layers:
+        block.adapter1 = Bottleneck(c["hidden"], c["adapter"]["width"])
+        block.adapter2 = Bottleneck(c["hidden"], c["adapter"]["width"])
+        behind(block.attn if c["family"] == "gpt2" else block.self_attn, block.adapter1)
+        behind(block.mlp, block.adapter2)
+    return model
+
+
 def adapted(c, model):
+    a = c["adapter"]
+    if a["type"] == "bottleneck":
+        return with_bottlenecks(c, model)
     import peft
 
-    a = c["adapter"]
+    if a["type"] == "prefix":
+        return peft.get_peft_model(model, peft.PrefixTuningConfig(num_virtual_tokens=a["tokens"],
+                                                                  task_type="CAUSAL_LM")).double()
     return peft.get_peft_model(model, peft.LoraConfig(
         r=a["rank"], lora_alpha=a["alpha"], use_rslora=a["rslora"], target_modules=a["targets"].split(","),
         lora_dropout=0.0, bias="none", fan_in_fan_out=c["family"] == "gpt2", task_type="CAUSAL_LM")).double()
@@ -179,9 +224,14 @@ def adapted(c, model):
 
 def names(c, model):
     """Our name -> (tensor of the model, how to cut ours out of it), or a list of them, one for each expert."""
-    state = {name.removeprefix("base_model.model.").replace(".base_layer.", "."): p
-             for name, p in model.named_parameters()}
+    wrapper = "base_model." if prefix_tokens(c) else "base_model.model."
+    state = {name.removeprefix(wrapper).replace(".base_layer.", "."): p for name, p in model.named_parameters()}
     out = {}
+    for i in range(2 * c["layers"] if prefix_tokens(c) else 0):  # keys and values of each block, side by side
+        width = c["kv_heads"] * c["head_width"]
+        out[f"blocks.{i // 2}.attention.prefix_{'kv'[i % 2]}"] = (
+            state["prompt_encoder.default.embedding.weight"],
+            lambda t, first=i * width: t[:, first:first + width])
 
     def plain(ours, theirs):
         out[ours] = (state[theirs], lambda t: t)
@@ -193,6 +243,11 @@ def names(c, model):
         if f"{theirs}.lora_A.default.weight" in state:
             plain(ours + ".lora_a", theirs + ".lora_A.default.weight")
             plain(ours + ".lora_b", theirs + ".lora_B.default.weight")
+
+    def bottlenecks(block, theirs):
+        for which in ("adapter1.down", "adapter1.up", "adapter2.down", "adapter2.up"):
+            if theirs + which in state:
+                plain(block + which, theirs + which)
 
     def rows(ours, theirs, first, count):
         out[ours] = (state[theirs], lambda t: t[first:first + count])
@@ -220,7 +275,8 @@ def names(c, model):
             for ours, theirs in (("attention.out", "attn.c_proj"), ("mlp.up", "mlp.c_fc"),
                                  ("mlp.down", "mlp.c_proj")):
                 factors(b + ours, h + theirs)
-            if c["adapter"]:  # c_attn is one module: one A
+            bottlenecks(b, h)
+            if f"{h}attn.c_attn.lora_A.default.weight" in state:  # c_attn is one module: one A
                 plain(b + "attention.qkv.lora_a", h + "attn.c_attn.lora_A.default.weight")
                 for k, which in enumerate("qkv"):
                     rows(f"{b}attention.{which}.lora_b", h + "attn.c_attn.lora_B.default.weight", k * C, C)
@@ -230,6 +286,7 @@ def names(c, model):
         plain("embedding.weight", "model.embed_tokens.weight")
         for i in range(c["layers"]):
             h, b = f"model.layers.{i}.", f"blocks.{i}."
+            bottlenecks(b, h)
             plain(b + "norm1.weight", h + "input_layernorm.weight")
             plain(b + "norm2.weight", h + "post_attention_layernorm.weight")
             for ours, theirs in (("attention.q", "self_attn.q_proj"), ("attention.k", "self_attn.k_proj"),
@@ -286,10 +343,23 @@ def batch(c):
 
 def loss_and_logits(c, model):
     tokens, targets, positions, mask = batch(c)
-    logits = model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False).logits
+    P = prefix_tokens(c)
+    if P and mask is not None:  # every token sees the prefix, and of its document what is in the window
+        hidden = torch.arange(c["context"])[:, None] - torch.arange(c["context"]) >= c["window"]
+        mask = torch.nn.functional.pad(mask.masked_fill(hidden, torch.finfo(torch.float64).min), (P, 0))
+        logits = model.base_model(input_ids=tokens, position_ids=positions + P, attention_mask=mask,
+                                  past_key_values=model.get_prompt(c["batch"])).logits
+    else:
+        logits = logits_of(model, tokens, positions, mask, P)
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, c["vocab"]), targets.reshape(-1),
                                              ignore_index=-100)
     return loss, logits
+
+
+def logits_of(model, tokens, positions, mask, prefix):
+    if prefix:  # PEFT chooses positions: they begin behind the prefix
+        return model(input_ids=tokens).logits
+    return model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False).logits
 
 
 def balance(c, model):
@@ -339,8 +409,8 @@ def curve(c, model):
 
 
 def adapter_settings(a):
-    return {"train.adapter.type": "lora", "train.adapter.rank": a["rank"], "train.adapter.alpha": a["alpha"],
-            "train.adapter.rslora": int(a["rslora"]), "train.adapter.targets": a["targets"]} if a else {}
+    """The keys of train.adapter are those of the case."""
+    return {"train.adapter." + key: int(value) if isinstance(value, bool) else value for key, value in (a or {}).items()}
 
 
 def settings(c):
@@ -370,7 +440,7 @@ def settings(c):
 
 
 def peft_version(c):
-    if not c["adapter"]:
+    if not c["adapter"] or c["adapter"]["type"] == "bottleneck":
         return ""
     import peft
 

@@ -72,6 +72,12 @@ static void write_tokens(struct fixture *f)
     hd_text_free(&file);
 }
 
+/* Keys of train.adapter that a case has. */
+static int adapter_settings(const char *type)
+{
+    return strcmp(type, "none") == 0 ? 0 : strcmp(type, "lora") == 0 ? 5 : 2;
+}
+
 /* The recipe of generate.py. */
 static void set_up(struct fixture *f, const char *name)
 {
@@ -96,7 +102,7 @@ static void set_up(struct fixture *f, const char *name)
     if (strcmp(f->job.family, "gpt2") == 0)
         memcpy(f->job.positions, "learned", 8);
     assert_int_equal(f->golden.setting_count,
-                     29 + (f->job.experts ? 3 : 0) + (strcmp(f->job.adapter, "lora") == 0 ? 5 : 0));
+                     29 + (f->job.experts ? 3 : 0) + adapter_settings(f->job.adapter));
     f->job.balance = 0; /* the golden loss is without; its value is checked by itself */
     write_tokens(f);
     f->job.train = &f->file;
@@ -407,6 +413,12 @@ int main(void)
         {"gpt2_with_an_adapter", check_case, NULL, NULL, "gpt2-lora"},
         {"mixtral_with_an_adapter_of_each_expert", check_case, NULL, NULL, "mixtral-lora"},
         {"qwen2_with_an_adapter_of_some", check_case, NULL, NULL, "qwen2-lora"},
+        {"llama_with_bottlenecks", check_case, NULL, NULL, "llama-bottleneck"},
+        {"gpt2_with_bottlenecks", check_case, NULL, NULL, "gpt2-bottleneck"},
+        {"mixtral_with_bottlenecks", check_case, NULL, NULL, "mixtral-bottleneck"},
+        {"gpt2_behind_a_prefix", check_case, NULL, NULL, "gpt2-prefix"},
+        {"grouped_queries_behind_a_prefix", check_case, NULL, NULL, "llama-prefix"},
+        {"documents_and_a_window_behind_a_prefix", check_case, NULL, NULL, "mistral-prefix"},
     };
 
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);

@@ -5,10 +5,11 @@
 
 umask 077
 state=$work/controller
-init() { "$HEDDLE_BIN/heddle-controller" init --state-dir "$state"; }
+init() { "$HEDDLE_BIN/heddle-controller" init --state-dir "$state" "$@"; }
 join() { "$HEDDLE_BIN/heddled" join "$@"; }
 check init_makes_all init
 check_status init_is_made_once 2 init
+check init_need_not_be_made_again init --if-needed
 check_equal the_authoritys_key_is_private 600 "$(stat -c %a "$state/pki/ca.key")"
 check_equal and_so_is_the_admins_token 600 "$(stat -c %a "$state/admin.token")"
 
@@ -42,6 +43,29 @@ env -u HEDDLE_CONTROLLER "$HEDDLE_BIN/heddled" --state-dir "$work/n1" --devices 
 node_pids[n1]=$!
 await 20 node_is n1 ready
 check_equal it_finds_its_name_and_the_controller 0 $?
+
+# ---- many nodes by one line ----
+heddle node invite 'gpu-*' --ttl 10m >"$work/many" 2>/dev/null
+many() { join - --state-dir "$work/$1" --node-name "$2" "${@:3}" <"$work/many"; }
+check a_line_for_many_lets_one_join many g1 gpu-1
+check and_another_one many g2 gpu-2
+check_status but_not_under_another_name 2 many g3 cpu-1
+sed 's,/gpu-\*/,/*/,' "$work/many" >"$work/any"
+check_status not_even_if_the_line_says_so 6 join - --state-dir "$work/g3" --node-name cpu-1 <"$work/any"
+check_status nor_in_the_place_of_one_that_has_joined 6 many g3 gpu-1
+check_equal and_it_says_what_helps 1 "$(grep -c 'heddle node revoke gpu-1' "$work/check.err")"
+check one_that_has_joined_need_not_join_again many g1 gpu-1 --if-needed
+check_status a_name_is_needed 2 join - --state-dir "$work/g3" <"$work/many"
+check the_line_is_revoked heddle node revoke 'gpu-*'
+check_status and_lets_none_join 6 many g3 gpu-3
+check its_nodes_stay env -u HEDDLE_CONTROLLER -u HEDDLE_TOKEN_FILE -u HEDDLE_TLS_CA "$HEDDLE_BIN/heddled" \
+    --state-dir "$work/g1" --check-config
+env -u HEDDLE_CONTROLLER -u HEDDLE_TOKEN_FILE -u HEDDLE_TLS_CA "$HEDDLE_BIN/heddled" --state-dir "$work/g1" --devices cpu:1 \
+    --ephemeral --http 127.0.0.1:0 >>"$work/g1.log" 2>&1 &
+node_pids[g1]=$!
+metrics() { sed -nE 's,.*metrics on http://127.0.0.1:([0-9]+)/metrics.*,\1,p' "$work/g1.log"; }
+check a_node_that_has_joined_is_ready_by_its_metrics await 20 eval \
+    '"$HEDDLE_SOURCE_DIR/deploy/container/node-health" ready "$(metrics)"'
 
 # ---- people ----
 check a_token_is_made heddle token create ann --out "$work/ann.token"

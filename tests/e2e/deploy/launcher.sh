@@ -92,7 +92,7 @@ if perl -MIO::Socket::UNIX -e 1 2>/dev/null; then
     check_equal another_form "error the request is not of form 1; install one version of Heddle" "$(ask 'heddle-launch 2\n')"
     check_equal an_empty_one 1 "$(ask '' | grep -c '^error ')"
     if [ -n "$become" ]; then
-        check_equal another_user "error only nobody may ask, not uid 0" "$(ask "$good" ' ')"
+        check_equal another_user "refused only nobody may ask, not uid 0" "$(ask "$good" ' ')"
     else
         printf 'skip another_user: asking as another user takes root\n'
     fi

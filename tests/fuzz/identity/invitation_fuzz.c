@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     if (hd_pki_invitation_read(line, &invitation)) {
         need(!strstr(hd_err_message(), SECRET));
     } else {
-        need(hd_pki_is_node_name(invitation.node));
+        need(hd_pki_is_node_name(invitation.node) != hd_pki_is_node_pattern(invitation.node));
         hd_pki_invitation_write(&invitation, &again);
         need(strncmp(line, again.data, again.len_bytes) == 0);
         need(strspn(line + again.len_bytes, "\r\n") == strlen(line + again.len_bytes));

@@ -39,6 +39,9 @@ END
 one gpt2_all gpt2 'rank: 4, alpha: 8, targets: all-linear'
 one llama_all llama-gqa 'rank: 8, targets: all-linear' 2
 one llama_some llama-mqa-tied 'rank: 3, alpha: 5, rslora: true, targets: [q_proj, v_proj, down_proj]'
+one qwen2_tied qwen2-window-tied 'rank: 4, alpha: 4, targets: all-linear' 2
+one qwen3_all qwen3 'rank: 2, alpha: 8, targets: all-linear' 2
+one mixtral_attention mixtral 'rank: 4, targets: [q_proj, k_proj, v_proj, o_proj]'
 one mistral_keys mistral-window 'rank: 4, b_lr: 4, targets: [self_attn.k_proj, mlp.gate_proj]' 2
 # With transformers 4 an expert is a module of its own, which PEFT can adapt.
 experts=0
@@ -55,7 +58,7 @@ check_status a_model_without_adapter_has_none 2 heddle checkpoint export "$job" 
     not_ok compare "$(tail -n 3 "$work/compare.log")"
 sed -nE 's/^(ok [^:]*):(.*)/\1\n#\2/p; /^not ok/p' "$work/verdicts"
 failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
-check_equal every_comparison_was_made $((12 + 3 * experts)) "$(wc -l <"$work/verdicts")"
+check_equal every_comparison_was_made $((21 + 3 * experts)) "$(wc -l <"$work/verdicts")"
 
 theirs=$("$python" "$tests/adapters/adapters.py" make "$work" 2>"$work/make.log") || not_ok make_theirs "$(tail -n 3 "$work/make.log")"
 for name in $theirs; do

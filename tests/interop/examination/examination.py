@@ -1,5 +1,6 @@
 """examination.py make DIR           model folders with tokenizers, questions, texts, and tasks of
-                                     lm-evaluation-harness on them
+                                     lm-evaluation-harness on them; prints the models' names. DIR/MODEL.serve
+                                     has what heddle serve is told
    examination.py run DIR MODEL URL  examines DIR/MODEL by lm-evaluation-harness, once by its model `hf` in fp32
                                      and once by `local-completions` at URL; prints ok or not ok for each task,
                                      and writes what `hf` says of the questions to DIR/MODEL.answers
@@ -43,6 +44,32 @@ def make_tokenizer(out, family):
     return tokenizer.get_vocab_size()
 
 
+def make_quantised(out, base):
+    """An adapter of PEFT for `base` with its blocks' matrices in int8. heddle serve encodes them itself (model.weights:
+    absmax of each row, 127 steps); `hf` gets a folder with the decoded values, made here by that definition."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    name = f"{base}-int8"
+    model = AutoModelForCausalLM.from_pretrained(f"{out}/{base}", dtype=torch.float32)
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if key.startswith("model.layers.") and key.endswith("_proj.weight"):
+                scale = weight.abs().max(dim=1, keepdim=True).values / 127
+                weight.copy_((weight / scale).round() * scale)
+    model.save_pretrained(f"{out}/{name}")
+    AutoTokenizer.from_pretrained(f"{out}/{base}").save_pretrained(f"{out}/{name}")
+    adapted = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
+    torch.manual_seed(9)
+    for key, factor in adapted.named_parameters():
+        if "lora_B" in key:  # zeros otherwise
+            torch.nn.init.normal_(factor, std=0.05)
+    adapted.save_pretrained(f"{out}/{name}.adapter")
+    with open(f"{out}/{name}.serve", "w") as serve:
+        serve.write(f"{out}/{base} --weights int8 --adapter {out}/{name}.adapter")
+    return name
+
+
 def make(out):
     import torch
     from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config
@@ -60,6 +87,9 @@ def make(out):
             for weight in model.parameters():
                 weight.add_(0.1 * torch.randn_like(weight))
         model.save_pretrained(f"{out}/{name}")
+        with open(f"{out}/{name}.serve", "w") as serve:
+            serve.write(f"{out}/{name}")
+    names = list(configs) + [make_quantised(out, "llama")]
     rng = random.Random(5)
     questions = []
     for i in range(QUESTIONS):
@@ -82,7 +112,7 @@ def make(out):
         task.write("task: local_written\noutput_type: generate_until\n" + common.format(out=out, file="texts.jsonl") +
                    "doc_to_text: text\ndoc_to_target: text\nmetric_list: [{metric: exact_match}]\n"
                    "generation_kwargs: {until: [' the'], max_gen_toks: 24, do_sample: false, temperature: 0}\n")
-    print(" ".join(configs))
+    print(" ".join(names))
 
 
 TASKS = ["local_choices", "local_rolling", "local_written"]
@@ -108,7 +138,8 @@ def verdict(name, good, why):
 
 
 def run(out, name, url):
-    theirs = examine(out, "hf", f"pretrained={out}/{name},dtype=float32")
+    adapter = f"{out}/{name}.adapter"
+    theirs = examine(out, "hf", f"pretrained={out}/{name},dtype=float32" + (f",peft={adapter}" if os.path.isdir(adapter) else ""))
     ours = examine(out, "local-completions",
                    f"model={name},base_url={url}/completions,tokenizer={out}/{name},max_length=255,"
                    "num_concurrent=4,batch_size=3,max_retries=1")

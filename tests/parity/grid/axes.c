@@ -167,6 +167,15 @@ static void weigh_by_distance(struct hd_job *job)
     memcpy(job->positions, "alibi", 6);
 }
 
+/* Behind attention and behind the experts; the rest is frozen. */
+static void add_bottlenecks(struct hd_job *job)
+{
+    memcpy(job->adapter, "bottleneck", sizeof "bottleneck");
+    memcpy(job->adapter_also, "norms", sizeof "norms"); /* enough tensors with a gradient */
+    job->adapter_width = 6;
+    job->adapter_dropout = 0.2;
+}
+
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
     {"gpt2", "gpt2", 257, false, DENSE | REDUCE,
@@ -186,6 +195,8 @@ static const struct grid_model models[] = {
      drop},
     {"llama_alibi", "llama", 258, true, GROUPS | 1 << GRID_EXCHANGE,
      "ALiBi with 12 heads, bounded documents", weigh_by_distance},
+    {"mixtral_bottleneck", "mixtral", 257, true, ALL_AXES, "bottleneck adapters, bounded documents",
+     add_bottlenecks},
 };
 
 const struct grid_model *grid_model_find(const char *name)

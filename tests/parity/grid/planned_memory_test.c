@@ -49,26 +49,34 @@ static const struct {
     {"llama", {"dp=2 offload=optimizer zero=2", "pp=2 tp=2 sequence=on dp=2 zero=2"}},
     {"mixtral", {"dp=2 ep=2 zero=2", "dp=4 ep=4 recompute=full"}},
 };
+/* Adapters. */
+static const char *const adapted[] = {
+    "mixtral_bottleneck: tp=2 sequence=on dp=2 zero=1",
+    "mixtral_bottleneck: cp=2 recompute=full",
+};
 enum {
     MODELS = sizeof more / sizeof more[0],
     SHARED = sizeof layouts / sizeof layouts[0],
     EACH = SHARED + 2,
-    NAMES = MODELS * EACH
+    NAMED = MODELS * EACH,
+    NAMES = NAMED + sizeof adapted / sizeof adapted[0]
 };
 static_assert(EACH == 20, "20 layouts of each model");
 
-static char texts[NAMES][GRID_TEXT_MAX];
+static char texts[NAMED][GRID_TEXT_MAX];
 static const char *names[NAMES];
 
 static void name_all(void)
 {
-    for (int i = 0; i < NAMES; i++) {
+    for (int i = 0; i < NAMED; i++) {
         const int m = i / EACH, k = i % EACH;
 
         (void)snprintf(texts[i], sizeof texts[i], "%s: %s", more[m].model,
                        k < SHARED ? layouts[k] : more[m].layouts[k - SHARED]);
         names[i] = texts[i];
     }
+    for (int i = NAMED; i < NAMES; i++)
+        names[i] = adapted[i - NAMED];
 }
 
 /* bf16 and fp32 in turns. */

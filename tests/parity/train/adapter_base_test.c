@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
+#include "decoding.h"
 #include "hf/hf.h"
 #include "runs.h"
 #include "train/source.h"
@@ -79,7 +80,7 @@ static void setup(struct tuning *t, const char *family, const char *base)
 
 static bool is_factor(const char *name)
 {
-    return strstr(name, ".lora_a") || strstr(name, ".lora_b");
+    return strstr(name, ".lora_a") || strstr(name, ".lora_b") || strstr(name, ".adapter");
 }
 
 static size_t count_weights(const char *dir, bool factors)
@@ -178,6 +179,12 @@ static void a_base_may_move_and_must_not_change(void **state)
     setup(&t, "gpt2", "omit");
     run_save(&t.job, STEPS, run, &saved);
     must(open_source(&t, saved.path, NULL));
+    assert_int_equal(hd_hf_export(&(struct hd_hf_export){.checkpoint_dir = saved.path,
+                                                         .out_dir = t.folder,
+                                                         .shard_bytes_max = 1 << 30,
+                                                         .force = true}),
+                     HD_CONFLICT);
+    must(hd_adapter_check_base(saved.path, t.folder));
     (void)snprintf(moved, sizeof moved, "%s-moved", t.folder);
     assert_int_equal(rename(t.folder, moved), 0);
     assert_int_equal(open_source(&t, saved.path, NULL), HD_INVALID);
@@ -186,6 +193,8 @@ static void a_base_may_move_and_must_not_change(void **state)
     change_a_weight(moved);
     assert_int_equal(open_source(&t, saved.path, moved), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "is not the model that"));
+    assert_int_equal(hd_adapter_check_base(saved.path, moved), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "is the adapter of another model than"));
     run_free(run);
     harness_teardown(&t.h);
 }
@@ -277,6 +286,66 @@ static void an_adapter_begins_another_run(void **state)
     }
 }
 
+/* Goal: what no folder of transformers and no form of PEFT can hold is refused with what takes it,
+ * and the checkpoint is the adapter: another run, and a decoder, take it beside the model folder.
+ */
+static void a_bottleneck_goes_on_from_its_checkpoint(void **state)
+{
+    struct run *trained = run_new(0), *from = run_new(0);
+    const int32_t tokens[] = {72, 101, 100};
+    static float logits[2][512];
+    size_t V = 0;
+    struct hd_job form = {0};
+    uint64_t identity = 0;
+    struct hd_saved saved, again;
+    struct tuning t;
+
+    (void)state;
+    setup(&t, "llama", "omit");
+    text(t.job.adapter, sizeof t.job.adapter, "bottleneck");
+    t.job.adapter_width = 5;
+    run_save(&t.job, STEPS, trained, &saved);
+    assert_int_equal(count_weights(saved.path, true), t.job.layers * 2 * 2); /* D and U, twice */
+    assert_int_equal(count_weights(saved.path, false), 0);
+    for (int adapter = 0; adapter < 2; adapter++) {
+        assert_int_equal(hd_hf_export(&(struct hd_hf_export){.checkpoint_dir = saved.path,
+                                                             .out_dir = "/nowhere/out",
+                                                             .dtype = HD_F32,
+                                                             .shard_bytes_max = 1 << 30,
+                                                             .adapter = adapter}),
+                         HD_UNSUPPORTED);
+        assert_non_null(strstr(hd_err_message(), "give the checkpoint itself to --adapter"));
+    }
+
+    must(hd_adapter_read(saved.path, &form, &identity));
+    assert_string_equal(form.adapter, "bottleneck");
+    assert_int_equal(form.adapter_width, 5);
+    text(t.job.adapter_from, sizeof t.job.adapter_from, saved.path);
+    hd_hash_format(identity, t.job.adapter_identity);
+    (void)snprintf(t.job.attempt_dir, sizeof t.job.attempt_dir, "%s/from", t.h.dir);
+    run_save(&t.job, 0, from, &again);
+    assert_memory_equal(from->weights, trained->weights, (size_t)trained->count * sizeof(float));
+
+    for (int beside = 0; beside < 2; beside++) {
+        const struct hd_source_dirs dirs = {.dir = beside ? t.folder : saved.path,
+                                            .adapter = beside ? saved.path : NULL};
+        struct decoding d = {0};
+
+        must(hd_decoder_open(
+            &(struct hd_decoder_options){
+                .dirs = dirs, .backend = harness_backend(), .precision = "bf16", .threads = 1},
+            &d.decoder));
+        V = (size_t)hd_decoder_vocab(d.decoder);
+        assert_true(V <= sizeof logits[0] / sizeof logits[0][0]);
+        memcpy(logits[beside], decoding_prompt(&d, tokens, 3), V * sizeof(float));
+        decoding_close(&d);
+    }
+    assert_memory_equal(logits[0], logits[1], V * sizeof(float));
+    run_free(trained);
+    run_free(from);
+    harness_teardown(&t.h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +353,7 @@ int main(void)
         cmocka_unit_test(a_base_may_move_and_must_not_change),
         cmocka_unit_test(what_trained_is_never_left_out),
         cmocka_unit_test(an_adapter_begins_another_run),
+        cmocka_unit_test(a_bottleneck_goes_on_from_its_checkpoint),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* adapter: factors of low rank beside frozen weights. A fresh adapter changes no bit of the model,
- * training it changes nothing else, and every layout trains alike. (The numbers themselves:
- * tests/golden, against PEFT.)
+/* adapter: factors of low rank, bottlenecks and prefixes beside frozen weights. A fresh adapter
+ * changes no bit of the model (but for a prefix), training it changes nothing else, and every
+ * layout trains alike. (The numbers themselves: tests/golden, against PEFT and PyTorch.)
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +16,10 @@
 enum { STEPS = 4 };
 
 struct adapted {
-    const char *family, *precision, *targets, *also;
-    int dp, tp, pp, cp, zero, ep;
+    const char *family, *precision, *targets, *also; /* targets NULL: no adapter */
+    const char *type;                                /* NULL: lora */
+    int dp, tp, pp, cp, ep, zero;
+    bool sequence, gather; /* cp_exchange: all_gather */
     const char *recompute;
     bool split_backward;
     double dropout;
@@ -28,19 +30,27 @@ static struct hd_job job_of(const struct harness *h, const struct adapted *a)
     struct hd_job job = harness_job(h, a->family, a->dp);
 
     (void)snprintf(job.precision, sizeof job.precision, "%s", a->precision);
-    (void)snprintf(job.adapter, sizeof job.adapter, "%s", a->targets ? "lora" : "none");
+    (void)snprintf(job.adapter, sizeof job.adapter, "%s",
+                   a->type      ? a->type
+                   : a->targets ? "lora"
+                                : "none");
     (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "%s",
                    a->targets ? a->targets : "");
     (void)snprintf(job.adapter_also, sizeof job.adapter_also, "%s", a->also ? a->also : "");
     job.adapter_rank = 4;
     job.adapter_alpha = 6;
     job.adapter_b_lr = 4;
+    job.adapter_width = 6;
+    job.adapter_tokens = 7;
     job.adapter_dropout = a->dropout;
     job.tp = a->tp ? a->tp : 1;
     job.pp = a->pp ? a->pp : 1;
     job.cp = a->cp ? a->cp : 1;
-    job.zero = a->zero;
     job.ep = a->ep ? a->ep : 1;
+    job.sequence = a->sequence;
+    if (a->gather)
+        (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "all_gather");
+    job.zero = a->zero;
     (void)snprintf(job.schedule, sizeof job.schedule, "%s",
                    a->pp < 2           ? "none"
                    : a->split_backward ? "zb-h1"
@@ -102,7 +112,13 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         {"qwen3", "fp32", "all-linear", .dp = 1},
         {"mixtral", "fp32", "q_proj,k_proj,v_proj,o_proj", .dp = 1},
         {"mixtral", "bf16", "experts.w1,w2", .dp = 1},
-        {"mixtral", "fp32", "all-linear", .dp = 1}};
+        {"mixtral", "fp32", "all-linear", .dp = 1},
+        {"llama", "fp32", .type = "bottleneck", .dp = 1},
+        {"gpt2", "bf16", .type = "bottleneck", .dp = 2},
+        {"llama", "fp8", .also = "norms", .type = "bottleneck", .dp = 1},
+        {"mixtral", "bf16", .type = "bottleneck", .dp = 1},
+        {"llama", "bf16", .type = "prefix", .dp = 1},
+        {"gpt2", "fp32", .type = "prefix", .dp = 2}};
     struct harness h;
 
     (void)state;
@@ -113,20 +129,22 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         struct run *run = run_new(STEPS), *base = run_new(1);
         struct visited v = {run, base, 0};
 
-        without.targets = without.also = NULL;
+        without.targets = without.also = without.type = NULL;
         run_threads(job, cases[i].dp, run);
         run_threads(job_of(&h, &without), cases[i].dp, base);
-        (void)printf("%s %s %s\n", cases[i].family, cases[i].precision, cases[i].targets);
+        (void)printf("%s %s %s\n", cases[i].family, cases[i].precision,
+                     cases[i].type ? cases[i].type : cases[i].targets);
         for_params(&job, check_moved, &v);
-        assert_true(run->loss[0] == base->loss[0]);
+        if (!cases[i].type || strcmp(cases[i].type, "prefix") != 0)
+            assert_true(run->loss[0] == base->loss[0]);
         run_free(run);
         run_free(base);
     }
     harness_teardown(&h);
 }
 
-/* Each expert has factors of its own: they are on the rank that has the expert, and tp splits one of
- * the two. */
+/* Each expert has factors of its own: they are on the rank that has the expert, and tp splits one
+ * of the two. */
 static void layouts_of_experts(const struct harness *h)
 {
     static const struct adapted layouts[] = {
@@ -203,20 +221,106 @@ static void layouts_agree_with_one_rank(void **state)
     harness_teardown(&h);
 }
 
-/* Goal: a stop changes no bit, and layouts read each other's. */
-static void a_checkpoint_is_resumed_bit_for_bit(void **state)
+/* Each layout of the table against one rank, for the model and adapter of `one`. */
+static void compare_layouts(const struct harness *h, struct hd_job one,
+                            struct hd_job (*make)(const struct harness *h,
+                                                  const struct adapted *layout),
+                            const struct adapted *layouts, size_t count)
 {
-    const struct adapted one = {"llama", "bf16", "all-linear", .dp = 1};
-    const struct adapted two = {"llama", "bf16", "all-linear", .dp = 1, .tp = 2};
+    struct run *reference = run_new(2);
+
+    reference->noise = 0.05F; /* U is not zero */
+    run_threads(one, 1, reference);
+    for (size_t i = 0; i < count; i++) {
+        const struct hd_job job = make(h, &layouts[i]);
+
+        if (compare_with(&job, reference, NULL))
+            fail_msg("layout %zu: %s", i, hd_err_message());
+    }
+    run_free(reference);
+}
+
+static struct hd_job behind_experts(const struct harness *h, const struct adapted *layout)
+{
+    struct adapted a = *layout;
+
+    a.family = "mixtral";
+    a.precision = "fp32";
+    a.type = "bottleneck";
+    a.also = "norms";
+    a.dropout = 0.2;
+    return job_of(h, &a);
+}
+
+/* Goal: the same of bottlenecks, which stand behind attention and behind experts, on rows that
+ * sequence parallelism and cp share out. Method: each axis against one rank; dropout on. */
+static void bottlenecks_train_alike_in_every_layout(void **state)
+{
+    static const struct adapted layouts[] = {{.dp = 1, .tp = 2},
+                                             {.dp = 1, .tp = 4, .sequence = true},
+                                             {.dp = 1, .cp = 2, .recompute = "selective"},
+                                             {.dp = 2, .ep = 2, .zero = 1},
+                                             {.dp = 2, .tp = 2, .sequence = true, .zero = 3},
+                                             {.dp = 1, .pp = 2, .split_backward = true},
+                                             {.dp = 1, .cp = 2, .zero = 2, .recompute = "full"}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    compare_layouts(&h, behind_experts(&h, &(struct adapted){.dp = 1}), behind_experts, layouts,
+                    sizeof layouts / sizeof layouts[0]);
+    harness_teardown(&h);
+}
+
+/* A window of 5 on documents, and attention drops weights, those of the prefix too. */
+static struct hd_job behind_a_prefix(const struct harness *h, const struct adapted *layout)
+{
+    struct adapted a = *layout;
+    struct hd_job job;
+
+    a.family = "mistral";
+    a.precision = "fp32";
+    a.type = "prefix";
+    a.also = "norms";
+    job = job_of(h, &a);
+    (void)snprintf(job.documents, sizeof job.documents, "bounded");
+    job.end_of_text = '\n';
+    job.dropout_attention = 0.2;
+    return job;
+}
+
+/* Goal: the same of a prefix, which every query sees once whatever rank has its document's keys,
+ * and whose heads tp splits; at tp = 4 two ranks hold one head. */
+static void prefixes_train_alike_in_every_layout(void **state)
+{
+    static const struct adapted layouts[] = {
+        {.dp = 1, .tp = 2, .sequence = true},
+        {.dp = 1, .tp = 4},
+        {.dp = 1, .cp = 2},
+        {.dp = 1, .cp = 4, .gather = true, .recompute = "full"},
+        {.dp = 2, .tp = 4, .zero = 3, .recompute = "selective"},
+        {.dp = 1, .pp = 2, .split_backward = true},
+        {.dp = 1, .cp = 2, .zero = 2}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    compare_layouts(&h, behind_a_prefix(&h, &(struct adapted){.dp = 1}), behind_a_prefix, layouts,
+                    sizeof layouts / sizeof layouts[0]);
+    harness_teardown(&h);
+}
+
+/* Goal: a stop changes no bit, and layouts read each other's. */
+static void resume_bit_for_bit(const struct adapted *one, const struct adapted *two)
+{
     struct run *saving = run_new(2), *loading = run_new(2), *crossing = run_new(0);
     struct hd_saved saved;
     struct harness h;
     struct hd_job job, other;
 
-    (void)state;
     harness_setup(&h, 20000);
-    job = job_of(&h, &one);
-    other = job_of(&h, &two);
+    job = job_of(&h, one);
+    other = job_of(&h, two);
     run_save(&job, 2, saving, &saved);
     run_load(&job, &saved, loading);
     run_load(&other, &saved, crossing);
@@ -228,6 +332,22 @@ static void a_checkpoint_is_resumed_bit_for_bit(void **state)
     run_free(loading);
     run_free(crossing);
     harness_teardown(&h);
+}
+
+static void a_checkpoint_is_resumed_bit_for_bit(void **state)
+{
+    const struct adapted one = {"llama", "bf16", "all-linear", .dp = 1};
+    const struct adapted two = {"llama", "bf16", "all-linear", .dp = 1, .tp = 2};
+    const struct adapted behind = {"mixtral", "bf16", .type = "bottleneck", .dp = 1};
+    const struct adapted split = {
+        "mixtral", "bf16", .type = "bottleneck", .dp = 2, .tp = 2, .sequence = true, .zero = 3};
+    const struct adapted prefix = {"llama", "bf16", .type = "prefix", .dp = 1};
+    const struct adapted copied = {"llama", "bf16", .type = "prefix", .dp = 2, .tp = 4, .zero = 1};
+
+    (void)state;
+    resume_bit_for_bit(&one, &two);
+    resume_bit_for_bit(&behind, &split);
+    resume_bit_for_bit(&prefix, &copied);
 }
 
 /* Goal: dropout drops what the adapter sees, in training alone. Method: against a run without it:
@@ -319,6 +439,69 @@ static void factors_are_declared_as_in_the_paper(void **state)
     harness_teardown(&h);
 }
 
+/* Goal: MFU counts the products of bottlenecks, whose weights train, and not the gradients of
+ * frozen ones. Method: by hand. Weights of a block: q, out 32 x 32, k, v 16 x 32, MLP 3 x 48 x 32,
+ * together 7680; D and U twice, 4 x 6 x 32 = 768; (16 + 1) / 2 visible tokens; the head is frozen.
+ */
+static void the_work_of_adapters_is_counted(void **state)
+{
+    const struct adapted a = {"llama", "fp32", .type = "bottleneck", .dp = 1};
+    const struct adapted prefix = {"llama", "fp32", .type = "prefix", .dp = 1};
+    struct hd_model_config config;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, &a);
+    assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+    assert_true(hd_model_flops_per_token(&config) ==
+                2 * (4 * (7680 + 768) + 2 * 768 + 12 * 4 * 8 * 8.5) + 4 * 32 * 256);
+    job = job_of(&h, &prefix); /* each token sees 7 keys more */
+    assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+    assert_true(hd_model_flops_per_token(&config) ==
+                2 * (4 * 7680 + 12 * 4 * 8 * (8.5 + 7)) + 4 * 32 * 256);
+    harness_teardown(&h);
+}
+
+/* Goal: D [width, C] is uniform within 1 / sqrt(C) and fills it, U [C, width] is zero, behind both
+ * halves of each block, whole on every tp rank. Method: by hand; C = 32, two blocks. */
+static void bottlenecks_are_declared_as_the_header_says(void **state)
+{
+    const struct adapted a = {"llama", "fp32", .type = "bottleneck", .dp = 1};
+    struct hd_registry r;
+    struct hd_arena arena;
+    struct harness h;
+    struct hd_job job;
+    int found = 0;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, &a);
+    hd_arena_init(&arena, 0);
+    assert_int_equal(declare(&job, &arena, &r), HD_OK);
+    for (int i = 0; i < r.param_count; i++) {
+        const struct hd_param *p = &r.params[i];
+        const bool down = strstr(p->name, ".down") != NULL;
+        float values[32 * 6], most = 0;
+
+        if (!p->adapter)
+            continue;
+        found++;
+        assert_true(strstr(p->name, "adapter1.") || strstr(p->name, "adapter2."));
+        assert_int_equal(p->shape[0], down ? 6 : 32);
+        assert_int_equal(p->shape[1], down ? 32 : 6);
+        assert_true(p->trainable && !p->decay);
+        hd_param_init_values(p, 7, 0, p->count, values);
+        for (int64_t k = 0; k < p->count; k++)
+            most = values[k] > most ? values[k] : -values[k] > most ? -values[k] : most;
+        assert_true(down ? most * most * 32 <= 1 && most * most * 32 > 0.9F : most == 0);
+    }
+    assert_int_equal(found, 2 * 2 * 2);
+    hd_arena_done(&arena);
+    harness_teardown(&h);
+}
+
 /* What cannot be is said with what there is. */
 static void wrong_texts_are_refused_by_name(void **state)
 {
@@ -360,6 +543,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_adapter_trains_and_begins_as_nothing),
         cmocka_unit_test(layouts_agree_with_one_rank),
+        cmocka_unit_test(bottlenecks_train_alike_in_every_layout),
+        cmocka_unit_test(prefixes_train_alike_in_every_layout),
+        cmocka_unit_test(bottlenecks_are_declared_as_the_header_says),
+        cmocka_unit_test(the_work_of_adapters_is_counted),
         cmocka_unit_test(dropout_is_of_training_alone),
         cmocka_unit_test(a_checkpoint_is_resumed_bit_for_bit),
         cmocka_unit_test(factors_are_declared_as_in_the_paper),

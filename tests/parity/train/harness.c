@@ -153,6 +153,8 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.adapter_targets, "all-linear");
     j.adapter_rank = 16;
     j.adapter_alpha = 32;
+    j.adapter_width = 64;
+    j.adapter_tokens = 20;
     j.adapter_b_lr = 1;
     word(j.queue, "default");
     word(j.after, "none");

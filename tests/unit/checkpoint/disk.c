@@ -28,11 +28,13 @@ int __real_fsync(int fd);
 int __real_rename(const char *from, const char *to);
 int __real_mkdir(const char *path, mode_t mode);
 int __real_remove(const char *path);
+int __real_unlinkat(int dir_fd, const char *name, int flags);
 ssize_t __wrap_write(int fd, const void *data, size_t size_bytes);
 int __wrap_fsync(int fd);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_mkdir(const char *path, mode_t mode);
 int __wrap_remove(const char *path);
+int __wrap_unlinkat(int dir_fd, const char *name, int flags);
 
 void disk_watch(void)
 {
@@ -194,10 +196,8 @@ int __wrap_mkdir(const char *path, mode_t mode)
 
 /* What is removed from a folder whose new name is not durable is missing below the old name after a
  * power cut. */
-int __wrap_remove(const char *path)
+static void look_at_removal(const char *path)
 {
-    if (!disk.on)
-        return __real_remove(path);
     if (is_cut())
         _exit(DISK_CUT_STATUS);
     for (int i = 0; i < disk.pending_count; i++) {
@@ -206,5 +206,22 @@ int __wrap_remove(const char *path)
         if (p->is_name && strncmp(path, p->path, strlen(p->path)) == 0)
             complain("removed before its folder's new name was durable", path);
     }
+}
+
+int __wrap_remove(const char *path)
+{
+    if (disk.on)
+        look_at_removal(path);
     return __real_remove(path);
+}
+
+int __wrap_unlinkat(int dir_fd, const char *name, int flags)
+{
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+
+    path_of(dir_fd, dir);
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (disk.on)
+        look_at_removal(path);
+    return __real_unlinkat(dir_fd, name, flags);
 }

@@ -98,6 +98,13 @@ static void a_mistake_has_its_line_and_what_to_write(void **state)
         {"limit ann cpus 3\n", "\"cpus\" is no limit"},
         {"limit ann watches -1\n", "p:1: "},
         {"keep history 0\n", "p:1: days: "},
+        {"user ann root\n", "p:1: jobs never run as root"},
+        {"user ann uid:0\n", "p:1: jobs never run as root"},
+        {"user-of-uids root\n", "p:1: jobs never run as root"},
+        {"user ann same\n", "same is for user-of-uids and user-of-others"},
+        {"user ann -x\n", "\"-x\" is no name of a system user"},
+        {"user ann ann\nuser ann bob\n", "p:2: a second rule for ann"},
+        {"user-of-others bob\nuser-of-others ann\n", "a second user-of-others"},
         {"grant ann all\n", "p:1: this is no rule; write role NAME ROLE"},
     };
 
@@ -109,6 +116,53 @@ static void a_mistake_has_its_line_and_what_to_write(void **state)
         if (!strstr(hd_err_message(), wrong[i].words))
             fail_msg("%s: %s", wrong[i].text, hd_err_message());
     }
+}
+
+static void runs_as(const struct hd_policy *p, const char *owner, const char *expected)
+{
+    char user[HD_USER_BYTES_MAX + 1];
+    const enum hd_status st = hd_policy_user(p, owner, user);
+
+    if (!expected) {
+        assert_int_equal(st, HD_DENIED);
+        assert_non_null(strstr(hd_err_message(), owner)); /* says whose, and what to write */
+        assert_non_null(strstr(hd_err_message(), "an admin adds the line \"user "));
+    } else {
+        assert_int_equal(st, HD_OK);
+        assert_string_equal(user, expected);
+    }
+}
+
+static void jobs_run_as_the_user_of_their_owner_and_never_as_root(void **state)
+{
+    struct hd_policy *p = NULL;
+
+    (void)state;
+    assert_int_equal(hd_policy_parse("policy", "role ann user\n", &p), HD_OK);
+    runs_as(p, "ann", ""); /* no rule for users: heddled's own */
+    runs_as(p, "uid:0", "");
+    hd_policy_free(p);
+    assert_int_equal(hd_policy_parse("policy",
+                                     "user ann ann2\nuser cert:bob own\nuser uid:1000 carl\n"
+                                     "user-of-uids same\n",
+                                     &p),
+                     HD_OK);
+    runs_as(p, "ann", "ann2");
+    runs_as(p, "cert:bob", "");
+    runs_as(p, "uid:1000", "carl");
+    runs_as(p, "uid:1001", "uid:1001");
+    runs_as(p, "uid:0", NULL); /* the same would be root */
+    runs_as(p, "an", NULL);
+    runs_as(p, "token", NULL);
+    hd_policy_free(p);
+    assert_int_equal(hd_policy_parse("policy", "user-of-others same\n", &p), HD_OK);
+    runs_as(p, "ann", "ann");
+    runs_as(p, "cert:bob", "bob");
+    runs_as(p, "uid:1001", "uid:1001");
+    runs_as(p, "root", NULL);
+    runs_as(p, "cert:root", NULL);
+    runs_as(p, "token", NULL); /* of which several people may know the token */
+    hd_policy_free(p);
 }
 
 /* ---- credentials ------------------------------------------------------------------------------*/
@@ -273,6 +327,7 @@ int main(void)
         cmocka_unit_test(a_rule_of_a_name_goes_before_that_of_its_role),
         cmocka_unit_test(names_are_compared_exactly),
         cmocka_unit_test(a_mistake_has_its_line_and_what_to_write),
+        cmocka_unit_test(jobs_run_as_the_user_of_their_owner_and_never_as_root),
         cmocka_unit_test(credentials_are_found_until_they_expire_or_end),
         cmocka_unit_test(a_rate_lets_so_many_through),
         cmocka_unit_test(live_jobs_are_counted_by_owner),

@@ -174,7 +174,8 @@ static struct hd_attempt_record attempt_of(int i, int age)
         .ended_ms = BIG + 800 + k,
         .stop_cause = (enum hd_end_cause)((k + 2) % 14), /* 3 to 13; the ends above are 0 to 10 */
         .stop_job = (uint64_t)(BIG + 1900 + k),
-        .borrows = i % 2};
+        .borrows = i % 2,
+        .run_as = word("run-as", i)};
 }
 
 /* Of each job one in each state; that of step 60 + i is the base of its attempt. The older ones are
@@ -321,7 +322,7 @@ static const struct expected_row {
      "end_node 'end-node-1', end_message 'end-1', end_exit_code 81, end_signal 91, "
      "end_bad_input 1, layout *, "
      "stop_cause 'node_lost', stop_job 1099511629677, step_s 1.25, memory_bytes 1099511629777, "
-     "borrows 1"},
+     "borrows 1, run_as 'run-as-1'"},
     {"attempts", "job=2",
      "job 2, attempt 32, state 'running', base_attempt 22, base_step 1099511627838, "
      "base_path 'base-2', base_hash 'base-hash-2', created_ms 1099511628378, "
@@ -329,7 +330,7 @@ static const struct expected_row {
      "end_node 'end-node-2', end_message 'end-2', end_exit_code 82, end_signal 92, "
      "end_bad_input 0, layout *, "
      "stop_cause 'hang', stop_job 1099511629678, step_s 2.25, memory_bytes 1099511629778, "
-     "borrows 0"},
+     "borrows 0, run_as 'run-as-2'"},
     {"attempts", "job=11", /* from scratch */
      "job 11, attempt 41, state 'stopping', base_attempt NULL, base_step NULL, base_path "
      "'base-11', "
@@ -337,7 +338,7 @@ static const struct expected_row {
      "ended_ms 1099511628587, end_cause 'incomplete', end_rank 9, end_node 'end-node-11', "
      "end_message 'end-11', end_exit_code 91, end_signal 101, end_bad_input 1, layout *, "
      "stop_cause 'oom', stop_job 1099511629687, step_s 11.25, memory_bytes 1099511629787, "
-     "borrows 1"},
+     "borrows 1, run_as 'run-as-11'"},
     {"allocations", "job=1 AND rank=0",
      "job 1, attempt 31, rank 0, node_uuid 'uuid-1', node_name 'place-1', device 110"},
     {"allocations", "job=2 AND rank=1",

@@ -719,6 +719,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "ALTER TABLE attempts DROP COLUMN stop_cause;"
         "ALTER TABLE attempts DROP COLUMN stop_job;"
         "ALTER TABLE attempts DROP COLUMN borrows;"
+        "ALTER TABLE attempts DROP COLUMN run_as;"
         "ALTER TABLE attempts DROP COLUMN step_s;"
         "ALTER TABLE attempts DROP COLUMN memory_bytes;"
         "ALTER TABLE nodes DROP COLUMN drain_deadline_ms;"

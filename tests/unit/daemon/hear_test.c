@@ -219,7 +219,7 @@ static void what_ranks_wait_for_is_passed_on(void **state)
     assert_int_equal(count_spooled(f), 0);
     (void)close(pair[1]);
 
-    assert_int_equal(hd_frame_listen(f->dir, "sock", &f->sup.listen_fd), HD_OK);
+    assert_int_equal(hd_frame_listen(f->dir, "sock", (uid_t)-1, &f->sup.listen_fd), HD_OK);
     assert_int_equal(hd_frame_connect(f->dir, "sock", &fd), HD_OK);
     sup_accept_daemon(&f->sup);
     expect_problem(fd, "waits: no space");

@@ -77,7 +77,7 @@ static int set_up(void **state)
     (void)snprintf(f->all.node, sizeof f->all.node, "n1");
     assert_int_equal(locals_open(&f->all), HD_OK);
     (void)snprintf(dir, sizeof dir, "%s/jobs/7/attempt-1", f->dir);
-    assert_int_equal(locals_add(&f->all, 7, 1, dir, dir, &f->local), HD_OK);
+    assert_int_equal(locals_add(&f->all, 7, 1, dir, dir, NULL, &f->local), HD_OK);
     *state = f;
     return 0;
 }

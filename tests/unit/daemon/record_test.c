@@ -58,7 +58,7 @@ static struct agent_attempt *add(struct fixture *f, int job, int attempt)
 
     attempt_dir_of(f, job, attempt, dir);
     (void)snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", dir);
-    assert_int_equal(locals_add(&f->locals, job, attempt, dir, checkpoints, &l), HD_OK);
+    assert_int_equal(locals_add(&f->locals, job, attempt, dir, checkpoints, NULL, &l), HD_OK);
     return l;
 }
 
@@ -228,7 +228,7 @@ static struct hd_link_report conclude(const struct fixture *f)
 {
     struct hd_link_report end, again;
 
-    assert_int_equal(hd_attempt_conclude(f->run_dir, 7, 1, &end), HD_OK);
+    assert_int_equal(hd_attempt_conclude(f->run_dir, 7, 1, false, &end), HD_OK);
     assert_int_equal(end.job, 7);
     assert_int_equal(end.attempt, 1);
     assert_int_equal(hd_attempt_read_end(f->run_dir, &again), HD_OK); /* and it is on record */

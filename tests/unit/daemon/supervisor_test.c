@@ -557,17 +557,17 @@ static void ranks_die_with_a_killed_supervisor_and_the_end_is_declared(void **st
     bench_start(&bench, 2, NULL);
     while (bench_processes(&bench, NULL) < 2)
         (void)usleep(5000);
-    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, &end), HD_CONFLICT);
+    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, false, &end), HD_CONFLICT);
     (void)kill(bench.supervisor, SIGKILL);
     (void)bench_wait(&bench, SLOW_MS);
     do
-        st = hd_attempt_conclude(bench.run_dir, 7, 1, &end);
+        st = hd_attempt_conclude(bench.run_dir, 7, 1, false, &end);
     while (st == HD_TIMEOUT && hd_clock_now_ms() < deadline_ms);
     assert_int_equal(st, HD_OK);
     assert_int_equal(bench_processes(&bench, NULL), 0);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_RANK_EXIT);
     assert_non_null(strstr(end.end.message, "heddle-supervisor"));
-    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, &again), HD_OK);
+    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, false, &again), HD_OK);
     assert_int_equal(again.wall_ms, end.wall_ms); /* what is written is never replaced */
     assert_true(bench_spooled(&bench, HD_LINK_STEP, 0) >= 0); /* still readable */
     bench_done(&bench);
@@ -580,7 +580,7 @@ static void a_supervisor_that_never_came_up_is_a_failed_launch(void **state)
 
     (void)state;
     bench_init(&bench);
-    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, &end), HD_OK);
+    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, false, &end), HD_OK);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_LAUNCH_FAILED);
     bench_start(&bench, 1, NULL); /* one that comes late finds that it is over */
     assert_int_not_equal(bench_wait(&bench, SLOW_MS), 0);

@@ -637,10 +637,10 @@ static void sockets_live_in_long_directories(void **state)
         hd_text_add(&dir, "/directory");
     assert_int_equal(hd_file_make_dirs(dir.data, 0700), HD_OK);
     assert_int_equal(hd_frame_connect(dir.data, "socket", &client_fd), HD_UNAVAILABLE);
-    assert_int_equal(hd_frame_listen(dir.data, "socket", &listen_fd), HD_OK);
-    assert_int_equal(hd_frame_accept(listen_fd, &served_fd), HD_UNAVAILABLE);
+    assert_int_equal(hd_frame_listen(dir.data, "socket", (uid_t)-1, &listen_fd), HD_OK);
+    assert_int_equal(hd_frame_accept(listen_fd, (uid_t)-1, &served_fd), HD_UNAVAILABLE);
     assert_int_equal(hd_frame_connect(dir.data, "socket", &client_fd), HD_OK);
-    assert_int_equal(hd_frame_accept(listen_fd, &served_fd), HD_OK);
+    assert_int_equal(hd_frame_accept(listen_fd, (uid_t)-1, &served_fd), HD_OK);
     assert_int_equal(hd_hello_send(client_fd, -1, 1000), HD_OK);
     assert_int_equal(hd_hello_receive(served_fd, 1000, &hello), HD_OK);
     (void)close(client_fd);

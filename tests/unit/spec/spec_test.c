@@ -290,6 +290,17 @@ static const struct mistake mistakes[] = {
     {13, "  global_batch: 8\n  precision: bf16\n  fp8: {scaling: current}",
      "job.yaml:15: train.fp8.scaling: only fp8 has scales of tensors, and train.precision is bf16; "
      "remove it, or set train.precision: fp8"},
+    {13, "  global_batch: 8\n  adapter: {type: bottleneck, rank: 8}",
+     "job.yaml:14: train.adapter.rank: an adapter of type bottleneck has no such key, but "
+     "train.adapter.width, train.adapter.dropout; remove it, or set train.adapter.type: lora"},
+    {13, "  global_batch: 8\n  adapter: {type: lora, width: 8}",
+     "job.yaml:14: train.adapter.width: an adapter of type lora has no such key, but "
+     "train.adapter.rank, train.adapter.alpha, train.adapter.rslora, train.adapter.b_lr, "
+     "train.adapter.dropout, train.adapter.targets; remove it, or set train.adapter.type: "
+     "bottleneck"},
+    {13, "  global_batch: 8\n  adapter: {width: 8}",
+     "job.yaml:14: train.adapter.width: there is no adapter; add train.adapter.type: bottleneck, "
+     "or remove it"},
     {13, "  global_batch: 8\n  precision: fp8\n  fp8: {scaling: current, history: 8}",
      "job.yaml:15: train.fp8.history: with train.fp8.scaling: current there is no history; remove "
      "one of the two"},
