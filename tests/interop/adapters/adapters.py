@@ -12,6 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models"))
 import numpy as np
 import torch
+import transformers
 from peft import LoraConfig, PeftModel, PrefixTuningConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
@@ -57,6 +58,10 @@ THEIRS = {
 }
 
 
+if transformers.__version__ < "5":  # an expert is a module of its own
+    THEIRS["mixtral-experts"] = dict(r=2, lora_alpha=6, target_modules=["v_proj", "w1", "w2", "w3"])
+
+
 PREFIXES = {
     "gpt2": dict(num_virtual_tokens=4),
     "llama-gqa": dict(num_virtual_tokens=6),
@@ -69,6 +74,8 @@ def make(directory):
     configs += [("prefix-" + name, PrefixTuningConfig(task_type="CAUSAL_LM", **options))
                 for name, options in PREFIXES.items()]
     for name, config in configs:
+        if name == "mixtral-experts" and not os.path.exists(f"{directory}/{name}"):
+            os.symlink("mixtral", f"{directory}/{name}")
         torch.manual_seed(7)
         model = get_peft_model(load(f"{directory}/{name.removeprefix('prefix-')}"), config).eval()
         for key, p in model.named_parameters():
