@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 12 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 13 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 
@@ -69,6 +69,8 @@ enum {
       W(dlogits) W(logp) RW(block) R(logits) R(stats) R(target) R(weight) S(scratch))             \
     K(answer_sums, W(sums) R(logp) R(reference) R(answer) R(target))                              \
     K(preference, W(weight) RW(block) R(sums) R(answer))                                          \
+    K(score_forward, W(value) R(x) R(weight) R(answer))                                           \
+    K(score_backward, W(dx) W(dweight) R(block) R(pull) R(x) R(weight))                           \
     K(step_begin, RW(block))                                                                      \
     K(square_sums, W(sums) RW(block) R(grad))                                                     \
     K(step_record, W(record) R(block) R(sums))                                                    \

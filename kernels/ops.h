@@ -28,7 +28,7 @@ enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
     HD_SCRATCH_ALIGN = 256,   /* of scratch: what cuBLASLt demands of its workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts between */
-    HD_EXCHANGE_WORDS = 10    /* doubles per rank in the step's exchange: enum hd_exchange_word */
+    HD_EXCHANGE_WORDS = 11    /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
 
 /* ---- The step block: inputs and results of one training step, in device memory ----
@@ -55,11 +55,13 @@ struct hd_step_block {
     int32_t too_many_rows; /* != 0: more rows for experts than their buffer holds; no update */
     double margin_sum;     /* of pairs: see hd_preference_args; */
     double correct_pairs;  /* those with a positive margin, */
-    double answer_targets; /* and the targets of their answers */
+    double answer_targets; /* the targets of their answers, */
+    double reward_sum;     /* and the mean reward of both answers */
     /* results, set by step_finish, equal on all ranks */
     double mean_loss;                                /* loss_sum / target_count over all ranks */
     double total_targets;                            /* over all ranks */
     double mean_margin, pair_accuracy, pair_targets; /* of pairs, over all ranks; else 0 */
+    double mean_reward;
     double grad_norm;    /* L2 norm of the mean gradient, before clipping */
     float grad_factor;   /* adamw multiplies the summed gradient by it: mean and clipping */
     int32_t skip_update; /* 1: adamw changes nothing in this step (see step_finish) */
@@ -79,7 +81,8 @@ enum hd_exchange_word {
     HD_EXCHANGE_SQUARES,
     HD_EXCHANGE_MARGIN,
     HD_EXCHANGE_CORRECT,
-    HD_EXCHANGE_ANSWER_TARGETS
+    HD_EXCHANGE_ANSWER_TARGETS,
+    HD_EXCHANGE_REWARD
 };
 
 /* ---- Argument structs ---- */
@@ -635,7 +638,7 @@ struct hd_answer_sums_args {
     const float *logp;      /* [R] */
     const float *reference; /* [R], or NULL: 0 */
     const int32_t *answer;  /* [R] */
-    const int32_t *target;  /* [R] */
+    const int32_t *target;  /* [R], or NULL: every row of an answer has one */
     int64_t R, S, A;
 };
 
@@ -647,11 +650,22 @@ struct hd_answer_sums_args {
  *     odds = log(exp(a) / (1 - exp(a))) of the chosen less that of the rejected answer,
  *     loss = -a_chosen - beta log sigmoid(odds),   margin = beta (a_chosen - a_rejected).
  *     Of an answer that is certain, a is taken to be -1e-6 in odds.
+ *   REWARD (Bradley & Terry 1952; Ouyang et al. 2022, equation 1): s is the reward of an answer,
+ *     margin = s_chosen - s_rejected,   loss = -log sigmoid(margin) + center (s_chosen +
+ *     s_rejected)^2, whose last term draws rewards to 0 (Eisenstein et al. 2023).
  *
- * weight[r] = -d loss / d logp[r], the factor of the row's gradient of -logp. `counts`: this rank
- * adds the losses to loss_sum, the pairs to target_count, and the sums of margins, of pairs with a
- * margin > 0 and of targets; of several ranks with the same sums one does. */
-enum hd_preference { HD_PREFERENCE_NONE, HD_PREFERENCE_DPO, HD_PREFERENCE_ORPO };
+ * The reward of an answer by DPO is beta s, by ORPO beta a.
+ *
+ * weight[r] = -d loss / d logp[r], the factor of the row's gradient of -logp; with REWARD of its
+ * value. `counts`: this rank adds the losses to loss_sum, the pairs to target_count, and the sums
+ * of margins, of pairs with a margin > 0, of targets and of mean rewards; of several ranks with the
+ * same sums one does. */
+enum hd_preference {
+    HD_PREFERENCE_NONE,
+    HD_PREFERENCE_DPO,
+    HD_PREFERENCE_ORPO,
+    HD_PREFERENCE_REWARD
+};
 struct hd_preference_args {
     float *weight; /* [R], or NULL */
     struct hd_step_block *block;
@@ -659,8 +673,37 @@ struct hd_preference_args {
     const int32_t *answer; /* [R] */
     int64_t R, S, A;
     enum hd_preference objective;
-    float beta;
+    float beta, center;
     bool counts;
+};
+
+/* The reward of an answer is read at its last row, with the head's weight:
+ *
+ *   value[i] = sum_c x[i - first, c] weight[c]
+ *
+ * in the rows i that have an answer (answer[i] >= 0) and are among the R rows of x, else 0. With
+ * sequence parallelism a rank's x are rows first .. first + R - 1 of the N. The sum is fp32. */
+struct hd_score_forward_args {
+    float *value;          /* [N]           */
+    const void *x;         /* [R, C]  dtype */
+    const void *weight;    /* [C]     dtype */
+    const int32_t *answer; /* [N]           */
+    int64_t N, R, C, first;
+    enum hd_dtype dtype;
+};
+
+/* With d = -pull[first + r] * block->loss_scale, the gradient of value[first + r]:
+ *   dx[r, c] = d weight[c],   dweight[c] (+)= sum_r d x[r, c]   (r ascending, in fp32) */
+struct hd_score_backward_args {
+    void *dx;       /* [R, C]  dtype, or NULL */
+    float *dweight; /* [C], or NULL           */
+    const struct hd_step_block *block;
+    const float *pull;  /* [N]: weight of hd_preference_args */
+    const void *x;      /* [R, C]  dtype */
+    const void *weight; /* [C]     dtype */
+    int64_t N, R, C, first;
+    bool accumulate; /* of dweight */
+    enum hd_dtype dtype;
 };
 
 /* Zeroes loss_sum, target_count, overflow, too_many_rows and the sums of pairs. */

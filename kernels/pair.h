@@ -20,9 +20,9 @@
 #define HD_PAIR_CERTAIN (-1e-6)
 
 struct hd_pair {
-    bool present; /* both answers have targets */
-    double loss, margin;
-    double chosen, rejected; /* -d loss / d log-probability of a token of the answer */
+    bool present;                /* both answers have targets */
+    double loss, margin, reward; /* reward: the mean of both answers' */
+    double chosen, rejected;     /* -d loss / d what is summed: of a row of the answer */
 };
 
 /* log(1 + exp(x)), which is -log sigmoid(-x), without overflow. */
@@ -42,7 +42,19 @@ HD_PAIR_FUNCTION double hd_pair_sigmoid(double x)
 HD_PAIR_FUNCTION struct hd_pair hd_pair_dpo(double beta, double chosen, double rejected)
 {
     const double margin = beta * (chosen - rejected), pull = beta * hd_pair_sigmoid(-margin);
-    const struct hd_pair p = {true, hd_pair_softplus(-margin), margin, pull, -pull};
+    const struct hd_pair p = {
+        true, hd_pair_softplus(-margin), margin, beta * (chosen + rejected) / 2, pull, -pull};
+
+    return p;
+}
+
+HD_PAIR_FUNCTION struct hd_pair hd_pair_reward(double center, double chosen, double rejected)
+{
+    const double margin = chosen - rejected, sum = chosen + rejected;
+    const double pull = hd_pair_sigmoid(-margin), push = 2 * center * sum;
+    const struct hd_pair p = {true,        hd_pair_softplus(-margin) + center * sum * sum,
+                              margin,      sum / 2,
+                              pull - push, -pull - push};
 
     return p;
 }
@@ -65,23 +77,28 @@ HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double 
     const double odds =
         hd_pair_odds(chosen, &slope_chosen) - hd_pair_odds(rejected, &slope_rejected);
     const double pull = beta * hd_pair_sigmoid(-odds);
-    const struct hd_pair p = {true, beta * hd_pair_softplus(-odds) - chosen,
-                              beta * (chosen - rejected), (1 + pull * slope_chosen) / n_chosen,
+    const struct hd_pair p = {true,
+                              beta * hd_pair_softplus(-odds) - chosen,
+                              beta * (chosen - rejected),
+                              beta * (chosen + rejected) / 2,
+                              (1 + pull * slope_chosen) / n_chosen,
                               -pull * slope_rejected / n_rejected};
 
     return p;
 }
 
 /* sums: of the two answers, {s, n} each. */
-HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective, double beta,
+HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective, double beta, double center,
                                            const double *sums)
 {
-    const struct hd_pair none = {false, 0, 0, 0, 0};
+    const struct hd_pair none = {false, 0, 0, 0, 0, 0};
 
     if (!(sums[1] > 0) || !(sums[3] > 0))
         return none;
     if (objective == HD_PREFERENCE_DPO)
         return hd_pair_dpo(beta, sums[0], sums[2]);
+    if (objective == HD_PREFERENCE_REWARD)
+        return hd_pair_reward(center, sums[0], sums[2]);
     return hd_pair_orpo(beta, sums[0] / sums[1], sums[1], sums[2] / sums[3], sums[3]);
 }
 

@@ -133,8 +133,15 @@ static void add_json(struct hd_text *text, const struct hd_evaluation_options *o
     if (form == FORM_JSONL)
         hd_json_add_string(&w, "type", "evaluation");
     hd_json_add_real(&w, "loss", e->loss);
-    hd_json_add_real(&w, "perplexity", exp(e->loss));
-    hd_json_add_int64(&w, "tokens", e->targets);
+    if (e->pairs.count) {
+        hd_json_add_int64(&w, "pairs", e->pairs.count);
+        hd_json_add_real(&w, "accuracy", e->pairs.accuracy);
+        hd_json_add_real(&w, "margin", e->pairs.margin);
+        hd_json_add_real(&w, "reward", e->pairs.reward);
+    } else {
+        hd_json_add_real(&w, "perplexity", exp(e->loss));
+        hd_json_add_int64(&w, "tokens", e->targets);
+    }
     if (e->bytes) {
         hd_json_add_real(&w, "byte_perplexity", exp(nats_per_byte(e)));
         hd_json_add_real(&w, "bits_per_byte", nats_per_byte(e) / log(2));
@@ -163,12 +170,18 @@ static void add_text(struct hd_text *text, const struct hd_evaluation_options *o
                      const struct hd_evaluation *e)
 {
     hd_text_add(text, "loss        %.6f\n", e->loss);
-    hd_text_add(text, "perplexity  %.6g\n", exp(e->loss));
+    if (e->pairs.count)
+        hd_text_add(text, "accuracy    %.2f%%\nmargin      %.6f\nreward      %.6f\n",
+                    100 * e->pairs.accuracy, e->pairs.margin, e->pairs.reward);
+    else
+        hd_text_add(text, "perplexity  %.6g\n", exp(e->loss));
     if (e->bytes)
         hd_text_add(text, "of a byte   %.6g, %.6g bits\n", exp(nats_per_byte(e)),
                     nats_per_byte(e) / log(2));
-    hd_text_add(text, "tokens      %lld, %lld of %lld windows of %lld\n", (long long)e->targets,
-                (long long)e->windows, (long long)e->all_windows, (long long)e->context);
+    hd_text_add(text, "%s      %lld, %lld of %lld windows of %lld\n",
+                e->pairs.count ? "pairs " : "tokens",
+                (long long)(e->pairs.count ? e->pairs.count : e->targets), (long long)e->windows,
+                (long long)e->all_windows, (long long)e->context);
     if (e->is_checkpoint)
         hd_text_add(text, "step        %lld\n", (long long)e->step);
     hd_text_add(text, "model       %s, %s\n", o->dirs.dir, e->precision);

@@ -478,9 +478,10 @@ static void show_validation(struct rank *r, int64_t step, double loss)
     const struct hd_pair_result pairs = hd_trainer_validated_pairs(r->trainer);
     const struct hd_scalar scalars[] = {{"validation/loss", loss},
                                         {"validation/margin", pairs.margin},
-                                        {"validation/accuracy", pairs.accuracy}};
+                                        {"validation/accuracy", pairs.accuracy},
+                                        {"validation/reward", pairs.reward}};
 
-    rank_show(r, step, scalars, pairs.count ? 3 : 1);
+    rank_show(r, step, scalars, pairs.count ? 4 : 1);
 }
 
 static enum hd_status validate(struct rank *r)

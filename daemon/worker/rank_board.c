@@ -64,6 +64,7 @@ struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_r
                                       .pairs = s->pairs.count,
                                       .margin = without_sign(s->pairs.margin),
                                       .accuracy = s->pairs.accuracy,
+                                      .reward = without_sign(s->pairs.reward),
                                       .loss_scale = (double)s->loss_scale};
 
     if (s->router.present) {

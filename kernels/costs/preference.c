@@ -6,7 +6,7 @@ HD_COSTS_NO_SCRATCH(preference)
 void hd_cost_answer_sums(struct hd_costs *costs, const struct hd_answer_sums_args *a)
 {
     costs->flops += (double)a->R * (a->reference ? 2 : 1);
-    costs->read_bytes += a->R * (a->reference ? 16 : 12);
+    costs->read_bytes += a->R * (8 + (a->reference ? 4 : 0) + (a->target ? 4 : 0));
     costs->write_bytes += a->R / a->S * a->A * 16;
 }
 

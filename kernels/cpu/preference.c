@@ -10,7 +10,7 @@ enum hd_status KERNEL(answer_sums)(struct hd_backend *cpu, const struct hd_answe
     for (int64_t r = 0; r < a->R; r++) {
         double *sums;
 
-        if (a->answer[r] < 0 || a->target[r] < 0)
+        if (a->answer[r] < 0 || (a->target && a->target[r] < 0))
             continue;
         sums = a->sums + 2 * (r / a->S * a->A + a->answer[r]);
         sums[0] += (double)a->logp[r] - (a->reference ? (double)a->reference[r] : 0);
@@ -21,7 +21,7 @@ enum hd_status KERNEL(answer_sums)(struct hd_backend *cpu, const struct hd_answe
 
 static struct hd_pair pair_at(const struct hd_preference_args *a, int64_t sample, int64_t answer)
 {
-    return hd_pair_of(a->objective, (double)a->beta,
+    return hd_pair_of(a->objective, (double)a->beta, (double)a->center,
                       a->sums + 2 * (sample * a->A + answer / 2 * 2));
 }
 
@@ -41,6 +41,7 @@ static void add_pairs(const struct hd_preference_args *a)
             block->margin_sum += p.margin;
             block->correct_pairs += p.margin > 0;
             block->answer_targets += sums[1] + sums[3];
+            block->reward_sum += p.reward;
         }
 }
 

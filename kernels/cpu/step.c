@@ -12,6 +12,7 @@ enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_b
     args->block->margin_sum = 0;
     args->block->correct_pairs = 0;
     args->block->answer_targets = 0;
+    args->block->reward_sum = 0;
     return HD_OK;
 }
 
@@ -74,6 +75,7 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
         record[HD_EXCHANGE_MARGIN] = args->block->margin_sum;
         record[HD_EXCHANGE_CORRECT] = args->block->correct_pairs;
         record[HD_EXCHANGE_ANSWER_TARGETS] = args->block->answer_targets;
+        record[HD_EXCHANGE_REWARD] = args->block->reward_sum;
     }
     for (int64_t i = 0; i < args->chunks; i++)
         record[HD_EXCHANGE_SQUARES] += args->sums[i];
@@ -84,7 +86,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
 {
     struct hd_step_block *block = args->block;
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
-    double margin = 0, correct = 0, answers = 0;
+    double margin = 0, correct = 0, answers = 0, reward = 0;
 
     (void)cpu;
     for (int64_t r = 0; r < args->ranks; r++) {
@@ -97,6 +99,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
         margin += record[HD_EXCHANGE_MARGIN];
         correct += record[HD_EXCHANGE_CORRECT];
         answers += record[HD_EXCHANGE_ANSWER_TARGETS];
+        reward += record[HD_EXCHANGE_REWARD];
     }
 
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
@@ -106,6 +109,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
     block->mean_margin = targets > 0 ? margin / targets : 0;
     block->pair_accuracy = targets > 0 ? correct / targets : 0;
     block->pair_targets = answers;
+    block->mean_reward = targets > 0 ? reward / targets : 0;
     block->grad_norm = norm;
     if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
         scale *= (double)block->max_grad_norm / norm;

@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(PREFERENCE_THREADS)
         return;
     end = (r / a.S + 1) * a.S;
     for (int64_t i = r; i < end && a.answer[i] == a.answer[r]; i++)
-        if (a.target[i] >= 0) {
+        if (!a.target || a.target[i] >= 0) {
             sum += (double)a.logp[i] - (a.reference ? (double)a.reference[i] : 0);
             count += 1;
         }
@@ -72,7 +72,8 @@ static __global__ void __launch_bounds__(PREFERENCE_THREADS) weigh_rows(struct h
         a.weight[r] = 0;
         return;
     }
-    p = hd_pair_of(a.objective, (double)a.beta, a.sums + 2 * (r / a.S * a.A + a.answer[r] / 2 * 2));
+    p = hd_pair_of(a.objective, (double)a.beta, (double)a.center,
+                   a.sums + 2 * (r / a.S * a.A + a.answer[r] / 2 * 2));
     a.weight[r] = (float)(a.answer[r] % 2 ? p.rejected : p.chosen);
 }
 
@@ -80,11 +81,11 @@ static __global__ void __launch_bounds__(PAIR_THREADS) add_pairs(struct hd_prefe
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
     const int64_t pairs = a.A / 2, all = a.R / a.S * pairs;
-    double loss = 0, count = 0, margin = 0, correct = 0, targets = 0;
+    double loss = 0, count = 0, margin = 0, correct = 0, targets = 0, reward = 0;
 
     for (int64_t i = threadIdx.x; i < all; i += PAIR_THREADS) {
         const double *sums = a.sums + 2 * (i / pairs * a.A + i % pairs * 2);
-        const struct hd_pair p = hd_pair_of(a.objective, (double)a.beta, sums);
+        const struct hd_pair p = hd_pair_of(a.objective, (double)a.beta, (double)a.center, sums);
 
         if (!p.present)
             continue;
@@ -93,12 +94,14 @@ static __global__ void __launch_bounds__(PAIR_THREADS) add_pairs(struct hd_prefe
         margin += p.margin;
         correct += p.margin > 0;
         targets += sums[1] + sums[3];
+        reward += p.reward;
     }
     loss = block_add(loss, shared);
     count = block_add(count, shared);
     margin = block_add(margin, shared);
     correct = block_add(correct, shared);
     targets = block_add(targets, shared);
+    reward = block_add(reward, shared);
     if (threadIdx.x > 0)
         return;
     a.block->loss_sum += loss;
@@ -106,6 +109,7 @@ static __global__ void __launch_bounds__(PAIR_THREADS) add_pairs(struct hd_prefe
     a.block->margin_sum += margin;
     a.block->correct_pairs += correct;
     a.block->answer_targets += targets;
+    a.block->reward_sum += reward;
 }
 
 extern "C" enum hd_status hd_cuda_preference(struct hd_cuda_stream *s,

@@ -26,6 +26,7 @@ static __global__ void step_begin(struct hd_step_block *block)
     block->margin_sum = 0;
     block->correct_pairs = 0;
     block->answer_targets = 0;
+    block->reward_sum = 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_begin(struct hd_cuda_stream *s,
@@ -114,6 +115,7 @@ static __global__ void __launch_bounds__(RECORD_THREADS)
     record[HD_EXCHANGE_MARGIN] = counts_loss ? block->margin_sum : 0;
     record[HD_EXCHANGE_CORRECT] = counts_loss ? block->correct_pairs : 0;
     record[HD_EXCHANGE_ANSWER_TARGETS] = counts_loss ? block->answer_targets : 0;
+    record[HD_EXCHANGE_REWARD] = counts_loss ? block->reward_sum : 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
@@ -128,7 +130,7 @@ static __global__ void step_finish(struct hd_step_block *block, const double *re
                                    int64_t ranks)
 {
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
-    double margin = 0, correct = 0, answers = 0;
+    double margin = 0, correct = 0, answers = 0, reward = 0;
 
     for (int64_t r = 0; r < ranks; r++) {
         const double *record = records + r * HD_EXCHANGE_WORDS;
@@ -140,6 +142,7 @@ static __global__ void step_finish(struct hd_step_block *block, const double *re
         margin += record[HD_EXCHANGE_MARGIN];
         correct += record[HD_EXCHANGE_CORRECT];
         answers += record[HD_EXCHANGE_ANSWER_TARGETS];
+        reward += record[HD_EXCHANGE_REWARD];
     }
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
     norm = sqrt(squares) * scale;
@@ -148,6 +151,7 @@ static __global__ void step_finish(struct hd_step_block *block, const double *re
     block->mean_margin = targets > 0 ? margin / targets : 0;
     block->pair_accuracy = targets > 0 ? correct / targets : 0;
     block->pair_targets = answers;
+    block->mean_reward = targets > 0 ? reward / targets : 0;
     block->grad_norm = norm;
     if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
         scale *= (double)block->max_grad_norm / norm;

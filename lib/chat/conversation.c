@@ -391,6 +391,7 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
             (struct hd_conversation){.messages = {.kind = HD_JSON_ARRAY},
                                      .form = HD_CHAT_PREFERENCE,
                                      .prompt = "",
+                                     .has_margin = hd_json_member(root, "margin") != NULL,
                                      .tools = tools && tools->kind == HD_JSON_ARRAY ? tools : NULL};
         st = read_answer(arena, prompt, answers[i], alike, &ret_pair[i]);
         st = st ? hd_err_prefix(st, "%s", names[i]) : HD_OK;

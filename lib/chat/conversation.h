@@ -43,6 +43,7 @@ struct hd_conversation {
     const bool *counts;          /* by message: an answer of the assistant that is to be learned */
     const struct hd_json *tools; /* or NULL */
     const char *prompt, *answer; /* prompt: "" for the form text */
+    bool has_margin;             /* of a pair: the line says by how much the chosen one is better */
 };
 
 /* A line of the form preference has two. */

@@ -185,6 +185,9 @@ enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *e, co
     *ret_spelled = false;
     hd_arena_init(&arena, 0);
     st = hd_conversation_read_pair(&arena, line, line_bytes, pair);
+    if (!st && e->rules.rewards && pair[0].has_margin)
+        st = hd_err(HD_INVALID, "the line has a margin, which train.objective: reward cannot take "
+                                "off the difference of rewards yet; remove the key");
     for (int i = 0; !st && i < HD_CHAT_PAIR; i++) {
         bool spelled;
 

@@ -22,6 +22,7 @@ struct hd_conversation_rules { /* the objects outlive their users */
     const struct hd_chat *chat; /* without a template: only for texts without messages */
     enum hd_chat_form form;
     enum hd_chat_loss loss;
+    bool rewards;        /* of pairs: a reward model trains, whose loss a margin would change */
     int64_t end_of_text; /* -1: none */
 };
 

@@ -189,9 +189,11 @@ struct hd_data_batch {
     int32_t *index;      /* [count, S] index in the sample: 0 .. S-1                             */
     int32_t *bounds;     /* [count, S] index of the first token of the same document             */
     int32_t *answers;    /* [count, S] of pairs: number of the answer in the sample, of pair k 2 k
-                            for the chosen and 2 k + 1 for the rejected one; -1 in padding       */
+                            for the chosen and 2 k + 1 for the rejected one; -1 in padding, and
+                            with answer_ends in all rows of an answer but its last */
     float *reference;    /* [count, S] hd_corpus_set_reference of the target; 0 without one      */
     int64_t *sample_ids; /* [count]    global sample ids                                         */
+    bool answer_ends;
 };
 
 /* Positions of rows whose first is `first`, not 0. */

@@ -96,7 +96,8 @@ static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int
                                   .bounds = b->bounds ? b->bounds + i * S : NULL,
                                   .answers = b->answers ? b->answers + i * S : NULL,
                                   .reference = b->reference ? b->reference + i * S : NULL,
-                                  .sample_ids = b->sample_ids ? b->sample_ids + i : NULL};
+                                  .sample_ids = b->sample_ids ? b->sample_ids + i : NULL,
+                                  .answer_ends = b->answer_ends};
 }
 
 /* Fills positions, index and bounds of a row; clears the targets at ends of documents. */
@@ -175,7 +176,7 @@ static void fill_answer(const struct hd_corpus *corpus, int64_t first, int64_t c
 
     for (int64_t j = 0; j < count; j++) {
         if (row->answers)
-            row->answers[at + j] = answer;
+            row->answers[at + j] = row->answer_ends && j + 1 < count ? -1 : answer;
         if (row->reference)
             row->reference[at + j] = reference && j + 1 < count ? reference[first + j + 1] : 0;
     }

@@ -203,9 +203,24 @@ static bool is_listed(const char *list, const char *word, size_t length)
     return false;
 }
 
+/* The name of a module for the job: of experts without the number, since each has one. */
+static size_t plain_name(const char *module, size_t length, char ret_name[HD_WEIGHTS_NAME_MAX])
+{
+    static const char experts[] = "experts.";
+    const char *found = strstr(module, experts), *number = found ? found + strlen(experts) : NULL;
+    const size_t digits = number ? strspn(number, "0123456789") : 0;
+
+    if (!digits || number + digits >= module + length || number[digits] != '.')
+        return (size_t)snprintf(ret_name, HD_WEIGHTS_NAME_MAX, "%.*s", (int)length, module);
+    return (size_t)snprintf(ret_name, HD_WEIGHTS_NAME_MAX, "%.*s%.*s", (int)(number - module),
+                            module, (int)(module + length - number - (ptrdiff_t)digits - 1),
+                            number + digits + 1);
+}
+
 /* The modules that have an A, each once. */
 static enum hd_status list_targets(const struct hd_weights *weights, struct hd_job *job)
 {
+    char name[HD_WEIGHTS_NAME_MAX];
     size_t used = 0;
 
     job->adapter_targets[0] = '\0';
@@ -222,10 +237,11 @@ static enum hd_status list_targets(const struct hd_weights *weights, struct hd_j
                           " is %lld: the two files are not of one adapter",
                           w->name, w->dim_count ? (long long)w->shape[0] : 0,
                           (long long)job->adapter_rank);
-        if (is_listed(job->adapter_targets, module, length))
+        length = plain_name(module, length, name);
+        if (is_listed(job->adapter_targets, name, length))
             continue;
         used += (size_t)snprintf(job->adapter_targets + used, sizeof job->adapter_targets - used,
-                                 "%s%.*s", used ? "," : "", (int)length, module);
+                                 "%s%s", used ? "," : "", name);
         if (used >= sizeof job->adapter_targets)
             return hd_err(HD_LIMIT, "its modules are more than a job can name");
     }
@@ -393,7 +409,7 @@ enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
         return st;
     made = hd_arena_array(arena, 2 * row_count, sizeof *made);
     for (size_t i = 0; made && i < row_count; i++)
-        if (!hd_hf_per_expert(&rows[i]) && make_rows(&rows[i], arena, &made[count]))
+        if (make_rows(&rows[i], arena, &made[count]))
             count += 2;
     *ret_prefix = hd_arena_printf(arena, "base_model.model.%s", prefix);
     *ret_rows = made;

@@ -25,12 +25,12 @@ enum {
 };
 
 const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT] = {
-    {"gpt2", "GPT2LMHeadModel", "GPT2Model", GPT2},
-    {"llama", "LlamaForCausalLM", "LlamaModel", LLAMA},
-    {"mistral", "MistralForCausalLM", "MistralModel", MISTRAL},
-    {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", QWEN2},
-    {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", QWEN3},
-    {"mixtral", "MixtralForCausalLM", "MixtralModel", MIXTRAL},
+    {"gpt2", "GPT2LMHeadModel", "GPT2Model", "GPT2ForSequenceClassification", GPT2},
+    {"llama", "LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification", LLAMA},
+    {"mistral", "MistralForCausalLM", "MistralModel", "MistralForSequenceClassification", MISTRAL},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", "Qwen2ForSequenceClassification", QWEN2},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForSequenceClassification", QWEN3},
+    {"mixtral", "MixtralForCausalLM", "MixtralModel", "MixtralForSequenceClassification", MIXTRAL},
 };
 
 /* Defaults of transformers for absent keys. */
@@ -118,10 +118,14 @@ static enum hd_status read_architectures(struct config_reading *r, const struct 
         return HD_OK;
     if (value->kind != HD_JSON_ARRAY)
         return unsupported("architectures", value, "it must be a list of class names");
-    for (const struct hd_json *v = value->first; v; v = v->next)
+    for (const struct hd_json *v = value->first; v; v = v->next) {
         if (v->kind != HD_JSON_STRING ||
-            (strcmp(v->text, r->type->architecture) != 0 && strcmp(v->text, r->type->base) != 0))
-            return unsupported("architectures", v, "only language models are supported");
+            (strcmp(v->text, r->type->architecture) != 0 && strcmp(v->text, r->type->base) != 0 &&
+             strcmp(v->text, r->type->classifier) != 0))
+            return unsupported("architectures", v, "only language and reward models are supported");
+        if (strcmp(v->text, r->type->classifier) == 0)
+            (void)snprintf(r->job->objective, sizeof r->job->objective, "reward");
+    }
     return HD_OK;
 }
 

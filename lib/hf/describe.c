@@ -189,8 +189,30 @@ static void add_llama(struct hd_json_writer *w, const struct hd_job *job, unsign
         add_experts(w, job);
 }
 
+/* Of a reward model: one label; and the token of padding, behind which transformers looks for the
+ * last row of an answer. Without one it refuses batches of several answers. */
+static void add_reward(struct hd_json_writer *w, int64_t pad_token)
+{
+    hd_json_begin(w, "id2label", '{');
+    hd_json_add_string(w, "0", "LABEL_0");
+    hd_json_end(w, '}');
+    hd_json_begin(w, "label2id", '{');
+    hd_json_add_int64(w, "LABEL_0", 0);
+    hd_json_end(w, '}');
+    if (pad_token < 0)
+        hd_json_add_null(w, "pad_token_id");
+    else
+        hd_json_add_int64(w, "pad_token_id", pad_token);
+}
+
 enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
                                   struct hd_text *ret_text)
+{
+    return hd_hf_describe(job, dtype, -1, ret_text);
+}
+
+enum hd_status hd_hf_describe(const struct hd_job *job, enum hd_dtype dtype, int64_t pad_token,
+                              struct hd_text *ret_text)
 {
     struct hd_json_writer w = {.out = ret_text};
     const struct hd_hf_type *type = NULL;
@@ -200,7 +222,7 @@ enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
         return st;
     hd_json_begin(&w, NULL, '{');
     hd_json_begin(&w, "architectures", '[');
-    hd_json_add_string(&w, NULL, type->architecture);
+    hd_json_add_string(&w, NULL, hd_job_is_reward(job) ? type->classifier : type->architecture);
     hd_json_end(&w, ']');
     hd_json_add_string(&w, "model_type", type->name);
     hd_json_add_string(&w, "torch_dtype", dtype == HD_BF16 ? "bfloat16" : "float32");
@@ -212,6 +234,8 @@ enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
         add_llama(&w, job, type->type);
     if (strcmp(job->tokenizer, "bytes") == 0)
         hd_json_add_string(&w, "heddle_tokenizer", "bytes");
+    if (hd_job_is_reward(job))
+        add_reward(&w, pad_token);
     hd_json_add_null(&w, "bos_token_id"); /* the defaults are ids of other tokenizers */
     hd_json_add_null(&w, "eos_token_id");
     hd_json_end(&w, '}');

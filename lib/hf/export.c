@@ -170,9 +170,9 @@ static enum hd_status plan(struct hd_exporter *x)
         return st;
     for (size_t i = 0; i < row_count; i++)
         per_layer += hd_hf_per_expert(&rows[i]) ? (size_t)x->job.experts : 1;
-    /* of an adapter two of a weight */
+    /* of an adapter two of a weight, and of a reward model one vector */
     x->tensors =
-        hd_arena_array(&x->arena, 2 * per_layer * (size_t)x->job.layers, sizeof *x->tensors);
+        hd_arena_array(&x->arena, 2 * per_layer * (size_t)x->job.layers + 1, sizeof *x->tensors);
     if (!x->tensors)
         return hd_export_no_memory();
     if (x->options->adapter)
@@ -421,8 +421,10 @@ static enum hd_status write_index(struct hd_exporter *x)
 static enum hd_status write_config(struct hd_exporter *x)
 {
     struct hd_text text = {0};
-    enum hd_status st = x->options->adapter ? hd_export_adapter_config(x, &text)
-                                            : hd_hf_write_config(&x->job, x->options->dtype, &text);
+    const int64_t pad = *x->job.from_dir ? hd_hf_pad_token(x->job.from_dir) : -1;
+    enum hd_status st = x->options->adapter
+                            ? hd_export_adapter_config(x, &text)
+                            : hd_hf_describe(&x->job, x->options->dtype, pad, &text);
 
     if (!st)
         st = write_text(x, x->options->adapter ? "adapter_config.json" : "config.json", &text);

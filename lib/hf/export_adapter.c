@@ -39,11 +39,12 @@ static const struct hd_ckpt_entry *find_factor(const struct hd_exporter *x, cons
     return found;
 }
 
-/* w [N, K] += s B [N, r] A [r, K], in fp32. */
+/* w [N, K] += s B [N, r] A [r, K], in fp32: the factors of a matrix, or of one of experts. */
 static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_entry *a,
                                   const struct hd_ckpt_entry *b, float *w)
 {
-    const int64_t N = b->shape[0], r = b->shape[1], K = a->shape[1];
+    const int d = b->dim_count - 2;
+    const int64_t N = b->shape[d], r = b->shape[d + 1], K = a->shape[d + 1];
     const float s = (float)hd_job_adapter_scale(&x->job);
     float *factors = calloc((size_t)((N + K) * r), sizeof *factors), *up = factors + r * K;
     enum hd_status st = factors ? hd_ckpt_read(x->ckpt, a, factors) : hd_export_no_memory();
@@ -58,11 +59,23 @@ static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_en
     return st;
 }
 
+static bool fits(const struct hd_ckpt_entry *a, const struct hd_ckpt_entry *b,
+                 const struct hd_ckpt_entry *weight)
+{
+    const int dims = weight->dim_count, d = dims - 2;
+
+    return d >= 0 && a->dim_count == dims && b->dim_count == dims && a->dtype == HD_F32 &&
+           b->dtype == HD_F32 && a->shape[d] == b->shape[d + 1] &&
+           a->shape[d + 1] == weight->shape[d + 1] && b->shape[d] == weight->shape[d] &&
+           (!d || (a->shape[0] == weight->shape[0] && b->shape[0] == weight->shape[0]));
+}
+
 /* Adds what the adapter of this weight adds to it, if it has one. */
 enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w)
 {
     const size_t length = strlen(weight->name);
     const struct hd_ckpt_entry *a, *b;
+    struct hd_ckpt_entry of_a, of_b; /* of one expert */
 
     if (length < 7 || strcmp(weight->name + length - 7, ".weight") != 0)
         return HD_OK;
@@ -70,28 +83,32 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
     if (!b)
         return HD_OK;
     a = find_factor(x, weight->name, "lora_a");
-    if (!a || a->dim_count != 2 || b->dim_count != 2 || weight->dim_count != 2 ||
-        a->shape[0] != b->shape[1] || a->shape[1] != weight->shape[1] ||
-        b->shape[0] != weight->shape[0] || a->dtype != HD_F32 || b->dtype != HD_F32)
+    if (!a || !fits(a, b, weight))
         return hd_err(HD_CORRUPT, "%s: the adapter of %s has not the shape of the weight",
                       x->options->checkpoint_dir, weight->name);
-    return add_product(x, a, b, w);
+    if (weight->dim_count == 2)
+        return add_product(x, a, b, w);
+    of_a = *a;
+    of_b = *b;
+    hd_ckpt_entry_cut(&of_a, 0, weight->start[0], 1);
+    hd_ckpt_entry_cut(&of_b, 0, weight->start[0], 1);
+    return add_product(x, &of_a, &of_b, w);
 }
 
 /* ---- PEFT's folder ---- */
 
 /* MODULE of a row: "model.layers.3.self_attn.q_proj". */
 static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
-                         int64_t layer, const char *factor)
+                         int64_t layer, int64_t expert, const char *factor)
 {
     struct hd_export_tensor *t = &x->tensors[x->count++];
     char module[HD_CKPT_NAME_MAX];
 
-    hd_hf_format_name(row->theirs, layer, 0, module);
+    hd_hf_format_name(row->theirs, layer, expert, module);
     (void)snprintf(t->name, sizeof t->name, "base_model.model.%s%.*s.%s.weight",
                    row->top ? "" : prefix, (int)(strlen(module) - strlen(".weight")), module,
                    factor);
-    t->expert = -1;
+    t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
 static bool is_weight(const char *name)
@@ -104,25 +121,29 @@ static bool is_weight(const char *name)
 static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row *row,
                                   const char *prefix, int64_t layer)
 {
+    const int experts = hd_hf_per_expert(row);
     char ours[HD_CKPT_NAME_MAX];
     const struct hd_ckpt_entry *a, *b;
 
     hd_hf_format_name(row->ours, layer, 0, ours);
-    if (!is_weight(ours) || !strchr(row->ours, '#') || hd_hf_per_expert(row))
+    if (!is_weight(ours) || !strchr(row->ours, '#'))
         return HD_OK;
     b = find_factor(x, ours, "lora_b");
     if (!b)
         return HD_OK;
     a = find_factor(x, ours, "lora_a");
-    if (!a || a->dim_count != 2 || b->dim_count != 2)
+    if (!a || a->dim_count != 2 + experts || b->dim_count != 2 + experts ||
+        (experts && (a->shape[0] != x->job.experts || b->shape[0] != x->job.experts)))
         return hd_err(HD_CORRUPT, "%s: the adapter of %s is not whole", x->options->checkpoint_dir,
                       ours);
-    if (row->place == 0) {
-        begin_factor(x, row, prefix, layer, "lora_A");
-        hd_export_add_part(&x->tensors[x->count - 1], a);
-        begin_factor(x, row, prefix, layer, "lora_B");
+    for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
+        if (row->place == 0) {
+            begin_factor(x, row, prefix, layer, e, "lora_A");
+            hd_export_add_part(&x->tensors[x->count - 1], a);
+            begin_factor(x, row, prefix, layer, e, "lora_B");
+        }
+        hd_export_add_part(&x->tensors[x->count - 1], b);
     }
-    hd_export_add_part(&x->tensors[x->count - 1], b);
     return HD_OK;
 }
 
@@ -201,6 +222,30 @@ enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_
     return st;
 }
 
+/* The vector of a reward model trains beside every adapter, and PEFT keeps it in the adapter's
+ * folder, as a module of its own. */
+static enum hd_status add_score(struct hd_exporter *x)
+{
+    const struct hd_ckpt_entry *score = hd_ckpt_find_tensor(x->ckpt, "head.score.weight");
+    struct hd_export_tensor *t = &x->tensors[x->count];
+
+    if (!score)
+        return hd_err(HD_CORRUPT, "%s: a reward model without head.score.weight",
+                      x->options->checkpoint_dir);
+    x->count++;
+    (void)snprintf(t->name, sizeof t->name, "base_model.model.score.weight");
+    t->expert = -1;
+    hd_export_add_part(t, score);
+    return HD_OK;
+}
+
+/* train.adapter.also names no more than what a reward model trains anyway. */
+static bool also_is_score(const struct hd_job *job)
+{
+    return hd_job_is_reward(job) &&
+           (strcmp(job->adapter_also, "score") == 0 || strcmp(job->adapter_also, "head") == 0);
+}
+
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count, const char *prefix)
 {
@@ -211,7 +256,7 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     if (!is_prefix && strcmp(x->job.adapter, "lora") != 0)
         return hd_err(HD_INVALID, "%s has no adapter; export the model, without --adapter",
                       x->options->checkpoint_dir);
-    if (*x->job.adapter_also)
+    if (*x->job.adapter_also && !also_is_score(&x->job))
         return hd_err(
             HD_UNSUPPORTED,
             "%s: train.adapter.also: %s trained beside the adapter, and an adapter's folder "
@@ -224,7 +269,7 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     for (int64_t layer = 0; !st && layer < x->job.layers; layer++)
         for (size_t i = 0; !st && i < row_count; i++)
             st = add_factors(x, &rows[i], prefix, layer);
-    return st;
+    return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 
 /* The targets as modules: what stands behind the number of the block in the tensors of block 0. */
@@ -279,7 +324,12 @@ enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_t
 
     hd_json_begin(&w, NULL, '{');
     hd_json_add_string(&w, "peft_type", prefix ? "PREFIX_TUNING" : "LORA");
-    hd_json_add_string(&w, "task_type", "CAUSAL_LM");
+    hd_json_add_string(&w, "task_type", hd_job_is_reward(job) ? "SEQ_CLS" : "CAUSAL_LM");
+    if (hd_job_is_reward(job)) {
+        hd_json_begin(&w, "modules_to_save", '[');
+        hd_json_add_string(&w, NULL, "score");
+        hd_json_end(&w, ']');
+    }
     hd_json_add_bool(&w, "inference_mode", true);
     if (*job->init_from)
         hd_json_add_string(&w, "base_model_name_or_path", job->init_from);

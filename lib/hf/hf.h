@@ -88,10 +88,11 @@ enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64
 
 bool hd_hf_has_config(const char *dir);
 
-/* Reads DIR/config.json into the model.* and train.dropout.* members of `ret_job` and changes no
- * others. A key is used, or is irrelevant for training, or must have the one value that is
- * supported; any other key is HD_UNSUPPORTED and named. ret_notes (may be NULL) gets a sentence for
- * each setting that is accepted but not applied (router jitter). */
+/* Reads DIR/config.json into the model.* and train.dropout.* members of `ret_job`; of a reward
+ * model (a class for sequence classification) train.objective is set, too. Changes no others. A key
+ * is used, or is irrelevant for training, or must have the one value that is supported; any other
+ * key is HD_UNSUPPORTED and named. ret_notes (may be NULL) gets a sentence for each setting that is
+ * accepted but not applied (router jitter). */
 enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job,
                                  struct hd_text *ret_notes);
 /* The same from text; error messages do not name the file. */
@@ -103,6 +104,9 @@ enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
                                   struct hd_text *ret_text);
 
 /* ---- names ---- */
+
+/* Whether it is a reward model's: transformers' class for sequence classification. */
+bool hd_hf_has_score(const struct hd_weights *weights);
 
 struct hd_hf_map;
 

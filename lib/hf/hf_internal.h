@@ -6,6 +6,7 @@
  *     codes     matrices in codes among them
  *     quantization  what config.json says of these
  *     config    config.json -> a resolved job
+ *     padding   which token a reward model's folder names for padding
  *     harmless  keys of config.json that do not matter
  *     describe  a resolved job -> config.json
  *     export    a checkpoint -> a model directory
@@ -91,9 +92,9 @@ enum {
 enum { HD_HF_TYPE_COUNT = 6 };
 
 /* architecture: the class with a language model head; base: the class without a head, whose tensor
- * names have no prefix */
+ * names have no prefix; classifier: the class of reward models */
 struct hd_hf_type {
-    const char *name, *architecture, *base;
+    const char *name, *architecture, *base, *classifier;
     unsigned type;
 };
 extern const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT];
@@ -109,6 +110,13 @@ static inline double hd_hf_balance(double coefficient, int64_t experts_per_token
 {
     return coefficient * (double)experts_per_token / (double)layers;
 }
+
+/* hd_hf_write_config with the token of padding of a reward model; -1: there is none. */
+enum hd_status hd_hf_describe(const struct hd_job *job, enum hd_dtype dtype, int64_t pad_token,
+                              struct hd_text *ret_text);
+/* A token that a model folder's config.json offers for padding and that ends no answer: its
+ * pad_token_id, else its bos_token_id. -1: there is none. */
+int64_t hd_hf_pad_token(const char *dir);
 
 /* ---- heddle-hashes.json ---- */
 

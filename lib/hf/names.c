@@ -30,6 +30,8 @@ enum { LISTED_MAX = 4 }; /* names in one message */
         .ours = our, .theirs = their, .top = true, .parts = 1 \
     }
 
+#define SCORE "score.weight" /* of a reward model, in place of lm_head */
+
 static const struct hd_hf_row gpt2_rows[] = {
     PLAIN("embedding.weight", "wte.weight"),
     PLAIN("embedding.positions", "wpe.weight"),
@@ -52,6 +54,7 @@ static const struct hd_hf_row gpt2_rows[] = {
     PLAIN("head.norm.weight", "ln_f.weight"),
     PLAIN("head.norm.bias", "ln_f.bias"),
     OUTSIDE("head.weight", "lm_head.weight"),
+    OUTSIDE("head.score.weight", SCORE),
 };
 
 /* Llama and families with the same names: Mistral, Qwen2 (q, k, v biases), Qwen3 (q, k norms). */
@@ -77,19 +80,21 @@ static const struct hd_hf_row llama_rows[] = {
     PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.down_proj.bias"),
     PLAIN("head.norm.weight", "norm.weight"),
     OUTSIDE("head.weight", "lm_head.weight"),
+    OUTSIDE("head.score.weight", SCORE),
 };
 
 /* Mixtral: the rows of llama, with router and experts instead of the MLP. */
-#define MIXTRAL_ROWS(router, gate, up, down)                                        \
-    PLAIN("embedding.weight", "embed_tokens.weight"),                               \
-        PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),          \
-        PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),   \
-        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),   \
-        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),   \
-        PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"), \
-        PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"), \
-        PLAIN("blocks.#.moe.router.weight", router), gate, up, down,                \
-        PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", "lm_head.weight")
+#define MIXTRAL_ROWS(router, gate, up, down)                                                \
+    PLAIN("embedding.weight", "embed_tokens.weight"),                                       \
+        PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),                  \
+        PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),           \
+        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),           \
+        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),           \
+        PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),         \
+        PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"),         \
+        PLAIN("blocks.#.moe.router.weight", router), gate, up, down,                        \
+        PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", "lm_head.weight"), \
+        OUTSIDE("head.score.weight", SCORE)
 
 /* The form that every version of transformers reads, and that it writes by default. */
 static const struct hd_hf_row mixtral_rows[] = {MIXTRAL_ROWS(
@@ -331,6 +336,8 @@ static bool may_stay_unused(const struct search *s, const char *name)
         return false;
     if (s->job->tie_embeddings && strcmp(name, "lm_head.weight") == 0)
         return true; /* tied to the embedding by config.json */
+    if (hd_job_is_reward(s->job) && strcmp(name, "lm_head.weight") == 0)
+        return true; /* a reward model may begin with a model of tokens */
     if (!hd_text_starts(name, s->prefix))
         return false;
     for (size_t i = 0; i < COUNT(constants); i++)
@@ -339,8 +346,18 @@ static bool may_stay_unused(const struct search *s, const char *name)
     return false;
 }
 
+bool hd_hf_has_score(const struct hd_weights *weights)
+{
+    return hd_weights_find(weights, SCORE) != NULL;
+}
+
 static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
 {
+    if (!s->adapter && !hd_job_is_reward(s->job) && hd_hf_has_score(s->weights))
+        return hd_err(HD_INVALID,
+                      "it is a reward model (" SCORE " in place of lm_head.weight), which has no "
+                      "head for tokens; go on from it with train.objective: reward, or begin with "
+                      "the model that it was trained from");
     for (size_t i = 0; i < hd_weights_count(s->weights); i++) {
         const char *name = hd_weights_at(s->weights, i)->name;
 

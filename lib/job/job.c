@@ -357,6 +357,11 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
     return HD_OK;
 }
 
+bool hd_job_is_reward(const struct hd_job *job)
+{
+    return strcmp(job->objective, "reward") == 0;
+}
+
 bool hd_job_has_pairs(const struct hd_job *job)
 {
     return *job->objective && strcmp(job->objective, "next_token") != 0;

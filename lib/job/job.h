@@ -159,6 +159,8 @@ double hd_job_adapter_scale(const struct hd_job *job);
 int64_t hd_job_first_position(const struct hd_job *job);
 /* Whether train.objective is a loss of pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);
+/* Whether it is that of a reward model, whose head is one vector. */
+bool hd_job_is_reward(const struct hd_job *job);
 
 /* Whether the key is train.adapter's, and an adapter of this type has it. */
 bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);

@@ -25,7 +25,15 @@ static const struct module llama_modules[] = {
     {"mlp.gate_proj", {HD_TARGET_GATE}, 1}, {"mlp.up_proj", {HD_TARGET_UP}, 1},
     {"mlp.down_proj", {HD_TARGET_DOWN}, 1}};
 
-enum { LLAMA_ATTENTION = 4 }; /* of llama_modules: those that models with experts have, too */
+/* Mixtral's; each expert has a module of each of the last three names. The router has none. */
+static const struct module expert_modules[] = {
+    {"self_attn.q_proj", {HD_TARGET_Q}, 1},
+    {"self_attn.k_proj", {HD_TARGET_K}, 1},
+    {"self_attn.v_proj", {HD_TARGET_V}, 1},
+    {"self_attn.o_proj", {HD_TARGET_OUT}, 1},
+    {"block_sparse_moe.experts.w1", {HD_TARGET_GATE}, 1},
+    {"block_sparse_moe.experts.w3", {HD_TARGET_UP}, 1},
+    {"block_sparse_moe.experts.w2", {HD_TARGET_DOWN}, 1}};
 
 struct modules {
     const struct module *list;
@@ -36,9 +44,9 @@ static struct modules modules_of(const struct hd_job *job)
 {
     if (strcmp(job->family, "gpt2") == 0)
         return (struct modules){gpt2_modules, sizeof gpt2_modules / sizeof *gpt2_modules};
-    return (struct modules){llama_modules,
-                            job->experts ? LLAMA_ATTENTION
-                                         : (int)(sizeof llama_modules / sizeof *llama_modules)};
+    if (job->experts)
+        return (struct modules){expert_modules, sizeof expert_modules / sizeof *expert_modules};
+    return (struct modules){llama_modules, sizeof llama_modules / sizeof *llama_modules};
 }
 
 /* As PEFT matches: the whole name, or its end behind a point. */
@@ -58,14 +66,8 @@ static enum hd_status refuse(const struct hd_job *job, const char *word)
 
     for (int i = 0; i < m.count; i++)
         hd_text_add(&names, "%s%s", i ? ", " : "", m.list[i].name);
-    if (job->experts && strcmp(word, "all-linear") == 0)
-        st = hd_err(HD_UNSUPPORTED,
-                    "train.adapter.targets: all-linear takes in the experts, and experts have no "
-                    "adapters yet; name %s",
-                    names.data ? names.data : "");
-    else
-        st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; there are %s",
-                    job->family, word, names.data ? names.data : "");
+    st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; there are %s",
+                job->family, word, names.data ? names.data : "");
     hd_text_free(&names);
     return st;
 }
@@ -76,7 +78,7 @@ static enum hd_status take(const struct hd_job *job, const char *word, struct hd
     const bool all = strcmp(word, "all-linear") == 0;
     bool found = false;
 
-    for (int i = 0; i < m.count && !(all && job->experts); i++) {
+    for (int i = 0; i < m.count; i++) {
         if (!all && !matches(&m.list[i], word))
             continue;
         found = true;
@@ -93,7 +95,8 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
                            .scale = hd_job_adapter_scale(job),
                            .b_lr = job->adapter_b_lr,
                            .dropout = job->adapter_dropout,
-                           .one_a = strcmp(job->family, "gpt2") == 0};
+                           .one_a = strcmp(job->family, "gpt2") == 0,
+                           .experts = job->experts > 0};
     enum hd_status st = HD_OK;
     char word[WORD_MAX];
 
@@ -106,6 +109,12 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
     }
     if (!st && !*job->adapter_targets)
         st = hd_err(HD_INVALID, "train.adapter.targets: names nothing; use all-linear");
+    if (!st && a.experts && a.dropout > 0 &&
+        (a.target[HD_TARGET_GATE] || a.target[HD_TARGET_UP] || a.target[HD_TARGET_DOWN]))
+        st =
+            hd_err(HD_UNSUPPORTED,
+                   "train.adapter.dropout: the adapters of experts have no dropout; set 0, or name "
+                   "the attention's modules in train.adapter.targets");
     if (!st)
         *ret_adapter = a;
     return st;
@@ -135,12 +144,15 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
     return HD_OK;
 }
 
-const char *hd_target_name(enum hd_target target)
+const char *hd_target_name(enum hd_target target, bool experts)
 {
     static const char *const names[] = {"attention.q",   "attention.k", "attention.v",
                                         "attention.out", "mlp.gate",    "mlp.up",
                                         "mlp.down"};
-    return names[target];
+    static const char *const of_experts[] = {"moe.gate", "moe.up", "moe.down"};
+
+    return experts && target >= HD_TARGET_GATE ? of_experts[target - HD_TARGET_GATE]
+                                               : names[target];
 }
 
 enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX])

@@ -6,8 +6,8 @@
  *
  * A *target* is one weight of a block. In memory several are one matrix (q, k, v; gate, up), but
  * each has its own A and B. GPT-2's c_attn is one module: q, k and v share its A. Their names are
- * those of the weights, with lora_a and lora_b for weight: blocks.3.attention.q.lora_b; of the
- * shared A blocks.3.attention.qkv.lora_a.
+ * those of the weights, with lora_a and lora_b for weight: of experts [E, r, in] and [E, out, r];
+ * blocks.3.attention.q.lora_b; of the shared A blocks.3.attention.qkv.lora_a.
  *
  * bottleneck (Houlsby et al. 2019): two layers of `width` inner channels behind attention and two
  * behind the feed-forward layer or the experts, on the output h [R, C] that is about to be added to
@@ -59,19 +59,20 @@ struct hd_adapter {
     double scale; /* s */
     double b_lr;
     bool target[HD_TARGET_COUNT];
-    bool one_a; /* q, k and v share an A */
+    bool one_a;   /* q, k and v share an A */
+    bool experts; /* gate, up and down are those of experts, each with factors of its own */
     /* bottleneck */
     int64_t width;
     /* prefix */
     int64_t tokens;
 };
 
-/* HD_INVALID: a module that the family does not have, with those it has; HD_UNSUPPORTED: experts.
- */
+/* HD_INVALID: a module that the family does not have, with those it has. HD_UNSUPPORTED: dropout
+ * before the factors of experts. */
 enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter);
 
-/* The name of a target in a block, without its last word: "attention.q". */
-const char *hd_target_name(enum hd_target target);
+/* The name of a target in a block, without its last word: "attention.q"; of experts "moe.gate". */
+const char *hd_target_name(enum hd_target target, bool experts);
 
 /* What trains, in the words of only.h: train.only, or with an adapter that and train.adapter.also.
  * HD_INVALID: both are given, or the text is too long. */

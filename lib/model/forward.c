@@ -175,6 +175,8 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
     x = norm_forward(rec, &f->model->config, x, f->model->head_norm);
     if (hd_rec_shape(rec)->mode == HD_RECORD_DECODE)
         op_logits(rec, x, f->model->head);
+    else if (f->model->config.reward)
+        op_head_reward(rec, x, f->model->head);
     else if (hd_rec_shape(rec)->preference)
         op_head_pairs(rec, op_tp_enter(rec, x), f->model->head);
     else

@@ -89,7 +89,8 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .mlp_bias = job->mlp_bias,
                                 .qk_norm = job->qk_norm,
                                 .norm_eps = job->norm_eps,
-                                .tied = job->tie_embeddings,
+                                .tied = job->tie_embeddings && !hd_job_is_reward(job),
+                                .reward = hd_job_is_reward(job),
                                 .F_shared = job->experts ? job->shared_ffn_hidden : 0,
                                 .router = {.E = job->experts,
                                            .K = job->experts_per_token,
@@ -152,7 +153,7 @@ struct declare {
 struct share {
     int axis, copies;
     int64_t grain;
-    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter;
+    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter, fresh;
     double lr_scale; /* 0: 1 */
 };
 
@@ -239,6 +240,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .decay = dims > 1 && !share.adapter,
                                                      .lr_scale = share.lr_scale,
                                                      .adapter = share.adapter,
+                                                     .fresh = share.fresh,
                                                      .frozen = !hd_only_trains(&only, name),
                                                      .joined = joined,
                                                      .tied = share.tied,
@@ -334,7 +336,7 @@ static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora
         if (!adapter->target[t] || (shared && l->a_count))
             continue;
         (void)snprintf(what, sizeof what, "%s.lora_a",
-                       shared ? "attention.qkv" : hd_target_name(t));
+                       shared ? "attention.qkv" : hd_target_name(t, false));
         a = param(d, what, adapter->rank, w->in, share, HD_INIT_UNIFORM, 1 / sqrt((double)w->in),
                   l->a_count > 0);
         l->a = l->a_count++ ? l->a : a;
@@ -358,7 +360,7 @@ static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora
         if (i && w->target == HD_TARGET_Q)
             share.copies = d->registry->mesh.sizes.kv_replica;
         if (adapter->target[t]) {
-            (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(t));
+            (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(t, false));
             l->target[l->count] = (struct hd_low_rank){
                 .weight = param(d, what, rows, adapter->rank, share, HD_INIT_ZEROS, 0, false),
                 .column = column,
@@ -410,6 +412,34 @@ static int declare_prefix(struct declare *d, const char *what)
     return param(d, what, c->adapter.tokens, c->G * c->D, share, HD_INIT_NORMAL, init_std, false);
 }
 
+/* The factors of one product of all experts. As beside a linear: of a product that tp splits by its
+ * rows A is whole on every tp rank and its gradient partial, of one by its columns B. */
+static void declare_expert_lora(struct declare *d, enum hd_target target,
+                                struct hd_expert_params *p)
+{
+    const struct hd_model_config *c = d->config;
+    const int which = (int)target - HD_TARGET_GATE;
+    const bool down = target == HD_TARGET_DOWN;
+    const int64_t E = c->router.E, r = c->adapter.rank, in = down ? c->F : c->C;
+    struct share a = down ? of_experts(2, ffn_grain(c, c->F)) : of_experts(-1, 0);
+    struct share b = of_experts(down ? -1 : 1, 0);
+    char what[48];
+
+    if (!c->adapter.target[target])
+        return;
+    a.linear = b.linear = false;
+    a.adapter = b.adapter = true;
+    a.partial = !down;
+    b.partial = down;
+    b.lr_scale = c->adapter.b_lr;
+    (void)snprintf(what, sizeof what, "%s.lora_a", hd_target_name(target, true));
+    p->a[which] = tensor(d, what, (const int64_t[3]){E, r, in}, a, HD_INIT_UNIFORM,
+                         1 / sqrt((double)in), false);
+    (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(target, true));
+    p->b[which] =
+        tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);
+}
+
 static void declare_loras(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
@@ -419,6 +449,10 @@ static void declare_loras(struct declare *d, struct hd_block *b)
     b->attention.lora_out =
         declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D,
                                          HD_SITE_ADAPTER_OUT});
+    b->experts.scale = c->adapter.scale;
+    for (int t = HD_TARGET_GATE; c->router.E && t <= HD_TARGET_DOWN; t++)
+        if (c->adapter.rank && !d->registry->status)
+            declare_expert_lora(d, (enum hd_target)t, &b->experts);
     if (c->router.E)
         return;
     b->mlp.lora_up = declare_lora(
@@ -502,7 +536,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
 {
     const struct hd_model_config *c = d->config;
     const int64_t E = c->router.E, in[3] = {E, c->F, c->C}, out[3] = {E, c->C, c->F};
-    struct hd_expert_params p = {.noise = -1};
+    struct hd_expert_params p = {.noise = -1, .a = {-1, -1, -1}, .b = {-1, -1, -1}};
     struct share router = on_parts();
 
     router.wide = true; /* a choice that rounding changes would be another model */
@@ -567,6 +601,16 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     declare_adapters(d, b);
 }
 
+/* The one vector of a reward model, as transformers begins it. It is applied where the last norm
+ * is. */
+static int declare_score(struct declare *d)
+{
+    struct share share = on_rows(d);
+
+    share.head = share.fresh = true;
+    return matrix(d, "score.weight", 1, d->config->C, share, init_std, false);
+}
+
 static void declare_head(struct declare *d, struct hd_model *m)
 {
     const struct hd_model_config *c = d->config;
@@ -576,7 +620,10 @@ static void declare_head(struct declare *d, struct hd_model *m)
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
     m->head_norm = declare_norm(d, "norm");
-    m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
+    if (c->reward)
+        m->head = declare_score(d);
+    else
+        m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
 }
 
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)

@@ -54,6 +54,7 @@ struct hd_model_config {
     struct hd_rope rope;
     double norm_eps;
     bool tied;                         /* the head uses the embedding's weight */
+    bool reward;                       /* the head is a reward model's, not one of tokens */
     bool qkv_bias, out_bias, mlp_bias; /* the projection has a bias */
     bool qk_norm;                      /* RMSNorm over each head of q and k, before RoPE */
     struct hd_router router;           /* E = 0: a block has one MLP; else F is of one expert */
@@ -122,7 +123,8 @@ struct hd_model {
     int embedding, positions; /* parameters: the weights */
     struct hd_block *blocks;  /* [L] */
     struct hd_norm head_norm;
-    int head;                                        /* parameter; the embedding's when tied */
+    int head;                                        /* parameter; the embedding's when tied; of a
+                                                        reward model its one vector [1, C] */
     int unit_embedding, unit_first_block, unit_head; /* indices of units in the registry */
 };
 

@@ -43,6 +43,12 @@ static int64_t block_of(const char *name)
     return strncmp(name, "blocks.", 7) == 0 ? strtoll(name + 7, NULL, 10) : -1;
 }
 
+/* The vector of a reward model, which no base has: it always trains. */
+static bool is_score(const char *name)
+{
+    return strcmp(name, "head.score.weight") == 0;
+}
+
 static bool item_names(const struct hd_only *only, const char *item, const char *name)
 {
     const int64_t last = last_blocks(item, only->L);
@@ -52,7 +58,9 @@ static bool item_names(const struct hd_only *only, const char *item, const char 
     if (strcmp(item, "embedding") == 0)
         return strncmp(name, "embedding.", 10) == 0;
     if (strcmp(item, "head") == 0)
-        return strcmp(name, only->tied ? "embedding.weight" : "head.weight") == 0;
+        return is_score(name) || strcmp(name, only->tied ? "embedding.weight" : "head.weight") == 0;
+    if (strcmp(item, "score") == 0)
+        return is_score(name);
     if (strcmp(item, "norms") == 0)
         return strstr(name, "norm") != NULL;
     return strcmp(item, "all") == 0 || fnmatch(item, name, 0) == 0;
@@ -62,7 +70,7 @@ bool hd_only_trains(const struct hd_only *only, const char *name)
 {
     char item[ITEM_MAX];
 
-    if (hd_only_is_all(only))
+    if (hd_only_is_all(only) || is_score(name))
         return true;
     for (const char *at = only->text; at;) {
         at = next_item(at, item);

@@ -6,6 +6,7 @@
  *   embedding   the embedding, with the table of learned positions
  *   norms       all norms
  *   head        the head's weight, which is the embedding's in a model that ties them
+ *   score       the vector of a reward model; it trains always, and `head` means it, too
  *   PATTERN     names of parameters with *, ? and [..] as a shell has them: blocks.3.attention.*
  *
  * What does not train has no gradient, no moments and no master weight (program/registry.h).

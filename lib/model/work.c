@@ -64,7 +64,13 @@ static const char *const block_names[] = {"norm1.weight",
                                           "adapter2.down",
                                           "adapter2.up",
                                           "attention.prefix_k",
-                                          "attention.prefix_v"};
+                                          "attention.prefix_v",
+                                          "moe.gate.lora_a",
+                                          "moe.up.lora_a",
+                                          "moe.down.lora_a",
+                                          "moe.gate.lora_b",
+                                          "moe.up.lora_b",
+                                          "moe.down.lora_b"};
 
 int hd_model_lowest_trained(const struct hd_model_config *c)
 {
@@ -100,23 +106,36 @@ static int list_bottlenecks(const struct hd_model_config *c, struct multiplied *
 /* Adds the two factors of each target behind the first `count`. */
 static int list_lora(const struct hd_model_config *c, struct multiplied *list, int count)
 {
-    static const char *const a_names[] = {
-        "attention.q.lora_a", "attention.k.lora_a", "attention.v.lora_a", "attention.out.lora_a",
-        "mlp.gate.lora_a",    "mlp.up.lora_a",      "mlp.down.lora_a"};
-    static const char *const b_names[] = {
-        "attention.q.lora_b", "attention.k.lora_b", "attention.v.lora_b", "attention.out.lora_b",
-        "mlp.gate.lora_b",    "mlp.up.lora_b",      "mlp.down.lora_b"};
+    static const char *const a_names[][2] = {{"attention.q.lora_a", "attention.q.lora_a"},
+                                             {"attention.k.lora_a", "attention.k.lora_a"},
+                                             {"attention.v.lora_a", "attention.v.lora_a"},
+                                             {"attention.out.lora_a", "attention.out.lora_a"},
+                                             {"mlp.gate.lora_a", "moe.gate.lora_a"},
+                                             {"mlp.up.lora_a", "moe.up.lora_a"},
+                                             {"mlp.down.lora_a", "moe.down.lora_a"}};
+    static const char *const b_names[][2] = {{"attention.q.lora_b", "attention.q.lora_b"},
+                                             {"attention.k.lora_b", "attention.k.lora_b"},
+                                             {"attention.v.lora_b", "attention.v.lora_b"},
+                                             {"attention.out.lora_b", "attention.out.lora_b"},
+                                             {"mlp.gate.lora_b", "moe.gate.lora_b"},
+                                             {"mlp.up.lora_b", "moe.up.lora_b"},
+                                             {"mlp.down.lora_b", "moe.down.lora_b"}};
     const int64_t C = c->C, Q = c->H * c->D, K = c->G * c->D, F = c->F;
     const int64_t in[] = {C, C, C, Q, C, C, F}, out[] = {Q, K, K, C, F, F, C};
 
     for (int t = 0; t < HD_TARGET_COUNT; t++) {
         const bool shares = c->adapter.one_a && (t == HD_TARGET_K || t == HD_TARGET_V);
+        const bool experts = c->router.E > 0;
+        /* a token goes through K experts */
+        const double times = experts && t >= HD_TARGET_GATE ? (double)c->router.K : 1;
 
         if (!c->adapter.target[t])
             continue;
         if (!shares)
-            list[count++] = (struct multiplied){a_names[t], (double)(c->adapter.rank * in[t])};
-        list[count++] = (struct multiplied){b_names[t], (double)(c->adapter.rank * out[t])};
+            list[count++] =
+                (struct multiplied){a_names[t][experts], times * (double)(c->adapter.rank * in[t])};
+        list[count++] =
+            (struct multiplied){b_names[t][experts], times * (double)(c->adapter.rank * out[t])};
     }
     return count;
 }
@@ -202,6 +221,8 @@ double hd_model_unit_flops(const struct hd_model_config *c, int unit)
 
     if (unit == HD_UNIT_EMBEDDING)
         return 0;
+    if (unit == hd_model_unit_count(c) - 1 && c->reward)
+        return 0; /* one row of an answer times one vector */
     if (unit == hd_model_unit_count(c) - 1)
         return (hd_only_trains(&only, c->tied ? "embedding.weight" : "head.weight") ? 6 : 4) *
                (double)c->C * (double)c->V;

@@ -390,6 +390,8 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_embedding_backward_args *)node->args)->accumulate;
     case HD_K_rmsnorm_backward: /* with dweight */
         return &((struct hd_rmsnorm_backward_args *)node->args)->accumulate;
+    case HD_K_score_backward: /* with dweight */
+        return &((struct hd_score_backward_args *)node->args)->accumulate;
     case HD_K_layernorm_backward:
         return &((struct hd_layernorm_backward_args *)node->args)->accumulate;
     case HD_K_rmsnorm_backward_weight:

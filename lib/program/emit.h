@@ -207,6 +207,17 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
 /* db += sum_r dy, for `span` biases from `bias` on; emits nothing if bias is -1 or frozen. */
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y);
 
+/* What a loss of pairs is made of: a value in each row that counts, and where the rows belong. */
+struct hd_pair_rows {
+    struct hd_operand value;             /* [R] fp32 */
+    struct hd_operand reference, target; /* may be absent: answer_sums in ops.h */
+    struct hd_operand answer;
+};
+/* Sums by answer, also over cp, and the loss by the settings of op. With `train` the result is the
+ * factor [R] of each row's gradient. */
+struct hd_operand hd_emit_pair_losses(struct hd_emit *e, const struct hd_op *op,
+                                      const struct hd_pair_rows *rows, bool train);
+
 /* A product of a linear: a GEMM of bf16 factors without gaps between rows, or, with options.fp8 in
  * training and a weight that is no adapter's, of the same factors in fp8. a and b are these tensors
  * of the linear. */

@@ -35,6 +35,8 @@ struct experts {
     struct hd_operand slot, sent, all_counts, received, expert_counts;
     /* rows */
     struct hd_operand entered, hidden, activated, returned;
+    /* [T_received, r]: s A x of each product that is adapted, and s B^T dy */
+    struct hd_operand inner[HD_EXPERT_PRODUCTS], dinner[HD_EXPERT_PRODUCTS];
     /* computed in B, for the gradients of weights */
     struct hd_operand dhidden, dresult, dlogits, dnoise_logits;
 };
@@ -372,14 +374,25 @@ static struct hd_operand undispatch(struct experts *x, struct hd_operand in)
 
 /* ---- compute ---- */
 
-enum { PARAM_GATE = 2, PARAM_UP, PARAM_DOWN };
+/* Parameters of the op by index; of product p A is PARAM_A + 2 p, and B the next one. */
+enum { PARAM_GATE = 2, PARAM_UP, PARAM_DOWN, PARAM_A };
+
+static bool is_adapted(const struct experts *x, int which)
+{
+    return x->op->param[PARAM_A + 2 * which] >= 0;
+}
+
+static int64_t rank_of(const struct experts *x, int which)
+{
+    return x->e->registry->params[x->op->param[PARAM_A + 2 * which]].local[1];
+}
 
 /* c[T, N] (+)= a[T, K] times each expert's weights. */
 static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct hd_operand a,
                     int64_t lda, int param, int64_t N, int64_t K, bool trans, bool accumulate)
 {
     const struct hd_param *p = &x->e->registry->params[x->op->param[param]];
-    const int64_t stride = p->quant ? p->record_bytes : x->C * x->F;
+    const int64_t stride = p->quant ? p->record_bytes : N * K;
     struct hd_quant_factor codes;
     const struct hd_operand w = hd_emit_factor(x->e, x->op->param[param], 1, x->dtype, &codes);
 
@@ -391,6 +404,59 @@ static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct 
                        .accumulate = accumulate, .ab_dtype = x->dtype, .c_dtype = x->dtype,
                        .b_codes = codes),
                HD_OPERANDS(grouped_gemm, .c = c, .a = a, .b = w, .counts = x->expert_counts)));
+}
+
+/* s times what a product with A or with B gives. */
+static struct hd_operand scaled(struct experts *x, struct hd_operand in, int64_t r)
+{
+    const struct hd_operand out = rows(x, "inner", x->T_received, r);
+
+    (void)hd_emit_copy_columns(x->e,
+                               HD_ARGS(copy_columns, .R = x->T_received, .N = r, .ldo = r, .ldi = r,
+                                       .factor = (float)x->op->set.scale, .out_dtype = x->dtype,
+                                       .inp_dtype = x->dtype),
+                               HD_OPERANDS(copy_columns, .out = out, .inp = in));
+    return out;
+}
+
+/* c[T, N] += s B (A a) of a product's adapter, if it has one. */
+static void adapt(struct experts *x, int which, struct hd_operand c, int64_t ldc,
+                  struct hd_operand a, int64_t N, int64_t K)
+{
+    const int param = PARAM_A + 2 * which;
+    struct hd_operand inner;
+    int64_t r;
+
+    if (!is_adapted(x, which))
+        return;
+    r = rank_of(x, which);
+    inner = rows(x, "inner", x->T_received, r);
+    product(x, inner, r, a, K, param, r, K, true, false);
+    x->inner[which] = scaled(x, inner, r);
+    product(x, c, ldc, x->inner[which], r, param + 1, N, r, true, true);
+}
+
+/* The gradient of what enters A and the scale, from dy [T, N]. */
+static void adapter_gradient(struct experts *x, int which, struct hd_operand dy, int64_t ldd,
+                             int64_t N)
+{
+    struct hd_operand inner;
+    int64_t r;
+
+    if (!is_adapted(x, which))
+        return;
+    r = rank_of(x, which);
+    inner = rows(x, "dinner", x->T_received, r);
+    product(x, inner, r, dy, ldd, PARAM_A + 2 * which + 1, r, N, false, false);
+    x->dinner[which] = scaled(x, inner, r);
+}
+
+/* dx[T, K] += s A^T B^T dy. */
+static void adapter_input_gradient(struct experts *x, int which, struct hd_operand dx, int64_t K)
+{
+    if (is_adapted(x, which))
+        product(x, dx, K, x->dinner[which], rank_of(x, which), PARAM_A + 2 * which, K,
+                rank_of(x, which), false, true);
 }
 
 static struct hd_operand second_half(const struct experts *x, struct hd_operand o)
@@ -419,8 +485,11 @@ static struct hd_operand compute(struct experts *x)
     product(x, x->hidden, 2 * x->F, x->entered, x->C, PARAM_GATE, x->F, x->C, true, false);
     product(x, second_half(x, x->hidden), 2 * x->F, x->entered, x->C, PARAM_UP, x->F, x->C, true,
             false);
+    adapt(x, HD_EXPERT_GATE, x->hidden, 2 * x->F, x->entered, x->F, x->C);
+    adapt(x, HD_EXPERT_UP, second_half(x, x->hidden), 2 * x->F, x->entered, x->F, x->C);
     x->activated = activate(x);
     product(x, out, x->C, x->activated, x->F, PARAM_DOWN, x->C, x->F, true, false);
+    adapt(x, HD_EXPERT_DOWN, out, x->C, x->activated, x->C, x->F);
     return out;
 }
 
@@ -537,6 +606,8 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     x->dresult = dispatch(x, dreturned, false);
     dactivated = rows(x, "dactivated", x->T_received, x->F);
     product(x, dactivated, x->F, x->dresult, x->C, PARAM_DOWN, x->F, x->C, false, false);
+    adapter_gradient(x, HD_EXPERT_DOWN, x->dresult, x->C, x->C);
+    adapter_input_gradient(x, HD_EXPERT_DOWN, dactivated, x->F);
     x->dhidden = rows(x, "dhidden", x->T_received, 2 * x->F);
     (void)set_even_rows(x, hd_emit_swiglu_backward(
                                x->e,
@@ -544,6 +615,8 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
                                        .groups = x->El, .dtype = x->dtype),
                                HD_OPERANDS(swiglu_backward, .dinp = x->dhidden, .dout = dactivated,
                                            .inp = x->hidden, .counts = x->expert_counts)));
+    adapter_gradient(x, HD_EXPERT_GATE, x->dhidden, 2 * x->F, x->F);
+    adapter_gradient(x, HD_EXPERT_UP, second_half(x, x->dhidden), 2 * x->F, x->F);
     route_backward(x, dgate);
     if (!op->in[0]->needs_grad)
         return;
@@ -551,6 +624,8 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     product(x, dentered, x->C, x->dhidden, 2 * x->F, PARAM_GATE, x->C, x->F, false, false);
     product(x, dentered, x->C, second_half(x, x->dhidden), 2 * x->F, PARAM_UP, x->C, x->F, false,
             true);
+    adapter_input_gradient(x, HD_EXPERT_GATE, dentered, x->C);
+    adapter_input_gradient(x, HD_EXPERT_UP, dentered, x->C);
     input_gradient(x, dentered);
 }
 
@@ -603,6 +678,19 @@ static void router_weight_gradient(struct experts *x, int param, struct hd_opera
         first);
 }
 
+/* Of a product with the gradient dy [T, M] of its output and `in` [T, N]: dB += dy^T (s A x), dA +=
+ * (s B^T dy)^T x. */
+static void adapter_weight_gradients(struct experts *x, int which, struct hd_operand dy,
+                                     int64_t ldd, int64_t M, struct hd_operand in, int64_t N)
+{
+    const int a = PARAM_A + 2 * which;
+
+    if (!is_adapted(x, which))
+        return;
+    expert_weight_gradient(x, a + 1, dy, ldd, M, x->inner[which], rank_of(x, which));
+    expert_weight_gradient(x, a, x->dinner[which], rank_of(x, which), rank_of(x, which), in, N);
+}
+
 static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)
 {
     struct experts *x = *hd_emit_state(e);
@@ -615,6 +703,11 @@ static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)
     expert_weight_gradient(x, PARAM_GATE, x->dhidden, 2 * x->F, x->F, x->entered, x->C);
     expert_weight_gradient(x, PARAM_UP, second_half(x, x->dhidden), 2 * x->F, x->F, x->entered,
                            x->C);
+    if (is_adapted(x, HD_EXPERT_DOWN))
+        adapter_weight_gradients(x, HD_EXPERT_DOWN, x->dresult, x->C, x->C, activated(x), x->F);
+    adapter_weight_gradients(x, HD_EXPERT_GATE, x->dhidden, 2 * x->F, x->F, x->entered, x->C);
+    adapter_weight_gradients(x, HD_EXPERT_UP, second_half(x, x->dhidden), 2 * x->F, x->F,
+                             x->entered, x->C);
     in = in_fp32(x);
     router_weight_gradient(x, 0, x->dlogits, in);
     router_weight_gradient(x, 1, x->dnoise_logits, in);

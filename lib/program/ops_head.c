@@ -198,17 +198,16 @@ static struct hd_operand new_logp(struct hd_emit *e, int64_t R)
 }
 
 /* The sums of all answers, over the ranks that have rows of them. */
-static struct hd_operand emit_answer_sums(struct hd_emit *e, const struct hd_op *op,
-                                          struct hd_operand logp, int64_t S, int64_t A)
+static struct hd_operand emit_answer_sums(struct hd_emit *e, const struct hd_pair_rows *rows,
+                                          int64_t R, int64_t S, int64_t A)
 {
-    const int64_t R = op->in[0]->dim[0], answers = R / S * A;
+    const int64_t answers = R / S * A;
     struct hd_operand sums = hd_emit_temp(e, "answer_sums", HD_F64, answers, 2);
 
-    (void)hd_emit_answer_sums(
-        e, HD_ARGS(answer_sums, .R = R, .S = S, .A = A),
-        HD_OPERANDS(answer_sums, .sums = sums, .logp = logp,
-                    .reference = op->in_count > 3 ? hd_emit_value(e, op->in[3]) : hd_emit_none(),
-                    .answer = hd_emit_value(e, op->in[2]), .target = hd_emit_value(e, op->in[1])));
+    (void)hd_emit_answer_sums(e, HD_ARGS(answer_sums, .R = R, .S = S, .A = A),
+                              HD_OPERANDS(answer_sums, .sums = sums, .logp = rows->value,
+                                          .reference = rows->reference, .answer = rows->answer,
+                                          .target = rows->target));
     if (e->registry->mesh.sizes.cp > 1)
         (void)hd_emit_comm(e,
                            HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_CP,
@@ -217,33 +216,46 @@ static struct hd_operand emit_answer_sums(struct hd_emit *e, const struct hd_op 
     return sums;
 }
 
+struct hd_operand hd_emit_pair_losses(struct hd_emit *e, const struct hd_op *op,
+                                      const struct hd_pair_rows *rows, bool train)
+{
+    const int64_t S = e->rec->shape.S, R = e->rec->shape.B * S;
+    const int64_t A = hd_answers_max(e->rec->shape.context);
+    const struct hd_operand sums = emit_answer_sums(e, rows, R, S, A);
+    const struct hd_operand weight =
+        train ? hd_emit_temp(e, "weight", HD_F32, R, 0) : hd_emit_none();
+
+    (void)hd_emit_preference(
+        e,
+        HD_ARGS(preference, .R = R, .S = S, .A = A, .objective = op->set.preference,
+                .beta = (float)op->set.beta, .center = (float)op->set.center,
+                .counts = e->registry->coord.cp == 0),
+        HD_OPERANDS(preference, .weight = weight, .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
+                    .sums = sums, .answer = rows->answer));
+    return weight;
+}
+
 static void head_pairs_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    const int64_t R = op->in[0]->dim[0], S = e->rec->shape.S;
-    const int64_t A = hd_answers_max(e->rec->shape.context);
+    const int64_t R = op->in[0]->dim[0];
     int64_t step;
     struct head h = head_of(e, op, &step);
     const bool train = h.gradients;
-    struct hd_operand sums, weight = hd_emit_none();
+    struct hd_pair_rows rows = {.target = hd_emit_value(e, op->in[1]),
+                                .answer = hd_emit_value(e, op->in[2])};
 
     h.gradients = false;
     h.logp = new_logp(e, R);
     head_pass(e, &h, step);
-    sums = emit_answer_sums(e, op, h.logp, S, A);
-    if (train)
-        weight = hd_emit_temp(e, "weight", HD_F32, R, 0);
-    (void)hd_emit_preference(
-        e,
-        HD_ARGS(preference, .R = R, .S = S, .A = A, .objective = op->set.preference,
-                .beta = (float)op->set.beta, .counts = e->registry->coord.cp == 0),
-        HD_OPERANDS(preference, .weight = weight, .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
-                    .sums = sums, .answer = hd_emit_value(e, op->in[2])));
+    rows.value = h.logp;
+    if (op->in_count > 3)
+        rows.reference = hd_emit_value(e, op->in[3]);
+    h.weight = hd_emit_pair_losses(e, op, &rows, train);
     if (!train)
         return;
     h.gradients = true;
     h.has_logits = step >= R;
     h.logp = hd_emit_none();
-    h.weight = weight;
     head_pass(e, &h, step);
     if (h.train_x)
         hd_emit_add_grad(e, op->in[0], h.dx, true);

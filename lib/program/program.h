@@ -54,7 +54,7 @@
 
 /* ---- Recording ---- */
 
-enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 5, HD_LOW_RANK_MAX = 3 };
+enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 11, HD_LOW_RANK_MAX = 3 };
 
 /* The fields of a batch: device tensors with one value per row unless stated otherwise. A program
  * has only the fields that its ops read. Targets are shifted by one token before cp splits rows. */
@@ -132,6 +132,7 @@ enum hd_op_class {
     X(cast, RESIDUAL)       \
     X(head_loss, HEAD)      \
     X(head_pairs, HEAD)     \
+    X(head_reward, HEAD)    \
     X(logits, HEAD)         \
     X(tp_enter, COMM)       \
     X(tp_leave, COMM)       \
@@ -234,7 +235,7 @@ struct hd_op_settings {
     struct hd_dropout dropout;
     int64_t first_channel; /* of dropout: of x, in the whole row */
     enum hd_preference preference;
-    double beta;
+    double beta, center;
     int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* by parameter */
 };
 
@@ -265,7 +266,7 @@ struct hd_rec_shape {
     bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
     bool ends_backward;            /* nothing below trains: what comes in needs no gradient */
     enum hd_preference preference; /* the head's loss is of pairs of answers (ops.h) */
-    double beta;                   /* its factor */
+    double beta, center;           /* its factors */
 };
 
 /* Answers that a sample of `context` rows may have: an answer takes two rows or more, and answers
@@ -360,9 +361,15 @@ struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
  * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(silu(gate_e x) * (up_e x)). With tensor
  * parallelism F is split and the result is this rank's partial sum. Parameters: router, noise (or
  * -1) [E, C]; gate, up [E, F, C]; down [E, C, F]; the experts are split over ep. In training it
- * also writes the router's record and adds the gradients of the router's losses. */
+ * also writes the router's record and adds the gradients of the router's losses.
+ *
+ * Each product of an expert, y = W x, may have factors of low rank: y += s B (A x) with A [E, r,
+ * in] and B [E, out, r], of the expert itself. */
+enum { HD_EXPERT_GATE, HD_EXPERT_UP, HD_EXPERT_DOWN, HD_EXPERT_PRODUCTS };
 struct hd_expert_params {
     int router, noise, gate, up, down;
+    int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* -1: that product has none */
+    double scale;                                     /* s */
 };
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);
@@ -387,6 +394,10 @@ void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd
 /* The same with the loss of pairs of answers that the shape names. In an evaluation the
  * log-probabilities of the targets [R] are an output that the host may read. */
 void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight);
+/* The head of a reward model: the reward of an answer is its last row times weight [1, C]; the loss
+ * is of pairs of answers. Only the last row of an answer has its number in ANSWERS. x is outside of
+ * enter and leave; weight is whole on every rank. */
+void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* logits[R, V] as an output that the host may read; E and D only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* f and g of Megatron-LM (Shoeybi et al. 2020): enter gives each tp rank all rows, and in backward

@@ -507,10 +507,11 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                                  .in = {x, noisy ? hd_rec_batch(rec, HD_BATCH_SAMPLES) : NULL,
                                         noisy ? hd_rec_batch(rec, HD_BATCH_INDEX) : NULL},
                                  .in_count = noisy ? 3 : 1,
-                                 .param = {p->router, p->noise, p->gate, p->up, p->down},
-                                 .param_count = 5,
+                                 .param = {p->router, p->noise, p->gate, p->up, p->down, p->a[0],
+                                           p->b[0], p->a[1], p->b[1], p->a[2], p->b[2]},
+                                 .param_count = 5 + 2 * HD_EXPERT_PRODUCTS,
                                  .span = 1,
-                                 .set = {.router = *router}},
+                                 .set = {.router = *router, .scale = p->scale}},
                   "mixed", x->dim[0], x->dim[1]);
 }
 
@@ -594,6 +595,16 @@ void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight)
     if (referred)
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_REFERENCE);
     head(rec, &op, x, weight);
+}
+
+void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight)
+{
+    head(rec,
+         &(struct hd_op){.kind = HD_OP_head_reward,
+                         .in = {x, hd_rec_batch(rec, HD_BATCH_ANSWERS)},
+                         .in_count = 2,
+                         .set = {.preference = HD_PREFERENCE_REWARD, .center = rec->shape.center}},
+         x, weight);
 }
 
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight)

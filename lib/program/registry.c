@@ -363,6 +363,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .head = spec->head,
                            .wide = spec->wide,
                            .adapter = spec->adapter,
+                           .fresh = spec->fresh,
                            .unit = registry->unit_count - 1,
                            .buffer = -1,
                            .count = 1};

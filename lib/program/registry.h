@@ -127,6 +127,7 @@ struct hd_param_spec {
     bool wide;       /* computes in fp32, whatever the compute encoding */
     bool table;      /* rows are looked up by an index */
     bool adapter;    /* stands beside weights of the model; is not in the model's own folder */
+    bool fresh;      /* weights to begin with may lack it: it then begins by the seed */
     bool product;    /* the first of the parameters that a linear of a block multiplies by */
     bool linear;     /* a matrix of a linear of a block, of each expert: may be encoded */
 };
@@ -141,7 +142,7 @@ struct hd_param {
     int tp_axis;
     int shares;               /* number of different shares, over tp and ep */
     int tp_shares, tp_copies; /* different shares over tp; ranks that hold each of them */
-    bool partial, experts, tied, head, wide, adapter;
+    bool partial, experts, tied, head, wide, adapter, fresh;
     enum hd_init_kind init;
     double init_std;
     float lr_scale;

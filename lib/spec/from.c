@@ -141,6 +141,11 @@ static enum hd_status take_model(struct spec_draft *draft)
 
     if (st)
         return at_key("model.from", st);
+    if (hd_job_is_reward(&theirs) && !hd_job_is_reward(draft->job))
+        return hd_err(HD_INVALID,
+                      "model.from: %s is a reward model, which has no head for tokens; add "
+                      "train.objective: reward, or begin with the model that it was trained from",
+                      draft->job->from_dir);
     (void)snprintf(of, sizeof of, "%s/config.json", draft->job->from_dir);
     st = take_key(draft, (size_t)(family - hd_job_keys), &theirs, of);
     if (!st)

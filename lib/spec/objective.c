@@ -1,5 +1,5 @@
-/* objective: what losses of pairs of answers (train.objective: dpo, orpo) go with. What they do not
- * go with is refused here, before a step runs. */
+/* objective: what losses of pairs of answers (train.objective: dpo, orpo, reward) go with. What
+ * they do not go with is refused here, before a step runs. */
 #include <string.h>
 
 #include "spec_internal.h"
@@ -62,6 +62,7 @@ static enum hd_status check_reference(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Another objective has no use for it. */
 static bool is_default(const struct hd_job *job, const char *path)
 {
     const struct hd_key *key = hd_job_find_key(path);
@@ -75,11 +76,17 @@ enum hd_status spec_check_objective(const struct hd_job *job)
 {
     enum hd_status st = HD_OK;
 
+    if (!hd_job_is_reward(job) && !is_default(job, "train.preference.center"))
+        return hd_err(HD_INVALID, "train.preference.center: only a reward model has rewards to "
+                                  "center; add train.objective: reward, or remove it");
+    if ((!hd_job_has_pairs(job) || hd_job_is_reward(job)) &&
+        !is_default(job, "train.preference.beta"))
+        return hd_err(HD_INVALID,
+                      "train.preference.beta: %s; add train.objective: dpo, or remove it",
+                      hd_job_is_reward(job) ? "the loss of a reward model has no such factor"
+                                            : "there are no pairs");
     if (!hd_job_has_pairs(job))
-        return is_default(job, "train.preference.beta")
-                   ? HD_OK
-                   : hd_err(HD_INVALID, "train.preference.beta: there are no pairs; add "
-                                        "train.objective: dpo, or remove it");
+        return HD_OK;
     st = check_data(job);
     if (!st)
         st = check_routers(job);

@@ -63,7 +63,8 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
                                         .index = sample + 3 * S,
                                         .bounds = sample + 4 * S,
                                         .answers = pairs ? sample + 5 * S : NULL,
-                                        .reference = pairs ? (float *)(sample + 6 * S) : NULL};
+                                        .reference = pairs ? (float *)(sample + 6 * S) : NULL,
+                                        .answer_ends = batch->answer_ends};
     /* documents are found by their tokens, which stages without the embedding do not keep */
     const bool whole_rows = mine.P == 1 && batch->tokens;
     enum hd_status st = HD_OK;
@@ -118,7 +119,8 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
                                      .index = f.filled[3],
                                      .bounds = f.filled[4],
                                      .answers = f.filled[6],
-                                     .reference = f.filled[7]};
+                                     .reference = f.filled[7],
+                                     .answer_ends = hd_job_is_reward(&l->job)};
     return f;
 }
 

@@ -120,6 +120,12 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
     struct hd_arena *arena = &d->model.arena;
     enum hd_status st = hd_loaded_read_job(&d->model, &o->dirs);
 
+    if (!st && hd_job_is_reward(&d->model.job))
+        st = hd_err(HD_UNSUPPORTED,
+                    "%s is a reward model, which rates answers and writes none: heddle eval %s "
+                    "--data PAIRS.jsonl rates pairs; give the model that it was trained from to "
+                    "generate",
+                    o->dirs.dir, o->dirs.dir);
     if (!st)
         st = hd_loaded_choose_precision(&d->model.job, o->precision);
     if (!st)

@@ -81,14 +81,16 @@ static enum hd_status choose_files(struct evaluation *e)
     const struct hd_evaluation_options *o = e->options;
     struct hd_job *job = &e->job;
 
-    if (hd_job_has_pairs(job) && !o->file_count)
+    const bool rates = hd_job_is_reward(job);
+
+    if (hd_job_has_pairs(job) && !rates && !o->file_count)
         return hd_err(
             HD_INVALID,
             "--data is missing: the validation data of %s are pairs of answers, which only "
             "its training compares; give text or conversations",
             o->dirs.dir);
-    /* the loss of texts and conversations */
-    (void)snprintf(job->objective, sizeof job->objective, "next_token");
+    if (!rates) /* the loss of texts and conversations */
+        (void)snprintf(job->objective, sizeof job->objective, "next_token");
     if (o->file_count) {
         struct hd_job_file *files = hd_arena_array(&e->model.arena, o->file_count, sizeof *files);
 
@@ -183,7 +185,8 @@ static enum hd_status load(struct evaluation *e)
                                        .S = e->context,
                                        .context = m->job.context,
                                        .first_position = hd_job_first_position(&m->job),
-                                       .bounded = strcmp(e->job.documents, "bounded") == 0};
+                                       .bounded = strcmp(e->job.documents, "bounded") == 0,
+                                       .preference = hd_layout_preference(&e->job)};
     enum hd_status st = hd_loaded_declare(m);
 
     if (!st)
@@ -197,7 +200,7 @@ static enum hd_status load(struct evaluation *e)
     return st ? st : hd_loaded_read_weights(m, &e->options->dirs);
 }
 
-static int32_t *field(const struct evaluation *e, enum hd_batch_field name)
+static void *field(const struct evaluation *e, enum hd_batch_field name)
 {
     const struct hd_store *store = hd_chunk_find_batch(e->chunk, name);
 
@@ -230,7 +233,7 @@ static enum hd_status measure_tokens(struct evaluation *e)
 
 static void count_bytes(struct evaluation *e, const int32_t *targets)
 {
-    for (int64_t i = 0; e->token_bytes && i < e->batch * e->context; i++)
+    for (int64_t i = 0; targets && e->token_bytes && i < e->batch * e->context; i++)
         if (targets[i] >= 0)
             e->bytes += e->token_bytes[targets[i]];
 }
@@ -241,7 +244,9 @@ static enum hd_status run_windows(struct evaluation *e)
                                         .targets = field(e, HD_BATCH_TARGETS),
                                         .positions = field(e, HD_BATCH_POSITIONS),
                                         .index = field(e, HD_BATCH_INDEX),
-                                        .bounds = field(e, HD_BATCH_BOUNDS)};
+                                        .bounds = field(e, HD_BATCH_BOUNDS),
+                                        .answers = field(e, HD_BATCH_ANSWERS),
+                                        .answer_ends = true};
     const int64_t count = e->data.validation.window_count;
     enum hd_status st = HD_OK;
 
@@ -282,7 +287,12 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
     if (st)
         return st;
     if (!block->target_count)
-        return hd_err(HD_INVALID, "the data has no target: each of its tokens ends a document");
+        return hd_err(HD_INVALID,
+                      hd_job_is_reward(&e->job)
+                          ? "the data has no pair that fits the window of %lld tokens"
+                          : "the data has no target in windows of %lld tokens: each of its tokens "
+                            "ends a document",
+                      (long long)v->context);
     *ret = (struct hd_evaluation){.loss = block->loss_sum / (double)block->target_count,
                                   .targets = block->target_count,
                                   .bytes = e->bytes,
@@ -292,6 +302,14 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
                                   .context = v->context,
                                   .is_checkpoint = e->model.is_checkpoint,
                                   .step = e->model.step};
+    if (hd_job_is_reward(&e->job)) {
+        const double pairs = (double)block->target_count;
+
+        ret->targets = 0;
+        ret->pairs =
+            (struct hd_pair_result){block->target_count, block->margin_sum / pairs,
+                                    block->correct_pairs / pairs, block->reward_sum / pairs};
+    }
     (void)snprintf(ret->precision, sizeof ret->precision, "%s", e->model.job.precision);
     if (!isfinite(ret->loss))
         return hd_err(

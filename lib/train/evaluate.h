@@ -18,6 +18,7 @@
 #include "job/job.h"
 #include "kernels/kernels.h"
 #include "train/source.h"
+#include "train/train.h"
 
 enum { HD_EVALUATE_CONTEXT = 2048 /* of a Hugging Face model, unless it is shorter */ };
 
@@ -42,9 +43,10 @@ struct hd_evaluation_options {
 };
 
 struct hd_evaluation {
-    double loss;     /* mean over the targets, nats */
-    int64_t targets; /* tokens that were predicted */
-    int64_t bytes;   /* of their texts, but for the end-of-text token; 0: there is no tokenizer */
+    double loss;                 /* mean over the targets, nats; of a reward model over pairs */
+    int64_t targets;             /* tokens that were predicted; of a reward model 0 */
+    struct hd_pair_result pairs; /* of a reward model; else the count is 0 */
+    int64_t bytes; /* of their texts, but for the end-of-text token; 0: there is no tokenizer */
     int64_t windows, all_windows; /* evaluated; in the data */
     int64_t context;              /* tokens of a window */
     bool is_checkpoint;

@@ -31,6 +31,7 @@ enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer 
     if (st)
         return st;
     rules.chat = c->opened;
+    rules.rewards = hd_job_is_reward(job);
     rules.loss = strcmp(job->data_loss, "all") == 0    ? HD_CHAT_ALL
                  : strcmp(job->data_loss, "last") == 0 ? HD_CHAT_LAST
                                                        : HD_CHAT_ANSWERS;

@@ -53,6 +53,8 @@ enum hd_preference hd_layout_preference(const struct hd_job *job)
 {
     if (!hd_job_has_pairs(job))
         return HD_PREFERENCE_NONE;
+    if (hd_job_is_reward(job))
+        return HD_PREFERENCE_REWARD;
     return strcmp(job->objective, "dpo") == 0 ? HD_PREFERENCE_DPO : HD_PREFERENCE_ORPO;
 }
 
@@ -137,7 +139,8 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                                        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
                                        .ends_backward = ends_backward,
                                        .preference = hd_layout_preference(job),
-                                       .beta = job->preference_beta};
+                                       .beta = job->preference_beta,
+                                       .center = job->preference_center};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)

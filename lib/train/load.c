@@ -261,9 +261,10 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
     for (int i = 0; i < r->param_count; i++) {
         if (!hd_source_has(source, i) && !r->params[i].quant)
             return hd_err(HD_INVALID,
-                          "the checkpoint has no %s: a run that goes on keeps its train.adapter; "
-                          "submit a new job, with train.init_from, to add one",
-                          r->params[i].name);
+                          "the checkpoint has no %s: a run that goes on keeps its %s; submit a new "
+                          "job, with train.init_from, to change it",
+                          r->params[i].name,
+                          r->params[i].fresh ? "train.objective" : "train.adapter");
         if (!r->params[i].trainable && hd_source_in_checkpoint(source, i) &&
             (r->omits_frozen || r->params[i].quant))
             return hd_err(

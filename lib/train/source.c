@@ -9,7 +9,8 @@
 
 /* Where a parameter is read from. */
 enum place {
-    NOWHERE, /* a factor of an adapter that no directory has; codes of a run that began by a seed */
+    NOWHERE, /* a factor of an adapter, or a reward model's vector, that no directory has; codes of
+                a run that began by a seed */
     IN_CHECKPOINT,
     IN_BASE, /* a checkpoint that the run of this one began with */
     IN_FOLDER,
@@ -68,6 +69,8 @@ static enum hd_status check_shape(const char *dir, const struct hd_ckpt_entry *i
 
 static enum hd_status misses(const char *dir, const struct hd_param *p)
 {
+    if (p->fresh)
+        return hd_err(HD_INVALID, "%s is no reward model's: it has no %s", dir, p->name);
     if (p->adapter)
         return hd_err(
             HD_INVALID,
@@ -85,6 +88,30 @@ static bool has_adapter(const struct hd_ckpt *ckpt, const struct hd_registry *re
     return false;
 }
 
+static bool has_fresh(const struct hd_registry *registry)
+{
+    for (int i = 0; i < registry->param_count; i++)
+        if (registry->params[i].fresh)
+            return true;
+    return false;
+}
+
+/* A reward model and one of tokens have different heads. The first may begin with the second, whose
+ * head (*ret_unused) it leaves. */
+static enum hd_status check_head(const struct hd_registry *r, const struct hd_ckpt *ckpt,
+                                 size_t *ret_unused)
+{
+    const bool is_reward = hd_ckpt_find_tensor(ckpt, "head.score.weight") != NULL;
+
+    *ret_unused = has_fresh(r) && hd_ckpt_find_tensor(ckpt, "head.weight") ? 1 : 0;
+    if (!is_reward || has_fresh(r))
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "%s is a reward model's: it has no head for tokens; go on from it with "
+                  "train.objective: reward, or begin with the model that it was trained from",
+                  hd_ckpt_dir(ckpt));
+}
+
 /* The factors of an adapter, or with `all` every parameter, have their place in the checkpoint.
  * `omits`: what it lacks of the others is in its base. */
 static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_ckpt *ckpt,
@@ -93,8 +120,8 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
     const struct hd_registry *r = s->registry;
     const char *dir = hd_ckpt_dir(ckpt);
     const bool adapted = has_adapter(ckpt, r);
-    size_t weights = 0, expected = 0;
-    enum hd_status st = HD_OK;
+    size_t weights = 0, expected = 0, unused;
+    enum hd_status st = check_head(r, ckpt, &unused);
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++)
         weights += hd_ckpt_is_weight(hd_ckpt_tensor(ckpt, i)->name);
@@ -104,13 +131,13 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
 
         if (!all && !p->adapter)
             continue;
-        if (!is && ((p->adapter && !adapted && all) || (!p->adapter && omits)))
+        if (!is && (p->fresh || (p->adapter && !adapted && all) || (!p->adapter && omits)))
             continue;
         st = is ? check_shape(dir, is, p) : misses(dir, p);
         s->places[i] = place;
         expected++;
     }
-    if (!st && all && weights != expected)
+    if (!st && all && weights != expected + unused)
         st = hd_err(HD_INVALID, "%s has %zu weights, the model %zu: it belongs to another model",
                     dir, weights, expected);
     return st;
@@ -134,7 +161,7 @@ static enum hd_status place_in_folder(struct hd_source *s, const char *dir, stru
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
-        if (p->adapter != factors)
+        if (p->adapter != factors || (p->fresh && !hd_hf_has_score(f->weights)))
             continue;
         if (s->places[i] == NOWHERE) {
             s->places[i] = factors ? IN_ADAPTER_FOLDER : IN_FOLDER;
@@ -286,7 +313,7 @@ static enum hd_status open_all(struct hd_source *s, const struct hd_source_dirs 
         st = open_adapter(s, dirs->adapter);
     for (size_t i = 0; !st && i < count; i++)
         if (s->places[i] == NOWHERE && !s->registry->params[i].adapter &&
-            !s->registry->params[i].quant)
+            !s->registry->params[i].fresh && !s->registry->params[i].quant)
             st = misses(dirs->dir, &s->registry->params[i]);
     return st;
 }

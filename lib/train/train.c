@@ -764,7 +764,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                (t->peak * (double)t->layout.mesh.world),
         .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
         .pairs = {pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
-                  t->block.pair_accuracy},
+                  t->block.pair_accuracy, t->block.mean_reward},
         .skipped = t->block.skip_update != 0,
         .too_many_rows = has_too_many_rows(t),
         .loss_scale = scale,
@@ -840,7 +840,7 @@ static enum hd_status run_windows(struct hd_trainer *t)
 }
 
 struct validation_sum {
-    double loss, margin, correct;
+    double loss, margin, correct, reward;
     int64_t targets;
     int64_t too_many_rows;
 };
@@ -881,6 +881,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     t->block.too_many_rows = 0;
     t->block.margin_sum = 0;
     t->block.correct_pairs = 0;
+    t->block.reward_sum = 0;
     t->block.loss_scale = 1;
     st = write_block(t);
     if (!st)
@@ -895,6 +896,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
         mine.targets = t->block.target_count;
         mine.margin = t->block.margin_sum;
         mine.correct = t->block.correct_pairs;
+        mine.reward = t->block.reward_sum;
     }
     st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
     if (st)
@@ -906,6 +908,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
         total.loss += one.loss;
         total.margin += one.margin;
         total.correct += one.correct;
+        total.reward += one.reward;
         total.targets += one.targets;
         total.too_many_rows += one.too_many_rows;
     }
@@ -918,9 +921,9 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     *ret_loss = total.loss / (double)total.targets;
     *ret_targets = total.targets;
     if (hd_job_has_pairs(&t->layout.job))
-        t->validated_pairs =
-            (struct hd_pair_result){total.targets, total.margin / (double)total.targets,
-                                    total.correct / (double)total.targets};
+        t->validated_pairs = (struct hd_pair_result){
+            total.targets, total.margin / (double)total.targets,
+            total.correct / (double)total.targets, total.reward / (double)total.targets};
     note_loss(t, *ret_loss);
     return HD_OK;
 }

@@ -121,6 +121,7 @@ struct hd_pair_result {
     int64_t count;   /* 0: train.objective has no pairs */
     double margin;   /* mean */
     double accuracy; /* share of those with a margin above 0 */
+    double reward;   /* mean of both answers */
 };
 
 /* What all ranks told with a step of the one before it. */

@@ -114,6 +114,9 @@ CASES = {
     "llama-prefix": case("llama", hidden=32, heads=4, kv_heads=2, adapter=dict(type="prefix", tokens=7)),
     "mistral-prefix": case("mistral", heads=2, kv_heads=1, head_width=16, window=5, context=29, documents=True,
                            adapter=dict(type="prefix", tokens=3)),
+    # only with transformers 4, where an expert is a module of its own, which PEFT can adapt
+    "mixtral-lora": case("mixtral", **EXPERTS, adapter=dict(type="lora", rank=3, alpha=4.0, rslora=False,
+                                                            targets="q_proj,o_proj,w1,w2,w3")),
     "qwen3": case("qwen3", heads=4, kv_heads=2, head_width=16, qk_norm=True, norm_eps=1e-6),
 }
 
@@ -150,6 +153,8 @@ def build(c):
             num_key_value_heads=c["kv_heads"], head_dim=c["head_width"], intermediate_size=c["ffn_hidden"],
             vocab_size=c["vocab"], max_position_embeddings=c["context"] + prefix_tokens(c), rms_norm_eps=c["norm_eps"],
             tie_word_embeddings=c["tied"], rope_parameters=rope_parameters(c), attention_dropout=0.0)
+        if transformers.__version__ < "5":
+            common["rope_theta"] = c["rope_theta"]
         if c["family"] == "llama":
             assert c["qkv_bias"] == c["out_bias"]
             config = transformers.LlamaConfig(attention_bias=c["qkv_bias"], mlp_bias=c["mlp_bias"], **common)
@@ -218,7 +223,7 @@ def adapted(c, model):
 
 
 def names(c, model):
-    """Our name -> (tensor of the model, how to cut ours out of it, how to put it in)."""
+    """Our name -> (tensor of the model, how to cut ours out of it, how to put it in), or a list of them, one for each expert."""
     wrapper = "base_model." if prefix_tokens(c) else "base_model.model."
     state = {name.removeprefix(wrapper).replace(".base_layer.", "."): p for name, p in model.named_parameters()}
     out = {}
@@ -292,7 +297,15 @@ def names(c, model):
                     if f"{h}{theirs}.{kind}" in state:
                         plain(f"{b}{ours}.{kind}", f"{h}{theirs}.{kind}")
                 factors(b + ours, h + theirs)
-            if c["experts"]:
+            if c["experts"] and h + "block_sparse_moe.gate.weight" in state:  # transformers 4
+                plain(b + "moe.router.weight", h + "block_sparse_moe.gate.weight")
+                for ours, theirs in (("gate", "w1"), ("up", "w3"), ("down", "w2")):
+                    for end, kind in (("weight", "weight"), ("lora_a", "lora_A.default.weight"),
+                                      ("lora_b", "lora_B.default.weight")):
+                        of = [f"{h}block_sparse_moe.experts.{e}.{theirs}.{kind}" for e in range(c["experts"])]
+                        if of[0] in state:
+                            out[f"{b}moe.{ours}.{end}"] = ([state[name] for name in of], lambda t: t)
+            elif c["experts"]:
                 F = c["ffn_hidden"]
                 plain(b + "moe.router.weight", h + "mlp.gate.weight")
                 part(b + "moe.gate.weight", h + "mlp.experts.gate_up_proj", 0, F)
@@ -353,8 +366,9 @@ def balance(c, model):
     """The mean over rows and routers of the balancing loss of the row's sequence, 1 at balance, in
     the words of Fedus et al. 2021: E sum_e f_e P_e; f is the share of the sequence's choices."""
     tokens, _, positions, mask = batch(c)
+    base = model.get_base_model() if c["adapter"] else model
     with torch.no_grad():
-        routers = model.model(input_ids=tokens, position_ids=positions, attention_mask=mask,
+        routers = base.model(input_ids=tokens, position_ids=positions, attention_mask=mask,
                               use_cache=False, output_router_logits=True).router_logits
     total, one = 0.0, transformers.models.mixtral.modeling_mixtral.load_balancing_loss_func
     for logits in routers:
@@ -436,16 +450,25 @@ def peft_version(c):
 def write(name, c):
     model = build(c)
     ours = names(c, model)
-    assert len({id(t) for t, _ in ours.values()}) == len(list(model.parameters())), "a parameter is not named"
+    named = {id(t) for of, _ in ours.values() for t in (of if isinstance(of, list) else [of])}
+    assert len(named) == len(list(model.parameters())), "a parameter is not named"
     with torch.no_grad():
         for our_name, (tensor, cut) in ours.items():
+            if isinstance(tensor, list):
+                values = weights(our_name, (len(tensor), *tensor[0].shape))
+                for t, v in zip(tensor, values):
+                    t.copy_(torch.tensor(v))
+                continue
             view = cut(tensor)
             view.copy_(torch.tensor(weights(our_name, tuple(view.shape))))
     loss, logits = loss_and_logits(c, model)
     loss.backward()
     tensors = {"loss": np.array([loss.item()]), "logits": logits[0].detach().numpy()}
     for our_name, (tensor, cut) in ours.items():
-        if tensor.requires_grad:
+        if isinstance(tensor, list):
+            if tensor[0].requires_grad:
+                tensors["gradient " + our_name] = np.stack([t.grad.numpy() for t in tensor])
+        elif tensor.requires_grad:
             tensors["gradient " + our_name] = cut(tensor.grad).detach().numpy().copy()
     if c["experts"]:
         tensors["balance"] = np.array([balance(c, model)])

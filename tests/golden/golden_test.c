@@ -411,6 +411,7 @@ int main(void)
         {"qwen3", check_case, NULL, NULL, "qwen3"},
         {"llama_with_an_adapter", check_case, NULL, NULL, "llama-lora"},
         {"gpt2_with_an_adapter", check_case, NULL, NULL, "gpt2-lora"},
+        {"mixtral_with_an_adapter_of_each_expert", check_case, NULL, NULL, "mixtral-lora"},
         {"qwen2_with_an_adapter_of_some", check_case, NULL, NULL, "qwen2-lora"},
         {"llama_with_bottlenecks", check_case, NULL, NULL, "llama-bottleneck"},
         {"gpt2_with_bottlenecks", check_case, NULL, NULL, "gpt2-bottleneck"},

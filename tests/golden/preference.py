@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/unit/kernels/preference.inc: loss, margin and derivatives of pairs of answers, in 60
-digits. The formulas are those of TRL 1.16: DPOTrainer with loss_type sigmoid and f-divergence
-reverse_kl (its first lines of `# Get the log ratios`), and ORPOTrainer.odds_ratio_loss, with the mean
-log-probability of the chosen answer's tokens as its loss of the chosen answer. Derivatives are central
-differences, whose error is about 1e-40.
+"""Writes tests/unit/kernels/preference.inc: loss, margin, mean reward and derivatives of pairs of answers, in
+60 digits. The formulas are those of TRL 1.16: DPOTrainer with loss_type sigmoid and f-divergence
+reverse_kl (its first lines of `# Get the log ratios`), ORPOTrainer.odds_ratio_loss, with the mean
+log-probability of the chosen answer's tokens as its loss of the chosen answer, and
+RewardTrainer.compute_loss with center_rewards_coefficient, which stands in place of beta here.
+Derivatives are central differences, whose error is about 1e-40.
 
     python3 tests/golden/preference.py        Python alone
 """
@@ -20,13 +21,17 @@ def log_sigmoid(x):
 
 def dpo(beta, s, n):
     margin = beta * (s[0] - s[1])
-    return -log_sigmoid(margin), margin
+    return -log_sigmoid(margin), margin, beta * (s[0] + s[1]) / 2
+
+
+def reward(center, s, n):
+    return -log_sigmoid(s[0] - s[1]) + center * (s[0] + s[1]) ** 2, s[0] - s[1], (s[0] + s[1]) / 2
 
 
 def orpo(beta, s, n):
     chosen, rejected = s[0] / n[0], s[1] / n[1]
     log_odds = (chosen - rejected) - ((1 - chosen.exp()).ln() - (1 - rejected.exp()).ln())
-    return -chosen - beta * log_sigmoid(log_odds), beta * (chosen - rejected)
+    return -chosen - beta * log_sigmoid(log_odds), beta * (chosen - rejected), beta * (chosen + rejected) / 2
 
 
 # beta, log-ratio or log-probability of the chosen answer, its tokens, and of the rejected one
@@ -34,20 +39,22 @@ DPO = [(0.1, 0.0, 3, 0.0, 5), (0.1, 1.25, 3, -0.75, 5), (0.5, -20.0, 40, 30.0, 7
        (5.0, 60.0, 9, -80.0, 4), (5.0, -80.0, 9, 60.0, 4)]
 ORPO = [(0.1, -3.0, 3, -10.0, 5), (0.1, -6.0, 3, -2.0, 4), (1.0, -0.001, 2, -55.0, 11),
         (0.25, -300.0, 20, -0.5, 8)]
+# the same with rewards
+REWARD = [(0.0, 0.0, 1, 0.0, 1), (0.0, 1.5, 1, -0.25, 1), (0.01, -3.0, 1, 2.5, 1), (0.5, 40.0, 1, -700.0, 1)]
 
 
 def rows(name, loss, cases):
     for beta, chosen, n_chosen, rejected, n_rejected in cases:
         b, s, n = D(beta), [D(chosen), D(rejected)], [D(n_chosen), D(n_rejected)]
-        value, margin = loss(b, s, n)
+        value, margin, mean = loss(b, s, n)
         pull = []
         for i in range(2):
             up, down = list(s), list(s)
             up[i] += STEP
             down[i] -= STEP
             pull.append(-(loss(b, up, n)[0] - loss(b, down, n)[0]) / (2 * STEP))
-        yield "{HD_PREFERENCE_%s, %r, {%r, %d, %r, %d}, %.17e, %.17e, {%.17e, %.17e}},\n" % (
-            name, beta, chosen, n_chosen, rejected, n_rejected, value, margin, pull[0], pull[1])
+        yield "{HD_PREFERENCE_%s, %r, {%r, %d, %r, %d}, %.17e, %.17e, %.17e, {%.17e, %.17e}},\n" % (
+            name, beta, chosen, n_chosen, rejected, n_rejected, value, margin, mean, pull[0], pull[1])
 
 
 def main():
@@ -56,6 +63,7 @@ def main():
         out.write("/* by tests/golden/preference.py */\n")
         out.writelines(rows("DPO", dpo, DPO))
         out.writelines(rows("ORPO", orpo, ORPO))
+        out.writelines(rows("REWARD", reward, REWARD))
 
 
 main()

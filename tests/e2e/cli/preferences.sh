@@ -65,4 +65,29 @@ check_status pairs_are_not_rated 2 heddle eval "$work/runs/run"
 check so_does_orpo heddle local "$dir/job.yaml" --dir odds --state-dir "$work/runs" --set train.objective=orpo --set train.steps=2 -o jsonl
 check_equal with_pairs_in_its_steps 2 "$(grep -c '"type":"step".*"pairs":8,' "$work/check.out")"
 
+# A reward model: it learns, rates pairs, goes out as a class for sequence classification and comes back in.
+refused a_beta_of_a_reward_model "train.preference.beta: the loss of a reward model has no such factor" --set train.objective=reward --set train.preference.beta=1
+refused rewards_of_dpo_to_center "train.preference.center: only a reward model" --set train.preference.center=0.01
+sed 's/{/{"margin": 1, /' "$dir/pairs.jsonl" >"$dir/margins.jsonl"
+refused margins_of_rewards "margins.jsonl:1: the line has a margin" --set train.objective=reward --set 'data.train=[margins.jsonl]'
+check a_reward_model_learns heddle local "$dir/job.yaml" --dir reward --state-dir "$work/runs" --set train.objective=reward --set train.preference.center=0.01 -o jsonl
+check_equal every_step_says_its_rewards 12 "$(grep -c '"type":"step".*"pairs":8,"margin":[-0-9.e]*,"accuracy":[01][.0-9]*,"reward":' "$work/check.out")"
+check_equal in_the_end_it_rates_the_chosen_higher 1 "$(grep -c '"type":"step".*"step":12,.*"accuracy":1,' "$work/check.out")"
+check it_rates_pairs heddle eval "$work/runs/reward" --data "$dir/again.jsonl" -o json
+cp "$work/check.out" "$work/rated"
+check_equal and_says_its_accuracy 1 "$(grep -c '"pairs": *8, *"accuracy": *1,' <(tr -d '\n' <"$work/rated"))"
+check_status it_writes_no_answers 2 heddle generate "$work/runs/reward" --prompt a
+check_equal and_says_what_it_does 1 "$(grep -c 'is a reward model, which rates answers and writes none: heddle eval .* --data PAIRS.jsonl' "$work/check.err")"
+check it_goes_out heddle checkpoint export "$work/runs/reward" --out "$dir/rater"
+check_equal as_a_class_for_sequence_classification 1 "$(grep -c '"architectures":\["LlamaForSequenceClassification"\].*"id2label":{"0":"LABEL_0"}.*"pad_token_id":null' "$dir/rater/config.json")"
+check_equal without_a_head_of_tokens 0 "$(head -c 4000 "$dir/rater/model.safetensors" | grep -c lm_head)"
+check the_folder_rates_as_the_run_did heddle eval "$dir/rater" --data "$dir/again.jsonl" -o json --precision fp32
+sed 's/model: {.*/model: {from: rater}/' "$dir/job.yaml" >"$dir/on.yaml"
+check_status a_reward_model_is_no_start_for_dpo 2 heddle validate "$dir/on.yaml"
+check_equal and_the_remedy 1 "$(grep -c 'model.from: .*/rater is a reward model.* add train.objective: reward' "$work/check.err")"
+check a_run_goes_on_from_it heddle local "$dir/on.yaml" --dir more --state-dir "$work/runs" --set train.objective=reward --set train.steps=1 -o jsonl
+check_equal where_it_was 1 "$(grep -c '"step":1,.*"accuracy":1,' "$work/check.out")"
+check one_begins_with_a_model_of_tokens heddle local "$dir/job.yaml" --dir fresh --state-dir "$work/runs" --set train.objective=reward --set train.steps=1 --set "train.init_from=$(find "$work/runs/odds" -type d -name "step-*" | tail -n 1)" -o jsonl
+check_status a_model_of_tokens_does_not_begin_with_it 2 heddle local "$dir/job.yaml" --dir wrong --state-dir "$work/runs" --set train.steps=1 --set "train.init_from=$(find "$work/runs/reward" -type d -name "step-*" | tail -n 1)"
+
 finish

@@ -116,7 +116,9 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         {"llama", "fp8", .also = "norms", .type = "bottleneck", .dp = 1},
         {"mixtral", "bf16", .type = "bottleneck", .dp = 1},
         {"llama", "bf16", .type = "prefix", .dp = 1},
-        {"gpt2", "fp32", .type = "prefix", .dp = 2}};
+        {"gpt2", "fp32", .type = "prefix", .dp = 2},
+        {"mixtral", "bf16", "experts.w1,w2", .dp = 1},
+        {"mixtral", "fp32", "all-linear", .dp = 1}};
     struct harness h;
 
     (void)state;
@@ -141,6 +143,37 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
     harness_teardown(&h);
 }
 
+/* Each expert has factors of its own: they are on the rank that has the expert, and tp splits one
+ * of the two. */
+static void layouts_of_experts(const struct harness *h)
+{
+    static const struct adapted layouts[] = {
+        {.dp = 2, .ep = 2},
+        {.dp = 1, .tp = 2},
+        {.dp = 2, .tp = 2, .ep = 2, .zero = 1},
+        {.dp = 1, .cp = 2, .ep = 2},
+        {.dp = 1, .pp = 2, .split_backward = true},
+        {.dp = 2, .zero = 3, .recompute = "full"},
+        {.dp = 2, .ep = 2, .zero = 2, .recompute = "selective"}};
+    const struct adapted one = {"mixtral", "fp32", "all-linear", "norms", .dp = 1};
+    struct run *reference = run_new(STEPS);
+
+    run_threads(job_of(h, &one), 1, reference);
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct adapted a = layouts[i];
+        struct hd_job job;
+
+        a.family = "mixtral";
+        a.precision = "fp32";
+        a.targets = "all-linear";
+        a.also = "norms";
+        job = job_of(h, &a);
+        if (compare_with(&job, reference, NULL))
+            fail_msg("experts, layout %zu: %s", i, hd_err_message());
+    }
+    run_free(reference);
+}
+
 /* Goal: every layout trains alike, also with dropout before A: a mask depends on a value's place
  * alone. Method: each axis against one rank; at tp = 4 two ranks hold one head of keys and values.
  */
@@ -162,6 +195,7 @@ static void layouts_agree_with_one_rank(void **state)
 
     (void)state;
     harness_setup(&h, 20000);
+    layouts_of_experts(&h);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         const double dropout = f < 2 ? 0.2 : 0;
         const struct adapted one = {families[f], "fp32",  "all-linear",
@@ -480,9 +514,8 @@ static void wrong_texts_are_refused_by_name(void **state)
         {"gpt2", "q_proj", "all", "gpt2 has no module 'q_proj'; there are attn.c_attn", NULL},
         {"llama", "", "all", "train.adapter.targets: names nothing", NULL},
         {"llama", "q_proj", "norms", "train.only: with train.adapter the adapter trains", NULL},
-        {"mixtral", "all-linear", "all", "experts have no adapters yet; name self_attn.q_proj",
-         NULL},
-        {"mixtral", "w1", "all", "mixtral has no module 'w1'", NULL},
+        {"mixtral", "gate_proj", "all",
+         "mixtral has no module 'gate_proj'; there are self_attn.q_proj", NULL},
         {"llama", "q_proj", "all", "train.adapter.also: 'lm_head' names no parameter", "lm_head"},
         {"gpt2", "alibi", "all", "a prefix has no distance from a token", NULL}};
     struct harness h;

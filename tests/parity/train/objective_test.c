@@ -260,6 +260,43 @@ static void the_first_loss_is_ln_2(void **state)
     }
 }
 
+/* With a vector of zeros every reward is 0. */
+static enum hd_status step_from_zeros(struct harness_rank *r)
+{
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    for (int i = 0; i < hd_trainer_layout(t)->registry.param_count; i++) {
+        const struct hd_param *p = &hd_trainer_layout(t)->registry.params[i];
+
+        if (strcmp(p->name, "head.score.weight") == 0)
+            harness_put(t, i, HD_STATE_WEIGHT, calloc((size_t)p->count, sizeof(float)));
+    }
+    st = hd_trainer_step(t, 0, r->context);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void the_first_loss_of_a_reward_model_of_zeros_is_ln_2(void **state)
+{
+    struct hd_step_result s;
+    struct hd_job_file file;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 64);
+    write_pairs(&h, 0, 16, 2, &file);
+    job = pair_job(&h, "reward", &file);
+    if (harness_threads(&job, 1, &s, step_from_zeros))
+        fail_msg("%s", hd_err_message());
+    assert_true(fabs(s.loss - log(2)) < 1e-15 && s.pairs.margin == 0 && s.pairs.reward == 0);
+    assert_true(s.grad_norm > 0);
+    harness_teardown(&h);
+}
+
 /* ---- gradients ---- */
 
 static double loss_with(struct hd_trainer *t, int param, const float *from, const double *d,
@@ -332,16 +369,17 @@ static enum hd_status check_gradients(struct harness_rank *r)
 
 static void gradients_agree_with_differences(void **state)
 {
-    static const char *const objectives[] = {"dpo", "orpo"};
+    static const char *const objectives[] = {"dpo", "orpo", "reward"};
     struct hd_job_file file;
     struct harness h;
     struct hd_job job;
 
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         harness_setup(&h, 64);
         write_pairs(&h, 0, PAIRS, 2, &file);
         job = pair_job(&h, objectives[i], &file);
+        job.preference_center = i == 2 ? 0.1 : 0;
         job.global_batch = job.micro_batch = 2;
         job.lr_peak = job.lr_min = job.weight_decay = 0;
         if (harness_threads(&job, 1, NULL, check_gradients))
@@ -403,7 +441,8 @@ struct layout_case {
 
 /* Each layout makes its own reference: its stages, its shares of rows and of the vocabulary write
  * it. 40 pairs, of which windows hold one or two. */
-static void layouts_case(const char *objective, const struct layout_case *cases, size_t count)
+static void layouts_of(const char *objective, const char *adapter, const struct layout_case *cases,
+                       size_t count)
 {
     struct run *one = run_new(4);
     struct hd_job_file file;
@@ -413,6 +452,7 @@ static void layouts_case(const char *objective, const struct layout_case *cases,
     harness_setup(&h, 64);
     write_pairs(&h, 0, 40, 2, &file);
     job = pair_job(&h, objective, &file);
+    (void)snprintf(job.adapter, sizeof job.adapter, "%s", adapter);
     one->noise = 0.2f;
     if (run_on_threads(&job, one))
         fail_msg("%s: %s", objective, hd_err_message());
@@ -436,6 +476,11 @@ static void layouts_case(const char *objective, const struct layout_case *cases,
     harness_teardown(&h);
 }
 
+static void layouts_case(const char *objective, const struct layout_case *cases, size_t count)
+{
+    layouts_of(objective, "none", cases, count);
+}
+
 static void every_layout_trains_on_the_same_pairs(void **state)
 {
     static const struct layout_case cases[] = {
@@ -449,6 +494,50 @@ static void every_layout_trains_on_the_same_pairs(void **state)
     (void)state;
     layouts_case("dpo", cases, sizeof cases / sizeof cases[0]);
     layouts_case("orpo", &cases[8], 4);
+    layouts_case("reward", &cases[1], 11);
+}
+
+/* The head alone with its vector, or an adapter and the vector: the same for every layout, too, and
+ * the vector trains though train.only does not name it. */
+static enum hd_status check_only(struct harness_rank *r)
+{
+    const struct hd_registry *registry;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    registry = &hd_trainer_layout(t)->registry;
+    for (int i = 0; !st && i < registry->param_count; i++) {
+        const struct hd_param *p = &registry->params[i];
+        const bool is_norm = strstr(p->name, "norm") != NULL;
+        const bool is_score = strcmp(p->name, "head.score.weight") == 0;
+
+        if (p->trainable != (is_norm || is_score))
+            st = hd_err(HD_INTERNAL, "%s: trainable is %d", p->name, p->trainable);
+    }
+    hd_trainer_free(t);
+    return st;
+}
+
+static void the_vector_of_a_reward_model_always_trains(void **state)
+{
+    static const struct layout_case cases[] = {{1, 2, 2, 1, 0, true, "none"},
+                                               {2, 1, 1, 1, 3, false, "full"},
+                                               {1, 1, 1, 2, 0, false, "none"}};
+    struct hd_job_file file;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 64);
+    write_pairs(&h, 0, 16, 2, &file);
+    job = pair_job(&h, "reward", &file);
+    memcpy(job.only, "norms", 6);
+    if (harness_threads(&job, 1, NULL, check_only))
+        fail_msg("%s", hd_err_message());
+    harness_teardown(&h);
+    layouts_of("reward", "lora", cases, sizeof cases / sizeof cases[0]);
 }
 
 /* ---- the reference ---- */
@@ -499,9 +588,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_of_pairs_is_the_formula),
         cmocka_unit_test(the_first_loss_is_ln_2),
+        cmocka_unit_test(the_first_loss_of_a_reward_model_of_zeros_is_ln_2),
         cmocka_unit_test(gradients_agree_with_differences),
         cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
         cmocka_unit_test(every_layout_trains_on_the_same_pairs),
+        cmocka_unit_test(the_vector_of_a_reward_model_always_trains),
         cmocka_unit_test(a_run_goes_on_with_the_reference_of_the_start),
     };
 

@@ -556,8 +556,8 @@ static void what_is_not_built_or_not_known_is_named(void **state)
     config_refused("{" LLAMA ",\"quantization_config\":{}}", HD_UNSUPPORTED, "quantization_config");
     config_refused("{" LLAMA ",\"hidden_act\":\"gelu\"}", HD_UNSUPPORTED,
                    "hidden_act: \"gelu\" is not supported");
-    config_refused("{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}",
-                   HD_UNSUPPORTED, "LlamaForSequenceClassification");
+    config_refused("{" LLAMA ",\"architectures\":[\"LlamaForTokenClassification\"]}",
+                   HD_UNSUPPORTED, "LlamaForTokenClassification");
     config_refused("{\"model_type\":\"bert\"}", HD_UNSUPPORTED, "\"bert\" is not supported");
     config_refused("{}", HD_INVALID, "model_type is missing");
     config_refused("{\"model_type\":\"llama\",\"vocab_size\":97}", HD_INVALID,
@@ -797,6 +797,25 @@ static void scaled_angles_survive_both_ways(void **state)
     described_as(&job, "llama");
 }
 
+/* A class for sequence classification is a reward model, in and out. */
+static void a_reward_model_survives_both_ways(void **state)
+{
+    static const char text[] = "{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}";
+    struct hd_job job = {0}, again = {0};
+    struct hd_text out = {0};
+
+    (void)state;
+    must(hd_hf_parse_config(text, strlen(text), &job, NULL));
+    assert_string_equal(job.objective, "reward");
+    must(hd_hf_write_config(&job, HD_F32, &out));
+    assert_non_null(strstr(out.data, "\"architectures\":[\"LlamaForSequenceClassification\"]"));
+    /* without it transformers would make two labels */
+    assert_non_null(strstr(out.data, "\"id2label\":{\"0\":\"LABEL_0\"}"));
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_string_equal(again.objective, "reward");
+    hd_text_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -822,6 +841,7 @@ int main(void)
         cmocka_unit_test(no_type_has_words_for_alibi),
         cmocka_unit_test(shares_that_are_dropped_survive_both_ways),
         cmocka_unit_test(scaled_angles_survive_both_ways),
+        cmocka_unit_test(a_reward_model_survives_both_ways),
     };
 
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);

@@ -375,17 +375,37 @@ static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
 /* 12 rows in 2 samples of at most 4 answers, whose two sums are doubles. */
 static void pairs_cost_a_few_numbers_beside_the_logits(void **state)
 {
+    const int32_t target = 0;
     struct hd_answer_sums_args s = {.R = 12, .S = 6, .A = 4};
     struct hd_preference_args p = {.R = 12, .S = 6, .A = 4};
     float there = 0;
 
     (void)state;
-    check(cost_of(HD_K_answer_sums, &s), 12, 12 * 12, 2 * 4 * 16); /* logp, answer, target */
+    check(cost_of(HD_K_answer_sums, &s), 12, 12 * 8, 2 * 4 * 16); /* logp, answer */
+    s.target = &target;
+    check(cost_of(HD_K_answer_sums, &s), 12, 12 * 12, 2 * 4 * 16);
     s.reference = &there;
     check(cost_of(HD_K_answer_sums, &s), 24, 12 * 16, 2 * 4 * 16);
     check(cost_of(HD_K_preference, &p), 0, 12 * 4 + 2 * 4 * 16, 0);
     p.weight = &there;
     check(cost_of(HD_K_preference, &p), 0, 12 * 4 + 2 * 4 * 16, 12 * 4);
+}
+
+/* 6 of 12 rows of 5 channels, of which half may end an answer. */
+static void a_reward_costs_a_product_of_a_row(void **state)
+{
+    const struct hd_score_forward_args f = {.N = 12, .R = 6, .C = 5, .dtype = HD_F32};
+    struct hd_score_backward_args b = {.N = 12, .R = 6, .C = 5, .dtype = HD_F32};
+    float there = 0;
+
+    (void)state;
+    check(cost_of(HD_K_score_forward, &f), 2 * 3 * 5, 4 * 12 + 4 * 4 * 5, 4 * 12);
+    b.dx = &there;
+    check(cost_of(HD_K_score_backward, &b), 3 * 5, 4 * 6 + 4 * 5, 4 * 6 * 5);
+    b.dweight = &there;
+    b.accumulate = true;
+    check(cost_of(HD_K_score_backward, &b), 3 * 3 * 5, 4 * 6 + 4 * 5 + 4 * 3 * 5 + 4 * 5,
+          4 * 6 * 5 + 4 * 5);
 }
 
 static void the_step_and_the_update_are_counted_per_weight(void **state)
@@ -400,9 +420,9 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
     (void)state;
     /* a square and an add each; two chunks of 8 bytes */
     check(cost_of(HD_K_square_sums, &s), 2 * (HD_GRAD_CHUNK + 1), 4 * (HD_GRAD_CHUNK + 1), 16);
-    /* a record of 10 words; seven words of 2 ranks are added */
-    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 10);
-    check(cost_of(HD_K_step_finish, &f), 14, 8 * 20, 0);
+    /* a record of 11 words; eight words of 2 ranks are added */
+    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 11);
+    check(cost_of(HD_K_step_finish, &f), 16, 8 * 22, 0);
     check(cost_of(HD_K_step_begin, &b), 0, 0, 0);
     /* weight, m, v and grad in; weight, m, v and the copy out */
     check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);
@@ -670,6 +690,7 @@ int main(void)
         cmocka_unit_test(dropout_moves_each_element_once),
         cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
         cmocka_unit_test(pairs_cost_a_few_numbers_beside_the_logits),
+        cmocka_unit_test(a_reward_costs_a_product_of_a_row),
         cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
         cmocka_unit_test(routing_moves_a_value_per_row_and_expert),
         cmocka_unit_test(rows_of_experts_are_moved_up_to_the_bound),

@@ -1,4 +1,5 @@
-/* preference: log-probabilities of targets, their sums by answer, and the losses of pairs. */
+/* preference: log-probabilities of targets, their sums by answer, and the losses of pairs; the
+ * rewards of answers. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +9,8 @@
 /* By tests/golden/preference.py, in 60 digits. */
 static const struct golden {
     enum hd_preference objective;
-    double beta, sums[4], loss, margin, pull[2];
+    double beta; /* REWARD: center */
+    double sums[4], loss, margin, reward, pull[2];
 } golden[] = {
 #include "preference.inc"
 };
@@ -43,9 +45,10 @@ static void check_pair(struct device *device, const struct golden *g)
                                    .S = S,
                                    .A = A,
                                    .objective = g->objective,
-                                   .beta = (float)g->beta};
+                                   .beta = (float)g->beta,
+                                   .center = (float)g->beta};
     /* beta is a float: the losses of the table move by as much, relative to a margin */
-    const double near = 1e-7 * (1 + fabs(g->margin) + fabs(g->loss));
+    const double near = 1e-7 * (1 + fabs(g->margin) + fabs(g->loss) + fabs(g->reward));
 
     for (int i = 0; i < 2 * A * 2; i++)
         tensor_put(sums, i, 0);
@@ -62,6 +65,7 @@ static void check_pair(struct device *device, const struct golden *g)
     device_launch(device, HD_K_preference, &a);
     assert_close_at("loss", 0, block.loss_sum, 2 + g->loss, near);
     assert_close_at("margin", 0, block.margin_sum, 1 + g->margin, near);
+    assert_close_at("reward", 0, block.reward_sum, g->reward, near);
     assert_int_equal(block.target_count, 3 + 1);
     assert_true(block.correct_pairs == (g->margin > 0));
     assert_true(block.answer_targets == g->sums[1] + g->sums[3]);
@@ -219,12 +223,108 @@ static void rows_give_log_probabilities_and_take_weights(void **state)
     everywhere(check_rows);
 }
 
+/* ---- rewards ---- */
+
+/* Rows 5 to 24 of 30 are here, of 37 channels. Rows 2, 9, 17 and 28 end an answer: the first and
+ * the last are another rank's. */
+enum { ALL = 30, HERE = 20, FIRST = 5, WIDTH = 37 };
+
+static bool ends_here(int i)
+{
+    return i == 9 || i == 17;
+}
+
+struct score {
+    struct tensor *x, *weight, *answer, *pull, *value, *dx, *dweight;
+    double want_dx[HERE * WIDTH], want_dweight[WIDTH];
+};
+
+static void make_score(struct score *t, enum hd_dtype dtype, double scale)
+{
+    t->x = tensor_random(HERE * WIDTH, dtype, 2, 1);
+    t->weight = tensor_random(WIDTH, dtype, 1, 2);
+    t->answer = tensor_int32(ALL, -1, 0);
+    t->pull = tensor_random(ALL, HD_F32, 1, 3);
+    t->value = tensor_new(ALL, HD_F32);
+    t->dx = tensor_new(HERE * WIDTH, dtype);
+    t->dweight = tensor_random(WIDTH, HD_F32, 1, 4);
+    memset(t->want_dx, 0, sizeof t->want_dx);
+    for (int c = 0; c < WIDTH; c++)
+        t->want_dweight[c] = t->dweight->values[c];
+    for (int i = 0; i < ALL; i++) {
+        const int r = i - FIRST;
+
+        if (ends_here(i) || i == 2 || i == 28)
+            tensor_put(t->answer, i, i);
+        else
+            tensor_put(t->pull, i, 0);
+        for (int c = 0; ends_here(i) && c < WIDTH; c++) {
+            const double d = -scale * t->pull->values[i];
+
+            t->want_dx[r * WIDTH + c] = d * t->weight->values[c];
+            t->want_dweight[c] += d * t->x->values[r * WIDTH + c];
+        }
+    }
+}
+
+static void check_score(struct device *device, enum hd_dtype dtype)
+{
+    struct score t;
+    struct hd_step_block block = {.loss_scale = 8};
+    struct hd_score_forward_args f = {
+        .N = ALL, .R = HERE, .C = WIDTH, .first = FIRST, .dtype = dtype};
+    struct hd_score_backward_args b = {
+        .block = &block, .N = ALL, .R = HERE, .C = WIDTH, .first = FIRST, .dtype = dtype};
+
+    make_score(&t, dtype, 8);
+    f.value = t.value->data;
+    f.x = b.x = t.x->data;
+    f.weight = b.weight = t.weight->data;
+    f.answer = t.answer->data;
+    device_launch(device, HD_K_score_forward, &f);
+    for (int i = 0; i < ALL; i++) {
+        double want = 0;
+
+        for (int c = 0; ends_here(i) && c < WIDTH; c++)
+            want += t.x->values[(i - FIRST) * WIDTH + c] * t.weight->values[c];
+        /* 37 products of at most 2, each addition rounds once */
+        assert_close_at("value", i, tensor_get(t.value, i), want, 37 * 2 * 37 * 0x1p-24);
+    }
+    b.pull = t.pull->data;
+    b.dweight = t.dweight->data;
+    b.accumulate = true;
+    device_launch(device, HD_K_score_backward, &b); /* of a frozen model */
+    assert_close("dweight", t.dweight, t.want_dweight, FP32_UNITS);
+    b.accumulate = false;
+    b.dx = t.dx->data;
+    device_launch(device, HD_K_score_backward, &b);
+    assert_close("dx", t.dx, t.want_dx, FP32_UNITS);
+    for (int c = 0; c < WIDTH; c++)
+        t.want_dweight[c] -= t.dweight->values[c]; /* what was there before */
+    assert_close_terms("dweight that was not there", t.dweight, t.want_dweight, FP32_UNITS, 32);
+    tensors_free();
+}
+
+static void check_scores(struct device *device)
+{
+    check_score(device, HD_F32);
+    check_score(device, HD_BF16);
+    check_score(device, HD_F16);
+}
+
+static void rewards_are_read_where_answers_end(void **state)
+{
+    (void)state;
+    everywhere(check_scores);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_of_pairs_are_the_golden_values),
         cmocka_unit_test(sums_are_by_answer),
         cmocka_unit_test(rows_give_log_probabilities_and_take_weights),
+        cmocka_unit_test(rewards_are_read_where_answers_end),
     };
 
     return cmocka_run_group_tests_name("preference", tests, NULL, NULL);

@@ -1,0 +1,57 @@
+/* padding: the token with which transformers fills up a batch of answers. A reward model reads the
+ * last token that is another one, so a token that ends answers would move it by one. */
+#include "base/file.h"
+#include "base/json.h"
+#include "hf/hf_internal.h"
+
+enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
+
+/* Whether an id is the value of a key that is a number or a list of numbers. */
+static bool has_id(const struct hd_json *value, int64_t id)
+{
+    int64_t one;
+
+    if (!value)
+        return false;
+    if (value->kind != HD_JSON_ARRAY)
+        return !hd_json_to_int64(value, 0, INT32_MAX, &one) && one == id;
+    for (const struct hd_json *v = value->first; v; v = v->next)
+        if (!hd_json_to_int64(v, 0, INT32_MAX, &one) && one == id)
+            return true;
+    return false;
+}
+
+static int64_t pad_of(const struct hd_json *root)
+{
+    static const char *const keys[] = {"pad_token_id", "bos_token_id"};
+    const struct hd_json *ends = hd_json_member(root, "eos_token_id");
+    int64_t id;
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const struct hd_json *value = hd_json_member(root, keys[i]);
+
+        if (value && !hd_json_to_int64(value, 0, INT32_MAX, &id) && !has_id(ends, id))
+            return id;
+    }
+    return -1;
+}
+
+int64_t hd_hf_pad_token(const char *dir)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
+    const struct hd_json *root = NULL;
+    struct hd_text path = {0}, text = {0};
+    struct hd_arena arena;
+    int64_t pad = -1;
+
+    hd_arena_init(&arena, 0);
+    hd_file_join(&path, dir, "config.json");
+    if (!path.failed && !hd_file_read(path.data, HD_HF_CONFIG_BYTES_MAX, &text) &&
+        !hd_json_parse(&arena, text.data ? text.data : "", text.len_bytes, &limits, &root) &&
+        root->kind == HD_JSON_OBJECT)
+        pad = pad_of(root);
+    hd_arena_done(&arena);
+    hd_text_free(&path);
+    hd_text_free(&text);
+    return pad;
+}

@@ -1,0 +1,222 @@
+/* A reward model: the same rewards, loss, gradients and 20 steps as transformers' classes for
+ * sequence classification with TRL's loss, against values/reward-*.golden (reward.py).
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "data/token_writer.h"
+#include "golden.h"
+#include "harness.h"
+
+enum { STEPS = 20, PAIRS = 4, DOCUMENT_MAX = 16 };
+
+struct fixture {
+    struct harness h;
+    struct hd_arena arena;
+    struct golden golden;
+    struct hd_job job;
+    struct hd_job_file file;
+    char path[200];
+    struct hd_pair_result before; /* of the weights by the rule */
+};
+
+/* ---- what both sides start from ---- */
+
+/* Appends a part of a document of pair k: by the rule of reward.py. */
+static int add_ids(const struct fixture *f, const char *part, int k, int count, int32_t *ids)
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof name, "%s %d", part, k);
+    for (int i = 0; i < count; i++)
+        ids[i] = (int32_t)(golden_number(name, i) * (double)(f->job.vocab - 1)) + 1;
+    return count;
+}
+
+static void write_pairs(struct fixture *f)
+{
+    struct hd_token_writer *w;
+    struct stat info;
+    char out[180];
+
+    (void)snprintf(out, sizeof out, "%.150s/pairs", f->h.dir);
+    (void)snprintf(f->path, sizeof f->path, "%s.bin", out);
+    assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 2, &w), HD_OK);
+    for (int k = 0; k < PAIRS; k++)
+        for (int side = 0; side < 2; side++) {
+            int32_t ids[DOCUMENT_MAX];
+            char counts[DOCUMENT_MAX] = {0};
+            const int prompt = add_ids(f, "prompt", k, 2 + k % 3, ids);
+            const int answer = add_ids(f, side ? "rejected" : "chosen", k,
+                                       side ? 2 + k % 5 : 3 + k % 4, ids + prompt);
+
+            memset(counts + prompt, 1, (size_t)answer);
+            assert_int_equal(hd_token_writer_add_document(w, ids, counts, prompt + answer), HD_OK);
+        }
+    assert_int_equal(hd_token_writer_finish(w), HD_OK);
+    assert_int_equal(stat(f->path, &info), 0);
+    f->file = (struct hd_job_file){.path = f->path, .size_bytes = info.st_size};
+}
+
+/* The recipe of generate.py. The pairs take 9, 13, 17 and 15 rows: two windows of 32 hold them all,
+ * so every step is over all. */
+static void set_up(struct fixture *f, const char *name)
+{
+    memset(f, 0, sizeof *f);
+    harness_setup(&f->h, 100);
+    hd_arena_init(&f->arena, 0);
+    f->job = harness_job(&f->h, "llama", 1);
+    f->job.steps = STEPS;
+    f->job.lr_warmup_steps = 4;
+    f->job.lr_peak = 0.01;
+    f->job.lr_min = 0.001;
+    f->job.lr_decay_steps = STEPS - 4;
+    f->job.beta1 = 0.9;
+    f->job.beta2 = 0.95;
+    f->job.adam_eps = 1e-6;
+    f->job.weight_decay = 0.1;
+    f->job.clip = 0.5;
+    golden_read(name, &f->arena, &f->job, &f->golden);
+    if (strcmp(f->job.family, "gpt2") == 0)
+        memcpy(f->job.positions, "learned", 8);
+    write_pairs(f);
+    f->job.micro_batch = 1;
+    f->job.train = f->job.val = &f->file;
+    f->job.val_count = 1;
+    f->job.val_split = 0;
+    f->job.validate_batches = 1;
+}
+
+static void set_weights(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+        float *w = harness_take(t, i, HD_STATE_WEIGHT);
+
+        for (int64_t k = 0; k < p->real_count; k++)
+            w[k] = golden_weight(p->name, p->dim_count, k);
+        harness_put(t, i, HD_STATE_WEIGHT, w);
+    }
+}
+
+/* ---- comparing ---- */
+
+static bool is_near(const char *what, int step, double is, double want, double bound)
+{
+    if (fabs(is - want) <= bound * fabs(want))
+        return true;
+    (void)hd_err(HD_INTERNAL, "step %d: %s %.8f, PyTorch's %.8f", step, what, is, want);
+    return false;
+}
+
+/* A gradient of sums over pairs against one of means. A key bias moves all scores of a row alike:
+ * its true gradient is zero, and what is left is rounding. */
+static enum hd_status check_gradients(const struct fixture *f, struct hd_trainer *t)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+        float *g = harness_take(t, i, HD_STATE_GRAD);
+        const struct golden_tensor *want;
+        double apart = 0, length = 0;
+        char name[GOLDEN_NAME_MAX];
+
+        (void)snprintf(name, sizeof name, "gradient %s", p->name);
+        want = golden_find(&f->golden, name);
+        for (int64_t k = 0; want && k < want->count; k++) {
+            apart += pow((double)g[k] / PAIRS - (double)want->values[k], 2);
+            length += pow((double)want->values[k], 2);
+        }
+        if (!want || want->count != p->real_count ||
+            !(sqrt(apart) <= (strstr(p->name, "attention.k.bias") ? 1e-7 : 1e-4 * sqrt(length))))
+            st = hd_err(HD_INTERNAL, "%s: gradient %g away from one of length %g", p->name,
+                        sqrt(apart), sqrt(length));
+        free(g);
+    }
+    /* beside them loss, rewards, curve and norms: the model has no other parameter, so no head of
+     * tokens */
+    if (!st && r->param_count + 4 != f->golden.tensor_count)
+        st = hd_err(HD_INTERNAL, "%d parameters", r->param_count);
+    return st;
+}
+
+/* The bounds of golden_test.c. */
+static enum hd_status compare_steps(struct harness_rank *r)
+{
+    struct fixture *f = r->context;
+    const float *losses = golden_find(&f->golden, "curve")->values;
+    const float *norms = golden_find(&f->golden, "norms")->values;
+    struct hd_step_result s;
+    struct hd_trainer *t;
+    double loss;
+    int64_t pairs;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    set_weights(t);
+    st = hd_trainer_validate(t, &loss, &pairs);
+    f->before = hd_trainer_validated_pairs(t);
+    for (int i = 0; !st && i < STEPS; i++) {
+        const double bound = 1e-5 * (i + 1);
+
+        st = hd_trainer_step(t, 0, &s);
+        if (!st && i == 0)
+            st = check_gradients(f, t);
+        if (!st && (!is_near("loss", i + 1, s.loss, (double)losses[i], bound) ||
+                    !is_near("norm", i + 1, s.grad_norm, (double)norms[i], 10 * bound)))
+            st = HD_INTERNAL;
+    }
+    hd_trainer_free(t);
+    return st;
+}
+
+static void check_case(void **state)
+{
+    double margin = 0, reward = 0, correct = 0;
+    const struct golden_tensor *rewards;
+    struct fixture f;
+
+    set_up(&f, *state);
+    rewards = golden_find(&f.golden, "rewards");
+    assert_int_equal(rewards->count, 2 * PAIRS);
+    for (int k = 0; k < PAIRS; k++) {
+        const double chosen = (double)rewards->values[2 * k];
+        const double rejected = (double)rewards->values[2 * k + 1];
+
+        margin += (chosen - rejected) / PAIRS;
+        reward += (chosen + rejected) / 2 / PAIRS;
+        correct += (chosen > rejected) / (double)PAIRS;
+    }
+    if (harness_threads(&f.job, 1, &f, compare_steps))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(f.before.count, PAIRS);
+    assert_true(fabs(f.before.margin - margin) < 1e-5);
+    assert_true(fabs(f.before.reward - reward) < 1e-5);
+    assert_true(f.before.accuracy == correct);
+    hd_arena_done(&f.arena);
+    harness_teardown(&f.h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"a_reward_model_of_llama", check_case, NULL, NULL, "reward-llama"},
+        {"a_reward_model_of_gpt2_with_rewards_around_zero", check_case, NULL, NULL, "reward-gpt2"},
+    };
+
+    return cmocka_run_group_tests_name("reward", tests, NULL, NULL);
+}
