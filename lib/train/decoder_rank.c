@@ -89,8 +89,6 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
  * several ranks may have the same one. */
 static bool can_split(const struct hd_job *job, int64_t tp)
 {
-    if (tp == 1) /* also of a vocabulary of less than 64 */
-        return true;
     return job->heads % tp == 0 && (job->kv_heads % tp == 0 || tp % job->kv_heads == 0) &&
            job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 &&
            (job->vocab + tp - 1) / tp * (tp - 1) < job->vocab; /* each has a row of the head */
