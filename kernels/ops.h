@@ -420,7 +420,8 @@ struct hd_attention_forward_args {
     const void *q;            /* [B*q_len, H, D]  ldq, dtype */
     const void *k;            /* [slots*kv_stride, G, D] ldk; without kv_slot B slots       */
     const void *v;            /* [slots*kv_stride, G, D] ldv                                */
-    const int32_t *q_index;   /* [B*q_len] index in the sample, ascending within a sequence */
+    const int32_t *q_index;   /* [B*q_len] index in the sample, ascending within a sequence unless
+                                 every key is visible to every query                         */
     const int32_t *kv_index;  /* [slots*kv_stride]                                          */
     const int32_t *q_bound;   /* [B*q_len], or NULL          */
     const float *slopes;      /* [H], or NULL (ALiBi, Press et al. 2022) */

@@ -169,5 +169,11 @@ size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
                         "{\"peft_type\":\"LORA\",\"r\":8,\"lora_alpha\":16.0,\"bias\":\"none\","
                         "\"use_rslora\":true,\"use_dora\":false,\"rank_pattern\":{},"
                         "\"target_modules\":[\"q_proj\",\"v_proj\"],\"task_type\":\"CAUSAL_LM\"}");
+    if (index == 7)
+        return put_text(ret_bytes, 3,
+                        "{\"peft_type\":\"PREFIX_TUNING\",\"num_virtual_tokens\":20,"
+                        "\"num_layers\":2,\"num_attention_heads\":2,\"token_dim\":32,"
+                        "\"encoder_hidden_size\":32,\"num_transformer_submodules\":1,"
+                        "\"prefix_projection\":false,\"task_type\":\"CAUSAL_LM\"}");
     return index < 6 ? put_text(ret_bytes, 2, configs[index - 2]) : 0;
 }
