@@ -64,7 +64,7 @@ env -u HEDDLE_CONTROLLER -u HEDDLE_TOKEN_FILE -u HEDDLE_TLS_CA "$HEDDLE_BIN/hedd
     --ephemeral --http 127.0.0.1:0 >>"$work/g1.log" 2>&1 &
 node_pids[g1]=$!
 metrics() { sed -nE 's,.*metrics on http://127.0.0.1:([0-9]+)/metrics.*,\1,p' "$work/g1.log"; }
-check a_node_that_has_joined_is_ready_by_its_metrics await 20 eval \
+check a_node_that_has_joined_is_ready_by_its_metrics await 60 eval \
     '"$HEDDLE_SOURCE_DIR/deploy/container/node-health" ready "$(metrics)"'
 
 # ---- people ----
