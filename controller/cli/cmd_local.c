@@ -59,6 +59,7 @@ struct local {
     bool times;              /* --times */
     int64_t log_every;
     bool interrupted, killed;
+    struct hd_error unstoppable; /* why the controller did not take the job's end; HD_OK: it did */
 };
 
 static volatile sig_atomic_t early_signal; /* before the event loop watches signals */
@@ -257,11 +258,24 @@ static void stop_cluster(struct local *l, bool kill_now)
 
 /* ---- the job ---- */
 
+/* An attempt of this command: it may have trained. */
+static bool has_begun(const struct local *l)
+{
+    char path[RUN_PATH_MAX + 32];
+
+    (void)snprintf(path, sizeof path, "%s/1/attempt-%d", l->run.path, l->resumed_attempt + 1);
+    return hd_file_exists(path);
+}
+
+/* What trains may still write a checkpoint. If nothing does, nothing is lost by the end of all. */
 static void on_cancelled(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
-    (void)call;
-    if (status)
+    struct local *l = hd_rpc_call_user(call);
+
+    if (status && has_begun(l))
         cli_note("heddle: cannot stop the job: %s; Ctrl-C again kills it", message);
+    else if (status)
+        hd_err_save(hd_err(status, "%s", message), &l->unstoppable);
 }
 
 /* The first signal cancels the job, the second one gives up waiting for its end. */
@@ -275,6 +289,7 @@ static bool on_interrupt(void *user, int number, int count)
         .kind = HD_RPC_UNARY,
         .response = &heddle__v1__cancel_job_response__descriptor,
         .handler = {.on_done = on_cancelled},
+        .user = l,
     };
 
     l->interrupted = true;
@@ -298,6 +313,8 @@ static int on_tick(void *user)
         return cli_fail(process_explain(&l->controller));
     if (process_has_ended(&l->daemon))
         return cli_fail(process_explain(&l->daemon));
+    if (l->unstoppable.status)
+        return cli_fail(hd_err_restore(&l->unstoppable));
     return CLI_CONTINUE;
 }
 
