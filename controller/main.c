@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "base/notify.h"
 #include "base/text.h"
-#include "controller/identity/identity.h"
 #include "controller/identity/authority.h"
+#include "controller/identity/identity.h"
 #include "controller/init.h"
 #include "controller/services/controller.h"
 #include "controller/settings.h"
@@ -61,8 +61,9 @@ static enum hd_status read_node_lost(const char *value, struct hd_core_config *c
         return hd_err(HD_INVALID, "%s: say %d to %d seconds", value, LEAST, MOST);
     config->lost_ms = seconds * 1000;
     config->restart_grace_ms = config->lost_ms * 5 / 3;
-    if (config->lost_confirmed_ms > config->lost_ms)
-        config->lost_confirmed_ms = config->lost_ms;
+    config->lost_confirmed_ms = config->lost_ms / 3;
+    if (config->lost_confirmed_ms < LEAST * 1000)
+        config->lost_confirmed_ms = LEAST * 1000;
     return HD_OK;
 }
 

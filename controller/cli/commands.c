@@ -475,7 +475,7 @@ static const char node_help[] =
     "of a name, or the invitation gpu-*, at once.\n"
     "\n"
     "  --address HOST:PORT  of the controller, as the node reaches it\n"
-    "  --ttl TIME           how long the line is valid, such as 10m or 90d; else an hour\n"
+    "  --ttl TIME           how long the line is valid, such as 90d; else an hour\n"
     "\n"
     "Example:\n"
     "  heddle node rm n7\n";

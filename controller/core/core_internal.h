@@ -185,6 +185,8 @@ void core_node_end_shares(struct hd_core *core, struct core_node *node, const ch
 enum hd_status core_find_stream(const struct hd_core *core, const char *uuid, uint64_t stream,
                                 struct core_node **ret_node);
 void core_node_lose(struct hd_core *core, struct core_node *node, const char *why);
+/* Silence of the node until it is lost: less if ranks of other nodes say that it is gone. */
+int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
 void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */

@@ -202,7 +202,8 @@ static void add_avoided(const struct core_job *job, struct hd_text *text)
 
 /* What is wrong with an attempt that has not ended: its nodes, then what these say. The text stays
  * the same while nothing changes. */
-static void explain_running(const struct core_job *job, struct hd_text *text)
+static void explain_running(const struct hd_core *core, const struct core_job *job,
+                            struct hd_text *text)
 {
     const struct core_attempt *attempt = core_active(job);
 
@@ -220,7 +221,7 @@ static void explain_running(const struct core_job *job, struct hd_text *text)
                         "%snode %s has been silent since %s; its ranks may be training; it counts "
                         "as lost after %lld s",
                         text->len_bytes ? "; " : "", node->rec.name, since,
-                        (long long)(node->lost_after_ms / 1000));
+                        (long long)(core_node_lost_after_ms(core, node) / 1000));
         } else if (*problem) {
             hd_text_add(text, "%s%s: %s", text->len_bytes ? "; " : "", node->rec.name, problem);
         }
@@ -235,7 +236,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     int64_t left_ms;
 
     if (job && !job->ended && job->rec.state != HD_JOB_STATE_QUEUED)
-        explain_running(job, ret_reason);
+        explain_running(core, job, ret_reason);
     if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
         return;
     add_last_end(job, ret_reason);

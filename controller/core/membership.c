@@ -316,7 +316,7 @@ static enum hd_status check_removal(const struct hd_core *core, const struct cor
             return hd_err(HD_CONFLICT,
                           "%s is unreachable and may still be training job %llu; wait until it is "
                           "lost, %lld s after its last message (heddle nodes), then remove it",
-                          name, job, (long long)(node->lost_after_ms / 1000));
+                          name, job, (long long)(core_node_lost_after_ms(core, node) / 1000));
         if (job)
             return hd_err(HD_CONFLICT,
                           "%s runs attempt %d of job %llu; heddle drain %s, and wait until it is "

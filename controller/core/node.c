@@ -274,10 +274,15 @@ static void mark_silent(struct hd_core *core, struct core_node *node, int64_t si
     core_node_lose(core, node, message);
 }
 
+int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node)
+{
+    return node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
+}
+
 void core_node_timers(struct hd_core *core, struct core_node *node)
 {
     const int64_t silent_ms = core->now.mono_ms - node->seen_mono_ms;
-    const int64_t limit_ms = node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
+    const int64_t limit_ms = core_node_lost_after_ms(core, node);
 
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
         return;

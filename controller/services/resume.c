@@ -17,11 +17,13 @@
  * among them: its folder may have moved, and its identity says that it is the same. */
 static bool is_fixed(const struct hd_key *key)
 {
-    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity"};
+    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity",
+                                        "train.objective"};
 
     if (strcmp(key->path, "model.from") == 0)
         return false;
-    if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data."))
+    if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data.") ||
+        key->adapter_form)
         return true;
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         if (strcmp(key->path, fixed[i]) == 0)

@@ -26,7 +26,7 @@ struct entry {
     uint32_t id;
 };
 
-struct list {
+struct entry_list {
     uint32_t version;
     struct entry entries[ENTRIES_MAX];
 };
@@ -57,8 +57,8 @@ static enum hd_status fail(const char *path)
     return hd_err(HD_IO, "cannot change the access list of %s: %s", path, strerror(error));
 }
 
-static enum hd_status set_list(int fd, const char *path, const char *name, const struct list *list,
-                               size_t count)
+static enum hd_status set_list(int fd, const char *path, const char *name,
+                               const struct entry_list *list, size_t count)
 {
     return fsetxattr(fd, name, list, sizeof list->version + count * sizeof list->entries[0], 0) < 0
                ? fail(path)
@@ -69,7 +69,7 @@ static enum hd_status set_list(int fd, const char *path, const char *name, const
 static enum hd_status set_shared(int fd, const char *path, const char *name, uid_t user,
                                  unsigned group, unsigned other)
 {
-    struct list list = {.version = htole32(VERSION)};
+    struct entry_list list = {.version = htole32(VERSION)};
     size_t n = 0;
 
     list.entries[n++] = entry_of(OWNER, RWX, UINT32_MAX);
@@ -100,13 +100,13 @@ enum hd_status hd_acl_share(int dir_fd, const char *path, const struct hd_acl_sh
 }
 
 /* The list of a folder that has none is its mode. */
-static size_t read_list(int fd, const struct stat *info, struct list *ret_list)
+static size_t read_list(int fd, const struct stat *info, struct entry_list *ret_list)
 {
     const ssize_t n = fgetxattr(fd, access_list, ret_list, sizeof *ret_list);
 
     if (n >= (ssize_t)sizeof ret_list->version)
         return ((size_t)n - sizeof ret_list->version) / sizeof ret_list->entries[0];
-    *ret_list = (struct list){.version = htole32(VERSION)};
+    *ret_list = (struct entry_list){.version = htole32(VERSION)};
     ret_list->entries[0] = entry_of(OWNER, info->st_mode >> 6 & 7, UINT32_MAX);
     ret_list->entries[1] = entry_of(GROUP, info->st_mode >> 3 & 7, UINT32_MAX);
     ret_list->entries[2] = entry_of(OTHER, info->st_mode & 7, UINT32_MAX);
@@ -114,7 +114,7 @@ static size_t read_list(int fd, const struct stat *info, struct list *ret_list)
 }
 
 /* Puts `new` in its place, or adds its rights to what is there. */
-static size_t merge(struct list *list, size_t count, struct entry new)
+static size_t merge(struct entry_list *list, size_t count, struct entry new)
 {
     size_t at = 0;
 
@@ -133,7 +133,7 @@ static size_t merge(struct list *list, size_t count, struct entry new)
 
 /* The rights that the mask must let through: those of the groups, which it bounded before, as far
  * as it let them, are the mode's. */
-static unsigned group_rights(const struct list *list, size_t count)
+static unsigned group_rights(const struct entry_list *list, size_t count)
 {
     unsigned rights = 0;
 
@@ -147,7 +147,7 @@ static unsigned group_rights(const struct list *list, size_t count)
 
 enum hd_status hd_acl_let_pass(int dir_fd, const char *path, uid_t uid)
 {
-    struct list list;
+    struct entry_list list;
     struct stat info;
     size_t count;
 

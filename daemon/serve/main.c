@@ -5,10 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "flags/flags.h"
 #include "kernels/plugin.h"
 #include "serve/serve.h"
+#include "version/version.h"
 
 enum {
     EXIT_USAGE = 2,
@@ -51,6 +53,20 @@ enum flag {
 #undef X
         FLAG_COUNT
 };
+
+static const char usage[] =
+    "heddle-serve: serves a trained model by HTTP, with OpenAI's API\n"
+    "\n"
+    "  heddle-serve --checkpoint DIR [options]\n"
+    "\n"
+    "heddle serve becomes this program, and finds the folder of a job's checkpoint before;\n"
+    "it takes the same options, which heddle serve --help describes.\n"
+    "\n"
+    "  --checkpoint DIR     the model: a checkpoint, or a model of Hugging Face\n"
+    "  --listen HOST:PORT   or unix:PATH (default: 127.0.0.1:8000)\n"
+    "  --help, --version\n"
+    "\n"
+    "example: heddle-serve --checkpoint /srv/models/small --listen 127.0.0.1:8000\n";
 
 struct settings {
     struct serve_options serve;
@@ -162,6 +178,14 @@ int main(int argc, char **argv)
     enum hd_status st;
 
     hd_log_init("heddle-serve", HD_LOG_INFO);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        free(s);
+        return hd_file_print(usage) ? EXIT_FAILED : EXIT_SUCCESS;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        free(s);
+        return printf("heddle-serve %s\n", hd_version_text) < 0 ? EXIT_FAILED : EXIT_SUCCESS;
+    }
     (void)signal(SIGPIPE, SIG_IGN);
     st = s ? read_settings(argc - 1, argv + 1, s) : hd_err(HD_NO_MEMORY, "no memory");
     if (!st)

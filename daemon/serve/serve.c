@@ -156,17 +156,20 @@ static enum hd_status read_tokens_again(struct serve *s)
     return st;
 }
 
-/* What cannot be read stays as it was. */
+/* What cannot be read stays as it was. Each is read whatever came of the other. */
 static void reload(struct serve *s)
 {
     const struct hd_http_options *o = &s->options.http;
+    const bool shown = hd_http_set_tls(s->http, o->cert_path, o->key_path) == HD_OK;
 
-    if (hd_http_set_tls(s->http, o->cert_path, o->key_path))
+    if (!shown)
         hd_log(HD_LOG_WARN, "reload: %s; the certificate of before stays", hd_err_message());
-    else if (read_tokens_again(s))
+    if (read_tokens_again(s))
         hd_log(HD_LOG_WARN, "reload: %s; the tokens of before stay", hd_err_message());
-    else
-        hd_log(HD_LOG_INFO, "reload: certificate and tokens are those of the files");
+    else if (s->options.token_file)
+        hd_log(HD_LOG_INFO, "reload: tokens are those of the file");
+    if (shown && o->cert_path)
+        hd_log(HD_LOG_INFO, "reload: the certificate is that of the file");
 }
 
 static void on_signal(uv_signal_t *handle, int number)

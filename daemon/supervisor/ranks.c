@@ -324,6 +324,11 @@ static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret
                        "unless a person killed it, the machine ran out of memory: see the kernel's "
                        "log (dmesg)%s",
                        flight);
+    else if (rank->signal == SIGBUS) /* of a page that has no file any more */
+        (void)snprintf(ret_text, size_bytes,
+                       "a file that it reads became shorter, most likely one of data.train or "
+                       "data.val; write a new file and rename it in place of the old one%s",
+                       flight);
     else
         (void)snprintf(ret_text, size_bytes,
                        "it left no reason; see %.700s/logs/rank-%" PRId64 ".log%s",

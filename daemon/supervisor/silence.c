@@ -146,6 +146,14 @@ void sup_look_for_hang(struct sup *sup, int64_t now_ms)
 
 /* ---- ranks that are stopped ---- */
 
+/* From when it was stopped; its silence may be a hang before that (the limit of its phase). */
+static int64_t stopped_limit_ms(const struct sup *sup, const struct sup_rank *rank)
+{
+    const int64_t hang_ms = sup_limits_of(&sup->limits, rank->phase).ends_ms;
+
+    return hang_ms < STOPPED_ENDS_MS ? hang_ms : STOPPED_ENDS_MS;
+}
+
 /* In any phase: a rank that is stopped by a signal does nothing, however long its phase may take.
  */
 void sup_look_for_stopped(struct sup *sup, int64_t now_ms)
@@ -172,7 +180,8 @@ void sup_look_for_stopped(struct sup *sup, int64_t now_ms)
                        rank->rank, (int)rank->pid, (int)rank->pid);
         if (!sup->limits.tells)
             (void)snprintf(text + strlen(text), sizeof text - strlen(text),
-                           ", and after %d s it is ended", STOPPED_ENDS_MS / 1000);
+                           ", and after %lld s it is ended",
+                           (long long)stopped_limit_ms(sup, rank) / 1000);
     }
     sup_set_stopped(sup, text);
 }

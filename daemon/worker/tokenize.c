@@ -57,6 +57,20 @@ struct options {
     bool ends_documents, as_json;
 };
 
+static enum hd_status check_inputs(char *const *inputs, int count)
+{
+    static const char *const endings[] = {".npy", ".bin", ".idx"};
+
+    for (int i = 0; i < count; i++)
+        for (size_t e = 0; e < sizeof endings / sizeof endings[0]; e++)
+            if (hd_text_ends(inputs[i], endings[e]))
+                return hd_err(HD_INVALID,
+                              "%s: a name that ends in %s is one of a token file, and the inputs "
+                              "are text; a job reads token files as they are (data.train)",
+                              inputs[i], endings[e]);
+    return HD_OK;
+}
+
 /* Flags are before "--", input files after it. */
 static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *ret_how,
                                    struct options *ret_options)
@@ -76,6 +90,8 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
     st = hd_flags_read(inputs, argv, f, sizeof f / sizeof f[0]);
     if (!st && inputs + 1 >= argc)
         st = hd_err(HD_INVALID, "no input files; give them after --");
+    if (!st)
+        st = check_inputs(argv + inputs + 1, argc - inputs - 1);
     if (!st)
         st =
             hd_flag_int(&f[2], 1, HD_TOKENIZE_THREADS_MAX, sysconf(_SC_NPROCESSORS_ONLN), &threads);

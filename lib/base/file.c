@@ -166,12 +166,33 @@ enum hd_status hd_file_sync_dir(const char *path)
     return st;
 }
 
+/* A terminal, /dev/stdout, /dev/null: what is not a file is written, and never replaced. */
+static enum hd_status write_device(const char *path, const void *data, size_t size_bytes)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    enum hd_status st;
+
+    if (fd < 0)
+        return hd_err(hd_file_write_status(errno), "cannot open %s: %s", path, strerror(errno));
+    st = hd_file_write_all(fd, data, size_bytes);
+    if (st)
+        (void)hd_err_prefix(st, "%s", path);
+    (void)close(fd);
+    return st;
+}
+
 enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
                                     mode_t mode)
 {
     char part[PATH_MAX], dir[PATH_MAX];
+    struct stat info;
     enum hd_status st;
     int fd;
+
+    if (stat(path, &info) == 0 && S_ISCHR(info.st_mode))
+        return write_device(path, data, size_bytes);
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return hd_err(HD_INVALID, "%s exists and is not a regular file", path);
 
     if (snprintf(part, sizeof part, "%s.part.%d", path, (int)getpid()) >= (int)sizeof part)
         return hd_err(HD_INVALID, "the path %s is too long", path);

@@ -147,30 +147,6 @@ static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row 
     return HD_OK;
 }
 
-/* The vector of a reward model trains beside every adapter, and PEFT keeps it in the adapter's
- * folder, as a module of its own. */
-static enum hd_status add_score(struct hd_exporter *x)
-{
-    const struct hd_ckpt_entry *score = hd_ckpt_find_tensor(x->ckpt, "head.score.weight");
-    struct hd_export_tensor *t = &x->tensors[x->count];
-
-    if (!score)
-        return hd_err(HD_CORRUPT, "%s: a reward model without head.score.weight",
-                      x->options->checkpoint_dir);
-    x->count++;
-    (void)snprintf(t->name, sizeof t->name, "base_model.model.score.weight");
-    t->expert = -1;
-    hd_export_add_part(t, score);
-    return HD_OK;
-}
-
-/* train.adapter.also names no more than what a reward model trains anyway. */
-static bool also_is_score(const struct hd_job *job)
-{
-    return hd_job_is_reward(job) &&
-           (strcmp(job->adapter_also, "score") == 0 || strcmp(job->adapter_also, "head") == 0);
-}
-
 enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
 {
     static const char *const remedy =
@@ -250,6 +226,30 @@ enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_
                    (size_t)width * sizeof *x->part);
     }
     return st;
+}
+
+/* The vector of a reward model trains beside every adapter, and PEFT keeps it in the adapter's
+ * folder, as a module of its own. */
+static enum hd_status add_score(struct hd_exporter *x)
+{
+    const struct hd_ckpt_entry *score = hd_ckpt_find_tensor(x->ckpt, "head.score.weight");
+    struct hd_export_tensor *t = &x->tensors[x->count];
+
+    if (!score)
+        return hd_err(HD_CORRUPT, "%s: a reward model without head.score.weight",
+                      x->options->checkpoint_dir);
+    x->count++;
+    (void)snprintf(t->name, sizeof t->name, "base_model.model.score.weight");
+    t->expert = -1;
+    hd_export_add_part(t, score);
+    return HD_OK;
+}
+
+/* train.adapter.also names no more than what a reward model trains anyway. */
+static bool also_is_score(const struct hd_job *job)
+{
+    return hd_job_is_reward(job) &&
+           (strcmp(job->adapter_also, "score") == 0 || strcmp(job->adapter_also, "head") == 0);
 }
 
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,

@@ -384,34 +384,6 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
     return l;
 }
 
-/* The factors of one product of all experts. As beside a linear: of a product that tp splits by its
- * rows A is whole on every tp rank and its gradient partial, of one by its columns B. */
-static void declare_expert_lora(struct declare *d, enum hd_target target,
-                                struct hd_expert_params *p)
-{
-    const struct hd_model_config *c = d->config;
-    const int which = (int)target - HD_TARGET_GATE;
-    const bool down = target == HD_TARGET_DOWN;
-    const int64_t E = c->router.E, r = c->adapter.rank, in = down ? c->F : c->C;
-    struct share a = down ? of_experts(2, ffn_grain(c, c->F)) : of_experts(-1, 0);
-    struct share b = of_experts(down ? -1 : 1, 0);
-    char what[48];
-
-    if (!c->adapter.target[target])
-        return;
-    a.linear = b.linear = false;
-    a.adapter = b.adapter = true;
-    a.partial = !down;
-    b.partial = down;
-    b.lr_scale = c->adapter.b_lr;
-    (void)snprintf(what, sizeof what, "%s.lora_a", hd_target_name(target, true));
-    p->a[which] = tensor(d, what, (const int64_t[3]){E, r, in}, a, HD_INIT_UNIFORM,
-                         1 / sqrt((double)in), false);
-    (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(target, true));
-    p->b[which] =
-        tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);
-}
-
 /* Applied to the rows outside of enter and leave: with sequence parallelism the gradients are
  * partial. */
 static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *which, int64_t site)
@@ -438,6 +410,34 @@ static int declare_prefix(struct declare *d, const char *what)
     share.copies = d->registry->mesh.sizes.kv_replica;
     share.adapter = true;
     return param(d, what, c->adapter.tokens, c->G * c->D, share, HD_INIT_NORMAL, init_std, false);
+}
+
+/* The factors of one product of all experts. As beside a linear: of a product that tp splits by its
+ * rows A is whole on every tp rank and its gradient partial, of one by its columns B. */
+static void declare_expert_lora(struct declare *d, enum hd_target target,
+                                struct hd_expert_params *p)
+{
+    const struct hd_model_config *c = d->config;
+    const int which = (int)target - HD_TARGET_GATE;
+    const bool down = target == HD_TARGET_DOWN;
+    const int64_t E = c->router.E, r = c->adapter.rank, in = down ? c->F : c->C;
+    struct share a = down ? of_experts(2, ffn_grain(c, c->F)) : of_experts(-1, 0);
+    struct share b = of_experts(down ? -1 : 1, 0);
+    char what[48];
+
+    if (!c->adapter.target[target])
+        return;
+    a.linear = b.linear = false;
+    a.adapter = b.adapter = true;
+    a.partial = !down;
+    b.partial = down;
+    b.lr_scale = c->adapter.b_lr;
+    (void)snprintf(what, sizeof what, "%s.lora_a", hd_target_name(target, true));
+    p->a[which] = tensor(d, what, (const int64_t[3]){E, r, in}, a, HD_INIT_UNIFORM,
+                         1 / sqrt((double)in), false);
+    (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(target, true));
+    p->b[which] =
+        tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);
 }
 
 static void declare_loras(struct declare *d, struct hd_block *b)

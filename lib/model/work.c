@@ -59,18 +59,18 @@ static const char *const block_names[] = {"norm1.weight",
                                           "mlp.gate.lora_b",
                                           "mlp.up.lora_b",
                                           "mlp.down.lora_b",
-                                          "moe.gate.lora_a",
-                                          "moe.up.lora_a",
-                                          "moe.down.lora_a",
-                                          "moe.gate.lora_b",
-                                          "moe.up.lora_b",
-                                          "moe.down.lora_b",
                                           "adapter1.down",
                                           "adapter1.up",
                                           "adapter2.down",
                                           "adapter2.up",
                                           "attention.prefix_k",
-                                          "attention.prefix_v"};
+                                          "attention.prefix_v",
+                                          "moe.gate.lora_a",
+                                          "moe.up.lora_a",
+                                          "moe.down.lora_a",
+                                          "moe.gate.lora_b",
+                                          "moe.up.lora_b",
+                                          "moe.down.lora_b"};
 
 int hd_model_lowest_trained(const struct hd_model_config *c)
 {

@@ -102,6 +102,14 @@ static int64_t first_position(const struct hd_job *job)
     return hd_job_first_position(&filled);
 }
 
+/* What a prefix leaves of a context, so that ranks of tp and cp can share it evenly. */
+static int64_t round_down(int64_t context)
+{
+    const int64_t step = context >= 1024 ? 64 : context >= 8 ? 8 : 1;
+
+    return context - context % step;
+}
+
 /* The context of the job may be shorter than that of the model. With a prefix it is. */
 static enum hd_status take_context(struct spec_draft *draft, const struct hd_job *theirs)
 {
@@ -119,7 +127,7 @@ static enum hd_status take_context(struct spec_draft *draft, const struct hd_job
                       " of %s/config.json; give at most that",
                       draft->job->context, theirs->context, draft->job->from_dir);
     if (!draft->job->context)
-        draft->job->context = most;
+        draft->job->context = prefix ? round_down(most) : most;
     *spec_given(draft, "model.context") = true;
     return HD_OK;
 }

@@ -105,9 +105,6 @@ CASES = {
                                                    targets="attn.c_attn,attn.c_proj,mlp.c_fc,mlp.c_proj")),
     "qwen2-lora": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True,
                        adapter=dict(type="lora", rank=5, alpha=4.0, rslora=True, targets="q_proj,v_proj,up_proj,down_proj")),
-    # only with transformers 4, where an expert is a module of its own, which PEFT can adapt
-    "mixtral-lora": case("mixtral", **EXPERTS, adapter=dict(type="lora", rank=3, alpha=4.0, rslora=False,
-                                                            targets="q_proj,o_proj,w1,w2,w3")),
     # behind attention and behind the feed-forward layer; U is not zero
     "llama-bottleneck": case("llama", kv_heads=1, adapter=dict(type="bottleneck", width=5)),
     "gpt2-bottleneck": case("gpt2", **GPT2, adapter=dict(type="bottleneck", width=7)),
@@ -117,6 +114,9 @@ CASES = {
     "llama-prefix": case("llama", hidden=32, heads=4, kv_heads=2, adapter=dict(type="prefix", tokens=7)),
     "mistral-prefix": case("mistral", heads=2, kv_heads=1, head_width=16, window=5, context=29, documents=True,
                            adapter=dict(type="prefix", tokens=3)),
+    # only with transformers 4, where an expert is a module of its own, which PEFT can adapt
+    "mixtral-lora": case("mixtral", **EXPERTS, adapter=dict(type="lora", rank=3, alpha=4.0, rslora=False,
+                                                            targets="q_proj,o_proj,w1,w2,w3")),
     "qwen3": case("qwen3", heads=4, kv_heads=2, head_width=16, qk_norm=True, norm_eps=1e-6),
 }
 
@@ -223,7 +223,7 @@ def adapted(c, model):
 
 
 def names(c, model):
-    """Our name -> (tensor of the model, how to cut ours out of it), or a list of them, one for each expert."""
+    """Our name -> (tensor of the model, how to cut ours out of it, how to put it in), or a list of them, one for each expert."""
     wrapper = "base_model." if prefix_tokens(c) else "base_model.model."
     state = {name.removeprefix(wrapper).replace(".base_layer.", "."): p for name, p in model.named_parameters()}
     out = {}

@@ -63,6 +63,15 @@ sed -i 's/"use_rslora": *false/"use_dora":true/' "$work/peft/adapter_config.json
 check_status so_is_a_setting_that_no_job_has 2 heddle validate "$work/anew.yaml"
 check_equal and_named 1 "$(grep -c 'adapter_config.json: use_dora: an adapter with this setting' "$work/check.err")"
 
+# a prefix, which no weights can hold
+sed 's/adapter: .*}}/adapter: {type: prefix, tokens: 8}}/; /^validate/d' "$work/tune.yaml" >"$work/prefix.yaml"
+check a_prefix_is_trained heddle local "$work/prefix.yaml" --dir "$work/prefix" --set train.steps=4
+check_status it_is_not_merged 2 heddle checkpoint export "$work/prefix" --out "$work/nothing"
+check_equal and_the_remedy_is_said 1 "$(grep -c 'export it alone, with --adapter' "$work/check.err")"
+check but_goes_out_alone heddle checkpoint export "$work/prefix" --out "$work/peft-prefix" --adapter
+check_equal and_is_what_was_trained "$(text "$work/prefix")" "$(text "$work/model" --adapter "$work/peft-prefix" --precision bf16)"
+check_equal as_is_its_loss "$(loss "$work/prefix")" "$(loss "$work/model" --adapter "$work/peft-prefix" --precision bf16)"
+
 mv "$work/model" "$work/moved"
 check_status a_base_that_is_gone_is_missed 2 heddle eval "$job" --data "$work/corpus.txt"
 check_equal and_it_is_said_what_to_do 1 "$(grep -c "the rest is in the model folder $work/model: put that back" "$work/check.err")"

@@ -8,6 +8,7 @@ mkdir "$out"
 printf '{"text": "one"}\n{"text": "fourteen bytes"}\n' >"$work/two.jsonl"
 size() { stat -c %s "$1" 2>/dev/null; }
 tokenize() { heddle data tokenize "$@"; }
+check_status tokens_are_no_text 2 heddle data tokenize "$work/numbers.npy" --out "$work/again.npy" --tokenizer bytes
 
 # 17 bytes are 17 ids of 16 bits; heads of 128 (.npy) and 1024 bytes (llm.c); Megatron's index has 34,
 # a length and a pointer for each of 2 sequences, and 3 entries of documents

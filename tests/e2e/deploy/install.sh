@@ -27,7 +27,7 @@ check_equal a_page_of_the_manual_for_each_command "" "$("$root$prefix/bin/heddle
     sed -nE -e '/^Flags/q' -e 's/^  ([a-z-]+) .*/\1/p' | while read -r verb; do
         [ -s "$root$prefix/share/man/man1/heddle-$verb.1" ] || echo "$verb"
     done)"
-check_equal and_for_each_program "heddle-controller.8 heddle-launcher.8 heddle-supervisor.8 heddle-worker.8 heddled.8 " \
+check_equal and_for_each_program "heddle-controller.8 heddle-launcher.8 heddle-serve.8 heddle-supervisor.8 heddle-worker.8 heddled.8 " \
     "$(ls "$root$prefix/share/man/man8" | tr '\n' ' ')"
 completes() { # WORD...: what bash completes the last word to
     bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); compopt() { :; }; _heddle; echo "${COMPREPLY[@]}"' \

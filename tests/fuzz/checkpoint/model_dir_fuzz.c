@@ -86,8 +86,11 @@ static void try_adapter(const char *text, size_t size)
     struct hd_job job = {0};
 
     if (!hd_hf_parse_adapter_config(text, size, &job))
-        promise(strcmp(job.adapter, "lora") == 0 && job.adapter_rank >= 1 &&
-                job.adapter_rank <= 1024 && job.adapter_alpha >= 1e-6 && job.adapter_alpha <= 1e6);
+        promise(strcmp(job.adapter, "prefix") == 0
+                    ? job.adapter_tokens >= 1 && job.adapter_tokens <= 4096
+                    : strcmp(job.adapter, "lora") == 0 && job.adapter_rank >= 1 &&
+                          job.adapter_rank <= 1024 && job.adapter_alpha >= 1e-6 &&
+                          job.adapter_alpha <= 1e6);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)

@@ -3,7 +3,7 @@
    adapters.py theirs DIR NAME NPY  are our logits in NPY those? Prints ok or not ok.
    adapters.py LIST   a line of LIST is "NAME BASE ADAPTER MERGED NPY": PEFT loads the folder ADAPTER beside the
    transformers model in BASE; NPY holds our logits with that adapter, MERGED is our folder with it added to the
-   weights. Are all three alike, and none of them the base? Prints ok or not ok."""
+   weights, or does not exist. Are all three alike, and none of them the base? Prints ok or not ok."""
 import os
 import sys
 
@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import numpy as np
 import torch
 import transformers
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, PrefixTuningConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 TOKENS = [(37 * i * i + 11 * i + 5) % 256 for i in range(41)]  # of models.py
@@ -41,6 +41,8 @@ def compare(name, base, adapter, merged, npy):
     theirs = logits_of(peft)
     say(f"{name}_is_loaded_by_peft", float(np.abs(theirs - ours).max()) / size, 1e-5)
     say(f"{name}_is_not_the_base", float(np.abs(plain - ours).max()) / size, 1e-2, above=True)
+    if not os.path.exists(merged):  # a prefix
+        return
     theirs = {n: p for n, p in peft.merge_and_unload().state_dict().items()}
     apart = max(float((p - theirs[n]).abs().max() / theirs[n].abs().max()) for n, p in load(merged).state_dict().items())
     say(f"{name}_is_merged_as_peft_merges", apart, 1e-6)
@@ -60,12 +62,22 @@ if transformers.__version__ < "5":  # an expert is a module of its own
     THEIRS["mixtral-experts"] = dict(r=2, lora_alpha=6, target_modules=["v_proj", "w1", "w2", "w3"])
 
 
+PREFIXES = {
+    "gpt2": dict(num_virtual_tokens=4),
+    "llama-gqa": dict(num_virtual_tokens=6),
+    "qwen3": dict(num_virtual_tokens=3, prefix_projection=True, encoder_hidden_size=16),
+}
+
+
 def make(directory):
-    for name, options in THEIRS.items():
+    configs = [(name, LoraConfig(task_type="CAUSAL_LM", **options)) for name, options in THEIRS.items()]
+    configs += [("prefix-" + name, PrefixTuningConfig(task_type="CAUSAL_LM", **options))
+                for name, options in PREFIXES.items()]
+    for name, config in configs:
         if name == "mixtral-experts" and not os.path.exists(f"{directory}/{name}"):
             os.symlink("mixtral", f"{directory}/{name}")
-        model = get_peft_model(load(f"{directory}/{name}"), LoraConfig(task_type="CAUSAL_LM", **options)).eval()
         torch.manual_seed(7)
+        model = get_peft_model(load(f"{directory}/{name.removeprefix('prefix-')}"), config).eval()
         for key, p in model.named_parameters():
             if "lora_B" in key:  # zeros otherwise: A would have no effect
                 torch.nn.init.normal_(p, std=0.3)

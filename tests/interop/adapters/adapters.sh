@@ -13,14 +13,14 @@ cat "$HEDDLE_SOURCE_DIR"/LICENSE >"$work/corpus.txt"
 start_controller
 start_node n1 cpu:2
 
-# one NAME BASE ADAPTER-KEYS: trains with tensor parallelism where the heads allow it
+# one NAME BASE ADAPTER-KEYS TP TYPE CONTEXT: trains with tensor parallelism where the heads allow it
 one() {
     cat >"$work/$1.yaml" <<END
 name: $1
-model: {from: $2}
+model: {from: $2${6:+, context: $6}}
 data: {train: [corpus.txt]}
 train:
-  {steps: 8, global_batch: 4, lr: {peak: 3e-2, warmup: 0}, precision: fp32, adapter: {type: lora, $3}}
+  {steps: 8, global_batch: 4, lr: {peak: 3e-2, warmup: 0}, precision: fp32, adapter: {type: ${5:-lora}, $3}}
 parallel: {tp: ${4:-1}}
 resources: {devices: 2}
 checkpoint: {keep: 0}
@@ -28,7 +28,11 @@ END
     job=$(submit "$work/$1.yaml")
     check "train_$1" heddle wait "$job"
     check "export_$1" heddle checkpoint export "$job" --out "$work/$1-adapter" --adapter
-    check "merge_$1" heddle checkpoint export "$job" --out "$work/$1-merged"
+    if [ "${5:-lora}" = lora ]; then
+        check "merge_$1" heddle checkpoint export "$job" --out "$work/$1-merged"
+    else
+        check_status "merge_$1_is_refused" 2 heddle checkpoint export "$job" --out "$work/$1-merged"
+    fi
     check "verify_$1" heddle checkpoint verify "$work/$1-adapter"
     checkpoint=$(heddle checkpoint ls "$job" -o jsonl | tail -n 1 | member path)
     "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$checkpoint" --tokens "$tokens" --out "$work/$1.npy" \
@@ -43,6 +47,8 @@ one qwen2_tied qwen2-window-tied 'rank: 4, alpha: 4, targets: all-linear' 2
 one qwen3_all qwen3 'rank: 2, alpha: 8, targets: all-linear' 2
 one mixtral_attention mixtral 'rank: 4, targets: [q_proj, k_proj, v_proj, o_proj]'
 one mistral_keys mistral-window 'rank: 4, b_lr: 4, targets: [self_attn.k_proj, mlp.gate_proj]' 2
+one gpt2_prefix gpt2 'tokens: 5' 1 prefix 43 # of 48
+one llama_prefix llama-gqa 'tokens: 6' 2 prefix 42
 # With transformers 4 an expert is a module of its own, which PEFT can adapt.
 experts=0
 if "$python" -c 'import sys, transformers; sys.exit(transformers.__version__ >= "5")' 2>/dev/null; then
@@ -58,11 +64,11 @@ check_status a_model_without_adapter_has_none 2 heddle checkpoint export "$job" 
     not_ok compare "$(tail -n 3 "$work/compare.log")"
 sed -nE 's/^(ok [^:]*):(.*)/\1\n#\2/p; /^not ok/p' "$work/verdicts"
 failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
-check_equal every_comparison_was_made $((21 + 3 * experts)) "$(wc -l <"$work/verdicts")"
+check_equal every_comparison_was_made $((25 + 3 * experts)) "$(wc -l <"$work/verdicts")"
 
 theirs=$("$python" "$tests/adapters/adapters.py" make "$work" 2>"$work/make.log") || not_ok make_theirs "$(tail -n 3 "$work/make.log")"
 for name in $theirs; do
-    check "logits_of_$name" "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/$name" --adapter "$work/peft-$name" \
+    check "logits_of_$name" "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/${name#prefix-}" --adapter "$work/peft-$name" \
         --tokens "$tokens" --out "$work/ours.npy"
     verdict=$("$python" "$tests/adapters/adapters.py" theirs "$work" "$name" "$work/ours.npy" 2>/dev/null)
     if [[ $verdict = ok* ]]; then ok "${name}_of_peft_computes_here"; else not_ok "${name}_of_peft_computes_here" "$verdict"; fi

@@ -176,6 +176,15 @@ static void add_bottlenecks(struct hd_job *job)
     job->adapter_dropout = 0.2;
 }
 
+/* Four heads, two of keys and values, which tp = 4 copies; a window, bounded documents. */
+static void add_prefix(struct hd_job *job)
+{
+    memcpy(job->adapter, "prefix", sizeof "prefix");
+    memcpy(job->adapter_also, "norms", sizeof "norms"); /* enough tensors with a gradient */
+    job->adapter_tokens = 7;
+    job->dropout_attention = 0.2;
+}
+
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
     {"gpt2", "gpt2", 257, false, DENSE | REDUCE,
@@ -197,6 +206,8 @@ static const struct grid_model models[] = {
      "ALiBi with 12 heads, bounded documents", weigh_by_distance},
     {"mixtral_bottleneck", "mixtral", 257, true, ALL_AXES, "bottleneck adapters, bounded documents",
      add_bottlenecks},
+    {"mistral_prefix", "mistral", 257, true, DENSE, "prefixes, a window of 5, bounded documents",
+     add_prefix},
 };
 
 const struct grid_model *grid_model_find(const char *name)

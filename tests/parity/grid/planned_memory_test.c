@@ -53,6 +53,8 @@ static const struct {
 static const char *const adapted[] = {
     "mixtral_bottleneck: tp=2 sequence=on dp=2 zero=1",
     "mixtral_bottleneck: cp=2 recompute=full",
+    "mistral_prefix: tp=4 dp=2 zero=2",
+    "mistral_prefix: cp=2 recompute=selective",
 };
 enum {
     MODELS = sizeof more / sizeof more[0],

@@ -80,7 +80,8 @@ static void setup(struct tuning *t, const char *family, const char *base)
 
 static bool is_factor(const char *name)
 {
-    return strstr(name, ".lora_a") || strstr(name, ".lora_b") || strstr(name, ".adapter");
+    return strstr(name, ".lora_a") || strstr(name, ".lora_b") || strstr(name, ".adapter") ||
+           strstr(name, ".prefix_");
 }
 
 static size_t count_weights(const char *dir, bool factors)
@@ -286,64 +287,121 @@ static void an_adapter_begins_another_run(void **state)
     }
 }
 
-/* Goal: what no folder of transformers and no form of PEFT can hold is refused with what takes it,
- * and the checkpoint is the adapter: another run, and a decoder, take it beside the model folder.
- */
-static void a_bottleneck_goes_on_from_its_checkpoint(void **state)
+/* A checkpoint of an adapter of this type, beside the folder of a model of 16 positions, of which a
+ * prefix takes 4. */
+static void tune(struct tuning *t, const char *family, const char *type, struct run *trained,
+                 struct hd_saved *ret_saved)
 {
-    struct run *trained = run_new(0), *from = run_new(0);
+    setup(t, family, "omit");
+    text(t->job.adapter, sizeof t->job.adapter, type);
+    t->job.adapter_width = 5;
+    t->job.adapter_tokens = 4;
+    if (strcmp(type, "prefix") == 0)
+        t->job.context -= 4;
+    run_save(&t->job, STEPS, trained, ret_saved);
+    /* D and U behind both halves of a block; or keys and values */
+    assert_int_equal(count_weights(ret_saved->path, true),
+                     t->job.layers * (strcmp(type, "prefix") == 0 ? 2 : 4));
+    assert_int_equal(count_weights(ret_saved->path, false), 0);
+}
+
+static void check_refused(const struct hd_saved *saved, bool adapter)
+{
+    assert_int_equal(hd_hf_export(&(struct hd_hf_export){.checkpoint_dir = saved->path,
+                                                         .out_dir = "/nowhere/out",
+                                                         .dtype = HD_F32,
+                                                         .shard_bytes_max = 1 << 30,
+                                                         .adapter = adapter}),
+                     HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "give the checkpoint itself to --adapter"));
+}
+
+enum { LOGITS_MAX = 512 };
+
+/* Logits behind a few tokens, in bf16. */
+static void look(const char *dir, const char *adapter, float ret_logits[LOGITS_MAX])
+{
     const int32_t tokens[] = {72, 101, 100};
-    static float logits[2][512];
-    size_t V = 0;
+    struct decoding d = {0};
+
+    must(hd_decoder_open(&(struct hd_decoder_options){.dirs = {.dir = dir, .adapter = adapter},
+                                                      .backend = harness_backend(),
+                                                      .precision = "bf16",
+                                                      .threads = 1},
+                         &d.decoder));
+    assert_true(hd_decoder_vocab(d.decoder) <= LOGITS_MAX);
+    memset(ret_logits, 0, LOGITS_MAX * sizeof *ret_logits);
+    memcpy(ret_logits, decoding_prompt(&d, tokens, 3),
+           (size_t)hd_decoder_vocab(d.decoder) * sizeof *ret_logits);
+    decoding_close(&d);
+}
+
+/* Another run begins with the adapter of a directory, bit for bit; so does a decoder beside the
+ * model folder, whose logits are those of the checkpoint by itself. */
+static void check_goes_on(struct tuning *t, const struct run *trained, const struct hd_saved *saved,
+                          const char *adapter, const char *attempt)
+{
+    static float alone[LOGITS_MAX], beside[LOGITS_MAX];
+    struct run *from = run_new(0);
     struct hd_job form = {0};
     uint64_t identity = 0;
-    struct hd_saved saved, again;
+    struct hd_saved again;
+
+    must(hd_adapter_read(adapter, &form, &identity));
+    assert_string_equal(form.adapter, t->job.adapter);
+    if (strcmp(form.adapter, "prefix") == 0)
+        assert_int_equal(form.adapter_tokens, 4);
+    else
+        assert_int_equal(form.adapter_width, 5);
+    text(t->job.adapter_from, sizeof t->job.adapter_from, adapter);
+    hd_hash_format(identity, t->job.adapter_identity);
+    (void)snprintf(t->job.attempt_dir, sizeof t->job.attempt_dir, "%s/%s", t->h.dir, attempt);
+    run_save(&t->job, 0, from, &again);
+    assert_memory_equal(from->weights, trained->weights, (size_t)trained->count * sizeof(float));
+    run_free(from);
+    look(saved->path, NULL, alone);
+    look(t->folder, adapter, beside);
+    assert_memory_equal(alone, beside, sizeof alone);
+}
+
+/* Goal: what no folder of transformers and no form of PEFT can hold is refused with what takes it,
+ * and the checkpoint is the adapter. */
+static void a_bottleneck_goes_on_from_its_checkpoint(void **state)
+{
+    struct run *trained = run_new(0);
+    struct hd_saved saved;
     struct tuning t;
 
     (void)state;
-    setup(&t, "llama", "omit");
-    text(t.job.adapter, sizeof t.job.adapter, "bottleneck");
-    t.job.adapter_width = 5;
-    run_save(&t.job, STEPS, trained, &saved);
-    assert_int_equal(count_weights(saved.path, true), t.job.layers * 2 * 2); /* D and U, twice */
-    assert_int_equal(count_weights(saved.path, false), 0);
-    for (int adapter = 0; adapter < 2; adapter++) {
-        assert_int_equal(hd_hf_export(&(struct hd_hf_export){.checkpoint_dir = saved.path,
-                                                             .out_dir = "/nowhere/out",
-                                                             .dtype = HD_F32,
-                                                             .shard_bytes_max = 1 << 30,
-                                                             .adapter = adapter}),
-                         HD_UNSUPPORTED);
-        assert_non_null(strstr(hd_err_message(), "give the checkpoint itself to --adapter"));
-    }
-
-    must(hd_adapter_read(saved.path, &form, &identity));
-    assert_string_equal(form.adapter, "bottleneck");
-    assert_int_equal(form.adapter_width, 5);
-    text(t.job.adapter_from, sizeof t.job.adapter_from, saved.path);
-    hd_hash_format(identity, t.job.adapter_identity);
-    (void)snprintf(t.job.attempt_dir, sizeof t.job.attempt_dir, "%s/from", t.h.dir);
-    run_save(&t.job, 0, from, &again);
-    assert_memory_equal(from->weights, trained->weights, (size_t)trained->count * sizeof(float));
-
-    for (int beside = 0; beside < 2; beside++) {
-        const struct hd_source_dirs dirs = {.dir = beside ? t.folder : saved.path,
-                                            .adapter = beside ? saved.path : NULL};
-        struct decoding d = {0};
-
-        must(hd_decoder_open(
-            &(struct hd_decoder_options){
-                .dirs = dirs, .backend = harness_backend(), .precision = "bf16", .threads = 1},
-            &d.decoder));
-        V = (size_t)hd_decoder_vocab(d.decoder);
-        assert_true(V <= sizeof logits[0] / sizeof logits[0][0]);
-        memcpy(logits[beside], decoding_prompt(&d, tokens, 3), V * sizeof(float));
-        decoding_close(&d);
-    }
-    assert_memory_equal(logits[0], logits[1], V * sizeof(float));
+    tune(&t, "llama", "bottleneck", trained, &saved);
+    check_refused(&saved, false);
+    check_refused(&saved, true);
+    check_goes_on(&t, trained, &saved, saved.path, "from");
     run_free(trained);
-    run_free(from);
     harness_teardown(&t.h);
+}
+
+/* Goal: the same of a prefix, and of its folder in PEFT's form (tests/interop: PEFT loads it). */
+static void a_prefix_goes_on_from_its_checkpoint_and_folder(void **state)
+{
+    static const char *const families[] = {"llama", "gpt2"};
+
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        struct run *trained = run_new(0);
+        struct hd_saved saved;
+        struct tuning t;
+        char peft[300];
+
+        tune(&t, families[f], "prefix", trained, &saved);
+        check_refused(&saved, false);
+        (void)snprintf(peft, sizeof peft, "%s/peft", t.h.dir);
+        export_to(&saved, peft, true);
+        check_goes_on(&t, trained, &saved, saved.path, "from-checkpoint");
+        check_goes_on(&t, trained, &saved, peft, "from-peft");
+        run_free(trained);
+        harness_teardown(&t.h);
+    }
 }
 
 int main(void)
@@ -354,6 +412,7 @@ int main(void)
         cmocka_unit_test(what_trained_is_never_left_out),
         cmocka_unit_test(an_adapter_begins_another_run),
         cmocka_unit_test(a_bottleneck_goes_on_from_its_checkpoint),
+        cmocka_unit_test(a_prefix_goes_on_from_its_checkpoint_and_folder),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

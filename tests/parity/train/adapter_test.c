@@ -111,14 +111,14 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         {"gpt2", "fp32", "c_attn,mlp.c_proj", "embedding", .dp = 1},
         {"qwen3", "fp32", "all-linear", .dp = 1},
         {"mixtral", "fp32", "q_proj,k_proj,v_proj,o_proj", .dp = 1},
-        {"mixtral", "bf16", "experts.w1,w2", .dp = 1},
-        {"mixtral", "fp32", "all-linear", .dp = 1},
         {"llama", "fp32", .type = "bottleneck", .dp = 1},
         {"gpt2", "bf16", .type = "bottleneck", .dp = 2},
         {"llama", "fp8", .also = "norms", .type = "bottleneck", .dp = 1},
         {"mixtral", "bf16", .type = "bottleneck", .dp = 1},
         {"llama", "bf16", .type = "prefix", .dp = 1},
-        {"gpt2", "fp32", .type = "prefix", .dp = 2}};
+        {"gpt2", "fp32", .type = "prefix", .dp = 2},
+        {"mixtral", "bf16", "experts.w1,w2", .dp = 1},
+        {"mixtral", "fp32", "all-linear", .dp = 1}};
     struct harness h;
 
     (void)state;
@@ -516,7 +516,8 @@ static void wrong_texts_are_refused_by_name(void **state)
         {"llama", "q_proj", "norms", "train.only: with train.adapter the adapter trains", NULL},
         {"mixtral", "gate_proj", "all",
          "mixtral has no module 'gate_proj'; there are self_attn.q_proj", NULL},
-        {"llama", "q_proj", "all", "train.adapter.also: 'lm_head' names no parameter", "lm_head"}};
+        {"llama", "q_proj", "all", "train.adapter.also: 'lm_head' names no parameter", "lm_head"},
+        {"gpt2", "alibi", "all", "a prefix has no distance from a token", NULL}};
     struct harness h;
 
     (void)state;
@@ -529,6 +530,10 @@ static void wrong_texts_are_refused_by_name(void **state)
         struct hd_arena arena;
 
         (void)snprintf(job.only, sizeof job.only, "%s", wrong[i].only);
+        if (strcmp(wrong[i].targets, "alibi") == 0) {
+            memcpy(job.positions, "alibi", sizeof "alibi");
+            memcpy(job.adapter, "prefix", sizeof "prefix");
+        }
         hd_arena_init(&arena, 0);
         assert_int_not_equal(declare(&job, &arena, &r), HD_OK);
         if (!strstr(hd_err_message(), wrong[i].message))

@@ -204,6 +204,35 @@ static void folders_below_another_are_made_through_no_link(void **state)
     assert_int_equal(hd_file_remove_tree(base), HD_OK);
 }
 
+/* Goal: a folder that another user writes neither holds nor misleads who reads and removes it. */
+static void what_is_no_regular_file_is_not_waited_for(void **state)
+{
+    char dir[] = "/tmp/heddle-file-XXXXXX", path[64], kept[64];
+    struct hd_text text = {0};
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(kept, sizeof kept, "%s.kept", dir);
+    assert_int_equal(hd_file_make_dirs(kept, 0700), HD_OK);
+    (void)snprintf(path, sizeof path, "%s/fifo", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(hd_file_read_regular(path, 100, &text), HD_IO);
+    (void)snprintf(path, sizeof path, "%s/fifo.part.%d", dir, (int)getpid());
+    assert_int_equal(mkfifo(path, 0600), 0); /* where hd_file_write_atomic writes first */
+    (void)snprintf(path, sizeof path, "%s/fifo", dir);
+    assert_int_equal(hd_file_write_atomic(path, "x", 1, 0600), HD_IO);
+    (void)snprintf(path, sizeof path, "%s/link", dir);
+    assert_int_equal(symlink(kept, path), 0);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+    assert_false(hd_file_exists(dir));
+    assert_true(hd_file_exists(kept)); /* a link goes, and what it names stays */
+    assert_int_equal(symlink(kept, dir), 0);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+    assert_true(hd_file_exists(kept));
+    assert_int_equal(hd_file_remove_tree(kept), HD_OK);
+    hd_text_free(&text);
+}
+
 /* Goal: what is not meant as a umask is not taken for one. Method: the umask before and after. */
 static void a_umask_is_three_octal_digits(void **state)
 {
@@ -333,6 +362,7 @@ int main(void)
         cmocka_unit_test(room_is_what_the_file_system_has),
         cmocka_unit_test(errors_that_pass_are_told_apart),
         cmocka_unit_test(folders_below_another_are_made_through_no_link),
+        cmocka_unit_test(what_is_no_regular_file_is_not_waited_for),
         cmocka_unit_test(a_umask_is_three_octal_digits),
         cmocka_unit_test(systemd_is_told_in_its_own_words),
         cmocka_unit_test(numbers_are_read_whole_or_not_at_all),

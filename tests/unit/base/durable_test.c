@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -115,6 +116,22 @@ static void name_that_is_not_flushed_is_reported(void **state)
     assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_STORAGE);
 }
 
+/* A device of the kind of /dev/null, which only root can make. */
+static void a_device_is_written_and_never_replaced(void **state)
+{
+    struct stat info;
+
+    (void)state;
+    if (mknod(path, S_IFCHR | 0600, makedev(1, 3)) < 0)
+        skip();
+    assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_OK);
+    assert_int_equal(lstat(path, &info), 0);
+    assert_true(S_ISCHR(info.st_mode));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_INVALID);
+}
+
 int main(void)
 {
 #define IN_A_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
@@ -122,6 +139,7 @@ int main(void)
         IN_A_DIR(content_is_flushed_before_its_name_and_the_name_before_success),
         IN_A_DIR(refused_write_keeps_the_old_content),
         IN_A_DIR(name_that_is_not_flushed_is_reported),
+        IN_A_DIR(a_device_is_written_and_never_replaced),
     };
 
     return cmocka_run_group_tests_name("durable", tests, NULL, NULL);

@@ -235,6 +235,35 @@ static void a_job_leaves_a_drained_node_at_the_deadline(void **state)
     sim_free(sim);
 }
 
+/* A job on both nodes stops at a checkpoint as soon as the daemon of one ends, without a deadline
+ * and with no place elsewhere, also when the controller is started anew meanwhile; and it goes on
+ * when the node is back. One that fits on what is left goes on at once. */
+static void a_job_leaves_a_node_whose_daemon_ends(void **state)
+{
+    for (int devices = 2; devices <= 4; devices += 2) {
+        struct sim *sim = sim_joined(2);
+        const uint64_t job = submit(sim, 0, devices, 60);
+
+        (void)state;
+        sim_run(sim, 8);
+        sim->nodes[0].leaves = sim->nodes[0].changed = true;
+        sim_controller_crash(sim);
+        sim_run(sim, 12);
+        assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+        assert_int_equal(state_of(sim, job),
+                         devices == 2 ? HD_JOB_STATE_RUNNING : HD_JOB_STATE_QUEUED);
+        if (devices == 2)
+            sim_assert_places(sim, job, 2, "cpu n2:0 n2:1");
+        assert_int_equal(sim_count_events(sim, 0, "node_leaves"), 1);
+        sim->nodes[0].leaves = false;
+        sim->nodes[0].changed = true;
+        sim_run_until_ended(sim, job, 200);
+        sim_assert_undisturbed(sim, job, 60);
+        expect_each_step_once(sim, job, 60);
+        sim_free(sim);
+    }
+}
+
 /* ---- growth -----------------------------------------------------------------------------------*/
 
 /* A job of 1 to 4 devices gets 2 while another one has a node. When that ends, at step 20 of 300,
@@ -298,6 +327,7 @@ int main(void)
         cmocka_unit_test(a_job_that_starts_gives_way_too),
         cmocka_unit_test(a_job_leaves_a_drained_node_when_it_fits_elsewhere),
         cmocka_unit_test(a_job_leaves_a_drained_node_at_the_deadline),
+        cmocka_unit_test(a_job_leaves_a_node_whose_daemon_ends),
         cmocka_unit_test(a_job_grows_at_a_checkpoint_if_it_pays),
         cmocka_unit_test(no_job_grows_while_others_wait),
     };

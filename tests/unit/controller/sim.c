@@ -615,7 +615,10 @@ static void send_observed(struct sim *sim, const struct sim_node *from, struct s
                      .deleted = from->deleted,
                      .deleted_count = from->deleted_count,
                      .jobs_dir_visible = sim->shared_disk && !node->blind,
-                     .no_room = node->full ? "takes no new jobs: 3% are free" : ""}};
+                     .leaves = node->leaves,
+                     .no_room = node->leaves ? "takes no new jobs: it ends"
+                                : node->full ? "takes no new jobs: 3% are free"
+                                             : ""}};
 
     for (int i = 0; i < SIM_ATTEMPTS; i++) {
         const struct sim_attempt *a = &from->attempts[i];

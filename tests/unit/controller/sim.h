@@ -75,6 +75,7 @@ struct sim_node {
     bool broken[SIM_DEVICES]; /* it says so of them when it connects */
     bool blind;               /* it does not see the jobs directory */
     bool full;                /* its disk is nearly full: it takes no new attempts */
+    bool leaves;              /* its daemon ends: it takes none, and those that it has are to stop */
     bool cut;                 /* the network is broken: nothing arrives, nothing is noticed */
     uint64_t stream;          /* 0: not connected */
     bool introduced;          /* an observed set went over it: reports may follow */

@@ -206,6 +206,19 @@ static void bottlenecks_add_up_to_chunks(void **state)
     compare_chunk(job, 4, 1, 7);
 }
 
+static void prefixes_add_up_to_chunks(void **state)
+{
+    struct hd_job job = priced_job(6, 1024, 16);
+
+    (void)state;
+    priced_set(job.adapter, "prefix");
+    job.adapter_tokens = 32;
+    compare_chunk(job, 1, 1, 7);
+    job.tp = 2;
+    job.zero = 1;
+    compare_chunk(job, 4, 1, 7);
+}
+
 /* ---- steps ---- */
 
 static struct hd_search_plan price_of(const struct hd_job *job, const struct hd_cluster *c,
@@ -444,6 +457,7 @@ int main(void)
         cmocka_unit_test(many_micro_batches_repeat),
         cmocka_unit_test(an_adapter_adds_up_to_chunks),
         cmocka_unit_test(bottlenecks_add_up_to_chunks),
+        cmocka_unit_test(prefixes_add_up_to_chunks),
         cmocka_unit_test(updates_are_of_what_trains),
         cmocka_unit_test(bubbles_are_those_of_the_literature),
         cmocka_unit_test(the_parts_of_a_step_are_the_step),

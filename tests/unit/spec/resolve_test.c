@@ -480,6 +480,26 @@ static void refuse_model(const char *override, const char *story)
         fail_msg("'%s' does not say '%s'", hd_err_message(), story);
 }
 
+/* A model of 32 positions leaves 27 behind a prefix of 5; by default a multiple of 8 of them. */
+static void a_prefix_shortens_the_context(void **state)
+{
+    char *text = with_line(13, "  global_batch: 8\n  adapter: {type: prefix, tokens: 5}");
+    struct hd_job *spec = NULL;
+
+    (void)state;
+    put_model();
+    assert_int_equal(read_bytes(text, strlen(text), FROM_MODEL, &spec), HD_OK);
+    assert_int_equal(spec->context, 24);
+    assert_int_equal(read_bytes(text, strlen(text), "model={from: llm, context: 27}", &spec),
+                     HD_OK);
+    assert_int_equal(spec->context, 27);
+    assert_int_equal(read_bytes(text, strlen(text), "model={from: llm, context: 28}", &spec),
+                     HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "has 32 positions, and those of tokens begin behind "
+                                             "the 5 of train.adapter.tokens; give at most 27"));
+    free(text);
+}
+
 static void what_contradicts_the_directory_is_refused(void **state)
 {
     (void)state;
@@ -514,6 +534,7 @@ int main(void)
         cmocka_unit_test(a_tokenizer_is_named_or_the_models_own),
         cmocka_unit_test(the_job_decides_what_is_dropped),
         cmocka_unit_test(the_architecture_alone_is_taken_with_init_from_none),
+        cmocka_unit_test(a_prefix_shortens_the_context),
         cmocka_unit_test(what_contradicts_the_directory_is_refused),
     };
 

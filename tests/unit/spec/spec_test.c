@@ -298,6 +298,9 @@ static const struct mistake mistakes[] = {
      "train.adapter.rank, train.adapter.alpha, train.adapter.rslora, train.adapter.b_lr, "
      "train.adapter.dropout, train.adapter.targets; remove it, or set train.adapter.type: "
      "bottleneck"},
+    {13, "  global_batch: 8\n  adapter: {type: prefix, width: 8}",
+     "job.yaml:14: train.adapter.width: an adapter of type prefix has no such key, but "
+     "train.adapter.tokens; remove it, or set train.adapter.type: bottleneck"},
     {13, "  global_batch: 8\n  adapter: {width: 8}",
      "job.yaml:14: train.adapter.width: there is no adapter; add train.adapter.type: bottleneck, "
      "or remove it"},
