@@ -153,6 +153,12 @@ enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
         "give the checkpoint itself to --adapter of heddle generate, eval or serve, beside the "
         "model folder, or to train.adapter.from";
 
+    if (x->options->adapter && hd_job_is_reward(&x->job) && strcmp(x->job.adapter, "prefix") == 0)
+        return hd_err(
+            HD_UNSUPPORTED,
+            "%s: PEFT's folder of a prefix has no place for the vector of a reward model; "
+            "%s",
+            x->options->checkpoint_dir, remedy);
     if (strcmp(x->job.adapter, "prefix") == 0)
         return x->options->adapter
                    ? HD_OK
@@ -249,9 +255,8 @@ static bool also_is_score(const struct hd_job *job)
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count, const char *prefix)
 {
-    enum hd_status st = HD_OK;
-
     const bool is_prefix = strcmp(x->job.adapter, "prefix") == 0;
+    enum hd_status st = HD_OK;
 
     if (!is_prefix && strcmp(x->job.adapter, "lora") != 0)
         return hd_err(HD_INVALID, "%s has no adapter; export the model, without --adapter",
