@@ -75,7 +75,7 @@
 enum hd_job_state { HD_JOB_STATE_LIST(X) };
 #undef X
 #define X(name, number, text) HD_ATTEMPT_STATE_##name = number,
-#define HD_RUN_AS_NONE "-"
+#define HD_RUN_AS_NONE        "-"
 
 enum hd_attempt_state { HD_ATTEMPT_STATE_LIST(X) };
 #undef X
@@ -200,7 +200,7 @@ struct hd_attempt_record {
     enum hd_end_cause stop_cause; /* why the controller lets it stop at a checkpoint; NONE: it does
                                    * not, or the job is cancelled */
     uint64_t stop_job;            /* PREEMPTED: for which job; 0: for a node that is drained */
-    bool borrows; /* it holds devices that were kept for older jobs, and gives way to these */
+    bool borrows;       /* it holds devices that were kept for older jobs, and gives way to these */
     const char *run_as; /* system user of its ranks, as the policy had it at its start; NULL, "":
                          * that of each node's daemon; HD_RUN_AS_NONE: the policy had none */
 };

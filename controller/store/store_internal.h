@@ -52,7 +52,7 @@
     X(EMPTY_SPEC, "UPDATE jobs SET spec=x'' WHERE job=?")                                          \
     X(INSERT_ATTEMPT,                                                                              \
       "INSERT INTO attempts (job, attempt, state, layout, base_attempt, base_step, base_path,"     \
-      " base_hash, created_ms, step_s, memory_bytes, borrows, run_as)"                              \
+      " base_hash, created_ms, step_s, memory_bytes, borrows, run_as)"                             \
       " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"                                                        \
       " ON CONFLICT DO NOTHING")                                                                   \
     X(INSERT_ALLOCATION,                                                                           \

@@ -90,8 +90,7 @@ static enum hd_status put_attempt(struct store_db *db, const struct hd_attempt_r
                           (int)a->attempt, hd_attempt_state_name((int)a->state), layout.data,
                           (int64_t)a->base_attempt, a->base_attempt ? a->base_step : (int64_t)0,
                           a->base_path, a->base_hash, a->created_ms, a->plan.step_s,
-                          a->plan.memory_bytes, (int)a->borrows,
-                          a->run_as ? a->run_as : "");
+                          a->plan.memory_bytes, (int)a->borrows, a->run_as ? a->run_as : "");
     hd_text_free(&layout);
     if (!st && sqlite3_changes(db->sqlite) == 1)
         st = insert_allocations(db, a);

@@ -172,7 +172,8 @@ static void allow_output(struct lock *l, const char *dir, const char *name)
     if (!l->st && path.failed)
         l->st = hd_err(HD_NO_MEMORY, "no memory for a path");
     if (!l->st) {
-        allow(l, HD_SANDBOX_WRITE, hd_file_make_dirs(path.data, HD_FILE_JOB_DIR_MODE) ? dir : path.data);
+        allow(l, HD_SANDBOX_WRITE,
+              hd_file_make_dirs(path.data, HD_FILE_JOB_DIR_MODE) ? dir : path.data);
     }
     hd_text_free(&path);
 }

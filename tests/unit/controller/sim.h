@@ -75,11 +75,11 @@ struct sim_node {
     bool broken[SIM_DEVICES]; /* it says so of them when it connects */
     bool blind;               /* it does not see the jobs directory */
     bool full;                /* its disk is nearly full: it takes no new attempts */
-    bool leaves;              /* its daemon ends: it takes none, and those that it has are to stop */
-    bool cut;                 /* the network is broken: nothing arrives, nothing is noticed */
-    uint64_t stream;          /* 0: not connected */
-    bool introduced;          /* an observed set went over it: reports may follow */
-    uint64_t generation;      /* applied on this stream */
+    bool leaves;         /* its daemon ends: it takes none, and those that it has are to stop */
+    bool cut;            /* the network is broken: nothing arrives, nothing is noticed */
+    uint64_t stream;     /* 0: not connected */
+    bool introduced;     /* an observed set went over it: reports may follow */
+    uint64_t generation; /* applied on this stream */
     struct sim_attempt attempts[SIM_ATTEMPTS];
     struct sim_faults faults;
     bool changed; /* the observed set is to be sent */
