@@ -432,7 +432,9 @@ static void a_rank_without_a_shard_keeps_no_bucket(void **state)
                 first = l.memory.work;
             for (int p = 0; p < l.registry.part_count; p++)
                 empty += l.registry.parts[p].shard_begin == l.registry.parts[p].shard_end;
-            assert_true(l.memory.work < first + HD_SCRATCH_ALIGN);
+            /* work begins at such a multiple in each half: a gap of less than that behind the state
+             */
+            assert_true(l.memory.work < first + 2 * HD_SCRATCH_ALIGN);
             hd_arena_done(&arena);
         }
         assert_true(empty > 12);

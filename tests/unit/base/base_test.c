@@ -217,9 +217,10 @@ static void what_is_no_regular_file_is_not_waited_for(void **state)
     (void)snprintf(path, sizeof path, "%s/fifo", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(hd_file_read_regular(path, 100, &text), HD_IO);
-    (void)snprintf(path, sizeof path, "%s/fifo.part.%d", dir, (int)getpid());
+    assert_int_equal(hd_file_write_atomic(path, "x", 1, 0600), HD_INVALID);
+    (void)snprintf(path, sizeof path, "%s/file.part.%d", dir, (int)getpid());
     assert_int_equal(mkfifo(path, 0600), 0); /* where hd_file_write_atomic writes first */
-    (void)snprintf(path, sizeof path, "%s/fifo", dir);
+    (void)snprintf(path, sizeof path, "%s/file", dir);
     assert_int_equal(hd_file_write_atomic(path, "x", 1, 0600), HD_IO);
     (void)snprintf(path, sizeof path, "%s/link", dir);
     assert_int_equal(symlink(kept, path), 0);
