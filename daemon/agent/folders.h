@@ -1,6 +1,6 @@
 /* folders: those of an attempt, below the jobs directory, and who may enter them.
  *
- *     JOBS/7                     the gate: heddled's user and the job's, nobody else
+ *     JOBS/7                     only heddled's user and the job's user may enter it (the gate)
  *     JOBS/7/tokens, ...         what is kept from one attempt to the next
  *     JOBS/7/attempt-2           its logs, checkpoints, and nodes/NAME, the run directory
  *

@@ -303,8 +303,8 @@ static enum hd_status authorize_reader(void *user, const struct hd_http_caller *
                              "Bearer TOKEN)");
 }
 
-/* On loopback a certificate that a join has made, and nobody has given, turns no door into one of
- * TLS: what asks there, such as a health check, has the addresses of this machine alone. */
+/* A node that has joined has a certificate although no option names one. On loopback it is not
+ * shown: health checks there speak plain HTTP. */
 static bool shows_certificate(const struct agent *agent)
 {
     const struct agent_options *o = &agent->options;

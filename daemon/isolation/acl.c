@@ -113,7 +113,8 @@ static size_t read_list(int fd, const struct stat *info, struct entry_list *ret_
     return 3;
 }
 
-/* Puts `new` in its place, or adds its rights to what is there. */
+/* Inserts `new` by tag and id; if the list has such an entry, that one gets its rights as well.
+ * Returns the new count. */
 static size_t merge(struct entry_list *list, size_t count, struct entry new)
 {
     size_t at = 0;

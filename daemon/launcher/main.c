@@ -60,7 +60,7 @@ static const char usage[] =
     "                      heddle)\n"
     "  --job-users LIST    as whom jobs may run beside that user, where the policy of the\n"
     "                      controller says so: names, @GROUP, or all (who is no system\n"
-    "                      user), with commas (default: nobody)\n"
+    "                      user), separated by commas (default: no other user)\n"
     "  --listen PATH       a Unix socket to make; else that which systemd hands over\n"
     "  --data-networks LIST addresses that jobs may reach beside this machine, such as\n"
     "                      10.0.0.0/8,fd00::/8: those of the other nodes (default: all)\n"

@@ -186,7 +186,7 @@ static void add_start(struct hd_text *text, const char *user, unsigned umask_bit
         hd_text_add(text, "arg %s\n", *args);
 }
 
-/* *ret_words: what stands behind "ok", or nothing. */
+/* ret_words: the rest of an answer that begins with "ok"; may be "". */
 static enum hd_status read_answer(int fd, char ret_words[REQUEST_ANSWER_MAX])
 {
     char answer[REQUEST_ANSWER_MAX];

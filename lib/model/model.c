@@ -626,11 +626,17 @@ static void declare_head(struct declare *d, struct hd_model *m)
         m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
 }
 
+bool hd_model_tp_fits(const struct hd_model_config *c, int64_t tp)
+{
+    return c->H % tp == 0 && c->F % tp == 0 && c->F_shared % tp == 0 &&
+           (c->G % tp == 0 || tp % c->G == 0);
+}
+
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)
 {
     const int tp = sizes->tp;
 
-    if (c->H % tp || c->F % tp || c->F_shared % tp || (c->G % tp && tp % c->G))
+    if (!hd_model_tp_fits(c, tp))
         return hd_err(HD_INVALID,
                       "tp = %d must divide heads = %lld and ffn_hidden = %lld, and divide or be a "
                       "multiple of kv_heads = %lld",

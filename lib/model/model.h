@@ -128,6 +128,10 @@ struct hd_model {
     int unit_embedding, unit_first_block, unit_head; /* indices of units in the registry */
 };
 
+/* Whether tp ranks can share the model: heads and the columns of every feed-forward layer evenly;
+ * of key/value heads each has some, or several ranks have the same one. */
+bool hd_model_tp_fits(const struct hd_model_config *config, int64_t tp);
+
 /* Number of adjacent tp ranks that hold the same key/value head: tp / kv_heads, at least 1. It is
  * the mesh's kv_replica. */
 int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp);

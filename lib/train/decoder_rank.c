@@ -85,24 +85,23 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
     return st;
 }
 
-/* Heads, key/value heads and the columns of the feed-forward are shared evenly; of key/value heads
- * several ranks may have the same one. */
-static bool can_split(const struct hd_job *job, int64_t tp)
+/* Each rank also has a row of the head. */
+static bool can_split(const struct hd_model_config *config, int64_t tp)
 {
-    return job->heads % tp == 0 && (job->kv_heads % tp == 0 || tp % job->kv_heads == 0) &&
-           job->ffn_hidden % tp == 0 && job->shared_ffn_hidden % tp == 0 &&
-           (job->vocab + tp - 1) / tp * (tp - 1) < job->vocab; /* each has a row of the head */
+    return hd_model_tp_fits(config, tp) && (config->V + tp - 1) / tp * (tp - 1) < config->V;
 }
 
+/* hd_model_declare checks it, too, and speaks of the job file. */
 static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
 {
+    struct hd_model_config config;
     struct hd_text fit = {0};
-    enum hd_status st;
+    enum hd_status st = hd_model_config_from_job(job, &config);
 
-    if (can_split(job, tp))
-        return HD_OK;
+    if (st || can_split(&config, tp))
+        return st;
     for (int64_t n = 2; n <= HD_DECODER_TP_MAX; n++)
-        if (can_split(job, n))
+        if (can_split(&config, n))
             hd_text_add(&fit, "%s%lld", fit.len_bytes ? ", " : "", (long long)n);
     st =
         hd_err(HD_INVALID,

@@ -10,6 +10,7 @@
 #include "comm/nccl.h"
 #include "hf/hf.h"
 #include "train/encoded.h"
+#include "train/save_internal.h"
 #include "train/train.h"
 
 void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads)
@@ -316,24 +317,14 @@ static bool needs_buffer(const struct hd_loaded *l, const struct hd_param *p)
     return l->table->device || (!p->quant && l->registry.parts[p->part].stored != HD_F32);
 }
 
-/* This rank's share of a parameter, without padding. */
-static struct hd_ckpt_entry share_of(const struct hd_param *p)
-{
-    struct hd_ckpt_entry e = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
-
-    for (int d = 0; d < p->dim_count; d++)
-        if (p->real[d] != p->shape[d])
-            hd_ckpt_entry_cut(&e, d, p->start[d], p->real[d]);
-    return e;
-}
-
 /* One parameter, as it computes. */
 static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source, int param,
                                   float *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
     const struct hd_part *part = &l->registry.parts[p->part];
-    const struct hd_ckpt_entry want = share_of(p);
+    struct save_names name;
+    const struct hd_ckpt_entry want = save_entry_of(p, 0, &name);
     char *memory = l->memory + part->offset[HD_STATE_WEIGHT];
     enum hd_status st;
 
