@@ -103,8 +103,9 @@ static void set_offload(struct hd_job *job, struct hd_layout_options *options, i
     (void)snprintf(job->offload, sizeof job->offload, "%s", number ? "optimizer" : "none");
 }
 
-/* What trains is more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share out: of
- * llama 13,000 elements, 8,300 and 8,400. Factors beside the experts have no dropout of their own. */
+/* What trains is more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share out:
+ * of llama 13,000 elements, 8,300 and 8,400. Nothing trains in embedding and head, nor below the
+ * first adapter: there backward ends. Factors beside the experts have no dropout of their own. */
 static void set_adapter(struct hd_job *job, struct hd_layout_options *options, int number)
 {
     static const char *const words[] = {"none", "lora", "bottleneck", "prefix"};
@@ -113,7 +114,6 @@ static void set_adapter(struct hd_job *job, struct hd_layout_options *options, i
     if (!number)
         return;
     (void)snprintf(job->adapter, sizeof job->adapter, "%s", words[number]);
-    (void)snprintf(job->adapter_also, sizeof job->adapter_also, "norms");
     job->adapter_rank = job->experts ? 4 : 8;
     job->adapter_alpha = 6;
     job->adapter_b_lr = 4;
@@ -193,8 +193,9 @@ const struct grid_axis grid_axes[GRID_AXES] = {
 };
 
 enum {
+    OFFLOAD = 1 << GRID_OFFLOAD,
     TUNING = 1 << GRID_ADAPTER | 1 << GRID_OBJECTIVE | 1 << GRID_WEIGHTS,
-    ALL_AXES = ((1 << GRID_AXES) - 1) & ~(1 << GRID_OFFLOAD | 1 << GRID_REDUCE | TUNING),
+    ALL_AXES = ((1 << GRID_AXES) - 1) & ~(OFFLOAD | 1 << GRID_REDUCE | TUNING),
     REDUCE = 1 << GRID_REDUCE,          /* one dense model and one with experts have it */
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     /* what orders and sharding do to a part does not depend on the family: gpt2 has those pairs */
@@ -265,15 +266,15 @@ static const struct grid_model models[] = {
      "dropout of embedding, attention and residual", drop},
     {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
      "ALiBi with 12 heads, bounded documents", weigh_by_distance},
-    {"gpt2_tuned", "gpt2", 257, true, true, DENSE | REDUCE | TUNING,
+    {"gpt2_tuned", "gpt2", 257, true, true, DENSE | REDUCE | OFFLOAD | TUNING,
      "fine-tuning of a tied head, biases and layer norms, dropout", tune},
-    {"llama_tuned", "llama", 258, true, true, DENSE | TUNING,
+    {"llama_tuned", "llama", 258, true, true, DENSE | OFFLOAD | TUNING,
      "fine-tuning of grouped queries, dropout", tune},
     {"mistral_tuned", "mistral", 257, true, true, GROUPS | 1 << GRID_EXCHANGE | TUNING,
      "fine-tuning within a window of 5, dropout", tune},
     {"qwen3_tuned", "qwen3", 258, true, true, GROUPS | TUNING,
      "fine-tuning of norms of heads on grouped queries, dropout", tune},
-    {"mixtral_tuned", "mixtral", 257, true, true, ALL_AXES | TUNING,
+    {"mixtral_tuned", "mixtral", 257, true, true, ALL_AXES | OFFLOAD | TUNING,
      "fine-tuning of 2 of 4 experts on grouped queries, dropout", tune},
 };
 
@@ -284,6 +285,11 @@ const struct grid_model *grid_model_find(const char *name)
             return &models[i];
     (void)fprintf(stderr, "no model of the grid is called %s\n", name);
     abort();
+}
+
+unsigned grid_axes_of(const struct grid_model *model)
+{
+    return harness_backend()->device ? model->axes : model->axes & ~(unsigned)OFFLOAD;
 }
 
 struct hd_job grid_reference(const struct grid_model *model, const struct harness *harness)
@@ -429,7 +435,7 @@ const char *grid_exclusion(const struct grid_layout *layout)
 bool grid_next(const struct grid_model *model, struct grid_layout *layout)
 {
     for (int a = GRID_FIRST_OF_TUNING - 1; a >= 0; a--) {
-        if (!(model->axes >> a & 1))
+        if (!(grid_axes_of(model) >> a & 1))
             continue;
         if (++layout->value[a] < grid_axes[a].count)
             return true;
@@ -471,7 +477,7 @@ static void take_legal(struct grid_legal *l, const struct grid_layout *layout, i
 static bool next_tuning(const struct grid_model *model, struct grid_layout *layout)
 {
     for (int a = GRID_AXES - 1; a >= GRID_FIRST_OF_TUNING; a--) {
-        if (!(model->axes >> a & 1))
+        if (!(grid_axes_of(model) >> a & 1))
             continue;
         if (++layout->value[a] < grid_axes[a].count)
             return true;
@@ -549,7 +555,7 @@ enum hd_status grid_ask_engine(const struct grid_model *model, const struct harn
 {
     memset(missing, 0, sizeof missing);
     for (int a = 0; a < GRID_AXES; a++)
-        for (int v = 0; v < grid_axes[a].count && (model->axes >> a & 1); v++) {
+        for (int v = 0; v < grid_axes[a].count && (grid_axes_of(model) >> a & 1); v++) {
             struct hd_layout_options options;
             struct grid_layout wish, layout;
             struct hd_job job;

@@ -26,7 +26,7 @@ enum grid_axis_name {
     GRID_SHARD,
     GRID_RECOMPUTE,
     GRID_REDUCE,
-    GRID_OFFLOAD, /* by name alone: on the CPU it changes nothing */
+    GRID_OFFLOAD, /* of a device; on the CPU it changes nothing */
     /* what is trained and how it is kept: of one rank too, so each of their values has a reference
      */
     GRID_ADAPTER,
@@ -66,6 +66,7 @@ struct grid_model {
     void (*change)(struct hd_job *job); /* of the family's job; NULL: nothing */
 };
 const struct grid_model *grid_model_find(const char *name); /* aborts when there is none */
+unsigned grid_axes_of(const struct grid_model *model);      /* those that change anything here */
 
 /* The model on one rank, as the run that everything is held against. */
 struct hd_job grid_reference(const struct grid_model *model, const struct harness *harness);

@@ -53,7 +53,7 @@ static void list_wishes(struct packing *p, struct wish *wish, int axis, int size
         return;
     }
     for (int a = axis; a < GRID_AXES; a++)
-        for (int v = 0; v < grid_axes[a].count && (p->model->axes >> a & 1); v++) {
+        for (int v = 0; v < grid_axes[a].count && (grid_axes_of(p->model) >> a & 1); v++) {
             if (!v && size > 2)
                 continue; /* of three values each is off rest */
             wish->axis[wish->size] = a;
@@ -80,7 +80,7 @@ static bool improve(const struct packing *p, const struct wish *wish, struct gri
     const int before = most;
 
     for (int a = 0; a < GRID_AXES; a++)
-        for (int v = 0; v < grid_axes[a].count && (p->model->axes >> a & 1); v++) {
+        for (int v = 0; v < grid_axes[a].count && (grid_axes_of(p->model) >> a & 1); v++) {
             struct grid_layout changed = *layout;
             int gain;
 
