@@ -240,10 +240,12 @@ static const char queue_help[] =
     "Usage: heddle queue ls [-o FORMAT]\n"
     "       heddle queue set NAME [--devices-max N] [--user-devices-max N]\n"
     "                             [--weight W] [-o FORMAT]\n"
+    "       heddle queue rm NAME [-o FORMAT]\n"
     "\n"
     "ls lists the queues in which jobs wait (docs/scheduling.md). set makes or\n"
-    "changes one; what is not given stays as it is. It is for admins. A lower limit\n"
-    "stops no running job.\n"
+    "changes one; what is not given stays as it is. A lower limit stops no running\n"
+    "job. rm removes one that no job waits or runs in; a job that has ended in it\n"
+    "goes on, if it is resumed, in the queue default. set and rm are for admins.\n"
     "\n"
     "  --devices-max N       devices that its jobs may hold together; 0: no limit\n"
     "  --user-devices-max N  that the jobs of one user may hold in it; 0: no limit\n"
@@ -624,7 +626,7 @@ const struct cli_command cli_commands[] = {
     {"explain", "say why a job waits", explain_help, cli_explain, false},
     {"hold", "keep a job from being started", hold_help, cli_hold, false},
     {"release", "let a held job start", release_help, cli_release, false},
-    {"queue", "list and set the queues of jobs", queue_help, cli_queue, false},
+    {"queue", "list, set and remove the queues of jobs", queue_help, cli_queue, false},
     {"rm", "remove jobs that have ended", rm_help, cli_rm, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"topo", "show switches, links between devices and adapters", topo_help, cli_topo, false},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "data/data_internal.h"
 
 enum { READ_BYTES = 256 << 10 };
@@ -13,8 +14,7 @@ enum hd_status hd_lines_open(struct hd_lines *l, const char *path, size_t bytes_
 {
     *l = (struct hd_lines){.path = path, .bytes_max = bytes_max, .file = fopen(path, "re")};
     if (!l->file)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
-                      strerror(errno));
+        return hd_file_cannot_open("", path, errno);
     l->bytes = malloc(READ_BYTES);
     return l->bytes ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read %s", path);
 }

@@ -221,8 +221,7 @@ static enum hd_status open_input(struct work *w)
 
     w->file = fopen(path, "re");
     if (!w->file)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
-                      strerror(errno));
+        return hd_file_cannot_open("", path, errno);
     w->line = w->byte = 0;
     w->at_end = false;
     return HD_OK;
@@ -495,8 +494,7 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
         struct stat info;
 
         if (stat(how->inputs[i], &info) < 0)
-            return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot read %s: %s",
-                          how->inputs[i], strerror(errno));
+            return hd_file_cannot_open("", how->inputs[i], errno);
         if (!S_ISREG(info.st_mode))
             return hd_err(HD_INVALID, "%s is not a regular file", how->inputs[i]);
         if (how->conversations && !hd_text_ends(how->inputs[i], ".jsonl"))

@@ -322,6 +322,8 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {recompute: some}",
      "job.yaml:15: parallel.recompute: 'some' is not known; use auto, none, selective, full or "
      "{full: LAYERS}"},
+    {15, "parallel: {recompute: {full: 99}}",
+     "job.yaml:15: parallel.recompute: full: 99 is more than model.layers = 2; give 1 to 2"},
     {15, "parallel: {recompute: {full: 0}}",
      "job.yaml:15: parallel.recompute.full: 0 is not possible; give a whole number from 1 to 1024"},
     {15, "parallel: {recompute: {half: 2}}",
