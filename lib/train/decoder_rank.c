@@ -107,7 +107,7 @@ static enum hd_status run_start(struct decoder_rank *d)
 
     if (!chunk->program[HD_CALL_S].count)
         return HD_OK;
-    st = hd_loaded_bind(&d->model, chunk, HD_CALL_S, &bound);
+    st = hd_loaded_bind(&d->model, chunk, HD_CALL_S, 0, &bound);
     if (!st)
         st = hd_run(d->model.runner, bound);
     return st ? st : hd_runner_join(d->model.runner);
