@@ -295,7 +295,7 @@ static const struct mistake mistakes[] = {
      "train.adapter.width, train.adapter.dropout; remove it, or set train.adapter.type: lora"},
     {13, "  global_batch: 8\n  adapter: {type: lora, width: 8}",
      "job.yaml:14: train.adapter.width: an adapter of type lora has no such key, but "
-     "train.adapter.rank, train.adapter.alpha, train.adapter.rslora, train.adapter.b_lr, "
+     "train.adapter.rank, train.adapter.alpha, train.adapter.rslora, train.adapter.dora, train.adapter.b_lr, "
      "train.adapter.dropout, train.adapter.targets; remove it, or set train.adapter.type: "
      "bottleneck"},
     {13, "  global_batch: 8\n  adapter: {type: prefix, width: 8}",
@@ -322,6 +322,8 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {recompute: some}",
      "job.yaml:15: parallel.recompute: 'some' is not known; use auto, none, selective, full or "
      "{full: LAYERS}"},
+    {15, "parallel: {recompute: {full: 99}}",
+     "job.yaml:15: parallel.recompute: full: 99 is more than model.layers = 2; give 1 to 2"},
     {15, "parallel: {recompute: {full: 0}}",
      "job.yaml:15: parallel.recompute.full: 0 is not possible; give a whole number from 1 to 1024"},
     {15, "parallel: {recompute: {half: 2}}",
