@@ -297,7 +297,7 @@ static const char generate_help[] =
     "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
     "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
     "  --weights W        of a model folder: nf4, int8 or fp8 for matrices of blocks\n"
-    "  --device D, --tp N  cpu or cuda; N ranks share the model, each has a GPU\n"
+    "  --device D, --tp N, --pp M  cpu or cuda; N x M ranks share it, each has a GPU\n"
     "\n"
     "Example:\n"
     "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
@@ -316,8 +316,8 @@ static const char serve_help[] =
     "  --sequences N      at a time; else 8. Others wait\n"
     "  --context N        tokens of a sequence; else the model's, of a model folder\n"
     "                     at most 4096\n"
-    "  --precision P, --weights W, --device D, --tp N, --step N|best, --adapter DIR,\n"
-    "  --base DIR         as of heddle generate\n"
+    "  --precision P, --weights W, --device D, --tp N, --pp N, --step N|best,\n"
+    "  --adapter DIR, --base DIR  as of heddle generate\n"
     "  --template FILE    of the chat; else the model's\n"
     "  --threads N        of the CPU; else one for each core\n"
     "  --queue N          choices that wait or run; else 256. More are refused\n"
@@ -348,7 +348,7 @@ static const char eval_help[] =
     "                     model's context, of a model folder at most 2048, or 4096\n"
     "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
     "  --threads N        else one for each core\n"
-    "  --adapter DIR, --base DIR, --weights W, --device D, --tp N  as of generate\n"
+    "  --adapter, --base, --weights, --device, --tp, --pp  as of heddle generate\n"
     "\n"
     "Example:\n"
     "  heddle eval 7 --step best --data wikitext/test.txt\n";

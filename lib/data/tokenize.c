@@ -306,9 +306,9 @@ static enum hd_status take_piece(struct work *w, struct tokenize_slot *slot, siz
 static enum hd_status refuse_length(const struct work *w, const char *path, bool has_lines)
 {
     if (has_lines)
-        return hd_err(HD_LIMIT, "%s:%" PRId64 ": a line of more than %d bytes", path, w->line + 1,
+        return hd_err(HD_INVALID, "%s:%" PRId64 ": a line of more than %d bytes", path, w->line + 1,
                       HD_JSONL_LINE_BYTES_MAX);
-    return hd_err(HD_LIMIT,
+    return hd_err(HD_INVALID,
                   "%s: %d bytes have no place where a text may be cut for this tokenizer; split it "
                   "into several files",
                   path, HD_TOKENIZE_PIECE_BYTES_MAX);
