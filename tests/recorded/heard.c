@@ -156,3 +156,34 @@ void heard_mask(const char *text, struct hd_text *ret_text)
         line += count + (line[count] == '\n');
     }
 }
+
+/* The next line without what is in brackets, cut to its room; false: there is none. */
+static bool next_line(const char **text, char ret_line[512])
+{
+    size_t n = 0;
+    bool place = false;
+
+    if (!**text)
+        return false;
+    for (; **text && **text != '\n'; (*text)++) {
+        place |= **text == '[';
+        if (!place && n < 511)
+            ret_line[n++] = **text;
+        place &= **text != ']';
+    }
+    ret_line[n] = '\0';
+    *text += **text == '\n';
+    return true;
+}
+
+bool heard_contains(const char *new, const char *old)
+{
+    char line[2][512];
+
+    while (next_line(&old, line[0]))
+        do
+            if (!next_line(&new, line[1]))
+                return false;
+        while (strcmp(line[0], line[1]) != 0);
+    return true;
+}
