@@ -128,11 +128,20 @@ bool heard_reaches(const struct heard *recorded, const struct heard *other)
            strcmp(other->observed, recorded->observed) == 0;
 }
 
+/* The predicted memory follows from a node's traits, which only its own build reads (fleet.proto).
+ */
 static bool is_volatile(const char *line)
 {
-    static const char *const names[] = {"build",          "cluster_id",          "sequence",
-                                        "jobs_dir_probe", "jobs_dir_probe_text", "request",
-                                        "request_id",     "generation",          "wait_ms"};
+    static const char *const names[] = {"build",
+                                        "cluster_id",
+                                        "sequence",
+                                        "jobs_dir_probe",
+                                        "jobs_dir_probe_text",
+                                        "request",
+                                        "predicted_memory_bytes",
+                                        "request_id",
+                                        "generation",
+                                        "wait_ms"};
     const char *end = line + strcspn(line, "=\n"), *leaf = end;
 
     while (leaf > line && leaf[-1] != '.')
