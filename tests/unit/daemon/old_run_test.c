@@ -115,10 +115,10 @@ static void say(int fd, const uint8_t *bytes, size_t size_bytes)
 
 static size_t hear(int fd, uint8_t bytes[HD_FRAME_BYTES_MAX])
 {
-    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    struct pollfd poller = {.fd = fd, .events = POLLIN};
     ssize_t n;
 
-    assert_int_equal(poll(&readable, 1, SLOW_MS), 1);
+    assert_int_equal(poll(&poller, 1, SLOW_MS), 1);
     n = recv(fd, bytes, HD_FRAME_BYTES_MAX, 0);
     assert_true(n >= HD_FRAME_HEAD_BYTES);
     return (size_t)n;
