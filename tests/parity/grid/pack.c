@@ -3,6 +3,7 @@
  * change one axis at a time as long as that brings more of them in. (Cohen et al. 1997, "The AETG
  * system", builds covering arrays in this way.)
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,8 +50,10 @@ static void list_wishes(struct packing *p, struct combination *wish, int axis, i
     if (wish->size == size) {
         for (int i = 0; i < size; i++)
             tunes = tunes || (wish->axis[i] >= GRID_FIRST_OF_TUNING && wish->value[i]);
-        if (tunes && p->count < WISHES_MAX && least(p, wish, &layout))
+        if (tunes && least(p, wish, &layout)) {
+            assert(p->count < WISHES_MAX);
             p->list[p->count++] = *wish;
+        }
         return;
     }
     for (int a = axis; a < GRID_AXES; a++)
@@ -107,7 +110,7 @@ void grid_pack(const struct grid_model *model, int size, struct grid_cover *cove
     if (!p.list)
         abort();
     list_wishes(&p, &none, 0, size);
-    for (int i = 0; i < p.count && cover->count < GRID_LAYOUTS_MAX; i++) {
+    for (int i = 0; i < p.count; i++) {
         struct grid_layout layout;
 
         if (p.list[i].met || !least(&p, &p.list[i], &layout))
@@ -116,6 +119,7 @@ void grid_pack(const struct grid_model *model, int size, struct grid_cover *cove
             continue;
         for (int k = 0; k < p.count; k++)
             p.list[k].met = p.list[k].met || is_met_by(&p.list[k], &layout);
+        assert(cover->count < GRID_LAYOUTS_MAX);
         cover->list[cover->count++] = layout;
     }
     free(p.list);
