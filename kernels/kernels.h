@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 13 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 14 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 
@@ -59,9 +59,13 @@ enum {
     K(gelu_forward, W(out) R(inp) R(counts))                                                      \
     K(gelu_backward, W(dinp) R(dout) R(inp) R(counts))                                            \
     K(add, W(out) R(a) R(b))                                                                      \
-    K(dropout, W(out) R(inp) R(sample) R(index) R(block))                                         \
+    K(dropout, W(out) R(inp) R(sample) R(index) R(block) R(counts))                               \
     K(cast, W(out) R(inp))                                                                        \
     K(copy_columns, W(out) R(inp))                                                                \
+    K(dora_squares, W(squares) R(weight) R(b) R(p) R(g))                                          \
+    K(dora_inverse, W(inverse) R(squares))                                                        \
+    K(dora_scale, W(out) R(inp) R(magnitude) R(inverse))                                          \
+    K(dora_backward, W(dmagnitude) R(dout) R(inp) R(inverse) S(scratch))                          \
     K(zero, W(out))                                                                               \
     K(cross_entropy, W(dlogits) W(logp) RW(block) R(logits) R(target) R(weight) S(scratch))       \
     K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \

@@ -386,15 +386,17 @@ struct hd_rope_args {
 uint64_t hd_dropout_key(uint64_t seed, int64_t layer, int64_t site);
 
 /* out[r,c] = dropped(channel first_channel + c of row r) ? 0 : inp[r,c] / (1 - p). Backward is the
- * same kernel on the gradient. */
+ * same kernel on the gradient. With `counts` the rows are those of `groups` experts, one behind
+ * another, counts[i] of expert first_group + i; rows behind them are not written. */
 struct hd_dropout_args {
     void *out;             /* [R, C]  dtype; may alias inp */
     const void *inp;       /* [R, C]  dtype */
     const int32_t *sample; /* [R] */
     const int32_t *index;  /* [R] */
     const struct hd_step_block *block;
+    const int32_t *counts; /* [groups], or NULL */
     uint64_t key;
-    int64_t R, C, first_channel;
+    int64_t R, C, first_channel, groups, first_group;
     float p;
     enum hd_dtype dtype;
 };
@@ -564,6 +566,61 @@ struct hd_copy_columns_args {
     int64_t R, N, ldo, ldi;
     float factor;
     enum hd_dtype out_dtype, inp_dtype;
+};
+
+/* ---- Magnitudes of rows (Liu et al. 2024, "DoRA: Weight-Decomposed Low-Rank Adaptation") ----
+ *
+ *     y[r,n] = m[n] / |W + s B A|_n  (W x + s B A x)[r,n],  |.|_n the norm of row n
+ *
+ * The norm is a constant in backward (section 4.3 there). It needs no matrix of W's size:
+ *
+ *     |W + s B A|_n^2 = sum_k W[n,k]^2 + 2 s sum_i B[n,i] P[i,n] + s^2 sum_ij B[n,i] G[i,j] B[n,j]
+ *     with P = A W^T [r, N] and G = A A^T [r, r]
+ *
+ * Where tp splits the columns of W and A, the squares are this rank's part of a sum over tp. */
+
+/* squares[n] = the sum above. W may be encoded (base/quant.h), one matrix [N, K]; its values are
+ * rounded to dtype, as a product's are. */
+struct hd_dora_squares_args {
+    float *squares;     /* [N]           */
+    const void *weight; /* [N, K]  dtype */
+    const void *b;      /* [N, r]  dtype */
+    const float *p;     /* [r, N]        */
+    const float *g;     /* [r, r]        */
+    int64_t N, K, r;
+    float scale; /* s */
+    enum hd_dtype dtype;
+    struct hd_quant_factor codes; /* quant not NONE: weight are codes of it */
+};
+
+/* inverse[n] = 1 / sqrt(squares[n]); 0 where squares[n] is not positive, so that a row of zeros
+ * gives 0. */
+struct hd_dora_inverse_args {
+    float *inverse;       /* [N]; may alias squares */
+    const float *squares; /* [N] */
+    int64_t N;
+};
+
+/* out[r,n] = inp[r,n] * (magnitude[n] * inverse[n]); its gradient is the same kernel. */
+struct hd_dora_scale_args {
+    void *out;              /* [R, N]  ldo, dtype; may alias inp if ldo = ldi */
+    const void *inp;        /* [R, N]  ldi, dtype */
+    const float *magnitude; /* [N]                */
+    const float *inverse;   /* [N]                */
+    int64_t R, N, ldo, ldi;
+    enum hd_dtype dtype;
+};
+
+/* dmagnitude[n] (+)= inverse[n] * sum_r dout[r,n] * inp[r,n], inp being what forward scaled. */
+struct hd_dora_backward_args {
+    float *dmagnitude;    /* [N]                */
+    const void *dout;     /* [R, N]  ldd, dtype */
+    const void *inp;      /* [R, N]  ldi, dtype */
+    const float *inverse; /* [N]                */
+    void *scratch;
+    int64_t R, N, ldd, ldi;
+    bool accumulate;
+    enum hd_dtype dtype;
 };
 
 /* out[0 .. size_bytes) = 0 */

@@ -51,6 +51,7 @@ void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, cons
         WITH_ROWS(regroup, T)
         WITH_ROWS(swiglu_forward, R)
         WITH_ROWS(swiglu_backward, R)
+        WITH_ROWS(dropout, R)
     default:
         hd_kernel_cost_add(costs, kernel, args);
     }

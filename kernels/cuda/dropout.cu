@@ -14,17 +14,28 @@ struct cuda_dropout {
     template <int V>
     struct in {
         pack<T, V> x;
-        uint32_t sample, index;
+        uint32_t sample, index, head;
     };
     T *out;
     const T *inp;
-    const int32_t *sample, *index;
-    int64_t R, C, first_channel;
+    const int32_t *sample, *index, *counts;
+    int64_t R, C, first_channel, groups, first_group;
     struct cuda_drop drop;
 
     __device__ int64_t rows() const
     {
-        return R;
+        return rows_in_use(counts, groups, R);
+    }
+    /* The expert of a row in use; 0 without experts. A rank has few, whose counts a cache holds. */
+    __device__ uint32_t head_of(int64_t r) const
+    {
+        int64_t group = 0;
+
+        if (!counts)
+            return 0;
+        for (int64_t end = counts[0]; r >= end && group + 1 < groups; end += counts[group])
+            group++;
+        return (uint32_t)(first_group + group);
     }
     template <int V>
     __device__ void load(in<V> &x, int64_t r, int64_t c) const
@@ -32,6 +43,7 @@ struct cuda_dropout {
         x.x = pack_load<V>(inp + r * C + c);
         x.sample = (uint32_t)sample[r];
         x.index = (uint32_t)index[r];
+        x.head = head_of(r);
     }
     template <int V>
     __device__ void store(const in<V> &x, int64_t r, int64_t c) const
@@ -41,7 +53,7 @@ struct cuda_dropout {
         pack<T, V> y;
 
         if (V == 1) {
-            const uint4 words = drop_words(key, (uint32_t)(channel / 4), x.index, 0, x.sample);
+            const uint4 words = drop_words(key, (uint32_t)(channel / 4), x.index, x.head, x.sample);
             const float factor = drop_factor(drop, philox_word(words, (uint32_t)(channel % 4)));
 
             y.at[0] = kept(x.x.at[0], factor);
@@ -49,7 +61,7 @@ struct cuda_dropout {
 #pragma unroll
             for (int j = 0; j < V; j += 4) {
                 const uint4 words =
-                    drop_words(key, (uint32_t)((channel + j) / 4), x.index, 0, x.sample);
+                    drop_words(key, (uint32_t)((channel + j) / 4), x.index, x.head, x.sample);
 
                 y.at[j % V] = kept(x.x.at[j % V], drop_factor(drop, words.x));
                 y.at[(j + 1) % V] = kept(x.x.at[(j + 1) % V], drop_factor(drop, words.y));
@@ -75,7 +87,8 @@ extern "C" enum hd_status hd_cuda_dropout(struct hd_cuda_stream *s, const struct
         return st;
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct cuda_dropout<T> op = {
-            (T *)a->out, (const T *)a->inp, a->sample, a->index, a->R, a->C, a->first_channel, drop
+            (T *)a->out, (const T *)a->inp, a->sample, a->index, a->counts, a->R, a->C,
+                a->first_channel, a->groups, a->first_group, drop
         };
 
         HD_PACK_WIDTH((a->first_channel % 4 == 0 && pack_fits_wide<T>(a->C, a->out, a->inp)), T, V,

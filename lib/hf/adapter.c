@@ -3,8 +3,9 @@
  *
  *     adapter_config.json          rank, alpha, rsLoRA; or the length of a prefix
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
- *                                  [out, r]; or prompt_embeddings [tokens, L, 2, G * D], which has
- *                                  the keys and the values of each block, as two dimensions
+ *                                  [out, r]; of DoRA lora_magnitude_vector [out]; or
+ * prompt_embeddings [tokens, L, 2, G * D], which has the keys and the values of each block, as two
+ * dimensions
  *
  * Of LoRA's folder the targets are the modules of its tensors, as target_modules may be a regular
  * expression. A setting that would change what the adapter computes, and that a job cannot have, is
@@ -22,6 +23,7 @@
 #define WEIGHTS_FILE "adapter_model.safetensors"
 #define A_END        ".lora_A.weight"
 #define B_END        ".lora_B.weight"
+#define M_END        ".lora_magnitude_vector"
 
 enum { VALUES_MAX = 1 << 14, DEPTH_MAX = 16, RANK_MAX = 1024, TOKENS_MAX = 4096 };
 
@@ -80,6 +82,10 @@ static enum hd_status read_lora_key(const struct hd_json *value, struct hd_job *
     }
     if (strcmp(value->key, "use_rslora") == 0) {
         job->adapter_rslora = value->kind == HD_JSON_TRUE;
+        return HD_OK;
+    }
+    if (strcmp(value->key, "use_dora") == 0) {
+        job->adapter_dora = value->kind == HD_JSON_TRUE;
         return HD_OK;
     }
     if (strcmp(value->key, "init_lora_weights") == 0)
@@ -162,7 +168,7 @@ enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
 
     hd_arena_init(&arena, 0);
     st = hd_json_parse(&arena, text, text_bytes, &limits, &root);
-    ret_job->adapter_rslora = false;
+    ret_job->adapter_rslora = ret_job->adapter_dora = false;
     if (!st)
         st = parse(root, ret_job);
     hd_arena_done(&arena);
@@ -360,9 +366,11 @@ static bool cut_end(char *name, const char *end)
     return true;
 }
 
-/* The two rows of a weight's factors; false: the row is of no matrix of a block. */
+/* The rows of a weight's factors and magnitudes; false: the row is of no matrix of a block. */
+enum { ROWS_OF_ONE = 3 };
+
 static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,
-                      struct hd_hf_row ret_rows[2])
+                      struct hd_hf_row ret_rows[ROWS_OF_ONE])
 {
     char ours[HD_CKPT_NAME_MAX], theirs[HD_CKPT_NAME_MAX];
     const bool shared = row->parts > 1 && row->place == 0;
@@ -373,6 +381,10 @@ static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,
         return false;
     ret_rows[1] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s.lora_b", ours),
                                      .theirs = hd_arena_printf(arena, "%s" B_END, theirs),
+                                     .place = row->place,
+                                     .parts = row->parts};
+    ret_rows[2] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s.lora_m", ours),
+                                     .theirs = hd_arena_printf(arena, "%s" M_END, theirs),
                                      .place = row->place,
                                      .parts = row->parts};
     if (shared) /* attention.q -> attention.qkv, which have one A */
@@ -407,10 +419,10 @@ enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
 
     if (st)
         return st;
-    made = hd_arena_array(arena, 2 * row_count, sizeof *made);
+    made = hd_arena_array(arena, ROWS_OF_ONE * row_count, sizeof *made);
     for (size_t i = 0; made && i < row_count; i++)
         if (make_rows(&rows[i], arena, &made[count]))
-            count += 2;
+            count += ROWS_OF_ONE;
     *ret_prefix = hd_arena_printf(arena, "base_model.model.%s", prefix);
     *ret_rows = made;
     *ret_count = count;

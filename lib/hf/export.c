@@ -170,9 +170,9 @@ static enum hd_status plan(struct hd_exporter *x)
         return st;
     for (size_t i = 0; i < row_count; i++)
         per_layer += hd_hf_per_expert(&rows[i]) ? (size_t)x->job.experts : 1;
-    /* of an adapter two of a weight, and of a reward model one vector */
+    /* of an adapter three of a weight, and of a reward model one vector */
     x->tensors =
-        hd_arena_array(&x->arena, 2 * per_layer * (size_t)x->job.layers + 1, sizeof *x->tensors);
+        hd_arena_array(&x->arena, 3 * per_layer * (size_t)x->job.layers + 1, sizeof *x->tensors);
     if (!x->tensors)
         return hd_export_no_memory();
     if (x->options->adapter)

@@ -3,11 +3,12 @@
  *
  *     adapter_config.json          rank, alpha, targets; or of a prefix its length and heads
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
- *                                  [out, r]; or prompt_embeddings [tokens, L, 2, G * D], as two
- *                                  dimensions
+ *                                  [out, r]; of DoRA lora_magnitude_vector [out]; or
+ * prompt_embeddings [tokens, L, 2, G * D], as two dimensions
  *
  * A and B are as ours, also of gpt2, whose weights are turned; c_attn's B has the rows of q, k, v.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ bool hd_export_is_factor(const char *name)
 {
     const char *last = strrchr(name, '.');
 
-    return last && (strcmp(last, ".lora_a") == 0 || strcmp(last, ".lora_b") == 0);
+    return last && (strcmp(last, ".lora_a") == 0 || strcmp(last, ".lora_b") == 0 ||
+                    strcmp(last, ".lora_m") == 0);
 }
 
 /* The factor of a weight's adapter: of gpt2 q, k and v have one A. NULL: there is none. */
@@ -59,6 +61,28 @@ static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_en
     return st;
 }
 
+/* w [N, K]: each row gets the magnitude of m [N] as its norm. A row of zeros stays what it is. */
+static enum hd_status set_norms(struct hd_exporter *x, const struct hd_ckpt_entry *m, int64_t K,
+                                float *w)
+{
+    const int64_t N = m->shape[0];
+    float *magnitudes = calloc((size_t)N, sizeof *magnitudes);
+    enum hd_status st = magnitudes ? hd_ckpt_read(x->ckpt, m, magnitudes) : hd_export_no_memory();
+
+    for (int64_t n = 0; !st && n < N; n++) {
+        float *row = w + n * K;
+        double squares = 0, factor;
+
+        for (int64_t k = 0; k < K; k++)
+            squares += (double)row[k] * (double)row[k];
+        factor = squares > 0 ? (double)magnitudes[n] / sqrt(squares) : 0;
+        for (int64_t k = 0; k < K; k++)
+            row[k] = (float)((double)row[k] * factor);
+    }
+    free(magnitudes);
+    return st;
+}
+
 static bool fits(const struct hd_ckpt_entry *a, const struct hd_ckpt_entry *b,
                  const struct hd_ckpt_entry *weight)
 {
@@ -70,12 +94,30 @@ static bool fits(const struct hd_ckpt_entry *a, const struct hd_ckpt_entry *b,
            (!d || (a->shape[0] == weight->shape[0] && b->shape[0] == weight->shape[0]));
 }
 
-/* Adds what the adapter of this weight adds to it, if it has one. */
+/* Of DoRA; else NULL. */
+static enum hd_status find_magnitudes(const struct hd_exporter *x,
+                                      const struct hd_ckpt_entry *weight,
+                                      const struct hd_ckpt_entry **ret_m)
+{
+    const struct hd_ckpt_entry *m =
+        x->job.adapter_dora ? find_factor(x, weight->name, "lora_m") : NULL;
+
+    *ret_m = m;
+    if (!x->job.adapter_dora ||
+        (m && m->dim_count == 1 && m->dtype == HD_F32 && m->shape[0] == weight->shape[0]))
+        return HD_OK;
+    return hd_err(HD_CORRUPT, "%s: the adapter of %s has not a magnitude for each row",
+                  x->options->checkpoint_dir, weight->name);
+}
+
+/* Adds what the adapter of this weight adds to it, if it has one, and gives rows their magnitudes.
+ */
 enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w)
 {
     const size_t length = strlen(weight->name);
-    const struct hd_ckpt_entry *a, *b;
+    const struct hd_ckpt_entry *a, *b, *m = NULL;
     struct hd_ckpt_entry of_a, of_b; /* of one expert */
+    enum hd_status st;
 
     if (length < 7 || strcmp(weight->name + length - 7, ".weight") != 0)
         return HD_OK;
@@ -86,8 +128,12 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
     if (!a || !fits(a, b, weight))
         return hd_err(HD_CORRUPT, "%s: the adapter of %s has not the shape of the weight",
                       x->options->checkpoint_dir, weight->name);
-    if (weight->dim_count == 2)
-        return add_product(x, a, b, w);
+    if (weight->dim_count == 2) {
+        st = find_magnitudes(x, weight, &m);
+        if (!st)
+            st = add_product(x, a, b, w);
+        return st || !m ? st : set_norms(x, m, weight->shape[1], w);
+    }
     of_a = *a;
     of_b = *b;
     hd_ckpt_entry_cut(&of_a, 0, weight->start[0], 1);
@@ -97,7 +143,7 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
 
 /* ---- PEFT's folder ---- */
 
-/* MODULE of a row: "model.layers.3.self_attn.q_proj". */
+/* MODULE of a row: "model.layers.3.self_attn.q_proj". factor: with what stands behind it. */
 static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
                          int64_t layer, int64_t expert, const char *factor)
 {
@@ -105,9 +151,8 @@ static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, con
     char module[HD_CKPT_NAME_MAX];
 
     hd_hf_format_name(row->theirs, layer, expert, module);
-    (void)snprintf(t->name, sizeof t->name, "base_model.model.%s%.*s.%s.weight",
-                   row->top ? "" : prefix, (int)(strlen(module) - strlen(".weight")), module,
-                   factor);
+    (void)snprintf(t->name, sizeof t->name, "base_model.model.%s%.*s.%s", row->top ? "" : prefix,
+                   (int)(strlen(module) - strlen(".weight")), module, factor);
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
@@ -123,7 +168,7 @@ static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row 
 {
     const int experts = hd_hf_per_expert(row);
     char ours[HD_CKPT_NAME_MAX];
-    const struct hd_ckpt_entry *a, *b;
+    const struct hd_ckpt_entry *a, *b, *m = NULL;
 
     hd_hf_format_name(row->ours, layer, 0, ours);
     if (!is_weight(ours) || !strchr(row->ours, '#'))
@@ -136,13 +181,21 @@ static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row 
         (experts && (a->shape[0] != x->job.experts || b->shape[0] != x->job.experts)))
         return hd_err(HD_CORRUPT, "%s: the adapter of %s is not whole", x->options->checkpoint_dir,
                       ours);
+    m = x->job.adapter_dora ? find_factor(x, ours, "lora_m") : NULL;
+    if (x->job.adapter_dora && (!m || m->dim_count != 1 || experts))
+        return hd_err(HD_CORRUPT, "%s: the adapter of %s has no magnitudes",
+                      x->options->checkpoint_dir, ours);
     for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
         if (row->place == 0) {
-            begin_factor(x, row, prefix, layer, e, "lora_A");
+            begin_factor(x, row, prefix, layer, e, "lora_A.weight");
             hd_export_add_part(&x->tensors[x->count - 1], a);
-            begin_factor(x, row, prefix, layer, e, "lora_B");
+            begin_factor(x, row, prefix, layer, e, "lora_B.weight");
+            if (m)
+                begin_factor(x, row, prefix, layer, e, "lora_magnitude_vector");
         }
-        hd_export_add_part(&x->tensors[x->count - 1], b);
+        if (m)
+            hd_export_add_part(&x->tensors[x->count - 1], m);
+        hd_export_add_part(&x->tensors[x->count - (m ? 2 : 1)], b);
     }
     return HD_OK;
 }
@@ -302,6 +355,7 @@ static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
     hd_json_add_int64(w, "r", job->adapter_rank);
     hd_json_add_real(w, "lora_alpha", job->adapter_alpha);
     hd_json_add_bool(w, "use_rslora", job->adapter_rslora);
+    hd_json_add_bool(w, "use_dora", job->adapter_dora);
     hd_json_add_real(w, "lora_dropout", job->adapter_dropout);
     hd_json_add_string(w, "bias", "none");
     hd_json_add_bool(w, "fan_in_fan_out", strcmp(job->family, "gpt2") == 0);

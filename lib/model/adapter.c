@@ -96,6 +96,7 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
                            .b_lr = job->adapter_b_lr,
                            .dropout = job->adapter_dropout,
                            .one_a = strcmp(job->family, "gpt2") == 0,
+                           .dora = job->adapter_dora,
                            .experts = job->experts > 0};
     enum hd_status st = HD_OK;
     char word[WORD_MAX];
@@ -109,12 +110,12 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
     }
     if (!st && !*job->adapter_targets)
         st = hd_err(HD_INVALID, "train.adapter.targets: names nothing; use all-linear");
-    if (!st && a.experts && a.dropout > 0 &&
+    if (!st && a.experts && a.dora &&
         (a.target[HD_TARGET_GATE] || a.target[HD_TARGET_UP] || a.target[HD_TARGET_DOWN]))
-        st =
-            hd_err(HD_UNSUPPORTED,
-                   "train.adapter.dropout: the adapters of experts have no dropout; set 0, or name "
-                   "the attention's modules in train.adapter.targets");
+        st = hd_err(HD_UNSUPPORTED,
+                    "train.adapter.dora: the adapters of experts have no magnitudes; name the "
+                    "attention's modules in train.adapter.targets: [q_proj, k_proj, v_proj, "
+                    "o_proj], or remove dora");
     if (!st)
         *ret_adapter = a;
     return st;
@@ -159,7 +160,7 @@ enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PA
 {
     const char *own = is(job, "bottleneck") ? "*.adapter[12].*"
                       : is(job, "prefix")   ? "*.prefix_[kv]"
-                                            : "*.lora_[ab]";
+                                            : "*.lora_[abm]";
     int length;
 
     if (!*job->adapter || is(job, "none")) {

@@ -4,10 +4,20 @@
  * r] zeros, s = alpha / r, or alpha / sqrt(r) (Kalajdzievski 2023, "rsLoRA"). W does not train. The
  * rate of B is b_lr times that of A (Hayou et al. 2024, "LoRA+"). No weight decay.
  *
+ * With `dora` (Liu et al. 2024, "DoRA: Weight-Decomposed Low-Rank Adaptation") rows of the result
+ * have a magnitude m [out] of their own, which trains too:
+ *
+ *     y = m / |W + s B A| (W x + s B A x) + bias      |.| the norm of each row, a constant in
+ * backward
+ *
+ * m begins as the norms of the rows of W, so that the factor is 1 and the model what it was; both
+ * norms are rounded, so in fp32 the factor may be off by 2^-22. With dropout what enters A is
+ * dropped and nothing else; PEFT also drops what enters W by the factor less 1. Not of experts.
+ *
  * A *target* is one weight of a block. In memory several are one matrix (q, k, v; gate, up), but
  * each has its own A and B. GPT-2's c_attn is one module: q, k and v share its A. Their names are
- * those of the weights, with lora_a and lora_b for weight: of experts [E, r, in] and [E, out, r];
- * blocks.3.attention.q.lora_b; of the shared A blocks.3.attention.qkv.lora_a.
+ * those of the weights, with lora_a, lora_b and lora_m for weight: of experts [E, r, in] and [E,
+ * out, r]; blocks.3.attention.q.lora_b; of the shared A blocks.3.attention.qkv.lora_a.
  *
  * bottleneck (Houlsby et al. 2019): two layers of `width` inner channels behind attention and two
  * behind the feed-forward layer or the experts, on the output h [R, C] that is about to be added to
@@ -60,6 +70,7 @@ struct hd_adapter {
     double b_lr;
     bool target[HD_TARGET_COUNT];
     bool one_a;   /* q, k and v share an A */
+    bool dora;    /* rows have magnitudes */
     bool experts; /* gate, up and down are those of experts, each with factors of its own */
     /* bottleneck */
     int64_t width;
@@ -67,8 +78,8 @@ struct hd_adapter {
     int64_t tokens;
 };
 
-/* HD_INVALID: a module that the family does not have, with those it has. HD_UNSUPPORTED: dropout
- * before the factors of experts. */
+/* HD_INVALID: a module that the family does not have, with those it has. HD_UNSUPPORTED: magnitudes
+ * of experts. */
 enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter);
 
 /* The name of a target in a block, without its last word: "attention.q"; of experts "moe.gate". */

@@ -24,6 +24,28 @@ static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_confi
     return op_low_rank(rec, y, h, lora->target, lora->count);
 }
 
+/* The rows of W x + s B A x by their magnitudes, if the adapter has some: a factor for each column,
+ * which follows the sum over tp and precedes the bias. */
+static struct hd_tensor *magnified(struct hd_rec *rec, const struct hd_model_config *c,
+                                   struct hd_tensor *x, const struct hd_lora *lora)
+{
+    if (!c->adapter.dora || !lora->count)
+        return x;
+    return op_magnitude(rec, x, lora->magnitude, lora->count, c->adapter.scale, lora->by_columns);
+}
+
+/* The first linear of a pair, of `span` weights, with its adapter: [R, C] -> [R, N]. */
+static struct hd_tensor *column_parallel(struct hd_rec *rec, const struct hd_model_config *c,
+                                         int64_t layer, struct hd_tensor *x, int weight, int bias,
+                                         int span, const struct hd_lora *lora)
+{
+    const bool apart = c->adapter.dora && lora->count;
+    struct hd_tensor *y = op_linear(rec, x, weight, apart ? -1 : bias, span);
+
+    y = magnified(rec, c, adapted(rec, c, layer, x, y, lora), lora);
+    return apart && bias >= 0 ? op_bias(rec, y, bias, span) : y;
+}
+
 /* The second linear of a pair that is split over tp: sums the partial results of the tp ranks,
  * [R, K] -> [Rl, C]. Its bias is added once, after the sum. */
 static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_config *c,
@@ -31,9 +53,10 @@ static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_
                                       const struct hd_lora *lora)
 {
     if (hd_rec_tp_size(rec) == 1)
-        return adapted(rec, c, layer, x, op_linear(rec, x, weight, bias, 1), lora);
+        return column_parallel(rec, c, layer, x, weight, bias, 1, lora);
     x = op_tp_leave(rec, adapted(rec, c, layer, x, op_linear(rec, x, weight, -1, 1), lora));
-    return bias < 0 ? x : op_bias(rec, x, bias);
+    x = magnified(rec, c, x, lora);
+    return bias < 0 ? x : op_bias(rec, x, bias, 1);
 }
 
 /* Dropout of an output before it is added to the residual stream. */
@@ -76,9 +99,9 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
         .prefix_k = w->prefix_k,
         .prefix_v = w->prefix_v,
         .dropout = {c->dropout_attention, c->seed, layer, HD_SITE_ATTENTION}};
-    struct hd_tensor *qkv = op_linear(rec, x, w->qkv, w->qkv_bias, 3); /* [R, (H+2G)*D] */
+    struct hd_tensor *qkv = /* [R, (H+2G)*D] */
+        column_parallel(rec, c, layer, x, w->qkv, w->qkv_bias, 3, &w->lora_qkv);
 
-    qkv = adapted(rec, c, layer, x, qkv, &w->lora_qkv);
     if (c->qk_norm)
         qkv = op_head_norm(rec, qkv, w->q_norm, w->k_norm, H, G, c->D, c->norm_eps);
     if (c->positions == HD_POSITIONS_ROPE)
@@ -91,9 +114,9 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
 static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                      const struct hd_mlp *w, int64_t layer, struct hd_tensor *x)
 {
-    struct hd_tensor *h = op_linear(rec, x, w->up, w->up_bias, c->family->gated_mlp ? 2 : 1);
+    struct hd_tensor *h = column_parallel(rec, c, layer, x, w->up, w->up_bias,
+                                          c->family->gated_mlp ? 2 : 1, &w->lora_up);
 
-    h = adapted(rec, c, layer, x, h, &w->lora_up);
     h = c->family->gated_mlp ? op_swiglu(rec, h) : op_gelu(rec, h); /* [R, F] */
     return row_parallel(rec, c, layer, h, w->down, w->down_bias, &w->lora_down);
 }
@@ -104,11 +127,16 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
                                          const struct hd_block *w, int64_t layer,
                                          struct hd_tensor *x)
 {
+    struct hd_expert_params experts = w->experts;
     struct hd_router router = c->router;
     struct hd_tensor *h;
 
     router.number = (int)layer;
-    h = op_tp_leave(rec, op_experts(rec, x, &w->experts, &router));
+    if (c->adapter.kind == HD_ADAPTER_LORA)
+        experts.dropout =
+            (struct hd_dropout){c->adapter.dropout, c->seed, layer, HD_SITE_ADAPTER_UP};
+    experts.down_site = HD_SITE_ADAPTER_DOWN;
+    h = op_tp_leave(rec, op_experts(rec, x, &experts, &router));
     return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, layer, x)) : h;
 }
 

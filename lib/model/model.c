@@ -152,6 +152,7 @@ struct declare {
 /* How ranks hold a parameter: see struct hd_param_spec. */
 struct share {
     int axis, copies;
+    int norms_of; /* HD_INIT_NORMS */
     int64_t grain;
     bool padded, partial, experts, tied, head, wide, table, product, linear, adapter, fresh;
     double lr_scale; /* 0: 1 */
@@ -237,6 +238,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .experts = share.experts,
                                                      .init = init,
                                                      .init_std = std,
+                                                     .norms_of = share.norms_of,
                                                      .decay = dims > 1 && !share.adapter,
                                                      .lr_scale = share.lr_scale,
                                                      .adapter = share.adapter,
@@ -371,6 +373,37 @@ static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora
     }
 }
 
+/* The magnitudes of the targets, in fp32 and whole behind a linear that is split by its columns,
+ * where they scale the rows outside of enter and leave. */
+static void declare_magnitudes(struct declare *d, const struct adapted *w, struct hd_lora *l)
+{
+    const struct hd_adapter *adapter = &d->config->adapter;
+    char what[48];
+    int n = 0;
+
+    for (int i = 0; i < w->span; i++) {
+        const enum hd_target t = (enum hd_target)((int)w->target + i);
+        const int weight = w->weight + i;
+        struct share share = w->grain ? on_rows(d) : split_rows();
+
+        if (!adapter->target[t])
+            continue;
+        share.adapter = share.wide = true;
+        share.norms_of = weight;
+        if (i && w->target == HD_TARGET_Q)
+            share.copies = d->registry->mesh.sizes.kv_replica;
+        (void)snprintf(what, sizeof what, "%s.lora_m", hd_target_name(t, false));
+        l->magnitude[n] =
+            (struct hd_magnitude){.magnitude = param(d, what, d->registry->params[weight].shape[0],
+                                                     0, share, HD_INIT_NORMS, 0, false),
+                                  .weight = weight,
+                                  .a = l->a + (l->a_count > 1 ? n : 0),
+                                  .b = l->target[n].weight,
+                                  .column = l->target[n].column};
+        n++;
+    }
+}
+
 static struct hd_lora declare_lora(struct declare *d, struct adapted w)
 {
     struct hd_lora l = {0};
@@ -378,6 +411,9 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
     if (!d->registry->status) {
         declare_a(d, &w, &l);
         declare_b(d, &w, &l);
+        if (d->config->adapter.dora)
+            declare_magnitudes(d, &w, &l);
+        l.by_columns = w.grain > 0;
         l.site = w.site;
         l.first_channel = w.grain ? d->registry->params[w.weight].start[1] : 0;
     }

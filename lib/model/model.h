@@ -89,7 +89,9 @@ struct hd_norm {
 struct hd_lora {
     int a, a_count;
     struct hd_low_rank target[HD_LOW_RANK_MAX];
+    struct hd_magnitude magnitude[HD_LOW_RANK_MAX]; /* DoRA: of each of them */
     int count;
+    bool by_columns;       /* tp splits the linear's weights by their columns */
     int64_t site;          /* of dropout before A */
     int64_t first_channel; /* of the linear's input, of this rank */
 };
@@ -181,7 +183,7 @@ struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config 
  * that in backward. A token attends to (S+1)/2 positions on average, with a window of W < S to
  * W (2S - W + 1) / 2S, and to the tokens of a prefix. With train.only what is not computed does not
  * count: of a weight that does not train 2 are missing, and of units below the lowest that trains
- * all of backward. */
+ * all of backward. Norms of DoRA's rows are of weights, not of tokens: they do not count. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 
 #endif

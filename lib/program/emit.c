@@ -386,6 +386,8 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_fp8_gemm_args *)node->args)->accumulate;
     case HD_K_bias_backward:
         return &((struct hd_bias_backward_args *)node->args)->accumulate;
+    case HD_K_dora_backward:
+        return &((struct hd_dora_backward_args *)node->args)->accumulate;
     case HD_K_embedding_backward:
         return &((struct hd_embedding_backward_args *)node->args)->accumulate;
     case HD_K_rmsnorm_backward: /* with dweight */

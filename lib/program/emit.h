@@ -33,6 +33,7 @@ struct hd_grad_slot {
 /* Statistics that the forward of an op leaves for its backward. */
 struct hd_emit_stats {
     struct hd_operand lse, mean, rstd;
+    struct hd_operand inverse[HD_LOW_RANK_MAX]; /* of a magnitude's norms, by target */
 };
 
 /* What one emission of forward ops leaves: their results, statistics and states. Forward fills the

@@ -149,7 +149,8 @@ static void cast_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_cast = {
     .forward = cast_forward, .backward_inputs = cast_backward_inputs, .cheap = true};
 
-/* ---- bias after a sum over tp ranks; other linears add their bias themselves ---- */
+/* ---- bias after a sum over tp ranks or a magnitude; other linears add their bias themselves ----
+ */
 
 static void bias_forward(struct hd_emit *e, const struct hd_op *op)
 {

@@ -6,6 +6,9 @@
  *   compute   grouped GEMMs over each expert's rows: gate and up, SwiGLU, down
  *   combine   all_to_all back; a row is the sum of its experts' results, weighted by its gates
  *
+ * With dropout before adapters the places of rows, sample and index, go the same way as rows. A
+ * mask depends on place, expert and channel alone; backward computes it again.
+ *
  * The numbers of rows depend on the data: counts are device tensors, buffers have fixed capacities,
  * and exceeding one sets too_many_rows in the step block. Losses and expert capacity need sums over
  * whole sequences; with context parallelism the cp ranks first gather their sums.
@@ -35,6 +38,8 @@ struct experts {
     struct hd_operand slot, sent, all_counts, received, expert_counts;
     /* rows */
     struct hd_operand entered, hidden, activated, returned;
+    /* [T_received], with dropout before adapters: the places of this rank's experts' rows */
+    struct hd_operand sample, index;
     /* [T_received, r]: s A x of each product that is adapted, and s B^T dy */
     struct hd_operand inner[HD_EXPERT_PRODUCTS], dinner[HD_EXPERT_PRODUCTS];
     /* computed in B, for the gradients of weights */
@@ -178,7 +183,7 @@ static void add_noise(struct experts *x, struct hd_operand in)
 {
     const struct hd_op *op = x->op;
 
-    if (op->in_count < 3)
+    if (!x->router->noisy || x->e->rec->shape.mode != HD_RECORD_TRAIN)
         return;
     x->noise_logits = router_product(x, "noise_logits", in, op->param[1]);
     x->noise = numbers(x, "noise", HD_F32, x->R, x->E);
@@ -372,6 +377,24 @@ static struct hd_operand undispatch(struct experts *x, struct hd_operand in)
     return out;
 }
 
+/* One number of each row, as the rows of this rank's experts have it. The kernels that move rows
+ * copy 4 bytes whatever they mean. */
+static struct hd_operand dispatch_number(const struct experts *x, struct hd_operand of_rows)
+{
+    struct experts narrow = *x;
+    struct hd_operand permuted;
+
+    narrow.C = 1;
+    narrow.dtype = HD_F32;
+    permuted = rows(&narrow, "place", narrow.T_sent, 1);
+    (void)hd_emit_permute_forward(
+        x->e,
+        HD_ARGS(permute_forward, .R = narrow.R, .K = narrow.K, .C = 1, .T = narrow.T_sent,
+                .dtype = HD_F32),
+        HD_OPERANDS(permute_forward, .out = permuted, .inp = of_rows, .slot = narrow.slot));
+    return dispatch(&narrow, permuted, false);
+}
+
 /* ---- compute ---- */
 
 /* Parameters of the op by index; of product p A is PARAM_A + 2 p, and B the next one. */
@@ -419,7 +442,46 @@ static struct hd_operand scaled(struct experts *x, struct hd_operand in, int64_t
     return out;
 }
 
-/* c[T, N] += s B (A a) of a product's adapter, if it has one. */
+static bool drops(const struct experts *x)
+{
+    return x->op->set.dropout.p > 0;
+}
+
+/* Rows [T, K] that enter A of a product, or their gradient, with what dropout takes away: into new
+ * memory. gate and up share a mask. */
+static struct hd_operand drop(struct experts *x, int which, struct hd_operand in, int64_t K)
+{
+    const bool down = which == HD_EXPERT_DOWN;
+    const struct hd_param *gate = &x->e->registry->params[x->op->param[PARAM_GATE]];
+    const struct hd_param *a = &x->e->registry->params[x->op->param[PARAM_A + 2 * which]];
+    struct hd_dropout d = x->op->set.dropout;
+    struct hd_operand out;
+
+    if (!drops(x))
+        return in;
+    d.site = down ? x->op->set.down_site : d.site;
+    out = rows(x, "dropped", x->T_received, K);
+    (void)set_even_rows(
+        x,
+        hd_emit_dropout(x->e,
+                        HD_ARGS(dropout, .key = hd_emit_dropout_key(&d), .R = x->T_received, .C = K,
+                                .first_channel = a->start[2], .groups = x->El,
+                                .first_group = gate->start[0], .p = (float)d.p, .dtype = x->dtype),
+                        HD_OPERANDS(dropout, .out = out, .inp = in, .sample = x->sample,
+                                    .index = x->index, .counts = x->expert_counts,
+                                    .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK))));
+    return out;
+}
+
+/* The same of what gate and up read, once for both. */
+static struct hd_operand drop_entered(struct experts *x)
+{
+    const int which = is_adapted(x, HD_EXPERT_GATE) ? HD_EXPERT_GATE : HD_EXPERT_UP;
+
+    return is_adapted(x, which) ? drop(x, which, x->entered, x->C) : x->entered;
+}
+
+/* c[T, N] += s B (A a) of a product's adapter, if it has one; a is dropped already. */
 static void adapt(struct experts *x, int which, struct hd_operand c, int64_t ldc,
                   struct hd_operand a, int64_t N, int64_t K)
 {
@@ -451,12 +513,28 @@ static void adapter_gradient(struct experts *x, int which, struct hd_operand dy,
     x->dinner[which] = scaled(x, inner, r);
 }
 
-/* dx[T, K] += s A^T B^T dy. */
-static void adapter_input_gradient(struct experts *x, int which, struct hd_operand dx, int64_t K)
+/* dx[T, K] += s A^T B^T dy of products first to last, which read the same rows. */
+static void adapter_input_gradient(struct experts *x, int first, int last, struct hd_operand dx,
+                                   int64_t K)
 {
-    if (is_adapted(x, which))
-        product(x, dx, K, x->dinner[which], rank_of(x, which), PARAM_A + 2 * which, K,
-                rank_of(x, which), false, true);
+    struct hd_operand sum = dx;
+    int adapted = 0, which = first;
+
+    for (int p = first; p <= last; p++) {
+        if (!is_adapted(x, p))
+            continue;
+        if (drops(x) && !adapted)
+            sum = rows(x, "ddropped", x->T_received, K);
+        product(x, sum, K, x->dinner[p], rank_of(x, p), PARAM_A + 2 * p, K, rank_of(x, p), false,
+                adapted > 0 || !drops(x));
+        which = p;
+        adapted++;
+    }
+    if (!adapted || !drops(x))
+        return;
+    sum = drop(x, which, sum, K);
+    (void)hd_emit_add(x->e, HD_ARGS(add, .N = x->T_received * K, .dtype = x->dtype),
+                      HD_OPERANDS(add, .out = dx, .a = dx, .b = sum));
 }
 
 static struct hd_operand second_half(const struct experts *x, struct hd_operand o)
@@ -480,16 +558,19 @@ static struct hd_operand activate(struct experts *x)
 static struct hd_operand compute(struct experts *x)
 {
     const struct hd_operand out = rows(x, "result", x->T_received, x->C);
+    const struct hd_operand entered = drop_entered(x);
 
     x->hidden = rows(x, "hidden", x->T_received, 2 * x->F);
     product(x, x->hidden, 2 * x->F, x->entered, x->C, PARAM_GATE, x->F, x->C, true, false);
     product(x, second_half(x, x->hidden), 2 * x->F, x->entered, x->C, PARAM_UP, x->F, x->C, true,
             false);
-    adapt(x, HD_EXPERT_GATE, x->hidden, 2 * x->F, x->entered, x->F, x->C);
-    adapt(x, HD_EXPERT_UP, second_half(x, x->hidden), 2 * x->F, x->entered, x->F, x->C);
+    adapt(x, HD_EXPERT_GATE, x->hidden, 2 * x->F, entered, x->F, x->C);
+    adapt(x, HD_EXPERT_UP, second_half(x, x->hidden), 2 * x->F, entered, x->F, x->C);
     x->activated = activate(x);
     product(x, out, x->C, x->activated, x->F, PARAM_DOWN, x->C, x->F, true, false);
-    adapt(x, HD_EXPERT_DOWN, out, x->C, x->activated, x->C, x->F);
+    if (is_adapted(x, HD_EXPERT_DOWN))
+        adapt(x, HD_EXPERT_DOWN, out, x->C, drop(x, HD_EXPERT_DOWN, x->activated, x->F), x->C,
+              x->F);
     return out;
 }
 
@@ -518,6 +599,10 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
     if (!again)
         exchange_counts(x);
     x->entered = dispatch(x, permuted, !again);
+    if (!again && drops(x)) {
+        x->sample = dispatch_number(x, hd_emit_value(e, op->in[1]));
+        x->index = dispatch_number(x, hd_emit_value(e, op->in[2]));
+    }
     x->returned = undispatch(x, compute(x));
     (void)hd_emit_combine_forward(e,
                                   HD_ARGS(combine_forward, .R = x->R, .K = x->K, .C = x->C,
@@ -607,7 +692,7 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     dactivated = rows(x, "dactivated", x->T_received, x->F);
     product(x, dactivated, x->F, x->dresult, x->C, PARAM_DOWN, x->F, x->C, false, false);
     adapter_gradient(x, HD_EXPERT_DOWN, x->dresult, x->C, x->C);
-    adapter_input_gradient(x, HD_EXPERT_DOWN, dactivated, x->F);
+    adapter_input_gradient(x, HD_EXPERT_DOWN, HD_EXPERT_DOWN, dactivated, x->F);
     x->dhidden = rows(x, "dhidden", x->T_received, 2 * x->F);
     (void)set_even_rows(x, hd_emit_swiglu_backward(
                                x->e,
@@ -624,8 +709,7 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     product(x, dentered, x->C, x->dhidden, 2 * x->F, PARAM_GATE, x->C, x->F, false, false);
     product(x, dentered, x->C, second_half(x, x->dhidden), 2 * x->F, PARAM_UP, x->C, x->F, false,
             true);
-    adapter_input_gradient(x, HD_EXPERT_GATE, dentered, x->C);
-    adapter_input_gradient(x, HD_EXPERT_UP, dentered, x->C);
+    adapter_input_gradient(x, HD_EXPERT_GATE, HD_EXPERT_UP, dentered, x->C);
     input_gradient(x, dentered);
 }
 
@@ -678,8 +762,8 @@ static void router_weight_gradient(struct experts *x, int param, struct hd_opera
         first);
 }
 
-/* Of a product with the gradient dy [T, M] of its output and `in` [T, N]: dB += dy^T (s A x), dA +=
- * (s B^T dy)^T x. */
+/* Of a product with the gradient dy [T, M] of its output and `in` [T, N], which is dropped: dB +=
+ * dy^T (s A x), dA += (s B^T dy)^T x. */
 static void adapter_weight_gradients(struct experts *x, int which, struct hd_operand dy,
                                      int64_t ldd, int64_t M, struct hd_operand in, int64_t N)
 {
@@ -694,7 +778,7 @@ static void adapter_weight_gradients(struct experts *x, int which, struct hd_ope
 static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)
 {
     struct experts *x = *hd_emit_state(e);
-    struct hd_operand in;
+    struct hd_operand in, entered;
 
     (void)op;
     if (!x)
@@ -704,10 +788,12 @@ static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)
     expert_weight_gradient(x, PARAM_UP, second_half(x, x->dhidden), 2 * x->F, x->F, x->entered,
                            x->C);
     if (is_adapted(x, HD_EXPERT_DOWN))
-        adapter_weight_gradients(x, HD_EXPERT_DOWN, x->dresult, x->C, x->C, activated(x), x->F);
-    adapter_weight_gradients(x, HD_EXPERT_GATE, x->dhidden, 2 * x->F, x->F, x->entered, x->C);
-    adapter_weight_gradients(x, HD_EXPERT_UP, second_half(x, x->dhidden), 2 * x->F, x->F,
-                             x->entered, x->C);
+        adapter_weight_gradients(x, HD_EXPERT_DOWN, x->dresult, x->C, x->C,
+                                 drop(x, HD_EXPERT_DOWN, activated(x), x->F), x->F);
+    entered = drop_entered(x);
+    adapter_weight_gradients(x, HD_EXPERT_GATE, x->dhidden, 2 * x->F, x->F, entered, x->C);
+    adapter_weight_gradients(x, HD_EXPERT_UP, second_half(x, x->dhidden), 2 * x->F, x->F, entered,
+                             x->C);
     in = in_fp32(x);
     router_weight_gradient(x, 0, x->dlogits, in);
     router_weight_gradient(x, 1, x->dnoise_logits, in);

@@ -54,7 +54,7 @@
 
 /* ---- Recording ---- */
 
-enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 11, HD_LOW_RANK_MAX = 3 };
+enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK_MAX = 3 };
 
 /* The fields of a batch: device tensors with one value per row unless stated otherwise. A program
  * has only the fields that its ops read. Targets are shifted by one token before cp splits rows. */
@@ -118,6 +118,7 @@ enum hd_op_class {
     X(linear, LINEAR)       \
     X(low_rank, LINEAR)     \
     X(scale, LINEAR)        \
+    X(magnitude, LINEAR)    \
     X(rmsnorm, NORM)        \
     X(layernorm, NORM)      \
     X(head_norm, NORM)      \
@@ -224,16 +225,25 @@ struct hd_low_rank {
     int64_t column, inner;
 };
 
+/* The magnitudes [N] of a weight [N, K] with its factors of low rank, [r, K] and [N, r]: those of
+ * columns `column` to column + N. */
+struct hd_magnitude {
+    int magnitude, weight, a, b;
+    int64_t column;
+};
+
 /* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
     int64_t prefix; /* attention: learned keys; 0: none */
     double eps, scale;
     bool causal, alibi;
+    bool summed; /* magnitude: tp splits the rows of the weights, not their outputs */
     struct hd_router router;
     struct hd_rope rope;
     struct hd_dropout dropout;
     int64_t first_channel; /* of dropout: of x, in the whole row */
+    int64_t down_site;     /* experts: of dropout before the adapter of down */
     enum hd_preference preference;
     double beta, center;
     int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* by parameter */
@@ -326,6 +336,14 @@ struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight,
 struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *h,
                               const struct hd_low_rank *targets, int count);
 struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double factor);
+/* y[R, N]: the columns of each of `count` targets are those of x times m / |W + s B A|, the norm of
+ * the output's row of that matrix (Liu et al. 2024, "DoRA"; ops.h), others are as they are. x is W
+ * x
+ * + s B A x, without a bias. summed: tp splits W and A by their columns, so that the squares are
+ * summed over it. The norm has no gradient. In decode norms are computed once, by S. */
+struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
+                               const struct hd_magnitude *targets, int count, double scale,
+                               bool summed);
 struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps);
 struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
                                double eps);
@@ -363,13 +381,16 @@ struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
  * -1) [E, C]; gate, up [E, F, C]; down [E, C, F]; the experts are split over ep. In training it
  * also writes the router's record and adds the gradients of the router's losses.
  *
- * Each product of an expert, y = W x, may have factors of low rank: y += s B (A x) with A [E, r,
- * in] and B [E, out, r], of the expert itself. */
+ * Each product of an expert, y = W x, may have factors of low rank: y += s B (A drop(x)) with A [E,
+ * r, in] and B [E, out, r], of the expert itself. Each expert of a row has a mask of its own, gate
+ * and up share it. */
 enum { HD_EXPERT_GATE, HD_EXPERT_UP, HD_EXPERT_DOWN, HD_EXPERT_PRODUCTS };
 struct hd_expert_params {
     int router, noise, gate, up, down;
     int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* -1: that product has none */
     double scale;                                     /* s */
+    struct hd_dropout dropout; /* of what enters A of gate and up; of down at site `down_site` */
+    int64_t down_site;
 };
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);
@@ -383,9 +404,10 @@ struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
 /* The same between enter and leave, where x has all rows, and channels from first_channel on. */
 struct hd_tensor *op_dropout_within(struct hd_rec *rec, struct hd_tensor *x,
                                     const struct hd_dropout *dropout, int64_t first_channel);
-/* out[R, N] = x + bias on every row. Used after a sum over tp ranks: a bias of op_linear before the
- * sum would be added once per rank. */
-struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias);
+/* out[R, N] = x + bias on every row, the bias being `span` adjacent parameters. Used after a sum
+ * over tp ranks, where a bias of op_linear would be added once per rank, and behind op_magnitude.
+ */
+struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int span);
 /* Head and cross-entropy in chunks of rows, so that memory holds the logits of only one chunk. Adds
  * loss and number of targets to the step block; in training also computes the gradients of x and
  * weight. weight [V, C]; if tp splits the vocabulary, each rank computes the logits of its share
@@ -412,8 +434,9 @@ struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 /* ---- Programs ---- */
 
 /* The programs: F forward, B backward and W weight gradients of training; E forward only
- * (evaluation); D decode; S start of a step; U update; P publishes what the host has updated: it
- * gathers weights that U would gather, with parallel.offload. */
+ * (evaluation); D decode; S start of a step, or what D needs once its weights are there; U update;
+ * P publishes what the host has updated: it gathers weights that U would gather, with
+ * parallel.offload. */
 #define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(S) X(U) X(P)
 enum hd_call {
 #define X(name) HD_CALL_##name,
@@ -464,7 +487,7 @@ enum hd_store_kind {
     HD_STORE_WIRE,     /* a part's gradient in the encoding in which it travels (train.reduce) */
     HD_STORE_GLOBAL,   /* the step block and its arrays           */
     HD_STORE_CONSTANT, /* filled once, by hd_constant_fill */
-    HD_STORE_CACHE     /* keys or values of one unit              */
+    HD_STORE_CACHE     /* keys or values of one unit, or norms of its weights */
 };
 
 enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS, HD_CONSTANT_SLOPES };

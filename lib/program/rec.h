@@ -4,6 +4,9 @@
 
 #include "program/program.h"
 
+/* The parameters of each target of a magnitude op. */
+enum { HD_MAGNITUDE_M, HD_MAGNITUDE_W, HD_MAGNITUDE_A, HD_MAGNITUDE_B, HD_MAGNITUDE_PARAMS };
+
 /* The ops of a recorded unit, which hd_rec_unit repeats for other units of its kind. */
 struct hd_fragment {
     int unit, input, output; /* index of the unit; ids of tensors, -1: none */

@@ -376,6 +376,33 @@ struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double facto
         "scaled", x->dim[0], x->dim[1]);
 }
 
+struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
+                               const struct hd_magnitude *targets, int count, double scale,
+                               bool summed)
+{
+    struct hd_op op = {.kind = HD_OP_magnitude,
+                       .in = {x},
+                       .in_count = 1,
+                       .param_count = HD_MAGNITUDE_PARAMS * count,
+                       .span = 1,
+                       .set = {.scale = scale, .summed = summed}};
+
+    for (int i = 0; i < count; i++) {
+        const struct hd_magnitude *t = &targets[i];
+        const struct hd_param *m = param_at(rec, t->magnitude);
+        int *param = op.param + (ptrdiff_t)HD_MAGNITUDE_PARAMS * i;
+
+        if (!rec->error.status && t->column + m->local[0] > x->dim[1])
+            return wrong_width(rec, m->name, x, t->column + m->local[0]);
+        param[HD_MAGNITUDE_M] = t->magnitude;
+        param[HD_MAGNITUDE_W] = t->weight;
+        param[HD_MAGNITUDE_A] = t->a;
+        param[HD_MAGNITUDE_B] = t->b;
+        op.set.column[i] = t->column;
+    }
+    return record(rec, op, "magnified", x->dim[0], x->dim[1]);
+}
+
 static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x,
                               int weight, int bias, double eps)
 {
@@ -497,21 +524,28 @@ struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x)
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *p, const struct hd_router *router)
 {
+    const bool adapted = p->a[0] >= 0 || p->a[1] >= 0 || p->a[2] >= 0;
+    const struct hd_dropout dropout =
+        adapted ? effective(rec, &p->dropout) : (struct hd_dropout){0};
     const bool noisy = router->noisy && rec->shape.mode == HD_RECORD_TRAIN;
+    const bool places = noisy || dropout.p > 0; /* of rows, for random numbers */
 
     if (!rec->error.status && x->dim[1] != param_at(rec, p->router)->local[1])
         return wrong_width(rec, param_at(rec, p->router)->name, x,
                            param_at(rec, p->router)->local[1]);
     return record(rec,
                   (struct hd_op){.kind = HD_OP_experts,
-                                 .in = {x, noisy ? hd_rec_batch(rec, HD_BATCH_SAMPLES) : NULL,
-                                        noisy ? hd_rec_batch(rec, HD_BATCH_INDEX) : NULL},
-                                 .in_count = noisy ? 3 : 1,
+                                 .in = {x, places ? hd_rec_batch(rec, HD_BATCH_SAMPLES) : NULL,
+                                        places ? hd_rec_batch(rec, HD_BATCH_INDEX) : NULL},
+                                 .in_count = places ? 3 : 1,
                                  .param = {p->router, p->noise, p->gate, p->up, p->down, p->a[0],
                                            p->b[0], p->a[1], p->b[1], p->a[2], p->b[2]},
                                  .param_count = 5 + 2 * HD_EXPERT_PRODUCTS,
                                  .span = 1,
-                                 .set = {.router = *router, .scale = p->scale}},
+                                 .set = {.router = *router,
+                                         .scale = p->scale,
+                                         .dropout = dropout,
+                                         .down_site = p->down_site}},
                   "mixed", x->dim[0], x->dim[1]);
 }
 
@@ -614,17 +648,21 @@ void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight)
     head(rec, &(struct hd_op){.kind = HD_OP_logits, .in = {x}, .in_count = 1}, x, weight);
 }
 
-struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias)
+struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int span)
 {
-    if (!rec->error.status && x->dim[1] != param_at(rec, bias)->local[0])
-        return wrong_width(rec, param_at(rec, bias)->name, x, param_at(rec, bias)->local[0]);
+    int64_t N = 0;
+
+    for (int i = 0; i < span; i++)
+        N += param_at(rec, bias + i)->local[0];
+    if (!rec->error.status && x->dim[1] != N)
+        return wrong_width(rec, param_at(rec, bias)->name, x, N);
     return record(rec,
                   (struct hd_op){.kind = HD_OP_bias,
                                  .in = {x},
                                  .in_count = 1,
                                  .param = {bias, -1},
                                  .param_count = 2,
-                                 .span = 1},
+                                 .span = span},
                   "biased", x->dim[0], x->dim[1]);
 }
 

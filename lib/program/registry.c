@@ -355,6 +355,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .partial = spec->partial,
                            .init = spec->init,
                            .init_std = spec->init_std,
+                           .norms_of = spec->norms_of,
                            .decay = spec->decay,
                            .lr_scale = spec->lr_scale > 0 ? (float)spec->lr_scale : 1,
                            .trainable = !spec->frozen,
@@ -863,6 +864,7 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
 {
     const uint64_t key = hd_random_key(seed, hd_random_hash(param->name));
 
+    assert(param->init != HD_INIT_NORMS);
     for (int64_t i = 0; i < count; i++) {
         const int64_t index = hd_param_global_index(param, first + i);
 

@@ -103,7 +103,8 @@ enum {
 /* The tensors of a linear that are multiplied in fp8: the rows of its buffer. */
 enum hd_amax { HD_AMAX_INPUT, HD_AMAX_WEIGHT, HD_AMAX_GRAD, HD_AMAX_COUNT };
 
-enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL, HD_INIT_UNIFORM };
+/* NORMS: the norms of the rows of another parameter, which lib/train computes (train/norms.h). */
+enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL, HD_INIT_UNIFORM, HD_INIT_NORMS };
 
 /* The declaration of a parameter by the model. */
 struct hd_param_spec {
@@ -118,6 +119,7 @@ struct hd_param_spec {
     bool experts; /* axis 0 is experts, split over ep; tp splits another axis */
     enum hd_init_kind init;
     double init_std; /* HD_INIT_NORMAL; HD_INIT_UNIFORM: values are within +- this */
+    int norms_of;    /* HD_INIT_NORMS: index of the matrix */
     bool decay;      /* weight decay applies */
     double lr_scale; /* multiplies the learning rate; 0: 1 */
     bool frozen;     /* gets no gradient and no update */
@@ -145,6 +147,7 @@ struct hd_param {
     bool partial, experts, tied, head, wide, adapter, fresh;
     enum hd_init_kind init;
     double init_std;
+    int norms_of;
     float lr_scale;
     bool decay, trainable, joined;
     int unit, part;
@@ -316,7 +319,8 @@ struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, in
 int64_t hd_param_global_index(const struct hd_param *param, int64_t i);
 
 /* Initial values of elements [first, first+count) of this rank's share, in its row-major order. The
- * random numbers depend on seed, name and *global* index, so they are equal in every layout. */
+ * random numbers depend on seed, name and *global* index, so they are equal in every layout. Not of
+ * HD_INIT_NORMS. */
 void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t first, int64_t count,
                           float *ret_values);
 

@@ -97,6 +97,22 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
     return st ? st : decoder_link_open(&d->model, d->lanes, &d->link);
 }
 
+/* Computes what the programs read in every call and the weights alone decide: norms of rows, in
+ * caches that all of them share. */
+static enum hd_status run_start(struct decoder_rank *d)
+{
+    const struct hd_chunk *chunk = d->programs[0].chunk;
+    struct hd_bound *bound = NULL;
+    enum hd_status st;
+
+    if (!chunk->program[HD_CALL_S].count)
+        return HD_OK;
+    st = hd_loaded_bind(&d->model, chunk, HD_CALL_S, 0, &bound);
+    if (!st)
+        st = hd_run(d->model.runner, bound);
+    return st ? st : hd_runner_join(d->model.runner);
+}
+
 /* Each rank also has a row of the head. */
 static bool can_split(const struct hd_model_config *config, int64_t tp)
 {
@@ -163,6 +179,8 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
         st = prepare(d, meeting);
     if (!st)
         st = hd_loaded_read_weights(&d->model, &o->dirs);
+    if (!st)
+        st = run_start(d);
     if (st)
         return st;
     d->fields = hd_arena_array(arena, (size_t)(HD_DECODER_ROWS + 3 * d->slots), sizeof *d->fields);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "train/encoded.h"
+#include "train/norms.h"
 #include "train/offload.h"
 #include "train/save_internal.h"
 #include "train/source.h"
@@ -491,15 +492,35 @@ static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *
     return st;
 }
 
-static enum hd_status init_share(struct hd_trainer *t, int param, float *values)
+/* Magnitudes begin as norms of rows. */
+struct norms_from {
+    const struct hd_registry *registry;
+    struct hd_source *source; /* NULL: weights by the seed */
+    uint64_t seed;
+};
+
+static enum hd_status read_norms(void *from, int param, const struct hd_ckpt_entry *want,
+                                 float *ret_values)
+{
+    const struct norms_from *f = from;
+
+    return hd_norms_make(f->source, f->registry, param, f->seed, want->flat_first, want->flat_count,
+                         ret_values);
+}
+
+static enum hd_status init_share(struct hd_trainer *t, int param, struct hd_source *source,
+                                 float *values)
 {
     const struct hd_param *p = &t->layout.registry.params[param];
     const struct hd_held held = hd_trainer_find(t, param, HD_STATE_WEIGHT);
     const int64_t size = (int64_t)sizeof(float);
+    struct norms_from norms = {&t->layout.registry, source, (uint64_t)t->layout.job.seed};
     enum hd_status st = HD_OK;
 
     if (p->quant)
         return make_codes(t, param, NULL);
+    if (p->init == HD_INIT_NORMS)
+        return read_share(t, param, 0, read_norms, &norms, values);
     if (!hd_held_is_plain(&held))
         return init_encoded(t, p, &held, values);
     for (int64_t at = 0, n; !st && at < held.count; at += n) {
@@ -518,7 +539,7 @@ static enum hd_status init_by_seed(struct hd_trainer *t)
 
     for (int i = 0; !st && i < t->layout.registry.param_count; i++)
         if (is_held(t, i))
-            st = init_share(t, i, values);
+            st = init_share(t, i, NULL, values);
     free(values);
     return st;
 }
@@ -533,7 +554,7 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
             st = make_codes(t, i, source);
         else if (is_held(t, i))
             st = hd_source_has(source, i) ? read_share(t, i, 0, read_weight, source, values)
-                                          : init_share(t, i, values);
+                                          : init_share(t, i, source, values);
     free(values);
     return st;
 }

@@ -11,6 +11,7 @@
 #include "hf/hf.h"
 #include "train/cut.h"
 #include "train/encoded.h"
+#include "train/norms.h"
 #include "train/save_internal.h"
 #include "train/train.h"
 
@@ -408,7 +409,8 @@ static enum hd_status put_values(struct hd_loaded *l, enum hd_dtype stored, char
  */
 static bool needs_buffer(const struct hd_loaded *l, const struct hd_param *p)
 {
-    return l->table->device || (!p->quant && l->registry.parts[p->part].stored != HD_F32);
+    return l->table->device || p->init == HD_INIT_NORMS ||
+           (!p->quant && l->registry.parts[p->part].stored != HD_F32);
 }
 
 /* One parameter, as it computes. */
@@ -424,9 +426,13 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
 
     if (p->quant)
         return make_codes(l, source, param, memory + p->offset, buffer);
+    memory += p->offset * (int64_t)hd_dtype_size(part->stored);
+    if (!hd_source_has(source, param) && p->init == HD_INIT_NORMS) { /* of an adapter of zeros */
+        st = hd_norms_make(source, &l->registry, param, (uint64_t)l->job.seed, 0, p->count, buffer);
+        return st ? st : put_values(l, part->stored, memory, buffer, p->count);
+    }
     if (!hd_source_has(source, param)) /* an adapter of zeros adds nothing */
         return HD_OK;
-    memory += p->offset * (int64_t)hd_dtype_size(part->stored);
     if (!needs_buffer(l, p))
         return hd_source_read(source, param, &want, (float *)memory);
     st = hd_source_read(source, param, &want, buffer);

@@ -105,6 +105,14 @@ CASES = {
                                                    targets="attn.c_attn,attn.c_proj,mlp.c_fc,mlp.c_proj")),
     "qwen2-lora": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True,
                        adapter=dict(type="lora", rank=5, alpha=4.0, rslora=True, targets="q_proj,v_proj,up_proj,down_proj")),
+    # magnitudes that are not the norms of rows; of all targets, with biases, and between columns that have none
+    "llama-dora": case("llama", kv_heads=1, adapter=dict(type="lora", rank=4, alpha=6.0, rslora=False, dora=True,
+                                                         targets="q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj")),
+    "gpt2-dora": case("gpt2", **GPT2, adapter=dict(type="lora", rank=3, alpha=6.0, rslora=False, dora=True,
+                                                   targets="attn.c_attn,attn.c_proj,mlp.c_fc,mlp.c_proj")),
+    "qwen2-dora": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True,
+                       adapter=dict(type="lora", rank=5, alpha=4.0, rslora=True, dora=True,
+                                    targets="q_proj,v_proj,up_proj,down_proj")),
     # behind attention and behind the feed-forward layer; U is not zero
     "llama-bottleneck": case("llama", kv_heads=1, adapter=dict(type="bottleneck", width=5)),
     "gpt2-bottleneck": case("gpt2", **GPT2, adapter=dict(type="bottleneck", width=7)),
@@ -218,7 +226,7 @@ def adapted(c, model):
         return peft.get_peft_model(model, peft.PrefixTuningConfig(num_virtual_tokens=a["tokens"],
                                                                   task_type="CAUSAL_LM")).double()
     return peft.get_peft_model(model, peft.LoraConfig(
-        r=a["rank"], lora_alpha=a["alpha"], use_rslora=a["rslora"], target_modules=a["targets"].split(","),
+        r=a["rank"], lora_alpha=a["alpha"], use_rslora=a["rslora"], use_dora=a.get("dora", False), target_modules=a["targets"].split(","),
         lora_dropout=0.0, bias="none", fan_in_fan_out=c["family"] == "gpt2", task_type="CAUSAL_LM")).double()
 
 
@@ -243,6 +251,8 @@ def names(c, model):
         if f"{theirs}.lora_A.default.weight" in state:
             plain(ours + ".lora_a", theirs + ".lora_A.default.weight")
             plain(ours + ".lora_b", theirs + ".lora_B.default.weight")
+        if f"{theirs}.lora_magnitude_vector.default.weight" in state:
+            plain(ours + ".lora_m", theirs + ".lora_magnitude_vector.default.weight")
 
     def bottlenecks(block, theirs):
         for which in ("adapter1.down", "adapter1.up", "adapter2.down", "adapter2.up"):
@@ -280,6 +290,9 @@ def names(c, model):
                 plain(b + "attention.qkv.lora_a", h + "attn.c_attn.lora_A.default.weight")
                 for k, which in enumerate("qkv"):
                     rows(f"{b}attention.{which}.lora_b", h + "attn.c_attn.lora_B.default.weight", k * C, C)
+                    if c["adapter"].get("dora"):
+                        rows(f"{b}attention.{which}.lora_m", h + "attn.c_attn.lora_magnitude_vector.default.weight",
+                             k * C, C)
         plain("head.norm.weight", "transformer.ln_f.weight")
         plain("head.norm.bias", "transformer.ln_f.bias")
     else:

@@ -19,7 +19,7 @@
 #include "golden.h"
 #include "harness.h"
 
-enum { STEPS = 20, PARAMS_MAX = 64 };
+enum { STEPS = 20, PARAMS_MAX = 96 };
 
 /* Of one run: fp32 or bf16. */
 struct run {
@@ -73,9 +73,13 @@ static void write_tokens(struct fixture *f)
 }
 
 /* Keys of train.adapter that a case has. */
-static int adapter_settings(const char *type)
+static int adapter_settings(const struct hd_job *job)
 {
-    return strcmp(type, "none") == 0 ? 0 : strcmp(type, "lora") == 0 ? 5 : 2;
+    const char *type = job->adapter;
+
+    return strcmp(type, "none") == 0   ? 0
+           : strcmp(type, "lora") == 0 ? 5 + job->adapter_dora
+                                       : 2;
 }
 
 /* The recipe of generate.py. */
@@ -102,7 +106,7 @@ static void set_up(struct fixture *f, const char *name)
     if (strcmp(f->job.family, "gpt2") == 0)
         memcpy(f->job.positions, "learned", 8);
     assert_int_equal(f->golden.setting_count,
-                     29 + (f->job.experts ? 3 : 0) + adapter_settings(f->job.adapter));
+                     29 + (f->job.experts ? 3 : 0) + adapter_settings(&f->job));
     f->job.balance = 0; /* the golden loss is without; its value is checked by itself */
     write_tokens(f);
     f->job.train = &f->file;
@@ -413,6 +417,9 @@ int main(void)
         {"gpt2_with_an_adapter", check_case, NULL, NULL, "gpt2-lora"},
         {"mixtral_with_an_adapter_of_each_expert", check_case, NULL, NULL, "mixtral-lora"},
         {"qwen2_with_an_adapter_of_some", check_case, NULL, NULL, "qwen2-lora"},
+        {"llama_with_magnitudes", check_case, NULL, NULL, "llama-dora"},
+        {"gpt2_with_magnitudes", check_case, NULL, NULL, "gpt2-dora"},
+        {"qwen2_with_magnitudes_of_some", check_case, NULL, NULL, "qwen2-dora"},
         {"llama_with_bottlenecks", check_case, NULL, NULL, "llama-bottleneck"},
         {"gpt2_with_bottlenecks", check_case, NULL, NULL, "gpt2-bottleneck"},
         {"mixtral_with_bottlenecks", check_case, NULL, NULL, "mixtral-bottleneck"},

@@ -59,9 +59,9 @@ check it_has_the_loss_of_the_adapter near "$tuned" "$(loss "$work/anew" --precis
 check_status another_rank_is_refused 2 heddle validate "$work/anew.yaml" --set train.adapter.rank=8
 check_equal by_line_and_remedy 1 "$(grep -c "train.adapter.rank: 8 is not the 4 of $work/peft; remove the line" "$work/check.err")"
 check_status a_folder_without_an_adapter_is_refused 2 heddle validate "$work/anew.yaml" --set train.adapter.from=model
-sed -i 's/"use_rslora": *false/"use_dora":true/' "$work/peft/adapter_config.json"
+sed -i 's/"use_rslora": *false/"lora_bias":true/' "$work/peft/adapter_config.json"
 check_status so_is_a_setting_that_no_job_has 2 heddle validate "$work/anew.yaml"
-check_equal and_named 1 "$(grep -c 'adapter_config.json: use_dora: an adapter with this setting' "$work/check.err")"
+check_equal and_named 1 "$(grep -c 'adapter_config.json: lora_bias: an adapter with this setting' "$work/check.err")"
 
 # a prefix, which no weights can hold
 sed 's/adapter: .*}}/adapter: {type: prefix, tokens: 8}}/; /^validate/d' "$work/tune.yaml" >"$work/prefix.yaml"

@@ -62,6 +62,12 @@ if transformers.__version__ < "5":  # an expert is a module of its own
     THEIRS["mixtral-experts"] = dict(r=2, lora_alpha=6, target_modules=["v_proj", "w1", "w2", "w3"])
 
 
+DORAS = {
+    "gpt2": dict(r=4, lora_alpha=8, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True),
+    "qwen2-window-tied": dict(r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"]),
+}
+
+
 PREFIXES = {
     "gpt2": dict(num_virtual_tokens=4),
     "llama-gqa": dict(num_virtual_tokens=6),
@@ -71,16 +77,20 @@ PREFIXES = {
 
 def make(directory):
     configs = [(name, LoraConfig(task_type="CAUSAL_LM", **options)) for name, options in THEIRS.items()]
+    configs += [("dora-" + name, LoraConfig(task_type="CAUSAL_LM", use_dora=True, **options))
+                for name, options in DORAS.items()]
     configs += [("prefix-" + name, PrefixTuningConfig(task_type="CAUSAL_LM", **options))
                 for name, options in PREFIXES.items()]
     for name, config in configs:
         if name == "mixtral-experts" and not os.path.exists(f"{directory}/{name}"):
             os.symlink("mixtral", f"{directory}/{name}")
         torch.manual_seed(7)
-        model = get_peft_model(load(f"{directory}/{name.removeprefix('prefix-')}"), config).eval()
+        model = get_peft_model(load(f"{directory}/{name.removeprefix('prefix-').removeprefix('dora-')}"), config).eval()
         for key, p in model.named_parameters():
             if "lora_B" in key:  # zeros otherwise: A would have no effect
                 torch.nn.init.normal_(p, std=0.3)
+            if "lora_magnitude_vector" in key:  # the norms of rows otherwise
+                p.data *= 1 + 0.2 * torch.randn_like(p)
         model.save_pretrained(f"{directory}/peft-{name}")
         np.save(f"{directory}/peft-{name}.npy", logits_of(model))
         print(name)

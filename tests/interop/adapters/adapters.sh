@@ -47,6 +47,8 @@ one qwen2_tied qwen2-window-tied 'rank: 4, alpha: 4, targets: all-linear' 2
 one qwen3_all qwen3 'rank: 2, alpha: 8, targets: all-linear' 2
 one mixtral_attention mixtral 'rank: 4, targets: [q_proj, k_proj, v_proj, o_proj]'
 one mistral_keys mistral-window 'rank: 4, b_lr: 4, targets: [self_attn.k_proj, mlp.gate_proj]' 2
+one gpt2_dora gpt2 'rank: 4, alpha: 8, dora: true, targets: all-linear'
+one llama_dora llama-gqa 'rank: 4, alpha: 8, dora: true, targets: all-linear' 2
 one gpt2_prefix gpt2 'tokens: 5' 1 prefix 43 # of 48
 one llama_prefix llama-gqa 'tokens: 6' 2 prefix 42
 # With transformers 4 an expert is a module of its own, which PEFT can adapt.
@@ -64,16 +66,19 @@ check_status a_model_without_adapter_has_none 2 heddle checkpoint export "$job" 
     not_ok compare "$(tail -n 3 "$work/compare.log")"
 sed -nE 's/^(ok [^:]*):(.*)/\1\n#\2/p; /^not ok/p' "$work/verdicts"
 failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
-check_equal every_comparison_was_made $((25 + 3 * experts)) "$(wc -l <"$work/verdicts")"
+check_equal every_comparison_was_made $((31 + 3 * experts)) "$(wc -l <"$work/verdicts")"
 
 theirs=$("$python" "$tests/adapters/adapters.py" make "$work" 2>"$work/make.log") || not_ok make_theirs "$(tail -n 3 "$work/make.log")"
 for name in $theirs; do
-    check "logits_of_$name" "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/${name#prefix-}" --adapter "$work/peft-$name" \
+    base=${name#prefix-}
+    check "logits_of_$name" "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/${base#dora-}" --adapter "$work/peft-$name" \
         --tokens "$tokens" --out "$work/ours.npy"
     verdict=$("$python" "$tests/adapters/adapters.py" theirs "$work" "$name" "$work/ours.npy" 2>/dev/null)
     if [[ $verdict = ok* ]]; then ok "${name}_of_peft_computes_here"; else not_ok "${name}_of_peft_computes_here" "$verdict"; fi
 done
-check_equal all_of_theirs_were_tried $((6 + experts)) "$(wc -w <<<"$theirs")"
+check_equal all_of_theirs_were_tried $((11 + experts)) "$(wc -w <<<"$theirs")"
 sed 's/adapter: {.*}}/adapter: {from: peft-llama-gqa}}/; s/model: .*/model: {from: llama-gqa}/' "$work/llama_all.yaml" >"$work/onward.yaml"
 check a_run_goes_on_from_theirs heddle local "$work/onward.yaml" --dir "$work/onward"
+sed -i 's/peft-llama-gqa/peft-dora-gpt2/; s/model: .*/model: {from: gpt2}/; s/tp: 2/tp: 1/' "$work/onward.yaml"
+check a_run_goes_on_from_their_magnitudes heddle local "$work/onward.yaml" --dir "$work/onward-dora"
 finish

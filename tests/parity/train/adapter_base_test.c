@@ -80,7 +80,8 @@ static void setup(struct tuning *t, const char *family, const char *base)
 
 static bool is_factor(const char *name)
 {
-    return strstr(name, ".lora_a") || strstr(name, ".lora_b") || strstr(name, ".adapter") ||
+    return strstr(name, ".lora_a") || strstr(name, ".lora_b") || strstr(name, ".lora_m") ||
+           strstr(name, ".adapter") ||
            strstr(name, ".prefix_");
 }
 
@@ -248,6 +249,7 @@ static void begin_from(struct tuning *t, const char *adapter, struct run *run, c
     must(hd_adapter_read(adapter, &form, &identity));
     assert_int_equal(form.adapter_rank, 4);
     assert_true(form.adapter_alpha == 6 && !form.adapter_rslora);
+    assert_true(form.adapter_dora == t->job.adapter_dora);
     text(t->job.adapter_targets, sizeof t->job.adapter_targets, form.adapter_targets);
     text(t->job.adapter_from, sizeof t->job.adapter_from, adapter);
     hd_hash_format(identity, t->job.adapter_identity);
@@ -259,16 +261,17 @@ static void begin_from(struct tuning *t, const char *adapter, struct run *run, c
  * adapter of a trained run, as its checkpoint and as a folder of PEFT, begins a run. */
 static void an_adapter_begins_another_run(void **state)
 {
-    static const char *const families[] = {"llama", "gpt2"};
+    static const char *const families[] = {"llama", "gpt2", "gpt2"};
 
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) { /* the last one with magnitudes */
         struct run *trained = run_new(0), *from[2] = {run_new(0), run_new(0)};
         struct hd_saved saved;
         struct tuning t;
         char peft[300];
 
         setup(&t, families[f], "omit");
+        t.job.adapter_dora = f == 2;
         run_save(&t.job, STEPS, trained, &saved);
         (void)snprintf(peft, sizeof peft, "%s/peft", t.h.dir);
         export_to(&saved, peft, true);

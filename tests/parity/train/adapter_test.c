@@ -2,6 +2,7 @@
  * changes no bit of the model (but for a prefix), training it changes nothing else, and every
  * layout trains alike. (The numbers themselves: tests/golden, against PEFT and PyTorch.)
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,6 +24,8 @@ struct adapted {
     const char *recompute;
     bool split_backward;
     double dropout;
+    bool dora;
+    const char *weights; /* model.weights; NULL: plain */
 };
 
 static struct hd_job job_of(const struct harness *h, const struct adapted *a)
@@ -43,6 +46,9 @@ static struct hd_job job_of(const struct harness *h, const struct adapted *a)
     job.adapter_width = 6;
     job.adapter_tokens = 7;
     job.adapter_dropout = a->dropout;
+    job.adapter_dora = a->dora;
+    if (a->weights)
+        (void)snprintf(job.model_weights, sizeof job.model_weights, "%s", a->weights);
     job.tp = a->tp ? a->tp : 1;
     job.pp = a->pp ? a->pp : 1;
     job.cp = a->cp ? a->cp : 1;
@@ -118,7 +124,12 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         {"llama", "bf16", .type = "prefix", .dp = 1},
         {"gpt2", "fp32", .type = "prefix", .dp = 2},
         {"mixtral", "bf16", "experts.w1,w2", .dp = 1},
-        {"mixtral", "fp32", "all-linear", .dp = 1}};
+        {"mixtral", "fp32", "all-linear", .dp = 1},
+        {"llama", "bf16", "all-linear", .dp = 2, .dora = true},
+        {"qwen3", "bf16", "k_proj,v_proj,down_proj", .dp = 1, .dora = true, .weights = "nf4"},
+        {"llama", "fp8", "all-linear", .dp = 1, .dora = true},
+        {"gpt2", "fp32", "all-linear", .dp = 1, .dora = true},
+        {"mixtral", "fp32", "q_proj,o_proj", .dp = 1, .dora = true}};
     struct harness h;
 
     (void)state;
@@ -129,13 +140,17 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         struct run *run = run_new(STEPS), *base = run_new(1);
         struct visited v = {run, base, 0};
 
-        without.targets = without.also = without.type = NULL;
+        without.dora = false;
+        if (!without.weights) /* codes do not train */
+            without.targets = without.also = without.type = NULL;
         run_threads(job, cases[i].dp, run);
         run_threads(job_of(&h, &without), cases[i].dp, base);
         (void)printf("%s %s %s\n", cases[i].family, cases[i].precision,
                      cases[i].type ? cases[i].type : cases[i].targets);
         for_params(&job, check_moved, &v);
-        if (!cases[i].type || strcmp(cases[i].type, "prefix") != 0)
+        if (cases[i].dora && strcmp(cases[i].precision, "fp32") == 0) /* a factor of 1 is rounded */
+            assert_true(fabs(run->loss[0] - base->loss[0]) <= 1e-6 * base->loss[0]);
+        else if (!cases[i].type || strcmp(cases[i].type, "prefix") != 0)
             assert_true(run->loss[0] == base->loss[0]);
         run_free(run);
         run_free(base);
@@ -155,7 +170,7 @@ static void layouts_of_experts(const struct harness *h)
         {.dp = 1, .pp = 2, .split_backward = true},
         {.dp = 2, .zero = 3, .recompute = "full"},
         {.dp = 2, .ep = 2, .zero = 2, .recompute = "selective"}};
-    const struct adapted one = {"mixtral", "fp32", "all-linear", "norms", .dp = 1};
+    const struct adapted one = {"mixtral", "fp32", "all-linear", "norms", .dp = 1, .dropout = 0.2};
     struct run *reference = run_new(STEPS);
 
     run_threads(job_of(h, &one), 1, reference);
@@ -167,6 +182,7 @@ static void layouts_of_experts(const struct harness *h)
         a.precision = "fp32";
         a.targets = "all-linear";
         a.also = "norms";
+        a.dropout = 0.2;
         job = job_of(h, &a);
         if (compare_with(&job, reference, NULL))
             fail_msg("experts, layout %zu: %s", i, hd_err_message());
@@ -272,6 +288,54 @@ static void bottlenecks_train_alike_in_every_layout(void **state)
     harness_teardown(&h);
 }
 
+static struct hd_job with_magnitudes(const struct harness *h, const struct adapted *layout)
+{
+    struct adapted a = *layout;
+
+    a.precision = "fp32";
+    a.also = "norms";
+    a.dropout = 0.2;
+    a.dora = true;
+    return job_of(h, &a);
+}
+
+/* Goal: the same of magnitudes, whose norms tp ranks share or add up: of all linears, with biases;
+ * of keys and values alone, whose columns are between others, and of which two ranks have one head
+ * at tp = 4; of codes. Method: each axis against one rank; the factors are not zero. */
+static void magnitudes_train_alike_in_every_layout(void **state)
+{
+    static const struct adapted layouts[] = {
+        {.dp = 1, .tp = 2},
+        {.dp = 1, .tp = 4, .sequence = true, .recompute = "selective"},
+        {.dp = 1, .cp = 2, .zero = 2},
+        {.dp = 1, .pp = 2, .split_backward = true},
+        {.dp = 2, .tp = 2, .sequence = true, .zero = 3, .recompute = "full"},
+        {.dp = 2, .zero = 1, .recompute = "full"}};
+    enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
+    static const struct adapted models[] = {{"gpt2", .targets = "all-linear"},
+                                            {"llama", .targets = "k_proj,v_proj,o_proj,down_proj"},
+                                            {"llama", .targets = "all-linear", .weights = "int8"}};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        struct adapted all[LAYOUTS], one = models[m];
+
+        one.dp = 1;
+        for (int i = 0; i < LAYOUTS; i++) {
+            all[i] = layouts[i];
+            all[i].family = one.family;
+            all[i].targets = one.targets;
+            all[i].weights = one.weights;
+        }
+        (void)printf("%s %s\n", one.family, one.targets);
+        compare_layouts(&h, with_magnitudes(&h, &one), with_magnitudes, all,
+                        one.weights ? 2 : LAYOUTS);
+    }
+    harness_teardown(&h);
+}
+
 /* A window of 5 on documents, and attention drops weights, those of the prefix too. */
 static struct hd_job behind_a_prefix(const struct harness *h, const struct adapted *layout)
 {
@@ -341,6 +405,9 @@ static void a_checkpoint_is_resumed_bit_for_bit(void **state)
     const struct adapted behind = {"mixtral", "bf16", .type = "bottleneck", .dp = 1};
     const struct adapted split = {
         "mixtral", "bf16", .type = "bottleneck", .dp = 2, .tp = 2, .sequence = true, .zero = 3};
+    const struct adapted rows = {"llama", "bf16", "all-linear", .dp = 1, .dora = true};
+    const struct adapted cut = {"llama", "bf16",           "all-linear", .dp = 2,
+                                .tp = 4, .sequence = true, .zero = 3,    .dora = true};
     const struct adapted prefix = {"llama", "bf16", .type = "prefix", .dp = 1};
     const struct adapted copied = {"llama", "bf16", .type = "prefix", .dp = 2, .tp = 4, .zero = 1};
 
@@ -348,6 +415,7 @@ static void a_checkpoint_is_resumed_bit_for_bit(void **state)
     resume_bit_for_bit(&one, &two);
     resume_bit_for_bit(&behind, &split);
     resume_bit_for_bit(&prefix, &copied);
+    resume_bit_for_bit(&rows, &cut);
 }
 
 /* Goal: dropout drops what the adapter sees, in training alone. Method: against a run without it:
@@ -439,6 +507,58 @@ static void factors_are_declared_as_in_the_paper(void **state)
     harness_teardown(&h);
 }
 
+struct magnitudes {
+    const float *values;
+    int64_t first[64];
+    int count, found;
+};
+
+static void note(const struct hd_param *p, int64_t first, void *context)
+{
+    struct magnitudes *m = context;
+
+    assert_true(m->count < 64);
+    m->first[m->count++] = first;
+    if (p->init != HD_INIT_NORMS)
+        return;
+    assert_true(p->trainable && p->adapter && !p->decay && p->dim_count == 1);
+    for (int64_t n = 0; n < p->shape[0]; n++) {
+        const int64_t K = strstr(p->name, "down") ? 48 : 32;
+        const float *w = m->values + m->first[p->norms_of] + n * K;
+        double squares = 0;
+
+        for (int64_t k = 0; k < K; k++)
+            squares += (double)w[k] * (double)w[k];
+        assert_true(m->values[first + n] == (float)sqrt(squares));
+    }
+    m->found++;
+}
+
+/* Goal: magnitudes begin as the norms of the rows that compute. Method: by hand, of the weights
+ * that a run begins with; in bf16 these are rounded. */
+static void magnitudes_begin_as_norms(void **state)
+{
+    static const char *const precisions[] = {"fp32", "bf16"};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (int i = 0; i < 2; i++) {
+        const struct adapted a = {"llama", precisions[i], "q_proj,v_proj,down_proj", .dp = 1,
+                                  .dora = true};
+        const struct hd_job job = job_of(&h, &a);
+        struct run *run = run_new(1);
+        struct magnitudes m = {0};
+
+        run_threads(job, 1, run);
+        m.values = run->initial;
+        for_params(&job, note, &m);
+        assert_int_equal(m.found, 3 * 2);
+        run_free(run);
+    }
+    harness_teardown(&h);
+}
+
 /* Goal: MFU counts the products of bottlenecks, whose weights train, and not the gradients of
  * frozen ones. Method: by hand. Weights of a block: q, out 32 x 32, k, v 16 x 32, MLP 3 x 48 x 32,
  * together 7680; D and U twice, 4 x 6 x 32 = 768; (16 + 1) / 2 visible tokens; the head is frozen.
@@ -517,7 +637,9 @@ static void wrong_texts_are_refused_by_name(void **state)
         {"mixtral", "gate_proj", "all",
          "mixtral has no module 'gate_proj'; there are self_attn.q_proj", NULL},
         {"llama", "q_proj", "all", "train.adapter.also: 'lm_head' names no parameter", "lm_head"},
-        {"gpt2", "alibi", "all", "a prefix has no distance from a token", NULL}};
+        {"gpt2", "alibi", "all", "a prefix has no distance from a token", NULL},
+        {"mixtral", "q_proj,w2", "dora",
+         "train.adapter.dora: the adapters of experts have no magnitudes", NULL}};
     struct harness h;
 
     (void)state;
@@ -529,7 +651,8 @@ static void wrong_texts_are_refused_by_name(void **state)
         struct hd_registry r;
         struct hd_arena arena;
 
-        (void)snprintf(job.only, sizeof job.only, "%s", wrong[i].only);
+        job.adapter_dora = strcmp(wrong[i].only, "dora") == 0;
+        (void)snprintf(job.only, sizeof job.only, "%s", job.adapter_dora ? "all" : wrong[i].only);
         if (strcmp(wrong[i].targets, "alibi") == 0) {
             memcpy(job.positions, "alibi", sizeof "alibi");
             memcpy(job.adapter, "prefix", sizeof "prefix");
@@ -550,6 +673,8 @@ int main(void)
         cmocka_unit_test(layouts_agree_with_one_rank),
         cmocka_unit_test(bottlenecks_train_alike_in_every_layout),
         cmocka_unit_test(prefixes_train_alike_in_every_layout),
+        cmocka_unit_test(magnitudes_train_alike_in_every_layout),
+        cmocka_unit_test(magnitudes_begin_as_norms),
         cmocka_unit_test(bottlenecks_are_declared_as_the_header_says),
         cmocka_unit_test(the_work_of_adapters_is_counted),
         cmocka_unit_test(dropout_is_of_training_alone),

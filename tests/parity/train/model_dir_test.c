@@ -53,7 +53,9 @@ static void adapted_setup(struct model *m, const char *family, bool tied, const 
     harness_setup(&m->h, CORPUS_BYTES);
     m->job = harness_job(&m->h, family, 1);
     m->job.tie_embeddings = tied;
-    (void)snprintf(m->job.adapter, sizeof m->job.adapter, "%s", adapter);
+    m->job.adapter_dora = strcmp(adapter, "dora") == 0;
+    (void)snprintf(m->job.adapter, sizeof m->job.adapter, "%s",
+                   m->job.adapter_dora ? "lora" : adapter);
     m->job.adapter_rank = 4;
     m->job.adapter_alpha = 6;
     must(harness_threads(&m->job, 1, m, make_checkpoint));
@@ -123,18 +125,18 @@ static void export_and_import_give_the_same_logits_bit_for_bit(void **state)
  * factors beside the weights, and of the folder, which has none; both far from the base's. */
 static void an_adapter_goes_out_added_to_the_weights(void **state)
 {
-    static const char *const families[] = {"llama", "gpt2"};
+    static const char *const families[] = {"llama", "gpt2", "qwen2"};
     float *logits = malloc(3 * TOKENS * VOCAB * sizeof *logits), *after = logits + TOKENS * VOCAB;
     float *base = after + TOKENS * VOCAB;
 
     (void)state;
     assert_non_null(logits);
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         struct model m = {.out = ""}, plain = {.out = ""};
         struct hd_hf_export options;
         double apart = 0, moved = 0;
 
-        adapted_setup(&m, families[f], f == 1, "lora");
+        adapted_setup(&m, families[f], f == 1, f == 2 ? "dora" : "lora");
         options = export_of(&m, HD_F32, 1 << 30);
         must(hd_hf_export(&options));
         read_logits(m.saved.path, logits);
@@ -143,6 +145,7 @@ static void an_adapter_goes_out_added_to_the_weights(void **state)
         harness_setup(&plain.h, CORPUS_BYTES);
         plain.job = m.job;
         memcpy(plain.job.adapter, "none", 5);
+        plain.job.adapter_dora = false;
         plain.job.lr_peak = plain.job.lr_min = 1e-12; /* the initial weights, which are the base */
         plain.job.train = harness_job(&plain.h, families[f], 1).train;
         must(harness_threads(&plain.job, 1, &plain, make_checkpoint));

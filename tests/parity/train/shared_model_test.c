@@ -39,6 +39,7 @@ static enum hd_status make_checkpoint(struct harness_rank *r)
 /* A model of three blocks. adapter: NULL: none, of codes LoRA, whose bases they are. */
 struct shape {
     const char *family, *weights, *adapter;
+    bool dora;
     int64_t ffn; /* 0: the harness's */
 };
 
@@ -53,6 +54,7 @@ static void model_setup(struct model *m, const struct shape *shape)
     m->job.global_batch = m->job.micro_batch = 1;
     m->job.adapter_width = 6;
     m->job.adapter_tokens = 7;
+    m->job.adapter_dora = shape->dora;
     if (shape->ffn)
         m->job.ffn_hidden = shape->ffn;
     if (shape->adapter)
@@ -120,8 +122,8 @@ static void ranks_that_share_blocks_say_what_one_says(void **state)
         return;
     }
     share((struct shape){.family = "llama"}, (struct hd_decoder_options){.tp = 4});
-    share((struct shape){.family = "llama", .weights = "int8", .adapter = "lora"},
-          (struct hd_decoder_options){.tp = 2});
+    share((struct shape){.family = "llama", .weights = "int8", .adapter = "lora", .dora = true},
+          (struct hd_decoder_options){.tp = 2, .pp = 2});
     share((struct shape){.family = "gpt2"}, (struct hd_decoder_options){.tp = 2});
     share((struct shape){.family = "mixtral"}, (struct hd_decoder_options){.tp = 2, .pp = 2});
 }

@@ -353,6 +353,29 @@ static void add_cast_and_zero_move_their_elements(void **state)
     check(cost_of(HD_K_zero, &z), 0, 0, 123);
 }
 
+static void norms_of_rows_read_the_weight_once(void **state)
+{
+    struct hd_dora_squares_args s = {.N = 6, .K = 20, .r = 3, .dtype = HD_BF16};
+    const struct hd_dora_inverse_args i = {.N = 6};
+    const struct hd_dora_scale_args f = {.R = 5, .N = 6, .ldo = 9, .ldi = 9, .dtype = HD_BF16};
+    struct hd_dora_backward_args b = {.R = 5, .N = 6, .ldd = 9, .ldi = 9, .dtype = HD_BF16};
+
+    (void)state;
+    /* a row: 20 squares and their sum, and for each of 3 columns of B 3 products with G, and 4
+     * more; W and B of two bytes, P and G of four */
+    check(cost_of(HD_K_dora_squares, &s), 6 * (40 + 3 * (6 + 4)),
+          2 * 6 * 20 + 2 * 6 * 3 + 4 * 6 * 3 + 4 * 9, 4 * 6);
+    s.codes =
+        (struct hd_quant_factor){.quant = HD_QUANT_INT8}; /* bytes, and a scale for each row */
+    check(cost_of(HD_K_dora_squares, &s), 6 * (40 + 3 * (6 + 4)),
+          6 * 20 + 4 * 6 + 2 * 6 * 3 + 4 * 6 * 3 + 4 * 9, 4 * 6);
+    check(cost_of(HD_K_dora_inverse, &i), 2 * 6, 4 * 6, 4 * 6);
+    check(cost_of(HD_K_dora_scale, &f), 30, 2 * 30 + 2 * 4 * 6, 2 * 30);
+    check(cost_of(HD_K_dora_backward, &b), 2 * 30, 2 * 2 * 30 + 4 * 6, 4 * 6);
+    b.accumulate = true;
+    check(cost_of(HD_K_dora_backward, &b), 2 * 30, 2 * 2 * 30 + 4 * 6 + 4 * 6, 4 * 6);
+}
+
 static void dropout_moves_each_element_once(void **state)
 {
     const struct hd_dropout_args a = {.R = 3, .C = 5, .p = 0.5f, .dtype = HD_BF16};
@@ -687,6 +710,7 @@ int main(void)
         cmocka_unit_test(cache_append_moves_the_new_rows),
         cmocka_unit_test(activations_move_each_element_once),
         cmocka_unit_test(add_cast_and_zero_move_their_elements),
+        cmocka_unit_test(norms_of_rows_read_the_weight_once),
         cmocka_unit_test(dropout_moves_each_element_once),
         cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
         cmocka_unit_test(pairs_cost_a_few_numbers_beside_the_logits),

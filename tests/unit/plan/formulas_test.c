@@ -92,7 +92,8 @@ static void state_is_that_of_zero(void **state)
  * Llama-3.1-8B has in 32 layers matrices of 4096 x (4096 + 1024 + 1024 + 4096 + 3 * 14336) weights,
  * embedding and head of 128256 x 4096 in bf16, and with rank 16 beside every matrix 16 (in + out)
  * factors of 18 bytes each: in + out of q and out are 8192, of k and v 5120, of the others 18432.
- * Norms are next to nothing, and so is what a record has beside: less than 0.1%. */
+ * Norms are next to nothing, and so is what a record has beside: less than 0.1%. Magnitudes of rows
+ * (DoRA) are in fp32, with gradient and two moments, one for each output. */
 static void a_base_of_nf4_takes_its_bits(void **state)
 {
     const double weights = 32.0 * 4096 * (4096 + 1024 + 1024 + 4096 + 3 * 14336.0);
@@ -100,6 +101,7 @@ static void a_base_of_nf4_takes_its_bits(void **state)
     const double tables = 2 * 128256.0 * 4096 * 2;
     const double adapter = 18 * 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432.0);
     const double wanted = matrices + tables + adapter;
+    const double magnitudes = 16 * 32 * (2 * 4096 + 2 * 1024 + 2 * 14336 + 4096.0);
     const struct hd_cluster c = priced_cluster(1, 1, 4e11, 1e9);
     struct hd_job job = priced_job(32, 4096, 1);
     const struct hd_memory *m;
@@ -136,6 +138,16 @@ static void a_base_of_nf4_takes_its_bits(void **state)
                 fabs(adapter - 0.755e9) < 0.005e9);
     if (fabs(bytes - wanted) > 0.001 * wanted)
         fail_msg("%.4f GB, not %.4f", bytes / 1e9, wanted / 1e9);
+    hd_arena_done(&arena);
+    bytes = -bytes;
+    job.adapter_dora = true;
+    hd_arena_init(&arena, 0);
+    if (hd_plan_build(&job, &c.traits, &arena, &plan))
+        fail_msg("%s", hd_err_message());
+    m = &plan.classes[0].memory;
+    bytes += (double)(m->weights + m->copies + m->gradients + m->moments);
+    if (fabs(bytes - magnitudes) > 0.001 * magnitudes)
+        fail_msg("%.0f bytes of magnitudes, not %.0f", bytes, magnitudes);
     hd_arena_done(&arena);
 }
 

@@ -191,6 +191,8 @@ static void an_adapter_adds_up_to_chunks(void **state)
     job.tp = 2;
     job.zero = 1;
     compare_chunk(job, 4, 1, 7);
+    job.adapter_dora = true;
+    compare_chunk(job, 4, 1, 7);
 }
 
 static void bottlenecks_add_up_to_chunks(void **state)

@@ -1,0 +1,66 @@
+/* decode: values of an encoded factor (base/quant.h), as one thread decodes them. Product and sum
+ * of a scale of nf4 are rounded apart, as on the host.
+ *
+ * Used by: decode, dora.   Uses: device.
+ */
+#ifndef HD_KERNELS_CUDA_DECODE_CUH
+#define HD_KERNELS_CUDA_DECODE_CUH
+
+#include "kernels/cuda/device.cuh"
+
+/* 16 values of nf4, by code. */
+struct decode_values {
+    float at[HD_NF4_VALUES];
+};
+
+static __device__ __forceinline__ float decode_scale(const struct hd_quant_matrix &m,
+                                                     const char *memory, int64_t block)
+{
+    const float *second = reinterpret_cast<const float *>(memory + m.second);
+    const uint8_t code = reinterpret_cast<const uint8_t *>(memory + m.scales)[block];
+    const int64_t group = hd_nf4_block_of(&m, block) / HD_NF4_BLOCKS;
+
+    return __fadd_rn(
+        __fmul_rn(second[HD_NF4_SECOND_MAP + code], second[HD_NF4_SECOND_SCALES + group]),
+        second[0]);
+}
+
+/* Elements [column, column + count) of row `row` of a matrix. */
+template <typename T>
+static __device__ __forceinline__ void
+decode_run(const struct hd_quant_factor &f, const struct hd_quant_matrix &m, const char *memory,
+           const struct decode_values &values, int64_t row, int64_t column, int count, T *to)
+{
+    const uint8_t *codes = reinterpret_cast<const uint8_t *>(memory + m.at);
+    const int64_t first = row * f.columns + column;
+    float scale = 0;
+
+    if (f.quant != HD_QUANT_NF4)
+        scale = reinterpret_cast<const float *>(memory + m.scales)[row];
+    for (int i = 0; i < count; i++) {
+        const int64_t at = first + i;
+
+        if (f.quant == HD_QUANT_NF4) {
+            const int code = at % 2 ? codes[at / 2] & 15 : codes[at / 2] >> 4;
+
+            if (i == 0 || at % HD_NF4_BLOCK == 0)
+                scale = decode_scale(m, memory, at / HD_NF4_BLOCK);
+            to[i] = from_float<T>(values.at[code] * scale);
+        } else if (f.quant == HD_QUANT_INT8) {
+            to[i] = from_float<T>(hd_int8_value(static_cast<int8_t>(codes[at]), scale));
+        } else {
+            to[i] = from_float<T>(hd_fp8_value(codes[at], HD_E4M3) * scale);
+        }
+    }
+}
+
+/* The values of nf4, for a launch to hand on. */
+static inline struct decode_values decode_nf4_values()
+{
+    struct decode_values values;
+
+    memcpy(values.at, hd_nf4_values(), sizeof values.at);
+    return values;
+}
+
+#endif
