@@ -249,6 +249,8 @@ enum hd_status hd_loaded_open(struct hd_loaded *l, const struct hd_shm_control *
     if (l->table->device)
         l->options.device = l->rank;
     st = l->table->open(&l->options, &l->backend);
+    if (st && l->table->device && l->mesh.world > 1)
+        st = hd_err_prefix(st, "each of the %d ranks needs a GPU of its own", l->mesh.world);
     if (!st && meeting)
         st = open_comm(l, meeting);
     if (!st)

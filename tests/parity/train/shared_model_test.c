@@ -38,7 +38,7 @@ static enum hd_status make_checkpoint(struct harness_rank *r)
 
 /* A model of three blocks. adapter: NULL: none, of codes LoRA, whose bases they are. */
 struct shape {
-    const char *family, *weights, *adapter;
+    const char *family, *weights, *adapter; /* "dora": LoRA with magnitudes */
     bool dora;
     int64_t ffn; /* 0: the harness's */
 };
@@ -57,8 +57,10 @@ static void model_setup(struct model *m, const struct shape *shape)
     m->job.adapter_dora = shape->dora;
     if (shape->ffn)
         m->job.ffn_hidden = shape->ffn;
+    m->job.adapter_dora = shape->adapter && strcmp(shape->adapter, "dora") == 0;
     if (shape->adapter)
-        (void)snprintf(m->job.adapter, sizeof m->job.adapter, "%s", shape->adapter);
+        (void)snprintf(m->job.adapter, sizeof m->job.adapter, "%s",
+                       m->job.adapter_dora ? "lora" : shape->adapter);
     if (shape->weights)
         (void)snprintf(m->job.model_weights, sizeof m->job.model_weights, "%s", shape->weights);
     file = fopen(m->h.corpus, "rb");
@@ -137,7 +139,7 @@ static void stages_say_what_one_rank_says(void **state)
     share((struct shape){.family = "llama"}, (struct hd_decoder_options){.pp = 3});
     share((struct shape){.family = "gpt2", .adapter = "bottleneck"},
           (struct hd_decoder_options){.pp = 2});
-    share((struct shape){.family = "mistral", .weights = "fp8", .adapter = "lora"},
+    share((struct shape){.family = "mistral", .weights = "fp8", .adapter = "dora"},
           (struct hd_decoder_options){.pp = 2, .precision = "bf16"});
     share((struct shape){.family = "qwen3", .adapter = "prefix"},
           (struct hd_decoder_options){.pp = 2});
