@@ -168,10 +168,6 @@ enum hd_status hd_loaded_cut(struct hd_loaded *l, int64_t block_bytes)
     double *load = hd_arena_array(&l->arena, (size_t)units, sizeof *load);
     enum hd_status st;
 
-    if (l->pp > L)
-        return hd_err(HD_INVALID,
-                      "--pp: %d stages, but the model has %lld blocks; use at most that many",
-                      l->pp, (long long)L);
     l->stages = hd_arena_array(&l->arena, (size_t)l->pp, sizeof *l->stages);
     if (!load || !l->stages)
         return hd_err(HD_NO_MEMORY, "no memory to cut the model");
