@@ -69,8 +69,8 @@ struct hd_http_options {
      * {"error":{"status":word,"message":message}}. */
     void (*write_failure)(struct hd_text *out, int status, const char *word, const char *message);
     /* 0 means the default */
-    size_t connections_max;  /* 64; half of them from one address. Some more of one address are
-                                answered with 503; those beyond are closed */
+    size_t connections_max;  /* 64; half of them from one address. 16 more are taken, of one address
+                                to be answered with 503; those beyond are closed */
     int64_t head_ms;         /* 10 s: until a request's head is complete */
     int64_t body_ms;         /* 30 s: from there until its body is */
     int64_t reply_ms;        /* 60 s: until the reply is sent */
