@@ -68,6 +68,8 @@ static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
         (void)snprintf(ret_sign, SIGN_BYTES, "a backup, %s", name);
     else if (find_entry(path, is_job, name))
         (void)snprintf(ret_sign, SIGN_BYTES, "the folder of a job, jobs/%s", name);
+    else if (size_of(dir, "reserve") > 0) /* made when a database has been opened */
+        (void)snprintf(ret_sign, SIGN_BYTES, "the room that a controller keeps, reserve");
     else
         return false;
     return true;

@@ -86,6 +86,7 @@ static void an_earlier_life_is_seen(void **state)
         expect(database, "pki/ca.pem", "a certificate", "pki/ca.pem");
         expect(database, "before-upgrade-from-0.1.0-7.db", "SQLite",
                "before-upgrade-from-0.1.0-7.db");
+        expect(database, "reserve", "zeros", "reserve");
         expect(database, "jobs/12/attempt-1/logs/rank-0.log", "step 1", "jobs/12");
     }
 }
