@@ -46,6 +46,7 @@ static void model_setup(struct model *m, const char *family, const char *weights
     m->job.global_batch = m->job.micro_batch = 1;
     if (strcmp(weights, "plain") != 0) {
         (void)snprintf(m->job.adapter, sizeof m->job.adapter, "lora");
+        m->job.adapter_dora = true;
         (void)snprintf(m->job.model_weights, sizeof m->job.model_weights, "%s", weights);
     }
     file = fopen(m->h.corpus, "rb");
@@ -97,7 +98,8 @@ static void share(const char *family, const char *weights, int tp)
 }
 
 /* llama has two key/value heads, so that of four ranks two have the same one; gpt2 has biases and a
- * head that is its embedding; mixtral has experts; codes have a scale for each row. */
+ * head that is its embedding; mixtral has experts; codes have a scale for each row, and an adapter
+ * whose norms are made before the first token. */
 static void ranks_that_share_a_model_say_what_one_says(void **state)
 {
     (void)state;
