@@ -10,7 +10,7 @@
 struct eval {
     struct cli_list data, choices;
     const char *windows, *context, *precision, *threads, *base, *adapter;
-    const char *limit, *weights, *device, *tp; /* with choices */
+    const char *limit, *weights, *device, *tp, *pp; /* with choices */
 };
 
 /* Words after JOB|DIR are files, too: a shell expands a pattern after --data to several. */
@@ -18,11 +18,17 @@ static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, con
 {
     const struct {
         const char *flag, *value;
-    } values[] = {{"--windows", e->windows},     {"--context", e->context},
-                  {"--precision", e->precision}, {"--threads", e->threads},
-                  {"--base", e->base},           {"--adapter", e->adapter},
-                  {"--limit", e->limit},         {"--weights", e->weights},
-                  {"--device", e->device},       {"--tp", e->tp}};
+    } values[] = {{"--windows", e->windows},
+                  {"--context", e->context},
+                  {"--precision", e->precision},
+                  {"--threads", e->threads},
+                  {"--base", e->base},
+                  {"--adapter", e->adapter},
+                  {"--limit", e->limit},
+                  {"--weights", e->weights},
+                  {"--device", e->device},
+                  {"--tp", e->tp},
+                  {"--pp", e->pp}};
     const struct cli_list *files = e->choices.count ? &e->choices : &e->data;
     const char **argv = calloc((size_t)cli->arg_count + files->count + 32, sizeof *argv);
     size_t n = 1;
@@ -59,8 +65,8 @@ static int check_flags(const struct eval *e, const struct cli *cli)
                          cli->args[1]);
     if (e->choices.count && (e->data.count || e->windows))
         return cli_usage("eval: --choices has questions of its own; without --data and --windows");
-    if (!e->choices.count && (e->limit || e->weights || e->device || e->tp))
-        return cli_usage("eval: --limit, --weights, --device and --tp are for --choices");
+    if (!e->choices.count && (e->limit || e->weights || e->device || e->tp || e->pp))
+        return cli_usage("eval: --limit, --weights, --device, --tp and --pp are for --choices");
     if (e->limit && hd_text_to_int64(e->limit, 1, INT64_C(1) << 40, &i))
         return cli_usage("eval: --limit: %s", hd_err_message());
     if (e->windows && hd_text_to_int64(e->windows, 1, INT64_C(1) << 40, &i))
@@ -88,6 +94,7 @@ int cli_eval(struct cli *cli, int argc, char **argv)
         {"weights", 0, CLI_FLAG_TEXT, &e.weights, 0, 0},
         {"device", 0, CLI_FLAG_TEXT, &e.device, 0, 0},
         {"tp", 0, CLI_FLAG_TEXT, &e.tp, 0, 0},
+        {"pp", 0, CLI_FLAG_TEXT, &e.pp, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
         {"windows", 0, CLI_FLAG_TEXT, &e.windows, 0, 0},
         {"context", 0, CLI_FLAG_TEXT, &e.context, 0, 0},

@@ -5,7 +5,7 @@
 /* The flags, which heddle-worker takes under the same names. NULL: not given. */
 struct generate {
     const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
-    const char *system, *template, *precision, *weights, *device, *tp;
+    const char *system, *template, *precision, *weights, *device, *tp, *pp;
     bool greedy, chat;
 };
 
@@ -28,6 +28,7 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
         {"--weights", g->weights},
         {"--device", g->device},
         {"--tp", g->tp},
+        {"--pp", g->pp},
     };
     const char *argv[40] = {NULL, "generate", "--checkpoint", checkpoint};
     size_t n = 4;
@@ -92,6 +93,7 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"weights", 0, CLI_FLAG_TEXT, &g.weights, 0, 0},
         {"device", 0, CLI_FLAG_TEXT, &g.device, 0, 0},
         {"tp", 0, CLI_FLAG_TEXT, &g.tp, 0, 0},
+        {"pp", 0, CLI_FLAG_TEXT, &g.pp, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);

@@ -174,6 +174,17 @@ static void find_between(struct plan_asked *a)
     hd_text_free(&answer);
 }
 
+static void note_too_much(int64_t given_bytes, int64_t own_bytes, const char *whose)
+{
+    char given[32], own[32];
+
+    if (!own_bytes || given_bytes <= own_bytes)
+        return;
+    hd_text_format_bytes(given_bytes, given);
+    hd_text_format_bytes(own_bytes, own);
+    cli_note("heddle: --device-memory: %s is more than %s, which is %s", given, whose, own);
+}
+
 /* What a rank may take: of a GPU its memory; of CPU devices that share this machine their share of
  * its memory, as heddled offers it; of other CPU devices it is not known. */
 static void find_memory(struct plan_asked *a, bool other_machines)
@@ -182,6 +193,9 @@ static void find_memory(struct plan_asked *a, bool other_machines)
     const bool cuda = hd_traits_is_cuda(&a->traits);
     const int64_t own = cuda ? a->traits.memory_bytes : other_machines ? 0 : machine / a->devices;
 
+    if (cuda || !other_machines)
+        note_too_much(a->memory_bytes, cuda ? own : machine,
+                      cuda ? "such a GPU has" : "this machine has");
     if (!a->memory_bytes || (cuda && own < a->memory_bytes))
         a->memory_bytes = own;
     if (cuda)
@@ -239,11 +253,26 @@ static char *next_pin(char **at)
     return pin;
 }
 
+/* A name that two pins give: the second would win without a word. */
+static int check_once(const struct cli_list *overrides, size_t first, const char *override)
+{
+    const size_t len_bytes = strcspn(override, "=") + 1;
+
+    for (size_t i = first; i < overrides->count; i++)
+        if (strncmp(overrides->items[i], override, len_bytes) == 0)
+            return cli_usage("plan: --pin gives %.*s twice, as %s and as %s; leave one out",
+                             (int)(len_bytes - 1), override, overrides->items[i] + len_bytes,
+                             override + len_bytes);
+    return CLI_CONTINUE;
+}
+
 /* --pin tp=8,pp=2: each the key parallel.NAME, as by --set; precision is one of train. The texts
  * live in the arena. */
 static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
                      struct cli_list *overrides)
 {
+    const size_t first = overrides->count;
+
     for (size_t i = 0; i < pins->count; i++) {
         char *copy = hd_arena_strdup(arena, pins->items[i]), *pin;
 
@@ -259,6 +288,8 @@ static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
             if (!override)
                 break;
             (void)snprintf(override, size, "%s.%s", group, pin);
+            if (check_once(overrides, first, override) != CLI_CONTINUE)
+                return CLI_USAGE;
             if (!add_override(overrides, override))
                 return cli_usage("plan: too many --set and --pin; leave some out");
         }

@@ -105,6 +105,37 @@ static int set_queue(struct cli *cli, int64_t devices_max, int64_t user_devices_
     return code;
 }
 
+static int remove_queue(struct cli *cli)
+{
+    Heddle__V1__RemoveQueueRequest request = HEDDLE__V1__REMOVE_QUEUE_REQUEST__INIT;
+    Heddle__V1__RemoveQueueResponse *response = NULL;
+    struct hd_text out = {0};
+    struct show_list list;
+    int code = cli_connect(cli);
+
+    request.name = cli->args[1];
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "RemoveQueue", &heddle__v1__remove_queue_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "RemovedQueueList", "removed_queue");
+        show_item_begin(&list);
+        hd_json_add_string(&list.writer, "name", response->name);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "queue ");
+        cli_add_clean(&out, response->name);
+        hd_text_add(&out, " removed\n");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}
+
 int cli_queue(struct cli *cli, int argc, char **argv)
 {
     int64_t devices_max = -1, user_devices_max = -1, weight = -1;
@@ -121,9 +152,16 @@ int cli_queue(struct cli *cli, int argc, char **argv)
         return set_queue(cli, devices_max, user_devices_max, weight);
     if (strcmp(cli->args[0], "set") == 0)
         return cli_usage("queue set: the queue's name is missing");
-    if (strcmp(cli->args[0], "ls") != 0)
-        return cli_usage("queue: '%s' is not a command of heddle queue; these are ls and set",
+    if (strcmp(cli->args[0], "ls") != 0 && strcmp(cli->args[0], "rm") != 0)
+        return cli_usage("queue: '%s' is not a command of heddle queue; these are ls, set and rm",
                          cli->args[0]);
+    if (strcmp(cli->args[0], "rm") == 0) {
+        if (cli->arg_count == 1)
+            return cli_usage("queue rm: the queue's name is missing");
+        if (devices_max >= 0 || user_devices_max >= 0 || weight >= 0)
+            return cli_usage("queue rm: takes no limit or weight; heddle queue set does");
+        return remove_queue(cli);
+    }
     if (cli->arg_count > 1 || devices_max >= 0 || user_devices_max >= 0 || weight >= 0)
         return cli_usage("queue ls: takes no name, limit or weight; heddle queue set does");
     return list_queues(cli);

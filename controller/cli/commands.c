@@ -240,10 +240,12 @@ static const char queue_help[] =
     "Usage: heddle queue ls [-o FORMAT]\n"
     "       heddle queue set NAME [--devices-max N] [--user-devices-max N]\n"
     "                             [--weight W] [-o FORMAT]\n"
+    "       heddle queue rm NAME [-o FORMAT]\n"
     "\n"
     "ls lists the queues in which jobs wait (docs/scheduling.md). set makes or\n"
-    "changes one; what is not given stays as it is. It is for admins. A lower limit\n"
-    "stops no running job.\n"
+    "changes one; what is not given stays as it is. A lower limit stops no running\n"
+    "job. rm removes one that no job waits or runs in; a job that has ended in it\n"
+    "goes on, if it is resumed, in the queue default. set and rm are for admins.\n"
     "\n"
     "  --devices-max N       devices that its jobs may hold together; 0: no limit\n"
     "  --user-devices-max N  that the jobs of one user may hold in it; 0: no limit\n"
@@ -295,7 +297,7 @@ static const char generate_help[] =
     "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
     "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
     "  --weights W        of a model folder: nf4, int8 or fp8 for matrices of blocks\n"
-    "  --device D, --tp N  cpu or cuda; N ranks share the model, each has a GPU\n"
+    "  --device D, --tp N, --pp M  cpu or cuda; N x M ranks share it, each has a GPU\n"
     "\n"
     "Example:\n"
     "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
@@ -314,8 +316,8 @@ static const char serve_help[] =
     "  --sequences N      at a time; else 8. Others wait\n"
     "  --context N        tokens of a sequence; else the model's, of a model folder\n"
     "                     at most 4096\n"
-    "  --precision P, --weights W, --device D, --tp N, --step N|best, --adapter DIR,\n"
-    "  --base DIR         as of heddle generate\n"
+    "  --precision P, --weights W, --device D, --tp N, --pp N, --step N|best,\n"
+    "  --adapter DIR, --base DIR  as of heddle generate\n"
     "  --template FILE    of the chat; else the model's\n"
     "  --threads N        of the CPU; else one for each core\n"
     "  --queue N          choices that wait or run; else 256. More are refused\n"
@@ -346,7 +348,7 @@ static const char eval_help[] =
     "                     model's context, of a model folder at most 2048, or 4096\n"
     "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
     "  --threads N        else one for each core\n"
-    "  --adapter DIR, --base DIR, --weights W, --device D, --tp N  as of generate\n"
+    "  --adapter, --base, --weights, --device, --tp, --pp  as of heddle generate\n"
     "\n"
     "Example:\n"
     "  heddle eval 7 --step best --data wikitext/test.txt\n";
@@ -624,7 +626,7 @@ const struct cli_command cli_commands[] = {
     {"explain", "say why a job waits", explain_help, cli_explain, false},
     {"hold", "keep a job from being started", hold_help, cli_hold, false},
     {"release", "let a held job start", release_help, cli_release, false},
-    {"queue", "list and set the queues of jobs", queue_help, cli_queue, false},
+    {"queue", "list, set and remove the queues of jobs", queue_help, cli_queue, false},
     {"rm", "remove jobs that have ended", rm_help, cli_rm, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"topo", "show switches, links between devices and adapters", topo_help, cli_topo, false},

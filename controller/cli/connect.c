@@ -10,6 +10,7 @@
 #include "controller/cli/cli.h"
 #include "controller/cli/watch.h"
 #include "rpc/find.h"
+#include "version/version.h"
 
 enum {
     NOTICE_MS = 1000, /* without an answer, until a person is told what is waited for */
@@ -79,9 +80,13 @@ static enum hd_status open_client(struct cli *cli)
     struct hd_rpc_tls tls = {
         .ca_path = cli->contexts.values[CONTEXT_TLS_CA].text, .cert_path = cert, .key_path = cert};
     struct hd_rpc_client_options options = {.tls = tls.ca_path ? &tls : NULL};
-    char token[HD_RPC_TOKEN_MAX + 1];
+    char token[HD_RPC_TOKEN_MAX + 1], client[96];
     enum hd_status st = HD_OK;
 
+    /* the form is read by check_client of services/guard.c */
+    (void)snprintf(client, sizeof client, "%d-%d %.64s", HEDDLE__V1__PROTOCOL__PROTOCOL_MIN,
+                   HEDDLE__V1__PROTOCOL__PROTOCOL_MAX, hd_version_text);
+    options.client = client;
     if (cert && *cert && !tls.ca_path)
         return hd_err(HD_INVALID,
                       "--tls-cert %s needs --tls-ca FILE, the authority of the controller's "

@@ -302,6 +302,8 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_hold(core, event);
     case HD_CORE_SET_QUEUE:
         return core_set_queue(core, event);
+    case HD_CORE_REMOVE_QUEUE:
+        return core_remove_queue(core, event);
     case HD_CORE_DRAIN:
     case HD_CORE_UNDRAIN:
         return core_drain(core, event);

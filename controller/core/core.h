@@ -124,7 +124,8 @@ enum hd_core_event_kind {
     HD_CORE_CHECKPOINT_NOW, /* writes a checkpoint and trains on */
     HD_CORE_HOLD,           /* is not started until it is released */
     HD_CORE_RELEASE,
-    HD_CORE_SET_QUEUE, /* makes or changes a queue */
+    HD_CORE_SET_QUEUE,    /* makes or changes a queue */
+    HD_CORE_REMOVE_QUEUE, /* of its `queue` name and by alone */
     HD_CORE_DRAIN,
     HD_CORE_UNDRAIN,
     HD_CORE_REMOVE_NODE,  /* forgets a node that is gone */

@@ -236,6 +236,7 @@ void core_search_timers(struct hd_core *core, struct core_job *job);
 /* ---- queue.c ----------------------------------------------------------------------------------*/
 
 enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_remove_queue(struct hd_core *core, const struct hd_core_event *event);
 struct core_queue *core_find_queue(const struct hd_core *core, const char *name); /* NULL: none */
 struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_record *record);
 /* What `owner` has of the queue. NULL: no memory. */

@@ -205,6 +205,7 @@ struct core_queue {
     int64_t held;               /* devices */
     size_t waiting;             /* queued jobs */
     struct core_heap next;      /* of the pass: lines by the number of their next job */
+    struct core_queue *next_removed;
 };
 
 /* What one user has of one queue. */
@@ -302,6 +303,7 @@ struct hd_core {
     size_t line_count, line_size;
     bool line_emptied;          /* some line has no job left */
     struct core_queue **queues; /* by name */
+    struct core_queue *removed_queues;
     size_t queue_count, queue_size;
     struct core_account **accounts;
     size_t account_count, account_size;

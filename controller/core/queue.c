@@ -4,7 +4,9 @@
  * with jobs of equal priority the one that holds less for its weight comes first; nothing is
  * remembered of what was held earlier, so that a restart of the controller changes no share.
  *
- * A queue is never removed. What a user has of a queue is an account, made with the first job.
+ * What a user has of a queue is an account, made with the first job. Accounts, and ended jobs that
+ * are still looked at, refer to their queue: the struct of one that was removed is kept, and used
+ * again when the queue is made again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,6 +42,20 @@ struct core_queue *core_find_queue(const struct hd_core *core, const char *name)
                : NULL;
 }
 
+/* The struct of a removed queue, in the list no longer; NULL: none had the name. */
+static struct core_queue *take_removed(struct hd_core *core, const char *name)
+{
+    for (struct core_queue **at = &core->removed_queues; *at; at = &(*at)->next_removed) {
+        struct core_queue *queue = *at;
+
+        if (core_same(queue->rec.name, name)) {
+            *at = queue->next_removed;
+            return queue;
+        }
+    }
+    return NULL;
+}
+
 struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_record *record)
 {
     struct core_queue *queue = core_find_queue(core, record->name);
@@ -47,8 +63,10 @@ struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_re
     const char *name = queue ? queue->rec.name : NULL;
 
     if (!queue) {
-        queue = calloc(1, sizeof *queue);
-        if (queue)
+        queue = take_removed(core, record->name);
+        name = queue ? queue->rec.name : NULL;
+        queue = queue ? queue : calloc(1, sizeof *queue);
+        if (queue && !name)
             core_set(core, &name, record->name);
         if (!name || !core_reserve(core, &core->queues, core->queue_count, &core->queue_size,
                                    sizeof queue)) {
@@ -126,6 +144,54 @@ enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *
     hd_batch_add_queue(core->out->batch, &record);
     (void)core_queue_put(core, &record);
     core->schedule_due = true;
+    return HD_OK;
+}
+
+static const struct core_job *first_job_in(const struct hd_core *core,
+                                           const struct core_queue *queue, size_t *ret_count)
+{
+    const struct core_job *first = NULL;
+
+    *ret_count = 0;
+    for (const struct core_job *job = core_table_next(&core->jobs, NULL); job;
+         job = core_table_next(&core->jobs, job)) {
+        if (job->ended || job->account->queue != queue)
+            continue;
+        (*ret_count)++;
+        first = first && first->rec.job < job->rec.job ? first : job;
+    }
+    return first;
+}
+
+enum hd_status core_remove_queue(struct hd_core *core, const struct hd_core_event *event)
+{
+    const char *name = event->queue.name ? event->queue.name : "";
+    struct core_queue *queue = *name ? core_find_queue(core, name) : NULL;
+    const struct core_job *first;
+    struct hd_queue_record record;
+    size_t at, count;
+
+    if (!queue)
+        return hd_err(HD_NOT_FOUND, "there is no queue %s; heddle queue ls lists them", name);
+    if (core_same(name, "default"))
+        return hd_err(HD_INVALID, "queue default is that of jobs which name none, and stays");
+    first = first_job_in(core, queue, &count);
+    if (first)
+        return hd_err(HD_CONFLICT,
+                      "queue %s has %zu job%s that %s not ended, such as job %" PRIu64
+                      "; let them end, or cancel them, then remove it",
+                      name, count, count == 1 ? "" : "s", count == 1 ? "has" : "have",
+                      first->rec.job);
+    core_event(core, NULL, "queue_removed", 0, -1, "", "queue %s: removed by %s", name,
+               event->queue.by);
+    record = queue->rec;
+    record.removed = true;
+    hd_batch_add_queue(core->out->batch, &record);
+    at = place_of(core, name);
+    core->queue_count--;
+    memmove(&core->queues[at], &core->queues[at + 1], (core->queue_count - at) * sizeof queue);
+    queue->next_removed = core->removed_queues;
+    core->removed_queues = queue;
     return HD_OK;
 }
 
@@ -208,13 +274,23 @@ bool core_queue_is_behind(const struct core_queue *a, const struct core_queue *b
     return a->held * b->rec.weight > b->held * a->rec.weight;
 }
 
+static void free_queue(struct core_queue *queue)
+{
+    core_unset(&queue->rec.name);
+    free(queue->next.items);
+    free(queue);
+}
+
 void core_queues_free(struct hd_core *core)
 {
-    for (size_t i = 0; i < core->queue_count; i++) {
-        core_unset(&core->queues[i]->rec.name);
-        free(core->queues[i]->next.items);
-        free(core->queues[i]);
+    struct core_queue *queue;
+
+    while ((queue = core->removed_queues)) {
+        core->removed_queues = queue->next_removed;
+        free_queue(queue);
     }
+    for (size_t i = 0; i < core->queue_count; i++)
+        free_queue(core->queues[i]);
     for (size_t i = 0; i < core->account_count; i++)
         free(core->accounts[i]);
     free(core->queues);

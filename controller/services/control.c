@@ -45,6 +45,7 @@ enum hd_status control_register(struct controller *c)
         UNARY("PlanJob", plan_job_request, plan_job_response, control_plan_job),
         UNARY("ListQueues", list_queues_request, list_queues_response, control_list_queues),
         UNARY("SetQueue", set_queue_request, set_queue_response, control_set_queue),
+        UNARY("RemoveQueue", remove_queue_request, remove_queue_response, control_remove_queue),
         UNARY("RemoveJob", remove_job_request, remove_job_response, control_remove_job),
         UNARY("ListEvents", list_events_request, list_events_response, control_list_events),
         UNARY("ListNodes", list_nodes_request, list_nodes_response, control_list_nodes),

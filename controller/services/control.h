@@ -123,9 +123,9 @@ control_call control_plan_job;                                                 /
 control_call control_validate_job;                                             /* validate.c */
 control_call control_list_jobs, control_list_events, control_list_checkpoints; /* lists.c */
 control_call control_list_nodes, control_drain_node, control_undrain_node, control_probe_node,
-    control_remove_node;                             /* nodes.c */
-control_call control_list_queues, control_set_queue; /* queues.c */
-control_call control_remove_job;                     /* remove.c */
+    control_remove_node;                                                   /* nodes.c */
+control_call control_list_queues, control_set_queue, control_remove_queue; /* queues.c */
+control_call control_remove_job;                                           /* remove.c */
 control_call control_resume_job, control_requeue_job, control_checkpoint_job, control_hold_job,
     control_release_job; /* resume.c */
 

@@ -284,6 +284,24 @@ static enum hd_status take_refusal(struct controller *c, const struct hd_rpc_pri
     return st ? st : hd_err_restore(&refusal);
 }
 
+/* A command says with each call "MIN-MAX BUILD", its versions of the protocol; older commands, and
+ * clients that are not ours, say nothing and are served. */
+static enum hd_status check_client(const struct controller *c, const struct hd_rpc_call *call)
+{
+    const char *client = hd_rpc_call_metadata(call, HD_RPC_CLIENT_HEADER);
+    char build[96];
+    int min, max;
+
+    if (!client || sscanf(client, "%d-%d %95[^\n]", &min, &max, build) != 3 ||
+        (min <= HEDDLE__V1__PROTOCOL__PROTOCOL_MAX && max >= HEDDLE__V1__PROTOCOL__PROTOCOL_MIN))
+        return HD_OK;
+    return hd_err(HD_CONFLICT,
+                  "this controller (build %s) speaks protocol %d to %d, the command (build %s) %d "
+                  "to %d; upgrade the older one",
+                  c->options.build, HEDDLE__V1__PROTOCOL__PROTOCOL_MIN,
+                  HEDDLE__V1__PROTOCOL__PROTOCOL_MAX, build, min, max);
+}
+
 enum hd_status guard_authorize(void *user, struct hd_rpc_call *call)
 {
     struct controller *c = user;
@@ -294,6 +312,8 @@ enum hd_status guard_authorize(void *user, struct hd_rpc_call *call)
     if (!row) /* health and reflection: for all who are known */
         return HD_OK;
     st = check_role(c, caller, row);
+    if (!st)
+        st = check_client(c, call);
     return st ? take_refusal(c, caller, st) : take_rate(c, caller, row->cost);
 }
 

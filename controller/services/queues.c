@@ -64,3 +64,34 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
     if (st)
         hd_rpc_call_fail(call, st);
 }
+
+static void send_removed(struct controller *c, struct reply *reply)
+{
+    Heddle__V1__RemoveQueueResponse response = HEDDLE__V1__REMOVE_QUEUE_RESPONSE__INIT;
+
+    (void)c;
+    response.name = reply->name;
+    (void)hd_rpc_call_reply(reply->call, &response.base);
+}
+
+void control_remove_queue(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__RemoveQueueRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_core_event event = {.kind = HD_CORE_REMOVE_QUEUE,
+                                        .queue = {.name = m->name, .by = control_caller(call)}};
+    struct reply *reply;
+    enum hd_status st = control_check_reserve(c);
+
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    st = answer_after_step(c, call, &event, send_removed, &reply);
+    if (reply)
+        (void)snprintf(reply->name, sizeof reply->name, "%s", m->name);
+    turn_end(c);
+    if (st)
+        hd_rpc_call_fail(call, st);
+}

@@ -601,8 +601,13 @@ static enum hd_status open_as(struct store_db *db, const char *dir, const char *
 
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs)
 {
-    enum hd_status st = open_as(db, dir, vfs, false);
+    enum hd_status st = vfs ? HD_OK : store_check_life(dir);
 
+    if (st) {
+        *db = (struct store_db){0};
+        return st;
+    }
+    st = open_as(db, dir, vfs, false);
     if (st == HD_IO || st == HD_UNSUPPORTED) { /* no shared maps here, or no room for the file */
         store_db_close(db);
         st = open_as(db, dir, vfs, true);

@@ -39,6 +39,7 @@
     X(PUT_QUEUE, "INSERT INTO queues (name, devices_max, user_devices_max, weight)"                \
                  " VALUES (?1,?2,?3,?4) ON CONFLICT (name) DO UPDATE SET devices_max=?2,"          \
                  " user_devices_max=?3, weight=?4")                                                \
+    X(DELETE_QUEUE, "DELETE FROM queues WHERE name=?")                                             \
     X(GET_QUEUES, "SELECT name, devices_max, user_devices_max, weight FROM queues ORDER BY name")  \
     /* Of a job that is removed. Only its attempts stay until its folder is deleted. */            \
     X(DELETE_EVENTS, "DELETE FROM events WHERE job=?")                                             \
@@ -253,6 +254,10 @@ void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
 
 /* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);
+/* HD_CORRUPT: the database is missing or empty, and what is beside it shows that there was one
+ * (life.c).
+ */
+enum hd_status store_check_life(const char *dir);
 void store_db_close(struct store_db *db);
 
 /* The log is copied into the database when it has so many pages, and keeps that size. */

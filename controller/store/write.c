@@ -184,6 +184,8 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
     case HD_OP_NODE:
         return put_node(db, &op->node);
     case HD_OP_QUEUE:
+        if (op->queue.removed)
+            return store_db_run(db, STORE_DELETE_QUEUE, "t", op->queue.name);
         return store_db_run(db, STORE_PUT_QUEUE, "tnnn", op->queue.name, (int)op->queue.devices_max,
                             (int)op->queue.user_devices_max, (int)op->queue.weight);
     case HD_OP_CHECKPOINT:

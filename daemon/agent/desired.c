@@ -76,8 +76,10 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
                         d->checkpoint_dir, d->run_as, &local);
     else if (!local->recorded)
         st = local_record(local);
-    if (st) /* nothing on record, nothing started */
+    if (st) { /* nothing on record, nothing started */
         agent->try_again_ms = hd_clock_now_ms() + TRY_AGAIN_MS;
+        agent->room_ms = 0; /* why, is told to users */
+    }
     if (st == HD_STORAGE) {
         local_wait_to_start(local);
         return;

@@ -146,20 +146,51 @@ void agent_identity_close(struct agent_identity *identity)
     identity->lock_fd = -1;
 }
 
-enum hd_status agent_identity_read_cluster(const struct agent_identity *identity,
+enum hd_status agent_identity_take(struct agent_identity *identity)
+{
+    char lock[PATH_MAX + 8], uuid[AGENT_UUID_MAX];
+    enum hd_status st = read_line(identity->state_dir, "node-uuid", uuid, sizeof uuid);
+    int fd;
+
+    if (!st && strcmp(uuid, identity->node_uuid) != 0)
+        return hd_err(HD_CONFLICT, "it is that of another node, %s", uuid);
+    if (st && st != HD_NOT_FOUND)
+        return st;
+    (void)snprintf(lock, sizeof lock, "%s/lock", identity->state_dir);
+    st = hd_file_lock(lock, &fd);
+    if (st)
+        return st == HD_CONFLICT ? hd_err(st, "another heddled uses it") : st;
+    st = write_line(identity->state_dir, "node-uuid", identity->node_uuid);
+    if (!st && identity->cluster[0])
+        st = write_line(identity->state_dir, "cluster", identity->cluster);
+    if (st) { /* tried again as a whole */
+        (void)close(fd);
+        return st;
+    }
+    (void)close(identity->lock_fd);
+    identity->lock_fd = fd;
+    return HD_OK;
+}
+
+enum hd_status agent_identity_read_cluster(struct agent_identity *identity,
                                            char ret_cluster[AGENT_NAME_MAX])
 {
     enum hd_status st = read_line(identity->state_dir, "cluster", ret_cluster, AGENT_NAME_MAX);
 
-    if (st == HD_NOT_FOUND) {
-        ret_cluster[0] = '\0';
-        return HD_OK;
+    if (st == HD_NOT_FOUND) { /* of no cluster yet; or it was lost, and is written again */
+        memcpy(ret_cluster, identity->cluster, sizeof identity->cluster);
+        st = HD_OK;
     }
+    if (!st)
+        memcpy(identity->cluster, ret_cluster, sizeof identity->cluster);
     return st;
 }
 
-enum hd_status agent_identity_write_cluster(const struct agent_identity *identity,
-                                            const char *cluster)
+enum hd_status agent_identity_write_cluster(struct agent_identity *identity, const char *cluster)
 {
-    return write_line(identity->state_dir, "cluster", cluster);
+    enum hd_status st = write_line(identity->state_dir, "cluster", cluster);
+
+    if (!st)
+        (void)snprintf(identity->cluster, sizeof identity->cluster, "%s", cluster);
+    return st;
 }

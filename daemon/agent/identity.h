@@ -34,6 +34,7 @@ struct agent_identity {
     char state_dir[PATH_MAX];       /* absolute */
     char node_name[AGENT_NAME_MAX]; /* [a-z0-9][-a-z0-9.]* */
     char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
+    char cluster[AGENT_NAME_MAX]; /* "": of none yet, or not read */
     int lock_fd;
 
     const struct hd_devices *devices;     /* set by the agent: what the node offers */
@@ -50,11 +51,13 @@ struct agent_identity {
 enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
                                    struct agent_identity *ret_identity);
 void agent_identity_close(struct agent_identity *identity);
+/* Locks a directory that was put in the place of the one that was opened, and writes UUID and
+ * cluster to it. HD_CONFLICT: another heddled uses it, or it is another node's. */
+enum hd_status agent_identity_take(struct agent_identity *identity);
 
 /* The cluster that the state directory belongs to; "" if it belongs to none yet. */
-enum hd_status agent_identity_read_cluster(const struct agent_identity *identity,
+enum hd_status agent_identity_read_cluster(struct agent_identity *identity,
                                            char ret_cluster[AGENT_NAME_MAX]);
-enum hd_status agent_identity_write_cluster(const struct agent_identity *identity,
-                                            const char *cluster);
+enum hd_status agent_identity_write_cluster(struct agent_identity *identity, const char *cluster);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/convert.h"
+#include "daemon/agent/state_dir.h"
 
 enum {
     ROOM_EVERY_MS = 10000,
@@ -72,7 +73,7 @@ static enum hd_status check_cluster(struct agent *agent, const char *cluster)
 /* Tells the controller with the next observed set, if it has changed. */
 static void look_for_room(struct agent *agent)
 {
-    char before[ROOM_REASON_MAX];
+    char before[ROOM_REASON_MAX], unusable[STATE_DIR_REASON_MAX];
 
     if (agent->leave_deadline_ms) /* there is none any more */
         return;
@@ -80,6 +81,9 @@ static void look_for_room(struct agent *agent)
     agent->room_ms = hd_clock_now_ms();
     room_look(agent->jobs_dir, agent->identity.state_dir, agent->options.min_free_percent,
               agent->no_room);
+    state_dir_look(&agent->identity, &agent->locals, unusable);
+    if (unusable[0])
+        memcpy(agent->no_room, unusable, sizeof agent->no_room);
     if (strcmp(before, agent->no_room) == 0)
         return;
     agent->observed_dirty = true;

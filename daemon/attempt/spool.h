@@ -22,7 +22,7 @@
 
 enum {
     HD_SPOOL_SEGMENT_BYTES = 1 << 20,
-    HD_SPOOL_SEGMENTS_MAX = 64, /* 64 MiB: about 400,000 steps */
+    HD_SPOOL_SEGMENTS_MAX = 64, /* 64 MiB: about 270,000 steps */
 };
 
 struct hd_spool_writer;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 
 enum { CPUINFO_MAX = 16 << 20, THREADS_MAX = 4096 };
 
@@ -254,9 +255,14 @@ static void find_processor(char ret_name[96])
     hd_text_free(&text);
 }
 
+static int64_t machine_memory(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+}
+
 static void add_cpus(int count, int threads, struct hd_devices *devices)
 {
-    const int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    const int64_t memory = machine_memory();
     char name[96];
 
     find_processor(name);
@@ -269,15 +275,29 @@ static void add_cpus(int count, int threads, struct hd_devices *devices)
     }
 }
 
-/* --device-memory: a CPU device may get more than its share, a GPU no more than it has. */
-static void limit_memory(int64_t memory_bytes, struct hd_devices *devices)
+/* --device-memory: a CPU device may get more than its share, but no more than the machine has; a
+ * GPU no more than it has. */
+static enum hd_status limit_memory(const struct hd_device_wish *wish, struct hd_devices *devices)
 {
+    const int64_t machine = machine_memory();
+    const int64_t memory_bytes = wish->memory_bytes;
+    char given[32], own[32];
+
+    if (wish->cpu_count && memory_bytes > machine) {
+        hd_text_format_bytes(memory_bytes, given);
+        hd_text_format_bytes(machine, own);
+        return hd_err(HD_INVALID,
+                      "--device-memory: %s is more than this machine has, which is %s: give less, "
+                      "or leave it out",
+                      given, own);
+    }
     for (int i = 0; memory_bytes && i < devices->count; i++) {
         struct hd_device *d = &devices->list[i];
 
         if (!d->cuda || !d->memory_bytes || d->memory_bytes > memory_bytes)
-            d->memory_bytes = memory_bytes;
+            d->memory_bytes = !d->cuda && memory_bytes > machine ? machine : memory_bytes;
     }
+    return HD_OK;
 }
 
 /* GPUs' ranks share the cores that CPU devices leave. */
@@ -343,7 +363,9 @@ enum hd_status hd_devices_choose(const struct hd_device_wish *wish, const struct
     share_cores(cores, wish->gpus_if_any && !wish->threads ? 0 : cpu_count * threads, ret_devices);
     if (cpu_count)
         add_cpus(cpu_count, threads, ret_devices);
-    limit_memory(wish->memory_bytes, ret_devices);
+    st = limit_memory(wish, ret_devices);
+    if (st)
+        return st;
     waits = !answered && wish->gpus_if_any && !ret_devices->gpu_count;
     return number_cpus(numbers, waits ? list->problem : NULL, ret_devices);
 }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 
 /* ---- what changes ---- */
 
@@ -23,6 +24,24 @@ static void log_changes(const struct hd_devices *now, const struct hd_devices *b
     }
     if (now->note[0] && !now->list[0].problem[0])
         hd_log(HD_LOG_INFO, "%s; the CPU is used", now->note);
+}
+
+/* --device-memory that a GPU does not have; what it has is offered. */
+static void log_memory(const struct hd_devices *now, int64_t wish_bytes)
+{
+    char wish[32], own[32];
+
+    hd_text_format_bytes(wish_bytes, wish);
+    for (int i = 0; i < now->gpu_count; i++) {
+        const struct hd_device *d = &now->list[i];
+
+        if (!d->memory_bytes || d->memory_bytes >= wish_bytes)
+            continue;
+        hd_text_format_bytes(d->memory_bytes, own);
+        hd_log(HD_LOG_WARN,
+               "--device-memory: %s is more than device %d has, which is %s: that is offered", wish,
+               d->number, own);
+    }
 }
 
 /* Chooses what is offered by the newest answer, or without one. True: it has changed. */
@@ -43,6 +62,7 @@ static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list 
     *ret_changed = !st && memcmp(devices, now, sizeof *now) != 0;
     if (*ret_changed) {
         log_changes(now, devices);
+        log_memory(now, health->wish.memory_bytes);
         *devices = *now;
     }
     free(now);

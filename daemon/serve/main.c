@@ -34,6 +34,7 @@ enum {
     X(WEIGHTS, "--weights", false)     \
     X(DEVICE, "--device", false)       \
     X(TP, "--tp", false)               \
+    X(PP, "--pp", false)               \
     X(CONTEXT, "--context", false)     \
     X(SEQUENCES, "--sequences", false) \
     X(TEMPLATE, "--template", false)   \
@@ -97,7 +98,7 @@ static enum hd_status choose_hosts(struct settings *s, const char *list)
 static enum hd_status read_numbers(const struct hd_flag *f, struct settings *s)
 {
     struct hd_decoder_options *d = &s->serve.work.decoder;
-    int64_t slots = 0, threads = 0, tp = 1, body = 0, timeout = 0, grace = 0;
+    int64_t slots = 0, threads = 0, tp = 1, pp = 1, body = 0, timeout = 0, grace = 0;
     enum hd_status st = hd_flag_int(&f[FLAG_CONTEXT], 1, 1 << 24, 0, &d->context);
 
     if (!st)
@@ -105,7 +106,9 @@ static enum hd_status read_numbers(const struct hd_flag *f, struct settings *s)
     if (!st)
         st = hd_flag_int(&f[FLAG_THREADS], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
     if (!st)
-        st = hd_flag_int(&f[FLAG_TP], 1, HD_DECODER_TP_MAX, 1, &tp);
+        st = hd_flag_int(&f[FLAG_TP], 1, HD_DECODER_RANKS_MAX, 1, &tp);
+    if (!st)
+        st = hd_flag_int(&f[FLAG_PP], 1, HD_DECODER_RANKS_MAX, 1, &pp);
     if (!st)
         st = hd_flag_int(&f[FLAG_QUEUE], 1, 1 << 20, QUEUE_DEFAULT, &s->serve.queue_max);
     if (!st)
@@ -117,6 +120,7 @@ static enum hd_status read_numbers(const struct hd_flag *f, struct settings *s)
     d->slots = (int)slots;
     d->threads = (int)threads;
     d->tp = (int)tp;
+    d->pp = (int)pp;
     s->serve.http.body_bytes_max = (size_t)body * 1024;
     s->serve.timeout_ms = timeout * 1000;
     s->serve.grace_ms = grace * 1000;

@@ -228,16 +228,31 @@ static void choose_name(struct serve *s)
     s->options.name = hd_decoder_is_checkpoint(decoder) ? hd_decoder_job(decoder)->name : s->name;
 }
 
+static void say_memory(const struct serve *s, const struct hd_decoder *d)
+{
+    int64_t all = 0, most = 0;
+    char memory[32], of_one[32];
+
+    for (int r = 0; r < hd_decoder_ranks(d); r++) {
+        const int64_t bytes = hd_decoder_memory_bytes(d, r);
+
+        all += bytes;
+        most = bytes > most ? bytes : most;
+    }
+    hd_text_format_bytes(all, memory);
+    hd_text_format_bytes(most, of_one);
+    hd_log(HD_LOG_INFO, "%s: %d sequences of %lld tokens, %s, %s of memory%s%s%s", s->options.name,
+           hd_decoder_slots(d), (long long)hd_decoder_context(d), hd_decoder_job(d)->precision,
+           memory, hd_decoder_ranks(d) > 1 ? ", at most " : "",
+           hd_decoder_ranks(d) > 1 ? of_one : "", hd_decoder_ranks(d) > 1 ? " on a rank" : "");
+}
+
 static void say_address(const struct serve *s)
 {
     const char *address = s->options.http.address, *colon = strrchr(address, ':');
     const struct hd_decoder *d = serve_work_decoder(s->work);
-    char memory[32];
 
-    hd_text_format_bytes(hd_decoder_memory_bytes(d), memory);
-    hd_log(HD_LOG_INFO, "%s: %d sequences of %lld tokens, %s, %s of memory", s->options.name,
-           hd_decoder_slots(d), (long long)hd_decoder_context(d), hd_decoder_job(d)->precision,
-           memory);
+    say_memory(s, d);
     if (serve_work_chat(s->work))
         hd_log(HD_LOG_WARN, "there is no /v1/chat/completions: %s", hd_err_message());
     if (hd_http_port(s->http))

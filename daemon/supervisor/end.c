@@ -134,7 +134,8 @@ static bool is_bad_input(const struct sup_rank *rank)
 {
     return (rank->exited && rank->code == HD_LINK_EXIT_BAD_INPUT) ||
            (rank->has_failure &&
-            (rank->failure.status == HD_INVALID || rank->failure.status == HD_UNSUPPORTED));
+            (rank->failure.status == HD_INVALID || rank->failure.status == HD_DENIED ||
+             rank->failure.status == HD_UNSUPPORTED));
 }
 
 /* The cause of an end that nothing forced. */

@@ -27,9 +27,10 @@ static enum hd_status read_options(int argc, char **argv, struct choices_verb *e
                           {"--weights", false, false, NULL},   {"--threads", false, false, NULL},
                           {"--device", false, false, NULL},    {"--json", false, true, NULL},
                           {"--jsonl", false, true, NULL},      {"--base", false, false, NULL},
-                          {"--adapter", false, false, NULL},   {"--tp", false, false, NULL}};
+                          {"--adapter", false, false, NULL},   {"--tp", false, false, NULL},
+                          {"--pp", false, false, NULL}};
     struct hd_decoder_options *d = &e->decoder;
-    int64_t threads = 0, tp = 1;
+    int64_t threads = 0, tp = 1, pp = 1;
     int flags = 0;
     enum hd_status st;
 
@@ -43,7 +44,9 @@ static enum hd_status read_options(int argc, char **argv, struct choices_verb *e
     if (!st)
         st = hd_flag_int(&f[5], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
     if (!st)
-        st = hd_flag_int(&f[11], 1, HD_DECODER_TP_MAX, 1, &tp);
+        st = hd_flag_int(&f[11], 1, HD_DECODER_RANKS_MAX, 1, &tp);
+    if (!st)
+        st = hd_flag_int(&f[12], 1, HD_DECODER_RANKS_MAX, 1, &pp);
     if (!st && flags + 1 >= argc)
         st = hd_err(HD_INVALID, "--choices names no file of questions");
     if (st)
@@ -53,6 +56,7 @@ static enum hd_status read_options(int argc, char **argv, struct choices_verb *e
     d->weights = f[4].value;
     d->threads = (int)threads;
     d->tp = (int)tp;
+    d->pp = (int)pp;
     d->slots = SEQUENCES;
     e->as_json = f[7].value;
     e->as_lines = f[8].value;

@@ -56,9 +56,10 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
         {"--adapter", false, false, NULL},    {"--chat", false, true, NULL},
         {"--system", false, false, NULL},     {"--template", false, false, NULL},
         {"--precision", false, false, NULL},  {"--weights", false, false, NULL},
-        {"--device", false, false, NULL},     {"--tp", false, false, NULL}};
+        {"--device", false, false, NULL},     {"--tp", false, false, NULL},
+        {"--pp", false, false, NULL}};
     struct generate_request r = {.device = "cpu"};
-    int64_t threads = 0, tp = 1;
+    int64_t threads = 0, tp = 1, pp = 1;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     if (!st)
@@ -68,7 +69,9 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
     if (!st)
         st = hd_flag_int(&f[8], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
     if (!st)
-        st = hd_flag_int(&f[17], 1, HD_DECODER_TP_MAX, 1, &tp);
+        st = hd_flag_int(&f[17], 1, HD_DECODER_RANKS_MAX, 1, &tp);
+    if (!st)
+        st = hd_flag_int(&f[18], 1, HD_DECODER_RANKS_MAX, 1, &pp);
     if (!st && !f[11].value && (f[12].value || f[13].value))
         st = hd_err(HD_INVALID, "--system and --template are for --chat");
     if (st)
@@ -79,6 +82,7 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
     r.decoder = (struct hd_decoder_options){.dirs = {f[0].value, f[9].value, f[10].value},
                                             .threads = (int)threads,
                                             .tp = (int)tp,
+                                            .pp = (int)pp,
                                             .precision = f[14].value,
                                             .weights = f[15].value};
     if (f[16].value)

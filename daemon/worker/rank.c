@@ -692,6 +692,7 @@ static int exit_status(const struct rank *r, enum hd_status st)
         return r->stopped ? HD_LINK_EXIT_STOPPED : HD_LINK_EXIT_COMPLETED;
     case HD_INVALID:
     case HD_NOT_FOUND:
+    case HD_DENIED: /* of a file: it stays so until somebody changes its rights */
     case HD_UNSUPPORTED:
         return HD_LINK_EXIT_BAD_INPUT;
     case HD_STORAGE:

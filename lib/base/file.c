@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,39 @@ enum hd_status hd_file_write_status(int error)
     default:
         return HD_IO;
     }
+}
+
+/* "alice (uid 1000)"; where its name cannot be found "uid 1000". */
+static void name_user(char ret_user[64])
+{
+    const unsigned uid = (unsigned)geteuid();
+    struct passwd found, *user = NULL;
+    char room[1024];
+
+    if (getpwuid_r(geteuid(), &found, room, sizeof room, &user) == 0 && user)
+        (void)snprintf(ret_user, 64, "%.40s (uid %u)", user->pw_name, uid);
+    else
+        (void)snprintf(ret_user, 64, "uid %u", uid);
+}
+
+enum hd_status hd_file_cannot_open(const char *what, const char *path, int error)
+{
+    char user[64];
+
+    if (error != EACCES && error != EPERM)
+        return hd_err(error == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s%s: %s", what, path,
+                      strerror(error));
+    name_user(user);
+    if (access(path, R_OK) == 0) /* Landlock does not bound access(2) */
+        return hd_err(
+            HD_DENIED,
+            "cannot open %s%s: %s may read it, but this rank has locked itself out: the job "
+            "does not name the file, or names it by a link; name the file itself",
+            what, path, user);
+    return hd_err(HD_DENIED,
+                  "cannot open %s%s: permission denied for %s; let that user read the file and "
+                  "enter the folders above it (chmod, setfacl), or name another file",
+                  what, path, user);
 }
 
 enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes)

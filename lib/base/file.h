@@ -22,6 +22,11 @@
  * does not answer. Else HD_IO. The functions below return it for what they write. */
 enum hd_status hd_file_write_status(int error);
 
+/* For a file that open(2) or stat(2) refused with `error`, `what` before its path ("the data file
+ * "). HD_NOT_FOUND; HD_DENIED, naming the user and what helps: it stays so until somebody changes
+ * something; else HD_IO. */
+enum hd_status hd_file_cannot_open(const char *what, const char *path, int error);
+
 /* HD_STORAGE: in the file system of `path`, or of the next folder above it that exists, fewer than
  * `bytes` are free for this user, no file can be created, or it is read-only; the message has both
  * sizes. HD_OK also where it does not say. */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "data/data_internal.h"
 #include "data/token_file.h"
@@ -64,8 +65,7 @@ static enum hd_status map_bytes(const struct hd_corpus_file *file, struct mappin
 
     fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not block */
     if (fd < 0)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open the data file %s: %s",
-                      file->path, strerror(errno));
+        return hd_file_cannot_open("the data file ", file->path, errno);
     if (fstat(fd, &info) < 0)
         st = hd_err(HD_IO, "cannot examine %s: %s", file->path, strerror(errno));
     else

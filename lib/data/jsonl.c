@@ -22,8 +22,10 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
     enum hd_status st;
 
     if (bytes > HD_JSONL_LINE_BYTES_MAX)
-        return hd_err(HD_LIMIT, "a line of more than %d bytes", HD_JSONL_LINE_BYTES_MAX);
+        return hd_err(HD_INVALID, "a line of more than %d bytes", HD_JSONL_LINE_BYTES_MAX);
     st = hd_json_parse(arena, line, bytes, &limits, &root);
+    if (st == HD_LIMIT)
+        st = HD_INVALID;
     return st ? st : hd_json_need_string(root, key, ret_text);
 }
 

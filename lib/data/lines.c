@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "data/data_internal.h"
 
 enum { READ_BYTES = 256 << 10 };
@@ -13,8 +14,7 @@ enum hd_status hd_lines_open(struct hd_lines *l, const char *path, size_t bytes_
 {
     *l = (struct hd_lines){.path = path, .bytes_max = bytes_max, .file = fopen(path, "re")};
     if (!l->file)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
-                      strerror(errno));
+        return hd_file_cannot_open("", path, errno);
     l->bytes = malloc(READ_BYTES);
     return l->bytes ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read %s", path);
 }
@@ -35,7 +35,7 @@ static enum hd_status add_bytes(struct hd_lines *l, bool *ret_whole)
     const size_t count = end ? (size_t)(end - from) : l->until - l->from;
 
     if (count > l->bytes_max - l->line.len_bytes)
-        return hd_err(HD_LIMIT, "%s:%" PRId64 ": a line of more than %zu bytes", l->path, l->number,
+        return hd_err(HD_INVALID, "%s:%" PRId64 ": a line of more than %zu bytes", l->path, l->number,
                       l->bytes_max);
     hd_text_add_bytes(&l->line, from, count);
     l->from += count + (end != NULL);

@@ -28,7 +28,7 @@ struct hd_lines {
 enum hd_status hd_lines_open(struct hd_lines *lines, const char *path, size_t bytes_max);
 void hd_lines_close(struct hd_lines *lines);
 
-/* *ret_there false: the file has no further line. HD_LIMIT, with file and line: one of more than
+/* *ret_there false: the file has no further line. HD_INVALID, with file and line: one of more than
  * bytes_max. */
 enum hd_status hd_lines_next(struct hd_lines *lines, bool *ret_there);
 

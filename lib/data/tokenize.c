@@ -221,8 +221,7 @@ static enum hd_status open_input(struct work *w)
 
     w->file = fopen(path, "re");
     if (!w->file)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
-                      strerror(errno));
+        return hd_file_cannot_open("", path, errno);
     w->line = w->byte = 0;
     w->at_end = false;
     return HD_OK;
@@ -307,9 +306,9 @@ static enum hd_status take_piece(struct work *w, struct tokenize_slot *slot, siz
 static enum hd_status refuse_length(const struct work *w, const char *path, bool has_lines)
 {
     if (has_lines)
-        return hd_err(HD_LIMIT, "%s:%" PRId64 ": a line of more than %d bytes", path, w->line + 1,
+        return hd_err(HD_INVALID, "%s:%" PRId64 ": a line of more than %d bytes", path, w->line + 1,
                       HD_JSONL_LINE_BYTES_MAX);
-    return hd_err(HD_LIMIT,
+    return hd_err(HD_INVALID,
                   "%s: %d bytes have no place where a text may be cut for this tokenizer; split it "
                   "into several files",
                   path, HD_TOKENIZE_PIECE_BYTES_MAX);
@@ -495,8 +494,7 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
         struct stat info;
 
         if (stat(how->inputs[i], &info) < 0)
-            return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot read %s: %s",
-                          how->inputs[i], strerror(errno));
+            return hd_file_cannot_open("", how->inputs[i], errno);
         if (!S_ISREG(info.st_mode))
             return hd_err(HD_INVALID, "%s is not a regular file", how->inputs[i]);
         if (how->conversations && !hd_text_ends(how->inputs[i], ".jsonl"))

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ enum {
     CONNECTION_BYTES = 16 * 1024, /* head, and buffer of what is sent */
     STREAM_PIECE_BYTES = 16 * 1024,
     LOOK_MS = 1000, /* between two looks for clients that are slow, or have gone */
+    REFUSALS = 16,  /* connections over the limit of one address that are told so at a time */
 };
 
 enum request_state { FRESH, HANDED, ANSWERED, STREAM };
@@ -51,7 +53,9 @@ enum request_state { FRESH, HANDED, ANSWERED, STREAM };
 struct http_connection {
     struct http_connection *before, *next;
     int fd;
-    int64_t since_ms; /* of this phase */
+    struct sockaddr_storage from; /* of TCP: without the port */
+    bool too_many;                /* its address has its share without it: it is refused */
+    int64_t since_ms;             /* of this phase */
     enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
     struct hd_http_request *request; /* NULL: none, or its answer is over */
 };
@@ -275,6 +279,36 @@ static void drop_log(void *cls, const char *fmt, va_list ap)
 /* libmicrohttpd does not say of which door a handshake is. Its thread serves one alone. */
 static _Thread_local struct hd_http *serving;
 
+/* The most connections of one address. */
+static size_t share_of_one(const struct hd_http *http)
+{
+    return (http->options.connections_max + 1) / 2;
+}
+
+/* Under the lock. Those that are refused do not count. */
+static bool has_its_share(const struct hd_http *http, const struct http_connection *c)
+{
+    size_t count = 0;
+
+    if (c->from.ss_family != AF_INET && c->from.ss_family != AF_INET6)
+        return false;
+    for (const struct http_connection *other = http->connections; other; other = other->next)
+        count += !other->too_many && memcmp(&other->from, &c->from, sizeof c->from) == 0;
+    return count >= share_of_one(http);
+}
+
+static void read_address(struct http_connection *c)
+{
+    socklen_t bytes = sizeof c->from;
+
+    if (getpeername(c->fd, (struct sockaddr *)&c->from, &bytes) < 0)
+        c->from.ss_family = AF_UNSPEC;
+    if (c->from.ss_family == AF_INET)
+        ((struct sockaddr_in *)&c->from)->sin_port = 0;
+    if (c->from.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&c->from)->sin6_port = 0;
+}
+
 static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -292,7 +326,9 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
             return; /* without a place it is bounded by libmicrohttpd's own timeout */
         c->fd = info->connect_fd;
         c->since_ms = hd_clock_now_ms();
+        read_address(c);
         uv_mutex_lock(&http->lock);
+        c->too_many = has_its_share(http, c);
         c->next = http->connections;
         if (c->next)
             c->next->before = c;
@@ -475,6 +511,10 @@ static enum MHD_Result take_head(struct hd_http_request *r, const char *method, 
     int status;
 
     r->seen = true;
+    if (r->place && r->place->too_many)
+        return refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE,
+                      "this address has as many connections as one may have; wait for the end of "
+                      "another request");
     (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, read_header, &reading);
     status = hd_http_check_head(&reading.head, &r->http->names, &body_bytes, message);
     if (status)
@@ -835,8 +875,8 @@ static enum hd_status start_daemon(struct hd_http *http)
         MHD_OPTION_LISTEN_SOCKET, http->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
         http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_URI_LOG_CALLBACK,
         on_target, http, MHD_OPTION_UNESCAPE_CALLBACK, keep_codes, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections_max,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)(o->connections_max + 1) / 2,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections_max + REFUSALS,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)share_of_one(http) + REFUSALS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((o->head_ms + 999) / 1000),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
         1, http->tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);

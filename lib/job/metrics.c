@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-enum { ENTRY_BYTES = 10 };
+enum { ENTRY_BYTES = HD_METRICS_BYTES_EACH };
 
 #define IS_INT_INT  true
 #define IS_INT_REAL false

@@ -48,7 +48,7 @@ bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value);
 bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts);
 int hd_metric_find(int id); /* index in hd_metrics; -1: unknown to this build */
 
-enum { HD_METRICS_BYTES_MAX = HD_METRIC_COUNT * 10 };
+enum { HD_METRICS_BYTES_EACH = 10, HD_METRICS_BYTES_MAX = HD_METRIC_COUNT * HD_METRICS_BYTES_EACH };
 /* Returns the number of bytes written, at most HD_METRICS_BYTES_MAX. */
 size_t hd_metrics_pack(const struct hd_step_metrics *metrics,
                        uint8_t ret_bytes[HD_METRICS_BYTES_MAX]);

@@ -44,6 +44,12 @@ enum hd_status hd_link_worker_open(int fd, int64_t rank, int64_t world, struct h
         st = hd_hello_receive(fd, HELLO_TIMEOUT_MS, &theirs);
     if (!st)
         st = hd_hello_check(&theirs, "heddle-supervisor");
+    if (!st && theirs.protocol_max < HD_LINK_PROTOCOL_METRICS)
+        st = hd_err(HD_UNSUPPORTED,
+                    "heddle-supervisor (build %s) is older than this rank, whose reports it cannot "
+                    "read: Heddle was upgraded while the attempt started; the next attempt starts "
+                    "both of one build",
+                    theirs.build);
     if (st) {
         hd_link_close(link);
         return hd_err_prefix(st, "rank %" PRId64 " cannot talk to its supervisor", rank);

@@ -24,8 +24,15 @@
 #include "base/status.h"
 #include "link/report.h"
 
-/* Version 2: step reports contain the loads of experts. Version 3: PING. */
-enum { HD_LINK_PROTOCOL_MIN = 2, HD_LINK_PROTOCOL_MAX = 3, HD_LINK_PROTOCOL_PING = 3 };
+/* Version 2: step reports contain the loads of experts. Version 3: PING. Version 4: step reports
+ * name their metrics, so that a list which grows needs no new version. heddled reads reports of
+ * versions 3 and 4; a rank writes those of 4, and so needs a supervisor that knows them. */
+enum {
+    HD_LINK_PROTOCOL_MIN = 2,
+    HD_LINK_PROTOCOL_MAX = 4,
+    HD_LINK_PROTOCOL_PING = 3,
+    HD_LINK_PROTOCOL_METRICS = 4,
+};
 
 /* Message types on the links. Numbers are never reused. up: rank to supervisor; down: to a rank. */
 enum hd_link_message {

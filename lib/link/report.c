@@ -6,6 +6,8 @@
 
 #include "link/link.h"
 
+enum { METRICS_OF_PROTOCOL_3 = 16, METRICS_MAX = 1000 };
+
 #define NAME_TABLE(function, enum_type, list, count)                           \
     const char *function(enum_type value)                                      \
     {                                                                          \
@@ -64,18 +66,47 @@ static double unpack_later(struct hd_unpack *unpack)
     return value;
 }
 
-/* In the order of the metrics list: supervisor and ranks are of one build. */
+/* A rank's build may be older or newer than heddled's, which is restarted below its ranks: so a
+ * metric goes with its id (metrics.h). The number of metrics comes first: as the bits of a double
+ * it would be below 1e-320, which tells it from the loss that builds of protocol 3 put there. */
 static void pack_metrics(struct hd_pack *pack, const struct hd_step_metrics *metrics)
 {
-    for (int i = 0; i < HD_METRIC_COUNT; i++)
-        hd_pack_real(pack, hd_metric_get(metrics, i));
+    uint8_t packed[HD_METRICS_BYTES_MAX];
+
+    hd_pack_int(pack, HD_METRIC_COUNT);
+    hd_pack_bytes(pack, packed, hd_metrics_pack(metrics, packed));
+}
+
+/* Protocol 3: the values of the metrics 1 to 16 alone. `loss`: the bits of the first. */
+static void unpack_metrics_3(struct hd_unpack *unpack, int64_t loss,
+                             struct hd_step_metrics *ret_metrics)
+{
+    double value;
+
+    memcpy(&value, &loss, sizeof value);
+    for (int id = 1; id <= METRICS_OF_PROTOCOL_3; id++) {
+        if (id > 1)
+            value = hd_unpack_real(unpack);
+        if (!hd_metric_set(ret_metrics, hd_metric_find(id), value))
+            unpack->failed = true;
+    }
 }
 
 static void unpack_metrics(struct hd_unpack *unpack, struct hd_step_metrics *ret_metrics)
 {
-    for (int i = 0; i < HD_METRIC_COUNT; i++)
-        if (!hd_metric_set(ret_metrics, i, hd_unpack_real(unpack)))
-            unpack->failed = true;
+    const int64_t count = hd_unpack_int(unpack);
+    const uint8_t *packed;
+    size_t size_bytes;
+
+    *ret_metrics = (struct hd_step_metrics){0};
+    if (count < 1 || count > METRICS_MAX) {
+        unpack_metrics_3(unpack, count, ret_metrics);
+        return;
+    }
+    packed = hd_unpack_bytes(unpack, METRICS_MAX * HD_METRICS_BYTES_EACH, &size_bytes);
+    if (!packed || size_bytes != (size_t)count * HD_METRICS_BYTES_EACH ||
+        hd_metrics_unpack(packed, size_bytes, ret_metrics))
+        unpack->failed = true;
 }
 
 static void pack_loads(struct hd_pack *pack, const int64_t *loads, int64_t count)

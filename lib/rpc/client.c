@@ -15,6 +15,7 @@
 
 enum {
     METADATA_COUNT_MAX = 32,
+    CLIENT_BYTES = 128,
     RECONNECT_MIN_MS = 200,
     RECONNECT_MAX_MS = 5000,
 };
@@ -27,6 +28,7 @@ struct hd_rpc_client {
     size_t calls_count, receive_bytes_max;
     char address[HD_RPC_ADDRESS_MAX + 1];
     char authorization[HD_RPC_TOKEN_MAX + sizeof "Bearer "]; /* "" when there is no token */
+    char says[CLIENT_BYTES]; /* of HD_RPC_CLIENT_HEADER; "": not sent */
 };
 
 /* ---- channels ---- */
@@ -124,6 +126,7 @@ enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
     if (!parsed.is_unix && options->token)
         (void)snprintf(client->authorization, sizeof client->authorization, "Bearer %s",
                        options->token);
+    (void)snprintf(client->says, sizeof client->says, "%s", options->client ? options->client : "");
     fill_args(&args, options);
     hd_rpc_format_target(&parsed, target);
     if (!credentials)
@@ -211,11 +214,13 @@ static enum hd_status add_headers(struct hd_rpc_call *call,
 
     if (options->metadata_count > METADATA_COUNT_MAX)
         return hd_err(HD_LIMIT, "%s: more than %d metadata", call->path, METADATA_COUNT_MAX);
-    call->headers = calloc(options->metadata_count + 1, sizeof *call->headers);
+    call->headers = calloc(options->metadata_count + 2, sizeof *call->headers);
     if (!call->headers)
         return hd_err(HD_NO_MEMORY, "no memory for metadata");
     if (call->client->authorization[0])
         st = add_header(call, "authorization", call->client->authorization);
+    if (!st && call->client->says[0])
+        st = add_header(call, HD_RPC_CLIENT_HEADER, call->client->says);
     for (size_t i = 0; !st && i < options->metadata_count; i++)
         st = add_header(call, options->metadata[i].key, options->metadata[i].value);
     return st;

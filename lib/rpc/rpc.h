@@ -122,6 +122,8 @@ struct hd_rpc_shown {
 
 /* ---- calls ---- */
 
+#define HD_RPC_CLIENT_HEADER "heddle-client" /* metadata: what a client is */
+
 enum hd_rpc_kind {
     HD_RPC_UNARY,         /* one request, one response */
     HD_RPC_SERVER_STREAM, /* one request, many responses */
@@ -369,6 +371,9 @@ struct hd_rpc_client_options {
     int64_t keepalive_ms, keepalive_timeout_ms;
     int64_t connect_timeout_ms; /* one attempt to connect: the network's part, TLS, HTTP/2 */
     int64_t reconnect_min_ms, reconnect_max_ms; /* gRPC's back-off; 0: 200 ms and 5 s */
+    /* Printable ASCII that goes with each call as its metadata HD_RPC_CLIENT_HEADER, which says
+     * what the client is; NULL: nothing. */
+    const char *client;
 };
 
 /* Makes a gRPC channel to `address`, which connects at the first call. options may be NULL.

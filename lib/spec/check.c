@@ -1,6 +1,7 @@
 /* check: the rules of a job. First each value alone, by the table of keys; then rules between keys
  * and features that are not supported yet. An error message has the key, what is wrong, and what to
  * write instead. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -617,8 +618,16 @@ static enum hd_status check_policies(const struct hd_job *job)
     char quoted[SPEC_QUOTE_MAX];
     int64_t units;
 
-    if (strcmp(job->recompute, "auto") == 0 || hd_recompute_read(job->recompute, &units))
+    if (strcmp(job->recompute, "auto") == 0)
         return HD_OK;
+    if (hd_recompute_read(job->recompute, &units)) {
+        if (units <= job->layers || units == 1)
+            return HD_OK;
+        return hd_err(HD_INVALID,
+                      "parallel.recompute: full: %" PRId64 " is more than model.layers = %" PRId64
+                      "; give 1 to %" PRId64,
+                      units, job->layers, job->layers);
+    }
     return hd_err(HD_INVALID,
                   "parallel.recompute: %s is not known; use auto, none, selective, full or "
                   "{full: LAYERS}",

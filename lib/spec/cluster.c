@@ -381,7 +381,7 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
     enum hd_status st;
 
     hd_arena_init(&r.arena, 0);
-    st = spec_yaml_parse(name, NULL, bytes, size_bytes, &r.arena, &root);
+    st = spec_cluster_parse(name, bytes, size_bytes, &r.arena, &root);
     r.root = root;
     if (!st)
         st = read_groups(&r, ret_clusters, ret_count);

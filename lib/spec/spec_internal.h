@@ -85,7 +85,9 @@ void spec_list_divisors(int64_t n, int64_t max, int64_t wanted, char ret_list[HD
 
 /* ---- the tree ---- */
 
-/* hd_yaml_parse of a job file or a cluster file, or of the value of an override (`origin`). */
+enum hd_status spec_cluster_parse(const char *name, const void *bytes, size_t size_bytes,
+                                  struct hd_arena *arena, struct yaml_node **ret_root);
+/* hd_yaml_parse of a job file, or of the value of an override (`origin`). */
 enum hd_status spec_yaml_parse(const char *name, const char *origin, const void *bytes,
                                size_t size_bytes, struct hd_arena *arena,
                                struct yaml_node **ret_root);

@@ -1,5 +1,18 @@
-/* tree: trees of yaml/yaml.h as a job file has them. */
+/* tree: trees of yaml/yaml.h as a job file has them, and a cluster file. */
 #include "spec_internal.h"
+
+enum hd_status spec_cluster_parse(const char *name, const void *bytes, size_t size_bytes,
+                                  struct hd_arena *arena, struct yaml_node **ret_root)
+{
+    const struct hd_yaml_source source = {
+        .name = name,
+        .kind = "cluster file",
+        .empty = "no keys are given; docs/planning.md has an example of a cluster file",
+        .bytes = bytes,
+        .size_bytes = size_bytes};
+
+    return hd_yaml_parse(&source, arena, ret_root);
+}
 
 enum hd_status spec_yaml_parse(const char *name, const char *origin, const void *bytes,
                                size_t size_bytes, struct hd_arena *arena,

@@ -49,22 +49,22 @@ static int64_t first_within(const double *sum, int64_t n, double most)
     return low;
 }
 
-/* Dynamic programming over (chunks, blocks): best[c, n] cuts n blocks into c + 1 chunks. */
-static enum hd_status balance(const struct hd_model_config *config, int32_t chunks,
-                              struct hd_arena *arena, int64_t *ret_blocks)
+/* Dynamic programming over (chunks, blocks): best[c, n] cuts n blocks into c + 1 chunks.
+ * load: [units] what the chunk with the most has as little of as possible. */
+static enum hd_status balance(const double *load, int64_t L, int32_t chunks, struct hd_arena *arena,
+                              int64_t *ret_blocks)
 {
-    const int64_t L = config->L, width = L + 1;
-    const int head = hd_model_unit_count(config) - 1;
+    const int64_t width = L + 1, head = HD_UNIT_FIRST_BLOCK + L;
     struct cut *best = hd_arena_array(arena, (size_t)(chunks * width), sizeof *best);
     double *sum = hd_arena_array(arena, (size_t)width, sizeof *sum);
 
     if (!best || !sum)
         return hd_err(HD_NO_MEMORY, "no memory to cut the model");
     for (int64_t n = 0; n < L; n++)
-        sum[n + 1] = sum[n] + hd_model_unit_flops(config, HD_UNIT_FIRST_BLOCK + (int)n);
+        sum[n + 1] = sum[n] + load[HD_UNIT_FIRST_BLOCK + n];
     for (int32_t c = 0; c < chunks; c++) {
         const bool last = c == chunks - 1;
-        const double more = last ? hd_model_unit_flops(config, head) : 0;
+        const double more = (last ? load[head] : 0) + (c == 0 ? load[HD_UNIT_EMBEDDING] : 0);
         int64_t guess = 0; /* where the cut of one block fewer is: nothing far from it is better */
 
         for (int64_t n = 0; n <= L; n++) {
@@ -105,27 +105,60 @@ static enum hd_status balance(const struct hd_model_config *config, int32_t chun
     return HD_OK;
 }
 
+/* The chunks have so many blocks each; the first has the embedding, too, and the last the head. */
+static void list_units(const int64_t *blocks, int64_t chunks, struct hd_units *ret_units)
+{
+    int unit = HD_UNIT_EMBEDDING;
+
+    for (int64_t c = 0; c < chunks; c++) {
+        ret_units[c].first = unit;
+        unit += (int)blocks[c] + (c == 0) + (c == chunks - 1);
+        ret_units[c].end = unit;
+    }
+}
+
+enum hd_status hd_cut_evenly(const double *load, int64_t layers, int32_t chunks,
+                             struct hd_arena *arena, struct hd_units *ret_units)
+{
+    int64_t *blocks = hd_arena_array(arena, (size_t)chunks, sizeof *blocks);
+    enum hd_status st;
+
+    if (!blocks)
+        return hd_err(HD_NO_MEMORY, "no memory to cut the model");
+    st = balance(load, layers, chunks, arena, blocks);
+    if (!st)
+        list_units(blocks, chunks, ret_units);
+    return st;
+}
+
+static enum hd_status cut_by_flops(const struct hd_model_config *config, int64_t chunks,
+                                   struct hd_arena *arena, struct hd_units *ret_units)
+{
+    const int units = hd_model_unit_count(config);
+    double *flops = hd_arena_array(arena, (size_t)units, sizeof *flops);
+
+    if (!flops)
+        return hd_err(HD_NO_MEMORY, "no memory to cut the model");
+    for (int u = 0; u < units; u++)
+        flops[u] = hd_model_unit_flops(config, u);
+    return hd_cut_evenly(flops, config->L, (int32_t)chunks, arena, ret_units);
+}
+
 static enum hd_status cut_units(const struct hd_job *job, const struct hd_model_config *config,
                                 int64_t chunks, struct hd_arena *arena, struct hd_units **ret_units)
 {
-    int unit = HD_UNIT_EMBEDDING;
-    struct hd_units *units;
-    int64_t *blocks;
+    struct hd_units *units = hd_arena_array(arena, (size_t)chunks, sizeof *units);
+    int64_t *blocks = hd_arena_array(arena, (size_t)chunks, sizeof *blocks);
     enum hd_status st;
 
-    units = hd_arena_array(arena, (size_t)chunks, sizeof *units);
-    blocks = hd_arena_array(arena, (size_t)chunks, sizeof *blocks);
     if (!units || !blocks)
         return hd_err(HD_NO_MEMORY, "no memory to cut the model");
-    st = *job->stages && strcmp(job->stages, "auto") != 0
-             ? hd_stages_read_chunks(job->stages, chunks, job->layers, blocks)
-             : balance(config, (int32_t)chunks, arena, blocks);
-    for (int64_t c = 0; !st && c < chunks; c++) {
-        units[c].first = unit;
-        unit += (int)blocks[c] + (c == 0) + (c == chunks - 1);
-        units[c].end = unit;
-    }
     *ret_units = units;
+    if (!*job->stages || strcmp(job->stages, "auto") == 0)
+        return cut_by_flops(config, chunks, arena, units);
+    st = hd_stages_read_chunks(job->stages, chunks, job->layers, blocks);
+    if (!st)
+        list_units(blocks, chunks, units);
     return st;
 }
 

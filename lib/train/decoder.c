@@ -13,11 +13,13 @@
 /* What all ranks do next. */
 enum decoder_task { TASK_OPEN, TASK_RUN, TASK_LOGITS, TASK_END };
 
+enum { PART_SEQUENCES = 16 /* fewer in a part would take as long as twice as many */ };
+
 /* Rank 0 works in the caller's thread, the others in threads of their own. The caller gives a task,
  * does its own part, and waits for the others. */
 struct hd_decoder {
-    struct decoder_rank *ranks; /* [tp] */
-    int tp;
+    struct decoder_rank *ranks; /* [world] */
+    int world, pp;
     float *logits;                            /* [V] */
     const struct hd_decoder_options *options; /* while it opens */
     struct hd_shm_control *meeting;
@@ -28,14 +30,16 @@ struct hd_decoder {
         bool started;
         uint64_t done;         /* the number of the newest task that it has done, .. */
         struct hd_error error; /* .. and what came of it */
-    } * followers;             /* [tp - 1] */
+    } * followers;             /* [world - 1] */
     pthread_mutex_t lock;
     pthread_cond_t given, taken;
     uint64_t number; /* of the task */
     enum decoder_task task;
-    const struct hd_decoder_rows *rows;
-    int count, index;
-    int64_t row;
+    struct decoder_part *parts;     /* [pp] of the last run */
+    struct hd_decoder_rows *pieces; /* [pp] of a long prompt, one a part */
+    int part_count;
+    int part, index; /* of the logits, within the part .. */
+    int64_t row;     /* .. and the slot */
 };
 
 static const struct hd_loaded *model_of(const struct hd_decoder *d)
@@ -53,9 +57,9 @@ static enum hd_status do_task(struct hd_decoder *d, int rank)
     case TASK_OPEN:
         return decoder_rank_open(r, d->options, rank, d->meeting);
     case TASK_RUN:
-        return decoder_rank_run(r, d->rows, d->count);
+        return decoder_rank_run(r, d->parts, d->part_count);
     case TASK_LOGITS:
-        return decoder_rank_logits(r, d->index, d->row, d->logits);
+        return decoder_rank_logits(r, d->part, d->index, d->row, d->logits);
     case TASK_END:
         decoder_rank_close(r);
         return HD_OK;
@@ -106,7 +110,7 @@ static enum hd_status first_of(enum hd_status own, const struct hd_decoder *d)
     hd_err_save(own, &error);
     if (own)
         told = &error;
-    for (int r = 1; r < d->tp; r++) {
+    for (int r = 1; r < d->world; r++) {
         const struct hd_error *of = &d->followers[r - 1].error;
 
         if (of->status && (!told || told->status == HD_ABORTED))
@@ -127,7 +131,7 @@ static enum hd_status all_do(struct hd_decoder *d, enum decoder_task task)
     (void)pthread_mutex_unlock(&d->lock);
     st = do_part(d, 0);
     (void)pthread_mutex_lock(&d->lock);
-    for (int r = 1; r < d->tp; r++)
+    for (int r = 1; r < d->world; r++)
         while (d->followers[r - 1].started && d->followers[r - 1].done != d->number)
             (void)pthread_cond_wait(&d->taken, &d->lock);
     (void)pthread_mutex_unlock(&d->lock);
@@ -138,15 +142,15 @@ static enum hd_status all_do(struct hd_decoder *d, enum decoder_task task)
 
 static enum hd_status start_followers(struct hd_decoder *d)
 {
-    enum hd_status st = d->tp > 1 ? hd_shm_control_new(d->tp, &d->meeting) : HD_OK;
+    enum hd_status st = d->world > 1 ? hd_shm_control_new(d->world, &d->meeting) : HD_OK;
 
-    for (int r = 1; !st && r < d->tp; r++) {
+    for (int r = 1; !st && r < d->world; r++) {
         struct follower *f = &d->followers[r - 1];
 
         *f = (struct follower){.decoder = d, .rank = r};
         f->started = pthread_create(&f->thread, NULL, follow, f) == 0;
         if (!f->started)
-            st = hd_err(HD_NO_MEMORY, "--tp: cannot start a thread for rank %d", r);
+            st = hd_err(HD_NO_MEMORY, "--tp, --pp: cannot start a thread for rank %d", r);
     }
     return st;
 }
@@ -165,23 +169,39 @@ static enum hd_status open_ranks(struct hd_decoder *d, const struct hd_decoder_o
     return d->logits ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for logits");
 }
 
+static enum hd_status make_room(struct hd_decoder *d)
+{
+    d->ranks = calloc((size_t)d->world, sizeof *d->ranks);
+    d->followers = calloc((size_t)d->world, sizeof *d->followers);
+    d->parts = calloc((size_t)d->pp, sizeof *d->parts);
+    d->pieces = calloc((size_t)d->pp, sizeof *d->pieces);
+    return d->ranks && d->followers && d->parts && d->pieces
+               ? HD_OK
+               : hd_err(HD_NO_MEMORY, "no memory for a decoder");
+}
+
 enum hd_status hd_decoder_open(const struct hd_decoder_options *options,
                                struct hd_decoder **ret_decoder)
 {
-    struct hd_decoder *d = calloc(1, sizeof *d);
+    const int tp = options->tp > 1 ? options->tp : 1, pp = options->pp > 1 ? options->pp : 1;
+    struct hd_decoder *d;
     enum hd_status st;
 
+    assert(options->slots <= HD_DECODER_SLOTS_MAX);
+    if (tp > HD_DECODER_RANKS_MAX / pp)
+        return hd_err(HD_INVALID, "--tp %d x --pp %d: at most %d ranks can share a model", tp, pp,
+                      (int)HD_DECODER_RANKS_MAX);
+    d = calloc(1, sizeof *d);
     if (!d)
         return hd_err(HD_NO_MEMORY, "no memory for a decoder");
-    assert(options->slots <= HD_DECODER_SLOTS_MAX && options->tp <= HD_DECODER_TP_MAX);
-    d->tp = options->tp > 1 ? options->tp : 1;
+    d->world = tp * pp;
+    d->pp = pp;
     (void)pthread_mutex_init(&d->lock, NULL);
     (void)pthread_cond_init(&d->given, NULL);
     (void)pthread_cond_init(&d->taken, NULL);
-    d->ranks = calloc((size_t)d->tp, sizeof *d->ranks);
-    d->followers = calloc((size_t)d->tp, sizeof *d->followers);
-    st = d->ranks && d->followers ? open_ranks(d, options)
-                                  : hd_err(HD_NO_MEMORY, "no memory for a decoder");
+    st = make_room(d);
+    if (!st)
+        st = open_ranks(d, options);
     if (st) {
         struct hd_error error;
 
@@ -199,7 +219,7 @@ void hd_decoder_close(struct hd_decoder *d)
         return;
     if (d->ranks && d->followers)
         (void)all_do(d, TASK_END);
-    for (int r = 1; d->followers && r < d->tp; r++)
+    for (int r = 1; d->followers && r < d->world; r++)
         if (d->followers[r - 1].started)
             (void)pthread_join(d->followers[r - 1].thread, NULL);
     hd_shm_control_free(d->meeting);
@@ -208,6 +228,8 @@ void hd_decoder_close(struct hd_decoder *d)
     (void)pthread_mutex_destroy(&d->lock);
     free(d->followers);
     free(d->ranks);
+    free(d->parts);
+    free(d->pieces);
     free(d->logits);
     free(d);
 }
@@ -227,13 +249,14 @@ int hd_decoder_slots(const struct hd_decoder *d)
     return d->ranks[0].slots;
 }
 
-int64_t hd_decoder_memory_bytes(const struct hd_decoder *d)
+int hd_decoder_ranks(const struct hd_decoder *d)
 {
-    int64_t bytes = 0;
+    return d->world;
+}
 
-    for (int r = 0; r < d->tp; r++)
-        bytes += d->ranks[r].model.memory_bytes;
-    return bytes;
+int64_t hd_decoder_memory_bytes(const struct hd_decoder *d, int rank)
+{
+    return d->ranks[rank].model.memory_bytes;
 }
 
 const char *hd_decoder_tokenizer(const struct hd_decoder *d)
@@ -268,7 +291,7 @@ int64_t hd_decoder_rows_max(const struct hd_decoder *d, int slots)
         if (p->B >= slots && p->S > most)
             most = p->S;
     }
-    return most;
+    return slots == 1 ? most * d->pp : most;
 }
 
 static enum hd_status check_rows(const struct hd_decoder *d, const struct hd_decoder_rows *r)
@@ -285,6 +308,38 @@ static enum hd_status check_rows(const struct hd_decoder *d, const struct hd_dec
     return HD_OK;
 }
 
+/* A long prompt: 64 tokens each, one behind the other, as a stage reads them. */
+static void part_tokens(struct hd_decoder *d, const struct hd_decoder_rows *rows)
+{
+    for (int64_t at = 0; at < rows->count; at += HD_DECODER_ROWS) {
+        struct hd_decoder_rows *piece = &d->pieces[d->part_count];
+
+        *piece = *rows;
+        piece->filled += at;
+        piece->tokens += at;
+        piece->count = rows->count - at < HD_DECODER_ROWS ? rows->count - at : HD_DECODER_ROWS;
+        d->parts[d->part_count++] = (struct decoder_part){.rows = piece, .count = 1};
+    }
+}
+
+/* Parts for the stages to work on at the same time, if there is enough for that. */
+static void choose_parts(struct hd_decoder *d, const struct hd_decoder_rows *rows, int count)
+{
+    const int most = count / PART_SEQUENCES, parts = most < d->pp ? most : d->pp;
+
+    d->part_count = 0;
+    if (count == 1 && rows->count > HD_DECODER_ROWS) {
+        part_tokens(d, rows);
+        return;
+    }
+    for (int k = 0, at = 0; at < count; k++) {
+        const int n = parts > 1 ? count / parts + (k < count % parts) : count;
+
+        d->parts[d->part_count++] = (struct decoder_part){.rows = rows + at, .count = n};
+        at += n;
+    }
+}
+
 enum hd_status hd_decoder_run(struct hd_decoder *d, const struct hd_decoder_rows *rows, int count)
 {
     enum hd_status st = HD_OK;
@@ -293,8 +348,7 @@ enum hd_status hd_decoder_run(struct hd_decoder *d, const struct hd_decoder_rows
         st = check_rows(d, &rows[b]);
     if (st)
         return st;
-    d->rows = rows;
-    d->count = count;
+    choose_parts(d, rows, count);
     return all_do(d, TASK_RUN);
 }
 
@@ -314,6 +368,13 @@ enum hd_status hd_decoder_logits(struct hd_decoder *d, int index, int64_t row,
 {
     enum hd_status st;
 
+    if (row >= HD_DECODER_ROWS) { /* of a long prompt */
+        d->part = (int)(row / HD_DECODER_ROWS);
+        row %= HD_DECODER_ROWS;
+    } else {
+        for (d->part = 0; index >= d->parts[d->part].count; d->part++)
+            index -= d->parts[d->part].count;
+    }
     d->index = index;
     d->row = row;
     st = all_do(d, TASK_LOGITS);

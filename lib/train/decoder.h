@@ -14,8 +14,12 @@
  * The logits of a sequence do not depend on the other sequences, but the programs add in different
  * orders, so they may differ in the last bits with the number of sequences in a call.
  *
- * With `tp` several ranks share the model and the caches (Shoeybi et al. 2019, "Megatron-LM"), so
- * that it need not fit one device: rank r has the GPU of index r, or its part of the CPU's threads.
+ * Several ranks may share the model and the caches, so that it need not fit one device: rank r has
+ * the GPU of index r, or its part of the CPU's threads. With `tp` they share each block (Shoeybi et
+ * al. 2019, "Megatron-LM"). With `pp` the blocks are shared out among stages of tp ranks each
+ * (Huang et al. 2019, "GPipe"): a stage has the caches of its blocks, and sends hidden rows to the
+ * next one. The stages work at the same time on the parts of a call: 64 tokens of a long prompt
+ * each, or 16 sequences or more.
  *
  * Used by: generate, worker.   Uses: model, program, checkpoint, comm.
  * Threads: a decoder belongs to one thread; it starts those of its other ranks, and the backend's.
@@ -31,9 +35,9 @@
 #include "train/source.h"
 
 enum {
-    HD_DECODER_ROWS = 64,          /* most tokens of a call */
+    HD_DECODER_ROWS = 64,          /* most tokens of a call, with pp of each of its parts */
     HD_DECODER_SLOTS_MAX = 256,    /* sequences */
-    HD_DECODER_TP_MAX = 64,        /* ranks */
+    HD_DECODER_RANKS_MAX = 64,     /* tp x pp */
     HD_DECODER_CONTEXT_MAX = 4096, /* of a Hugging Face model, where nothing else is asked for */
 };
 
@@ -43,7 +47,8 @@ struct hd_decoder_options {
     struct hd_source_dirs dirs; /* a checkpoint, or a Hugging Face model directory */
     const struct hd_backend_table *backend;
     int threads;           /* of the CPU backend, of all ranks together */
-    int tp;                /* ranks that share the model; 0: 1 */
+    int tp;                /* ranks that share each block; 0: 1 */
+    int pp;                /* stages that share the blocks; 0: 1 */
     int slots;             /* 0: 1 */
     int64_t context;       /* 0: the model's, of a model directory at most HD_DECODER_CONTEXT_MAX */
     const char *precision; /* "fp32", "bf16", "fp16"; NULL: the job's, of a directory fp32 */
@@ -60,7 +65,9 @@ void hd_decoder_close(struct hd_decoder *decoder); /* NULL is fine */
 int64_t hd_decoder_vocab(const struct hd_decoder *decoder);
 int64_t hd_decoder_context(const struct hd_decoder *decoder);
 int hd_decoder_slots(const struct hd_decoder *decoder);
-int64_t hd_decoder_memory_bytes(const struct hd_decoder *decoder); /* weights, caches and work */
+int hd_decoder_ranks(const struct hd_decoder *decoder);
+/* Weights, caches and work of a rank. */
+int64_t hd_decoder_memory_bytes(const struct hd_decoder *decoder, int rank);
 /* data.tokenizer of the job, or the path of a tokenizer.json; "": unknown. */
 const char *hd_decoder_tokenizer(const struct hd_decoder *decoder);
 /* The job of a checkpoint; of a model directory only its members of the model are set. */

@@ -58,6 +58,18 @@ static enum hd_status choose_weights(struct decoder_rank *d, const char *wish)
     return HD_OK;
 }
 
+static enum hd_status bind(struct decoder_rank *d, struct decode_program *p)
+{
+    enum hd_status st = HD_OK;
+
+    p->bound = hd_arena_array(&d->model.arena, (size_t)d->lanes, sizeof *p->bound);
+    if (!p->bound)
+        return hd_err(HD_NO_MEMORY, "no memory to bind a program");
+    for (int lane = 0; !st && lane < d->lanes; lane++)
+        st = hd_loaded_bind(&d->model, p->chunk, HD_CALL_D, lane, &p->bound[lane]);
+    return st;
+}
+
 static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_control *meeting)
 {
     struct hd_chunk *chunks[DECODER_PROGRAMS_MAX];
@@ -79,10 +91,10 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
     if (!st)
         st = hd_loaded_open(&d->model, meeting);
     if (!st)
-        st = hd_loaded_reserve(&d->model, chunks, d->program_count);
+        st = hd_loaded_reserve(&d->model, chunks, d->program_count, d->lanes);
     for (int i = 0; !st && i < d->program_count; i++)
-        st = hd_loaded_bind(&d->model, d->programs[i].chunk, HD_CALL_D, &d->programs[i].bound);
-    return st;
+        st = bind(d, &d->programs[i]);
+    return st ? st : decoder_link_open(&d->model, d->lanes, &d->link);
 }
 
 /* Computes what the programs read in every call and the weights alone decide: norms of rows, in
@@ -95,7 +107,7 @@ static enum hd_status run_start(struct decoder_rank *d)
 
     if (!chunk->program[HD_CALL_S].count)
         return HD_OK;
-    st = hd_loaded_bind(&d->model, chunk, HD_CALL_S, &bound);
+    st = hd_loaded_bind(&d->model, chunk, HD_CALL_S, 0, &bound);
     if (!st)
         st = hd_run(d->model.runner, bound);
     return st ? st : hd_runner_join(d->model.runner);
@@ -116,7 +128,7 @@ static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
 
     if (st || can_split(&config, tp))
         return st;
-    for (int64_t n = 2; n <= HD_DECODER_TP_MAX; n++)
+    for (int64_t n = 2; n <= HD_DECODER_RANKS_MAX; n++)
         if (can_split(&config, n))
             hd_text_add(&fit, "%s%lld", fit.len_bytes ? ", " : "", (long long)n);
     st =
@@ -127,6 +139,16 @@ static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
                (long long)job->ffn_hidden, fit.len_bytes && !fit.failed ? fit.data : "1");
     hd_text_free(&fit);
     return st;
+}
+
+/* Keys and values that a rank keeps for one block, in bytes. */
+static int64_t cache_bytes(const struct decoder_rank *d)
+{
+    const struct hd_job *job = &d->model.job;
+    const int64_t tp = d->model.tp, G = job->kv_heads > tp ? job->kv_heads / tp : 1;
+
+    return 2 * d->slots * job->context * G * job->head_width *
+           (int64_t)hd_dtype_size(hd_layout_compute_dtype(job));
 }
 
 static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_options *o,
@@ -149,6 +171,8 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
         st = choose_context(d, o->context);
     if (!st)
         st = check_tp(&d->model.job, d->model.tp);
+    if (!st && d->model.pp > 1)
+        st = hd_loaded_cut(&d->model, cache_bytes(d));
     if (!st)
         st = hd_loaded_declare(&d->model);
     if (!st)
@@ -160,17 +184,19 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
     if (st)
         return st;
     d->fields = hd_arena_array(arena, (size_t)(HD_DECODER_ROWS + 3 * d->slots), sizeof *d->fields);
+    d->last = hd_arena_array(arena, (size_t)d->lanes, sizeof *d->last);
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for a batch") : HD_OK;
 }
 
 enum hd_status decoder_rank_open(struct decoder_rank *d, const struct hd_decoder_options *o,
                                  int number, const struct hd_shm_control *meeting)
 {
-    const int tp = o->tp > 1 ? o->tp : 1;
-    const int threads = o->threads / tp + (number < o->threads % tp);
+    const int tp = o->tp > 1 ? o->tp : 1, pp = o->pp > 1 ? o->pp : 1, ranks = pp * tp;
+    const int threads = o->threads / ranks + (number < o->threads % ranks);
 
-    *d = (struct decoder_rank){.slots = o->slots > 0 ? o->slots : 1};
+    *d = (struct decoder_rank){.slots = o->slots > 0 ? o->slots : 1, .lanes = pp};
     hd_loaded_init(&d->model, o->backend, threads > 0 ? threads : 1);
+    d->model.pp = pp;
     d->model.tp = tp;
     d->model.rank = number;
     return set_up(d, o, meeting);
@@ -199,20 +225,21 @@ static const struct decode_program *find_program(const struct decoder_rank *d, i
 }
 
 /* Copies values [count] of d->fields to a field of the batch, if the program has it. */
-static enum hd_status put_field(struct decoder_rank *d, const struct decode_program *p,
+static enum hd_status put_field(struct decoder_rank *d, const struct decode_program *p, int lane,
                                 enum hd_batch_field field, int64_t count)
 {
     const struct hd_store *store = hd_chunk_find_batch(p->chunk, field);
+    const struct hd_bases bases = hd_loaded_bases(&d->model, lane);
 
     if (!store)
         return HD_OK;
-    return hd_staging_write(&d->model.staging, hd_store_address(&d->model.bases, store), d->fields,
+    return hd_staging_write(&d->model.staging, hd_store_address(&bases, store), d->fields,
                             count * (int64_t)sizeof *d->fields);
 }
 
 /* Padding has token 0 and the places behind the tokens. Places of the table of angles end with the
  * context. */
-static enum hd_status put_rows(struct decoder_rank *d, const struct decode_program *p,
+static enum hd_status put_rows(struct decoder_rank *d, const struct decode_program *p, int lane,
                                const struct hd_decoder_rows *rows, int count)
 {
     static const enum hd_batch_field names[] = {HD_BATCH_TOKENS, HD_BATCH_POSITIONS,
@@ -233,13 +260,13 @@ static enum hd_status put_rows(struct decoder_rank *d, const struct decode_progr
             }
         for (int64_t r = 0; names[f] == HD_BATCH_POSITIONS && r < p->B * p->S; r++)
             d->fields[r] += (int32_t)hd_job_first_position(&d->model.job);
-        st = put_field(d, p, names[f], p->B * p->S);
+        st = put_field(d, p, lane, names[f], p->B * p->S);
     }
     return st;
 }
 
 /* A sequence of padding alone has a full slot: nothing is written, and nothing read. */
-static enum hd_status put_filled(struct decoder_rank *d, const struct decode_program *p,
+static enum hd_status put_filled(struct decoder_rank *d, const struct decode_program *p, int lane,
                                  const struct hd_decoder_rows *rows, int count)
 {
     int32_t *before = d->fields, *after = before + p->B, *slot = after + p->B;
@@ -249,40 +276,63 @@ static enum hd_status put_filled(struct decoder_rank *d, const struct decode_pro
         after[b] = b < count ? (int32_t)(rows[b].filled + rows[b].count) : 0;
         slot[b] = b < count ? rows[b].slot : 0;
     }
-    return put_field(d, p, HD_BATCH_FILLED, 3 * p->B);
+    return put_field(d, p, lane, HD_BATCH_FILLED, 3 * p->B);
 }
 
-enum hd_status decoder_rank_run(struct decoder_rank *d, const struct hd_decoder_rows *rows,
-                                int count)
+static const struct decode_program *program_of(const struct decoder_rank *d,
+                                               const struct decoder_part *part)
 {
     const struct decode_program *p;
     int64_t most = 1;
-    enum hd_status st;
 
-    for (int b = 0; b < count; b++)
-        most = rows[b].count > most ? rows[b].count : most;
-    p = find_program(d, count, most);
+    for (int b = 0; b < part->count; b++)
+        most = part->rows[b].count > most ? part->rows[b].count : most;
+    p = find_program(d, part->count, most);
     assert(p);
-    st = put_rows(d, p, rows, count);
-    if (!st)
-        st = put_filled(d, p, rows, count);
-    if (!st)
-        st = hd_run(d->model.runner, p->bound);
-    if (!st)
-        st = hd_runner_join(d->model.runner);
-    if (!st)
-        d->last = p;
-    return st;
+    return p;
 }
 
-enum hd_status decoder_rank_logits(struct decoder_rank *d, int index, int64_t row, float *ret_all)
+static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part *part, int lane)
 {
-    const struct hd_store *store = hd_chunk_find_kind(d->last->chunk, HD_STORE_OUTPUT);
-    const struct hd_param *head = &d->model.registry.params[d->model.model.head];
-    const float *own = (const float *)hd_store_address(&d->model.bases, store) +
-                       (index * d->last->S + row) * store->columns;
-    const int64_t bytes = head->real[0] * (int64_t)sizeof *own;
+    const struct decode_program *p = d->last[lane];
+    enum hd_status st = put_rows(d, p, lane, part->rows, part->count);
 
+    if (!st)
+        st = put_filled(d, p, lane, part->rows, part->count);
+    if (!st)
+        st = decoder_link_await(&d->link, &d->model, lane);
+    if (!st)
+        st = hd_run(d->model.runner, p->bound[lane]);
+    return st ? st : decoder_link_send(&d->link, &d->model, p->chunk, lane);
+}
+
+enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_part *parts, int count)
+{
+    enum hd_status st = HD_OK;
+
+    assert(count <= d->lanes);
+    for (int k = 0; !st && k < count; k++) {
+        d->last[k] = program_of(d, &parts[k]);
+        st = decoder_link_receive(&d->link, &d->model, d->last[k]->chunk, k);
+    }
+    for (int k = 0; !st && k < count; k++)
+        st = run_part(d, &parts[k], k);
+    return st ? st : hd_runner_join(d->model.runner);
+}
+
+enum hd_status decoder_rank_logits(struct decoder_rank *d, int part, int index, int64_t row,
+                                   float *ret_all)
+{
+    const struct decode_program *p = d->last[part];
+    const struct hd_store *store = hd_chunk_find_kind(p->chunk, HD_STORE_OUTPUT);
+    const struct hd_param *head = &d->model.registry.params[d->model.model.head];
+    const struct hd_bases bases = hd_loaded_bases(&d->model, part);
+    const int64_t bytes = head->real[0] * (int64_t)sizeof(float);
+    const float *own;
+
+    if (!hd_loaded_has_head(&d->model))
+        return HD_OK;
+    own = (const float *)hd_store_address(&bases, store) + (index * p->S + row) * store->columns;
     if (d->model.table->device)
         return hd_staging_read(&d->model.staging, ret_all + head->start[0], own, bytes);
     memcpy(ret_all + head->start[0], own, (size_t)bytes);

@@ -194,9 +194,9 @@ static enum hd_status load(struct evaluation *e)
     if (!st)
         st = hd_loaded_open(m, NULL);
     if (!st)
-        st = hd_loaded_reserve(m, &e->chunk, 1);
+        st = hd_loaded_reserve(m, &e->chunk, 1, 1);
     if (!st)
-        st = hd_loaded_bind(m, e->chunk, HD_CALL_E, &e->bound);
+        st = hd_loaded_bind(m, e->chunk, HD_CALL_E, 0, &e->bound);
     return st ? st : hd_loaded_read_weights(m, &e->options->dirs);
 }
 

@@ -9,6 +9,7 @@
 #include "comm/comm.h"
 #include "comm/nccl.h"
 #include "hf/hf.h"
+#include "train/cut.h"
 #include "train/encoded.h"
 #include "train/norms.h"
 #include "train/save_internal.h"
@@ -17,7 +18,7 @@
 void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads)
 {
     *l = (struct hd_loaded){
-        .table = backend, .options = {.threads = threads}, .tp = 1, .tokenizer = ""};
+        .table = backend, .options = {.threads = threads}, .pp = 1, .tp = 1, .tokenizer = ""};
     hd_arena_init(&l->arena, 0);
 }
 
@@ -125,22 +126,88 @@ enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish)
 
 /* ---- programs and memory ---- */
 
-enum hd_status hd_loaded_declare(struct hd_loaded *l)
+/* For a rank of a mesh; unit_stage NULL: of one stage. */
+static enum hd_status declare(struct hd_loaded *l, const struct hd_mesh_sizes *sizes, int rank,
+                              const int32_t *unit_stage)
 {
+    struct hd_mesh_sizes all = *sizes;
     struct hd_model_config config;
     enum hd_status st = hd_model_config_from_job(&l->job, &config);
 
+    all.kv_replica = st ? 0 : hd_model_kv_replica(&config, all.tp);
     if (!st)
-        st = hd_mesh_init(
-            &l->mesh, &(struct hd_mesh_sizes){.tp = l->tp,
-                                              .kv_replica = hd_model_kv_replica(&config, l->tp)});
+        st = hd_mesh_init(&l->mesh, &all);
     if (st)
         return st;
-    hd_registry_init(&l->registry, &l->arena, &l->mesh, l->rank);
+    hd_registry_init(&l->registry, &l->arena, &l->mesh, rank);
     l->registry.quant = hd_layout_quant(&l->job);
     l->registry.only_computes = true;
+    if (unit_stage)
+        hd_registry_stages(&l->registry, unit_stage, all.pp - 1);
     st = hd_model_declare(&config, &l->registry, &l->arena, &l->model);
     return st ? st : hd_registry_finish(&l->registry, hd_layout_compute_dtype(&l->job), false);
+}
+
+/* Weights of each unit, the same on all ranks; the head has those of a tied embedding, too. */
+static void add_weights(const struct hd_loaded *l, double *load)
+{
+    const struct hd_registry *r = &l->registry;
+
+    for (int i = 0; i < r->part_count; i++) {
+        const double bytes = (double)hd_part_state_bytes(r, &r->parts[i], HD_STATE_WEIGHT);
+
+        load[r->parts[i].unit] += bytes;
+        if (r->parts[i].tied)
+            load[l->model.unit_head] += bytes;
+    }
+}
+
+enum hd_status hd_loaded_cut(struct hd_loaded *l, int64_t block_bytes)
+{
+    const int64_t L = l->job.layers, units = L + 2;
+    double *load = hd_arena_array(&l->arena, (size_t)units, sizeof *load);
+    enum hd_status st;
+
+    if (l->pp > L)
+        return hd_err(HD_INVALID,
+                      "--pp: %d stages, but the model has %lld blocks; use at most that many",
+                      l->pp, (long long)L);
+    l->stages = hd_arena_array(&l->arena, (size_t)l->pp, sizeof *l->stages);
+    if (!load || !l->stages)
+        return hd_err(HD_NO_MEMORY, "no memory to cut the model");
+    st = declare(l, &(struct hd_mesh_sizes){.tp = l->tp}, 0, NULL);
+    if (st)
+        return st;
+    for (int64_t u = 0; u < units; u++)
+        load[u] = u < HD_UNIT_FIRST_BLOCK || u > L ? 0 : (double)block_bytes;
+    add_weights(l, load);
+    return hd_cut_evenly(load, L, l->pp, &l->arena, l->stages);
+}
+
+enum hd_status hd_loaded_declare(struct hd_loaded *l)
+{
+    const struct hd_mesh_sizes sizes = {.pp = l->pp, .tp = l->tp};
+    int32_t *stage;
+
+    if (!l->stages)
+        return declare(l, &sizes, l->rank, NULL);
+    stage = hd_arena_array(&l->arena, (size_t)l->job.layers + 2, sizeof *stage);
+    if (!stage)
+        return hd_err(HD_NO_MEMORY, "no memory for the units of the model");
+    for (int s = 0; s < l->pp; s++)
+        for (int u = l->stages[s].first; u < l->stages[s].end; u++)
+            stage[u] = s;
+    return declare(l, &sizes, l->rank, stage);
+}
+
+static int stage_of(const struct hd_loaded *l)
+{
+    return hd_mesh_coord(&l->mesh, l->rank).pp;
+}
+
+bool hd_loaded_has_head(const struct hd_loaded *l)
+{
+    return stage_of(l) == l->pp - 1;
 }
 
 enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape *shape,
@@ -153,7 +220,7 @@ enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape 
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
     l->table->describe(&l->options, &options.traits);
-    hd_model_record(&l->model, hd_model_units(&l->model), rec);
+    hd_model_record(&l->model, l->stages ? l->stages[stage_of(l)] : hd_model_units(&l->model), rec);
     return hd_compile(rec, &options, ret_chunk);
 }
 
@@ -166,7 +233,7 @@ static enum hd_status open_comm(struct hd_loaded *l, const struct hd_shm_control
     struct hd_comm *host = NULL;
     enum hd_status st =
         hd_comm_open_shm(hd_shm_control_fd(meeting), hd_shm_control_rank_fds(meeting), l->rank,
-                         l->tp, HD_STEP_DEADLINE_MS, &host);
+                         l->mesh.world, HD_STEP_DEADLINE_MS, &host);
 
     if (st || !l->table->device) {
         l->comm = host;
@@ -220,41 +287,54 @@ static enum hd_status write_constant(struct hd_loaded *l, const struct hd_store 
     return st;
 }
 
-/* What collectives reach: the visible halves of state and work. */
-static enum hd_status reserve_visible(struct hd_loaded *l, int64_t work_bytes)
+/* What other ranks reach: the visible halves of state and work, and the hidden rows of the lanes.
+ */
+static enum hd_status reserve_visible(struct hd_loaded *l, int64_t work_bytes, int lanes)
 {
     const int64_t before_work = hd_work_begin(l->registry.visible_bytes);
-    void *memory = NULL;
+    const int64_t before_boundary = hd_work_begin(before_work + work_bytes);
+    const int64_t all = before_boundary + 2 * lanes * l->boundary_bytes;
+    char *memory = NULL;
     enum hd_status st;
 
     if (!l->comm)
         return HD_OK;
-    st = hd_comm_visible(l->comm, (size_t)(before_work + work_bytes), &memory);
+    st = hd_comm_visible(l->comm, (size_t)all, (void **)&memory);
     if (st)
         return st;
-    l->memory_bytes += before_work + work_bytes;
+    l->memory_bytes += all;
     l->bases.base[HD_REGION_STATE][1] = memory;
-    l->bases.base[HD_REGION_WORK][1] = (char *)memory + before_work;
+    l->bases.base[HD_REGION_WORK][1] = memory + before_work;
+    l->boundary = memory + before_boundary;
     return HD_OK;
 }
 
-enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count)
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count,
+                                 int lanes)
 {
     const int64_t own = chunks[0]->extent[HD_REGION_STATE].private_bytes;
-    int64_t work = 0, visible_work = 0, before_work;
+    const int64_t before_work = hd_work_begin(l->registry.private_bytes + own);
+    int64_t work = 0, visible_work = 0;
     enum hd_status st;
 
     for (int i = 0; i < count; i++) {
-        const struct hd_extent *w = &chunks[i]->extent[HD_REGION_WORK];
+        const struct hd_extent *extent = chunks[i]->extent;
 
-        assert(own == chunks[i]->extent[HD_REGION_STATE].private_bytes);
-        work = w->private_bytes > work ? w->private_bytes : work;
-        visible_work = w->visible_bytes > visible_work ? w->visible_bytes : visible_work;
+        assert(own == extent[HD_REGION_STATE].private_bytes);
+        work = larger(work, extent[HD_REGION_WORK].private_bytes);
+        visible_work = larger(visible_work, extent[HD_REGION_WORK].visible_bytes);
+        l->boundary_bytes =
+            larger(l->boundary_bytes, hd_work_begin(extent[HD_REGION_BOUNDARY].visible_bytes));
     }
-    before_work = hd_work_begin(l->registry.private_bytes + own);
-    st = reserve_memory(l, before_work + work);
+    l->lane_bytes = hd_loaded_has_head(l) ? hd_work_begin(work) : 0;
+    st = reserve_memory(l, before_work + l->lane_bytes * (lanes - 1) + work);
     if (!st)
-        st = reserve_visible(l, visible_work);
+        st = reserve_visible(l, visible_work, lanes);
     if (st)
         return st;
     l->bases.base[HD_REGION_STATE][0] = l->memory;
@@ -266,10 +346,24 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
     return st;
 }
 
-enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk, enum hd_call call,
-                              struct hd_bound **ret_bound)
+struct hd_bases hd_loaded_bases(const struct hd_loaded *l, int lane)
 {
-    return hd_bind(l->runner, chunk, call, true, true, &l->bases, &l->arena, ret_bound);
+    struct hd_bases bases = l->bases;
+
+    bases.base[HD_REGION_WORK][0] += lane * l->lane_bytes;
+    if (l->boundary) {
+        bases.boundary[HD_BOUNDARY_IN] = l->boundary + 2 * lane * l->boundary_bytes;
+        bases.boundary[HD_BOUNDARY_OUT] = l->boundary + (2 * lane + 1) * l->boundary_bytes;
+    }
+    return bases;
+}
+
+enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk, enum hd_call call,
+                              int lane, struct hd_bound **ret_bound)
+{
+    const struct hd_bases bases = hd_loaded_bases(l, lane);
+
+    return hd_bind(l->runner, chunk, call, true, true, &bases, &l->arena, ret_bound);
 }
 
 /* The codes of one parameter. On a device they are made in `buffer` first. */
@@ -346,31 +440,44 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
     return st ? st : put_values(l, part->stored, memory, buffer, p->count);
 }
 
+static bool is_held(const struct hd_loaded *l, int param)
+{
+    return l->registry.parts[l->registry.params[param].part].held;
+}
+
 /* Values of the largest parameter that is read by way of a buffer. Codes take less. */
 static int64_t largest_buffered(const struct hd_loaded *l)
 {
     int64_t largest = 0;
 
     for (int i = 0; i < l->registry.param_count; i++)
-        if (needs_buffer(l, &l->registry.params[i]) && l->registry.params[i].count > largest)
-            largest = l->registry.params[i].count;
+        if (is_held(l, i) && needs_buffer(l, &l->registry.params[i]))
+            largest = larger(largest, l->registry.params[i].count);
     return largest;
+}
+
+static enum hd_status verify(const struct hd_source_dirs *dirs)
+{
+    enum hd_status st = hd_source_is_checkpoint(dirs->dir) ? hd_ckpt_verify(dirs->dir) : HD_OK;
+
+    if (!st && dirs->adapter && *dirs->adapter && hd_source_is_checkpoint(dirs->adapter))
+        st = hd_ckpt_verify(dirs->adapter);
+    return st;
 }
 
 enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const struct hd_source_dirs *dirs)
 {
     float *buffer = calloc((size_t)largest_buffered(l) + 1, sizeof *buffer);
     struct hd_source *source = NULL;
-    enum hd_status st = hd_source_is_checkpoint(dirs->dir) ? hd_ckpt_verify(dirs->dir) : HD_OK;
+    enum hd_status st = l->rank == 0 ? verify(dirs) : HD_OK;
 
-    if (!st && dirs->adapter && *dirs->adapter && hd_source_is_checkpoint(dirs->adapter))
-        st = hd_ckpt_verify(dirs->adapter);
     if (!buffer)
         st = hd_err(HD_NO_MEMORY, "no memory to read %s", dirs->dir);
     if (!st)
         st = hd_source_open(dirs, &l->job, &l->registry, &source);
     for (int i = 0; !st && i < l->registry.param_count; i++)
-        st = read_weight(l, source, i, buffer);
+        if (is_held(l, i))
+            st = read_weight(l, source, i, buffer);
     free(buffer);
     hd_source_close(source);
     return st;

@@ -49,12 +49,14 @@ why() { # FILE
     printf '%s\n' "$lines" | cut -c1-220 | sed 's/^/      /'
 }
 
-# step NAME LIMIT RESERVE COMMAND...: LIMIT seconds at most, and RESERVE are left for what comes later.
+# step NAME LIMIT RESERVE COMMAND...: LIMIT seconds at most, and RESERVE are left for what comes later. With
+# --tiny ten times LIMIT: the emulator computes on the cores, which others may be using.
 step() {
     local name=$1 limit=$2 reserve=$3 began=$SECONDS rest log status
     shift 3
     log=$out/${name//[^a-z0-9_]/_}.txt
     rest=$((deadline - SECONDS - reserve))
+    [ $tiny = 0 ] || limit=$((10 * limit))
     [ "$rest" -ge "$limit" ] || limit=$rest
     if [ "$limit" -lt 3 ]; then
         left_out=$((left_out + 1))

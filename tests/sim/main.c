@@ -1,6 +1,6 @@
 /* day: a simulated day of a cluster, or four policies over the same days.
  *
- *   day [-n NODES] [-h HOURS] [-s SEED] [-l LOAD] [-t TAIL] [-p POLICY] [-c]
+ *   day [-n NODES] [-h HOURS] [-s SEED] [-l LOAD] [-e PART] [-t TAIL] [-p POLICY] [-c]
  *
  * One policy (heddle) over one trace; -c: with the core's own invariants. Exit code 1: a rule of
  * tests/sim/watch.h did not hold.
@@ -9,9 +9,10 @@
  *
  * All policies over SEEDS traces, and the bars. Exit code 1: one is missed.
  *
- * Defaults: 10000 nodes of 8 devices, 24 h, seed 1, load 1.05; with --policies 1000 nodes, 10
- * seeds. TAIL: hours after which a day is over although jobs still run (48). It needs no network
- * and no disk, and one core.
+ * PART: of the jobs of 16 devices or more, how many also run on a quarter of them.
+ * Defaults: 10000 nodes of 8 devices, 24 h, seed 1, load 1.05, part 0.1; with --policies 1000
+ * nodes, 10 seeds. TAIL: hours after which a day is over although jobs still run (48). It needs no
+ * network and no disk, and one core.
  */
 #include <getopt.h>
 #include <math.h>
@@ -198,12 +199,13 @@ static struct options read_options(int argc, char **argv)
     struct options o = {.wish = {.seed = 1,
                                  .horizon_ms = 24 * SIM_HOUR_MS,
                                  .tail_ms = 48 * SIM_HOUR_MS,
-                                 .load = 1.05},
+                                 .load = 1.05,
+                                 .elastic = 0.1},
                         .seeds = 10,
                         .policy = SIM_BY_HEDDLE};
     int option;
 
-    while ((option = getopt_long(argc, argv, "n:h:s:l:t:p:k:c", words, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "n:h:s:l:e:t:p:k:c", words, NULL)) != -1) {
         switch (option) {
         case 'n':
             o.wish.nodes = atoi(optarg);
@@ -216,6 +218,9 @@ static struct options read_options(int argc, char **argv)
             break;
         case 'l':
             o.wish.load = atof(optarg);
+            break;
+        case 'e':
+            o.wish.elastic = atof(optarg);
             break;
         case 't':
             o.wish.tail_ms = (int64_t)(atof(optarg) * (double)SIM_HOUR_MS);
@@ -245,10 +250,13 @@ int main(int argc, char **argv)
 {
     const struct options o = read_options(argc, argv);
 
-    if (o.wish.nodes < 4 || o.wish.nodes > 10000 || o.wish.load <= 0 || o.wish.horizon_ms <= 0 ||
-        o.wish.tail_ms < 0 || o.seeds < 1 || o.seeds > SEEDS_MAX) {
-        fprintf(stderr, "day: 4 to 10000 nodes, a load and hours above 0, 1 to %d seeds\n",
-                SEEDS_MAX);
+    if (o.wish.nodes < 4 || o.wish.nodes > 10000 || o.wish.load <= 0 || !(o.wish.elastic >= 0) ||
+        o.wish.elastic > 1 || o.wish.horizon_ms <= 0 || o.wish.tail_ms < 0 || o.seeds < 1 ||
+        o.seeds > SEEDS_MAX) {
+        fprintf(
+            stderr,
+            "day: 4 to 10000 nodes, a load and hours above 0, a part of 0 to 1, 1 to %d seeds\n",
+            SEEDS_MAX);
         return 2;
     }
     return o.policies ? compare(&o) : live_one(&o);

@@ -158,8 +158,8 @@ static void draw_job(struct draws *d, const struct sim_trace_wish *wish, struct 
     for (int c = 0; c < SIM_CLASSES; c++)
         if (job->devices_max >= classes[c].from)
             job->class = (enum sim_class)c;
-    job->devices_min =
-        job->devices_max >= 16 && uniform(d) < 0.1 ? job->devices_max / 4 : job->devices_max;
+    job->devices_min = job->devices_max >= 16 && uniform(d) < wish->elastic ? job->devices_max / 4
+                                                                            : job->devices_max;
     draw_length(d, job);
     draw_estimate(d, job);
     draw_queue(d, wish, job);

@@ -84,6 +84,7 @@ struct sim_trace_wish {
     double load;        /* device-time of the jobs that come until the horizon, over that of all
                          * devices; > 0. Beside these, as many devices as there are have jobs that
                          * were there before. */
+    double elastic;     /* part of the jobs of 16 devices or more that also run on a quarter */
 };
 
 struct sim_trace {

@@ -132,4 +132,13 @@ check_equal with_the_cluster_and_the_job "heddle-debug/nodes.json heddle-debug/j
     "$(tar -tf "$work/bundle.tar" | grep -E 'nodes.json|logs.txt' | tr '\n' ' ')"
 check_equal nothing_of_it_failed 0 "$(tar -tf "$work/bundle.tar" | grep -c failures)"
 check_status a_bundle_that_is_there_is_not_replaced 2 heddle debug bundle --out "$work/bundle.tar"
+
+# ---- the state directory of a running heddled is lost, and comes back ----
+
+mv "$work/n1" "$work/n1.lost"
+check a_node_without_its_records_says_so await 60 eval 'heddle nodes | grep -q "takes no new jobs: its state directory .* cannot be used: it is not there"'
+waits=$(submit "$(job_file waits)" --set train.steps=3)
+check_equal and_a_job_waits queued "$(state_of "$waits")"
+mv "$work/n1.lost" "$work/n1"
+check until_the_directory_is_back await 60 state_is "$waits" succeeded
 finish

@@ -76,7 +76,8 @@ check_equal and_says_so 1 "$(grep -c '^it does NOT fit: a rank takes .* of the 1
 check_status also_for_programs 1 heddle plan "$file" --devices cpu:2:1 --device-memory 1M --set parallel.zero=0 \
     --set parallel.pp=1 -o json
 check_equal which_are_told_why 1 "$(grep -c 'a rank takes more memory than its device has' "$work/check.err")"
-check_status with_much_memory 0 heddle plan "$file" --devices cpu:2:1 --device-memory 20G
+check_status with_much_memory 0 heddle plan "$file" --devices cpu:2:1 --device-memory 20000G
+check_equal which_is_said 1 "$(grep -c 'device-memory: .* is more than this machine has, which is' "$work/check.err")"
 check_equal none_is 0 "$(grep -cE 'chosen to fit|no layout fits' "$work/check.out")"
 check_status a_size_without_sense_is_2 2 heddle plan "$file" --devices cpu:2:1 --device-memory much
 check_status gpus_of_two_nodes 0 heddle plan "$file" --devices h100:16 --pin tp=1,pp=1 --set train.global_batch=16
@@ -112,6 +113,12 @@ check_equal and_a_device_for_each_rank 16 "$(grep -oE '\[[01],[0-7]\]' "$work/ch
 check_status pinned_members 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=8,pp=2 \
     --pin recompute=full,zero=0 --top 1 -o json
 check_equal stay "8 2 1 \"full\" 0" "$(field tp) $(field pp) $(field dp) $(field recompute) $(field zero)"
+check_status a_pin_that_is_given_twice_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=8 --pin pp=2,tp=4
+check_equal and_named 1 "$(grep -c 'pin gives parallel.tp twice, as 8 and as 4' "$work/check.err")"
+check_status so_are_segments_longer_than_the_model 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin recompute=full:999
+check_equal with_its_layers 1 "$(grep -c 'recompute: full: 999 is more than model.layers = ' "$work/check.err")"
+check_status an_empty_cluster_file_is_2 2 heddle plan "$work/large.yaml" --cluster /dev/null
+check_equal which_names_where_an_example_is 1 "$(grep -c 'docs/planning.md has an example' "$work/check.err")"
 check_status an_illegal_pin_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=3
 check_equal with_what_is_legal 1 "$(grep -c 'parallel.tp: 3 does not divide model.heads = 32; use ' "$work/check.err")"
 # all that a plan prints of its layout can be pinned, and gives that plan

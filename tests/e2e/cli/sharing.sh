@@ -46,6 +46,7 @@ check_status what_never_fits_it_is_refused 2 heddle submit "$file" --set queue=s
 check_status so_is_what_names_no_queue 4 heddle submit "$file" --set queue=smal
 held=$(submit "$file" "${slow[@]}" --set queue=small --set train.steps=100000)
 await 30 steps_at_least "$held" 1
+check_status a_queue_with_a_job_stays 6 heddle queue rm small
 waits=$(submit "$file" --set resources.devices=1 --set queue=small)
 check_equal a_job_beyond_the_limit_says_so 1 "$(heddle explain "$waits" | grep -c 'queue small holds 1 of the 1 devices that it may hold')"
 check_equal in_json_by_a_word 1 "$(heddle explain "$waits" -o jsonl | grep -c '"blockers":\["quota"\]')"
@@ -59,6 +60,9 @@ check_equal a_held_job_does_not_start queued "$(state_of "$waits")"
 check it_is_released heddle release "$waits"
 check both_succeed timeout 100 "$HEDDLE_BIN/heddle" wait "$after"
 check_equal one_after_the_other succeeded "$(state_of "$waits")"
+check_equal an_empty_queue_goes '{"type":"removed_queue","name":"small"}' "$(heddle queue rm small -o jsonl)"
+check_equal and_is_not_listed default "$(heddle queue ls -o jsonl | member name)"
+check_status nor_taken 4 heddle submit "$file" --set queue=small
 
 limited=$(submit "$file" "${slow[@]}" --set train.steps=100000 --set time_limit=2s)
 check_status a_job_ends_at_its_time_limit 1 timeout 100 "$HEDDLE_BIN/heddle" wait "$limited"

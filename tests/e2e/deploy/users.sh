@@ -138,11 +138,33 @@ check logs_are_read_by_the_command grep -q step <(as ann "$HEDDLE_BIN/heddle" lo
 as ann sh -c "mv '$work/hd/jobs/$a/attempt-1/logs/rank-0.log' '$work/ann/log' && ln -s '$work/hd/controller/state.db' '$work/hd/jobs/$a/attempt-1/logs/rank-0.log'"
 check_equal a_link_in_the_place_of_a_log_is_not_followed 0 "$(as ann "$HEDDLE_BIN/heddle" logs "$a" 2>&1 | grep -c 'SQLite')"
 as ann mv "$work/ann/log" "$work/hd/jobs/$a/attempt-1/logs/rank-0.log"
-c=$(submit_as bob "$work/bob/job.yaml" --set data.train="[$work/ann/own.txt]" --set restart.max=0 --set name=thief)
+c=$(submit_as bob "$work/bob/job.yaml" --set data.train="[$work/ann/own.txt]" --set restart.max=3 --set name=thief)
 chmod 600 "$work/ann/own.txt" # the command has looked at it, and the job waits for a device
 heddle cancel "$b" --now >/dev/null
 check data_is_opened_with_the_users_rights await 30 state_is "$c" failed
-check_equal and_the_message_says_so 1 "$(heddle show "$c" -o json | grep -c 'Permission denied')"
+check_equal and_the_message_says_whom_and_what_helps 1 \
+    "$(heddle show "$c" -o json | grep -c "cannot open the data file $work/ann/own.txt: permission denied for bob (uid 20002); let that user read")"
+check_equal it_is_not_tried_again 1 "$(heddle show "$c" -o json | grep -o '"attempt":[0-9]*,"state":"ended"' | wc -l)"
+
+# ---- a file that one person alone may read, and a job on it that is resumed ----
+
+printf 'the marker of a secret\n' >>"$work/bob/corpus.txt"
+check_equal the_file_is_bobs_alone "bob 600" "$(stat -c '%U %a' "$work/bob/corpus.txt")"
+s=$(submit_as bob "$work/bob/job.yaml" --set name=private --set train.steps=200)
+check a_job_on_it_succeeds await 60 state_is "$s" succeeded
+check it_is_resumed as bob "$HEDDLE_BIN/heddle" resume "$s" --set train.steps=100000
+goes_on() { steps_at_least "$s" 400 && ranks_below "$(supervisor_of "$s" 2)" | grep -q .; }
+check and_goes_on await 30 goes_on
+check_equal as_bob_again "20002 20002" "$(identity "$(ranks_below "$(supervisor_of "$s" 2)")" | cut -d' ' -f1,2)"
+check from_its_checkpoint grep -q '"base_checkpoint":{' <(heddle show "$s" -o json)
+as bob "$HEDDLE_BIN/heddle" cancel "$s" >/dev/null
+check and_stops_with_another await 30 state_is "$s" cancelled
+check_status a_stranger_sees_nothing_of_it 2 as eve ls "$work/hd/jobs/$s"
+heddle debug bundle "$s" --out "$work/private.tar" >/dev/null
+heddle show "$s" -o json >"$work/private.json"
+heddle logs "$s" >"$work/private.log"
+check_equal what_is_in_the_file_is_shown_nowhere "" \
+    "$(grep -rlF 'the marker of a secret' "$work/hd" "$work/units" "$work"/private.* "$work"/*.log)"
 
 # ---- restart, checkpoints, end ----
 

@@ -55,6 +55,7 @@ check_equal another_one_is_not_there 404 "$(status $door /v1/models/huge)"
 prompt='<|im_start|>user\nce?<|im_end|>\n<|im_start|>assistant\n'
 written=$(heddle generate "$work/model" --chat --prompt 'ce?' --greedy --max-tokens 64)
 check_equal generate_knows_the_answer ccee "$written"
+check_equal and_so_do_two_stages ccee "$(heddle generate "$work/model" --chat --prompt 'ce?' --greedy --max-tokens 64 --pp 2)"
 one=$(answer /v1/completions '{"prompt": "'"$prompt"'", "temperature": 0, "max_tokens": 64}')
 check_equal a_completion_is_what_generate_writes "ccee|" "$(texts <<<"$one")"
 check_equal it_ends_at_the_token_that_ends_an_answer stop "$(member finish_reason <<<"$one")"
@@ -131,7 +132,7 @@ for pair in ab ce fd ea; do
 done >"$work/questions.jsonl"
 check questions_are_answered heddle eval "$work/model" --threads 1 --choices "$work/questions.jsonl"
 check_equal all_of_them_right "acc 1.0000 acc_norm 1.0000 questions 4" "$(awk '/^(acc|acc_norm|questions) / { printf "%s%s %s", (n++ ? " " : ""), $1, $2 }' "$work/check.out")"
-check questions_with_their_answers heddle eval "$work/model" --threads 1 --choices "$work/questions.jsonl" --limit 3 -o jsonl
+check questions_with_their_answers heddle eval "$work/model" --threads 1 --choices "$work/questions.jsonl" --limit 3 --tp 2 --pp 2 -o jsonl
 check_equal each_has_a_line 3 "$(grep -c '"type":"question".*"answer":1,"choice":1,"choice_norm":1,' "$work/check.out")"
 printf '{"prompt": "a"}\n' >"$work/wrong.jsonl"
 check_status a_line_that_is_no_question_is_said 2 heddle eval "$work/model" --threads 1 --choices "$work/wrong.jsonl"
@@ -184,8 +185,20 @@ check a_file_that_others_can_read_is_refused await 10 grep -q 'reload: .*; the t
 check_equal and_the_tokens_of_before_stay 200 "$(code /v1/completions '{"prompt": "a"}' 'Authorization: Bearer bob-0123456789abcdef')"
 kill -TERM "$server"
 wait "$server"
-serve three "$work/runs/run" --threads 1 --listen 127.0.0.1:0
-check_equal a_checkpoint_has_its_jobs_name chat "$(body $door /v1/models | member id)"
+# a certificate that is broken keeps nothing else from being read
+chmod 600 "$work/tokens"
+openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" -days 2 -subj /CN=localhost 2>/dev/null
+serve three "$work/runs/run" --threads 1 --listen 127.0.0.1:0 --tp 2 --pp 2 --tokens "$work/tokens" --cert "$work/cert.pem" --key "$work/key.pem"
+printf 'ann ann-fedcba9876543210\n' >"$work/tokens"
+echo broken >"$work/cert.pem"
+kill -HUP "$server"
+check tokens_are_read_beside_a_broken_certificate await 10 grep -q 'reload: tokens are those of the file' "$work/three.log"
+check_equal and_the_certificate_of_before_stays 1 "$(grep -c 'reload: .*; the certificate of before stays' "$work/three.log")"
+secret() { # TOKEN: the model's name, by TLS
+    printf 'GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n' "$1" |
+        timeout 20 openssl s_client -connect "${door/ /:}" -quiet -ign_eof 2>/dev/null | member id
+}
+check_equal a_checkpoint_has_its_jobs_name "chat|" "$(secret ann-fedcba9876543210)|$(secret bob-0123456789abcdef)"
 kill -TERM "$server"
 wait "$server"
 check_status no_model_is_said 4 heddle serve "$work/nothing"

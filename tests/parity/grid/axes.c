@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pairs.h"
+
 /* ---- the table ---- */
 
 static void set_tp(struct hd_job *job, struct hd_layout_options *options, int number)
@@ -101,6 +103,52 @@ static void set_offload(struct hd_job *job, struct hd_layout_options *options, i
     (void)snprintf(job->offload, sizeof job->offload, "%s", number ? "optimizer" : "none");
 }
 
+/* What trains is more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share out:
+ * of llama 13,000 elements, 8,300 and 8,400. Nothing trains in embedding and head, nor below the
+ * first adapter: there backward ends. Factors beside the experts have no dropout of their own. */
+static void set_adapter(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    static const char *const words[] = {"none", "lora", "bottleneck", "prefix"};
+
+    (void)options;
+    if (!number)
+        return;
+    (void)snprintf(job->adapter, sizeof job->adapter, "%s", words[number]);
+    job->adapter_rank = job->experts ? 4 : 8;
+    job->adapter_alpha = 6;
+    job->adapter_b_lr = 4;
+    job->adapter_width = 130;
+    job->adapter_tokens = 33;
+    if (strcmp(words[number], "prefix") != 0 && (number > 1 || !job->experts))
+        job->adapter_dropout = 0.2;
+}
+
+/* What the job file does not let be set beside an objective (lib/spec/objective.c): losses of
+ * routers; for DPO, which compares with a reference, dropout. */
+static void set_objective(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    static const char *const words[] = {"next_token", "dpo", "orpo", "reward"};
+
+    (void)options;
+    if (!number)
+        return;
+    (void)snprintf(job->objective, sizeof job->objective, "%s", words[number]);
+    job->preference_beta = 0.3;
+    job->preference_center = strcmp(words[number], "reward") == 0 ? 0.1 : 0;
+    job->balance = job->z_loss = 0;
+    if (strcmp(words[number], "dpo") == 0)
+        job->dropout_embedding = job->dropout_attention = job->dropout_residual =
+            job->adapter_dropout = 0;
+}
+
+static void set_weights(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    static const char *const words[] = {"plain", "nf4", "int8", "fp8"};
+
+    (void)options;
+    (void)snprintf(job->model_weights, sizeof job->model_weights, "%s", words[number]);
+}
+
 const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_TP] = {"tp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_tp, false},
     [GRID_SEQUENCE] = {"sequence", 2, {{"off", 0}, {"on", 1}}, set_sequence, false},
@@ -129,10 +177,25 @@ const struct grid_axis grid_axes[GRID_AXES] = {
                         false},
     [GRID_REDUCE] = {"reduce", 2, {{"fp32", 0}, {"bf16", 1}}, set_reduce, false},
     [GRID_OFFLOAD] = {"offload", 2, {{"none", 0}, {"optimizer", 1}}, set_offload, false},
+    [GRID_ADAPTER] = {"adapter",
+                      4,
+                      {{"none", 0}, {"lora", 1}, {"bottleneck", 2}, {"prefix", 3}},
+                      set_adapter,
+                      false},
+    [GRID_OBJECTIVE] =
+        {"objective",
+         4,
+         {{"next_token", 0}, {"dpo", 1}, {"orpo", 2}, {"reward", 3}},
+         set_objective,
+         false},
+    [GRID_WEIGHTS] =
+        {"weights", 4, {{"plain", 0}, {"nf4", 1}, {"int8", 2}, {"fp8", 3}}, set_weights, false},
 };
 
 enum {
-    ALL_AXES = ((1 << GRID_AXES) - 1) & ~(1 << GRID_OFFLOAD | 1 << GRID_REDUCE),
+    OFFLOAD = 1 << GRID_OFFLOAD,
+    TUNING = 1 << GRID_ADAPTER | 1 << GRID_OBJECTIVE | 1 << GRID_WEIGHTS,
+    ALL_AXES = ((1 << GRID_AXES) - 1) & ~(OFFLOAD | 1 << GRID_REDUCE | TUNING),
     REDUCE = 1 << GRID_REDUCE,          /* one dense model and one with experts have it */
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     /* what orders and sharding do to a part does not depend on the family: gpt2 has those pairs */
@@ -167,47 +230,52 @@ static void weigh_by_distance(struct hd_job *job)
     memcpy(job->positions, "alibi", 6);
 }
 
-/* Behind attention and behind the experts; the rest is frozen. */
-static void add_bottlenecks(struct hd_job *job)
+/* A share of four tp ranks is whole blocks of nf4, 64 weights: of the columns of attention.out, 4 x
+ * 64, and of those of mlp.down, 256. Windows hold one or two pairs. */
+static void tune(struct hd_job *job)
 {
-    memcpy(job->adapter, "bottleneck", sizeof "bottleneck");
-    memcpy(job->adapter_also, "norms", sizeof "norms"); /* enough tensors with a gradient */
-    job->adapter_width = 6;
-    job->adapter_dropout = 0.2;
-}
-
-/* Four heads, two of keys and values, which tp = 4 copies; a window, bounded documents. */
-static void add_prefix(struct hd_job *job)
-{
-    memcpy(job->adapter, "prefix", sizeof "prefix");
-    memcpy(job->adapter_also, "norms", sizeof "norms"); /* enough tensors with a gradient */
-    job->adapter_tokens = 7;
-    job->dropout_attention = 0.2;
+    job->hidden = 16;
+    job->head_width = 64;
+    job->ffn_hidden = 256;
+    job->context = PAIRS_WINDOW;
+    job->val_split = 0;
+    job->val = job->train;
+    job->val_count = 1;
+    job->validate_batches = 1;
+    (void)snprintf(job->documents, sizeof job->documents, "bounded");
+    drop(job);
 }
 
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
-    {"gpt2", "gpt2", 257, false, DENSE | REDUCE,
+    {"gpt2", "gpt2", 257, false, false, DENSE | REDUCE,
      "tied head, learned positions, biases, layer norms", NULL},
-    {"llama", "llama", 258, false, ROTARY, "grouped queries: 4 heads, 2 key/value heads", NULL},
-    {"qwen2", "qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents",
+    {"llama", "llama", 258, false, false, ROTARY, "grouped queries: 4 heads, 2 key/value heads",
      NULL},
-    {"qwen3", "qwen3", 258, false, GROUPS, "norms of heads on grouped queries", NULL},
-    {"mistral", "mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE,
+    {"qwen2", "qwen2", 257, true, false, GROUPS,
+     "biases of q, k, v on grouped queries, bounded documents", NULL},
+    {"qwen3", "qwen3", 258, false, false, GROUPS, "norms of heads on grouped queries", NULL},
+    {"mistral", "mistral", 258, false, false, GROUPS | 1 << GRID_EXCHANGE,
      "a window of 5 on grouped queries", NULL},
-    {"mixtral", "mixtral", 258, false, ALL_AXES | REDUCE, "2 of 4 experts on grouped queries",
-     NULL},
-    {"mixtral_capacity", "mixtral", 257, true, EXPERTS,
+    {"mixtral", "mixtral", 258, false, false, ALL_AXES | REDUCE,
+     "2 of 4 experts on grouped queries", NULL},
+    {"mixtral_capacity", "mixtral", 257, true, false, EXPERTS,
      "noisy gates as they are, an even share for each expert, a shared one, bounded documents",
      crowd},
-    {"gpt2_dropout", "gpt2", 257, false, MASKS, "dropout of embedding, attention and residual",
-     drop},
-    {"llama_alibi", "llama", 258, true, GROUPS | 1 << GRID_EXCHANGE,
+    {"gpt2_dropout", "gpt2", 257, false, false, MASKS,
+     "dropout of embedding, attention and residual", drop},
+    {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
      "ALiBi with 12 heads, bounded documents", weigh_by_distance},
-    {"mixtral_bottleneck", "mixtral", 257, true, ALL_AXES, "bottleneck adapters, bounded documents",
-     add_bottlenecks},
-    {"mistral_prefix", "mistral", 257, true, DENSE, "prefixes, a window of 5, bounded documents",
-     add_prefix},
+    {"gpt2_tuned", "gpt2", 257, true, true, DENSE | REDUCE | OFFLOAD | TUNING,
+     "fine-tuning of a tied head, biases and layer norms, dropout", tune},
+    {"llama_tuned", "llama", 258, true, true, DENSE | OFFLOAD | TUNING,
+     "fine-tuning of grouped queries, dropout", tune},
+    {"mistral_tuned", "mistral", 257, true, true, GROUPS | 1 << GRID_EXCHANGE | TUNING,
+     "fine-tuning within a window of 5, dropout", tune},
+    {"qwen3_tuned", "qwen3", 258, true, true, GROUPS | TUNING,
+     "fine-tuning of norms of heads on grouped queries, dropout", tune},
+    {"mixtral_tuned", "mixtral", 257, true, true, ALL_AXES | OFFLOAD | TUNING,
+     "fine-tuning of 2 of 4 experts on grouped queries, dropout", tune},
 };
 
 const struct grid_model *grid_model_find(const char *name)
@@ -219,6 +287,11 @@ const struct grid_model *grid_model_find(const char *name)
     abort();
 }
 
+unsigned grid_axes_of(const struct grid_model *model)
+{
+    return harness_backend()->device ? model->axes : model->axes & ~(unsigned)OFFLOAD;
+}
+
 struct hd_job grid_reference(const struct grid_model *model, const struct harness *harness)
 {
     struct hd_job job = harness_job(harness, model->family, 1);
@@ -226,11 +299,28 @@ struct hd_job grid_reference(const struct grid_model *model, const struct harnes
     job.vocab = model->vocab;
     if (model->bounded) {
         (void)snprintf(job.documents, sizeof job.documents, "bounded");
-        job.end_of_text = '\n';
+        job.end_of_text = '\n'; /* no pair has one */
     }
     if (model->change)
         model->change(&job);
     return job;
+}
+
+struct hd_job grid_reference_of(const struct grid_model *model, const struct harness *harness,
+                                const struct grid_layout *layout)
+{
+    struct hd_job job = grid_reference(model, harness);
+    struct hd_layout_options none = {0};
+
+    for (int a = GRID_FIRST_OF_TUNING; a < GRID_AXES; a++)
+        grid_axes[a].set(&job, &none, grid_axes[a].values[layout->value[a]].number);
+    return job;
+}
+
+bool grid_same_reference(const struct grid_layout *a, const struct grid_layout *b)
+{
+    return memcmp(a->value + GRID_FIRST_OF_TUNING, b->value + GRID_FIRST_OF_TUNING,
+                  GRID_AXES - GRID_FIRST_OF_TUNING) == 0;
 }
 
 struct hd_job grid_job(const struct grid_model *model, const struct harness *harness,
@@ -299,6 +389,11 @@ static bool few_units(const struct grid_layout *l)
                                        number(l, GRID_SCHEDULE) == HD_SCHEDULE_ZB_V);
 }
 
+static bool codes_alone(const struct grid_layout *l)
+{
+    return number(l, GRID_WEIGHTS) && !number(l, GRID_ADAPTER);
+}
+
 static const struct {
     bool (*excludes)(const struct grid_layout *l);
     const char *reason;
@@ -312,6 +407,7 @@ static const struct {
      "zero_shard is blocks of 2 among 4 dp x cp ranks or more, of whole blocks of ep"},
     {stages_of_one, "an order of pipeline stages, and pp=1 has one"},
     {few_units, "eight chunks, and the models here have four units; pipeline_test has deeper ones"},
+    {codes_alone, "weights in codes do not train: they need an adapter"},
     {too_many_ranks, "more than 8 ranks, as many as the harness runs"},
 };
 
@@ -338,8 +434,8 @@ const char *grid_exclusion(const struct grid_layout *layout)
 
 bool grid_next(const struct grid_model *model, struct grid_layout *layout)
 {
-    for (int a = GRID_AXES - 1; a >= 0; a--) {
-        if (!(model->axes >> a & 1))
+    for (int a = GRID_FIRST_OF_TUNING - 1; a >= 0; a--) {
+        if (!(grid_axes_of(model) >> a & 1))
             continue;
         if (++layout->value[a] < grid_axes[a].count)
             return true;
@@ -358,48 +454,91 @@ static int off_rest(const struct grid_layout *layout)
 }
 
 /* The model's layouts that no rule excludes, those with most axes at rest first; among equals in
- * grid_next's order. */
-static struct {
-    const struct grid_model *model;
+ * grid_next's order. What is trained has a list of its own, and the two are crossed when asked: no
+ * rule needs both to find fault. */
+struct grid_legal {
     struct grid_layout list[LEGAL_MAX];
     int count;
+};
+static struct {
+    const struct grid_model *model;
+    struct grid_legal ranks, tunings;
 } legal;
+
+static void take_legal(struct grid_legal *l, const struct grid_layout *layout, int off)
+{
+    if (off_rest(layout) != off || broken_rule(layout))
+        return;
+    assert(l->count < LEGAL_MAX);
+    l->list[l->count++] = *layout;
+}
+
+/* The next values of the axes of tuning; false: these were the last. */
+static bool next_tuning(const struct grid_model *model, struct grid_layout *layout)
+{
+    for (int a = GRID_AXES - 1; a >= GRID_FIRST_OF_TUNING; a--) {
+        if (!(grid_axes_of(model) >> a & 1))
+            continue;
+        if (++layout->value[a] < grid_axes[a].count)
+            return true;
+        layout->value[a] = 0;
+    }
+    return false;
+}
 
 static void list_legal(const struct grid_model *model)
 {
     legal.model = model;
-    legal.count = 0;
+    legal.ranks.count = legal.tunings.count = 0;
     for (int off = 0; off <= GRID_AXES; off++) {
-        struct grid_layout layout = {{0}};
+        struct grid_layout layout = {{0}}, tuning = {{0}};
 
         do
-            if (off_rest(&layout) == off && !broken_rule(&layout)) {
-                assert(legal.count < LEGAL_MAX);
-                legal.list[legal.count++] = layout;
-            }
+            take_legal(&legal.ranks, &layout, off);
         while (grid_next(model, &layout));
+        do
+            take_legal(&legal.tunings, &tuning, off);
+        while (next_tuning(model, &tuning));
     }
+}
+
+static bool grants(const struct grid_layout *layout, const struct grid_layout *wish, int from,
+                   int to)
+{
+    for (int a = from; a < to; a++)
+        if (wish->value[a] >= 0 && wish->value[a] != layout->value[a])
+            return false;
+    return true;
 }
 
 bool grid_least(const struct grid_model *model, const struct grid_layout *wish,
                 struct grid_layout *ret_layout)
 {
+    int t = 0;
+
     if (legal.model != model)
         list_legal(model);
-    for (int i = 0; i < legal.count; i++)
-        if (grid_grants(&legal.list[i], wish) && !grid_exclusion(&legal.list[i])) {
-            *ret_layout = legal.list[i];
-            return true;
-        }
+    while (t < legal.tunings.count &&
+           !grants(&legal.tunings.list[t], wish, GRID_FIRST_OF_TUNING, GRID_AXES))
+        t++;
+    for (int i = 0; t < legal.tunings.count && i < legal.ranks.count; i++) {
+        struct grid_layout layout = legal.ranks.list[i];
+
+        if (!grants(&layout, wish, 0, GRID_FIRST_OF_TUNING))
+            continue;
+        memcpy(layout.value + GRID_FIRST_OF_TUNING,
+               legal.tunings.list[t].value + GRID_FIRST_OF_TUNING,
+               GRID_AXES - GRID_FIRST_OF_TUNING);
+        if (grid_exclusion(&layout))
+            continue;
+        *ret_layout = layout;
+        return true;
+    }
     return false;
 }
 
-/* One layout. */
-static enum hd_status ask(const struct grid_model *model, const struct harness *harness,
-                          const struct grid_layout *layout)
+enum hd_status grid_ask(const struct hd_job *job, const struct hd_layout_options *options)
 {
-    struct hd_layout_options options;
-    const struct hd_job job = grid_job(model, harness, layout, &options);
     struct hd_layout built;
     struct hd_traits traits;
     struct hd_arena arena;
@@ -407,7 +546,7 @@ static enum hd_status ask(const struct grid_model *model, const struct harness *
 
     hd_arena_init(&arena, 0);
     harness_backend()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
-    st = hd_layout_build(&job, 0, &traits, &options, &arena, &built);
+    st = hd_layout_build(job, 0, &traits, options, &arena, &built);
     hd_arena_done(&arena);
     return st;
 }
@@ -416,15 +555,18 @@ enum hd_status grid_ask_engine(const struct grid_model *model, const struct harn
 {
     memset(missing, 0, sizeof missing);
     for (int a = 0; a < GRID_AXES; a++)
-        for (int v = 0; v < grid_axes[a].count && (model->axes >> a & 1); v++) {
+        for (int v = 0; v < grid_axes[a].count && (grid_axes_of(model) >> a & 1); v++) {
+            struct hd_layout_options options;
             struct grid_layout wish, layout;
+            struct hd_job job;
             enum hd_status st;
 
             memset(wish.value, -1, sizeof wish.value);
             wish.value[a] = (signed char)v;
             if (!grid_least(model, &wish, &layout))
                 continue; /* it takes what is missing */
-            st = ask(model, harness, &layout);
+            job = grid_job(model, harness, &layout, &options);
+            st = grid_ask(&job, &options);
             if (st && !(st == HD_UNSUPPORTED && grid_axes[a].may_be_missing))
                 return st;
             if (st)
@@ -479,8 +621,5 @@ enum hd_status grid_read(const char *words, struct grid_layout *ret_wish)
 
 bool grid_grants(const struct grid_layout *layout, const struct grid_layout *wish)
 {
-    for (int a = 0; a < GRID_AXES; a++)
-        if (wish->value[a] >= 0 && wish->value[a] != layout->value[a])
-            return false;
-    return true;
+    return grants(layout, wish, 0, GRID_AXES);
 }

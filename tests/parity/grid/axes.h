@@ -26,10 +26,16 @@ enum grid_axis_name {
     GRID_SHARD,
     GRID_RECOMPUTE,
     GRID_REDUCE,
-    GRID_OFFLOAD, /* by name alone: on the CPU it changes nothing */
+    GRID_OFFLOAD, /* of a device; on the CPU it changes nothing */
+    /* what is trained and how it is kept: of one rank too, so each of their values has a reference
+     */
+    GRID_ADAPTER,
+    GRID_OBJECTIVE,
+    GRID_WEIGHTS,
     GRID_AXES
 };
-enum { GRID_VALUES_MAX = 5, GRID_LAYOUTS_MAX = 2048, GRID_TEXT_MAX = 160 };
+enum { GRID_FIRST_OF_TUNING = GRID_ADAPTER };
+enum { GRID_VALUES_MAX = 5, GRID_LAYOUTS_MAX = 4096, GRID_TEXT_MAX = 200 };
 enum { GRID_STEPS = HD_TEST_SANITIZED ? 4 : 5 };
 
 struct grid_layout {
@@ -52,18 +58,28 @@ extern const struct grid_axis grid_axes[GRID_AXES];
 struct grid_model {
     const char *name, *family;
     int64_t vocab;
-    bool bounded;  /* each line of the corpus is a document, which sees nothing else */
+    bool bounded; /* each line of the corpus is a document, which sees nothing else */
+    bool tuned; /* the corpus is pairs of answers (train/pairs.h), and every weight of the start is
+                   disturbed, so that no factor of an adapter is zero */
     unsigned axes; /* a bit for each that takes part; the others stay at rest */
     const char *what;
     void (*change)(struct hd_job *job); /* of the family's job; NULL: nothing */
 };
 const struct grid_model *grid_model_find(const char *name); /* aborts when there is none */
+unsigned grid_axes_of(const struct grid_model *model);      /* those that change anything here */
 
 /* The model on one rank, as the run that everything is held against. */
 struct hd_job grid_reference(const struct grid_model *model, const struct harness *harness);
+/* The same with the adapter, objective and weights of this layout. */
+struct hd_job grid_reference_of(const struct grid_model *model, const struct harness *harness,
+                                const struct grid_layout *layout);
+bool grid_same_reference(const struct grid_layout *a, const struct grid_layout *b);
 /* The same model in this layout. */
 struct hd_job grid_job(const struct grid_model *model, const struct harness *harness,
                        const struct grid_layout *layout, struct hd_layout_options *ret_options);
+
+/* Whether the engine can lay out this job; what it says if not. */
+enum hd_status grid_ask(const struct hd_job *job, const struct hd_layout_options *options);
 
 /* Asks the engine for every value of the model's axes, as far as possible alone, which of them it
  * has. A failure other than that it is not supported yet is handed back. */
@@ -83,7 +99,8 @@ bool grid_grants(const struct grid_layout *layout, const struct grid_layout *wis
 bool grid_least(const struct grid_model *model, const struct grid_layout *wish,
                 struct grid_layout *ret_layout);
 
-/* Every layout of the model, legal or not: call with *layout zeroed first, then until false. */
+/* Every layout of the model, legal or not, with adapter, objective and weights at rest: call with
+ * *layout zeroed first, then until false. */
 bool grid_next(const struct grid_model *model, struct grid_layout *layout);
 
 #endif

@@ -1,6 +1,7 @@
 #include "cover.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- choosing ---- */
@@ -56,12 +57,47 @@ static const enum grid_axis_name triples[][3] = {
     {GRID_SEQUENCE, GRID_EP, GRID_DP},
 };
 
+/* By what is trained, then as they are: each value is less than 8. */
+static int compare_layouts(const void *one, const void *other)
+{
+    const struct grid_layout *a = one, *b = other;
+    const size_t first = GRID_FIRST_OF_TUNING;
+    const int order = memcmp(a->value + first, b->value + first, GRID_AXES - first);
+
+    return order ? order : memcmp(a->value, b->value, first);
+}
+
+static void choose_tuned(const struct grid_model *model, bool all_triples, struct grid_cover *cover)
+{
+    struct grid_layout wish;
+
+    memset(wish.value, -1, sizeof wish.value);
+    for (int a = GRID_FIRST_OF_TUNING; all_triples && a < GRID_AXES; a++)
+        for (int v = 1; v < grid_axes[a].count; v++) {
+            wish.value[a] = (signed char)v;
+            add(model, &wish, cover);
+            for (int b = 0; b < GRID_AXES; b++)
+                for (int w = 1; w < grid_axes[b].count && b != a; w++) {
+                    wish.value[b] = (signed char)w;
+                    add(model, &wish, cover);
+                    wish.value[b] = -1;
+                }
+            wish.value[a] = -1;
+        }
+    grid_pack(model, all_triples ? 3 : 2, cover);
+    qsort(cover->list, (size_t)cover->count, sizeof cover->list[0], compare_layouts);
+}
+
 void grid_choose(const struct grid_model *model, bool all_triples, struct grid_cover *ret_cover)
 {
     struct grid_layout wish;
 
     memset(wish.value, -1, sizeof wish.value);
     ret_cover->count = 0;
+    if (model->tuned) {
+        choose_tuned(model, all_triples, ret_cover);
+        return;
+    }
     for (int size = 0; size <= (all_triples ? 3 : 2); size++)
         add_each(model, &wish, 0, size, ret_cover);
     for (size_t t = 0; t < sizeof triples / sizeof triples[0]; t++) {
@@ -106,6 +142,9 @@ static int uncovered_of_axes(const struct grid_model *model, const struct grid_c
     for (int i = 0; i < a->count * b->count; i++) {
         const int value[2] = {i / b->count, i % b->count};
 
+        if (model->tuned && !(axis[1] >= GRID_FIRST_OF_TUNING && value[1]) &&
+            !(axis[0] >= GRID_FIRST_OF_TUNING && value[0]))
+            continue;
         if (is_covered(cover, axis, value) || !is_legal_pair(model, axis, value))
             continue;
         (void)printf("UNCOVERED %s %s=%s %s=%s\n", model->name, a->name, a->values[value[0]].text,

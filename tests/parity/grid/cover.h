@@ -3,6 +3,10 @@
  * Chosen are: everything at rest, each value of each axis alone, each pair of values, and some or
  * all triples. What is not named stays at rest, as far as there is such a layout: sequence=on with
  * dp=2 brings a tp with it. Whether every pair is there is computed apart, from what was chosen.
+ *
+ * Of a tuned model only combinations matter that say what is trained; the others are those of the
+ * other models. A layout holds as many of its pairs as it can; with all triples there are those,
+ * too, and each pair by itself. Layouts with one reference stand together.
  */
 #ifndef HD_TESTS_GRID_COVER_H
 #define HD_TESTS_GRID_COVER_H
@@ -17,11 +21,16 @@ struct grid_cover {
 /* all_triples: of all axes; else the stated ones, at their first value off rest. */
 void grid_choose(const struct grid_model *model, bool all_triples, struct grid_cover *ret_cover);
 
-/* Pairs of values, values at rest included, that some legal layout has and none of the cover; each
+/* Adds layouts of a tuned model that together have every combination of `size` values, 2 or 3. */
+void grid_pack(const struct grid_model *model, int size, struct grid_cover *cover);
+
+/* Pairs of values, values at rest included (of a tuned model: with one off rest that says what is
+ * trained), that some legal layout has and none of the cover; each
  * is printed. */
 int grid_uncovered_pairs(const struct grid_model *model, const struct grid_cover *cover);
 
-/* A line per reason: how many layouts of the whole it excludes. Returns how many remain. */
+/* A line per reason: how many layouts of the whole, with what is trained at rest, it excludes.
+ * Returns how many remain. */
 int grid_print_exclusions(const struct grid_model *model);
 
 #endif

@@ -108,6 +108,11 @@ int main(void)
          "llama: dp=2 pp=2 zero=3 recompute=full"},
         {"the_optimizer_on_the_host", layout_trains_like_one_rank, NULL, NULL,
          "gpt2: dp=2 zero=1 offload=optimizer"},
+        {"an_adapter_whose_optimizer_is_on_the_host", layout_trains_like_one_rank, NULL, NULL,
+         "llama_tuned: dp=2 zero=1 offload=optimizer adapter=lora objective=dpo weights=nf4"},
+        {"a_prefix_of_shards_on_the_host", layout_trains_like_one_rank, NULL, NULL,
+         "gpt2_tuned: tp=2 dp=2 zero=3 offload=optimizer adapter=prefix objective=reward "
+         "weights=int8"},
         {"a_ring", layout_trains_like_one_rank, NULL, NULL, "llama: cp=2"},
         {"experts_on_two_ranks", layout_trains_like_one_rank, NULL, NULL, "mixtral: dp=2 ep=2"},
         cmocka_unit_test(fp16_stays_within_its_rounding),

@@ -39,6 +39,8 @@ static const char *const names[] = {
     "mixtral: tp=2 sequence=on cp=2 dp=2 ep=4",
     "gpt2: tp=2 sequence=on dp=2 schedule=gpipe reduce=bf16",
     "gpt2: dp=4 zero=1 zero_shard=2 reduce=bf16",
+    "llama_tuned: tp=2 sequence=on dp=2 pp=2 zero=3 adapter=lora objective=dpo weights=nf4",
+    "mixtral_tuned: tp=2 cp=2 dp=2 ep=2 adapter=prefix objective=reward weights=fp8",
 };
 enum { NAMES = sizeof names / sizeof names[0], AT_LEAST = 12 };
 

@@ -92,21 +92,24 @@ static void every_legal_pair_is_covered(void **state)
 }
 
 /* The judge is awake: without the layouts of one pair it names exactly that pair. cp=4 with dp=2
- * fills the world, so no other layout has both. */
+ * fills the world, so no other layout has both. Packed layouts take other pairs with them. */
 static void a_pair_that_is_left_out_is_noticed(void **state)
 {
-    const struct grid_layout pair = wish_of("cp=4 dp=2");
     struct grid_cover cover, rest = {0};
+    struct grid_layout pair;
     struct grid_bench bench;
+    int uncovered;
 
     (void)state;
     grid_bench_open(&bench, asked.model);
+    pair = wish_of(bench.model->tuned ? "adapter=prefix weights=nf4" : "cp=4 dp=2");
     grid_choose(bench.model, false, &cover);
     for (int i = 0; i < cover.count; i++)
         if (!grid_grants(&cover.list[i], &pair))
             rest.list[rest.count++] = cover.list[i];
     assert_true(rest.count < cover.count);
-    assert_int_equal(grid_uncovered_pairs(bench.model, &rest), 1);
+    uncovered = grid_uncovered_pairs(bench.model, &rest);
+    assert_true(bench.model->tuned ? uncovered >= 1 : uncovered == 1);
     grid_bench_close(&bench);
 }
 

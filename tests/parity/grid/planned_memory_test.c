@@ -49,19 +49,20 @@ static const struct {
     {"llama", {"dp=2 offload=optimizer zero=2", "pp=2 tp=2 sequence=on dp=2 zero=2"}},
     {"mixtral", {"dp=2 ep=2 zero=2", "dp=4 ep=4 recompute=full"}},
 };
-/* Adapters. */
-static const char *const adapted[] = {
-    "mixtral_bottleneck: tp=2 sequence=on dp=2 zero=1",
-    "mixtral_bottleneck: cp=2 recompute=full",
-    "mistral_prefix: tp=4 dp=2 zero=2",
-    "mistral_prefix: cp=2 recompute=selective",
+/* Fine-tuning. */
+static const char *const tuned[] = {
+    "mixtral_tuned: tp=2 sequence=on dp=2 zero=1 adapter=bottleneck weights=int8",
+    "mixtral_tuned: cp=2 recompute=full adapter=lora objective=reward",
+    "mistral_tuned: tp=4 dp=2 zero=2 adapter=prefix weights=nf4",
+    "llama_tuned: cp=2 recompute=selective adapter=prefix objective=dpo",
+    "gpt2_tuned: pp=2 dp=2 zero=3 adapter=lora objective=orpo weights=fp8",
 };
 enum {
     MODELS = sizeof more / sizeof more[0],
     SHARED = sizeof layouts / sizeof layouts[0],
     EACH = SHARED + 2,
     NAMED = MODELS * EACH,
-    NAMES = NAMED + sizeof adapted / sizeof adapted[0]
+    NAMES = NAMED + sizeof tuned / sizeof tuned[0]
 };
 static_assert(EACH == 20, "20 layouts of each model");
 
@@ -78,7 +79,7 @@ static void name_all(void)
         names[i] = texts[i];
     }
     for (int i = NAMED; i < NAMES; i++)
-        names[i] = adapted[i - NAMED];
+        names[i] = tuned[i - NAMED];
 }
 
 /* bf16 and fp32 in turns. */

@@ -5,6 +5,7 @@
 
 #include "axes.h"
 #include "compare.h"
+#include "pairs.h"
 #include "traffic.h"
 
 /* A model, and its one-rank run of GRID_STEPS steps that all its layouts are held against. All of
@@ -12,10 +13,13 @@
 struct grid_bench {
     const struct grid_model *model;
     struct harness harness;
-    struct run *reference; /* zeroed before grid_bench_refer */
+    char pairs[PAIRS_PATH_MAX];  /* of a tuned model: its corpus */
+    struct run *reference;       /* zeroed before grid_bench_refer */
+    struct grid_layout referred; /* whose adapter, objective and weights it has */
+    bool has_reference;
 };
 void grid_bench_open(struct grid_bench *bench, const char *model); /* starts no thread */
-void grid_bench_refer(struct grid_bench *bench);
+void grid_bench_refer(struct grid_bench *bench);                   /* with all of those at rest */
 void grid_bench_close(struct grid_bench *bench);
 
 /* Layouts by name, for the dearer tests: "llama: tp=2 dp=2". What is not said is at rest. */
@@ -31,11 +35,12 @@ int grid_pick(const char *const *names, int count, struct grid_bench benches[GRI
               struct grid_pick *ret_picks);
 void grid_benches_close(struct grid_bench benches[GRID_BENCHES_MAX]);
 
-/* Trains on threads: gradients, losses and weights as compare.h says, every rank like its copies,
+/* Refers to the layout's adapter, objective and weights, unless the bench does already. Trains on
+ * threads: gradients, losses and weights as compare.h says, every rank like its copies,
  * and, over shm, the bytes that were moved as dry says. ret_worst: the largest distance of
  * gradients.
  */
-enum hd_status grid_try(const struct grid_bench *bench, const struct grid_layout *layout,
+enum hd_status grid_try(struct grid_bench *bench, const struct grid_layout *layout,
                         double *ret_worst);
 
 #endif

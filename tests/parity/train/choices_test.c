@@ -227,19 +227,28 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
         {"{\"prompt\": \"a\", \"choices\": [\"b\", \"0123456789012345678901234567890123456789012345"
          "67890123456789012345\"], \"answer\": 0}",
          "choices: number 2 has 67 tokens, and the context is 64"},
+        {"[[[[[[[[[[[[[[[[[0]]]]]]]]]]]]]]]]]", "deeper than 16 arrays and objects"},
+        {NULL, "a line of more than 4194304 bytes"},
     };
     struct model m = {.decoder = NULL};
     struct hd_choices result;
+    char *long_line = malloc(HD_CHOICES_LINE_BYTES_MAX + 2);
 
     (void)state;
+    assert_non_null(long_line);
+    memset(long_line, ' ', HD_CHOICES_LINE_BYTES_MAX + 1);
+    long_line[HD_CHOICES_LINE_BYTES_MAX + 1] = '\0';
     model_open(&m);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        assert_int_equal(examine(&m, all[i].text, NULL, NULL, &result), HD_INVALID);
+        const char *text = all[i].text ? all[i].text : long_line;
+
+        assert_int_equal(examine(&m, text, NULL, NULL, &result), HD_INVALID);
         if (!strstr(hd_err_message(), all[i].message))
-            fail_msg("%s: %s", all[i].text, hd_err_message());
+            fail_msg("%.100s: %s", text, hd_err_message());
         hd_generator_free(m.generator); /* it may have sequences of the failed run */
         must(hd_generator_new(m.decoder, 0, &m.generator));
     }
+    free(long_line);
     model_close(&m);
 }
 

@@ -44,7 +44,8 @@ double reduce_bound(const struct hd_layout *layout, const struct hd_param *p)
     const double P = (double)(job->dp * job->cp),
                  M = (double)(job->global_batch / job->dp) / (double)job->micro_batch;
     const double blocks = job->zero && job->zero_shard ? P / (double)job->zero_shard : 1;
-    double roundings = (job->cp > 1 ? 2 : 1) * sqrt(job->zero >= 2 ? P * M : P);
+    const double cancelled = job->cp > 1 || hd_job_has_pairs(job) ? 2 : 1;
+    double roundings = cancelled * sqrt(job->zero >= 2 ? P * M : P);
 
     (void)p;
     if (job->zero == 0)
@@ -213,8 +214,11 @@ static struct course course_of(const struct hd_job *job)
      * rounding count like all others: up to 1.4 percent of the change was seen to differ, and so
      * may as much of what a step takes off the loss, less than 0.1. */
     const struct course rounded = {reduce_bound, 3e-2, 1e-3, 1e-3, 0x1p-9};
+    const struct course of_pairs = {reduce_bound, 3e-2, 1e-3, 0x1p-8, 0x1p-8}; /* as reduce_bound */
 
-    return travels_in_bf16(job) ? rounded : exact;
+    if (travels_in_bf16(job))
+        return hd_job_has_pairs(job) ? of_pairs : rounded;
+    return exact;
 }
 
 /* Of every step, and of a validation behind the last one. */

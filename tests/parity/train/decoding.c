@@ -15,20 +15,20 @@ static void must(enum hd_status st)
         fail_msg("%s", hd_err_message());
 }
 
-struct decoding decoding_open_shared(const char *dir, int tp)
+struct decoding decoding_open_as(const char *dir, struct hd_decoder_options options)
 {
     struct decoding d = {0};
 
-    must(hd_decoder_open(
-        &(struct hd_decoder_options){
-            .dirs = {.dir = dir}, .backend = harness_backend(), .threads = 1, .tp = tp},
-        &d.decoder));
+    options.dirs.dir = dir;
+    options.backend = harness_backend();
+    options.threads = 1;
+    must(hd_decoder_open(&options, &d.decoder));
     return d;
 }
 
 struct decoding decoding_open(const char *dir)
 {
-    return decoding_open_shared(dir, 1);
+    return decoding_open_as(dir, (struct hd_decoder_options){.tp = 1});
 }
 
 void decoding_close(struct decoding *d)

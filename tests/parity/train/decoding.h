@@ -12,7 +12,8 @@ struct decoding {
 
 /* On what the ranks of the test run on, with one thread. */
 struct decoding decoding_open(const char *dir);
-struct decoding decoding_open_shared(const char *dir, int tp); /* by so many ranks */
+/* The same with these options; backend and threads are set here. */
+struct decoding decoding_open_as(const char *dir, struct hd_decoder_options options);
 void decoding_close(struct decoding *d);
 
 /* Logits behind a prompt, which begins a new sequence, and behind one more token; valid until the

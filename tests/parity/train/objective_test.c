@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,63 +16,15 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "compare.h"
-#include "data/token_writer.h"
-#include "harness.h"
+#include "pairs.h"
 
-enum { S = 24, DOCUMENT_MAX = 16 };
-
-/* ---- token files ---- */
-
-/* Pair k: a prompt of 2 + k % 3 letters, answers of 3 + k % 4 and 2 + k % 5: at most 4 + 6 and 4 +
- * 6 tokens, which a window of 24 holds. */
-static int document_of(int pair, int side, int32_t *ids, char *counts)
+/* A test has one file at a time. */
+static void write_pairs(const struct harness *h, int first, int count, enum pairs_side side,
+                        struct hd_job_file *file)
 {
-    const int prompt = 2 + pair % 3, n = prompt + (side ? 2 + pair % 5 : 3 + pair % 4);
+    static char path[PAIRS_PATH_MAX];
 
-    for (int i = 0; i < n; i++) {
-        const uint64_t key = (uint64_t)(2 * pair + (i < prompt ? 0 : side));
-
-        ids[i] = 'a' + (int32_t)(hd_random_u64(77 + key, (uint64_t)i) % 20);
-        counts[i] = i >= prompt;
-    }
-    return n;
-}
-
-static void open_writer(struct harness *h, const char *name, char *path, size_t size_bytes,
-                        struct hd_token_writer **w)
-{
-    char out[180];
-
-    (void)snprintf(out, sizeof out, "%.150s/%s", h->dir, name);
-    (void)snprintf(path, size_bytes, "%s.bin", out);
-    assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 2, w), HD_OK);
-}
-
-static void finish_writer(struct hd_token_writer *w, const char *path, struct hd_job_file *file)
-{
-    struct stat info;
-
-    assert_int_equal(hd_token_writer_finish(w), HD_OK);
-    assert_int_equal(stat(path, &info), 0);
-    *file = (struct hd_job_file){.path = path, .size_bytes = info.st_size};
-}
-
-/* Documents of pairs [first, first + count); side 0 or 1: of that alone; 2: both. */
-static void write_pairs(struct harness *h, int first, int count, int side, struct hd_job_file *file)
-{
-    static char path[200];
-    struct hd_token_writer *w;
-
-    open_writer(h, "pairs", path, sizeof path, &w);
-    for (int k = first; k < first + count; k++)
-        for (int s = side == 1; s < 2 - (side == 0); s++) {
-            int32_t ids[DOCUMENT_MAX];
-            char counts[DOCUMENT_MAX];
-            const int n = document_of(k, s, ids, counts);
-
-            assert_int_equal(hd_token_writer_add_document(w, ids, counts, n), HD_OK);
-        }
-    finish_writer(w, path, file);
+    pairs_write(h, first, count, side, path, file);
 }
 
 static struct hd_job pair_job(const struct harness *h, const char *objective,
@@ -86,7 +37,7 @@ static struct hd_job pair_job(const struct harness *h, const char *objective,
     job.val = file;
     job.val_count = 1;
     job.validate_batches = 1;
-    job.context = S;
+    job.context = PAIRS_WINDOW;
     job.end_of_text = -1;
     job.preference_beta = 0.3;
     (void)snprintf(job.documents, sizeof job.documents, "bounded");
@@ -137,7 +88,7 @@ static enum hd_status rate_answer(struct harness_rank *r)
 }
 
 /* An answer by itself, as a text to predict. */
-static struct answer rate(struct harness *h, int pair, int side)
+static struct answer rate(const struct harness *h, int pair, enum pairs_side side)
 {
     struct answer a;
     struct hd_job_file file;
@@ -188,7 +139,7 @@ static void formula_case(const char *objective)
     harness_setup(&h, 64);
     for (int k = 0; k < PAIRS; k++)
         for (int side = 0; side < 2; side++)
-            a[k][side] = rate(&h, k, side);
+            a[k][side] = rate(&h, k, (enum pairs_side)side);
     for (int k = 0; k < PAIRS; k++) {
         const struct answer *c = &a[k][0], *r = &a[k][1];
         const double mean = c->stirred / c->targets, other = r->stirred / r->targets;
@@ -201,7 +152,7 @@ static void formula_case(const char *objective)
         loss +=
             (dpo ? log1p(exp(-z)) : -mean + beta * log1p(exp(odds(other) - odds(mean)))) / PAIRS;
     }
-    write_pairs(&h, 0, PAIRS, 2, &file);
+    write_pairs(&h, 0, PAIRS, PAIRS_BOTH, &file);
     job = pair_job(&h, objective, &file);
     job.global_batch = job.micro_batch = 2; /* windows: 5 + 4 + 7 + 6, and 10 + 8 */
     if (harness_threads(&job, 1, &s, step_stirred))
@@ -247,7 +198,7 @@ static void the_first_loss_is_ln_2(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         harness_setup(&h, 64);
-        write_pairs(&h, 0, 16, 2, &file);
+        write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
         job = pair_job(&h, "dpo", &file);
         (void)snprintf(job.precision, sizeof job.precision, "%s", precisions[i % 2]);
         (void)snprintf(job.adapter, sizeof job.adapter, "%s", i / 2 ? "lora" : "none");
@@ -288,7 +239,7 @@ static void the_first_loss_of_a_reward_model_of_zeros_is_ln_2(void **state)
 
     (void)state;
     harness_setup(&h, 64);
-    write_pairs(&h, 0, 16, 2, &file);
+    write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
     job = pair_job(&h, "reward", &file);
     if (harness_threads(&job, 1, &s, step_from_zeros))
         fail_msg("%s", hd_err_message());
@@ -377,7 +328,7 @@ static void gradients_agree_with_differences(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         harness_setup(&h, 64);
-        write_pairs(&h, 0, PAIRS, 2, &file);
+        write_pairs(&h, 0, PAIRS, PAIRS_BOTH, &file);
         job = pair_job(&h, objectives[i], &file);
         job.preference_center = i == 2 ? 0.1 : 0;
         job.global_batch = job.micro_batch = 2;
@@ -402,7 +353,7 @@ static void chunks_of_the_head_add_up_to_the_whole(void **state)
 
     (void)state;
     harness_setup(&h, 64);
-    write_pairs(&h, 0, 12, 2, &file); /* of 9 to 20 rows: three windows */
+    write_pairs(&h, 0, 12, PAIRS_BOTH, &file); /* of 9 to 20 rows: three windows */
     job = pair_job(&h, "dpo", &file);
     job.layers = 1;
     job.hidden = 8;
@@ -425,14 +376,6 @@ static void chunks_of_the_head_add_up_to_the_whole(void **state)
 
 /* ---- layouts ---- */
 
-static void forget_reference(const struct harness *h)
-{
-    char path[200];
-
-    (void)snprintf(path, sizeof path, "%.160s/tokens/reference", h->dir);
-    (void)unlink(path);
-}
-
 struct layout_case {
     int dp, cp, tp, pp, zero;
     bool sequence;
@@ -450,7 +393,7 @@ static void layouts_of(const char *objective, const char *adapter, const struct 
     struct hd_job job;
 
     harness_setup(&h, 64);
-    write_pairs(&h, 0, 40, 2, &file);
+    write_pairs(&h, 0, 40, PAIRS_BOTH, &file);
     job = pair_job(&h, objective, &file);
     (void)snprintf(job.adapter, sizeof job.adapter, "%s", adapter);
     one->noise = 0.2f;
@@ -467,7 +410,7 @@ static void layouts_of(const char *objective, const char *adapter, const struct 
         job.sequence = c->sequence;
         (void)snprintf(job.recompute, sizeof job.recompute, "%s", c->recompute);
         (void)snprintf(job.schedule, sizeof job.schedule, "%s", c->pp > 1 ? "1f1b" : "none");
-        forget_reference(&h);
+        pairs_forget_reference(&h);
         if (compare_with(&job, one, NULL))
             fail_msg("%s, dp %d cp %d tp %d pp %d zero %d recompute %s: %s", objective, c->dp,
                      c->cp, c->tp, c->pp, c->zero, c->recompute, hd_err_message());
@@ -531,7 +474,7 @@ static void the_vector_of_a_reward_model_always_trains(void **state)
 
     (void)state;
     harness_setup(&h, 64);
-    write_pairs(&h, 0, 16, 2, &file);
+    write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
     job = pair_job(&h, "reward", &file);
     memcpy(job.only, "norms", 6);
     if (harness_threads(&job, 1, NULL, check_only))
@@ -558,14 +501,14 @@ static void a_run_goes_on_with_the_reference_of_the_start(void **state)
 
     (void)state;
     harness_setup(&h, 64);
-    write_pairs(&h, 0, 40, 2, &file);
+    write_pairs(&h, 0, 40, PAIRS_BOTH, &file);
     job = pair_job(&h, "dpo", &file);
     run_save(&job, HALF, straight, &saved);
     assert_true(straight->loss[0] != log(2));
     (void)snprintf(path, sizeof path, "%.160s/tokens/reference", h.dir);
     for (int i = 0; i < 3; i++) {
         if (i == 1)
-            forget_reference(&h);
+            pairs_forget_reference(&h);
         if (i == 2) {
             f = fopen(path, "r+e");
             assert_non_null(f);

@@ -5,7 +5,7 @@
 
 #include "harness.h"
 
-enum { RUN_ELEMENTS_MAX = 96 * 1024, RUN_STEPS_MAX = 64 };
+enum { RUN_ELEMENTS_MAX = 192 * 1024, RUN_STEPS_MAX = 64 };
 
 /* What to do, and what came of it: one block that threads and processes can share alike: what it
  * points to was there before they began. Elements are those of all parameters, each whole as if one

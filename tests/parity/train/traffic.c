@@ -147,7 +147,7 @@ static enum hd_status count_traffic(struct harness_rank *r)
 
     if (st)
         return st;
-    st = hd_trainer_init(t);
+    st = harness_init(t);
     if (!st)
         st = hd_trainer_step(t, 0, &result); /* any first-time traffic is not the step's */
     hd_comm_count_reset(r->comm);

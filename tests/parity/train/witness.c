@@ -76,7 +76,7 @@ enum hd_status witness_use_everything(struct hd_trainer *t)
     struct hd_step_result result;
     int64_t targets;
     double loss;
-    enum hd_status st = hd_trainer_init(t);
+    enum hd_status st = harness_init(t);
 
     for (int s = 0; !st && s < 2; s++)
         st = hd_trainer_step(t, 0, &result);
@@ -199,7 +199,7 @@ static enum hd_status count_allocations(struct harness_rank *r)
 
     if (st)
         return st;
-    st = hd_trainer_init(t);
+    st = harness_init(t);
     if (!st)
         st = hd_trainer_step(t, 0, &result); /* the first may settle in */
     if (!st)

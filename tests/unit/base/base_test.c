@@ -173,6 +173,24 @@ static void errors_that_pass_are_told_apart(void **state)
 
 /* Goal: a folder below another is made where its path says. Method: a link, a dangling link and a
  * file in the way, at each place. */
+/* Not to be tried again; of a file that the user's rights would let it read, a lock of the process
+ * is the reason. */
+static void who_may_not_read_a_file_is_told_what_helps(void **state)
+{
+    char uid[32];
+
+    (void)state;
+    (void)snprintf(uid, sizeof uid, "uid %u", (unsigned)geteuid());
+    assert_int_equal(hd_file_cannot_open("the data file ", "/no/such", EACCES), HD_DENIED);
+    assert_non_null(strstr(hd_err_message(), "the data file /no/such: permission denied for "));
+    assert_non_null(strstr(hd_err_message(), uid));
+    assert_non_null(strstr(hd_err_message(), "let that user read the file"));
+    assert_int_equal(hd_file_cannot_open("", "/proc/self/stat", EACCES), HD_DENIED);
+    assert_non_null(strstr(hd_err_message(), "locked itself out"));
+    assert_int_equal(hd_file_cannot_open("", "/no/such", ENOENT), HD_NOT_FOUND);
+    assert_int_equal(hd_file_cannot_open("", "/no/such", EIO), HD_IO);
+}
+
 static void folders_below_another_are_made_through_no_link(void **state)
 {
     static const char *const paths[] = {"7/a/b", "8/a", "9/a", "5/link/a"};
@@ -362,6 +380,7 @@ int main(void)
         cmocka_unit_test(atomic_write_replaces_whole_files),
         cmocka_unit_test(room_is_what_the_file_system_has),
         cmocka_unit_test(errors_that_pass_are_told_apart),
+        cmocka_unit_test(who_may_not_read_a_file_is_told_what_helps),
         cmocka_unit_test(folders_below_another_are_made_through_no_link),
         cmocka_unit_test(what_is_no_regular_file_is_not_waited_for),
         cmocka_unit_test(a_umask_is_three_octal_digits),

@@ -145,6 +145,44 @@ static void a_job_beyond_the_limit_of_its_queue_waits(void **state)
     sim_free(sim);
 }
 
+/* Not while a job waits or runs in it; then it is gone, also behind a restart, and a job that ended
+ * in it goes on in the default one. Made again, it has no limit of before. */
+static void a_queue_is_removed_when_it_is_empty(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_queue_view view;
+    uint64_t a, b;
+    size_t index;
+
+    (void)state;
+    assert_int_equal(sim_remove_queue(sim, "default"), HD_INVALID);
+    assert_int_equal(sim_remove_queue(sim, "small"), HD_NOT_FOUND);
+    assert_int_equal(sim_remove_queue(sim, ""), HD_NOT_FOUND);
+    assert_int_equal(sim_set_queue(sim, "small", 2, -1, 5), HD_OK);
+    a = submit(sim, "small", 0, 2, 30);
+    b = submit(sim, "small", 0, 2, 30); /* waits: a holds what the queue may */
+    assert_int_equal(sim_remove_queue(sim, "small"), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "2 jobs"));
+    sim_run_until_ended(sim, a, 60);
+    assert_int_equal(sim_remove_queue(sim, "small"), HD_CONFLICT);
+    sim_run_until_ended(sim, b, 60);
+    assert_int_equal(sim_remove_queue(sim, "small"), HD_OK);
+    assert_false(hd_core_queue_find(sim->core, "small", &index));
+    assert_int_equal(sim_count_events(sim, 0, "queue_removed"), 1);
+    sim_controller_crash(sim);
+    sim_run(sim, 5);
+    assert_int_equal(hd_core_queue_count(sim->core), 1);
+    assert_int_equal(sim_set_queue(sim, "small", -1, -1, -1), HD_OK);
+    assert_true(hd_core_queue_find(sim->core, "small", &index));
+    hd_core_queue_at(sim->core, index, &view);
+    assert_int_equal(view.record->devices_max, 0);
+    assert_int_equal(view.record->weight, 1);
+    a = submit(sim, "small", 0, 2, 30);
+    assert_int_equal(state_of(sim, a), HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_remove_queue(sim, "small"), HD_CONFLICT);
+    sim_free(sim);
+}
+
 static void a_job_that_can_never_fit_its_queue_is_refused(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -371,6 +409,7 @@ int main(void)
         cmocka_unit_test(a_job_that_starts_soon_keeps_its_turn),
         cmocka_unit_test(queues_share_devices_by_their_weights),
         cmocka_unit_test(a_job_beyond_the_limit_of_its_queue_waits),
+        cmocka_unit_test(a_queue_is_removed_when_it_is_empty),
         cmocka_unit_test(a_job_that_can_never_fit_its_queue_is_refused),
         cmocka_unit_test(a_user_beyond_his_limit_waits),
         cmocka_unit_test(there_are_as_many_queues_as_may_be),

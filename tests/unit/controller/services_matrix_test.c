@@ -35,6 +35,7 @@ static const struct rule_of_call {
     {"PlanJob", "UOA", false, false},
     {"ListQueues", "VUOA", false, false},
     {"SetQueue", "A", false, true},
+    {"RemoveQueue", "A", false, true},
     {"RemoveJob", "UOA", true, true},
     {"WatchJob", "VUOA", true, false},
     {"ListEvents", "VUOA", true, false},

@@ -431,6 +431,39 @@ static void a_daemon_of_another_protocol_hears_both_versions(void **state)
     finish(&b);
 }
 
+/* One that says nothing, or a range that overlaps, is served: the command of the release before. */
+static void a_command_of_another_protocol_hears_both_versions(void **state)
+{
+    static const struct {
+        const char *client;
+        enum hd_status st;
+    } cases[] = {{NULL, HD_OK},
+                 {"1-2 0.0.9 (commit 0123)", HD_OK},
+                 {"2-7 9.8.7", HD_OK},
+                 {"1-1 0.0.1", HD_CONFLICT},
+                 {"3-4 9.9.9 (commit 4567)", HD_CONFLICT}};
+    Heddle__V1__ListJobsRequest request = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct hd_rpc_client_options options = {.client = cases[i].client};
+        Heddle__V1__ListJobsResponse *response = NULL;
+
+        hd_rpc_client_close(b.client);
+        assert_int_equal(hd_rpc_client_new(b.rpc, b.address, &options, &b.client), HD_OK);
+        assert_int_equal(call(&b, "ListJobs", &heddle__v1__list_jobs_response__descriptor,
+                              &request.base, &response),
+                         cases[i].st);
+        if (response)
+            hd_rpc_message_free(&response->base);
+    }
+    assert_non_null(strstr(hd_err_message(), "protocol 2 to 2"));
+    assert_non_null(strstr(hd_err_message(), "the command (build 9.9.9 (commit 4567)) 3 to 4"));
+    finish(&b);
+}
+
 static void a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream(void **state)
 {
     struct bench b;
@@ -1068,6 +1101,7 @@ int main(void)
         cmocka_unit_test(a_controller_that_comes_and_goes_loses_nothing),
         cmocka_unit_test(cancel_reaches_the_daemon),
         cmocka_unit_test(a_daemon_of_another_protocol_hears_both_versions),
+        cmocka_unit_test(a_command_of_another_protocol_hears_both_versions),
         cmocka_unit_test(a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream),
         cmocka_unit_test(a_heartbeat_is_answered_and_a_node_is_listed),
         cmocka_unit_test(the_launch_obeys_the_links_of_the_node),

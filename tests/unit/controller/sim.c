@@ -1005,6 +1005,14 @@ enum hd_status sim_set_queue(struct sim *sim, const char *name, int devices_max,
     return sim_event(sim, &event);
 }
 
+enum hd_status sim_remove_queue(struct sim *sim, const char *name)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_REMOVE_QUEUE,
+                                        .queue = {.name = name, .by = "root"}};
+
+    return sim_event(sim, &event);
+}
+
 void sim_assert_reason(const struct sim *sim, uint64_t job, const char *expected)
 {
     struct hd_text text = {0};

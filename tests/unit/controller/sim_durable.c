@@ -125,6 +125,11 @@ static void db_put_queue(struct sim_db *db, const struct hd_queue_record *queue)
     while (i < db->queue_count && strcmp(db->queues[i].name, queue->name) != 0)
         i++;
     assert_true(i < 8);
+    if (queue->removed) {
+        assert_true(i < db->queue_count);
+        db->queues[i] = db->queues[--db->queue_count];
+        return;
+    }
     db->queue_count += i == db->queue_count;
     db->queues[i] = *queue;
     db->queues[i].name = hd_arena_strdup(&db->arena, queue->name);

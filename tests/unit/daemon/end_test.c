@@ -168,7 +168,8 @@ static void hopeless_input_is_told_apart(void **state)
     } cases[] = {
         {HD_LINK_EXIT_BAD_INPUT, HD_OK, true},       {HD_LINK_EXIT_FAILED, HD_INVALID, true},
         {HD_LINK_EXIT_FAILED, HD_UNSUPPORTED, true}, {HD_LINK_EXIT_FAILED, HD_IO, false},
-        {HD_LINK_EXIT_FAILED, HD_OK, false},         {HD_LINK_EXIT_BAD_BASE, HD_CORRUPT, false},
+        {HD_LINK_EXIT_FAILED, HD_DENIED, true},      {HD_LINK_EXIT_FAILED, HD_OK, false},
+        {HD_LINK_EXIT_BAD_BASE, HD_CORRUPT, false},
     };
     void *one = NULL;
 

@@ -15,7 +15,7 @@
 
 /* A step report of a model without experts (spool_test.c): 4 fit into a segment, a fifth does not.
  */
-enum { REPORT_BYTES = 12 + 6 * 8 + 17 * 8 + 8 };
+enum { REPORT_BYTES = 12 + 6 * 8 + 2 * 8 + 4 + HD_METRICS_BYTES_MAX + 8 };
 static const struct hd_spool_limits small = {.segment_bytes = 4 * REPORT_BYTES + 4};
 
 struct fixture {

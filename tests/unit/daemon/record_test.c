@@ -16,6 +16,7 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
+#include "daemon/agent/state_dir.h"
 #include "daemon/attempt/attempt.h"
 #include "link/link.h"
 #include "tests/temporary.h"
@@ -339,6 +340,59 @@ static void a_node_stays_the_same_over_its_starts(void **state)
     agent_identity_close(&second);
 }
 
+/* ---- the state directory of a heddled that runs ---- */
+
+/* Removed, replaced by a file, by that of another node, and made anew: then all that the next
+ * heddled needs is in it again, and it is locked. */
+static void a_state_directory_that_was_lost_is_told_and_mended(void **state)
+{
+    struct fixture *f = *state;
+    struct agent_identity id, second;
+    char reason[STATE_DIR_REASON_MAX], dir[TEMPORARY_BYTES + 16], uuid_file[TEMPORARY_BYTES + 32];
+    char cluster[AGENT_NAME_MAX];
+
+    (void)snprintf(dir, sizeof dir, "%s/state", f->dir);
+    (void)snprintf(uuid_file, sizeof uuid_file, "%s/node-uuid", dir);
+    assert_int_equal(agent_identity_open(dir, "n1", &id), HD_OK);
+    assert_int_equal(agent_identity_write_cluster(&id, "a-cluster"), HD_OK);
+    assert_int_equal(start(f), HD_OK);
+    (void)add(f, 7, 2);
+    state_dir_look(&id, &f->locals, reason);
+    assert_string_equal(reason, "");
+
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+    state_dir_look(&id, &f->locals, reason);
+    assert_non_null(strstr(reason, "takes no new jobs: its state directory "));
+    assert_non_null(strstr(reason, "it is not there"));
+    assert_int_equal(agent_identity_read_cluster(&id, cluster), HD_OK);
+    assert_string_equal(cluster, "a-cluster"); /* a reconnect must not take it for another one */
+    assert_int_equal(hd_file_write_atomic(dir, "", 0, 0600), HD_OK);
+    state_dir_look(&id, &f->locals, reason);
+    assert_non_null(strstr(reason, "it is not there"));
+    assert_int_equal(unlink(dir), 0);
+
+    assert_int_equal(hd_file_make_dirs(dir, 0700), HD_OK);
+    assert_int_equal(hd_file_write_atomic(uuid_file, "another\n", 8, 0600), HD_OK);
+    state_dir_look(&id, &f->locals, reason);
+    assert_non_null(strstr(reason, "that of another node, another"));
+
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+    assert_int_equal(hd_file_make_dirs(dir, 0700), HD_OK);
+    state_dir_look(&id, &f->locals, reason);
+    assert_string_equal(reason, "");
+    assert_int_equal(agent_identity_open(dir, "n1", &second), HD_CONFLICT);
+    stop(f);
+    agent_identity_close(&id);
+    assert_int_equal(agent_identity_open(dir, "n1", &second), HD_OK);
+    assert_string_equal(second.node_uuid, id.node_uuid);
+    assert_int_equal(agent_identity_read_cluster(&second, cluster), HD_OK);
+    assert_string_equal(cluster, "a-cluster");
+    agent_identity_close(&second);
+    assert_int_equal(start(f), HD_OK);
+    assert_non_null(locals_find(&f->locals, 7, 2));
+    stop(f);
+}
+
 /* ---- the controller ---- */
 
 /* 100, 200, 400 .. 3200, 5000 ms, of which the half is certain and the rest is chance. */
@@ -377,6 +431,7 @@ int main(void)
         with_state(a_restarted_machine_lost_its_attempts),
         with_state(a_process_is_known_by_more_than_its_number),
         with_state(a_node_stays_the_same_over_its_starts),
+        with_state(a_state_directory_that_was_lost_is_told_and_mended),
         cmocka_unit_test(attempts_to_connect_are_spaced_out),
         cmocka_unit_test(a_silent_controller_is_given_up_in_time),
     };

@@ -90,7 +90,7 @@ int __wrap_ftruncate(int fd, off_t size_bytes)
 /* ---- a supervisor without ranks ---------------------------------------------------------------*/
 
 /* A step report of a model without experts (spool_test.c). */
-enum { REPORT_BYTES = 12 + 6 * 8 + 17 * 8 + 8 };
+enum { REPORT_BYTES = 12 + 6 * 8 + 2 * 8 + 4 + HD_METRICS_BYTES_MAX + 8 };
 
 struct fixture {
     char dir[TEMPORARY_BYTES];

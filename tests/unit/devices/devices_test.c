@@ -273,6 +273,13 @@ static void memory_is_what_the_option_says(void **state)
     assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_OK);
     for (int i = 0; i < 3; i++)
         assert_int_equal(devices.list[i].memory_bytes, 10);
+    wish.memory_bytes = INT64_MAX; /* no machine has that */
+    assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "more than this machine has"));
+    assert_int_equal(hd_device_wish_parse("cuda", &wish), HD_OK);
+    wish.memory_bytes = INT64_MAX;
+    assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_OK);
+    assert_int_equal(devices.list[0].memory_bytes, 1000);
 }
 
 int main(void)

@@ -412,24 +412,29 @@ static void a_slow_client_is_cut_off_and_holds_up_no_other(void **state)
     door_close(&d);
 }
 
-/* Half of the places at most are one address's; places that are given back are free again. */
+/* Half of the places at most are one address's, and more are told so, 16 at a time; those beyond
+ * are closed. Places that are given back are free again. */
 static void one_address_cannot_take_every_place(void **state)
 {
     struct door d = {.options = {.connections_max = 8, .head_ms = 60000}};
-    int idle[16];
+    int idle[24];
     struct hd_http_stats stats;
+    const char *got;
 
     (void)state;
     door_open(&d, "127.0.0.1:0");
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 4; i++) /* 8 / 2 */
         idle[i] = dial(&d);
-    for (int i = 0; i < 40; i++) {
-        (void)uv_run(&d.loop, UV_RUN_NOWAIT);
-        (void)usleep(5000);
-    }
+    got = ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n");
+    assert_int_equal(status_in(got), 503);
+    assert_non_null(strstr(got, "this address has as many connections"));
+    for (int i = 4; i < 24; i++)
+        idle[i] = dial(&d);
+    assert_int_equal(*hear(&d, idle[23], NULL, 10000), '\0');
     hd_http_get_stats(d.http, &stats);
-    assert_true(stats.connections <= 4); /* 8 / 2 */
-    for (int i = 0; i < 16; i++)
+    assert_true(stats.connections <= 4 + 16);
+    assert_int_equal(d.requests, 0);
+    for (int i = 0; i < 24; i++)
         (void)close(idle[i]);
     for (int i = 0; i < 400 && stats.connections; i++) {
         (void)usleep(5000);
@@ -469,6 +474,32 @@ static void a_stream_comes_as_it_is_written_and_its_end_is_noticed(void **state)
     assert_int_equal(d.gone, 1);
     hd_http_get_stats(d.http, &stats);
     assert_int_equal(stats.streams, 0);
+    door_close(&d);
+}
+
+/* The door knows that the client has gone, and the loop ends the stream before it has heard. */
+static void a_stream_may_end_while_its_client_goes(void **state)
+{
+    struct door d = {.requests = 0};
+    struct hd_http_stats stats = {.streams = 1};
+    int fd;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    fd = dial(&d);
+    say(fd, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
+    while (!d.stream)
+        (void)uv_run(&d.loop, UV_RUN_ONCE);
+    (void)close(fd);
+    while (stats.streams) { /* or the test's time is up; the loop does not turn */
+        (void)hd_http_stream_write(d.stream, "\n", 1);
+        (void)usleep(1000);
+        hd_http_get_stats(d.http, &stats);
+    }
+    hd_http_stream_end(d.stream); /* frees it: the door has let go */
+    d.stream = NULL;
+    assert_int_equal(status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n")), 200);
+    assert_int_equal(d.gone, 0);
     door_close(&d);
 }
 
@@ -682,6 +713,7 @@ int main(void)
         cmocka_unit_test(a_slow_client_is_cut_off_and_holds_up_no_other),
         cmocka_unit_test(one_address_cannot_take_every_place),
         cmocka_unit_test(a_stream_comes_as_it_is_written_and_its_end_is_noticed),
+        cmocka_unit_test(a_stream_may_end_while_its_client_goes),
         cmocka_unit_test(a_client_that_does_not_wait_is_noticed),
         cmocka_unit_test(a_reader_that_stalls_costs_no_more_than_its_queue),
         cmocka_unit_test(closing_ends_what_is_on_its_way),

@@ -9,8 +9,8 @@
 #include "base/random.h"
 #include "priced.h"
 
-#ifdef __SANITIZE_ADDRESS__ /* a quarter of them has all addresses */
-enum { CLUSTERS = 50, LAYOUTS_MAX = 4096 };
+#ifdef __SANITIZE_ADDRESS__ /* some of them have all addresses */
+enum { CLUSTERS = 12, LAYOUTS_MAX = 4096 };
 #else
 enum { CLUSTERS = 200, LAYOUTS_MAX = 4096 };
 #endif

@@ -322,6 +322,8 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {recompute: some}",
      "job.yaml:15: parallel.recompute: 'some' is not known; use auto, none, selective, full or "
      "{full: LAYERS}"},
+    {15, "parallel: {recompute: {full: 99}}",
+     "job.yaml:15: parallel.recompute: full: 99 is more than model.layers = 2; give 1 to 2"},
     {15, "parallel: {recompute: {full: 0}}",
      "job.yaml:15: parallel.recompute.full: 0 is not possible; give a whole number from 1 to 1024"},
     {15, "parallel: {recompute: {half: 2}}",
@@ -562,6 +564,47 @@ static void a_stored_job_names_the_override(void **state)
         assert_int_equal(hd_spec_read_yaml(&source, &jobs, &job), HD_INVALID);
         assert_string_equal(hd_err_message(), rows[i].message);
         free(text);
+    }
+}
+
+/* What a job of fine-tuning may not say beside something else that it says. */
+static void what_does_not_go_together_is_refused(void **state)
+{
+    enum { SAID = 3 };
+    static const struct {
+        const char *said[SAID], *message;
+    } rows[] = {
+        {{"train.objective=dpo", "train.adapter={type: lora, dropout: 0.1}"},
+         "train.adapter.dropout: with train.objective: dpo answers are compared with a reference, "
+         "which has no dropout; set 0"},
+        {{"train.objective=dpo", "model.family=mixtral", "model.router={noisy: true, balance: 0}"},
+         "model.router.noisy: with train.objective: dpo answers are compared with a reference, "
+         "whose routers have no noise; set false"},
+        {{"train.objective=orpo", "model.family=mixtral", "model.router={balance: 0.01}"},
+         "model.router.balance: with train.objective: orpo the balancing loss of routers is not "
+         "supported; set 0"},
+        {{"train.objective=reward", "model.family=mixtral", "model.router={balance: 0, z: 0.01}"},
+         "model.router.z: with train.objective: reward the z-loss of routers is not supported; set "
+         "0"},
+        {{"model.weights=nf4", "train.precision=fp8", "train.adapter={type: lora}"},
+         "train.precision: fp8 multiplies the matrices of blocks in fp8, but with model.weights: "
+         "nf4 they are codes, which are multiplied in bf16; use bf16"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct hd_spec_source source = {.name = "job.yaml",
+                                              .folder = folder,
+                                              .bytes = good,
+                                              .size_bytes = good_bytes,
+                                              .overrides = rows[i].said,
+                                              .override_count = rows[i].said[2] ? 3 : 2};
+        struct hd_job job;
+
+        if (hd_spec_read_yaml(&source, &jobs, &job) != HD_INVALID)
+            fail_msg("row %zu: %s", i, rows[i].message);
+        if (!strstr(hd_err_message(), rows[i].message))
+            fail_msg("%s", hd_err_message());
     }
 }
 
@@ -1128,6 +1171,7 @@ int main(void)
         cmocka_unit_test(a_range_of_devices_offers_the_most_that_share_the_batch),
         cmocka_unit_test(each_mistake_has_its_place_and_remedy),
         cmocka_unit_test(a_stored_job_names_the_override),
+        cmocka_unit_test(what_does_not_go_together_is_refused),
         cmocka_unit_test(what_is_not_built_says_so),
         cmocka_unit_test(gpt2_has_a_key_head_for_each_head),
         cmocka_unit_test(a_file_that_cannot_be_used_is_named),

@@ -1,0 +1,90 @@
+/* life: whether a database that is missing or empty may be a new one.
+ *
+ * SQLite takes a file of no bytes, and one that is not there, for a database without tables. A disk
+ * that lost the file, or a copy that failed, would begin a cluster anew without a word: no job, no
+ * account, no node. So a state directory that shows an earlier life is refused.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/text.h"
+#include "controller/store/store_internal.h"
+
+enum { SIGN_BYTES = 512 };
+
+/* Of a file; -1: there is none. */
+static int64_t size_of(const char *dir, const char *name)
+{
+    char path[HD_CTL_PATH_BYTES_MAX];
+    struct stat info;
+
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path ||
+        stat(path, &info) < 0)
+        return -1;
+    return info.st_size;
+}
+
+/* The first name in a folder that `is_sign` takes. */
+static bool find_entry(const char *dir, bool (*is_sign)(const char *dir, const char *name),
+                       char ret_name[256])
+{
+    DIR *folder = opendir(dir);
+    const struct dirent *entry;
+    bool found = false;
+
+    while (folder && !found && (entry = readdir(folder)) != NULL) {
+        found = is_sign(dir, entry->d_name);
+        if (found)
+            (void)snprintf(ret_name, 256, "%s", entry->d_name);
+    }
+    if (folder)
+        (void)closedir(folder);
+    return found;
+}
+
+static bool is_backup(const char *dir, const char *name)
+{
+    return hd_text_ends(name, ".db") && strcmp(name, "state.db") != 0 && size_of(dir, name) > 0;
+}
+
+static bool is_job(const char *dir, const char *name)
+{
+    (void)dir;
+    return *name >= '1' && *name <= '9' && strspn(name, "0123456789") == strlen(name);
+}
+
+static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
+{
+    char path[HD_CTL_PATH_BYTES_MAX], name[256];
+
+    (void)snprintf(path, sizeof path, "%s/jobs", dir);
+    if (size_of(dir, "state.db-wal") > 0)
+        (void)snprintf(ret_sign, SIGN_BYTES, "the log of its last transactions, state.db-wal");
+    else if (size_of(dir, "pki/ca.pem") > 0)
+        (void)snprintf(ret_sign, SIGN_BYTES, "the cluster's certificate authority, pki/ca.pem");
+    else if (find_entry(dir, is_backup, name))
+        (void)snprintf(ret_sign, SIGN_BYTES, "a backup, %s", name);
+    else if (find_entry(path, is_job, name))
+        (void)snprintf(ret_sign, SIGN_BYTES, "the folder of a job, jobs/%s", name);
+    else
+        return false;
+    return true;
+}
+
+enum hd_status store_check_life(const char *dir)
+{
+    const int64_t size_bytes = size_of(dir, "state.db");
+    char sign[SIGN_BYTES];
+
+    if (size_bytes > 0 || !find_sign(dir, sign))
+        return HD_OK;
+    return hd_err(
+        HD_CORRUPT,
+        "%s/state.db is %s, but beside it is %s: the database of a controller that worked "
+        "here is lost. Restore a backup (docs/operations.md, \"Backup\"). To begin anew "
+        "instead, without jobs, accounts and nodes, move all that is in %s to another "
+        "folder first",
+        dir, size_bytes < 0 ? "missing" : "empty", sign, dir);
+}

@@ -1,0 +1,86 @@
+#include "train/decoder_link.h"
+
+/* The way from one stage to the next one, for the ranks with this rank's tp index. */
+static enum hd_status open_way(struct hd_loaded *m, int from_stage, struct hd_comm_group **ret_way)
+{
+    struct hd_mesh_coord from = hd_mesh_coord(&m->mesh, m->rank), to = from;
+
+    from.pp = from_stage;
+    to.pp = from_stage + 1;
+    return hd_comm_way(m->comm, "pp", hd_mesh_rank(&m->mesh, from), hd_mesh_rank(&m->mesh, to),
+                       ret_way);
+}
+
+/* The first operation of a way is a collective (comm.h). The first way is met first, on all ranks.
+ */
+static enum hd_status meet(struct hd_loaded *m, const struct decoder_link *l)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(m->comm, HD_COMM_STREAM_REDUCE);
+    enum hd_status st = HD_OK;
+
+    if (l->from)
+        st = hd_comm_barrier(l->from, stream);
+    if (!st && l->to)
+        st = hd_comm_barrier(l->to, stream);
+    return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
+}
+
+enum hd_status decoder_link_open(struct hd_loaded *m, int lanes, struct decoder_link *ret_link)
+{
+    const int stage = hd_mesh_coord(&m->mesh, m->rank).pp;
+    struct decoder_link l = {.from = NULL};
+    enum hd_status st = HD_OK;
+
+    *ret_link = l;
+    if (m->pp == 1)
+        return HD_OK;
+    l.arrivals = hd_arena_array(&m->arena, (size_t)lanes, sizeof *l.arrivals);
+    if (!l.arrivals)
+        return hd_err(HD_NO_MEMORY, "no memory for transfers");
+    if (stage > 0)
+        st = open_way(m, stage - 1, &l.from);
+    if (!st && stage < m->pp - 1)
+        st = open_way(m, stage, &l.to);
+    if (!st)
+        st = meet(m, &l);
+    *ret_link = l;
+    return st;
+}
+
+static enum hd_status transfer(struct hd_loaded *m, const struct hd_chunk *chunk, int lane,
+                               enum hd_boundary boundary, struct hd_comm_group *group,
+                               struct hd_transfer *slot)
+{
+    const struct hd_bases bases = hd_loaded_bases(m, lane);
+    const struct hd_store *rows = hd_chunk_find_boundary(chunk, boundary);
+    const bool sends = boundary == HD_BOUNDARY_OUT;
+    const struct hd_transfer_args args = {
+        .sends = sends,
+        .group = group,
+        .stream = hd_comm_stream(m->comm, sends ? HD_COMM_STREAM_SEND_NEXT
+                                                : HD_COMM_STREAM_RECEIVE_PREVIOUS),
+        .buffer = hd_store_address(&bases, rows),
+        .count = rows->rows * rows->columns,
+        .dtype = rows->dtype};
+
+    return hd_runner_transfer(m->runner, &args, slot);
+}
+
+enum hd_status decoder_link_receive(struct decoder_link *l, struct hd_loaded *m,
+                                    const struct hd_chunk *chunk, int lane)
+{
+    return l->from ? transfer(m, chunk, lane, HD_BOUNDARY_IN, l->from, &l->arrivals[lane]) : HD_OK;
+}
+
+enum hd_status decoder_link_await(struct decoder_link *l, struct hd_loaded *m, int lane)
+{
+    return l->from ? hd_runner_await(m->runner, &l->arrivals[lane]) : HD_OK;
+}
+
+enum hd_status decoder_link_send(struct decoder_link *l, struct hd_loaded *m,
+                                 const struct hd_chunk *chunk, int lane)
+{
+    struct hd_transfer departure = {.stream = NULL}; /* the join waits for it */
+
+    return l->to ? transfer(m, chunk, lane, HD_BOUNDARY_OUT, l->to, &departure) : HD_OK;
+}

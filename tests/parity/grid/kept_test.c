@@ -1,0 +1,178 @@
+/* What fine-tuning keeps: an adapter that any layout saved goes on under any other, bit for bit,
+ * and what is frozen is after 100 steps what it was.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "trial.h"
+
+static struct hd_job job_of(const struct grid_bench *bench, const char *tuning, const char *ranks)
+{
+    struct hd_layout_options options;
+    struct grid_layout layout;
+    char words[GRID_TEXT_MAX];
+
+    (void)snprintf(words, sizeof words, "%s %s", ranks, tuning);
+    if (grid_read(words, &layout))
+        fail_msg("%s", hd_err_message());
+    for (int a = 0; a < GRID_AXES; a++)
+        layout.value[a] = layout.value[a] < 0 ? 0 : layout.value[a];
+    if (grid_exclusion(&layout))
+        fail_msg("%s: %s", words, grid_exclusion(&layout));
+    return grid_job(bench->model, &bench->harness, &layout, &options);
+}
+
+/* ---- checkpoints ---- */
+
+enum { LINKS = 5, BEFORE = 2, AFTER = 2 };
+
+struct chain {
+    const char *model, *tuning, *ranks[LINKS];
+};
+
+/* The first saves; each other loads that and saves it again, so that every layout reads another's
+ * checkpoint and writes one; and the first goes on from the last of them. */
+static void pass_on(const struct chain *c)
+{
+    struct run *first = run_new(AFTER), *again = run_new(AFTER);
+    struct hd_saved saved, next;
+    struct grid_bench bench;
+    struct hd_job job;
+
+    grid_bench_open(&bench, c->model);
+    job = job_of(&bench, c->tuning, c->ranks[0]);
+    run_save(&job, BEFORE, first, &saved);
+    for (int i = 1; i < LINKS; i++) {
+        struct run *run = run_new(0);
+
+        job = job_of(&bench, c->tuning, c->ranks[i]);
+        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%.150s/attempt-%d",
+                       bench.harness.dir, i + 1);
+        run_load_and_save(&job, &saved, run, &next);
+        (void)printf("%s %s: %s\n", c->model, c->tuning, c->ranks[i]);
+        run_compare_state(first, run);
+        saved = next;
+        run_free(run);
+    }
+    job = job_of(&bench, c->tuning, c->ranks[0]);
+    run_load(&job, &saved, again);
+    run_compare_state(first, again);
+    for (int s = 0; s < AFTER; s++)
+        assert_true(first->loss[s] == again->loss[s] && first->loss[s] > 0);
+    run_free(first);
+    run_free(again);
+    grid_bench_close(&bench);
+}
+
+static void an_adapter_of_any_layout_goes_on_under_any_other(void **state)
+{
+    static const struct chain chains[] = {
+        {"llama_tuned",
+         "adapter=lora objective=dpo weights=nf4",
+         {"tp=1", "tp=4 pp=2", "cp=2 dp=2 zero=1", "dp=4 zero=3", "tp=2 sequence=on dp=2 zero=2"}},
+        {"mixtral_tuned",
+         "adapter=lora",
+         {"tp=2 dp=2 ep=2 zero=1", "tp=4 dp=2 zero=3", "dp=4 ep=4", "pp=4", "cp=2 ep=2 zero=2"}},
+        {"mixtral_tuned",
+         "adapter=bottleneck objective=reward weights=int8",
+         {"pp=2 dp=2 zero=3", "tp=1", "tp=4", "cp=4 zero=1", "dp=2 ep=2 zero=2 tp=2"}},
+        {"gpt2_tuned",
+         "adapter=prefix objective=orpo weights=fp8",
+         {"dp=4 zero=3 zero_shard=2", "tp=4 sequence=on", "tp=2 pp=2 dp=2 zero=1", "cp=4", "pp=4"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++)
+        pass_on(&chains[i]);
+}
+
+/* ---- frozen weights ---- */
+
+enum { STEPS = 100 };
+
+/* Of this rank's share of what trains, or of what does not. */
+static uint64_t hash_of(struct hd_trainer *t, bool trainable)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    for (int i = 0; i < r->param_count; i++) {
+        int64_t first, count;
+        float *values;
+
+        hd_trainer_held(t, i, HD_STATE_WEIGHT, &first, &count);
+        if (r->params[i].trainable != trainable || !count)
+            continue;
+        values = harness_take(t, i, HD_STATE_WEIGHT);
+        hd_hash_add(&hash, values + first, (size_t)count * sizeof *values);
+        free(values);
+    }
+    return hd_hash_value(&hash);
+}
+
+static enum hd_status train_long(struct harness_rank *r)
+{
+    struct hd_step_result result;
+    struct hd_trainer *t;
+    uint64_t frozen, trained;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    frozen = hash_of(t, false);
+    trained = hash_of(t, true);
+    for (int s = 0; !st && s < STEPS; s++)
+        st = hd_trainer_step(t, 0, &result);
+    if (!st && hash_of(t, false) != frozen)
+        st = hd_err(HD_INTERNAL, "rank %d: frozen weights are not what they were", r->rank);
+    if (!st && hash_of(t, true) == trained)
+        st = hd_err(HD_INTERNAL, "rank %d: nothing has trained", r->rank);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* Goal: not one bit of what is frozen moves. Method: hashes of each rank's shares, of bf16 and of
+ * codes as they are decoded, before and after. */
+static void frozen_weights_are_after_100_steps_what_they_were(void **state)
+{
+    static const struct {
+        const char *model, *tuning, *ranks;
+    } cases[] = {{"llama_tuned", "adapter=lora weights=nf4", "tp=1"},
+                 {"gpt2_tuned", "adapter=prefix objective=orpo", "dp=2 zero=3"},
+                 {"mixtral_tuned", "adapter=bottleneck weights=int8", "tp=2"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct grid_bench bench;
+        struct hd_job job;
+
+        grid_bench_open(&bench, cases[i].model);
+        job = job_of(&bench, cases[i].tuning, cases[i].ranks);
+        (void)snprintf(job.precision, sizeof job.precision, "bf16");
+        job.global_batch = 2;
+        job.micro_batch = 1;
+        job.steps = STEPS;
+        if (harness_threads(&job, run_world(&job), NULL, train_long))
+            fail_msg("%s %s: %s", cases[i].model, cases[i].tuning, hd_err_message());
+        grid_bench_close(&bench);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_adapter_of_any_layout_goes_on_under_any_other),
+        cmocka_unit_test(frozen_weights_are_after_100_steps_what_they_were),
+    };
+
+    return cmocka_run_group_tests_name("kept", tests, NULL, NULL);
+}
