@@ -105,7 +105,7 @@ static void set_offload(struct hd_job *job, struct hd_layout_options *options, i
 
 /* What trains is more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share out:
  * of llama 13,000 elements, 8,300 and 8,400. Nothing trains in embedding and head, nor below the
- * first adapter: there backward ends. Factors beside the experts have no dropout of their own. */
+ * first adapter: there backward ends. Of gpt2 and llama rows have magnitudes, too. */
 static void set_adapter(struct hd_job *job, struct hd_layout_options *options, int number)
 {
     static const char *const words[] = {"none", "lora", "bottleneck", "prefix"};
@@ -119,7 +119,9 @@ static void set_adapter(struct hd_job *job, struct hd_layout_options *options, i
     job->adapter_b_lr = 4;
     job->adapter_width = 130;
     job->adapter_tokens = 33;
-    if (strcmp(words[number], "prefix") != 0 && (number > 1 || !job->experts))
+    job->adapter_dora =
+        number == 1 && (strcmp(job->family, "gpt2") == 0 || strcmp(job->family, "llama") == 0);
+    if (strcmp(words[number], "prefix") != 0)
         job->adapter_dropout = 0.2;
 }
 

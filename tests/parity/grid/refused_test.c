@@ -14,9 +14,9 @@
 
 #include "trial.h"
 
-static void drop_from_factors(struct hd_job *job)
+static void ask_for_magnitudes(struct hd_job *job)
 {
-    job->adapter_dropout = 0.1;
+    job->adapter_dora = true;
 }
 
 static void train_the_last_block(struct hd_job *job)
@@ -50,8 +50,8 @@ static const struct refusal {
      "parallel.tp: 4 cuts through a block of 64 weights of "},
     {"llama_alibi", "adapter=prefix", NULL,
      "train.adapter.type: a prefix has no distance from a token"},
-    {"mixtral_tuned", "adapter=lora", drop_from_factors,
-     "train.adapter.dropout: the adapters of experts have no dropout"},
+    {"mixtral_tuned", "adapter=lora", ask_for_magnitudes,
+     "train.adapter.dora: the adapters of experts have no magnitudes"},
 };
 
 static void each_refusal_has_its_words(void **state)
