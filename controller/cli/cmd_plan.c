@@ -445,6 +445,8 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
 
     hd_spec_plan_request(a->spec, &request); /* after fill_devices, which changes the spec */
     request.only_planned = true;
+    for (int i = 0; !st && i < asked.cluster_count; i++)
+        note_too_much(a->memory_bytes, asked.clusters[i].traits.memory_bytes, "such a device has");
     asked.memory_bytes = a->memory_bytes;
     asked.threads = a->threads > 0 ? a->threads : 1;
     if (!st)

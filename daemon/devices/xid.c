@@ -2,13 +2,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 enum { RECORD_MAX = 8192, BUS_CHARS = sizeof "0000:3b:00" - 1 };
+enum { MEMORY_DEVICES = 1, KERNEL_LOG = 11 }; /* of /dev/kmsg: Linux' list of devices */
 
 /* After these a GPU computes nothing until it is reset. NULL: not such an error: a program's fault
  * (13, 31, 43, 45), or one that the GPU survives. */
@@ -54,16 +59,62 @@ static void read_record(const char *record, struct hd_gpu_list *list)
     }
 }
 
+/* Whether standard input is the kernel's log, as the unit of heddled has systemd open it. By its
+ * number: the unit hides the name /dev/kmsg. */
+static bool is_given(const char *log)
+{
+    struct stat given, named;
+
+    if (fstat(STDIN_FILENO, &given) < 0)
+        return false;
+    if (S_ISCHR(given.st_mode))
+        return given.st_rdev == makedev(MEMORY_DEVICES, KERNEL_LOG);
+    return S_ISREG(given.st_mode) && stat(log, &named) == 0 && given.st_dev == named.st_dev &&
+           given.st_ino == named.st_ino;
+}
+
+/* The given log is read from its first record on. All programs that heddled starts share its
+ * position, so they take turns; *ret_turn is to be closed behind the reading. */
+static enum hd_status begin_given(int *ret_turn)
+{
+    const int turn = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    const int flags = fcntl(STDIN_FILENO, F_GETFL);
+
+    if (turn < 0 || flock(turn, LOCK_EX) < 0 || flags < 0 ||
+        fcntl(STDIN_FILENO, F_SETFL, flags | O_NONBLOCK) < 0 ||
+        lseek(STDIN_FILENO, 0, SEEK_SET) < 0) {
+        const int error = errno;
+
+        if (turn >= 0)
+            (void)close(turn);
+        return hd_err(HD_IO, "cannot read the kernel's log: %s", strerror(error));
+    }
+    *ret_turn = turn;
+    return HD_OK;
+}
+
+/* *ret_close: what is to be closed behind the reading of *ret_fd. */
+static enum hd_status open_log(const char *log, int *ret_fd, int *ret_close)
+{
+    if (is_given(log)) {
+        *ret_fd = STDIN_FILENO;
+        return begin_given(ret_close);
+    }
+    *ret_fd = *ret_close = open(log, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return *ret_fd < 0 ? hd_err(HD_IO, "cannot read %s: %s", log, strerror(errno)) : HD_OK;
+}
+
 enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list)
 {
-    const int fd = open(log, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     char record[RECORD_MAX];
+    int fd = -1, to_close = -1;
+    enum hd_status st = open_log(log, &fd, &to_close);
     ssize_t n = 1;
 
     for (int64_t i = 0; i < list->count; i++)
-        list->gpus[i].fault_at = fd < 0 ? -1 : 0;
-    if (fd < 0)
-        return hd_err(HD_IO, "cannot read %s: %s", log, strerror(errno));
+        list->gpus[i].fault_at = st ? -1 : 0;
+    if (st)
+        return st;
     /* /dev/kmsg gives one record a read, EAGAIN after the last one, EPIPE when the next one was
      * overwritten meanwhile */
     while (n > 0 || errno == EPIPE || errno == EINTR) {
@@ -73,6 +124,6 @@ enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list)
         for (char *rest = record, *line; n > 0 && (line = strsep(&rest, "\n"));)
             read_record(line, list);
     }
-    (void)close(fd);
+    (void)close(to_close);
     return HD_OK;
 }

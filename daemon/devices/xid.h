@@ -13,8 +13,9 @@
 
 #define HD_XID_LOG "/dev/kmsg"
 
-/* Sets `fault` and `fault_at` of each GPU, found by its bus address. HD_IO: the log cannot be
- * opened (it may need CAP_SYSLOG). */
+/* Sets `fault` and `fault_at` of each GPU, found by its bus address. The log is standard input
+ * where that is the kernel's log (heddled.service), else it is opened. HD_IO: it cannot be (it may
+ * need CAP_SYSLOG). */
 enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list);
 
 #endif

@@ -283,7 +283,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     hd_environment_clean(getenv(HD_ENVIRONMENT_NAMES));
-    /* a unit of systemd gives heddled CAP_SYSLOG, for the errors of GPUs; ranks do not need it */
+    /* what a unit of systemd, or a drop-in, gives heddled: ranks do not need it */
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     (void)setsid(); /* fails for a process that leads its session already */
     st = sup_open(&sup);

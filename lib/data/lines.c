@@ -35,8 +35,8 @@ static enum hd_status add_bytes(struct hd_lines *l, bool *ret_whole)
     const size_t count = end ? (size_t)(end - from) : l->until - l->from;
 
     if (count > l->bytes_max - l->line.len_bytes)
-        return hd_err(HD_INVALID, "%s:%" PRId64 ": a line of more than %zu bytes", l->path, l->number,
-                      l->bytes_max);
+        return hd_err(HD_INVALID, "%s:%" PRId64 ": a line of more than %zu bytes", l->path,
+                      l->number, l->bytes_max);
     hd_text_add_bytes(&l->line, from, count);
     l->from += count + (end != NULL);
     *ret_whole = end;

@@ -213,7 +213,9 @@ static enum hd_status read_line(struct job_reader *r, char *line)
     return read_key(r, line, value);
 }
 
-/* Sets keys that the text lacks to their old defaults. HD_INVALID if the text's version has it. */
+/* Sets keys that the text lacks to their old defaults. HD_INVALID if the text's version has it;
+ * keys of the newest version may be missing in texts of that version, too: it grows until it is
+ * released, and builds made meanwhile wrote some. */
 static enum hd_status fill_missing(struct job_reader *r)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
@@ -221,7 +223,7 @@ static enum hd_status fill_missing(struct job_reader *r)
 
         if (r->seen[i] || key->kind == HD_KEY_FORM)
             continue;
-        if (key->since <= r->version)
+        if (key->since <= r->version && key->since < HD_JOB_VERSION)
             return hd_err(HD_INVALID, "the resolved job lacks %s", key->path);
         set_old_default(key, r->job);
     }

@@ -18,10 +18,11 @@
  * Every key occurs exactly once; a list has one line per item, in order. In a mixture a line
  * "data.source WEIGHT" precedes the files of each source. The first line has the version of the
  * list of keys. A text of an older version lacks the newer keys: each gets the value that the older
- * build used in effect (hd_key.old_default). An order of pipeline stages (parallel.schedule: {file:
- * F}) is "parallel.schedule.order" with a line of the order, once per stage. A text of a newer
- * version is HD_UNSUPPORTED, and the message names both versions. Unknown, repeated or missing keys
- * are HD_INVALID.
+ * build used in effect (hd_key.old_default), as does a text of the newest version, which grows
+ * until it is released. An order of pipeline stages (parallel.schedule: {file: F}) is
+ * "parallel.schedule.order" with a line of the order, once per stage. A text of a newer version is
+ * HD_UNSUPPORTED, and the message names both versions. Unknown, repeated or missing keys are
+ * HD_INVALID.
  *
  * Memory: file lists and weights belong to the reader's arena.
  * Used by: spec, plan, controller (make it), supervisor, worker, model, optim, train, hf (read it).

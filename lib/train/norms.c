@@ -7,7 +7,7 @@
 #include "train/encoded.h"
 
 /* Where the rows of a weight come from. */
-struct weight_rows {
+struct norm_rows {
     struct hd_whole whole;
     int64_t N, K;
     enum hd_dtype computes;
@@ -21,10 +21,10 @@ static enum hd_status no_memory(const struct hd_param *p)
 }
 
 static enum hd_status open_rows(struct hd_source *source, const struct hd_registry *registry,
-                                int weight, uint64_t seed, struct weight_rows *ret_rows)
+                                int weight, uint64_t seed, struct norm_rows *ret_rows)
 {
     const struct hd_param *p = &registry->params[weight];
-    struct weight_rows r = {
+    struct norm_rows r = {
         .N = p->shape[0], .K = p->shape[1], .computes = registry->parts[p->part].compute};
     const struct hd_quant_box box = {
         .quant = p->quant, .rows = r.N, .columns = r.K, .box_rows = r.N, .box_columns = r.K};
@@ -49,7 +49,7 @@ static enum hd_status open_rows(struct hd_source *source, const struct hd_regist
     return HD_OK;
 }
 
-static enum hd_status read_rows(struct weight_rows *r, int64_t first, int64_t count,
+static enum hd_status read_rows(struct norm_rows *r, int64_t first, int64_t count,
                                 float *ret_values)
 {
     if (!r->record)
@@ -58,7 +58,7 @@ static enum hd_status read_rows(struct weight_rows *r, int64_t first, int64_t co
     return HD_OK;
 }
 
-static float norm_of(const struct weight_rows *r, const float *row)
+static float norm_of(const struct norm_rows *r, const float *row)
 {
     double sum = 0;
 
@@ -79,7 +79,7 @@ enum hd_status hd_norms_make(struct hd_source *source, const struct hd_registry 
 {
     const struct hd_param *p = &registry->params[param];
     const int64_t begin = p->start[0] + first;
-    struct weight_rows r;
+    struct norm_rows r;
     int64_t most;
     float *values;
     enum hd_status st = open_rows(source, registry, p->norms_of, seed, &r);

@@ -1,7 +1,7 @@
 /* norms: what magnitudes begin with (HD_INIT_NORMS; Liu et al. 2024, "DoRA"): the norms of a
- * weight's rows, of the values that compute: rounded to their encoding, or decoded from their codes.
- * Sums are in double, so a norm depends on the weight alone, not on the layout. Every rank reads the
- * rows of its share, whole, in pieces; a matrix in codes whole.
+ * weight's rows, of the values that compute: rounded to their encoding, or decoded from their
+ * codes. Sums are in double, so a norm depends on the weight alone, not on the layout. Every rank
+ * reads the rows of its share, whole, in pieces; a matrix in codes whole.
  *
  * Used by: the files of lib/train.   Uses: encoded.   Threads: the caller's.
  */

@@ -44,9 +44,14 @@ say() { printf '%s\n' "$*" | tee -a "$page"; }
 # What a failure is about: the first lines that look like one, else the last ones.
 why() { # FILE
     local lines
-    lines=$(grep -aE -m 6 'ERROR|error|FAILED|Failure|failed|differ|cannot|refused|terminate|Xid' "$1")
+    lines=$(grep -aE -m 6 'ERROR|error|FAILED|Failure|failed|differ|cannot|refused|terminate|Xid|SKIPPED:' "$1")
     [ -n "$lines" ] || lines=$(tail -n 4 "$1")
     printf '%s\n' "$lines" | cut -c1-220 | sed 's/^/      /'
+}
+
+# Tests of a GPU that cannot be used skip themselves; here there is one.
+skipped_all() { # FILE
+    grep -qaE '^SKIPPED|^\[  SKIPPED \]' "$1" && ! grep -qaE '^\[  PASSED  \] [1-9]' "$1"
 }
 
 # step NAME LIMIT RESERVE COMMAND...: LIMIT seconds at most, and RESERVE are left for what comes later. With
@@ -68,6 +73,7 @@ step() {
     wait $child
     status=$?
     child=
+    [ $status != 0 ] || ! skipped_all "$log" || status=skipped
     if [ $status = 0 ]; then
         say "  ok   $(printf '%-34s %4d s' "$name" $((SECONDS - began)))  $(tail -n 1 "$log" | cut -c1-120)"
         return 0
@@ -75,6 +81,8 @@ step() {
     failed=$((failed + 1))
     if [ $status = 124 ] || [ $status = 137 ]; then
         say "  FAIL $(printf '%-34s %4d s' "$name" $((SECONDS - began)))  ended after its $limit seconds"
+    elif [ $status = skipped ]; then
+        say "  FAIL $(printf '%-34s %4d s' "$name" $((SECONDS - began)))  it ran nothing"
     else
         say "  FAIL $(printf '%-34s %4d s' "$name" $((SECONDS - began)))  exit status $status"
     fi

@@ -77,9 +77,7 @@ static int adapter_settings(const struct hd_job *job)
 {
     const char *type = job->adapter;
 
-    return strcmp(type, "none") == 0   ? 0
-           : strcmp(type, "lora") == 0 ? 5 + job->adapter_dora
-                                       : 2;
+    return strcmp(type, "none") == 0 ? 0 : strcmp(type, "lora") == 0 ? 5 + job->adapter_dora : 2;
 }
 
 /* The recipe of generate.py. */

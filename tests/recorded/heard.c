@@ -128,11 +128,20 @@ bool heard_reaches(const struct heard *recorded, const struct heard *other)
            strcmp(other->observed, recorded->observed) == 0;
 }
 
+/* The predicted memory follows from a node's traits, which only its own build reads (fleet.proto).
+ */
 static bool is_volatile(const char *line)
 {
-    static const char *const names[] = {"build",          "cluster_id",          "sequence",
-                                        "jobs_dir_probe", "jobs_dir_probe_text", "request",
-                                        "request_id",     "generation",          "wait_ms"};
+    static const char *const names[] = {"build",
+                                        "cluster_id",
+                                        "sequence",
+                                        "jobs_dir_probe",
+                                        "jobs_dir_probe_text",
+                                        "request",
+                                        "predicted_memory_bytes",
+                                        "request_id",
+                                        "generation",
+                                        "wait_ms"};
     const char *end = line + strcspn(line, "=\n"), *leaf = end;
 
     while (leaf > line && leaf[-1] != '.')
@@ -155,4 +164,35 @@ void heard_mask(const char *text, struct hd_text *ret_text)
             hd_text_add(ret_text, "%.*s\n", (int)count, line);
         line += count + (line[count] == '\n');
     }
+}
+
+/* The next line without what is in brackets, cut to its room; false: there is none. */
+static bool next_line(const char **text, char ret_line[512])
+{
+    size_t n = 0;
+    bool place = false;
+
+    if (!**text)
+        return false;
+    for (; **text && **text != '\n'; (*text)++) {
+        place |= **text == '[';
+        if (!place && n < 511)
+            ret_line[n++] = **text;
+        place &= **text != ']';
+    }
+    ret_line[n] = '\0';
+    *text += **text == '\n';
+    return true;
+}
+
+bool heard_contains(const char *new, const char *old)
+{
+    char line[2][512];
+
+    while (next_line(&old, line[0]))
+        do
+            if (!next_line(&new, line[1]))
+                return false;
+        while (strcmp(line[0], line[1]) != 0);
+    return true;
 }

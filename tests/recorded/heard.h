@@ -47,4 +47,8 @@ bool heard_value(const char *text, const char *name, char *ret_value, size_t siz
  * streams. */
 void heard_mask(const char *text, struct hd_text *ret_text);
 
+/* Whether all lines of `old` are lines of `new`, in their order, places in lists apart. What a
+ * newer build says beside that is a key or a fact that the older one did not know. */
+bool heard_contains(const char *new, const char *old);
+
 #endif

@@ -1,10 +1,16 @@
-/* recorded: conversations of an old build's programs, recorded once, played against this build.
+/* recorded_player: conversations of an old build's programs, recorded once, played against this
+ * build.
  *
- *   recorded protocol                                   prints the protocol of this build
- *   recorded record PROTOCOL LISTEN CONTROLLER FILE     stands between, and writes down what is
- * said recorded print PROTOCOL FILE                        a conversation, readable recorded
- * clients PROTOCOL FILE CONTROLLER ROOT      plays nodes and commands to a controller recorded
- * controller PROTOCOL FILE LISTEN ROOT       plays the controller to nodes and commands
+ *   recorded_player protocol
+ *       prints the protocol of this build
+ *   recorded_player record PROTOCOL LISTEN CONTROLLER FILE
+ *       stands between a controller and its clients, and writes down what they say
+ *   recorded_player print PROTOCOL FILE
+ *       a conversation, readable
+ *   recorded_player clients PROTOCOL FILE CONTROLLER ROOT
+ *       plays nodes and commands to a controller
+ *   recorded_player controller PROTOCOL FILE LISTEN ROOT
+ *       plays the controller to nodes and commands
  *
  * tests/recorded/README.md says more.
  */
@@ -33,7 +39,7 @@ int main(int argc, char **argv)
         return print_protocol();
     if (argc < 4) {
         fprintf(stderr,
-                "recorded protocol|record|print|clients|controller .. (main.c says more)\n");
+                "recorded_player protocol|record|print|clients|controller .. (main.c says more)\n");
         return 2;
     }
     protocol = protocol_read(argv[2]);

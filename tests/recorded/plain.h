@@ -4,7 +4,7 @@
  * a field that was given another number today would be read by that number on both sides, and no
  * test would notice. So messages cross lib/rpc here as the type `plain_message`, which knows no
  * field and keeps all bytes, and are read by a *protocol*: a text that lists every message, field,
- * enum and RPC of the build that was recorded (`recorded protocol` prints it).
+ * enum and RPC of the build that was recorded (`recorded_player protocol` prints it).
  *
  * Used by: tests/recorded.   Uses: base, proto, protobuf-c.   Threads: none of its own.
  */

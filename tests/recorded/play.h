@@ -14,7 +14,7 @@ int play_print(const struct protocol *protocol, const char *file);
 /* Nodes and commands say to the controller what was recorded, in that order, each line when the
  * controller has said what it had said before it. `root`: below it are the folders that were below
  * the recorded root. Each answer must have the recorded fields with their values, but for what no
- * two runs have in common (play_is_volatile). */
+ * two runs have in common (heard_mask); what a stream says must be that and no more. */
 int play_clients(const struct protocol *protocol, const char *file, const char *controller,
                  const char *root);
 

@@ -81,39 +81,6 @@ static int find_call(const struct scene *s, const char *path)
 
 /* ---- commands ---- */
 
-/* The next line without what is in brackets, cut to its room; false: there is none. */
-static bool next_line(const char **text, char ret_line[512])
-{
-    size_t n = 0;
-    bool place = false;
-
-    if (!**text)
-        return false;
-    for (; **text && **text != '\n'; (*text)++) {
-        place |= **text == '[';
-        if (!place && n < 511)
-            ret_line[n++] = **text;
-        place &= **text != ']';
-    }
-    ret_line[n] = '\0';
-    *text += **text == '\n';
-    return true;
-}
-
-/* Whether all lines of `old` are lines of `new`, in their order: what a newer command says beside
- * that is a key that the older one did not know. Places in lists do not count. */
-static bool contains(const char *new, const char *old)
-{
-    char line[2][512];
-
-    while (next_line(&old, line[0]))
-        do
-            if (!next_line(&new, line[1]))
-                return false;
-        while (strcmp(line[0], line[1]) != 0);
-    return true;
-}
-
 /* The recorded call with this request that was not played yet; 0: there is none. */
 static int find_recorded(struct scene *s, const struct protocol_rpc *rpc, const char *request)
 {
@@ -128,7 +95,7 @@ static int find_recorded(struct scene *s, const struct protocol_rpc *rpc, const 
             continue;
         print(s, rpc->request, &said->bytes, true, &text);
         heard_mask(text_of(&text), &masked);
-        if (contains(request, text_of(&masked)))
+        if (heard_contains(request, text_of(&masked)))
             found = said->call;
         hd_text_free(&text);
         hd_text_free(&masked);

@@ -27,7 +27,7 @@ static void must(enum hd_status st)
 {
     if (!st)
         return;
-    fprintf(stderr, "recorded record: %s\n", hd_err_message());
+    fprintf(stderr, "recorded_player record: %s\n", hd_err_message());
     exit(1);
 }
 

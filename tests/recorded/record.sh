@@ -1,7 +1,7 @@
 #!/bin/bash
 # record.sh BIN RECORDED FOLDER: records what the programs in BIN say to one another, for the tests of later
 # builds: FOLDER/protocol.txt, one_node.txt.gz, and the files that the attempt left, run.tar.gz. RECORDED is this
-# build's build/dev/tests/conversations, which must know the same protocol as BIN. README.md says when.
+# build's build/dev/tests/recorded_player, which must know the same protocol as BIN. README.md says when.
 set -eu
 [ $# = 3 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
 bin=$1 recorded=$2 folder=$3

@@ -114,17 +114,19 @@ a_job_begins_when_the_disk_takes_writes() {
 }
 # Nothing is started that is not on record there (daemon/agent/local.h).
 a_job_waits_for_the_state_directory_of_its_node() {
-    local job
+    local job refusal
     mkdir "$dir/node-a" && mount -t tmpfs -o size=1m tmpfs "$dir/node-a" || fail "cannot mount a tmpfs"
     start_cluster_that_starts_jobs
     job=$(submit --set train.steps=20) || exit
     succeed "$job" 1
     head -c 2m /dev/zero >"$dir/node-a/filler" 2>/dev/null
     job=$(submit --set train.steps=20) || exit
-    await_reason "$job" "waits to start: .*/node-a/attempts/.*[Nn]o space"
+    # on the node, if it was placed before the node said so itself
+    refusal='(waits to start: .*/node-a/attempts/|takes no new jobs: its state directory .*/node-a cannot be used: ).*[Nn]o space'
+    await_reason "$job" "$refusal"
     cancelled_soon "$job"
     job=$(submit --set train.steps=20) || exit
-    await_reason "$job" "waits to start: .*/node-a/attempts/.*[Nn]o space"
+    await_reason "$job" "$refusal"
     rm "$dir/node-a/filler"
     succeed "$job" 1
     kill_all

@@ -3,7 +3,7 @@
 # (tests/golden/protocol_2) and is said again to the controller, to heddled and to heddle that are built now.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
-recorded=$HEDDLE_BUILD_DIR/tests/conversations
+recorded=$HEDDLE_BUILD_DIR/tests/recorded_player
 golden=$HEDDLE_SOURCE_DIR/tests/golden/protocol_2
 gzip -dc "$golden/one_node.txt.gz" >"$work/talk"
 head -c 6000 "$HEDDLE_SOURCE_DIR/LICENSE" >"$work/corpus.txt"

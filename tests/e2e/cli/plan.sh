@@ -77,8 +77,9 @@ check_status also_for_programs 1 heddle plan "$file" --devices cpu:2:1 --device-
     --set parallel.pp=1 -o json
 check_equal which_are_told_why 1 "$(grep -c 'a rank takes more memory than its device has' "$work/check.err")"
 check_status with_much_memory 0 heddle plan "$file" --devices cpu:2:1 --device-memory 20000G
-check_equal which_is_said 1 "$(grep -c 'device-memory: .* is more than this machine has, which is' "$work/check.err")"
 check_equal none_is 0 "$(grep -cE 'chosen to fit|no layout fits' "$work/check.out")"
+check_status more_than_such_a_gpu_has 0 heddle plan "$file" --devices h100:2 --device-memory 5000G
+check_equal is_said 1 "$(grep -c 'device-memory: 4.9 TiB is more than such a device has, which is ' "$work/check.err")"
 check_status a_size_without_sense_is_2 2 heddle plan "$file" --devices cpu:2:1 --device-memory much
 check_status gpus_of_two_nodes 0 heddle plan "$file" --devices h100:16 --pin tp=1,pp=1 --set train.global_batch=16
 check_equal show_what_crosses_between_them 1 "$(grep -c ' cross between nodes of 8 devices$' "$work/check.out")"

@@ -1,6 +1,6 @@
 """adapters.py make DIR  an adapter of PEFT for some of the models of models.py in DIR, as DIR/peft-NAME, each with the
    logits that it should give, DIR/peft-NAME.npy; prints the names
-   adapters.py theirs DIR NAME NPY  are our logits in NPY those? Prints ok or not ok.
+   adapters.py theirs DIR NAME...  are our logits in DIR/ours-NAME.npy those? Prints ok or not ok.
    adapters.py LIST   a line of LIST is "NAME BASE ADAPTER MERGED NPY": PEFT loads the folder ADAPTER beside the
    transformers model in BASE; NPY holds our logits with that adapter, MERGED is our folder with it added to the
    weights, or does not exist. Are all three alike, and none of them the base? Prints ok or not ok."""
@@ -99,8 +99,9 @@ def make(directory):
 if sys.argv[1] == "make":
     make(sys.argv[2])
 elif sys.argv[1] == "theirs":
-    want, ours = np.load(f"{sys.argv[2]}/peft-{sys.argv[3]}.npy"), np.load(sys.argv[4])
-    say(f"{sys.argv[3]}_of_peft_computes_here", float(np.abs(want - ours).max() / np.abs(want).max()), 1e-5)
+    for name in sys.argv[3:]:
+        want, ours = (np.load(f"{sys.argv[2]}/{who}-{name}.npy") for who in ("peft", "ours"))
+        say(f"{name}_of_peft_computes_here", float(np.abs(want - ours).max() / np.abs(want).max()), 1e-5)
 else:
     for line in open(sys.argv[1]):
         compare(*line.split())

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Adapters that were trained here go out: PEFT loads them beside their base, and what export adds up is what PEFT
-# adds up. Adapters of PEFT come in: they give the same logits here, and a run goes on from them.
+# adds up. Adapters of PEFT come in: they give the same logits here, and a run goes on from them. Takes one and a half
+# minutes of a core, most of it Python (PyTorch 2.15, transformers 5.24, PEFT 0.21.2).
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 . "$HEDDLE_SOURCE_DIR/tests/interop/python.sh" || exit 1
 need_python adapters_go_out torch transformers numpy peft
@@ -40,6 +41,11 @@ END
     echo "$1 $work/$2 $work/$1-adapter $work/$1-merged $work/$1.npy" >>"$work/list"
 }
 
+verdicts() { # of adapters.py, with what was measured as a remark
+    sed -nE 's/^(ok [^:]*):(.*)/\1\n#\2/p; /^not ok/p' "$work/verdicts"
+    failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
+}
+
 one gpt2_all gpt2 'rank: 4, alpha: 8, targets: all-linear'
 one llama_all llama-gqa 'rank: 8, targets: all-linear' 2
 one llama_some llama-mqa-tied 'rank: 3, alpha: 5, rslora: true, targets: [q_proj, v_proj, down_proj]'
@@ -51,9 +57,11 @@ one gpt2_dora gpt2 'rank: 4, alpha: 8, dora: true, targets: all-linear'
 one llama_dora llama-gqa 'rank: 4, alpha: 8, dora: true, targets: all-linear' 2
 one gpt2_prefix gpt2 'tokens: 5' 1 prefix 43 # of 48
 one llama_prefix llama-gqa 'tokens: 6' 2 prefix 42
-# With transformers 4 an expert is a module of its own, which PEFT can adapt.
-experts=0
-if "$python" -c 'import sys, transformers; sys.exit(transformers.__version__ >= "5")' 2>/dev/null; then
+# An expert is a module of its own with transformers 4. With 5 experts are one parameter, to which PEFT converts the
+# factors of modules when it loads them, but it saves them as one: those are refused by name (target_parameters).
+modules=0 experts=0
+"$python" -c 'import sys, transformers; sys.exit(transformers.__version__ >= "5")' 2>/dev/null && modules=1
+if [ $modules = 1 ] || "$python" -c 'import peft.utils.transformers_weight_conversion' 2>/dev/null; then
     experts=1
     one mixtral_experts mixtral 'rank: 3, alpha: 5, targets: [q_proj, w1, w2, w3]' 2
 fi
@@ -64,19 +72,20 @@ check_status a_model_without_adapter_has_none 2 heddle checkpoint export "$job" 
 
 "$python" "$tests/adapters/adapters.py" "$work/list" >"$work/verdicts" 2>"$work/compare.log" ||
     not_ok compare "$(tail -n 3 "$work/compare.log")"
-sed -nE 's/^(ok [^:]*):(.*)/\1\n#\2/p; /^not ok/p' "$work/verdicts"
-failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
+verdicts
 check_equal every_comparison_was_made $((31 + 3 * experts)) "$(wc -l <"$work/verdicts")"
 
 theirs=$("$python" "$tests/adapters/adapters.py" make "$work" 2>"$work/make.log") || not_ok make_theirs "$(tail -n 3 "$work/make.log")"
 for name in $theirs; do
     base=${name#prefix-}
     check "logits_of_$name" "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/${base#dora-}" --adapter "$work/peft-$name" \
-        --tokens "$tokens" --out "$work/ours.npy"
-    verdict=$("$python" "$tests/adapters/adapters.py" theirs "$work" "$name" "$work/ours.npy" 2>/dev/null)
-    if [[ $verdict = ok* ]]; then ok "${name}_of_peft_computes_here"; else not_ok "${name}_of_peft_computes_here" "$verdict"; fi
+        --tokens "$tokens" --out "$work/ours-$name.npy"
 done
-check_equal all_of_theirs_were_tried $((11 + experts)) "$(wc -w <<<"$theirs")"
+# shellcheck disable=SC2086 # a list of names
+"$python" "$tests/adapters/adapters.py" theirs "$work" $theirs >"$work/verdicts" 2>"$work/compare.log" ||
+    not_ok compare_theirs "$(tail -n 3 "$work/compare.log")"
+verdicts
+check_equal all_of_theirs_were_tried $((11 + modules)) "$(grep -c '_of_peft_computes_here' "$work/verdicts")"
 sed 's/adapter: {.*}}/adapter: {from: peft-llama-gqa}}/; s/model: .*/model: {from: llama-gqa}/' "$work/llama_all.yaml" >"$work/onward.yaml"
 check a_run_goes_on_from_theirs heddle local "$work/onward.yaml" --dir "$work/onward"
 sed -i 's/peft-llama-gqa/peft-dora-gpt2/; s/model: .*/model: {from: gpt2}/; s/tp: 2/tp: 1/' "$work/onward.yaml"

@@ -105,10 +105,11 @@ static void set_offload(struct hd_job *job, struct hd_layout_options *options, i
 
 /* What trains is more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share out:
  * of llama 13,000 elements, 8,300 and 8,400. Nothing trains in embedding and head, nor below the
- * first adapter: there backward ends. Of gpt2 and llama rows have magnitudes, too. */
+ * first adapter: there backward ends. */
 static void set_adapter(struct hd_job *job, struct hd_layout_options *options, int number)
 {
-    static const char *const words[] = {"none", "lora", "bottleneck", "prefix"};
+    enum { LORA = 1, DORA, BOTTLENECK, PREFIX };
+    static const char *const words[] = {"none", "lora", "lora", "bottleneck", "prefix"};
 
     (void)options;
     if (!number)
@@ -119,10 +120,11 @@ static void set_adapter(struct hd_job *job, struct hd_layout_options *options, i
     job->adapter_b_lr = 4;
     job->adapter_width = 130;
     job->adapter_tokens = 33;
-    job->adapter_dora =
-        number == 1 && (strcmp(job->family, "gpt2") == 0 || strcmp(job->family, "llama") == 0);
-    if (strcmp(words[number], "prefix") != 0)
-        job->adapter_dropout = 0.2;
+    job->adapter_dropout = number == PREFIX ? 0 : 0.2;
+    job->adapter_dora = number == DORA;
+    if (number == DORA && job->experts) /* experts have no magnitudes */
+        (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
+                       "q_proj,k_proj,v_proj,o_proj");
 }
 
 /* What the job file does not let be set beside an objective (lib/spec/objective.c): losses of
@@ -180,8 +182,8 @@ const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_REDUCE] = {"reduce", 2, {{"fp32", 0}, {"bf16", 1}}, set_reduce, false},
     [GRID_OFFLOAD] = {"offload", 2, {{"none", 0}, {"optimizer", 1}}, set_offload, false},
     [GRID_ADAPTER] = {"adapter",
-                      4,
-                      {{"none", 0}, {"lora", 1}, {"bottleneck", 2}, {"prefix", 3}},
+                      5,
+                      {{"none", 0}, {"lora", 1}, {"dora", 2}, {"bottleneck", 3}, {"prefix", 4}},
                       set_adapter,
                       false},
     [GRID_OBJECTIVE] =

@@ -14,9 +14,9 @@
 
 #include "trial.h"
 
-static void ask_for_magnitudes(struct hd_job *job)
+static void name_experts(struct hd_job *job)
 {
-    job->adapter_dora = true;
+    (void)snprintf(job->adapter_targets, sizeof job->adapter_targets, "q_proj,w2");
 }
 
 static void train_the_last_block(struct hd_job *job)
@@ -50,7 +50,7 @@ static const struct refusal {
      "parallel.tp: 4 cuts through a block of 64 weights of "},
     {"llama_alibi", "adapter=prefix", NULL,
      "train.adapter.type: a prefix has no distance from a token"},
-    {"mixtral_tuned", "adapter=lora", ask_for_magnitudes,
+    {"mixtral_tuned", "adapter=dora", name_experts,
      "train.adapter.dora: the adapters of experts have no magnitudes"},
 };
 

@@ -81,8 +81,7 @@ static void setup(struct tuning *t, const char *family, const char *base)
 static bool is_factor(const char *name)
 {
     return strstr(name, ".lora_a") || strstr(name, ".lora_b") || strstr(name, ".lora_m") ||
-           strstr(name, ".adapter") ||
-           strstr(name, ".prefix_");
+           strstr(name, ".adapter") || strstr(name, ".prefix_");
 }
 
 static size_t count_weights(const char *dir, bool factors)

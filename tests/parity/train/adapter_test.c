@@ -190,30 +190,21 @@ static void layouts_of_experts(const struct harness *h)
     run_free(reference);
 }
 
-/* Goal: every layout trains alike, also with dropout before A: a mask depends on a value's place
- * alone. Method: each axis against one rank; at tp = 4 two ranks hold one head of keys and values.
- */
+/* Goal: what a family has for itself trains alike in every layout, also with dropout before A: gpt2
+ * has one A for q, k and v, qwen3 norms between a factor and the attention. (All layouts of all
+ * kinds of adapters: the tuned models of the grid.) */
 static void layouts_agree_with_one_rank(void **state)
 {
-    static const struct adapted layouts[] = {{.dp = 2},
-                                             {.dp = 1, .tp = 2},
-                                             {.dp = 1, .tp = 4},
-                                             {.dp = 1, .cp = 2},
-                                             {.dp = 1, .pp = 2},
-                                             {.dp = 1, .pp = 2, .split_backward = true},
-                                             {.dp = 2, .zero = 1},
-                                             {.dp = 2, .zero = 2},
-                                             {.dp = 2, .tp = 2, .zero = 3},
-                                             {.dp = 1, .recompute = "selective"},
-                                             {.dp = 1, .tp = 2, .recompute = "full"}};
-    static const char *const families[] = {"llama", "gpt2", "qwen3"};
+    static const struct adapted layouts[] = {
+        {.dp = 1, .tp = 2}, {.dp = 1, .tp = 4, .recompute = "full"}, {.dp = 2, .tp = 2, .zero = 3}};
+    static const char *const families[] = {"gpt2", "qwen3"};
     struct harness h;
 
     (void)state;
     harness_setup(&h, 20000);
     layouts_of_experts(&h);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
-        const double dropout = f < 2 ? 0.2 : 0;
+        const double dropout = f ? 0 : 0.2;
         const struct adapted one = {families[f], "fp32",  "all-linear",
                                     "norms",     .dp = 1, .dropout = dropout};
         struct run *reference = run_new(STEPS);
@@ -353,18 +344,11 @@ static struct hd_job behind_a_prefix(const struct harness *h, const struct adapt
     return job;
 }
 
-/* Goal: the same of a prefix, which every query sees once whatever rank has its document's keys,
- * and whose heads tp splits; at tp = 4 two ranks hold one head. */
+/* Goal: within a window every query sees a prefix once, whatever rank has its document's keys. */
 static void prefixes_train_alike_in_every_layout(void **state)
 {
     static const struct adapted layouts[] = {
-        {.dp = 1, .tp = 2, .sequence = true},
-        {.dp = 1, .tp = 4},
-        {.dp = 1, .cp = 2},
-        {.dp = 1, .cp = 4, .gather = true, .recompute = "full"},
-        {.dp = 2, .tp = 4, .zero = 3, .recompute = "selective"},
-        {.dp = 1, .pp = 2, .split_backward = true},
-        {.dp = 1, .cp = 2, .zero = 2}};
+        {.dp = 1, .cp = 2}, {.dp = 1, .cp = 4, .gather = true, .recompute = "full"}};
     struct harness h;
 
     (void)state;

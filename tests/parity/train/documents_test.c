@@ -134,9 +134,16 @@ static struct hd_job bounded_job(const struct harness *h, const char *family,
 static const int lengths[] = {5, 1, 11, 7, 22, 2};
 enum { DOCUMENTS = sizeof lengths / sizeof lengths[0] };
 
+static void adapt(struct hd_job *job, const char *adapter)
+{
+    (void)snprintf(job->adapter, sizeof job->adapter, "%s", adapter);
+    job->adapter_tokens = 3;
+    job->adapter_rank = 4;
+}
+
 /* A document of n tokens by itself: context n - 1, joined, so that no bound is in the program. */
-static void add_alone(struct harness *h, const char *family, const char *text, int n,
-                      struct outcome *sum)
+static void add_alone(struct harness *h, const char *family, const char *adapter, const char *text,
+                      int n, struct outcome *sum)
 {
     struct hd_job_file file;
     struct hd_job job = harness_job(h, family, 1);
@@ -148,16 +155,17 @@ static void add_alone(struct harness *h, const char *family, const char *text, i
     job.context = n - 1;
     job.global_batch = job.micro_batch = 1;
     job.lr_peak = job.lr_min = job.weight_decay = 0;
+    adapt(&job, adapter);
     run(&job, &o);
     sum->loss_sum += o.loss_sum;
     sum->targets += o.targets;
     for (int i = 0; i < o.param_count; i++) /* a table of positions has `context` rows */
-        for (int64_t k = 0; k < o.params[i].count; k++)
+        for (int64_t k = 0; k < o.params[i].count && o.params[i].trainable; k++)
             sum->grad[i][k] += o.grad[i][k];
     drop(&o);
 }
 
-static void packed_case(const char *family, int micro_batch)
+static void packed_case(const char *family, const char *adapter, int micro_batch)
 {
     char text[2 * S + 1];
     struct outcome packed, alone;
@@ -176,6 +184,7 @@ static void packed_case(const char *family, int micro_batch)
     job.global_batch = 2;
     job.micro_batch = micro_batch;
     job.lr_peak = job.lr_min = job.weight_decay = 0;
+    adapt(&job, adapter);
     run(&job, &packed);
     assert_true(packed.targets == 2 * S - DOCUMENTS);
 
@@ -189,15 +198,15 @@ static void packed_case(const char *family, int micro_batch)
     at = 0;
     for (int d = 0; d < DOCUMENTS; at += lengths[d++])
         if (lengths[d] > 1) /* one token has no target */
-            add_alone(&h, family, text + at, lengths[d], &alone);
+            add_alone(&h, family, adapter, text + at, lengths[d], &alone);
     assert_true(alone.targets == packed.targets);
     assert_true(fabs(packed.loss_sum - alone.loss_sum) <= 1e-6 * alone.loss_sum);
     for (int i = 0; i < packed.param_count; i++) {
-        const double apart = gradient_distance(&packed, &alone, i);
+        const double apart = packed.params[i].trainable ? gradient_distance(&packed, &alone, i) : 0;
 
         /* sums of some hundred terms, each exact to 6e-8 of the largest: 1e-5 is far above */
         if (apart > 1e-5)
-            fail_msg("%s %s: %g apart", family, packed.params[i].name, apart);
+            fail_msg("%s %s %s: %g apart", family, adapter, packed.params[i].name, apart);
     }
     drop(&alone);
     drop(&packed);
@@ -207,10 +216,13 @@ static void packed_case(const char *family, int micro_batch)
 static void packed_documents_are_worth_what_they_are_worth_alone(void **state)
 {
     (void)state;
-    packed_case("llama", 1);
-    packed_case("llama", 2);
-    packed_case("gpt2", 1);
-    packed_case("gpt2", 2);
+    packed_case("llama", "none", 1);
+    packed_case("llama", "none", 2);
+    packed_case("gpt2", "none", 1);
+    packed_case("gpt2", "none", 2);
+    packed_case("llama", "prefix", 2); /* which every document sees, behind its own bounds */
+    packed_case("gpt2", "prefix", 1);
+    packed_case("llama", "lora", 1);
 }
 
 /* Goal: `joined` is what it says. Method: the same text joined has every target, and another loss.

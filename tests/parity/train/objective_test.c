@@ -1,5 +1,6 @@
 /* Losses of pairs of answers: the formula from log-probabilities that other programs make,
- * gradients by differences, every layout, and the reference, which is of the weights of the start.
+ * gradients by differences, and the reference, which is of the weights of the start. (Every layout:
+ * the tuned models of the grid.)
  */
 #include <math.h>
 #include <setjmp.h>
@@ -374,74 +375,9 @@ static void chunks_of_the_head_add_up_to_the_whole(void **state)
     harness_teardown(&h);
 }
 
-/* ---- layouts ---- */
+/* ---- a reward model ---- */
 
-struct layout_case {
-    int dp, cp, tp, pp, zero;
-    bool sequence;
-    const char *recompute;
-};
-
-/* Each layout makes its own reference: its stages, its shares of rows and of the vocabulary write
- * it. 40 pairs, of which windows hold one or two. */
-static void layouts_of(const char *objective, const char *adapter, const struct layout_case *cases,
-                       size_t count)
-{
-    struct run *one = run_new(4);
-    struct hd_job_file file;
-    struct harness h;
-    struct hd_job job;
-
-    harness_setup(&h, 64);
-    write_pairs(&h, 0, 40, PAIRS_BOTH, &file);
-    job = pair_job(&h, objective, &file);
-    (void)snprintf(job.adapter, sizeof job.adapter, "%s", adapter);
-    one->noise = 0.2f;
-    if (run_on_threads(&job, one))
-        fail_msg("%s: %s", objective, hd_err_message());
-    for (size_t i = 0; i < count; i++) {
-        const struct layout_case *c = &cases[i];
-
-        job.dp = c->dp;
-        job.cp = c->cp;
-        job.tp = c->tp;
-        job.pp = c->pp;
-        job.zero = c->zero;
-        job.sequence = c->sequence;
-        (void)snprintf(job.recompute, sizeof job.recompute, "%s", c->recompute);
-        (void)snprintf(job.schedule, sizeof job.schedule, "%s", c->pp > 1 ? "1f1b" : "none");
-        pairs_forget_reference(&h);
-        if (compare_with(&job, one, NULL))
-            fail_msg("%s, dp %d cp %d tp %d pp %d zero %d recompute %s: %s", objective, c->dp,
-                     c->cp, c->tp, c->pp, c->zero, c->recompute, hd_err_message());
-    }
-    run_free(one);
-    harness_teardown(&h);
-}
-
-static void layouts_case(const char *objective, const struct layout_case *cases, size_t count)
-{
-    layouts_of(objective, "none", cases, count);
-}
-
-static void every_layout_trains_on_the_same_pairs(void **state)
-{
-    static const struct layout_case cases[] = {
-        {2, 1, 1, 1, 0, false, "none"}, {1, 2, 1, 1, 0, false, "full"},
-        {1, 1, 2, 1, 0, false, "none"}, {1, 1, 2, 1, 0, true, "selective"},
-        {1, 1, 1, 2, 0, false, "none"}, {2, 1, 1, 1, 1, false, "none"},
-        {2, 1, 1, 1, 2, false, "none"}, {2, 1, 1, 1, 3, false, "full"},
-        {1, 2, 2, 1, 0, true, "none"},  {2, 2, 1, 1, 3, false, "none"},
-        {1, 2, 1, 2, 0, false, "none"}, {1, 1, 2, 2, 0, true, "none"}};
-
-    (void)state;
-    layouts_case("dpo", cases, sizeof cases / sizeof cases[0]);
-    layouts_case("orpo", &cases[8], 4);
-    layouts_case("reward", &cases[1], 11);
-}
-
-/* The head alone with its vector, or an adapter and the vector: the same for every layout, too, and
- * the vector trains though train.only does not name it. */
+/* The vector trains though train.only does not name it. */
 static enum hd_status check_only(struct harness_rank *r)
 {
     const struct hd_registry *registry;
@@ -465,9 +401,6 @@ static enum hd_status check_only(struct harness_rank *r)
 
 static void the_vector_of_a_reward_model_always_trains(void **state)
 {
-    static const struct layout_case cases[] = {{1, 2, 2, 1, 0, true, "none"},
-                                               {2, 1, 1, 1, 3, false, "full"},
-                                               {1, 1, 1, 2, 0, false, "none"}};
     struct hd_job_file file;
     struct harness h;
     struct hd_job job;
@@ -480,7 +413,6 @@ static void the_vector_of_a_reward_model_always_trains(void **state)
     if (harness_threads(&job, 1, NULL, check_only))
         fail_msg("%s", hd_err_message());
     harness_teardown(&h);
-    layouts_of("reward", "lora", cases, sizeof cases / sizeof cases[0]);
 }
 
 /* ---- the reference ---- */
@@ -534,7 +466,6 @@ int main(void)
         cmocka_unit_test(the_first_loss_of_a_reward_model_of_zeros_is_ln_2),
         cmocka_unit_test(gradients_agree_with_differences),
         cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
-        cmocka_unit_test(every_layout_trains_on_the_same_pairs),
         cmocka_unit_test(the_vector_of_a_reward_model_always_trains),
         cmocka_unit_test(a_run_goes_on_with_the_reference_of_the_start),
     };

@@ -20,8 +20,10 @@ struct fixture {
     struct hd_spool_reader *reader;
 };
 
-/* A step report of a model without experts: 12 (head) + 6 * 8 (stamp) + 2 * 8 (step, number of metrics)
- * + 4 (their size) and the metrics + 8 (the number of loads, 0). 4 fit into a segment, a fifth does not. */
+/* A step report of a model without experts: 12 (head) + 6 * 8 (stamp) + 2 * 8 (step, number of
+ * metrics)
+ * + 4 (their size) and the metrics + 8 (the number of loads, 0). 4 fit into a segment, a fifth does
+ * not. */
 enum { REPORT_BYTES = 12 + 6 * 8 + 2 * 8 + 4 + HD_METRICS_BYTES_MAX + 8 };
 static const struct hd_spool_limits small = {.segment_bytes = 4 * REPORT_BYTES + 4,
                                              .segments_max = 3};

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What tests/bench/first_gpu makes of a failure, of a test that hangs, of one that is not there, and of
+# What tests/bench/first_gpu makes of a failure, of a test that hangs, that is not there or runs nothing, and of
 # too little time: a build folder of stand-ins takes the place of a GPU's.
 set -u
 build=$TMPDIR/build bad=0
@@ -15,7 +15,7 @@ esac
 EOF
 printf '#!/bin/sh\nexec sleep 600\n' >"$build/tests/train_cuda_tests"
 printf '#!/bin/sh\necho "memory as planned"\n' >"$build/tests/cuda_device_memory_test"
-printf '#!/bin/sh\necho "$1 at 80%%"\n' >"$build/bench/kernels_gpu"
+printf '#!/bin/sh\n[ "$1" != bytes ] || { echo "SKIPPED: no plug-in"; exit; }\necho "$1 at 80%%"\n' >"$build/bench/kernels_gpu"
 printf '#!/bin/sh\necho "ours 1 ms a step, 5 tokens/s"\n' >"$build/bench/train_gpu"
 chmod +x "$TMPDIR/bin/nvidia-smi" "$build"/*/*
 cat >"$build/tests/list" <<'EOF'
@@ -51,8 +51,10 @@ status=$?
 check a_failure_is_on_the_page_and_the_next_step_begins $?
 says '^  FAIL cuda_golden_test .*ended after its [0-9]+ seconds' && ! pgrep -f "$build/tests/train_cuda_tests" >/dev/null
 check a_test_that_hangs_is_ended $?
-says '^  FAIL comm_nccl_gpu_test +is not in ' && says '^3 failed, 0 left out'
+says '^  FAIL comm_nccl_gpu_test +is not in ' && says '^4 failed, 0 left out'
 check a_test_that_was_not_built_is_said $?
+says '^  FAIL table_bytes .*it ran nothing' && says '^      SKIPPED: no plug-in'
+check what_runs_nothing_is_no_success $?
 says '^  ok   table_gemm .*gemm at 80%' && says '^ours 1 ms a step, 5 tokens/s'
 check time_is_kept_for_the_tables_and_the_training $?
 

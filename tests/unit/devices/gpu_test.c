@@ -1,5 +1,6 @@
 /* What heddled learns of GPUs: the answer of `heddle-worker gpus` on its way through JSON, and
  * fatal errors in the kernel's log. No GPU is needed. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,6 +104,36 @@ static void the_newest_fatal_error_of_each_gpu_is_found(void **state)
         assert_true(i == 1 || (list.gpus[i].fault_at == 0 && !list.gpus[i].fault[0]));
 }
 
+/* As heddled.service has it: the log is standard input, and may be read as often as it is asked
+ * for. That it was not opened by its name is seen by the position, which is at its end. */
+static void a_log_that_is_given_is_read_from_its_beginning(void **state)
+{
+    static const char text[] = "4,2,11,-;NVRM: Xid (PCI:0000:3b:00): 48, pid=77, DBE\n";
+    const char *tmp = getenv("TMPDIR");
+    const int before = dup(STDIN_FILENO);
+    char path[256];
+    int fd;
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/given-%d", tmp ? tmp : "/tmp", (int)getpid());
+    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0600), HD_OK);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(dup2(fd, STDIN_FILENO), STDIN_FILENO);
+    for (int i = 0; i < 2; i++) {
+        have(4);
+        assert_int_equal(hd_xid_read(path, &list), HD_OK);
+        assert_int_equal(list.gpus[1].fault_at, 2);
+        assert_int_equal(lseek(STDIN_FILENO, 0, SEEK_CUR), strlen(text));
+    }
+    (void)close(fd);
+    if (before >= 0) {
+        assert_int_equal(dup2(before, STDIN_FILENO), STDIN_FILENO);
+        (void)close(before);
+    }
+    assert_int_equal(unlink(path), 0);
+}
+
 /* A log that may not be read is not the same as one without errors. */
 static void without_a_log_nothing_is_known_of_errors(void **state)
 {
@@ -118,6 +149,7 @@ int main(void)
         cmocka_unit_test(a_list_reads_back_as_it_was_written),
         cmocka_unit_test(names_become_printable_ascii),
         cmocka_unit_test(the_newest_fatal_error_of_each_gpu_is_found),
+        cmocka_unit_test(a_log_that_is_given_is_read_from_its_beginning),
         cmocka_unit_test(without_a_log_nothing_is_known_of_errors),
     };
     return cmocka_run_group_tests_name("gpu", tests, NULL, NULL);
