@@ -178,7 +178,7 @@ struct magnitude_terms {
     template <int V>
     struct in {
         pack<T, V> dout, inp;
-        float inverse[V];
+        const float *inverse; /* of these columns: read when they are added, from the L1 cache */
     };
     const T *dout, *inp;
     const float *inverse;
@@ -189,9 +189,7 @@ struct magnitude_terms {
     {
         x.dout = pack_load<V>(dout + r * ldd + c);
         x.inp = pack_load<V>(inp + r * ldi + c);
-#pragma unroll
-        for (int j = 0; j < V; j++)
-            x.inverse[j] = inverse[c + j];
+        x.inverse = inverse + c;
     }
     template <int V>
     __device__ void add(float (&sums)[1][V], const in<V> &x) const

@@ -405,14 +405,12 @@ static void a_checkpoint_is_resumed_bit_for_bit(void **state)
 /* Goal: dropout drops what the adapter sees, in training alone. Method: against a run without it:
  * the first loss is that of the base, the second, when B is no longer zero, is another; validation,
  * at equal weights, is the same. */
-static void dropout_is_of_training_alone(void **state)
+static void check_dropout(struct adapted a)
 {
-    struct adapted a = {"llama", "fp32", "all-linear", .dp = 1};
     struct run *without = run_new(STEPS), *with = run_new(STEPS), *still[2];
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     run_threads(job_of(&h, &a), 1, without);
     a.dropout = 0.5;
@@ -434,6 +432,13 @@ static void dropout_is_of_training_alone(void **state)
     run_free(without);
     run_free(with);
     harness_teardown(&h);
+}
+
+static void dropout_is_of_training_alone(void **state)
+{
+    (void)state;
+    check_dropout((struct adapted){"llama", "fp32", "all-linear", .dp = 1});
+    check_dropout((struct adapted){"mixtral", "fp32", "w1,w2", .dp = 1});
 }
 
 static enum hd_status declare(const struct hd_job *job, struct hd_arena *arena,

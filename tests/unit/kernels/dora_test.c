@@ -238,6 +238,27 @@ static double loss_of(struct device *device, struct scale_problem *s, const stru
     return loss;
 }
 
+/* The same of the first columns, whose packs are wide. */
+static void check_aligned(struct device *device, struct hd_dora_backward_args a,
+                          const struct scale_problem *s, const struct tensor *dout)
+{
+    enum { WIDE = 40 };
+    struct tensor *dm = tensor_new(WIDE, HD_F32);
+    double *want = doubles(WIDE);
+
+    for (int64_t n = 0; n < WIDE; n++)
+        for (int64_t r = 0; r < R; r++)
+            want[n] +=
+                dout->values[r * LD + n] * s->inp->values[r * LD + n] * s->inverse->values[n];
+    a.dmagnitude = dm->data;
+    a.dout = dout->data;
+    a.inp = s->inp->data;
+    a.N = WIDE;
+    a.accumulate = false;
+    device_launch(device, HD_K_dora_backward, &a);
+    assert_close_terms("dmagnitude of whole packs", dm, want, FP32_UNITS, 8);
+}
+
 static void check_gradient(struct device *device, enum hd_dtype dtype)
 {
     struct scale_problem s = make_scale(dtype);
@@ -265,6 +286,7 @@ static void check_gradient(struct device *device, enum hd_dtype dtype)
     for (int64_t n = 0; n < N; n++)
         want[n] *= 2;
     assert_close_terms("dmagnitude, twice", dm, want, FP32_UNITS, 8);
+    check_aligned(device, a, &s, dout);
     if (dtype != HD_F32)
         return;
     for (int64_t n = 0; n < N; n += 11) { /* the loss is linear: no step is too wide */

@@ -90,6 +90,50 @@ static void what_stays_is_the_contract(void **state)
     }
 }
 
+/* Rows of experts 6 to 8, of which the second one has none; the last two rows are of no expert. The
+ * same place is given to rows of two experts. */
+static void experts_have_masks_of_their_own(void **state)
+{
+    enum { R = 9, C = 300, USED = 7, FIRST = 6 };
+    static const int counts[] = {3, 0, 4}, expert[USED] = {6, 6, 6, 8, 8, 8, 8};
+
+    (void)state;
+    for (int setting = 0; setting < setting_count; setting++) {
+        struct device device = device_open(&settings[setting]);
+        struct tensor *groups = tensor_new(3, HD_I32);
+        struct problem p;
+        int differ = 0;
+
+        make(&p, R, C, 4, 0.3f, HD_BF16);
+        for (int i = 0; i < 3; i++)
+            tensor_put(groups, i, counts[i]);
+        for (int64_t r = 0; r < R; r++) { /* rows 0 and 3, 1 and 4 .. have one place */
+            tensor_put(p.sample, r, 2);
+            tensor_put(p.index, r, (double)(r % 3));
+        }
+        for (int64_t i = 0; i < R * C; i++)
+            tensor_put(p.out, i, 77);
+        p.args.counts = groups->data;
+        p.args.groups = 3;
+        p.args.first_group = FIRST;
+        device_launch(&device, HD_K_dropout, &p.args);
+        for (int64_t i = 0; i < R * C; i++) {
+            const int64_t r = i / C;
+            const double want = r >= USED ? 77
+                                          : p.inp->values[i] * dropout_factor(&p.dropping, 2, r % 3,
+                                                                              expert[r], 4 + i % C);
+
+            assert_close_at("out", i, tensor_get(p.out, i), want,
+                            rounding_of(HD_BF16, want) + 4 * 0x1p-24 * fabs(want));
+            if (r < 3)
+                differ += (want == 0) != (tensor_get(p.out, i + 3 * C) == 0);
+        }
+        assert_true(differ > 100); /* of 900, at a probability of 0.42 */
+        tensors_free();
+        device_close(&device);
+    }
+}
+
 static void a_gradient_may_be_dropped_in_place(void **state)
 {
     struct device device = device_open(&settings[0]);
@@ -251,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_stays_is_the_contract),
+        cmocka_unit_test(experts_have_masks_of_their_own),
         cmocka_unit_test(a_gradient_may_be_dropped_in_place),
         cmocka_unit_test(a_cut_changes_no_bit),
         cmocka_unit_test(everything_named_changes_the_mask),
