@@ -348,8 +348,8 @@ static const char eval_help[] =
     "                     model's context, of a model folder at most 2048, or 4096\n"
     "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
     "  --threads N        else one for each core\n"
-    "  --device D, --tp N, --pp N, --weights W, --adapter DIR,\n"
-    "  --base DIR         as of heddle generate\n"
+    "  --adapter DIR, --base DIR  as of heddle generate\n"
+    "  --weights W, --device D, --tp N, --pp M  likewise, with --choices\n"
     "\n"
     "Example:\n"
     "  heddle eval 7 --step best --data wikitext/test.txt\n";

@@ -131,6 +131,11 @@ static void on_timer(uv_timer_t *timer)
     struct serve *s = timer->data;
     const int64_t now_ms = hd_clock_now_ms();
 
+    if (!s->stopping && serve_work_failure(s->work)) { /* who started it may start it again */
+        hd_log(HD_LOG_ERROR, "stopping: the model computes no more");
+        s->stopping = true;
+        s->stop_ms = now_ms + s->options.grace_ms;
+    }
     serve_calls_end(s, now_ms, s->stopping && now_ms >= s->stop_ms);
     if (s->stopping && is_quiet(s, now_ms))
         close_all(s);
@@ -300,6 +305,7 @@ enum hd_status serve_run(const struct serve_options *options)
         say_address(s);
         watch(s);
         (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+        st = serve_work_failure(s->work);
     }
     hd_err_save(st, &error);
     if (s->work) {

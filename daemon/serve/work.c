@@ -35,6 +35,7 @@ struct serve_work {
     struct serve_item *added, **added_end;
     struct cancel_order *cancelled;
     struct serve_event *events, **events_end;
+    struct hd_error failure; /* the decoder's first */
     bool ready, closing;
 };
 
@@ -222,6 +223,10 @@ static void fail_all(struct serve_work *w, enum hd_status st)
 
     hd_err_save(st, &error);
     hd_log(HD_LOG_ERROR, "%s", error.message);
+    uv_mutex_lock(&w->lock);
+    if (!w->failure.status)
+        w->failure = error;
+    uv_mutex_unlock(&w->lock);
     while (w->all) {
         struct serve_item *item = w->all;
 
@@ -379,6 +384,16 @@ const struct hd_decoder *serve_work_decoder(const struct serve_work *w)
 enum hd_status serve_work_chat(const struct serve_work *w)
 {
     return w->chat_error.status ? hd_err_restore(&w->chat_error) : HD_OK;
+}
+
+enum hd_status serve_work_failure(struct serve_work *w)
+{
+    enum hd_status st;
+
+    uv_mutex_lock(&w->lock);
+    st = w->failure.status ? hd_err_restore(&w->failure) : HD_OK;
+    uv_mutex_unlock(&w->lock);
+    return st;
 }
 
 void serve_work_add(struct serve_work *w, struct serve_item *item)

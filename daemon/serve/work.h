@@ -86,6 +86,9 @@ const struct hd_decoder *serve_work_decoder(const struct serve_work *work);
 /* Why there is no chat; HD_OK: there is one. */
 enum hd_status serve_work_chat(const struct serve_work *work);
 
+/* HD_OK, or why the model computes no more: a device or a rank has failed. */
+enum hd_status serve_work_failure(struct serve_work *work);
+
 void serve_work_add(struct serve_work *work, struct serve_item *item);
 /* Best effort: without memory the item ends by itself. */
 void serve_work_cancel(struct serve_work *work, struct serve_item *item);

@@ -10,6 +10,9 @@
  *   <- answer ---------------    sends  <-------------------------------  hd_http_reply
  *                                                                    or   hd_http_stream_write ..
  *
+ * What is no HTTP, or has too large a head, is answered by libmicrohttpd itself, with a page of
+ * HTML; all other failures by write_failure.
+ *
  * Everything is bounded: connections, of one address as well; bytes of a head, a body and of a
  * stream's queue; seconds until head and body are complete and until a reply is taken (a slow
  * client is cut off). A body is JSON whose length the head says, so a page of another site cannot
@@ -66,7 +69,8 @@ struct hd_http_options {
      * {"error":{"status":word,"message":message}}. */
     void (*write_failure)(struct hd_text *out, int status, const char *word, const char *message);
     /* 0 means the default */
-    size_t connections_max;  /* 64; half of them from one address */
+    size_t connections_max;  /* 64; half of them from one address. 16 more are taken, of one address
+                                to be answered with 503; those beyond are closed */
     int64_t head_ms;         /* 10 s: until a request's head is complete */
     int64_t body_ms;         /* 30 s: from there until its body is */
     int64_t reply_ms;        /* 60 s: until the reply is sent */

@@ -141,6 +141,15 @@ static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
     return st;
 }
 
+static enum hd_status check_pp(const struct hd_job *job, int64_t pp)
+{
+    if (pp <= job->layers)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "--pp: %lld stages, but the model has %lld blocks; use at most that many",
+                  (long long)pp, (long long)job->layers);
+}
+
 /* Keys and values that a rank keeps for one block, in bytes. */
 static int64_t cache_bytes(const struct decoder_rank *d)
 {
@@ -149,6 +158,18 @@ static int64_t cache_bytes(const struct decoder_rank *d)
 
     return 2 * d->slots * job->context * G * job->head_width *
            (int64_t)hd_dtype_size(hd_layout_compute_dtype(job));
+}
+
+/* Codes may refuse a tp, in words of the job file. */
+static enum hd_status declare(struct decoder_rank *d)
+{
+    enum hd_status st = d->model.pp > 1 ? hd_loaded_cut(&d->model, cache_bytes(d)) : HD_OK;
+
+    if (!st)
+        st = hd_loaded_declare(&d->model);
+    if (st == HD_INVALID && d->model.tp > 1)
+        st = hd_err_prefix(st, "--tp %d does not fit (--pp may)", d->model.tp);
+    return st;
 }
 
 static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_options *o,
@@ -171,10 +192,10 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
         st = choose_context(d, o->context);
     if (!st)
         st = check_tp(&d->model.job, d->model.tp);
-    if (!st && d->model.pp > 1)
-        st = hd_loaded_cut(&d->model, cache_bytes(d));
     if (!st)
-        st = hd_loaded_declare(&d->model);
+        st = check_pp(&d->model.job, d->model.pp);
+    if (!st)
+        st = declare(d);
     if (!st)
         st = prepare(d, meeting);
     if (!st)

@@ -168,10 +168,6 @@ enum hd_status hd_loaded_cut(struct hd_loaded *l, int64_t block_bytes)
     double *load = hd_arena_array(&l->arena, (size_t)units, sizeof *load);
     enum hd_status st;
 
-    if (l->pp > L)
-        return hd_err(HD_INVALID,
-                      "--pp: %d stages, but the model has %lld blocks; use at most that many",
-                      l->pp, (long long)L);
     l->stages = hd_arena_array(&l->arena, (size_t)l->pp, sizeof *l->stages);
     if (!load || !l->stages)
         return hd_err(HD_NO_MEMORY, "no memory to cut the model");
@@ -249,6 +245,8 @@ enum hd_status hd_loaded_open(struct hd_loaded *l, const struct hd_shm_control *
     if (l->table->device)
         l->options.device = l->rank;
     st = l->table->open(&l->options, &l->backend);
+    if (st && l->table->device && l->mesh.world > 1)
+        st = hd_err_prefix(st, "each of the %d ranks needs a GPU of its own", l->mesh.world);
     if (!st && meeting)
         st = open_comm(l, meeting);
     if (!st)

@@ -52,8 +52,7 @@ enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_di
  */
 enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish);
 /* Shares the units out among pp stages, so that the stage with the most memory has as little as
- * possible: its weights, and block_bytes more for each block. HD_INVALID: more stages than blocks.
- */
+ * possible: its weights, and block_bytes more for each block. At most one stage a block. */
 enum hd_status hd_loaded_cut(struct hd_loaded *l, int64_t block_bytes);
 enum hd_status hd_loaded_declare(struct hd_loaded *l);
 bool hd_loaded_has_head(const struct hd_loaded *l); /* this rank does */

@@ -6,7 +6,7 @@
  *
  * Of a tuned model only combinations matter that say what is trained; the others are those of the
  * other models. A layout holds as many of its pairs as it can; with all triples there are those,
- * too, and each pair by itself. Layouts with one reference stand together.
+ * too, and each pair by itself. Layouts with the same reference are neighbours in the list.
  */
 #ifndef HD_TESTS_GRID_COVER_H
 #define HD_TESTS_GRID_COVER_H

@@ -3,6 +3,7 @@
  * change one axis at a time as long as that brings more of them in. (Cohen et al. 1997, "The AETG
  * system", builds covering arrays in this way.)
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,18 +11,18 @@
 
 enum { WISHES_MAX = 16384 };
 
-struct wish {
+struct combination {
     int axis[3], value[3], size;
     bool met;
 };
 
 struct packing {
     const struct grid_model *model;
-    struct wish *list;
+    struct combination *list;
     int count;
 };
 
-static bool is_met_by(const struct wish *wish, const struct grid_layout *layout)
+static bool is_met_by(const struct combination *wish, const struct grid_layout *layout)
 {
     for (int i = 0; i < wish->size; i++)
         if (layout->value[wish->axis[i]] != wish->value[i])
@@ -29,7 +30,8 @@ static bool is_met_by(const struct wish *wish, const struct grid_layout *layout)
     return true;
 }
 
-static bool least(const struct packing *p, const struct wish *wish, struct grid_layout *ret_layout)
+static bool least(const struct packing *p, const struct combination *wish,
+                  struct grid_layout *ret_layout)
 {
     struct grid_layout words;
 
@@ -40,7 +42,7 @@ static bool least(const struct packing *p, const struct wish *wish, struct grid_
 }
 
 /* Combinations of `size` values, one of which at least is a value of tuning that is not at rest. */
-static void list_wishes(struct packing *p, struct wish *wish, int axis, int size)
+static void list_wishes(struct packing *p, struct combination *wish, int axis, int size)
 {
     struct grid_layout layout;
     bool tunes = false;
@@ -48,8 +50,10 @@ static void list_wishes(struct packing *p, struct wish *wish, int axis, int size
     if (wish->size == size) {
         for (int i = 0; i < size; i++)
             tunes = tunes || (wish->axis[i] >= GRID_FIRST_OF_TUNING && wish->value[i]);
-        if (tunes && p->count < WISHES_MAX && least(p, wish, &layout))
+        if (tunes && least(p, wish, &layout)) {
+            assert(p->count < WISHES_MAX);
             p->list[p->count++] = *wish;
+        }
         return;
     }
     for (int a = axis; a < GRID_AXES; a++)
@@ -73,7 +77,8 @@ static int gain_of(const struct packing *p, const struct grid_layout *layout)
 }
 
 /* The best change of one axis that keeps the wish; false: none brings more. */
-static bool improve(const struct packing *p, const struct wish *wish, struct grid_layout *layout)
+static bool improve(const struct packing *p, const struct combination *wish,
+                    struct grid_layout *layout)
 {
     struct grid_layout best = *layout;
     int most = gain_of(p, layout);
@@ -99,13 +104,13 @@ static bool improve(const struct packing *p, const struct wish *wish, struct gri
 
 void grid_pack(const struct grid_model *model, int size, struct grid_cover *cover)
 {
-    struct packing p = {model, malloc(WISHES_MAX * sizeof(struct wish)), 0};
-    struct wish none = {.size = 0};
+    struct packing p = {model, malloc(WISHES_MAX * sizeof(struct combination)), 0};
+    struct combination none = {.size = 0};
 
     if (!p.list)
         abort();
     list_wishes(&p, &none, 0, size);
-    for (int i = 0; i < p.count && cover->count < GRID_LAYOUTS_MAX; i++) {
+    for (int i = 0; i < p.count; i++) {
         struct grid_layout layout;
 
         if (p.list[i].met || !least(&p, &p.list[i], &layout))
@@ -114,6 +119,7 @@ void grid_pack(const struct grid_model *model, int size, struct grid_cover *cove
             continue;
         for (int k = 0; k < p.count; k++)
             p.list[k].met = p.list[k].met || is_met_by(&p.list[k], &layout);
+        assert(cover->count < GRID_LAYOUTS_MAX);
         cover->list[cover->count++] = layout;
     }
     free(p.list);

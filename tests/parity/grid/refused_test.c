@@ -29,7 +29,7 @@ static void train_a_matrix_beside(struct hd_job *job)
     (void)snprintf(job->adapter_also, sizeof job->adapter_also, "blocks.0.mlp.down.weight");
 }
 
-static const struct refusal {
+static const struct grid_refusal {
     const char *model, *words;
     void (*change)(struct hd_job *job); /* what no axis says; NULL: nothing */
     const char *message;
@@ -58,7 +58,7 @@ static void each_refusal_has_its_words(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
-        const struct refusal *r = &refusals[i];
+        const struct grid_refusal *r = &refusals[i];
         struct hd_layout_options options;
         struct grid_layout layout;
         struct grid_bench bench;

@@ -44,7 +44,7 @@ double reduce_bound(const struct hd_layout *layout, const struct hd_param *p)
     const double P = (double)(job->dp * job->cp),
                  M = (double)(job->global_batch / job->dp) / (double)job->micro_batch;
     const double blocks = job->zero && job->zero_shard ? P / (double)job->zero_shard : 1;
-    const double cancelled = job->cp > 1 || hd_job_has_pairs(job) ? 2 : 1;
+    const double cancelled = (job->cp > 1 ? 2 : 1) * (hd_job_has_pairs(job) ? 2 : 1);
     double roundings = cancelled * sqrt(job->zero >= 2 ? P * M : P);
 
     (void)p;
