@@ -22,6 +22,7 @@ struct hd_hello {
     uint32_t magic, purpose; /* magic is this file's business */
     uint8_t token[HD_TOKEN_BYTES];
     int32_t size, rank; /* of the sender in its world */
+    int32_t to;         /* the rank of the world, as a process may have several; -1: to meet */
     struct hd_address address;
 };
 

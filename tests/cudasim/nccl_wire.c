@@ -63,6 +63,7 @@ struct meeting {
 /* An arrived message, on its way to the inbox. */
 struct arrival {
     struct arrival *next;
+    const struct world *world; /* of the rank that it came to */
     uint64_t comm;
     struct hd_wire_message *message;
 };
@@ -108,7 +109,7 @@ static void take_in(struct world *world, struct hd_link *link, const struct hd_l
 
         if (!arrival)
             abort();
-        *arrival = (struct arrival){*list, h->comm, message};
+        *arrival = (struct arrival){*list, world, h->comm, message};
         *list = arrival;
         return;
     }
@@ -192,7 +193,8 @@ static bool join_world(struct hd_guest *guest)
     struct hd_rings *rings = NULL;
     struct world *w = worlds;
 
-    while (w && (w->closed || memcmp(w->identity.token, hello->token, HD_TOKEN_BYTES) != 0))
+    while (w && (w->closed || w->rank != hello->to ||
+                 memcmp(w->identity.token, hello->token, HD_TOKEN_BYTES) != 0))
         w = w->next;
     if (!w || hello->rank <= w->rank || hello->rank >= w->size || w->links[hello->rank].fd >= 0)
         return false;
@@ -376,12 +378,14 @@ static bool read_addresses(const struct world *world, int fd, struct hd_address 
     return true;
 }
 
-static bool say_hello(const struct world *world, int fd, enum hd_purpose purpose, int memory_fd)
+/* to: -1: the maker of the id. */
+static bool say_hello(const struct world *world, int fd, int to, int memory_fd)
 {
     struct hd_hello hello;
 
     memset(&hello, 0, sizeof hello);
-    hello.purpose = purpose;
+    hello.purpose = to < 0 ? HD_TO_MEET : HD_TO_EXCHANGE;
+    hello.to = to;
     memcpy(hello.token, world->identity.token, HD_TOKEN_BYTES);
     hello.size = world->size;
     hello.rank = world->rank;
@@ -394,7 +398,7 @@ static bool meet_all(const struct world *world, struct hd_address *addresses)
 {
     const int fd = hd_address_connect(&self, &world->identity.maker);
     const bool good =
-        fd >= 0 && say_hello(world, fd, HD_TO_MEET, -1) && read_addresses(world, fd, addresses);
+        fd >= 0 && say_hello(world, fd, -1, -1) && read_addresses(world, fd, addresses);
 
     if (fd >= 0)
         (void)close(fd);
@@ -408,7 +412,7 @@ static bool connect_to(struct world *world, int rank, const struct hd_address *a
     const int memory_fd = is_near ? hd_rings_make() : -1;
     struct hd_rings *rings = is_near ? hd_rings_map(memory_fd, true) : NULL;
     const int fd = is_near && !rings ? -1 : hd_address_connect(&self, address);
-    const bool good = fd >= 0 && say_hello(world, fd, HD_TO_EXCHANGE, memory_fd);
+    const bool good = fd >= 0 && say_hello(world, fd, rank, memory_fd);
 
     if (memory_fd >= 0)
         (void)close(memory_fd);
@@ -678,8 +682,9 @@ struct hd_wire_message *hd_wire_take(const struct hd_wire_place *place, size_t b
         struct arrival *arrival = *at;
         struct hd_wire_message *m = arrival->message;
 
-        if (arrival->comm != place->wire->comm || m->peer != place->peer ||
-            m->number != place->number || m->kind != place->kind || m->bytes != bytes)
+        if (arrival->world != place->wire->world || arrival->comm != place->wire->comm ||
+            m->peer != place->peer || m->number != place->number || m->kind != place->kind ||
+            m->bytes != bytes)
             continue;
         *at = arrival->next;
         free(arrival);
@@ -689,13 +694,13 @@ struct hd_wire_message *hd_wire_take(const struct hd_wire_place *place, size_t b
 }
 
 /* Messages that nothing will take. */
-static void clear_inbox(uint64_t comm)
+static void clear_inbox(const struct world *world, uint64_t comm)
 {
     hd_sim_streams_lock();
     for (struct arrival **at = &inbox; *at;) {
         struct arrival *arrival = *at;
 
-        if (arrival->comm != comm) {
+        if (arrival->world != world || arrival->comm != comm) {
             at = &arrival->next;
             continue;
         }
@@ -752,6 +757,6 @@ void hd_wire_close(struct hd_wire *wire, bool clean)
     }
     pthread_mutex_unlock(&io);
     wake();
-    clear_inbox(wire->comm);
+    clear_inbox(world, wire->comm);
     free(wire);
 }

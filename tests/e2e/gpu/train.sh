@@ -48,6 +48,10 @@ check and_so_does_the_rank grep -q 'reserved per rank, on the GPU' "$work/gpu.js
 check_equal once_they_see_what_is_in_use_of_it 1 \
     "$(grep -c 'the plan has .*, as it said; 0 B are in use beside it' "$work/gpu.jsonl")"
 
+# four GPUs share the model, whose ranks are threads of one process; each rank finds the others whichever came first
+generated() { HD_CUDASIM_DEVICES=$1 emulated heddle generate "$(find "$work/gpu" -mindepth 1 -maxdepth 1 -type d)" --device cuda --prompt 'The' --greedy --max-tokens 4 "${@:2}"; }
+check_equal four_gpus_write_what_one_does "$(generated 1)" "$(generated 4 --tp 2 --pp 2 2>/dev/null)"
+
 # the memory of the plan is the memory: what the command says beforehand is what the rank reserved
 run_dir=$(find "$work/gpu" -mindepth 1 -maxdepth 1 -type d)
 resolved=$(find "$run_dir" -path '*/nodes/*/job')
