@@ -142,7 +142,8 @@ void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus)
                        : "",
                    "CUDA lists %d; on the PCI bus are %d", (int)gpus->count, on_the_bus);
     if (gpus->log_problem[0])
-        doctor_add(doctor, DOCTOR_NOTE, "xid", "have heddled.service open /dev/kmsg (StandardInput), or run heddled with "
+        doctor_add(doctor, DOCTOR_NOTE, "xid",
+                   "have heddled.service open /dev/kmsg (StandardInput), or run heddled with "
                    "CAP_SYSLOG",
                    "a GPU with a fatal error is not withdrawn: %s", gpus->log_problem);
     for (int i = 0; i < gpus->count; i++)
