@@ -1,5 +1,6 @@
 #include "plan/fit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What a rank takes of its device: on a GPU with its process; on a CPU device the plan alone. */
@@ -54,10 +55,13 @@ static bool try_rung(const struct hd_fit_asked *asked, int64_t pp, int64_t zero,
         return false; /* ZeRO shares among replicas, and there is one */
     hd_plan_decide_device(sizes.device, asked->bf16_fast, asked->threads, &sizes);
     *st = measure(asked, &sizes, &bytes);
-    if (*st) {
-        if (*st != HD_NO_MEMORY)
-            *st = HD_OK; /* such as more chunks than the model has units */
-        return *st != HD_OK;
+    if (*st == HD_NO_MEMORY)
+        return true;
+    if (*st) { /* such as more chunks than the model has units */
+        if (!*fit->unlaid)
+            (void)snprintf(fit->unlaid, sizeof fit->unlaid, "%s", hd_err_message());
+        *st = HD_OK;
+        return false;
     }
     fit->tried = fit->needed_bytes > 0;
     if (!fit->tried) {
@@ -136,6 +140,11 @@ void hd_fit_explain(const struct hd_fit_asked *asked, const struct hd_fit *fit,
     hd_text_format_bytes(fit->first_bytes, first);
     hd_text_format_bytes(fit->needed_bytes, needs);
     hd_text_format_bytes(asked->memory_bytes, has);
+    if (!fit->fits && !fit->needed_bytes && *fit->unlaid) {
+        hd_text_add(ret_text, "there is no layout on %d device%s: %s", asked->devices,
+                    asked->devices == 1 ? "" : "s", fit->unlaid);
+        return;
+    }
     if (!fit->fits) {
         hd_text_add(ret_text,
                     "no layout fits %d device%s: pp %lld with zero %lld, which takes least, needs "

@@ -34,14 +34,16 @@ struct hd_fit {
     int64_t needed_bytes;         /* of a device, for the rank of `sizes` that takes most */
     int64_t first_bytes;          /* the same of the first rung */
     int64_t first_pp, first_zero;
+    char unlaid[HD_ERR_MAX]; /* why the first rung that could not be laid out cannot be; "": all
+                                could */
 };
 
 /* Fails as hd_plan_decide does, or with HD_NO_MEMORY. That nothing fits is no failure. */
 enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *ret_fit);
 
 /* Says in one line what was chosen and why: "pp 2 and zero 1 were chosen to fit: ..."; or why
- * nothing fits, with both numbers and the keys that would help. Appends nothing if the first rung
- * was taken. */
+ * nothing fits, with both numbers and the keys that would help, or with what cannot be laid out.
+ * Appends nothing if the first rung was taken. */
 void hd_fit_explain(const struct hd_fit_asked *asked, const struct hd_fit *fit,
                     struct hd_text *ret_text);
 

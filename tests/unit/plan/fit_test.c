@@ -219,7 +219,8 @@ static void without_a_known_memory_it_is_plain_data_parallelism(void **state)
 static void the_line_says_what_was_chosen_or_would_help(void **state)
 {
     const struct hd_job all = spec_of(-1, 0), fixed = spec_of(0, 1);
-    struct hd_text chosen = {0}, none = {0}, pinned = {0};
+    struct hd_job cut = spec_of(-1, 0);
+    struct hd_text chosen = {0}, none = {0}, pinned = {0}, unlaid = {0};
     char numbers[96], first[32], has[32];
 
     (void)state;
@@ -237,9 +238,22 @@ static void the_line_says_what_was_chosen_or_would_help(void **state)
     assert_null(strstr(none.data, "parallel.zero"));
     (void)choose(&fixed, 4, 1000, &pinned);
     assert_non_null(strstr(pinned.data, "write parallel.zero: auto, write parallel.pp: auto, "));
+    /* 8 heads of 8: two ranks have 32 columns each of blocks of 64 */
+    set(cut.model_weights, "nf4");
+    set(cut.adapter, "lora");
+    set(cut.adapter_targets, "all-linear");
+    cut.adapter_rank = 4;
+    cut.tp = 2;
+    cut.hidden = 64;
+    cut.head_width = 8;
+    (void)choose(&cut, 4, 1000, &unlaid);
+    assert_non_null(strstr(unlaid.data, "there is no layout on 4 devices: "));
+    assert_non_null(strstr(unlaid.data, "cuts through a block of 64 weights"));
+    assert_null(strstr(unlaid.data, "0 B"));
     hd_text_free(&chosen);
     hd_text_free(&none);
     hd_text_free(&pinned);
+    hd_text_free(&unlaid);
 }
 
 /* ---- best.h: where it is known how fast devices are
