@@ -19,10 +19,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
-/* A sound report seen with changed text is one the first decoder should not have let through. */
+/* A sound report seen with changed text is one the first decoder should not have let through. Of a
+ * step's metrics it leaves out those of a newer build, and those of an older one are written in
+ * today's form: there what was understood stays what it is. */
 static void check_report(const struct hd_frame *frame)
 {
-    static uint8_t again[HD_FRAME_BYTES_MAX];
+    static uint8_t again[HD_FRAME_BYTES_MAX], once_more[HD_FRAME_BYTES_MAX];
     struct hd_link_report report, back;
     struct hd_frame second;
     size_t n, size;
@@ -32,9 +34,13 @@ static void check_report(const struct hd_frame *frame)
     n = hd_link_report_encode(&report, again, sizeof again);
     assert_int_not_equal(n, 0);
     assert_int_equal(hd_frame_decode(again, n, &second, &size), HD_OK);
-    assert_int_equal(second.payload_bytes, frame->payload_bytes);
-    assert_memory_equal(second.payload, frame->payload, second.payload_bytes);
+    if (report.kind != HD_LINK_STEP) {
+        assert_int_equal(second.payload_bytes, frame->payload_bytes);
+        assert_memory_equal(second.payload, frame->payload, second.payload_bytes);
+    }
     assert_int_equal(hd_link_report_decode(&second, &back), HD_OK);
+    assert_int_equal(hd_link_report_encode(&back, once_more, sizeof once_more), n);
+    assert_memory_equal(once_more, again, n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
