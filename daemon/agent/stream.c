@@ -63,10 +63,14 @@ static enum hd_status check_cluster(struct agent *agent, const char *cluster)
     if (st || strcmp(known, cluster) == 0)
         return st;
     if (agent->locals.first)
-        return hd_err(HD_CONFLICT,
-                      "the state directory %s holds attempts of the cluster %s, but %s is the "
-                      "controller of %s; use another --state-dir",
-                      agent->identity.state_dir, known, agent->address, cluster);
+        return hd_err(
+            HD_CONFLICT,
+            "the state directory %s holds attempts of the cluster %s, but %s is the "
+            "controller of %s: give the address of the right one; if that one has lost its "
+            "database, restore a backup of it (docs/operations.md, \"Backup\"). Then "
+            "start heddled again: its ranks go on meanwhile. To serve both clusters, "
+            "use another --state-dir for this one",
+            agent->identity.state_dir, known, agent->address, cluster);
     return agent_identity_write_cluster(&agent->identity, cluster);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 
 enum { LOOK_MS = 100, QUIET_MS = 5000 };
@@ -252,20 +253,25 @@ static void say_memory(const struct serve *s, const struct hd_decoder *d)
            hd_decoder_ranks(d) > 1 ? of_one : "", hd_decoder_ranks(d) > 1 ? " on a rank" : "");
 }
 
-static void say_address(const struct serve *s)
+/* The URL on standard output, for which a script may wait. */
+static enum hd_status say_address(const struct serve *s)
 {
     const char *address = s->options.http.address, *colon = strrchr(address, ':');
     const struct hd_decoder *d = serve_work_decoder(s->work);
+    struct hd_text text = {0};
+    enum hd_status st;
 
     say_memory(s, d);
     if (serve_work_chat(s->work))
         hd_log(HD_LOG_WARN, "there is no /v1/chat/completions: %s", hd_err_message());
     if (hd_http_port(s->http))
-        (void)printf("%s://%.*s:%d/v1\n", s->options.http.cert_path ? "https" : "http",
-                     (int)(colon - address), address, hd_http_port(s->http));
+        hd_text_add(&text, "%s://%.*s:%d/v1\n", s->options.http.cert_path ? "https" : "http",
+                    (int)(colon - address), address, hd_http_port(s->http));
     else
-        (void)printf("%s\n", address);
-    (void)fflush(stdout);
+        hd_text_add(&text, "%s\n", address);
+    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for the address") : hd_file_print(text.data);
+    hd_text_free(&text);
+    return st;
 }
 
 static void watch(struct serve *s)
@@ -302,7 +308,11 @@ enum hd_status serve_run(const struct serve_options *options)
         st = open_door(s);
     if (!st) {
         choose_name(s);
-        say_address(s);
+        st = say_address(s);
+        if (st)
+            hd_http_close(s->http, NULL, NULL);
+    }
+    if (!st) {
         watch(s);
         (void)uv_run(&s->loop, UV_RUN_DEFAULT);
         st = serve_work_failure(s->work);
@@ -314,6 +324,7 @@ enum hd_status serve_run(const struct serve_options *options)
             (void)uv_run(&s->loop, UV_RUN_ONCE);
         serve_work_free(s->work);
     }
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT); /* what is still closing */
     (void)uv_loop_close(&s->loop);
     hd_rpc_tokens_done(&s->tokens);
     free(s);

@@ -203,4 +203,5 @@ kill -TERM "$server"
 wait "$server"
 check_status no_model_is_said 4 heddle serve "$work/nothing"
 check_status a_wrong_flag_is_said 2 heddle serve "$work/model" --sequences 0
+check_status an_address_that_nobody_can_read_is_said 6 sh -c '"$HEDDLE_BIN/heddle" serve "$1" --threads 1 --listen 127.0.0.1:0 >/dev/full' sh "$work/model"
 finish
