@@ -108,23 +108,11 @@ struct hd_shm_control *hd_comm_hub_control(struct hd_comm_hub *hub)
 #ifdef __SANITIZE_THREAD__
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
-static void say_given(struct hd_event *event)
-{
-    __tsan_release(event);
-}
-static void say_taken(struct hd_event *event)
-{
-    __tsan_acquire(event);
-}
+#define SAY_GIVEN(event) __tsan_release(event)
+#define SAY_TAKEN(event) __tsan_acquire(event)
 #else
-static void say_given(struct hd_event *event)
-{
-    (void)event;
-}
-static void say_taken(struct hd_event *event)
-{
-    (void)event;
-}
+#define SAY_GIVEN(event) ((void)(event))
+#define SAY_TAKEN(event) ((void)(event))
 #endif
 
 static const struct hd_device_table *calls_of(const struct hd_comm *comm)
@@ -167,7 +155,7 @@ static enum hd_status record(const struct hd_comm_op *op, struct hd_event **plac
     if (!st)
         st = calls_of(comm)->event_record(*place, hd_comm_side_stream(op));
     if (!st) {
-        say_given(*place);
+        SAY_GIVEN(*place);
         *ret_event = (uint64_t)(uintptr_t)*place;
     }
     return st;
@@ -177,7 +165,7 @@ static enum hd_status wait_for(const struct hd_comm_op *op, uint64_t event)
 {
     struct hd_event *of_other = (struct hd_event *)(uintptr_t)event;
 
-    say_taken(of_other);
+    SAY_TAKEN(of_other);
     return calls_of(op->stream->comm)->event_wait(hd_comm_side_stream(op), of_other);
 }
 
