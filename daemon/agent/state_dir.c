@@ -31,7 +31,8 @@ static enum hd_status try_to_write(const char *dir)
     return st;
 }
 
-/* The lock file is the one that this heddled holds: nobody has put another directory there. */
+/* Whether the directory is still the one that this heddled opened: its lock file is the one that is
+ * locked. A directory that was put in its place has another lock file, or none. */
 static bool is_ours(const struct agent_identity *id)
 {
     char path[PATH_MAX + 8];

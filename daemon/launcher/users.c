@@ -11,7 +11,7 @@
 enum {
     PEOPLE_FIRST = 1000,   /* of uids: what is below are the system's own users */
     DYNAMIC_FIRST = 61184, /* to DYNAMIC_LAST: uids that systemd gives to services while they run
-                            * (DynamicUser=), and the user `nobody` */
+                            * (DynamicUser=); among them 65534, the user nobody */
     DYNAMIC_LAST = 65535,
     GROUPS_MAX = 1024
 };

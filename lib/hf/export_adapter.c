@@ -143,7 +143,8 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
 
 /* ---- PEFT's folder ---- */
 
-/* MODULE of a row: "model.layers.3.self_attn.q_proj". factor: with what stands behind it. */
+/* Begins the tensor of one factor, under PEFT's name: that of the row's module and the factor, such
+ * as "model.layers.3.self_attn.q_proj" and "lora_A.weight". */
 static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
                          int64_t layer, int64_t expert, const char *factor)
 {

@@ -6,13 +6,13 @@ set -eu
 [ $# = 3 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
 bin=$1 recorded=$2 folder=$3
 export LC_ALL=C.UTF-8 NO_COLOR=1 HEDDLE_CUDA_PLUGIN=none HEDDLE_CONFIG=none
+pids=
 work=$(mktemp -d "${TMPDIR:-/tmp}/recorded.XXXXXX")
+trap 'kill $pids 2>/dev/null || :; wait; rm -rf "$work"' EXIT
 out=$folder/one_node.txt
 mkdir -p "$folder"
 "$recorded" protocol >"$folder/protocol.txt"
 printf 'root %s\n' "$work" >"$out"
-pids=
-trap 'kill $pids 2>/dev/null || :; wait; rm -rf "$work"' EXIT
 
 until_it_is() { local n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 400 ] || { echo "in vain: $*" >&2; exit 1; }; sleep 0.1; done; }
 behind() { HEDDLE_CONTROLLER=unix:$work/c0.sock "$bin/heddle" "$@"; } # not recorded
