@@ -85,7 +85,13 @@ void cli_overview(struct hd_text *out); /* what heddle --help says */
 
 /* ---- flags (flags.c) ---- */
 
-enum cli_flag_kind { CLI_FLAG_BOOL, CLI_FLAG_TEXT, CLI_FLAG_INT, CLI_FLAG_LIST };
+enum cli_flag_kind {
+    CLI_FLAG_BOOL,
+    CLI_FLAG_TEXT,  /* not "", the value of a script's variable that is not set */
+    CLI_FLAG_WORDS, /* a text that may be "" */
+    CLI_FLAG_INT,
+    CLI_FLAG_LIST /* of texts */
+};
 
 struct cli_list { /* of a flag that may be repeated */
     const char *items[256];

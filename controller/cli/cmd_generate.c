@@ -77,7 +77,7 @@ int cli_generate(struct cli *cli, int argc, char **argv)
     int64_t step = FOUND_NEWEST;
     struct found f;
     const struct cli_flag flags[] = {
-        {"prompt", 0, CLI_FLAG_TEXT, &g.prompt, 0, 0},
+        {"prompt", 0, CLI_FLAG_WORDS, &g.prompt, 0, 0},
         {"max-tokens", 0, CLI_FLAG_TEXT, &g.max_tokens, 0, 0},
         {"temperature", 0, CLI_FLAG_TEXT, &g.temperature, 0, 0},
         {"top-k", 0, CLI_FLAG_TEXT, &g.top_k, 0, 0},
@@ -85,7 +85,7 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"seed", 0, CLI_FLAG_TEXT, &g.seed, 0, 0},
         {"greedy", 0, CLI_FLAG_BOOL, &g.greedy, 0, 0},
         {"chat", 0, CLI_FLAG_BOOL, &g.chat, 0, 0},
-        {"system", 0, CLI_FLAG_TEXT, &g.system, 0, 0},
+        {"system", 0, CLI_FLAG_WORDS, &g.system, 0, 0},
         {"template", 0, CLI_FLAG_TEXT, &g.template, 0, 0},
         {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
         {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},

@@ -206,7 +206,7 @@ int cli_drain(struct cli *cli, int argc, char **argv)
     Heddle__V1__DrainNodeRequest request = HEDDLE__V1__DRAIN_NODE_REQUEST__INIT;
     Heddle__V1__DrainNodeResponse *response = NULL;
     const char *reason = NULL, *deadline = NULL;
-    const struct cli_flag flags[] = {{"reason", 0, CLI_FLAG_TEXT, &reason, 0, 0},
+    const struct cli_flag flags[] = {{"reason", 0, CLI_FLAG_WORDS, &reason, 0, 0},
                                      {"deadline", 0, CLI_FLAG_TEXT, &deadline, 0, 0}};
     int code = cli_parse(cli, argc, argv, flags, 2, 1, 1);
 

@@ -65,10 +65,14 @@ static int set_value(const struct cli *cli, const struct cli_flag *flag, const c
     struct cli_list *list = flag->value;
     enum hd_status st;
 
+    if (!*value && (flag->kind == CLI_FLAG_TEXT || flag->kind == CLI_FLAG_LIST))
+        return cli_usage("%s: --%s has an empty value; leave it out, or give one",
+                         cli->command->name, flag->name);
     switch (flag->kind) {
     case CLI_FLAG_BOOL:
         break;
     case CLI_FLAG_TEXT:
+    case CLI_FLAG_WORDS:
         *(const char **)flag->value = value;
         break;
     case CLI_FLAG_INT:

@@ -53,11 +53,12 @@ static int parse(struct parsed *p, const char *line)
         {"text", 't', CLI_FLAG_TEXT, &p->text, 0, 0},
         {"number", 0, CLI_FLAG_INT, &p->number, 1, 10},
         {"set", 0, CLI_FLAG_LIST, &p->list, 0, 0},
+        {"words", 0, CLI_FLAG_WORDS, &p->text, 0, 0},
     };
     (void)snprintf(p->words, sizeof p->words, "%s", line);
     for (char *word = strtok(p->words, " "); word; word = strtok(NULL, " "))
         p->argv[argc++] = word;
-    return cli_parse(&p->cli, argc, p->argv, flags, 4, 0, 2);
+    return cli_parse(&p->cli, argc, p->argv, flags, 5, 0, 2);
 }
 
 static void flags_may_stand_anywhere_and_take_values_both_ways(void **state)
@@ -83,6 +84,8 @@ static void flags_may_stand_anywhere_and_take_values_both_ways(void **state)
     assert_false(p.yes);
     assert_string_equal(p.cli.args[0], "-y");
 
+    assert_int_equal(parse(&p, "--words="), CLI_CONTINUE);
+    assert_string_equal(p.text, "");
     assert_int_equal(parse(&p, "-"), CLI_CONTINUE); /* standard input is an argument */
     assert_int_equal(p.cli.arg_count, 1);
 }
@@ -90,9 +93,9 @@ static void flags_may_stand_anywhere_and_take_values_both_ways(void **state)
 static void wrong_flags_are_usage(void **state)
 {
     static const char *const lines[] = {
-        "--textt x",  "-z",      "--text",    "--number 11", "--number 0",
-        "--number x", "--yes=1", "a b c",     "-o yaml",     "--color maybe",
-        "--tex x",    "--yesss", "--number=",
+        "--textt x", "-z",      "--text",  "--number 11",   "--number 0",    "--number x",
+        "--yes=1",   "a b c",   "-o yaml", "--color maybe", "--tex x",       "--yesss",
+        "--number=", "--text=", "-o",      "--set=",        "--token-file=",
     };
     static struct parsed p;
 
