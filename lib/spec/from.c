@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -115,12 +116,18 @@ static enum hd_status take_context(struct spec_draft *draft, const struct hd_job
 {
     const int64_t prefix = first_position(draft->job), most = theirs->context - prefix;
 
-    if (prefix && (most < 1 || draft->job->context > most))
+    if (prefix && most < 2)
+        return hd_err(HD_INVALID,
+                      "train.adapter.tokens: %" PRId64 " of the %" PRId64
+                      " positions of %s/config.json leave no room for tokens; give at most half, "
+                      "%" PRId64,
+                      prefix, theirs->context, draft->job->from_dir, theirs->context / 2);
+    if (prefix && draft->job->context > most)
         return hd_err(HD_INVALID,
                       "model.context: %s/config.json has %" PRId64
                       " positions, and those of tokens "
                       "begin behind the %" PRId64 " of train.adapter.tokens; give at most %" PRId64,
-                      draft->job->from_dir, theirs->context, prefix, most > 0 ? most : 0);
+                      draft->job->from_dir, theirs->context, prefix, most);
     if (draft->job->context > most)
         return hd_err(HD_INVALID,
                       "model.context: %" PRId64 " is more than the %" PRId64
@@ -132,6 +139,22 @@ static enum hd_status take_context(struct spec_draft *draft, const struct hd_job
     return HD_OK;
 }
 
+/* A folder that has no config.json, in words for the most likely reason. */
+static enum hd_status no_model(const char *dir, enum hd_status st)
+{
+    struct stat info;
+
+    if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
+        return hd_err(HD_INVALID, "model.from: %s is a file; give the folder of a model", dir);
+    if (st == HD_NOT_FOUND && hd_source_is_checkpoint(dir))
+        return hd_err(
+            HD_INVALID,
+            "model.from: %s is a checkpoint of Heddle; name it as train.init_from, or make "
+            "a model folder of it: heddle checkpoint export",
+            dir);
+    return at_key("model.from", st);
+}
+
 static enum hd_status take_model(struct spec_draft *draft)
 {
     const struct hd_key *family = hd_job_find_key("model.family");
@@ -140,7 +163,7 @@ static enum hd_status take_model(struct spec_draft *draft)
     enum hd_status st = hd_hf_read_config(draft->job->from_dir, &theirs, NULL);
 
     if (st)
-        return at_key("model.from", st);
+        return no_model(draft->job->from_dir, st);
     if (hd_job_is_reward(&theirs) && !hd_job_is_reward(draft->job))
         return hd_err(HD_INVALID,
                       "model.from: %s is a reward model, which has no head for tokens; add "
@@ -166,6 +189,7 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
 {
     struct hd_job *job = draft->job;
     struct hd_text path = {0};
+    struct stat info;
     enum hd_status st = HD_OK;
 
     if (!*job->tokenizer && *job->from_dir && hd_spec_has_text(job)) {
@@ -180,11 +204,15 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
         strcmp(job->tokenizer, "none") == 0)
         return st;
     st = spec_make_absolute(job->tokenizer, "data.tokenizer", folder);
-    if (!st && !hd_file_exists(job->tokenizer))
+    if (!st && stat(job->tokenizer, &info) < 0)
         st = hd_err(HD_INVALID,
                     "data.tokenizer: there is no %s; write bytes, none, or the path of a "
                     "tokenizer.json",
                     job->tokenizer);
+    else if (!st && !S_ISREG(info.st_mode)) /* a pipe has no second reader */
+        st = hd_err(HD_INVALID,
+                    "data.tokenizer: %s is %s; write bytes, none, or the path of a tokenizer.json",
+                    job->tokenizer, S_ISDIR(info.st_mode) ? "a folder" : "no regular file");
     return st;
 }
 

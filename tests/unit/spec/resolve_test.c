@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -430,6 +431,13 @@ static void a_tokenizer_is_named_or_the_models_own(void **state)
     (void)snprintf(path, sizeof path, "%s/llm/tokenizer.json", folder);
     assert_string_equal(spec->tokenizer, path);
     (void)unlink(path);
+    (void)snprintf(path, sizeof path, "%s/t.json", folder); /* a pipe has no second reader */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(read_bytes(job, sizeof job - 1, NULL, &spec), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "data.tokenizer: "));
+    assert_non_null(strstr(hd_err_message(), "is no regular file"));
+    assert_int_equal(unlink(path), 0);
 }
 
 /* What the job says of dropout goes before what config.json says, 0.25 for attention. */
@@ -498,10 +506,17 @@ static void a_prefix_shortens_the_context(void **state)
     assert_non_null(strstr(hd_err_message(), "has 32 positions, and those of tokens begin behind "
                                              "the 5 of train.adapter.tokens; give at most 27"));
     free(text);
+    text = with_line(13, "  global_batch: 8\n  adapter: {type: prefix, tokens: 31}");
+    assert_int_equal(read_bytes(text, strlen(text), FROM_MODEL, &spec), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "train.adapter.tokens: 31 of the 32 positions of "));
+    assert_non_null(strstr(hd_err_message(), "give at most half, 16"));
+    free(text);
 }
 
 static void what_contradicts_the_directory_is_refused(void **state)
 {
+    char path[160];
+
     (void)state;
     put_model();
     refuse_model("model={from: llm, hidden: 128}", "model.hidden: 128 is not the 64 of ");
@@ -512,6 +527,12 @@ static void what_contradicts_the_directory_is_refused(void **state)
     refuse_model("model={from: llm, positions: alibi}",
                  "model.positions: alibi is not the rope of ");
     refuse_model("model={from: none-there}", "model.from: cannot open ");
+    put_text("a-file", "text");
+    refuse_model("model={from: a-file}", "/a-file is a file; give the folder of a model");
+    (void)snprintf(path, sizeof path, "%s/step-1", folder);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    put_text("step-1/manifest.json", "{}");
+    refuse_model("model={from: step-1}", "/step-1 is a checkpoint of Heddle; name it as ");
     refuse_model("train.init_from=corpus", "train.init_from: ");
     refuse_model("data.tokenizer=no.json", "data.tokenizer: there is no ");
 }
