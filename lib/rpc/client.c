@@ -373,21 +373,57 @@ static bool find_exact_status(const struct hd_rpc_call *call, enum hd_status *re
     return false;
 }
 
+const char *hd_rpc_explain_no_connection(const char *details, size_t len_bytes)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } rows[] = {
+        {"receiving SETTINGS frame",
+         "it takes connections but does not answer; it may be stopped or overloaded, or no "
+         "program of Heddle: look for its process and its log"},
+        {"certificate verify failed",
+         "its certificate is not accepted: it is of another authority than --tls-ca names, is for "
+         "another name, has ended, or is not valid yet; compare the clocks of both machines"},
+        {"wrong version number",
+         "it does not speak TLS; leave --tls-ca out, or use its port for TLS"},
+        {"WRONG_VERSION_NUMBER",
+         "it does not speak TLS; leave --tls-ca out, or use its port for TLS"},
+        {"Connection refused",
+         "nothing listens there (connection refused); start it, or give another address"},
+        {"No such file or directory", "there is no such socket; start it, or give another address"},
+        {"No route to host", "no route leads to that machine; look at its network and firewalls"},
+        {"Network is unreachable", "its network cannot be reached from this machine"},
+        {"DNS resolution failed", "its name cannot be resolved; is the address right?"},
+        {"Domain name not found", "its name cannot be resolved; is the address right?"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (memmem(details, len_bytes, rows[i].theirs, strlen(rows[i].theirs)))
+            return rows[i].ours;
+    return NULL;
+}
+
 /* gRPC does not hand on the text of a server's GOAWAY (arrivals.c). */
-static bool is_turned_away(const char *details, int len_bytes)
+static bool is_turned_away(const char *details, size_t len_bytes)
 {
     static const char goaway[] = "GOAWAY received";
 
     return len_bytes == sizeof goaway - 1 && memcmp(details, goaway, sizeof goaway - 1) == 0;
 }
 
+static const char *explain(const char *details, size_t len_bytes)
+{
+    if (is_turned_away(details, len_bytes))
+        return "the server is ending, or too many connections are open, in all or from this "
+               "address; its log tells";
+    return hd_rpc_explain_no_connection(details, len_bytes);
+}
+
 static char *format_failure(const struct hd_rpc_call *call, enum hd_status st, bool from_server)
 {
-    static const char turned_away[] =
-        ": the server is ending, or too many connections are open, in "
-        "all or from this address; its log tells";
     const char *details = (const char *)GRPC_SLICE_START_PTR(call->details);
     int len_bytes = (int)GRPC_SLICE_LENGTH(call->details);
+    const char *ours = explain(details, (size_t)len_bytes);
     char *text = NULL;
     int code;
 
@@ -397,8 +433,8 @@ static char *format_failure(const struct hd_rpc_call *call, enum hd_status st, b
         code = asprintf(&text, "no answer from %s within %g s", call->client->address,
                         (double)call->timeout_ms / 1e3);
     else if (st == HD_UNAVAILABLE)
-        code = asprintf(&text, "cannot reach %s: %.*s%s", call->client->address, len_bytes, details,
-                        is_turned_away(details, len_bytes) ? turned_away : "");
+        code = asprintf(&text, "cannot reach %s: %.*s", call->client->address,
+                        ours ? (int)strlen(ours) : len_bytes, ours ? ours : details);
     else
         code = asprintf(&text, "%s: %.*s", call->path, len_bytes, details);
     return code < 0 ? NULL : text;

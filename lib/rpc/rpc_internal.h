@@ -177,4 +177,7 @@ enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_
 #define HD_RPC_STATUS_TRAILER  "heddle-status"   /* the exact hd_status by name */
 #define HD_RPC_ACCEPTED_HEADER "heddle-accepted" /* the server accepted the stream: on_open */
 
+/* What gRPC says of a connection that failed, in words that name what to do; NULL: no row fits. */
+const char *hd_rpc_explain_no_connection(const char *details, size_t len_bytes);
+
 #endif

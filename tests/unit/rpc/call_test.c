@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "rpc/rpc_internal.h"
 #include "rpc/wire_check.h"
 
 static Heddle__Test__EchoRequest request_of(const char *text, int64_t count)
@@ -59,6 +60,34 @@ static void every_status_and_its_story_arrive_unchanged(void **state)
         assert_int_equal(outcome.messages, 0);
     }
     echo_close(&echo);
+}
+
+/* Goal: who cannot reach a server reads what to do. Method: what gRPC 1.51 said in each case. */
+static void a_connection_that_fails_is_explained(void **state)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } rows[] = {
+        {"failed to connect to all addresses; last error: UNKNOWN: unix:/x/s: connection attempt "
+         "timed out before receiving SETTINGS frame",
+         "takes connections but does not answer; it may be stopped"},
+        {"failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7972: Ssl "
+         "handshake failed: SSL_ERROR_SSL: error:0A000086:SSL routines::certificate verify failed",
+         "its certificate is not accepted"},
+        {"failed to connect to all addresses; last error: UNKNOWN: unix:/x/s: No such file or "
+         "directory",
+         "there is no such socket"},
+        {"DNS resolution failed for nowhere:1", "its name cannot be resolved"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *ours = hd_rpc_explain_no_connection(rows[i].theirs, strlen(rows[i].theirs));
+
+        assert_non_null(ours);
+        assert_non_null(strstr(ours, rows[i].ours));
+    }
+    assert_null(hd_rpc_explain_no_connection("another reason", 14));
 }
 
 static void codes_map_both_ways(void **state)
@@ -650,6 +679,7 @@ static void waiting_call_gives_the_answer_or_the_story(void **state)
                                       2000, &good.base, &response),
                      HD_UNAVAILABLE);
     assert_non_null(strstr(hd_err_message(), address));
+    assert_non_null(strstr(hd_err_message(), "/nobody: there is no such socket; start it"));
     echo_close(&echo);
 }
 
@@ -688,6 +718,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unary_call_answers_what_was_asked),
         cmocka_unit_test(every_status_and_its_story_arrive_unchanged),
+        cmocka_unit_test(a_connection_that_fails_is_explained),
         cmocka_unit_test(codes_map_both_ways),
         cmocka_unit_test(deadline_ends_the_call_on_both_sides),
         cmocka_unit_test(answer_after_the_end_is_refused_and_harmless),
