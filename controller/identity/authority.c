@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, CLOCK_SLACK_MS = 60 * 1000 };
 
 #define DAY_MS INT64_C(86400000)
 
@@ -99,6 +99,8 @@ static enum hd_status look_at_server(struct hd_authority *authority)
     if (!st)
         st = hd_pki_look(text.data ? text.data : "", &cert);
     if (!st)
+        authority->from_ms = cert.from_ms;
+    if (!st)
         authority->renew_ms = cert.from_ms + (cert.to_ms - cert.from_ms) / 3 * 2;
     forget(&text);
     return st ? hd_err_prefix(st, "%s", authority->server_path) : HD_OK;
@@ -124,7 +126,8 @@ enum hd_status hd_authority_renew(struct hd_authority *authority, int64_t now_ms
     enum hd_status st;
 
     *ret_renewed = false;
-    if (now_ms < authority->renew_ms)
+    /* one that is not valid yet was made while the clock was ahead: nobody would accept it */
+    if (now_ms < authority->renew_ms && now_ms >= authority->from_ms - CLOCK_SLACK_MS)
         return HD_OK;
     st = renew(authority, now_ms);
     *ret_renewed = !st;

@@ -30,14 +30,15 @@ struct hd_authority {
     struct hd_text cert; /* PEM */
     unsigned char hash[HD_PKI_HASH_BYTES];
     char server_path[4096], ca_path[4096];
-    int64_t renew_ms; /* when server.pem is due; wall clock */
+    int64_t from_ms, renew_ms; /* server.pem is valid from here on, and due; wall clock */
 };
 
 /* HD_EXISTS: there is one already. Makes the folder, with mode 0700. */
 enum hd_status hd_authority_init(const char *state_dir, const char *const *hosts, size_t count,
                                  int64_t now_ms);
 bool hd_authority_exists(const char *state_dir);
-/* Reads it, and renews server.pem if that is due. */
+/* Reads it, and renews server.pem if that is due, or is not valid yet: it was made while the clock
+ * was ahead. */
 enum hd_status hd_authority_open(const char *state_dir, int64_t now_ms,
                                  struct hd_authority **ret_authority);
 void hd_authority_free(struct hd_authority *authority); /* NULL is fine */

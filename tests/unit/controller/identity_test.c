@@ -8,8 +8,11 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
+#include "controller/identity/authority.h"
 #include "controller/identity/identity.h"
 #include "pki/pki.h"
+#include "tests/temporary.h"
 
 /* ---- roles ------------------------------------------------------------------------------------*/
 
@@ -320,6 +323,31 @@ static void a_line_of_an_invitation_is_read_as_it_was_written(void **state)
     hd_text_free(&line);
 }
 
+/* Goal: a clock that was once 400 days ahead does not lock all nodes out when it is right again.
+ * The certificate that the controller made then is valid from that day on. */
+static void a_certificate_of_the_future_is_made_anew(void **state)
+{
+    static const char *const hosts[] = {"localhost"};
+    const int64_t now_ms = INT64_C(1780000000000), day_ms = 86400000;
+    struct hd_authority *authority = NULL;
+    char dir[TEMPORARY_BYTES];
+    bool renewed;
+
+    (void)state;
+    temporary_dir(dir, "heddle-authority");
+    assert_int_equal(hd_authority_init(dir, hosts, 1, now_ms), HD_OK);
+    assert_int_equal(hd_authority_open(dir, now_ms + 400 * day_ms, &authority), HD_OK);
+    assert_true(authority->from_ms == now_ms + 400 * day_ms); /* the first one has run out */
+    assert_int_equal(hd_authority_renew(authority, now_ms + 400 * day_ms, &renewed), HD_OK);
+    assert_false(renewed);
+    hd_authority_free(authority);
+    assert_int_equal(hd_authority_open(dir, now_ms, &authority), HD_OK);
+    assert_true(authority->from_ms == now_ms);
+    assert_true(authority->renew_ms == now_ms + 20 * day_ms); /* two thirds of 30 days */
+    hd_authority_free(authority);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +362,7 @@ int main(void)
         cmocka_unit_test(a_hash_is_sha_256),
         cmocka_unit_test(a_chain_knows_where_texts_end),
         cmocka_unit_test(a_line_of_an_invitation_is_read_as_it_was_written),
+        cmocka_unit_test(a_certificate_of_the_future_is_made_anew),
     };
 
     return cmocka_run_group_tests_name("identity", tests, NULL, NULL);
