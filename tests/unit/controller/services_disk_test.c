@@ -53,6 +53,20 @@ static enum hd_status try_to_submit(struct bench *b, uint64_t *ret_job)
     return submit_as(b, id, new_spec(b, 2, ""), ret_job, &repeated);
 }
 
+static enum hd_status try_to_validate(struct bench *b)
+{
+    Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
+    Heddle__V1__ValidateJobResponse *response = NULL;
+    enum hd_status st;
+
+    request.spec = new_spec(b, 2, "");
+    st = call(b, "ValidateJob", &heddle__v1__validate_job_response__descriptor, &request.base,
+              &response);
+    if (!st)
+        hd_rpc_message_free(&response->base);
+    return st;
+}
+
 /* What ListJobs and ListNodes warn of; both say the same. */
 static void warning_of(struct bench *b, char *ret_text, size_t size)
 {
@@ -100,6 +114,7 @@ static void a_full_disk_takes_cancels_and_drains(void **state)
         ; /* until the first piece of the reserve is gone */
     assert_int_equal(try_to_submit(&b, &job), HD_LIMIT);
     assert_non_null(strstr(hd_err_message(), "only what ends work or makes room is taken"));
+    assert_int_equal(try_to_validate(&b), HD_LIMIT); /* heddle submit --dry-run says the same */
     warning_of(&b, warning, sizeof warning);
     assert_non_null(strstr(warning, "state is full since "));
     assert_non_null(strstr(warning, "free some space"));
